@@ -1,0 +1,1 @@
+//! Weights in and out: safetensors in the Hugging Face layout, written atomically.

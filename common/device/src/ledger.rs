@@ -1,0 +1,152 @@
+//! Accounting of a rank's memory: what is live per place and class, the peaks, and the capacity.
+
+use crate::error::OutOfMemory;
+use events::{Class, Emitter, Place, What};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const CLASSES: usize = Class::ALL.len();
+const PLACES: usize = Place::ALL.len();
+
+#[derive(Clone, Copy, Default)]
+struct Account {
+    live: [u64; CLASSES],
+    peak: [u64; CLASSES],
+    live_total: u64,
+    peak_total: u64,
+}
+
+struct Books {
+    accounts: [Account; PLACES],
+    capacity: Option<u64>,
+}
+
+/// A rank's ledger. Clones share the same books.
+#[derive(Clone)]
+pub struct Ledger {
+    emitter: Emitter,
+    books: Arc<Mutex<Books>>,
+}
+
+impl Ledger {
+    /// Empty books for the rank that `emitter` speaks for, with a capacity in bytes for [`Place::Device`] if given.
+    pub fn new(emitter: Emitter, capacity: Option<u64>) -> Self {
+        Ledger { emitter, books: Arc::new(Mutex::new(Books { accounts: Default::default(), capacity })) }
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `bytes` from the ledger until the lease is dropped.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if the device's capacity would be exceeded; nothing is taken then.
+    pub(crate) fn lease(&self, place: Place, class: Class, bytes: u64) -> Result<Lease, OutOfMemory> {
+        let live = {
+            let mut books = self.books();
+            let capacity = books.capacity.filter(|_| place == Place::Device).unwrap_or(u64::MAX);
+            let account = &mut books.accounts[place.index()];
+            let total = account.live_total.saturating_add(bytes);
+            if total > capacity {
+                return Err(OutOfMemory {
+                    rank: self.emitter.rank(),
+                    place,
+                    class,
+                    requested: bytes,
+                    capacity,
+                    live_total: account.live_total,
+                    live: account.live.to_vec(),
+                });
+            }
+            let live = &mut account.live[class.index()];
+            *live += bytes;
+            let live = *live;
+            account.peak[class.index()] = account.peak[class.index()].max(live);
+            account.live_total = total;
+            account.peak_total = account.peak_total.max(total);
+            live
+        };
+        self.emitter.emit(What::Memory { place, class, delta: bytes as i64, live });
+        Ok(Lease { ledger: self.clone(), place, class, bytes })
+    }
+
+    fn give_back(&self, place: Place, class: Class, bytes: u64) {
+        let live = {
+            let mut books = self.books();
+            let account = &mut books.accounts[place.index()];
+            account.live_total -= bytes;
+            account.live[class.index()] -= bytes;
+            account.live[class.index()]
+        };
+        self.emitter.emit(What::Memory { place, class, delta: -(bytes as i64), live });
+    }
+
+    /// Bytes live now.
+    pub fn live(&self, place: Place, class: Class) -> u64 {
+        self.books().accounts[place.index()].live[class.index()]
+    }
+
+    /// Most bytes of one class that were ever live at once.
+    pub fn peak(&self, place: Place, class: Class) -> u64 {
+        self.books().accounts[place.index()].peak[class.index()]
+    }
+
+    /// Bytes live now, all classes together.
+    pub fn live_total(&self, place: Place) -> u64 {
+        self.books().accounts[place.index()].live_total
+    }
+
+    /// Most bytes that were ever live at once, all classes together.
+    pub fn peak_total(&self, place: Place) -> u64 {
+        self.books().accounts[place.index()].peak_total
+    }
+
+    /// The device's capacity in bytes, if it has one.
+    pub fn capacity(&self) -> Option<u64> {
+        self.books().capacity
+    }
+}
+
+/// Bytes taken from a ledger; dropping it gives them back.
+pub(crate) struct Lease {
+    ledger: Ledger,
+    place: Place,
+    class: Class,
+    bytes: u64,
+}
+
+impl Lease {
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.ledger.give_back(self.place, self.class, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peaks_remember_and_capacity_refuses() {
+        let ledger = Ledger::new(Emitter::silent(3), Some(100));
+        let first = ledger.lease(Place::Device, Class::Parameters, 60).unwrap();
+        let second = ledger.lease(Place::Device, Class::Gradients, 40).unwrap();
+        let refused = ledger.lease(Place::Device, Class::Activations, 1).err().unwrap();
+        assert_eq!((refused.rank, refused.requested, refused.live_total, refused.capacity), (3, 1, 100, 100));
+        drop(first);
+        assert_eq!(ledger.live(Place::Device, Class::Parameters), 0);
+        assert_eq!(ledger.peak(Place::Device, Class::Parameters), 60);
+        assert_eq!(ledger.live_total(Place::Device), 40);
+        assert_eq!(ledger.peak_total(Place::Device), 100);
+        drop(second);
+        assert_eq!(ledger.live_total(Place::Device), 0);
+        let host = ledger.lease(Place::Host, Class::Optimizer, 1000).unwrap();
+        assert_eq!((ledger.live_total(Place::Host), ledger.live_total(Place::Device)), (1000, 0));
+        drop(host);
+    }
+}

@@ -1,0 +1,86 @@
+//! One rank's device: memory that is accounted for to the byte, and the kernels that compute in it.
+//!
+//! A [`Device`] belongs to one rank and is used on that rank's thread alone. Every tensor byte is a [`Buffer`], and
+//! every buffer holds a lease from the rank's [`Ledger`], under a place and a class, from its allocation to its drop.
+//! Only the rank's own thread allocates and frees, at points fixed by program order, so the peaks that the ledger
+//! reports are the same on every run.
+//!
+//! Kernels are one trait, [`Kernels`], over [`View`]s of buffers; `cpu` implements it for main memory.
+
+mod buffer;
+mod cpu;
+mod dtype;
+mod error;
+mod kernels;
+mod ledger;
+
+pub use buffer::{Buffer, View, ViewMut};
+pub use dtype::DType;
+pub use error::{DeviceError, OutOfMemory};
+pub use events::{Class, Place};
+pub use kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write};
+pub use ledger::Ledger;
+
+use cpu::Cpu;
+use std::sync::Arc;
+
+/// What this crate's functions return.
+pub type Result<T> = std::result::Result<T, DeviceError>;
+
+/// One rank's device: allocates buffers under a ledger and runs kernels on them.
+#[derive(Clone)]
+pub struct Device {
+    ledger: Ledger,
+    cpu: Arc<Cpu>,
+}
+
+impl Device {
+    /// A CPU device whose kernels use `threads` threads (at least 1).
+    pub fn cpu(ledger: Ledger, threads: usize) -> Self {
+        Device { ledger, cpu: Arc::new(Cpu::new(threads)) }
+    }
+
+    /// The ledger under which this device allocates.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Name in words, for reports.
+    pub fn name(&self) -> &'static str {
+        "CPU"
+    }
+
+    /// The kernels of this device.
+    pub fn kernels(&self) -> &dyn Kernels {
+        self.cpu.as_ref()
+    }
+
+    /// A buffer of `len` elements with unspecified contents.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if the bytes exceed what is left of the ledger's capacity.
+    pub fn allocate(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
+        let lease = self.ledger.lease(Place::Device, class, len as u64 * dtype.size() as u64)?;
+        Ok(Buffer::new(self.cpu.pool(), dtype, len, lease))
+    }
+
+    /// A buffer of `len` zeros.
+    ///
+    /// # Errors
+    /// As [`Device::allocate`].
+    pub fn zeros(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
+        let mut buffer = self.allocate(class, dtype, len)?;
+        buffer.bytes_mut().fill(0);
+        Ok(buffer)
+    }
+
+    /// A buffer with a copy of `values`.
+    ///
+    /// # Errors
+    /// As [`Device::allocate`].
+    pub fn upload<T: bytemuck::Pod + dtype::Element>(&self, class: Class, values: &[T]) -> Result<Buffer> {
+        let mut buffer = self.allocate(class, T::DTYPE, values.len())?;
+        buffer.as_mut_slice::<T>().copy_from_slice(values);
+        Ok(buffer)
+    }
+}

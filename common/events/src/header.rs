@@ -1,0 +1,93 @@
+//! What a watcher must know before the first event.
+
+use crate::event::{Class, Operation};
+use serde::{Deserialize, Serialize};
+
+/// One unit of the partition: what is gathered, reduced and released as one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnitHeader {
+    /// Its name on screen: `embedding`, `block 0`, `head`.
+    pub name: String,
+    /// Parameters in it, without padding.
+    pub parameters: u64,
+    /// Parameters in it, padded to a multiple of the shard count.
+    pub padded: u64,
+}
+
+/// Which model states a rank keeps whole and which it keeps only its slice of, between steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sharded {
+    /// Parameters are sharded.
+    pub parameters: bool,
+    /// Gradients are sharded.
+    pub gradients: bool,
+    /// Optimizer states are sharded.
+    pub optimizer: bool,
+}
+
+/// Predicted peak of one class on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PredictedMemory {
+    /// The rank.
+    pub rank: u32,
+    /// The class.
+    pub class: Class,
+    /// Predicted peak, in bytes.
+    pub bytes: u64,
+}
+
+/// Predicted payload of one operation on one rank and optimizer step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PredictedTraffic {
+    /// The rank.
+    pub rank: u32,
+    /// The operation.
+    pub operation: Operation,
+    /// Predicted bytes sent per optimizer step.
+    pub bytes: u64,
+}
+
+/// A run, described before it starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunHeader {
+    /// `DDP`, `ZeRO-1`, `ZeRO-2` or `ZeRO-3`.
+    pub stage: String,
+    /// Model name.
+    pub model: String,
+    /// Parameters of the model (Ψ), without padding.
+    pub parameters: u64,
+    /// Number of ranks.
+    pub world_size: u32,
+    /// Device in words: `CPU`, or the GPU's name.
+    pub device: String,
+    /// Precision in words: `fp32`, `bf16`, `fp16`.
+    pub precision: String,
+    /// Bytes per element of what is communicated.
+    pub communicated_bytes: u32,
+    /// Collective algorithm: `direct` or `ring`.
+    pub algorithm: String,
+    /// Optimizer steps planned.
+    pub steps: u32,
+    /// Micro-batches per step and rank.
+    pub micro_batches: u32,
+    /// Sequences per micro-batch.
+    pub batch_size: u32,
+    /// Tokens per sequence.
+    pub sequence_length: u32,
+    /// Device capacity per rank in bytes, if it has one.
+    pub capacity: Option<u64>,
+    /// What the stage shards.
+    pub sharded: Sharded,
+    /// The partition, in forward order.
+    pub units: Vec<UnitHeader>,
+    /// Predicted peak per rank and class.
+    pub predicted_memory: Vec<PredictedMemory>,
+    /// Predicted peak of the sum over classes, per rank.
+    pub predicted_total: Vec<u64>,
+    /// Predicted peak of the sum over classes per rank if everything were replicated (DDP).
+    pub replicated_total: Vec<u64>,
+    /// Predicted payload per rank, operation and step.
+    pub predicted_traffic: Vec<PredictedTraffic>,
+    /// Version of the program that wrote this.
+    pub version: String,
+}

@@ -1,0 +1,96 @@
+//! From a rank's thread to the collector: a bounded queue per rank that never blocks the rank.
+
+use crate::event::{Event, What};
+use crate::pace::{Boundary, Pace};
+use crossbeam_queue::ArrayQueue;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+struct Shared {
+    queue: ArrayQueue<Event>,
+    precious: Mutex<VecDeque<Event>>,
+    dropped: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A rank's end: emits events and passes the boundaries at which a run can be paced.
+#[derive(Clone)]
+pub struct Emitter {
+    rank: u32,
+    start: Instant,
+    shared: Option<Arc<Shared>>,
+    pace: Option<Arc<Pace>>,
+}
+
+/// The collector's end of one rank's ring.
+pub struct Receiver {
+    shared: Arc<Shared>,
+}
+
+/// A ring of `capacity` events for `rank`; times count from `start`, which all ranks of a process share.
+pub fn channel(rank: u32, capacity: usize, start: Instant, pace: Option<Arc<Pace>>) -> (Emitter, Receiver) {
+    let shared = Arc::new(Shared {
+        queue: ArrayQueue::new(capacity.max(1)),
+        precious: Mutex::new(VecDeque::new()),
+        dropped: AtomicU64::new(0),
+    });
+    (Emitter { rank, start, shared: Some(shared.clone()), pace }, Receiver { shared })
+}
+
+impl Emitter {
+    /// An emitter that nobody listens to.
+    pub fn silent(rank: u32) -> Self {
+        Emitter { rank, start: Instant::now(), shared: None, pace: None }
+    }
+
+    /// The rank that this emitter speaks for.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Says what happened, now. Never blocks: a full ring drops and counts.
+    pub fn emit(&self, what: What) {
+        let Some(shared) = &self.shared else { return };
+        let precious = what.is_precious();
+        let event = Event { at: self.start.elapsed().as_nanos() as u64, rank: self.rank, what };
+        if let Err(event) = shared.queue.push(event) {
+            if precious {
+                lock(&shared.precious).push_back(event);
+            } else {
+                shared.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A point outside collectives at which a viewer may hold the rank. Returns at once unless the run is paced.
+    pub fn boundary(&self, boundary: Boundary) {
+        if let Some(pace) = &self.pace {
+            pace.pass(self.rank, boundary);
+        }
+    }
+
+    /// The pacing that this rank obeys, if any. Deadlines subtract the time it held ranks.
+    pub fn pace(&self) -> Option<&Arc<Pace>> {
+        self.pace.as_ref()
+    }
+}
+
+impl Receiver {
+    /// Moves everything that has arrived into `into`, oldest first.
+    pub fn drain(&self, into: &mut Vec<Event>) {
+        while let Some(event) = self.shared.queue.pop() {
+            into.push(event);
+        }
+        into.extend(lock(&self.shared.precious).drain(..));
+    }
+
+    /// Events lost so far because the ring was full.
+    pub fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,19 @@
+//! How a layer reaches its weights and gradients, wherever they live.
+
+use device::{View, ViewMut, Write};
+use std::ops::Range;
+
+/// The weights of one layer, in the order of [`crate::Layer::tensors`].
+pub trait Weights {
+    /// The weights of tensors `tensors` of the layer as one view, if they lie next to each other; a single tensor
+    /// always does.
+    fn weights(&self, tensors: Range<usize>) -> Option<View<'_>>;
+}
+
+/// The places for one layer's gradients, in the order of [`crate::Layer::tensors`].
+pub trait Gradients {
+    /// The place for the gradients of tensors `tensors` as one view, and whether to overwrite it or add to it, if they
+    /// lie next to each other and agree on that; a single tensor always does. Asking marks the place as written:
+    /// whoever asks for it next in the same backward pass (a tied tensor's other use) is told to accumulate.
+    fn gradients(&mut self, tensors: Range<usize>) -> Option<(ViewMut<'_>, Write)>;
+}

@@ -1,0 +1,1 @@
+//! What stages are built from: partition, buckets, gather window, AdamW on a shard, norm clipping.

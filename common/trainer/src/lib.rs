@@ -1,0 +1,1 @@
+//! Command line, data, launch, the training loop and the run report.

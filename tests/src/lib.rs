@@ -1,0 +1,1 @@
+//! Tests across crates: the stage contract, memory tables, faults, the architecture's invariants.

@@ -1,0 +1,1 @@
+//! The book and the learn program that runs stages against each other.

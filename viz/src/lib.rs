@@ -1,0 +1,1 @@
+//! Terminal visualizer: live, attached to a run, or replaying a recording.

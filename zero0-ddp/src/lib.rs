@@ -1,0 +1,1 @@
+//! DDP: everything replicated, gradients all-reduced in buckets.

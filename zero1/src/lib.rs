@@ -1,0 +1,1 @@
+//! ZeRO-1: optimizer states sharded.

@@ -1,0 +1,1 @@
+//! ZeRO-2: gradients sharded too.

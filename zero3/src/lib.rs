@@ -1,0 +1,1 @@
+//! ZeRO-3 (FSDP): parameters sharded too.
