@@ -1,0 +1,3 @@
+//! Pictures and traces of runs, for other programs.
+
+pub mod svg;
