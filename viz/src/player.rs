@@ -205,13 +205,7 @@ impl Player {
         let position =
             marks.get(mark.wrapping_sub(1)).map_or(self.timeline.beginning(), |mark| mark.position);
         self.seek(position);
-        while let Some(event) = self.next_event() {
-            if event.at as f64 > target {
-                break;
-            }
-            self.scene.apply(&event);
-        }
-        self.clock = target.max(self.scene.now.at as f64).min(last as f64);
+        self.play_until(target);
     }
 
     /// Times of the first event that one can go to and of the latest.
@@ -226,6 +220,27 @@ impl Player {
         let after = marks.partition_point(|mark| mark.step < step);
         let position = marks.get(after).map_or(self.timeline.len(), |mark| mark.position);
         self.seek(position + 1);
+    }
+
+    /// Goes into step `step`, to the share `fraction` of its time.
+    pub fn seek_into_step(&mut self, step: u32, fraction: f64) {
+        self.seek_step(step);
+        let from = self.scene.now.at as f64;
+        let marks = self.timeline.marks();
+        let next = marks.iter().find(|mark| mark.step > step && mark.pass.is_none());
+        let to = next.map_or(self.timeline.latest().snapshot.at, |mark| mark.at) as f64;
+        let target = from + (to - from) * fraction.clamp(0.0, 1.0);
+        self.play_until(target);
+    }
+
+    fn play_until(&mut self, target: f64) {
+        while let Some(event) = self.next_event() {
+            if event.at as f64 > target {
+                break;
+            }
+            self.scene.apply(&event);
+        }
+        self.clock = target.max(self.scene.now.at as f64);
     }
 
     /// Goes on to the next event, collective, pass over a unit or step.

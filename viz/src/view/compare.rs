@@ -15,7 +15,7 @@ use ratatui::style::Color;
 const LABEL: u16 = 20;
 
 /// Draws the view.
-pub fn draw(app: &App, paint: &mut Paint<'_>) {
+pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let rank = app.rank;
     let (width, height) = (paint.width(), paint.height());
     let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));

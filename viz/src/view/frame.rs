@@ -80,7 +80,7 @@ fn seek_place(width: u16) -> (u16, u16) {
 }
 
 /// Draws everything around the view and returns the rectangle for the view.
-pub fn draw(app: &App, paint: &mut Paint<'_>) -> Rect {
+pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> Rect {
     let rows = Rows::new(paint.height());
     let width = paint.width();
     title(app, &mut paint.part(0, 0, width, 1));
@@ -251,7 +251,7 @@ fn footer(app: &App, paint: &mut Paint<'_>) {
 }
 
 /// A line for a screen that is too small.
-pub fn too_small(paint: &mut Paint<'_>) {
+pub(super) fn too_small(paint: &mut Paint<'_>) {
     let (width, height) = SMALLEST;
     let (now_width, now_height) = (paint.width(), paint.height());
     let text = format!("needs {width}×{height}, has {now_width}×{now_height}");
