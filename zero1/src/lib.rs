@@ -35,6 +35,7 @@ impl Stage for Zero1 {
     const NAME: &'static str = "ZeRO-1";
     const PLAN: planner::Stage = planner::Stage::Zero1;
     const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: true };
+    const HAS_GRAD_SYNC: bool = true;
 
     fn new(setup: Setup) -> Result<Self> {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());

@@ -11,8 +11,8 @@ use device::{Buffer, Class, DType};
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
-    AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Rank, Result, Schedule,
-    UnitId, Update, buckets::bucket, global_norm, source,
+    AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Rank, Result,
+    Schedule, UnitId, Update, buckets::bucket, global_norm, source,
 };
 use std::ops::Range;
 use std::rc::Rc;

@@ -34,6 +34,16 @@ impl Stage {
         }
     }
 
+    /// The package that trains this way.
+    pub const fn package(self) -> &'static str {
+        match self {
+            Stage::Ddp => "zero0-ddp",
+            Stage::Zero1 => "zero1",
+            Stage::Zero2 => "zero2",
+            Stage::Zero3 => "zero3",
+        }
+    }
+
     /// Which model states a rank keeps only its shard of, between steps.
     pub fn sharded(self) -> Sharded {
         Sharded {

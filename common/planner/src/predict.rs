@@ -13,8 +13,8 @@ use serde::Serialize;
 
 /// Bytes of a hash of the initial weights, which ranks compare at start.
 const HASH: u64 = 32;
-/// Bytes of a loss: one f64 per rank.
-const LOSS: u64 = 8;
+/// Bytes of a loss and of the wish to stop: an f64 and a 64-bit flag per rank.
+const LOSS: u64 = 16;
 /// Bytes of the gradient norm's two exchanges: the largest magnitude (f32), then the sum of squares (128-bit fixed
 /// point).
 const NORM: [u64; 2] = [4, 16];

@@ -4,9 +4,9 @@
 //! flight: closing the next one first waits for it, so memory is returned at points that the program fixes, never at
 //! points that timing fixes. A unit is never split.
 
+use crate::Result;
 use crate::partition::UnitId;
 use crate::rank::Rank;
-use crate::Result;
 use collectives::{Bucket, Group, Pending};
 use device::Buffer;
 use events::event::NO_UNIT;

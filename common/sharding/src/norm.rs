@@ -3,8 +3,8 @@
 //! The largest magnitude comes first; its exponent scales every element below 2, and squares are then summed in fixed
 //! point (2⁻⁴⁸), where addition is exact and so the order does not matter.
 
-use crate::rank::Rank;
 use crate::Result;
+use crate::rank::Rank;
 use collectives::Group;
 use device::View;
 

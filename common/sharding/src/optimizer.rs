@@ -1,8 +1,8 @@
 //! AdamW (Loshchilov & Hutter, 2019) on any slice of a unit.
 
+use crate::Result;
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
-use crate::Result;
 use device::{AdamW, Buffer, Class, DType, View, ViewMut};
 use std::ops::Range;
 

@@ -13,7 +13,12 @@ pub trait WeightSource: Send + Sync {
     ///
     /// # Errors
     /// A sentence that names what could not be read.
-    fn read(&self, tensor: TensorId, range: Range<usize>, into: &mut [f32]) -> std::result::Result<(), String>;
+    fn read(
+        &self,
+        tensor: TensorId,
+        range: Range<usize>,
+        into: &mut [f32],
+    ) -> std::result::Result<(), String>;
 }
 
 /// A buffer of class [`Class::Parameters`] with elements `slice` of `unit`; padding is zero.

@@ -176,11 +176,16 @@ fn check(args: &TrainArgs) -> Result<()> {
     let positive = [("--lr", args.lr), ("--max-grad-norm", args.max_grad_norm)];
     for (flag, value) in positive {
         if !(value > 0.0 && value.is_finite()) {
-            return Err(Failure::usage(format!("{flag} {value} makes no sense: it must be a positive number")));
+            return Err(Failure::usage(format!(
+                "{flag} {value} makes no sense: it must be a positive number"
+            )));
         }
     }
     if !(0.0..1.0).contains(&f64::from(args.weight_decay)) {
-        return Err(Failure::usage(format!("--weight-decay {}: choose from 0 up to, not including, 1", args.weight_decay)));
+        return Err(Failure::usage(format!(
+            "--weight-decay {}: choose from 0 up to, not including, 1",
+            args.weight_decay
+        )));
     }
     if !(0.0..=0.9).contains(&args.val_fraction) {
         return Err(Failure::usage(format!("--val-fraction {}: choose from 0 to 0.9", args.val_fraction)));
@@ -210,7 +215,7 @@ fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
         (Some(_), Some(_)) => {
             return Err(Failure::usage("--init-from supplies the architecture: leave --model out"));
         }
-        (Some(dir), None) => Reader::open(dir).map_err(|e| Failure::usage(e.to_string()))?.config().clone(),
+        (Some(dir), None) => Reader::open(dir).and_then(|reader| reader.config()).map_err(|e| Failure::usage(e.to_string()))?,
         (None, name) => named(name.as_deref().unwrap_or("tiny"))?,
     };
     model.batch_size = args.batch_size.unwrap_or(model.batch_size);

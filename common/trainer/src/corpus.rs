@@ -31,9 +31,40 @@ const FORMS: &[&[Piece]] = &[
     &[One(RANKS), Text(" "), One(TAKES), Text(" "), One(UNITS), Text(" before "), One(PASSES), Text(".")],
     &[One(RANKS), Text(" "), One(DROPS), Text(" "), One(UNITS), Text(" after "), One(PASSES), Text(".")],
     &[One(STAGES), Text(" keeps the "), One(STATES), Text(" "), One(HOW), Text(".")],
-    &[One(COLLECTIVES), Text(" "), One(DOES), Text(" the "), One(STATES), Text(" of "), One(UNITS), Text(".")],
-    &[Text("after "), One(PASSES), Text(", "), One(RANKS), Text(" "), One(DROPS), Text(" the "), One(STATES), Text(".")],
-    &[Text("in "), One(STAGES), Text(", "), One(RANKS), Text(" "), One(TAKES), Text(" the "), One(STATES), Text(" of "), One(UNITS), Text(".")],
+    &[
+        One(COLLECTIVES),
+        Text(" "),
+        One(DOES),
+        Text(" the "),
+        One(STATES),
+        Text(" of "),
+        One(UNITS),
+        Text("."),
+    ],
+    &[
+        Text("after "),
+        One(PASSES),
+        Text(", "),
+        One(RANKS),
+        Text(" "),
+        One(DROPS),
+        Text(" the "),
+        One(STATES),
+        Text("."),
+    ],
+    &[
+        Text("in "),
+        One(STAGES),
+        Text(", "),
+        One(RANKS),
+        Text(" "),
+        One(TAKES),
+        Text(" the "),
+        One(STATES),
+        Text(" of "),
+        One(UNITS),
+        Text("."),
+    ],
 ];
 
 /// The text: about 10⁶ bytes, the same on every machine.
@@ -110,7 +141,11 @@ mod tests {
         let text = text();
         assert!(text.is_ascii() && text.len() >= BYTES);
         let hash = blake3::hash(text.as_bytes()).to_hex();
-        insta::assert_snapshot!(format!("version {VERSION}: {} bytes, blake3 {hash}\n{}", text.len(), &text[..400]));
+        insta::assert_snapshot!(format!(
+            "version {VERSION}: {} bytes, blake3 {hash}\n{}",
+            text.len(),
+            &text[..400]
+        ));
     }
 
     #[test]
@@ -119,10 +154,12 @@ mod tests {
         let (all, good) = count_sentences(&text);
         assert!(all > 10_000);
         assert_eq!(all, good);
-        for noise in ["rank 4 gathers block 0 before forward.", "rank 0 gathers block 0.", "", ".", "rank 0"] {
+        for noise in ["rank 4 gathers block 0 before forward.", "rank 0 gathers block 0.", "", ".", "rank 0"]
+        {
             assert!(!parses(noise), "{noise}");
         }
-        let (all, good) = count_sentences("tail. DDP keeps the gradients whole. DDP keeps gradients whole. rest");
+        let (all, good) =
+            count_sentences("tail. DDP keeps the gradients whole. DDP keeps gradients whole. rest");
         assert_eq!((all, good), (2, 1));
     }
 }

@@ -97,7 +97,9 @@ impl Data {
         let tokens = self.part(part);
         let span = (tokens.len() - length - 1) as u64;
         let start = match (part, self.shuffle) {
-            (Part::Training, Some(seed)) if span > length as u64 => shuffled(seed, g, span / length as u64) * length as u64,
+            (Part::Training, Some(seed)) if span > length as u64 => {
+                shuffled(seed, g, span / length as u64) * length as u64
+            }
             _ => (g * length as u64) % span.max(1),
         };
         &tokens[start as usize..start as usize + length + 1]

@@ -58,9 +58,11 @@ const PHASES: &[(&str, Phase)] = &[
 
 fn pick<T: Copy>(names: &[(&str, T)], name: &str) -> Result<T, String> {
     let known = || names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    names.iter().find(|(n, _)| *n == name).map(|(_, value)| *value).ok_or_else(|| {
-        format!("{name:?} is none of {}: write panic@rank2,step3,backward", known())
-    })
+    names
+        .iter()
+        .find(|(n, _)| *n == name)
+        .map(|(_, value)| *value)
+        .ok_or_else(|| format!("{name:?} is none of {}: write panic@rank2,step3,backward", known()))
 }
 
 impl FromStr for Fault {

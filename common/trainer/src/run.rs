@@ -13,6 +13,7 @@ use collectives::Traffic;
 use device::{Class, Place};
 use events::{Boundary, Operation, Pass, What};
 use model::{Batch, Model};
+use planner::Prediction;
 use sharding::{Micro, Partition, Rank, Schedule, WeightSource};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,10 +32,12 @@ pub struct Plan {
     pub schedule: Arc<Schedule>,
     /// The tokens.
     pub data: Data,
+    /// What the planner says about it.
+    pub prediction: Prediction,
     /// Validation batches per rank.
     pub evaluation_batches: usize,
     /// Set when the run should end after the current step.
-    pub stop: AtomicBool,
+    pub stop: Arc<AtomicBool>,
 }
 
 /// What one rank measured.
@@ -237,7 +240,8 @@ impl<'a, S: Stage> Worker<'a, S> {
             let tokens = self.tokens(Part::Validation, first as u64);
             sum += self.passes.evaluate(&mut self.stage, &tokens)?;
         }
-        let tokens = self.plan.evaluation_batches * config.world_size * config.batch_size * config.sequence_length;
+        let tokens =
+            self.plan.evaluation_batches * config.world_size * config.batch_size * config.sequence_length;
         let (loss, _) = self.agree(sum / tokens as f64)?;
         self.rank.emitter.emit(What::Evaluated { step: steps, loss });
         self.evaluations.push((steps, loss));

@@ -15,9 +15,12 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "kib" => 1024.0,
         "mib" => 1024.0 * 1024.0,
         "gib" => 1024.0 * 1024.0 * 1024.0,
-        unit => return Err(format!("unknown unit {unit:?}: write 512MiB, 1.5GiB, 80GB or a number of bytes")),
+        unit => {
+            return Err(format!("unknown unit {unit:?}: write 512MiB, 1.5GiB, 80GB or a number of bytes"));
+        }
     };
-    let number: f64 = text[..digits].parse().map_err(|_| "write 512MiB, 1.5GiB, 80GB or bytes".to_string())?;
+    let number: f64 =
+        text[..digits].parse().map_err(|_| "write 512MiB, 1.5GiB, 80GB or bytes".to_string())?;
     let bytes = number * factor;
     if bytes >= 1.0 && bytes < 1e18 { Ok(bytes as u64) } else { Err("must be at least one byte".into()) }
 }

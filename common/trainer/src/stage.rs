@@ -61,6 +61,8 @@ pub trait Stage: Sized {
     const PLAN: planner::Stage;
     /// Which model states it shards.
     const SHARDED: Sharded;
+    /// Whether it has more than one way to sum gradients.
+    const HAS_GRAD_SYNC: bool = false;
 
     /// Allocates what this rank holds between steps.
     ///

@@ -2,7 +2,7 @@
 
 use crate::report::Report;
 use crate::size::{grouped, human};
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use std::collections::BTreeSet;
 
 /// The summary of a finished run.
@@ -17,8 +17,7 @@ fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.iter().enumerate().map(|(i, title)| {
-        let cell = Cell::new(title).add_attribute(Attribute::Bold);
-        cell.set_alignment(if i == 0 { CellAlignment::Left } else { CellAlignment::Right })
+        Cell::new(title).set_alignment(if i == 0 { CellAlignment::Left } else { CellAlignment::Right })
     }));
     for i in 1..header.len() {
         if let Some(column) = table.column_mut(i) {
