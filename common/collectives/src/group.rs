@@ -9,6 +9,7 @@ use events::{Boundary, Emitter, Operation, Progress};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Buffers that go through one collective together, and the units whose data they hold.
 pub struct Bucket {
@@ -301,8 +302,9 @@ impl Pending {
     fn finish(mut self) -> Result<(Vec<Buffer>, Vec<Vec<u8>>)> {
         // Only this method, which consumes the value, and Drop take it.
         let Some(Issued { buffers, call }) = self.issued.take() else { return Ok(Default::default()) };
+        let started = Instant::now();
         let Outcome { sent, gathered } = self.backend.wait(&call, &self.watch)?;
-        self.watch.tally.finished(call.operation, sent);
+        self.watch.tally.finished(call.operation, sent, started.elapsed().as_nanos() as u64);
         self.watch.tell(&call, Progress::Finished);
         Ok((buffers, gathered))
     }

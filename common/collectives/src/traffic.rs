@@ -26,6 +26,8 @@ pub struct Traffic {
     pub bytes: [u64; OPERATIONS],
     /// Collectives finished.
     pub calls: [u64; OPERATIONS],
+    /// Nanoseconds spent waiting for peers and moving data.
+    pub nanoseconds: [u64; OPERATIONS],
 }
 
 impl Traffic {
@@ -45,10 +47,12 @@ impl Traffic {
 pub(crate) struct Tally {
     bytes: [AtomicU64; OPERATIONS],
     calls: [AtomicU64; OPERATIONS],
+    nanoseconds: [AtomicU64; OPERATIONS],
 }
 
 impl Tally {
-    pub(crate) fn finished(&self, operation: Operation, sent: u64) {
+    pub(crate) fn finished(&self, operation: Operation, sent: u64, nanoseconds: u64) {
+        self.nanoseconds[operation.index()].fetch_add(nanoseconds, Ordering::Relaxed);
         self.bytes[operation.index()].fetch_add(sent, Ordering::Relaxed);
         self.calls[operation.index()].fetch_add(1, Ordering::Relaxed);
     }
@@ -61,6 +65,6 @@ impl Tally {
         let load = |counters: &[AtomicU64; OPERATIONS]| {
             std::array::from_fn(|index| counters[index].load(Ordering::Relaxed))
         };
-        Traffic { bytes: load(&self.bytes), calls: load(&self.calls) }
+        Traffic { bytes: load(&self.bytes), calls: load(&self.calls), nanoseconds: load(&self.nanoseconds) }
     }
 }

@@ -9,7 +9,7 @@ use events::Class;
 use planner::{Job, Prediction, Stage};
 
 /// The plan says that memory will not do.
-pub fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) -> Failure {
+pub(crate) fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) -> Failure {
     let (rank, worst) =
         match prediction.ranks.iter().enumerate().max_by_key(|(_, rank)| rank.memory.total_peak) {
             Some((rank, worst)) => (rank, worst),
@@ -27,7 +27,7 @@ pub fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) -> Failur
 }
 
 /// A rank's error, as the program will print it.
-pub fn rank_failure(stage: Stage, plan: &Plan, rank: usize, error: &RankError) -> Failure {
+pub(crate) fn rank_failure(stage: Stage, plan: &Plan, rank: usize, error: &RankError) -> Failure {
     match error {
         RankError::Stage(error) => match error.out_of_memory() {
             Some(oom) => Failure::run(ran_out(&plan::job(stage, &plan.config), oom)),

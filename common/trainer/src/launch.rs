@@ -18,10 +18,10 @@ use std::sync::Once;
 const STACK: usize = 16 << 20;
 
 /// How one rank ended.
-pub type Outcome = std::result::Result<Measured, RankError>;
+pub(crate) type Outcome = std::result::Result<Measured, RankError>;
 
 /// Runs all ranks to their end; one outcome per rank.
-pub fn run<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<Outcome> {
+pub(crate) fn run<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<Outcome> {
     hush_rank_panics();
     let groups = wiring::groups(&plan.config);
     std::thread::scope(|scope| {
@@ -89,7 +89,7 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
 }
 
 /// The outcome that explains the others: an error that is no mere echo of another rank's.
-pub fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
+pub(crate) fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
     let errors = || outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
     let echo = |error: &RankError| {
         matches!(error, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Tokens of one micro-batch: inputs and targets, u32, row by row.
-pub struct Tokens {
+pub(crate) struct Tokens {
     /// What the model reads.
     pub inputs: Vec<u32>,
     /// What it should say next.
@@ -20,7 +20,7 @@ pub struct Tokens {
 }
 
 /// The model on one rank: its layers' passes over what the stage hands out.
-pub struct Passes {
+pub(crate) struct Passes {
     rank: Rc<Rank>,
     model: Arc<Model>,
     partition: Arc<Partition>,
@@ -37,7 +37,7 @@ enum Saved {
 }
 
 /// What forward leaves for backward.
-pub struct Kept {
+pub(crate) struct Kept {
     inputs: Buffer,
     _targets: Buffer,
     saved: Vec<Saved>,
@@ -45,7 +45,7 @@ pub struct Kept {
 
 impl Passes {
     /// Passes of `model` under `partition`, over micro-batches of shape `batch`.
-    pub fn new(
+    pub(crate) fn new(
         rank: Rc<Rank>,
         model: Arc<Model>,
         partition: Arc<Partition>,
@@ -69,7 +69,7 @@ impl Passes {
     ///
     /// # Errors
     /// If the stage, a kernel or an allocation fails.
-    pub fn forward(
+    pub(crate) fn forward(
         &mut self,
         stage: &mut impl Stage,
         tokens: &Tokens,
@@ -88,7 +88,7 @@ impl Passes {
     ///
     /// # Errors
     /// If the stage, a kernel or an allocation fails.
-    pub fn evaluate(&mut self, stage: &mut impl Stage, tokens: &Tokens) -> Result<f64> {
+    pub(crate) fn evaluate(&mut self, stage: &mut impl Stage, tokens: &Tokens) -> Result<f64> {
         let inputs = self.rank.device.upload(Class::Activations, &tokens.inputs)?;
         let targets = self.rank.device.upload(Class::Activations, &tokens.targets)?;
         let micro = Micro { index: 0, count: 1 };
@@ -145,7 +145,7 @@ impl Passes {
     ///
     /// # Errors
     /// If the stage, a kernel or an allocation fails.
-    pub fn backward(&mut self, stage: &mut impl Stage, kept: Kept, micro: Micro) -> Result<()> {
+    pub(crate) fn backward(&mut self, stage: &mut impl Stage, kept: Kept, micro: Micro) -> Result<()> {
         let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
         let visits = &schedule.backward;
         let Kept { inputs, _targets, mut saved } = kept;
@@ -192,7 +192,7 @@ impl Passes {
     ///
     /// # Errors
     /// If the stage, a kernel or an allocation fails.
-    pub fn next_logits(&mut self, stage: &mut impl Stage, inputs: &[u32], batch: Batch) -> Result<Vec<f32>> {
+    pub(crate) fn next_logits(&mut self, stage: &mut impl Stage, inputs: &[u32], batch: Batch) -> Result<Vec<f32>> {
         let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
         let inputs = rank.device.upload(Class::Activations, inputs)?;
         let micro = Micro { index: 0, count: 1 };

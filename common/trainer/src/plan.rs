@@ -21,7 +21,7 @@ const EVALUATION_BATCHES: usize = 20;
 ///
 /// # Errors
 /// A usage failure for flags and data; a failed run if the plan does not fit the device's memory.
-pub fn prepare<S: Stage>(config: Config) -> Result<Plan> {
+pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     if config.grad_sync != GradSync::default() && !S::HAS_GRAD_SYNC {
         return Err(Failure::usage(format!(
             "--grad-sync belongs to ZeRO-1: cargo run -p zero1, not {}",
@@ -58,7 +58,7 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
 }
 
 /// The planner's view of a run.
-pub fn job(stage: planner::Stage, config: &Config) -> Job {
+pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
     Job {
         batch_size: config.batch_size,
         tokens: config.sequence_length,
@@ -74,7 +74,7 @@ pub fn job(stage: planner::Stage, config: &Config) -> Job {
 ///
 /// # Errors
 /// None today; a report that cannot be made is a failed run.
-pub fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Result<Report> {
+pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Result<Report> {
     let (steps, evaluations) = (measured[0].steps.len() as u64, measured[0].evaluations.len() as u64);
     let predicted = predicted(&plan.prediction, steps, evaluations, plan.evaluation_batches as u64);
     let flops = plan.model.config.flops_per_token(plan.config.sequence_length);

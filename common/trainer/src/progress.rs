@@ -12,7 +12,7 @@ use std::time::Instant;
 const LINES: u32 = 30;
 
 /// The first lines: what runs, and on what.
-pub fn opening<S: Stage>(plan: &Plan) -> String {
+pub(crate) fn opening<S: Stage>(plan: &Plan) -> String {
     let config = &plan.config;
     let threads =
         if config.threads == 1 { "1 thread each".into() } else { format!("{} threads each", config.threads) };
@@ -36,7 +36,7 @@ pub fn opening<S: Stage>(plan: &Plan) -> String {
 }
 
 /// One line per step now and then, or a bar on a terminal.
-pub struct Lines {
+pub(crate) struct Lines {
     steps: u32,
     every: u32,
     memory: u64,
@@ -46,7 +46,7 @@ pub struct Lines {
 
 impl Lines {
     /// For a run of `plan`.
-    pub fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan) -> Self {
         let steps = plan.config.steps;
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")
@@ -69,7 +69,7 @@ impl Lines {
     }
 
     /// A step has finished.
-    pub fn step(&self, row: &StepRow) {
+    pub(crate) fn step(&self, row: &StepRow) {
         let rate = row.tokens as f64 * f64::from(row.step + 1) / self.started.elapsed().as_secs_f64();
         if let Some(bar) = &self.bar {
             bar.set_position(u64::from(row.step) + 1);
@@ -90,7 +90,7 @@ impl Lines {
     }
 
     /// The run is over.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// What all ranks of a run share, read-only but for the wish to stop.
-pub struct Plan {
+pub(crate) struct Plan {
     /// The flags.
     pub config: Config,
     /// The model.
@@ -61,7 +61,7 @@ pub struct Measured {
 
 /// Why a rank ended early.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RankError {
+pub(crate) enum RankError {
     /// The stage, its device or its peers.
     Stage(sharding::Error),
     /// Anything else, in words.
@@ -86,7 +86,7 @@ impl std::fmt::Display for RankError {
 type Result<T> = std::result::Result<T, RankError>;
 
 /// Told about every finished step by rank 0.
-pub type Observer<'a> = dyn Fn(&StepRow) + Sync + 'a;
+pub(crate) type Observer<'a> = dyn Fn(&StepRow) + Sync + 'a;
 
 /// One rank of a run.
 struct Worker<'a, S> {
@@ -103,7 +103,7 @@ struct Worker<'a, S> {
 ///
 /// # Errors
 /// The rank's own error, or its peers'.
-pub fn train<S: Stage>(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Result<Measured> {
+pub(crate) fn train<S: Stage>(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Result<Measured> {
     let mut worker = match Worker::<S>::new(plan, rank.clone()) {
         Ok(worker) => worker,
         Err(error) => return Err(tell_peers(&rank, "its setup", error)),

@@ -4,7 +4,7 @@
 ///
 /// # Errors
 /// A sentence that says what is accepted.
-pub fn parse(text: &str) -> Result<u64, String> {
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let factor = match text[digits..].trim().to_ascii_lowercase().as_str() {
@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
 }
 
 /// `1234567` as `1.23 MB` (1 MB = 10⁶ bytes), in three digits.
-pub fn human(bytes: u64) -> String {
+pub(crate) fn human(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");
     for next in ["kB", "MB", "GB", "TB"] {
         if value < 999.5 {
@@ -44,7 +44,7 @@ pub fn human(bytes: u64) -> String {
 }
 
 /// `1234567` as `1,234,567`.
-pub fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {

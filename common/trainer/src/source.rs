@@ -9,7 +9,7 @@ use std::ops::Range;
 const SAMPLE: usize = 256;
 
 /// Weights drawn from a seed, the same whatever the stage and the number of ranks.
-pub struct Seeded {
+pub(crate) struct Seeded {
     /// The seed.
     pub seed: u64,
     /// The tensors.
@@ -24,7 +24,7 @@ impl WeightSource for Seeded {
 }
 
 /// Weights in a file.
-pub struct Saved {
+pub(crate) struct Saved {
     /// The file.
     pub reader: Reader,
     /// The tensors.
@@ -41,7 +41,7 @@ impl WeightSource for Saved {
 ///
 /// # Errors
 /// What the source says.
-pub fn fingerprint(source: &dyn WeightSource, layout: &Layout) -> Result<[u8; 32], String> {
+pub(crate) fn fingerprint(source: &dyn WeightSource, layout: &Layout) -> Result<[u8; 32], String> {
     let mut hasher = blake3::Hasher::new();
     for (id, tensor) in layout.tensors.iter().enumerate() {
         let mut values = vec![0f32; tensor.elements().min(SAMPLE)];

@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use std::collections::BTreeSet;
 
 /// The summary of a finished run.
-pub fn closing(report: &Report) -> String {
+pub(crate) fn closing(report: &Report) -> String {
     let mut text = memory(report);
     text.push_str(&traffic(report));
     text.push_str(&summary(report));

@@ -19,16 +19,16 @@ pub struct Times {
 }
 
 /// A running measurement.
-pub struct Stopwatch(Instant);
+pub(crate) struct Stopwatch(Instant);
 
 impl Stopwatch {
     /// Starts now.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Stopwatch(Instant::now())
     }
 
     /// Adds the seconds since the start.
-    pub fn stop(self, total: &mut f64) {
+    pub(crate) fn stop(self, total: &mut f64) {
         *total += self.0.elapsed().as_secs_f64();
     }
 }

@@ -6,7 +6,7 @@ use collectives::Group;
 use collectives::local::{Algorithm, Options, World};
 
 /// One end of the world's process group per rank.
-pub fn groups(config: &Config) -> Vec<Group> {
+pub(crate) fn groups(config: &Config) -> Vec<Group> {
     let algorithm = match config.algorithm {
         AlgorithmChoice::Direct => Algorithm::Direct,
         AlgorithmChoice::Ring => Algorithm::Ring,
