@@ -75,10 +75,12 @@ fn code(path: &Path) -> Vec<String> {
 
 #[test]
 fn unsafe_lives_in_device_and_collectives_alone() {
-    let word = |line: &str, word: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word);
+    let word =
+        |line: &str, word: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word);
     let mut seen = 0;
     for path in sources(&root()) {
-        let inside = path.starts_with(root().join("common/device")) || path.starts_with(root().join("common/collectives"));
+        let inside = path.starts_with(root().join("common/device"))
+            || path.starts_with(root().join("common/collectives"));
         for line in code(&path) {
             if word(&line, "unsafe") && !line.contains('"') {
                 seen += 1;
@@ -91,9 +93,12 @@ fn unsafe_lives_in_device_and_collectives_alone() {
 
 #[test]
 fn nothing_under_common_asks_which_stage_it_serves() {
-    let stages = ["Stage::Ddp", "Stage::Zero1", "Stage::Zero2", "Stage::Zero3", "stage >", "stage ==", "stage <"];
+    let stages =
+        ["Stage::Ddp", "Stage::Zero1", "Stage::Zero2", "Stage::Zero3", "stage >", "stage ==", "stage <"];
     for path in sources(&root().join("common")) {
-        if path.starts_with(root().join("common/planner")) || path.components().any(|c| c.as_os_str() == "tests") {
+        if path.starts_with(root().join("common/planner"))
+            || path.components().any(|c| c.as_os_str() == "tests")
+        {
             continue;
         }
         for line in code(&path) {

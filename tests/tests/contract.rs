@@ -113,7 +113,12 @@ fn the_textbook_all_reduce_gives_the_same_weights_for_more_traffic() {
     let textbook = run(Stage::Zero1, &format!("{flags} --grad-sync all-reduce"));
     assert_same(&plain, &textbook);
     let sent = |report: &Report| -> u64 {
-        report.traffic.iter().filter(|row| row.rank == 0 && row.operation != "scalars").map(|r| r.bytes_sent).sum()
+        report
+            .traffic
+            .iter()
+            .filter(|row| row.rank == 0 && row.operation != "scalars")
+            .map(|r| r.bytes_sent)
+            .sum()
     };
     assert_eq!(2 * sent(&textbook), 3 * sent(&plain), "three model sizes where two would do");
 }
@@ -126,7 +131,8 @@ fn bucket_sizes_change_neither_weights_nor_payload() {
         for elements in [1, 30_000, 1_000_000] {
             let other = run(stage, &format!("{flags} --reduce-bucket {elements}"));
             assert_same(&default, &other);
-            let payload = |report: &Report| report.traffic.iter().map(|row| row.bytes_sent).collect::<Vec<_>>();
+            let payload =
+                |report: &Report| report.traffic.iter().map(|row| row.bytes_sent).collect::<Vec<_>>();
             assert_eq!(payload(&default), payload(&other));
         }
     }

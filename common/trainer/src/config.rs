@@ -215,7 +215,9 @@ fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
         (Some(_), Some(_)) => {
             return Err(Failure::usage("--init-from supplies the architecture: leave --model out"));
         }
-        (Some(dir), None) => Reader::open(dir).and_then(|reader| reader.config()).map_err(|e| Failure::usage(e.to_string()))?,
+        (Some(dir), None) => {
+            Reader::open(dir).and_then(|reader| reader.config()).map_err(|e| Failure::usage(e.to_string()))?
+        }
         (None, name) => named(name.as_deref().unwrap_or("tiny"))?,
     };
     model.batch_size = args.batch_size.unwrap_or(model.batch_size);

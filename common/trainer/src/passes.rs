@@ -192,7 +192,12 @@ impl Passes {
     ///
     /// # Errors
     /// If the stage, a kernel or an allocation fails.
-    pub(crate) fn next_logits(&mut self, stage: &mut impl Stage, inputs: &[u32], batch: Batch) -> Result<Vec<f32>> {
+    pub(crate) fn next_logits(
+        &mut self,
+        stage: &mut impl Stage,
+        inputs: &[u32],
+        batch: Batch,
+    ) -> Result<Vec<f32>> {
         let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
         let inputs = rank.device.upload(Class::Activations, inputs)?;
         let micro = Micro { index: 0, count: 1 };

@@ -217,7 +217,10 @@ impl Report {
                 phases: m.times,
                 operations: Operation::ALL
                     .iter()
-                    .map(|&o| OperationTime { operation: o.label(), seconds: m.traffic.nanoseconds[o.index()] as f64 * 1e-9 })
+                    .map(|&o| OperationTime {
+                        operation: o.label(),
+                        seconds: m.traffic.nanoseconds[o.index()] as f64 * 1e-9,
+                    })
                     .collect(),
             }),
             throughput: throughput(&steps, flops_per_token),
