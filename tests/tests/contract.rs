@@ -4,13 +4,13 @@ use planner::Stage;
 use tests::{STAGES, fixture, largest_difference, losses, train};
 use trainer::Report;
 
-/// A model whose sizes divide by none of the world sizes above 2; 24 sequences of 16 tokens per step.
+/// A model whose sizes divide by none of the world sizes above 2; 48 sequences of 16 tokens per step.
 fn flags(model: &str, world: usize, micro_batches: usize, steps: u32) -> String {
     format!(
         "--model {} --gpus {world} --batch-size {} --grad-accum {micro_batches} --seq-len 16 --steps {steps} \
          --threads 1 --device cpu",
         fixture(model),
-        24 / world / micro_batches,
+        48 / world / micro_batches,
     )
 }
 
@@ -97,7 +97,7 @@ fn more_ranks_follow_one_rank_with_the_same_global_batch() {
     for model in ["odd.json", "odd-tied.json"] {
         let one = losses(&run(Stage::Ddp, &flags(model, 1, 1, 50)));
         for world in [2, 3, 4, 8] {
-            for micro_batches in [1, 3] {
+            for micro_batches in [1, 2] {
                 let many = losses(&run(Stage::Zero3, &flags(model, world, micro_batches, 50)));
                 let apart = largest_difference(&one, &many);
                 assert!(apart < 1e-4, "{world} ranks, {micro_batches} micro-batches: {apart}");

@@ -31,7 +31,7 @@ pub enum AlgorithmChoice {
 
 /// Train a Llama-style transformer on several ranks.
 #[derive(Debug, Parser)]
-#[command(args_conflicts_with_subcommands = true, version)]
+#[command(args_conflicts_with_subcommands = true, args_override_self = true, version)]
 pub struct Cli {
     /// What to do; trains if nothing is given.
     #[command(subcommand)]

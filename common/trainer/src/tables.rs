@@ -15,7 +15,7 @@ pub(crate) fn closing(report: &Report) -> String {
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.iter().enumerate().map(|(i, title)| {
         Cell::new(title).set_alignment(if i == 0 { CellAlignment::Left } else { CellAlignment::Right })
     }));
