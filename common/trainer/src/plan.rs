@@ -6,6 +6,7 @@ use crate::error::{Failure, Result};
 use crate::explain;
 use crate::report::{Predicted, Report};
 use crate::run::{Measured, Plan};
+use crate::source::{self, weights};
 use crate::stage::{GradSync, Stage};
 use events::Operation;
 use model::Model;
@@ -36,6 +37,10 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     }
     let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;
     let model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
+    if config.init_from.is_some() {
+        let source = weights(&config, &model, config.seed).map_err(Failure::usage)?;
+        source::fingerprint(&*source, &model.layout).map_err(Failure::usage)?;
+    }
     let partition = Partition::by_layer(&model.layout, job.stage.shard_count(config.world_size) as usize);
     let schedule = Schedule::new(&model.layout, &partition);
     Ok(Plan {

@@ -5,10 +5,10 @@ use crate::data::{Data, Part};
 use crate::faults::{Kind, Phase};
 use crate::passes::{Passes, Tokens};
 use crate::report::StepRow;
-use crate::source::{self, Saved, Seeded};
+use crate::source;
 use crate::stage::{Setup, Stage};
 use crate::timing::{Stopwatch, Times};
-use checkpoint::{Reader, Writer};
+use checkpoint::Writer;
 use collectives::Traffic;
 use device::{Class, Place};
 use events::{Boundary, Operation, Pass, What};
@@ -131,7 +131,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         let config = &plan.config;
         let seed = config.seed + u64::from(fault(config, number, 0, Phase::Setup, Kind::Seed));
         trip(config, number, 0, Phase::Setup)?;
-        let source = weights(config, &plan.model, seed)?;
+        let source = source::weights(config, &plan.model, seed).map_err(RankError::Other)?;
         agree_on_weights(&rank, &*source, &plan.model)?;
         let setup = Setup {
             rank: rank.clone(),
@@ -310,14 +310,6 @@ impl<'a, S: Stage> Worker<'a, S> {
 
 fn other(error: impl std::fmt::Display) -> RankError {
     RankError::Other(error.to_string())
-}
-
-fn weights(config: &Config, model: &Model, seed: u64) -> Result<Arc<dyn WeightSource>> {
-    let layout = model.layout.clone();
-    Ok(match &config.init_from {
-        None => Arc::new(Seeded { seed, layout }),
-        Some(dir) => Arc::new(Saved { reader: Reader::open(dir).map_err(other)?, layout }),
-    })
 }
 
 /// Ranks that silently start from different weights never agree again: compare first.

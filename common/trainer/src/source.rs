@@ -1,9 +1,11 @@
 //! Initial weights: from a seed, or from saved weights.
 
+use crate::config::Config;
 use checkpoint::Reader;
-use model::{Layout, TensorId, init};
+use model::{Layout, Model, TensorId, init};
 use sharding::WeightSource;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Elements of each tensor that ranks compare before they start.
 const SAMPLE: usize = 256;
@@ -35,6 +37,18 @@ impl WeightSource for Saved {
     fn read(&self, tensor: TensorId, range: Range<usize>, into: &mut [f32]) -> Result<(), String> {
         self.reader.read(&self.layout.tensors[tensor], range, into).map_err(|e| e.to_string())
     }
+}
+
+/// The source that the flags name, with `seed` if they name none.
+///
+/// # Errors
+/// If saved weights cannot be opened.
+pub(crate) fn weights(config: &Config, model: &Model, seed: u64) -> Result<Arc<dyn WeightSource>, String> {
+    let layout = model.layout.clone();
+    Ok(match &config.init_from {
+        None => Arc::new(Seeded { seed, layout }),
+        Some(dir) => Arc::new(Saved { reader: Reader::open(dir).map_err(|e| e.to_string())?, layout }),
+    })
 }
 
 /// A hash over the beginning of every tensor, which ranks compare so that none silently starts from other weights.
