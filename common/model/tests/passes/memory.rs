@@ -2,10 +2,13 @@
 
 use crate::flat::{Flat, LayerGradients, LayerWeights};
 use device::{Buffer, Class, DType, Device, Ledger};
-use events::{Class::Activations, Class::Workspace, Event, Place, Receiver, What};
-use model::{Batch, Model, ModelConfig};
+use events::{Event, Place, Receiver, What};
+use model::{Batch, Gradients, Model, ModelConfig, Weights};
 use proptest::prelude::*;
 use std::time::Instant;
+
+const A: Class = Class::Activations;
+const W: Class = Class::Workspace;
 
 /// Sizes in bytes, by the names that the tables use.
 #[derive(Clone, Copy, Debug)]
@@ -86,64 +89,70 @@ impl Watched {
         let tensors = &model.layout.tensors;
         let weights = Flat::new(&device, dtype, tensors, |tensor| vec![0.1; tensor.elements()]);
         let gradients = Flat::gradients(&device, dtype, tensors);
-        let ids = device.upload(Activations, &vec![1u32; shape.rows()]).unwrap();
+        let ids = device.upload(A, &vec![1u32; shape.rows()]).unwrap();
         receiver.drain(&mut Vec::new());
         Watched { device, receiver, model, weights, gradients, ids, shape }
     }
 
     /// What happened since this was asked last.
-    fn changes(&self) -> Vec<Change> {
+    fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         self.receiver.drain(&mut events);
-        changes(&events)
+        events
     }
 
     fn layer(&self, layer: usize) -> LayerWeights<'_> {
         LayerWeights(&self.weights, &self.model.layout.layers[layer].tensors, true)
     }
 
-    /// Forward and backward of the three layers: what each pass changes, and the peaks of activations, workspace and of
-    /// both together.
-    fn run(mut self) -> ([Vec<Change>; 6], [u64; 3]) {
+    /// Forward and backward of the three layers: what happens in each of the six passes.
+    fn run(mut self) -> [Vec<Event>; 6] {
         let (device, shape) = (self.device.clone(), self.shape);
-        let ledger = device.ledger();
-        let others = ledger.live_total(Place::Device) - ledger.live(Place::Device, Activations);
         let x = self.model.embed(&device, &self.layer(0), &self.ids, shape).unwrap();
-        let embed = self.changes();
-        let (x, saved_block) = self.model.block(&device, &self.layer(1), x, shape, true).unwrap();
-        let block = self.changes();
-        let (_, saved_head) =
-            self.model.head(&device, &self.layer(2), x, &self.ids, 1.0, shape, true).unwrap();
-        let head = self.changes();
+        let embed = self.events();
+        let (x, block) = self.model.block(&device, &self.layer(1), x, shape, true).unwrap();
+        let forward = self.events();
+        let (_, head) = self.model.head(&device, &self.layer(2), x, &self.ids, 1.0, shape, true).unwrap();
+        let loss = self.events();
+        let dx = self.backward(2, |model, weights, places| {
+            model.head_backward(&device, weights, places, head.unwrap(), shape)
+        });
+        let loss_back = self.events();
+        let dx = self.backward(1, |model, weights, places| {
+            model.block_backward(&device, weights, places, block.unwrap(), dx, shape)
+        });
+        let backward = self.events();
+        let ids = device.upload(A, self.ids.as_slice::<u32>()).unwrap();
+        self.events();
+        self.backward(0, |model, _, places| model.embed_backward(&device, places, &ids, dx, shape));
+        [embed, forward, loss, loss_back, backward, self.events()]
+    }
 
-        let Watched { model, weights, gradients, ids, receiver, .. } = &mut self;
-        let layers = &model.layout.layers;
-        let layer = |layer: usize| LayerWeights(weights, &layers[layer].tensors, true);
-        let changes_now = || {
-            let mut events = Vec::new();
-            receiver.drain(&mut events);
-            changes(&events)
-        };
-        let mut places = LayerGradients(gradients, &layers[2].tensors, true);
-        let dx = model.head_backward(&device, &layer(2), &mut places, saved_head.unwrap(), shape).unwrap();
-        let head_back = changes_now();
-        let mut places = LayerGradients(gradients, &layers[1].tensors, true);
-        let dx =
-            model.block_backward(&device, &layer(1), &mut places, saved_block.unwrap(), dx, shape).unwrap();
-        let block_back = changes_now();
-        let mut places = LayerGradients(gradients, &layers[0].tensors, true);
-        model.embed_backward(&device, &mut places, ids, dx, shape).unwrap();
-        let peaks = [
-            ledger.peak(Place::Device, Activations),
-            ledger.peak(Place::Device, Workspace),
-            ledger.peak_total(Place::Device) - others,
-        ];
-        ([embed, block, head, head_back, block_back, changes_now()], peaks)
+    fn backward<T>(
+        &mut self,
+        layer: usize,
+        run: impl FnOnce(&Model, &dyn Weights, &mut dyn Gradients) -> device::Result<T>,
+    ) -> T {
+        let Watched { model, weights, gradients, .. } = self;
+        let tensors = &model.layout.layers[layer].tensors;
+        let mut places = LayerGradients(gradients, tensors, true);
+        run(model, &LayerWeights(weights, tensors, true), &mut places).unwrap()
     }
 }
 
-const A: Class = Activations;
-const W: Class = Workspace;
+/// Most bytes of activations, of workspace and of both together.
+fn measured_peaks<'a>(events: impl Iterator<Item = &'a Event>) -> [u64; 3] {
+    let (mut live, mut peaks) = ([0u64; 2], [0u64; 3]);
+    for event in events {
+        let What::Memory { class, delta, .. } = event.what else { panic!("{event:?}") };
+        let index = [A, W].iter().position(|&c| c == class).unwrap();
+        live[index] = live[index].checked_add_signed(delta).unwrap();
+        for (peak, now) in peaks.iter_mut().zip([live[0], live[1], live[0] + live[1]]) {
+            *peak = now.max(*peak);
+        }
+    }
+    peaks
+}
 
 /// The tables, with everything kept.
 fn tables(s: Sizes) -> [Vec<Change>; 6] {
@@ -178,24 +187,23 @@ fn table_of_a_block_unkept(s: Sizes) -> Vec<Change> {
     changes.map(|(allocates, frees)| change(&activations(allocates), &activations(frees))).to_vec()
 }
 
-/// Peaks of activations, workspace and both, of forward and backward with one block.
+/// Peaks of activations, workspace and both in forward and backward of one block, without the tokens.
 fn peaks(s: Sizes) -> [u64; 3] {
     let Sizes { d, qkv, attended, log_sum, f, logits, statistic } = s;
     let attention = d + statistic + d + qkv + attended + log_sum;
     let feed_forward = d + statistic + d + 2 * f + f;
     let head = d + statistic + d + logits;
-    let activations = statistic + attention + feed_forward + head;
+    let activations = attention + feed_forward + head;
     let block_back = d + [3 * f, 2 * f + d, attended + qkv, qkv + d].into_iter().max().unwrap();
     // Each moment of backward at which the last allocation before some frees is made.
-    let ids = statistic;
     let together = [
         activations + statistic.max(d),
-        ids + attention + feed_forward + d + statistic + 2 * d,
-        ids + attention + feed_forward + d + f,
-        ids + attention + feed_forward - f + d + 3 * f,
-        ids + attention + feed_forward - 3 * f + d + 2 * f + d,
-        ids + attention + d + attended + qkv,
-        ids + d + statistic + d + d + qkv + d,
+        attention + feed_forward + d + statistic + 2 * d,
+        attention + feed_forward + d + f,
+        attention + feed_forward - f + d + 3 * f,
+        attention + feed_forward - 3 * f + d + 2 * f + d,
+        attention + d + attended + qkv,
+        d + statistic + d + d + qkv + d,
     ];
     [activations, block_back.max(2 * d).max(statistic), together.into_iter().max().unwrap()]
 }
@@ -216,9 +224,9 @@ proptest! {
         };
         let (shape, dtype) = (Batch { batch, tokens }, if bf16 { DType::Bf16 } else { DType::F32 });
         let sizes = Sizes::new(&config, shape, dtype);
-        let (changes, measured) = Watched::new(&config, shape, dtype).run();
-        prop_assert_eq!(changes, tables(sizes));
-        prop_assert_eq!(measured, peaks(sizes));
+        let events = Watched::new(&config, shape, dtype).run();
+        prop_assert_eq!(measured_peaks(events.iter().flatten()), peaks(sizes));
+        prop_assert_eq!(events.map(|events| changes(&events)), tables(sizes));
     }
 }
 
@@ -230,16 +238,16 @@ fn evaluation_frees_as_it_goes() {
     let watched = Watched::new(&config, shape, DType::F32);
     let (device, model) = (&watched.device, &watched.model);
     let x = model.embed(device, &watched.layer(0), &watched.ids, shape).unwrap();
-    watched.changes();
+    watched.events();
     let (x, _) = model.block(device, &watched.layer(1), x, shape, false).unwrap();
-    assert_eq!(watched.changes(), table_of_a_block_unkept(sizes));
+    assert_eq!(changes(&watched.events()), table_of_a_block_unkept(sizes));
     model.head(device, &watched.layer(2), x, &watched.ids, 1.0, shape, false).unwrap();
     let Sizes { d, logits, statistic, .. } = sizes;
     let expected = [
         change(&[(A, statistic), (A, d), (A, logits)], &[(A, d), (A, statistic)]),
         change(&[(W, statistic)], &[(W, statistic), (A, logits), (A, d)]),
     ];
-    assert_eq!(watched.changes(), expected);
+    assert_eq!(changes(&watched.events()), expected);
 }
 
 #[test]
