@@ -33,8 +33,8 @@ pub struct SavedHead {
 }
 
 /// The residual stream to logits.
-fn project<T>(cx: &Context<'_>, run: impl FnOnce(Projection<'_>) -> T) -> T {
-    run(Projection { first: OUTPUT, inputs: cx.config.width, outputs: &[cx.config.vocabulary] })
+fn project(cx: &Context<'_>) -> Projection<1> {
+    Projection { first: OUTPUT, inputs: cx.config.width, outputs: [cx.config.vocabulary] }
 }
 
 impl Model {
@@ -78,10 +78,8 @@ impl Model {
         let cx = self.context(device, weights, batch);
         let SavedHead { x, norm, dlogits } = saved;
         let mut dn = cx.workspace(x.dtype(), self.config.width)?;
-        project(&cx, |p| {
-            p.backward_input(&cx, &mut dn, &dlogits)?;
-            p.backward_weights(&cx, gradients, &dlogits, &norm.out)
-        })?;
+        project(&cx).backward_input(&cx, &mut dn, &dlogits)?;
+        project(&cx).backward_weights(&cx, gradients, &dlogits, &norm.out)?;
         drop((dlogits, norm.out));
         let mut dx = device.zeros(Class::Workspace, x.dtype(), x.len())?;
         norm::backward(&cx, gradients, NORM, &mut dx, &dn, (&x, &norm.inverse_rms))?;
@@ -105,7 +103,7 @@ impl Model {
 /// `n · Wᵀ`: `[R, V]`.
 fn logits(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
     let mut logits = cx.activation(n.dtype(), cx.config.vocabulary)?;
-    project(cx, |p| p.forward(cx, &mut logits, n, Write::Replace))?;
+    project(cx).forward(cx, &mut logits, n, Write::Replace)?;
     Ok(logits)
 }
 

@@ -11,11 +11,11 @@ use std::ops::Range;
 ///
 /// Tensors that lie next to each other in memory are one matrix, and one product. Tensors that do not (views made
 /// parameter by parameter) are multiplied one by one, into or from their columns of the packed matrix.
-pub(crate) struct Projection<'a> {
+pub(crate) struct Projection<const TENSORS: usize> {
     pub(crate) first: usize,
     pub(crate) inputs: usize,
     /// Rows of each tensor.
-    pub(crate) outputs: &'a [usize],
+    pub(crate) outputs: [usize; TENSORS],
 }
 
 /// Some adjacent tensors of a projection and their columns of the packed output.
@@ -24,9 +24,9 @@ struct Part {
     columns: Range<usize>,
 }
 
-impl Projection<'_> {
+impl<const TENSORS: usize> Projection<TENSORS> {
     fn whole(&self) -> Part {
-        Part { tensors: self.first..self.first + self.outputs.len(), columns: 0..self.width() }
+        Part { tensors: self.first..self.first + TENSORS, columns: 0..self.width() }
     }
 
     /// The tensors one by one.

@@ -37,15 +37,15 @@ pub(crate) struct SavedAttention {
 }
 
 /// Tokens to packed queries, keys and values.
-fn project_in<T>(cx: &Context<'_>, run: impl FnOnce(Projection<'_>) -> T) -> T {
+fn project_in(cx: &Context<'_>) -> Projection<3> {
     let c = cx.config;
     let (query, key) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-    run(Projection { first: QKV.start, inputs: c.width, outputs: &[query, key, key] })
+    Projection { first: QKV.start, inputs: c.width, outputs: [query, key, key] }
 }
 
 /// Attended values back to the residual stream.
-fn project_out<T>(cx: &Context<'_>, run: impl FnOnce(Projection<'_>) -> T) -> T {
-    run(Projection { first: O, inputs: cx.attention().width(), outputs: &[cx.config.width] })
+fn project_out(cx: &Context<'_>) -> Projection<1> {
+    Projection { first: O, inputs: cx.attention().width(), outputs: [cx.config.width] }
 }
 
 pub(crate) fn forward(cx: &Context<'_>, x: Buffer, keep: bool) -> Result<(Buffer, Option<SavedAttention>)> {
@@ -55,7 +55,7 @@ pub(crate) fn forward(cx: &Context<'_>, x: Buffer, keep: bool) -> Result<(Buffer
     let (attended, log_sum) = attend(cx, &qkv)?;
     let inner = keep.then_some((qkv, log_sum));
     let mut out = residual(cx.device, &x)?;
-    project_out(cx, |o| o.forward(cx, &mut out, &attended, Write::Accumulate))?;
+    project_out(cx).forward(cx, &mut out, &attended, Write::Accumulate)?;
     let saved =
         norm.zip(inner).map(|(norm, (qkv, log_sum))| SavedAttention { x, norm, qkv, attended, log_sum });
     Ok((out, saved))
@@ -69,10 +69,8 @@ pub(crate) fn backward(
 ) -> Result<()> {
     let SavedAttention { x, norm, qkv, attended, log_sum } = saved;
     let mut dattended = cx.workspace(dout.dtype(), cx.attention().width())?;
-    project_out(cx, |o| {
-        o.backward_input(cx, &mut dattended, dout)?;
-        o.backward_weights(cx, gradients, dout, &attended)
-    })?;
+    project_out(cx).backward_input(cx, &mut dattended, dout)?;
+    project_out(cx).backward_weights(cx, gradients, dout, &attended)?;
     let dqkv = attend_backward(cx, dattended, qkv, attended, log_sum)?;
     let dn = queries_keys_values_backward(cx, gradients, dqkv, norm.out)?;
     norm::backward(cx, gradients, INPUT_NORM, dout, &dn, (&x, &norm.inverse_rms))
@@ -81,7 +79,7 @@ pub(crate) fn backward(
 /// Packed queries, keys and values of `n` `[R, d]`, the first two rotated: `[R, H + 2K]`.
 fn queries_keys_values(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
     let mut qkv = cx.activation(n.dtype(), cx.attention().packed_width())?;
-    project_in(cx, |p| p.forward(cx, &mut qkv, n, Write::Replace))?;
+    project_in(cx).forward(cx, &mut qkv, n, Write::Replace)?;
     cx.device.kernels().rope(qkv.view_mut(), cx.rope(false))?;
     Ok(qkv)
 }
@@ -95,10 +93,8 @@ fn queries_keys_values_backward(
 ) -> Result<Buffer> {
     cx.device.kernels().rope(dqkv.view_mut(), cx.rope(true))?;
     let mut dn = cx.workspace(n.dtype(), cx.config.width)?;
-    project_in(cx, |p| {
-        p.backward_input(cx, &mut dn, &dqkv)?;
-        p.backward_weights(cx, gradients, &dqkv, &n)
-    })?;
+    project_in(cx).backward_input(cx, &mut dn, &dqkv)?;
+    project_in(cx).backward_weights(cx, gradients, &dqkv, &n)?;
     Ok(dn)
 }
 

@@ -37,25 +37,24 @@ pub(crate) struct SavedFeedForward {
 }
 
 /// The residual stream to packed gates and ups.
-fn project_in<T>(cx: &Context<'_>, run: impl FnOnce(Projection<'_>) -> T) -> T {
-    let f = cx.config.feed_forward;
-    run(Projection { first: GATE_UP.start, inputs: cx.config.width, outputs: &[f, f] })
+fn project_in(cx: &Context<'_>) -> Projection<2> {
+    Projection { first: GATE_UP.start, inputs: cx.config.width, outputs: [cx.config.feed_forward; 2] }
 }
 
 /// Hidden values back to the residual stream.
-fn project_out<T>(cx: &Context<'_>, run: impl FnOnce(Projection<'_>) -> T) -> T {
-    run(Projection { first: DOWN, inputs: cx.config.feed_forward, outputs: &[cx.config.width] })
+fn project_out(cx: &Context<'_>) -> Projection<1> {
+    Projection { first: DOWN, inputs: cx.config.feed_forward, outputs: [cx.config.width] }
 }
 
 pub(crate) fn forward(cx: &Context<'_>, x: Buffer, keep: bool) -> Result<(Buffer, Option<SavedFeedForward>)> {
     let norm = norm::forward(cx, POST_NORM, &x)?;
     let mut gate_up = cx.activation(x.dtype(), 2 * cx.config.feed_forward)?;
-    project_in(cx, |p| p.forward(cx, &mut gate_up, &norm.out, Write::Replace))?;
+    project_in(cx).forward(cx, &mut gate_up, &norm.out, Write::Replace)?;
     let norm = keep.then_some(norm);
     let h = gated(cx, &gate_up)?;
     let gate_up = keep.then_some(gate_up);
     let mut out = residual(cx.device, &x)?;
-    project_out(cx, |p| p.forward(cx, &mut out, &h, Write::Accumulate))?;
+    project_out(cx).forward(cx, &mut out, &h, Write::Accumulate)?;
     let saved = norm.zip(gate_up).map(|(norm, gate_up)| SavedFeedForward { x, norm, gate_up, h });
     Ok((out, saved))
 }
@@ -68,17 +67,13 @@ pub(crate) fn backward(
 ) -> Result<()> {
     let SavedFeedForward { x, norm, gate_up, h } = saved;
     let mut dh = cx.workspace(dout.dtype(), cx.config.feed_forward)?;
-    project_out(cx, |p| {
-        p.backward_input(cx, &mut dh, dout)?;
-        p.backward_weights(cx, gradients, dout, &h)
-    })?;
+    project_out(cx).backward_input(cx, &mut dh, dout)?;
+    project_out(cx).backward_weights(cx, gradients, dout, &h)?;
     drop(h);
     let dgate_up = gated_backward(cx, dh, gate_up)?;
     let mut dn = cx.workspace(dout.dtype(), cx.config.width)?;
-    project_in(cx, |p| {
-        p.backward_input(cx, &mut dn, &dgate_up)?;
-        p.backward_weights(cx, gradients, &dgate_up, &norm.out)
-    })?;
+    project_in(cx).backward_input(cx, &mut dn, &dgate_up)?;
+    project_in(cx).backward_weights(cx, gradients, &dgate_up, &norm.out)?;
     drop((dgate_up, norm.out));
     norm::backward(cx, gradients, POST_NORM, dout, &dn, (&x, &norm.inverse_rms))
 }

@@ -69,7 +69,12 @@ impl ModelConfig {
     }
 
     fn heads_fit(&self) -> Result<(), String> {
-        let ModelConfig { heads, kv_heads, head_dim, .. } = self;
+        let ModelConfig { width, heads, kv_heads, head_dim, .. } = self;
+        if width % heads != 0 {
+            return Err(format!(
+                "{heads} heads do not divide a width of {width} evenly; `heads` must divide `width`"
+            ));
+        }
         if heads % kv_heads != 0 {
             return Err(format!(
                 "{heads} query heads cannot share {kv_heads} key/value heads evenly; `kv_heads` must divide `heads`"
@@ -118,6 +123,7 @@ mod tests {
     #[test]
     fn errors_name_the_numbers() {
         insta::assert_snapshot!(problem(|c| c.layers = 0), @"model `tiny`: `layers` is 0; it must be at least 1");
+        insta::assert_snapshot!(problem(|c| c.heads = 3), @"model `tiny`: 3 heads do not divide a width of 128 evenly; `heads` must divide `width`");
         insta::assert_snapshot!(problem(|c| c.kv_heads = 3), @"model `tiny`: 4 query heads cannot share 3 key/value heads evenly; `kv_heads` must divide `heads`");
         insta::assert_snapshot!(problem(|c| c.head_dim = 5), @"model `tiny`: `head_dim` is 5; rotary embedding turns pairs of elements, so it must be even");
         insta::assert_snapshot!(problem(|c| c.norm_eps = f32::NAN), @"model `tiny`: `norm_eps` is NaN; it must be a positive number");
