@@ -4,12 +4,20 @@
 
 use checkpoint::{Reader, Writer};
 use model::Layout;
-use std::error::Error;
+use std::process::ExitCode;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [from, to] = arguments.as_slice() else { return Err("usage: copy FROM TO".into()) };
-    copy(from, to).map_err(|error| error.to_string().into())
+    let result = match arguments.as_slice() {
+        [from, to] => copy(from, to).map_err(|error| error.to_string()),
+        _ => Err("usage: copy FROM TO".into()),
+    };
+    result.map_or_else(fail, |()| ExitCode::SUCCESS)
+}
+
+fn fail(message: String) -> ExitCode {
+    eprintln!("{message}");
+    ExitCode::FAILURE
 }
 
 fn copy(from: &str, to: &str) -> checkpoint::Result<()> {

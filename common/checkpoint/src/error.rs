@@ -17,7 +17,7 @@ pub enum CheckpointError {
         source: io::Error,
     },
     /// A directory is needed and something else is in its place.
-    #[error("{path} is a file, but weights are saved to a directory.\nGive another path, or move the file away.", path = .0.display())]
+    #[error("{path} is not a directory, but weights are saved to one.\nGive another path, or move away what is there.", path = .0.display())]
     NotADirectory(PathBuf),
     /// A directory is where a file is to be written.
     #[error("{path} is a directory, but a file of that name is to be saved.\nMove it away, or save somewhere else.", path = .0.display())]

@@ -1,4 +1,5 @@
 //! Damaged files: every one is an error with a name and a remedy, none a panic.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Saving under adverse conditions: what was there before stays whole until everything new is on the disk.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
 
 mod common;
 
@@ -65,9 +66,13 @@ fn two_writers_do_not_share_a_directory() {
 fn leftovers_of_a_killed_run_are_removed_and_other_hidden_files_stay() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join(".model.safetensors.123.partial"), "half").unwrap();
-    std::fs::write(directory.path().join(".hidden"), "mine").unwrap();
+    std::fs::write(directory.path().join(".film.partial"), "mine").unwrap();
+    std::fs::create_dir(directory.path().join(".room.7.partial")).unwrap();
     save(directory.path(), &config()).unwrap();
-    assert_eq!(names(directory.path()), [".hidden", "config.json", "model.safetensors"]);
+    assert_eq!(
+        names(directory.path()),
+        [".film.partial", ".room.7.partial", "config.json", "model.safetensors"]
+    );
 }
 
 #[test]
@@ -131,6 +136,12 @@ mod unix {
         symlink(parent.path().join("nowhere"), &link).unwrap();
         let error = save(&link, &config()).unwrap_err();
         assert!(error.to_string().contains("dangling link"), "{error}");
+    }
+
+    #[test]
+    fn a_device_is_no_directory() {
+        let error = save(Path::new("/dev/null"), &config()).unwrap_err();
+        assert!(matches!(error, CheckpointError::NotADirectory(_)), "{error}");
     }
 
     #[test]
