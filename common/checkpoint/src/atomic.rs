@@ -32,7 +32,7 @@ impl Directory {
             if path.exists() {
                 return Err(CheckpointError::NotADirectory(path.to_path_buf()));
             }
-            fs::create_dir_all(path).map_err(CheckpointError::io("create the directory", path))?;
+            fs::create_dir_all(path).map_err(CheckpointError::io("create", path))?;
             flush_parent(path)?;
         }
         let directory = Directory { path: path.to_path_buf(), handle: open_directory(path)? };
@@ -142,7 +142,7 @@ impl Drop for NewFile {
 
 #[cfg(unix)]
 fn open_directory(path: &Path) -> Result<Option<File>> {
-    File::open(path).map(Some).map_err(CheckpointError::io("open the directory", path))
+    File::open(path).map(Some).map_err(CheckpointError::io("open", path))
 }
 
 #[cfg(not(unix))]
@@ -156,5 +156,5 @@ fn flush_parent(path: &Path) -> Result<()> {
 }
 
 fn flush(directory: Option<&File>, path: &Path) -> Result<()> {
-    directory.map_or(Ok(()), File::sync_all).map_err(CheckpointError::io("flush the directory", path))
+    directory.map_or(Ok(()), File::sync_all).map_err(CheckpointError::io("flush", path))
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The operating system refused something.
-    #[error("cannot {action} {path}: {source}.\n{remedy}", path = path.display(), remedy = remedy(source.kind()))]
+    #[error("cannot {action} {path}: {source}.\n{remedy}", path = shown(path), remedy = remedy(source.kind()))]
     Io {
         /// What was attempted, as a verb.
         action: &'static str,
@@ -166,6 +166,11 @@ impl CheckpointError {
             hint: "Copy or download it again, or save the model again.",
         }
     }
+}
+
+/// A path as a message shows it; an empty one, such as an unset variable gives, would not be seen.
+fn shown(path: &Path) -> String {
+    if path.as_os_str().is_empty() { "an empty path".into() } else { path.display().to_string() }
 }
 
 /// What to do about an error of the operating system.

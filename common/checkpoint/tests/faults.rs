@@ -106,6 +106,12 @@ fn directories_are_created_however_deep() {
 }
 
 #[test]
+fn an_empty_path_is_an_error_and_not_the_current_directory() {
+    let error = save(Path::new(""), &config()).unwrap_err();
+    assert!(error.to_string().starts_with("cannot open an empty path"), "{error}");
+}
+
+#[test]
 fn a_name_that_is_too_long_is_an_error() {
     let parent = tempfile::tempdir().unwrap();
     let error = save(&parent.path().join("x".repeat(300)), &config()).unwrap_err();
