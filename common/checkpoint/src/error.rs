@@ -1,5 +1,6 @@
 //! What can go wrong with files of weights. Every message names the file and the way out.
 
+use model::ModelError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -72,12 +73,12 @@ pub enum CheckpointError {
         tensors: usize,
     },
     /// `config.json` is missing a number or asks for something that the model does not have.
-    #[error("{path} does not describe a model that can be trained here: {problem}.\nNeeded is the config.json of a Llama-style model.", path = path.display())]
+    #[error("{path} does not describe a model that can be trained here.\n{source}\nNeeded is the config.json of a Llama-style model.", path = path.display())]
     Config {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        problem: String,
+        source: ModelError,
     },
     /// A tensor that the model needs is not in the files.
     #[error("{path} has no tensor `{tensor}`, which the model needs with shape {shape:?}; {present}.\n{hint}", path = path.display())]

@@ -13,7 +13,6 @@
 pub mod atomic;
 mod elements;
 mod error;
-mod hugging_face;
 mod index;
 mod positioned;
 mod reader;
