@@ -28,17 +28,16 @@ impl Directory {
     /// [`CheckpointError::Busy`] if it is locked, [`CheckpointError::NotADirectory`] if it is something else,
     /// [`CheckpointError::Io`] if it cannot be created or opened.
     pub fn create(path: &Path) -> Result<Self> {
-        if path.is_file() {
-            return Err(CheckpointError::NotADirectory(path.to_path_buf()));
-        }
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         if !path.is_dir() {
-            fs::create_dir_all(path).map_err(CheckpointError::io("create the directory", path))?;
+            if path.exists() {
+                return Err(CheckpointError::NotADirectory(path.to_path_buf()));
+            }
+            fs::create_dir_all(path).map_err(CheckpointError::io("create", path))?;
             flush_parent(path)?;
         }
         let directory = Directory { path: path.to_path_buf(), handle: open_directory(path)? };
         if directory.lock()? {
-            directory.remove_leftovers()?;
+            directory.remove_leftovers();
         }
         Ok(directory)
     }
@@ -57,7 +56,7 @@ impl Directory {
         if target.is_dir() {
             return Err(CheckpointError::NotAFile(target));
         }
-        let temporary = self.path.join(format!(".{name}.{}{PARTIAL}", std::process::id()));
+        let temporary = self.path.join(temporary(name));
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -92,17 +91,25 @@ impl Directory {
         }
     }
 
-    fn remove_leftovers(&self) -> Result<()> {
-        let entries = fs::read_dir(&self.path).map_err(CheckpointError::io("list", &self.path))?;
-        for name in entries.flatten().map(|entry| entry.file_name()) {
-            let name = name.to_string_lossy();
-            if name.starts_with('.') && name.ends_with(PARTIAL) {
-                let path = self.path.join(&*name);
-                fs::remove_file(&path).map_err(CheckpointError::io("remove the leftover", &path))?;
-            }
+    /// Nobody else is writing here, so every temporary file is a dead one. One that resists does not stand in the way.
+    fn remove_leftovers(&self) {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_temporary)) {
+            let _ = fs::remove_file(entry.path());
         }
-        Ok(())
     }
+}
+
+/// The temporary name of `name`, for this process.
+fn temporary(name: &str) -> String {
+    format!(".{name}.{}{PARTIAL}", std::process::id())
+}
+
+/// Whether `name` is one that [`temporary`] gives, in any process.
+fn is_temporary(name: &str) -> bool {
+    let stem = name.strip_prefix('.').and_then(|name| name.strip_suffix(PARTIAL));
+    let process = stem.and_then(|stem| stem.rsplit_once('.')).map(|(_, process)| process);
+    process.is_some_and(|process| process.parse::<u32>().is_ok())
 }
 
 /// A file that is being written and has no name yet; dropped before it is published, it is gone.
@@ -135,7 +142,7 @@ impl Drop for NewFile {
 
 #[cfg(unix)]
 fn open_directory(path: &Path) -> Result<Option<File>> {
-    File::open(path).map(Some).map_err(CheckpointError::io("open the directory", path))
+    File::open(path).map(Some).map_err(CheckpointError::io("open", path))
 }
 
 #[cfg(not(unix))]
@@ -149,5 +156,5 @@ fn flush_parent(path: &Path) -> Result<()> {
 }
 
 fn flush(directory: Option<&File>, path: &Path) -> Result<()> {
-    directory.map_or(Ok(()), File::sync_all).map_err(CheckpointError::io("flush the directory", path))
+    directory.map_or(Ok(()), File::sync_all).map_err(CheckpointError::io("flush", path))
 }

@@ -1,5 +1,6 @@
 //! What can go wrong with files of weights. Every message names the file and the way out.
 
+use model::ModelError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The operating system refused something.
-    #[error("cannot {action} {path}: {source}.\n{remedy}", path = path.display(), remedy = remedy(source.kind()))]
+    #[error("cannot {action} {path}: {source}.\n{remedy}", path = shown(path), remedy = remedy(source.kind()))]
     Io {
         /// What was attempted, as a verb.
         action: &'static str,
@@ -17,7 +18,7 @@ pub enum CheckpointError {
         source: io::Error,
     },
     /// A directory is needed and something else is in its place.
-    #[error("{path} is a file, but weights are saved to a directory.\nGive another path, or move the file away.", path = .0.display())]
+    #[error("{path} is not a directory, but weights are saved to one.\nGive another path, or move away what is there.", path = .0.display())]
     NotADirectory(PathBuf),
     /// A directory is where a file is to be written.
     #[error("{path} is a directory, but a file of that name is to be saved.\nMove it away, or save somewhere else.", path = .0.display())]
@@ -72,12 +73,12 @@ pub enum CheckpointError {
         tensors: usize,
     },
     /// `config.json` is missing a number or asks for something that the model does not have.
-    #[error("{path} does not describe a model that can be trained here: {problem}.\nNeeded is the config.json of a Llama-style model.", path = path.display())]
+    #[error("{path} does not describe a model that can be trained here.\n{source}\nNeeded is the config.json of a Llama-style model.", path = path.display())]
     Config {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        problem: String,
+        source: ModelError,
     },
     /// A tensor that the model needs is not in the files.
     #[error("{path} has no tensor `{tensor}`, which the model needs with shape {shape:?}; {present}.\n{hint}", path = path.display())]
@@ -166,6 +167,11 @@ impl CheckpointError {
             hint: "Copy or download it again, or save the model again.",
         }
     }
+}
+
+/// A path as a message shows it; an empty one, such as an unset variable gives, would not be seen.
+fn shown(path: &Path) -> String {
+    if path.as_os_str().is_empty() { "an empty path".into() } else { path.display().to_string() }
 }
 
 /// What to do about an error of the operating system.

@@ -8,12 +8,33 @@
 //! * [`tokenizer`] is the byte-level tokenizer: a token's id is the byte's value.
 //! * [`atomic`] replaces files so that each is seen either old or new, never half-written.
 //!
+//! ```no_run
+//! use checkpoint::{Reader, Writer};
+//! use model::Layout;
+//!
+//! // A rank loads its half of the final norm, and of nothing else.
+//! let reader = Reader::open("some-model")?;
+//! let config = reader.config()?;
+//! let layout = Layout::new(&config);
+//! reader.check(&layout)?;
+//! let norm = layout.tensors.iter().position(|tensor| tensor.name == "model.norm.weight").unwrap_or(0);
+//! let mut shard = vec![0.0; config.width / 2];
+//! reader.read(&layout.tensors[norm], 0..config.width / 2, &mut shard)?;
+//!
+//! // One rank saves what has been gathered, tensor by tensor.
+//! let mut writer = Writer::create("trained", &config, &layout)?;
+//! for (id, tensor) in layout.tensors.iter().enumerate() {
+//!     writer.write(id, &vec![0.0; tensor.elements()])?;
+//! }
+//! writer.finish()?;
+//! # checkpoint::Result::Ok(())
+//! ```
+//!
 //! The file format: <https://github.com/huggingface/safetensors#format>. All of it is little-endian.
 
 pub mod atomic;
 mod elements;
 mod error;
-mod hugging_face;
 mod index;
 mod positioned;
 mod reader;

@@ -1,7 +1,7 @@
 //! Loading a model.
 
 use crate::source::Source;
-use crate::{CONFIG, CheckpointError, INDEX, Result, WEIGHTS, hugging_face, index};
+use crate::{CONFIG, CheckpointError, INDEX, Result, WEIGHTS, index};
 use model::{Layout, ModelConfig, TensorSpec};
 use safetensors::tensor::TensorInfo;
 use std::collections::BTreeMap;
@@ -55,7 +55,8 @@ impl Reader {
     pub fn config(&self) -> Result<ModelConfig> {
         let path = self.directory.join(CONFIG);
         let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("open", &path))?;
-        hugging_face::read(&self.name(), &text).map_err(|problem| CheckpointError::Config { path, problem })
+        ModelConfig::from_hugging_face(&text, &self.name())
+            .map_err(|source| CheckpointError::Config { path, source })
     }
 
     /// Checks that every tensor of `layout` is there, with its shape and in a type that is read, so that

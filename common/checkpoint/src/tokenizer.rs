@@ -18,12 +18,12 @@ pub fn decode(tokens: &[u32]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The same tokenizer for Transformers: names and contents of its files. `sequence_length` is the longest input that
-/// the model was made for.
-pub(crate) fn files(sequence_length: usize) -> [(&'static str, String); 2] {
+/// The same tokenizer for Transformers: names and contents of its files. `longest` is the longest input that the model was
+/// made for, in tokens.
+pub(crate) fn files(longest: usize) -> [(&'static str, String); 2] {
     let config = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": sequence_length,
+        "model_max_length": longest,
         "clean_up_tokenization_spaces": false,
     });
     [("tokenizer.json", format!("{:#}\n", definition())), ("tokenizer_config.json", format!("{config:#}\n"))]

@@ -1,7 +1,7 @@
 //! Saving a model.
 
 use crate::atomic::{Directory, NewFile};
-use crate::{CONFIG, CheckpointError, Result, WEIGHTS, elements, hugging_face, tokenizer};
+use crate::{CONFIG, CheckpointError, Result, WEIGHTS, elements, tokenizer};
 use model::{Layout, ModelConfig, TensorId};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
@@ -144,9 +144,10 @@ fn slots(layout: &Layout, header: u64) -> Vec<Slot> {
 
 /// The files beside the weights.
 fn companions(config: &ModelConfig) -> BTreeMap<String, Vec<u8>> {
-    let mut files = BTreeMap::from([(CONFIG.into(), hugging_face::write(config).into_bytes())]);
+    let mut files =
+        BTreeMap::from([(CONFIG.into(), format!("{:#}\n", config.to_hugging_face()).into_bytes())]);
     if config.vocabulary == tokenizer::VOCABULARY {
-        for (name, contents) in tokenizer::files(config.sequence_length) {
+        for (name, contents) in tokenizer::files(config.max_positions.max(config.sequence_length)) {
             files.insert(name.into(), contents.into_bytes());
         }
     }

@@ -1,4 +1,5 @@
 //! What is written is what is read, by this crate and by the format's own.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! A small odd-shaped model with recognisable weights, and ways to save it.
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
 use checkpoint::{Reader, Writer};
 use model::{Layout, ModelConfig};
@@ -8,7 +9,6 @@ use std::path::Path;
 /// Two layers of odd sizes.
 pub(crate) fn config() -> ModelConfig {
     ModelConfig {
-        name: "odd".into(),
         vocabulary: 19,
         width: 12,
         layers: 2,
@@ -16,11 +16,10 @@ pub(crate) fn config() -> ModelConfig {
         kv_heads: 1,
         head_dim: 6,
         feed_forward: 7,
-        sequence_length: 16,
         batch_size: 1,
         norm_eps: 1e-6,
         rope_theta: 500000.0,
-        tied: false,
+        ..ModelConfig::tiny()
     }
 }
 
