@@ -29,5 +29,6 @@ pub fn gigabytes(parameters: u64, gpus: usize, stage: Stage) -> f64 {
 
 fn three_digits(value: f64) -> String {
     let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-    format!("{value:.decimals$}")
+    let scale = 10f64.powi(decimals as i32);
+    format!("{:.decimals$}", (value * scale).round() / scale)
 }

@@ -60,12 +60,21 @@ pub struct Report {
     pub gpus: usize,
     /// Bytes per parameter.
     pub recipe: Recipe,
-    /// Sequences per micro-batch and tokens per sequence, if a model was given.
-    pub micro_batch: Option<(usize, usize)>,
+    /// The micro-batch, if a model was given.
+    pub micro_batch: Option<MicroBatch>,
     /// Micro-batches per step.
     pub micro_batches: usize,
     /// One entry per stage.
     pub stages: Vec<StageReport>,
+}
+
+/// What a rank computes on at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MicroBatch {
+    /// Sequences.
+    pub batch_size: usize,
+    /// Tokens per sequence.
+    pub tokens: usize,
 }
 
 /// One stage of a [`Report`].
@@ -98,6 +107,18 @@ pub struct CapacityFit {
     pub largest_batch: Option<usize>,
 }
 
+impl CapacityFit {
+    /// `yes` or `no`, and the largest micro-batch (rounded down to thousands if there are many).
+    fn show(&self) -> String {
+        let verdict = if self.fits { "yes" } else { "no" };
+        match self.largest_batch {
+            None => verdict.into(),
+            Some(batch @ 0..10_000) => format!("{verdict}, B≤{}", grouped(batch as u64)),
+            Some(batch) => format!("{verdict}, B≤{}k", grouped(batch as u64 / 1000)),
+        }
+    }
+}
+
 impl Report {
     /// Answers `request`.
     ///
@@ -110,11 +131,11 @@ impl Report {
         }
     }
 
-    /// The report as text: three tables under a title of two lines.
+    /// The report as text: three tables under a title of three lines.
     pub fn render(&self, format: Format) -> String {
         let mut parts = vec![self.title()];
         parts.extend([self.memory(), self.traffic(), self.fits()].map(|table| table.render(format)));
-        parts.push(self.notes());
+        parts.push(self.notes().into());
         parts.join("\n")
     }
 
@@ -127,15 +148,15 @@ impl Report {
         };
         let gpus = counted(self.gpus, "GPU");
         let recipe = format!("recipe {name}: {weights} + {gradients} + {optimizer} bytes per parameter");
-        let batch = self.micro_batch.map_or(String::new(), |(sequences, tokens)| {
+        let batch = self.micro_batch.map_or(String::new(), |MicroBatch { batch_size, tokens }| {
             format!(
                 "{} of {} tokens per micro-batch, ",
-                counted(sequences, "sequence"),
+                counted(batch_size, "sequence"),
                 grouped(tokens as u64)
             )
         });
         let steps = counted(self.micro_batches, "micro-batch");
-        format!("{subject}, on {gpus}; {recipe}\n{batch}{steps} per step\n")
+        format!("{subject}, on {gpus}\n{recipe}\n{batch}{steps} per step\n")
     }
 
     /// Memory per GPU by class and stage.
@@ -204,36 +225,28 @@ impl Report {
     pub fn fits(&self) -> Table {
         let mut table = Table::numbers("fits on", self.stages.iter().map(|stage| stage.stage));
         for (i, capacity) in CAPACITIES.into_iter().enumerate() {
-            let cells = self.stages.iter().map(|stage| self.fit(stage.fits[i]));
+            let cells = self.stages.iter().map(|stage| stage.fits[i].show());
             table.row(format!("{} GB", capacity / 1_000_000_000), cells);
         }
         table
     }
 
-    fn fit(&self, fit: CapacityFit) -> String {
-        match (fit.fits, fit.largest_batch) {
-            (true, None) => "yes".into(),
-            (true, Some(batch)) => format!("yes, B ≤ {}", grouped(batch as u64)),
-            (false, None) => "no".into(),
-            (false, Some(batch)) => format!("no, B ≤ {}", grouped(batch as u64)),
-        }
-    }
-
-    fn notes(&self) -> String {
-        match self.model {
-            Some(_) => {
-                "B: sequences per micro-batch. Peaks of classes are reached at different times.\n".into()
-            }
-            None => {
-                "Gathered units, buckets and workspace depend on the model: give one with --model.\n".into()
-            }
-        }
+    fn notes(&self) -> &'static str {
+        if self.model.is_some() { MODEL_NOTES } else { PARAMETERS_NOTES }
     }
 
     fn scale(&self, bytes: impl Iterator<Item = u64>) -> Scale {
         Scale::suiting(bytes.max().unwrap_or(0), self.recipe.unit)
     }
 }
+
+const MODEL_NOTES: &str = "\
+B: sequences per micro-batch. Classes reach their peaks at different times.
+ZeRO-3 keeps the head gathered between forward and backward: a little under 3.
+";
+const PARAMETERS_NOTES: &str = "\
+Activations, gathered units and buckets depend on the model: give one with --model.
+";
 
 fn counted(count: usize, what: &str) -> String {
     let plural = match what {
@@ -276,7 +289,7 @@ fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJo
         })
     };
     let stages = Stage::ALL.into_iter().enumerate().map(stage_report).collect::<Result<_, InvalidJob>>()?;
-    let micro_batch = Some((base.batch_size, base.tokens));
+    let micro_batch = Some(MicroBatch { batch_size: base.batch_size, tokens: base.tokens });
     Ok(report(request, Some(config.name.clone()), parameters, micro_batch, stages))
 }
 
@@ -326,7 +339,7 @@ fn report(
     request: &Request,
     model: Option<String>,
     parameters: u64,
-    micro_batch: Option<(usize, usize)>,
+    micro_batch: Option<MicroBatch>,
     stages: Vec<StageReport>,
 ) -> Report {
     Report {

@@ -8,8 +8,8 @@ use comfy_table::{
 /// Columns of a terminal that tables keep to.
 const SCREEN: u16 = 100;
 /// Columns of a row's name, and of a number.
-const NAME: u16 = 28;
-const NUMBER: u16 = 14;
+const NAME: u16 = 26;
+const NUMBER: u16 = 12;
 
 /// Where a table will be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +84,10 @@ fn rule() -> LineStyle {
 
 fn fix_widths(table: &mut comfy_table::Table) {
     table.load_style(TableStyle::new().header_separator(rule()));
+    let numbers = table.column_iter().count() as u16 - 1;
+    let narrow = (SCREEN - NAME) / numbers.max(1) - 1;
     for (i, column) in table.column_iter_mut().enumerate() {
-        let width = if i == 0 { NAME } else { NUMBER };
+        let width = if i == 0 { NAME } else { NUMBER.min(narrow) };
         column.set_padding((0, 0)).set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
     }
 }
@@ -141,14 +143,14 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// A count in words: `6.74 billion`.
+/// A count in words: `6.74 billion`; below a million, `918,656`.
 pub fn in_words(count: u64) -> String {
-    let scales = [(1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand")];
+    let scales = [(1e12, "trillion"), (1e9, "billion"), (1e6, "million")];
     match scales.into_iter().find(|(scale, _)| count as f64 >= *scale) {
         Some((scale, word)) => {
             let number = format!("{:.2}", count as f64 / scale);
             format!("{} {word}", number.trim_end_matches('0').trim_end_matches('.'))
         }
-        None => count.to_string(),
+        None => grouped(count),
     }
 }
