@@ -3,18 +3,19 @@
 //! Each claim is from a document that many people learn from. The numbers beside it are computed by this crate.
 
 use crate::closed::Sweeps;
+use crate::job::Stage::{Ddp, Zero1, Zero2, Zero3};
 use crate::job::{Job, Stage};
 use crate::partition::Partition;
 use crate::predict::predict;
-use crate::recipe::Recipe;
+use crate::recipe::{ByteUnit, Recipe};
 use crate::table::Table;
-use events::Class;
+use crate::traffic::elements_sent;
+use events::{Class, Operation};
 use model::ModelConfig;
 use serde::Serialize;
 
 const BILLION: u64 = 1_000_000_000;
-const GIB: f64 = (1u64 << 30) as f64;
-use Stage::{Ddp, Zero1, Zero2, Zero3};
+const GIB: f64 = ByteUnit::Gibibyte.bytes();
 
 /// The documents that claims are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -60,7 +61,7 @@ pub struct Claim {
 
 /// Every claim, with what holds computed.
 pub fn claims() -> Vec<Claim> {
-    [savings(), sizes(), peaks(), traffic(), advice(), exercises()].concat()
+    [savings(), sizes(), totals(), peaks(), traffic(), advice(), exercises()].concat()
 }
 
 /// The claims as a table.
@@ -135,9 +136,12 @@ fn savings() -> Vec<Claim> {
     ]
 }
 
+/// 7B on 4 GPUs, in GB.
+fn seven(recipe: Recipe, stage: Stage) -> f64 {
+    gb(recipe, 7 * BILLION, 4, stage)
+}
+
 fn sizes() -> Vec<Claim> {
-    let seven = |recipe, stage| gb(recipe, 7 * BILLION, 4, stage);
-    let no_master = Recipe::NO_MASTER.model_states(&[7 * BILLION], 4, Zero2);
     let optimizer = |recipe: Recipe| recipe.optimizer() as f64;
     vec![
         claim(
@@ -154,6 +158,12 @@ fn sizes() -> Vec<Claim> {
             "Buckets count elements: {} GB in 16 bits, {} GB in fp32.",
             &[5e8 * Recipe::MIXED.gradients as f64 / 1e9, 5e8 * Recipe::FP32.gradients as f64 / 1e9],
         ),
+    ]
+}
+
+fn totals() -> Vec<Claim> {
+    let no_master = Recipe::NO_MASTER.model_states(&[7 * BILLION], 4, Zero2);
+    vec![
         claim(
             Source::Tutorial,
             "7B with DDP takes 70 GB: 14 + 14 + 56",
@@ -267,7 +277,7 @@ fn traffic() -> Vec<Claim> {
             "ShardedLinear is FSDP in miniature",
             1,
             "It computes 1/N of the outputs and never gathers: column (tensor) parallelism. FSDP gathers the weight: for 4096 → 11008 on 8 GPUs, {} MB arrive at each in 16 bits.",
-            &[4096.0 * 11008.0 * 2.0 * 7.0 / 8.0 / 1e6],
+            &[2.0 * elements_sent(Operation::AllGather, 4096 * 11008, 8, 0) as f64 / 1e6],
         ),
     ]
 }

@@ -28,16 +28,16 @@ struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "mixed", value_parser = parse_recipe)]
     recipe: Recipe,
     /// Sequences per micro-batch [default: the model's]
-    #[arg(long, value_name = "B", value_parser = parse_positive, conflicts_with = "parameters")]
+    #[arg(long, value_name = "B", value_parser = parse_positive)]
     batch_size: Option<usize>,
     /// Tokens per sequence [default: the model's]
-    #[arg(long, value_name = "T", value_parser = parse_positive, conflicts_with = "parameters")]
+    #[arg(long, value_name = "T", value_parser = parse_positive)]
     seq_len: Option<usize>,
     /// Micro-batches per step
     #[arg(long, value_name = "M", default_value = "1", value_parser = parse_positive)]
     grad_accum: usize,
     /// Bytes of activations to add, such as 10e9 (with --params; a model's are computed)
-    #[arg(long, value_name = "BYTES", value_parser = parse_count, conflicts_with = "model")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     activations: Option<u64>,
     /// How ZeRO-1 sums gradients: reduce-scatter, or all-reduce as textbooks draw it
     #[arg(long, value_name = "HOW", default_value = "reduce-scatter", value_parser = ["reduce-scatter", "all-reduce"])]
@@ -106,6 +106,13 @@ fn json(value: &impl serde::Serialize) -> Result<String, clap::Error> {
 }
 
 fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
+    let micro_batch = arguments.batch_size.or(arguments.seq_len);
+    if arguments.parameters.is_some() && micro_batch.is_some() {
+        return Err(invalid(NO_MODEL.into()));
+    }
+    if arguments.model.is_some() && arguments.activations.is_some() {
+        return Err(invalid(COMPUTED.into()));
+    }
     let subject = match (&arguments.model, arguments.parameters) {
         (Some(name), _) => Subject::Model(model_named(name)?),
         (None, count) => Subject::Parameters {
@@ -123,6 +130,11 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
         textbook_all_reduce: arguments.grad_sync == "all-reduce",
     })
 }
+
+const NO_MODEL: &str = "a number of parameters has no activations to compute from --batch-size and --seq-len: \
+                        give --model NAME, or say how many bytes with --activations";
+const COMPUTED: &str = "a model's activations are computed: leave --activations out, \
+                        or give --params COUNT in place of --model";
 
 fn model_named(name: &str) -> Result<ModelConfig, clap::Error> {
     let file = Path::new(name).join("config.json");

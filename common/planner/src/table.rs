@@ -108,13 +108,14 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// GB, MB or kB, whichever suits a table whose largest entry is `largest` bytes; always GiB if that is `unit`.
+    /// GB, MB or kB, whichever suits a table whose largest entry is `largest` bytes: the largest in which that is at
+    /// least 10. Always GiB if that is `unit`.
     pub fn suiting(largest: u64, unit: ByteUnit) -> Self {
         let decimal = |label, bytes| Scale { label, bytes };
         match (unit, largest) {
             (ByteUnit::Gibibyte, _) => decimal("GiB", unit.bytes()),
-            (_, 0..1_000_000) => decimal("kB", 1e3),
-            (_, 1_000_000..1_000_000_000) => decimal("MB", 1e6),
+            (_, 1..10_000_000) => decimal("kB", 1e3),
+            (_, 10_000_000..10_000_000_000) => decimal("MB", 1e6),
             _ => decimal("GB", 1e9),
         }
     }

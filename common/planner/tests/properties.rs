@@ -1,5 +1,7 @@
 //! The walk against closed forms over models of all shapes.
 
+#![allow(clippy::unwrap_used)]
+
 use events::{Class, Operation};
 use model::ModelConfig;
 use planner::{Job, Partition, RankPrediction, Stage, explain_fit, predict};
@@ -86,13 +88,13 @@ impl Letters {
     /// Most activations and workspace at once. All blocks are live until the last one's backward, so it is the peak of
     /// the head or of the last block.
     fn together(&self) -> u64 {
-        let Letters { d, h, qkv, log_sum, f, v, .. } = *self;
-        let head = [2 * d + F32 + v + d.max(F32), d + F32 + 2 * d];
-        let feed_forward = [d + f, d + 2 * f, 2 * d - f.min(2 * d)];
-        let freed = 3 * f + 2 * d + F32;
-        let attention = [d + h, d + h + qkv, 2 * d + qkv - (h + log_sum + qkv).min(2 * d + qkv)];
-        let attention = attention.map(|bytes| bytes.saturating_sub(freed));
-        let most = head.into_iter().chain(feed_forward).chain(attention).max().unwrap();
+        let [d, h, qkv, log_sum, f, v, row] =
+            [self.d, self.h, self.qkv, self.log_sum, self.f, self.v, F32].map(|bytes| bytes as i64);
+        let head = [2 * d + row + v + d.max(row), 3 * d + row];
+        let feed_forward = [d + f, d + 2 * f, 2 * d - f];
+        let freed = 3 * f + 2 * d + row;
+        let attention = [d + h, d + h + qkv, 2 * d - h - log_sum].map(|bytes| bytes - freed);
+        let most = head.into_iter().chain(feed_forward).chain(attention).max().unwrap() as u64;
         self.rows * (2 * F32 + self.layers * self.block() + most)
     }
 }

@@ -1,5 +1,7 @@
 //! Published tables of model states and traffic, recomputed.
 
+#![allow(clippy::unwrap_used)]
+
 use events::Operation;
 use planner::closed::{Sweeps, bus_bandwidth_factor, sweeps_table};
 use planner::estimators::{Offload, comparison, largest_layer, zero2_gpu, zero3_gpu};

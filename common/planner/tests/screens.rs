@@ -1,5 +1,7 @@
 //! What the program prints.
 
+#![allow(clippy::unwrap_used)]
+
 use planner::cli::run;
 
 fn output(arguments: &str) -> String {
@@ -63,6 +65,15 @@ fn no_screen_is_wider_than_100_columns() {
     }
 }
 
+/// What an out-of-memory error can print: tiny at the default micro-batch of 8, with 50 MB per rank.
+#[test]
+fn what_would_fit() {
+    let config = model::ModelConfig::tiny();
+    let fit = planner::explain_fit(&planner::Job::new(config, planner::Stage::Ddp, 4), 50_000_000).unwrap();
+    assert_eq!(fit.stages.iter().map(|stage| stage.fits).collect::<Vec<_>>(), [false, true, true, true]);
+    insta::assert_snapshot!(fit.table().render(planner::table::Format::Terminal));
+}
+
 #[test]
 fn mistakes() {
     let mistakes = [
@@ -73,6 +84,7 @@ fn mistakes() {
         "--params 0 --gpus 4",
         "--params 7e9 --recipe fp8",
         "--params 7e9 --batch-size 4",
+        "--model tiny --activations 10e9",
         "--params 7e9 --model tiny",
         "--model tiny --batch-size 99999999999999",
         "--model tiny --json --markdown",
