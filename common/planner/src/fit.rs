@@ -2,6 +2,8 @@
 
 use crate::job::{InvalidJob, Job, Stage};
 use crate::predict::total_peak;
+use crate::recipe::ByteUnit;
+use crate::table::{Scale, Table, grouped};
 use serde::Serialize;
 
 /// Which stages fit, and with how large a micro-batch.
@@ -24,6 +26,22 @@ pub struct StageFit {
     pub fits: bool,
     /// Most sequences per micro-batch within the capacity; `None` if not even one fits.
     pub largest_batch: Option<usize>,
+}
+
+impl Fit {
+    /// The stages beside each other: what each needs, whether it fits, and with how large a micro-batch it would.
+    pub fn table(&self) -> Table {
+        let needs = self.stages.iter().map(|stage| stage.total_peak);
+        let scale = Scale::suiting(needs.clone().max().unwrap_or(0).max(self.capacity), ByteUnit::Gigabyte);
+        let title = format!("of {} {} per rank", scale.show(self.capacity), scale.label());
+        let mut table = Table::numbers(title, self.stages.iter().map(|stage| stage.stage));
+        table.row(format!("peak, {}", scale.label()), needs.map(|bytes| scale.show(bytes)));
+        table.row("fits", self.stages.iter().map(|stage| if stage.fits { "yes" } else { "no" }));
+        let largest =
+            |stage: &StageFit| stage.largest_batch.map_or("none".into(), |batch| grouped(batch as u64));
+        table.row("largest micro-batch", self.stages.iter().map(largest));
+        table
+    }
 }
 
 /// Predicts `job` at every stage against `capacity` bytes per rank. A rank's peak grows with the micro-batch, so that

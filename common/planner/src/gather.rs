@@ -31,7 +31,7 @@ impl GatherWindow {
     /// Acquires the next unit of the pass; it and the units ahead of it are gathered unless they are already.
     pub(crate) fn acquire(&mut self, books: &mut Books, partition: &Partition, tally: &mut Tally) {
         let window = self.acquired..(self.acquired + 1 + self.ahead).min(self.order.len());
-        for unit in self.order[window].to_vec() {
+        for &unit in &self.order[window] {
             if self.full[unit].is_none() {
                 let elements = partition.units[unit].padded;
                 self.full[unit] =

@@ -9,19 +9,29 @@
 //!   with it in every class and operation; a difference is a mistake in one of the two. It shares no code with the
 //!   crates that shard, gather and reduce, so that a mistake cannot hide on both sides.
 //!
+//! Beside them: the paper's [table 1](paper), [DeepSpeed's estimators](estimators), what is [said](claims) about ZeRO and
+//! what holds, and the `planner` program's [report].
+//!
 //! [`explain_fit`] turns the prediction round: which stages fit under a capacity, and how large a micro-batch may be.
 //!
 //! Sizes are in bytes unless a name says otherwise; GB = 10⁹ bytes.
 
 mod activations;
 pub mod books;
+pub mod claims;
+pub mod cli;
+pub mod closed;
+pub mod estimators;
 mod fit;
 mod gather;
 pub mod job;
+pub mod paper;
 pub mod partition;
 mod predict;
 pub mod recipe;
 mod reduce;
+pub mod report;
+pub mod table;
 pub mod traffic;
 
 pub use books::Memory;
