@@ -11,6 +11,8 @@ mod protocol;
 mod rank;
 mod reduce;
 mod ring;
+#[cfg(test)]
+mod schedules;
 mod sync;
 
 pub use link::Link;

@@ -59,6 +59,12 @@ pub(crate) enum Cause {
     Mismatch { reference: u32, sequence: u64, expected: String, theirs: String },
 }
 
+/// A slot that a member has entered, and everybody's contributions to it.
+pub(crate) struct Entry<C> {
+    pub(crate) ticket: Ticket,
+    pub(crate) all: Arc<[C]>,
+}
+
 /// What a settled slot leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
@@ -223,7 +229,7 @@ impl<C: Contribution> Hub<C> {
         &self,
         ticket: &Ticket,
         patience: &Patience<'_>,
-    ) -> Result<Option<(Ticket, Arc<[C]>)>, Failure> {
+    ) -> Result<Option<Entry<C>>, Failure> {
         let mut state = lock(&self.state);
         let mut deadline = Deadline::start(patience);
         loop {
@@ -235,7 +241,7 @@ impl<C: Contribution> Hub<C> {
             if let Some(all) = slot.agreed.clone() {
                 slot.entered[next.party()] = true;
                 slot.inside += 1;
-                return Ok(Some((next, all)));
+                return Ok(Some(Entry { ticket: next, all }));
             }
             let missing = slot.arrivals.iter().position(Option::is_none).unwrap_or(0);
             let member = next.lane.member(missing);

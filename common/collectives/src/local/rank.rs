@@ -1,13 +1,14 @@
 //! One rank's end of a local group.
 
 use super::data::{Contribution, Span};
-use super::protocol::{Cause, Failure, Hub, Lane, Patience, Ticket};
+use super::protocol::{Cause, Entry, Failure, Hub, Lane, Patience, Ticket};
 use super::ring::{Neighbours, Ring};
 use super::{Algorithm, Options, direct};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Outcome, Result, Watch};
 use device::Buffer;
 use events::{Operation, Progress, What};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,10 @@ pub(crate) struct Shared {
     /// Zero of the simulated link's clock.
     start: Instant,
     /// Sub-groups by their key.
-    children: Mutex<Vec<((u64, u64), Arc<Shared>)>>,
+    children: Mutex<Children>,
 }
+
+type Children = BTreeMap<(u64, u64), Arc<Shared>>;
 
 /// Turns of busy waiting before a rank parks, where every rank has a core of its own: a few microseconds.
 const SPIN: u32 = 2000;
@@ -32,13 +35,13 @@ impl Shared {
         Shared { hub, options, start: Instant::now(), children: Mutex::default() }
     }
 
-    fn children(&self) -> MutexGuard<'_, Vec<((u64, u64), Arc<Shared>)>> {
+    fn children(&self) -> MutexGuard<'_, Children> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn poison(&self, failure: &Failure) {
         self.hub.poison(failure.clone());
-        for (_, child) in self.children().iter() {
+        for child in self.children().values() {
             child.poison(failure);
         }
     }
@@ -46,7 +49,7 @@ impl Shared {
     /// The sub-group of `members` under `key`, made by whoever comes first.
     fn child(&self, key: (u64, u64), members: &[usize]) -> Arc<Shared> {
         let mut children = self.children();
-        if let Some((_, child)) = children.iter().find(|(other, _)| *other == key) {
+        if let Some(child) = children.get(&key) {
             return child.clone();
         }
         let names = members.iter().map(|&member| self.hub.names()[member]).collect();
@@ -54,7 +57,7 @@ impl Shared {
         if let Some(failure) = self.hub.failure() {
             child.poison(&failure);
         }
-        children.push((key, child.clone()));
+        children.insert(key, child.clone());
         child
     }
 }
@@ -102,7 +105,7 @@ impl Rank {
     fn work(&self, ticket: &Ticket, watch: &Watch, patience: &Patience<'_>) -> Vec<Vec<u8>> {
         let mut gathered = Vec::new();
         // A failure ends the work; settling finds out what it means for the ticket.
-        while let Ok(Some((next, all))) = self.shared.hub.enter(ticket, patience) {
+        while let Ok(Some(Entry { ticket: next, all })) = self.shared.hub.enter(ticket, patience) {
             let part = Part { rank: self, ticket: next, all: &all, watch, patience, finished: None };
             part.run();
             if next == *ticket && all[0].call.operation == Operation::Scalars {
