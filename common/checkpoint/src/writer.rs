@@ -36,6 +36,15 @@ struct Slot {
 }
 
 impl Writer {
+    /// Tries whether a model could be saved to the directory `path`, before hours are spent on training it. Creates the
+    /// directory; leaves nothing else.
+    ///
+    /// # Errors
+    /// As [`Directory::create`] and [`Directory::file`].
+    pub fn probe(path: impl AsRef<Path>) -> Result<()> {
+        Directory::create(path.as_ref())?.file(WEIGHTS).map(drop)
+    }
+
     /// Starts saving the model of `config`, whose tensors are `layout`'s, to the directory `path`; creates it if need
     /// be. Files of the same names are replaced at the end, other files stay.
     ///

@@ -88,6 +88,17 @@ fn a_file_in_the_directorys_place_is_named_and_kept() {
 }
 
 #[test]
+fn a_probe_finds_what_a_save_would_and_leaves_nothing() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("new");
+    Writer::probe(&directory).unwrap();
+    assert!(names(&directory).is_empty());
+    std::fs::create_dir(directory.join("model.safetensors")).unwrap();
+    let error = Writer::probe(&directory).unwrap_err();
+    assert!(matches!(error, CheckpointError::NotAFile(_)), "{error}");
+}
+
+#[test]
 fn a_directory_in_a_files_place_is_named_and_kept() {
     for name in ["model.safetensors", "config.json"] {
         let directory = tempfile::tempdir().unwrap();
