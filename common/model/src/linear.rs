@@ -10,7 +10,9 @@ use std::ops::Range;
 /// `[R, sum of outputs]`: a row holds the first tensor's outputs, then the second's, and so on.
 ///
 /// Tensors that lie next to each other in memory are one matrix, and one product. Tensors that do not (views made
-/// parameter by parameter) are multiplied one by one, into or from their columns of the packed matrix.
+/// parameter by parameter) are multiplied one by one, into or from their columns of the packed matrix. The bits are the same
+/// either way: an element of the output or of a weight's gradient is one sum that does not know its neighbours, and the
+/// gradient of the input, a sum over the tensors, is always added up tensor by tensor.
 pub(crate) struct Projection<const TENSORS: usize> {
     pub(crate) first: usize,
     pub(crate) inputs: usize,
@@ -67,19 +69,16 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         Ok(())
     }
 
-    /// `dx = dout · W`.
+    /// `dx = dout · W`, one tensor's part after the other.
     pub(crate) fn backward_input(&self, cx: &Context<'_>, dx: &mut Buffer, dout: &Buffer) -> Result<()> {
         let rows = cx.batch.rows();
         let mut write = Write::Replace;
-        for (weight, part) in self.weights(cx.weights) {
+        for part in self.single() {
+            let weight = weight(cx.weights, part.tensors.start);
             let weight = Matrix::new(weight, part.columns.len(), self.inputs);
             let dout = columns(dout, rows, self.width(), part.columns);
-            cx.device.kernels().matmul(
-                MatrixMut::new(dx.view_mut(), rows, self.inputs),
-                dout,
-                weight,
-                write,
-            )?;
+            let dx = MatrixMut::new(dx.view_mut(), rows, self.inputs);
+            cx.device.kernels().matmul(dx, dout, weight, write)?;
             write = Write::Accumulate;
         }
         Ok(())
