@@ -92,6 +92,9 @@ pub struct Job {
     pub prefetch: usize,
 }
 
+/// Most ranks, and most micro-batches per step, that a prediction counts one by one.
+pub const MOST: usize = 1 << 16;
+
 /// A job that no run can have.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InvalidJob {
@@ -101,9 +104,17 @@ pub enum InvalidJob {
         /// The count's name.
         name: &'static str,
     },
+    /// A count is beyond what is predicted one by one.
+    #[error("{name} is {count}: give at most {MOST}")]
+    TooMany {
+        /// The count's name.
+        name: &'static str,
+        /// The count.
+        count: usize,
+    },
     /// Bytes do not fit into 64 bits.
     #[error(
-        "the job needs about {exabytes:.0} EB per rank, which is beyond any machine: give a smaller batch or model"
+        "a rank's memory or traffic could reach {exabytes} EB, beyond any machine: give a smaller batch or model"
     )]
     TooLarge {
         /// Rough size, in units of 10¹⁸ bytes.
@@ -138,14 +149,14 @@ impl Job {
     /// Refuses what no run can have.
     ///
     /// # Errors
-    /// [`InvalidJob::Zero`] if a count is 0, [`InvalidJob::TooLarge`] if bytes could overflow.
+    /// [`InvalidJob::Zero`] if a count is 0, [`InvalidJob::TooMany`] if there are more ranks or micro-batches than
+    /// [`MOST`], [`InvalidJob::TooLarge`] if bytes could overflow.
     pub fn validate(&self) -> Result<(), InvalidJob> {
         let c = &self.config;
+        check_counts(self.world_size, self.micro_batches)?;
         let counts = [
-            ("world size", self.world_size),
             ("batch size", self.batch_size),
             ("tokens per sequence", self.tokens),
-            ("micro-batches per step", self.micro_batches),
             ("vocabulary", c.vocabulary),
             ("width", c.width),
             ("heads", c.heads),
@@ -174,7 +185,7 @@ impl Job {
         let block = c.width as f64 * (2.0 * heads + 3.0 * c.feed_forward as f64 + 2.0);
         let parameters = layers * block + 2.0 * c.vocabulary as f64 * c.width as f64;
         let activations = rows * (layers * row + 8.0 * c.vocabulary as f64);
-        let traffic = parameters * self.world_size as f64 * self.micro_batches as f64;
+        let traffic = (parameters + layers * self.world_size as f64) * self.micro_batches as f64;
         32.0 * (activations + traffic)
     }
 
@@ -182,6 +193,18 @@ impl Job {
     pub(crate) fn layout(&self) -> Layout {
         Layout::new(&self.config)
     }
+}
+
+/// Refuses numbers of ranks and micro-batches that are 0 or beyond [`MOST`].
+pub(crate) fn check_counts(world_size: usize, micro_batches: usize) -> Result<(), InvalidJob> {
+    for (name, count) in [("world size", world_size), ("micro-batches per step", micro_batches)] {
+        match count {
+            0 => return Err(InvalidJob::Zero { name }),
+            1..=MOST => {}
+            _ => return Err(InvalidJob::TooMany { name, count }),
+        }
+    }
+    Ok(())
 }
 
 const EXABYTE: f64 = 1e18;

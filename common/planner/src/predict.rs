@@ -208,14 +208,14 @@ impl<'a> Walk<'a> {
         self.begin(0..=last);
         self.acquire(0);
         let mut x = self.sizes.embed_forward(&mut self.books);
-        self.release_after_forward(0, false);
+        self.release_after_forward(0);
         let mut blocks = Vec::new();
         for layer in 1..last {
             self.acquire(layer);
             let (kept, out) = self.sizes.block_forward(&mut self.books, x);
             blocks.push(kept);
             x = out;
-            self.release_after_forward(layer, false);
+            self.release_after_forward(layer);
         }
         self.acquire(last);
         let head = self.sizes.head_forward(&mut self.books, x);
@@ -244,15 +244,15 @@ impl<'a> Walk<'a> {
         self.begin(0..=last);
         self.acquire(0);
         let mut x = self.sizes.embed_forward(&mut self.books);
-        self.release_after_forward(0, true);
+        self.release_after_forward(0);
         for layer in 1..last {
             self.acquire(layer);
             x = self.sizes.block_evaluate(&mut self.books, x);
-            self.release_after_forward(layer, true);
+            self.release_after_forward(layer);
         }
         self.acquire(last);
         self.sizes.head_evaluate(&mut self.books, x);
-        self.release_after_forward(last, true);
+        self.release_after_forward(last);
         self.books.free(batch);
     }
 
@@ -278,11 +278,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Forward is done with `layer`. The head's units stay for backward, which begins with them, if there is one.
-    fn release_after_forward(&mut self, layer: usize, evaluation: bool) {
+    /// Forward is done with `layer`: units that no later layer needs are released. Not called for the head when there is
+    /// a backward to come, which begins with the head's units.
+    fn release_after_forward(&mut self, layer: usize) {
         for &unit in &self.partition.needs[layer] {
-            if self.partition.last_use(unit) == layer && (evaluation || layer != self.partition.last_layer())
-            {
+            if self.partition.last_use(unit) == layer {
                 self.parameters.release(&mut self.books, unit);
             }
         }

@@ -85,17 +85,51 @@ impl Letters {
         self.rows * [F32, 2 * d, d + block].into_iter().max().unwrap()
     }
 
-    /// Most activations and workspace at once. All blocks are live until the last one's backward, so it is the peak of
-    /// the head or of the last block.
-    fn together(&self) -> u64 {
-        let [d, h, qkv, log_sum, f, v, row] =
-            [self.d, self.h, self.qkv, self.log_sum, self.f, self.v, F32].map(|bytes| bytes as i64);
-        let head = [2 * d + row + v + d.max(row), 3 * d + row];
+    /// Most bytes at once in a block's backward, beside what the blocks before it keep: what is left of the block itself,
+    /// and workspace.
+    fn block_backward(&self) -> u64 {
+        let [d, h, qkv, log_sum, f, row] =
+            [self.d, self.h, self.qkv, self.log_sum, self.f, F32].map(|bytes| bytes as i64);
         let feed_forward = [d + f, d + 2 * f, 2 * d - f];
         let freed = 3 * f + 2 * d + row;
         let attention = [d + h, d + h + qkv, 2 * d - h - log_sum].map(|bytes| bytes - freed);
-        let most = head.into_iter().chain(feed_forward).chain(attention).max().unwrap() as u64;
-        self.rows * (2 * F32 + self.layers * self.block() + most)
+        let most = feed_forward.into_iter().chain(attention).max().unwrap();
+        self.block() + most as u64
+    }
+
+    /// Most bytes at once in the head, forward or backward.
+    fn head(&self) -> u64 {
+        let Letters { d, v, .. } = *self;
+        (2 * d + F32 + v + d.max(F32)).max(3 * d + F32)
+    }
+
+    /// Most activations and workspace at once. All blocks are live until the last one's backward, so it is the peak of
+    /// the head or of the last block.
+    fn together(&self) -> u64 {
+        let blocks = self.layers * self.block();
+        let most = (blocks + self.head()).max(blocks - self.block() + self.block_backward());
+        self.rows * (2 * F32 + most)
+    }
+
+    /// Most bytes at once in one step of ZeRO-3 with a bucket per unit, one unit gathered ahead and untied weights,
+    /// beside model states: the largest of all layers' forward and backward.
+    fn zero3(&self, padded: &[u64]) -> u64 {
+        let last = padded.len() - 1;
+        let unit = |layer: usize| padded.get(layer).copied().unwrap_or(0) * F32;
+        let before = |layer: usize| 2 * F32 + (layer as u64 - 1) * self.block();
+        let mut most = self.rows * (2 * F32 + self.d) + 2 * unit(0) + unit(1);
+        for layer in 1..last {
+            let forward = self.rows * (before(layer) + self.block() + self.d) + unit(layer) + unit(layer + 1);
+            let gathered = unit(layer) + unit(layer - 1);
+            let buckets = unit(layer) + unit(layer + 1);
+            let backward = self.rows * (before(layer) + self.block_backward()) + gathered + buckets;
+            most = most.max(forward).max(backward);
+        }
+        let d = self.d;
+        let head_forward = self.rows * (before(last) + 2 * d + F32 + self.v + F32) + unit(last);
+        let head_backward = (2 * d + F32 + self.v + d).max(3 * d + F32);
+        let gathered = unit(last) + unit(last - 1);
+        most.max(head_forward).max(self.rows * (before(last) + head_backward) + gathered + unit(last))
     }
 }
 
@@ -181,6 +215,16 @@ proptest! {
             let calls = ranks(&job)[0].traffic_per_step.calls(Operation::ReduceScatter);
             prop_assert_eq!(calls, job.micro_batches as u64);
         }
+    }
+
+    /// The total peak of ZeRO-3, layer by layer.
+    #[test]
+    fn total_of_zero3(job in jobs()) {
+        let mut job = Job { reduce_bucket: Some(1), micro_batches: 1, ..job.with_stage(Stage::Zero3) };
+        job.config.tied = false;
+        let padded = padded(&job);
+        let states = 4 * padded.iter().sum::<u64>() / job.world_size as u64 * F32;
+        prop_assert_eq!(ranks(&job)[0].memory.total_peak, states + Letters::of(&job).zero3(&padded));
     }
 
     /// The total is at least what is live when forward ends, and at most the sum of the peaks.

@@ -84,6 +84,7 @@ fn mistakes() {
         "--params 0 --gpus 4",
         "--params 7e9 --recipe fp8",
         "--params 7e9 --batch-size 4",
+        "--model tiny --gpus 10000000",
         "--model tiny --activations 10e9",
         "--params 7e9 --model tiny",
         "--model tiny --batch-size 99999999999999",

@@ -5,7 +5,7 @@ mod render;
 use crate::books::Memory;
 use crate::closed::Sweeps;
 use crate::fit::explain_fit;
-use crate::job::{InvalidJob, Job, Stage};
+use crate::job::{InvalidJob, Job, Stage, check_counts};
 use crate::partition::Partition;
 use crate::predict::predict;
 use crate::recipe::{ModelStates, Recipe};
@@ -186,13 +186,9 @@ fn of_parameters(request: &Request, count: u64, activations: u64) -> Result<Repo
 
 /// Refuses zeros, and sizes whose bytes would not fit into 64 bits.
 fn check(request: &Request, count: u64, activations: u64) -> Result<(), InvalidJob> {
-    let counts = [
-        ("parameters", count),
-        ("GPUs", request.gpus as u64),
-        ("micro-batches", request.micro_batches as u64),
-    ];
-    if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
-        return Err(InvalidJob::Zero { name });
+    check_counts(request.gpus, request.micro_batches)?;
+    if count == 0 {
+        return Err(InvalidJob::Zero { name: "number of parameters" });
     }
     let padded = count as f64 + request.gpus as f64;
     let exabytes = (32.0 * padded * request.micro_batches as f64 + activations as f64) / 1e18;
