@@ -1,8 +1,8 @@
 //! Bandwidth of the local collectives: `cargo run --release -p collectives --example bandwidth [max MiB] [ranks]`.
 //!
 //! Algorithm bandwidth is buffer size over time; bus bandwidth scales it by 2(N−1)/N for all-reduce and (N−1)/N for the
-//! others, which makes it comparable between rank counts. The time of a call is that of the slowest rank; shown is the
-//! median over calls. Results are checked after the last call.
+//! others, which makes it comparable between rank counts. The time of a call is that of the slowest rank; shown are the
+//! median over calls and the best call. Results are checked after the last call.
 
 use collectives::local::{Algorithm, Options, World};
 use collectives::{Bucket, CollectiveError, Group, Pending};
@@ -20,7 +20,10 @@ fn main() {
         std::process::exit(2);
     };
     println!("{ranks} ranks, f32; GB/s = 1e9 bytes per second");
-    println!("{:<15}{:<8}{:>10}{:>12}{:>10}{:>10}", "operation", "", "size", "time", "algbw", "busbw");
+    println!(
+        "{:<15}{:<8}{:>10}{:>12}{:>10}{:>10}{:>12}",
+        "operation", "", "size", "time", "algbw", "busbw", "best busbw"
+    );
     for operation in OPERATIONS {
         for algorithm in [Algorithm::Direct, Algorithm::Ring] {
             for size in sizes(max << 20) {
@@ -36,23 +39,24 @@ fn sizes(max: usize) -> impl Iterator<Item = usize> {
 }
 
 fn report(operation: Operation, algorithm: Algorithm, size: usize, ranks: usize) {
-    let time = measure(operation, algorithm, size, ranks).as_secs_f64();
+    let (median, best) = measure(operation, algorithm, size, ranks);
     let factor =
         (ranks - 1) as f64 / ranks as f64 * if operation == Operation::AllReduce { 2.0 } else { 1.0 };
-    let bandwidth = size as f64 / time / 1e9;
+    let bandwidth = |time: Duration| size as f64 / time.as_secs_f64() / 1e9;
     println!(
-        "{:<15}{:<8}{:>6} KiB{:>9.1} µs{:>10.2}{:>10.2}",
+        "{:<15}{:<8}{:>6} KiB{:>9.1} µs{:>10.2}{:>10.2}{:>12.2}",
         operation.label(),
         algorithm.label(),
         size >> 10,
-        time * 1e6,
-        bandwidth,
-        bandwidth * factor
+        median.as_secs_f64() * 1e6,
+        bandwidth(median),
+        bandwidth(median) * factor,
+        bandwidth(best) * factor
     );
 }
 
-/// The median time of a call.
-fn measure(operation: Operation, algorithm: Algorithm, size: usize, ranks: usize) -> Duration {
+/// The median time of a call, and the shortest.
+fn measure(operation: Operation, algorithm: Algorithm, size: usize, ranks: usize) -> (Duration, Duration) {
     let options = Options { algorithm, ..Options::default() };
     let calls = ((256 << 20) / size).clamp(7, 400);
     let per_rank: Vec<Vec<Duration>> = std::thread::scope(|scope| {
@@ -69,7 +73,7 @@ fn measure(operation: Operation, algorithm: Algorithm, size: usize, ranks: usize
     let slowest = |call: usize| per_rank.iter().map(|times| times[call]).max().unwrap_or_default();
     let mut times: Vec<Duration> = (0..calls).map(slowest).collect();
     times.sort();
-    times[calls / 2]
+    (times[calls / 2], times[0])
 }
 
 fn fail(message: &str) -> ! {

@@ -1,5 +1,7 @@
 //! Every operation against a plain oracle, for both algorithms.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use collectives::{Bucket, Group};

@@ -1,7 +1,7 @@
 //! Raw access to the buffers of other ranks.
 
 use crate::backend::Call;
-use crate::local::protocol;
+use crate::local::ticket;
 use device::{Buffer, DType};
 use events::Operation;
 use std::ops::Range;
@@ -97,7 +97,7 @@ pub(crate) struct Contribution {
     pub(crate) bytes: Vec<u8>,
 }
 
-impl protocol::Contribution for Contribution {
+impl ticket::Contribution for Contribution {
     fn agrees(&self, other: &Self) -> bool {
         let (ours, theirs) = (&self.call, &other.call);
         let root = |call: &Call| (call.operation == Operation::Broadcast).then_some(call.peer);

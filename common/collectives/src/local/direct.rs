@@ -3,15 +3,13 @@
 //! Rank r answers for slice r of every buffer: it alone writes that slice of anybody's buffer, and nobody reads there
 //! what it writes. In a reduce-scatter it writes only its own. So ranks never wait for each other inside.
 
+use super::copy;
 use super::data::{Contribution, Span, slice};
 use super::reduce::{BLOCK, Summand, narrow, tree_sum};
 use device::DType;
 use events::Operation;
 use half::{bf16, f16};
 use std::ops::Range;
-
-/// Bytes copied to one receiver before the next: the source stays in the second-level cache.
-const COPY: usize = 32 << 10;
 
 /// Moves party `me`'s part of the data. `hop(from, to, chunk, bytes)` hears of each transfer. Returns the bytes that
 /// `me` sent.
@@ -98,17 +96,17 @@ unsafe fn part(
         }
         Operation::AllGather => {
             // SAFETY: as above.
-            unsafe { copy(spans, own, me) };
+            unsafe { spread(spans, own, me) };
             others().for_each(|to| hop(me, to, me, bytes));
         }
         Operation::Broadcast => {
             // SAFETY: as above. The root's buffer is only read.
-            unsafe { copy(spans, own, root) };
+            unsafe { spread(spans, own, root) };
             (0..spans.count()).filter(|&to| to != root).for_each(|to| hop(root, to, me, bytes));
         }
         Operation::Send | Operation::Recv => {
             // SAFETY: only one party runs this, and it moves everything.
-            unsafe { copy(spans, 0..spans.of(0).len(), 0) };
+            unsafe { spread(spans, 0..spans.of(0).len(), 0) };
             hop(0, 1, 0, spans.of(0).bytes_of(&(0..spans.of(0).len())));
         }
         Operation::Barrier | Operation::Scalars => {}
@@ -154,15 +152,18 @@ unsafe fn sum_as<T: Summand>(spans: Spans<'_>, range: Range<usize>, into: Range<
 ///
 /// # Safety
 /// Nobody writes to `range` of the source, and nobody else touches `range` of the others.
-unsafe fn copy(spans: Spans<'_>, range: Range<usize>, from: usize) {
-    let step = COPY / spans.of(from).dtype().size();
+unsafe fn spread(spans: Spans<'_>, range: Range<usize>, from: usize) {
+    let (size, parties) = (spans.of(from).dtype().size(), spans.count());
+    let stream = spans.of(from).len() * size * parties > copy::CACHED;
+    let step = copy::PIECE / size;
     for start in range.clone().step_by(step) {
         let block = start..range.end.min(start + step);
         // SAFETY: the caller's promise.
         let source = unsafe { spans.of(from).read_bytes(block.clone()) };
-        for to in (0..spans.count()).filter(|&to| to != from) {
+        for to in (0..parties).filter(|&to| to != from) {
             // SAFETY: the caller's promise; another party's buffer is other memory.
-            unsafe { spans.of(to).write_bytes(block.clone()) }.copy_from_slice(source);
+            copy::copy(unsafe { spans.of(to).write_bytes(block.clone()) }, source, stream);
         }
     }
+    copy::fence();
 }

@@ -4,7 +4,9 @@
 //! `wait`, once all ranks have issued, each does its part of the work on everybody's memory, and returns when all are
 //! done.
 
+mod copy;
 mod data;
+mod deadline;
 mod direct;
 mod link;
 mod protocol;
@@ -13,7 +15,9 @@ mod reduce;
 mod ring;
 #[cfg(test)]
 mod schedules;
+mod slot;
 mod sync;
+mod ticket;
 
 pub use link::Link;
 

@@ -1,8 +1,11 @@
 //! One rank's end of a local group.
 
 use super::data::{Contribution, Span};
-use super::protocol::{Cause, Entry, Failure, Hub, Lane, Patience, Ticket};
+use super::deadline::Patience;
+use super::protocol::Hub;
 use super::ring::{Neighbours, Ring};
+use super::slot::Entry;
+use super::ticket::{Cause, Failure, Lane, Ticket};
 use super::{Algorithm, Options, direct};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Outcome, Result, Watch};
@@ -134,8 +137,9 @@ impl Rank {
                     return CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited };
                 }
                 let by = self.shared.hub.names()[reporter];
+                let same = ticket.lane == self.ticket(call).lane && ticket.sequence == sequence;
                 poisoned(
-                    format!("collective #{}", ticket.sequence),
+                    if same { call.label() } else { format!("collective #{}", ticket.sequence) },
                     format!("rank {by} waited {waited:?} for it, but it {missing}"),
                 )
             }

@@ -189,3 +189,46 @@ impl<T: Summand> NullaryFnOnce for Accumulate<'_, T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn widening_is_exact() {
+        for bits in 0..=u16::MAX {
+            let (brain, half) = (bf16::from_bits(bits), f16::from_bits(bits));
+            assert!(same(brain.widen(), brain.to_f32()), "bf16 {bits:#x}");
+            assert!(same(half.widen(), half.to_f32()), "f16 {bits:#x}");
+        }
+    }
+
+    #[test]
+    fn narrowing_rounds_to_nearest_even() {
+        // Every 16-bit value, the halfway points above it, and their neighbours.
+        let around = |value: f32| [-2i32, -1, 0, 1, 2].map(|step| value.to_bits().wrapping_add_signed(step));
+        for bits in 0..=u16::MAX {
+            let brain = u32::from(bits) << 16;
+            let next = f16::from_bits(bits.wrapping_add(1)).to_f32();
+            let half = f16::from_bits(bits).to_f32();
+            let middles =
+                [f32::from_bits(brain), f32::from_bits(brain | 0x8000), half, (half + next) / 2.0, 65520.0];
+            for middle in middles {
+                for value in around(middle).map(f32::from_bits) {
+                    assert!(
+                        same(bf16::narrow(value).to_f32(), bf16::from_f32(value).to_f32()),
+                        "bf16 of {value:e}"
+                    );
+                    assert!(
+                        same(f16::narrow(value).to_f32(), f16::from_f32(value).to_f32()),
+                        "f16 of {value:e}"
+                    );
+                }
+            }
+        }
+    }
+
+    fn same(a: f32, b: f32) -> bool {
+        a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+    }
+}

@@ -6,7 +6,7 @@ mod sync {
     use std::time::Duration;
 
     pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering};
-    pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap()
@@ -17,11 +17,15 @@ mod sync {
     }
 }
 
-#[allow(dead_code)]
+// The same source a second time, over other primitives.
+#[allow(dead_code, clippy::duplicate_mod)]
 #[path = "protocol.rs"]
 mod protocol;
 
-use protocol::{Cause, Contribution, Entry, Failure, Hub, Lane, Patience, Settled, Ticket};
+use crate::local::deadline::Patience;
+use crate::local::slot::{Entry, Settled};
+use crate::local::ticket::{Cause, Contribution, Failure, Lane, Ticket};
+use protocol::Hub;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -128,8 +132,8 @@ fn explore(
         let threads: Vec<_> = (0..ranks).map(start).collect();
         check(threads.into_iter().map(|thread| thread.join().unwrap()).collect());
     };
-    shuttle::Runner::new(RandomScheduler::new_from_seed(7, 600), Default::default()).run(scenario.clone());
-    shuttle::Runner::new(PctScheduler::new_from_seed(11, 3, 600), Default::default()).run(scenario);
+    shuttle::Runner::new(RandomScheduler::new_from_seed(7, 300), Default::default()).run(scenario.clone());
+    shuttle::Runner::new(PctScheduler::new_from_seed(11, 3, 300), Default::default()).run(scenario);
 }
 
 /// Per collective, all ranks succeed or all fail with the same failure; the failures seen.
@@ -355,7 +359,7 @@ fn a_ring_keeps_step_and_can_be_poisoned() {
                 verdict.is_none_or(|failure| Some(failure.culprit) == poisoner.map(|member| member as u32))
             );
         };
-        shuttle::Runner::new(RandomScheduler::new_from_seed(7, 600), Default::default()).run(scenario);
-        shuttle::Runner::new(PctScheduler::new_from_seed(11, 3, 600), Default::default()).run(scenario);
+        shuttle::Runner::new(RandomScheduler::new_from_seed(7, 300), Default::default()).run(scenario);
+        shuttle::Runner::new(PctScheduler::new_from_seed(11, 3, 300), Default::default()).run(scenario);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
-pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Locks. A holder that panicked leaves the state as it was before its critical section or poisoned in our own sense.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
