@@ -32,8 +32,8 @@ pub(crate) struct Passes {
 
 enum Saved {
     Embedding,
-    Block(SavedBlock),
-    Head(SavedHead),
+    Block(Box<SavedBlock>),
+    Head(Box<SavedHead>),
 }
 
 /// What forward leaves for backward.
@@ -121,13 +121,13 @@ impl Passes {
                 }
                 (LayerKind::Block(_), Some(x)) => {
                     let (x, kept) = model.block(device, &weights, x, self.batch, keep)?;
-                    (Some(x), kept.map(Saved::Block))
+                    (Some(x), kept.map(|kept| Saved::Block(Box::new(kept))))
                 }
                 (LayerKind::Head, Some(x)) => {
                     let (sum, kept) =
                         model.head(device, &weights, x, targets, gradient_scale, self.batch, keep)?;
                     loss = sum;
-                    (None, kept.map(Saved::Head))
+                    (None, kept.map(|kept| Saved::Head(Box::new(kept))))
                 }
                 (_, None) => (None, None),
             };
@@ -166,10 +166,10 @@ impl Passes {
             let device = &rank.device;
             dx = match (saved.pop(), dx.take()) {
                 (Some(Saved::Head(saved)), _) => {
-                    Some(model.head_backward(device, &weights, gradients, saved, self.batch)?)
+                    Some(model.head_backward(device, &weights, gradients, *saved, self.batch)?)
                 }
                 (Some(Saved::Block(saved)), Some(dout)) => {
-                    Some(model.block_backward(device, &weights, gradients, saved, dout, self.batch)?)
+                    Some(model.block_backward(device, &weights, gradients, *saved, dout, self.batch)?)
                 }
                 (Some(Saved::Embedding), Some(dx)) => {
                     model.embed_backward(device, gradients, &inputs, dx, self.batch)?;

@@ -6,8 +6,9 @@ use crate::error::{Failure, Result};
 use crate::explain;
 use crate::report::{Predicted, Report};
 use crate::run::{Measured, Plan};
-use crate::source::{self, weights};
+use crate::source::weights;
 use crate::stage::{GradSync, Stage};
+use checkpoint::Writer;
 use events::Operation;
 use model::Model;
 use planner::{Job, Prediction};
@@ -38,8 +39,10 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;
     let model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
     if config.init_from.is_some() {
-        let source = weights(&config, &model, config.seed).map_err(Failure::usage)?;
-        source::fingerprint(&*source, &model.layout).map_err(Failure::usage)?;
+        weights(&config, &model, config.seed).map_err(Failure::usage)?;
+    }
+    if let Some(dir) = &config.save {
+        Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
     }
     let partition = Partition::by_layer(&model.layout, job.stage.shard_count(config.world_size) as usize);
     let schedule = Schedule::new(&model.layout, &partition);

@@ -76,7 +76,7 @@ impl Lines {
             bar.set_message(format!("loss {:.4}  {} tokens/s", row.loss, grouped(rate as u64)));
             return;
         }
-        if row.step % self.every == 0 || row.step + 1 == self.steps {
+        if row.step.is_multiple_of(self.every) || row.step + 1 == self.steps {
             println!(
                 "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}",
                 row.step,

@@ -238,9 +238,11 @@ impl Report {
             Failure::run(format!("cannot write --report {}: {e}", path.display()))
         };
         let json = serde_json::to_vec_pretty(self).map_err(|e| fail(&e))?;
-        let mut file = atomic_write_file::AtomicWriteFile::open(path).map_err(|e| fail(&e))?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = path.file_name().ok_or_else(|| fail(&"it names no file"))?;
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|e| fail(&e))?;
         std::io::Write::write_all(&mut file, &json).map_err(|e| fail(&e))?;
-        file.commit().map_err(|e| fail(&e))
+        file.persist(folder.join(name)).map(drop).map_err(|e| fail(&e))
     }
 
     /// Whether every prediction equals its measurement.

@@ -1,6 +1,6 @@
 //! What every rank does: set up, train step by step, report what was measured.
 
-use crate::config::{Config, Evaluation};
+use crate::config::Config;
 use crate::data::{Data, Part};
 use crate::faults::{Kind, Phase};
 use crate::passes::{Passes, Tokens};
@@ -178,10 +178,8 @@ impl<'a, S: Stage> Worker<'a, S> {
         };
         self.finished(row, observer);
         let last = stop || step + 1 == config.steps;
-        if let Some(evaluation) = config.evaluation {
-            if last || (step + 1) % evaluation.every == 0 {
-                self.evaluate(step + 1, evaluation)?;
-            }
+        if config.evaluation.is_some_and(|e| last || (step + 1).is_multiple_of(e.every)) {
+            self.evaluate(step + 1)?;
         }
         Ok(last)
     }
@@ -231,7 +229,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         Ok((loss, all.iter().any(|bytes| u64::from_le_bytes(word(bytes, 8)) != 0)))
     }
 
-    fn evaluate(&mut self, steps: u32, _evaluation: Evaluation) -> Result<()> {
+    fn evaluate(&mut self, steps: u32) -> Result<()> {
         let watch = Stopwatch::start();
         let config = &self.plan.config;
         let mut sum = 0.0;

@@ -22,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let number: f64 =
         text[..digits].parse().map_err(|_| "write 512MiB, 1.5GiB, 80GB or bytes".to_string())?;
     let bytes = number * factor;
-    if bytes >= 1.0 && bytes < 1e18 { Ok(bytes as u64) } else { Err("must be at least one byte".into()) }
+    if (1.0..1e18).contains(&bytes) { Ok(bytes as u64) } else { Err("must be at least one byte".into()) }
 }
 
 /// `1234567` as `1.23 MB` (1 MB = 10⁶ bytes), in three digits.

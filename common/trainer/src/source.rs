@@ -47,7 +47,11 @@ pub(crate) fn weights(config: &Config, model: &Model, seed: u64) -> Result<Arc<d
     let layout = model.layout.clone();
     Ok(match &config.init_from {
         None => Arc::new(Seeded { seed, layout }),
-        Some(dir) => Arc::new(Saved { reader: Reader::open(dir).map_err(|e| e.to_string())?, layout }),
+        Some(dir) => {
+            let reader = Reader::open(dir).map_err(|e| e.to_string())?;
+            reader.check(&layout).map_err(|e| e.to_string())?;
+            Arc::new(Saved { reader, layout })
+        }
     })
 }
 
