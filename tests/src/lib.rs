@@ -1,1 +1,48 @@
-//! Tests across crates: the stage contract, memory tables, faults, the architecture's invariants.
+//! What the tests across crates share: any stage, run by name, in this process.
+
+use clap::Parser;
+use planner::Stage;
+use trainer::cli::Cli;
+use trainer::config::Config;
+use trainer::{Report, Result};
+
+/// Every stage, in order.
+pub const STAGES: [Stage; 4] = Stage::ALL;
+
+/// The path of a fixture of this crate.
+pub fn fixture(name: &str) -> String {
+    format!("{}/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Trains `stage` with the command line's `flags`, without printing anything.
+///
+/// # Errors
+/// What the program would print.
+///
+/// # Panics
+/// If the flags cannot be parsed: a mistake in a test.
+pub fn train(stage: Stage, flags: &str) -> Result<Report> {
+    let words = ["program"].into_iter().chain(flags.split_whitespace());
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+    let config = Config::new(cli.train)?;
+    match stage {
+        Stage::Ddp => trainer::train_quietly::<zero0_ddp::Ddp>(config),
+        Stage::Zero1 => trainer::train_quietly::<zero1::Zero1>(config),
+        Stage::Zero2 => trainer::train_quietly::<zero2::Zero2>(config),
+        Stage::Zero3 => trainer::train_quietly::<zero3::Zero3>(config),
+    }
+}
+
+/// The losses of a report, in order.
+pub fn losses(report: &Report) -> Vec<f64> {
+    report.steps.iter().map(|row| row.loss).collect()
+}
+
+/// The largest absolute difference between two lists of the same length.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}

@@ -1,1 +1,106 @@
-//! DDP: everything replicated, gradients all-reduced in buckets.
+//! Distributed data parallel: every rank holds everything.
+//!
+//! Each rank computes gradients on its own micro-batches; the ranks' gradients are summed bucket by bucket while
+//! backward goes on (Li et al., "PyTorch Distributed", 2020), and every rank then makes the same update.
+
+use collectives::Group;
+use device::{Buffer, Class, DType, Write};
+use events::Pass;
+use events::header::Sharded;
+use sharding::{
+    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitBuffers, UnitId,
+    Update, local_norm, source,
+};
+use std::rc::Rc;
+use std::sync::Arc;
+use trainer::{Setup, Stage, StepOutcome};
+
+/// One rank of a DDP run.
+pub struct Ddp {
+    rank: Rc<Rank>,
+    partition: Arc<Partition>,
+    /// Full, per unit.
+    parameters: UnitBuffers,
+    /// Full, per unit.
+    gradients: UnitBuffers,
+    /// For the whole of each unit.
+    optimizer: Vec<AdamWShard>,
+    reductions: Buckets,
+}
+
+impl Stage for Ddp {
+    const NAME: &'static str = "DDP";
+    const PLAN: planner::Stage = planner::Stage::Ddp;
+    const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: false };
+
+    fn new(setup: Setup) -> Result<Self> {
+        let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
+        let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
+        for unit in setup.units() {
+            let whole = 0..partition.units[unit].padded;
+            parameters.push(source::load(&rank, &partition, unit, whole.clone(), &*setup.source)?);
+            gradients.push(rank.device.zeros(Class::Gradients, DType::F32, whole.len())?);
+            optimizer.push(AdamWShard::new(&rank, &partition, unit, whole)?);
+        }
+        Ok(Ddp {
+            parameters: UnitBuffers::new(parameters, "parameters"),
+            gradients: UnitBuffers::new(gradients, "gradients"),
+            optimizer,
+            reductions: Buckets::new(Group::all_reduce, setup.bucket, setup.schedule.last_reduced()),
+            rank,
+            partition,
+        })
+    }
+
+    fn acquire(&mut self, unit: UnitId, _pass: Pass) -> Result<FullParameters> {
+        Ok(FullParameters { unit, buffer: self.parameters.take(unit)? })
+    }
+
+    fn release(&mut self, full: FullParameters, _pass: Pass) -> Result<()> {
+        self.parameters.put(full.unit, full.buffer);
+        Ok(())
+    }
+
+    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+        let write = if micro.is_first() { Write::Replace } else { Write::Accumulate };
+        Ok(FullGradients::new(unit, self.gradients.take(unit)?, write, &self.partition))
+    }
+
+    fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()> {
+        if !micro.is_last() {
+            self.gradients.put(gradients.unit, gradients.buffer);
+            return Ok(());
+        }
+        let reduced = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
+        self.reduced(reduced);
+        Ok(())
+    }
+
+    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
+        let reduced = self.reductions.finish()?;
+        self.reduced(reduced);
+        let grad_norm = self.norm()?;
+        let clip = update.clip(grad_norm)?;
+        for (unit, optimizer) in self.optimizer.iter_mut().enumerate() {
+            let parameters = self.parameters.get_mut(unit)?.view_mut();
+            let gradients = self.gradients.get(unit)?.view();
+            optimizer.update(&self.rank, parameters, gradients, update, clip)?;
+        }
+        Ok(StepOutcome { grad_norm })
+    }
+}
+
+impl Ddp {
+    /// Takes back gradients that are now the sum over all ranks.
+    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) {
+        for (unit, buffer) in units {
+            self.gradients.put(unit, buffer);
+        }
+    }
+
+    fn norm(&self) -> Result<f64> {
+        let gradients: Result<Vec<_>> =
+            (0..self.optimizer.len()).map(|unit| Ok(self.gradients.get(unit)?.view())).collect();
+        local_norm(&self.rank, &gradients?)
+    }
+}

@@ -1,1 +1,132 @@
-//! ZeRO-1: optimizer states sharded.
+//! ZeRO stage 1: optimizer states are sharded (Rajbhandari et al., "ZeRO", 2020, section 5.1).
+//!
+//! Rank r keeps momentum and variance for the r-th slice of every unit alone. It needs the summed gradients of that
+//! slice only, so a reduce-scatter takes the place of DDP's all-reduce; after the update an all-gather makes the full
+//! parameters consistent again. Together they send as much as DDP's all-reduce.
+
+use collectives::Group;
+use device::{Buffer, Class, DType, Write};
+use events::Pass;
+use events::header::Sharded;
+use sharding::{
+    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitBuffers, UnitId,
+    Update, global_norm, source,
+};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use trainer::{GradSync, Setup, Stage, StepOutcome};
+
+/// One rank of a ZeRO-1 run.
+pub struct Zero1 {
+    rank: Rc<Rank>,
+    partition: Arc<Partition>,
+    /// Full, per unit.
+    parameters: UnitBuffers,
+    /// Full, per unit.
+    gradients: UnitBuffers,
+    /// For this rank's slice of each unit.
+    optimizer: Vec<AdamWShard>,
+    reductions: Buckets,
+    gathers: Buckets,
+}
+
+impl Stage for Zero1 {
+    const NAME: &'static str = "ZeRO-1";
+    const PLAN: planner::Stage = planner::Stage::Zero1;
+    const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: true };
+    const HAS_GRAD_SYNC: bool = true;
+
+    fn new(setup: Setup) -> Result<Self> {
+        let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
+        let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
+        for unit in setup.units() {
+            let whole = 0..partition.units[unit].padded;
+            parameters.push(source::load(&rank, &partition, unit, whole.clone(), &*setup.source)?);
+            gradients.push(rank.device.zeros(Class::Gradients, DType::F32, whole.len())?);
+            optimizer.push(AdamWShard::new(&rank, &partition, unit, setup.slice(unit))?);
+        }
+        let sum = match setup.grad_sync {
+            GradSync::ReduceScatter => Group::reduce_scatter,
+            GradSync::AllReduce => Group::all_reduce,
+        };
+        Ok(Zero1 {
+            parameters: UnitBuffers::new(parameters, "parameters"),
+            gradients: UnitBuffers::new(gradients, "gradients"),
+            optimizer,
+            reductions: Buckets::new(sum, setup.bucket, setup.schedule.last_reduced()),
+            gathers: Buckets::new(Group::all_gather, setup.bucket, partition.units.len() - 1),
+            rank,
+            partition,
+        })
+    }
+
+    fn acquire(&mut self, unit: UnitId, _pass: Pass) -> Result<FullParameters> {
+        Ok(FullParameters { unit, buffer: self.parameters.take(unit)? })
+    }
+
+    fn release(&mut self, full: FullParameters, _pass: Pass) -> Result<()> {
+        self.parameters.put(full.unit, full.buffer);
+        Ok(())
+    }
+
+    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+        let write = if micro.is_first() { Write::Replace } else { Write::Accumulate };
+        Ok(FullGradients::new(unit, self.gradients.take(unit)?, write, &self.partition))
+    }
+
+    fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()> {
+        if !micro.is_last() {
+            self.gradients.put(gradients.unit, gradients.buffer);
+            return Ok(());
+        }
+        let reduced = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
+        self.reduced(reduced);
+        Ok(())
+    }
+
+    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
+        let reduced = self.reductions.finish()?;
+        self.reduced(reduced);
+        let grad_norm = self.norm()?;
+        let clip = update.clip(grad_norm)?;
+        for unit in 0..self.optimizer.len() {
+            let slice = self.slice(unit);
+            let mut full = self.parameters.take(unit)?;
+            let gradients = self.gradients.get(unit)?.slice(slice.clone());
+            self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, clip)?;
+            let gathered = self.gathers.push(&self.rank, unit, full)?;
+            self.gathered(gathered);
+        }
+        let gathered = self.gathers.finish()?;
+        self.gathered(gathered);
+        Ok(StepOutcome { grad_norm })
+    }
+}
+
+impl Zero1 {
+    /// Takes back gradients whose own slice is now the sum over all ranks.
+    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) {
+        for (unit, buffer) in units {
+            self.gradients.put(unit, buffer);
+        }
+    }
+
+    /// Takes back parameters in which every rank's slice is updated.
+    fn gathered(&mut self, units: Vec<(UnitId, Buffer)>) {
+        for (unit, buffer) in units {
+            self.parameters.put(unit, buffer);
+        }
+    }
+
+    fn slice(&self, unit: UnitId) -> Range<usize> {
+        self.partition.slice(unit, self.rank.number())
+    }
+
+    fn norm(&self) -> Result<f64> {
+        let gradients: Result<Vec<_>> = (0..self.optimizer.len())
+            .map(|unit| Ok(self.gradients.get(unit)?.slice(self.slice(unit))))
+            .collect();
+        global_norm(&self.rank, &gradients?)
+    }
+}

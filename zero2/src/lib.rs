@@ -1,1 +1,124 @@
-//! ZeRO-2: gradients sharded too.
+//! ZeRO stage 2: gradients are sharded too (Rajbhandari et al., "ZeRO", 2020, section 5.2).
+//!
+//! Full gradients of a unit exist only from its backward to its reduce-scatter; the sum of this rank's slice is added
+//! to a shard that stays until the step, and the full gradients are freed. The price comes with accumulation: every
+//! micro-batch is reduced, not only the last.
+
+use collectives::Group;
+use device::{Buffer, Class, DType};
+use events::Pass;
+use events::header::Sharded;
+use sharding::{
+    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitBuffers, UnitId,
+    Update, global_norm, source,
+};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use trainer::{Setup, Stage, StepOutcome};
+
+/// One rank of a ZeRO-2 run.
+pub struct Zero2 {
+    rank: Rc<Rank>,
+    partition: Arc<Partition>,
+    /// Full, per unit.
+    parameters: UnitBuffers,
+    /// This rank's slice, per unit.
+    gradients: Vec<Buffer>,
+    /// For this rank's slice of each unit.
+    optimizer: Vec<AdamWShard>,
+    reductions: Buckets,
+    gathers: Buckets,
+}
+
+impl Stage for Zero2 {
+    const NAME: &'static str = "ZeRO-2";
+    const PLAN: planner::Stage = planner::Stage::Zero2;
+    const SHARDED: Sharded = Sharded { parameters: false, gradients: true, optimizer: true };
+
+    fn new(setup: Setup) -> Result<Self> {
+        let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
+        let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
+        for unit in setup.units() {
+            let (whole, slice) = (0..partition.units[unit].padded, setup.slice(unit));
+            parameters.push(source::load(&rank, &partition, unit, whole, &*setup.source)?);
+            gradients.push(rank.device.zeros(Class::Gradients, DType::F32, slice.len())?);
+            optimizer.push(AdamWShard::new(&rank, &partition, unit, slice)?);
+        }
+        Ok(Zero2 {
+            parameters: UnitBuffers::new(parameters, "parameters"),
+            gradients,
+            optimizer,
+            reductions: Buckets::new(Group::reduce_scatter, setup.bucket, setup.schedule.last_reduced()),
+            gathers: Buckets::new(Group::all_gather, setup.bucket, partition.units.len() - 1),
+            rank,
+            partition,
+        })
+    }
+
+    fn acquire(&mut self, unit: UnitId, _pass: Pass) -> Result<FullParameters> {
+        Ok(FullParameters { unit, buffer: self.parameters.take(unit)? })
+    }
+
+    fn release(&mut self, full: FullParameters, _pass: Pass) -> Result<()> {
+        self.parameters.put(full.unit, full.buffer);
+        Ok(())
+    }
+
+    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+        if micro.is_first() {
+            self.rank.kernels().fill(self.gradients[unit].view_mut(), 0.0)?;
+        }
+        FullGradients::fresh(unit, &self.rank, &self.partition)
+    }
+
+    fn reduce(&mut self, gradients: FullGradients, _micro: Micro) -> Result<()> {
+        let reduced = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
+        self.reduced(reduced)
+    }
+
+    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
+        let reduced = self.reductions.finish()?;
+        self.reduced(reduced)?;
+        let grad_norm = self.norm()?;
+        let clip = update.clip(grad_norm)?;
+        for unit in 0..self.optimizer.len() {
+            let slice = self.slice(unit);
+            let mut full = self.parameters.take(unit)?;
+            let gradients = self.gradients[unit].view();
+            self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, clip)?;
+            let gathered = self.gathers.push(&self.rank, unit, full)?;
+            self.gathered(gathered);
+        }
+        let gathered = self.gathers.finish()?;
+        self.gathered(gathered);
+        Ok(StepOutcome { grad_norm })
+    }
+}
+
+impl Zero2 {
+    /// Adds this rank's slice of summed gradients to its shard and frees the full ones.
+    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
+        for (unit, full) in units {
+            let slice = self.slice(unit);
+            self.rank.kernels().add(self.gradients[unit].view_mut(), full.slice(slice))?;
+        }
+        Ok(())
+    }
+
+    /// Takes back parameters in which every rank's slice is updated.
+    fn gathered(&mut self, units: Vec<(UnitId, Buffer)>) {
+        for (unit, buffer) in units {
+            self.parameters.put(unit, buffer);
+        }
+    }
+
+    fn slice(&self, unit: UnitId) -> Range<usize> {
+        self.partition.slice(unit, self.rank.number())
+    }
+
+    fn norm(&self) -> Result<f64> {
+        let gradients: Vec<_> = self.gradients.iter().map(Buffer::view).collect();
+        global_norm(&self.rank, &gradients)
+    }
+}

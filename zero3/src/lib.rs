@@ -1,1 +1,134 @@
-//! ZeRO-3 (FSDP): parameters sharded too.
+//! ZeRO stage 3, also known as FSDP's full shard: parameters are sharded too (Rajbhandari et al., "ZeRO", 2020,
+//! section 5.3; Zhao et al., "PyTorch FSDP", 2023).
+//!
+//! Between steps a rank holds its slice of everything and nothing else. A unit's full parameters are gathered just
+//! before forward needs them, freed after, and gathered again for backward; while one unit computes, the next one is
+//! on its way. The units that backward starts with stay gathered from forward. After the update nothing needs to be
+//! gathered: the next forward does that.
+
+use collectives::Group;
+use device::{Buffer, Class, DType};
+use events::Pass;
+use events::header::Sharded;
+use sharding::{
+    AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Rank, Result,
+    Schedule, UnitId, Update, buckets::bucket, global_norm, source,
+};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use trainer::{Setup, Stage, StepOutcome};
+
+/// One rank of a ZeRO-3 run.
+pub struct Zero3 {
+    rank: Rc<Rank>,
+    partition: Arc<Partition>,
+    schedule: Arc<Schedule>,
+    /// This rank's slice, per unit.
+    parameters: Vec<Buffer>,
+    /// This rank's slice, per unit.
+    gradients: Vec<Buffer>,
+    /// For this rank's slice of each unit.
+    optimizer: Vec<AdamWShard>,
+    reductions: Buckets,
+    window: GatherWindow,
+}
+
+impl Stage for Zero3 {
+    const NAME: &'static str = "ZeRO-3";
+    const PLAN: planner::Stage = planner::Stage::Zero3;
+    const SHARDED: Sharded = Sharded { parameters: true, gradients: true, optimizer: true };
+
+    fn new(setup: Setup) -> Result<Self> {
+        let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
+        let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
+        for unit in setup.units() {
+            let slice = setup.slice(unit);
+            parameters.push(source::load(&rank, &partition, unit, slice.clone(), &*setup.source)?);
+            gradients.push(rank.device.zeros(Class::Gradients, DType::F32, slice.len())?);
+            optimizer.push(AdamWShard::new(&rank, &partition, unit, slice)?);
+        }
+        Ok(Zero3 {
+            parameters,
+            gradients,
+            optimizer,
+            reductions: Buckets::new(Group::reduce_scatter, setup.bucket, setup.schedule.last_reduced()),
+            window: GatherWindow::default(),
+            schedule: setup.schedule,
+            rank,
+            partition,
+        })
+    }
+
+    fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
+        self.gather(unit)?;
+        if let Some(next) = self.schedule.after(unit, pass) {
+            self.gather(next)?;
+        }
+        Ok(FullParameters { unit, buffer: self.window.take(unit)? })
+    }
+
+    fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()> {
+        if pass == Pass::Forward && self.schedule.starts_backward(full.unit) {
+            self.window.keep(full.unit, full.buffer);
+        }
+        Ok(())
+    }
+
+    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+        if micro.is_first() {
+            self.rank.kernels().fill(self.gradients[unit].view_mut(), 0.0)?;
+        }
+        FullGradients::fresh(unit, &self.rank, &self.partition)
+    }
+
+    fn reduce(&mut self, gradients: FullGradients, _micro: Micro) -> Result<()> {
+        let reduced = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
+        self.reduced(reduced)
+    }
+
+    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
+        let reduced = self.reductions.finish()?;
+        self.reduced(reduced)?;
+        let grad_norm = self.norm()?;
+        let clip = update.clip(grad_norm)?;
+        for (unit, optimizer) in self.optimizer.iter_mut().enumerate() {
+            let parameters = self.parameters[unit].view_mut();
+            let gradients = self.gradients[unit].view();
+            optimizer.update(&self.rank, parameters, gradients, update, clip)?;
+        }
+        Ok(StepOutcome { grad_norm })
+    }
+}
+
+impl Zero3 {
+    /// Issues `unit`'s all-gather, unless it is here or on its way.
+    fn gather(&mut self, unit: UnitId) -> Result<()> {
+        if self.window.contains(unit) {
+            return Ok(());
+        }
+        let padded = self.partition.units[unit].padded;
+        let mut full = self.rank.device.allocate(Class::GatheredParameters, DType::F32, padded)?;
+        self.rank.kernels().copy(full.slice_mut(self.slice(unit)), self.parameters[unit].view())?;
+        self.window.issued(unit, self.rank.group.all_gather(bucket(vec![full], &[unit]))?);
+        Ok(())
+    }
+
+    /// Adds this rank's slice of summed gradients to its shard and frees the full ones.
+    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
+        for (unit, full) in units {
+            let slice = self.slice(unit);
+            self.rank.kernels().add(self.gradients[unit].view_mut(), full.slice(slice))?;
+        }
+        Ok(())
+    }
+
+    fn slice(&self, unit: UnitId) -> Range<usize> {
+        self.partition.slice(unit, self.rank.number())
+    }
+
+    fn norm(&self) -> Result<f64> {
+        let gradients: Vec<_> = self.gradients.iter().map(Buffer::view).collect();
+        global_norm(&self.rank, &gradients)
+    }
+}

@@ -1,1 +1,57 @@
 //! Weights in and out: safetensors in the Hugging Face layout, written atomically.
+//!
+//! * [`Writer`] takes a model's tensors one at a time, in any order, and leaves a directory that Transformers loads:
+//!   `model.safetensors`, `config.json` and, for byte-level models, a tokenizer. Nothing appears under its final name
+//!   before all of it is on the disk.
+//! * [`Reader`] opens such a directory (one file or many shards), validates it whole, and then reads any slice of any
+//!   tensor, so that a rank reads only the elements that it owns.
+//! * [`tokenizer`] is the byte-level tokenizer: a token's id is the byte's value.
+//! * [`atomic`] replaces files so that each is seen either old or new, never half-written.
+//!
+//! ```no_run
+//! use checkpoint::{Reader, Writer};
+//! use model::Layout;
+//!
+//! // A rank loads its half of the final norm, and of nothing else.
+//! let reader = Reader::open("some-model")?;
+//! let config = reader.config()?;
+//! let layout = Layout::new(&config);
+//! reader.check(&layout)?;
+//! let norm = layout.tensors.iter().position(|tensor| tensor.name == "model.norm.weight").unwrap_or(0);
+//! let mut shard = vec![0.0; config.width / 2];
+//! reader.read(&layout.tensors[norm], 0..config.width / 2, &mut shard)?;
+//!
+//! // One rank saves what has been gathered, tensor by tensor.
+//! let mut writer = Writer::create("trained", &config, &layout)?;
+//! for (id, tensor) in layout.tensors.iter().enumerate() {
+//!     writer.write(id, &vec![0.0; tensor.elements()])?;
+//! }
+//! writer.finish()?;
+//! # checkpoint::Result::Ok(())
+//! ```
+//!
+//! The file format: <https://github.com/huggingface/safetensors#format>. All of it is little-endian.
+
+pub mod atomic;
+mod elements;
+mod error;
+mod index;
+mod positioned;
+mod reader;
+mod source;
+pub mod tokenizer;
+mod writer;
+
+pub use error::CheckpointError;
+pub use reader::Reader;
+pub use writer::Writer;
+
+/// What this crate's functions return.
+pub type Result<T> = std::result::Result<T, CheckpointError>;
+
+/// The weights of a model that is kept in one file.
+const WEIGHTS: &str = "model.safetensors";
+/// Which file holds which tensor, for a model that is kept in several.
+const INDEX: &str = "model.safetensors.index.json";
+/// The architecture.
+const CONFIG: &str = "config.json";

@@ -1,6 +1,7 @@
 //! What can go wrong between ranks.
 
 use events::Operation;
+use std::time::Duration;
 
 /// A collective failed. Every rank of the group gets one, and all name the same culprit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,39 +24,42 @@ pub enum CollectiveError {
         /// That collective's sequence number.
         sequence: u64,
     },
-    /// A rank did not arrive before the deadline.
-    #[error(
-        "rank {rank} waited {seconds} s in {operation} #{sequence} for rank {culprit}, which never issued it"
-    )]
+    /// A rank did not come before the deadline.
+    #[error("rank {rank} waited {waited:?} in {operation} #{sequence} for rank {culprit}, which {missing}")]
     Timeout {
         /// The rank that reports.
         rank: u32,
-        /// The first rank that had not arrived.
+        /// The first rank that was missing.
         culprit: u32,
+        /// What the culprit did not do, in words.
+        missing: &'static str,
         /// The operation.
         operation: Operation,
         /// Its sequence number.
         sequence: u64,
-        /// The deadline, in seconds.
-        seconds: u64,
+        /// The deadline.
+        waited: Duration,
     },
     /// Ranks issued different collectives under the same sequence number.
     #[error(
-        "collective #{sequence} differs between ranks: rank {culprit} issued {theirs}, rank 0 issued {expected}"
+        "collective #{sequence} differs between ranks: rank {culprit} issued {theirs}, \
+         rank {reference} issued {expected}; every rank must issue the same collectives in the same order"
     )]
     Mismatch {
         /// The rank that reports.
         rank: u32,
-        /// The first rank that differs from rank 0.
+        /// The first rank that differs from `reference`.
         culprit: u32,
+        /// The rank compared with: the group's first, or the sender.
+        reference: u32,
         /// The sequence number.
         sequence: u64,
-        /// What rank 0 issued, in words: operation, elements per buffer, element type.
+        /// What `reference` issued, in words: operation, elements, element type.
         expected: String,
         /// What the culprit issued.
         theirs: String,
     },
-    /// This rank called with buffers that the operation cannot take.
+    /// This rank called with something that the operation cannot take.
     #[error("rank {rank}: {operation} cannot take {what}")]
     Invalid {
         /// The rank.

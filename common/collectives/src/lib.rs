@@ -1,7 +1,7 @@
 //! Process groups and the collectives between their ranks.
 //!
 //! A [`Group`] is one rank's end of a process group. Collectives work in place on whole buffers, as NCCL's in-place
-//! forms do, and several buffers can go as one bucket:
+//! forms do, and several buffers can go as one [`Bucket`]:
 //!
 //! * all-reduce: every rank's buffers hold the sum afterwards;
 //! * reduce-scatter: rank r's r-th slice of each buffer holds the sum, the other slices are unspecified;
@@ -13,9 +13,15 @@
 //! same group: operation, lengths, element type and sequence number are compared before data moves, and a difference
 //! is an error on every rank.
 //!
-//! `local` runs ranks that are threads of one process: sums are added in f32 over a balanced binary tree of ranks in
+//! [`local`] runs ranks that are threads of one process: sums are added in f32 over a balanced binary tree of ranks in
 //! order and rounded once, so that they do not depend on timing or on how the parameters are cut.
 
+mod backend;
 mod error;
+mod group;
+pub mod local;
+mod traffic;
 
 pub use error::CollectiveError;
+pub use group::{Bucket, Group, Pending};
+pub use traffic::Traffic;

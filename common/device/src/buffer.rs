@@ -137,6 +137,12 @@ impl<'a> View<'a> {
         &self.buffer.as_slice::<T>()[self.range.clone()]
     }
 
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        let size = self.dtype().size();
+        &self.buffer.bytes()[self.range.start * size..self.range.end * size]
+    }
+
     /// Elements `range` of this view.
     pub fn slice(&self, range: Range<usize>) -> View<'a> {
         let start = self.range.start;
@@ -162,7 +168,7 @@ pub struct ViewMut<'a> {
     range: Range<usize>,
 }
 
-impl ViewMut<'_> {
+impl<'a> ViewMut<'a> {
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.range.len()
@@ -195,6 +201,17 @@ impl ViewMut<'_> {
     pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
         let range = self.range.clone();
         &mut self.buffer.as_mut_slice::<T>()[range]
+    }
+
+    /// The elements for as long as the view's borrow lasts; `T` is the element type.
+    pub(crate) fn into_mut_slice<T: Element>(self) -> &'a mut [T] {
+        &mut self.buffer.as_mut_slice::<T>()[self.range]
+    }
+
+    /// The bytes for as long as the view's borrow lasts.
+    pub(crate) fn into_bytes_mut(self) -> &'a mut [u8] {
+        let size = self.buffer.dtype.size();
+        &mut self.buffer.bytes_mut()[self.range.start * size..self.range.end * size]
     }
 
     /// Elements `range` of this view, to write.

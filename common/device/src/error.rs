@@ -53,4 +53,16 @@ pub enum DeviceError {
         /// Its element type.
         got: DType,
     },
+    /// An index points behind the end of its table: a token that is not in the vocabulary.
+    #[error("{kernel}: {operand} contains {got}, but there are only {bound}")]
+    Index {
+        /// The kernel.
+        kernel: &'static str,
+        /// Which of its operands.
+        operand: &'static str,
+        /// The index.
+        got: u32,
+        /// What it must lie below.
+        bound: usize,
+    },
 }

@@ -13,6 +13,7 @@ mod dtype;
 mod error;
 mod kernels;
 mod ledger;
+mod peak;
 
 pub use buffer::{Buffer, View, ViewMut};
 pub use dtype::DType;
@@ -20,6 +21,7 @@ pub use error::{DeviceError, OutOfMemory};
 pub use events::{Class, Place};
 pub use kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write};
 pub use ledger::Ledger;
+pub use peak::matmul_peak;
 
 use cpu::Cpu;
 use std::sync::Arc;

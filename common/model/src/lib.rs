@@ -1,15 +1,38 @@
 //! A Llama-style transformer (Touvron et al., 2023) with hand-written forward and backward passes.
 //!
-//! * [`config`]: the architecture's numbers: presets and Hugging Face `config.json`.
+//! * [`config`]: the architecture's numbers; presets by name, Hugging Face's `config.json`, FLOPs per token.
 //! * [`layout`]: its tensors, in Hugging Face's names and order, grouped in layers.
+//! * [`init`]: seeded initial weights, any slice of any tensor alone.
+//! * [`embedding`], [`block`], [`head`]: the layers. The forward and the backward of an operation are neighbours, and each
+//!   module states which buffers it allocates and frees, in order.
 //!
 //! The model knows layers and tensors. Which tensors travel together (units), and who holds which slice, is decided
 //! elsewhere: a layer asks [`Weights`] for its weights and [`Gradients`] for the places to write gradients to.
+//!
+//! # Memory
+//!
+//! The layers' tables are a contract: the planner predicts the ledger's peaks from them to the byte. They use R for the
+//! rows of a micro-batch (batch · tokens), d for the width, H = heads · head_dim, K = kv_heads · head_dim, f for the
+//! feed-forward width, V for the vocabulary and e for the bytes of an element of the weights' type, which is also the
+//! activations' type. Statistics (inverse root mean squares, logarithms of sums, losses) are f32: 4 bytes. What forward
+//! keeps for backward is counted as activations, what backward makes on its way as workspace.
 
+pub mod block;
 pub mod config;
+mod context;
+pub mod embedding;
+mod error;
+pub mod head;
+pub mod init;
 pub mod layout;
+mod linear;
+mod norm;
 mod tensors;
 
+pub use block::SavedBlock;
 pub use config::ModelConfig;
+pub use context::{Batch, Model};
+pub use error::ModelError;
+pub use head::SavedHead;
 pub use layout::{Layer, LayerKind, Layout, TensorId, TensorSpec};
 pub use tensors::{Gradients, Weights};

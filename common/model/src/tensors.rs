@@ -17,3 +17,15 @@ pub trait Gradients {
     /// whoever asks for it next in the same backward pass (a tied tensor's other use) is told to accumulate.
     fn gradients(&mut self, tensors: Range<usize>) -> Option<(ViewMut<'_>, Write)>;
 }
+
+/// The weights of one tensor.
+pub(crate) fn weight(weights: &dyn Weights, tensor: usize) -> View<'_> {
+    // By the contract of `Weights`.
+    weights.weights(tensor..tensor + 1).expect("a single tensor is one view")
+}
+
+/// The place for one tensor's gradients.
+pub(crate) fn gradient(gradients: &mut dyn Gradients, tensor: usize) -> (ViewMut<'_>, Write) {
+    // By the contract of `Gradients`.
+    gradients.gradients(tensor..tensor + 1).expect("a single tensor is one view")
+}

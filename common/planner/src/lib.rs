@@ -1,1 +1,43 @@
 //! Closed forms: bytes per rank and bytes on the wire, before anything runs.
+//!
+//! Two questions, two depths.
+//!
+//! * *What would a model of Ψ parameters need?* [`recipe`] has the bytes per parameter and the formulas of the ZeRO
+//!   paper (Rajbhandari et al., 2020, section 3 and table 1).
+//! * *What will this run need, to the byte?* [`predict`] walks a run's timeline (gather, forward, backward, reduce,
+//!   step) with a [symbolic ledger](books) and counts what each rank sends. A run's own ledger and counters must agree
+//!   with it in every class and operation; a difference is a mistake in one of the two. It shares no code with the
+//!   crates that shard, gather and reduce, so that a mistake cannot hide on both sides.
+//!
+//! Beside them: the paper's [table 1](paper), [DeepSpeed's estimators](estimators), what is [said](claims) about ZeRO and
+//! what holds, and the `planner` program's [report].
+//!
+//! [`explain_fit`] turns the prediction round: which stages fit under a capacity, and how large a micro-batch may be.
+//!
+//! Sizes are in bytes unless a name says otherwise; GB = 10⁹ bytes.
+
+mod activations;
+pub mod books;
+pub mod claims;
+pub mod cli;
+pub mod closed;
+pub mod estimators;
+mod fit;
+mod gather;
+pub mod job;
+pub mod paper;
+pub mod partition;
+mod predict;
+pub mod recipe;
+mod reduce;
+pub mod report;
+pub mod table;
+pub mod traffic;
+
+pub use books::Memory;
+pub use fit::{Fit, StageFit, explain_fit};
+pub use job::{InvalidJob, Job, Stage};
+pub use partition::{Partition, Unit};
+pub use predict::{Prediction, RankPrediction, predict};
+pub use recipe::{ModelStates, Recipe};
+pub use traffic::Traffic;

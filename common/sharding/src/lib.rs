@@ -1,1 +1,37 @@
-//! What stages are built from: partition, buckets, gather window, AdamW on a shard, norm clipping.
+//! What stages are built from: mechanism without policy.
+//!
+//! * [`partition`]: layers grouped into units, each a flat padded segment of which every rank owns an equal slice;
+//! * [`schedule`]: which units a pass needs, when for the first time and when for the last;
+//! * [`full`]: full parameters and gradients as they are handed out and handed back, and the views of a layer in them;
+//! * [`buckets`]: units queued for one collective, a bounded number of collectives in flight;
+//! * [`window`]: units gathered or on their way;
+//! * [`optimizer`]: AdamW on any slice of a unit;
+//! * [`norm`]: a gradient norm that does not depend on who holds which slice;
+//! * [`source`]: where initial weights come from.
+//!
+//! When to reduce, gather and free is policy, and that is what the stage crates are for. Nothing here knows them.
+
+pub mod buckets;
+mod error;
+pub mod full;
+pub mod norm;
+pub mod optimizer;
+pub mod partition;
+mod rank;
+pub mod schedule;
+pub mod source;
+pub mod window;
+
+pub use buckets::Buckets;
+pub use error::Error;
+pub use full::{FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, UnitBuffers};
+pub use norm::{global_norm, local_norm};
+pub use optimizer::{AdamWShard, Update};
+pub use partition::{Partition, Unit, UnitId};
+pub use rank::Rank;
+pub use schedule::{Schedule, Visits};
+pub use source::WeightSource;
+pub use window::GatherWindow;
+
+/// What this crate's functions and the stages return.
+pub type Result<T> = std::result::Result<T, Error>;

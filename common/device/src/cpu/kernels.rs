@@ -1,14 +1,15 @@
-//! The CPU's kernels.
+//! The CPU's kernels behind the trait: one function each, in the module of its name.
 
-use super::Cpu;
+use super::{
+    Cpu, adamw, attention, cross_entropy, elementwise, embedding, matmul, norm, reduction, rope, swiglu,
+};
 use crate::Result;
 use crate::buffer::{View, ViewMut};
 use crate::kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write};
 
-#[allow(unused_variables, clippy::too_many_arguments)]
 impl Kernels for Cpu {
     fn matmul(&self, out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, write: Write) -> Result<()> {
-        todo!()
+        matmul::matmul(self, out, a, b, write)
     }
 
     fn rms_norm(
@@ -20,7 +21,7 @@ impl Kernels for Cpu {
         shape: RowShape,
         eps: f32,
     ) -> Result<()> {
-        todo!()
+        norm::rms_norm(self, out, inverse_rms, x, weight, shape, eps)
     }
 
     fn rms_norm_backward(
@@ -34,11 +35,11 @@ impl Kernels for Cpu {
         inverse_rms: View<'_>,
         shape: RowShape,
     ) -> Result<()> {
-        todo!()
+        norm::rms_norm_backward(self, dx, dweight, write, dout, x, weight, inverse_rms, shape)
     }
 
     fn rope(&self, qkv: ViewMut<'_>, rope: Rope) -> Result<()> {
-        todo!()
+        rope::rope(self, qkv, rope)
     }
 
     fn attention(
@@ -48,7 +49,7 @@ impl Kernels for Cpu {
         qkv: View<'_>,
         shape: Attention,
     ) -> Result<()> {
-        todo!()
+        attention::attention(self, out, log_sum, qkv, shape)
     }
 
     fn attention_backward(
@@ -60,11 +61,11 @@ impl Kernels for Cpu {
         log_sum: View<'_>,
         shape: Attention,
     ) -> Result<()> {
-        todo!()
+        attention::attention_backward(self, dqkv, dout, qkv, out, log_sum, shape)
     }
 
     fn swiglu(&self, out: ViewMut<'_>, gate_up: View<'_>, shape: RowShape) -> Result<()> {
-        todo!()
+        swiglu::swiglu(self, out, gate_up, shape)
     }
 
     fn swiglu_backward(
@@ -74,11 +75,11 @@ impl Kernels for Cpu {
         gate_up: View<'_>,
         shape: RowShape,
     ) -> Result<()> {
-        todo!()
+        swiglu::swiglu_backward(self, dgate_up, dout, gate_up, shape)
     }
 
     fn embedding(&self, out: ViewMut<'_>, table: View<'_>, ids: View<'_>, shape: RowShape) -> Result<()> {
-        todo!()
+        embedding::embedding(self, out, table, ids, shape)
     }
 
     fn embedding_backward(
@@ -89,7 +90,7 @@ impl Kernels for Cpu {
         ids: View<'_>,
         shape: RowShape,
     ) -> Result<()> {
-        todo!()
+        embedding::embedding_backward(self, dtable, write, dout, ids, shape)
     }
 
     fn cross_entropy(
@@ -100,19 +101,19 @@ impl Kernels for Cpu {
         gradient_scale: f32,
         shape: RowShape,
     ) -> Result<()> {
-        todo!()
+        cross_entropy::cross_entropy(self, losses, logits, targets, gradient_scale, shape)
     }
 
     fn add(&self, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
-        todo!()
+        elementwise::add(self, out, x)
     }
 
     fn copy(&self, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
-        todo!()
+        elementwise::copy(self, out, x)
     }
 
     fn fill(&self, out: ViewMut<'_>, value: f32) -> Result<()> {
-        todo!()
+        elementwise::fill(out, value)
     }
 
     fn adamw(
@@ -123,14 +124,14 @@ impl Kernels for Cpu {
         gradients: View<'_>,
         update: AdamW,
     ) -> Result<()> {
-        todo!()
+        adamw::adamw(self, master, momentum, variance, gradients, update)
     }
 
     fn max_magnitude(&self, x: View<'_>) -> Result<f32> {
-        todo!()
+        reduction::max_magnitude(self, x)
     }
 
     fn sum_of_squares(&self, x: View<'_>, exponent: i32) -> Result<u128> {
-        todo!()
+        reduction::sum_of_squares(self, x, exponent)
     }
 }

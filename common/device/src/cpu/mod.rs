@@ -1,25 +1,49 @@
-//! The CPU twin: main memory, kernels on the rank's own threads.
+//! The CPU: main memory, kernels on the rank's own threads.
 
+mod adamw;
+mod attention;
+mod convert;
+mod cross_entropy;
+mod dispatch;
+mod elementwise;
+mod embedding;
 mod kernels;
+mod math;
+mod matmul;
 mod memory;
+mod norm;
+mod operand;
+mod reduction;
+mod rope;
+mod swiglu;
+mod tile;
+mod workers;
 
 pub(crate) use memory::{Memory, Pool};
 
+use memory::Scratch;
+use rope::Rotations;
 use std::sync::Arc;
+use workers::Workers;
 
 /// A rank's share of the CPU.
 pub(crate) struct Cpu {
     pool: Arc<Pool>,
-    #[allow(dead_code)]
-    threads: usize,
+    workers: Workers,
+    rotations: Rotations,
 }
 
 impl Cpu {
     pub(crate) fn new(threads: usize) -> Self {
-        Cpu { pool: Arc::new(Pool::default()), threads: threads.max(1) }
+        Cpu { pool: Arc::default(), workers: Workers::new(threads), rotations: Rotations::default() }
     }
 
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+
+    /// `len` f32 of unspecified contents for the inside of a kernel.
+    fn scratch(&self, len: usize) -> Scratch {
+        self.pool.scratch(len)
     }
 }

@@ -1,0 +1,35 @@
+//! Copies a model: `cargo run -p checkpoint --example copy FROM TO`.
+//!
+//! Joins shards into one file and widens 16-bit weights to F32. Any Llama in the Hugging Face layout will do.
+
+use checkpoint::{Reader, Writer};
+use model::Layout;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.as_slice() {
+        [from, to] => copy(from, to).map_err(|error| error.to_string()),
+        _ => Err("usage: copy FROM TO".into()),
+    };
+    result.map_or_else(fail, |()| ExitCode::SUCCESS)
+}
+
+fn fail(message: String) -> ExitCode {
+    eprintln!("{message}");
+    ExitCode::FAILURE
+}
+
+fn copy(from: &str, to: &str) -> checkpoint::Result<()> {
+    let reader = Reader::open(from)?;
+    let config = reader.config()?;
+    let layout = Layout::new(&config);
+    reader.check(&layout)?;
+    let mut writer = Writer::create(to, &config, &layout)?;
+    for (id, tensor) in layout.tensors.iter().enumerate() {
+        let mut values = vec![0.0; tensor.elements()];
+        reader.read(tensor, 0..tensor.elements(), &mut values)?;
+        writer.write(id, &values)?;
+    }
+    writer.finish()
+}

@@ -1,0 +1,160 @@
+//! Files that are seen either old or new, never half-written, whatever happens in between.
+//!
+//! A new file is written under a temporary name in its directory, flushed to the disk, and renamed over the old one;
+//! then the directory is flushed. On an error the temporary file is removed. What a killed process leaves behind is
+//! removed by the next one that writes there.
+
+use crate::positioned::write_all_at;
+use crate::{CheckpointError, Result};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+/// End of a temporary file's name, which is `.NAME.PROCESS.partial`.
+const PARTIAL: &str = ".partial";
+
+/// A directory in which files are replaced, by one writer at a time.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// Holds the lock, and is what is flushed after a rename. None on systems that cannot open a directory.
+    handle: Option<File>,
+}
+
+impl Directory {
+    /// Opens `path`, creating it and the directories above it if need be, and locks it against other writers until it
+    /// is dropped. (A filesystem without locks goes unguarded; nor are leftovers removed there.)
+    ///
+    /// # Errors
+    /// [`CheckpointError::Busy`] if it is locked, [`CheckpointError::NotADirectory`] if it is something else,
+    /// [`CheckpointError::Io`] if it cannot be created or opened.
+    pub fn create(path: &Path) -> Result<Self> {
+        if !path.is_dir() {
+            if path.exists() {
+                return Err(CheckpointError::NotADirectory(path.to_path_buf()));
+            }
+            fs::create_dir_all(path).map_err(CheckpointError::io("create", path))?;
+            flush_parent(path)?;
+        }
+        let directory = Directory { path: path.to_path_buf(), handle: open_directory(path)? };
+        if directory.lock()? {
+            directory.remove_leftovers();
+        }
+        Ok(directory)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An empty file that will be called `name` once published.
+    ///
+    /// # Errors
+    /// [`CheckpointError::NotAFile`] if a directory has that name, [`CheckpointError::Io`] if it cannot be created.
+    pub fn file(&self, name: &str) -> Result<NewFile> {
+        let target = self.path.join(name);
+        if target.is_dir() {
+            return Err(CheckpointError::NotAFile(target));
+        }
+        let temporary = self.path.join(temporary(name));
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&temporary)
+            .map_err(CheckpointError::io("create", &temporary))?;
+        Ok(NewFile { file, temporary, target, published: false })
+    }
+
+    /// Flushes `files` to the disk and then gives each its final name, in the order given. An error before the first
+    /// renaming leaves everything as it was. What was there under a final name is replaced; if it was a link, the link
+    /// is replaced and not what it points to.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`] naming the file that could not be flushed or renamed.
+    pub fn publish(&self, files: Vec<NewFile>) -> Result<()> {
+        for new in &files {
+            new.file.sync_all().map_err(CheckpointError::io("flush", &new.target))?;
+        }
+        for mut new in files {
+            fs::rename(&new.temporary, &new.target).map_err(CheckpointError::io("replace", &new.target))?;
+            new.published = true;
+        }
+        flush(self.handle.as_ref(), &self.path)
+    }
+
+    /// Whether the lock was taken; false where there are none.
+    fn lock(&self) -> Result<bool> {
+        match self.handle.as_ref().map(File::try_lock) {
+            Some(Ok(())) => Ok(true),
+            Some(Err(TryLockError::WouldBlock)) => Err(CheckpointError::Busy(self.path.clone())),
+            Some(Err(TryLockError::Error(_))) | None => Ok(false),
+        }
+    }
+
+    /// Nobody else is writing here, so every temporary file is a dead one. One that resists does not stand in the way.
+    fn remove_leftovers(&self) {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_temporary)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The temporary name of `name`, for this process.
+fn temporary(name: &str) -> String {
+    format!(".{name}.{}{PARTIAL}", std::process::id())
+}
+
+/// Whether `name` is one that [`temporary`] gives, in any process.
+fn is_temporary(name: &str) -> bool {
+    let stem = name.strip_prefix('.').and_then(|name| name.strip_suffix(PARTIAL));
+    let process = stem.and_then(|stem| stem.rsplit_once('.')).map(|(_, process)| process);
+    process.is_some_and(|process| process.parse::<u32>().is_ok())
+}
+
+/// A file that is being written and has no name yet; dropped before it is published, it is gone.
+#[derive(Debug)]
+pub struct NewFile {
+    file: File,
+    temporary: PathBuf,
+    target: PathBuf,
+    published: bool,
+}
+
+impl NewFile {
+    /// Writes `bytes` at `offset`, in bytes from the file's start; what lies between writes is zeros.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`], with the final name: the disk is full, for instance.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        write_all_at(&self.file, bytes, offset).map_err(CheckpointError::io("write", &self.target))
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.published {
+            // An error here has no one to go to; the next writer removes the file.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+#[cfg(unix)]
+fn open_directory(path: &Path) -> Result<Option<File>> {
+    File::open(path).map(Some).map_err(CheckpointError::io("open", path))
+}
+
+#[cfg(not(unix))]
+fn open_directory(_path: &Path) -> Result<Option<File>> {
+    Ok(None)
+}
+
+fn flush_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    flush(open_directory(parent)?.as_ref(), parent)
+}
+
+fn flush(directory: Option<&File>, path: &Path) -> Result<()> {
+    directory.map_or(Ok(()), File::sync_all).map_err(CheckpointError::io("flush", path))
+}

@@ -1,0 +1,65 @@
+//! The index of a model that is kept in several files.
+
+use crate::source::Source;
+use crate::{CheckpointError, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+/// The part of `model.safetensors.index.json` that matters.
+#[derive(Deserialize)]
+struct Index {
+    /// From a tensor's name to the name of the file that holds it.
+    weight_map: BTreeMap<String, String>,
+}
+
+/// The opened shards, and for each tensor's name the position of its shard.
+pub(crate) type Shards = (Vec<Source>, BTreeMap<String, usize>);
+
+/// Opens every shard that the index at `path` names, and checks that each holds what the index says.
+pub(crate) fn open(path: &Path) -> Result<Shards> {
+    let text = std::fs::read(path).map_err(CheckpointError::io("open", path))?;
+    let index: Index = serde_json::from_slice(&text).map_err(|error| invalid(path, error))?;
+    let mut shards = Vec::new();
+    let mut place = BTreeMap::new();
+    for (shard, tensors) in by_shard(&index) {
+        let source = open_shard(path, shard, tensors.len())?;
+        for tensor in tensors {
+            if source.info(tensor).is_none() {
+                return Err(invalid(path, format!("tensor `{tensor}` is not in {shard}")));
+            }
+            place.insert(tensor.into(), shards.len());
+        }
+        shards.push(source);
+    }
+    Ok((shards, place))
+}
+
+fn by_shard(index: &Index) -> BTreeMap<&str, Vec<&str>> {
+    let mut shards: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (tensor, shard) in &index.weight_map {
+        shards.entry(shard).or_default().push(tensor);
+    }
+    shards
+}
+
+fn open_shard(index: &Path, shard: &str, tensors: usize) -> Result<Source> {
+    let path = beside(index, shard)?;
+    if path.is_file() {
+        return Source::open(&path);
+    }
+    Err(CheckpointError::MissingShard { index: index.into(), shard: shard.into(), tensors })
+}
+
+/// The file called `name` in the index's directory; a name that leads elsewhere is refused.
+fn beside(index: &Path, name: &str) -> Result<PathBuf> {
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(_)), None) => Ok(index.with_file_name(name)),
+        _ => Err(invalid(index, format!("`{name}` is not the name of a file beside it"))),
+    }
+}
+
+fn invalid(path: &Path, problem: impl ToString) -> CheckpointError {
+    CheckpointError::Index { path: path.into(), problem: problem.to_string() }
+}

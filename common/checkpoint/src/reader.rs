@@ -1,0 +1,162 @@
+//! Loading a model.
+
+use crate::source::Source;
+use crate::{CONFIG, CheckpointError, INDEX, Result, WEIGHTS, index};
+use model::{Layout, ModelConfig, TensorSpec};
+use safetensors::tensor::TensorInfo;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// A model's files, open and validated. Reads slices of tensors straight from the disk, so that a rank reads only what
+/// it owns; ranks may share one reader.
+///
+/// Tensors that the model does not have (rotary frequencies, a head beside tied embeddings) are left alone.
+#[derive(Debug)]
+pub struct Reader {
+    /// The file that says where everything is, for messages.
+    path: PathBuf,
+    /// Where `config.json` lies.
+    directory: PathBuf,
+    sources: Vec<Source>,
+    /// From a tensor's name to the position of its source.
+    place: BTreeMap<String, usize>,
+}
+
+impl Reader {
+    /// Opens a directory (its `model.safetensors`, or else the shards of `model.safetensors.index.json`), a single
+    /// safetensors file, or an index. Everything but `config.json` is validated here.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] naming the file that is missing, cut short or damaged.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = weights(path.as_ref())?;
+        let (sources, place) = if path.extension().is_some_and(|extension| extension == "json") {
+            index::open(&path)?
+        } else {
+            let source = Source::open(&path)?;
+            let place = source.names().into_iter().map(|name| (name, 0)).collect();
+            (vec![source], place)
+        };
+        let directory = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        Ok(Reader { path, directory, sources, place })
+    }
+
+    /// The directory that the weights and their `config.json` lie in.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The architecture, from `config.json`; its name is the directory's.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`] if there is none, [`CheckpointError::Config`] if it does not describe a Llama-style
+    /// model.
+    pub fn config(&self) -> Result<ModelConfig> {
+        let path = self.directory.join(CONFIG);
+        let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("open", &path))?;
+        ModelConfig::from_hugging_face(&text, &self.name())
+            .map_err(|source| CheckpointError::Config { path, source })
+    }
+
+    /// Checks that every tensor of `layout` is there, with its shape and in a type that is read, so that
+    /// [`Reader::read`] can fail only if the disk does.
+    ///
+    /// # Errors
+    /// The first of [`CheckpointError::MissingTensor`], [`CheckpointError::WrongShape`] and
+    /// [`CheckpointError::UnsupportedType`], in the layout's order.
+    pub fn check(&self, layout: &Layout) -> Result<()> {
+        for tensor in &layout.tensors {
+            let (source, info) = self.find(tensor)?;
+            source.stored(&tensor.name, info)?;
+        }
+        Ok(())
+    }
+
+    /// Fills `values` with elements `range` of `tensor`, counted row-major, as f32 (BF16 and F16 are widened, which is
+    /// exact). Reads no other bytes.
+    ///
+    /// # Errors
+    /// As [`Reader::check`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
+    /// [`CheckpointError::Io`] if the disk fails.
+    pub fn read(&self, tensor: &TensorSpec, range: Range<usize>, values: &mut [f32]) -> Result<()> {
+        let (source, info) = self.find(tensor)?;
+        let stored = source.stored(&tensor.name, info)?;
+        if range.end > tensor.elements() || range.start.checked_add(values.len()) != Some(range.end) {
+            return Err(CheckpointError::Elements {
+                tensor: tensor.name.clone(),
+                elements: tensor.elements(),
+                start: range.start,
+                end: range.end,
+                given: values.len(),
+            });
+        }
+        source.read(stored, info, range, values)
+    }
+
+    /// The file that holds `tensor`, with its shape as the model needs it.
+    fn find(&self, tensor: &TensorSpec) -> Result<(&Source, &TensorInfo)> {
+        let source = self.place.get(&tensor.name).and_then(|&place| self.sources.get(place));
+        let found = source.and_then(|source| Some((source, source.info(&tensor.name)?)));
+        let (source, info) = found.ok_or_else(|| self.missing(tensor))?;
+        if info.shape != tensor.shape {
+            return Err(CheckpointError::WrongShape {
+                path: source.path().to_path_buf(),
+                tensor: tensor.name.clone(),
+                expected: tensor.shape.clone(),
+                found: info.shape.clone(),
+            });
+        }
+        Ok((source, info))
+    }
+
+    fn missing(&self, tensor: &TensorSpec) -> CheckpointError {
+        let hint = if tensor.name == "lm_head.weight" {
+            "If its head uses the embedding's weights, say \"tie_word_embeddings\": true in config.json."
+        } else {
+            "The weights belong to another architecture: use the config.json that came with them."
+        };
+        CheckpointError::MissingTensor {
+            path: self.path.clone(),
+            tensor: tensor.name.clone(),
+            shape: tensor.shape.clone(),
+            present: self.summary(),
+            hint,
+        }
+    }
+
+    /// What the files hold, in words.
+    fn summary(&self) -> String {
+        match self.place.keys().next() {
+            None => "it holds no tensors at all".into(),
+            Some(first) => format!("it holds {} tensors, such as `{first}`", self.place.len()),
+        }
+    }
+
+    /// The directory's name, with links and `.` resolved.
+    fn name(&self) -> String {
+        let directory = if self.directory.as_os_str().is_empty() { Path::new(".") } else { &self.directory };
+        let resolved = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
+        resolved.file_name().unwrap_or(resolved.as_os_str()).to_string_lossy().into_owned()
+    }
+}
+
+/// The file to start from: the single file, or the index.
+fn weights(path: &Path) -> Result<PathBuf> {
+    let metadata = std::fs::metadata(path).map_err(CheckpointError::io("open", path))?;
+    if !metadata.is_dir() {
+        return Ok(path.to_path_buf());
+    }
+    let candidates = [path.join(WEIGHTS), path.join(INDEX)];
+    candidates.into_iter().find(|candidate| candidate.exists()).ok_or_else(|| no_weights(path))
+}
+
+fn no_weights(path: &Path) -> CheckpointError {
+    let pickled = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+    let hint = if pickled.iter().any(|name| path.join(name).exists()) {
+        "It holds PyTorch weights: load them in Transformers and save them with `save_pretrained`."
+    } else {
+        "Give the directory that a run saved to, or a model downloaded from Hugging Face."
+    };
+    CheckpointError::NoWeights { path: path.to_path_buf(), hint }
+}

@@ -1,0 +1,132 @@
+//! One safetensors file: a header's length in 8 bytes, the header in JSON, the tensors' bytes.
+
+use crate::elements::Stored;
+use crate::positioned::read_exact_at;
+use crate::{CheckpointError, Result};
+use safetensors::tensor::{Metadata, TensorInfo};
+use std::fs::{self, File};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Bytes of the header's length.
+const LENGTH: u64 = 8;
+/// The longest header that the format allows, in bytes.
+const LONGEST_HEADER: u64 = 100_000_000;
+
+/// An open file whose header has been validated: the tensors follow each other without holes or overlaps, each as long
+/// as its shape says, up to the file's end.
+#[derive(Debug)]
+pub(crate) struct Source {
+    path: PathBuf,
+    file: File,
+    /// Where the tensors begin, in bytes from the file's start.
+    data: u64,
+    metadata: Metadata,
+}
+
+impl Source {
+    /// Opens and validates the file at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let (file, bytes) = open_regular(path)?;
+        let header = read_header(path, &file, bytes)?;
+        let data = LENGTH + header.len() as u64;
+        let metadata: Metadata =
+            serde_json::from_slice(&header).map_err(|error| CheckpointError::malformed(path, error))?;
+        let expected = data + metadata.data_len() as u64;
+        if bytes < expected {
+            return Err(CheckpointError::Truncated { path: path.into(), expected, found: bytes });
+        }
+        if bytes > expected {
+            let problem = format!("{} bytes follow its last tensor", bytes - expected);
+            return Err(CheckpointError::malformed(path, problem));
+        }
+        Ok(Source { path: path.into(), file, data, metadata })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Names of all tensors, in the file's order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.metadata.offset_keys()
+    }
+
+    /// Shape and type of a tensor, if the file has it.
+    pub(crate) fn info(&self, tensor: &str) -> Option<&TensorInfo> {
+        self.metadata.info(tensor)
+    }
+
+    /// How a tensor's elements are stored, if that is a type that is read.
+    pub(crate) fn stored(&self, tensor: &str, info: &TensorInfo) -> Result<Stored> {
+        Stored::new(info.dtype).ok_or_else(|| CheckpointError::UnsupportedType {
+            path: self.path.clone(),
+            tensor: tensor.into(),
+            found: info.dtype.to_string(),
+        })
+    }
+
+    /// Fills `values` with elements `range` of the tensor that `info` describes. `range` lies within the tensor and is
+    /// as long as `values`.
+    pub(crate) fn read(
+        &self,
+        stored: Stored,
+        info: &TensorInfo,
+        range: Range<usize>,
+        values: &mut [f32],
+    ) -> Result<()> {
+        let tensor = self.data + info.data_offsets.0 as u64;
+        let read = |bytes: &mut [u8], offset| read_exact_at(&self.file, bytes, tensor + offset);
+        stored.decode(range.start as u64, values, read).map_err(CheckpointError::io("read", &self.path))
+    }
+}
+
+/// Opens an ordinary file (a pipe would block) and tells its length in bytes.
+fn open_regular(path: &Path) -> Result<(File, u64)> {
+    let metadata = fs::metadata(path).map_err(CheckpointError::io("open", path))?;
+    if !metadata.is_file() {
+        return Err(CheckpointError::malformed(path, "it is not an ordinary file"));
+    }
+    Ok((File::open(path).map_err(CheckpointError::io("open", path))?, metadata.len()))
+}
+
+/// The header's JSON. Allocates no more than the file is long.
+fn read_header(path: &Path, file: &File, bytes: u64) -> Result<Vec<u8>> {
+    let truncated = |expected| CheckpointError::Truncated { path: path.into(), expected, found: bytes };
+    if bytes < LENGTH {
+        return Err(truncated(LENGTH));
+    }
+    let mut length = [0; LENGTH as usize];
+    read_exact_at(file, &mut length, 0).map_err(CheckpointError::io("read", path))?;
+    if let Some(hint) = impostor(&length) {
+        let problem = "it is a file of another kind".into();
+        return Err(CheckpointError::Malformed { path: path.into(), problem, hint });
+    }
+    let length = u64::from_le_bytes(length);
+    if length > LONGEST_HEADER {
+        return Err(CheckpointError::malformed(path, format!("its header would be {length} bytes long")));
+    }
+    if LENGTH + length > bytes {
+        return Err(truncated(LENGTH + length));
+    }
+    let mut header = vec![0; length as usize];
+    read_exact_at(file, &mut header, LENGTH).map_err(CheckpointError::io("read", path))?;
+    Ok(header)
+}
+
+/// What to do about files that often lie under this name instead, by their first bytes.
+fn impostor(start: &[u8; LENGTH as usize]) -> Option<&'static str> {
+    let kinds: [(&[u8], &str); 4] = [
+        (b"version ", "It looks like a placeholder of Git LFS: run `git lfs pull` where it was cloned."),
+        (
+            b"PK\x03\x04",
+            "It looks like a PyTorch file: load it in Transformers and save it with `save_pretrained`.",
+        ),
+        (b"\x80\x02", "It looks like a pickle: load it in Transformers and save it with `save_pretrained`."),
+        (b"<", "It looks like a web page: download the file itself."),
+    ];
+    // A header that begins with these would be longer than the format allows, except after `<` or a pickle's mark.
+    let too_long = u64::from_le_bytes(*start) > LONGEST_HEADER;
+    kinds.iter().find(|(mark, _)| too_long && start.starts_with(mark)).map(|(_, hint)| *hint)
+}

@@ -1,0 +1,63 @@
+//! A small odd-shaped model with recognisable weights, and ways to save it.
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test may fail by a panic")]
+
+use checkpoint::{Reader, Writer};
+use model::{Layout, ModelConfig};
+use std::path::Path;
+
+/// Two layers of odd sizes.
+pub(crate) fn config() -> ModelConfig {
+    ModelConfig {
+        vocabulary: 19,
+        width: 12,
+        layers: 2,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 6,
+        feed_forward: 7,
+        batch_size: 1,
+        norm_eps: 1e-6,
+        rope_theta: 500000.0,
+        ..ModelConfig::tiny()
+    }
+}
+
+/// Element `i` of tensor `tensor`: all differ, and all are exact in bf16 and f16 as well.
+pub(crate) fn value(tensor: usize, i: usize) -> f32 {
+    let sign = if i.is_multiple_of(2) { 1.0 } else { -1.0 };
+    sign * (128 + i % 128) as f32 * 2f32.powi((tensor % 8) as i32 - 10)
+}
+
+/// The whole of a tensor.
+pub(crate) fn values(layout: &Layout, tensor: usize) -> Vec<f32> {
+    (0..layout.tensors[tensor].elements()).map(|i| value(tensor, i)).collect()
+}
+
+/// Saves the model of `config` with [`values`], the last tensor first.
+pub(crate) fn save(directory: &Path, config: &ModelConfig) -> checkpoint::Result<()> {
+    let layout = Layout::new(config);
+    let mut writer = Writer::create(directory, config, &layout)?;
+    for tensor in (0..layout.tensors.len()).rev() {
+        writer.write(tensor, &values(&layout, tensor))?;
+    }
+    writer.finish()
+}
+
+/// Asserts that every tensor of `layout` reads back as [`values`].
+pub(crate) fn assert_reads_back(reader: &Reader, layout: &Layout) {
+    reader.check(layout).unwrap();
+    for (tensor, spec) in layout.tensors.iter().enumerate() {
+        let mut found = vec![f32::NAN; spec.elements()];
+        reader.read(spec, 0..spec.elements(), &mut found).unwrap();
+        assert_eq!(found, values(layout, tensor), "{}", spec.name);
+    }
+}
+
+/// Names in a directory, sorted.
+pub(crate) fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,133 @@
+//! Models that others saved: Transformers' own, shards, 16-bit weights, additional tensors.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
+
+mod common;
+
+use checkpoint::{CheckpointError, Reader};
+use common::{assert_reads_back, config, value, values};
+use half::{bf16, f16};
+use model::Layout;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use std::path::Path;
+
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/curve");
+
+/// Saves some tensors of the odd model, stored as `dtype`, with the format's own writer.
+fn save_some(path: &Path, dtype: Dtype, ids: impl Iterator<Item = usize>) {
+    let layout = Layout::new(&config());
+    let tensors: Vec<_> = ids
+        .map(|id| {
+            let bytes: Vec<u8> =
+                values(&layout, id).into_iter().flat_map(|value| stored(value, dtype)).collect();
+            (&layout.tensors[id], bytes)
+        })
+        .collect();
+    let views = tensors
+        .iter()
+        .map(|(spec, bytes)| (&spec.name, TensorView::new(dtype, spec.shape.clone(), bytes).unwrap()));
+    let frequencies = ("model.layers.0.self_attn.rotary_emb.inv_freq".to_string(), [0u8; 8]);
+    let extra = TensorView::new(Dtype::F64, vec![1], &frequencies.1).unwrap();
+    let file = safetensors::serialize(views.chain([(&frequencies.0, extra)]), None).unwrap();
+    std::fs::write(path, file).unwrap();
+}
+
+fn stored(value: f32, dtype: Dtype) -> Vec<u8> {
+    match dtype {
+        Dtype::BF16 => bf16::from_f32(value).to_le_bytes().to_vec(),
+        Dtype::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
+        Dtype::F64 => f64::from(value).to_le_bytes().to_vec(),
+        _ => value.to_le_bytes().to_vec(),
+    }
+}
+
+#[test]
+fn a_model_saved_by_transformers_reads_as_pytorch_saw_it() {
+    let reader = Reader::open(FIXTURE).unwrap();
+    let config = reader.config().unwrap();
+    assert_eq!((config.width, config.layers, config.kv_heads, config.head_dim), (48, 3, 2, 12));
+    let layout = Layout::new(&config);
+    reader.check(&layout).unwrap();
+    let curve = std::fs::read_to_string(Path::new(FIXTURE).join("curve.json")).unwrap();
+    let curve: serde_json::Value = serde_json::from_str(&curve).unwrap();
+    let weights = curve["weights"].as_object().unwrap();
+    assert_eq!(weights.len(), layout.tensors.len());
+    for spec in &layout.tensors {
+        let expected = &weights[&spec.name];
+        let mut values = vec![0.0; spec.elements()];
+        reader.read(spec, 0..spec.elements(), &mut values).unwrap();
+        assert_eq!(expected["first"], f64::from(values[0]), "{}", spec.name);
+        assert_eq!(expected["last"], f64::from(*values.last().unwrap()), "{}", spec.name);
+        let sum: f64 = values.iter().copied().map(f64::from).sum();
+        assert!((sum - expected["sum"].as_f64().unwrap()).abs() < 1e-9, "{}: {sum}", spec.name);
+    }
+}
+
+#[test]
+fn sixteen_bit_weights_are_widened() {
+    let layout = Layout::new(&config());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("weights.safetensors");
+    for dtype in [Dtype::BF16, Dtype::F16, Dtype::F32] {
+        save_some(&path, dtype, 0..layout.tensors.len());
+        let reader = Reader::open(&path).unwrap();
+        assert_reads_back(&reader, &layout);
+        let mut middle = [0.0; 5];
+        reader.read(&layout.tensors[4], 7..12, &mut middle).unwrap();
+        assert_eq!(middle.to_vec(), (7..12).map(|i| value(4, i)).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_large_sixteen_bit_tensor_is_read_across_chunks() {
+    let elements = 100_000;
+    let bytes: Vec<u8> = (0..elements).flat_map(|i| stored(value(0, i), Dtype::BF16)).collect();
+    let spec = model::TensorSpec { name: "large".into(), shape: vec![100, 1000] };
+    let view = TensorView::new(Dtype::BF16, spec.shape.clone(), &bytes).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("large.safetensors");
+    std::fs::write(&path, safetensors::serialize([("large", view)], None).unwrap()).unwrap();
+    let mut found = vec![0.0; 70_001];
+    Reader::open(&path).unwrap().read(&spec, 29_000..99_001, &mut found).unwrap();
+    assert_eq!(found, (29_000..99_001).map(|i| value(0, i)).collect::<Vec<_>>());
+}
+
+#[test]
+fn other_types_are_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("weights.safetensors");
+    save_some(&path, Dtype::F64, 0..21);
+    let error = Reader::open(&path).unwrap().check(&Layout::new(&config())).unwrap_err();
+    let CheckpointError::UnsupportedType { tensor, found, .. } = &error else { panic!("{error}") };
+    assert_eq!((tensor.as_str(), found.as_str()), ("model.embed_tokens.weight", "F64"));
+}
+
+/// Saves the odd model in two shards of different types.
+fn save_shards(directory: &Path) {
+    let layout = Layout::new(&config());
+    let shard = |id: usize| if id < 8 { "a.safetensors" } else { "b.safetensors" };
+    save_some(&directory.join("a.safetensors"), Dtype::BF16, 0..8);
+    save_some(&directory.join("b.safetensors"), Dtype::F32, 8..layout.tensors.len());
+    let map: serde_json::Map<_, _> =
+        layout.tensors.iter().enumerate().map(|(id, spec)| (spec.name.clone(), shard(id).into())).collect();
+    let index = serde_json::json!({ "metadata": { "total_size": 1 }, "weight_map": map });
+    std::fs::write(directory.join("model.safetensors.index.json"), index.to_string()).unwrap();
+}
+
+#[test]
+fn shards_read_as_one_model() {
+    let directory = tempfile::tempdir().unwrap();
+    save_shards(directory.path());
+    assert_reads_back(&Reader::open(directory.path()).unwrap(), &Layout::new(&config()));
+    let index = directory.path().join("model.safetensors.index.json");
+    assert_reads_back(&Reader::open(index).unwrap(), &Layout::new(&config()));
+}
+
+#[test]
+fn a_single_file_goes_before_an_index_as_in_transformers() {
+    let directory = tempfile::tempdir().unwrap();
+    save_shards(directory.path());
+    common::save(directory.path(), &config()).unwrap();
+    std::fs::remove_file(directory.path().join("a.safetensors")).unwrap();
+    assert_reads_back(&Reader::open(directory.path()).unwrap(), &Layout::new(&config()));
+}

@@ -1,0 +1,105 @@
+//! What a group asks of the machinery that moves its data.
+
+use crate::CollectiveError;
+use crate::traffic::Tally;
+use device::{Buffer, DType};
+use events::{CollectiveEvent, Emitter, Operation, Progress, What};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) type Result<T> = std::result::Result<T, CollectiveError>;
+
+/// One collective as one rank issues it.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) operation: Operation,
+    /// Number within the group, or within the sender's messages to one receiver.
+    pub(crate) sequence: u64,
+    /// Root, receiver or sender, as a member of the group; 0 where there is none.
+    pub(crate) peer: usize,
+    /// Elements and element type per buffer.
+    pub(crate) shapes: Vec<(usize, DType)>,
+    pub(crate) first_unit: u16,
+    pub(crate) units: u16,
+    /// Bytes of all buffers.
+    pub(crate) bytes: u64,
+}
+
+impl Call {
+    /// `#7` with the operation, as messages name it.
+    pub(crate) fn label(&self) -> String {
+        format!("{} #{}", self.operation, self.sequence)
+    }
+}
+
+/// What a finished collective leaves beside the buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Payload bytes that this rank sent.
+    pub(crate) sent: u64,
+    /// Everybody's bytes, for [`Operation::Scalars`].
+    pub(crate) gathered: Vec<Vec<u8>>,
+}
+
+/// One rank's end of a group, as a backend sees it.
+///
+/// The caller keeps the buffers of an issued call alive, where they are and untouched until `wait` or `abandon` has
+/// returned for it. Sequence numbers count from 0 without gaps, one count for collectives, one for the messages of
+/// each ordered pair.
+pub(crate) trait Backend: Send + Sync {
+    /// This rank's place in the group.
+    fn member(&self) -> usize;
+
+    /// The members' ranks in the world.
+    fn names(&self) -> &[u32];
+
+    /// Hands in buffers (or `bytes`, for scalars) and returns without waiting for others.
+    fn issue(&self, call: &Call, buffers: &mut [Buffer], bytes: &[u8], watch: &Watch) -> Result<()>;
+
+    /// Returns once the call is complete here and nobody touches its buffers any more; or with the group's failure,
+    /// under the same guarantee.
+    fn wait(&self, call: &Call, watch: &Watch) -> Result<Outcome>;
+
+    /// Gives up an issued call: poisons the group and returns once nobody touches the call's buffers any more.
+    fn abandon(&self, call: &Call, during: String, reason: String, watch: &Watch);
+
+    /// Fails the group with this rank as the culprit, unless it has failed already.
+    fn poison(&self, during: String, reason: String);
+
+    /// This rank will issue nothing more.
+    fn depart(&self);
+
+    /// This rank's end of the sub-group of `members`. All of them call with the same arguments; `key` tells apart
+    /// the sub-groups of this group.
+    fn split(&self, key: (u64, u64), members: &[usize]) -> Arc<dyn Backend>;
+}
+
+/// Where a rank's doings are counted and told.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    pub(crate) emitter: Emitter,
+    pub(crate) tally: Arc<Tally>,
+    /// The group's number.
+    pub(crate) group: u16,
+}
+
+impl Watch {
+    /// Tells how far a collective has come.
+    pub(crate) fn tell(&self, call: &Call, progress: Progress) {
+        self.emitter.emit(What::Collective(CollectiveEvent {
+            progress,
+            sequence: call.sequence,
+            operation: call.operation,
+            group: self.group,
+            unit: call.first_unit,
+            units: call.units,
+            bytes: call.bytes,
+            sent: self.tally.sent(call.operation),
+        }));
+    }
+
+    /// Time for which the run has been held so far.
+    pub(crate) fn held(&self) -> Duration {
+        self.emitter.pace().map_or(Duration::ZERO, |pace| pace.held())
+    }
+}

@@ -1,0 +1,82 @@
+//! Ranks that are threads of one process.
+//!
+//! `issue` leaves the addresses of a rank's buffers in a slot of the group and returns. There is no extra thread: at
+//! `wait`, once all ranks have issued, each does its part of the work on everybody's memory, and returns when all are
+//! done.
+
+mod copy;
+mod data;
+mod deadline;
+mod direct;
+mod link;
+mod protocol;
+mod rank;
+mod reduce;
+mod ring;
+#[cfg(test)]
+mod schedules;
+mod slot;
+mod sync;
+mod ticket;
+
+pub use link::Link;
+
+use crate::group::Group;
+use rank::{Rank, Shared};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How data moves between ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Everybody works on everybody's memory. Sums are added over a balanced tree of ranks in f32 and rounded once.
+    #[default]
+    Direct,
+    /// Neighbour to neighbour, as between machines. Sums are rounded at every hop, in another order for every slice.
+    Ring,
+}
+
+impl Algorithm {
+    /// The word that reports use.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Algorithm::Direct => "direct",
+            Algorithm::Ring => "ring",
+        }
+    }
+}
+
+/// How a local group behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// How long a rank waits for others before the group fails. Time for which the run is paused does not count.
+    pub timeout: Duration,
+    /// How data moves.
+    pub algorithm: Algorithm,
+    /// A simulated link, if any.
+    pub link: Option<Link>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { timeout: Duration::from_secs(60), algorithm: Algorithm::Direct, link: None }
+    }
+}
+
+/// The group of all ranks of a process.
+pub struct World;
+
+impl World {
+    /// One [`Group`] per rank, in rank order, each to be sent to its rank's thread.
+    ///
+    /// # Panics
+    /// If `world_size` is 0.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new(world_size: u32, options: Options) -> Vec<Group> {
+        assert!(world_size > 0, "a world has at least one rank");
+        let shared = Arc::new(Shared::new((0..world_size).collect(), options));
+        (0..world_size as usize)
+            .map(|member| Group::new(Arc::new(Rank::new(shared.clone(), member)), 0))
+            .collect()
+    }
+}

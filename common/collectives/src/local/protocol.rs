@@ -1,0 +1,248 @@
+//! How ranks that share memory meet: issue, arrive, work, done, and poison at any point.
+//!
+//! Every collective has a slot. A rank *issues* by leaving its contribution there. Once all have arrived, contributions
+//! are compared and each rank may *enter*, move its part of the data, and *exit*. A rank *settles* when everybody is
+//! done; or, once the group has failed, when nobody is inside the slot and so nobody can be again. That rule is what
+//! makes it safe to touch each other's memory, and what makes ranks agree: nobody enters after a failure, so when the
+//! slot is empty its outcome is final, and it is success exactly if every part was done.
+//!
+//! Nothing here knows what is moved; `C` is a contribution.
+
+use super::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock, park};
+use crate::local::deadline::{Deadline, Patience};
+use crate::local::slot::{Entry, Settled, State};
+use crate::local::ticket::{Cause, Contribution, Failure, Ticket};
+use std::time::Duration;
+
+/// The meeting place of one group.
+pub(crate) struct Hub<C> {
+    /// The members' ranks in the world.
+    names: Vec<u32>,
+    /// Turns of busy waiting before parking.
+    spin: u32,
+    state: Mutex<State<C>>,
+    changed: Condvar,
+    /// Counts notifications, to be watched without the lock.
+    epoch: AtomicU64,
+}
+
+impl<C: Contribution> Hub<C> {
+    /// A group of members with these ranks in the world.
+    pub(crate) fn new(names: Vec<u32>, spin: u32) -> Self {
+        let state = Mutex::new(State::new(names.len()));
+        Hub { names, spin, state, changed: Condvar::new(), epoch: AtomicU64::new(0) }
+    }
+
+    /// The members' ranks in the world.
+    pub(crate) fn names(&self) -> &[u32] {
+        &self.names
+    }
+
+    /// Why the group failed, if it has.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        lock(&self.state).failure.clone()
+    }
+
+    fn notify(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    fn fail(&self, state: &mut State<C>, failure: Failure) -> Failure {
+        if state.failure.is_none() {
+            state.failure = Some(failure.clone());
+            self.notify();
+        }
+        state.failure.clone().unwrap_or(failure)
+    }
+
+    /// Leaves a contribution in the ticket's slot. `now` and `cost` are the simulated link's clock and the time that
+    /// the transfer takes on it once the last party has issued and the link is free.
+    pub(crate) fn issue(
+        &self,
+        ticket: Ticket,
+        contribution: C,
+        now: Duration,
+        cost: Duration,
+    ) -> Result<(), Failure> {
+        let mut state = lock(&self.state);
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        match state.prepare(&ticket).arrive(&ticket, contribution, &self.names) {
+            Ok(false) => {}
+            Ok(true) => {
+                if !cost.is_zero() {
+                    let delivered = state.link_free.max(now) + cost;
+                    state.link_free = delivered;
+                    state.slot(&ticket).delivered = delivered;
+                }
+                self.notify();
+            }
+            // Everybody learns of it when waiting, this rank too.
+            Err(failure) => drop(self.fail(&mut state, failure)),
+        }
+        Ok(())
+    }
+
+    /// Waits until this member may work on the oldest slot up to the ticket's in which its part is not taken yet, and
+    /// enters it: old slots first, whatever order they are waited for in, so that members cannot wait for each other
+    /// in a circle. `None`: nothing is left to do. After an entry, [`Hub::exit`] must follow.
+    pub(crate) fn enter(
+        &self,
+        ticket: &Ticket,
+        patience: &Patience<'_>,
+    ) -> Result<Option<Entry<C>>, Failure> {
+        let mut state = lock(&self.state);
+        let mut deadline = Deadline::start(patience);
+        loop {
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            let Some(next) = state.next(ticket) else { return Ok(None) };
+            if let Some(entry) = state.slot(&next).enter(next) {
+                return Ok(Some(entry));
+            }
+            let member = next.lane.member(state.slot(&next).missing());
+            let culprit = self.names[member];
+            if state.departed[member] {
+                return Err(self.fail(&mut state, Failure { culprit, cause: Cause::Departed }));
+            }
+            state = self.wait(state, &mut deadline, patience, |waited| Failure {
+                culprit,
+                cause: Cause::Late { reporter: ticket.member, ticket: next, issued: false, waited },
+            })?;
+        }
+    }
+
+    /// Leaves the data of an entered slot; `finished` with `sent` bytes, or not because of a failure.
+    pub(crate) fn exit(&self, ticket: &Ticket, finished: bool, sent: u64) {
+        let mut state = lock(&self.state);
+        let failed = state.failure.is_some();
+        let slot = state.slot(ticket);
+        slot.exit(ticket, finished, sent);
+        if slot.complete() || (failed && slot.inside == 0) {
+            self.notify();
+        }
+    }
+
+    /// Counts one finished step of a ring.
+    pub(crate) fn advance(&self, ticket: &Ticket) {
+        let mut state = lock(&self.state);
+        state.slot(ticket).steps[ticket.party()] += 1;
+        self.notify();
+    }
+
+    /// Waits until `other` has finished `steps` steps of the ring in this slot, which this member has entered.
+    pub(crate) fn follow(
+        &self,
+        ticket: &Ticket,
+        other: usize,
+        steps: usize,
+        patience: &Patience<'_>,
+    ) -> Result<(), Failure> {
+        let mut state = lock(&self.state);
+        let mut deadline = Deadline::start(patience);
+        while state.slot(ticket).steps[other] < steps {
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            state = self.wait(state, &mut deadline, patience, |waited| Failure {
+                culprit: self.names[other],
+                cause: Cause::Late { reporter: ticket.member, ticket: *ticket, issued: true, waited },
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the slot's outcome is final and nobody can touch this member's contribution again; gives up the
+    /// ticket.
+    pub(crate) fn settle(&self, ticket: &Ticket, patience: &Patience<'_>) -> Result<Settled, Failure> {
+        let mut state = lock(&self.state);
+        let mut deadline = Deadline::start(patience);
+        loop {
+            let failure = state.failure.clone();
+            let slot = state.slot(ticket);
+            if slot.complete() {
+                let settled = slot.outcome(ticket);
+                state.leave(ticket);
+                return Ok(settled);
+            }
+            if let Some(failure) = failure {
+                if slot.inside == 0 {
+                    state.leave(ticket);
+                    return Err(failure);
+                }
+                // Those inside only copy, or wait for steps that the failure has ended: no deadline is needed.
+                state = self.rest(state, IDLE);
+                continue;
+            }
+            let culprit = self.names[ticket.lane.member(slot.idle())];
+            // On a timeout the failure is set, and the next turn sees it.
+            state = match self.wait(state, &mut deadline, patience, |waited| Failure {
+                culprit,
+                cause: Cause::Late { reporter: ticket.member, ticket: *ticket, issued: true, waited },
+            }) {
+                Ok(state) => state,
+                Err(_) => lock(&self.state),
+            };
+        }
+    }
+
+    /// Fails the group, unless it has failed already.
+    pub(crate) fn poison(&self, failure: Failure) {
+        self.fail(&mut lock(&self.state), failure);
+    }
+
+    /// `member` will issue nothing more.
+    pub(crate) fn depart(&self, member: usize) {
+        lock(&self.state).departed[member] = true;
+        self.notify();
+    }
+
+    /// Parks until the group fails or `remaining` returns zero.
+    pub(crate) fn sleep(&self, remaining: impl Fn() -> Duration) {
+        let mut state = lock(&self.state);
+        while state.failure.is_none() {
+            let time = remaining();
+            if time.is_zero() {
+                return;
+            }
+            state = self.rest(state, time);
+        }
+    }
+
+    fn rest<'a>(&'a self, guard: MutexGuard<'a, State<C>>, time: Duration) -> MutexGuard<'a, State<C>> {
+        park(&self.changed, guard, time)
+    }
+
+    /// Waits for a notification; past the deadline the group fails with `late`.
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<C>>,
+        deadline: &mut Deadline,
+        patience: &Patience<'_>,
+        late: impl FnOnce(Duration) -> Failure,
+    ) -> Result<MutexGuard<'a, State<C>>, Failure> {
+        let left = deadline.left(patience);
+        if left.is_zero() {
+            return Err(self.fail(&mut state, late(patience.timeout)));
+        }
+        if !deadline.spun && self.spin > 0 {
+            deadline.spun = true;
+            let epoch = self.epoch.load(Ordering::Acquire);
+            drop(state);
+            for _ in 0..self.spin {
+                if self.epoch.load(Ordering::Acquire) != epoch {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            return Ok(lock(&self.state));
+        }
+        Ok(self.rest(state, left))
+    }
+}
+
+/// How long to park where only a notification can help.
+const IDLE: Duration = Duration::from_secs(3600);

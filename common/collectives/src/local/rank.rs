@@ -1,0 +1,266 @@
+//! One rank's end of a local group.
+
+use super::data::{Contribution, Span};
+use super::deadline::Patience;
+use super::protocol::Hub;
+use super::ring::{Neighbours, Ring};
+use super::slot::Entry;
+use super::ticket::{Cause, Failure, Lane, Ticket};
+use super::{Algorithm, Options, direct};
+use crate::CollectiveError;
+use crate::backend::{Backend, Call, Outcome, Result, Watch};
+use device::Buffer;
+use events::{Operation, Progress, What};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What the ranks of a group share.
+pub(crate) struct Shared {
+    hub: Hub<Contribution>,
+    options: Options,
+    /// Zero of the simulated link's clock.
+    start: Instant,
+    /// Sub-groups by their key.
+    children: Mutex<Children>,
+}
+
+type Children = BTreeMap<(u64, u64), Arc<Shared>>;
+
+/// Turns of busy waiting before a rank parks, where every rank has a core of its own: a few microseconds.
+const SPIN: u32 = 2000;
+
+impl Shared {
+    pub(crate) fn new(names: Vec<u32>, options: Options) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let spin = if names.len() <= cores { SPIN } else { 0 };
+        let hub = Hub::new(names, spin);
+        Shared { hub, options, start: Instant::now(), children: Mutex::default() }
+    }
+
+    fn children(&self) -> MutexGuard<'_, Children> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poison(&self, failure: &Failure) {
+        self.hub.poison(failure.clone());
+        for child in self.children().values() {
+            child.poison(failure);
+        }
+    }
+
+    /// The sub-group of `members` under `key`, made by whoever comes first.
+    fn child(&self, key: (u64, u64), members: &[usize]) -> Arc<Shared> {
+        let mut children = self.children();
+        if let Some(child) = children.get(&key) {
+            return child.clone();
+        }
+        let names = members.iter().map(|&member| self.hub.names()[member]).collect();
+        let child = Arc::new(Shared::new(names, self.options));
+        if let Some(failure) = self.hub.failure() {
+            child.poison(&failure);
+        }
+        children.insert(key, child.clone());
+        child
+    }
+}
+
+/// One rank of a local group.
+pub(crate) struct Rank {
+    shared: Arc<Shared>,
+    member: usize,
+}
+
+impl Rank {
+    pub(crate) fn new(shared: Arc<Shared>, member: usize) -> Self {
+        Rank { shared, member }
+    }
+
+    fn name(&self) -> u32 {
+        self.shared.hub.names()[self.member]
+    }
+
+    fn ticket(&self, call: &Call) -> Ticket {
+        let (me, peer) = (self.member, call.peer);
+        let lane = match call.operation {
+            Operation::Send => Lane::Pair { from: me, to: peer },
+            Operation::Recv => Lane::Pair { from: peer, to: me },
+            _ => Lane::Group,
+        };
+        Ticket { lane, sequence: call.sequence, member: me }
+    }
+
+    /// Time since the group was made, without pauses.
+    fn now(&self, watch: &Watch) -> Duration {
+        self.shared.start.elapsed().saturating_sub(watch.held())
+    }
+
+    /// Time that the call takes on the simulated link, for what its busiest rank sends.
+    fn cost(&self, contribution: &Contribution) -> Duration {
+        let Some(link) = self.shared.options.link else { return Duration::ZERO };
+        let (call, size) = (&contribution.call, self.shared.hub.names().len());
+        let parties = if matches!(self.ticket(call).lane, Lane::Group) { size } else { 2 };
+        let busiest = (0..parties).map(|party| direct::sent(contribution, party, parties)).max().unwrap_or(0);
+        link.cost(call.operation, self.shared.options.algorithm, size as u32, busiest)
+    }
+
+    /// Does this rank's part of everything up to the ticket that is still to do.
+    fn work(&self, ticket: &Ticket, watch: &Watch, patience: &Patience<'_>) -> Vec<Vec<u8>> {
+        let mut gathered = Vec::new();
+        // A failure ends the work; settling finds out what it means for the ticket.
+        while let Ok(Some(Entry { ticket: next, all })) = self.shared.hub.enter(ticket, patience) {
+            let part = Part { rank: self, ticket: next, all: &all, watch, patience, finished: None };
+            part.run();
+            if next == *ticket && all[0].call.operation == Operation::Scalars {
+                gathered = all.iter().map(|contribution| contribution.bytes.clone()).collect();
+            }
+        }
+        gathered
+    }
+
+    fn explain(&self, failure: Failure, call: &Call) -> CollectiveError {
+        let (rank, culprit) = (self.name(), failure.culprit);
+        let (operation, sequence) = (call.operation, call.sequence);
+        let poisoned =
+            |during, reason| CollectiveError::Poisoned { rank, culprit, during, reason, operation, sequence };
+        match failure.cause {
+            Cause::Poisoned { during, reason } => poisoned(during, reason),
+            Cause::Departed => {
+                poisoned("its end".into(), "it left the group while others still counted on it".into())
+            }
+            Cause::Mismatch { reference, sequence, expected, theirs } => {
+                CollectiveError::Mismatch { rank, culprit, reference, sequence, expected, theirs }
+            }
+            Cause::Late { reporter, ticket, issued, waited } => {
+                let missing = if issued { "issued it but never did its part" } else { "never issued it" };
+                if reporter == self.member && ticket == self.ticket(call) {
+                    return CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited };
+                }
+                let by = self.shared.hub.names()[reporter];
+                let same = ticket.lane == self.ticket(call).lane && ticket.sequence == sequence;
+                poisoned(
+                    if same { call.label() } else { format!("collective #{}", ticket.sequence) },
+                    format!("rank {by} waited {waited:?} for it, but it {missing}"),
+                )
+            }
+        }
+    }
+}
+
+impl Backend for Rank {
+    fn member(&self) -> usize {
+        self.member
+    }
+
+    fn names(&self) -> &[u32] {
+        self.shared.hub.names()
+    }
+
+    fn issue(&self, call: &Call, buffers: &mut [Buffer], bytes: &[u8], watch: &Watch) -> Result<()> {
+        let spans = buffers.iter_mut().map(Span::new).collect();
+        let contribution = Contribution { call: call.clone(), spans, bytes: bytes.to_vec() };
+        let cost = self.cost(&contribution);
+        let issued = self.shared.hub.issue(self.ticket(call), contribution, self.now(watch), cost);
+        issued.map_err(|failure| self.explain(failure, call))
+    }
+
+    fn wait(&self, call: &Call, watch: &Watch) -> Result<Outcome> {
+        let held = || watch.held();
+        let patience = Patience { timeout: self.shared.options.timeout, held: &held };
+        let ticket = self.ticket(call);
+        let gathered = self.work(&ticket, watch, &patience);
+        let settled = self.shared.hub.settle(&ticket, &patience);
+        let settled = settled.map_err(|failure| self.explain(failure, call))?;
+        if !settled.delivered.is_zero() {
+            self.shared.hub.sleep(|| settled.delivered.saturating_sub(self.now(watch)));
+        }
+        Ok(Outcome { sent: settled.sent, gathered })
+    }
+
+    fn abandon(&self, call: &Call, during: String, reason: String, watch: &Watch) {
+        self.poison(during, reason);
+        let held = || watch.held();
+        let patience = Patience { timeout: self.shared.options.timeout, held: &held };
+        // The group has failed, so this waits only for those inside; what it returns is of no use here.
+        let _ = self.shared.hub.settle(&self.ticket(call), &patience);
+    }
+
+    fn poison(&self, during: String, reason: String) {
+        self.shared.poison(&Failure { culprit: self.name(), cause: Cause::Poisoned { during, reason } });
+    }
+
+    fn depart(&self) {
+        self.shared.hub.depart(self.member);
+    }
+
+    fn split(&self, key: (u64, u64), members: &[usize]) -> Arc<dyn Backend> {
+        let member = members.iter().position(|&member| member == self.member).unwrap_or(0);
+        Arc::new(Rank::new(self.shared.child(key, members), member))
+    }
+}
+
+/// One rank inside one collective's data; leaves it when dropped, in an unwinding too.
+struct Part<'a> {
+    rank: &'a Rank,
+    ticket: Ticket,
+    all: &'a [Contribution],
+    watch: &'a Watch,
+    patience: &'a Patience<'a>,
+    /// Bytes sent, once the part is complete.
+    finished: Option<u64>,
+}
+
+impl Part<'_> {
+    fn run(mut self) {
+        let me = self.ticket.party();
+        let call = &self.all[me].call;
+        self.watch.tell(call, Progress::Started);
+        let ring = Ring { all: self.all, me };
+        let data = !matches!(call.operation, Operation::Barrier | Operation::Scalars);
+        let whole = matches!(self.ticket.lane, Lane::Group);
+        self.finished = if self.rank.shared.options.algorithm == Algorithm::Ring && data && whole {
+            // SAFETY: the protocol let this rank enter once: all have issued and agree, and nobody's buffer is given
+            // back before this rank has left.
+            unsafe { ring.run(&mut self) }.is_ok().then(|| ring.sent())
+        } else {
+            // SAFETY: as above.
+            Some(unsafe {
+                direct::run(self.all, me, &mut |from, to, chunk, bytes| self.tell(from, to, chunk, bytes))
+            })
+        };
+    }
+
+    fn tell(&self, from: usize, to: usize, chunk: usize, bytes: u64) {
+        let name = |party| self.rank.names()[self.ticket.lane.member(party)] as u16;
+        self.watch.emitter.emit(What::Hop {
+            sequence: self.ticket.sequence,
+            from: name(from),
+            to: name(to),
+            chunk: chunk as u16,
+            bytes,
+        });
+    }
+}
+
+impl Neighbours<Failure> for Part<'_> {
+    fn follow(&mut self, left: usize, steps: usize) -> std::result::Result<(), Failure> {
+        self.rank.shared.hub.follow(&self.ticket, left, steps, self.patience)
+    }
+
+    fn advance(&mut self) {
+        self.rank.shared.hub.advance(&self.ticket);
+    }
+
+    fn hop(&mut self, from: usize, to: usize, chunk: usize, bytes: u64) {
+        self.tell(from, to, chunk, bytes);
+    }
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.rank.poison(self.all[0].call.label(), "it panicked".into());
+        }
+        self.rank.shared.hub.exit(&self.ticket, self.finished.is_some(), self.finished.unwrap_or(0));
+    }
+}

@@ -1,0 +1,92 @@
+//! Who meets whom in which collective, and why a meeting fails.
+
+use std::time::Duration;
+
+/// What a rank hands in.
+pub(crate) trait Contribution {
+    /// Whether two ranks that hand in `self` and `other` mean the same collective.
+    fn agrees(&self, other: &Self) -> bool;
+    /// `self` in words, for a message about how it differs from `other`.
+    fn describe(&self, other: &Self) -> String;
+}
+
+/// Who meets. Members are numbered within the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    /// All members.
+    Group,
+    /// A sender and a receiver.
+    Pair { from: usize, to: usize },
+}
+
+/// One member's place in one slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) lane: Lane,
+    /// Number of the slot within its lane.
+    pub(crate) sequence: u64,
+    /// The member.
+    pub(crate) member: usize,
+}
+
+impl Lane {
+    /// How many meet, in a group of `members`.
+    pub(crate) fn parties(self, members: usize) -> usize {
+        match self {
+            Lane::Group => members,
+            Lane::Pair { .. } => 2,
+        }
+    }
+
+    /// The member behind a party of a slot.
+    pub(crate) fn member(self, party: usize) -> usize {
+        match (self, party) {
+            (Lane::Group, party) => party,
+            (Lane::Pair { from, .. }, 0) => from,
+            (Lane::Pair { to, .. }, _) => to,
+        }
+    }
+}
+
+impl Ticket {
+    /// Its member's index within the slot.
+    pub(crate) fn party(&self) -> usize {
+        match self.lane {
+            Lane::Group => self.member,
+            Lane::Pair { from, .. } => usize::from(self.member != from),
+        }
+    }
+}
+
+/// Why a group failed. The first failure stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The rank to blame, as the world numbers it.
+    pub(crate) culprit: u32,
+    pub(crate) cause: Cause,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The culprit gave up.
+    Poisoned { during: String, reason: String },
+    /// `reporter` waited in vain for the culprit: to issue, or (`issued`) to do its part.
+    Late { reporter: usize, ticket: Ticket, issued: bool, waited: Duration },
+    /// The culprit left the group before it issued what others wait for.
+    Departed,
+    /// The culprit issued something other than `reference` did.
+    Mismatch { reference: u32, sequence: u64, expected: String, theirs: String },
+}
+
+/// How the first contribution that differs from the first party's differs, if one does.
+pub(crate) fn disagreement<C: Contribution>(all: &[C], ticket: &Ticket, names: &[u32]) -> Option<Failure> {
+    let reference = &all[0];
+    let party = all.iter().position(|other| !other.agrees(reference))?;
+    let cause = Cause::Mismatch {
+        reference: names[ticket.lane.member(0)],
+        sequence: ticket.sequence,
+        expected: reference.describe(&all[party]),
+        theirs: all[party].describe(reference),
+    };
+    Some(Failure { culprit: names[ticket.lane.member(party)], cause })
+}

@@ -1,0 +1,81 @@
+//! Ranks on threads, for tests.
+
+#![allow(dead_code, unreachable_pub)]
+
+use collectives::Group;
+use collectives::local::{Algorithm, Options, World};
+use device::{Buffer, Class, DType, Device, Ledger};
+use events::Emitter;
+use half::{bf16, f16};
+
+/// Runs `body` on every rank of a new world, each on a thread of its own; what they return, in rank order.
+pub fn world<R: Send>(size: u32, options: Options, body: impl Fn(Group, &Device) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let start = |group: Group| {
+            let body = &body;
+            scope.spawn(move || {
+                let device = Device::cpu(Ledger::new(Emitter::silent(group.rank()), None), 1);
+                body(group, &device)
+            })
+        };
+        let threads: Vec<_> = World::new(size, options).into_iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+pub fn direct() -> Options {
+    Options::default()
+}
+
+pub fn ring() -> Options {
+    Options { algorithm: Algorithm::Ring, ..Options::default() }
+}
+
+/// Values that are not representable in 16 bits and differ between ranks and places.
+pub fn value(rank: usize, buffer: usize, index: usize) -> f32 {
+    let seed = (rank * 7919 + buffer * 104_729 + index * 31) as u64;
+    let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    (mixed as f32 / (1u64 << 23) as f32 - 1.0) * 3.0
+}
+
+/// A buffer of `values`, rounded to `dtype`.
+pub fn upload(device: &Device, dtype: DType, values: &[f32]) -> Buffer {
+    let class = Class::Gradients;
+    let buffer = match dtype {
+        DType::F32 => device.upload(class, values),
+        DType::Bf16 => device.upload(class, &values.iter().map(|&v| bf16::from_f32(v)).collect::<Vec<_>>()),
+        DType::F16 => device.upload(class, &values.iter().map(|&v| f16::from_f32(v)).collect::<Vec<_>>()),
+        DType::U32 => device.upload(class, &values.iter().map(|&v| v.to_bits()).collect::<Vec<_>>()),
+    };
+    buffer.unwrap()
+}
+
+/// The elements of `buffer`, widened.
+pub fn values(buffer: &Buffer) -> Vec<f32> {
+    match buffer.dtype() {
+        DType::F32 => buffer.as_slice::<f32>().to_vec(),
+        DType::Bf16 => buffer.as_slice::<bf16>().iter().map(|v| v.to_f32()).collect(),
+        DType::F16 => buffer.as_slice::<f16>().iter().map(|v| v.to_f32()).collect(),
+        DType::U32 => buffer.as_slice::<u32>().iter().map(|v| f32::from_bits(*v)).collect(),
+    }
+}
+
+/// `v`, rounded to `dtype`.
+pub fn round(dtype: DType, v: f32) -> f32 {
+    match dtype {
+        DType::F32 | DType::U32 => v,
+        DType::Bf16 => bf16::from_f32(v).to_f32(),
+        DType::F16 => f16::from_f32(v).to_f32(),
+    }
+}
+
+/// The sum that the local backend promises, by its definition.
+pub fn tree_sum(values: &[f32]) -> f32 {
+    match values.len() {
+        1 => values[0],
+        count => {
+            let half = (1..count).rev().find(|left| left.is_power_of_two()).unwrap();
+            tree_sum(&values[..half]) + tree_sum(&values[half..])
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What happens to everybody when one rank fails.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use collectives::CollectiveError::{self, Invalid, Mismatch, Poisoned, Timeout};
+use collectives::Group;
+use collectives::local::Options;
+use common::{direct, ring, upload, world};
+use device::{Buffer, DType, Device};
+use events::Operation;
+use std::time::Duration;
+
+fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buffer>, CollectiveError> {
+    group.all_reduce(vec![upload(device, DType::F32, &vec![1.0; len])].into())?.wait()
+}
+
+#[test]
+fn different_lengths_are_everybodys_error() {
+    let errors = world(3, direct(), |group, device| {
+        let len = if group.rank() == 2 { 5 } else { 4 };
+        sum(&group, device, len).err().unwrap()
+    });
+    for (rank, error) in errors.into_iter().enumerate() {
+        let Mismatch { expected, theirs, .. } = &error else { panic!("{error}") };
+        assert_eq!(expected, "all-reduce of 1 buffer (buffer 0: 4 × f32)");
+        assert_eq!(theirs, "all-reduce of 1 buffer (buffer 0: 5 × f32)");
+        let Mismatch { rank: reporter, culprit: 2, reference: 0, sequence: 0, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!(reporter as usize, rank);
+    }
+}
+
+#[test]
+fn different_operations_types_and_roots_are_mismatches() {
+    let issue = |group: &Group, device: &Device, odd: u32, kind: usize| {
+        let odd = group.rank() == odd;
+        let dtype = if kind == 0 && odd { DType::Bf16 } else { DType::F16 };
+        let bucket = vec![upload(device, DType::F32, &[0.0]), upload(device, dtype, &[0.0; 4])];
+        match kind {
+            1 if odd => group.barrier().map(|()| Vec::new()),
+            2 => group.broadcast(bucket.into(), u32::from(odd))?.wait(),
+            _ => group.all_reduce(bucket.into())?.wait(),
+        }
+    };
+    for (kind, words) in
+        [(0, "(buffer 1: 4 × bf16)"), (1, "barrier"), (2, "broadcast from root 1 of 2 buffers")]
+    {
+        let errors = world(3, ring(), |group, device| issue(&group, device, 1, kind).err().unwrap());
+        for error in errors {
+            let Mismatch { culprit: 1, theirs, .. } = &error else { panic!("{error}") };
+            assert!(theirs.contains(words), "{theirs}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_does_not_fit_fails_both_ends() {
+    let errors = world(2, direct(), |group, device| {
+        let buffer = upload(device, DType::F32, &vec![0.0; 3 + group.rank() as usize]);
+        let pending = if group.rank() == 0 { group.recv(buffer, 1) } else { group.send(buffer, 0) };
+        pending.unwrap().wait().err().unwrap()
+    });
+    for error in errors {
+        assert!(matches!(error, Mismatch { reference: 1, culprit: 0, .. }), "{error}");
+    }
+}
+
+#[test]
+fn who_never_comes_is_named() {
+    let options = Options { timeout: Duration::from_millis(20), ..direct() };
+    let (leave, left) = std::sync::mpsc::channel::<()>();
+    let left = std::sync::Mutex::new(left);
+    let results = world(2, options, |group, device| {
+        if group.rank() == 1 {
+            // Stays in the group, and stays away, until the other rank has given up.
+            left.lock().unwrap().recv().unwrap();
+            return sum(&group, device, 4).err().unwrap();
+        }
+        let error = sum(&group, device, 4).err().unwrap();
+        leave.send(()).unwrap();
+        error
+    });
+    let waited = Duration::from_millis(20);
+    let (operation, sequence) = (Operation::AllReduce, 0);
+    let missing = "never issued it";
+    assert_eq!(results[0], Timeout { rank: 0, culprit: 1, missing, operation, sequence, waited });
+    let during = "all-reduce #0".to_string();
+    let reason = "rank 0 waited 20ms for it, but it never issued it".to_string();
+    assert_eq!(results[1], Poisoned { rank: 1, culprit: 1, during, reason, operation, sequence });
+}
+
+#[test]
+fn poison_carries_the_culprits_words() {
+    let errors = world(4, direct(), |group, device| {
+        sum(&group, device, 4).unwrap();
+        if group.rank() == 2 {
+            group.poison("forward of block 3".into(), "out of memory".into());
+        }
+        sum(&group, device, 4).err().unwrap()
+    });
+    for (rank, error) in errors.into_iter().enumerate() {
+        let Poisoned { rank: reporter, culprit: 2, during, reason, operation, sequence: 1 } = error else {
+            panic!("{error}")
+        };
+        assert_eq!((reporter as usize, operation), (rank, Operation::AllReduce));
+        assert_eq!((during.as_str(), reason.as_str()), ("forward of block 3", "out of memory"));
+    }
+}
+
+#[test]
+fn a_panic_names_its_rank() {
+    for options in [direct(), ring()] {
+        let results = world(3, options, |group, device| {
+            let rank = group.rank();
+            let attempt = std::panic::AssertUnwindSafe(|| {
+                sum(&group, device, 6).unwrap();
+                if rank == 1 {
+                    let group = group;
+                    std::panic::resume_unwind(Box::new(group.rank()));
+                }
+                sum(&group, device, 6)
+            });
+            match std::panic::catch_unwind(attempt) {
+                Ok(result) => result.err(),
+                Err(_) => None,
+            }
+        });
+        assert_eq!(results[1], None);
+        for rank in [0, 2] {
+            let Some(Poisoned { culprit: 1, during, reason, sequence: 1, .. }) = &results[rank] else {
+                panic!("{:?}", results[rank])
+            };
+            assert_eq!(during, "its work after issuing all-reduce #0");
+            assert_eq!(reason, "it panicked");
+        }
+    }
+}
+
+#[test]
+fn leaving_early_is_an_error_for_those_who_stay() {
+    let results = world(3, direct(), |group, device| {
+        if group.rank() == 0 {
+            return None;
+        }
+        sum(&group, device, 4).err()
+    });
+    for error in results.into_iter().skip(1) {
+        assert!(matches!(error, Some(Poisoned { culprit: 0, .. })), "{error:?}");
+    }
+}
+
+#[test]
+fn a_dropped_pending_fails_the_group() {
+    for options in [direct(), ring()] {
+        let errors = world(3, options, |group, device| {
+            let pending = group.all_reduce(vec![upload(device, DType::F32, &[1.0; 999])].into());
+            if group.rank() == 1 {
+                drop(pending);
+                return sum(&group, device, 1).err();
+            }
+            pending.and_then(|pending| pending.wait()).err()
+        });
+        for error in errors.into_iter().flatten() {
+            let Poisoned { culprit: 1, during, reason, .. } = &error else { panic!("{error}") };
+            assert_eq!(during, "all-reduce #0");
+            assert_eq!(reason, "it dropped the pending collective without waiting for it");
+        }
+    }
+}
+
+#[test]
+fn unfit_buffers_and_peers_are_refused() {
+    let results = world(2, direct(), |group, device| {
+        let ids = vec![upload(device, DType::U32, &[0.0; 4])];
+        let odd = || vec![upload(device, DType::F32, &[0.0; 3])];
+        let one = || upload(device, DType::F32, &[0.0]);
+        [
+            group.all_reduce(ids.into()).err(),
+            group.reduce_scatter(odd().into()).err(),
+            group.all_gather(odd().into()).err(),
+            group.broadcast(odd().into(), 2).err(),
+            group.send(one(), group.rank()).err(),
+            group.recv(one(), 7).err(),
+            // Nothing of this counted as a collective.
+            sum(&group, device, 3).err(),
+        ]
+    });
+    for errors in results {
+        assert!(errors[..6].iter().all(|error| matches!(error, Some(Invalid { .. }))), "{errors:?}");
+        assert_eq!(errors[6], None);
+        let text = errors[1].as_ref().unwrap().to_string();
+        assert!(
+            text.ends_with("reduce-scatter cannot take 3 elements: not a multiple of the 2 ranks"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn poison_reaches_subgroups() {
+    let results = world(4, direct(), |group, device| {
+        let node = group.split(u64::from(group.rank() / 2)).unwrap();
+        if group.rank() == 3 {
+            group.poison("a test".into(), "it wanted to".into());
+        }
+        // Ranks 0 and 1 may finish before the poison; a later collective cannot.
+        let mut error = None;
+        while error.is_none() {
+            error = sum(&node, device, 2).err();
+        }
+        error
+    });
+    for (rank, error) in results.into_iter().enumerate() {
+        let Some(Poisoned { rank: reporter, culprit: 3, .. }) = error else { panic!("{error:?}") };
+        assert_eq!(reporter as usize, rank);
+    }
+}

@@ -1,0 +1,63 @@
+//! Cross-entropy of logits, and its gradient in their place.
+
+use super::Cpu;
+use super::dispatch::vectorized;
+use super::math::{exponentiate, maximum};
+use super::operand::{Check, Split, Target};
+use crate::Result;
+use crate::buffer::{View, ViewMut};
+use crate::kernels::RowShape;
+
+pub(super) fn cross_entropy(
+    cpu: &Cpu,
+    losses: ViewMut<'_>,
+    logits: ViewMut<'_>,
+    targets: View<'_>,
+    gradient_scale: f32,
+    shape: RowShape,
+) -> Result<()> {
+    let check = Check("cross_entropy");
+    let RowShape { rows, width } = shape;
+    let losses = check.f32_mut("losses", losses, rows)?;
+    let logits = check.target("logits", logits, rows * width)?;
+    let targets = check.indices("targets", &targets, rows, width)?;
+    let runs = cpu.workers.runs(rows, width);
+    let outputs = losses.runs(&runs, 1).into_iter().zip(logits.runs(&runs, width));
+    let tasks = runs.iter().cloned().zip(outputs).collect();
+    cpu.workers.each(tasks, |(run, (losses, logits))| {
+        rows_of_losses(cpu, losses, logits, &targets[run], gradient_scale, width);
+    });
+    Ok(())
+}
+
+fn rows_of_losses(
+    cpu: &Cpu,
+    losses: &mut [f32],
+    mut logits: Target<'_>,
+    targets: &[u32],
+    gradient_scale: f32,
+    width: usize,
+) {
+    let mut scratch = cpu.scratch(width);
+    vectorized(|| {
+        for (i, (loss, &target)) in losses.iter_mut().zip(targets).enumerate() {
+            logits.update(i * width..(i + 1) * width, &mut scratch, |logits| {
+                *loss = row_loss(logits, target as usize, gradient_scale);
+            });
+        }
+    });
+}
+
+/// The loss of one row; its logits become their gradient.
+#[inline(always)]
+fn row_loss(logits: &mut [f32], target: usize, gradient_scale: f32) -> f32 {
+    let largest = maximum(logits);
+    let below_largest = logits[target] - largest;
+    let sum = exponentiate(logits, 1.0, largest);
+    let factor = gradient_scale / sum;
+    for x in logits.iter_mut() {
+        *x *= factor;
+    }
+    logits[target] -= gradient_scale;
+    sum.ln() - below_largest
+}

@@ -1,0 +1,84 @@
+//! Addition, copies with conversion, and filling.
+
+use super::Cpu;
+use super::dispatch::vectorized;
+use super::operand::{Check, Source, Split, Target};
+use crate::Result;
+use crate::buffer::{View, ViewMut};
+use half::{bf16, f16};
+use std::ops::Range;
+
+/// Elements that are widened at a time, so that scratch memory stays in the nearest cache.
+pub(super) const BLOCK: usize = 2048;
+
+/// `range` in pieces of at most [`BLOCK`].
+pub(super) fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(BLOCK).map(move |start| start..(start + BLOCK).min(end))
+}
+
+pub(super) fn add(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
+    let check = Check("add");
+    let len = out.len();
+    let x = check.source("x", &x, len)?;
+    let out = check.target("out", out, len)?;
+    let runs = cpu.workers.runs(len, 1);
+    let tasks = runs.iter().cloned().zip(out.runs(&runs, 1)).collect();
+    cpu.workers.each(tasks, |(run, out)| add_run(cpu, out, x, run));
+    Ok(())
+}
+
+fn add_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>) {
+    let mut scratch = cpu.scratch(2 * BLOCK);
+    let (wide_out, wide_x) = scratch.split_at_mut(BLOCK);
+    vectorized(|| {
+        for block in blocks(run.clone()) {
+            let x = x.read(block.clone(), wide_x);
+            out.update(block.start - run.start..block.end - run.start, wide_out, |out| add_slice(out, x));
+        }
+    });
+}
+
+/// `out += x`.
+#[inline(always)]
+pub(super) fn add_slice(out: &mut [f32], x: &[f32]) {
+    for (out, x) in out.iter_mut().zip(x) {
+        *out += x;
+    }
+}
+
+pub(super) fn copy(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
+    let check = Check("copy");
+    let len = out.len();
+    check.len("x", x.len(), len)?;
+    if out.dtype() == x.dtype() {
+        out.into_bytes_mut().copy_from_slice(x.bytes());
+        return Ok(());
+    }
+    let (x, out) = (check.floats("x", &x)?, check.floats_mut("out", out)?);
+    let runs = cpu.workers.runs(len, 1);
+    let tasks = runs.iter().cloned().zip(out.runs(&runs, 1)).collect();
+    cpu.workers.each(tasks, |(run, out)| convert_run(cpu, out, x, run));
+    Ok(())
+}
+
+fn convert_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>) {
+    let mut scratch = cpu.scratch(2 * BLOCK);
+    let (wide_out, wide_x) = scratch.split_at_mut(BLOCK);
+    vectorized(|| {
+        for block in blocks(run.clone()) {
+            let x = x.read(block.clone(), wide_x);
+            let to = block.start - run.start..block.end - run.start;
+            out.write(to, wide_out, |out| out.copy_from_slice(x));
+        }
+    });
+}
+
+pub(super) fn fill(out: ViewMut<'_>, value: f32) -> Result<()> {
+    match Check("fill").floats_mut("out", out)? {
+        Target::F32(out) => out.fill(value),
+        Target::Bf16(out) => out.fill(bf16::from_f32(value)),
+        Target::F16(out) => out.fill(f16::from_f32(value)),
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Table look-up and its gradient.
+
+use super::Cpu;
+use super::dispatch::vectorized;
+use super::elementwise::add_slice;
+use super::operand::{Check, Source, Split, Target};
+use crate::buffer::{View, ViewMut};
+use crate::kernels::{RowShape, Write};
+use crate::{DeviceError, Result};
+use std::ops::Range;
+
+/// Rows of a table of `len` elements.
+fn vocabulary(check: Check, operand: &'static str, len: usize, width: usize) -> Result<usize> {
+    let rows = len.checked_div(width).unwrap_or(0);
+    if rows * width == len {
+        return Ok(rows);
+    }
+    Err(DeviceError::Shape { kernel: check.0, operand, expected: (rows + 1) * width, got: len })
+}
+
+pub(super) fn embedding(
+    cpu: &Cpu,
+    out: ViewMut<'_>,
+    table: View<'_>,
+    ids: View<'_>,
+    shape: RowShape,
+) -> Result<()> {
+    let check = Check("embedding");
+    let RowShape { rows, width } = shape;
+    let vocabulary = vocabulary(check, "table", table.len(), width)?;
+    let ids = check.indices("ids", &ids, rows, vocabulary)?;
+    let table = check.floats("table", &table)?;
+    let out = check.target("out", out, rows * width)?;
+    let runs = cpu.workers.runs(rows, width);
+    let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
+    cpu.workers.each(tasks, |(run, out)| forward(cpu, out, table, &ids[run], width));
+    Ok(())
+}
+
+fn forward(cpu: &Cpu, mut out: Target<'_>, table: Source<'_>, ids: &[u32], width: usize) {
+    let mut scratch = cpu.scratch(2 * width);
+    let (wide_out, wide) = scratch.split_at_mut(width);
+    vectorized(|| {
+        for (i, &id) in ids.iter().enumerate() {
+            let id = id as usize;
+            let row = table.read(id * width..(id + 1) * width, wide);
+            out.write(i * width..(i + 1) * width, wide_out, |out| out.copy_from_slice(row));
+        }
+    });
+}
+
+pub(super) fn embedding_backward(
+    cpu: &Cpu,
+    dtable: ViewMut<'_>,
+    write: Write,
+    dout: View<'_>,
+    ids: View<'_>,
+    shape: RowShape,
+) -> Result<()> {
+    let check = Check("embedding_backward");
+    let RowShape { rows, width } = shape;
+    let vocabulary = vocabulary(check, "dtable", dtable.len(), width)?;
+    let ids = check.indices("ids", &ids, rows, vocabulary)?;
+    let dout = check.source("dout", &dout, rows * width)?;
+    let dtable = check.floats_mut("dtable", dtable)?;
+    let mut order: Vec<usize> = (0..rows).collect();
+    order.sort_by_key(|&i| ids[i]);
+    let runs = cpu.workers.runs(vocabulary, width);
+    let tasks = runs.iter().cloned().zip(dtable.runs(&runs, width)).collect();
+    let gradient = Gradient { dout, ids, order: &order, width, write };
+    cpu.workers.each(tasks, |(run, dtable)| gradient.gather(cpu, dtable, run));
+    Ok(())
+}
+
+/// The gradient of the table, row by row of the table, so that each row is rounded once.
+struct Gradient<'a> {
+    dout: Source<'a>,
+    ids: &'a [u32],
+    /// Positions by the id at them, then by position.
+    order: &'a [usize],
+    width: usize,
+    write: Write,
+}
+
+impl Gradient<'_> {
+    /// Adds up rows `run` of the table.
+    fn gather(&self, cpu: &Cpu, mut dtable: Target<'_>, run: Range<usize>) {
+        let width = self.width;
+        let mut scratch = cpu.scratch(2 * width);
+        let (wide_row, wide) = scratch.split_at_mut(width);
+        if self.write == Write::Replace {
+            dtable.zero();
+        }
+        let first = self.order.partition_point(|&i| (self.ids[i] as usize) < run.start);
+        let last = self.order.partition_point(|&i| (self.ids[i] as usize) < run.end);
+        let same_id = |a: &usize, b: &usize| self.ids[*a] == self.ids[*b];
+        vectorized(|| {
+            for positions in self.order[first..last].chunk_by(same_id) {
+                let row = self.ids[positions[0]] as usize - run.start;
+                dtable.update(row * width..(row + 1) * width, wide_row, |row| {
+                    for &i in positions {
+                        add_slice(row, self.dout.read(i * width..(i + 1) * width, wide));
+                    }
+                });
+            }
+        });
+    }
+}

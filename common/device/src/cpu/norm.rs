@@ -1,0 +1,158 @@
+//! Root-mean-square normalisation (Zhang & Sennrich, 2019), forward and backward.
+
+use super::Cpu;
+use super::dispatch::vectorized;
+use super::elementwise::add_slice;
+use super::math::dot;
+use super::operand::{Check, Source, Split, Target};
+use crate::Result;
+use crate::buffer::{View, ViewMut};
+use crate::kernels::{RowShape, Write};
+use std::ops::Range;
+
+pub(super) fn rms_norm(
+    cpu: &Cpu,
+    out: ViewMut<'_>,
+    inverse_rms: ViewMut<'_>,
+    x: View<'_>,
+    weight: View<'_>,
+    shape: RowShape,
+    eps: f32,
+) -> Result<()> {
+    let check = Check("rms_norm");
+    let RowShape { rows, width } = shape;
+    let out = check.target("out", out, rows * width)?;
+    let inverse_rms = check.f32_mut("inverse_rms", inverse_rms, rows)?;
+    let x = check.source("x", &x, rows * width)?;
+    let weight = check.source("weight", &weight, width)?;
+    let runs = cpu.workers.runs(rows, width);
+    let outputs = out.runs(&runs, width).into_iter().zip(inverse_rms.runs(&runs, 1));
+    let tasks = runs.iter().cloned().zip(outputs).collect();
+    cpu.workers.each(tasks, |(run, (out, inverse_rms))| {
+        forward(cpu, out, inverse_rms, x, weight, run, width, eps);
+    });
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)]
+fn forward(
+    cpu: &Cpu,
+    mut out: Target<'_>,
+    inverse_rms: &mut [f32],
+    x: Source<'_>,
+    weight: Source<'_>,
+    run: Range<usize>,
+    width: usize,
+    eps: f32,
+) {
+    let mut scratch = cpu.scratch(3 * width);
+    let (wide_out, rest) = scratch.split_at_mut(width);
+    let (wide_x, wide_weight) = rest.split_at_mut(width);
+    vectorized(|| {
+        let weight = weight.read(0..width, wide_weight);
+        for (i, (row, inverse)) in run.zip(inverse_rms).enumerate() {
+            let x = x.read(row * width..(row + 1) * width, wide_x);
+            *inverse = 1.0 / (dot(x, x) / width as f32 + eps).sqrt();
+            out.write(i * width..(i + 1) * width, wide_out, |out| scale_row(out, x, weight, *inverse));
+        }
+    });
+}
+
+#[inline(always)]
+fn scale_row(out: &mut [f32], x: &[f32], weight: &[f32], inverse: f32) {
+    for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+        *out = x * inverse * weight;
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(super) fn rms_norm_backward(
+    cpu: &Cpu,
+    dx: ViewMut<'_>,
+    dweight: ViewMut<'_>,
+    write: Write,
+    dout: View<'_>,
+    x: View<'_>,
+    weight: View<'_>,
+    inverse_rms: View<'_>,
+    shape: RowShape,
+) -> Result<()> {
+    let check = Check("rms_norm_backward");
+    let RowShape { rows, width } = shape;
+    let dx = check.target("dx", dx, rows * width)?;
+    let mut dweight = check.target("dweight", dweight, width)?;
+    let inputs = Inputs {
+        dout: check.source("dout", &dout, rows * width)?,
+        x: check.source("x", &x, rows * width)?,
+        weight: check.source("weight", &weight, width)?,
+        inverse_rms: check.f32("inverse_rms", &inverse_rms, rows)?,
+        width,
+    };
+    let runs = cpu.workers.runs(rows, width);
+    let mut partial = cpu.scratch(runs.len() * width);
+    partial.fill(0.0);
+    let outputs = dx.runs(&runs, width).into_iter().zip(partial.chunks_mut(width.max(1)));
+    let tasks = runs.iter().cloned().zip(outputs).collect();
+    cpu.workers.each(tasks, |(run, (dx, dweight))| backward(cpu, dx, dweight, &inputs, run));
+    let mut wide = cpu.scratch(width);
+    dweight.update(0..width, &mut wide, |dweight| add_up(dweight, write, partial.chunks(width.max(1))));
+    Ok(())
+}
+
+struct Inputs<'a> {
+    dout: Source<'a>,
+    x: Source<'a>,
+    weight: Source<'a>,
+    inverse_rms: &'a [f32],
+    width: usize,
+}
+
+/// With r = 1/rms and n = width: dx += r·(w·dy) − x·r³/n·Σ(w·dy·x), and dw += Σ_rows dy·x·r.
+fn backward(cpu: &Cpu, mut dx: Target<'_>, dweight: &mut [f32], inputs: &Inputs<'_>, run: Range<usize>) {
+    let width = inputs.width;
+    let mut scratch = cpu.scratch(5 * width);
+    let mut parts = scratch.chunks_mut(width.max(1));
+    let [Some(wide_dx), Some(wide_dout), Some(wide_x), Some(wide_weight), Some(scaled)] =
+        std::array::from_fn(|_| parts.next())
+    else {
+        return; // Rows of no elements.
+    };
+    vectorized(|| {
+        let weight = inputs.weight.read(0..width, wide_weight);
+        for (i, row) in run.enumerate() {
+            let range = row * width..(row + 1) * width;
+            let dout = inputs.dout.read(range.clone(), wide_dout);
+            let x = inputs.x.read(range, wide_x);
+            let inverse = inputs.inverse_rms[row];
+            weigh_row(scaled, dweight, dout, x, weight, inverse);
+            let along = dot(scaled, x) * inverse * inverse * inverse / width as f32;
+            dx.update(i * width..(i + 1) * width, wide_dx, |dx| project_row(dx, scaled, x, inverse, along));
+        }
+    });
+}
+
+/// `scaled = w·dy`, `dweight += dy·x·r`.
+#[inline(always)]
+fn weigh_row(scaled: &mut [f32], dweight: &mut [f32], dout: &[f32], x: &[f32], weight: &[f32], inverse: f32) {
+    let inputs = dout.iter().zip(x).zip(weight);
+    for ((scaled, dweight), ((dout, x), weight)) in scaled.iter_mut().zip(dweight).zip(inputs) {
+        *scaled = dout * weight;
+        *dweight += dout * (x * inverse);
+    }
+}
+
+/// `dweight` = or += the sum of `partial`, in order.
+fn add_up<'a>(dweight: &mut [f32], write: Write, partial: impl Iterator<Item = &'a [f32]>) {
+    if write == Write::Replace {
+        dweight.fill(0.0);
+    }
+    partial.for_each(|partial| add_slice(dweight, partial));
+}
+
+/// `dx += r·scaled − x·along`.
+#[inline(always)]
+fn project_row(dx: &mut [f32], scaled: &[f32], x: &[f32], inverse: f32, along: f32) {
+    for ((dx, scaled), x) in dx.iter_mut().zip(scaled).zip(x) {
+        *dx += scaled * inverse - x * along;
+    }
+}

@@ -1,0 +1,237 @@
+//! Operands as the CPU's kernels see them: floats of any width, handed out as f32.
+//!
+//! An f32 operand is handed out where it lies; a 16-bit one is widened into (exactly) and narrowed from (to nearest
+//! even) scratch memory. So each kernel is written once, in f32.
+
+use super::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
+use crate::buffer::{View, ViewMut};
+use crate::{DType, DeviceError, Result};
+use half::{bf16, f16};
+use std::ops::Range;
+
+/// Floats to read.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    F32(&'a [f32]),
+    Bf16(&'a [bf16]),
+    F16(&'a [f16]),
+}
+
+impl<'a> Source<'a> {
+    /// Elements `range` as f32; `scratch` holds at least as many.
+    #[inline(always)]
+    pub(super) fn read<'s>(&self, range: Range<usize>, scratch: &'s mut [f32]) -> &'s [f32]
+    where
+        'a: 's,
+    {
+        let len = range.len();
+        match self {
+            Source::F32(x) => return &x[range],
+            Source::Bf16(x) => widen_bf16(&mut scratch[..len], &x[range]),
+            Source::F16(x) => widen_f16(&mut scratch[..len], &x[range]),
+        }
+        &scratch[..len]
+    }
+
+    /// Whether [`Source::read`] needs no scratch.
+    pub(super) fn is_f32(&self) -> bool {
+        matches!(self, Source::F32(_))
+    }
+}
+
+/// Floats to write.
+pub(super) enum Target<'a> {
+    F32(&'a mut [f32]),
+    Bf16(&'a mut [bf16]),
+    F16(&'a mut [f16]),
+}
+
+impl<'a> Target<'a> {
+    /// Elements `range`, for `f` to overwrite all of; `scratch` holds at least as many.
+    #[inline(always)]
+    pub(super) fn write(&mut self, range: Range<usize>, scratch: &mut [f32], f: impl FnOnce(&mut [f32])) {
+        let scratch = match self {
+            Target::F32(x) => return f(&mut x[range]),
+            _ => &mut scratch[..range.len()],
+        };
+        f(scratch);
+        self.store(range, scratch);
+    }
+
+    /// Elements `range`, for `f` to change; `scratch` holds at least as many.
+    #[inline(always)]
+    pub(super) fn update(&mut self, range: Range<usize>, scratch: &mut [f32], f: impl FnOnce(&mut [f32])) {
+        let scratch = match self {
+            Target::F32(x) => return f(&mut x[range]),
+            _ => &mut scratch[..range.len()],
+        };
+        self.load(range.clone(), scratch);
+        f(scratch);
+        self.store(range, scratch);
+    }
+
+    /// Zeroes every element.
+    pub(super) fn zero(&mut self) {
+        match self {
+            Target::F32(x) => x.fill(0.0),
+            Target::Bf16(x) => x.fill(bf16::ZERO),
+            Target::F16(x) => x.fill(f16::ZERO),
+        }
+    }
+
+    #[inline(always)]
+    fn load(&self, range: Range<usize>, to: &mut [f32]) {
+        match self {
+            Target::F32(x) => to.copy_from_slice(&x[range]),
+            Target::Bf16(x) => widen_bf16(to, &x[range]),
+            Target::F16(x) => widen_f16(to, &x[range]),
+        }
+    }
+
+    #[inline(always)]
+    fn store(&mut self, range: Range<usize>, from: &[f32]) {
+        match self {
+            Target::F32(x) => x[range].copy_from_slice(from),
+            Target::Bf16(x) => narrow_bf16(&mut x[range], from),
+            Target::F16(x) => narrow_f16(&mut x[range], from),
+        }
+    }
+
+    fn split_at(self, at: usize) -> (Self, Self) {
+        match self {
+            Target::F32(x) => split_pair(x.split_at_mut(at), Target::F32),
+            Target::Bf16(x) => split_pair(x.split_at_mut(at), Target::Bf16),
+            Target::F16(x) => split_pair(x.split_at_mut(at), Target::F16),
+        }
+    }
+}
+
+fn split_pair<T, U>((a, b): (T, T), wrap: impl Fn(T) -> U) -> (U, U) {
+    (wrap(a), wrap(b))
+}
+
+/// Something to write that can be cut into runs of rows, one for each thread.
+pub(super) trait Split: Sized {
+    /// The first `len` elements and the rest.
+    fn cut(self, len: usize) -> (Self, Self);
+
+    /// The elements of each of `runs`, which follow each other from 0, at `width` elements per row.
+    fn runs(self, runs: &[Range<usize>], width: usize) -> Vec<Self> {
+        let mut parts = Vec::with_capacity(runs.len());
+        let mut rest = self;
+        for run in runs {
+            let (part, next) = rest.cut(run.len() * width);
+            parts.push(part);
+            rest = next;
+        }
+        parts
+    }
+}
+
+impl Split for Target<'_> {
+    fn cut(self, len: usize) -> (Self, Self) {
+        self.split_at(len)
+    }
+}
+
+impl<T> Split for &mut [T] {
+    fn cut(self, len: usize) -> (Self, Self) {
+        self.split_at_mut(len)
+    }
+}
+
+/// Checks the operands of the kernel it names.
+#[derive(Clone, Copy)]
+pub(super) struct Check(pub(super) &'static str);
+
+impl Check {
+    /// Refuses an operand that has `got` instead of `expected` elements.
+    pub(super) fn len(self, operand: &'static str, got: usize, expected: usize) -> Result<()> {
+        if got == expected {
+            return Ok(());
+        }
+        Err(DeviceError::Shape { kernel: self.0, operand, expected, got })
+    }
+
+    fn refuse<T>(self, operand: &'static str, got: DType) -> Result<T> {
+        Err(DeviceError::Type { kernel: self.0, operand, got })
+    }
+
+    /// `len` floats to read.
+    pub(super) fn source<'a>(self, operand: &'static str, view: &View<'a>, len: usize) -> Result<Source<'a>> {
+        self.len(operand, view.len(), len)?;
+        self.floats(operand, view)
+    }
+
+    /// Floats to read, however many.
+    pub(super) fn floats<'a>(self, operand: &'static str, view: &View<'a>) -> Result<Source<'a>> {
+        match view.dtype() {
+            DType::F32 => Ok(Source::F32(view.as_slice())),
+            DType::Bf16 => Ok(Source::Bf16(view.as_slice())),
+            DType::F16 => Ok(Source::F16(view.as_slice())),
+            got => self.refuse(operand, got),
+        }
+    }
+
+    /// `len` floats to write.
+    pub(super) fn target<'a>(
+        self,
+        operand: &'static str,
+        view: ViewMut<'a>,
+        len: usize,
+    ) -> Result<Target<'a>> {
+        self.len(operand, view.len(), len)?;
+        self.floats_mut(operand, view)
+    }
+
+    /// Floats to write, however many.
+    pub(super) fn floats_mut<'a>(self, operand: &'static str, view: ViewMut<'a>) -> Result<Target<'a>> {
+        match view.dtype() {
+            DType::F32 => Ok(Target::F32(view.into_mut_slice())),
+            DType::Bf16 => Ok(Target::Bf16(view.into_mut_slice())),
+            DType::F16 => Ok(Target::F16(view.into_mut_slice())),
+            got => self.refuse(operand, got),
+        }
+    }
+
+    /// `len` f32 to read.
+    pub(super) fn f32<'a>(self, operand: &'static str, view: &View<'a>, len: usize) -> Result<&'a [f32]> {
+        match self.source(operand, view, len)? {
+            Source::F32(x) => Ok(x),
+            _ => self.refuse(operand, view.dtype()),
+        }
+    }
+
+    /// `len` f32 to write.
+    pub(super) fn f32_mut<'a>(
+        self,
+        operand: &'static str,
+        view: ViewMut<'a>,
+        len: usize,
+    ) -> Result<&'a mut [f32]> {
+        let dtype = view.dtype();
+        match self.target(operand, view, len)? {
+            Target::F32(x) => Ok(x),
+            _ => self.refuse(operand, dtype),
+        }
+    }
+
+    /// `len` indices, each below `bound`.
+    pub(super) fn indices<'a>(
+        self,
+        operand: &'static str,
+        view: &View<'a>,
+        len: usize,
+        bound: usize,
+    ) -> Result<&'a [u32]> {
+        self.len(operand, view.len(), len)?;
+        if view.dtype() != DType::U32 {
+            return self.refuse(operand, view.dtype());
+        }
+        let indices = view.as_slice::<u32>();
+        match indices.iter().find(|&&i| i as usize >= bound) {
+            Some(&got) => Err(DeviceError::Index { kernel: self.0, operand, got, bound }),
+            None => Ok(indices),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Reductions whose result does not depend on how a tensor is cut: a maximum, and a sum in fixed point.
+
+use super::Cpu;
+use super::dispatch::vectorized;
+use super::elementwise::{BLOCK, blocks};
+use super::operand::{Check, Source};
+use crate::Result;
+use crate::buffer::View;
+use std::ops::Range;
+
+/// Calls `reduce` with runs of `x`, on several threads, and returns its results in order.
+fn runs<T: Send + Default + Clone>(
+    cpu: &Cpu,
+    x: Source<'_>,
+    len: usize,
+    reduce: impl Fn(&Cpu, Source<'_>, Range<usize>) -> T + Sync,
+) -> Vec<T> {
+    let runs = cpu.workers.runs(len, 1);
+    let mut results = vec![T::default(); runs.len()];
+    let tasks = runs.into_iter().zip(&mut results).collect();
+    cpu.workers.each(tasks, |(run, result)| *result = reduce(cpu, x, run));
+    results
+}
+
+pub(super) fn max_magnitude(cpu: &Cpu, x: View<'_>) -> Result<f32> {
+    let len = x.len();
+    let x = Check("max_magnitude").floats("x", &x)?;
+    let largest = runs(cpu, x, len, |cpu, x, run| {
+        let mut scratch = cpu.scratch(BLOCK);
+        vectorized(|| blocks(run).map(|block| max_bits(x.read(block, &mut scratch))).fold(0, u32::max))
+    });
+    Ok(f32::from_bits(largest.into_iter().fold(0, u32::max)))
+}
+
+/// Magnitudes order as their bits do, with NaN above all.
+#[inline(always)]
+fn max_bits(x: &[f32]) -> u32 {
+    x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
+}
+
+pub(super) fn sum_of_squares(cpu: &Cpu, x: View<'_>, exponent: i32) -> Result<u128> {
+    let len = x.len();
+    let x = Check("sum_of_squares").floats("x", &x)?;
+    let scale = 2f64.powi(-exponent);
+    let sums = runs(cpu, x, len, |cpu, x, run| {
+        let mut scratch = cpu.scratch(BLOCK);
+        vectorized(|| {
+            blocks(run).map(|block| u128::from(fixed_sum(x.read(block, &mut scratch), scale))).sum::<u128>()
+        })
+    });
+    Ok(sums.into_iter().sum())
+}
+
+/// Σ round((x·scale)²·2⁴⁸) of at most [`BLOCK`] elements.
+///
+/// The square of a 24-bit number is exact in f64. Adding 1.5·2⁵² rounds it to an integer below 2⁵⁰, which the low bits
+/// of the sum hold; 2¹¹ of them fit in 61 bits.
+#[inline(always)]
+fn fixed_sum(x: &[f32], scale: f64) -> u64 {
+    const ROUND: f64 = 1.5 * (1u64 << 52) as f64;
+    const FIXED: f64 = (1u64 << 48) as f64;
+    let fixed = |x: &f32| {
+        let x = f64::from(*x) * scale;
+        (x * x * FIXED + ROUND).to_bits().wrapping_sub(ROUND.to_bits())
+    };
+    x.iter().fold(0, |sum: u64, x| sum.wrapping_add(fixed(x)))
+}
+
+const _: () = assert!(BLOCK <= 1 << 13);

@@ -1,0 +1,95 @@
+//! Rotary position embedding (Su et al., 2021), in the rotate-half layout of Llama.
+
+use super::Cpu;
+use super::dispatch::vectorized;
+use super::operand::{Check, Split, Target};
+use crate::Result;
+use crate::buffer::ViewMut;
+use crate::kernels::Rope;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Cosines and sines of the positions seen so far: per position `half` cosines, then `half` sines.
+struct Table {
+    theta: f32,
+    half: usize,
+    positions: usize,
+    turns: Vec<f32>,
+}
+
+impl Table {
+    fn new(theta: f32, half: usize, positions: usize) -> Self {
+        let mut turns = vec![0.0; positions * 2 * half];
+        for (position, turn) in turns.chunks_mut(2 * half.max(1)).enumerate() {
+            for pair in 0..half {
+                let angle = position as f64 * f64::from(theta).powf(-(pair as f64) / half as f64);
+                (turn[half + pair], turn[pair]) = (angle.sin() as f32, angle.cos() as f32);
+            }
+        }
+        Table { theta, half, positions, turns }
+    }
+
+    #[inline(always)]
+    fn turn(&self, position: usize) -> (&[f32], &[f32]) {
+        self.turns[position * 2 * self.half..][..2 * self.half].split_at(self.half)
+    }
+}
+
+/// The tables in use.
+#[derive(Default)]
+pub(super) struct Rotations(Mutex<Vec<Arc<Table>>>);
+
+impl Rotations {
+    fn table(&self, theta: f32, half: usize, positions: usize) -> Arc<Table> {
+        let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |table: &Arc<Table>| table.theta.to_bits() == theta.to_bits() && table.half == half;
+        if let Some(table) = tables.iter().find(|table| same(table) && table.positions >= positions) {
+            return table.clone();
+        }
+        tables.retain(|table| !same(table));
+        let table = Arc::new(Table::new(theta, half, positions.next_power_of_two()));
+        tables.push(table.clone());
+        table
+    }
+}
+
+pub(super) fn rope(cpu: &Cpu, qkv: ViewMut<'_>, rope: Rope) -> Result<()> {
+    let check = Check("rope");
+    let shape = rope.attention;
+    check.len("head_dim", shape.head_dim, shape.head_dim.next_multiple_of(2))?;
+    let (rows, width) = (shape.rows(), shape.packed_width());
+    let qkv = check.target("qkv", qkv, rows * width)?;
+    let half = shape.head_dim / 2;
+    let table = cpu.rotations.table(rope.theta, half, rope.first_position + shape.tokens);
+    let runs = cpu.workers.runs(rows, width);
+    let tasks = runs.iter().cloned().zip(qkv.runs(&runs, width)).collect();
+    cpu.workers.each(tasks, |(run, qkv)| rotate_rows(cpu, qkv, &table, rope, run));
+    Ok(())
+}
+
+fn rotate_rows(cpu: &Cpu, mut qkv: Target<'_>, table: &Table, rope: Rope, run: Range<usize>) {
+    let shape = rope.attention;
+    let rotated = (shape.heads + shape.kv_heads) * shape.head_dim;
+    let mut scratch = cpu.scratch(rotated);
+    vectorized(|| {
+        for (i, row) in run.enumerate() {
+            let turn = table.turn(rope.first_position + row % shape.tokens);
+            let start = i * shape.packed_width();
+            qkv.update(start..start + rotated, &mut scratch, |heads| rotate_heads(heads, turn, rope.inverse));
+        }
+    });
+}
+
+/// Turns each head's pairs (i, i + half) by their angles.
+#[inline(always)]
+fn rotate_heads(heads: &mut [f32], (cosines, sines): (&[f32], &[f32]), inverse: bool) {
+    let half = cosines.len();
+    let sign = if inverse { -1.0 } else { 1.0 };
+    for head in heads.chunks_exact_mut((2 * half).max(1)) {
+        let (first, second) = head.split_at_mut(half);
+        for (((x, y), cos), sin) in first.iter_mut().zip(second).zip(cosines).zip(sines) {
+            let sin = sign * sin;
+            (*x, *y) = (*x * cos - *y * sin, *y * cos + *x * sin);
+        }
+    }
+}

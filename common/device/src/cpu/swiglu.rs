@@ -1,0 +1,91 @@
+//! The gated activation SwiGLU (Shazeer, 2020), forward and backward.
+
+use super::Cpu;
+use super::dispatch::vectorized;
+use super::math::sigmoid;
+use super::operand::{Check, Source, Split, Target};
+use crate::Result;
+use crate::buffer::{View, ViewMut};
+use crate::kernels::RowShape;
+use std::ops::Range;
+
+pub(super) fn swiglu(cpu: &Cpu, out: ViewMut<'_>, gate_up: View<'_>, shape: RowShape) -> Result<()> {
+    let check = Check("swiglu");
+    let RowShape { rows, width } = shape;
+    let out = check.target("out", out, rows * width)?;
+    let gate_up = check.source("gate_up", &gate_up, 2 * rows * width)?;
+    let runs = cpu.workers.runs(rows, width);
+    let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
+    cpu.workers.each(tasks, |(run, out)| forward(cpu, out, gate_up, run, width));
+    Ok(())
+}
+
+fn forward(cpu: &Cpu, mut out: Target<'_>, gate_up: Source<'_>, run: Range<usize>, width: usize) {
+    let mut scratch = cpu.scratch(3 * width);
+    let (wide_out, wide) = scratch.split_at_mut(width);
+    vectorized(|| {
+        for (i, row) in run.enumerate() {
+            let (gate, up) = gate_up.read(2 * row * width..2 * (row + 1) * width, wide).split_at(width);
+            out.write(i * width..(i + 1) * width, wide_out, |out| gate_row(out, gate, up));
+        }
+    });
+}
+
+#[inline(always)]
+fn gate_row(out: &mut [f32], gate: &[f32], up: &[f32]) {
+    for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
+        *out = gate * sigmoid(*gate) * up;
+    }
+}
+
+pub(super) fn swiglu_backward(
+    cpu: &Cpu,
+    dgate_up: ViewMut<'_>,
+    dout: View<'_>,
+    gate_up: View<'_>,
+    shape: RowShape,
+) -> Result<()> {
+    let check = Check("swiglu_backward");
+    let RowShape { rows, width } = shape;
+    let dgate_up = check.target("dgate_up", dgate_up, 2 * rows * width)?;
+    let dout = check.source("dout", &dout, rows * width)?;
+    let gate_up = check.source("gate_up", &gate_up, 2 * rows * width)?;
+    let runs = cpu.workers.runs(rows, width);
+    let tasks = runs.iter().cloned().zip(dgate_up.runs(&runs, 2 * width)).collect();
+    cpu.workers.each(tasks, |(run, dgate_up)| backward(cpu, dgate_up, dout, gate_up, run, width));
+    Ok(())
+}
+
+fn backward(
+    cpu: &Cpu,
+    mut dgate_up: Target<'_>,
+    dout: Source<'_>,
+    gate_up: Source<'_>,
+    run: Range<usize>,
+    width: usize,
+) {
+    let mut scratch = cpu.scratch(5 * width);
+    let (wide_dgate_up, rest) = scratch.split_at_mut(2 * width);
+    let (wide, wide_dout) = rest.split_at_mut(2 * width);
+    vectorized(|| {
+        for (i, row) in run.enumerate() {
+            let (gate, up) = gate_up.read(2 * row * width..2 * (row + 1) * width, wide).split_at(width);
+            let dout = dout.read(row * width..(row + 1) * width, wide_dout);
+            dgate_up.write(2 * i * width..2 * (i + 1) * width, wide_dgate_up, |dgate_up| {
+                let (dgate, dup) = dgate_up.split_at_mut(width);
+                gate_row_backward(dgate, dup, dout, gate, up);
+            });
+        }
+    });
+}
+
+/// With s = sigmoid(gate): d silu/d gate = s·(1 + gate·(1 − s)).
+#[inline(always)]
+fn gate_row_backward(dgate: &mut [f32], dup: &mut [f32], dout: &[f32], gate: &[f32], up: &[f32]) {
+    let inputs = dout.iter().zip(gate).zip(up);
+    for ((dgate, dup), ((dout, gate), up)) in dgate.iter_mut().zip(dup).zip(inputs) {
+        let s = sigmoid(*gate);
+        *dgate = dout * up * (s * (1.0 + gate * (1.0 - s)));
+        *dup = dout * (gate * s);
+    }
+}

@@ -1,0 +1,248 @@
+//! Matrices of floats of any width, cut into tiles and handed out as f32.
+
+use super::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
+use super::dispatch::vectorized;
+use super::operand::{Source, Target};
+use crate::kernels::Write;
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
+use half::{bf16, f16};
+use std::ops::Range;
+
+/// `out = scale · a · b` or `out += scale · a · b`, on this thread.
+pub(super) fn multiply(
+    out: MatMut<'_, f32>,
+    write: Write,
+    scale: f32,
+    a: MatRef<'_, f32>,
+    b: MatRef<'_, f32>,
+) {
+    let accumulate = match write {
+        Write::Replace => Accum::Replace,
+        Write::Accumulate => Accum::Add,
+    };
+    matmul(out, accumulate, a, b, scale, Par::Seq);
+}
+
+/// The first `rows · columns` of `data` as a packed row-major matrix.
+pub(super) fn packed(data: &[f32], rows: usize, columns: usize) -> MatRef<'_, f32> {
+    MatRef::from_row_major_slice(&data[..rows * columns], rows, columns)
+}
+
+/// The first `rows · columns` of `data` as a packed row-major matrix to write.
+pub(super) fn packed_mut(data: &mut [f32], rows: usize, columns: usize) -> MatMut<'_, f32> {
+    MatMut::from_column_major_slice_mut(&mut data[..rows * columns], columns, rows).transpose_mut()
+}
+
+/// Row `row` of a row-major matrix.
+#[inline(always)]
+pub(super) fn row_of<'a, T>(matrix: MatRef<'a, T>, row: usize) -> &'a [T] {
+    match matrix.row(row).try_as_row_major() {
+        Some(row) => row.as_slice(),
+        None => &[],
+    }
+}
+
+/// Row `row` of a row-major matrix, to write.
+#[inline(always)]
+pub(super) fn row_of_mut<'a, T>(matrix: MatMut<'a, T>, row: usize) -> &'a mut [T] {
+    match matrix.row_mut(row).try_as_row_major_mut() {
+        Some(row) => row.as_slice_mut(),
+        None => &mut [],
+    }
+}
+
+/// A row-major matrix of floats to read, or its transpose.
+#[derive(Clone, Copy)]
+pub(super) struct Tile<'a> {
+    source: Source<'a>,
+    start: usize,
+    rows: usize,
+    columns: usize,
+    stride: usize,
+    transposed: bool,
+}
+
+impl<'a> Tile<'a> {
+    /// `rows × columns` elements of `source`, whose rows start `stride` elements apart.
+    pub(super) fn new(source: Source<'a>, rows: usize, columns: usize, stride: usize) -> Self {
+        Tile { source, start: 0, rows, columns, stride, transposed: false }
+    }
+
+    /// The transpose if `transposed`.
+    pub(super) fn transposed_if(self, transposed: bool) -> Self {
+        Tile { transposed: self.transposed != transposed, ..self }
+    }
+
+    /// Whether [`Tile::read`] needs no scratch.
+    pub(super) fn is_f32(&self) -> bool {
+        self.source.is_f32()
+    }
+
+    /// Number of rows and of columns, as it reads.
+    pub(super) fn shape(&self) -> (usize, usize) {
+        if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) }
+    }
+
+    /// The tile at `rows` and `columns` of what this one reads as.
+    pub(super) fn at(self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        let (rows, columns) = if self.transposed { (columns, rows) } else { (rows, columns) };
+        Tile {
+            start: self.start + rows.start * self.stride + columns.start,
+            rows: rows.len(),
+            columns: columns.len(),
+            ..self
+        }
+    }
+
+    /// The tile as f32; `scratch` holds at least as many elements.
+    pub(super) fn read<'s>(&self, scratch: &'s mut [f32]) -> MatRef<'s, f32>
+    where
+        'a: 's,
+    {
+        let stored = match self.source {
+            Source::F32(x) => self.matrix(x),
+            Source::Bf16(x) => self.widen(self.matrix(x), scratch, widen_bf16),
+            Source::F16(x) => self.widen(self.matrix(x), scratch, widen_f16),
+        };
+        if self.transposed { stored.transpose() } else { stored }
+    }
+
+    fn matrix<T>(&self, x: &'a [T]) -> MatRef<'a, T> {
+        let x = match self.rows {
+            0 => &[],
+            rows => &x[self.start..self.start + (rows - 1) * self.stride + self.columns],
+        };
+        MatRef::from_row_major_slice_with_stride(x, self.rows, self.columns, self.stride)
+    }
+
+    fn widen<'s, T>(
+        &self,
+        from: MatRef<'_, T>,
+        scratch: &'s mut [f32],
+        widen: impl Fn(&mut [f32], &[T]),
+    ) -> MatRef<'s, f32> {
+        vectorized(|| {
+            for (row, to) in scratch.chunks_exact_mut(self.columns.max(1)).take(self.rows).enumerate() {
+                widen(to, row_of(from, row));
+            }
+        });
+        packed(scratch, self.rows, self.columns)
+    }
+}
+
+/// A row-major matrix of floats to write.
+pub(super) enum TileMut<'a> {
+    F32(MatMut<'a, f32>),
+    Bf16(MatMut<'a, bf16>),
+    F16(MatMut<'a, f16>),
+}
+
+fn matrix_mut<T>(x: &mut [T], rows: usize, columns: usize, stride: usize) -> MatMut<'_, T> {
+    let x = match rows {
+        0 => &mut [],
+        _ => &mut x[..(rows - 1) * stride + columns],
+    };
+    MatMut::from_column_major_slice_with_stride_mut(x, columns, rows, stride).transpose_mut()
+}
+
+fn both<T, U>((a, b): (T, T), wrap: impl Fn(T) -> U) -> (U, U) {
+    (wrap(a), wrap(b))
+}
+
+impl<'a> TileMut<'a> {
+    /// `rows × columns` elements of `target`, whose rows start `stride` elements apart.
+    pub(super) fn new(target: Target<'a>, rows: usize, columns: usize, stride: usize) -> Self {
+        match target {
+            Target::F32(x) => TileMut::F32(matrix_mut(x, rows, columns, stride)),
+            Target::Bf16(x) => TileMut::Bf16(matrix_mut(x, rows, columns, stride)),
+            Target::F16(x) => TileMut::F16(matrix_mut(x, rows, columns, stride)),
+        }
+    }
+
+    /// Whether [`TileMut::compute`] needs no scratch.
+    pub(super) fn is_f32(&self) -> bool {
+        matches!(self, TileMut::F32(_))
+    }
+
+    /// Number of rows and of columns.
+    pub(super) fn shape(&self) -> (usize, usize) {
+        match self {
+            TileMut::F32(x) => x.shape(),
+            TileMut::Bf16(x) => x.shape(),
+            TileMut::F16(x) => x.shape(),
+        }
+    }
+
+    /// The rows before `row`, and the others.
+    pub(super) fn split_rows(self, row: usize) -> (Self, Self) {
+        match self {
+            TileMut::F32(x) => both(x.split_at_row_mut(row), TileMut::F32),
+            TileMut::Bf16(x) => both(x.split_at_row_mut(row), TileMut::Bf16),
+            TileMut::F16(x) => both(x.split_at_row_mut(row), TileMut::F16),
+        }
+    }
+
+    /// The columns before `column`, and the others.
+    pub(super) fn split_columns(self, column: usize) -> (Self, Self) {
+        match self {
+            TileMut::F32(x) => both(x.split_at_col_mut(column), TileMut::F32),
+            TileMut::Bf16(x) => both(x.split_at_col_mut(column), TileMut::Bf16),
+            TileMut::F16(x) => both(x.split_at_col_mut(column), TileMut::F16),
+        }
+    }
+
+    /// The tile at `rows` and `columns`.
+    pub(super) fn at(&mut self, rows: Range<usize>, columns: Range<usize>) -> TileMut<'_> {
+        let (r, c, m, n) = (rows.start, columns.start, rows.len(), columns.len());
+        match self {
+            TileMut::F32(x) => TileMut::F32(x.as_mut().submatrix_mut(r, c, m, n)),
+            TileMut::Bf16(x) => TileMut::Bf16(x.as_mut().submatrix_mut(r, c, m, n)),
+            TileMut::F16(x) => TileMut::F16(x.as_mut().submatrix_mut(r, c, m, n)),
+        }
+    }
+
+    /// Lets `f` overwrite the tile, or add to it, as it is told; `scratch` holds at least as many elements.
+    /// A 16-bit tile is rounded once.
+    pub(super) fn compute(
+        &mut self,
+        write: Write,
+        scratch: &mut [f32],
+        f: impl FnOnce(MatMut<'_, f32>, Write),
+    ) {
+        let (rows, columns) = self.shape();
+        match self {
+            TileMut::F32(x) => f(x.as_mut(), write),
+            TileMut::Bf16(x) => {
+                if write == Write::Accumulate {
+                    load(scratch, x.as_ref(), widen_bf16);
+                }
+                f(packed_mut(scratch, rows, columns), write);
+                store(x.as_mut(), scratch, narrow_bf16);
+            }
+            TileMut::F16(x) => {
+                if write == Write::Accumulate {
+                    load(scratch, x.as_ref(), widen_f16);
+                }
+                f(packed_mut(scratch, rows, columns), write);
+                store(x.as_mut(), scratch, narrow_f16);
+            }
+        }
+    }
+}
+
+fn load<T>(to: &mut [f32], from: MatRef<'_, T>, widen: impl Fn(&mut [f32], &[T])) {
+    vectorized(|| {
+        for (row, to) in to.chunks_exact_mut(from.ncols().max(1)).take(from.nrows()).enumerate() {
+            widen(to, row_of(from, row));
+        }
+    });
+}
+
+fn store<T>(mut to: MatMut<'_, T>, from: &[f32], narrow: impl Fn(&mut [T], &[f32])) {
+    vectorized(|| {
+        for (row, from) in from.chunks_exact(to.ncols().max(1)).take(to.nrows()).enumerate() {
+            narrow(row_of_mut(to.as_mut(), row), from);
+        }
+    });
+}

@@ -1,0 +1,189 @@
+//! A rank's helper threads: parked until a kernel has work for them.
+
+use std::any::Any;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+/// Elements below which a kernel is not worth another thread.
+const GRAIN: usize = 16 * 1024;
+
+/// A job on its way to the helpers: called once with each helper's number, from 1.
+///
+/// The lifetime is erased; [`Crew::run`] returns only after every helper is done with it.
+#[derive(Clone, Copy)]
+struct Job(&'static (dyn Fn(usize) + Sync));
+
+#[derive(Default)]
+struct State {
+    /// Counts the jobs, so that a helper sees a new one.
+    turn: u64,
+    job: Option<Job>,
+    busy: usize,
+    panic: Option<Box<dyn Any + Send>>,
+    closing: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    started: Condvar,
+    finished: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The helpers themselves.
+struct Crew {
+    shared: Arc<Shared>,
+    helpers: Vec<JoinHandle<()>>,
+    /// Held while a job runs: kernels of one device that are called from two threads take turns.
+    turn: Mutex<()>,
+}
+
+impl Crew {
+    fn new(helpers: usize) -> Self {
+        let shared = Arc::new(Shared::default());
+        let helpers = (1..=helpers)
+            .filter_map(|number| {
+                let shared = shared.clone();
+                std::thread::Builder::new()
+                    .name(format!("kernel-{number}"))
+                    .spawn(move || help(&shared, number))
+                    .ok()
+            })
+            .collect();
+        Crew { shared, helpers, turn: Mutex::new(()) }
+    }
+
+    /// Calls `job` with 0 on this thread and with 1.. on the helpers, and waits for all of them.
+    fn run(&self, job: &(dyn Fn(usize) + Sync)) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: only the lifetime changes. The helpers call the job while `busy` counts them, and this function does
+        // not return, nor unwind, before `busy` is 0 and the job is taken back.
+        let erased = Job(unsafe {
+            std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(job)
+        });
+        {
+            let mut state = self.shared.state();
+            state.turn += 1;
+            state.job = Some(erased);
+            state.busy = self.helpers.len();
+        }
+        self.shared.started.notify_all();
+        let own = catch_unwind(AssertUnwindSafe(|| job(0)));
+        let mut state = self.shared.state();
+        while state.busy > 0 {
+            state = self.shared.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.job = None;
+        let panic = state.panic.take();
+        drop(state);
+        if let Some(panic) = own.err().or(panic) {
+            resume_unwind(panic);
+        }
+    }
+}
+
+fn help(shared: &Shared, number: usize) {
+    let mut seen = 0;
+    while let Some(job) = next_job(shared, &mut seen) {
+        let result = catch_unwind(AssertUnwindSafe(|| (job.0)(number)));
+        let mut state = shared.state();
+        state.busy -= 1;
+        state.panic = state.panic.take().or(result.err());
+        if state.busy == 0 {
+            shared.finished.notify_one();
+        }
+    }
+}
+
+/// Waits for a job after number `seen`; none if the crew is dismissed.
+fn next_job(shared: &Shared, seen: &mut u64) -> Option<Job> {
+    let mut state = shared.state();
+    while state.turn == *seen && !state.closing {
+        state = shared.started.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    *seen = state.turn;
+    if state.closing { None } else { state.job }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.shared.state().closing = true;
+        self.shared.started.notify_all();
+        for helper in self.helpers.drain(..) {
+            // A helper catches its job's panics, so it has none of its own to report.
+            let _ = helper.join();
+        }
+    }
+}
+
+/// The threads that one device's kernels may use. Helpers start with the first work for them.
+pub(super) struct Workers {
+    threads: usize,
+    crew: OnceLock<Crew>,
+}
+
+impl Workers {
+    pub(super) fn new(threads: usize) -> Self {
+        Workers { threads: threads.max(1), crew: OnceLock::new() }
+    }
+
+    /// How many threads may work at once.
+    pub(super) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Cuts `rows` rows of `width` elements into one run for each thread that is worth waking; never none.
+    pub(super) fn runs(&self, rows: usize, width: usize) -> Vec<Range<usize>> {
+        let worth = (rows * width).div_ceil(GRAIN);
+        cut(rows, self.threads.min(worth).min(rows).max(1))
+    }
+
+    /// Calls `work` with each task, several at a time.
+    pub(super) fn each<T: Send>(&self, tasks: Vec<T>, work: impl Fn(T) + Sync) {
+        if self.threads == 1 || tasks.len() < 2 {
+            return tasks.into_iter().for_each(work);
+        }
+        let crew = self.crew.get_or_init(|| Crew::new(self.threads - 1));
+        let queue = Mutex::new(tasks.into_iter());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        crew.run(&|_| {
+            while let Some(task) = next() {
+                work(task);
+            }
+        });
+    }
+}
+
+/// Cuts `0..total` into `parts` ranges as equal as they can be.
+pub(super) fn cut(total: usize, parts: usize) -> Vec<Range<usize>> {
+    (0..parts).map(|part| total * part / parts..total * (part + 1) / parts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn every_task_is_done_once_and_panics_come_home() {
+        let workers = Workers::new(3);
+        for count in [0, 1, 2, 3, 50] {
+            let done: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+            workers.each((0..count).collect(), |task: usize| {
+                done[task].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+        }
+        let caught = catch_unwind(AssertUnwindSafe(|| workers.each(vec![0, 1, 2], |task| assert!(task < 2))));
+        assert!(caught.is_err());
+        workers.each(vec![1, 2], |task| assert!(task > 0));
+    }
+}

@@ -1,0 +1,10 @@
+//! Every kernel against an independent reference in f64, over random shapes, storage types and numbers of threads.
+
+mod attention;
+mod cross_entropy;
+mod elementwise;
+mod matmul;
+mod oracle;
+mod refusals;
+mod rows;
+mod support;

@@ -1,0 +1,81 @@
+//! Products of every shape, stride, transpose and storage.
+
+use crate::oracle;
+use crate::support::{Setting, Tensor, assert_close, cases, read, settings};
+use device::{DType, Matrix, MatrixMut, Write};
+use proptest::prelude::*;
+
+/// A stored matrix: rows, columns, stride, and whether it is read transposed.
+type Stored = (usize, usize, usize, bool);
+
+fn stored(rows: usize, columns: usize, padding: usize, transposed: bool) -> Stored {
+    let (rows, columns) = if transposed { (columns, rows) } else { (rows, columns) };
+    (rows, columns, columns + padding, transposed)
+}
+
+fn matrix<'a>(tensor: &'a Tensor, (rows, columns, stride, transposed): Stored) -> Matrix<'a> {
+    let matrix = Matrix::new(tensor.buffer.view(), rows, columns).with_stride(stride);
+    if transposed { matrix.t() } else { matrix }
+}
+
+fn element(tensor: &Tensor, (_, _, stride, transposed): Stored) -> impl Fn(usize, usize) -> f64 {
+    move |i, j| if transposed { tensor.values[j * stride + i] } else { tensor.values[i * stride + j] }
+}
+
+fn check(
+    setting: Setting,
+    size: (usize, usize, usize),
+    paddings: [usize; 3],
+    transposed: [bool; 2],
+    write: Write,
+) {
+    let (rows, columns, depth) = size;
+    let mut bench = setting.bench();
+    let a_stored = stored(rows, depth, paddings[0], transposed[0]);
+    let b_stored = stored(depth, columns, paddings[1], transposed[1]);
+    let a = bench.tensor(setting.dtype, a_stored.0 * a_stored.2, 1.0);
+    let b = bench.tensor(setting.dtype, b_stored.0 * b_stored.2, 1.0);
+    let stride = columns + paddings[2];
+    let mut out = bench.tensor(setting.dtype, rows * stride, 1.0);
+    let product = oracle::matmul(element(&a, a_stored), element(&b, b_stored), size);
+    let mut want = out.values.clone();
+    for (i, x) in product.iter().enumerate() {
+        let at = i / columns * stride + i % columns;
+        want[at] = if write == Write::Accumulate { want[at] + x } else { *x };
+    }
+    let out_matrix = MatrixMut::new(out.buffer.view_mut(), rows, columns).with_stride(stride);
+    bench.device.kernels().matmul(out_matrix, matrix(&a, a_stored), matrix(&b, b_stored), write).unwrap();
+    assert_close(&out.buffer, &want, 8.0 + depth as f64 / 4.0);
+    let untouched = |i: &usize| i % stride >= columns;
+    let got = read(&out.buffer);
+    assert!((0..rows * stride).filter(untouched).all(|i| got[i] == out.values[i]), "padding was written");
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+
+    #[test]
+    fn matches_the_reference(
+        setting in settings(),
+        size in (1usize..70, 1usize..70, 0usize..70),
+        paddings in prop::array::uniform3(0usize..5),
+        transposed in prop::array::uniform2(any::<bool>()),
+        accumulate in any::<bool>(),
+    ) {
+        let write = if accumulate { Write::Accumulate } else { Write::Replace };
+        check(setting, size, paddings, transposed, write);
+    }
+}
+
+#[test]
+fn large_products_are_cut_over_threads_and_panels() {
+    for dtype in [DType::F32, DType::Bf16] {
+        for (size, threads) in
+            [((300, 130, 250), 3), ((40, 1100, 300), 2), ((1100, 70, 90), 1), ((130, 130, 5000), 1)]
+        {
+            let setting = Setting { seed: 7, dtype, threads };
+            check(setting, size, [0, 3, 0], [false, true], Write::Accumulate);
+            check(setting, size, [1, 0, 0], [true, false], Write::Replace);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The first half of a block: `out = x + attention(rope(norm(x) · Wqkvᵀ)) · Woᵀ`.
+//!
+//! Forward, from x \[R·d·e, activations\]. The last column is freed only if nothing is kept; what is kept otherwise is
+//! everything but the output, x included.
+//!
+//! | step | allocates (activations) | frees unless kept |
+//! |---|---|---|
+//! | norm | inverse_rms \[R·4\], n \[R·d·e\] | |
+//! | qkv = rope(n · Wqkvᵀ) | qkv \[R·(H+2K)·e\] | n, inverse_rms |
+//! | attention | attended \[R·H·e\], log_sum \[R·heads·4\] | qkv, log_sum |
+//! | out = x + attended · Woᵀ | out \[R·d·e\] | attended, x |
+//!
+//! Backward, from dout \[R·d·e, workspace\], which becomes dx.
+//!
+//! | step | allocates (workspace) | frees |
+//! |---|---|---|
+//! | dattended = dout · Wo, dWo = doutᵀ · attended | dattended \[R·H·e\] | |
+//! | attention backward | dqkv \[R·(H+2K)·e\] | dattended, attended, log_sum, qkv |
+//! | rope inverse on dqkv, dn = dqkv · Wqkv, dWqkv = dqkvᵀ · n | dn \[R·d·e\] | dqkv, n |
+//! | dout += norm backward | | dn, x, inverse_rms |
+
+use super::residual;
+use crate::Gradients;
+use crate::context::Context;
+use crate::layout::block::{INPUT_NORM, O, QKV};
+use crate::linear::Projection;
+use crate::norm::{self, Norm};
+use device::{Buffer, DType, Result, Write};
+
+/// What forward keeps for backward.
+pub(crate) struct SavedAttention {
+    x: Buffer,
+    norm: Norm,
+    qkv: Buffer,
+    attended: Buffer,
+    log_sum: Buffer,
+}
+
+/// Tokens to packed queries, keys and values.
+fn project_in(cx: &Context<'_>) -> Projection<3> {
+    let c = cx.config;
+    let (query, key) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
+    Projection { first: QKV.start, inputs: c.width, outputs: [query, key, key] }
+}
+
+/// Attended values back to the residual stream.
+fn project_out(cx: &Context<'_>) -> Projection<1> {
+    Projection { first: O, inputs: cx.attention().width(), outputs: [cx.config.width] }
+}
+
+pub(crate) fn forward(cx: &Context<'_>, x: Buffer, keep: bool) -> Result<(Buffer, Option<SavedAttention>)> {
+    let norm = norm::forward(cx, INPUT_NORM, &x)?;
+    let qkv = queries_keys_values(cx, &norm.out)?;
+    let norm = keep.then_some(norm);
+    let (attended, log_sum) = attend(cx, &qkv)?;
+    let inner = keep.then_some((qkv, log_sum));
+    let mut out = residual(cx.device, &x)?;
+    project_out(cx).forward(cx, &mut out, &attended, Write::Accumulate)?;
+    let saved =
+        norm.zip(inner).map(|(norm, (qkv, log_sum))| SavedAttention { x, norm, qkv, attended, log_sum });
+    Ok((out, saved))
+}
+
+pub(crate) fn backward(
+    cx: &Context<'_>,
+    gradients: &mut dyn Gradients,
+    saved: SavedAttention,
+    dout: &mut Buffer,
+) -> Result<()> {
+    let SavedAttention { x, norm, qkv, attended, log_sum } = saved;
+    let mut dattended = cx.workspace(dout.dtype(), cx.attention().width())?;
+    project_out(cx).backward_input(cx, &mut dattended, dout)?;
+    project_out(cx).backward_weights(cx, gradients, dout, &attended)?;
+    let dqkv = attend_backward(cx, dattended, qkv, attended, log_sum)?;
+    let dn = queries_keys_values_backward(cx, gradients, dqkv, norm.out)?;
+    norm::backward(cx, gradients, INPUT_NORM, dout, &dn, (&x, &norm.inverse_rms))
+}
+
+/// Packed queries, keys and values of `n` `[R, d]`, the first two rotated: `[R, H + 2K]`.
+fn queries_keys_values(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
+    let mut qkv = cx.activation(n.dtype(), cx.attention().packed_width())?;
+    project_in(cx).forward(cx, &mut qkv, n, Write::Replace)?;
+    cx.device.kernels().rope(qkv.view_mut(), cx.rope(false))?;
+    Ok(qkv)
+}
+
+/// Returns dn `[R, d]`; frees `dqkv` and `n`.
+fn queries_keys_values_backward(
+    cx: &Context<'_>,
+    gradients: &mut dyn Gradients,
+    mut dqkv: Buffer,
+    n: Buffer,
+) -> Result<Buffer> {
+    cx.device.kernels().rope(dqkv.view_mut(), cx.rope(true))?;
+    let mut dn = cx.workspace(n.dtype(), cx.config.width)?;
+    project_in(cx).backward_input(cx, &mut dn, &dqkv)?;
+    project_in(cx).backward_weights(cx, gradients, &dqkv, &n)?;
+    Ok(dn)
+}
+
+/// Attended values `[R, H]` and the logarithms of the softmaxes' denominators, f32 `[batch, heads, T]`.
+fn attend(cx: &Context<'_>, qkv: &Buffer) -> Result<(Buffer, Buffer)> {
+    let shape = cx.attention();
+    let mut attended = cx.activation(qkv.dtype(), shape.width())?;
+    let mut log_sum = cx.activation(DType::F32, shape.heads)?;
+    cx.device.kernels().attention(attended.view_mut(), log_sum.view_mut(), qkv.view(), shape)?;
+    Ok((attended, log_sum))
+}
+
+/// Returns dqkv `[R, H + 2K]`; frees everything given.
+fn attend_backward(
+    cx: &Context<'_>,
+    dattended: Buffer,
+    qkv: Buffer,
+    attended: Buffer,
+    log_sum: Buffer,
+) -> Result<Buffer> {
+    let shape = cx.attention();
+    let mut dqkv = cx.workspace(qkv.dtype(), shape.packed_width())?;
+    cx.device.kernels().attention_backward(
+        dqkv.view_mut(),
+        dattended.view(),
+        qkv.view(),
+        attended.view(),
+        log_sum.view(),
+        shape,
+    )?;
+    Ok(dqkv)
+}

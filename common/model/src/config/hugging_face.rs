@@ -1,0 +1,293 @@
+//! Hugging Face's `config.json`, as Transformers 4 and 5 write it for `LlamaForCausalLM`.
+
+use super::ModelConfig;
+use crate::ModelError;
+use serde_json::{Map, Value, json};
+
+/// Keys that a config may hold only with one of these values (or null, or not at all), because the model does nothing else.
+const FIXED: [(&str, &[&str]); 12] = [
+    ("model_type", &[r#""llama""#]),
+    ("architectures", &[r#"["LlamaForCausalLM"]"#]),
+    ("hidden_act", &[r#""silu""#, r#""swish""#]),
+    ("attention_bias", &["false"]),
+    ("mlp_bias", &["false"]),
+    ("attention_dropout", &["0.0", "0"]),
+    ("sliding_window", &["null"]),
+    ("use_sliding_window", &["false"]),
+    ("partial_rotary_factor", &["1.0", "1"]),
+    ("rope_interleaved", &["false"]),
+    ("quantization_config", &["null"]),
+    ("is_encoder_decoder", &["false"]),
+];
+
+impl ModelConfig {
+    /// The model that the text of a `config.json` describes, to be called `name`.
+    ///
+    /// What training decides rather than the model gets defaults: sequences of at most 512 tokens, one per micro-batch.
+    ///
+    /// # Errors
+    /// Names the key and the value if the config asks for anything that this model does not do; [`ModelError::Invalid`] if
+    /// its numbers do not fit together.
+    pub fn from_hugging_face(text: &str, name: &str) -> Result<Self, ModelError> {
+        let object: Map<String, Value> = serde_json::from_str(text)
+            .map_err(|error| ModelError::NotJson { name: name.into(), reason: error.to_string() })?;
+        let keys = Keys { name, prefix: "", object: &object };
+        keys.fixed()?;
+        let config = keys.model()?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// The `config.json` with which Transformers loads this model's weights as `LlamaForCausalLM`.
+    ///
+    /// `rope_theta` is written where Transformers 4 and where Transformers 5 look for it.
+    pub fn to_hugging_face(&self) -> Value {
+        let theta = decimal(self.rope_theta);
+        json!({
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.width,
+            "intermediate_size": self.feed_forward,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "hidden_act": "silu",
+            "max_position_embeddings": self.max_positions.max(self.sequence_length),
+            "rms_norm_eps": decimal(self.norm_eps),
+            "rope_theta": theta,
+            "rope_parameters": { "rope_type": "default", "rope_theta": theta },
+            "rope_scaling": null,
+            "attention_bias": false,
+            "attention_dropout": 0.0,
+            "mlp_bias": false,
+            "tie_word_embeddings": self.tied,
+            "initializer_range": 0.02,
+            "torch_dtype": "float32",
+            "bos_token_id": null,
+            "eos_token_id": null,
+        })
+    }
+}
+
+/// The number as f32 prints it: 1e-5, not 9.999999747378752e-6.
+fn decimal(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
+}
+
+/// A JSON object inside the config of the model called `name`; `prefix` is the path to it.
+struct Keys<'a> {
+    name: &'a str,
+    prefix: &'a str,
+    object: &'a Map<String, Value>,
+}
+
+impl<'a> Keys<'a> {
+    /// The value of `key`; null counts as absent.
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    fn unsupported(&self, key: &str, value: &Value, supported: &str) -> ModelError {
+        ModelError::Unsupported {
+            name: self.name.into(),
+            key: format!("{}{key}", self.prefix),
+            value: value.to_string(),
+            supported: supported.into(),
+        }
+    }
+
+    fn one_of(&self, key: &str, allowed: &[&str]) -> Result<(), ModelError> {
+        match self.get(key) {
+            Some(value) if !allowed.contains(&value.to_string().as_str()) => {
+                Err(self.unsupported(key, value, &format!("only {}", allowed[0])))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn fixed(&self) -> Result<(), ModelError> {
+        if self.get("model_type").is_none() {
+            return Err(self.missing("model_type"));
+        }
+        FIXED.iter().try_for_each(|(key, allowed)| self.one_of(key, allowed))
+    }
+
+    fn missing(&self, key: &str) -> ModelError {
+        ModelError::Missing { name: self.name.into(), key: format!("{}{key}", self.prefix) }
+    }
+
+    fn optional_count(&self, key: &str) -> Result<Option<usize>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let count = value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
+        count.map(Some).ok_or_else(|| self.unsupported(key, value, "only a positive whole number"))
+    }
+
+    fn count(&self, key: &str) -> Result<usize, ModelError> {
+        self.optional_count(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    fn optional_number(&self, key: &str) -> Result<Option<f32>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let number = value.as_f64().map(|number| number as f32);
+        number.map(Some).ok_or_else(|| self.unsupported(key, value, "only a number"))
+    }
+
+    fn flag(&self, key: &str) -> Result<bool, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(false) };
+        value.as_bool().ok_or_else(|| self.unsupported(key, value, "only true and false"))
+    }
+
+    /// The object under `key`.
+    fn nested(&self, key: &str, prefix: &'a str) -> Result<Option<Keys<'a>>, ModelError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Object(object)) => Ok(Some(Keys { name: self.name, prefix, object })),
+            Some(value) => Err(self.unsupported(key, value, "only an object")),
+        }
+    }
+
+    /// θ, from where Transformers 5 writes it, else from where Transformers 4 does, else Llama's.
+    fn rope_theta(&self) -> Result<f32, ModelError> {
+        let old = self.nested("rope_scaling", "rope_scaling.")?;
+        let new = self.nested("rope_parameters", "rope_parameters.")?;
+        for keys in [&old, &new].into_iter().flatten() {
+            keys.one_of("rope_type", &[r#""default""#])?;
+            keys.one_of("type", &[r#""default""#])?;
+            keys.one_of("factor", &["1.0", "1"])?;
+            keys.one_of("partial_rotary_factor", &["1.0", "1"])?;
+        }
+        let nested = new.map(|keys| keys.optional_number("rope_theta")).transpose()?.flatten();
+        Ok(nested.or(self.optional_number("rope_theta")?).unwrap_or(10_000.0))
+    }
+
+    fn model(&self) -> Result<ModelConfig, ModelError> {
+        let (width, heads) = (self.count("hidden_size")?, self.count("num_attention_heads")?);
+        let max_positions = self.optional_count("max_position_embeddings")?.unwrap_or(2048);
+        Ok(ModelConfig {
+            name: self.name.into(),
+            vocabulary: self.count("vocab_size")?,
+            width,
+            layers: self.count("num_hidden_layers")?,
+            heads,
+            kv_heads: self.optional_count("num_key_value_heads")?.unwrap_or(heads),
+            head_dim: self.optional_count("head_dim")?.unwrap_or(width / heads),
+            feed_forward: self.count("intermediate_size")?,
+            sequence_length: max_positions.min(512),
+            batch_size: 1,
+            max_positions,
+            norm_eps: self.optional_number("rms_norm_eps")?.unwrap_or(1e-6),
+            rope_theta: self.rope_theta()?,
+            tied: self.flag("tie_word_embeddings")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// As Transformers 4 writes SmolLM2-135M's, less the keys that say nothing about the model.
+    const VERSION_4: &str = r#"{
+        "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 0,
+        "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 576, "initializer_range": 0.041666666666666664,
+        "intermediate_size": 1536, "is_llama_config": true, "max_position_embeddings": 8192, "mlp_bias": false,
+        "model_type": "llama", "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3,
+        "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_interleaved": false, "rope_scaling": null,
+        "rope_theta": 100000, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true,
+        "transformers_version": "4.40.1", "vocab_size": 49152
+    }"#;
+
+    fn read(text: &str) -> Result<ModelConfig, ModelError> {
+        ModelConfig::from_hugging_face(text, "m")
+    }
+
+    /// The error that `config.json` gives with `key` set to `value`.
+    fn refused(key: &str, value: Value) -> String {
+        let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
+        object[key] = value;
+        read(&object.to_string()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn version_4_is_read() {
+        let preset = ModelConfig::preset("smollm2-135m").unwrap();
+        let read = ModelConfig::from_hugging_face(VERSION_4, "smollm2-135m").unwrap();
+        assert_eq!(read, ModelConfig { batch_size: read.batch_size, ..preset });
+    }
+
+    #[test]
+    fn version_5_is_read() {
+        let config = read(include_str!("../../tests/fixtures/tied/config.json")).unwrap();
+        let expected = ModelConfig {
+            name: "m".into(),
+            vocabulary: 41,
+            width: 30,
+            layers: 2,
+            heads: 3,
+            kv_heads: 1,
+            head_dim: 10,
+            feed_forward: 35,
+            sequence_length: 64,
+            batch_size: 1,
+            max_positions: 64,
+            norm_eps: 1e-6,
+            rope_theta: 500_000.0,
+            tied: true,
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn what_is_written() {
+        let config = ModelConfig::preset("smollm2-135m").unwrap();
+        insta::assert_snapshot!(serde_json::to_string_pretty(&config.to_hugging_face()).unwrap());
+    }
+
+    #[test]
+    fn what_the_model_does_not_do_is_refused() {
+        let yarn = json!({ "rope_type": "yarn", "factor": 4.0 });
+        let llama3 = json!({ "rope_type": "llama3", "rope_theta": 500000.0 });
+        let errors = [
+            refused("rope_scaling", yarn),
+            refused("rope_parameters", llama3),
+            refused("rope_scaling", json!({ "factor": 2.0 })),
+            refused("attention_bias", json!(true)),
+            refused("mlp_bias", json!(true)),
+            refused("hidden_act", json!("gelu")),
+            refused("model_type", json!("mistral")),
+            refused("architectures", json!(["LlamaForSequenceClassification"])),
+            refused("sliding_window", json!(4096)),
+            refused("quantization_config", json!({ "bits": 4 })),
+            refused("hidden_size", json!("wide")),
+            refused("num_hidden_layers", json!(-1)),
+            refused("rope_theta", json!([1])),
+            refused("tie_word_embeddings", json!(1)),
+            refused("vocab_size", Value::Null),
+            refused("num_attention_heads", json!(7)),
+            read("[1, 2").unwrap_err().to_string(),
+        ];
+        insta::assert_snapshot!(errors.join("\n"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn what_is_written_is_read_back(
+            (kv_heads, group, half_head, feed_forward) in (1usize..5, 1usize..5, 1usize..70, 1usize..5000),
+            (layers, vocabulary, times, max_positions) in (1usize..100, 1usize..200_000, 1usize..9, 1usize..9000),
+            (norm_eps, rope_theta) in (1e-8f32..1e-3, 1f32..1e7),
+            tied: bool,
+        ) {
+            let heads = kv_heads * group;
+            let config = ModelConfig {
+                name: "m".into(),
+                vocabulary, width: heads * times, layers, heads, kv_heads, head_dim: 2 * half_head, feed_forward,
+                sequence_length: max_positions.min(512), batch_size: 1, max_positions, norm_eps, rope_theta, tied,
+            };
+            prop_assert_eq!(read(&config.to_hugging_face().to_string()).unwrap(), config);
+        }
+    }
+}

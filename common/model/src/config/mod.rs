@@ -1,0 +1,142 @@
+//! The architecture's numbers.
+
+mod hugging_face;
+mod presets;
+
+use crate::{Layout, ModelError};
+
+/// A Llama-style model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelConfig {
+    /// Preset or directory name.
+    pub name: String,
+    /// Vocabulary size (V).
+    pub vocabulary: usize,
+    /// Width of the residual stream (d).
+    pub width: usize,
+    /// Transformer blocks (L).
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Elements per head; even.
+    pub head_dim: usize,
+    /// Width of the feed-forward layer (f).
+    pub feed_forward: usize,
+    /// Sequence length that the model is trained with unless told otherwise (T).
+    pub sequence_length: usize,
+    /// Sequences per micro-batch and rank unless told otherwise.
+    pub batch_size: usize,
+    /// Longest sequence that the model is meant for. Nothing is sized by it.
+    pub max_positions: usize,
+    /// Added to the mean square in RMSNorm.
+    pub norm_eps: f32,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f32,
+    /// Whether the head uses the embedding's weights.
+    pub tied: bool,
+}
+
+impl ModelConfig {
+    /// Whether the numbers make a model.
+    ///
+    /// # Errors
+    /// [`ModelError::Invalid`] names the first numbers that do not fit together, and what would.
+    pub fn validate(&self) -> Result<(), ModelError> {
+        match self.positive().and_then(|()| self.heads_fit()).and_then(|()| self.floats()) {
+            Ok(()) => Ok(()),
+            Err(problem) => Err(ModelError::Invalid { name: self.name.clone(), problem }),
+        }
+    }
+
+    fn positive(&self) -> Result<(), String> {
+        let numbers = [
+            ("vocabulary", self.vocabulary),
+            ("width", self.width),
+            ("layers", self.layers),
+            ("heads", self.heads),
+            ("kv_heads", self.kv_heads),
+            ("head_dim", self.head_dim),
+            ("feed_forward", self.feed_forward),
+            ("sequence_length", self.sequence_length),
+            ("batch_size", self.batch_size),
+        ];
+        match numbers.iter().find(|(_, number)| *number == 0) {
+            Some((name, _)) => Err(format!("`{name}` is 0; it must be at least 1")),
+            None => Ok(()),
+        }
+    }
+
+    fn heads_fit(&self) -> Result<(), String> {
+        let ModelConfig { width, heads, kv_heads, head_dim, .. } = self;
+        if width % heads != 0 {
+            return Err(format!(
+                "{heads} heads do not divide a width of {width} evenly; `heads` must divide `width`"
+            ));
+        }
+        if heads % kv_heads != 0 {
+            return Err(format!(
+                "{heads} query heads cannot share {kv_heads} key/value heads evenly; `kv_heads` must divide `heads`"
+            ));
+        }
+        if head_dim % 2 != 0 {
+            return Err(format!(
+                "`head_dim` is {head_dim}; rotary embedding turns pairs of elements, so it must be even"
+            ));
+        }
+        Ok(())
+    }
+
+    fn floats(&self) -> Result<(), String> {
+        for (name, number) in [("norm_eps", self.norm_eps), ("rope_theta", self.rope_theta)] {
+            if !(number.is_finite() && number > 0.0) {
+                return Err(format!("`{name}` is {number}; it must be a positive number"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Floating-point operations of forward and backward per token, in sequences of `tokens` tokens:
+    /// 6 · (parameters without the embedding's table) + 12 · layers · heads · head_dim · tokens.
+    ///
+    /// Each weight takes a multiplication and an addition in forward and twice that in backward (Kaplan et al., 2020);
+    /// a table that is only looked up takes none, but a tied one is also the head's matrix and counts. Attention's two
+    /// products are counted without halving for causality, as the field does. heads · head_dim is the width in most models.
+    pub fn flops_per_token(&self, tokens: usize) -> u64 {
+        let table = if self.tied { 0 } else { (self.vocabulary * self.width) as u64 };
+        let attention = (self.layers * self.heads * self.head_dim * tokens) as u64;
+        6 * (Layout::new(self).parameters() - table) + 12 * attention
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(change: impl Fn(&mut ModelConfig)) -> String {
+        let mut config = ModelConfig::tiny();
+        change(&mut config);
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn errors_name_the_numbers() {
+        insta::assert_snapshot!(problem(|c| c.layers = 0), @"model `tiny`: `layers` is 0; it must be at least 1");
+        insta::assert_snapshot!(problem(|c| c.heads = 3), @"model `tiny`: 3 heads do not divide a width of 128 evenly; `heads` must divide `width`");
+        insta::assert_snapshot!(problem(|c| c.kv_heads = 3), @"model `tiny`: 4 query heads cannot share 3 key/value heads evenly; `kv_heads` must divide `heads`");
+        insta::assert_snapshot!(problem(|c| c.head_dim = 5), @"model `tiny`: `head_dim` is 5; rotary embedding turns pairs of elements, so it must be even");
+        insta::assert_snapshot!(problem(|c| c.norm_eps = f32::NAN), @"model `tiny`: `norm_eps` is NaN; it must be a positive number");
+    }
+
+    #[test]
+    fn flops_of_tiny_by_hand() {
+        // Per block: q, k, v, o 4 · 128², gate, up, down 3 · 128 · 384, two norms; final norm; head 256 · 128.
+        let weights = 4 * (4 * 128 * 128 + 3 * 128 * 384 + 2 * 128) + 128 + 256 * 128;
+        let attention = 12 * 4 * 128 * 64;
+        let mut config = ModelConfig::tiny();
+        assert_eq!(config.flops_per_token(64), 6 * weights + attention);
+        config.tied = true;
+        assert_eq!(config.flops_per_token(64), 6 * weights + attention);
+    }
+}

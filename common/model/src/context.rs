@@ -1,0 +1,87 @@
+//! What every layer's passes start from.
+
+use crate::{Layout, ModelConfig, ModelError, Weights};
+use device::{Attention, Buffer, Class, DType, Device, Result, Rope, RowShape};
+
+/// A model: its numbers and its tensors. Weights live elsewhere; see [`Weights`].
+///
+/// The passes are methods, one pair per kind of layer: [`Model::embed`], [`Model::block`] and [`Model::head`], with
+/// their backwards. All fail with `OutOfMemory` if an allocation exceeds the ledger's capacity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// The architecture's numbers.
+    pub config: ModelConfig,
+    /// The tensors and layers.
+    pub layout: Layout,
+}
+
+impl Model {
+    /// The model that `config` describes.
+    ///
+    /// # Errors
+    /// [`ModelError::Invalid`], as [`ModelConfig::validate`].
+    pub fn new(config: ModelConfig) -> std::result::Result<Self, ModelError> {
+        config.validate()?;
+        let layout = Layout::new(&config);
+        Ok(Model { config, layout })
+    }
+
+    pub(crate) fn context<'a>(
+        &'a self,
+        device: &'a Device,
+        weights: &'a dyn Weights,
+        batch: Batch,
+    ) -> Context<'a> {
+        Context { config: &self.config, device, weights, batch }
+    }
+}
+
+/// Shape of a micro-batch on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Sequences.
+    pub batch: usize,
+    /// Tokens per sequence (T).
+    pub tokens: usize,
+}
+
+impl Batch {
+    /// Tokens in all sequences together (R): the rows of every activation.
+    pub const fn rows(&self) -> usize {
+        self.batch * self.tokens
+    }
+}
+
+/// One layer's pass over one micro-batch.
+pub(crate) struct Context<'a> {
+    pub(crate) config: &'a ModelConfig,
+    pub(crate) device: &'a Device,
+    pub(crate) weights: &'a dyn Weights,
+    pub(crate) batch: Batch,
+}
+
+impl Context<'_> {
+    /// R vectors of `width` elements.
+    pub(crate) fn row_shape(&self, width: usize) -> RowShape {
+        RowShape { rows: self.batch.rows(), width }
+    }
+
+    pub(crate) fn attention(&self) -> Attention {
+        let ModelConfig { heads, kv_heads, head_dim, .. } = *self.config;
+        Attention { batch: self.batch.batch, tokens: self.batch.tokens, heads, kv_heads, head_dim }
+    }
+
+    pub(crate) fn rope(&self, inverse: bool) -> Rope {
+        Rope { attention: self.attention(), theta: self.config.rope_theta, first_position: 0, inverse }
+    }
+
+    /// An activation of R rows, unspecified.
+    pub(crate) fn activation(&self, dtype: DType, width: usize) -> Result<Buffer> {
+        self.device.allocate(Class::Activations, dtype, self.batch.rows() * width)
+    }
+
+    /// A gradient of R rows, unspecified.
+    pub(crate) fn workspace(&self, dtype: DType, width: usize) -> Result<Buffer> {
+        self.device.allocate(Class::Workspace, dtype, self.batch.rows() * width)
+    }
+}

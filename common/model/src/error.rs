@@ -1,0 +1,52 @@
+//! What can be wrong with a description of a model.
+
+/// A description of a model was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// No preset has this name.
+    #[error("there is no model preset `{name}`; did you mean `{nearest}`?\npresets: {known}")]
+    UnknownPreset {
+        /// The name asked for.
+        name: String,
+        /// The preset whose name differs least.
+        nearest: &'static str,
+        /// All names.
+        known: String,
+    },
+    /// The numbers do not make a model.
+    #[error("model `{name}`: {problem}")]
+    Invalid {
+        /// The model's name.
+        name: String,
+        /// Which numbers, and what they should be.
+        problem: String,
+    },
+    /// The text is not a JSON object.
+    #[error("model `{name}`: config.json is not a JSON object: {reason}")]
+    NotJson {
+        /// The model's name.
+        name: String,
+        /// What the parser says.
+        reason: String,
+    },
+    /// A key that is needed is absent.
+    #[error("model `{name}`: config.json has no `{key}`")]
+    Missing {
+        /// The model's name.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// The configuration asks for something that this model does not do, or gives a value of the wrong kind.
+    #[error("model `{name}`: config.json has `{key}`: {value}, but this program supports {supported}")]
+    Unsupported {
+        /// The model's name.
+        name: String,
+        /// The key, with the path to it.
+        key: String,
+        /// Its value, as JSON.
+        value: String,
+        /// What would be taken instead.
+        supported: String,
+    },
+}

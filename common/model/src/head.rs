@@ -1,0 +1,133 @@
+//! The head: final norm, logits, and cross-entropy, the mean negative log-likelihood of the next token.
+//!
+//! Forward, from x \[R·d·e, activations\].
+//!
+//! | step | allocates | frees | frees unless kept |
+//! |---|---|---|---|
+//! | norm | inverse_rms \[R·4, activations\], n \[R·d·e, activations\] | | |
+//! | logits = n · Wᵀ | logits \[R·V·e, activations\] | | n, inverse_rms |
+//! | losses; logits become their gradients | losses \[R·4, workspace\] | losses | logits, x |
+//!
+//! Backward.
+//!
+//! | step | allocates (workspace) | frees |
+//! |---|---|---|
+//! | dn = dlogits · W, dW = dlogitsᵀ · n | dn \[R·d·e\] | logits, n |
+//! | dx = norm backward | dx \[R·d·e\] | dn, x, inverse_rms |
+
+use crate::context::{Batch, Context, Model};
+use crate::linear::Projection;
+use crate::norm::{self, Norm};
+use crate::{Gradients, Weights};
+use device::{Buffer, Class, DType, Device, Result, Write};
+
+/// Positions of the head's tensors in [`crate::Layer::tensors`].
+const NORM: usize = 0;
+const OUTPUT: usize = 1;
+
+/// What the head's forward keeps for its backward.
+pub struct SavedHead {
+    x: Buffer,
+    norm: Norm,
+    dlogits: Buffer,
+}
+
+/// The residual stream to logits.
+fn project(cx: &Context<'_>) -> Projection<1> {
+    Projection { first: OUTPUT, inputs: cx.config.width, outputs: [cx.config.vocabulary] }
+}
+
+impl Model {
+    /// The sum of the losses of all R tokens, in nats, and what backward needs if it is to be kept. `x`: `[R, d]`;
+    /// `targets`: u32 `[R]`. Gradients are those of the sum times `gradient_scale`: one over the number of tokens in the
+    /// step gives the mean's.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, or a kernel's.
+    #[allow(clippy::too_many_arguments)]
+    pub fn head(
+        &self,
+        device: &Device,
+        weights: &dyn Weights,
+        x: Buffer,
+        targets: &Buffer,
+        gradient_scale: f32,
+        batch: Batch,
+        keep: bool,
+    ) -> Result<(f64, Option<SavedHead>)> {
+        let cx = self.context(device, weights, batch);
+        let norm = norm::forward(&cx, NORM, &x)?;
+        let mut logits = logits(&cx, &norm.out)?;
+        let norm = keep.then_some(norm);
+        let loss = cross_entropy(&cx, &mut logits, targets, gradient_scale)?;
+        Ok((loss, norm.map(|norm| SavedHead { x, norm, dlogits: logits })))
+    }
+
+    /// Backward of [`Model::head`]: the gradients of its tensors, and of `x`, which is returned: `[R, d]`.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, or a kernel's.
+    pub fn head_backward(
+        &self,
+        device: &Device,
+        weights: &dyn Weights,
+        gradients: &mut dyn Gradients,
+        saved: SavedHead,
+        batch: Batch,
+    ) -> Result<Buffer> {
+        let cx = self.context(device, weights, batch);
+        let SavedHead { x, norm, dlogits } = saved;
+        let mut dn = cx.workspace(x.dtype(), self.config.width)?;
+        project(&cx).backward_input(&cx, &mut dn, &dlogits)?;
+        project(&cx).backward_weights(&cx, gradients, &dlogits, &norm.out)?;
+        drop((dlogits, norm.out));
+        let mut dx = device.zeros(Class::Workspace, x.dtype(), x.len())?;
+        norm::backward(&cx, gradients, NORM, &mut dx, &dn, (&x, &norm.inverse_rms))?;
+        Ok(dx)
+    }
+
+    /// The logits of the last token of each sequence, for generation: f32 `[batch, V]`, workspace. Frees `x` `[R, d]`.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, or a kernel's.
+    pub fn logits(&self, device: &Device, weights: &dyn Weights, x: Buffer, batch: Batch) -> Result<Buffer> {
+        let last = last_rows(device, x, batch, self.config.width)?;
+        let cx = self.context(device, weights, Batch { tokens: 1, ..batch });
+        let logits = logits(&cx, &norm::forward(&cx, NORM, &last)?.out)?;
+        let mut out = cx.workspace(DType::F32, self.config.vocabulary)?;
+        device.kernels().copy(out.view_mut(), logits.view())?;
+        Ok(out)
+    }
+}
+
+/// `n · Wᵀ`: `[R, V]`.
+fn logits(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
+    let mut logits = cx.activation(n.dtype(), cx.config.vocabulary)?;
+    project(cx).forward(cx, &mut logits, n, Write::Replace)?;
+    Ok(logits)
+}
+
+/// The sum of the losses; `logits` become their gradients, times `gradient_scale`.
+fn cross_entropy(
+    cx: &Context<'_>,
+    logits: &mut Buffer,
+    targets: &Buffer,
+    gradient_scale: f32,
+) -> Result<f64> {
+    let mut losses = cx.workspace(DType::F32, 1)?;
+    let shape = cx.row_shape(cx.config.vocabulary);
+    let (out, targets) = (losses.view_mut(), targets.view());
+    cx.device.kernels().cross_entropy(out, logits.view_mut(), targets, gradient_scale, shape)?;
+    Ok(losses.as_slice::<f32>().iter().map(|&loss| f64::from(loss)).sum())
+}
+
+/// The last row of each sequence of `x`: `[batch, width]`.
+fn last_rows(device: &Device, x: Buffer, batch: Batch, width: usize) -> Result<Buffer> {
+    let mut last = device.allocate(Class::Activations, x.dtype(), batch.batch * width)?;
+    for sequence in 0..batch.batch {
+        let row = (sequence + 1) * batch.tokens - 1;
+        let out = last.slice_mut(sequence * width..(sequence + 1) * width);
+        device.kernels().copy(out, x.slice(row * width..(row + 1) * width))?;
+    }
+    Ok(last)
+}

@@ -1,0 +1,158 @@
+//! Seeded initial weights.
+//!
+//! Every element is a function of the seed, its tensor and its position alone (a counter-based generator; Salmon et al.,
+//! 2011), so each rank can make the slice that it owns, and all stages and world sizes start from the same weights.
+//! Only operations that IEEE 754 defines exactly are used, so all machines do too.
+
+use crate::{TensorId, TensorSpec};
+use std::f64::consts::{FRAC_PI_2, LN_2, SQRT_2};
+use std::ops::Range;
+
+/// Standard deviation of projections and embeddings.
+const DEVIATION: f64 = 0.02;
+
+/// Writes the initial values of elements `range` of `tensor`, number `id` in its layout, to `out`: 1 for norms, else
+/// normal with mean 0 and standard deviation 0.02.
+///
+/// # Panics
+/// If `out` is not as long as `range`.
+pub fn fill(seed: u64, tensor: &TensorSpec, id: TensorId, range: Range<usize>, out: &mut [f32]) {
+    assert_eq!(range.len(), out.len(), "elements to initialise");
+    if tensor.shape.len() == 1 {
+        return out.fill(1.0);
+    }
+    let key = mix(mix(seed) ^ id as u64);
+    let pair = |position: usize| normal_pair(mix(key.wrapping_add(position as u64 / 2)));
+    let (first, pairs) = out.split_at_mut(range.start % 2 * usize::from(!out.is_empty()));
+    for value in first.iter_mut() {
+        *value = pair(range.start)[1];
+    }
+    for (position, values) in (range.start + first.len()..).step_by(2).zip(pairs.chunks_mut(2)) {
+        values.copy_from_slice(&pair(position)[..values.len()]);
+    }
+}
+
+/// SplitMix64's finalizer after one step of its sequence (Steele et al., 2014): a bijection whose output bits all depend
+/// on all input bits.
+fn mix(counter: u64) -> u64 {
+    let z = counter.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Two independent normal values with the standard [`DEVIATION`] from 64 random bits (Box & Muller, 1958).
+fn normal_pair(bits: u64) -> [f32; 2] {
+    let uniform = ((bits >> 32) as f64 + 0.5) / (1u64 << 32) as f64;
+    let radius = DEVIATION * (-2.0 * ln(uniform)).sqrt();
+    let (sin, cos) = sin_cos_turn(bits as u32);
+    [(radius * cos) as f32, (radius * sin) as f32]
+}
+
+/// Natural logarithm of a positive normal number, to 1e-11: of the power of two by itself, and of the rest, within
+/// √½ to √2, by the series of 2 · artanh((m − 1) / (m + 1)).
+fn ln(x: f64) -> f64 {
+    let bits = x.to_bits();
+    let exponent = (bits >> 52) as i32 - 1023;
+    let mantissa = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
+    let (mantissa, exponent) =
+        if mantissa > SQRT_2 { (mantissa / 2.0, exponent + 1) } else { (mantissa, exponent) };
+    let s = (mantissa - 1.0) / (mantissa + 1.0);
+    let terms = [1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0, 1.0];
+    f64::from(exponent) * LN_2 + 2.0 * s * polynomial(s * s, terms)
+}
+
+/// Sine and cosine of `turn` / 2³² of a full turn, to 1e-11: Taylor polynomials within an eighth of a turn around the
+/// nearest quarter.
+fn sin_cos_turn(turn: u32) -> (f64, f64) {
+    let quarter = turn.wrapping_add(1 << 29) >> 30;
+    let rest = turn.wrapping_sub(quarter << 30) as i32;
+    let x = f64::from(rest) * (FRAC_PI_2 / f64::from(1u32 << 30));
+    let sin_terms = [-1.0 / 39_916_800.0, 1.0 / 362_880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0, 1.0];
+    let cos_terms =
+        [1.0 / 479_001_600.0, -1.0 / 3_628_800.0, 1.0 / 40_320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5, 1.0];
+    let (sin, cos) = (x * polynomial(x * x, sin_terms), polynomial(x * x, cos_terms));
+    match quarter {
+        0 => (sin, cos),
+        1 => (cos, -sin),
+        2 => (-sin, -cos),
+        _ => (-cos, sin),
+    }
+}
+
+/// The polynomial in `x` with `coefficients` from the highest power down (Horner's scheme).
+fn polynomial<const TERMS: usize>(x: f64, coefficients: [f64; TERMS]) -> f64 {
+    coefficients.into_iter().fold(0.0, |sum, coefficient| sum * x + coefficient)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn matrix(rows: usize, columns: usize) -> TensorSpec {
+        TensorSpec { name: "w".into(), shape: vec![rows, columns] }
+    }
+
+    fn whole(seed: u64, tensor: &TensorSpec, id: TensorId) -> Vec<f32> {
+        let mut out = vec![f32::NAN; tensor.elements()];
+        fill(seed, tensor, id, 0..tensor.elements(), &mut out);
+        out
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_slice_is_that_slice_of_the_whole(seed: u64, id in 0usize..400, start in 0usize..63, len in 0usize..63) {
+            let tensor = matrix(9, 7);
+            let range = start..(start + len).min(63);
+            let mut slice = vec![f32::NAN; range.len()];
+            fill(seed, &tensor, id, range.clone(), &mut slice);
+            prop_assert_eq!(&slice, &whole(seed, &tensor, id)[range]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn logarithm_and_rotation_are_the_library_s(bits: u64) {
+            let uniform = ((bits >> 32) as f64 + 0.5) / 2f64.powi(32);
+            prop_assert!((ln(uniform) - uniform.ln()).abs() < 1e-11);
+            let angle = std::f64::consts::TAU * f64::from(bits as u32) / 2f64.powi(32);
+            let (sin, cos) = sin_cos_turn(bits as u32);
+            prop_assert!((sin - angle.sin()).abs() < 1e-11 && (cos - angle.cos()).abs() < 1e-11);
+        }
+    }
+
+    /// Computed by another implementation, with the C library's functions.
+    #[test]
+    fn the_generator_stays_what_it_is() {
+        let mut values = [0.0; 4];
+        fill(42, &matrix(100, 100), 5, 1001..1005, &mut values);
+        assert_eq!(values.map(f32::to_bits), [1003188538, 1013246543, 1015193337, 1015532968]);
+    }
+
+    #[test]
+    fn moments_are_those_of_the_normal_distribution() {
+        let values = whole(7, &matrix(500, 400), 3);
+        let n = values.len() as f64;
+        let moment =
+            |power: i32| values.iter().map(|&v| (f64::from(v) / DEVIATION).powi(power)).sum::<f64>() / n;
+        // Four standard errors: moments 1 to 4 have variances 1, 2, 15 and 96 over n.
+        for (power, expected, variance) in [(1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)] {
+            let error = (moment(power) - expected).abs();
+            assert!(error < 4.0 * f64::sqrt(variance / n), "moment {power} is off by {error}");
+        }
+        let neighbours = values.windows(2).map(|w| f64::from(w[0]) * f64::from(w[1])).sum::<f64>() / n;
+        assert!((neighbours / DEVIATION / DEVIATION).abs() < 4.0 / n.sqrt());
+    }
+
+    #[test]
+    fn seeds_and_tensors_differ_and_norms_are_one() {
+        let tensor = matrix(8, 8);
+        let base = whole(1, &tensor, 0);
+        assert_ne!(base, whole(2, &tensor, 0));
+        assert_ne!(base, whole(1, &tensor, 1));
+        let norm = TensorSpec { name: "norm".into(), shape: vec![5] };
+        assert_eq!(whole(1, &norm, 2), [1.0; 5]);
+    }
+}

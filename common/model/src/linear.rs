@@ -1,0 +1,134 @@
+//! Projections: one input times several adjacent weight matrices, into one packed output.
+
+use crate::context::Context;
+use crate::tensors::{gradient, weight};
+use crate::{Gradients, Weights};
+use device::{Buffer, Matrix, MatrixMut, Result, View, ViewMut, Write};
+use std::ops::Range;
+
+/// `out = x · Wᵀ`, where the rows of W are those of tensors `first..`, one below the other. `x` is `[R, inputs]`; `out` is
+/// `[R, sum of outputs]`: a row holds the first tensor's outputs, then the second's, and so on.
+///
+/// Tensors that lie next to each other in memory are one matrix, and one product. Tensors that do not (views made
+/// parameter by parameter) are multiplied one by one, into or from their columns of the packed matrix. The bits are the same
+/// either way: an element of the output or of a weight's gradient is one sum that does not know its neighbours, and the
+/// gradient of the input, a sum over the tensors, is always added up tensor by tensor.
+pub(crate) struct Projection<const TENSORS: usize> {
+    pub(crate) first: usize,
+    pub(crate) inputs: usize,
+    /// Rows of each tensor.
+    pub(crate) outputs: [usize; TENSORS],
+}
+
+/// Some adjacent tensors of a projection and their columns of the packed output.
+struct Part {
+    tensors: Range<usize>,
+    columns: Range<usize>,
+}
+
+impl<const TENSORS: usize> Projection<TENSORS> {
+    fn whole(&self) -> Part {
+        Part { tensors: self.first..self.first + TENSORS, columns: 0..self.width() }
+    }
+
+    /// The tensors one by one.
+    fn single(&self) -> impl Iterator<Item = Part> {
+        let ends = self.outputs.iter().scan(0, |end, outputs| {
+            *end += outputs;
+            Some(*end - outputs..*end)
+        });
+        (self.first..).zip(ends).map(|(tensor, columns)| Part { tensors: tensor..tensor + 1, columns })
+    }
+
+    /// Columns of the packed output.
+    pub(crate) fn width(&self) -> usize {
+        self.outputs.iter().sum()
+    }
+
+    /// The fewest matrices that hold the weights.
+    fn weights<'w>(&self, weights: &'w dyn Weights) -> Vec<(View<'w>, Part)> {
+        let whole = self.whole();
+        match weights.weights(whole.tensors.clone()) {
+            Some(view) => vec![(view, whole)],
+            None => {
+                let view = |part: &Part| weight(weights, part.tensors.start);
+                self.single().map(|part| (view(&part), part)).collect()
+            }
+        }
+    }
+
+    /// `out = x · Wᵀ`, or `+=`.
+    pub(crate) fn forward(&self, cx: &Context<'_>, out: &mut Buffer, x: &Buffer, write: Write) -> Result<()> {
+        let rows = cx.batch.rows();
+        for (weight, part) in self.weights(cx.weights) {
+            let x = Matrix::new(x.view(), rows, self.inputs);
+            let weight = Matrix::new(weight, part.columns.len(), self.inputs);
+            let out = columns_mut(out, rows, self.width(), part.columns);
+            cx.device.kernels().matmul(out, x, weight.t(), write)?;
+        }
+        Ok(())
+    }
+
+    /// `dx = dout · W`, one tensor's part after the other.
+    pub(crate) fn backward_input(&self, cx: &Context<'_>, dx: &mut Buffer, dout: &Buffer) -> Result<()> {
+        let rows = cx.batch.rows();
+        let mut write = Write::Replace;
+        for part in self.single() {
+            let weight = weight(cx.weights, part.tensors.start);
+            let weight = Matrix::new(weight, part.columns.len(), self.inputs);
+            let dout = columns(dout, rows, self.width(), part.columns);
+            let dx = MatrixMut::new(dx.view_mut(), rows, self.inputs);
+            cx.device.kernels().matmul(dx, dout, weight, write)?;
+            write = Write::Accumulate;
+        }
+        Ok(())
+    }
+
+    /// `dW = doutᵀ · x`, or `+=`, as the places for the gradients say.
+    pub(crate) fn backward_weights(
+        &self,
+        cx: &Context<'_>,
+        gradients: &mut dyn Gradients,
+        dout: &Buffer,
+        x: &Buffer,
+    ) -> Result<()> {
+        let whole = self.whole();
+        if let Some(place) = gradients.gradients(whole.tensors.clone()) {
+            return self.backward_part(cx, place, whole, dout, x);
+        }
+        for part in self.single() {
+            self.backward_part(cx, gradient(gradients, part.tensors.start), part, dout, x)?;
+        }
+        Ok(())
+    }
+
+    fn backward_part(
+        &self,
+        cx: &Context<'_>,
+        (dweight, write): (ViewMut<'_>, Write),
+        part: Part,
+        dout: &Buffer,
+        x: &Buffer,
+    ) -> Result<()> {
+        let rows = cx.batch.rows();
+        let dweight = MatrixMut::new(dweight, part.columns.len(), self.inputs);
+        let dout = columns(dout, rows, self.width(), part.columns);
+        let x = Matrix::new(x.view(), rows, self.inputs);
+        cx.device.kernels().matmul(dweight, dout.t(), x, write)
+    }
+}
+
+/// The elements that `columns` of a packed `rows × stride` matrix span, from the first to the last.
+fn span(rows: usize, stride: usize, columns: &Range<usize>) -> Range<usize> {
+    columns.start..(rows - 1) * stride + columns.end
+}
+
+/// `columns` of a packed `rows × stride` matrix.
+fn columns(data: &Buffer, rows: usize, stride: usize, columns: Range<usize>) -> Matrix<'_> {
+    Matrix::new(data.slice(span(rows, stride, &columns)), rows, columns.len()).with_stride(stride)
+}
+
+/// `columns` of a packed `rows × stride` matrix, to write.
+fn columns_mut(data: &mut Buffer, rows: usize, stride: usize, columns: Range<usize>) -> MatrixMut<'_> {
+    MatrixMut::new(data.slice_mut(span(rows, stride, &columns)), rows, columns.len()).with_stride(stride)
+}

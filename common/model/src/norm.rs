@@ -1,0 +1,52 @@
+//! RMSNorm (Zhang & Sennrich, 2019) of the residual stream.
+
+use crate::Gradients;
+use crate::context::Context;
+use crate::tensors::{gradient, weight};
+use device::{Buffer, DType, Result};
+
+/// What a norm's forward makes.
+pub(crate) struct Norm {
+    /// `1 / rms(x)` per row: f32 `[R]`.
+    pub(crate) inverse_rms: Buffer,
+    /// `[R, d]`.
+    pub(crate) out: Buffer,
+}
+
+/// `x / rms(x) · weight` per row of `x` `[R, d]`, with the weights of tensor `tensor`.
+pub(crate) fn forward(cx: &Context<'_>, tensor: usize, x: &Buffer) -> Result<Norm> {
+    let width = cx.config.width;
+    let mut inverse_rms = cx.activation(DType::F32, 1)?;
+    let mut out = cx.activation(x.dtype(), width)?;
+    cx.device.kernels().rms_norm(
+        out.view_mut(),
+        inverse_rms.view_mut(),
+        x.view(),
+        weight(cx.weights, tensor),
+        cx.row_shape(width),
+        cx.config.norm_eps,
+    )?;
+    Ok(Norm { inverse_rms, out })
+}
+
+/// `dx += …` and the gradient of tensor `tensor`, from `dout`, the gradient of [`Norm::out`].
+pub(crate) fn backward(
+    cx: &Context<'_>,
+    gradients: &mut dyn Gradients,
+    tensor: usize,
+    dx: &mut Buffer,
+    dout: &Buffer,
+    (x, inverse_rms): (&Buffer, &Buffer),
+) -> Result<()> {
+    let (dweight, write) = gradient(gradients, tensor);
+    cx.device.kernels().rms_norm_backward(
+        dx.view_mut(),
+        dweight,
+        write,
+        dout.view(),
+        x.view(),
+        weight(cx.weights, tensor),
+        inverse_rms.view(),
+        cx.row_shape(cx.config.width),
+    )
+}

@@ -1,0 +1,84 @@
+//! A ledger without memory behind it: what would be live per class, and the peaks.
+
+use events::Class;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+const CLASSES: usize = Class::ALL.len();
+
+/// Peak bytes of one rank's device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    peaks: [u64; CLASSES],
+    /// Peak of the sum over classes, which is at most the sum of the peaks.
+    pub total_peak: u64,
+}
+
+impl Memory {
+    /// Peak bytes of one class.
+    pub fn peak(&self, class: Class) -> u64 {
+        self.peaks[class.index()]
+    }
+
+    /// Peak bytes per class, in [`Class::ALL`]'s order.
+    pub fn peaks(&self) -> [u64; CLASSES] {
+        self.peaks
+    }
+}
+
+impl Serialize for Memory {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(CLASSES + 1))?;
+        for class in Class::ALL {
+            map.serialize_entry(class, &self.peak(*class))?;
+        }
+        map.serialize_entry("total_peak", &self.total_peak)?;
+        map.end()
+    }
+}
+
+/// Bytes taken from the books. It is handed back by value, so that nothing is freed twice.
+#[must_use]
+pub(crate) struct Held {
+    class: Class,
+    bytes: u64,
+}
+
+/// What is live and what was, on one rank's device.
+#[derive(Default)]
+pub(crate) struct Books {
+    live: [u64; CLASSES],
+    live_total: u64,
+    memory: Memory,
+}
+
+impl Books {
+    pub(crate) fn allocate(&mut self, class: Class, bytes: u64) -> Held {
+        let live = &mut self.live[class.index()];
+        *live += bytes;
+        self.live_total += bytes;
+        let peak = &mut self.memory.peaks[class.index()];
+        *peak = (*peak).max(*live);
+        self.memory.total_peak = self.memory.total_peak.max(self.live_total);
+        Held { class, bytes }
+    }
+
+    pub(crate) fn free(&mut self, held: Held) {
+        self.live[held.class.index()] -= held.bytes;
+        self.live_total -= held.bytes;
+    }
+
+    pub(crate) fn free_all(&mut self, held: impl IntoIterator<Item = Held>) {
+        for held in held {
+            self.free(held);
+        }
+    }
+
+    /// Bytes live now, per class.
+    pub(crate) fn live(&self) -> [u64; CLASSES] {
+        self.live
+    }
+
+    pub(crate) fn memory(&self) -> Memory {
+        self.memory
+    }
+}

@@ -1,0 +1,187 @@
+//! The command line.
+
+use crate::claims;
+use crate::estimators;
+use crate::recipe::Recipe;
+use crate::report::{Report, Request, Subject};
+use crate::table::Format;
+use clap::error::ErrorKind;
+use clap::{ArgGroup, CommandFactory, Parser};
+use model::{Layout, ModelConfig};
+use std::path::Path;
+
+/// What a model would need in every stage of ZeRO, before anything runs: memory, traffic, and what fits where.
+#[derive(Parser, Debug)]
+#[command(name = "planner", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("subject").args(["model", "parameters", "claims"]).required(true))]
+struct Arguments {
+    /// A model: a preset, or a directory with a config.json
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// Or just a number of parameters, such as 7e9 or 7B
+    #[arg(long = "params", value_name = "COUNT", value_parser = parse_count)]
+    parameters: Option<u64>,
+    /// Number of GPUs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive)]
+    gpus: usize,
+    /// Bytes per parameter: mixed, fp32, mixed-fp32-grads, no-master or notebook
+    #[arg(long, value_name = "NAME", default_value = "mixed", value_parser = parse_recipe)]
+    recipe: Recipe,
+    /// Sequences per micro-batch [default: the model's]
+    #[arg(long, value_name = "B", value_parser = parse_positive)]
+    batch_size: Option<usize>,
+    /// Tokens per sequence [default: the model's]
+    #[arg(long, value_name = "T", value_parser = parse_positive)]
+    seq_len: Option<usize>,
+    /// Micro-batches per step
+    #[arg(long, value_name = "M", default_value = "1", value_parser = parse_positive)]
+    grad_accum: usize,
+    /// Bytes of activations to add, such as 10e9 (with --params; a model's are computed)
+    #[arg(long, value_name = "BYTES", value_parser = parse_count)]
+    activations: Option<u64>,
+    /// How ZeRO-1 sums gradients: reduce-scatter, or all-reduce as textbooks draw it
+    #[arg(long, value_name = "HOW", default_value = "reduce-scatter", value_parser = ["reduce-scatter", "all-reduce"])]
+    grad_sync: String,
+    /// Print DeepSpeed's estimates as well (with --model)
+    #[arg(long, conflicts_with_all = ["parameters", "claims", "json"])]
+    estimators: bool,
+    /// Print what is said about ZeRO beside what holds
+    #[arg(long)]
+    claims: bool,
+    /// Print JSON: sizes are whole bytes
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print Markdown tables
+    #[arg(long)]
+    markdown: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  planner --model llama2-7b --gpus 4
+  planner --model tiny --gpus 4 --recipe fp32 --batch-size 16
+  planner --params 7e9 --gpus 8 --recipe fp32
+  planner --claims";
+
+/// Runs the program with `arguments`, the program's name first, and returns what to print.
+///
+/// # Errors
+/// What to print when there is nothing to compute: an error with its remedy, or the help that was asked for.
+pub fn run<I, T>(arguments: I) -> Result<String, clap::Error>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<std::ffi::OsString> + Clone,
+{
+    let arguments = Arguments::try_parse_from(arguments)?;
+    if arguments.claims {
+        return claims_text(&arguments);
+    }
+    let request = request(&arguments)?;
+    let report = Report::new(&request).map_err(|problem| invalid(problem.to_string()))?;
+    if arguments.json {
+        return json(&report);
+    }
+    let mut text = report.render(arguments.format());
+    if let (true, Subject::Model(config)) = (arguments.estimators, &request.subject) {
+        let largest = estimators::largest_layer(&Layout::new(config));
+        let table = estimators::comparison(report.parameters, largest, request.gpus as u64);
+        text.push('\n');
+        text.push_str(&table.render(arguments.format()));
+    }
+    Ok(text)
+}
+
+impl Arguments {
+    fn format(&self) -> Format {
+        if self.markdown { Format::Markdown } else { Format::Terminal }
+    }
+}
+
+fn claims_text(arguments: &Arguments) -> Result<String, clap::Error> {
+    if arguments.json { json(&claims::claims()) } else { Ok(claims::table().render(arguments.format())) }
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, clap::Error> {
+    let text = serde_json::to_string_pretty(value).map_err(|problem| invalid(problem.to_string()))?;
+    Ok(text + "\n")
+}
+
+fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
+    let micro_batch = arguments.batch_size.or(arguments.seq_len);
+    if arguments.parameters.is_some() && micro_batch.is_some() {
+        return Err(invalid(NO_MODEL.into()));
+    }
+    if arguments.model.is_some() && arguments.activations.is_some() {
+        return Err(invalid(COMPUTED.into()));
+    }
+    let subject = match (&arguments.model, arguments.parameters) {
+        (Some(name), _) => Subject::Model(model_named(name)?),
+        (None, count) => Subject::Parameters {
+            count: count.unwrap_or_default(),
+            activations: arguments.activations.unwrap_or_default(),
+        },
+    };
+    Ok(Request {
+        subject,
+        gpus: arguments.gpus,
+        recipe: arguments.recipe,
+        batch_size: arguments.batch_size,
+        tokens: arguments.seq_len,
+        micro_batches: arguments.grad_accum,
+        textbook_all_reduce: arguments.grad_sync == "all-reduce",
+    })
+}
+
+const NO_MODEL: &str = "a number of parameters has no activations to compute from --batch-size and --seq-len: \
+                        give --model NAME, or say how many bytes with --activations";
+const COMPUTED: &str = "a model's activations are computed: leave --activations out, \
+                        or give --params COUNT in place of --model";
+
+fn model_named(name: &str) -> Result<ModelConfig, clap::Error> {
+    let file = Path::new(name).join("config.json");
+    if !file.is_file() {
+        return ModelConfig::preset(name).map_err(|problem| {
+            invalid(format!("{problem}\nor give a directory that holds a config.json, or --params COUNT"))
+        });
+    }
+    let text = std::fs::read_to_string(&file)
+        .map_err(|problem| invalid(format!("cannot read {}: {problem}", file.display())))?;
+    ModelConfig::from_hugging_face(&text, name).map_err(|problem| invalid(problem.to_string()))
+}
+
+fn invalid(problem: String) -> clap::Error {
+    Arguments::command().error(ErrorKind::ValueValidation, problem)
+}
+
+fn parse_recipe(text: &str) -> Result<Recipe, String> {
+    Recipe::named(text).ok_or_else(|| {
+        let names = Recipe::ALL.map(|recipe| recipe.name).join(", ");
+        format!("there is no such recipe; choose one of {names}")
+    })
+}
+
+fn parse_positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1".into()),
+        Ok(count) => Ok(count),
+        Err(_) => Err("give a whole number, such as 4".into()),
+    }
+}
+
+/// A count as people write it: `7e9`, `7B`, `135M`, `6738415616`, `6_738_415_616`.
+fn parse_count(text: &str) -> Result<u64, String> {
+    let advice = "give a number such as 7e9, 7B, 135M or 6738415616";
+    let plain = text.replace('_', "");
+    let (digits, scale) = match plain.char_indices().last() {
+        Some((end, 'k' | 'K')) => (&plain[..end], 1e3),
+        Some((end, 'm' | 'M')) => (&plain[..end], 1e6),
+        Some((end, 'b' | 'B' | 'g' | 'G')) => (&plain[..end], 1e9),
+        Some((end, 't' | 'T')) => (&plain[..end], 1e12),
+        _ => (plain.as_str(), 1.0),
+    };
+    if let (Ok(whole), true) = (digits.parse::<u64>(), scale == 1.0) {
+        return if whole > 0 { Ok(whole) } else { Err(format!("it must be at least 1; {advice}")) };
+    }
+    let value = digits.parse::<f64>().map_err(|_| advice)? * scale;
+    let whole = value.round();
+    if (1.0..1e18).contains(&whole) { Ok(whole as u64) } else { Err(format!("it is out of range; {advice}")) }
+}

@@ -1,0 +1,77 @@
+//! Traffic as closed forms, for a model of which only the number of parameters is known.
+
+use crate::job::Stage;
+use crate::recipe::Recipe;
+use crate::table::Table;
+use crate::traffic::{Tally, Traffic, elements_sent};
+use events::Operation;
+
+/// How often a step moves all gradients or parameters, by operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sweeps {
+    /// All-reduces of all gradients. Each is worth two of the others.
+    pub all_reduce: u64,
+    /// Reduce-scatters of all gradients.
+    pub reduce_scatter: u64,
+    /// All-gathers of all parameters.
+    pub all_gather: u64,
+}
+
+impl Sweeps {
+    /// What `stage` does in a step of `micro_batches` (ZeRO paper, section 7, and accumulation): DDP reduces once; ZeRO-1
+    /// reduces and gathers once, by an all-reduce if `textbook`; ZeRO-2 reduces at every micro-batch, since it has no
+    /// place for full gradients, and gathers once; ZeRO-3 gathers twice and reduces once at every micro-batch.
+    pub fn of(stage: Stage, micro_batches: u64, textbook: bool) -> Self {
+        let (all_reduce, reduce_scatter, all_gather) = match stage {
+            Stage::Ddp => (1, 0, 0),
+            Stage::Zero1 if textbook => (1, 0, 1),
+            Stage::Zero1 => (0, 1, 1),
+            Stage::Zero2 => (0, micro_batches, 1),
+            Stage::Zero3 => (0, micro_batches, 2 * micro_batches),
+        };
+        Sweeps { all_reduce, reduce_scatter, all_gather }
+    }
+
+    /// Elements that a rank sends, in units of Ψ(N−1)/N.
+    pub fn total(&self) -> u64 {
+        2 * self.all_reduce + self.reduce_scatter + self.all_gather
+    }
+
+    /// What rank 0 of `world_size` sends for Ψ `parameters`, padded for equal slices where `stage` shards.
+    pub fn traffic(&self, parameters: u64, world_size: usize, stage: Stage, recipe: &Recipe) -> Traffic {
+        let elements = parameters.next_multiple_of(stage.shard_count(world_size));
+        let mut tally = Tally::default();
+        let sweeps = [
+            (Operation::AllReduce, self.all_reduce, recipe.gradients),
+            (Operation::ReduceScatter, self.reduce_scatter, recipe.gradients),
+            (Operation::AllGather, self.all_gather, recipe.weights),
+        ];
+        for (operation, times, bytes) in sweeps {
+            for _ in 0..times {
+                tally.collective(operation, &[elements], bytes);
+            }
+        }
+        tally.of_rank(world_size as u64, 0)
+    }
+}
+
+/// Bus bandwidth, as NCCL's tests print it, over algorithm bandwidth (buffer bytes over time) for `ranks`: 2(N−1)/N for
+/// an all-reduce, (N−1)/N for a reduce-scatter or an all-gather. It is what a rank sends over the buffer's size.
+pub fn bus_bandwidth_factor(operation: Operation, ranks: u64) -> f64 {
+    elements_sent(operation, ranks, ranks, 0) as f64 / ranks as f64
+}
+
+/// Elements sent per rank and step by every stage, in units of Ψ(N−1)/N, for several numbers of micro-batches.
+pub fn sweeps_table(micro_batches: &[u64]) -> Table {
+    let columns = micro_batches.iter().map(|count| format!("M = {count}"));
+    let mut table = Table::numbers("× Ψ(N−1)/N", columns);
+    let mut row = |name: &str, stage, textbook| {
+        table.row(name, micro_batches.iter().map(|&count| Sweeps::of(stage, count, textbook).total()));
+    };
+    row("DDP", Stage::Ddp, false);
+    row("ZeRO-1", Stage::Zero1, false);
+    row("ZeRO-1, all-reduce", Stage::Zero1, true);
+    row("ZeRO-2", Stage::Zero2, false);
+    row("ZeRO-3", Stage::Zero3, false);
+    table
+}

@@ -1,0 +1,67 @@
+//! DeepSpeed's own estimators, to compare with.
+//!
+//! They count model states only: no activations, no buckets, no gathered units but the largest layer. There is none
+//! for ZeRO-1. 18 bytes per sharded parameter are 2 for a 16-bit gradient, 4 for an fp32 one, 4 for the master weight
+//! and 8 for Adam, by the comment beside the ZeRO-2 formula; the ZeRO-3 formula uses 18 as well.
+
+use crate::job::Stage;
+use crate::recipe::Recipe;
+use crate::table::{Scale, Table};
+use model::Layout;
+
+/// What DeepSpeed's estimator is told to move to main memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Nothing.
+    None,
+    /// Optimizer states.
+    Optimizer,
+    /// Optimizer states and parameters (ZeRO-3 only).
+    OptimizerAndParameters,
+}
+
+/// Bytes per GPU by DeepSpeed's ZeRO-2 estimator, for Ψ `parameters` on N `gpus`: 2Ψ + 18Ψ/N, or 2Ψ with the optimizer
+/// offloaded.
+pub fn zero2_gpu(parameters: u64, gpus: u64, offload: Offload) -> u64 {
+    match offload {
+        Offload::None => 2 * parameters + 18 * parameters / gpus,
+        Offload::Optimizer | Offload::OptimizerAndParameters => 2 * parameters,
+    }
+}
+
+/// Bytes per GPU by DeepSpeed's ZeRO-3 estimator, for Ψ `parameters`, of which L in the `largest_layer`, on N `gpus`:
+/// 4L + 18Ψ/N; 4L + 2Ψ/N with the optimizer offloaded; 4L with parameters offloaded too.
+pub fn zero3_gpu(parameters: u64, largest_layer: u64, gpus: u64, offload: Offload) -> u64 {
+    let sharded = match offload {
+        Offload::None => 18 * parameters / gpus,
+        Offload::Optimizer => 2 * parameters / gpus,
+        Offload::OptimizerAndParameters => 0,
+    };
+    4 * largest_layer + sharded
+}
+
+/// Parameters of what DeepSpeed calls the largest layer: the module with most parameters of its own, which in a
+/// transformer is one matrix.
+pub fn largest_layer(layout: &Layout) -> u64 {
+    layout.tensors.iter().map(|tensor| tensor.elements() as u64).max().unwrap_or(0)
+}
+
+/// The estimators beside the model states of the mixed recipe, without offloading and with.
+pub fn comparison(parameters: u64, largest_layer: u64, gpus: u64) -> Table {
+    let states = |stage| Recipe::MIXED.model_states(&[parameters], gpus as usize, stage).total();
+    let zero2 = |offload| zero2_gpu(parameters, gpus, offload);
+    let zero3 = |offload| zero3_gpu(parameters, largest_layer, gpus, offload);
+    let scale = Scale::suiting(16 * parameters, Recipe::MIXED.unit);
+    let title = format!("DeepSpeed's estimate, {}", scale.label());
+    let mut table = Table::numbers(title, [Stage::Zero1, Stage::Zero2, Stage::Zero3]);
+    let mut row = |name: &str, cells: [Option<u64>; 3]| {
+        table.row(name, cells.map(|cell| cell.map_or("none".into(), |bytes| scale.show(bytes))));
+    };
+    let none = [None, Some(zero2(Offload::None)), Some(zero3(Offload::None))];
+    row("nothing offloaded", none);
+    row("optimizer offloaded", [None, Some(zero2(Offload::Optimizer)), Some(zero3(Offload::Optimizer))]);
+    row("and parameters", [None, None, Some(zero3(Offload::OptimizerAndParameters))]);
+    let states = [Stage::Zero1, Stage::Zero2, Stage::Zero3].map(|stage| Some(states(stage)));
+    row("model states, recipe mixed", states);
+    table
+}

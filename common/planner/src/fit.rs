@@ -1,0 +1,78 @@
+//! What fits under a capacity.
+
+use crate::job::{InvalidJob, Job, Stage};
+use crate::predict::total_peak;
+use crate::recipe::ByteUnit;
+use crate::table::{Scale, Table, grouped};
+use serde::Serialize;
+
+/// Which stages fit, and with how large a micro-batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fit {
+    /// Bytes of a rank's device.
+    pub capacity: u64,
+    /// One entry per stage, in [`Stage::ALL`]'s order.
+    pub stages: Vec<StageFit>,
+}
+
+/// How one stage fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StageFit {
+    /// The stage.
+    pub stage: Stage,
+    /// Peak bytes per rank of the job as it is.
+    pub total_peak: u64,
+    /// Whether that is within the capacity.
+    pub fits: bool,
+    /// Most sequences per micro-batch within the capacity; `None` if not even one fits.
+    pub largest_batch: Option<usize>,
+}
+
+impl Fit {
+    /// The stages beside each other: what each needs, whether it fits, and with how large a micro-batch it would.
+    pub fn table(&self) -> Table {
+        let needs = self.stages.iter().map(|stage| stage.total_peak);
+        let scale = Scale::suiting(needs.clone().max().unwrap_or(0).max(self.capacity), ByteUnit::Gigabyte);
+        let title = format!("of {} {} per rank", scale.show(self.capacity), scale.label());
+        let mut table = Table::numbers(title, self.stages.iter().map(|stage| stage.stage));
+        table.row(format!("peak, {}", scale.label()), needs.map(|bytes| scale.show(bytes)));
+        table.row("fits", self.stages.iter().map(|stage| if stage.fits { "yes" } else { "no" }));
+        let largest =
+            |stage: &StageFit| stage.largest_batch.map_or("none".into(), |batch| grouped(batch as u64));
+        table.row("largest micro-batch", self.stages.iter().map(largest));
+        table
+    }
+}
+
+/// Predicts `job` at every stage against `capacity` bytes per rank. A rank's peak grows with the micro-batch, so that
+/// the largest that fits is found by bisection.
+///
+/// # Errors
+/// [`InvalidJob`] if no run can have these numbers.
+pub fn explain_fit(job: &Job, capacity: u64) -> Result<Fit, InvalidJob> {
+    let stage_fit = |stage: Stage| {
+        let job = job.with_stage(stage);
+        let total_peak = total_peak(&job)?;
+        let largest_batch = largest_batch(&job, capacity);
+        Ok(StageFit { stage, total_peak, fits: total_peak <= capacity, largest_batch })
+    };
+    let stages = Stage::ALL.into_iter().map(stage_fit).collect::<Result<_, InvalidJob>>()?;
+    Ok(Fit { capacity, stages })
+}
+
+fn largest_batch(job: &Job, capacity: u64) -> Option<usize> {
+    let fits = |batch_size: usize| {
+        let job = Job { batch_size, ..job.clone() };
+        total_peak(&job).is_ok_and(|peak| peak <= capacity)
+    };
+    let mut too_large = 1;
+    while fits(too_large) {
+        too_large *= 2;
+    }
+    let mut largest = too_large / 2;
+    while too_large - largest > 1 {
+        let middle = largest + (too_large - largest) / 2;
+        if fits(middle) { largest = middle } else { too_large = middle }
+    }
+    (largest > 0).then_some(largest)
+}

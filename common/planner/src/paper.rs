@@ -1,0 +1,34 @@
+//! Table 1 of the ZeRO paper, computed.
+
+use crate::job::Stage;
+use crate::recipe::Recipe;
+use crate::table::Table;
+
+/// Model sizes of the paper's table 1.
+pub const PARAMETERS: [u64; 3] = [7_500_000_000, 128_000_000_000, 1_000_000_000_000];
+/// Numbers of GPUs of the paper's table 1.
+pub const GPUS: [usize; 6] = [1, 4, 16, 64, 256, 1024];
+
+/// Model states per GPU in GB (mixed precision, K = 12), to three digits as the paper prints them: for each size of
+/// model, the three stages over the number of GPUs.
+pub fn table_1() -> Table {
+    let mut table = Table::numbers("GPUs", GPUS);
+    for parameters in PARAMETERS {
+        for stage in [Stage::Zero1, Stage::Zero2, Stage::Zero3] {
+            let name = format!("{} B, {stage}", parameters as f64 / 1e9);
+            table.row(name, GPUS.map(|gpus| three_digits(gigabytes(parameters, gpus, stage))));
+        }
+    }
+    table
+}
+
+/// Model states per GPU in GB, mixed precision.
+pub fn gigabytes(parameters: u64, gpus: usize, stage: Stage) -> f64 {
+    Recipe::MIXED.model_states(&[parameters], gpus, stage).total() as f64 / 1e9
+}
+
+fn three_digits(value: f64) -> String {
+    let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    let scale = 10f64.powi(decimals as i32);
+    format!("{:.decimals$}", (value * scale).round() / scale)
+}

@@ -1,0 +1,317 @@
+//! The walk: a step and an evaluation, as one rank's ledger and traffic counters would see them.
+
+use crate::activations::{BlockKept, HeadKept, Sizes};
+use crate::books::{Books, Held, Memory};
+use crate::gather::GatherWindow;
+use crate::job::{InvalidJob, Job, Stage};
+use crate::partition::{Partition, Unit};
+use crate::reduce::{Reducer, buckets};
+use crate::traffic::{Tally, Traffic};
+use events::header::{PredictedMemory, PredictedTraffic};
+use events::{Class, Operation};
+use serde::Serialize;
+
+/// Bytes of a hash of the initial weights, which ranks compare at start.
+const HASH: u64 = 32;
+/// Bytes of a loss and of the wish to stop: an f64 and a 64-bit flag per rank.
+const LOSS: u64 = 16;
+/// Bytes of the gradient norm's two exchanges: the largest magnitude (f32), then the sum of squares (128-bit fixed
+/// point).
+const NORM: [u64; 2] = [4, 16];
+
+/// What a job will need.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The units, in forward order.
+    pub units: Vec<Unit>,
+    /// What each rank will need.
+    pub ranks: Vec<RankPrediction>,
+}
+
+/// What one rank will need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RankPrediction {
+    /// Peak bytes on its device, over steps and evaluations.
+    pub memory: Memory,
+    /// What it sends before the first step.
+    pub traffic_setup: Traffic,
+    /// What it sends per optimizer step.
+    pub traffic_per_step: Traffic,
+    /// What it sends per evaluation, beside its batches.
+    pub traffic_per_evaluation: Traffic,
+    /// What it sends per batch of an evaluation.
+    pub traffic_per_evaluation_batch: Traffic,
+}
+
+impl RankPrediction {
+    /// What the rank sends in a whole run of `steps` optimizer steps and `evaluations` of `batches` each.
+    pub fn traffic(&self, steps: u64, evaluations: u64, batches: u64) -> Traffic {
+        let mut total = self.traffic_setup;
+        total.add(&self.traffic_per_step, steps);
+        total.add(&self.traffic_per_evaluation, evaluations);
+        total.add(&self.traffic_per_evaluation_batch, evaluations * batches);
+        total
+    }
+}
+
+impl Prediction {
+    /// Peak bytes per rank and class, as a run's header lists them.
+    pub fn memory_header(&self) -> Vec<PredictedMemory> {
+        let per_rank = |(rank, predicted): (usize, &RankPrediction)| {
+            let memory = predicted.memory;
+            Class::ALL.iter().map(move |&class| PredictedMemory {
+                rank: rank as u32,
+                class,
+                bytes: memory.peak(class),
+            })
+        };
+        self.ranks.iter().enumerate().flat_map(per_rank).collect()
+    }
+
+    /// Peak bytes per rank over all classes together, as a run's header lists them.
+    pub fn total_header(&self) -> Vec<u64> {
+        self.ranks.iter().map(|rank| rank.memory.total_peak).collect()
+    }
+
+    /// Payload bytes per rank, operation and step, as a run's header lists them.
+    pub fn traffic_header(&self) -> Vec<PredictedTraffic> {
+        let per_rank = |(rank, predicted): (usize, &RankPrediction)| {
+            let traffic = predicted.traffic_per_step;
+            Operation::ALL.iter().map(move |&operation| PredictedTraffic {
+                rank: rank as u32,
+                operation,
+                bytes: traffic.bytes(operation),
+            })
+        };
+        self.ranks.iter().enumerate().flat_map(per_rank).collect()
+    }
+}
+
+/// Predicts `job`'s memory and traffic to the byte.
+///
+/// # Errors
+/// [`InvalidJob`] if no run can have these numbers.
+pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
+    job.validate()?;
+    let partition = Partition::of(job);
+    let (memory, tallies) = Walk::new(job, &partition).run();
+    let ranks = job.world_size as u64;
+    let of_rank = |rank: u64| RankPrediction {
+        memory,
+        traffic_setup: tallies.setup.of_rank(ranks, rank),
+        traffic_per_step: tallies.step.of_rank(ranks, rank),
+        traffic_per_evaluation: tallies.evaluation.of_rank(ranks, rank),
+        traffic_per_evaluation_batch: tallies.evaluation_batch.of_rank(ranks, rank),
+    };
+    Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), units: partition.units })
+}
+
+/// Peak bytes of one rank's device over all classes together.
+pub(crate) fn total_peak(job: &Job) -> Result<u64, InvalidJob> {
+    job.validate()?;
+    // From the second micro-batch on, each is like the one before: what is in flight at its start is the same.
+    let job = Job { micro_batches: job.micro_batches.min(2), ..job.clone() };
+    let partition = Partition::of(&job);
+    Ok(Walk::new(&job, &partition).run().0.total_peak)
+}
+
+#[derive(Default)]
+struct Tallies {
+    setup: Tally,
+    step: Tally,
+    evaluation: Tally,
+    evaluation_batch: Tally,
+}
+
+/// One rank's run. Ranks differ only in what they send, since shards are equal.
+struct Walk<'a> {
+    job: &'a Job,
+    partition: &'a Partition,
+    sizes: Sizes,
+    books: Books,
+    tally: Tally,
+    parameters: GatherWindow,
+    gradients: Reducer,
+}
+
+impl<'a> Walk<'a> {
+    fn new(job: &'a Job, partition: &'a Partition) -> Self {
+        let units = partition.units.len();
+        let recipe = &job.recipe;
+        let bucket = job.reduce_bucket.unwrap_or(partition.largest());
+        let temporary = job.stage.sharded().gradients;
+        Walk {
+            job,
+            partition,
+            sizes: Sizes::new(job),
+            books: Books::default(),
+            tally: Tally::default(),
+            parameters: GatherWindow::new(units, job.prefetch, recipe.weights),
+            gradients: Reducer::new(units, reduction(job), bucket, recipe.gradients, temporary),
+        }
+    }
+
+    fn run(mut self) -> (Memory, Tallies) {
+        let states = self.model_states();
+        let resting = self.books.live();
+        let mut tallies = Tallies::default();
+        self.tally.exchange(HASH);
+        tallies.setup = std::mem::take(&mut self.tally);
+        self.step();
+        tallies.step = std::mem::take(&mut self.tally);
+        self.evaluation_batch();
+        tallies.evaluation_batch = std::mem::take(&mut self.tally);
+        self.tally.exchange(LOSS);
+        tallies.evaluation = std::mem::take(&mut self.tally);
+        debug_assert_eq!(self.books.live(), resting, "a step and an evaluation give back what they take");
+        self.books.free_all(states);
+        (self.books.memory(), tallies)
+    }
+
+    /// What the rank holds between steps.
+    fn model_states(&mut self) -> Vec<Held> {
+        let job = self.job;
+        let states = job.recipe.model_states(&self.partition.sizes(), job.world_size, job.stage);
+        states.by_class().map(|(class, bytes)| self.books.allocate(class, bytes)).into()
+    }
+
+    fn step(&mut self) {
+        for micro in 0..self.job.micro_batches {
+            let batch = self.sizes.batch(&mut self.books);
+            let kept = self.forward();
+            self.backward(kept, micro + 1 == self.job.micro_batches);
+            self.books.free(batch);
+        }
+        self.tally.exchange(LOSS);
+        self.gradients.wait(&mut self.books);
+        let sharded = self.job.stage.sharded();
+        if sharded.optimizer {
+            for bytes in NORM {
+                self.tally.exchange(bytes);
+            }
+        }
+        if sharded.optimizer && !sharded.parameters {
+            self.gather_updated_parameters();
+        }
+    }
+
+    /// ZeRO-1 and ZeRO-2: everybody gets what everybody updated, in place.
+    fn gather_updated_parameters(&mut self) {
+        let size = self.job.gather_bucket.unwrap_or(self.partition.largest());
+        for bucket in buckets(self.partition.units.iter().map(|unit| unit.padded), size) {
+            self.tally.collective(Operation::AllGather, &bucket, self.job.recipe.weights);
+        }
+    }
+
+    fn forward(&mut self) -> Kept {
+        let last = self.partition.last_layer();
+        self.begin(0..=last);
+        self.acquire(0);
+        let mut x = self.sizes.embed_forward(&mut self.books);
+        self.release_after_forward(0);
+        let mut blocks = Vec::new();
+        for layer in 1..last {
+            self.acquire(layer);
+            let (kept, out) = self.sizes.block_forward(&mut self.books, x);
+            blocks.push(kept);
+            x = out;
+            self.release_after_forward(layer);
+        }
+        self.acquire(last);
+        let head = self.sizes.head_forward(&mut self.books, x);
+        Kept { blocks, head }
+    }
+
+    fn backward(&mut self, kept: Kept, last_micro_batch: bool) {
+        let last = self.partition.last_layer();
+        self.begin((0..=last).rev());
+        self.acquire_with_gradients(last);
+        let mut dx = self.sizes.head_backward(&mut self.books, kept.head);
+        self.finish_backward(last, last_micro_batch);
+        for (block, layer) in kept.blocks.into_iter().zip(1..last).rev() {
+            self.acquire_with_gradients(layer);
+            dx = self.sizes.block_backward(&mut self.books, block, dx);
+            self.finish_backward(layer, last_micro_batch);
+        }
+        self.acquire_with_gradients(0);
+        self.sizes.embed_backward(&mut self.books, dx);
+        self.finish_backward(0, last_micro_batch);
+    }
+
+    fn evaluation_batch(&mut self) {
+        let last = self.partition.last_layer();
+        let batch = self.sizes.batch(&mut self.books);
+        self.begin(0..=last);
+        self.acquire(0);
+        let mut x = self.sizes.embed_forward(&mut self.books);
+        self.release_after_forward(0);
+        for layer in 1..last {
+            self.acquire(layer);
+            x = self.sizes.block_evaluate(&mut self.books, x);
+            self.release_after_forward(layer);
+        }
+        self.acquire(last);
+        self.sizes.head_evaluate(&mut self.books, x);
+        self.release_after_forward(last);
+        self.books.free(batch);
+    }
+
+    /// Begins a pass over `layers`.
+    fn begin(&mut self, layers: impl Iterator<Item = usize>) {
+        let needs = &self.partition.needs;
+        self.parameters.begin(layers.flat_map(|layer| needs[layer].iter().copied()).collect());
+    }
+
+    /// Full parameters of every unit that `layer` needs. Where nothing is sharded they are there already.
+    fn acquire(&mut self, layer: usize) {
+        if self.job.stage.sharded().parameters {
+            for _ in &self.partition.needs[layer] {
+                self.parameters.acquire(&mut self.books, self.partition, &mut self.tally);
+            }
+        }
+    }
+
+    fn acquire_with_gradients(&mut self, layer: usize) {
+        self.acquire(layer);
+        for &unit in &self.partition.needs[layer] {
+            self.gradients.acquire(&mut self.books, self.partition, unit);
+        }
+    }
+
+    /// Forward is done with `layer`: units that no later layer needs are released. Not called for the head when there is
+    /// a backward to come, which begins with the head's units.
+    fn release_after_forward(&mut self, layer: usize) {
+        for &unit in &self.partition.needs[layer] {
+            if self.partition.last_use(unit) == layer {
+                self.parameters.release(&mut self.books, unit);
+            }
+        }
+    }
+
+    /// Backward is done with `layer`: units that no earlier layer needs are released and reduced.
+    fn finish_backward(&mut self, layer: usize, last_micro_batch: bool) {
+        let every_micro_batch = self.job.stage.sharded().gradients;
+        for &unit in &self.partition.needs[layer] {
+            if self.partition.first_use(unit) != layer {
+                continue;
+            }
+            self.parameters.release(&mut self.books, unit);
+            if every_micro_batch || last_micro_batch {
+                let (books, tally) = (&mut self.books, &mut self.tally);
+                self.gradients.reduce(books, self.partition, tally, unit, layer == 0);
+            }
+        }
+    }
+}
+
+/// What forward leaves for backward.
+struct Kept {
+    blocks: Vec<BlockKept>,
+    head: HeadKept,
+}
+
+/// The operation that reduces gradients.
+fn reduction(job: &Job) -> Operation {
+    let textbook = job.stage == Stage::Zero1 && job.textbook_all_reduce;
+    if job.stage == Stage::Ddp || textbook { Operation::AllReduce } else { Operation::ReduceScatter }
+}

@@ -1,0 +1,224 @@
+//! A plan: what every stage needs for one model and recipe, as data and as tables.
+
+mod render;
+
+use crate::books::Memory;
+use crate::closed::Sweeps;
+use crate::fit::explain_fit;
+use crate::job::{InvalidJob, Job, Stage, check_counts};
+use crate::partition::Partition;
+use crate::predict::predict;
+use crate::recipe::{ModelStates, Recipe};
+use crate::traffic::Traffic;
+use events::Operation;
+use model::ModelConfig;
+use serde::Serialize;
+
+/// Memory of common GPUs, in bytes: 24 GB (RTX 3090, 4090), 40 and 80 GB (A100, H100), 141 GB (H200).
+pub const CAPACITIES: [u64; 4] = [24_000_000_000, 40_000_000_000, 80_000_000_000, 141_000_000_000];
+
+/// What a plan is about.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Subject {
+    /// A model, predicted to the byte.
+    Model(ModelConfig),
+    /// A number of parameters: model states and traffic as closed forms, and so many bytes of activations.
+    Parameters {
+        /// Ψ.
+        count: u64,
+        /// Bytes per GPU, taken as given.
+        activations: u64,
+    },
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// About what.
+    pub subject: Subject,
+    /// Number of GPUs (N).
+    pub gpus: usize,
+    /// Bytes per parameter.
+    pub recipe: Recipe,
+    /// Sequences per micro-batch; the model's own unless given.
+    pub batch_size: Option<usize>,
+    /// Tokens per sequence; the model's own unless given.
+    pub tokens: Option<usize>,
+    /// Micro-batches per step.
+    pub micro_batches: usize,
+    /// ZeRO-1 with an all-reduce of gradients.
+    pub textbook_all_reduce: bool,
+}
+
+/// The answer. All sizes are per GPU, in bytes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The model's name, or nothing.
+    pub model: Option<String>,
+    /// Ψ.
+    pub parameters: u64,
+    /// N.
+    pub gpus: usize,
+    /// Bytes per parameter.
+    pub recipe: Recipe,
+    /// The micro-batch, if a model was given.
+    pub micro_batch: Option<MicroBatch>,
+    /// Micro-batches per step.
+    pub micro_batches: usize,
+    /// One entry per stage.
+    pub stages: Vec<StageReport>,
+}
+
+/// What a rank computes on at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MicroBatch {
+    /// Sequences.
+    pub batch_size: usize,
+    /// Tokens per sequence.
+    pub tokens: usize,
+}
+
+/// One stage of a [`Report`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StageReport {
+    /// The stage.
+    pub stage: Stage,
+    /// What is held between steps.
+    pub model_states: ModelStates,
+    /// Peaks by class, if a model was given.
+    pub memory: Option<Memory>,
+    /// Peak of everything together.
+    pub total: u64,
+    /// What the first rank sends per step.
+    pub traffic_per_step: Traffic,
+    /// Elements sent per step, in units of Ψ(N−1)/N.
+    pub sweeps: Option<f64>,
+    /// One entry per capacity.
+    pub fits: Vec<CapacityFit>,
+}
+
+/// Whether a stage fits on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CapacityFit {
+    /// The GPU's bytes.
+    pub capacity: u64,
+    /// Whether the stage's total is within them.
+    pub fits: bool,
+    /// Most sequences per micro-batch that fit, if a model was given and at least one fits.
+    pub largest_batch: Option<usize>,
+}
+
+impl Report {
+    /// Answers `request`.
+    ///
+    /// # Errors
+    /// [`InvalidJob`] if no run can have these numbers.
+    pub fn new(request: &Request) -> Result<Self, InvalidJob> {
+        match &request.subject {
+            Subject::Model(config) => of_model(request, config),
+            Subject::Parameters { count, activations } => of_parameters(request, *count, *activations),
+        }
+    }
+}
+
+fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJob> {
+    let base = Job {
+        batch_size: request.batch_size.unwrap_or(config.batch_size),
+        tokens: request.tokens.unwrap_or(config.sequence_length),
+        micro_batches: request.micro_batches,
+        recipe: request.recipe,
+        textbook_all_reduce: request.textbook_all_reduce,
+        ..Job::new(config.clone(), Stage::Ddp, request.gpus)
+    };
+    base.validate()?;
+    let parameters = Partition::of(&base).parameters();
+    let fits =
+        CAPACITIES.iter().map(|&capacity| explain_fit(&base, capacity)).collect::<Result<Vec<_>, _>>()?;
+    let stage_report = |(i, stage): (usize, Stage)| {
+        let job = base.with_stage(stage);
+        let rank = predict(&job)?.ranks[0];
+        let fits = fits.iter().map(|fit| CapacityFit {
+            capacity: fit.capacity,
+            fits: fit.stages[i].fits,
+            largest_batch: fit.stages[i].largest_batch,
+        });
+        Ok(StageReport {
+            stage,
+            model_states: job.recipe.model_states(&Partition::of(&job).sizes(), job.world_size, stage),
+            memory: Some(rank.memory),
+            total: rank.memory.total_peak,
+            traffic_per_step: rank.traffic_per_step,
+            sweeps: sweeps(&rank.traffic_per_step, parameters, request),
+            fits: fits.collect(),
+        })
+    };
+    let stages = Stage::ALL.into_iter().enumerate().map(stage_report).collect::<Result<_, InvalidJob>>()?;
+    let micro_batch = Some(MicroBatch { batch_size: base.batch_size, tokens: base.tokens });
+    Ok(report(request, Some(config.name.clone()), parameters, micro_batch, stages))
+}
+
+fn of_parameters(request: &Request, count: u64, activations: u64) -> Result<Report, InvalidJob> {
+    check(request, count, activations)?;
+    let stage_report = |stage| {
+        let model_states = request.recipe.model_states(&[count], request.gpus, stage);
+        let total = model_states.total() + activations;
+        let textbook = request.textbook_all_reduce;
+        let traffic = Sweeps::of(stage, request.micro_batches as u64, textbook).traffic(
+            count,
+            request.gpus,
+            stage,
+            &request.recipe,
+        );
+        let fits =
+            CAPACITIES.map(|capacity| CapacityFit { capacity, fits: total <= capacity, largest_batch: None });
+        StageReport {
+            stage,
+            model_states,
+            memory: None,
+            total,
+            traffic_per_step: traffic,
+            sweeps: sweeps(&traffic, count, request),
+            fits: fits.into(),
+        }
+    };
+    Ok(report(request, None, count, None, Stage::ALL.map(stage_report).into()))
+}
+
+/// Refuses zeros, and sizes whose bytes would not fit into 64 bits.
+fn check(request: &Request, count: u64, activations: u64) -> Result<(), InvalidJob> {
+    check_counts(request.gpus, request.micro_batches)?;
+    if count == 0 {
+        return Err(InvalidJob::Zero { name: "number of parameters" });
+    }
+    let padded = count as f64 + request.gpus as f64;
+    let exabytes = (32.0 * padded * request.micro_batches as f64 + activations as f64) / 1e18;
+    if exabytes < 1.0 { Ok(()) } else { Err(InvalidJob::TooLarge { exabytes: exabytes as u64 }) }
+}
+
+fn report(
+    request: &Request,
+    model: Option<String>,
+    parameters: u64,
+    micro_batch: Option<MicroBatch>,
+    stages: Vec<StageReport>,
+) -> Report {
+    Report {
+        model,
+        parameters,
+        gpus: request.gpus,
+        recipe: request.recipe,
+        micro_batch,
+        micro_batches: request.micro_batches,
+        stages,
+    }
+}
+
+/// Elements sent in units of Ψ(N−1)/N; nothing for one GPU, which sends nothing.
+fn sweeps(traffic: &Traffic, parameters: u64, request: &Request) -> Option<f64> {
+    let Recipe { weights, gradients, .. } = request.recipe;
+    let elements = (traffic.bytes(Operation::AllReduce) + traffic.bytes(Operation::ReduceScatter))
+        / gradients
+        + traffic.bytes(Operation::AllGather) / weights;
+    let ranks = request.gpus as f64;
+    (request.gpus > 1).then(|| elements as f64 * ranks / (parameters as f64 * (ranks - 1.0)))
+}

@@ -1,0 +1,148 @@
+//! The report as tables and text.
+
+use super::{CAPACITIES, CapacityFit, MicroBatch, Report, StageReport};
+use crate::recipe::Recipe;
+use crate::table::{Format, Scale, Table, grouped, in_words};
+use events::{Class, Operation};
+
+impl Report {
+    /// The report as text: three tables under a title of three lines.
+    pub fn render(&self, format: Format) -> String {
+        let mut parts = vec![self.title()];
+        parts.extend([self.memory(), self.traffic(), self.fits()].map(|table| table.render(format)));
+        parts.push(self.notes().into());
+        parts.join("\n")
+    }
+
+    fn title(&self) -> String {
+        let Recipe { name, weights, gradients, .. } = self.recipe;
+        let optimizer = self.recipe.optimizer();
+        let subject = match &self.model {
+            Some(model) => format!("{model}, {} parameters", in_words(self.parameters)),
+            None => format!("{} parameters", in_words(self.parameters)),
+        };
+        let gpus = counted(self.gpus, "GPU");
+        let recipe = format!("recipe {name}: {weights} + {gradients} + {optimizer} bytes per parameter");
+        let batch = self.micro_batch.map_or(String::new(), |MicroBatch { batch_size, tokens }| {
+            format!(
+                "{} of {} tokens per micro-batch, ",
+                counted(batch_size, "sequence"),
+                grouped(tokens as u64)
+            )
+        });
+        let steps = counted(self.micro_batches, "micro-batch");
+        format!("{subject}, on {gpus}\n{recipe}\n{batch}{steps} per step\n")
+    }
+
+    /// Memory per GPU by class and stage.
+    pub fn memory(&self) -> Table {
+        let scale = self.scale(self.stages.iter().map(|stage| stage.total));
+        let title = format!("memory per GPU, {}", scale.label());
+        let mut table = Table::numbers(title, self.stages.iter().map(|stage| stage.stage));
+        let mut row = |name: &str, bytes: &dyn Fn(&StageReport) -> u64| {
+            table.row(name, self.stages.iter().map(|stage| scale.show(bytes(stage))));
+        };
+        row("parameters", &|stage| stage.model_states.weights);
+        row("gradients", &|stage| stage.model_states.gradients);
+        if self.model.is_none() {
+            if self.recipe.master > 0 {
+                row("master weights", &|stage| stage.model_states.master);
+            }
+            row("momentum", &|stage| stage.model_states.momentum);
+            row("variance", &|stage| stage.model_states.variance);
+        } else {
+            row("optimizer", &|stage| stage.model_states.optimizer());
+        }
+        row("= model states", &|stage| stage.model_states.total());
+        self.residual_rows(&mut row);
+        table
+    }
+
+    fn residual_rows(&self, row: &mut AddRow<'_>) {
+        let given = |stage: &StageReport| stage.total - stage.model_states.total();
+        if self.model.is_some() {
+            let classes = [
+                Class::GatheredParameters,
+                Class::Activations,
+                Class::CommunicationBuckets,
+                Class::Workspace,
+            ];
+            for class in classes {
+                row(class.label(), &|stage| stage.memory.map_or(0, |memory| memory.peak(class)));
+            }
+            row("= peak at any one time", &|stage| stage.total);
+        } else if self.stages.iter().any(|stage| given(stage) > 0) {
+            row("activations, as given", &given);
+            row("= together", &|stage| stage.total);
+        }
+    }
+
+    /// Bytes sent per GPU and step, by operation and stage.
+    pub fn traffic(&self) -> Table {
+        let scale = self.scale(self.stages.iter().map(|stage| stage.traffic_per_step.payload_bytes()));
+        let title = format!("sent per GPU and step, {}", scale.label());
+        let mut table = Table::numbers(title, self.stages.iter().map(|stage| stage.stage));
+        for operation in [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather] {
+            let bytes = self.stages.iter().map(|stage| stage.traffic_per_step.bytes(operation));
+            table.row(operation.label(), bytes.map(|bytes| scale.show(bytes)));
+        }
+        let totals = self.stages.iter().map(|stage| stage.traffic_per_step.payload_bytes());
+        table.row("= together", totals.map(|bytes| scale.show(bytes)));
+        let sweeps = self.stages.iter().map(|stage| stage.sweeps);
+        table.row(
+            "elements, × Ψ(N−1)/N",
+            sweeps.map(|sweeps| sweeps.map_or("-".into(), |sweeps| format!("{sweeps:.2}"))),
+        );
+        table
+    }
+
+    /// Which stage fits on which GPU.
+    pub fn fits(&self) -> Table {
+        let mut table = Table::numbers("fits on", self.stages.iter().map(|stage| stage.stage));
+        for (i, capacity) in CAPACITIES.into_iter().enumerate() {
+            let cells = self.stages.iter().map(|stage| stage.fits[i].show());
+            table.row(format!("{} GB", capacity / 1_000_000_000), cells);
+        }
+        table
+    }
+
+    fn notes(&self) -> &'static str {
+        if self.model.is_some() { MODEL_NOTES } else { PARAMETERS_NOTES }
+    }
+
+    fn scale(&self, bytes: impl Iterator<Item = u64>) -> Scale {
+        Scale::suiting(bytes.max().unwrap_or(0), self.recipe.unit)
+    }
+}
+
+impl CapacityFit {
+    /// `yes` or `no`, and the largest micro-batch (rounded down to thousands if there are many).
+    fn show(&self) -> String {
+        let verdict = if self.fits { "yes" } else { "no" };
+        match self.largest_batch {
+            None => verdict.into(),
+            Some(batch @ 0..10_000) => format!("{verdict}, B≤{}", grouped(batch as u64)),
+            Some(batch) => format!("{verdict}, B≤{}k", grouped(batch as u64 / 1000)),
+        }
+    }
+}
+
+/// Adds a row of bytes per stage to a table.
+type AddRow<'a> = dyn FnMut(&str, &dyn Fn(&StageReport) -> u64) + 'a;
+
+const MODEL_NOTES: &str = "\
+B: sequences per micro-batch. Classes reach their peaks at different times.
+ZeRO-3 keeps the head gathered for backward: a little less than 3 per micro-batch.
+";
+const PARAMETERS_NOTES: &str = "\
+Activations, gathered units and buckets depend on the model: give one with --model.
+";
+
+fn counted(count: usize, what: &str) -> String {
+    let plural = match what {
+        _ if count == 1 => "",
+        "micro-batch" => "es",
+        _ => "s",
+    };
+    format!("{} {what}{plural}", grouped(count as u64))
+}

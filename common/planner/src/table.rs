@@ -1,0 +1,157 @@
+//! Tables for a terminal and for Markdown.
+
+use crate::recipe::ByteUnit;
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, TableStyle, Width, presets,
+};
+
+/// Columns of a terminal that tables keep to.
+const SCREEN: u16 = 100;
+/// Columns of a row's name, and of a number.
+const NAME: u16 = 26;
+const NUMBER: u16 = 12;
+
+/// Where a table will be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Aligned, with rules, at most 100 columns wide.
+    Terminal,
+    /// A Markdown table.
+    Markdown,
+}
+
+/// What a table's columns hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Columns {
+    /// A name, then numbers, right-aligned in columns as wide as in every such table.
+    Numbers,
+    /// Sentences, wrapped.
+    Prose,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+    columns: Columns,
+}
+
+impl Table {
+    /// A table of numbers, with a title over the rows' names.
+    pub fn numbers<T: ToString>(title: impl Into<String>, columns: impl IntoIterator<Item = T>) -> Self {
+        let columns = columns.into_iter().map(|column| column.to_string());
+        let header = std::iter::once(title.into()).chain(columns).collect();
+        Table { header, rows: Vec::new(), columns: Columns::Numbers }
+    }
+
+    /// A table of sentences.
+    pub fn prose<T: ToString>(columns: impl IntoIterator<Item = T>) -> Self {
+        let header = columns.into_iter().map(|column| column.to_string()).collect();
+        Table { header, rows: Vec::new(), columns: Columns::Prose }
+    }
+
+    /// Adds a row: its name and one cell per further column.
+    pub fn row<T: ToString>(&mut self, name: impl Into<String>, cells: impl IntoIterator<Item = T>) {
+        let cells = cells.into_iter().map(|cell| cell.to_string());
+        self.rows.push(std::iter::once(name.into()).chain(cells).collect());
+    }
+
+    /// The table as text, with a newline at the end and no spaces at the ends of lines.
+    pub fn render(&self, format: Format) -> String {
+        let mut table = comfy_table::Table::new();
+        table.set_header(&self.header).add_rows(&self.rows);
+        match (format, self.columns) {
+            (Format::Markdown, _) => {
+                table.load_style(presets::ASCII_MARKDOWN);
+            }
+            (Format::Terminal, Columns::Numbers) => fix_widths(&mut table),
+            (Format::Terminal, Columns::Prose) => wrap(&mut table),
+        }
+        if self.columns == Columns::Numbers {
+            table
+                .column_iter_mut()
+                .skip(1)
+                .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        }
+        table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+}
+
+fn rule() -> LineStyle {
+    LineStyle::none().fill('─').junction('─')
+}
+
+fn fix_widths(table: &mut comfy_table::Table) {
+    table.load_style(TableStyle::new().header_separator(rule()));
+    let numbers = table.column_iter().count() as u16 - 1;
+    let narrow = (SCREEN - NAME) / numbers.max(1) - 1;
+    for (i, column) in table.column_iter_mut().enumerate() {
+        let width = if i == 0 { NAME } else { NUMBER.min(narrow) };
+        column.set_padding((0, 0)).set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
+    }
+}
+
+fn wrap(table: &mut comfy_table::Table) {
+    table.load_style(TableStyle::new().header_separator(rule()).row_separator(rule()));
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(SCREEN);
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 2));
+    });
+}
+
+/// The multiple of bytes that a table's numbers are given in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    label: &'static str,
+    bytes: f64,
+}
+
+impl Scale {
+    /// GB, MB or kB, whichever suits a table whose largest entry is `largest` bytes: the largest in which that is at
+    /// least 10. Always GiB if that is `unit`.
+    pub fn suiting(largest: u64, unit: ByteUnit) -> Self {
+        let decimal = |label, bytes| Scale { label, bytes };
+        match (unit, largest) {
+            (ByteUnit::Gibibyte, _) => decimal("GiB", unit.bytes()),
+            (_, 1..10_000_000) => decimal("kB", 1e3),
+            (_, 10_000_000..10_000_000_000) => decimal("MB", 1e6),
+            _ => decimal("GB", 1e9),
+        }
+    }
+
+    /// Its symbol.
+    pub fn label(&self) -> &'static str {
+        self.label
+    }
+
+    /// `bytes` with two decimals, or a dash for none.
+    pub fn show(&self, bytes: u64) -> String {
+        if bytes == 0 { "-".into() } else { format!("{:.2}", bytes as f64 / self.bytes) }
+    }
+}
+
+/// An integer with a comma between groups of three digits.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A count in words: `6.74 billion`; below a million, `918,656`.
+pub fn in_words(count: u64) -> String {
+    let scales = [(1e12, "trillion"), (1e9, "billion"), (1e6, "million")];
+    match scales.into_iter().find(|(scale, _)| count as f64 >= *scale) {
+        Some((scale, word)) => {
+            let number = format!("{:.2}", count as f64 / scale);
+            format!("{} {word}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        None => grouped(count),
+    }
+}

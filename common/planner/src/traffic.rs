@@ -1,0 +1,110 @@
+//! Bytes on the wire.
+
+use events::Operation;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::collections::BTreeMap;
+
+const OPERATIONS: usize = Operation::ALL.len();
+
+/// What one rank sends: payload bytes and collectives, per operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    bytes: [u64; OPERATIONS],
+    calls: [u64; OPERATIONS],
+}
+
+impl Traffic {
+    /// Payload bytes that the rank sends in `operation`s.
+    pub fn bytes(&self, operation: Operation) -> u64 {
+        self.bytes[operation.index()]
+    }
+
+    /// Number of `operation`s that the rank takes part in.
+    pub fn calls(&self, operation: Operation) -> u64 {
+        self.calls[operation.index()]
+    }
+
+    /// Payload bytes of all operations.
+    pub fn total_bytes(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    /// Payload bytes of what moves model states: everything but scalars.
+    pub fn payload_bytes(&self) -> u64 {
+        self.total_bytes() - self.bytes(Operation::Scalars)
+    }
+
+    /// Adds `other`, `times` times.
+    pub fn add(&mut self, other: &Traffic, times: u64) {
+        for i in 0..OPERATIONS {
+            self.bytes[i] += times * other.bytes[i];
+            self.calls[i] += times * other.calls[i];
+        }
+    }
+}
+
+impl Serialize for Traffic {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let used = Operation::ALL.iter().filter(|operation| self.calls(**operation) > 0);
+        let mut map = serializer.serialize_map(None)?;
+        for operation in used {
+            let entry =
+                BTreeMap::from([("bytes", self.bytes(*operation)), ("calls", self.calls(*operation))]);
+            map.serialize_entry(operation, &entry)?;
+        }
+        map.end()
+    }
+}
+
+/// Elements that rank `rank` of `ranks` sends in one `operation` on a buffer of `elements`, cut into slices
+/// [r·n/N, (r+1)·n/N), rounded down.
+///
+/// Reduce-scatter: each of the other ranks gets its slice of this rank's buffer. All-gather: each of the other ranks
+/// gets this rank's slice. All-reduce: the one, then the other. The totals are those of a ring and of direct exchange.
+pub fn elements_sent(operation: Operation, elements: u64, ranks: u64, rank: u64) -> u64 {
+    let boundary = |r: u64| (r as u128 * elements as u128 / ranks as u128) as u64;
+    let slice = boundary(rank + 1) - boundary(rank);
+    match operation {
+        Operation::ReduceScatter => elements - slice,
+        Operation::AllGather => slice * (ranks - 1),
+        Operation::AllReduce => elements - slice + slice * (ranks - 1),
+        _ => 0,
+    }
+}
+
+/// Collectives issued in some part of a run, before anybody asks for a particular rank.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Buffers by operation, elements and bytes per element, and how often.
+    buffers: BTreeMap<(Operation, u64, u64), u64>,
+    calls: [u64; OPERATIONS],
+    /// Bytes that each rank sends to each other rank in exchanges of scalars.
+    scalars: u64,
+}
+
+impl Tally {
+    /// One collective over the buffers of several units, each cut into slices of its own.
+    pub(crate) fn collective(&mut self, operation: Operation, units: &[u64], bytes_per_element: u64) {
+        self.calls[operation.index()] += 1;
+        for &elements in units {
+            *self.buffers.entry((operation, elements, bytes_per_element)).or_default() += 1;
+        }
+    }
+
+    /// One exchange of a few bytes from everybody to everybody.
+    pub(crate) fn exchange(&mut self, bytes: u64) {
+        self.calls[Operation::Scalars.index()] += 1;
+        self.scalars += bytes;
+    }
+
+    /// What one rank sends.
+    pub(crate) fn of_rank(&self, ranks: u64, rank: u64) -> Traffic {
+        let mut traffic = Traffic { calls: self.calls, ..Traffic::default() };
+        for (&(operation, elements, bytes), times) in &self.buffers {
+            traffic.bytes[operation.index()] +=
+                times * bytes * elements_sent(operation, elements, ranks, rank);
+        }
+        traffic.bytes[Operation::Scalars.index()] += self.scalars * (ranks - 1);
+        traffic
+    }
+}

@@ -1,0 +1,370 @@
+//! The walk against closed forms over models of all shapes.
+
+#![allow(clippy::unwrap_used)]
+
+use events::{Class, Operation};
+use model::ModelConfig;
+use planner::{Job, Partition, RankPrediction, Stage, explain_fit, predict};
+use proptest::prelude::*;
+
+const F32: u64 = 4;
+
+/// A model of any shape, a batch and a world size.
+fn jobs() -> impl Strategy<Value = Job> {
+    let shape = (1usize..60, 1usize..40, 1usize..6, 1usize..4, 1usize..4, any::<bool>());
+    let run = (1usize..4, 1usize..20, 1usize..4, 1usize..9);
+    (shape, 1usize..9, 1usize..50, run).prop_map(|(shape, head_dim, feed_forward, run)| {
+        let (vocabulary, width, layers, kv_heads, groups, tied) = shape;
+        let (batch_size, tokens, micro_batches, world_size) = run;
+        let config = ModelConfig {
+            vocabulary,
+            width,
+            layers,
+            heads: kv_heads * groups,
+            kv_heads,
+            head_dim,
+            feed_forward,
+            tied,
+            ..ModelConfig::tiny()
+        };
+        Job { batch_size, tokens, micro_batches, ..Job::new(config, Stage::Ddp, world_size) }
+    })
+}
+
+fn ranks(job: &Job) -> Vec<RankPrediction> {
+    predict(job).unwrap().ranks
+}
+
+fn peak(job: &Job, class: Class) -> u64 {
+    ranks(job)[0].memory.peak(class)
+}
+
+/// Bytes of a micro-batch's buffers, per row and in the letters of the model's contract.
+struct Letters {
+    rows: u64,
+    /// width, heads·head_dim, (heads + 2·kv_heads)·head_dim, heads, feed_forward, vocabulary
+    d: u64,
+    h: u64,
+    qkv: u64,
+    log_sum: u64,
+    f: u64,
+    v: u64,
+    layers: u64,
+}
+
+impl Letters {
+    fn of(job: &Job) -> Self {
+        let c = &job.config;
+        let of = |width: usize| width as u64 * F32;
+        Letters {
+            rows: (job.batch_size * job.tokens) as u64,
+            d: of(c.width),
+            h: of(c.heads * c.head_dim),
+            qkv: of((c.heads + 2 * c.kv_heads) * c.head_dim),
+            log_sum: of(c.heads),
+            f: of(c.feed_forward),
+            v: of(c.vocabulary),
+            layers: c.layers as u64,
+        }
+    }
+
+    /// What one block keeps, its input included.
+    fn block(&self) -> u64 {
+        4 * self.d + 2 * F32 + self.qkv + self.h + self.log_sum + 3 * self.f
+    }
+
+    /// What is kept when forward is complete: the batch, all blocks, and the head.
+    fn activations(&self) -> u64 {
+        self.rows * (2 * F32 + self.layers * self.block() + 2 * self.d + F32 + self.v)
+    }
+
+    /// Backward's own buffers: in the head, in either half of a block.
+    fn workspace(&self) -> u64 {
+        let Letters { d, h, qkv, f, .. } = *self;
+        let block = [3 * f, 2 * f + d, h + qkv, qkv + d].into_iter().max().unwrap();
+        self.rows * [F32, 2 * d, d + block].into_iter().max().unwrap()
+    }
+
+    /// Most bytes at once in a block's backward, beside what the blocks before it keep: what is left of the block itself,
+    /// and workspace.
+    fn block_backward(&self) -> u64 {
+        let [d, h, qkv, log_sum, f, row] =
+            [self.d, self.h, self.qkv, self.log_sum, self.f, F32].map(|bytes| bytes as i64);
+        let feed_forward = [d + f, d + 2 * f, 2 * d - f];
+        let freed = 3 * f + 2 * d + row;
+        let attention = [d + h, d + h + qkv, 2 * d - h - log_sum].map(|bytes| bytes - freed);
+        let most = feed_forward.into_iter().chain(attention).max().unwrap();
+        self.block() + most as u64
+    }
+
+    /// Most bytes at once in the head, forward or backward.
+    fn head(&self) -> u64 {
+        let Letters { d, v, .. } = *self;
+        (2 * d + F32 + v + d.max(F32)).max(3 * d + F32)
+    }
+
+    /// Most activations and workspace at once. All blocks are live until the last one's backward, so it is the peak of
+    /// the head or of the last block.
+    fn together(&self) -> u64 {
+        let blocks = self.layers * self.block();
+        let most = (blocks + self.head()).max(blocks - self.block() + self.block_backward());
+        self.rows * (2 * F32 + most)
+    }
+
+    /// Most bytes at once in one step of ZeRO-3 with a bucket per unit, one unit gathered ahead and untied weights,
+    /// beside model states: the largest of all layers' forward and backward.
+    fn zero3(&self, padded: &[u64]) -> u64 {
+        let last = padded.len() - 1;
+        let unit = |layer: usize| padded.get(layer).copied().unwrap_or(0) * F32;
+        let before = |layer: usize| 2 * F32 + (layer as u64 - 1) * self.block();
+        let mut most = self.rows * (2 * F32 + self.d) + 2 * unit(0) + unit(1);
+        for layer in 1..last {
+            let forward = self.rows * (before(layer) + self.block() + self.d) + unit(layer) + unit(layer + 1);
+            let gathered = unit(layer) + unit(layer - 1);
+            let buckets = unit(layer) + unit(layer + 1);
+            let backward = self.rows * (before(layer) + self.block_backward()) + gathered + buckets;
+            most = most.max(forward).max(backward);
+        }
+        let d = self.d;
+        let head_forward = self.rows * (before(last) + 2 * d + F32 + self.v + F32) + unit(last);
+        let head_backward = (2 * d + F32 + self.v + d).max(3 * d + F32);
+        let gathered = unit(last) + unit(last - 1);
+        most.max(head_forward).max(self.rows * (before(last) + head_backward) + gathered + unit(last))
+    }
+}
+
+/// The largest sum of `padded` over `count` units in a row.
+fn largest_in_a_row(padded: &[u64], count: usize) -> u64 {
+    padded.windows(count.min(padded.len())).map(|units| units.iter().sum()).max().unwrap()
+}
+
+fn padded(job: &Job) -> Vec<u64> {
+    Partition::of(job).units.iter().map(|unit| unit.padded).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What is held between steps is the recipe's closed form over padded units.
+    #[test]
+    fn model_states(job in jobs()) {
+        let n = job.world_size as u64;
+        let full: u64 = Partition::of(&job).parameters();
+        let padded: u64 = padded(&job.with_stage(Stage::Zero3)).iter().sum();
+        let shard = padded / n;
+        let closed = [
+            (Stage::Ddp, [full, full, 2 * full]),
+            (Stage::Zero1, [padded, padded, 2 * shard]),
+            (Stage::Zero2, [padded, shard, 2 * shard]),
+            (Stage::Zero3, [shard, shard, 2 * shard]),
+        ];
+        for (stage, elements) in closed {
+            let job = job.with_stage(stage);
+            let held = [Class::Parameters, Class::Gradients, Class::Optimizer].map(|class| peak(&job, class));
+            prop_assert_eq!(held, elements.map(|elements| elements * F32), "{}", stage);
+        }
+    }
+
+    /// Activations and workspace are the model's affair: the same at every stage, as counted from its contract.
+    #[test]
+    fn residual_states(job in jobs()) {
+        let letters = Letters::of(&job);
+        for stage in Stage::ALL {
+            let job = job.with_stage(stage);
+            prop_assert_eq!(peak(&job, Class::Activations), letters.activations());
+            prop_assert_eq!(peak(&job, Class::Workspace), letters.workspace());
+        }
+        let memory = ranks(&job)[0].memory;
+        let states = 16 * Partition::of(&job).parameters();
+        prop_assert_eq!(memory.total_peak, states + letters.together(), "DDP: nothing else moves");
+    }
+
+    /// Gathered at once: the unit in use and those ahead of it, and a tied table throughout.
+    #[test]
+    fn gathered_parameters(job in jobs(), prefetch in 0usize..3) {
+        let job = Job { prefetch, ..job.with_stage(Stage::Zero3) };
+        let padded = padded(&job);
+        let closed = if job.config.tied {
+            padded[0] + largest_in_a_row(&padded[1..], prefetch + 1)
+        } else {
+            largest_in_a_row(&padded, prefetch + 1)
+        };
+        prop_assert_eq!(peak(&job, Class::GatheredParameters), F32 * closed);
+        prop_assert_eq!(peak(&job.with_stage(Stage::Zero2), Class::GatheredParameters), 0);
+    }
+
+    /// A bucket per unit: full gradients of the unit in backward and of the one before it, which is being reduced.
+    #[test]
+    fn buckets_of_one_unit(job in jobs()) {
+        let mut job = Job { reduce_bucket: Some(1), ..job.with_stage(Stage::Zero2) };
+        job.config.tied = false;
+        let padded = padded(&job);
+        let pairs = largest_in_a_row(&padded, 2);
+        let across = if job.micro_batches > 1 { padded[0] + padded[padded.len() - 1] } else { 0 };
+        prop_assert_eq!(peak(&job, Class::CommunicationBuckets), F32 * pairs.max(across));
+    }
+
+    /// One bucket for all: every full gradient at once, twice if the next micro-batch fills another meanwhile.
+    #[test]
+    fn one_bucket(job in jobs()) {
+        let sum: u64 = padded(&job.with_stage(Stage::Zero3)).iter().sum();
+        for stage in [Stage::Zero2, Stage::Zero3] {
+            let job = Job { reduce_bucket: Some(u64::MAX), ..job.with_stage(stage) };
+            let times = job.micro_batches.min(2) as u64;
+            prop_assert_eq!(peak(&job, Class::CommunicationBuckets), F32 * times * sum);
+            let calls = ranks(&job)[0].traffic_per_step.calls(Operation::ReduceScatter);
+            prop_assert_eq!(calls, job.micro_batches as u64);
+        }
+    }
+
+    /// The total peak of ZeRO-3, layer by layer.
+    #[test]
+    fn total_of_zero3(job in jobs()) {
+        let mut job = Job { reduce_bucket: Some(1), micro_batches: 1, ..job.with_stage(Stage::Zero3) };
+        job.config.tied = false;
+        let padded = padded(&job);
+        let states = 4 * padded.iter().sum::<u64>() / job.world_size as u64 * F32;
+        prop_assert_eq!(ranks(&job)[0].memory.total_peak, states + Letters::of(&job).zero3(&padded));
+    }
+
+    /// The total is at least what is live when forward ends, and at most the sum of the peaks.
+    #[test]
+    fn totals_are_bounded(job in jobs()) {
+        for stage in Stage::ALL {
+            let memory = ranks(&job.with_stage(stage))[0].memory;
+            let held: u64 = [Class::Parameters, Class::Gradients, Class::Optimizer, Class::Activations]
+                .map(|class| memory.peak(class)).iter().sum();
+            prop_assert!(held <= memory.total_peak && memory.total_peak <= memory.peaks().iter().sum());
+        }
+    }
+
+    /// Reduce-scatter and all-gather per step: 2Ψ, 2Ψ, (M+1)Ψ and, the head being kept, a little under 3MΨ, each times
+    /// (N−1)/N, on every rank.
+    #[test]
+    fn traffic(job in jobs()) {
+        let (n, m) = (job.world_size as u64, job.micro_batches as u64);
+        let units = padded(&job.with_stage(Stage::Zero3));
+        let sum: u64 = units.iter().sum();
+        let kept = units[units.len() - 1] + if job.config.tied { units[0] } else { 0 };
+        let share = |elements: u64| elements / n * (n - 1) * F32;
+        let closed = [
+            (Stage::Zero1, share(sum), share(sum)),
+            (Stage::Zero2, m * share(sum), share(sum)),
+            (Stage::Zero3, m * share(sum), m * share(2 * sum - kept)),
+        ];
+        for (stage, reduced, gathered) in closed {
+            for rank in ranks(&job.with_stage(stage)) {
+                let step = rank.traffic_per_step;
+                prop_assert_eq!(step.bytes(Operation::ReduceScatter), reduced, "{}", stage);
+                prop_assert_eq!(step.bytes(Operation::AllGather), gathered, "{}", stage);
+                prop_assert_eq!(step.bytes(Operation::Scalars), (8 + 4 + 16) * (n - 1));
+                prop_assert_eq!(step.calls(Operation::Scalars), 3);
+                prop_assert_eq!(rank.traffic_setup.total_bytes(), 32 * (n - 1));
+                prop_assert_eq!(rank.traffic_per_evaluation.total_bytes(), 8 * (n - 1));
+            }
+        }
+        let gathers = ranks(&job.with_stage(Stage::Zero3))[0].traffic_per_step.calls(Operation::AllGather);
+        let kept_units = 1 + u64::from(job.config.tied);
+        prop_assert_eq!(gathers, m * (2 * units.len() as u64 - kept_units));
+    }
+
+    /// All-reduce: slices may be uneven, but all ranks together send 2(N−1)Ψ elements, and none is a slice off.
+    #[test]
+    fn all_reduce(job in jobs()) {
+        let n = job.world_size as u64;
+        let full = Partition::of(&job).parameters();
+        let sent = ranks(&job).iter().map(|rank| rank.traffic_per_step.bytes(Operation::AllReduce)).collect::<Vec<_>>();
+        prop_assert_eq!(sent.iter().sum::<u64>(), 2 * (n - 1) * full * F32);
+        let units = Partition::of(&job).units.len() as u64;
+        let (least, most) = (*sent.iter().min().unwrap(), *sent.iter().max().unwrap());
+        prop_assert!(most - least <= units * n.saturating_sub(2) * F32);
+        let step = ranks(&job)[0].traffic_per_step;
+        prop_assert_eq!((step.calls(Operation::Scalars), step.bytes(Operation::Scalars)), (1, 8 * (n - 1)));
+
+        let textbook = Job { textbook_all_reduce: true, ..job.with_stage(Stage::Zero1) };
+        let sum: u64 = padded(&textbook).iter().sum();
+        let step = ranks(&textbook)[0].traffic_per_step;
+        prop_assert_eq!(step.payload_bytes(), 3 * (sum / n) * (n - 1) * F32);
+    }
+
+    /// An evaluation's batch: every unit gathered once in ZeRO-3, nothing elsewhere.
+    #[test]
+    fn evaluation(job in jobs()) {
+        let n = job.world_size as u64;
+        for stage in Stage::ALL {
+            let job = job.with_stage(stage);
+            let batch = ranks(&job)[0].traffic_per_evaluation_batch;
+            let units = padded(&job);
+            let (calls, elements) =
+                if stage == Stage::Zero3 { (units.len() as u64, units.iter().sum()) } else { (0, 0) };
+            prop_assert_eq!(batch.calls(Operation::AllGather), calls);
+            prop_assert_eq!(batch.total_bytes(), elements / n * (n - 1) * F32);
+        }
+    }
+
+    /// From the second micro-batch on, nothing about memory changes.
+    #[test]
+    fn micro_batches_repeat(job in jobs(), bucket in 1u64..5000) {
+        for stage in Stage::ALL {
+            let with = |micro_batches| {
+                let job = Job { micro_batches, reduce_bucket: Some(bucket), ..job.with_stage(stage) };
+                ranks(&job)[0].memory
+            };
+            prop_assert_eq!(with(2), with(7));
+        }
+    }
+
+    /// More sequences, more tokens: more memory.
+    #[test]
+    fn grows_with_the_batch(job in jobs()) {
+        for stage in Stage::ALL {
+            let job = job.with_stage(stage);
+            let total = |job: &Job| ranks(job)[0].memory.total_peak;
+            let wider = Job { batch_size: job.batch_size + 1, ..job.clone() };
+            let longer = Job { tokens: job.tokens + 1, ..job.clone() };
+            prop_assert!(total(&job) < total(&wider));
+            prop_assert!(total(&job) < total(&longer));
+        }
+    }
+
+    /// The largest micro-batch fits and the next does not.
+    #[test]
+    fn fit(job in jobs(), capacity in 1_000u64..10_000_000) {
+        let fit = explain_fit(&job, capacity).unwrap();
+        prop_assert_eq!(fit.stages.len(), 4);
+        for stage in fit.stages {
+            let total = |batch_size| {
+                ranks(&Job { batch_size, ..job.with_stage(stage.stage) })[0].memory.total_peak
+            };
+            prop_assert_eq!(stage.total_peak, total(job.batch_size));
+            prop_assert_eq!(stage.fits, stage.largest_batch.is_some_and(|largest| job.batch_size <= largest));
+            let largest = stage.largest_batch.unwrap_or(0);
+            prop_assert!(largest == 0 || total(largest) <= capacity);
+            prop_assert!(total(largest + 1) > capacity);
+        }
+    }
+}
+
+/// One rank sends nothing, but still issues what it would.
+#[test]
+fn alone() {
+    for stage in Stage::ALL {
+        let job = Job { micro_batches: 2, ..Job::new(ModelConfig::tiny(), stage, 1) };
+        let rank = ranks(&job)[0];
+        assert_eq!(rank.traffic(3, 2, 4).total_bytes(), 0);
+        assert!(rank.traffic_per_step.calls(Operation::Scalars) > 0);
+        let held =
+            [Class::Parameters, Class::Gradients, Class::Optimizer].map(|class| rank.memory.peak(class));
+        assert_eq!(held.iter().sum::<u64>(), 16 * 918_656);
+    }
+}
+
+#[test]
+fn impossible_jobs_are_refused() {
+    let job = Job::new(ModelConfig::tiny(), Stage::Zero2, 4);
+    let problem = |job: Job| predict(&job).unwrap_err().to_string();
+    assert_eq!(problem(Job { world_size: 0, ..job.clone() }), "world size is 0: give at least 1");
+    assert_eq!(problem(Job { tokens: 0, ..job.clone() }), "tokens per sequence is 0: give at least 1");
+    assert!(problem(Job { batch_size: usize::MAX, ..job.clone() }).contains("beyond any machine"));
+    assert!(explain_fit(&Job { micro_batches: 0, ..job }, 1).is_err());
+}

@@ -1,0 +1,99 @@
+//! What the program prints.
+
+#![allow(clippy::unwrap_used)]
+
+use planner::cli::run;
+
+fn output(arguments: &str) -> String {
+    let arguments = std::iter::once("planner").chain(arguments.split_whitespace());
+    match run(arguments) {
+        Ok(text) => text,
+        Err(error) => format!("{error}(exit status {})\n", error.exit_code()),
+    }
+}
+
+#[test]
+fn a_model() {
+    insta::assert_snapshot!(output("--model llama2-7b --gpus 4"));
+}
+
+#[test]
+fn a_small_model_in_fp32_with_accumulation() {
+    insta::assert_snapshot!(output("--model tiny --gpus 4 --recipe fp32 --grad-accum 4 --estimators"));
+}
+
+#[test]
+fn the_textbooks_zero1() {
+    insta::assert_snapshot!(output("--params 7e9 --gpus 8 --recipe fp32 --grad-sync all-reduce"));
+}
+
+#[test]
+fn one_gpu_sends_nothing() {
+    insta::assert_snapshot!(output("--params 135M"));
+}
+
+#[test]
+fn markdown() {
+    insta::assert_snapshot!(output("--model smollm2-135m --gpus 8 --markdown"));
+}
+
+#[test]
+fn json_has_whole_bytes() {
+    let text = output("--model tiny --gpus 4 --recipe fp32 --json");
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["parameters"], 918_656);
+    assert_eq!(value["stages"][3]["stage"], "zero3");
+    assert_eq!(value["stages"][3]["model_states"]["weights"], 918_656);
+    assert_eq!(value["stages"][0]["traffic_per_step"]["all_reduce"]["bytes"], 2 * 3 * 918_656);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn claims_as_json_carry_their_numbers() {
+    let value: serde_json::Value = serde_json::from_str(&output("--claims --json")).unwrap();
+    assert_eq!(value[0]["source"], "guide");
+    assert_eq!(value[0]["numbers"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn no_screen_is_wider_than_100_columns() {
+    let screens = ["--model llama3-70b --gpus 64", "--claims", "--params 1T --gpus 1024", "--help"];
+    for screen in screens {
+        for line in output(screen).lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+    }
+}
+
+/// What an out-of-memory error can print: tiny at the default micro-batch of 8, with 50 MB per rank.
+#[test]
+fn what_would_fit() {
+    let config = model::ModelConfig::tiny();
+    let fit = planner::explain_fit(&planner::Job::new(config, planner::Stage::Ddp, 4), 50_000_000).unwrap();
+    assert_eq!(fit.stages.iter().map(|stage| stage.fits).collect::<Vec<_>>(), [false, true, true, true]);
+    insta::assert_snapshot!(fit.table().render(planner::table::Format::Terminal));
+}
+
+#[test]
+fn mistakes() {
+    let mistakes = [
+        "--gpus 4",
+        "--model llama-7b --gpus 4",
+        "--model llama2-7b --gpus 0",
+        "--params seven --gpus 4",
+        "--params 0 --gpus 4",
+        "--params 7e9 --recipe fp8",
+        "--params 7e9 --batch-size 4",
+        "--model tiny --gpus 10000000",
+        "--model tiny --activations 10e9",
+        "--params 7e9 --model tiny",
+        "--model tiny --batch-size 99999999999999",
+        "--model tiny --json --markdown",
+    ];
+    let screens = mistakes.map(|mistake| {
+        let screen = output(mistake);
+        assert!(screen.ends_with("(exit status 2)\n"), "{mistake}");
+        format!("$ planner {mistake}\n{screen}")
+    });
+    insta::assert_snapshot!(screens.join("\n"));
+}

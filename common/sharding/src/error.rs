@@ -1,0 +1,50 @@
+//! What can go wrong inside a stage.
+
+use collectives::CollectiveError;
+use device::{DeviceError, OutOfMemory};
+
+/// A stage failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// On this rank's device.
+    #[error(transparent)]
+    Device(DeviceError),
+    /// Between ranks.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    /// Initial weights could not be read.
+    #[error("initial weights: {0}")]
+    Weights(String),
+    /// The gradient has no finite norm.
+    #[error("the gradient norm is {norm} after {steps} finished steps: lower --lr, or lengthen its warm-up")]
+    NonFinite {
+        /// NaN or infinity.
+        norm: f64,
+        /// Optimizer steps finished before.
+        steps: u32,
+    },
+    /// A unit was handed out twice or handed back without having been handed out: a bug in a stage.
+    #[error("unit {unit} is not here: {what}")]
+    Missing {
+        /// The unit.
+        unit: usize,
+        /// What was looked for.
+        what: &'static str,
+    },
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Self {
+        Error::Device(error)
+    }
+}
+
+impl Error {
+    /// The out-of-memory account, if that is what happened.
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
+        match self {
+            Error::Device(DeviceError::OutOfMemory(oom)) => Some(oom),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Full parameters and gradients as they are handed out and handed back, and a layer's views in them.
+
+use crate::partition::{Partition, Slot, UnitId};
+use crate::rank::Rank;
+use crate::{Error, Result};
+use device::{Buffer, Class, DType, View, ViewMut, Write};
+use model::{Gradients, TensorId, Weights};
+use std::ops::Range;
+
+/// A unit's full weights, on loan from a stage.
+pub struct FullParameters {
+    /// The unit.
+    pub unit: UnitId,
+    /// Its flat segment.
+    pub buffer: Buffer,
+}
+
+/// A place for a unit's full gradients, on loan from a stage.
+pub struct FullGradients {
+    /// The unit.
+    pub unit: UnitId,
+    /// Its flat segment.
+    pub buffer: Buffer,
+    /// Whether backward's first write to a tensor overwrites or adds.
+    write: Write,
+    written: Vec<bool>,
+}
+
+impl FullGradients {
+    /// A place for gradients in `buffer`, which backward overwrites or adds to.
+    pub fn new(unit: UnitId, buffer: Buffer, write: Write, partition: &Partition) -> Self {
+        FullGradients { unit, buffer, write, written: vec![false; partition.units[unit].slots.len()] }
+    }
+
+    /// A place in a fresh buffer of class [`Class::CommunicationBuckets`], its padding zeroed.
+    ///
+    /// # Errors
+    /// If the rank is out of memory.
+    pub fn fresh(unit: UnitId, rank: &Rank, partition: &Partition) -> Result<Self> {
+        let Range { start: parameters, end: padded } =
+            partition.units[unit].parameters..partition.units[unit].padded;
+        let mut buffer = rank.device.allocate(Class::CommunicationBuckets, DType::F32, padded)?;
+        rank.kernels().fill(buffer.slice_mut(parameters..padded), 0.0)?;
+        Ok(FullGradients::new(unit, buffer, Write::Replace, partition))
+    }
+
+    fn mode(&self, slot: usize) -> Write {
+        if self.written[slot] { Write::Accumulate } else { self.write }
+    }
+}
+
+/// A micro-batch within an optimizer step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Micro {
+    /// Its number, from 0.
+    pub index: usize,
+    /// Micro-batches per step.
+    pub count: usize,
+}
+
+impl Micro {
+    /// Whether gradients of this step start here.
+    pub fn is_first(&self) -> bool {
+        self.index == 0
+    }
+
+    /// Whether gradients of this step are complete after this one.
+    pub fn is_last(&self) -> bool {
+        self.index + 1 == self.count
+    }
+}
+
+/// One buffer per unit, from which buffers are taken and put back.
+pub struct UnitBuffers {
+    buffers: Vec<Option<Buffer>>,
+    what: &'static str,
+}
+
+impl UnitBuffers {
+    /// `buffers[u]` belongs to unit u; `what` names them in errors.
+    pub fn new(buffers: Vec<Buffer>, what: &'static str) -> Self {
+        UnitBuffers { buffers: buffers.into_iter().map(Some).collect(), what }
+    }
+
+    fn missing(&self, unit: UnitId) -> Error {
+        Error::Missing { unit, what: self.what }
+    }
+
+    /// Takes `unit`'s buffer out.
+    ///
+    /// # Errors
+    /// If it is out already.
+    pub fn take(&mut self, unit: UnitId) -> Result<Buffer> {
+        self.buffers[unit].take().ok_or(self.missing(unit))
+    }
+
+    /// Puts `unit`'s buffer back.
+    pub fn put(&mut self, unit: UnitId, buffer: Buffer) {
+        self.buffers[unit] = Some(buffer);
+    }
+
+    /// `unit`'s buffer, to read.
+    ///
+    /// # Errors
+    /// If it is out.
+    pub fn get(&self, unit: UnitId) -> Result<&Buffer> {
+        self.buffers[unit].as_ref().ok_or(self.missing(unit))
+    }
+
+    /// `unit`'s buffer, to write.
+    ///
+    /// # Errors
+    /// If it is out.
+    pub fn get_mut(&mut self, unit: UnitId) -> Result<&mut Buffer> {
+        let missing = self.missing(unit);
+        self.buffers[unit].as_mut().ok_or(missing)
+    }
+}
+
+/// The units in which consecutive tensors of a layer lie, if they lie next to each other in one unit.
+fn joint(tensors: &[TensorId], partition: &Partition) -> Option<(UnitId, Range<usize>)> {
+    let (unit, first) = partition.home(*tensors.first()?);
+    let mut range = first.range();
+    for &tensor in &tensors[1..] {
+        let (other, slot) = partition.home(tensor);
+        if other != unit || slot.start != range.end {
+            return None;
+        }
+        range.end = slot.range().end;
+    }
+    Some((unit, range))
+}
+
+/// One layer's weights inside the full parameters that are held now.
+pub struct LayerWeights<'a> {
+    /// The layer's tensors.
+    pub tensors: &'a [TensorId],
+    /// The partition that they are placed by.
+    pub partition: &'a Partition,
+    /// Full parameters by unit.
+    pub held: &'a [Option<FullParameters>],
+}
+
+impl Weights for LayerWeights<'_> {
+    fn weights(&self, tensors: Range<usize>) -> Option<View<'_>> {
+        let (unit, range) = joint(&self.tensors[tensors], self.partition)?;
+        Some(self.held[unit].as_ref()?.buffer.slice(range))
+    }
+}
+
+/// One layer's places for gradients inside the full gradients that are held now.
+pub struct LayerGradients<'a> {
+    /// The layer's tensors.
+    pub tensors: &'a [TensorId],
+    /// The partition that they are placed by.
+    pub partition: &'a Partition,
+    /// Full gradients by unit.
+    pub held: &'a mut [Option<FullGradients>],
+}
+
+impl Gradients for LayerGradients<'_> {
+    fn gradients(&mut self, tensors: Range<usize>) -> Option<(ViewMut<'_>, Write)> {
+        let (unit, range) = joint(&self.tensors[tensors], self.partition)?;
+        let full = self.held[unit].as_mut()?;
+        let slots: &[Slot] = &self.partition.units[unit].slots;
+        let inside = |slot: &Slot| range.start <= slot.start && slot.start < range.end;
+        let covered: Vec<usize> = (0..slots.len()).filter(|&i| inside(&slots[i])).collect();
+        let write = full.mode(*covered.first()?);
+        if covered.iter().any(|&i| full.mode(i) != write) {
+            return None;
+        }
+        covered.iter().for_each(|&i| full.written[i] = true);
+        Some((full.buffer.slice_mut(range), write))
+    }
+}

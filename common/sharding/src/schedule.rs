@@ -1,0 +1,123 @@
+//! Which units a pass needs, when for the first time and when for the last.
+
+use crate::partition::{Partition, UnitId};
+use events::Pass;
+use model::Layout;
+
+/// One pass over the layers, as the units meet it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Visits {
+    /// Layers in the order of the pass.
+    pub layers: Vec<usize>,
+    /// Units in the order in which they are first needed.
+    pub order: Vec<UnitId>,
+    /// Per step of the pass: units needed here for the first time.
+    pub first: Vec<Vec<UnitId>>,
+    /// Per step of the pass: units needed here for the last time.
+    pub last: Vec<Vec<UnitId>>,
+}
+
+impl Visits {
+    fn new(layers: Vec<usize>, layout: &Layout, partition: &Partition) -> Self {
+        let needed: Vec<Vec<UnitId>> = layers.iter().map(|&l| units_of(l, layout, partition)).collect();
+        let mut visits = Visits { layers, ..Visits::default() };
+        for (step, units) in needed.iter().enumerate() {
+            let fresh: Vec<UnitId> = units.iter().copied().filter(|u| !visits.order.contains(u)).collect();
+            visits.order.extend(&fresh);
+            visits.first.push(fresh);
+            let later = &needed[step + 1..];
+            visits
+                .last
+                .push(units.iter().copied().filter(|u| !later.iter().any(|l| l.contains(u))).collect());
+        }
+        visits
+    }
+}
+
+fn units_of(layer: usize, layout: &Layout, partition: &Partition) -> Vec<UnitId> {
+    let mut units = Vec::new();
+    for &tensor in &layout.layers[layer].tensors {
+        let unit = partition.home(tensor).0;
+        if !units.contains(&unit) {
+            units.push(unit);
+        }
+    }
+    units
+}
+
+/// The forward and the backward pass, unit by unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// From the embedding to the loss.
+    pub forward: Visits,
+    /// From the loss to the embedding.
+    pub backward: Visits,
+}
+
+impl Schedule {
+    /// The schedule of a model under a partition.
+    pub fn new(layout: &Layout, partition: &Partition) -> Self {
+        let forward: Vec<usize> = (0..layout.layers.len()).collect();
+        let backward = forward.iter().rev().copied().collect();
+        Schedule {
+            forward: Visits::new(forward, layout, partition),
+            backward: Visits::new(backward, layout, partition),
+        }
+    }
+
+    /// The visits of `pass`.
+    pub fn pass(&self, pass: Pass) -> &Visits {
+        if pass == Pass::Backward { &self.backward } else { &self.forward }
+    }
+
+    /// The unit that is needed next after `unit` is first needed in `pass`.
+    pub fn after(&self, unit: UnitId, pass: Pass) -> Option<UnitId> {
+        let order = &self.pass(pass).order;
+        let at = order.iter().position(|&u| u == unit)?;
+        order.get(at + 1).copied()
+    }
+
+    /// Whether backward begins with `unit`, so that releasing it after forward would gather it again at once.
+    pub fn starts_backward(&self, unit: UnitId) -> bool {
+        self.backward.first.first().is_some_and(|units| units.contains(&unit))
+    }
+
+    /// The unit whose gradients are complete last in backward.
+    pub fn last_reduced(&self) -> UnitId {
+        self.backward.last.iter().flatten().last().copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::ModelConfig;
+
+    fn schedule(tied: bool) -> Schedule {
+        let layout = Layout::new(&ModelConfig { tied, layers: 2, ..ModelConfig::tiny() });
+        Schedule::new(&layout, &Partition::by_layer(&layout, 2))
+    }
+
+    #[test]
+    fn untied_units_are_needed_once_per_pass() {
+        let s = schedule(false);
+        assert_eq!(s.forward.order, [0, 1, 2, 3]);
+        assert_eq!(s.forward.last, [[0], [1], [2], [3]]);
+        assert_eq!(s.backward.order, [3, 2, 1, 0]);
+        assert_eq!(s.after(2, Pass::Forward), Some(3));
+        assert_eq!(s.after(3, Pass::Forward), None);
+        assert!(s.starts_backward(3) && !s.starts_backward(2));
+        assert_eq!(s.last_reduced(), 0);
+    }
+
+    #[test]
+    fn a_tied_unit_stays_from_the_first_layer_to_the_last() {
+        let s = schedule(true);
+        assert_eq!(s.forward.order, [0, 1, 2, 3]);
+        assert_eq!(s.forward.last, [vec![], vec![1], vec![2], vec![3, 0]]);
+        assert_eq!(s.backward.order, [3, 0, 2, 1]);
+        assert_eq!(s.backward.last, [vec![3], vec![2], vec![1], vec![0]]);
+        assert!(s.starts_backward(0) && s.starts_backward(3));
+        assert_eq!(s.last_reduced(), 0);
+    }
+}

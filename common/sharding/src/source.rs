@@ -1,0 +1,44 @@
+//! Where initial weights come from.
+
+use crate::partition::{Partition, UnitId};
+use crate::rank::Rank;
+use crate::{Error, Result};
+use device::{Buffer, Class};
+use model::TensorId;
+use std::ops::Range;
+
+/// Initial weights, any slice of any tensor: a seed or a file. Every rank reads only what it will hold.
+pub trait WeightSource: Send + Sync {
+    /// Writes elements `range` of `tensor` to `into`.
+    ///
+    /// # Errors
+    /// A sentence that names what could not be read.
+    fn read(
+        &self,
+        tensor: TensorId,
+        range: Range<usize>,
+        into: &mut [f32],
+    ) -> std::result::Result<(), String>;
+}
+
+/// A buffer of class [`Class::Parameters`] with elements `slice` of `unit`; padding is zero.
+///
+/// # Errors
+/// If the rank is out of memory or the source fails.
+pub fn load(
+    rank: &Rank,
+    partition: &Partition,
+    unit: UnitId,
+    slice: Range<usize>,
+    source: &dyn WeightSource,
+) -> Result<Buffer> {
+    let mut values = vec![0f32; slice.len()];
+    for slot in &partition.units[unit].slots {
+        let (start, end) = (slot.start.max(slice.start), slot.range().end.min(slice.end));
+        if start < end {
+            let into = &mut values[start - slice.start..end - slice.start];
+            source.read(slot.tensor, start - slot.start..end - slot.start, into).map_err(Error::Weights)?;
+        }
+    }
+    Ok(rank.device.upload(Class::Parameters, &values)?)
+}

@@ -1,0 +1,170 @@
+//! The command line, the same for every stage.
+
+use crate::data::TokenFormat;
+use crate::faults::Fault;
+use crate::size;
+use crate::stage::GradSync;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Where to train.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DeviceChoice {
+    /// GPUs if this build and this machine have them, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU: ranks are threads.
+    Cpu,
+    /// NVIDIA GPUs.
+    Cuda,
+}
+
+/// How local collectives move data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum AlgorithmChoice {
+    /// Each rank reads its slice from everybody; sums over a tree, the same bits on every run.
+    #[default]
+    Direct,
+    /// Neighbour to neighbour in a ring, hop by hop.
+    Ring,
+}
+
+/// Train a Llama-style transformer on several ranks.
+#[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true, args_override_self = true, version)]
+pub struct Cli {
+    /// What to do; trains if nothing is given.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Training.
+    #[command(flatten)]
+    pub train: TrainArgs,
+}
+
+/// What else the program does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Sample text from saved weights.
+    Generate(GenerateArgs),
+}
+
+/// Training flags.
+#[derive(Args, Clone, Debug)]
+pub struct TrainArgs {
+    /// Ranks: GPUs, or threads on the CPU where there is no GPU.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub gpus: usize,
+    /// Preset (tiny, small, base, smollm2-135m, tinyllama-1.1b, llama2-7b, …) or a Hugging Face config.json. [default: tiny]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub model: Option<String>,
+    /// Text or binary file to learn; sentences about ranks and shards if none is given.
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// What the data file holds.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub data_format: TokenFormat,
+    /// Optimizer steps.
+    #[arg(long, default_value_t = 300, value_name = "N")]
+    pub steps: u32,
+    /// Sequences per micro-batch and rank. [default: the model's]
+    #[arg(long, value_name = "N")]
+    pub batch_size: Option<usize>,
+    /// Tokens per sequence. [default: the model's]
+    #[arg(long, value_name = "T")]
+    pub seq_len: Option<usize>,
+    /// Micro-batches per optimizer step.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub grad_accum: usize,
+    /// Peak learning rate.
+    #[arg(long, default_value_t = 3e-3)]
+    pub lr: f64,
+    /// Steps of linear warm-up before the cosine decay to a tenth. [default: a tenth of the steps, at most 100]
+    #[arg(long, value_name = "N")]
+    pub warmup_steps: Option<u32>,
+    /// Decoupled weight decay of matrices.
+    #[arg(long, default_value_t = 0.1)]
+    pub weight_decay: f32,
+    /// Gradients with a larger norm are scaled down to it.
+    #[arg(long, default_value_t = 1.0, value_name = "NORM")]
+    pub max_grad_norm: f64,
+    /// Seed of the initial weights.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Visit the data in a shuffled order.
+    #[arg(long, value_name = "SEED")]
+    pub shuffle_seed: Option<u64>,
+    /// Keep this share of the data, at its end, for validation.
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    pub val_fraction: f64,
+    /// Measure the validation loss every so many steps, and at the end.
+    #[arg(long, value_name = "STEPS")]
+    pub eval_every: Option<u32>,
+    /// Validation batches per rank. [default: as many as the validation data hold, at most 20]
+    #[arg(long, value_name = "N")]
+    pub eval_batches: Option<usize>,
+    /// Device to train on.
+    #[arg(long, value_enum, default_value_t)]
+    pub device: DeviceChoice,
+    /// Memory that each rank's device has, such as 512MiB. [default: unlimited]
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub device_memory: Option<u64>,
+    /// Start even though the plan says that memory will not do.
+    #[arg(long)]
+    pub ignore_plan: bool,
+    /// Threads per rank. [default: the machine's cores shared out]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// How collectives move data.
+    #[arg(long, value_enum, default_value_t)]
+    pub algorithm: AlgorithmChoice,
+    /// Elements after which a bucket closes. [default: the largest unit's]
+    #[arg(long, value_name = "ELEMENTS")]
+    pub reduce_bucket: Option<usize>,
+    /// How ZeRO-1 sums gradients.
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub grad_sync: Option<GradSync>,
+    /// Seconds that a rank waits for its peers.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub timeout: u64,
+    /// Plain lines instead of the screen.
+    #[arg(long)]
+    pub headless: bool,
+    /// Write a JSON report of the run.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Save the weights, in Hugging Face's format.
+    #[arg(long, value_name = "DIR")]
+    pub save: Option<PathBuf>,
+    /// Start from saved weights, which supply the architecture too.
+    #[arg(long, value_name = "DIR")]
+    pub init_from: Option<PathBuf>,
+    /// Make something fail, such as panic@rank2,step3,backward.
+    #[arg(long, value_name = "FAULT")]
+    pub inject: Vec<Fault>,
+}
+
+/// Generation flags.
+#[derive(Args, Clone, Debug)]
+pub struct GenerateArgs {
+    /// Directory with saved weights.
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// Text to continue.
+    #[arg(long, default_value = "\n")]
+    pub prompt: String,
+    /// Tokens to add.
+    #[arg(long, default_value_t = 400, value_name = "N")]
+    pub tokens: usize,
+    /// Higher is more varied; 0 always takes the likeliest token.
+    #[arg(long, default_value_t = 0.8)]
+    pub temperature: f64,
+    /// Seed of the sampling.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Texts to sample.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub samples: usize,
+    /// Threads. [default: the machine's cores]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+}

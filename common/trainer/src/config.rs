@@ -1,0 +1,282 @@
+//! The flags, checked and completed: what a run needs to know.
+
+use crate::cli::{AlgorithmChoice, DeviceChoice, TrainArgs};
+use crate::data::Source;
+use crate::error::{Failure, Result};
+use crate::faults::Fault;
+use crate::stage::GradSync;
+use checkpoint::Reader;
+use model::ModelConfig;
+use sharding::Update;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A training run, fully determined.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Number of ranks.
+    pub world_size: usize,
+    /// The architecture.
+    pub model: ModelConfig,
+    /// Training text.
+    pub data: Source,
+    /// Optimizer steps.
+    pub steps: u32,
+    /// Sequences per micro-batch and rank.
+    pub batch_size: usize,
+    /// Tokens per sequence.
+    pub sequence_length: usize,
+    /// Micro-batches per optimizer step.
+    pub micro_batches: usize,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Steps of warm-up.
+    pub warmup_steps: u32,
+    /// Decoupled weight decay of matrices.
+    pub weight_decay: f32,
+    /// Gradients with a larger norm are scaled down to it.
+    pub max_grad_norm: f64,
+    /// Seed of the initial weights.
+    pub seed: u64,
+    /// Validation: every so many steps, with so many batches per rank.
+    pub evaluation: Option<Evaluation>,
+    /// Memory of each rank's device, in bytes.
+    pub device_memory: Option<u64>,
+    /// Start even though the plan says that memory will not do.
+    pub ignore_plan: bool,
+    /// Threads per rank.
+    pub threads: usize,
+    /// How collectives move data.
+    pub algorithm: AlgorithmChoice,
+    /// Elements after which a bucket closes.
+    pub bucket: Option<usize>,
+    /// How ZeRO-1 sums gradients.
+    pub grad_sync: GradSync,
+    /// How long a rank waits for its peers.
+    pub timeout: Duration,
+    /// Plain lines instead of the screen.
+    pub headless: bool,
+    /// Where the report goes.
+    pub report: Option<PathBuf>,
+    /// Where weights go.
+    pub save: Option<PathBuf>,
+    /// Where initial weights come from.
+    pub init_from: Option<PathBuf>,
+    /// Injected failures.
+    pub faults: Vec<Fault>,
+}
+
+/// When and how much to validate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evaluation {
+    /// Every so many steps, and at the end.
+    pub every: u32,
+    /// Batches per rank; as many as there are, up to 20, if none is given.
+    pub batches: Option<usize>,
+}
+
+impl Config {
+    /// Checks `args`.
+    ///
+    /// # Errors
+    /// A usage failure that names the flag and what it accepts.
+    pub fn new(args: TrainArgs) -> Result<Self> {
+        check(&args)?;
+        let model = architecture(&args)?;
+        let config = Config {
+            world_size: args.gpus,
+            data: Source {
+                path: args.data,
+                format: args.data_format,
+                validation: args.val_fraction,
+                shuffle: args.shuffle_seed,
+            },
+            steps: args.steps,
+            batch_size: args.batch_size.unwrap_or(model.batch_size),
+            sequence_length: args.seq_len.unwrap_or(model.sequence_length),
+            micro_batches: args.grad_accum,
+            lr: args.lr,
+            warmup_steps: args.warmup_steps.unwrap_or((args.steps / 10).min(100)),
+            weight_decay: args.weight_decay,
+            max_grad_norm: args.max_grad_norm,
+            seed: args.seed,
+            evaluation: args.eval_every.map(|every| Evaluation { every, batches: args.eval_batches }),
+            device_memory: args.device_memory,
+            ignore_plan: args.ignore_plan,
+            threads: args.threads.unwrap_or_else(|| cores().div_euclid(args.gpus).max(1)),
+            algorithm: args.algorithm,
+            bucket: args.reduce_bucket,
+            grad_sync: args.grad_sync.unwrap_or_default(),
+            timeout: Duration::from_secs(args.timeout),
+            headless: args.headless,
+            report: args.report,
+            save: args.save,
+            init_from: args.init_from,
+            faults: args.inject,
+            model,
+        };
+        Ok(config)
+    }
+
+    /// Tokens in the global batch of one step.
+    pub fn tokens_per_step(&self) -> u64 {
+        (self.world_size * self.micro_batches * self.batch_size * self.sequence_length) as u64
+    }
+
+    /// The learning rate of step `step` (from 0): linear warm-up to the peak, then a cosine down to a tenth of it.
+    pub fn learning_rate(&self, step: u32) -> f64 {
+        if step < self.warmup_steps {
+            return self.lr * f64::from(step + 1) / f64::from(self.warmup_steps);
+        }
+        let span = f64::from(self.steps - self.warmup_steps).max(1.0);
+        let progress = f64::from(step - self.warmup_steps) / span;
+        let floor = 0.1 * self.lr;
+        floor + 0.5 * (self.lr - floor) * (1.0 + (std::f64::consts::PI * progress).cos())
+    }
+
+    /// What step `step` (from 0) does.
+    pub fn update(&self, step: u32) -> Update {
+        Update {
+            step,
+            lr: self.learning_rate(step),
+            betas: (0.9, 0.95),
+            eps: 1e-8,
+            weight_decay: self.weight_decay,
+            max_grad_norm: self.max_grad_norm,
+        }
+    }
+}
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn check(args: &TrainArgs) -> Result<()> {
+    let at_least_one = [
+        ("--gpus", Some(args.gpus)),
+        ("--steps", Some(args.steps as usize)),
+        ("--batch-size", args.batch_size),
+        ("--seq-len", args.seq_len),
+        ("--grad-accum", Some(args.grad_accum)),
+        ("--threads", args.threads),
+        ("--eval-every", args.eval_every.map(|n| n as usize)),
+        ("--eval-batches", args.eval_batches),
+        ("--reduce-bucket", args.reduce_bucket),
+        ("--timeout", Some(args.timeout as usize)),
+    ];
+    for (flag, value) in at_least_one {
+        if value == Some(0) {
+            return Err(Failure::usage(format!("{flag} 0 makes no sense: it must be at least 1")));
+        }
+    }
+    if args.gpus > 1024 {
+        return Err(Failure::usage(format!("--gpus {}: at most 1024 ranks fit in one process", args.gpus)));
+    }
+    let positive = [("--lr", args.lr), ("--max-grad-norm", args.max_grad_norm)];
+    for (flag, value) in positive {
+        if !(value > 0.0 && value.is_finite()) {
+            return Err(Failure::usage(format!(
+                "{flag} {value} makes no sense: it must be a positive number"
+            )));
+        }
+    }
+    if !(0.0..1.0).contains(&f64::from(args.weight_decay)) {
+        return Err(Failure::usage(format!(
+            "--weight-decay {}: choose from 0 up to, not including, 1",
+            args.weight_decay
+        )));
+    }
+    if !(0.0..=0.9).contains(&args.val_fraction) {
+        return Err(Failure::usage(format!("--val-fraction {}: choose from 0 to 0.9", args.val_fraction)));
+    }
+    if args.eval_every.is_some() && args.val_fraction == 0.0 {
+        return Err(Failure::usage(
+            "--eval-every needs data that training does not see: add --val-fraction 0.1",
+        ));
+    }
+    if let Some(fault) = args.inject.iter().find(|fault| fault.rank >= args.gpus) {
+        return Err(Failure::usage(format!(
+            "--inject names rank {}, but the ranks are 0 to {}",
+            fault.rank,
+            args.gpus - 1
+        )));
+    }
+    if args.device == DeviceChoice::Cuda {
+        return Err(Failure::usage(
+            "--device cuda: this build has no CUDA device yet\nRun on the CPU with --device cpu: ranks are threads then.",
+        ));
+    }
+    Ok(())
+}
+
+fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
+    let mut model = match (&args.init_from, &args.model) {
+        (Some(_), Some(_)) => {
+            return Err(Failure::usage("--init-from supplies the architecture: leave --model out"));
+        }
+        (Some(dir), None) => {
+            Reader::open(dir).and_then(|reader| reader.config()).map_err(|e| Failure::usage(e.to_string()))?
+        }
+        (None, name) => named(name.as_deref().unwrap_or("tiny"))?,
+    };
+    model.batch_size = args.batch_size.unwrap_or(model.batch_size);
+    model.sequence_length = args.seq_len.unwrap_or(model.sequence_length);
+    model.validate().map_err(|e| Failure::usage(e.to_string()))?;
+    Ok(model)
+}
+
+/// A preset, or a `config.json`.
+fn named(name: &str) -> Result<ModelConfig> {
+    let path = Path::new(name);
+    if !name.ends_with(".json") && !path.exists() {
+        return ModelConfig::preset(name).map_err(|e| Failure::usage(e.to_string()));
+    }
+    let path = if path.is_dir() { path.join("config.json") } else { path.into() };
+    let text = std::fs::read_to_string(&path)
+        .map_err(|e| Failure::usage(format!("cannot read --model {}: {e}", path.display())))?;
+    ModelConfig::from_hugging_face(&text, name).map_err(|e| Failure::usage(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+
+    fn config(flags: &str) -> Result<Config> {
+        let cli = Cli::try_parse_from(["zero"].into_iter().chain(flags.split_whitespace())).unwrap();
+        Config::new(cli.train)
+    }
+
+    #[test]
+    fn the_learning_rate_warms_up_and_decays_to_a_tenth() {
+        let config = config("--steps 110 --warmup-steps 10 --lr 0.01").unwrap();
+        for (step, expected) in [(0, 0.001), (9, 0.01), (10, 0.01), (60, 0.0055)] {
+            assert!((config.learning_rate(step) - expected).abs() < 1e-12, "step {step}");
+        }
+        assert!(config.learning_rate(109) < 0.00101);
+    }
+
+    #[test]
+    fn senseless_flags_are_usage_failures_that_name_the_flag() {
+        for (flags, named) in [
+            ("--gpus 0", "--gpus"),
+            ("--steps 0", "--steps"),
+            ("--lr -1", "--lr"),
+            ("--lr nan", "--lr"),
+            ("--val-fraction 2", "--val-fraction"),
+            ("--eval-every 5", "--val-fraction"),
+            ("--model enormous", "enormous"),
+            ("--model no/such/config.json", "no/such"),
+            ("--device cuda", "cuda"),
+            ("--inject panic@rank4", "rank 4"),
+            ("--model tiny --init-from /nowhere", "--init-from"),
+        ] {
+            let flags_ = flags.replace("--lr -1", "--lr=-1");
+            let failure = config(&flags_).unwrap_err();
+            assert_eq!(failure.code(), 2, "{flags}");
+            assert!(failure.to_string().contains(named), "{flags}: {failure}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Training text as token ids, in a defined order.
+//!
+//! Sample g of a run is `g = ((step · accumulation + micro) · world + rank) · micro_batch + row`; it takes tokens
+//! `o..o + T + 1` with `o = (g · T) mod (length − T − 1)`. With a shuffle seed the windows at multiples of T are
+//! visited in a random order, a new one each epoch.
+
+use crate::corpus::{self, SplitMix};
+use crate::error::{Failure, Result};
+use std::path::{Path, PathBuf};
+
+/// How a data file encodes tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum TokenFormat {
+    /// Every byte is a token.
+    #[default]
+    Bytes,
+    /// Little-endian 16-bit token ids.
+    U16,
+    /// Little-endian 32-bit token ids.
+    U32,
+}
+
+/// Where tokens come from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Source {
+    /// A file; the built-in text if none.
+    pub path: Option<PathBuf>,
+    /// Its encoding.
+    pub format: TokenFormat,
+    /// Share of the tokens, at the end, that is kept for validation.
+    pub validation: f64,
+    /// Seed of the shuffled order; the order of the text if none.
+    pub shuffle: Option<u64>,
+}
+
+/// All tokens of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Data {
+    tokens: Vec<u32>,
+    training: usize,
+    shuffle: Option<u64>,
+}
+
+/// Which part of the tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What the model learns from.
+    Training,
+    /// What it is only measured on.
+    Validation,
+}
+
+impl Data {
+    /// Reads `source` for a model of `vocabulary` tokens and sequences of `length` tokens.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is too short, or holds ids that the model does not know.
+    pub fn load(source: &Source, vocabulary: usize, length: usize) -> Result<Self> {
+        let (name, tokens) = match &source.path {
+            None => ("the built-in text".into(), bytes_to_tokens(corpus::text().as_bytes())),
+            Some(path) => (path.display().to_string(), read(path, source.format)?),
+        };
+        let training = tokens.len() - (tokens.len() as f64 * source.validation) as usize;
+        check_length(&name, training, length, "training")?;
+        if source.validation > 0.0 {
+            check_length(&name, tokens.len() - training, length, "validation")?;
+        }
+        if let Some(at) = tokens.iter().position(|&token| token as usize >= vocabulary) {
+            return Err(Failure::usage(format!(
+                "{name}: token {} at position {at} is outside the model's vocabulary of {vocabulary}\n\
+                 Choose a model with a larger vocabulary, or check --data-format.",
+                tokens[at]
+            )));
+        }
+        Ok(Data { tokens, training, shuffle: source.shuffle })
+    }
+
+    /// Number of tokens in `part`.
+    pub fn len(&self, part: Part) -> usize {
+        self.part(part).len()
+    }
+
+    /// Whether `part` has no tokens.
+    pub fn is_empty(&self, part: Part) -> bool {
+        self.part(part).is_empty()
+    }
+
+    fn part(&self, part: Part) -> &[u32] {
+        match part {
+            Part::Training => &self.tokens[..self.training],
+            Part::Validation => &self.tokens[self.training..],
+        }
+    }
+
+    /// Sample `g` of `part`: `length + 1` tokens. The first `length` are the inputs, the last `length` the targets.
+    pub fn sample(&self, part: Part, g: u64, length: usize) -> &[u32] {
+        let tokens = self.part(part);
+        let span = (tokens.len() - length - 1) as u64;
+        let start = match (part, self.shuffle) {
+            (Part::Training, Some(seed)) if span > length as u64 => {
+                shuffled(seed, g, span / length as u64) * length as u64
+            }
+            _ => (g * length as u64) % span.max(1),
+        };
+        &tokens[start as usize..start as usize + length + 1]
+    }
+}
+
+/// Window of sample `g` when `windows` windows are visited in a random order, a new one each epoch: a Feistel network
+/// over the window's index, walked until it falls inside (cycle walking).
+fn shuffled(seed: u64, g: u64, windows: u64) -> u64 {
+    let (epoch, mut index) = (g / windows, g % windows);
+    let half = (64 - (windows - 1).leading_zeros()).div_ceil(2).max(1);
+    let mask = (1u64 << half) - 1;
+    loop {
+        let (mut left, mut right) = (index >> half, index & mask);
+        for round in 0..4u64 {
+            let key = seed ^ (epoch << 20) ^ (round << 60) ^ right.wrapping_mul(0xD6E8_FEB8_6659_FD93);
+            (left, right) = (right, left ^ (SplitMix(key).next() & mask));
+        }
+        index = (left << half) | right;
+        if index < windows {
+            return index;
+        }
+    }
+}
+
+fn check_length(name: &str, tokens: usize, length: usize, what: &str) -> Result<()> {
+    if tokens > length + 1 {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{name} has {tokens} {what} tokens, but one sequence of {length} needs at least {}\n\
+         Give a longer file with --data, or a smaller --seq-len.",
+        length + 2
+    )))
+}
+
+fn bytes_to_tokens(bytes: &[u8]) -> Vec<u32> {
+    bytes.iter().map(|&byte| u32::from(byte)).collect()
+}
+
+fn read(path: &Path, format: TokenFormat) -> Result<Vec<u32>> {
+    let bytes = std::fs::read(path)
+        .map_err(|e| Failure::usage(format!("cannot read --data {}: {e}", path.display())))?;
+    if bytes.is_empty() {
+        return Err(Failure::usage(format!("--data {} is empty", path.display())));
+    }
+    let size = match format {
+        TokenFormat::Bytes => return Ok(bytes_to_tokens(&bytes)),
+        TokenFormat::U16 => 2,
+        TokenFormat::U32 => 4,
+    };
+    if bytes.len() % size != 0 {
+        return Err(Failure::usage(format!(
+            "--data {} has {} bytes, which is no whole number of {size}-byte token ids: check --data-format",
+            path.display(),
+            bytes.len()
+        )));
+    }
+    let id = |chunk: &[u8]| chunk.iter().rev().fold(0u32, |id, &byte| id << 8 | u32::from(byte));
+    Ok(bytes.chunks_exact(size).map(id).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(length: u32, shuffle: Option<u64>) -> Data {
+        Data { tokens: (0..length).collect(), training: length as usize, shuffle }
+    }
+
+    #[test]
+    fn the_order_is_the_documented_one() {
+        let data = data(1000, None);
+        for g in [0u64, 1, 7, 63, 64, 1000] {
+            let start = (g * 16) % (1000 - 17);
+            let expected: Vec<u32> = (start as u32..start as u32 + 17).collect();
+            assert_eq!(data.sample(Part::Training, g, 16), expected);
+        }
+    }
+
+    #[test]
+    fn a_shuffled_epoch_visits_every_window_once() {
+        let data = data(1000, Some(9));
+        let windows = (1000 - 17) / 16;
+        for epoch in 0..3 {
+            let mut starts: Vec<u32> =
+                (0..windows).map(|i| data.sample(Part::Training, epoch * windows + i, 16)[0]).collect();
+            let order = starts.clone();
+            starts.sort_unstable();
+            assert_eq!(starts, (0..windows as u32).map(|w| w * 16).collect::<Vec<_>>());
+            assert_ne!(order, starts, "epoch {epoch} is shuffled");
+        }
+    }
+
+    #[test]
+    fn token_files_are_little_endian() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ids.bin");
+        std::fs::write(&path, [1u8, 2, 3, 4]).unwrap();
+        assert_eq!(read(&path, TokenFormat::U16).unwrap(), [0x0201, 0x0403]);
+        assert_eq!(read(&path, TokenFormat::U32).unwrap(), [0x0403_0201]);
+        std::fs::write(&path, [1u8, 2, 3]).unwrap();
+        assert_eq!(read(&path, TokenFormat::U16).unwrap_err().code(), 2);
+    }
+}

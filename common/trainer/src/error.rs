@@ -1,0 +1,41 @@
+//! How a program ends when it cannot go on: one screen, and an exit code.
+
+/// Why the program stops.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failure {
+    /// The command line or a file it names makes no sense: exit code 2.
+    Usage(String),
+    /// The run failed: exit code 1.
+    Run(String),
+}
+
+impl Failure {
+    /// A usage failure.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Failure::Usage(message.into())
+    }
+
+    /// A failure of the run.
+    pub fn run(message: impl Into<String>) -> Self {
+        Failure::Run(message.into())
+    }
+
+    /// The exit code: 2 for usage, 1 for a failed run.
+    pub fn code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 2,
+            Failure::Run(_) => 1,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Usage(message) | Failure::Run(message) => f.write_str(message),
+        }
+    }
+}
+
+/// What this crate's functions return.
+pub type Result<T> = std::result::Result<T, Failure>;

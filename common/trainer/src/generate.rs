@@ -1,0 +1,138 @@
+//! Sampling text from saved weights.
+
+use crate::cli::GenerateArgs;
+use crate::config::cores;
+use crate::corpus::SplitMix;
+use crate::error::{Failure, Result};
+use crate::passes::Passes;
+use crate::source::Saved;
+use crate::stage::{GradSync, Setup, Stage};
+use checkpoint::{Reader, tokenizer};
+use collectives::local::{Options, World};
+use device::{Device, Ledger};
+use events::Emitter;
+use model::{Batch, Model};
+use sharding::{Partition, Rank, Schedule};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Continues `args.prompt`, once per sample. Text is bytes: the model must have a byte-level vocabulary.
+///
+/// # Errors
+/// If the weights cannot be read or do not speak bytes.
+pub fn generate<S: Stage>(args: &GenerateArgs) -> Result<Vec<String>> {
+    let reader = Reader::open(&args.from).map_err(|e| Failure::usage(e.to_string()))?;
+    let config = reader.config().map_err(|e| Failure::usage(e.to_string()))?;
+    let model = Model::new(config).map_err(|e| Failure::usage(e.to_string()))?;
+    check(args, &model)?;
+    let prompt = tokenizer::encode(&args.prompt);
+    let mut sequences = vec![if prompt.is_empty() { vec![u32::from(b'\n')] } else { prompt }; args.samples];
+    let mut sampler = Sampler::<S>::new(args, reader, model)?;
+    for _ in 0..args.tokens {
+        sampler.extend(&mut sequences)?;
+    }
+    Ok(sequences.iter().map(|tokens| tokenizer::decode(tokens)).collect())
+}
+
+fn check(args: &GenerateArgs, model: &Model) -> Result<()> {
+    if model.config.vocabulary != 256 {
+        return Err(Failure::usage(format!(
+            "{} has a vocabulary of {} tokens; generate speaks bytes (256) only\n\
+             Load the directory in Transformers to sample from it.",
+            args.from.display(),
+            model.config.vocabulary
+        )));
+    }
+    if args.samples == 0 {
+        return Err(Failure::usage("--samples 0 makes no sense: it must be at least 1"));
+    }
+    if args.temperature < 0.0 || !args.temperature.is_finite() {
+        return Err(Failure::usage(format!("--temperature {}: choose 0 or more", args.temperature)));
+    }
+    Ok(())
+}
+
+/// A stage of one rank that only computes forward.
+struct Sampler<S> {
+    stage: S,
+    passes: Passes,
+    window: usize,
+    vocabulary: usize,
+    temperature: f64,
+    random: SplitMix,
+}
+
+impl<S: Stage> Sampler<S> {
+    fn new(args: &GenerateArgs, reader: Reader, model: Model) -> Result<Self> {
+        let ledger = Ledger::new(Emitter::silent(0), None);
+        let device = Device::cpu(ledger, args.threads.unwrap_or_else(cores).max(1));
+        let group = World::new(1, Options::default()).remove(0);
+        let rank = Rc::new(Rank { device, group, emitter: Emitter::silent(0) });
+        let partition = Arc::new(Partition::by_layer(&model.layout, 1));
+        let schedule = Arc::new(Schedule::new(&model.layout, &partition));
+        let model = Arc::new(model);
+        let setup = Setup {
+            rank: rank.clone(),
+            partition: partition.clone(),
+            schedule: schedule.clone(),
+            source: Arc::new(Saved { reader, layout: model.layout.clone() }),
+            bucket: partition.largest(),
+            grad_sync: GradSync::default(),
+        };
+        let batch = Batch { batch: args.samples, tokens: 1 };
+        Ok(Sampler {
+            stage: S::new(setup).map_err(|e| Failure::run(e.to_string()))?,
+            passes: Passes::new(rank, model.clone(), partition, schedule, batch),
+            window: model.config.sequence_length,
+            vocabulary: model.config.vocabulary,
+            temperature: args.temperature,
+            random: SplitMix(args.seed),
+        })
+    }
+
+    /// Adds one token to every sequence; all are equally long.
+    fn extend(&mut self, sequences: &mut [Vec<u32>]) -> Result<()> {
+        let start = sequences[0].len().saturating_sub(self.window);
+        let inputs: Vec<u32> = sequences.iter().flat_map(|tokens| tokens[start..].iter().copied()).collect();
+        let batch = Batch { batch: sequences.len(), tokens: sequences[0].len() - start };
+        let logits = self
+            .passes
+            .next_logits(&mut self.stage, &inputs, batch)
+            .map_err(|e| Failure::run(e.to_string()))?;
+        for (tokens, logits) in sequences.iter_mut().zip(logits.chunks_exact(self.vocabulary)) {
+            tokens.push(pick(logits, self.temperature, self.random.unit()));
+        }
+        Ok(())
+    }
+}
+
+/// Draws from softmax(logits / temperature) with `uniform` in [0, 1); temperature 0 takes the largest.
+fn pick(logits: &[f32], temperature: f64, uniform: f64) -> u32 {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if temperature == 0.0 {
+        return logits.iter().position(|&logit| logit == largest).unwrap_or(0) as u32;
+    }
+    let weights: Vec<f64> = logits.iter().map(|&l| (f64::from(l - largest) / temperature).exp()).collect();
+    let mut left = uniform * weights.iter().sum::<f64>();
+    for (token, weight) in weights.iter().enumerate() {
+        left -= weight;
+        if left < 0.0 {
+            return token as u32;
+        }
+    }
+    weights.len() as u32 - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn picking_follows_the_softmax() {
+        let logits = [0.0, (3.0f32).ln(), f32::NEG_INFINITY];
+        assert_eq!(pick(&logits, 0.0, 0.9), 1);
+        assert_eq!(pick(&logits, 1.0, 0.2), 0);
+        assert_eq!(pick(&logits, 1.0, 0.3), 1);
+        assert_eq!(pick(&logits, 1.0, 0.999_999), 1);
+    }
+}

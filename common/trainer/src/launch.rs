@@ -1,0 +1,98 @@
+//! Ranks as threads of this process, and what becomes of them.
+
+use crate::config::Config;
+use crate::run::{self, Measured, Observer, Plan, RankError};
+use crate::stage::Stage;
+use crate::wiring;
+use collectives::{CollectiveError, Group};
+use device::{Device, Ledger};
+use events::Emitter;
+use sharding::Rank;
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Once;
+
+/// Bytes of stack per rank: matrix products unroll deeply in unoptimised builds.
+const STACK: usize = 16 << 20;
+
+/// How one rank ended.
+pub(crate) type Outcome = std::result::Result<Measured, RankError>;
+
+/// Runs all ranks to their end; one outcome per rank.
+pub(crate) fn run<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<Outcome> {
+    hush_rank_panics();
+    let groups = wiring::groups(&plan.config);
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = groups
+            .into_iter()
+            .zip(emitters)
+            .enumerate()
+            .map(|(number, (group, emitter))| {
+                std::thread::Builder::new()
+                    .name(format!("rank {number}"))
+                    .stack_size(STACK)
+                    .spawn_scoped(scope, move || rank_main::<S>(plan, group, emitter, observer))
+            })
+            .collect();
+        ranks
+            .into_iter()
+            .map(|rank| match rank.map(|thread| thread.join()) {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(payload)) => Err(RankError::Other(panic_message(&*payload))),
+                Err(error) => Err(RankError::Other(format!("the system gives no thread: {error}"))),
+            })
+            .collect()
+    })
+}
+
+fn rank_main<S: Stage>(plan: &Plan, mut group: Group, emitter: Emitter, observer: &Observer<'_>) -> Outcome {
+    group.attach(emitter.clone());
+    let Config { device_memory, threads, .. } = plan.config;
+    let ledger = Ledger::new(emitter.clone(), device_memory);
+    let rank = Rc::new(Rank { device: Device::cpu(ledger, threads), group, emitter: emitter.clone() });
+    let caught = catch_unwind(AssertUnwindSafe(|| run::train::<S>(plan, rank, observer)));
+    let outcome = caught.unwrap_or_else(|payload| {
+        let place = PANIC_PLACE.take().unwrap_or_default();
+        Err(RankError::Other(format!("panic{place}: {}", panic_message(&*payload))))
+    });
+    if let Err(error) = &outcome {
+        emitter.emit(events::What::Failed { message: error.to_string() });
+    }
+    outcome
+}
+
+thread_local! {
+    static PANIC_PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Rank threads report their panics as errors, once, so the default message would only be noise.
+fn hush_rank_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let default = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name().is_some_and(|name| name.starts_with("rank ")) {
+                let place = info.location().map(|l| format!(" at {}:{}", l.file(), l.line()));
+                PANIC_PLACE.set(place);
+            } else {
+                default(info);
+            }
+        }));
+    });
+}
+
+fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_string());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}
+
+/// The outcome that explains the others: an error that is no mere echo of another rank's.
+pub(crate) fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
+    let errors = || outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
+    let echo = |error: &RankError| {
+        matches!(error, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))
+    };
+    errors().find(|(_, error)| !echo(error)).or_else(|| errors().next())
+}

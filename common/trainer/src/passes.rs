@@ -1,0 +1,277 @@
+//! Forward and backward over all layers, through whatever a stage hands out.
+
+use crate::stage::Stage;
+use device::{Buffer, Class, Device};
+use events::{Boundary, Emitter, Pass, What};
+use model::{Batch, LayerKind, Model, SavedBlock, SavedHead};
+use sharding::{
+    FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Partition, Rank, Result, Schedule,
+    UnitId, Visits,
+};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Tokens of one micro-batch: inputs and targets, u32, row by row.
+pub(crate) struct Tokens {
+    /// What the model reads.
+    pub inputs: Vec<u32>,
+    /// What it should say next.
+    pub targets: Vec<u32>,
+}
+
+/// The model on one rank: its layers' passes over what the stage hands out.
+pub(crate) struct Passes {
+    rank: Rc<Rank>,
+    model: Arc<Model>,
+    partition: Arc<Partition>,
+    schedule: Arc<Schedule>,
+    batch: Batch,
+    parameters: Vec<Option<FullParameters>>,
+    gradients: Vec<Option<FullGradients>>,
+}
+
+enum Saved {
+    Embedding,
+    Block(Box<SavedBlock>),
+    Head(Box<SavedHead>),
+}
+
+/// What forward leaves for backward.
+pub(crate) struct Kept {
+    inputs: Buffer,
+    _targets: Buffer,
+    saved: Vec<Saved>,
+}
+
+impl Passes {
+    /// Passes of `model` under `partition`, over micro-batches of shape `batch`.
+    pub(crate) fn new(
+        rank: Rc<Rank>,
+        model: Arc<Model>,
+        partition: Arc<Partition>,
+        schedule: Arc<Schedule>,
+        batch: Batch,
+    ) -> Self {
+        let units = partition.units.len();
+        let empty = |_| None;
+        Passes {
+            rank,
+            model,
+            partition,
+            schedule,
+            batch,
+            parameters: (0..units).map(empty).collect(),
+            gradients: (0..units).map(|_| None).collect(),
+        }
+    }
+
+    /// Forward over one micro-batch: the sum of its losses in nats, and what backward needs.
+    ///
+    /// # Errors
+    /// If the stage, a kernel or an allocation fails.
+    pub(crate) fn forward(
+        &mut self,
+        stage: &mut impl Stage,
+        tokens: &Tokens,
+        micro: Micro,
+        gradient_scale: f32,
+    ) -> Result<(f64, Kept)> {
+        let inputs = self.rank.device.upload(Class::Activations, &tokens.inputs)?;
+        let targets = self.rank.device.upload(Class::Activations, &tokens.targets)?;
+        let mut saved = Vec::new();
+        let (loss, _) =
+            self.walk(stage, Pass::Forward, micro, &inputs, &targets, gradient_scale, Some(&mut saved))?;
+        Ok((loss, Kept { inputs, _targets: targets, saved }))
+    }
+
+    /// Forward alone: the sum of the losses in nats.
+    ///
+    /// # Errors
+    /// If the stage, a kernel or an allocation fails.
+    pub(crate) fn evaluate(&mut self, stage: &mut impl Stage, tokens: &Tokens) -> Result<f64> {
+        let inputs = self.rank.device.upload(Class::Activations, &tokens.inputs)?;
+        let targets = self.rank.device.upload(Class::Activations, &tokens.targets)?;
+        let micro = Micro { index: 0, count: 1 };
+        Ok(self.walk(stage, Pass::Evaluate, micro, &inputs, &targets, 0.0, None)?.0)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn walk(
+        &mut self,
+        stage: &mut impl Stage,
+        pass: Pass,
+        micro: Micro,
+        inputs: &Buffer,
+        targets: &Buffer,
+        gradient_scale: f32,
+        mut saved: Option<&mut Vec<Saved>>,
+    ) -> Result<(f64, Option<Buffer>)> {
+        let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
+        let (device, keep): (&Device, bool) = (&rank.device, saved.is_some());
+        let visits = schedule.pass(pass);
+        let (mut x, mut loss) = (None, 0.0);
+        for at in 0..visits.layers.len() {
+            let layer = &model.layout.layers[visits.layers[at]];
+            let bracket = self.enter(stage, pass, visits, at, micro)?;
+            let weights =
+                LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters };
+            let (next, kept) = match (layer.kind, x.take()) {
+                (LayerKind::Embedding, _) => {
+                    (Some(model.embed(device, &weights, inputs, self.batch)?), Some(Saved::Embedding))
+                }
+                (LayerKind::Block(_), Some(x)) => {
+                    let (x, kept) = model.block(device, &weights, x, self.batch, keep)?;
+                    (Some(x), kept.map(|kept| Saved::Block(Box::new(kept))))
+                }
+                (LayerKind::Head, Some(x)) => {
+                    let (sum, kept) =
+                        model.head(device, &weights, x, targets, gradient_scale, self.batch, keep)?;
+                    loss = sum;
+                    (None, kept.map(|kept| Saved::Head(Box::new(kept))))
+                }
+                (_, None) => (None, None),
+            };
+            x = next;
+            if let (Some(saved), Some(kept)) = (saved.as_deref_mut(), kept) {
+                saved.push(kept);
+            }
+            drop(bracket);
+            self.leave(stage, pass, visits, at)?;
+        }
+        Ok((loss, x))
+    }
+
+    /// Backward over one micro-batch; hands every unit's gradients to the stage as they are complete.
+    ///
+    /// # Errors
+    /// If the stage, a kernel or an allocation fails.
+    pub(crate) fn backward(&mut self, stage: &mut impl Stage, kept: Kept, micro: Micro) -> Result<()> {
+        let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
+        let visits = &schedule.backward;
+        let Kept { inputs, _targets, mut saved } = kept;
+        let mut dx: Option<Buffer> = None;
+        for at in 0..visits.layers.len() {
+            let layer = &model.layout.layers[visits.layers[at]];
+            let bracket = self.enter(stage, Pass::Backward, visits, at, micro)?;
+            for &unit in &visits.first[at] {
+                self.gradients[unit] = Some(stage.gradients(unit, micro)?);
+            }
+            let weights =
+                LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters };
+            let gradients = &mut LayerGradients {
+                tensors: &layer.tensors,
+                partition: &self.partition,
+                held: &mut self.gradients,
+            };
+            let device = &rank.device;
+            dx = match (saved.pop(), dx.take()) {
+                (Some(Saved::Head(saved)), _) => {
+                    Some(model.head_backward(device, &weights, gradients, *saved, self.batch)?)
+                }
+                (Some(Saved::Block(saved)), Some(dout)) => {
+                    Some(model.block_backward(device, &weights, gradients, *saved, dout, self.batch)?)
+                }
+                (Some(Saved::Embedding), Some(dx)) => {
+                    model.embed_backward(device, gradients, &inputs, dx, self.batch)?;
+                    None
+                }
+                _ => None,
+            };
+            drop(bracket);
+            self.leave(stage, Pass::Backward, visits, at)?;
+            for &unit in &visits.last[at] {
+                if let Some(gradients) = self.gradients[unit].take() {
+                    stage.reduce(gradients, micro)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The logits of each sequence's last token, f32 `[batch, vocabulary]`, for `inputs` of shape `batch`.
+    ///
+    /// # Errors
+    /// If the stage, a kernel or an allocation fails.
+    pub(crate) fn next_logits(
+        &mut self,
+        stage: &mut impl Stage,
+        inputs: &[u32],
+        batch: Batch,
+    ) -> Result<Vec<f32>> {
+        let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
+        let inputs = rank.device.upload(Class::Activations, inputs)?;
+        let micro = Micro { index: 0, count: 1 };
+        let (mut x, mut out) = (None, Vec::new());
+        let visits = &schedule.forward;
+        for at in 0..visits.layers.len() {
+            let layer = &model.layout.layers[visits.layers[at]];
+            let bracket = self.enter(stage, Pass::Evaluate, visits, at, micro)?;
+            let weights =
+                LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters };
+            x = match (layer.kind, x.take()) {
+                (LayerKind::Embedding, _) => Some(model.embed(&rank.device, &weights, &inputs, batch)?),
+                (LayerKind::Block(_), Some(x)) => {
+                    Some(model.block(&rank.device, &weights, x, batch, false)?.0)
+                }
+                (LayerKind::Head, Some(x)) => {
+                    out = model.logits(&rank.device, &weights, x, batch)?.as_slice::<f32>().to_vec();
+                    None
+                }
+                (_, None) => None,
+            };
+            drop(bracket);
+            self.leave(stage, Pass::Evaluate, visits, at)?;
+        }
+        Ok(out)
+    }
+
+    /// Acquires what the layer at `at` needs for the first time in this pass, and opens its bracket of events.
+    fn enter(
+        &mut self,
+        stage: &mut impl Stage,
+        pass: Pass,
+        visits: &Visits,
+        at: usize,
+        micro: Micro,
+    ) -> Result<Bracket> {
+        let layer = &self.model.layout.layers[visits.layers[at]];
+        let unit = self.partition.home(layer.tensors[0]).0;
+        self.rank.emitter.boundary(Boundary::Unit);
+        for &unit in &visits.first[at] {
+            self.parameters[unit] = Some(stage.acquire(unit, pass)?);
+        }
+        Ok(Bracket::open(self.rank.emitter.clone(), pass, unit, micro))
+    }
+
+    /// Releases what no later layer of this pass needs.
+    fn leave(&mut self, stage: &mut impl Stage, pass: Pass, visits: &Visits, at: usize) -> Result<()> {
+        for &unit in &visits.last[at] {
+            if let Some(full) = self.parameters[unit].take() {
+                stage.release(full, pass)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says that a pass over a unit begins, and when dropped that it is done.
+struct Bracket {
+    emitter: Emitter,
+    pass: Pass,
+    unit: u16,
+    micro: u16,
+}
+
+impl Bracket {
+    fn open(emitter: Emitter, pass: Pass, unit: UnitId, micro: Micro) -> Self {
+        let (unit, micro) = (unit as u16, micro.index as u16);
+        emitter.emit(What::PassStarted { pass, unit, micro });
+        Bracket { emitter, pass, unit, micro }
+    }
+}
+
+impl Drop for Bracket {
+    fn drop(&mut self) {
+        self.emitter.emit(What::PassFinished { pass: self.pass, unit: self.unit, micro: self.micro });
+    }
+}

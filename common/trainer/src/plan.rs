@@ -1,0 +1,109 @@
+//! Everything that is known before a run starts, and what is predicted for it.
+
+use crate::config::Config;
+use crate::data::{Data, Part};
+use crate::error::{Failure, Result};
+use crate::explain;
+use crate::report::{Predicted, Report};
+use crate::run::{Measured, Plan};
+use crate::source::weights;
+use crate::stage::{GradSync, Stage};
+use checkpoint::Writer;
+use events::Operation;
+use model::Model;
+use planner::{Job, Prediction};
+use sharding::{Partition, Schedule};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Most validation batches per rank unless more are asked for.
+const EVALUATION_BATCHES: usize = 20;
+
+/// Completes `config` to a plan, and refuses what cannot work.
+///
+/// # Errors
+/// A usage failure for flags and data; a failed run if the plan does not fit the device's memory.
+pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
+    if config.grad_sync != GradSync::default() && !S::HAS_GRAD_SYNC {
+        return Err(Failure::usage(format!(
+            "--grad-sync belongs to ZeRO-1: cargo run -p zero1, not {}",
+            S::NAME
+        )));
+    }
+    let job = job(S::PLAN, &config);
+    let prediction = planner::predict(&job).map_err(|e| Failure::usage(e.to_string()))?;
+    let peak = prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
+    if let Some(capacity) = config.device_memory.filter(|&capacity| peak > capacity && !config.ignore_plan) {
+        return Err(explain::will_not_fit(&job, &prediction, capacity));
+    }
+    let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;
+    let model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
+    if config.init_from.is_some() {
+        weights(&config, &model, config.seed).map_err(Failure::usage)?;
+    }
+    if let Some(dir) = &config.save {
+        Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
+    }
+    let partition = Partition::by_layer(&model.layout, job.stage.shard_count(config.world_size) as usize);
+    let schedule = Schedule::new(&model.layout, &partition);
+    Ok(Plan {
+        evaluation_batches: evaluation_batches(&config, &data),
+        model: Arc::new(model),
+        partition: Arc::new(partition),
+        schedule: Arc::new(schedule),
+        data,
+        prediction,
+        stop: Arc::new(AtomicBool::new(false)),
+        config,
+    })
+}
+
+fn evaluation_batches(config: &Config, data: &Data) -> usize {
+    let Some(evaluation) = config.evaluation else { return 0 };
+    let tokens = config.world_size * config.batch_size * config.sequence_length;
+    let available = (data.len(Part::Validation) / tokens).max(1);
+    evaluation.batches.unwrap_or(EVALUATION_BATCHES.min(available))
+}
+
+/// The planner's view of a run.
+pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
+    Job {
+        batch_size: config.batch_size,
+        tokens: config.sequence_length,
+        micro_batches: config.micro_batches,
+        textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
+        reduce_bucket: config.bucket.map(|elements| elements as u64),
+        gather_bucket: config.bucket.map(|elements| elements as u64),
+        ..Job::new(config.model.clone(), stage, config.world_size)
+    }
+}
+
+/// Predictions beside measurements.
+///
+/// # Errors
+/// None today; a report that cannot be made is a failed run.
+pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Result<Report> {
+    let (steps, evaluations) = (measured[0].steps.len() as u64, measured[0].evaluations.len() as u64);
+    let predicted = predicted(&plan.prediction, steps, evaluations, plan.evaluation_batches as u64);
+    let flops = plan.model.config.flops_per_token(plan.config.sequence_length);
+    Ok(Report::new(S::NAME, &plan.config, flops, plan.model.layout.parameters(), &predicted, measured))
+}
+
+fn predicted(prediction: &Prediction, steps: u64, evaluations: u64, batches: u64) -> Predicted {
+    let ranks = &prediction.ranks;
+    let traffic = |rank: &planner::RankPrediction, operation: Operation| {
+        let bytes = |traffic: &planner::Traffic| traffic.bytes(operation);
+        bytes(&rank.traffic_setup)
+            + steps * bytes(&rank.traffic_per_step)
+            + evaluations * bytes(&rank.traffic_per_evaluation)
+            + evaluations * batches * bytes(&rank.traffic_per_evaluation_batch)
+    };
+    Predicted {
+        memory: ranks.iter().map(|rank| rank.memory.peaks().to_vec()).collect(),
+        total: ranks.iter().map(|rank| rank.memory.total_peak).collect(),
+        traffic: ranks
+            .iter()
+            .map(|rank| Operation::ALL.iter().map(|&operation| traffic(rank, operation)).collect())
+            .collect(),
+    }
+}

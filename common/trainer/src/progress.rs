@@ -1,0 +1,98 @@
+//! What a run says while it goes on, without the screen.
+
+use crate::report::StepRow;
+use crate::run::Plan;
+use crate::size::{grouped, human};
+use crate::stage::Stage;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::Instant;
+
+/// Lines that a run prints at most, beside the first and the last.
+const LINES: u32 = 30;
+
+/// The first lines: what runs, and on what.
+pub(crate) fn opening<S: Stage>(plan: &Plan) -> String {
+    let config = &plan.config;
+    let threads =
+        if config.threads == 1 { "1 thread each".into() } else { format!("{} threads each", config.threads) };
+    let peak = plan.prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
+    format!(
+        "{} · {} · {} parameters · {} ranks\n\
+         This build has no CUDA device: the ranks are threads on this machine's {} CPU cores, {threads}.\n\
+         Global batch {} tokens = {} ranks × {} micro-batches × {} sequences × {} tokens. Predicted peak {} per rank.\n",
+        S::NAME,
+        config.model.name,
+        grouped(plan.model.layout.parameters()),
+        config.world_size,
+        crate::config::cores(),
+        grouped(config.tokens_per_step()),
+        config.world_size,
+        config.micro_batches,
+        config.batch_size,
+        config.sequence_length,
+        human(peak),
+    )
+}
+
+/// One line per step now and then, or a bar on a terminal.
+pub(crate) struct Lines {
+    steps: u32,
+    every: u32,
+    memory: u64,
+    started: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Lines {
+    /// For a run of `plan`.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let steps = plan.config.steps;
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")
+                .unwrap_or(ProgressStyle::default_bar());
+            ProgressBar::new(u64::from(steps)).with_style(style)
+        });
+        if bar.is_none() {
+            println!(
+                "{:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}",
+                "step", "loss", "lr", "grad norm", "tokens/s", "memory"
+            );
+        }
+        Lines {
+            steps,
+            every: steps.div_ceil(LINES).max(1),
+            memory: plan.prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0),
+            started: Instant::now(),
+            bar,
+        }
+    }
+
+    /// A step has finished.
+    pub(crate) fn step(&self, row: &StepRow) {
+        let rate = row.tokens as f64 * f64::from(row.step + 1) / self.started.elapsed().as_secs_f64();
+        if let Some(bar) = &self.bar {
+            bar.set_position(u64::from(row.step) + 1);
+            bar.set_message(format!("loss {:.4}  {} tokens/s", row.loss, grouped(rate as u64)));
+            return;
+        }
+        if row.step.is_multiple_of(self.every) || row.step + 1 == self.steps {
+            println!(
+                "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}",
+                row.step,
+                row.loss,
+                row.lr,
+                row.grad_norm,
+                grouped(rate as u64),
+                human(self.memory),
+            );
+        }
+    }
+
+    /// The run is over.
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

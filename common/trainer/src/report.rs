@@ -1,0 +1,270 @@
+//! The run report: what was predicted and what was measured, as JSON.
+
+use crate::config::Config;
+use crate::error::{Failure, Result};
+use crate::run::Measured;
+use crate::timing::Times;
+use events::{Class, Operation};
+use serde::Serialize;
+use std::path::Path;
+
+/// Version of the report's layout.
+pub const SCHEMA: u32 = 1;
+
+/// One optimizer step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StepRow {
+    /// Its number, from 0.
+    pub step: u32,
+    /// Mean loss over the global batch before the update, in nats per token.
+    pub loss: f64,
+    /// Gradient norm before clipping.
+    pub grad_norm: f64,
+    /// Learning rate used.
+    pub lr: f64,
+    /// Tokens in the global batch.
+    pub tokens: u64,
+    /// Wall-clock seconds on the reporting rank.
+    pub seconds: f64,
+}
+
+/// A validation loss.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct EvaluationRow {
+    /// After so many optimizer steps.
+    pub step: u32,
+    /// Mean validation loss in nats per token.
+    pub loss: f64,
+}
+
+/// Peak memory of one class on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MemoryRow {
+    /// The rank.
+    pub rank: usize,
+    /// The class.
+    pub class: &'static str,
+    /// Predicted peak.
+    pub predicted_bytes: u64,
+    /// Measured peak.
+    pub peak_bytes: u64,
+}
+
+/// Peak memory of all classes together on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TotalRow {
+    /// The rank.
+    pub rank: usize,
+    /// Predicted peak.
+    pub predicted_bytes: u64,
+    /// Measured peak.
+    pub peak_bytes: u64,
+}
+
+/// Payload sent by one rank for one operation over the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TrafficRow {
+    /// The rank.
+    pub rank: usize,
+    /// The operation.
+    pub operation: &'static str,
+    /// Predicted payload.
+    pub predicted_bytes: u64,
+    /// Measured payload.
+    pub bytes_sent: u64,
+    /// Calls.
+    pub calls: u64,
+}
+
+/// Seconds that one rank spent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimeRow {
+    /// The rank.
+    pub rank: usize,
+    /// Seconds per phase, waiting included.
+    pub phases: Times,
+    /// Seconds inside collectives by operation: waiting for peers and moving data.
+    pub operations: Vec<OperationTime>,
+}
+
+/// Seconds in one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OperationTime {
+    /// The operation.
+    pub operation: &'static str,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+/// The model, in numbers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelRow {
+    /// Its name.
+    pub name: String,
+    /// Parameters (Ψ).
+    pub parameters: u64,
+    /// Tokens per sequence.
+    pub sequence_length: usize,
+    /// Sequences per micro-batch and rank.
+    pub batch_size: usize,
+    /// Micro-batches per step.
+    pub micro_batches: usize,
+}
+
+/// How fast it went.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Throughput {
+    /// Tokens per second over all ranks, the first two steps left out.
+    pub tokens_per_second: f64,
+    /// Floating-point operations per token, forward and backward.
+    pub flops_per_token: u64,
+    /// Their product.
+    pub model_flops_per_second: f64,
+}
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The stage.
+    pub stage: &'static str,
+    /// Number of ranks.
+    pub world_size: usize,
+    /// The device.
+    pub device: String,
+    /// The model.
+    pub model: ModelRow,
+    /// The precision.
+    pub precision: &'static str,
+    /// One row per optimizer step.
+    pub steps: Vec<StepRow>,
+    /// Validation losses.
+    pub evaluations: Vec<EvaluationRow>,
+    /// Flat rows per rank and class.
+    pub memory: Vec<MemoryRow>,
+    /// Rows per rank.
+    pub total_peak_bytes: Vec<TotalRow>,
+    /// Flat rows per rank and operation.
+    pub traffic: Vec<TrafficRow>,
+    /// Rows per rank.
+    pub time: Vec<TimeRow>,
+    /// How fast it went.
+    pub throughput: Throughput,
+    /// Hash of the final f32 weights, little-endian, unpadded, in Hugging Face's order.
+    pub weights_blake3: String,
+}
+
+/// Predicted figures to hold the measured ones against.
+pub struct Predicted {
+    /// Peak bytes by rank and class.
+    pub memory: Vec<Vec<u64>>,
+    /// Peak bytes by rank, all classes together.
+    pub total: Vec<u64>,
+    /// Payload by rank and operation, over the steps that were run.
+    pub traffic: Vec<Vec<u64>>,
+}
+
+impl Report {
+    /// Puts predictions and measurements of all ranks side by side.
+    pub fn new(
+        stage: &'static str,
+        config: &Config,
+        flops_per_token: u64,
+        parameters: u64,
+        predicted: &Predicted,
+        measured: &[Measured],
+    ) -> Self {
+        let steps = measured[0].steps.clone();
+        Report {
+            schema: SCHEMA,
+            stage,
+            world_size: config.world_size,
+            device: "CPU".into(),
+            model: ModelRow {
+                name: config.model.name.clone(),
+                parameters,
+                sequence_length: config.sequence_length,
+                batch_size: config.batch_size,
+                micro_batches: config.micro_batches,
+            },
+            precision: "fp32",
+            evaluations: measured[0]
+                .evaluations
+                .iter()
+                .map(|&(step, loss)| EvaluationRow { step, loss })
+                .collect(),
+            memory: rows(measured, Class::ALL, |rank, class, m| MemoryRow {
+                rank,
+                class: class.label(),
+                predicted_bytes: predicted.memory[rank][class.index()],
+                peak_bytes: m.peaks[class.index()],
+            }),
+            total_peak_bytes: rows(measured, &[()], |rank, (), m| TotalRow {
+                rank,
+                predicted_bytes: predicted.total[rank],
+                peak_bytes: m.total_peak,
+            }),
+            traffic: rows(measured, Operation::ALL, |rank, operation, m| TrafficRow {
+                rank,
+                operation: operation.label(),
+                predicted_bytes: predicted.traffic[rank][operation.index()],
+                bytes_sent: m.traffic.sent(operation),
+                calls: m.traffic.calls[operation.index()],
+            }),
+            time: rows(measured, &[()], |rank, (), m| TimeRow {
+                rank,
+                phases: m.times,
+                operations: Operation::ALL
+                    .iter()
+                    .map(|&o| OperationTime {
+                        operation: o.label(),
+                        seconds: m.traffic.nanoseconds[o.index()] as f64 * 1e-9,
+                    })
+                    .collect(),
+            }),
+            throughput: throughput(&steps, flops_per_token),
+            steps,
+            weights_blake3: measured[0].weights_blake3.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Writes the report, whole or not at all.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let fail = |e: &dyn std::fmt::Display| {
+            Failure::run(format!("cannot write --report {}: {e}", path.display()))
+        };
+        let json = serde_json::to_vec_pretty(self).map_err(|e| fail(&e))?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = path.file_name().ok_or_else(|| fail(&"it names no file"))?;
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|e| fail(&e))?;
+        std::io::Write::write_all(&mut file, &json).map_err(|e| fail(&e))?;
+        file.persist(folder.join(name)).map(drop).map_err(|e| fail(&e))
+    }
+
+    /// Whether every prediction equals its measurement.
+    pub fn predictions_hold(&self) -> bool {
+        self.memory.iter().all(|row| row.predicted_bytes == row.peak_bytes)
+            && self.total_peak_bytes.iter().all(|row| row.predicted_bytes == row.peak_bytes)
+            && self.traffic.iter().all(|row| row.predicted_bytes == row.bytes_sent)
+    }
+}
+
+fn rows<K: Copy, R>(measured: &[Measured], keys: &[K], row: impl Fn(usize, K, &Measured) -> R) -> Vec<R> {
+    let row = &row;
+    measured.iter().enumerate().flat_map(|(rank, m)| keys.iter().map(move |&key| row(rank, key, m))).collect()
+}
+
+fn throughput(steps: &[StepRow], flops_per_token: u64) -> Throughput {
+    let counted = if steps.len() > 2 { &steps[2..] } else { steps };
+    let (tokens, seconds) = counted.iter().fold((0, 0.0), |(t, s), row| (t + row.tokens, s + row.seconds));
+    let tokens_per_second = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
+    Throughput {
+        tokens_per_second,
+        flops_per_token,
+        model_flops_per_second: tokens_per_second * flops_per_token as f64,
+    }
+}

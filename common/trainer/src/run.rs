@@ -1,0 +1,347 @@
+//! What every rank does: set up, train step by step, report what was measured.
+
+use crate::config::Config;
+use crate::data::{Data, Part};
+use crate::faults::{Kind, Phase};
+use crate::passes::{Passes, Tokens};
+use crate::report::StepRow;
+use crate::source;
+use crate::stage::{Setup, Stage};
+use crate::timing::{Stopwatch, Times};
+use checkpoint::Writer;
+use collectives::Traffic;
+use device::{Class, Place};
+use events::{Boundary, Operation, Pass, What};
+use model::{Batch, Model};
+use planner::Prediction;
+use sharding::{Micro, Partition, Rank, Schedule, WeightSource};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// What all ranks of a run share, read-only but for the wish to stop.
+pub(crate) struct Plan {
+    /// The flags.
+    pub config: Config,
+    /// The model.
+    pub model: Arc<Model>,
+    /// Its units.
+    pub partition: Arc<Partition>,
+    /// When they are needed.
+    pub schedule: Arc<Schedule>,
+    /// The tokens.
+    pub data: Data,
+    /// What the planner says about it.
+    pub prediction: Prediction,
+    /// Validation batches per rank.
+    pub evaluation_batches: usize,
+    /// Set when the run should end after the current step.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What one rank measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Its steps; the same on every rank but for the seconds.
+    pub steps: Vec<StepRow>,
+    /// Validation losses: after how many steps, nats per token.
+    pub evaluations: Vec<(u32, f64)>,
+    /// Peak bytes per class, in [`Class::ALL`]'s order.
+    pub peaks: Vec<u64>,
+    /// Peak of the sum over classes.
+    pub total_peak: u64,
+    /// Bytes and calls per operation.
+    pub traffic: Traffic,
+    /// Seconds per phase and operation.
+    pub times: Times,
+    /// Hash of the final weights; rank 0 alone has it.
+    pub weights_blake3: Option<String>,
+}
+
+/// Why a rank ended early.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum RankError {
+    /// The stage, its device or its peers.
+    Stage(sharding::Error),
+    /// Anything else, in words.
+    Other(String),
+}
+
+impl<E: Into<sharding::Error>> From<E> for RankError {
+    fn from(error: E) -> Self {
+        RankError::Stage(error.into())
+    }
+}
+
+impl std::fmt::Display for RankError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RankError::Stage(error) => error.fmt(f),
+            RankError::Other(message) => f.write_str(message),
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, RankError>;
+
+/// Told about every finished step by rank 0.
+pub(crate) type Observer<'a> = dyn Fn(&StepRow) + Sync + 'a;
+
+/// One rank of a run.
+struct Worker<'a, S> {
+    plan: &'a Plan,
+    rank: Rc<Rank>,
+    stage: S,
+    passes: Passes,
+    times: Times,
+    steps: Vec<StepRow>,
+    evaluations: Vec<(u32, f64)>,
+}
+
+/// Runs `rank` from the first weights to the last.
+///
+/// # Errors
+/// The rank's own error, or its peers'.
+pub(crate) fn train<S: Stage>(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Result<Measured> {
+    let mut worker = match Worker::<S>::new(plan, rank.clone()) {
+        Ok(worker) => worker,
+        Err(error) => return Err(tell_peers(&rank, "its setup", error)),
+    };
+    for step in 0..plan.config.steps {
+        match worker.step(step, observer) {
+            Ok(false) => {}
+            Ok(true) => break,
+            // While the worker still holds its buffers and pending collectives: the first failure of a group stays.
+            Err(error) => return Err(tell_peers(&rank, &format!("step {step}"), error)),
+        }
+    }
+    worker.finish().map_err(|error| tell_peers(&rank, "saving", error))
+}
+
+/// Fails the group with this rank as the culprit, unless the failure came from the group.
+fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankError {
+    rank.group.poison(during.into(), error.to_string());
+    error
+}
+
+impl<'a, S: Stage> Worker<'a, S> {
+    fn new(plan: &'a Plan, rank: Rc<Rank>) -> Result<Self> {
+        let number = rank.number();
+        let config = &plan.config;
+        let seed = config.seed + u64::from(fault(config, number, 0, Phase::Setup, Kind::Seed));
+        trip(config, number, 0, Phase::Setup)?;
+        let source = source::weights(config, &plan.model, seed).map_err(RankError::Other)?;
+        agree_on_weights(&rank, &*source, &plan.model)?;
+        let setup = Setup {
+            rank: rank.clone(),
+            partition: plan.partition.clone(),
+            schedule: plan.schedule.clone(),
+            source,
+            bucket: config.bucket.unwrap_or_else(|| plan.partition.largest()),
+            grad_sync: config.grad_sync,
+        };
+        let batch = Batch { batch: config.batch_size, tokens: config.sequence_length };
+        let passes = Passes::new(
+            rank.clone(),
+            plan.model.clone(),
+            plan.partition.clone(),
+            plan.schedule.clone(),
+            batch,
+        );
+        let stage = S::new(setup)?;
+        Ok(Worker { plan, rank, stage, passes, times: Times::default(), steps: vec![], evaluations: vec![] })
+    }
+
+    /// One optimizer step; whether it was the last.
+    fn step(&mut self, step: u32, observer: &Observer<'_>) -> Result<bool> {
+        let config = &self.plan.config;
+        self.rank.emitter.boundary(Boundary::Step);
+        self.rank.emitter.emit(What::StepStarted { step });
+        let started = Instant::now();
+        let mut loss = 0.0;
+        for index in 0..config.micro_batches {
+            loss += self.micro_batch(step, Micro { index, count: config.micro_batches })?;
+        }
+        self.trip(step, Phase::Step)?;
+        let watch = Stopwatch::start();
+        let outcome = self.stage.step(&config.update(step))?;
+        watch.stop(&mut self.times.step);
+        let (loss, stop) = self.agree(loss / config.tokens_per_step() as f64)?;
+        let row = StepRow {
+            step,
+            loss,
+            grad_norm: outcome.grad_norm,
+            lr: config.learning_rate(step),
+            tokens: config.tokens_per_step(),
+            seconds: started.elapsed().as_secs_f64(),
+        };
+        self.finished(row, observer);
+        let last = stop || step + 1 == config.steps;
+        if config.evaluation.is_some_and(|e| last || (step + 1).is_multiple_of(e.every)) {
+            self.evaluate(step + 1)?;
+        }
+        Ok(last)
+    }
+
+    fn finished(&mut self, row: StepRow, observer: &Observer<'_>) {
+        let StepRow { step, loss, grad_norm, lr, tokens, seconds } = row;
+        self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
+        if self.rank.number() == 0 {
+            observer(&row);
+        }
+        self.steps.push(row);
+    }
+
+    /// Forward and backward over one micro-batch; the sum of its losses.
+    fn micro_batch(&mut self, step: u32, micro: Micro) -> Result<f64> {
+        let config = &self.plan.config;
+        let watch = Stopwatch::start();
+        let first = ((step as usize * micro.count + micro.index) * config.world_size + self.rank.number())
+            * config.batch_size;
+        let tokens = self.tokens(Part::Training, first as u64);
+        watch.stop(&mut self.times.data);
+        self.trip(step, Phase::Forward)?;
+        let watch = Stopwatch::start();
+        let scale = (1.0 / config.tokens_per_step() as f64) as f32;
+        let (loss, kept) = self.passes.forward(&mut self.stage, &tokens, micro, scale)?;
+        watch.stop(&mut self.times.forward);
+        self.trip(step, Phase::Backward)?;
+        let watch = Stopwatch::start();
+        self.passes.backward(&mut self.stage, kept, micro)?;
+        watch.stop(&mut self.times.backward);
+        Ok(loss)
+    }
+
+    /// The mean of all ranks' losses, and whether any of them wants to stop.
+    fn agree(&self, loss: f64) -> Result<(f64, bool)> {
+        let stop = u64::from(self.plan.stop.load(Ordering::Relaxed));
+        let mut mine = [0; 16];
+        mine[..8].copy_from_slice(&loss.to_le_bytes());
+        mine[8..].copy_from_slice(&stop.to_le_bytes());
+        let all = self.rank.group.exchange(&mine)?;
+        let word = |bytes: &[u8], at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            word
+        };
+        let loss = all.iter().map(|bytes| f64::from_le_bytes(word(bytes, 0))).sum();
+        Ok((loss, all.iter().any(|bytes| u64::from_le_bytes(word(bytes, 8)) != 0)))
+    }
+
+    fn evaluate(&mut self, steps: u32) -> Result<()> {
+        let watch = Stopwatch::start();
+        let config = &self.plan.config;
+        let mut sum = 0.0;
+        for batch in 0..self.plan.evaluation_batches {
+            let first = (batch * config.world_size + self.rank.number()) * config.batch_size;
+            let tokens = self.tokens(Part::Validation, first as u64);
+            sum += self.passes.evaluate(&mut self.stage, &tokens)?;
+        }
+        let tokens =
+            self.plan.evaluation_batches * config.world_size * config.batch_size * config.sequence_length;
+        let (loss, _) = self.agree(sum / tokens as f64)?;
+        self.rank.emitter.emit(What::Evaluated { step: steps, loss });
+        self.evaluations.push((steps, loss));
+        watch.stop(&mut self.times.evaluate);
+        Ok(())
+    }
+
+    fn tokens(&self, part: Part, first: u64) -> Tokens {
+        let Config { batch_size, sequence_length, .. } = self.plan.config;
+        let mut tokens = Tokens { inputs: Vec::new(), targets: Vec::new() };
+        for row in 0..batch_size as u64 {
+            let sample = self.plan.data.sample(part, first + row, sequence_length);
+            tokens.inputs.extend_from_slice(&sample[..sequence_length]);
+            tokens.targets.extend_from_slice(&sample[1..]);
+        }
+        tokens
+    }
+
+    fn trip(&self, step: u32, phase: Phase) -> Result<()> {
+        trip(&self.plan.config, self.rank.number(), step, phase)
+    }
+
+    /// Reads the counters, then gathers the weights to hash and save them.
+    fn finish(&mut self) -> Result<Measured> {
+        let ledger = self.rank.device.ledger();
+        let peaks: Vec<u64> = Class::ALL.iter().map(|&class| ledger.peak(Place::Device, class)).collect();
+        let total_peak = ledger.peak_total(Place::Device);
+        let traffic = self.rank.group.traffic();
+        let sent = Operation::ALL.iter().map(|&operation| traffic.sent(operation)).collect();
+        self.rank.emitter.emit(What::Finished { peaks: peaks.clone(), total_peak, sent });
+        self.trip(self.plan.config.steps, Phase::Save)?;
+        let weights_blake3 = self.save()?;
+        let (steps, evaluations) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.evaluations));
+        Ok(Measured { steps, evaluations, peaks, total_peak, traffic, times: self.times, weights_blake3 })
+    }
+
+    /// Gathers one unit at a time; rank 0 hashes its tensors and writes them if asked to.
+    fn save(&mut self) -> Result<Option<String>> {
+        let plan = self.plan;
+        let leader = self.rank.number() == 0;
+        let mut writer = None;
+        if let (true, Some(dir)) = (leader, &plan.config.save) {
+            writer = Some(Writer::create(dir, &plan.model.config, &plan.model.layout).map_err(other)?);
+        }
+        let mut hasher = blake3::Hasher::new();
+        for (unit, layout) in plan.partition.units.iter().enumerate() {
+            let full = self.stage.acquire(unit, Pass::Evaluate)?;
+            for slot in layout.slots.iter().filter(|_| leader) {
+                let view = full.buffer.slice(slot.range());
+                let values = view.as_slice::<f32>();
+                values.iter().for_each(|value| {
+                    hasher.update(&value.to_le_bytes());
+                });
+                if let Some(writer) = &mut writer {
+                    writer.write(slot.tensor, values).map_err(other)?;
+                }
+            }
+            self.stage.release(full, Pass::Evaluate)?;
+        }
+        if let Some(writer) = writer {
+            writer.finish().map_err(other)?;
+        }
+        Ok(leader.then(|| hasher.finalize().to_hex().to_string()))
+    }
+}
+
+fn other(error: impl std::fmt::Display) -> RankError {
+    RankError::Other(error.to_string())
+}
+
+/// Ranks that silently start from different weights never agree again: compare first.
+fn agree_on_weights(rank: &Rank, source: &dyn WeightSource, model: &Model) -> Result<()> {
+    let mine = source::fingerprint(source, &model.layout).map_err(RankError::Other)?;
+    let all = rank.group.exchange(&mine)?;
+    let differ = |other: &&[u8]| *other != all[0].as_slice();
+    match all.iter().map(Vec::as_slice).enumerate().find(|(_, theirs)| differ(theirs)) {
+        None => Ok(()),
+        Some((culprit, _)) => Err(RankError::Other(format!(
+            "rank {culprit} starts from other weights than rank 0: give every rank the same --seed and --init-from"
+        ))),
+    }
+}
+
+fn fault(config: &Config, rank: usize, step: u32, phase: Phase, kind: Kind) -> bool {
+    config.faults.iter().any(|f| {
+        f.kind == kind && f.rank == rank && f.phase == phase && (f.step == step || phase == Phase::Save)
+    })
+}
+
+/// Fails here if the flags ask for it.
+#[allow(clippy::panic)]
+fn trip(config: &Config, number: usize, step: u32, phase: Phase) -> Result<()> {
+    if fault(config, number, step, phase, Kind::Panic) {
+        // The point of this fault: what happens when code that never should panics all the same.
+        panic!("injected panic in {phase:?} of step {step}");
+    }
+    if fault(config, number, step, phase, Kind::Error) {
+        return Err(RankError::Other(format!("injected error in {phase:?} of step {step}")));
+    }
+    if fault(config, number, step, phase, Kind::Stall) {
+        std::thread::sleep(config.timeout + std::time::Duration::from_millis(500));
+        return Err(RankError::Other(format!("injected stall in {phase:?} of step {step}")));
+    }
+    Ok(())
+}

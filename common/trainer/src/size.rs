@@ -1,0 +1,79 @@
+//! Sizes as people write and read them.
+
+/// Reads `512MiB`, `80GB`, `1.5GiB` or a plain number of bytes.
+///
+/// # Errors
+/// A sentence that says what is accepted.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let factor = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kb" | "k" => 1e3,
+        "mb" | "m" => 1e6,
+        "gb" | "g" => 1e9,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        unit => {
+            return Err(format!("unknown unit {unit:?}: write 512MiB, 1.5GiB, 80GB or a number of bytes"));
+        }
+    };
+    let number: f64 =
+        text[..digits].parse().map_err(|_| "write 512MiB, 1.5GiB, 80GB or bytes".to_string())?;
+    let bytes = number * factor;
+    if (1.0..1e18).contains(&bytes) { Ok(bytes as u64) } else { Err("must be at least one byte".into()) }
+}
+
+/// `1234567` as `1.23 MB` (1 MB = 10⁶ bytes), in three digits.
+pub(crate) fn human(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for next in ["kB", "MB", "GB", "TB"] {
+        if value < 999.5 {
+            break;
+        }
+        value /= 1000.0;
+        unit = next;
+    }
+    match value {
+        _ if unit == "B" => format!("{bytes} B"),
+        v if v < 9.995 => format!("{v:.2} {unit}"),
+        v if v < 99.95 => format!("{v:.1} {unit}"),
+        v => format!("{v:.0} {unit}"),
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_round_trip_through_words() {
+        assert_eq!(parse("512MiB"), Ok(512 << 20));
+        assert_eq!(parse("1.5 GiB"), Ok(3 << 29));
+        assert_eq!(parse("80GB"), Ok(80_000_000_000));
+        assert_eq!(parse("77"), Ok(77));
+        for bad in ["", "-3", "12 parsecs", "0", "1..2GB"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(human(999), "999 B");
+        assert_eq!(human(3_547_136), "3.55 MB");
+        assert_eq!(human(14_000_000_000), "14.0 GB");
+        assert_eq!(human(999_600), "1.00 MB");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(grouped(12), "12");
+    }
+}

@@ -1,0 +1,72 @@
+//! Initial weights: from a seed, or from saved weights.
+
+use crate::config::Config;
+use checkpoint::Reader;
+use model::{Layout, Model, TensorId, init};
+use sharding::WeightSource;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Elements of each tensor that ranks compare before they start.
+const SAMPLE: usize = 256;
+
+/// Weights drawn from a seed, the same whatever the stage and the number of ranks.
+pub(crate) struct Seeded {
+    /// The seed.
+    pub seed: u64,
+    /// The tensors.
+    pub layout: Layout,
+}
+
+impl WeightSource for Seeded {
+    fn read(&self, tensor: TensorId, range: Range<usize>, into: &mut [f32]) -> Result<(), String> {
+        init::fill(self.seed, &self.layout.tensors[tensor], tensor, range, into);
+        Ok(())
+    }
+}
+
+/// Weights in a file.
+pub(crate) struct Saved {
+    /// The file.
+    pub reader: Reader,
+    /// The tensors.
+    pub layout: Layout,
+}
+
+impl WeightSource for Saved {
+    fn read(&self, tensor: TensorId, range: Range<usize>, into: &mut [f32]) -> Result<(), String> {
+        self.reader.read(&self.layout.tensors[tensor], range, into).map_err(|e| e.to_string())
+    }
+}
+
+/// The source that the flags name, with `seed` if they name none.
+///
+/// # Errors
+/// If saved weights cannot be opened.
+pub(crate) fn weights(config: &Config, model: &Model, seed: u64) -> Result<Arc<dyn WeightSource>, String> {
+    let layout = model.layout.clone();
+    Ok(match &config.init_from {
+        None => Arc::new(Seeded { seed, layout }),
+        Some(dir) => {
+            let reader = Reader::open(dir).map_err(|e| e.to_string())?;
+            reader.check(&layout).map_err(|e| e.to_string())?;
+            Arc::new(Saved { reader, layout })
+        }
+    })
+}
+
+/// A hash over the beginning of every tensor, which ranks compare so that none silently starts from other weights.
+///
+/// # Errors
+/// What the source says.
+pub(crate) fn fingerprint(source: &dyn WeightSource, layout: &Layout) -> Result<[u8; 32], String> {
+    let mut hasher = blake3::Hasher::new();
+    for (id, tensor) in layout.tensors.iter().enumerate() {
+        let mut values = vec![0f32; tensor.elements().min(SAMPLE)];
+        source.read(id, 0..values.len(), &mut values)?;
+        values.iter().for_each(|value| {
+            hasher.update(&value.to_le_bytes());
+        });
+    }
+    Ok(*hasher.finalize().as_bytes())
+}

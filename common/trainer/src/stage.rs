@@ -1,0 +1,102 @@
+//! What the training loop asks of a stage.
+
+use events::Pass;
+use events::header::Sharded;
+use sharding::{
+    FullGradients, FullParameters, Micro, Partition, Rank, Result, Schedule, UnitId, Update, WeightSource,
+};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// How ZeRO-1 sums gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum GradSync {
+    /// Each rank receives the slice that it updates.
+    #[default]
+    ReduceScatter,
+    /// Each rank receives everything and uses its slice: the textbook version, to show what it costs.
+    AllReduce,
+}
+
+/// What a stage is built from, on one rank.
+pub struct Setup {
+    /// The worker.
+    pub rank: Rc<Rank>,
+    /// The model in units, cut for this stage.
+    pub partition: Arc<Partition>,
+    /// Which units a pass needs, and when.
+    pub schedule: Arc<Schedule>,
+    /// Initial weights.
+    pub source: Arc<dyn WeightSource>,
+    /// Elements after which a bucket closes.
+    pub bucket: usize,
+    /// For ZeRO-1.
+    pub grad_sync: GradSync,
+}
+
+impl Setup {
+    /// The elements of `unit` that this rank owns.
+    pub fn slice(&self, unit: UnitId) -> std::ops::Range<usize> {
+        self.partition.slice(unit, self.rank.number())
+    }
+
+    /// All units.
+    pub fn units(&self) -> std::ops::Range<UnitId> {
+        0..self.partition.units.len()
+    }
+}
+
+/// What a step reports, the same on every rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepOutcome {
+    /// Norm of the averaged gradient over all parameters, before clipping.
+    pub grad_norm: f64,
+}
+
+/// A stage: what a rank holds, and when it communicates. Whatever it hands out comes back by value.
+pub trait Stage: Sized {
+    /// Its name: `DDP`, `ZeRO-1`, `ZeRO-2`, `ZeRO-3`.
+    const NAME: &'static str;
+    /// How the planner calls it.
+    const PLAN: planner::Stage;
+    /// Which model states it shards.
+    const SHARDED: Sharded;
+    /// Whether it has more than one way to sum gradients.
+    const HAS_GRAD_SYNC: bool = false;
+
+    /// Allocates what this rank holds between steps.
+    ///
+    /// # Errors
+    /// If the rank is out of memory or initial weights cannot be read.
+    fn new(setup: Setup) -> Result<Self>;
+
+    /// Full parameters of `unit` for one pass, ready to compute with.
+    ///
+    /// # Errors
+    /// If gathering them fails.
+    fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters>;
+
+    /// The loop is done with `full` for this pass.
+    ///
+    /// # Errors
+    /// If the unit was not on loan.
+    fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()>;
+
+    /// A place for the full gradients of `unit`, for backward to write to.
+    ///
+    /// # Errors
+    /// If the rank is out of memory.
+    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients>;
+
+    /// Backward of the unit is done; its reduction may start while earlier units still compute.
+    ///
+    /// # Errors
+    /// If a collective fails.
+    fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()>;
+
+    /// Clips, updates what this rank owns, and makes full parameters consistent again.
+    ///
+    /// # Errors
+    /// If a collective fails, or the gradient has no finite norm.
+    fn step(&mut self, update: &Update) -> Result<StepOutcome>;
+}

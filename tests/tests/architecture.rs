@@ -1,0 +1,125 @@
+//! The invariants of ARCHITECTURE.md that a program can check.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+/// Every Rust source below `dir`, build outputs left out.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() && !entry.ends_with("target") && !entry.ends_with(".git") {
+            found.extend(sources(&entry));
+        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            found.push(entry);
+        }
+    }
+    found
+}
+
+/// The workspace crates that a crate's library depends on, read from its manifest.
+fn dependencies(manifest: &Path, crates: &[&str]) -> Vec<String> {
+    let text = fs::read_to_string(manifest).unwrap();
+    let section = text.split("[dependencies]").nth(1).unwrap_or("").split("\n[").next().unwrap_or("");
+    let names = section.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
+    names.filter(|name| crates.contains(name)).map(String::from).collect()
+}
+
+#[test]
+fn nobody_reaches_upwards() {
+    let rooms: [(&str, &str, &[&str]); 15] = [
+        ("events", "common/events", &[]),
+        ("device", "common/device", &["events"]),
+        ("collectives", "common/collectives", &["events", "device"]),
+        ("model", "common/model", &["events", "device"]),
+        ("planner", "common/planner", &["events", "model"]),
+        ("sharding", "common/sharding", &["events", "device", "collectives", "model"]),
+        ("checkpoint", "common/checkpoint", &["events", "device", "model"]),
+        ("viz", "viz", &["events"]),
+        (
+            "trainer",
+            "common/trainer",
+            &["events", "device", "collectives", "model", "planner", "sharding", "checkpoint", "viz"],
+        ),
+        ("zero0-ddp", "zero0-ddp", STAGE),
+        ("zero1", "zero1", STAGE),
+        ("zero2", "zero2", STAGE),
+        ("zero3", "zero3", STAGE),
+        ("tutorials", "tutorials", &["trainer", "planner", "zero0-ddp", "zero1", "zero2", "zero3"]),
+        ("tests", "tests", &["trainer", "planner", "zero0-ddp", "zero1", "zero2", "zero3"]),
+    ];
+    let names: Vec<&str> = rooms.iter().map(|(name, _, _)| *name).collect();
+    let mut edges = BTreeMap::new();
+    for (name, dir, allowed) in rooms {
+        let found = dependencies(&root().join(dir).join("Cargo.toml"), &names);
+        for dependency in &found {
+            assert!(allowed.contains(&dependency.as_str()), "{name} must not depend on {dependency}");
+        }
+        edges.insert(name, found.len());
+    }
+    assert!(edges["trainer"] >= 7 && edges["zero3"] >= 3, "the manifests were read: {edges:?}");
+}
+
+const STAGE: &[&str] = &["events", "device", "collectives", "model", "planner", "sharding", "trainer"];
+
+/// The code of a source: comments and everything from its test module on left out.
+fn code(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let code = text.split("#[cfg(test)]").next().unwrap_or("");
+    code.lines().map(|line| line.split("//").next().unwrap_or("").to_string()).collect()
+}
+
+#[test]
+fn unsafe_lives_in_device_and_collectives_alone() {
+    let word =
+        |line: &str, word: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word);
+    let mut seen = 0;
+    for path in sources(&root()) {
+        let inside = path.starts_with(root().join("common/device"))
+            || path.starts_with(root().join("common/collectives"));
+        for line in code(&path) {
+            if word(&line, "unsafe") && !line.contains('"') {
+                seen += 1;
+                assert!(inside, "{}: {line}", path.display());
+            }
+        }
+    }
+    assert!(seen > 0, "the search finds what is there");
+}
+
+#[test]
+fn nothing_under_common_asks_which_stage_it_serves() {
+    let stages = ["Stage::Ddp", "Stage::Zero1", "Stage::Zero2", "Stage::Zero3"];
+    let numbered = |line: &str| {
+        let compared =
+            |rest: &str| rest.trim_start().trim_start_matches(['=', '<', '>', '!']).trim_start().to_owned();
+        line.split("stage").skip(1).any(|rest| compared(rest).starts_with(|c: char| c.is_ascii_digit()))
+    };
+    assert!(numbered("if stage >= 2 {") && !numbered("if stage == job.stage"));
+    for path in sources(&root().join("common")) {
+        if path.starts_with(root().join("common/planner"))
+            || path.components().any(|c| c.as_os_str() == "tests")
+        {
+            continue;
+        }
+        for line in code(&path) {
+            let known = stages.iter().any(|stage| line.contains(stage)) || numbered(&line);
+            assert!(!known, "{}: {line}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_stage_is_one_file_of_at_most_250_lines_of_code() {
+    for stage in ["zero0-ddp", "zero1", "zero2", "zero3"] {
+        let sources = sources(&root().join(stage).join("src"));
+        assert_eq!(sources.len(), 2, "{stage} is lib.rs and main.rs");
+        let lib = code(&root().join(stage).join("src/lib.rs"));
+        let lines = lib.iter().filter(|line| !line.trim().is_empty()).count();
+        assert!((50..=250).contains(&lines), "{stage} has {lines} lines of code");
+    }
+}

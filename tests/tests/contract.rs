@@ -1,0 +1,163 @@
+//! The stage contract: whatever a stage shards, it trains the same model, and the planner knew what it would need.
+
+use planner::Stage;
+use tests::{STAGES, fixture, largest_difference, losses, train};
+use trainer::Report;
+
+/// A model whose sizes divide by none of the world sizes above 2; 48 sequences of 16 tokens per step.
+fn flags(model: &str, world: usize, micro_batches: usize, steps: u32) -> String {
+    format!(
+        "--model {} --gpus {world} --batch-size {} --grad-accum {micro_batches} --seq-len 16 --steps {steps} \
+         --threads 1 --device cpu",
+        fixture(model),
+        48 / world / micro_batches,
+    )
+}
+
+fn run(stage: Stage, flags: &str) -> Report {
+    let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
+    assert_predictions(stage, &report);
+    report
+}
+
+fn assert_predictions(stage: Stage, report: &Report) {
+    for row in &report.memory {
+        assert_eq!(row.predicted_bytes, row.peak_bytes, "{stage}, rank {}, {}", row.rank, row.class);
+    }
+    for row in &report.total_peak_bytes {
+        assert_eq!(row.predicted_bytes, row.peak_bytes, "{stage}, rank {}, all classes at once", row.rank);
+    }
+    for row in &report.traffic {
+        assert_eq!(row.predicted_bytes, row.bytes_sent, "{stage}, rank {}, {}", row.rank, row.operation);
+    }
+    assert!(report.predictions_hold());
+    let parameters = report.memory.iter().find(|row| row.class == "parameters").unwrap();
+    assert!(parameters.peak_bytes > 0, "a ledger that counts nothing proves nothing");
+}
+
+fn assert_same(a: &Report, b: &Report) {
+    assert_eq!(losses(a), losses(b), "{} and {}: losses", a.stage, b.stage);
+    assert_eq!(a.weights_blake3, b.weights_blake3, "{} and {}: weights", a.stage, b.stage);
+    assert_eq!(a.weights_blake3.len(), 64);
+}
+
+fn stages_agree(model: &str, world: usize) {
+    let flags = flags(model, world, 1, 50);
+    let reports = STAGES.map(|stage| run(stage, &flags));
+    for report in &reports[1..] {
+        assert_same(&reports[0], report);
+    }
+    let learned = losses(&reports[0]);
+    assert!(learned[49] < learned[0] - 1.0, "50 steps teach something: {} to {}", learned[0], learned[49]);
+}
+
+#[test]
+fn stages_agree_bit_for_bit_on_1_rank() {
+    stages_agree("odd.json", 1);
+}
+
+#[test]
+fn stages_agree_bit_for_bit_on_2_ranks() {
+    stages_agree("odd.json", 2);
+}
+
+#[test]
+fn stages_agree_bit_for_bit_on_3_ranks() {
+    stages_agree("odd.json", 3);
+}
+
+#[test]
+fn stages_agree_bit_for_bit_on_4_ranks() {
+    stages_agree("odd.json", 4);
+}
+
+#[test]
+fn stages_agree_bit_for_bit_on_8_ranks() {
+    stages_agree("odd.json", 8);
+}
+
+#[test]
+fn stages_agree_bit_for_bit_with_a_tied_head() {
+    stages_agree("odd-tied.json", 3);
+}
+
+#[test]
+fn with_accumulation_ddp_agrees_with_zero1_and_zero2_with_zero3() {
+    for world in [2, 3, 4] {
+        let [ddp, zero1, zero2, zero3] = STAGES.map(|stage| run(stage, &flags("odd.json", world, 2, 50)));
+        assert_same(&ddp, &zero1);
+        assert_same(&zero2, &zero3);
+        let apart = largest_difference(&losses(&ddp), &losses(&zero2));
+        assert!(apart < 1e-4, "{world} ranks: the two pairs differ by {apart}");
+    }
+}
+
+#[test]
+fn more_ranks_follow_one_rank_with_the_same_global_batch() {
+    for model in ["odd.json", "odd-tied.json"] {
+        let one = losses(&run(Stage::Ddp, &flags(model, 1, 1, 50)));
+        for world in [2, 3, 4, 8] {
+            for micro_batches in [1, 2] {
+                let many = losses(&run(Stage::Zero3, &flags(model, world, micro_batches, 50)));
+                let apart = largest_difference(&one, &many);
+                assert!(apart < 1e-4, "{world} ranks, {micro_batches} micro-batches: {apart}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_textbook_all_reduce_gives_the_same_weights_for_more_traffic() {
+    let flags = flags("odd.json", 4, 1, 10);
+    let plain = run(Stage::Zero1, &flags);
+    let textbook = run(Stage::Zero1, &format!("{flags} --grad-sync all-reduce"));
+    assert_same(&plain, &textbook);
+    let sent = |report: &Report| -> u64 {
+        report
+            .traffic
+            .iter()
+            .filter(|row| row.rank == 0 && row.operation != "scalars")
+            .map(|r| r.bytes_sent)
+            .sum()
+    };
+    assert_eq!(2 * sent(&textbook), 3 * sent(&plain), "three model sizes where two would do");
+}
+
+#[test]
+fn bucket_sizes_change_neither_weights_nor_payload() {
+    let flags = flags("odd.json", 4, 1, 10);
+    for stage in STAGES {
+        let default = run(stage, &flags);
+        for elements in [1, 30_000, 1_000_000] {
+            let other = run(stage, &format!("{flags} --reduce-bucket {elements}"));
+            assert_same(&default, &other);
+            let payload =
+                |report: &Report| report.traffic.iter().map(|row| row.bytes_sent).collect::<Vec<_>>();
+            assert_eq!(payload(&default), payload(&other));
+        }
+    }
+}
+
+#[test]
+fn the_ring_follows_the_tree_and_sends_as_much() {
+    let flags = flags("odd.json", 4, 1, 20);
+    for stage in [Stage::Zero2, Stage::Zero3] {
+        let tree = run(stage, &flags);
+        let ring = run(stage, &format!("{flags} --algorithm ring"));
+        assert!(largest_difference(&losses(&tree), &losses(&ring)) < 1e-4);
+    }
+}
+
+#[test]
+fn evaluation_is_the_same_in_every_stage_and_leaves_training_alone() {
+    let plain = flags("odd.json", 3, 1, 12);
+    let evaluated = format!("{plain} --val-fraction 0.2");
+    let with = format!("{evaluated} --eval-every 5 --eval-batches 3");
+    let reports = STAGES.map(|stage| run(stage, &with));
+    for report in &reports {
+        assert_same(&reports[0], report);
+        assert_eq!(report.evaluations, reports[0].evaluations);
+        assert_eq!(report.evaluations.iter().map(|e| e.step).collect::<Vec<_>>(), [5, 10, 12]);
+    }
+    assert_same(&reports[0], &run(Stage::Ddp, &evaluated));
+}

@@ -1,0 +1,61 @@
+//! A rank that fails takes its peers down quickly, and the error says who it was.
+
+use std::time::{Duration, Instant};
+use tests::{STAGES, train};
+
+const RUN: &str = "--gpus 4 --steps 5 --batch-size 1 --seq-len 16 --threads 1 --timeout 60";
+
+/// Trains with a fault; returns the failure's text and how long it took.
+fn fail(stage: planner::Stage, flags: &str) -> (String, Duration) {
+    let started = Instant::now();
+    let failure = train(stage, &format!("{RUN} {flags}")).expect_err("the fault must surface");
+    assert_eq!(failure.code(), 1, "{failure}");
+    (failure.to_string(), started.elapsed())
+}
+
+#[test]
+fn a_panic_in_any_phase_ends_all_ranks_within_five_seconds_and_names_the_culprit() {
+    for stage in STAGES {
+        for phase in ["setup", "forward", "backward", "step", "save"] {
+            let step = if phase == "setup" { 0 } else { 2 };
+            let (text, took) = fail(stage, &format!("--inject panic@rank2,step{step},{phase}"));
+            assert!(text.starts_with("rank 2: panic at "), "{stage} {phase}: {text}");
+            assert!(text.contains("injected panic"), "{text}");
+            assert!(took < Duration::from_secs(5), "{stage} {phase} took {took:?}");
+        }
+    }
+}
+
+#[test]
+fn an_error_on_one_rank_is_the_error_of_the_run() {
+    for stage in STAGES {
+        for phase in ["forward", "backward", "step"] {
+            let (text, _) = fail(stage, &format!("--inject error@rank1,step1,{phase}"));
+            assert!(text.starts_with("rank 1: injected error"), "{stage} {phase}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_with_other_weights_is_found_before_the_first_step() {
+    let (text, _) = fail(planner::Stage::Zero3, "--inject seed@rank3");
+    assert!(text.contains("rank 3 starts from other weights than rank 0"), "{text}");
+}
+
+#[test]
+fn a_stalled_rank_is_named_after_the_deadline() {
+    let (text, took) = fail(planner::Stage::Zero2, "--timeout 1 --inject stall@rank1,step1,backward");
+    assert!(text.contains("for rank 1") || text.starts_with("rank 1: injected stall"), "{text}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+#[test]
+fn running_out_of_memory_is_explained_foreseen_or_not() {
+    for (flags, word) in [("", "foreseen"), ("--ignore-plan", "Live by class")] {
+        let (text, _) = fail(planner::Stage::Ddp, &format!("--device-memory 8MB {flags}"));
+        for part in [word, "parameters", "ZeRO-3", "cargo run -p zero"] {
+            assert!(text.contains(part), "{part} missing in: {text}");
+        }
+        assert!(text.lines().count() <= 24, "one screen: {text}");
+    }
+}

@@ -1,0 +1,41 @@
+//! PyTorch's loss curve on weights that Transformers saved: `tests/peers/make_curve.py` made it.
+
+use planner::Stage;
+use serde_json::Value;
+use tests::{fixture, largest_difference, losses, train};
+
+fn floats(run: &Value, key: &str) -> Vec<f64> {
+    run[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+}
+
+/// The run with `micro_batches` micro-batches per step.
+fn curve(micro_batches: u64) -> Value {
+    let text = std::fs::read_to_string(fixture("curve/curve.json")).unwrap();
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let mut runs = json["runs"].as_array().unwrap().iter();
+    runs.find(|run| run["accumulation"].as_u64() == Some(micro_batches)).unwrap().clone()
+}
+
+#[test]
+fn training_follows_pytorch_from_the_same_weights() {
+    for micro_batches in [1, 2] {
+        let run = curve(micro_batches);
+        let (expected, norms) = (floats(&run, "losses"), floats(&run, "gradient_norms"));
+        assert_eq!(expected.len(), 50);
+        for stage in Stage::ALL {
+            let report = train(
+                stage,
+                &format!(
+                    "--gpus 4 --init-from {0} --data {0}/text.txt --batch-size 2 --seq-len 32 --steps 50 \
+                     --grad-accum {micro_batches} --lr 3e-3 --warmup-steps 10 --threads 1",
+                    fixture("curve"),
+                ),
+            )
+            .unwrap();
+            let apart = largest_difference(&losses(&report), &expected);
+            assert!(apart < 1e-3, "{stage}, accumulation {micro_batches}: losses differ by {apart}");
+            let first = (report.steps[0].grad_norm - norms[0]).abs() / norms[0];
+            assert!(first < 1e-4, "{stage}: the first gradient norm differs by {first}");
+        }
+    }
+}

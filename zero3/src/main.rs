@@ -1,0 +1,5 @@
+//! Trains with this stage: `cargo run -p zero3 -- --gpus 4`.
+
+fn main() -> std::process::ExitCode {
+    trainer::main::<zero3::Zero3>()
+}

@@ -1,0 +1,196 @@
+//! The program as a user meets it: exit codes, and errors that name the thing and the remedy on one screen.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn zero3(flags: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_zero3")).args(flags.split_whitespace()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The program refuses `flags` with `code`, and says every one of `words`.
+fn refuses(flags: &str, code: i32, words: &[&str]) {
+    let output = zero3(flags);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{flags}\n{error}");
+    assert!(error.starts_with("error: "), "{flags}\n{error}");
+    assert!(error.lines().count() <= 24 && !error.contains("panicked"), "{flags}\n{error}");
+    for word in words {
+        assert!(error.contains(word), "{flags}: {word:?} is missing\n{error}");
+    }
+}
+
+const SHORT: &str = "--headless --gpus 2 --steps 2 --batch-size 1 --seq-len 16 --threads 1";
+
+#[test]
+fn senseless_flags_are_usage_errors() {
+    refuses("--gpus 0", 2, &["--gpus 0", "at least 1"]);
+    refuses("--model enormous", 2, &["enormous", "tiny"]);
+    refuses("--steps none", 2, &["--steps"]);
+    refuses("--device cuda", 2, &["CUDA", "--device cpu"]);
+    refuses("--device-memory lots", 2, &["--device-memory", "512MiB"]);
+    refuses("--grad-sync all-reduce", 2, &["--grad-sync", "zero1"]);
+    refuses("--inject panic@rank9,step0,step", 2, &["rank 9"]);
+    refuses("--nonsense", 2, &["--nonsense"]);
+}
+
+#[test]
+fn unusable_data_is_a_usage_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    };
+    refuses(&format!("{SHORT} --data {}/missing.txt", dir.path().display()), 2, &["--data", "missing.txt"]);
+    refuses(&format!("{SHORT} --data {}", file("empty.txt", b"")), 2, &["empty"]);
+    refuses(&format!("{SHORT} --data {}", file("short.txt", b"too short")), 2, &["9", "--seq-len"]);
+    refuses(
+        &format!("{SHORT} --data-format u16 --data {}", file("odd.bin", &[0; 99])),
+        2,
+        &["--data-format"],
+    );
+    let large = [7u16, 9999].iter().cycle().take(100).flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>();
+    refuses(
+        &format!("{SHORT} --data-format u16 --data {}", file("ids.bin", &large)),
+        2,
+        &["9999", "vocabulary"],
+    );
+}
+
+#[test]
+fn too_little_memory_is_explained_and_exits_1() {
+    refuses(&format!("{SHORT} --device-memory 1MB"), 1, &["out of memory", "parameters", "What fits"]);
+    refuses(&format!("{SHORT} --device-memory 1MB --ignore-plan"), 1, &["out of memory", "asked for"]);
+}
+
+#[test]
+fn unusable_weights_and_directories_are_refused_and_leave_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = dir.path().join("saved");
+    let save = format!("{SHORT} --save {}", saved.display());
+    assert!(zero3(&save).status.success());
+    let weights = saved.join("model.safetensors");
+    let whole = fs::read(&weights).unwrap();
+    let from = format!("{SHORT} --init-from {}", saved.display());
+    assert!(zero3(&from).status.success());
+
+    fs::write(&weights, &whole[..whole.len() / 2]).unwrap();
+    refuses(&from, 2, &["model.safetensors"]);
+    fs::write(&weights, &whole).unwrap();
+    let config = saved.join("config.json");
+    let wrong = fs::read_to_string(&config)
+        .unwrap()
+        .replace("\"intermediate_size\": 384", "\"intermediate_size\": 380");
+    fs::write(&config, wrong).unwrap();
+    refuses(&from, 2, &["gate_proj", "384", "380"]);
+
+    let blocked = dir.path().join("file");
+    fs::write(&blocked, "in the way").unwrap();
+    refuses(&format!("{SHORT} --save {}/weights", blocked.display()), 1, &["file"]);
+    assert_eq!(fs::read_to_string(&blocked).unwrap(), "in the way");
+    refuses(&format!("{SHORT} --report {}/no/such/report.json", dir.path().display()), 1, &["--report"]);
+}
+
+#[test]
+fn a_failed_save_keeps_the_old_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = dir.path().join("saved");
+    let save = format!("{SHORT} --save {}", saved.display());
+    assert!(zero3(&save).status.success());
+    let before = contents(&saved);
+    // A file-size limit stands for a full disk: writes beyond it fail.
+    let script = format!("ulimit -f 64; trap '' XFSZ; exec {} {save} --seed 1", env!("CARGO_BIN_EXE_zero3"));
+    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).starts_with("error: "), "{}", text(&output.stderr));
+    assert_eq!(contents(&saved), before, "the old files stay, and no others appear");
+}
+
+fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(&path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn the_report_says_what_the_readme_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("report.json");
+    let output = zero3(&format!("{SHORT} --report {}", path.display()));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(report["stage"], "ZeRO-3");
+    assert_eq!(report["world_size"], 2);
+    assert_eq!(report["model"]["parameters"], 918_656);
+    assert_eq!(report["steps"].as_array().unwrap().len(), 2);
+    let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
+    for key in [
+        "schema",
+        "device",
+        "precision",
+        "memory",
+        "total_peak_bytes",
+        "traffic",
+        "time",
+        "throughput",
+        "weights_blake3",
+    ] {
+        assert!(keys.iter().any(|k| *k == key), "{key}");
+    }
+    let screen = text(&output.stdout);
+    for word in ["ZeRO-3", "CPU", "gathered parameters", "predicted", "measured", "equal", "all-gather"] {
+        assert!(screen.contains(word), "{word} is missing\n{screen}");
+    }
+}
+
+#[test]
+fn generated_text_continues_the_prompt_and_repeats_for_a_seed() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = dir.path().join("saved");
+    assert!(zero3(&format!("{SHORT} --save {}", saved.display())).status.success());
+    let generate =
+        || text(&zero3(&format!("generate --from {} --prompt rank --tokens 20", saved.display())).stdout);
+    let first = generate();
+    assert!(first.starts_with("rank") && first.len() > 10, "{first:?}");
+    assert_eq!(first, generate());
+    refuses("generate --from /no/such/directory", 2, &["/no/such/directory"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_finishes_the_step_saves_and_prints_the_tables() {
+    use std::io::{BufRead, BufReader, Read};
+    let dir = tempfile::tempdir().unwrap();
+    let saved = dir.path().join("saved");
+    let flags = format!(
+        "--headless --gpus 2 --steps 1000000 --batch-size 1 --seq-len 16 --threads 1 --save {}",
+        saved.display()
+    );
+    let mut child = Command::new(env!("CARGO_BIN_EXE_zero3"))
+        .args(flags.split_whitespace())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.trim_start().starts_with('0') {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the first step is printed");
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(rest.contains("Peak memory") && rest.contains("saved to"), "{rest}");
+    assert!(saved.join("model.safetensors").exists());
+}
