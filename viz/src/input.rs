@@ -65,7 +65,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(&[Left, Char(',')], "←", "back", "one step back, as far as the past is kept", Action::Back),
     binding(&[Char('g')], "g", "by", "what one step is: event, collective, unit, step", Action::Granularity),
     binding(&[Char('-'), Char('[')], "-", "slow", "slower, down to 1/1000", Action::Slower),
-    binding(&[Char('+'), Char('='), Char(']')], "+", "fast", "faster, up to real time", Action::Faster),
+    binding(&[Char('+'), Char('='), Char(']')], "+", "", "faster, up to real time", Action::Faster),
     binding(&[Enter, Char('r')], "enter", "", "release: full speed, at the latest event", Action::Release),
     binding(&[Tab], "tab", "view", "next view", Action::NextView),
     binding(&[BackTab], "shift-tab", "", "previous view", Action::PreviousView),

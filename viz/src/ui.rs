@@ -61,8 +61,9 @@ impl Feed {
 const FRAME: Duration = Duration::from_millis(67);
 /// Longest time between pictures of a run that goes on.
 const SLOWEST_FRAME: Duration = Duration::from_secs(1);
-/// Share of the process's CPU time that pictures of a run in this process may take.
-const SHARE: f64 = 0.008;
+/// Share of the process's CPU time that pictures of a run in this process may take; collecting events takes the rest of
+/// a percent.
+const SHARE: f64 = 0.006;
 
 /// Decides when a picture may be drawn.
 struct Budget {

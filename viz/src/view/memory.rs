@@ -20,7 +20,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let rank = app.rank.min(scene.now.ranks.len().saturating_sub(1));
     let (width, height) = (paint.width(), paint.height());
     let beside = width >= 116;
-    let table = if beside { 46 } else { 0 };
+    let table = if beside { 48 } else { 0 };
     let chart_width = width.saturating_sub(table + if beside { 3 } else { 0 });
     let used = used_classes(scene, rank).count() as u16 + 2;
     let chart_height = if beside { height } else { height.saturating_sub(used) };
