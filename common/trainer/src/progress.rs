@@ -2,9 +2,10 @@
 
 use crate::report::StepRow;
 use crate::run::Plan;
-use crate::size::{grouped, human};
+use crate::size::human;
 use crate::stage::Stage;
 use indicatif::{ProgressBar, ProgressStyle};
+use planner::table::grouped;
 use std::io::IsTerminal;
 use std::time::Instant;
 
