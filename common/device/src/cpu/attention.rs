@@ -5,7 +5,7 @@
 
 use super::Cpu;
 use super::dispatch::vectorized;
-use super::math::{dot, exponentiate, maximum};
+use super::math::{LANES, dot, exponentiate, maximum};
 use super::operand::{Check, Source, Target};
 use super::tile::{Tile, TileMut, multiply, packed, packed_mut, row_of, row_of_mut};
 use crate::Result;
@@ -147,28 +147,41 @@ fn forward(cpu: &Cpu, sizes: Sizes, mut out: TileMut<'_>, log_sum: &mut [f32], h
             let scores = &mut scores[..count * seen];
             let keys = keys.subrows(0, seen).transpose();
             multiply(packed_mut(scores, count, seen), Write::Replace, 1.0, queries, keys);
-            vectorized(|| softmax_tile(scores, sums, &mut log_sum[rows.clone()], rows.clone(), sizes.scale));
+            let log_sum = &mut log_sum[rows.clone()];
+            vectorized!(softmax_tile(scores, sums, log_sum, rows.clone(), sizes.scale));
+            for (log_sum, sum) in log_sum.iter_mut().zip(&*sums) {
+                *log_sum += sum.ln();
+            }
             let probabilities = packed(scores, count, seen);
             out.at(rows, columns.clone()).compute(Write::Replace, wide_out, |mut out, write| {
                 multiply(out.as_mut(), write, 1.0, probabilities, values.subrows(0, seen));
-                vectorized(|| divide_rows(out, sums));
+                vectorized!(divide_rows(out, sums));
             });
         }
     }
 }
 
 /// Turns the scores of queries `rows` against keys `0..rows.end` into e^(scale·score − largest), 0 behind the query;
-/// `sums` = their sums, `log_sum` = the logarithm of each softmax's denominator.
+/// `sums` = their sums, `largest` = the scaled largest scores.
 #[inline(always)]
-fn softmax_tile(scores: &mut [f32], sums: &mut [f32], log_sum: &mut [f32], rows: Range<usize>, scale: f32) {
-    let outputs = sums.iter_mut().zip(log_sum);
-    for ((row, scores), (sum, log_sum)) in rows.clone().zip(scores.chunks_exact_mut(rows.end)).zip(outputs) {
-        let (seen, hidden) = scores.split_at_mut(row + 1);
-        let largest = maximum(seen) * scale;
-        *sum = exponentiate(seen, scale, largest);
-        *log_sum = largest + sum.ln();
-        hidden.fill(0.0);
+fn softmax_tile(scores: &mut [f32], sums: &mut [f32], largest: &mut [f32], rows: Range<usize>, scale: f32) {
+    let outputs = sums.iter_mut().zip(largest);
+    for ((row, scores), (sum, largest)) in rows.clone().zip(scores.chunks_exact_mut(rows.end)).zip(outputs) {
+        let seen = hide(scores, row + 1, f32::NEG_INFINITY);
+        *largest = maximum(seen) * scale;
+        *sum = exponentiate(seen, scale, *largest);
     }
+}
+
+/// Fills what lies behind the first `seen` scores with `hidden` as far as the last vector that holds a seen one, and with
+/// 0 from there; returns those vectors, so that nothing is left over to compute one by one.
+#[inline(always)]
+fn hide(scores: &mut [f32], seen: usize, hidden: f32) -> &mut [f32] {
+    let whole = seen.next_multiple_of(LANES).min(scores.len());
+    let (vectors, rest) = scores.split_at_mut(whole);
+    vectors[seen..].fill(hidden);
+    rest.fill(0.0);
+    vectors
 }
 
 #[inline(always)]
@@ -298,7 +311,7 @@ fn backward(cpu: &Cpu, sizes: Sizes, mut gradient: Gradient<'_>, inputs: PairInp
             let (scores, dscores) = (&mut scores[..count * seen], &mut dscores[..count * seen]);
             multiply(packed_mut(scores, count, seen), Write::Replace, 1.0, queries, keys.transpose());
             multiply(packed_mut(dscores, count, seen), Write::Replace, 1.0, dout, values.transpose());
-            vectorized(|| {
+            vectorized!({
                 softmax_tile_backward(scores, dscores, dout, out, &log_sum[rows.clone()], rows.clone(), scale)
             });
             let (probabilities, dscores) = (packed(scores, count, seen), packed(dscores, count, seen));
@@ -339,15 +352,13 @@ fn softmax_tile_backward(
 ) {
     let tiles = scores.chunks_exact_mut(rows.end).zip(dscores.chunks_exact_mut(rows.end));
     for (i, (scores, dscores)) in tiles.enumerate() {
-        let (seen, hidden) = scores.split_at_mut(rows.start + i + 1);
-        let (dseen, dhidden) = dscores.split_at_mut(rows.start + i + 1);
+        let seen = hide(scores, rows.start + i + 1, f32::NEG_INFINITY);
+        let dseen = hide(dscores, rows.start + i + 1, 0.0);
         exponentiate(seen, scale, log_sum[i]);
         let mean = dot(row_of(dout, i), row_of(out, i));
         for (dscore, probability) in dseen.iter_mut().zip(seen) {
             *dscore = *probability * (*dscore - mean) * scale;
         }
-        hidden.fill(0.0);
-        dhidden.fill(0.0);
     }
 }
 

@@ -3,6 +3,7 @@
 use super::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use super::dispatch::vectorized;
 use super::operand::{Source, Target};
+use super::transpose::{transpose, transposed_stride};
 use crate::kernels::Write;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
@@ -74,6 +75,11 @@ impl<'a> Tile<'a> {
         Tile { transposed: self.transposed != transposed, ..self }
     }
 
+    /// Whether it reads as the transpose of what is stored.
+    pub(super) fn is_transposed(&self) -> bool {
+        self.transposed
+    }
+
     /// Whether [`Tile::read`] needs no scratch.
     pub(super) fn is_f32(&self) -> bool {
         self.source.is_f32()
@@ -108,6 +114,29 @@ impl<'a> Tile<'a> {
         if self.transposed { stored.transpose() } else { stored }
     }
 
+    /// The tile as f32 by rows, copied if it is transposed; `scratch` holds at least as many elements, and for a transposed
+    /// one as many rows of [`transposed_stride`].
+    pub(super) fn read_by_rows<'s>(&self, scratch: &'s mut [f32]) -> MatRef<'s, f32>
+    where
+        'a: 's,
+    {
+        if !self.transposed {
+            return self.read(scratch);
+        }
+        match self.source {
+            Source::F32(x) => transpose(scratch, self.matrix(x), <[f32]>::copy_from_slice),
+            Source::Bf16(x) => transpose(scratch, self.matrix(x), widen_bf16),
+            Source::F16(x) => transpose(scratch, self.matrix(x), widen_f16),
+        }
+        let stride = transposed_stride(self.rows);
+        MatRef::from_row_major_slice_with_stride(
+            &scratch[..self.columns * stride],
+            self.columns,
+            self.rows,
+            stride,
+        )
+    }
+
     fn matrix<T>(&self, x: &'a [T]) -> MatRef<'a, T> {
         let x = match self.rows {
             0 => &[],
@@ -122,7 +151,7 @@ impl<'a> Tile<'a> {
         scratch: &'s mut [f32],
         widen: impl Fn(&mut [f32], &[T]),
     ) -> MatRef<'s, f32> {
-        vectorized(|| {
+        vectorized!({
             for (row, to) in scratch.chunks_exact_mut(self.columns.max(1)).take(self.rows).enumerate() {
                 widen(to, row_of(from, row));
             }
@@ -232,7 +261,7 @@ impl<'a> TileMut<'a> {
 }
 
 fn load<T>(to: &mut [f32], from: MatRef<'_, T>, widen: impl Fn(&mut [f32], &[T])) {
-    vectorized(|| {
+    vectorized!({
         for (row, to) in to.chunks_exact_mut(from.ncols().max(1)).take(from.nrows()).enumerate() {
             widen(to, row_of(from, row));
         }
@@ -240,7 +269,7 @@ fn load<T>(to: &mut [f32], from: MatRef<'_, T>, widen: impl Fn(&mut [f32], &[T])
 }
 
 fn store<T>(mut to: MatMut<'_, T>, from: &[f32], narrow: impl Fn(&mut [T], &[f32])) {
-    vectorized(|| {
+    vectorized!({
         for (row, from) in from.chunks_exact(to.ncols().max(1)).take(to.nrows()).enumerate() {
             narrow(row_of_mut(to.as_mut(), row), from);
         }
