@@ -324,3 +324,40 @@ fn a_split_makes_groups_of_their_own() {
         ]
     );
 }
+
+/// Mixed collectives with several in flight, many times over: what the schedules explored, on real threads.
+#[test]
+fn many_collectives_in_flight() {
+    for (size, options) in [(2, direct()), (8, direct()), (5, ring())] {
+        world(size, options, |group, device| {
+            let mut flight = std::collections::VecDeque::new();
+            for round in 0..200u32 {
+                let mine = vec![(group.rank() + round) as f32; 40 * size as usize];
+                let bucket: Bucket = vec![upload(device, DType::F32, &mine)].into();
+                flight.push_back((
+                    round,
+                    if round % 3 == 0 { group.all_gather(bucket) } else { group.all_reduce(bucket) },
+                ));
+                while flight.len() > (round % 4) as usize {
+                    let (issued, pending) = flight.pop_front().unwrap();
+                    let got = values_of(pending.unwrap().wait().unwrap());
+                    let sum = (0..size).map(|rank| (rank + issued) as f32).sum::<f32>();
+                    let right = |(index, &value): (usize, &f32)| match issued % 3 {
+                        0 => value == (index as u32 / 40 + issued) as f32,
+                        _ => value == sum,
+                    };
+                    assert!(got.iter().enumerate().all(right), "round {issued}");
+                }
+                if round % 50 == 0 {
+                    assert_eq!(
+                        group.exchange(&round.to_le_bytes()).unwrap(),
+                        vec![round.to_le_bytes(); size as usize]
+                    );
+                }
+            }
+            while let Some((_, pending)) = flight.pop_front() {
+                pending.unwrap().wait().unwrap();
+            }
+        });
+    }
+}

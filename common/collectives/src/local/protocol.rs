@@ -203,12 +203,16 @@ impl<C: Contribution> Hub<C> {
     /// Parks until the group fails or `remaining` returns zero.
     pub(crate) fn sleep(&self, remaining: impl Fn() -> Duration) {
         let mut state = lock(&self.state);
+        let mut before = Duration::MAX;
         while state.failure.is_none() {
             let time = remaining();
             if time.is_zero() {
                 return;
             }
-            state = self.rest(state, time);
+            // While the run is held, nothing is gained by looking more often than this.
+            let held = time + Duration::from_micros(1) >= before;
+            state = self.rest(state, if held { time.max(Duration::from_millis(1)) } else { time });
+            before = time;
         }
     }
 
