@@ -131,16 +131,14 @@ impl Rank {
             Cause::Mismatch { reference, sequence, expected, theirs } => {
                 CollectiveError::Mismatch { rank, culprit, reference, sequence, expected, theirs }
             }
-            Cause::Late { reporter, ticket, issued, waited } => {
+            Cause::Late { reporter, operation, sequence, issued, waited } => {
                 let missing = if issued { "issued it but never did its part" } else { "never issued it" };
-                if reporter == self.member && ticket == self.ticket(call) {
+                if reporter == rank {
                     return CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited };
                 }
-                let by = self.shared.hub.names()[reporter];
-                let same = ticket.lane == self.ticket(call).lane && ticket.sequence == sequence;
                 poisoned(
-                    if same { call.label() } else { format!("collective #{}", ticket.sequence) },
-                    format!("rank {by} waited {waited:?} for it, but it {missing}"),
+                    format!("{operation} #{sequence}"),
+                    format!("rank {reporter} waited {waited:?} for it, but it {missing}"),
                 )
             }
         }
