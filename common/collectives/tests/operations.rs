@@ -245,6 +245,19 @@ fn every_element_type_can_be_gathered() {
 }
 
 #[test]
+fn a_bucket_may_mix_element_types() {
+    let dtypes = [DType::F16, DType::F32, DType::Bf16];
+    for options in [direct(), ring()] {
+        let results = world(3, options, |group, device| {
+            let part = |dtype| upload(device, dtype, &[(1 << group.rank()) as f32; 7]);
+            let buffers = group.all_reduce(dtypes.map(part).into_iter().collect::<Vec<_>>().into());
+            values_of(buffers.unwrap().wait().unwrap())
+        });
+        assert_eq!(results, vec![vec![7.0; 21]; 3]);
+    }
+}
+
+#[test]
 fn scalars_reach_everybody_in_rank_order() {
     let results = world(4, direct(), |group, _| {
         let mine = vec![group.rank() as u8; group.rank() as usize];
