@@ -12,6 +12,7 @@ use super::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock, park};
 use crate::local::deadline::{Deadline, Patience};
 use crate::local::slot::{Entry, Settled, State};
 use crate::local::ticket::{Cause, Contribution, Failure, Ticket};
+use events::Operation;
 use std::time::Duration;
 
 /// The meeting place of one group.
@@ -108,10 +109,8 @@ impl<C: Contribution> Hub<C> {
             if state.departed[member] {
                 return Err(self.fail(&mut state, Failure { culprit, cause: Cause::Departed }));
             }
-            state = self.wait(state, &mut deadline, patience, |waited| Failure {
-                culprit,
-                cause: Cause::Late { reporter: ticket.member, ticket: next, issued: false, waited },
-            })?;
+            let late = self.late(&next, culprit, false, state.slot(&next).operation(&next));
+            state = self.wait(state, &mut deadline, patience, late)?;
         }
     }
 
@@ -147,10 +146,8 @@ impl<C: Contribution> Hub<C> {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            state = self.wait(state, &mut deadline, patience, |waited| Failure {
-                culprit: self.names[other],
-                cause: Cause::Late { reporter: ticket.member, ticket: *ticket, issued: true, waited },
-            })?;
+            let late = self.late(ticket, self.names[other], true, state.slot(ticket).operation(ticket));
+            state = self.wait(state, &mut deadline, patience, late)?;
         }
         Ok(())
     }
@@ -178,11 +175,9 @@ impl<C: Contribution> Hub<C> {
                 continue;
             }
             let culprit = self.names[ticket.lane.member(slot.idle())];
+            let late = self.late(ticket, culprit, true, slot.operation(ticket));
             // On a timeout the failure is set, and the next turn sees it.
-            state = match self.wait(state, &mut deadline, patience, |waited| Failure {
-                culprit,
-                cause: Cause::Late { reporter: ticket.member, ticket: *ticket, issued: true, waited },
-            }) {
+            state = match self.wait(state, &mut deadline, patience, late) {
                 Ok(state) => state,
                 Err(_) => lock(&self.state),
             };
@@ -203,17 +198,36 @@ impl<C: Contribution> Hub<C> {
     /// Parks until the group fails or `remaining` returns zero.
     pub(crate) fn sleep(&self, remaining: impl Fn() -> Duration) {
         let mut state = lock(&self.state);
+        let mut before = Duration::MAX;
         while state.failure.is_none() {
             let time = remaining();
             if time.is_zero() {
                 return;
             }
-            state = self.rest(state, time);
+            // While the run is held, nothing is gained by looking more often than this.
+            let held = time + Duration::from_micros(1) >= before;
+            state = self.rest(state, if held { time.max(Duration::from_millis(1)) } else { time });
+            before = time;
         }
     }
 
     fn rest<'a>(&'a self, guard: MutexGuard<'a, State<C>>, time: Duration) -> MutexGuard<'a, State<C>> {
         park(&self.changed, guard, time)
+    }
+
+    /// The failure of waiting in vain for `culprit` in the ticket's slot.
+    fn late(
+        &self,
+        ticket: &Ticket,
+        culprit: u32,
+        issued: bool,
+        operation: Operation,
+    ) -> impl FnOnce(Duration) -> Failure + use<C> {
+        let (reporter, sequence) = (self.names[ticket.member], ticket.sequence);
+        move |waited| Failure {
+            culprit,
+            cause: Cause::Late { reporter, operation, sequence, issued, waited },
+        }
     }
 
     /// Waits for a notification; past the deadline the group fails with `late`.

@@ -25,6 +25,7 @@ mod protocol;
 use crate::local::deadline::Patience;
 use crate::local::slot::{Entry, Settled};
 use crate::local::ticket::{Cause, Contribution, Failure, Lane, Ticket};
+use events::Operation;
 use protocol::Hub;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Arc;
@@ -43,6 +44,10 @@ struct Token {
 }
 
 impl Contribution for Token {
+    fn operation(&self) -> Operation {
+        Operation::AllReduce
+    }
+
     fn agrees(&self, other: &Self) -> bool {
         self.meaning == other.meaning
     }
@@ -276,7 +281,10 @@ fn impatience_fails_all_or_none() {
     };
     explore(3, program, |outcomes| {
         for failure in agreed(&outcomes).into_iter().flatten() {
-            assert!(matches!(failure.cause, Cause::Late { reporter: 0, .. }));
+            assert!(matches!(
+                failure.cause,
+                Cause::Late { reporter: 0, operation: Operation::AllReduce, .. }
+            ));
             assert_ne!(failure.culprit, 0);
         }
     });

@@ -1,6 +1,7 @@
 //! The state of a group: a slot for every collective that some rank has issued and not all have settled.
 
 use super::ticket::{Contribution, Failure, Lane, Ticket, disagreement};
+use events::Operation;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,6 +113,16 @@ impl<C> Slot<C> {
     /// The first party whose part is not done.
     pub(crate) fn idle(&self) -> usize {
         self.done.iter().position(|&done| !done).unwrap_or(0)
+    }
+
+    /// What the ticket's member wants to do here; it has issued.
+    pub(crate) fn operation(&self, ticket: &Ticket) -> Operation
+    where
+        C: Contribution,
+    {
+        let arrived = self.arrivals.get(ticket.party()).and_then(Option::as_ref);
+        let agreed = || self.agreed.as_ref().map(|all| &all[ticket.party()]);
+        arrived.or_else(agreed).map_or(Operation::Barrier, Contribution::operation)
     }
 
     /// What a complete slot means for the ticket's member.
