@@ -13,25 +13,31 @@ use crate::local::deadline::{Deadline, Patience};
 use crate::local::slot::{Entry, Settled, State};
 use crate::local::ticket::{Cause, Contribution, Failure, Ticket};
 use events::Operation;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The meeting place of one group.
 pub(crate) struct Hub<C> {
     /// The members' ranks in the world.
     names: Vec<u32>,
-    /// Turns of busy waiting before parking.
-    spin: u32,
+    /// How long to wait busily before parking.
+    spin: Duration,
     state: Mutex<State<C>>,
     changed: Condvar,
     /// Counts notifications, to be watched without the lock.
     epoch: AtomicU64,
+    /// Waits to come that park at once: busy waiting was in vain, so perhaps members share a core.
+    wary: AtomicU64,
 }
+
+/// How many waits park at once after one that was busy in vain.
+const WARY: u64 = 15;
 
 impl<C: Contribution> Hub<C> {
     /// A group of members with these ranks in the world.
-    pub(crate) fn new(names: Vec<u32>, spin: u32) -> Self {
+    pub(crate) fn new(names: Vec<u32>, spin: Duration) -> Self {
         let state = Mutex::new(State::new(names.len()));
-        Hub { names, spin, state, changed: Condvar::new(), epoch: AtomicU64::new(0) }
+        let [epoch, wary] = [0, 0].map(AtomicU64::new);
+        Hub { names, spin, state, changed: Condvar::new(), epoch, wary }
     }
 
     /// The members' ranks in the world.
@@ -44,15 +50,18 @@ impl<C: Contribution> Hub<C> {
         lock(&self.state).failure.clone()
     }
 
-    fn notify(&self) {
+    /// Wakes everybody; spares the system call if nobody is parked.
+    fn notify(&self, state: &State<C>) {
         self.epoch.fetch_add(1, Ordering::Release);
-        self.changed.notify_all();
+        if state.parked > 0 {
+            self.changed.notify_all();
+        }
     }
 
     fn fail(&self, state: &mut State<C>, failure: Failure) -> Failure {
         if state.failure.is_none() {
             state.failure = Some(failure.clone());
-            self.notify();
+            self.notify(state);
         }
         state.failure.clone().unwrap_or(failure)
     }
@@ -78,7 +87,7 @@ impl<C: Contribution> Hub<C> {
                     state.link_free = delivered;
                     state.slot(&ticket).delivered = delivered;
                 }
-                self.notify();
+                self.notify(&state);
             }
             // Everybody learns of it when waiting, this rank too.
             Err(failure) => drop(self.fail(&mut state, failure)),
@@ -120,8 +129,9 @@ impl<C: Contribution> Hub<C> {
         let failed = state.failure.is_some();
         let slot = state.slot(ticket);
         slot.exit(ticket, finished, sent);
-        if slot.complete() || (failed && slot.inside == 0) {
-            self.notify();
+        let last = slot.complete() || (failed && slot.inside == 0);
+        if last {
+            self.notify(&state);
         }
     }
 
@@ -129,7 +139,7 @@ impl<C: Contribution> Hub<C> {
     pub(crate) fn advance(&self, ticket: &Ticket) {
         let mut state = lock(&self.state);
         state.slot(ticket).steps[ticket.party()] += 1;
-        self.notify();
+        self.notify(&state);
     }
 
     /// Waits until `other` has finished `steps` steps of the ring in this slot, which this member has entered.
@@ -191,8 +201,9 @@ impl<C: Contribution> Hub<C> {
 
     /// `member` will issue nothing more.
     pub(crate) fn depart(&self, member: usize) {
-        lock(&self.state).departed[member] = true;
-        self.notify();
+        let mut state = lock(&self.state);
+        state.departed[member] = true;
+        self.notify(&state);
     }
 
     /// Parks until the group fails or `remaining` returns zero.
@@ -211,8 +222,33 @@ impl<C: Contribution> Hub<C> {
         }
     }
 
-    fn rest<'a>(&'a self, guard: MutexGuard<'a, State<C>>, time: Duration) -> MutexGuard<'a, State<C>> {
-        park(&self.changed, guard, time)
+    fn rest<'a>(&'a self, mut state: MutexGuard<'a, State<C>>, time: Duration) -> MutexGuard<'a, State<C>> {
+        state.parked += 1;
+        let mut state = park(&self.changed, state, time);
+        state.parked -= 1;
+        state
+    }
+
+    /// Waits busily for a while, without the lock, for a notification.
+    fn spin<'a>(&'a self, state: MutexGuard<'a, State<C>>) -> MutexGuard<'a, State<C>> {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        drop(state);
+        let since = Instant::now();
+        while self.epoch.load(Ordering::Acquire) == epoch {
+            if since.elapsed() > self.spin {
+                self.wary.store(WARY, Ordering::Relaxed);
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        lock(&self.state)
+    }
+
+    /// Whether a wait should begin busily. Counts the waits that should not; ranks may miscount each other's.
+    fn eager(&self) -> bool {
+        let wary = self.wary.load(Ordering::Relaxed);
+        self.wary.store(wary.saturating_sub(1), Ordering::Relaxed);
+        wary == 0
     }
 
     /// The failure of waiting in vain for `culprit` in the ticket's slot.
@@ -242,17 +278,8 @@ impl<C: Contribution> Hub<C> {
         if left.is_zero() {
             return Err(self.fail(&mut state, late(patience.timeout)));
         }
-        if !deadline.spun && self.spin > 0 {
-            deadline.spun = true;
-            let epoch = self.epoch.load(Ordering::Acquire);
-            drop(state);
-            for _ in 0..self.spin {
-                if self.epoch.load(Ordering::Acquire) != epoch {
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-            return Ok(lock(&self.state));
+        if !std::mem::replace(&mut deadline.spun, true) && !self.spin.is_zero() && self.eager() {
+            return Ok(self.spin(state));
         }
         Ok(self.rest(state, left))
     }

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Shared {
     hub: Hub<Contribution>,
     options: Options,
-    /// Turns of busy waiting, here and in sub-groups: what matters is how many ranks the process has.
-    spin: u32,
+    /// How long to wait busily, here and in sub-groups: what matters is how many ranks the process has.
+    spin: Duration,
     /// Zero of the simulated link's clock.
     start: Instant,
     /// Sub-groups by their key.
@@ -29,18 +29,18 @@ pub(crate) struct Shared {
 
 type Children = BTreeMap<(u64, u64), Arc<Shared>>;
 
-/// Turns of busy waiting before a rank parks, where every rank has a core of its own: a few microseconds.
-const SPIN: u32 = 2000;
+/// How long a rank waits busily before it parks, where every rank has a core of its own: about what parking costs.
+const SPIN: Duration = Duration::from_micros(20);
 
 impl Shared {
     /// A world of ranks with these names.
     pub(crate) fn new(names: Vec<u32>, options: Options) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let spin = if names.len() <= cores { SPIN } else { 0 };
+        let spin = if names.len() <= cores { SPIN } else { Duration::ZERO };
         Shared::spinning(names, options, spin)
     }
 
-    fn spinning(names: Vec<u32>, options: Options, spin: u32) -> Self {
+    fn spinning(names: Vec<u32>, options: Options, spin: Duration) -> Self {
         let hub = Hub::new(names, spin);
         Shared { hub, options, spin, start: Instant::now(), children: Mutex::default() }
     }

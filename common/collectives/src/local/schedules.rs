@@ -129,7 +129,7 @@ fn explore(
     let program = std::sync::Arc::new(program);
     let check = std::sync::Arc::new(check);
     let scenario = move || {
-        let hub = Arc::new(Hub::new((0..ranks as u32).collect(), 0));
+        let hub = Arc::new(Hub::new((0..ranks as u32).collect(), Duration::ZERO));
         let start = |member| {
             let (hub, program) = (hub.clone(), program.clone());
             thread::spawn(move || program(&mut Rank { hub, member, timeout: FOREVER, given: Vec::new() }))
@@ -350,7 +350,7 @@ fn ring(rank: &Rank, ticket: Ticket, finished: &[AtomicUsize], poisoner: Option<
 fn a_ring_keeps_step_and_can_be_poisoned() {
     for poisoner in [None, Some(1)] {
         let scenario = move || {
-            let hub = Arc::new(Hub::new(vec![0, 1, 2], 0));
+            let hub = Arc::new(Hub::new(vec![0, 1, 2], Duration::ZERO));
             let finished = Arc::new([0; 3].map(AtomicUsize::new));
             let start = |member| {
                 let (hub, finished) = (hub.clone(), finished.clone());

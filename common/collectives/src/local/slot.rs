@@ -148,6 +148,8 @@ pub(crate) struct State<C> {
     pub(crate) failure: Option<Failure>,
     /// When the simulated link has delivered everything given to it so far.
     pub(crate) link_free: Duration,
+    /// Members that are parked and need to be woken.
+    pub(crate) parked: usize,
 }
 
 impl<C> State<C> {
@@ -158,6 +160,7 @@ impl<C> State<C> {
             departed: vec![false; members],
             failure: None,
             link_free: Duration::ZERO,
+            parked: 0,
         }
     }
 
