@@ -68,7 +68,10 @@ fn measure(flags: &Flags, model: &str) {
         peaks.push(device::matmul_peak(cores));
     }
     let peak = median(&peaks);
-    println!("{model}, {} ranks, {cores} cores; the matmul library's own peak here: {peak:.0} GFLOP/s\n", flags.gpus);
+    println!(
+        "{model}, {} ranks, {cores} cores; the matmul library's own peak here: {peak:.0} GFLOP/s\n",
+        flags.gpus
+    );
     println!("{}", speeds(&rows, peak).render(Format::Terminal));
     println!("{}", shares(&rows).render(Format::Terminal));
 }
@@ -79,11 +82,14 @@ fn empty(name: &str) -> Row {
 
 fn run_peer(peer: &str, model: &str) -> f64 {
     let command = peer.split_once('=').map_or(peer, |(_, command)| command).replace("{model}", model);
-    let output = Command::new("sh").args(["-c", &command]).output().unwrap_or_else(|e| panic!("{command}: {e}"));
+    let output =
+        Command::new("sh").args(["-c", &command]).output().unwrap_or_else(|e| panic!("{command}: {e}"));
     let text = String::from_utf8_lossy(&output.stdout);
     let json = text.lines().rev().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let speed = json.and_then(|json| json["tokens_per_s"].as_f64());
-    speed.unwrap_or_else(|| panic!("{command}: no JSON line with tokens_per_s\n{}", String::from_utf8_lossy(&output.stderr)))
+    speed.unwrap_or_else(|| {
+        panic!("{command}: no JSON line with tokens_per_s\n{}", String::from_utf8_lossy(&output.stderr))
+    })
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -93,10 +99,12 @@ fn median(values: &[f64]) -> f64 {
 }
 
 fn speeds(rows: &[Row], peak: f64) -> Table {
-    let mut table = Table::numbers("tokens per second", ["median", "lowest", "highest", "GFLOP/s", "of peak"]);
+    let mut table =
+        Table::numbers("tokens per second", ["median", "lowest", "highest", "GFLOP/s", "of peak"]);
     for row in rows {
         let speed = median(&row.tokens_per_second);
-        let (low, high) = row.tokens_per_second.iter().fold((f64::MAX, 0.0), |(l, h): (f64, f64), &s| (l.min(s), h.max(s)));
+        let (low, high) =
+            row.tokens_per_second.iter().fold((f64::MAX, 0.0), |(l, h): (f64, f64), &s| (l.min(s), h.max(s)));
         let flops = row.report.as_ref().map(|report| speed * report.throughput.flops_per_token as f64 / 1e9);
         let show = |value: f64| grouped(value as u64);
         table.row(
@@ -115,14 +123,16 @@ fn speeds(rows: &[Row], peak: f64) -> Table {
 
 /// Where rank 0's time goes, in percent of its steps.
 fn shares(rows: &[Row]) -> Table {
-    let mut table = Table::numbers("share of rank 0's time", ["data", "forward", "backward", "step", "collectives"]);
+    let mut table =
+        Table::numbers("share of rank 0's time", ["data", "forward", "backward", "step", "collectives"]);
     for (name, report) in rows.iter().filter_map(|row| Some((&row.name, row.report.as_ref()?))) {
         let time = &report.time[0];
         let phases = time.phases;
         let all = phases.data + phases.forward + phases.backward + phases.step;
         let collectives: f64 = time.operations.iter().map(|operation| operation.seconds).sum();
         let percent = |seconds: f64| format!("{:.1} %", 100.0 * seconds / all);
-        table.row(name, [phases.data, phases.forward, phases.backward, phases.step, collectives].map(percent));
+        table
+            .row(name, [phases.data, phases.forward, phases.backward, phases.step, collectives].map(percent));
     }
     table
 }

@@ -24,6 +24,9 @@ impl Stage {
     /// Every stage, from everything replicated to everything sharded.
     pub const ALL: [Stage; 4] = [Stage::Ddp, Stage::Zero1, Stage::Zero2, Stage::Zero3];
 
+    /// The stage in which nothing is sharded, to compare with.
+    pub const REPLICATED: Stage = Stage::Ddp;
+
     /// The name that tables and reports use.
     pub const fn label(self) -> &'static str {
         match self {

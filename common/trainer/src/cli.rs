@@ -129,6 +129,21 @@ pub struct TrainArgs {
     /// Plain lines instead of the screen.
     #[arg(long)]
     pub headless: bool,
+    /// Record the run, for `viz replay`.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Begin with the ranks held, on the screen.
+    #[arg(long)]
+    pub paused: bool,
+    /// Run seconds per real second, from 0.001 to 1, on the screen.
+    #[arg(long, default_value_t = 1.0, value_name = "SPEED")]
+    pub pace: f64,
+    /// First view on the screen.
+    #[arg(long, value_enum, default_value_t = viz::View::Overview)]
+    pub view: viz::View,
+    /// How the screen is drawn.
+    #[command(flatten)]
+    pub display: viz::DisplayOptions,
     /// Write a JSON report of the run.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

@@ -54,8 +54,10 @@ pub struct Config {
     pub grad_sync: GradSync,
     /// How long a rank waits for its peers.
     pub timeout: Duration,
-    /// Plain lines instead of the screen.
-    pub headless: bool,
+    /// The screen; plain lines if none.
+    pub screen: Option<viz::LiveOptions>,
+    /// Where the recording goes.
+    pub record: Option<PathBuf>,
     /// Where the report goes.
     pub report: Option<PathBuf>,
     /// Where weights go.
@@ -83,6 +85,7 @@ impl Config {
     pub fn new(args: TrainArgs) -> Result<Self> {
         check(&args)?;
         let model = architecture(&args)?;
+        let screen = screen(&args);
         let config = Config {
             world_size: args.gpus,
             data: Source {
@@ -108,7 +111,8 @@ impl Config {
             bucket: args.reduce_bucket,
             grad_sync: args.grad_sync.unwrap_or_default(),
             timeout: Duration::from_secs(args.timeout),
-            headless: args.headless,
+            screen,
+            record: args.record,
             report: args.report,
             save: args.save,
             init_from: args.init_from,
@@ -187,6 +191,9 @@ fn check(args: &TrainArgs) -> Result<()> {
             args.weight_decay
         )));
     }
+    if !(0.001..=1.0).contains(&args.pace) {
+        return Err(Failure::usage(format!("--pace {}: choose from 0.001 to 1", args.pace)));
+    }
     if !(0.0..=0.9).contains(&args.val_fraction) {
         return Err(Failure::usage(format!("--val-fraction {}: choose from 0 to 0.9", args.val_fraction)));
     }
@@ -208,6 +215,13 @@ fn check(args: &TrainArgs) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// The screen, if there is a terminal for it and nobody asked for lines.
+fn screen(args: &TrainArgs) -> Option<viz::LiveOptions> {
+    let wanted = !args.headless && viz::terminal_available();
+    let TrainArgs { paused, pace, view, display, .. } = *args;
+    wanted.then_some(viz::LiveOptions { paused, pace, view, display })
 }
 
 fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
