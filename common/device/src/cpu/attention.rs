@@ -146,7 +146,7 @@ fn forward(cpu: &Cpu, sizes: Sizes, mut out: TileMut<'_>, log_sum: &mut [f32], h
             let queries = heads.queries.at(rows.clone(), columns.clone()).read(wide_queries);
             let scores = &mut scores[..count * seen];
             let keys = keys.subrows(0, seen).transpose();
-            multiply(packed_mut(scores, count, seen), Write::Replace, 1.0, queries, keys);
+            multiply(packed_mut(scores, count, seen), Write::Replace, queries, keys);
             let log_sum = &mut log_sum[rows.clone()];
             vectorized!(softmax_tile(scores, sums, log_sum, rows.clone(), sizes.scale));
             for (log_sum, sum) in log_sum.iter_mut().zip(&*sums) {
@@ -154,7 +154,7 @@ fn forward(cpu: &Cpu, sizes: Sizes, mut out: TileMut<'_>, log_sum: &mut [f32], h
             }
             let probabilities = packed(scores, count, seen);
             out.at(rows, columns.clone()).compute(Write::Replace, wide_out, |mut out, write| {
-                multiply(out.as_mut(), write, 1.0, probabilities, values.subrows(0, seen));
+                multiply(out.as_mut(), write, probabilities, values.subrows(0, seen));
                 vectorized!(divide_rows(out, sums));
             });
         }
@@ -309,25 +309,19 @@ fn backward(cpu: &Cpu, sizes: Sizes, mut gradient: Gradient<'_>, inputs: PairInp
             let dout = inputs.dout.at(rows.clone(), columns.clone()).read(wide_dout);
             let out = inputs.out.at(rows.clone(), columns.clone()).read(wide_out);
             let (scores, dscores) = (&mut scores[..count * seen], &mut dscores[..count * seen]);
-            multiply(packed_mut(scores, count, seen), Write::Replace, 1.0, queries, keys.transpose());
-            multiply(packed_mut(dscores, count, seen), Write::Replace, 1.0, dout, values.transpose());
+            multiply(packed_mut(scores, count, seen), Write::Replace, queries, keys.transpose());
+            multiply(packed_mut(dscores, count, seen), Write::Replace, dout, values.transpose());
             vectorized!({
                 softmax_tile_backward(scores, dscores, dout, out, &log_sum[rows.clone()], rows.clone(), scale)
             });
             let (probabilities, dscores) = (packed(scores, count, seen), packed(dscores, count, seen));
-            multiply(
-                packed_mut(dvalues, seen, head_dim),
-                Write::Accumulate,
-                1.0,
-                probabilities.transpose(),
-                dout,
-            );
-            multiply(packed_mut(dkeys, seen, head_dim), Write::Accumulate, 1.0, dscores.transpose(), queries);
+            multiply(packed_mut(dvalues, seen, head_dim), Write::Accumulate, probabilities.transpose(), dout);
+            multiply(packed_mut(dkeys, seen, head_dim), Write::Accumulate, dscores.transpose(), queries);
             gradient.queries.at(rows, columns.clone()).compute(
                 Write::Replace,
                 wide_dqueries,
                 |out, write| {
-                    multiply(out, write, 1.0, dscores, keys);
+                    multiply(out, write, dscores, keys);
                 },
             );
         }

@@ -115,7 +115,7 @@ impl Product<'_> {
         let in_place = a.is_f32() && b.is_f32() && share.out.is_f32();
         if in_place && !(a.is_transposed() && share.columns.len() >= WORTH_PACKING) {
             let (a, b) = (a.read(&mut []), b.read(&mut []));
-            return share.out.compute(self.write, &mut [], |out, write| multiply(out, write, 1.0, a, b));
+            return share.out.compute(self.write, &mut [], |out, write| multiply(out, write, a, b));
         }
         Panels::new(share.out.shape(), depth).compute(cpu, &mut share.out, self.write, a, b);
     }
@@ -148,7 +148,7 @@ impl Panels {
                 for steps in pieces(depth, self.depth) {
                     let a = a.at(rows.clone(), steps.clone()).read_by_rows(a_panel);
                     let b = b.at(steps, columns.clone()).read(b_panel);
-                    multiply(out.as_mut(), write, 1.0, a, b);
+                    multiply(out.as_mut(), write, a, b);
                     write = Write::Accumulate;
                 }
             });
