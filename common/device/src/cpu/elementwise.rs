@@ -30,7 +30,7 @@ pub(super) fn add(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
 
 fn add_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>) {
     let mut scratch = cpu.scratch(2 * BLOCK);
-    let (wide_out, wide_x) = scratch.split_at_mut(BLOCK);
+    let [wide_out, wide_x] = scratch.parts([BLOCK; 2]);
     vectorized!({
         for block in blocks(run.clone()) {
             let x = x.read(block.clone(), wide_x);
@@ -69,7 +69,7 @@ pub(super) fn copy(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
 
 fn convert_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>) {
     let mut scratch = cpu.scratch(2 * BLOCK);
-    let (wide_out, wide_x) = scratch.split_at_mut(BLOCK);
+    let [wide_out, wide_x] = scratch.parts([BLOCK; 2]);
     vectorized!({
         for block in blocks(run.clone()) {
             let x = x.read(block.clone(), wide_x);

@@ -39,7 +39,7 @@ pub(super) fn embedding(
 
 fn forward(cpu: &Cpu, mut out: Target<'_>, table: Source<'_>, ids: &[u32], width: usize) {
     let mut scratch = cpu.scratch(2 * width);
-    let (wide_out, wide) = scratch.split_at_mut(width);
+    let [wide_out, wide] = scratch.parts([width; 2]);
     vectorized!({
         for (i, &id) in ids.iter().enumerate() {
             let id = id as usize;
@@ -92,7 +92,7 @@ impl Gradient<'_> {
     fn gather(&self, cpu: &Cpu, mut dtable: Target<'_>, run: Range<usize>) {
         let width = self.width;
         let mut scratch = cpu.scratch(2 * width);
-        let (wide_row, wide) = scratch.split_at_mut(width);
+        let [wide_row, wide] = scratch.parts([width; 2]);
         if self.write == Write::Replace {
             dtable.zero();
         }

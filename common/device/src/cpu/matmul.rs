@@ -138,8 +138,7 @@ impl Panels {
     fn compute(&self, cpu: &Cpu, out: &mut TileMut<'_>, write: Write, a: Tile<'_>, b: Tile<'_>) {
         let (a_len, b_len) = (self.rows * transposed_stride(self.depth), self.depth * self.columns);
         let mut scratch = cpu.scratch(a_len + b_len + self.rows * self.columns);
-        let (a_panel, rest) = scratch.split_at_mut(a_len);
-        let (b_panel, out_panel) = rest.split_at_mut(b_len);
+        let [a_panel, b_panel, out_panel] = scratch.parts([a_len, b_len, self.rows * self.columns]);
         let ((rows, columns), depth) = (out.shape(), a.shape().1);
         for (rows, columns) in
             pieces(rows, self.rows).flat_map(|r| pieces(columns, self.columns).map(move |c| (r.clone(), c)))

@@ -46,8 +46,7 @@ fn forward(
     eps: f32,
 ) {
     let mut scratch = cpu.scratch(3 * width);
-    let (wide_out, rest) = scratch.split_at_mut(width);
-    let (wide_x, wide_weight) = rest.split_at_mut(width);
+    let [wide_out, wide_x, wide_weight] = scratch.parts([width; 3]);
     vectorized!({
         let weight = weight.read(0..width, wide_weight);
         for (i, (row, inverse)) in run.zip(inverse_rms).enumerate() {
@@ -121,12 +120,7 @@ struct Inputs<'a> {
 fn backward(cpu: &Cpu, mut dx: Target<'_>, dweight: &mut [f32], inputs: &Inputs<'_>, run: Range<usize>) {
     let width = inputs.width;
     let mut scratch = cpu.scratch(5 * width);
-    let mut parts = scratch.chunks_mut(width.max(1));
-    let [Some(wide_dx), Some(wide_dout), Some(wide_x), Some(wide_weight), Some(scaled)] =
-        std::array::from_fn(|_| parts.next())
-    else {
-        return; // Rows of no elements.
-    };
+    let [wide_dx, wide_dout, wide_x, wide_weight, scaled] = scratch.parts([width; 5]);
     vectorized!({
         let weight = inputs.weight.read(0..width, wide_weight);
         for (i, row) in run.enumerate() {

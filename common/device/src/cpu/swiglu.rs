@@ -22,7 +22,7 @@ pub(super) fn swiglu(cpu: &Cpu, out: ViewMut<'_>, gate_up: View<'_>, shape: RowS
 
 fn forward(cpu: &Cpu, mut out: Target<'_>, gate_up: Source<'_>, run: Range<usize>, width: usize) {
     let mut scratch = cpu.scratch(3 * width);
-    let (wide_out, wide) = scratch.split_at_mut(width);
+    let [wide_out, wide] = scratch.parts([width, 2 * width]);
     vectorized!({
         for (i, row) in run.enumerate() {
             let (gate, up) = gate_up.read(2 * row * width..2 * (row + 1) * width, wide).split_at(width);
@@ -70,8 +70,7 @@ fn backward(
     width: usize,
 ) {
     let mut scratch = cpu.scratch(5 * width);
-    let (wide_dgate_up, rest) = scratch.split_at_mut(2 * width);
-    let (wide, wide_dout) = rest.split_at_mut(2 * width);
+    let [wide_dgate_up, wide, wide_dout] = scratch.parts([2 * width, 2 * width, width]);
     vectorized!({
         for (i, row) in run.enumerate() {
             let (gate, up) = gate_up.read(2 * row * width..2 * (row + 1) * width, wide).split_at(width);

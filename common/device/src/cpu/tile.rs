@@ -153,11 +153,7 @@ impl<'a> Tile<'a> {
         scratch: &'s mut [f32],
         widen: impl Fn(&mut [f32], &[T]),
     ) -> MatRef<'s, f32> {
-        vectorized!({
-            for (row, to) in scratch.chunks_exact_mut(self.columns.max(1)).take(self.rows).enumerate() {
-                widen(to, row_of(from, row));
-            }
-        });
+        load(scratch, from, widen);
         packed(scratch, self.rows, self.columns)
     }
 }
@@ -263,17 +259,19 @@ impl<'a> TileMut<'a> {
 }
 
 fn load<T>(to: &mut [f32], from: MatRef<'_, T>, widen: impl Fn(&mut [f32], &[T])) {
+    let (rows, columns) = from.shape();
     vectorized!({
-        for (row, to) in to.chunks_exact_mut(from.ncols().max(1)).take(from.nrows()).enumerate() {
-            widen(to, row_of(from, row));
+        for row in 0..rows {
+            widen(&mut to[row * columns..(row + 1) * columns], row_of(from, row));
         }
     });
 }
 
 fn store<T>(mut to: MatMut<'_, T>, from: &[f32], narrow: impl Fn(&mut [T], &[f32])) {
+    let (rows, columns) = to.shape();
     vectorized!({
-        for (row, from) in from.chunks_exact(to.ncols().max(1)).take(to.nrows()).enumerate() {
-            narrow(row_of_mut(to.as_mut(), row), from);
+        for row in 0..rows {
+            narrow(row_of_mut(to.as_mut(), row), &from[row * columns..(row + 1) * columns]);
         }
     });
 }
