@@ -5,38 +5,29 @@ use crate::words;
 use events::event::NO_UNIT;
 use events::{Flight, Operation, Outcome, Pass, PassNow, RankSnapshot};
 
-/// What is happening in `scene`.
-pub fn sentence(scene: &Scene) -> String {
+/// What is happening in `scene`, in at most `room` characters where that leaves a sentence.
+pub fn sentence(scene: &Scene, room: usize) -> String {
+    if let Some(sentence) = ending(scene).or_else(|| waiting(scene)) {
+        return sentence;
+    }
     let ranks = &scene.now.ranks;
-    if let Some(sentence) = ending(ranks) {
-        return sentence;
-    }
-    if let Some(sentence) = waiting(scene) {
-        return sentence;
-    }
     let leader = ranks.iter().filter_map(leading_flight).next();
     let pass = ranks.iter().find_map(|rank| rank.pass);
-    match (leader, pass) {
-        (Some(flight), Some(pass)) => {
-            format!("{}, while {}.", collective(scene, &flight), computing(scene, pass))
-        }
-        (Some(flight), None) => format!("{}.", collective(scene, &flight)),
-        (None, Some(pass)) => {
-            let (text, note) = (computing(scene, pass), pass_note(scene, pass));
-            format!("{}{note}.", capitalised(&text))
-        }
-        (None, None) => between(scene),
-    }
+    let (main, more) = match (leader, pass) {
+        (Some(flight), Some(pass)) => (collective(scene, &flight), format!("; {}", computing(scene, pass))),
+        (Some(flight), None) => (collective(scene, &flight), String::new()),
+        (None, Some(pass)) => (capitalised(&computing(scene, pass)), pass_note(scene, pass).to_string()),
+        (None, None) => return between(scene),
+    };
+    let whole = format!("{main}{more}.");
+    if whole.chars().count() <= room { whole } else { format!("{main}.") }
 }
 
-fn ending(ranks: &[RankSnapshot]) -> Option<String> {
-    let failure = ranks.iter().find_map(|rank| match &rank.outcome {
-        Outcome::Failed(message) => Some(message),
-        _ => None,
-    });
-    if let Some(message) = failure {
+fn ending(scene: &Scene) -> Option<String> {
+    if let Some((_, message)) = &scene.now.failure {
         return Some(message.lines().next().unwrap_or("a rank failed").to_string());
     }
+    let ranks = &scene.now.ranks;
     let all = ranks.iter().all(|rank| rank.outcome == Outcome::Finished);
     all.then(|| "The run is over: every rank has done its last step.".into())
 }
@@ -73,7 +64,7 @@ fn waiting(scene: &Scene) -> Option<String> {
 fn listed(ranks: &[usize]) -> String {
     match ranks {
         [only] => format!("rank {only}"),
-        [first, .., last] if ranks.len() > 4 => format!("ranks {first} to {last}"),
+        many if ranks.len() > 4 => format!("{} other ranks", many.len()),
         many => {
             let numbers: Vec<String> = many.iter().map(usize::to_string).collect();
             format!("ranks {}", numbers.join(", "))
@@ -102,21 +93,17 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
     let slice = words::bytes(flight.event.bytes / ranks);
     match flight.event.operation {
         Operation::AllGather if scene.header.sharded.parameters => {
-            format!(
-                "All-gather of {units}: every rank sends its slice of the parameters ({slice}) to the others"
-            )
+            format!("All-gather of {units}: every rank sends its slice ({slice}) to the others")
         }
         Operation::AllGather => {
-            format!(
-                "All-gather of {units}: every rank sends the slice that it has updated ({slice}) to the others"
-            )
+            format!("All-gather of {units}: every rank sends the slice it has updated ({slice})")
         }
         Operation::ReduceScatter => {
-            format!("Reduce-scatter of {units}: gradients are summed and rank r keeps slice r ({slice})")
+            format!("Reduce-scatter of {units}: gradients are summed, rank r keeps slice r ({slice})")
         }
         Operation::AllReduce => {
             let whole = words::bytes(flight.event.bytes);
-            format!("All-reduce of {units}: gradients are summed and every rank gets the whole sum ({whole})")
+            format!("All-reduce of {units}: every rank gets the sum of all gradients ({whole})")
         }
         Operation::Broadcast => format!("Broadcast of {units}: one rank sends its copy to all others"),
         other => format!("{} of {units}", capitalised(other.label())),

@@ -42,6 +42,8 @@ pub const ALARM: Color = Color::Rgb(0xff, 0x6b, 0x5e);
 pub const GOOD: Color = Color::Rgb(0x4f, 0xc3, 0x9a);
 /// What waits.
 pub const WAITING: Color = Color::Rgb(0xb0, 0x8a, 0x4a);
+/// Ground behind what is chosen.
+pub const SLATE: Color = Color::Rgb(0x2a, 0x35, 0x47);
 /// Text on coloured ground.
 pub const INK: Color = Color::Rgb(0x10, 0x14, 0x1c);
 
@@ -218,6 +220,14 @@ pub fn badge(colour: Color, theme: Theme) -> Style {
         Style::new().fg(INK).bg(colour).add_modifier(Modifier::BOLD)
     } else {
         Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED)
+    }
+}
+
+/// What is chosen among others: lifted off the ground, or reversed where there are few colours.
+pub fn chosen(theme: Theme) -> Style {
+    match theme.depth {
+        Depth::Truecolor | Depth::Indexed => bold(ACCENT).bg(SLATE),
+        Depth::Named | Depth::None => Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED),
     }
 }
 

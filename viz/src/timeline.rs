@@ -111,7 +111,13 @@ impl Timeline {
         true
     }
 
-    fn append(&mut self, mut batch: Batch) {
+    fn append(&mut self, batch: Batch) {
+        for piece in batch.events.chunks(LIVE_BATCH) {
+            self.append_piece(Batch { dropped: batch.dropped, events: piece.to_vec() });
+        }
+    }
+
+    fn append_piece(&mut self, mut batch: Batch) {
         self.account(&batch);
         self.open.append(&mut batch.events);
         if self.open.len() >= LIVE_BATCH {

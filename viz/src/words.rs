@@ -62,19 +62,40 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
-/// Nanoseconds as `3.42 ms`, `128 µs`, `1.20 s`.
+/// Nanoseconds as `3.42 ms`, `128 us`, `1.20 s`.
 pub fn time(nanoseconds: u64) -> String {
     match nanoseconds as f64 {
+        0.0 => "0".into(),
         n if n >= 9.995e8 => format!("{} s", digits(n / 1e9)),
         n if n >= 9.995e5 => format!("{} ms", digits(n / 1e6)),
         n => format!("{} us", digits(n / 1e3)),
     }
 }
 
+/// A round time on a scale: `5 ms`, `200 us`, `1.5 s`.
+pub fn round_time(nanoseconds: f64) -> String {
+    let (value, unit) = match nanoseconds {
+        n if n >= 1e9 => (n / 1e9, "s"),
+        n if n >= 1e6 => (n / 1e6, "ms"),
+        n => (n / 1e3, "us"),
+    };
+    format!("{} {unit}", (value * 1000.0).round() / 1000.0)
+}
+
 /// `37 %`, `0.4 %`; nothing of nothing is 0.
 pub fn percent(part: f64, whole: f64) -> String {
     let share = if whole > 0.0 { part / whole * 100.0 } else { 0.0 };
     if share > 0.0 && share < 9.95 { format!("{share:.1} %") } else { format!("{share:.0} %") }
+}
+
+/// The round number (1, 2 or 5 times a power of ten) nearest above `value`: for scales.
+pub fn round_step(value: f64) -> f64 {
+    if value <= 0.0 || !value.is_finite() {
+        return 1.0;
+    }
+    let power = 10f64.powf(value.log10().floor());
+    let multiples = [1.0, 2.0, 5.0, 10.0].map(|multiple| multiple * power);
+    multiples.into_iter().find(|&multiple| multiple >= value * 0.999).unwrap_or(10.0 * power)
 }
 
 /// The name of a unit.

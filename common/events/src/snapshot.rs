@@ -53,7 +53,7 @@ pub enum Outcome {
 pub struct Sent {
     /// In [`Operation::ALL`]'s order.
     pub by_operation: [u64; OPERATIONS],
-    /// By receiving rank, as far as hops or the operation's shape tell.
+    /// By receiving rank, as far as hops tell.
     pub by_receiver: Vec<u64>,
 }
 
@@ -71,6 +71,19 @@ impl Sent {
     pub fn total(&self) -> u64 {
         self.by_operation.iter().sum()
     }
+}
+
+/// One chunk on its way from a rank to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hop {
+    /// The collective's sequence number.
+    pub sequence: u64,
+    /// Receiving rank.
+    pub to: u16,
+    /// Which chunk of the buffer.
+    pub chunk: u16,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// One rank right now.
@@ -96,8 +109,8 @@ pub struct RankSnapshot {
     pub flights: Vec<Flight>,
     /// The collective that finished last.
     pub last_flight: Option<Flight>,
-    /// The latest hop that this rank took part in: sequence, from, to, chunk, bytes.
-    pub last_hop: Option<(u64, u16, u16, u16, u64)>,
+    /// The latest hop that left this rank.
+    pub last_hop: Option<Hop>,
     /// Collectives finished so far, barriers and scalars left out.
     pub collectives: u64,
     /// Bytes sent since the run started.
@@ -106,8 +119,6 @@ pub struct RankSnapshot {
     pub sent_before: Sent,
     /// Bytes sent in the latest finished step.
     pub sent_last_step: Sent,
-    /// Whether hops tell who received what; else it is spread by the operation's shape.
-    pub has_hops: bool,
     /// What is gathered and what waits for reduction.
     pub units: Units,
     /// How its run ended.
@@ -145,7 +156,7 @@ impl RankSnapshot {
         }
     }
 
-    fn collective(&mut self, at: u64, rank: u32, event: CollectiveEvent) {
+    fn collective(&mut self, at: u64, event: CollectiveEvent) {
         self.units.collective(&event);
         match event.progress {
             Progress::Issued => {
@@ -155,7 +166,7 @@ impl RankSnapshot {
                 let flight = self.flight(at, event);
                 (flight.event, flight.started) = (event, Some(at));
             }
-            Progress::Finished => self.land(at, rank, event),
+            Progress::Finished => self.land(at, event),
         }
     }
 
@@ -170,7 +181,7 @@ impl RankSnapshot {
         &mut self.flights[position]
     }
 
-    fn land(&mut self, at: u64, rank: u32, event: CollectiveEvent) {
+    fn land(&mut self, at: u64, event: CollectiveEvent) {
         let flight = self.flight(at, event);
         (flight.event, flight.finished) = (event, Some(at));
         let landed = *flight;
@@ -181,21 +192,7 @@ impl RankSnapshot {
             self.collectives += 1;
         }
         let total = &mut self.sent.by_operation[event.operation.index()];
-        let fresh = event.sent.saturating_sub(*total);
         *total = (*total).max(event.sent);
-        if !self.has_hops {
-            self.spread(rank, fresh);
-        }
-    }
-
-    /// Without hops, what a rank sends in a collective goes to all others alike.
-    fn spread(&mut self, rank: u32, bytes: u64) {
-        let others = self.sent.by_receiver.len().saturating_sub(1) as u64;
-        for (receiver, total) in self.sent.by_receiver.iter_mut().enumerate() {
-            if receiver != rank as usize {
-                *total += bytes / others.max(1);
-            }
-        }
     }
 
     fn finish_step(&mut self, step: u32) {
@@ -207,6 +204,13 @@ impl RankSnapshot {
         (self.step, self.step_started, self.in_step) = (step, at, true);
         self.sent_before = self.sent.clone();
         self.units.start_step();
+    }
+
+    fn hop(&mut self, hop: Hop) {
+        self.last_hop = Some(hop);
+        if let Some(total) = self.sent.by_receiver.get_mut(usize::from(hop.to)) {
+            *total += hop.bytes;
+        }
     }
 
     fn finish(&mut self, peaks: &[u64], total_peak: u64, sent: &[u64]) {
@@ -226,26 +230,11 @@ impl RankSnapshot {
             }
             What::PassFinished { .. } => self.last_pass = self.pass.take().or(self.last_pass),
             &What::Memory { place, class, delta, live } => self.memory(place, class, delta, live),
-            What::Collective(collective) => self.collective(event.at, event.rank, *collective),
-            &What::Hop { sequence, from, to, chunk, bytes } => {
-                self.hop(event.rank, (sequence, from, to, chunk, bytes));
-            }
-            What::Transfer { .. } | What::Evaluated { .. } => {}
+            What::Collective(collective) => self.collective(event.at, *collective),
+            What::Hop { .. } | What::Transfer { .. } | What::Evaluated { .. } => {}
             What::StepFinished { step, .. } => self.finish_step(*step),
             What::Failed { message } => self.outcome = Outcome::Failed(message.clone()),
             What::Finished { peaks, total_peak, sent } => self.finish(peaks, *total_peak, sent),
-        }
-    }
-
-    fn hop(&mut self, rank: u32, hop: (u64, u16, u16, u16, u64)) {
-        self.last_hop = Some(hop);
-        if u32::from(hop.1) == rank {
-            if !self.has_hops {
-                self.has_hops = true;
-            }
-            if let Some(total) = self.sent.by_receiver.get_mut(usize::from(hop.2)) {
-                *total += hop.4;
-            }
         }
     }
 }
@@ -259,6 +248,8 @@ pub struct Snapshot {
     pub events: u64,
     /// The ranks.
     pub ranks: Vec<RankSnapshot>,
+    /// The first rank that failed, and why; later failures are mostly its echo.
+    pub failure: Option<(u32, String)>,
 }
 
 impl Snapshot {
@@ -272,21 +263,35 @@ impl Snapshot {
             units: Units::new(units),
             ..RankSnapshot::default()
         };
-        Snapshot { at: 0, events: 0, ranks: vec![rank; world_size as usize] }
+        Snapshot { at: 0, events: 0, ranks: vec![rank; world_size as usize], failure: None }
     }
 
     /// Takes one event into account. An event of a rank that does not exist changes nothing.
     pub fn apply(&mut self, event: &Event) {
         self.at = self.at.max(event.at);
         self.events += 1;
-        if let Some(rank) = self.ranks.get_mut(event.rank as usize) {
+        match &event.what {
+            // Whoever moves a chunk tells of it: the sender or the receiver.
+            &What::Hop { sequence, from, to, chunk, bytes } => {
+                if let Some(sender) = self.ranks.get_mut(usize::from(from)) {
+                    sender.hop(Hop { sequence, to, chunk, bytes });
+                }
+                return;
+            }
+            What::Failed { message } if self.failure.is_none() => {
+                self.failure = Some((event.rank, message.clone()));
+            }
+            _ => {}
+        }
+        let rank = self.ranks.get_mut(event.rank as usize);
+        // What a rank does after its last step (gathering weights to save them) is in no report.
+        if let Some(rank) = rank.filter(|rank| rank.outcome == Outcome::Running) {
             rank.apply(event);
         }
     }
 
     /// Whether every rank has finished, or some rank has failed.
     pub fn is_over(&self) -> bool {
-        let failed = |rank: &RankSnapshot| matches!(rank.outcome, Outcome::Failed(_));
-        self.ranks.iter().all(|rank| rank.outcome != Outcome::Running) || self.ranks.iter().any(failed)
+        self.failure.is_some() || self.ranks.iter().all(|rank| rank.outcome != Outcome::Running)
     }
 }

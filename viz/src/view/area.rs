@@ -1,7 +1,7 @@
 //! A stacked area over time, an eighth of a row fine.
 
 use super::axis::Axis;
-use super::bar::ByClass;
+use super::bar::{ByClass, Mix};
 use super::paint::Paint;
 use crate::theme::{class_colour, class_glyph, ink};
 use crate::window::Lane;
@@ -83,21 +83,21 @@ impl Area {
         let top = ends[Class::ALL.len() - 1].0;
         for row in 0..top.div_ceil(8) as u16 {
             let (from, to) = (u64::from(row) * 8, u64::from(row) * 8 + 8);
-            let at = |eighth: u64| ends.iter().find(|(end, _)| *end > eighth).copied();
-            let Some((first_end, first)) = at(from) else { return };
+            let Some(mix) = Mix::of(&ends, from, to) else { return };
             let y = height - 1 - row;
-            let style = ink(class_colour(first));
+            let style = ink(class_colour(mix.first));
             if !paint.theme().colours() {
-                let middle = at(from + 3).map_or(first, |(_, class)| class);
-                paint.put(x, y, class_glyph(middle), Style::new());
-            } else if first_end >= to {
+                paint.put(
+                    x,
+                    y,
+                    class_glyph(if mix.eighths < 4 { mix.second.unwrap_or(mix.first) } else { mix.first }),
+                    Style::new(),
+                );
+            } else if mix.eighths == 8 {
                 paint.put(x, y, "█", style);
             } else {
-                let above = at(to - 1).or_else(|| at(first_end)).map(|(_, class)| class);
-                // Where the area ends inside the cell, a thin upper class would need a third colour: it is left out.
-                let style = above.filter(|_| top >= to).map_or(style, |class| style.bg(class_colour(class)));
-                let shown = if top >= to { first_end } else { top };
-                paint.put(x, y, EIGHTHS[(shown - from) as usize], style);
+                let style = mix.second.map_or(style, |class| style.bg(class_colour(class)));
+                paint.put(x, y, EIGHTHS[usize::from(mix.eighths)], style);
             }
         }
     }

@@ -38,15 +38,17 @@ impl Axis {
         (at as f64 - self.from as f64) / self.per_column()
     }
 
-    /// Draws the scale with its times, as an offset from the left edge.
+    /// Draws the scale with round times, as offsets from the left edge.
     pub(super) fn draw(&self, paint: &mut Paint<'_>, x: u16, y: u16) {
         paint.run(x, y, self.width, "─", ink(FAINT));
-        let spacing = (self.width / 8).clamp(10, 24);
-        for column in (0..self.width.saturating_sub(8)).step_by(usize::from(spacing)) {
-            paint.put(x + column, y, "┬", ink(FAINT));
-            let offset = (f64::from(column) * self.per_column()) as u64;
-            let label = if column == 0 { "0".into() } else { words::time(offset) };
-            paint.text(x + column + 1, y, label, ink(DIM));
+        let step = words::round_step(self.per_column() * 14.0);
+        let mut time = 0.0;
+        while time / self.per_column() + 8.0 < f64::from(self.width) {
+            let column = x + (time / self.per_column()).round() as u16;
+            paint.put(column, y, "┬", ink(FAINT));
+            let label = if time == 0.0 { "0".into() } else { words::round_time(time) };
+            paint.text(column + 1, y, label, ink(DIM));
+            time += step;
         }
     }
 }

@@ -48,19 +48,56 @@ impl Bar {
         let end = ends.last().map_or(0, |last| last.0);
         for column in 0..(end.div_ceil(8) as u16).min(width) {
             let (from, to) = (u64::from(column) * 8, u64::from(column) * 8 + 8);
-            let at = |eighth: u64| ends.iter().find(|(end, _)| *end > eighth).copied();
-            let Some((first_end, first)) = at(from) else { break };
-            let next = at(to - 1).map(|(_, class)| class);
-            let style = ink(class_colour(first));
+            let Some(mix) = Mix::of(&ends, from, to) else { break };
+            let style = ink(class_colour(mix.first));
             if !paint.theme().colours() {
-                paint.put(x + column, y, class_glyph(first), Style::new());
-            } else if first_end >= to {
+                paint.put(x + column, y, class_glyph(mix.first), Style::new());
+            } else if mix.eighths == 8 {
                 paint.put(x + column, y, "█", style);
             } else {
-                let style = next.map_or(style, |class| style.bg(class_colour(class)));
-                paint.put(x + column, y, EIGHTHS[(first_end - from) as usize], style);
+                let style = mix.second.map_or(style, |class| style.bg(class_colour(class)));
+                paint.put(x + column, y, EIGHTHS[usize::from(mix.eighths)], style);
             }
         }
+    }
+}
+
+/// What one cell of a stack shows: a cell has two colours, so of three or more classes in it the two largest.
+pub(super) struct Mix {
+    /// The class at the cell's beginning.
+    pub(super) first: Class,
+    /// Eighths of the cell that it takes.
+    pub(super) eighths: u8,
+    /// The class after it; nothing where the stack ends.
+    pub(super) second: Option<Class>,
+}
+
+impl Mix {
+    /// The cell from eighth `from` to `to` of a stack whose classes end at `ends`; nothing beyond its end.
+    pub(super) fn of(ends: &[(u64, Class)], from: u64, to: u64) -> Option<Mix> {
+        let mut start = 0;
+        let mut shares: Vec<(u64, Class)> = Vec::with_capacity(4);
+        for &(end, class) in ends {
+            let share = end.min(to).saturating_sub(start.max(from));
+            if share > 0 {
+                shares.push((share, class));
+            }
+            start = end;
+        }
+        let filled: u64 = shares.iter().map(|(share, _)| share).sum();
+        if filled < 8 {
+            // The stack ends here: one class beside the empty rest.
+            let largest = shares.iter().max_by_key(|(share, _)| *share)?;
+            return Some(Mix { first: largest.1, eighths: filled as u8, second: None });
+        }
+        while shares.len() > 2 {
+            let smallest = shares.iter().enumerate().min_by_key(|(_, (share, _))| *share)?.0;
+            let (share, _) = shares.remove(smallest);
+            let heir = smallest.min(shares.len() - 1);
+            shares[heir].0 += share;
+        }
+        let second = shares.get(1).map(|(_, class)| *class);
+        Some(Mix { first: shares[0].1, eighths: shares[0].0 as u8, second })
     }
 }
 

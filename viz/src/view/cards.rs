@@ -139,14 +139,18 @@ pub(super) fn table(app: &App, paint: &mut Paint<'_>) -> u16 {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len().max(1);
     let rows = usize::from(paint.height().saturating_sub(1)).max(1);
-    let fitting = usize::from(paint.width() / 19).max(1);
+    let fitting = usize::from(paint.width() / 16).max(1);
     let columns_needed = ranks.div_ceil(rows).clamp(1, fitting);
     let rows = ranks.div_ceil(columns_needed).min(rows);
     let shown = rows * columns_needed;
     // Where not all ranks fit, the chosen one stays visible.
     let first = if ranks > shown { (app.rank / shown) * shown } else { 0 };
     let each = (paint.width() + 2) / columns_needed as u16;
-    legend(scene, paint);
+    legend(&[scene], paint);
+    if ranks > shown {
+        let text = format!("ranks {first} to {} of {ranks} ↓ ↑", (first + shown).min(ranks) - 1);
+        paint.right(paint.width(), 0, text, ink(ACCENT));
+    }
     let bar = bar_scale(scene);
     for (place, number) in (first..ranks.min(first + shown)).enumerate() {
         let x = (place / rows) as u16 * each;
@@ -157,8 +161,9 @@ pub(super) fn table(app: &App, paint: &mut Paint<'_>) -> u16 {
 }
 
 /// Which glyph and colour is which class; only classes that are used.
-pub(super) fn legend(scene: &Scene, paint: &mut Paint<'_>) {
-    let used = |class: Class| scene.now.ranks.iter().any(|rank| rank.peak_of(class) > 0);
+pub(super) fn legend(scenes: &[&Scene], paint: &mut Paint<'_>) {
+    let ranks = || scenes.iter().flat_map(|scene| &scene.now.ranks);
+    let used = |class: Class| ranks().any(|rank| rank.peak_of(class) > 0);
     let wide = paint.width() >= 110;
     let mut x = 0;
     for &class in Class::ALL.iter().filter(|&&class| used(class)) {
@@ -189,6 +194,6 @@ fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
         paint.put(4, 0, "▌", activity_style);
     }
     let start = 5 + words;
-    let length = width.saturating_sub(start + 6);
+    let length = width.saturating_sub(start + 5 + u16::from(width >= 20));
     bar.draw(paint, (start, 0, length), &rank.live[Place::Device.index()]);
 }

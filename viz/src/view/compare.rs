@@ -6,7 +6,7 @@ use super::bar::Bar;
 use super::paint::{Paint, fitted};
 use super::{cards, frame};
 use crate::app::App;
-use crate::player::Player;
+use crate::player::{Player, Scene};
 use crate::theme::{DIM, FAINT, bold, ink};
 use crate::words;
 use events::{Place, Sent, StepRecord};
@@ -32,7 +32,8 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         single(app.player(), rank, &bar, &mut paint.part(0, y, width, 3));
         y += 3;
     }
-    cards::legend(app.player().scene(), &mut paint.part(0, y, width, 1));
+    let scenes: Vec<&Scene> = app.players.iter().map(Player::scene).collect();
+    cards::legend(&scenes, &mut paint.part(0, y, width, 1));
     y += 1 + u16::from(spacious);
     y += metrics(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y)));
     y += u16::from(spacious);

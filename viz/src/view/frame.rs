@@ -37,10 +37,10 @@ struct Rows {
 impl Rows {
     fn new(height: u16) -> Self {
         let spacious = height >= 32;
-        let body = if spacious { 3 } else { 2 };
+        let body = if spacious { 4 } else { 2 };
         let narration = height.saturating_sub(if spacious { 5 } else { 3 });
         Rows {
-            tabs: 1,
+            tabs: if spacious { 2 } else { 1 },
             body,
             body_height: narration.saturating_sub(body + u16::from(spacious)),
             narration,
@@ -138,8 +138,7 @@ fn progress(player: &Player) -> String {
 /// A word for what the run is doing, and its colour.
 fn status(app: &App) -> (String, Color) {
     let player = app.player();
-    let failed = |rank: &events::RankSnapshot| matches!(rank.outcome, events::Outcome::Failed(_));
-    if player.scene().now.ranks.iter().any(failed) {
+    if player.scene().now.failure.is_some() {
         return ("✗ failed".into(), ALARM);
     }
     match (app.source, player.motion()) {
@@ -163,7 +162,7 @@ fn tabs(app: &App, paint: &mut Paint<'_>) {
         let label = format!(" {number} {} ", view.label());
         let chosen = view == app.view;
         let theme = paint.theme();
-        let style = if chosen { theme::badge(ACCENT, theme) } else { ink(DIM) };
+        let style = if chosen { theme::chosen(theme) } else { ink(DIM) };
         paint.text(x, 0, label, style);
     }
     let dropped = app.player().timeline().dropped(app.player().position());
@@ -177,12 +176,12 @@ fn tabs(app: &App, paint: &mut Paint<'_>) {
 }
 
 fn narrate(app: &App, paint: &mut Paint<'_>) {
+    let room = paint.width().saturating_sub(2);
     let sentence = match &app.notice {
         Some(notice) => notice.lines().next().unwrap_or_default().to_string(),
-        None => narration::sentence(app.player().scene()),
+        None => narration::sentence(app.player().scene(), usize::from(room)),
     };
     let x = paint.text(0, 0, "▌", ink(if app.notice.is_some() { ALARM } else { ACCENT }));
-    let room = paint.width().saturating_sub(x + 1);
     paint.text(x + 1, 0, fitted(&sentence, room), ink(Color::Reset));
 }
 
@@ -234,19 +233,15 @@ fn granularity(granularity: Boundary) -> &'static str {
 }
 
 fn footer(app: &App, paint: &mut Paint<'_>) {
-    let mut x = 1;
-    let width = paint.width();
+    let (mut x, gap) = (1, if paint.width() >= 110 { 3 } else { 2 });
     for binding in BINDINGS.iter().filter(|binding| !binding.short.is_empty()) {
         let short = match binding.short {
             "by" => format!("by {}", granularity(app.granularity)),
-            "pause" if app.player().motion() == Motion::Standing || app.held => "go on".into(),
+            "pause" if app.player().motion() == Motion::Standing || app.held => "play".into(),
             other => other.to_string(),
         };
-        if x + columns(binding.label) + columns(&short) + 1 >= width {
-            return;
-        }
         x = paint.text(x, 0, binding.label, bold(Color::Reset));
-        x = paint.text(x + 1, 0, short, ink(DIM)) + if width >= 110 { 3 } else { 2 };
+        x = paint.text(x + 1, 0, short, ink(DIM)) + gap;
     }
 }
 

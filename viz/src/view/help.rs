@@ -5,7 +5,7 @@ use crate::app::{App, Source};
 use crate::input::BINDINGS;
 use crate::theme::{ACCENT, ALARM, DIM, GOOD, bold, class_colour, class_glyph, ink};
 use crate::words;
-use events::{Class, Operation, Outcome, RankSnapshot};
+use events::{Class, Operation, RankSnapshot};
 use ratatui::style::Color;
 
 /// A box in the middle, cleared.
@@ -35,10 +35,7 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
 /// What a closing run says, if it should be shown.
 pub(super) fn closing(app: &App, paint: &mut Paint<'_>) {
     let wanted = app.at_close() && !app.dismissed && app.source != Source::Recording;
-    let failure = app.player().scene().now.ranks.iter().find_map(|rank| match &rank.outcome {
-        Outcome::Failed(message) => Some(message.clone()),
-        _ => None,
-    });
+    let failure = app.player().scene().now.failure.as_ref().map(|(_, message)| message.clone());
     let failure = failure.or_else(|| app.notice.clone()).filter(|_| !app.dismissed);
     match failure {
         Some(message) => failed(&message, paint),

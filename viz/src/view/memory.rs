@@ -53,38 +53,36 @@ fn chart(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let area =
         Area { columns: Column::fill(&scene.window.lanes[rank], axis, player.clock()), top: top + top / 12 };
     area.draw(&mut paint.part(LABELS, 1, width, height));
-    scale(area.top, height, paint);
+    scale(&area, height, paint);
     if let Some(predicted) = predicted {
-        let text = format!(" predicted peak {} ", words::bytes(predicted));
-        rule(&area, predicted, &text, ink(Color::Reset), &mut paint.part(LABELS, 1, width, height));
+        let met = peak == predicted;
+        let text =
+            format!("predicted peak {}{}", words::bytes(predicted), if met { " = measured ✓" } else { "" });
+        let style = if met { ink(GOOD) } else { ink(Color::Reset) };
+        rule(&area, predicted, &text, style, &mut paint.part(LABELS, 1, width, height));
     }
     if let Some(capacity) = scene.header.capacity.filter(|&capacity| capacity <= area.top) {
-        rule(&area, capacity, " capacity ", ink(ALARM), &mut paint.part(LABELS, 1, width, height));
+        rule(&area, capacity, "capacity", ink(ALARM), &mut paint.part(LABELS, 1, width, height));
     }
-    peak_mark(&area, peak, &mut paint.part(LABELS, 1, width, height));
+    let label = predicted.is_none_or(|predicted| predicted != peak);
+    peak_mark(&area, peak, label, &mut paint.part(LABELS, 1, width, height));
     passes(scene, rank, axis, &mut paint.part(LABELS, height + 1, width, 2));
     axis.draw(paint, LABELS, height + 3);
 }
 
-/// Bytes at the left edge.
-fn scale(top: u64, height: u16, paint: &mut Paint<'_>) {
-    let marks = (height / 4).clamp(1, 8);
-    for mark in 0..=marks {
-        let y = height.saturating_sub(1) * (marks - mark) / marks;
-        let bytes =
-            top * u64::from(height.saturating_sub(1) - y) / u64::from(height.saturating_sub(1).max(1));
-        paint.right(
-            LABELS - 2,
-            1 + y,
-            if mark == 0 { "0".into() } else { words::short_bytes(bytes) },
-            ink(DIM),
-        );
-        paint.put(LABELS - 1, 1 + y, "┤", ink(FAINT));
-    }
+/// Round numbers of bytes at the left edge.
+fn scale(area: &Area, height: u16, paint: &mut Paint<'_>) {
     for y in 0..height {
-        if !y.is_multiple_of((height.saturating_sub(1) / marks).max(1)) {
-            paint.put(LABELS - 1, 1 + y, "│", ink(FAINT));
-        }
+        paint.put(LABELS - 1, 1 + y, "│", ink(FAINT));
+    }
+    let step = words::round_step(area.top as f64 / f64::from((height / 4).clamp(2, 8)));
+    let mut bytes = 0.0;
+    while bytes <= area.top as f64 {
+        let y = if bytes == 0.0 { height - 1 } else { area.row(bytes as u64, height) };
+        let label = if bytes == 0.0 { "0".into() } else { words::short_bytes(bytes as u64) };
+        paint.right(LABELS - 2, 1 + y, label, ink(DIM));
+        paint.put(LABELS - 1, 1 + y, "┤", ink(FAINT));
+        bytes += step;
     }
 }
 
@@ -96,22 +94,27 @@ fn rule(area: &Area, bytes: u64, text: &str, style: Style, paint: &mut Paint<'_>
             paint.put(x, y, "╌", style);
         }
     }
-    paint.text(1, y.saturating_sub(u16::from(y > 0)), text, style);
+    // Clear of the mark of the measured peak, which is in the same row where the two are equal.
+    let peak = area.columns.iter().position(|column| column.total() >= bytes).unwrap_or(0) as u16;
+    let (length, row) = (columns(text), y.saturating_sub(u16::from(y > 0)));
+    if peak + 2 + length <= paint.width() {
+        paint.text(peak + 2, row, text, style);
+    } else {
+        paint.right(peak.saturating_sub(1).max(length).min(paint.width()), row, text, style);
+    }
 }
 
-/// Marks where the highest column touches the measured peak.
-fn peak_mark(area: &Area, peak: u64, paint: &mut Paint<'_>) {
+/// Marks where the area touches the measured peak.
+fn peak_mark(area: &Area, peak: u64, label: bool, paint: &mut Paint<'_>) {
     let Some(x) = area.columns.iter().position(|column| column.total() == peak && peak > 0) else { return };
-    let y = area.row(peak, paint.height());
-    let text = format!("▼ measured {}", words::bytes(peak));
-    let room = paint.width().saturating_sub(x as u16);
-    let y = y.saturating_sub(1);
-    let length = columns(&text);
-    if room >= length {
-        paint.text(x as u16, y, text, bold(GOOD));
-    } else {
-        let text = format!("measured {} ▼", words::bytes(peak));
-        paint.right(x as u16 + 1, y, text, bold(GOOD));
+    let x = x as u16;
+    let y = area.row(peak, paint.height()).saturating_sub(1);
+    paint.put(x, y, "▼", bold(GOOD));
+    let text = format!("measured peak {}", words::bytes(peak));
+    if label && x + 2 + columns(&text) <= paint.width() {
+        paint.text(x + 2, y, text, bold(GOOD));
+    } else if label {
+        paint.right(x.saturating_sub(1), y, text, bold(GOOD));
     }
 }
 

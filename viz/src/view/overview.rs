@@ -18,7 +18,8 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         let gap = u16::from(height >= 28);
         let wires = ranks as u16 + 1;
         let bottom = (height / 4).clamp(4, 14);
-        let cards_height = height.saturating_sub(wires + bottom + 2 * gap).min(17);
+        let most = if width / ranks as u16 >= 40 { 14 } else { 13 };
+        let cards_height = height.saturating_sub(wires + bottom + 2 * gap).min(most);
         let bottom = height.saturating_sub(cards_height + wires + 2 * gap);
         cards::draw(app, &mut paint.part(0, 0, width, cards_height));
         let y = cards_height + gap;
@@ -38,7 +39,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
 /// The loss curve, and the run in numbers beside it.
 fn progress(player: &Player, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
-    let numbers = (width / 3).clamp(30, 46).min(width);
+    let numbers = if width >= 100 { 46 } else { 28 };
     let chart = width.saturating_sub(numbers + 3);
     let done = steps_done(player);
     let points: Vec<(f64, f64)> = done.iter().map(|record| (f64::from(record.step), record.loss)).collect();
@@ -95,7 +96,7 @@ fn figures(scene: &Scene, last: Option<&StepRecord>, player: &Player, paint: &mu
     }
     for (y, (label, value, note)) in (skip..paint.height()).zip(&rows) {
         paint.text(0, y, label, ink(DIM));
-        let x = paint.right(28, y, value, bold(Color::Reset));
+        let x = paint.right(28, y, value, bold(Color::Reset)).max(28);
         let note = fitted(note, paint.width().saturating_sub(x + 2));
         paint.text(x + 2, y, note, ink(DIM));
     }
@@ -121,7 +122,7 @@ fn prediction(scene: &Scene, paint: &mut Paint<'_>, y: u16) {
     let (text, colour) = if over > 0 {
         (format!("{over} of {ranks} ranks peaked above the prediction"), ALARM)
     } else if equal == ranks {
-        ("✓ every rank's peak is the predicted one, to the byte".into(), GOOD)
+        ("✓ every peak is as predicted, to the byte".into(), GOOD)
     } else {
         (format!("{equal} of {ranks} ranks have reached the predicted peak"), DIM)
     };

@@ -47,7 +47,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     header(app, &grid, paint);
     let units = scene.header.units.len();
     let room = paint.height().saturating_sub(1);
-    let extras = 10;
+    let extras = 7;
     let each = if room >= units as u16 * 4 { 4 } else { 3 };
     let shown = usize::from((room / each).max(1)).min(units);
     let current = current_unit(scene).unwrap_or(0);
@@ -213,7 +213,7 @@ fn key(scene: &Scene, paint: &mut Paint<'_>) {
             x = paint.text(x + 1, y, meaning, ink(DIM)) + 3;
         }
     }
-    let text = owned(scene);
+    let text = fitted(&owned(scene), paint.width());
     paint.text(0, 5, text, ink(DIM));
 }
 

@@ -72,6 +72,17 @@ impl Strip {
         }
     }
 
+    /// What is issued and does not move yet fills only columns in which nothing moves.
+    fn add_pending(&mut self, from: u64, to: u64, span: usize) {
+        let (from, to) =
+            (self.axis.column(from).max(0.0), self.axis.column(to).min(f64::from(self.axis.width)));
+        for column in from.floor() as usize..to.ceil().max(0.0) as usize {
+            if let Some(slot) = self.columns.get_mut(column).filter(|slot| slot.1.is_none()) {
+                slot.1 = Some(Fill { colour: FAINT, glyph: "╌", solid: false, span });
+            }
+        }
+    }
+
     fn draw(&self, paint: &mut Paint<'_>, y: u16, labels: &dyn Fn(usize) -> Vec<String>) {
         let mut x = 0;
         while x < self.columns.len() {
@@ -116,11 +127,12 @@ fn lane(app: &App, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
     let lane = &scene.window.lanes[rank];
     let now = app.player().clock();
     let width = axis.width;
-    compute(scene, lane, axis, now, &mut paint.part(LABELS, 0, width, 1));
-    communication(scene, lane, axis, now, &mut paint.part(LABELS, 1, width, 1));
+    let busy = compute(scene, lane, axis, now, &mut paint.part(LABELS, 0, width, 1));
+    communication(scene, lane, axis, now, &busy, &mut paint.part(LABELS, 1, width, 1));
 }
 
-fn compute(scene: &Scene, lane: &Lane, axis: Axis, now: u64, paint: &mut Paint<'_>) {
+/// Draws the compute stream and returns which columns are busy.
+fn compute(scene: &Scene, lane: &Lane, axis: Axis, now: u64, paint: &mut Paint<'_>) -> Vec<bool> {
     let mut strip = Strip::new(axis);
     for (number, span) in lane.spans.iter().enumerate() {
         let glyph = match span.pass {
@@ -136,6 +148,7 @@ fn compute(scene: &Scene, lane: &Lane, axis: Axis, now: u64, paint: &mut Paint<'
         let span = &lane.spans[number];
         unit_labels(words::unit(&scene.header, span.unit), words::pass(span.pass))
     });
+    strip.columns.iter().map(|column| column.1.is_some()).collect()
 }
 
 /// Labels from the longest to the shortest.
@@ -145,17 +158,22 @@ fn unit_labels(unit: &str, verb: &str) -> Vec<String> {
     labels
 }
 
-fn communication(scene: &Scene, lane: &Lane, axis: Axis, now: u64, paint: &mut Paint<'_>) {
+/// Draws the communication stream: what moves, what is issued and pending, and where the rank waits for others because
+/// its compute stream is idle.
+fn communication(scene: &Scene, lane: &Lane, axis: Axis, now: u64, busy: &[bool], paint: &mut Paint<'_>) {
     let mut strip = Strip::new(axis);
     for (number, transfer) in lane.transfers.iter().enumerate() {
         let colour = operation_colour(transfer.event.operation);
-        let started = transfer.started.unwrap_or(now);
-        let waiting = Fill { colour: WAITING, glyph: "╌", solid: false, span: number };
-        strip.add(transfer.issued, started, waiting);
-        if transfer.started.is_some() {
+        if let Some(started) = transfer.started {
             let colour = shaded(colour, usize::from(transfer.event.unit));
             let finished = transfer.finished.unwrap_or(now);
             strip.add(started, finished, Fill { colour, glyph: "=", solid: true, span: number });
+        }
+        strip.add_pending(transfer.issued, transfer.started.unwrap_or(now), number);
+    }
+    for (column, busy) in strip.columns.iter_mut().zip(busy) {
+        if let (Some(fill), false) = (&mut column.1, busy) {
+            fill.colour = if fill.solid { fill.colour } else { WAITING };
         }
     }
     strip.draw(paint, 0, &|number| {
@@ -186,6 +204,8 @@ fn key(paint: &mut Paint<'_>) {
         x = paint.text(x, 0, symbol, ink(colour));
         x = paint.text(x + 1, 0, label, ink(DIM)) + 2;
     }
+    x = paint.text(x, 0, "╌", ink(FAINT));
+    x = paint.text(x + 1, 0, "issued", ink(DIM)) + 2;
     x = paint.text(x, 0, "╌", ink(WAITING));
     paint.text(x + 1, 0, "waits", ink(DIM));
 }
@@ -210,6 +230,36 @@ fn overlaps(app: &App, axis: Axis, shown: (usize, usize), paint: &mut Paint<'_>)
         row(&measured[rank], y, step, paint);
         if wide {
             paint.text(last + 2, y, waited_for(&measured[rank]), ink(theme::WAITING));
+        }
+    }
+    let y = 3 + (shown.1 - shown.0) as u16;
+    let rest = paint.height().saturating_sub(y);
+    waits(&measured, shown, &mut paint.part(0, y, paint.width(), rest));
+}
+
+/// Who waited for whom, rank by rank, if there is room.
+fn waits(measured: &[Overlap], (first, end): (usize, usize), paint: &mut Paint<'_>) {
+    let ranks = end - first;
+    if paint.height() < ranks as u16 + 3 || paint.width() < LABELS + 10 * ranks as u16 {
+        return;
+    }
+    let x = paint.heading(0, 0, "Who waited for whom");
+    paint.text(x + 2, 0, "a row waits, a column is waited for", ink(DIM));
+    for (place, other) in (1u16..).zip(first..end) {
+        paint.right(LABELS + 10 * place, 1, format!("rank {other}"), ink(DIM));
+    }
+    let most = measured.iter().flat_map(|overlap| &overlap.waited_for).copied().max().unwrap_or(0).max(1);
+    for (y, rank) in (2u16..).zip(first..end) {
+        paint.text(0, y, format!("rank {rank}"), ink(DIM));
+        for (place, other) in (1u16..).zip(first..end) {
+            let time = measured[rank].waited_for[other];
+            let text = if time == 0 { "·".into() } else { words::time(time) };
+            let style = if time * 2 > most {
+                bold(WAITING)
+            } else {
+                ink(if time > 0 { Color::Reset } else { FAINT })
+            };
+            paint.right(LABELS + 10 * place, y, text, style);
         }
     }
 }

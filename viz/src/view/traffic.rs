@@ -15,7 +15,9 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     if width >= 116 {
         let left = 64.max(width / 2 - 4);
-        operations(app, &mut paint.part(0, 0, left, height));
+        let used = operations(app, &mut paint.part(0, 0, left, height));
+        let y = (used + 1).max(scene.now.ranks.len() as u16 * 2 + 4);
+        each_rank(app, &mut paint.part(0, y, width, height.saturating_sub(y)));
         matrix(scene, &mut paint.part(left + 4, 0, width - left - 4, height));
     } else {
         let used = operations(app, &mut paint.part(0, 0, width, height));
@@ -94,6 +96,38 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     against_theory(scene, y + 2, unit, paint)
 }
 
+/// What each rank sent, by operation, in bars of one scale.
+fn each_rank(app: &App, paint: &mut Paint<'_>) {
+    let scene = app.player().scene();
+    let ranks = scene.now.ranks.len();
+    if paint.height() < 4 {
+        return;
+    }
+    let x = paint.heading(0, 0, "Each rank");
+    paint.text(x + 2, 0, "sent in the run, by operation", ink(DIM));
+    let most = scene.now.ranks.iter().map(|rank| rank.sent.total()).max().unwrap_or(0).max(1);
+    let (start, width) = (9, paint.width().saturating_sub(40));
+    paint.right(start + width + 12, 1, "the run", ink(DIM));
+    paint.right(start + width + 25, 1, "last step", ink(DIM));
+    let shown = usize::from(paint.height() - 2).min(ranks);
+    let first = if ranks > shown { (app.rank / shown * shown).min(ranks - shown) } else { 0 };
+    for (y, rank) in (2u16..).zip(first..first + shown) {
+        let style = if rank == app.rank { bold(ACCENT) } else { ink(DIM) };
+        paint.text(0, y, format!("rank {rank}"), style);
+        let now = &scene.now.ranks[rank];
+        let mut x = start;
+        for &operation in Operation::ALL {
+            let bytes = now.sent.by_operation[operation.index()];
+            let length = (bytes as f64 / most as f64 * f64::from(width)).round() as u16;
+            let symbol = if paint.theme().colours() { "█" } else { &operation.label()[..1] };
+            paint.run(x, y, length, symbol, ink(operation_colour(operation)));
+            x += length;
+        }
+        paint.right(start + width + 12, y, words::bytes(now.sent.total()), bold(Color::Reset));
+        paint.right(start + width + 25, y, words::bytes(now.sent_last_step.total()), ink(Color::Reset));
+    }
+}
+
 fn predicted(header: &RunHeader, operation: Operation) -> u64 {
     let of_operation = header.predicted_traffic.iter().filter(|p| p.operation == operation);
     of_operation.map(|predicted| predicted.bytes).sum()
@@ -145,10 +179,10 @@ fn against_theory(scene: &Scene, y: u16, unit: f64, paint: &mut Paint<'_>) -> u1
 fn matrix(scene: &Scene, paint: &mut Paint<'_>) {
     let ranks = scene.now.ranks.len();
     let x = paint.heading(0, 0, "From rank to rank");
-    let exact = scene.now.ranks.iter().any(|rank| rank.has_hops);
-    let note = if exact { "this step, hop by hop" } else { "this step, spread as the operations say" };
+    let exact = scene.now.ranks.iter().any(|rank| rank.last_hop.is_some());
+    let note = if exact { "in this step" } else { "in this step, to all alike" };
     paint.text(x + 2, 0, note, ink(DIM));
-    let sent: Vec<Vec<u64>> = (0..ranks).map(|rank| of_step(scene, rank).by_receiver).collect();
+    let sent: Vec<Vec<u64>> = (0..ranks).map(|rank| receivers(of_step(scene, rank), rank, exact)).collect();
     let most = sent.iter().flatten().copied().max().unwrap_or(0).max(1);
     let room = paint.width().saturating_sub(6) / ranks.max(1) as u16;
     let cell = room.clamp(1, 9);
@@ -169,6 +203,16 @@ fn matrix(scene: &Scene, paint: &mut Paint<'_>) {
             pair(paint, (x, y, cell), bytes, most, numbers, own);
         }
     }
+}
+
+/// What each rank got; where no hops tell, a rank sends to all others alike.
+fn receivers(sent: Sent, rank: usize, exact: bool) -> Vec<u64> {
+    if exact {
+        return sent.by_receiver;
+    }
+    let others = sent.by_receiver.len().saturating_sub(1).max(1) as u64;
+    let share = sent.total() / others;
+    (0..sent.by_receiver.len()).map(|receiver| if receiver == rank { 0 } else { share }).collect()
 }
 
 fn pair(

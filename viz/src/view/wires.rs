@@ -9,6 +9,7 @@ use crate::player::Scene;
 use crate::theme::{DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
 use crate::words;
 use events::event::NO_UNIT;
+use events::snapshot::Hop;
 use events::{Flight, Operation};
 use ratatui::style::{Color, Style};
 
@@ -63,10 +64,13 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
     let stages: Vec<Stage> = (0..ranks).map(|r| stage(scene, r, event.sequence, event.group)).collect();
     let counted = |wanted: Stage| stages.iter().filter(|stage| **stage == wanted).count();
     let (absent, done) = (counted(Stage::Absent), counted(Stage::Done));
+    let moving = counted(Stage::Moving);
     let state = if absent > 0 && flying {
         (format!("  issued by {} of {ranks}", ranks - absent), WAITING)
     } else if done == ranks {
         ("  complete on every rank".into(), GOOD)
+    } else if done + moving == 0 {
+        ("  issued by every rank".into(), DIM)
     } else {
         (format!("  complete on {done} of {ranks}"), GOOD)
     };
@@ -91,12 +95,12 @@ pub(super) fn draw(scene: &Scene, centres: &[u16], paint: &mut Paint<'_>) {
     let stages: Vec<Stage> =
         (0..ranks).map(|rank| stage(scene, rank, flight.event.sequence, flight.event.group)).collect();
     let moving = flying && stages.iter().any(|stage| matches!(stage, Stage::Moving | Stage::Done));
-    let ring = scene.now.ranks.iter().any(|rank| rank.has_hops) && scene.header.algorithm == "ring";
+    let ring = scene.header.algorithm == "ring";
     let lanes = Lanes { scene, flight: &flight, centres, stages: &stages, flying, moving };
     for lane in 0..ranks.min(usize::from(paint.height().saturating_sub(1))) {
         let mut row = paint.part(0, lane as u16 + 1, paint.width(), 1);
         match (ring, scene.now.ranks[lane].last_hop) {
-            (true, Some(hop)) if hop.0 == flight.event.sequence => lanes.hop(lane, hop, &mut row),
+            (true, Some(hop)) if hop.sequence == flight.event.sequence => lanes.hop(lane, hop, &mut row),
             _ => lanes.slice(lane, &mut row),
         }
     }
@@ -183,11 +187,11 @@ impl Lanes<'_> {
         paint.text(right + 3, 0, words::short_bytes(self.flight.event.bytes / ranks), style);
     }
 
-    /// The latest hop that rank `lane` took part in as sender.
-    fn hop(&self, lane: usize, hop: (u64, u16, u16, u16, u64), paint: &mut Paint<'_>) {
-        let (_, from, to, chunk, bytes) = hop;
-        let place = |rank: u16| self.centres.get(usize::from(rank)).copied();
-        let (Some(start), Some(end)) = (place(from), place(to)) else { return };
+    /// The latest hop that rank `lane` sent.
+    fn hop(&self, lane: usize, hop: Hop, paint: &mut Paint<'_>) {
+        let Hop { to, chunk, bytes, .. } = hop;
+        let place = |rank: usize| self.centres.get(rank).copied();
+        let (Some(start), Some(end)) = (place(lane), place(usize::from(to))) else { return };
         let (left, right) = (start.min(end), start.max(end));
         for &column in self.centres {
             paint.put(column, 0, "·", ink(FAINT));
@@ -201,6 +205,5 @@ impl Lanes<'_> {
         }
         let last = self.centres.last().copied().unwrap_or(0);
         paint.text(last + 3, 0, words::short_bytes(bytes), ink(Color::Reset));
-        let _ = lane;
     }
 }
