@@ -52,7 +52,7 @@ struct Row {
 
 fn measure(flags: &Flags, model: &str) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut peaks = vec![device::matmul_peak(cores)];
+    let mut peaks = vec![peak(cores)];
     let mut rows: Vec<Row> = flags.stages.iter().map(|name| empty(stage(name).label())).collect();
     rows.extend(flags.peer.iter().map(|peer| empty(peer.split('=').next().unwrap_or(peer))));
     for _ in 0..flags.rounds {
@@ -65,14 +65,14 @@ fn measure(flags: &Flags, model: &str) {
         for (row, peer) in rows.iter_mut().skip(flags.stages.len()).zip(&flags.peer) {
             row.tokens_per_second.push(run_peer(peer, model));
         }
-        peaks.push(device::matmul_peak(cores));
+        peaks.push(peak(cores));
     }
-    let peak = median(&peaks);
+    let best = median(&peaks);
     println!(
-        "{model}, {} ranks, {cores} cores; the matmul library's own peak here: {peak:.0} GFLOP/s\n",
+        "{model}, {} ranks, {cores} cores; the matmul library's own peak here: {best:.0} GFLOP/s\n",
         flags.gpus
     );
-    println!("{}", speeds(&rows, peak).render(Format::Terminal));
+    println!("{}", speeds(&rows, best).render(Format::Terminal));
     println!("{}", shares(&rows).render(Format::Terminal));
 }
 
@@ -135,4 +135,9 @@ fn shares(rows: &[Row]) -> Table {
             .row(name, [phases.data, phases.forward, phases.backward, phases.step, collectives].map(percent));
     }
     table
+}
+
+/// The matmul library's own speed on a large square, in GFLOP/s.
+fn peak(threads: usize) -> f64 {
+    device::matmul_peak(threads).unwrap_or_else(|error| panic!("{error}"))
 }
