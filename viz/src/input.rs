@@ -111,14 +111,14 @@ pub const BINDINGS: &[Binding] = &[
         "Compare: runs side by side at the same step",
         Action::Show(View::Compare),
     ),
-    binding(&[Down, Char('j')], "↓", "rank", "next rank", Action::NextRank),
-    binding(&[Up, Char('k')], "↑", "", "previous rank", Action::PreviousRank),
     binding(&[PageDown], "page down", "", "next step of the run", Action::NextStep),
     binding(&[PageUp], "page up", "", "previous step of the run", Action::PreviousStep),
     binding(&[Home], "home", "", "the beginning", Action::First),
     binding(&[End], "end", "", "the latest event", Action::Last),
     binding(&[Char('?'), Char('h')], "?", "help", "this list", Action::Help),
     binding(&[Char('q')], "q", "quit", "quit; a live run ends cleanly at once", Action::Quit),
+    binding(&[Down, Char('j')], "↓", "rank", "next rank", Action::NextRank),
+    binding(&[Up, Char('k')], "↑", "", "previous rank", Action::PreviousRank),
 ];
 
 /// What a terminal's event means, if anything.

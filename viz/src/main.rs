@@ -140,7 +140,7 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
     match cli.command {
         None => {
             let recording = Recording::parse(Path::new("the shipped recording"), SHIPPED.to_vec())?;
-            let start = Start { step: 1, speed: 0.02, paused: false, view: None };
+            let start = Start { step: 1, speed: 0.05, paused: false, view: None };
             Ok(viz::recorded(play(vec![recording], &start)?, display)?)
         }
         Some(Command::Attach { run: None, .. }) => list(),

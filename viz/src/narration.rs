@@ -99,7 +99,7 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
             format!("All-gather of {units}: every rank sends the slice it has updated ({slice})")
         }
         Operation::ReduceScatter => {
-            format!("Reduce-scatter of {units}: gradients are summed, rank r keeps slice r ({slice})")
+            format!("Reduce-scatter of {units}: rank r keeps the sum of slice r ({slice})")
         }
         Operation::AllReduce => {
             let whole = words::bytes(flight.event.bytes);

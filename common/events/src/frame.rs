@@ -1,7 +1,9 @@
 //! Frames: how recordings and sockets cut a stream of bytes into messages that can be checked.
 //!
 //! A stream begins with [`MAGIC`] and the format's version (u16, little endian). Then frames follow: kind (u8), length
-//! of the payload (u32, little endian), CRC-32 of kind, length and payload (u32, little endian), payload (postcard).
+//! of the payload (u32), low half of the CRC-32 of these two (u16), CRC-32 of the payload (u32), payload (postcard). All
+//! numbers are little endian. The head has a checksum of its own so that a damaged length is not taken for a file that
+//! ends early.
 
 use crate::catchup::CatchUp;
 use crate::event::Event;
@@ -18,7 +20,7 @@ pub const VERSION: u16 = 1;
 /// Bytes of [`MAGIC`] and version.
 pub const PREAMBLE: usize = MAGIC.len() + 2;
 
-const FRAME_HEAD: usize = 9;
+const FRAME_HEAD: usize = 11;
 
 /// No frame is longer: a longer one is damage, not data.
 const MAX_PAYLOAD: usize = 64 << 20;
@@ -111,16 +113,11 @@ fn frame<T: Serialize>(kind: u8, content: &T, into: &mut Vec<u8>) {
     bytes = postcard::to_extend(content, bytes).unwrap_or_default();
     let length = (bytes.len() - start - FRAME_HEAD) as u32;
     bytes[start + 1..start + 5].copy_from_slice(&length.to_le_bytes());
-    let sum = checksum(&bytes[start..start + 5], &bytes[start + FRAME_HEAD..]);
-    bytes[start + 5..start + 9].copy_from_slice(&sum.to_le_bytes());
+    let head_sum = crc32fast::hash(&bytes[start..start + 5]) as u16;
+    bytes[start + 5..start + 7].copy_from_slice(&head_sum.to_le_bytes());
+    let sum = crc32fast::hash(&bytes[start + FRAME_HEAD..]);
+    bytes[start + 7..start + FRAME_HEAD].copy_from_slice(&sum.to_le_bytes());
     *into = bytes;
-}
-
-fn checksum(head: &[u8], payload: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(head);
-    hasher.update(payload);
-    hasher.finalize()
 }
 
 fn word(bytes: &[u8]) -> u32 {
@@ -145,11 +142,12 @@ impl<'a> RawFrame<'a> {
             return Ok(None);
         }
         let length = word(&bytes[1..5]) as usize;
-        if length > MAX_PAYLOAD || !b"HCBEP".contains(&bytes[0]) {
+        let head_sum = (crc32fast::hash(&bytes[..5]) as u16).to_le_bytes();
+        if head_sum != bytes[5..7] || length > MAX_PAYLOAD || !b"HCBEP".contains(&bytes[0]) {
             return Err(corrupt(offset, "no frame begins here"));
         }
         let Some(payload) = bytes.get(FRAME_HEAD..FRAME_HEAD + length) else { return Ok(None) };
-        if checksum(&bytes[..5], payload) != word(&bytes[5..9]) {
+        if crc32fast::hash(payload) != word(&bytes[7..FRAME_HEAD]) {
             return Err(corrupt(offset, "the checksum does not match the content"));
         }
         let frame = RawFrame { kind: bytes[0], payload, offset };

@@ -35,10 +35,10 @@ impl History {
     /// Takes one event into account: the first rank that reports a step or a validation counts.
     pub fn apply(&mut self, event: &Event) {
         match event.what {
-            What::StepFinished { step, loss, grad_norm, lr, tokens, seconds } => {
-                if self.steps.last().is_none_or(|last| last.step < step) {
-                    self.steps.push(StepRecord { step, at: event.at, loss, grad_norm, lr, tokens, seconds });
-                }
+            What::StepFinished { step, loss, grad_norm, lr, tokens, seconds }
+                if self.steps.last().is_none_or(|last| last.step < step) =>
+            {
+                self.steps.push(StepRecord { step, at: event.at, loss, grad_norm, lr, tokens, seconds });
             }
             What::Evaluated { step, loss } if self.evaluations.last().is_none_or(|last| last.0 < step) => {
                 self.evaluations.push((step, loss));

@@ -191,6 +191,11 @@ impl Pace {
         state.mode == Mode::Paused && !state.cancelled
     }
 
+    /// Ranks that are held at a boundary right now.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Acquire)
+    }
+
     /// Blocks while the run is held. Called by ranks, through [`crate::Emitter::boundary`].
     pub fn pass(&self, rank: u32, boundary: Boundary) {
         if !self.active.load(Ordering::Acquire) {

@@ -164,17 +164,22 @@ pub(super) fn table(app: &App, paint: &mut Paint<'_>) -> u16 {
 pub(super) fn legend(scenes: &[&Scene], paint: &mut Paint<'_>) {
     let ranks = || scenes.iter().flat_map(|scene| &scene.now.ranks);
     let used = |class: Class| ranks().any(|rank| rank.peak_of(class) > 0);
-    let wide = paint.width() >= 110;
+    let classes: Vec<Class> = Class::ALL.iter().copied().filter(|&class| used(class)).collect();
+    let room = |name: fn(Class) -> &'static str| classes.iter().map(|&c| columns(name(c)) + 5).sum::<u16>();
+    let ghost = "what DDP would need";
+    let long = room(Class::label) + columns(ghost) + 2 <= paint.width();
+    let spacious = room(class_name) + columns(ghost) + 2 <= paint.width();
+    let gap = if spacious { 3 } else { 1 };
     let mut x = 0;
-    for &class in Class::ALL.iter().filter(|&&class| used(class)) {
+    for &class in &classes {
         x = paint.text(x, 0, class_glyph(class), ink(class_colour(class)));
-        let name = if wide { class.label() } else { class_name(class) };
-        x = paint.text(x + 1, 0, name, ink(DIM)) + if wide { 3 } else { 1 };
+        let name = if long { class.label() } else { class_name(class) };
+        x = paint.text(x + 1, 0, name, ink(DIM)) + gap;
     }
-    if wide {
+    if spacious {
         let fill = if paint.theme().colours() { "░" } else { "·" };
         x = paint.text(x, 0, fill, ink(FAINT));
-        paint.text(x + 1, 0, "what DDP would need", ink(DIM));
+        paint.text(x + 1, 0, ghost, ink(DIM));
     }
 }
 

@@ -75,7 +75,7 @@ fn scale(area: &Area, height: u16, paint: &mut Paint<'_>) {
     for y in 0..height {
         paint.put(LABELS - 1, 1 + y, "│", ink(FAINT));
     }
-    let step = words::round_step(area.top as f64 / f64::from((height / 4).clamp(2, 8)));
+    let step = words::round_step(area.top as f64 / f64::from((height / 2).clamp(2, 8)));
     let mut bytes = 0.0;
     while bytes <= area.top as f64 {
         let y = if bytes == 0.0 { height - 1 } else { area.row(bytes as u64, height) };

@@ -8,7 +8,7 @@ use crate::player::Scene;
 use crate::theme::{self, ACCENT, DIM, FAINT, INK, WAITING, bold, ink, operation_colour, pass_colour};
 use crate::window::Lane;
 use crate::words;
-use events::Pass;
+use events::{Operation, Pass};
 use ratatui::style::{Color, Style};
 
 const LABELS: u16 = 10;
@@ -33,7 +33,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
     let y = 1 + shown as u16 * each;
     axis.draw(paint, LABELS, y);
-    key(&mut paint.part(0, y + 1, width, 1));
+    key(scene, &mut paint.part(0, y + 1, width, 1));
     let mut rest = paint.part(0, y + 2 + u16::from(height > y + table + 4), width, height);
     overlaps(app, axis, (first, first + shown), &mut rest);
 }
@@ -135,12 +135,7 @@ fn lane(app: &App, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
 fn compute(scene: &Scene, lane: &Lane, axis: Axis, now: u64, paint: &mut Paint<'_>) -> Vec<bool> {
     let mut strip = Strip::new(axis);
     for (number, span) in lane.spans.iter().enumerate() {
-        let glyph = match span.pass {
-            Pass::Forward => "f",
-            Pass::Backward => "b",
-            Pass::Step => "u",
-            Pass::Evaluate => "e",
-        };
+        let glyph = pass_glyph(span.pass);
         let colour = shaded(pass_colour(span.pass), usize::from(span.unit));
         strip.add(span.from, span.to.unwrap_or(now), Fill { colour, glyph, solid: true, span: number });
     }
@@ -185,29 +180,34 @@ fn communication(scene: &Scene, lane: &Lane, axis: Axis, now: u64, busy: &[bool]
     });
 }
 
-fn key(paint: &mut Paint<'_>) {
-    let mut x = LABELS;
-    let solid = if paint.theme().colours() {
-        ["█", "█", "█", "█", "█", "█"]
-    } else {
-        ["f", "b", "u", "=", "=", "="]
+fn key(scene: &Scene, paint: &mut Paint<'_>) {
+    let colours = paint.theme().colours();
+    let symbol = |glyph| if colours { "█" } else { glyph };
+    let used = |operation: Operation| {
+        scene.now.ranks.iter().any(|rank| rank.sent.by_operation[operation.index()] > 0)
     };
-    let entries = [
-        (pass_colour(Pass::Forward), "forward"),
-        (pass_colour(Pass::Backward), "backward"),
-        (pass_colour(Pass::Step), "update"),
-        (operation_colour(events::Operation::AllGather), "all-gather"),
-        (operation_colour(events::Operation::ReduceScatter), "reduce-scatter"),
-        (operation_colour(events::Operation::AllReduce), "all-reduce"),
-    ];
-    for ((colour, label), symbol) in entries.into_iter().zip(solid) {
-        x = paint.text(x, 0, symbol, ink(colour));
+    let passes = [Pass::Forward, Pass::Backward, Pass::Step];
+    let mut entries: Vec<(&str, Color, &str)> =
+        passes.iter().map(|&pass| (symbol(pass_glyph(pass)), pass_colour(pass), words::pass(pass))).collect();
+    let operations = [Operation::AllGather, Operation::ReduceScatter, Operation::AllReduce];
+    entries.extend(
+        operations.iter().filter(|&&o| used(o)).map(|&o| (symbol("="), operation_colour(o), o.label())),
+    );
+    entries.extend([("╌", FAINT, "issued"), ("╌", WAITING, "waits")]);
+    let mut x = if paint.width() >= 100 { LABELS } else { 0 };
+    for (glyph, colour, label) in entries {
+        x = paint.text(x, 0, glyph, ink(colour));
         x = paint.text(x + 1, 0, label, ink(DIM)) + 2;
     }
-    x = paint.text(x, 0, "╌", ink(FAINT));
-    x = paint.text(x + 1, 0, "issued", ink(DIM)) + 2;
-    x = paint.text(x, 0, "╌", ink(WAITING));
-    paint.text(x + 1, 0, "waits", ink(DIM));
+}
+
+fn pass_glyph(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Forward => "f",
+        Pass::Backward => "b",
+        Pass::Step => "u",
+        Pass::Evaluate => "e",
+    }
 }
 
 /// Overlapped and exposed communication per rank, and who waited for whom.

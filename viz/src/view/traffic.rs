@@ -111,7 +111,9 @@ fn each_rank(app: &App, paint: &mut Paint<'_>) {
     paint.right(start + width + 25, 1, "last step", ink(DIM));
     let shown = usize::from(paint.height() - 2).min(ranks);
     let first = if ranks > shown { (app.rank / shown * shown).min(ranks - shown) } else { 0 };
-    for (y, rank) in (2u16..).zip(first..first + shown) {
+    let tall = if paint.height() > ranks as u16 * 2 + 2 { 2 } else { 1 };
+    for (place, rank) in (0u16..).zip(first..first + shown) {
+        let y = 2 + place * tall;
         let style = if rank == app.rank { bold(ACCENT) } else { ink(DIM) };
         paint.text(0, y, format!("rank {rank}"), style);
         let now = &scene.now.ranks[rank];
