@@ -20,7 +20,7 @@
 //! | gate_up | 8·f | product: 4·d·f | d / 2 |
 //!
 //! So [`Keep::Selective`] lets go of both norms and h, for next to no work, and keeps the rest. In the preset `tiny`
-//! (d = H = K = 128, f = 384, T = 64), everything is 8,728 bytes per token and block; selective keeps 6,160 of them, 29 %
+//! (d = H = K = 128, f = 384, T = 128), everything is 8,728 bytes per token and block; selective keeps 6,160 of them, 29 %
 //! fewer, for 2,944 operations, a fifth of a percent of a step's; [`Keep::Input`] keeps 512, 94 % fewer, for what
 //! forward costs without its last product.
 
