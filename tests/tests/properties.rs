@@ -38,7 +38,9 @@ fn model(random: &mut Random) -> String {
     let (kv_heads, group) = (random.between(1, 3), random.between(1, 3));
     let heads = kv_heads * group;
     let (width, head_dim) = (heads * random.between(1, 7), 2 * random.between(1, 5));
-    let (vocabulary, feed_forward) = (random.between(256, 300), random.between(1, 60));
+    // The peak is in the head in narrow models, in a block in wide ones.
+    let (narrow, wide) = (random.between(1, 60), random.between(300, 500));
+    let (vocabulary, feed_forward) = (random.between(256, 300), random.one_of(&[narrow, wide]));
     let (layers, tied) = (random.between(1, 4), random.one_of(&[true, false]));
     format!(
         r#"{{"model_type": "llama", "vocab_size": {vocabulary}, "hidden_size": {width}, "head_dim": {head_dim},

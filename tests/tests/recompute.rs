@@ -74,6 +74,12 @@ fn the_same_weights_for_less_memory_with_a_tied_head() {
     checkpointing_changes_nothing_but_memory("odd-tied.json", 4, 2);
 }
 
+/// With 401 hidden values for a vocabulary of 257, the peak is in a block that has been computed again, not in the head.
+#[test]
+fn the_same_weights_for_less_memory_where_blocks_outweigh_the_head() {
+    checkpointing_changes_nothing_but_memory("wide.json", 2, 1);
+}
+
 #[test]
 fn the_report_says_what_was_computed_again() {
     let [none, selective, block] = run(Stage::Zero3, &flags("odd.json", 2, 1));
