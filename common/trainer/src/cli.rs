@@ -4,7 +4,9 @@ use crate::data::TokenFormat;
 use crate::faults::Fault;
 use crate::size;
 use crate::stage::GradSync;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use model::Checkpointing;
 use std::path::PathBuf;
 
 /// Where to train.
@@ -120,6 +122,9 @@ pub struct TrainArgs {
     /// Elements after which a bucket closes. [default: the largest unit's]
     #[arg(long, value_name = "ELEMENTS")]
     pub reduce_bucket: Option<usize>,
+    /// What blocks compute again in backward rather than keep: nothing, all but their input, or what is cheap.
+    #[arg(long, default_value_t, value_parser = checkpointing(), value_name = "WHAT")]
+    pub checkpoint_activations: Checkpointing,
     /// How ZeRO-1 sums gradients.
     #[arg(long, value_enum, value_name = "HOW")]
     pub grad_sync: Option<GradSync>,
@@ -156,6 +161,11 @@ pub struct TrainArgs {
     /// Make something fail, such as panic@rank2,step3,backward.
     #[arg(long, value_name = "FAULT")]
     pub inject: Vec<Fault>,
+}
+
+fn checkpointing() -> impl TypedValueParser<Value = Checkpointing> {
+    let words = PossibleValuesParser::new(Checkpointing::ALL.map(Checkpointing::label));
+    words.try_map(|word| word.parse::<Checkpointing>())
 }
 
 /// Generation flags.

@@ -6,7 +6,7 @@ use crate::error::{Failure, Result};
 use crate::faults::Fault;
 use crate::stage::GradSync;
 use checkpoint::Reader;
-use model::ModelConfig;
+use model::{Checkpointing, ModelConfig};
 use sharding::Update;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub struct Config {
     pub sequence_length: usize,
     /// Micro-batches per optimizer step.
     pub micro_batches: usize,
+    /// What blocks keep for backward, and what they compute again.
+    pub checkpointing: Checkpointing,
     /// Peak learning rate.
     pub lr: f64,
     /// Steps of warm-up.
@@ -98,6 +100,7 @@ impl Config {
             batch_size: args.batch_size.unwrap_or(model.batch_size),
             sequence_length: args.seq_len.unwrap_or(model.sequence_length),
             micro_batches: args.grad_accum,
+            checkpointing: args.checkpoint_activations,
             lr: args.lr,
             warmup_steps: args.warmup_steps.unwrap_or((args.steps / 10).min(100)),
             weight_decay: args.weight_decay,

@@ -71,6 +71,7 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
         batch_size: config.batch_size,
         tokens: config.sequence_length,
         micro_batches: config.micro_batches,
+        checkpointing: config.checkpointing,
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
         reduce_bucket: config.bucket.map(|elements| elements as u64),
         gather_bucket: config.bucket.map(|elements| elements as u64),
@@ -85,8 +86,7 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
 pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Result<Report> {
     let (steps, evaluations) = (measured[0].steps.len() as u64, measured[0].evaluations.len() as u64);
     let predicted = predicted(&plan.prediction, steps, evaluations, plan.evaluation_batches as u64);
-    let flops = plan.model.config.flops_per_token(plan.config.sequence_length);
-    Ok(Report::new(S::NAME, &plan.config, flops, plan.model.layout.parameters(), &predicted, measured))
+    Ok(Report::new(S::NAME, &plan.config, plan.model.layout.parameters(), &predicted, measured))
 }
 
 fn predicted(prediction: &Prediction, steps: u64, evaluations: u64, batches: u64) -> Predicted {

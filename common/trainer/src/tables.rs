@@ -2,6 +2,7 @@
 
 use crate::report::{Report, StepRow};
 use crate::size::human;
+use crate::timing::Times;
 use planner::table::{Format, Table, grouped};
 use std::collections::BTreeMap;
 
@@ -71,7 +72,7 @@ fn summary(report: &Report) -> String {
     format!(
         "\n{} · {} parameters · {} ranks · {} steps\n\
          loss {:.4} → {:.4} nats per token{validation}\n\
-         {} tokens/s · {:.1} GFLOP/s\n\
+         {} tokens/s · {:.1} GFLOP/s{}\n\
          weights blake3 {}\n",
         report.stage,
         grouped(report.model.parameters),
@@ -81,6 +82,23 @@ fn summary(report: &Report) -> String {
         loss(report.steps.last()),
         grouped(throughput.tokens_per_second as u64),
         throughput.model_flops_per_second / 1e9,
+        recomputed(report),
         report.weights_blake3.get(..16).unwrap_or_default(),
+    )
+}
+
+/// What activation checkpointing has cost, if there was any.
+fn recomputed(report: &Report) -> String {
+    let t = &report.throughput;
+    if t.recomputed_flops_per_token == 0 {
+        return String::new();
+    }
+    let share = |part: f64, of: f64| 100.0 * part / of;
+    let seconds = |phase: fn(&Times) -> f64| report.time.iter().map(|row| phase(&row.phases)).sum::<f64>();
+    let training = seconds(|t| t.forward + t.backward);
+    format!(
+        ", and {:.2} % more FLOPs recomputed in {:.1} % of the time of forward and backward",
+        share(t.recomputed_flops_per_token as f64, t.flops_per_token as f64),
+        share(seconds(|t| t.recompute), training),
     )
 }
