@@ -6,6 +6,7 @@ pub mod cli;
 pub mod config;
 pub mod corpus;
 pub mod data;
+pub mod deepspeed;
 mod error;
 mod explain;
 pub mod faults;
@@ -16,6 +17,7 @@ mod plan;
 mod progress;
 pub mod report;
 mod run;
+pub mod schedule;
 mod size;
 mod source;
 mod stage;
@@ -55,7 +57,13 @@ pub fn main<S: Stage>() -> ExitCode {
 }
 
 fn train<S: Stage>(args: TrainArgs) -> Result<()> {
+    let print = args.print_config;
     let config = Config::new(args)?;
+    config.findings.print_warnings();
+    if print {
+        println!("{}", deepspeed::print(&config, S::PLAN)?);
+        return Ok(());
+    }
     let plan = plan::prepare::<S>(config)?;
     println!("{}", progress::opening::<S>(&plan));
     stop_on_signal(&plan)?;
