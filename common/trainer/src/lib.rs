@@ -59,7 +59,8 @@ pub fn main<S: Stage>() -> ExitCode {
 fn train<S: Stage>(args: TrainArgs) -> Result<()> {
     let print = args.print_config;
     let config = Config::new(args)?;
-    config.findings.print_warnings();
+    let unsaid = if print { deepspeed::left_out(&config) } else { None };
+    config.findings.warnings.iter().chain(&unsaid).for_each(|warning| eprintln!("warning: {warning}"));
     if print {
         println!("{}", deepspeed::print(&config, S::PLAN)?);
         return Ok(());

@@ -119,8 +119,9 @@ impl Schedule {
                 low + (high - low) * share
             }
             Schedule::WarmupDecayLr { low, high, warmup, total } => {
-                let decay =
-                    |i: f64| ((f64::from(total) - i) / (f64::from(total) - warmup.length()).max(1.0)).max(0.0);
+                let decay = |i: f64| {
+                    ((f64::from(total) - i) / (f64::from(total) - warmup.length()).max(1.0)).max(0.0)
+                };
                 let share = iteration.map_or(0.0, |i| warmup.share(i).unwrap_or_else(|| decay(i)));
                 low + (high - low) * share
             }

@@ -82,15 +82,20 @@ fn split(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks:
 }
 
 fn product(numbers: [usize; 3]) -> u128 {
-    numbers.iter().fold(1, |product, &number| product * number as u128)
+    numbers.iter().fold(1, |product: u128, &number| product.saturating_mul(number as u128))
 }
 
 fn mismatch(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks: usize) -> String {
     let (m, a) = split(total, micro, accumulation, ranks);
+    let matching =
+        total.checked_div(m.saturating_mul(a)).filter(|&gpus| product([m, a, gpus]) == total as u128);
+    let remedy = match matching.filter(|_| micro.is_some() && accumulation.is_some()) {
+        Some(gpus) => format!("--gpus {gpus} would match; or change one of the others."),
+        None => format!("Change one of the four, or leave {TOTAL} out."),
+    };
     let derived = |count: Option<Count>| if count.is_none() { " (derived)" } else { "" };
     format!(
-        "{TOTAL} {total} is not {MICRO} {m}{} × {ACCUMULATION} {a}{} × world size {ranks} (--gpus)\n\
-         Change one of the four, or leave {TOTAL} out.",
+        "{TOTAL} {total} is not {MICRO} {m}{} × {ACCUMULATION} {a}{} × world size {ranks} (--gpus)\n{remedy}",
         derived(micro),
         derived(accumulation),
     )
@@ -142,6 +147,7 @@ mod tests {
             assert!(numbers.iter().all(|number| error.contains(number)), "{batch:?}: {error}");
         }
         assert!(settled("--gpus 4", [9, usize::MAX, usize::MAX]).is_err());
+        assert!(settled("--gpus 4", [64, 4, 2]).unwrap_err().contains("--gpus 8 would match"));
     }
 
     #[test]

@@ -31,7 +31,7 @@ mod tests;
 
 pub use markdown::markdown;
 pub use merge::merge;
-pub use print::print;
+pub use print::{left_out, print};
 
 use crate::config::Config;
 use crate::error::{Failure, Result};
@@ -196,15 +196,10 @@ impl Findings {
         let more = missing.len().saturating_sub(LISTED);
         let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
         Err(Failure::usage(format!(
-            "{} asks for what is not here yet:{}{more}\nRemove the key, or set it to DeepSpeed's default.",
+            "{} asks for what is not here yet:{}{more}\nRemove these keys to run without.",
             self.file,
             lines.collect::<String>(),
         )))
-    }
-
-    /// Says every warning on standard error, one line each.
-    pub fn print_warnings(&self) {
-        self.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     }
 
     fn miss(&mut self, key: &Key, value: &node::Node) {

@@ -6,7 +6,16 @@ use super::node::Node;
 use super::table::keys;
 use crate::config::Config;
 use crate::error::{Failure, Result};
+use crate::schedule::Schedule;
 use planner::Stage;
+
+/// What the settings in DeepSpeed's words cannot say.
+pub fn left_out(config: &Config) -> Option<String> {
+    matches!(config.schedule, Schedule::WarmupThenCosine { .. }).then(|| {
+        "this learning-rate schedule has no name in DeepSpeed, which would keep the rate constant: `scheduler` is left out"
+            .into()
+    })
+}
 
 /// `config`, run by `stage`, as DeepSpeed JSON. Reading it again, with the same flags for what DeepSpeed has no word for
 /// (`--gpus`, `--steps`, the built-in schedule's `--warmup-steps`), gives the same settings.

@@ -164,7 +164,7 @@ impl Reader<'_> {
             "zero_optimization" => ("DeepSpeed", "rejects"),
             "fp16" | "bf16" => ("DeepSpeed", "ignores or, when newer, rejects"),
             "deepspeed_config" => ("Accelerate", "ignores"),
-            _ => ("DeepSpeed", "ignores"),
+            _ => ("DeepSpeed or Accelerate", "ignore"),
         };
         let meant = nearest(path).map(|key| format!("; the nearest is {key}")).unwrap_or_default();
         let path = shortened_path(path);

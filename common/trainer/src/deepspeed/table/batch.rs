@@ -18,7 +18,8 @@ pub(super) static KEYS: &[Key] = &[
             |args, value| args.file_only.batch.total = Some(count(value)),
             |run| {
                 let config = run.config;
-                Some(Node::count(config.world_size * config.micro_batches * config.batch_size))
+                let product = config.micro_batches as f64 * config.batch_size as f64;
+                Some(Node::Number(config.world_size as f64 * product))
             },
         ),
     Key::new("train_micro_batch_size_per_gpu", from(1), "", "`--batch-size`; see the batch rule")

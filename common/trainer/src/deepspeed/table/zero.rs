@@ -54,7 +54,7 @@ pub(super) static KEYS: &[Key] = &[
     Key::new(
         "zero_optimization.overlap_comm",
         Kind::Flag,
-        "true at stage 3",
+        "true in ZeRO-3",
         "overlap of reductions with backward",
     )
     .not_yet(off),

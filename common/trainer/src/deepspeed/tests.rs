@@ -1,1 +1,0 @@
-//! The whole way, from a file to a configuration.
