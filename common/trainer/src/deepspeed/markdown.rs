@@ -6,7 +6,8 @@ use super::table::keys;
 /// "DeepSpeed key → what it does here", as Markdown: one row per key.
 pub fn markdown() -> String {
     let mut text =
-        "| key | default there | here | what it does, or why not |\n|---|---|---|---|\n".to_string();
+        "| key | value | default there | here | what it does, or why not |\n|---|---|---|---|---|\n"
+            .to_string();
     keys().for_each(|key| text.push_str(&row(key)));
     text
 }
@@ -14,5 +15,5 @@ pub fn markdown() -> String {
 fn row(key: &Key) -> String {
     let default = if key.default.is_empty() { String::new() } else { format!("`{}`", key.default) };
     let flag = key.flag().map(|flag| format!("`{flag}`: ")).unwrap_or_default();
-    format!("| `{}` | {default} | {} | {flag}{} |\n", key.path, key.label(), key.note)
+    format!("| `{}` | {} | {default} | {} | {flag}{} |\n", key.path, key.expected(), key.label(), key.note)
 }

@@ -49,13 +49,13 @@ impl Merging {
         entries: &Entries,
         width: &impl Fn(&TrainArgs) -> Result<usize>,
     ) -> Result<()> {
-        let Entry { key, value } = entry;
+        let Entry { key, value, alias } = entry;
         let switched_on = entries.switched_on(key.path);
         match key.fate {
             Fate::NotYet { harmless }
                 if switched_on == Some(true) && !value.is_auto() && !harmless(value) =>
             {
-                self.findings.miss(key, value);
+                self.findings.miss(key, *alias, value);
             }
             Fate::Honoured { flag, set, .. } if switched_on != Some(false) && !self.is_idle(key) => {
                 let value = match key.auto {

@@ -164,6 +164,7 @@ pub struct Findings {
 #[derive(Clone, Debug, PartialEq)]
 struct Missing {
     path: &'static str,
+    alias: Option<&'static str>,
     value: String,
     note: &'static str,
     needs_sharded_parameters: bool,
@@ -192,7 +193,11 @@ impl Findings {
         if missing.is_empty() {
             return Ok(());
         }
-        let lines = missing.iter().take(LISTED).map(|m| format!("\n  {}: {}  ({})", m.path, m.value, m.note));
+        let line = |m: &&Missing| {
+            let asked = m.alias.map(|alias| format!("{alias} = ")).unwrap_or_default();
+            format!("\n  {asked}{}: {}  ({})", m.path, m.value, m.note)
+        };
+        let lines = missing.iter().take(LISTED).map(line);
         let more = missing.len().saturating_sub(LISTED);
         let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
         Err(Failure::usage(format!(
@@ -202,9 +207,10 @@ impl Findings {
         )))
     }
 
-    fn miss(&mut self, key: &Key, value: &node::Node) {
+    fn miss(&mut self, key: &Key, alias: Option<&'static str>, value: &node::Node) {
         self.missing.push(Missing {
             path: key.path,
+            alias,
             value: value.to_string(),
             note: key.note,
             needs_sharded_parameters: key.is_about_sharded_parameters(),

@@ -13,6 +13,8 @@ pub(super) struct Entry {
     pub key: &'static Key,
     /// Its value.
     pub value: Node,
+    /// What the file calls it, if that is another name.
+    pub alias: Option<&'static str>,
 }
 
 /// The entries of a file, in the table's order, each key once.
@@ -108,7 +110,7 @@ impl Reader<'_> {
         for (name, value) in entries {
             let path = if parent.is_empty() { name.clone() } else { format!("{parent}.{name}") };
             match find(&path).filter(|_| !name.contains('.')) {
-                Some(Found::Row(key)) => self.row(key, &path, value)?,
+                Some(Found::Row(key)) => self.row(key, None, &path, value)?,
                 Some(Found::Section) => self.section(value, &path)?,
                 None => self.unknown(&path),
             }
@@ -117,7 +119,13 @@ impl Reader<'_> {
     }
 
     /// Checks a value, follows other names, and keeps it.
-    fn row(&mut self, key: &'static Key, path: &str, value: &Node) -> Result<(), String> {
+    fn row(
+        &mut self,
+        key: &'static Key,
+        alias: Option<&'static str>,
+        path: &str,
+        value: &Node,
+    ) -> Result<(), String> {
         if key.path != path {
             self.warnings.push(format!(
                 "{}: {path} is no key of Accelerate, which ignores it; taken as DeepSpeed's {}",
@@ -132,12 +140,12 @@ impl Reader<'_> {
         match key.fate {
             Fate::Means(means) => {
                 match means(value).and_then(|(target, value)| Some((table::find(target)?, value))) {
-                    Some((target, value)) => self.row(target, target.path, &value),
+                    Some((target, value)) => self.row(target, Some(key.path), target.path, &value),
                     None => Ok(()),
                 }
             }
             _ => {
-                self.add(Entry { key, value: value.clone() });
+                self.add(Entry { key, value: value.clone(), alias });
                 Ok(())
             }
         }
