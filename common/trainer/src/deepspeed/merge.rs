@@ -32,7 +32,8 @@ pub fn merge(args: TrainArgs, width: impl Fn(&TrainArgs) -> Result<usize>) -> Re
 
 /// The warning that a key and a flag differ.
 pub(super) fn contradiction(file: &str, key: &str, value: &Node, flag: &str, typed: &str) -> String {
-    format!("{file}: {key} {value} and {flag} {typed} on the command line disagree: the flag counts")
+    let typed = if typed.is_empty() { String::new() } else { format!(" {typed}") };
+    format!("{file}: {key} {value} and {flag}{typed} on the command line disagree: the flag counts")
 }
 
 struct Merging {

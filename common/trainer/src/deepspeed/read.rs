@@ -5,6 +5,7 @@ use super::nearest::nearest;
 use super::node::{Node, shortened};
 use super::table::{self, keys};
 use super::yaml;
+use std::io::Read;
 use std::path::Path;
 
 /// A key of the file, with a value that passed its row's check, or `auto` where the row allows that.
@@ -37,8 +38,10 @@ impl Entries {
         reader.file(path)?;
         if let Some(inner) = reader.take_text(table::CONFIG_FILE) {
             let native = std::mem::take(&mut reader.entries);
-            reader.file = inner;
-            reader.file(Path::new(&reader.file.clone()))?;
+            let outer = std::mem::replace(&mut reader.file, inner.clone());
+            reader
+                .file(Path::new(&inner))
+                .map_err(|what| format!("{outer}: {}: {what}", table::CONFIG_FILE))?;
             native.into_iter().for_each(|entry| reader.add(entry));
         }
         let Reader { entries, unknown, file, warnings } = reader;
@@ -191,11 +194,12 @@ fn shortened_path(path: &str) -> String {
 }
 
 fn load(path: &Path) -> Result<Node, String> {
-    let length = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
-    if length > LARGEST {
-        return Err(format!("{length} bytes are no configuration: at most {LARGEST} are read"));
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|e| e.to_string())?;
+    if text.len() as u64 > LARGEST {
+        return Err(format!("too long for a configuration: at most {LARGEST} bytes are read"));
     }
-    let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     match extension.to_ascii_lowercase().as_str() {

@@ -133,6 +133,18 @@ fn auto_is_what_transformers_would_put_there() {
 }
 
 #[test]
+fn a_decay_that_ends_before_the_warm_up_is_named() {
+    let text = |total| {
+        format!(
+            r#"{{"scheduler": {{"type": "WarmupCosineLR", "params": {{"warmup_num_steps": 9, "total_num_steps": {total}}}}}}}"#
+        )
+    };
+    let short = json(&text(9), "").unwrap();
+    assert!(short.findings.warnings[0].contains("total_num_steps 9"), "{:?}", short.findings.warnings);
+    assert_eq!(json(&text(10), "").unwrap().findings.warnings, [""; 0]);
+}
+
+#[test]
 fn clipping_at_0_never_clips() {
     let config = json(r#"{"gradient_clipping": 0}"#, "").unwrap();
     assert_eq!(config.update(0).clip(1e30), Ok(1.0));
