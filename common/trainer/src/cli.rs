@@ -1,6 +1,7 @@
 //! The command line, the same for every stage.
 
 use crate::data::TokenFormat;
+use crate::deepspeed::{FileOnly, Given};
 use crate::faults::Fault;
 use crate::size;
 use crate::stage::GradSync;
@@ -51,8 +52,20 @@ pub enum Command {
 }
 
 /// Training flags.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, PartialEq)]
 pub struct TrainArgs {
+    /// Which of these were typed. First, so that it sees them all.
+    #[command(flatten)]
+    pub given: Given,
+    /// DeepSpeed configuration (JSON), or Accelerate's (YAML); flags override it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Show the resolved settings as a DeepSpeed configuration, and stop.
+    #[arg(long)]
+    pub print_config: bool,
+    /// What the file says and no flag can.
+    #[arg(skip)]
+    pub file_only: FileOnly,
     /// Ranks: GPUs, or threads on the CPU where there is no GPU.
     #[arg(long, default_value_t = 4, value_name = "N")]
     pub gpus: usize,

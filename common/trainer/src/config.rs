@@ -2,8 +2,10 @@
 
 use crate::cli::{AlgorithmChoice, DeviceChoice, TrainArgs};
 use crate::data::Source;
+use crate::deepspeed::{self, Findings};
 use crate::error::{Failure, Result};
 use crate::faults::Fault;
+use crate::schedule::Schedule;
 use crate::stage::GradSync;
 use checkpoint::Reader;
 use model::{Checkpointing, ModelConfig};
@@ -30,10 +32,12 @@ pub struct Config {
     pub micro_batches: usize,
     /// What blocks keep for backward, and what they compute again.
     pub checkpointing: Checkpointing,
-    /// Peak learning rate.
-    pub lr: f64,
-    /// Steps of warm-up.
-    pub warmup_steps: u32,
+    /// Learning rate by step.
+    pub schedule: Schedule,
+    /// Decay of the momentum and of the variance.
+    pub betas: (f32, f32),
+    /// Added to the root of the variance.
+    pub eps: f32,
     /// Decoupled weight decay of matrices.
     pub weight_decay: f32,
     /// Gradients with a larger norm are scaled down to it.
@@ -68,6 +72,8 @@ pub struct Config {
     pub init_from: Option<PathBuf>,
     /// Injected failures.
     pub faults: Vec<Fault>,
+    /// What `--config` leaves to say.
+    pub findings: Findings,
 }
 
 /// When and how much to validate.
@@ -85,6 +91,7 @@ impl Config {
     /// # Errors
     /// A usage failure that names the flag and what it accepts.
     pub fn new(args: TrainArgs) -> Result<Self> {
+        let (args, findings) = deepspeed::merge(args, |args| Ok(architecture(args)?.width))?;
         check(&args)?;
         let model = architecture(&args)?;
         let screen = screen(&args);
@@ -101,10 +108,15 @@ impl Config {
             sequence_length: args.seq_len.unwrap_or(model.sequence_length),
             micro_batches: args.grad_accum,
             checkpointing: args.checkpoint_activations,
-            lr: args.lr,
-            warmup_steps: args.warmup_steps.unwrap_or((args.steps / 10).min(100)),
+            schedule: args.file_only.scheduler.schedule(
+                args.lr,
+                args.warmup_steps.unwrap_or((args.steps / 10).min(100)),
+                args.steps,
+            ),
+            betas: args.file_only.betas.unwrap_or((0.9, 0.95)),
+            eps: args.file_only.eps.unwrap_or(1e-8),
             weight_decay: args.weight_decay,
-            max_grad_norm: args.max_grad_norm,
+            max_grad_norm: if args.file_only.unclipped { f64::INFINITY } else { args.max_grad_norm },
             seed: args.seed,
             evaluation: args.eval_every.map(|every| Evaluation { every, batches: args.eval_batches }),
             device_memory: args.device_memory,
@@ -120,6 +132,7 @@ impl Config {
             save: args.save,
             init_from: args.init_from,
             faults: args.inject,
+            findings,
             model,
         };
         Ok(config)
@@ -130,15 +143,9 @@ impl Config {
         (self.world_size * self.micro_batches * self.batch_size * self.sequence_length) as u64
     }
 
-    /// The learning rate of step `step` (from 0): linear warm-up to the peak, then a cosine down to a tenth of it.
+    /// The learning rate of step `step` (from 0).
     pub fn learning_rate(&self, step: u32) -> f64 {
-        if step < self.warmup_steps {
-            return self.lr * f64::from(step + 1) / f64::from(self.warmup_steps);
-        }
-        let span = f64::from(self.steps - self.warmup_steps).max(1.0);
-        let progress = f64::from(step - self.warmup_steps) / span;
-        let floor = 0.1 * self.lr;
-        floor + 0.5 * (self.lr - floor) * (1.0 + (std::f64::consts::PI * progress).cos())
+        self.schedule.rate(step)
     }
 
     /// What step `step` (from 0) does.
@@ -146,8 +153,8 @@ impl Config {
         Update {
             step,
             lr: self.learning_rate(step),
-            betas: (0.9, 0.95),
-            eps: 1e-8,
+            betas: self.betas,
+            eps: self.eps,
             weight_decay: self.weight_decay,
             max_grad_norm: self.max_grad_norm,
         }

@@ -6,6 +6,7 @@ pub mod cli;
 pub mod config;
 pub mod corpus;
 pub mod data;
+pub mod deepspeed;
 mod error;
 mod explain;
 pub mod faults;
@@ -16,6 +17,7 @@ mod plan;
 mod progress;
 pub mod report;
 mod run;
+pub mod schedule;
 mod size;
 mod source;
 mod stage;
@@ -58,7 +60,14 @@ pub fn main<S: Stage>() -> ExitCode {
 }
 
 fn train<S: Stage>(args: TrainArgs) -> Result<()> {
+    let print = args.print_config;
     let config = Config::new(args)?;
+    let unsaid = if print { deepspeed::left_out(&config) } else { None };
+    config.findings.warnings.iter().chain(&unsaid).for_each(|warning| eprintln!("warning: {warning}"));
+    if print {
+        println!("{}", deepspeed::print(&config, S::PLAN)?);
+        return Ok(());
+    }
     let plan = plan::prepare::<S>(config)?;
     println!("{}", progress::opening::<S>(&plan));
     let watch = Watch::start::<S>(&plan)?;

@@ -24,6 +24,7 @@ const EVALUATION_BATCHES: usize = 20;
 /// # Errors
 /// A usage failure for flags and data; a failed run if the plan does not fit the device's memory.
 pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
+    config.findings.check(S::PLAN)?;
     if config.grad_sync != GradSync::default() && !S::HAS_GRAD_SYNC {
         return Err(Failure::usage(format!(
             "--grad-sync belongs to ZeRO-1: cargo run -p zero1, not {}",
