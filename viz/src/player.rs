@@ -179,7 +179,8 @@ impl Player {
     /// Goes to just before event `position`, with the steps before it in the window.
     pub fn seek(&mut self, position: u64) {
         let position = position.clamp(self.timeline.beginning(), self.timeline.len());
-        let near = position.checked_sub(self.position()).is_some_and(|ahead| ahead < 10_000);
+        let known = self.position() >= self.timeline.beginning();
+        let near = known && position.checked_sub(self.position()).is_some_and(|ahead| ahead < 10_000);
         if !near {
             let (_, start) = self.timeline.keyframe(self.window_start(position));
             self.scene = Scene::new(self.timeline.header().clone(), start.as_ref().clone());

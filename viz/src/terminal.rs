@@ -1,15 +1,20 @@
 //! The terminal while the screen is up, and everything that gives it back: leaving, panics on any thread, signals,
 //! suspension.
 
+use crate::app::App;
 use crate::theme::Theme;
 use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
-use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
-use crossterm::{cursor, execute};
-use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
+use crossterm::terminal::{
+    self, BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{cursor, execute, queue};
+use ratatui::backend::{Backend, CrosstermBackend};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGSTOP, SIGTERM, SIGTSTP};
 use signal_hook::{SigId, flag, low_level};
-use std::io::{self, IsTerminal, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
@@ -120,8 +125,15 @@ impl Drop for Signals {
 }
 
 /// The terminal, ours until dropped.
+///
+/// Draws by itself instead of through `ratatui::Terminal`, which asks the terminal for its cursor and fails if there is
+/// no answer in time.
 pub(crate) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    backend: CrosstermBackend<BufWriter<Stdout>>,
+    /// What the terminal shows.
+    shown: Buffer,
+    /// Room for the next picture.
+    next: Buffer,
     signals: Signals,
     theme: Theme,
 }
@@ -134,27 +146,35 @@ impl Screen {
         crossterm::style::force_color_output(true);
         let signals = Signals::register()?;
         *lock(&DRAWING) = Some(thread::current().id());
+        let backend = CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout()));
+        let screen = Screen { backend, shown: Buffer::default(), next: Buffer::default(), signals, theme };
         take_over()?;
-        let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
-        terminal.clear()?;
-        Ok(Screen { terminal, signals, theme })
+        Ok(screen)
     }
 
-    /// Draws a picture; only what has changed is written.
-    pub(crate) fn draw(&mut self, app: &crate::app::App) -> io::Result<()> {
-        let theme = self.theme;
-        self.terminal.draw(|frame| crate::view::draw(app, theme, frame.buffer_mut()))?;
+    /// Draws a picture of the terminal's size; only what has changed is written.
+    pub(crate) fn draw(&mut self, app: &mut App) -> io::Result<()> {
+        let (width, height) = terminal::size()?;
+        app.area = Rect { x: 0, y: 0, width, height };
+        if app.area != self.shown.area {
+            self.redraw()?;
+            self.shown = Buffer::empty(app.area);
+            self.next = Buffer::empty(app.area);
+        }
+        self.next.reset();
+        crate::view::draw(app, self.theme, &mut self.next);
+        queue!(self.backend, BeginSynchronizedUpdate)?;
+        self.backend.draw(self.shown.diff(&self.next).into_iter())?;
+        queue!(self.backend, EndSynchronizedUpdate)?;
+        Write::flush(&mut self.backend)?;
+        std::mem::swap(&mut self.shown, &mut self.next);
         Ok(())
-    }
-
-    /// The size in columns and rows.
-    pub(crate) fn size(&self) -> io::Result<ratatui::layout::Size> {
-        self.terminal.size()
     }
 
     /// Forgets what the terminal shows.
     pub(crate) fn redraw(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+        self.shown.reset();
+        execute!(self.backend, Clear(ClearType::All))
     }
 
     /// A signal that has arrived since the last call.
@@ -177,7 +197,7 @@ impl Screen {
     /// Takes the terminal over again after a stop.
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         take_over()?;
-        self.terminal.clear()
+        self.redraw()
     }
 }
 

@@ -7,7 +7,6 @@ use crate::terminal::{Screen, Signal};
 use crate::theme::Theme;
 use crossterm::event;
 use events::{Attachment, Control, Message, Pace, Subscription};
-use ratatui::layout::Rect;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -162,8 +161,6 @@ impl Session {
     fn draw(&mut self, app: &mut App, screen: &mut Screen) -> Result<(), VizError> {
         let busy = app.source == Source::Live && !app.held && app.pace >= 1.0 && !app.at_close();
         if self.asked || (self.changed && self.budget.allows(!busy)) {
-            let size = screen.size()?;
-            app.area = Rect { x: 0, y: 0, width: size.width, height: size.height };
             screen.draw(app)?;
             self.budget.drawn = Instant::now();
             (self.changed, self.asked) = (false, false);

@@ -273,7 +273,8 @@ impl Snapshot {
         match &event.what {
             // Whoever moves a chunk tells of it: the sender or the receiver.
             &What::Hop { sequence, from, to, chunk, bytes } => {
-                if let Some(sender) = self.ranks.get_mut(usize::from(from)) {
+                let sender = self.ranks.get_mut(usize::from(from));
+                if let Some(sender) = sender.filter(|sender| sender.outcome == Outcome::Running) {
                     sender.hop(Hop { sequence, to, chunk, bytes });
                 }
                 return;
