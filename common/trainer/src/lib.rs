@@ -13,6 +13,7 @@ mod generate;
 mod launch;
 mod passes;
 mod plan;
+mod precision;
 mod progress;
 pub mod report;
 mod run;

@@ -94,7 +94,7 @@ fn summary(report: &Report) -> String {
     let loss = |row: Option<&crate::report::StepRow>| row.map_or(f64::NAN, |row| row.loss);
     format!(
         "\n{} · {} parameters · {} ranks · {} steps\n\
-         loss {:.4} → {:.4} nats per token\n\
+         loss {:.4} → {:.4} nats per token{}\n\
          {} tokens/s · {:.1} GFLOP/s\n\
          weights blake3 {}\n",
         report.stage,
@@ -103,8 +103,16 @@ fn summary(report: &Report) -> String {
         report.steps.len(),
         loss(first),
         loss(last),
+        skipped(report),
         grouped(t.tokens_per_second as u64),
         t.model_flops_per_second / 1e9,
         &report.weights_blake3[..report.weights_blake3.len().min(16)],
     )
+}
+
+fn skipped(report: &Report) -> String {
+    let scale = report.steps.last().and_then(|row| row.loss_scale);
+    scale.map_or(String::new(), |scale| {
+        format!("; {} steps skipped by overflow, last loss scale {scale}", report.skipped_steps)
+    })
 }

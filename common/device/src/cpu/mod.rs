@@ -19,6 +19,7 @@ mod swiglu;
 mod tile;
 mod workers;
 
+pub(crate) use elementwise::round_into;
 pub(crate) use memory::{Memory, Pool};
 
 use memory::Scratch;
