@@ -35,7 +35,6 @@ impl Stage for Ddp {
 
     fn new(setup: Setup) -> Result<Self> {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
-        let wire = setup.precision.reduce;
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
             let whole = setup.whole(unit);
@@ -47,7 +46,7 @@ impl Stage for Ddp {
             parameters: UnitBuffers::new(parameters, "parameters"),
             gradients: UnitBuffers::new(gradients, "gradients"),
             optimizer,
-            reductions: Buckets::new(Group::all_reduce, wire, setup.bucket, setup.schedule.last_reduced()),
+            reductions: setup.reductions(Group::all_reduce),
             rank,
             partition,
         })

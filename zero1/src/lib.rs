@@ -39,7 +39,6 @@ impl Stage for Zero1 {
 
     fn new(setup: Setup) -> Result<Self> {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
-        let wire = setup.precision.reduce;
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
             let (whole, slice) = (setup.whole(unit), setup.slice(unit));
@@ -55,13 +54,8 @@ impl Stage for Zero1 {
             parameters: UnitBuffers::new(parameters, "parameters"),
             gradients: UnitBuffers::new(gradients, "gradients"),
             optimizer,
-            reductions: Buckets::new(sum, wire, setup.bucket, setup.schedule.last_reduced()),
-            gathers: Buckets::new(
-                Group::all_gather,
-                setup.precision.parameters,
-                setup.bucket,
-                partition.units.len() - 1,
-            ),
+            reductions: setup.reductions(sum),
+            gathers: setup.gathers(Group::all_gather),
             rank,
             partition,
         })

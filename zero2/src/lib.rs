@@ -38,7 +38,6 @@ impl Stage for Zero2 {
 
     fn new(setup: Setup) -> Result<Self> {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
-        let wire = setup.precision.reduce;
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
             let (whole, slice) = (setup.whole(unit), setup.slice(unit));
@@ -50,18 +49,8 @@ impl Stage for Zero2 {
             parameters: UnitBuffers::new(parameters, "parameters"),
             gradients,
             optimizer,
-            reductions: Buckets::new(
-                Group::reduce_scatter,
-                wire,
-                setup.bucket,
-                setup.schedule.last_reduced(),
-            ),
-            gathers: Buckets::new(
-                Group::all_gather,
-                setup.precision.parameters,
-                setup.bucket,
-                partition.units.len() - 1,
-            ),
+            reductions: setup.reductions(Group::reduce_scatter),
+            gathers: setup.gathers(Group::all_gather),
             rank,
             partition,
         })

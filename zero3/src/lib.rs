@@ -41,7 +41,6 @@ impl Stage for Zero3 {
 
     fn new(setup: Setup) -> Result<Self> {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
-        let wire = setup.precision.reduce;
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
             let slice = setup.slice(unit);
@@ -53,12 +52,7 @@ impl Stage for Zero3 {
             parameters,
             gradients,
             optimizer,
-            reductions: Buckets::new(
-                Group::reduce_scatter,
-                wire,
-                setup.bucket,
-                setup.schedule.last_reduced(),
-            ),
+            reductions: setup.reductions(Group::reduce_scatter),
             window: GatherWindow::default(),
             schedule: setup.schedule,
             rank,

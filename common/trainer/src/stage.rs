@@ -4,8 +4,8 @@ use device::{Buffer, Class, DType};
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
-    AdamWShard, FullGradients, FullParameters, Micro, Partition, Precision, Rank, Result, Schedule, UnitId,
-    Update, WeightSource, source,
+    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Precision, Rank, Result, Schedule,
+    UnitId, Update, WeightSource, buckets::Issue, source,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -82,6 +82,17 @@ impl Setup {
             .then(|| self.weights(unit, range.clone(), (Class::Optimizer, DType::F32)))
             .transpose()?;
         AdamWShard::new(&self.rank, &self.partition, unit, range, master)
+    }
+
+    /// The queue of gradients on their way through `sum`.
+    pub fn reductions(&self, sum: Issue) -> Buckets {
+        Buckets::new(sum, self.precision.reduce, self.bucket, self.schedule.last_reduced())
+    }
+
+    /// The queue of updated parameters on their way through `gather`, unit by unit in forward order.
+    pub fn gathers(&self, gather: Issue) -> Buckets {
+        let last = self.partition.units.len() - 1;
+        Buckets::new(gather, self.precision.parameters, self.bucket, last)
     }
 
     fn weights(&self, unit: UnitId, range: Range<usize>, kind: (Class, DType)) -> Result<Buffer> {
