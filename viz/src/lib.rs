@@ -1,1 +1,24 @@
 //! Terminal visualizer: live, attached to a run, or replaying a recording.
+
+#![forbid(unsafe_code)]
+
+pub mod app;
+pub mod export;
+pub mod input;
+pub mod narration;
+pub mod open;
+pub mod overlap;
+pub mod player;
+pub mod simulate;
+pub mod terminal;
+pub mod theme;
+pub mod timeline;
+pub mod ui;
+pub mod view;
+pub mod window;
+pub mod words;
+
+pub use app::View;
+pub use open::{DisplayOptions, LiveOptions, attached, live, recorded};
+pub use terminal::terminal_available;
+pub use ui::VizError;

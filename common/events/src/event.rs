@@ -228,15 +228,6 @@ pub enum What {
         /// Mean validation loss.
         loss: f64,
     },
-    /// The loss of a step was scaled, in fp16. Follows the step's [`What::StepFinished`].
-    LossScale {
-        /// The optimizer step.
-        step: u32,
-        /// What its loss was multiplied with.
-        scale: f64,
-        /// Steps skipped so far because gradients overflowed, this one included.
-        skipped: u32,
-    },
     /// The rank ended with an error. Never dropped.
     Failed {
         /// The explanation, as it will be printed.
@@ -250,6 +241,15 @@ pub enum What {
         total_peak: u64,
         /// Payload bytes sent per operation in [`Operation::ALL`]'s order.
         sent: Vec<u64>,
+    },
+    /// The loss of a step was scaled, in fp16. Follows the step's [`What::StepFinished`].
+    LossScale {
+        /// The optimizer step.
+        step: u32,
+        /// What its loss was multiplied with.
+        scale: f64,
+        /// Steps skipped so far because gradients overflowed, this one included.
+        skipped: u32,
     },
 }
 

@@ -9,14 +9,36 @@
 //! * [`event`]: the vocabulary.
 //! * [`header`]: what a watcher must know before the first event: layout, partition, predictions.
 //! * [`ring`]: from a rank's thread to the collector, without blocking.
+//! * [`hub`]: the collector, which feeds the screen, the recording and the socket.
+//! * [`snapshot`], [`units`], [`history`], [`catchup`]: the fold of all events so far.
+//! * [`frame`], [`recording`], [`socket`], [`runs`]: the fold's and the events' way into files and other processes.
 //! * [`pace`]: the other direction, pausing and stepping a run.
 
-pub mod event;
-pub mod header;
-pub mod pace;
-pub mod ring;
+#![forbid(unsafe_code)]
 
+pub mod catchup;
+pub mod event;
+pub mod frame;
+pub mod header;
+pub mod history;
+pub mod hub;
+pub mod pace;
+pub mod recording;
+pub mod ring;
+pub mod runs;
+pub mod snapshot;
+pub mod socket;
+pub mod units;
+
+pub use catchup::CatchUp;
 pub use event::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, What};
+pub use frame::{Batch, FrameError, Message};
 pub use header::RunHeader;
-pub use pace::{Boundary, Pace};
+pub use history::{History, StepRecord};
+pub use hub::{Hub, HubError, HubOptions, HubReport, Subscription};
+pub use pace::{Boundary, Control, Pace};
+pub use recording::{Recorder, Recording, RecordingError};
 pub use ring::{Emitter, Receiver, channel};
+pub use runs::AttachError;
+pub use snapshot::{Flight, Outcome, PassNow, RankSnapshot, Sent, Snapshot};
+pub use socket::Attachment;

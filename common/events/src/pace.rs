@@ -1,13 +1,17 @@
 //! Holding a run: pause, step and slow motion.
 //!
-//! A viewer sets the pace; ranks ask at every [`Boundary`], outside collectives, whether they may go on. The time for
-//! which ranks were held is counted, so that deadlines can leave it out.
+//! A viewer sets the pace; ranks ask at every [`Boundary`], outside collectives, whether they may go on.
+//!
+//! A run that is held has a clock of its own: [`Pace::held`] is the time during which at least one rank was held and
+//! nothing happened on any rank. Event times and deadlines leave it out, so a run looks the same at every pace and never
+//! times out because somebody is watching it.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A place in a rank's program at which it may be held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Boundary {
     /// Between two events.
     Event,
@@ -19,19 +23,96 @@ pub enum Boundary {
     Step,
 }
 
-#[derive(Default)]
+impl Boundary {
+    /// Whether a step of granularity `self` ends at `reached`.
+    fn ends_at(self, reached: Boundary) -> bool {
+        self == Boundary::Event || self == reached || reached == Boundary::Step
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Free,
+    Paused,
+    /// Run time passes `factor` times as fast as real time, counted from this moment of both clocks.
+    Slow {
+        factor: f64,
+        real: Duration,
+        run: Duration,
+    },
+}
+
+#[derive(Clone, Copy, Default)]
+struct Rank {
+    waiting: bool,
+    passed: u64,
+    generation: u64,
+}
+
 struct State {
-    paused: bool,
-    held: Duration,
-    paused_since: Option<Instant>,
+    mode: Mode,
     cancelled: bool,
+    granularity: Boundary,
+    /// Counts the steps asked for; a rank that has not run for the latest one may go on.
+    generation: u64,
+    /// Boundaries that single ranks may still pass: steps of granularity [`Boundary::Event`].
+    tokens: u64,
+    ranks: Vec<Rank>,
+}
+
+enum Verdict {
+    Go,
+    Wait,
+    WaitFor(Duration),
 }
 
 /// The pace that a run is held to. Shared by the viewer and all ranks of a process.
-#[derive(Default)]
 pub struct Pace {
     state: Mutex<State>,
     changed: Condvar,
+    epoch: Instant,
+    /// Whether anything but a free run is asked for: the one thing that an unpaced boundary reads.
+    active: AtomicBool,
+    /// Nanoseconds held until the latest release.
+    frozen: AtomicU64,
+    /// When something last happened on any rank while active, in nanoseconds since `epoch`.
+    last_activity: AtomicU64,
+    waiting: AtomicU64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        let state = State {
+            mode: Mode::Free,
+            cancelled: false,
+            granularity: Boundary::Event,
+            generation: 0,
+            tokens: 0,
+            ranks: Vec::new(),
+        };
+        Pace {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            epoch: Instant::now(),
+            active: AtomicBool::new(false),
+            frozen: AtomicU64::new(0),
+            last_activity: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+        }
+    }
+}
+
+/// What a viewer asks of a run.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub enum Control {
+    /// Hold ranks at their next boundary.
+    Pause,
+    /// Run freely.
+    Resume,
+    /// Hold, and go on to the next boundary of this kind.
+    Step(Boundary),
+    /// Slow motion: run seconds per real second, in (0, 1].
+    Slow(f64),
 }
 
 impl Pace {
@@ -44,42 +125,194 @@ impl Pace {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let active = state.mode != Mode::Free && !state.cancelled;
+        if active && !self.active.swap(true, Ordering::AcqRel) {
+            self.touch();
+        }
+        self.active.store(active, Ordering::Release);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Does what a viewer asks.
+    pub fn control(&self, control: Control) {
+        match control {
+            Control::Pause => self.pause(),
+            Control::Resume => self.resume(),
+            Control::Step(granularity) => self.step(granularity),
+            Control::Slow(factor) => self.slow(factor),
+        }
+    }
+
     /// Holds ranks at their next boundary.
     pub fn pause(&self) {
-        let mut state = self.lock();
-        if !state.paused {
-            state.paused = true;
-            state.paused_since = Some(Instant::now());
-        }
+        self.set(|state| state.mode = Mode::Paused);
     }
 
     /// Lets ranks run freely again.
     pub fn resume(&self) {
-        let mut state = self.lock();
-        state.paused = false;
-        if let Some(since) = state.paused_since.take() {
-            state.held += since.elapsed();
+        self.set(|state| state.mode = Mode::Free);
+    }
+
+    /// Holds the run and lets it go on to the next boundary of this kind: every rank, or for [`Boundary::Event`] only
+    /// the rank that is furthest behind.
+    pub fn step(&self, granularity: Boundary) {
+        self.set(|state| {
+            state.mode = Mode::Paused;
+            state.granularity = granularity;
+            match granularity {
+                Boundary::Event => state.tokens += 1,
+                _ => state.generation += 1,
+            }
+        });
+    }
+
+    /// Slow motion: `factor` run seconds per real second. 1 and above is a free run, 1/1000 the slowest.
+    pub fn slow(&self, factor: f64) {
+        if factor >= 1.0 || factor.is_nan() {
+            return self.resume();
         }
-        self.changed.notify_all();
+        let real = self.epoch.elapsed();
+        let run = real.saturating_sub(self.held());
+        self.set(|state| state.mode = Mode::Slow { factor: factor.max(0.001), real, run });
     }
 
     /// Lets every rank go for good: the run is ending.
     pub fn cancel(&self) {
-        self.lock().cancelled = true;
-        self.resume();
+        self.set(|state| state.cancelled = true);
     }
 
-    /// Blocks while the run is paused. Called by ranks, through [`crate::Emitter::boundary`].
-    pub fn pass(&self, _rank: u32, _boundary: Boundary) {
+    /// Whether ranks are held at boundaries until somebody steps or resumes.
+    pub fn is_paused(&self) -> bool {
+        let state = self.lock();
+        state.mode == Mode::Paused && !state.cancelled
+    }
+
+    /// Ranks that are held at a boundary right now.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Blocks while the run is held. Called by ranks, through [`crate::Emitter::boundary`].
+    pub fn pass(&self, rank: u32, boundary: Boundary) {
+        if !self.active.load(Ordering::Acquire) {
+            return;
+        }
         let mut state = self.lock();
-        while state.paused && !state.cancelled {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        self.touch();
+        let arrived = self.epoch.elapsed().saturating_sub(self.held());
+        state.arrive(rank);
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        loop {
+            state = match state.verdict(rank, boundary, arrived, self.epoch.elapsed()) {
+                Verdict::Go => break,
+                Verdict::Wait => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Verdict::WaitFor(time) => {
+                    self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        state.depart(rank);
+        self.release();
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Books the quiet time before a release as held. Called with the state locked.
+    fn release(&self) {
+        let now = self.epoch.elapsed().as_nanos() as u64;
+        let quiet = now.saturating_sub(self.last_activity.fetch_max(now, Ordering::AcqRel));
+        self.frozen.fetch_add(quiet, Ordering::AcqRel);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Notes that something happened on a rank just now.
+    fn touch(&self) {
+        self.last_activity.fetch_max(self.epoch.elapsed().as_nanos() as u64, Ordering::AcqRel);
+    }
+
+    /// The time to stamp on an event that happens now: held time until the latest release. Also notes the activity.
+    pub(crate) fn stamp(&self) -> Duration {
+        if self.active.load(Ordering::Acquire) {
+            self.touch();
+        }
+        Duration::from_nanos(self.frozen.load(Ordering::Acquire))
+    }
+
+    /// Leaves out time for which the whole process stood still, such as a suspension by the shell.
+    pub fn exclude(&self, time: Duration) {
+        let _state = self.lock();
+        // While a rank is held, the quiet time until its release covers it.
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            self.touch();
+            self.frozen.fetch_add(time.as_nanos() as u64, Ordering::AcqRel);
         }
     }
 
-    /// Total time for which ranks have been held so far.
+    /// Total time so far for which ranks were held while nothing else happened. Deadlines subtract it.
     pub fn held(&self) -> Duration {
-        let state = self.lock();
-        state.held + state.paused_since.map_or(Duration::ZERO, |since| since.elapsed())
+        let frozen = self.frozen.load(Ordering::Acquire);
+        let current = if self.waiting.load(Ordering::Acquire) > 0 {
+            (self.epoch.elapsed().as_nanos() as u64)
+                .saturating_sub(self.last_activity.load(Ordering::Acquire))
+        } else {
+            0
+        };
+        Duration::from_nanos(frozen + current)
+    }
+}
+
+impl State {
+    fn arrive(&mut self, rank: u32) {
+        let rank = rank as usize;
+        if self.ranks.len() <= rank {
+            self.ranks.resize(rank + 1, Rank::default());
+        }
+        self.ranks[rank].waiting = true;
+    }
+
+    fn depart(&mut self, rank: u32) {
+        let rank = &mut self.ranks[rank as usize];
+        rank.waiting = false;
+        rank.passed += 1;
+    }
+
+    fn verdict(&mut self, rank: u32, boundary: Boundary, arrived: Duration, now: Duration) -> Verdict {
+        if self.cancelled {
+            return Verdict::Go;
+        }
+        match self.mode {
+            Mode::Free => Verdict::Go,
+            Mode::Paused => {
+                if self.may_step(rank as usize, boundary) {
+                    Verdict::Go
+                } else {
+                    Verdict::Wait
+                }
+            }
+            Mode::Slow { factor, real, run } => {
+                let due = real + arrived.saturating_sub(run).div_f64(factor);
+                due.checked_sub(now).filter(|rest| !rest.is_zero()).map_or(Verdict::Go, Verdict::WaitFor)
+            }
+        }
+    }
+
+    fn may_step(&mut self, rank: usize, boundary: Boundary) -> bool {
+        if self.granularity == Boundary::Event {
+            let furthest_behind = (0..self.ranks.len())
+                .filter(|&other| self.ranks[other].waiting)
+                .min_by_key(|&other| (self.ranks[other].passed, other));
+            let may = self.tokens > 0 && furthest_behind == Some(rank);
+            self.tokens -= u64::from(may);
+            return may;
+        }
+        if self.ranks[rank].generation < self.generation {
+            self.ranks[rank].generation = self.generation;
+            return true;
+        }
+        !self.granularity.ends_at(boundary)
     }
 }

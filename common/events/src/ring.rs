@@ -6,9 +6,10 @@ use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 struct Shared {
+    start: Instant,
     queue: ArrayQueue<Event>,
     precious: Mutex<VecDeque<Event>>,
     dropped: AtomicU64,
@@ -35,6 +36,7 @@ pub struct Receiver {
 /// A ring of `capacity` events for `rank`; times count from `start`, which all ranks of a process share.
 pub fn channel(rank: u32, capacity: usize, start: Instant, pace: Option<Arc<Pace>>) -> (Emitter, Receiver) {
     let shared = Arc::new(Shared {
+        start,
         queue: ArrayQueue::new(capacity.max(1)),
         precious: Mutex::new(VecDeque::new()),
         dropped: AtomicU64::new(0),
@@ -57,7 +59,9 @@ impl Emitter {
     pub fn emit(&self, what: What) {
         let Some(shared) = &self.shared else { return };
         let precious = what.is_precious();
-        let event = Event { at: self.start.elapsed().as_nanos() as u64, rank: self.rank, what };
+        let held = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.stamp());
+        let at = self.start.elapsed().saturating_sub(held).as_nanos() as u64;
+        let event = Event { at, rank: self.rank, what };
         if let Err(event) = shared.queue.push(event) {
             if precious {
                 lock(&shared.precious).push_back(event);
@@ -81,6 +85,11 @@ impl Emitter {
 }
 
 impl Receiver {
+    /// Real time since the run started, in nanoseconds: no event drained before can be later.
+    pub(crate) fn elapsed(&self) -> u64 {
+        self.shared.start.elapsed().as_nanos() as u64
+    }
+
     /// Moves everything that has arrived into `into`, oldest first.
     pub fn drain(&self, into: &mut Vec<Event>) {
         while let Some(event) = self.shared.queue.pop() {

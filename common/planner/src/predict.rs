@@ -226,7 +226,8 @@ impl<'a> Walk<'a> {
         let mut blocks = Vec::new();
         for layer in 1..last {
             self.acquire(layer);
-            let (kept, out) = self.sizes.block_forward(&mut self.books, x);
+            let checkpointing = self.job.checkpointing;
+            let (kept, out) = self.sizes.block_forward(&mut self.books, x, checkpointing);
             blocks.push(kept);
             x = out;
             self.release_after_forward(layer);
@@ -243,7 +244,9 @@ impl<'a> Walk<'a> {
         let mut dx = self.sizes.head_backward(&mut self.books, kept.head);
         self.finish_backward(last, last_micro_batch);
         for (block, layer) in kept.blocks.into_iter().zip(1..last).rev() {
-            self.acquire_with_gradients(layer);
+            self.acquire(layer);
+            let block = self.sizes.block_recompute(&mut self.books, block);
+            self.acquire_gradients(layer);
             dx = self.sizes.block_backward(&mut self.books, block, dx);
             self.finish_backward(layer, last_micro_batch);
         }
@@ -287,6 +290,10 @@ impl<'a> Walk<'a> {
 
     fn acquire_with_gradients(&mut self, layer: usize) {
         self.acquire(layer);
+        self.acquire_gradients(layer);
+    }
+
+    fn acquire_gradients(&mut self, layer: usize) {
         for &unit in &self.partition.needs[layer] {
             self.gradients.acquire(&mut self.books, self.partition, unit);
         }

@@ -4,8 +4,10 @@ use crate::data::TokenFormat;
 use crate::faults::Fault;
 use crate::size;
 use crate::stage::GradSync;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use device::DType;
+use model::Checkpointing;
 use std::path::PathBuf;
 
 /// Where to train.
@@ -143,6 +145,9 @@ pub struct TrainArgs {
     /// Elements after which a bucket closes. [default: the largest unit's]
     #[arg(long, value_name = "ELEMENTS")]
     pub reduce_bucket: Option<usize>,
+    /// What blocks compute again in backward rather than keep: nothing, all but their input, or what is cheap.
+    #[arg(long, default_value_t, value_parser = checkpointing(), value_name = "WHAT")]
+    pub checkpoint_activations: Checkpointing,
     /// How ZeRO-1 sums gradients.
     #[arg(long, value_enum, value_name = "HOW")]
     pub grad_sync: Option<GradSync>,
@@ -176,6 +181,21 @@ pub struct TrainArgs {
     /// Plain lines instead of the screen.
     #[arg(long)]
     pub headless: bool,
+    /// Record the run, for `viz replay`.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Begin with the ranks held, on the screen.
+    #[arg(long)]
+    pub paused: bool,
+    /// Run seconds per real second, from 0.001 to 1, on the screen.
+    #[arg(long, default_value_t = 1.0, value_name = "SPEED")]
+    pub pace: f64,
+    /// First view on the screen.
+    #[arg(long, value_enum, default_value_t = viz::View::Overview)]
+    pub view: viz::View,
+    /// How the screen is drawn.
+    #[command(flatten)]
+    pub display: viz::DisplayOptions,
     /// Write a JSON report of the run.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -188,6 +208,11 @@ pub struct TrainArgs {
     /// Make something fail, such as panic@rank2,step3,backward or overflow@rank1,step5.
     #[arg(long, value_name = "FAULT")]
     pub inject: Vec<Fault>,
+}
+
+fn checkpointing() -> impl TypedValueParser<Value = Checkpointing> {
+    let words = PossibleValuesParser::new(Checkpointing::ALL.map(Checkpointing::label));
+    words.try_map(|word| word.parse::<Checkpointing>())
 }
 
 /// Generation flags.

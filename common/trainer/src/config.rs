@@ -7,7 +7,7 @@ use crate::faults::Fault;
 use crate::precision;
 use crate::stage::GradSync;
 use checkpoint::Reader;
-use model::ModelConfig;
+use model::{Checkpointing, ModelConfig};
 use sharding::{LossScaling, Precision, Update};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub struct Config {
     pub sequence_length: usize,
     /// Micro-batches per optimizer step.
     pub micro_batches: usize,
+    /// What blocks keep for backward, and what they compute again.
+    pub checkpointing: Checkpointing,
     /// Peak learning rate.
     pub lr: f64,
     /// Steps of warm-up.
@@ -59,8 +61,10 @@ pub struct Config {
     pub loss_scaling: Option<LossScaling>,
     /// How long a rank waits for its peers.
     pub timeout: Duration,
-    /// Plain lines instead of the screen.
-    pub headless: bool,
+    /// The screen; plain lines if none.
+    pub screen: Option<viz::LiveOptions>,
+    /// Where the recording goes.
+    pub record: Option<PathBuf>,
     /// Where the report goes.
     pub report: Option<PathBuf>,
     /// Where weights go.
@@ -90,6 +94,7 @@ impl Config {
         let model = architecture(&args)?;
         let precision = precision::precision(&args);
         let loss_scaling = precision::loss_scaling(&args, precision)?;
+        let screen = screen(&args);
         let config = Config {
             world_size: args.gpus,
             data: Source {
@@ -102,6 +107,7 @@ impl Config {
             batch_size: args.batch_size.unwrap_or(model.batch_size),
             sequence_length: args.seq_len.unwrap_or(model.sequence_length),
             micro_batches: args.grad_accum,
+            checkpointing: args.checkpoint_activations,
             lr: args.lr,
             warmup_steps: args.warmup_steps.unwrap_or((args.steps / 10).min(100)),
             weight_decay: args.weight_decay,
@@ -117,7 +123,8 @@ impl Config {
             precision,
             loss_scaling,
             timeout: Duration::from_secs(args.timeout),
-            headless: args.headless,
+            screen,
+            record: args.record,
             report: args.report,
             save: args.save,
             init_from: args.init_from,
@@ -197,6 +204,9 @@ fn check(args: &TrainArgs) -> Result<()> {
             args.weight_decay
         )));
     }
+    if !(0.001..=1.0).contains(&args.pace) {
+        return Err(Failure::usage(format!("--pace {}: choose from 0.001 to 1", args.pace)));
+    }
     if !(0.0..=0.9).contains(&args.val_fraction) {
         return Err(Failure::usage(format!("--val-fraction {}: choose from 0 to 0.9", args.val_fraction)));
     }
@@ -218,6 +228,13 @@ fn check(args: &TrainArgs) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// The screen, if there is a terminal for it and nobody asked for lines.
+fn screen(args: &TrainArgs) -> Option<viz::LiveOptions> {
+    let wanted = !args.headless && viz::terminal_available();
+    let TrainArgs { paused, pace, view, display, .. } = *args;
+    wanted.then_some(viz::LiveOptions { paused, pace, view, display })
 }
 
 fn architecture(args: &TrainArgs) -> Result<ModelConfig> {

@@ -11,7 +11,7 @@ use checkpoint::{Reader, tokenizer};
 use collectives::local::{Options, World};
 use device::{Device, Ledger};
 use events::Emitter;
-use model::{Batch, Model};
+use model::{Batch, Keep, Model};
 use sharding::{Partition, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl<S: Stage> Sampler<S> {
         let batch = Batch { batch: args.samples, tokens: 1 };
         Ok(Sampler {
             stage: S::new(setup).map_err(|e| Failure::run(e.to_string()))?,
-            passes: Passes::new(rank, model.clone(), partition, schedule, batch),
+            passes: Passes::new(rank, model.clone(), partition, schedule, batch, Keep::Nothing),
             window: model.config.sequence_length,
             vocabulary: model.config.vocabulary,
             temperature: args.temperature,

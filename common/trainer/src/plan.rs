@@ -71,6 +71,7 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
         batch_size: config.batch_size,
         tokens: config.sequence_length,
         micro_batches: config.micro_batches,
+        checkpointing: config.checkpointing,
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
         reduce_bucket: config.bucket.map(|elements| elements as u64),
         gather_bucket: config.bucket.map(|elements| elements as u64),
@@ -102,8 +103,7 @@ pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Result<Rep
     let skipped = measured[0].steps.iter().filter(|row| row.skipped).count() as u64;
     let runs = [steps - skipped, skipped, evaluations, evaluations * plan.evaluation_batches as u64];
     let predicted = predicted(&plan.prediction, runs);
-    let flops = plan.model.config.flops_per_token(plan.config.sequence_length);
-    Ok(Report::new(S::NAME, &plan.config, flops, plan.model.layout.parameters(), &predicted, measured))
+    Ok(Report::new(S::NAME, &plan.config, plan.model.layout.parameters(), &predicted, measured))
 }
 
 /// The whole run's figures, from the numbers of steps, of skipped steps, of evaluations and of their batches.

@@ -3,9 +3,10 @@
 use crate::precision;
 use crate::report::StepRow;
 use crate::run::Plan;
-use crate::size::{grouped, human};
+use crate::size::human;
 use crate::stage::Stage;
 use indicatif::{ProgressBar, ProgressStyle};
+use planner::table::grouped;
 use std::io::IsTerminal;
 use std::time::Instant;
 
@@ -35,6 +36,20 @@ pub(crate) fn opening<S: Stage>(plan: &Plan) -> String {
         config.sequence_length,
         human(peak),
     )
+}
+
+/// The last lines: what the run leaves behind.
+pub(crate) fn farewell(plan: &Plan, watched: &events::HubReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.extend(plan.config.save.as_ref().map(|dir| format!("saved to {}", dir.display())));
+    lines.extend(watched.recorded.as_ref().map(|file| format!("recorded to {}", file.display())));
+    lines.extend(
+        watched.recording_error.as_ref().map(|error| format!("the recording is incomplete: {error}")),
+    );
+    if watched.dropped > 0 {
+        lines.push(format!("{} events came too fast for those who watched", grouped(watched.dropped)));
+    }
+    lines
 }
 
 /// One line per step now and then, or a bar on a terminal.

@@ -114,6 +114,8 @@ pub struct ModelRow {
     pub batch_size: usize,
     /// Micro-batches per step.
     pub micro_batches: usize,
+    /// What blocks compute again in backward: none, block or selective.
+    pub checkpoint_activations: &'static str,
 }
 
 /// How fast it went.
@@ -123,7 +125,9 @@ pub struct Throughput {
     pub tokens_per_second: f64,
     /// Floating-point operations per token, forward and backward.
     pub flops_per_token: u64,
-    /// Their product.
+    /// What activation checkpointing adds to them by computing again.
+    pub recomputed_flops_per_token: u64,
+    /// The first times the second: recomputed operations teach the model nothing and do not count.
     pub model_flops_per_second: f64,
 }
 
@@ -183,7 +187,6 @@ impl Report {
     pub fn new(
         stage: &'static str,
         config: &Config,
-        flops_per_token: u64,
         parameters: u64,
         predicted: &Predicted,
         measured: &[Measured],
@@ -201,6 +204,7 @@ impl Report {
                 sequence_length: config.sequence_length,
                 batch_size: config.batch_size,
                 micro_batches: config.micro_batches,
+                checkpoint_activations: config.checkpointing.label(),
             },
             precision: precision::name(types.parameters),
             grad_dtype: precision::name(types.gradients),
@@ -241,7 +245,7 @@ impl Report {
                     })
                     .collect(),
             }),
-            throughput: throughput(&steps, flops_per_token),
+            throughput: throughput(&steps, config),
             steps,
             weights_blake3: measured[0].weights_blake3.clone().unwrap_or_default(),
         }
@@ -276,13 +280,16 @@ fn rows<K: Copy, R>(measured: &[Measured], keys: &[K], row: impl Fn(usize, K, &M
     measured.iter().enumerate().flat_map(|(rank, m)| keys.iter().map(move |&key| row(rank, key, m))).collect()
 }
 
-fn throughput(steps: &[StepRow], flops_per_token: u64) -> Throughput {
+fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
+    let Config { model, sequence_length, checkpointing, .. } = config;
+    let flops_per_token = model.flops_per_token(*sequence_length);
     let counted = if steps.len() > 2 { &steps[2..] } else { steps };
     let (tokens, seconds) = counted.iter().fold((0, 0.0), |(t, s), row| (t + row.tokens, s + row.seconds));
     let tokens_per_second = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
     Throughput {
         tokens_per_second,
         flops_per_token,
+        recomputed_flops_per_token: model.recomputed_flops_per_token(*sequence_length, *checkpointing),
         model_flops_per_second: tokens_per_second * flops_per_token as f64,
     }
 }

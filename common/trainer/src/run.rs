@@ -152,6 +152,7 @@ impl<'a, S: Stage> Worker<'a, S> {
             plan.partition.clone(),
             plan.schedule.clone(),
             batch,
+            config.checkpointing.keep(),
         );
         let stage = S::new(setup)?;
         Ok(Worker {
@@ -235,6 +236,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         let watch = Stopwatch::start();
         self.passes.backward(&mut self.stage, kept, micro)?;
         watch.stop(&mut self.times.backward);
+        self.times.recompute = self.passes.recompute_seconds();
         Ok(loss)
     }
 

@@ -136,7 +136,7 @@ fn update_run(
     mut updated: impl FnMut(Range<usize>, &[f32]),
 ) {
     let mut scratch = cpu.scratch(BLOCK);
-    vectorized(|| {
+    vectorized!({
         for block in blocks(run.clone()) {
             let gradients = gradients.read(block.clone(), &mut scratch);
             let own = block.start - run.start..block.end - run.start;

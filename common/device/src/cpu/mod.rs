@@ -17,6 +17,7 @@ mod reduction;
 mod rope;
 mod swiglu;
 mod tile;
+mod transpose;
 mod workers;
 
 pub(crate) use elementwise::round_into;

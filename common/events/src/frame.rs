@@ -1,0 +1,241 @@
+//! Frames: how recordings and sockets cut a stream of bytes into messages that can be checked.
+//!
+//! A stream begins with [`MAGIC`] and the format's version (u16, little endian). Then frames follow: kind (u8), length
+//! of the payload (u32), low half of the CRC-32 of these two (u16), CRC-32 of the payload (u32), payload (postcard). All
+//! numbers are little endian. The head has a checksum of its own so that a damaged length is not taken for a file that
+//! ends early.
+
+use crate::catchup::CatchUp;
+use crate::event::Event;
+use crate::header::RunHeader;
+use crate::pace::Control;
+use serde::{Deserialize, Serialize};
+
+/// First bytes of every stream: not text, and mangled by whatever mangles line ends.
+pub const MAGIC: [u8; 8] = *b"\x89ZERO\r\n\x1a";
+
+/// Version of the format that this crate writes and the only one that it reads.
+pub const VERSION: u16 = 1;
+
+/// Bytes of [`MAGIC`] and version.
+pub const PREAMBLE: usize = MAGIC.len() + 2;
+
+const FRAME_HEAD: usize = 11;
+
+/// No frame is longer: a longer one is damage, not data.
+const MAX_PAYLOAD: usize = 64 << 20;
+
+/// Events that were collected together, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Batch {
+    /// Events lost since the run started because a rank's ring was full.
+    pub dropped: u64,
+    /// The events.
+    pub events: Vec<Event>,
+}
+
+/// One message of a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// What a watcher must know first. Always the first message.
+    Header(Box<RunHeader>),
+    /// Where a run stands for a watcher that comes late, or could not keep up.
+    CatchUp(Box<CatchUp>),
+    /// What happened next.
+    Batch(Batch),
+    /// The run is over and nothing follows.
+    End,
+    /// A viewer's wish (viewer to run only).
+    Control(Control),
+}
+
+/// Damage to a stream.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The stream does not begin with [`MAGIC`].
+    #[error("this is not a recording of a run: it does not begin with the recording's signature")]
+    Foreign,
+    /// Written by another version of the format.
+    #[error("written in version {found} of the recording format; this program reads version {VERSION}")]
+    Version {
+        /// The version found.
+        found: u16,
+    },
+    /// A frame's checksum, kind or content is wrong.
+    #[error("damaged at byte {offset}: {problem}")]
+    Corrupt {
+        /// Where the frame begins.
+        offset: u64,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// The bytes that begin a stream.
+pub fn preamble() -> [u8; PREAMBLE] {
+    let mut bytes = [0; PREAMBLE];
+    bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+    bytes[MAGIC.len()..].copy_from_slice(&VERSION.to_le_bytes());
+    bytes
+}
+
+/// Checks the first bytes of a stream.
+///
+/// # Errors
+/// [`FrameError::Foreign`] or [`FrameError::Version`].
+pub fn check_preamble(bytes: &[u8]) -> Result<(), FrameError> {
+    if bytes.len() < PREAMBLE || bytes[..MAGIC.len()] != MAGIC {
+        return Err(FrameError::Foreign);
+    }
+    match u16::from_le_bytes([bytes[MAGIC.len()], bytes[MAGIC.len() + 1]]) {
+        VERSION => Ok(()),
+        found => Err(FrameError::Version { found }),
+    }
+}
+
+/// Appends `message` as a frame.
+pub fn encode(message: &Message, into: &mut Vec<u8>) {
+    match message {
+        Message::Header(header) => frame(b'H', header.as_ref(), into),
+        Message::CatchUp(catch_up) => frame(b'C', catch_up.as_ref(), into),
+        Message::Batch(batch) => frame(b'B', batch, into),
+        Message::End => frame(b'E', &(), into),
+        Message::Control(control) => frame(b'P', control, into),
+    }
+}
+
+fn frame<T: Serialize>(kind: u8, content: &T, into: &mut Vec<u8>) {
+    let start = into.len();
+    into.push(kind);
+    into.extend([0; FRAME_HEAD - 1]);
+    let mut bytes = std::mem::take(into);
+    // Writing to a vector cannot fail, and none of the types has a form that postcard refuses.
+    bytes = postcard::to_extend(content, bytes).unwrap_or_default();
+    let length = (bytes.len() - start - FRAME_HEAD) as u32;
+    bytes[start + 1..start + 5].copy_from_slice(&length.to_le_bytes());
+    let head_sum = crc32fast::hash(&bytes[start..start + 5]) as u16;
+    bytes[start + 5..start + 7].copy_from_slice(&head_sum.to_le_bytes());
+    let sum = crc32fast::hash(&bytes[start + FRAME_HEAD..]);
+    bytes[start + 7..start + FRAME_HEAD].copy_from_slice(&sum.to_le_bytes());
+    *into = bytes;
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+/// A whole, checked frame inside a longer buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawFrame<'a> {
+    kind: u8,
+    payload: &'a [u8],
+    offset: u64,
+}
+
+impl<'a> RawFrame<'a> {
+    /// The frame at the start of `bytes`, which is at `offset` in the stream; `None` if it is not whole yet.
+    ///
+    /// # Errors
+    /// [`FrameError::Corrupt`] if the checksum is wrong or the length absurd.
+    pub fn split(bytes: &'a [u8], offset: u64) -> Result<Option<(Self, &'a [u8])>, FrameError> {
+        if bytes.len() < FRAME_HEAD {
+            return Ok(None);
+        }
+        let length = word(&bytes[1..5]) as usize;
+        let head_sum = (crc32fast::hash(&bytes[..5]) as u16).to_le_bytes();
+        if head_sum != bytes[5..7] || length > MAX_PAYLOAD || !b"HCBEP".contains(&bytes[0]) {
+            return Err(corrupt(offset, "no frame begins here"));
+        }
+        let Some(payload) = bytes.get(FRAME_HEAD..FRAME_HEAD + length) else { return Ok(None) };
+        if crc32fast::hash(payload) != word(&bytes[7..FRAME_HEAD]) {
+            return Err(corrupt(offset, "the checksum does not match the content"));
+        }
+        let frame = RawFrame { kind: bytes[0], payload, offset };
+        Ok(Some((frame, &bytes[FRAME_HEAD + length..])))
+    }
+
+    /// Bytes of the whole frame.
+    pub fn len(&self) -> usize {
+        FRAME_HEAD + self.payload.len()
+    }
+
+    /// Never: a frame has a head.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether events are in it.
+    pub fn is_batch(&self) -> bool {
+        self.kind == b'B'
+    }
+
+    /// The message in it.
+    ///
+    /// # Errors
+    /// [`FrameError::Corrupt`] if the content is not what the kind says.
+    pub fn decode(&self) -> Result<Message, FrameError> {
+        match self.kind {
+            b'H' => self.content().map(|header| Message::Header(Box::new(header))),
+            b'C' => self.content().map(|catch_up| Message::CatchUp(Box::new(catch_up))),
+            b'B' => self.content().map(Message::Batch),
+            b'P' => self.content().map(Message::Control),
+            _ => Ok(Message::End),
+        }
+    }
+
+    fn content<'b, T: Deserialize<'b>>(&self) -> Result<T, FrameError>
+    where
+        'a: 'b,
+    {
+        postcard::from_bytes(self.payload)
+            .map_err(|error| corrupt(self.offset, &format!("unreadable ({error})")))
+    }
+}
+
+fn corrupt(offset: u64, problem: &str) -> FrameError {
+    FrameError::Corrupt { offset, problem: problem.into() }
+}
+
+/// Cuts a stream that arrives in pieces into messages.
+#[derive(Default)]
+pub struct Decoder {
+    pending: Vec<u8>,
+    offset: u64,
+    greeted: bool,
+}
+
+impl Decoder {
+    /// A decoder for a stream without [`preamble`]: a viewer's wishes.
+    pub fn without_preamble() -> Self {
+        Decoder { greeted: true, ..Self::default() }
+    }
+
+    /// Takes bytes that have arrived.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.pending.extend_from_slice(bytes);
+    }
+
+    /// The messages that are whole by now.
+    ///
+    /// # Errors
+    /// Any [`FrameError`]; the stream is lost then.
+    pub fn messages(&mut self) -> Result<Vec<Message>, FrameError> {
+        let mut used = 0;
+        if !self.greeted {
+            if self.pending.len() < PREAMBLE {
+                return Ok(Vec::new());
+            }
+            check_preamble(&self.pending)?;
+            self.greeted = true;
+            used = PREAMBLE;
+        }
+        let mut messages = Vec::new();
+        while let Some((frame, _)) = RawFrame::split(&self.pending[used..], self.offset + used as u64)? {
+            messages.push(frame.decode()?);
+            used += frame.len();
+        }
+        self.pending.drain(..used);
+        self.offset += used as u64;
+        Ok(messages)
+    }
+}

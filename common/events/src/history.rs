@@ -1,0 +1,49 @@
+//! The outline of a run: one record per optimizer step and per validation.
+
+use crate::event::{Event, What};
+use serde::{Deserialize, Serialize};
+
+/// A finished optimizer step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// The step, from 0.
+    pub step: u32,
+    /// When the first rank finished it, in nanoseconds of the run.
+    pub at: u64,
+    /// Mean loss over the global batch in nats per token.
+    pub loss: f64,
+    /// Norm of the averaged gradient before clipping.
+    pub grad_norm: f64,
+    /// Learning rate.
+    pub lr: f64,
+    /// Tokens in the global batch.
+    pub tokens: u64,
+    /// Seconds on the rank that finished first.
+    pub seconds: f64,
+}
+
+/// All finished steps and validations.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// Steps, ascending.
+    pub steps: Vec<StepRecord>,
+    /// Validations: steps done, loss.
+    pub evaluations: Vec<(u32, f64)>,
+}
+
+impl History {
+    /// Takes one event into account: the first rank that reports a step or a validation counts.
+    pub fn apply(&mut self, event: &Event) {
+        match event.what {
+            What::StepFinished { step, loss, grad_norm, lr, tokens, seconds }
+                if self.steps.last().is_none_or(|last| last.step < step) =>
+            {
+                self.steps.push(StepRecord { step, at: event.at, loss, grad_norm, lr, tokens, seconds });
+            }
+            What::Evaluated { step, loss } if self.evaluations.last().is_none_or(|last| last.0 < step) => {
+                self.evaluations.push((step, loss));
+            }
+            _ => {}
+        }
+    }
+}

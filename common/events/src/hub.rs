@@ -1,0 +1,347 @@
+//! The collector: one thread that takes events from all ranks' rings and hands them to whoever watches.
+//!
+//! The screen in this process, the recording and viewers in other processes get the same messages. None of them can
+//! hold up the thread, and the thread cannot hold up a rank.
+
+use crate::catchup::CatchUp;
+use crate::event::Event;
+use crate::frame::{self, Batch, Message};
+use crate::header::RunHeader;
+use crate::pace::Pace;
+use crate::recording::{Recorder, RecordingError};
+use crate::ring::Receiver;
+use crate::runs;
+use crate::socket::Server;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often rings are emptied.
+const PERIOD: Duration = Duration::from_millis(20);
+/// How often collected events reach the recording's file at the latest.
+const FLUSH_PERIOD: Duration = Duration::from_millis(200);
+/// Events younger than this wait a round, so that slower ranks' earlier events can be put before them.
+const SETTLE: u64 = 2_000_000;
+/// Batches that the screen may be behind before it is sent a fresh state instead.
+const SUBSCRIPTION_DEPTH: usize = 256;
+
+/// What the collector does beside collecting.
+#[derive(Clone, Default)]
+pub struct HubOptions {
+    /// Write a recording to this file.
+    pub record: Option<PathBuf>,
+    /// Open a socket for viewers in other processes.
+    pub socket: bool,
+    /// What viewers in other processes may hold.
+    pub pace: Option<Arc<Pace>>,
+}
+
+/// A collector that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The recording cannot be created.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// The thread cannot be started.
+    #[error("cannot start the thread that collects events: {0}")]
+    Thread(std::io::Error),
+}
+
+/// What the collector saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HubReport {
+    /// Events collected.
+    pub events: u64,
+    /// Events lost because a ring was full.
+    pub dropped: u64,
+    /// The recording, if one was written to its end.
+    pub recorded: Option<PathBuf>,
+    /// Why the recording stopped before the run did.
+    pub recording_error: Option<String>,
+}
+
+#[derive(Default)]
+struct Signals {
+    ending: AtomicBool,
+    closing: AtomicBool,
+    newcomers: Mutex<Vec<SyncSender<Message>>>,
+}
+
+/// A running collector.
+pub struct Hub {
+    header: RunHeader,
+    signals: Arc<Signals>,
+    thread: Option<JoinHandle<HubReport>>,
+    run_name: Option<String>,
+    socket_problem: Option<String>,
+}
+
+/// The screen's end.
+pub struct Subscription {
+    /// The run's description.
+    pub header: RunHeader,
+    messages: mpsc::Receiver<Message>,
+}
+
+impl Subscription {
+    /// What has happened since the last call; [`Message::CatchUp`] comes first, and again after falling behind.
+    pub fn poll(&self) -> Vec<Message> {
+        self.messages.try_iter().collect()
+    }
+}
+
+impl Hub {
+    /// Starts collecting.
+    ///
+    /// # Errors
+    /// [`HubError`]. A socket that cannot be opened is no error: see [`Self::socket_problem`].
+    pub fn start(header: RunHeader, receivers: Vec<Receiver>, options: HubOptions) -> Result<Self, HubError> {
+        let recorder = options.record.as_deref().map(|path| Recorder::create(path, &header)).transpose()?;
+        let run_name = run_name(&header);
+        let opened = options.socket.then(|| Server::open(&runs::directory(), &run_name, &header));
+        let (server, socket_problem) = match opened {
+            Some(Err(error)) => (None, Some(error.to_string())),
+            other => (other.and_then(Result::ok), None),
+        };
+        let signals = Arc::new(Signals::default());
+        let collector = Collector {
+            signals: signals.clone(),
+            state: CatchUp::new(header.world_size, header.units.len()),
+            receivers,
+            pace: options.pace,
+            recorder,
+            flushed: Instant::now(),
+            server,
+            subscribers: Vec::new(),
+            waiting: Vec::new(),
+            report: HubReport::default(),
+            ended: false,
+        };
+        let run_name = collector.server.is_some().then_some(run_name);
+        let thread = std::thread::Builder::new().name("events".into()).spawn(move || collector.run());
+        let thread = Some(thread.map_err(HubError::Thread)?);
+        Ok(Hub { header, signals, thread, run_name, socket_problem })
+    }
+
+    /// A new watcher in this process.
+    pub fn subscribe(&self) -> Subscription {
+        let (sender, messages) = mpsc::sync_channel(SUBSCRIPTION_DEPTH);
+        self.signals.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        self.wake();
+        Subscription { header: self.header.clone(), messages }
+    }
+
+    /// The name under which other processes can follow the run, if a socket is open.
+    pub fn run_name(&self) -> Option<&str> {
+        self.run_name.as_deref()
+    }
+
+    /// Why no socket is open although one was asked for.
+    pub fn socket_problem(&self) -> Option<&str> {
+        self.socket_problem.as_deref()
+    }
+
+    /// Tells watchers that nothing will follow: every rank's thread has ended.
+    pub fn end(&self) {
+        self.signals.ending.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Takes what is left, completes the recording, closes the socket. Call it when all ranks' threads have ended.
+    pub fn finish(mut self) -> HubReport {
+        self.close()
+    }
+
+    fn close(&mut self) -> HubReport {
+        self.signals.closing.store(true, Ordering::Release);
+        self.wake();
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.close();
+        }
+    }
+}
+
+/// `zero3-tiny-4711`: what `viz attach` calls the run.
+fn run_name(header: &RunHeader) -> String {
+    let word = |text: &str| {
+        let kept = text.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.');
+        kept.collect::<String>().to_lowercase()
+    };
+    format!("{}-{}-{}", word(&header.stage), word(&header.model), std::process::id())
+}
+
+struct Subscriber {
+    sender: SyncSender<Message>,
+    /// It has missed something: a fresh state comes before anything else.
+    behind: bool,
+    gone: bool,
+    told_end: bool,
+}
+
+struct Collector {
+    signals: Arc<Signals>,
+    state: CatchUp,
+    receivers: Vec<Receiver>,
+    pace: Option<Arc<Pace>>,
+    recorder: Option<Recorder>,
+    flushed: Instant,
+    server: Option<Server>,
+    subscribers: Vec<Subscriber>,
+    waiting: Vec<Event>,
+    report: HubReport,
+    ended: bool,
+}
+
+impl Collector {
+    fn run(mut self) -> HubReport {
+        loop {
+            let closing = self.signals.closing.load(Ordering::Acquire);
+            let ending = closing || self.signals.ending.load(Ordering::Acquire);
+            self.welcome();
+            let batch = self.collect(ending);
+            self.hand_out(batch);
+            if ending && !self.ended {
+                self.end();
+            }
+            if self.ended {
+                self.subscribers.iter_mut().for_each(|subscriber| subscriber.tell_end(&self.state));
+            }
+            if let Some(server) = &mut self.server {
+                server.pump(self.pace.as_deref());
+            }
+            if closing {
+                return self.close();
+            }
+            std::thread::park_timeout(PERIOD);
+        }
+    }
+
+    fn welcome(&mut self) {
+        let newcomers =
+            std::mem::take(&mut *self.signals.newcomers.lock().unwrap_or_else(PoisonError::into_inner));
+        let subscribers = newcomers.into_iter().map(|sender| Subscriber {
+            sender,
+            behind: true,
+            gone: false,
+            told_end: false,
+        });
+        self.subscribers.extend(subscribers);
+        if let Some(server) = &mut self.server {
+            server.accept(&self.state);
+        }
+    }
+
+    /// Takes what has arrived, in order of time; with `all`, also what is too young to be sure of its place.
+    fn collect(&mut self, all: bool) -> Batch {
+        let now = self.receivers.first().map_or(0, Receiver::elapsed);
+        let held = self.pace.as_ref().map_or(0, |pace| pace.held().as_nanos() as u64);
+        let settled = if all { u64::MAX } else { now.saturating_sub(held).saturating_sub(SETTLE) };
+        self.receivers.iter().for_each(|receiver| receiver.drain(&mut self.waiting));
+        // Stable, so that one rank's events of the same nanosecond keep their order.
+        self.waiting.sort_by_key(|event| event.at);
+        let ready = self.waiting.partition_point(|event| event.at <= settled);
+        let rest = self.waiting.split_off(ready);
+        let events = std::mem::replace(&mut self.waiting, rest);
+        Batch { dropped: self.receivers.iter().map(Receiver::dropped).sum(), events }
+    }
+
+    fn hand_out(&mut self, batch: Batch) {
+        self.report.events += batch.events.len() as u64;
+        self.report.dropped = batch.dropped;
+        self.state.dropped = batch.dropped;
+        self.record(&batch);
+        // Newcomers' fresh state must not hold what the batch will tell them again.
+        self.subscribers.iter_mut().filter(|s| s.behind).for_each(|s| s.refresh(&self.state));
+        batch.events.iter().for_each(|event| self.state.apply(event));
+        if batch.events.is_empty() {
+            return;
+        }
+        let message = Message::Batch(batch);
+        if let Some(server) = self.server.as_mut().filter(|server| server.is_watched()) {
+            let mut bytes = Vec::new();
+            frame::encode(&message, &mut bytes);
+            server.send(&bytes);
+        }
+        self.subscribers.iter_mut().for_each(|subscriber| subscriber.send(message.clone()));
+        self.subscribers.retain(|subscriber| !subscriber.gone);
+    }
+
+    fn record(&mut self, batch: &Batch) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let mut result = recorder.push(batch.dropped, &batch.events);
+        if self.flushed.elapsed() >= FLUSH_PERIOD {
+            result = result.and_then(|()| recorder.flush());
+            self.flushed = Instant::now();
+        }
+        if let Err(error) = result {
+            self.report.recording_error = Some(error.to_string());
+            self.recorder = None;
+        }
+    }
+
+    /// Tells everybody that nothing follows. Recorded too, so that a viewer who keeps the process alive loses nothing.
+    fn end(&mut self) {
+        self.ended = true;
+        if let Some(recorder) = self.recorder.take() {
+            match recorder.finish() {
+                Ok(path) => self.report.recorded = Some(path),
+                Err(error) => self.report.recording_error = Some(error.to_string()),
+            }
+        }
+        if let Some(server) = &mut self.server {
+            let mut bytes = Vec::new();
+            frame::encode(&Message::End, &mut bytes);
+            server.send(&bytes);
+        }
+    }
+
+    fn close(mut self) -> HubReport {
+        if let Some(server) = self.server.take() {
+            server.close(Duration::from_millis(200));
+        }
+        self.report
+    }
+}
+
+impl Subscriber {
+    fn send(&mut self, message: Message) {
+        if self.behind {
+            return;
+        }
+        match self.sender.try_send(message) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.behind = true,
+            Err(TrySendError::Disconnected(_)) => self.gone = true,
+        }
+    }
+
+    fn tell_end(&mut self, state: &CatchUp) {
+        if self.behind {
+            self.refresh(state);
+        }
+        if !self.behind && !self.told_end {
+            self.send(Message::End);
+            self.told_end = !self.behind;
+        }
+    }
+
+    fn refresh(&mut self, state: &CatchUp) {
+        self.behind = false;
+        self.send(Message::CatchUp(Box::new(state.clone())));
+    }
+}

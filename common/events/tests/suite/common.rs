@@ -1,0 +1,61 @@
+//! What the tests share.
+
+use events::header::{Sharded, UnitHeader};
+use events::{Class, CollectiveEvent, Event, Operation, Place, Progress, RunHeader, What};
+
+/// A header with `ranks` ranks and two units.
+pub(crate) fn header(ranks: u32) -> RunHeader {
+    let unit = |name: &str| UnitHeader { name: name.into(), parameters: 10, padded: 12 };
+    RunHeader {
+        stage: "ZeRO-3".into(),
+        model: "test".into(),
+        parameters: 20,
+        world_size: ranks,
+        device: "CPU".into(),
+        precision: "fp32".into(),
+        communicated_bytes: 4,
+        algorithm: "direct".into(),
+        steps: 2,
+        micro_batches: 1,
+        batch_size: 1,
+        sequence_length: 8,
+        capacity: None,
+        sharded: Sharded { parameters: true, gradients: true, optimizer: true },
+        units: vec![unit("a"), unit("b")],
+        predicted_memory: vec![],
+        predicted_total: vec![],
+        replicated_total: vec![],
+        predicted_traffic: vec![],
+        version: "0".into(),
+    }
+}
+
+/// A memory event.
+pub(crate) fn memory(class: Class, delta: i64, live: u64) -> What {
+    What::Memory { place: Place::Device, class, delta, live }
+}
+
+/// A collective event over unit `unit`.
+pub(crate) fn collective(
+    operation: Operation,
+    progress: Progress,
+    sequence: u64,
+    unit: u16,
+    sent: u64,
+) -> What {
+    What::Collective(CollectiveEvent {
+        progress,
+        sequence,
+        operation,
+        group: 0,
+        unit,
+        units: 1,
+        bytes: 48,
+        sent,
+    })
+}
+
+/// Something on a rank at a time.
+pub(crate) fn at(at: u64, rank: u32, what: What) -> Event {
+    Event { at, rank, what }
+}

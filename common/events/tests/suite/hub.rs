@@ -1,0 +1,89 @@
+//! The collector: every watcher gets everything, in order, and a rank never waits.
+
+use crate::common::{header, memory};
+use events::{
+    CatchUp, Class, Event, Hub, HubOptions, HubReport, Message, Recording, Subscription, What, channel,
+};
+use std::time::Instant;
+
+const EVENTS: u64 = 5000;
+
+/// Two ranks on two threads emit into a hub with these options; returns what the subscriber saw and the report.
+fn run(options: HubOptions, capacity: usize) -> (Vec<Message>, HubReport) {
+    let start = Instant::now();
+    let (emitters, receivers): (Vec<_>, Vec<_>) =
+        (0..2).map(|rank| channel(rank, capacity, start, None)).unzip();
+    let hub = Hub::start(header(2), receivers, options).unwrap();
+    let subscription = hub.subscribe();
+    let mut seen = until_caught_up(&subscription);
+    std::thread::scope(|scope| {
+        for emitter in emitters {
+            scope.spawn(move || {
+                (0..EVENTS).for_each(|n| emitter.emit(memory(Class::Activations, 1, n)));
+                emitter.emit(What::Finished { peaks: vec![0; 7], total_peak: 1, sent: vec![0; 8] });
+            });
+        }
+    });
+    let report = hub.finish();
+    seen.extend(subscription.poll());
+    (seen, report)
+}
+
+fn until_caught_up(subscription: &Subscription) -> Vec<Message> {
+    loop {
+        let messages = subscription.poll();
+        if !messages.is_empty() {
+            return messages;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn events_in(messages: &[Message]) -> Vec<Event> {
+    let batch = |message: &Message| match message {
+        Message::Batch(batch) => batch.events.clone(),
+        _ => Vec::new(),
+    };
+    messages.iter().flat_map(batch).collect()
+}
+
+#[test]
+fn screen_and_recording_see_the_same_whole_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.events");
+    let options = HubOptions { record: Some(path.clone()), ..HubOptions::default() };
+    let (messages, report) = run(options, 1 << 14);
+    assert!(matches!(&messages[0], Message::CatchUp(state) if **state == CatchUp::new(2, 2)));
+    assert!(matches!(messages.last(), Some(Message::End)));
+    let seen = events_in(&messages);
+    assert_eq!((report.events, report.dropped), (2 * (EVENTS + 1), 0));
+    assert_eq!(seen.len() as u64, report.events);
+    assert!(seen.is_sorted_by_key(|event| event.at));
+    for rank in 0..2 {
+        let live = seen.iter().filter(|event| event.rank == rank).filter_map(|event| match event.what {
+            What::Memory { live, .. } => Some(live),
+            _ => None,
+        });
+        assert!(live.eq(0..EVENTS), "rank {rank}'s events are out of order");
+    }
+    let recording = Recording::open(&path).unwrap();
+    assert!(recording.is_complete() && report.recorded == Some(path));
+    let recorded: Vec<Event> =
+        (0..recording.len()).flat_map(|n| recording.batch(n).unwrap().events).collect();
+    assert_eq!(recorded, seen);
+}
+
+#[test]
+fn a_full_ring_drops_and_counts_but_keeps_the_end() {
+    let (messages, report) = run(HubOptions::default(), 8);
+    let seen = events_in(&messages);
+    assert_eq!(report.events + report.dropped, 2 * (EVENTS + 1));
+    assert_eq!(seen.iter().filter(|event| matches!(event.what, What::Finished { .. })).count(), 2);
+}
+
+#[test]
+fn a_recording_that_cannot_be_made_is_an_error_at_the_start() {
+    let options = HubOptions { record: Some("/nowhere/run.events".into()), ..HubOptions::default() };
+    let error = Hub::start(header(1), Vec::new(), options).err().unwrap().to_string();
+    assert!(error.contains("cannot create the recording /nowhere/run.events"), "{error}");
+}

@@ -1,0 +1,132 @@
+//! Pacing: ranks stop where they are told to, go on by exactly a step, and held time is no run time.
+
+use events::{Boundary, Pace};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const PROGRAM: [Boundary; 7] = [
+    Boundary::Step,
+    Boundary::Unit,
+    Boundary::Collective,
+    Boundary::Unit,
+    Boundary::Collective,
+    Boundary::Event,
+    Boundary::Step,
+];
+
+struct Ranks {
+    pace: Arc<Pace>,
+    passed: Arc<Vec<AtomicUsize>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// `count` ranks that go through [`PROGRAM`], held from the beginning.
+fn held(count: usize) -> Ranks {
+    let pace = Arc::new(Pace::new());
+    pace.pause();
+    let passed: Arc<Vec<AtomicUsize>> = Arc::new((0..count).map(|_| AtomicUsize::new(0)).collect());
+    let thread = |rank: usize| {
+        let (pace, passed) = (pace.clone(), passed.clone());
+        std::thread::spawn(move || {
+            for boundary in PROGRAM {
+                pace.pass(rank as u32, boundary);
+                passed[rank].fetch_add(1, Ordering::SeqCst);
+            }
+        })
+    };
+    let threads = (0..count).map(thread).collect();
+    Ranks { pace, passed, threads }
+}
+
+impl Ranks {
+    /// Waits until all ranks are held and the boundaries that they have passed are `expected`.
+    fn settle(&self, expected: &[usize]) {
+        let passed = || self.passed.iter().map(|n| n.load(Ordering::SeqCst)).collect::<Vec<_>>();
+        while self.pace.waiting() < self.threads.len() as u64 || passed() != expected {
+            std::thread::yield_now();
+        }
+        // Nobody moves on without being told to.
+        (0..200).for_each(|_| std::thread::yield_now());
+        assert_eq!(passed(), expected);
+    }
+
+    fn join(self) {
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn steps_end_at_the_boundary_asked_for() {
+    let ranks = held(3);
+    ranks.settle(&[0; 3]);
+    ranks.pace.step(Boundary::Collective);
+    ranks.settle(&[2; 3]);
+    ranks.pace.step(Boundary::Unit);
+    ranks.settle(&[3; 3]);
+    ranks.pace.step(Boundary::Step);
+    ranks.settle(&[6; 3]);
+    ranks.pace.resume();
+    ranks.join();
+}
+
+#[test]
+fn an_event_step_moves_the_rank_that_is_furthest_behind() {
+    let ranks = held(2);
+    ranks.settle(&[0, 0]);
+    ranks.pace.step(Boundary::Event);
+    ranks.settle(&[1, 0]);
+    ranks.pace.step(Boundary::Event);
+    ranks.settle(&[1, 1]);
+    ranks.pace.step(Boundary::Event);
+    ranks.settle(&[2, 1]);
+    ranks.pace.cancel();
+    ranks.join();
+}
+
+#[test]
+fn cancelling_lets_everybody_go_for_good() {
+    let ranks = held(4);
+    ranks.settle(&[0; 4]);
+    ranks.pace.cancel();
+    ranks.pace.pause();
+    ranks.join();
+}
+
+#[test]
+fn held_time_grows_while_held_and_stays_afterwards() {
+    let pace = Arc::new(Pace::new());
+    assert_eq!(pace.held(), Duration::ZERO);
+    pace.pause();
+    assert_eq!(pace.held(), Duration::ZERO, "nobody is held yet");
+    let rank = std::thread::spawn({
+        let pace = pace.clone();
+        move || pace.pass(0, Boundary::Unit)
+    });
+    while pace.held() < Duration::from_millis(5) {
+        std::thread::yield_now();
+    }
+    pace.resume();
+    rank.join().unwrap();
+    let held = pace.held();
+    assert!(held >= Duration::from_millis(5));
+    assert_eq!(pace.held(), held, "time runs again");
+}
+
+#[test]
+fn slow_motion_stretches_run_time() {
+    let pace = Pace::new();
+    pace.slow(0.1);
+    let start = std::time::Instant::now();
+    for _ in 0..5 {
+        // The rank's own work, which slow motion stretches.
+        let work = std::time::Instant::now();
+        while work.elapsed() < Duration::from_millis(1) {}
+        pace.pass(0, Boundary::Unit);
+    }
+    let (real, held) = (start.elapsed(), pace.held());
+    let run = real - held;
+    assert!(run >= Duration::from_millis(5), "work is run time: {run:?}");
+    assert!(real.as_secs_f64() >= 9.0 * 0.005, "5 ms of work took only {real:?} at a tenth of the speed");
+}

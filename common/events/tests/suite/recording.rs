@@ -1,0 +1,105 @@
+//! Recordings: what is written comes back, what is cut off or damaged is told apart.
+
+use crate::common::{at, header, memory};
+use events::frame::{self, VERSION};
+use events::{Class, Event, FrameError, Recorder, Recording, RecordingError, What};
+use proptest::prelude::*;
+use std::fs;
+use std::path::Path;
+
+fn some_events() -> impl Strategy<Value = Vec<Event>> {
+    let what = prop_oneof![
+        any::<u32>().prop_map(|step| What::StepStarted { step }),
+        (any::<i64>(), any::<u64>()).prop_map(|(delta, live)| memory(Class::Gradients, delta, live)),
+        any::<u64>().prop_map(|sequence| What::Hop { sequence, from: 1, to: 2, chunk: 3, bytes: 4 }),
+        ".{0,20}".prop_map(|message| What::Failed { message }),
+        prop::collection::vec(any::<u64>(), 0..8).prop_map(|peaks| What::Finished {
+            total_peak: 1,
+            sent: peaks.clone(),
+            peaks
+        }),
+    ];
+    prop::collection::vec(
+        (any::<u64>(), 0u32..4, what).prop_map(|(time, rank, what)| at(time, rank, what)),
+        0..60,
+    )
+}
+
+/// Writes `pieces`, one frame each, and returns the bytes.
+fn record(pieces: &[Vec<Event>], finish: bool) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.events");
+    let mut recorder = Recorder::create(&path, &header(4)).unwrap();
+    for (dropped, piece) in (0u64..).zip(pieces) {
+        recorder.push(dropped, piece).unwrap();
+        recorder.flush().unwrap();
+    }
+    if finish {
+        recorder.finish().unwrap();
+    }
+    fs::read(&path).unwrap()
+}
+
+fn parse(bytes: &[u8]) -> Result<Recording, RecordingError> {
+    Recording::parse(Path::new("run.events"), bytes.to_vec())
+}
+
+fn events_of(recording: &Recording) -> Vec<Event> {
+    (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn what_is_written_comes_back(pieces in prop::collection::vec(some_events(), 0..5)) {
+        let recording = parse(&record(&pieces, true)).unwrap();
+        prop_assert!(recording.is_complete());
+        prop_assert_eq!(recording.header(), &header(4));
+        prop_assert_eq!(events_of(&recording), pieces.concat());
+    }
+
+    #[test]
+    fn any_damage_is_an_error(pieces in prop::collection::vec(some_events(), 1..3), place in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let mut bytes = record(&pieces, true);
+        let place = place.index(bytes.len());
+        bytes[place] ^= 1 << bit;
+        prop_assert!(parse(&bytes).is_err(), "a flipped bit at byte {} went unnoticed", place);
+    }
+}
+
+#[test]
+fn cut_off_anywhere_it_replays_up_to_the_last_whole_frame() {
+    let pieces: Vec<Vec<Event>> =
+        (0..4).map(|n| vec![at(n, 0, memory(Class::Parameters, 8, 8 * n)); 3]).collect();
+    let bytes = record(&pieces, true);
+    let whole = events_of(&parse(&bytes).unwrap());
+    let (mut lengths, mut empty) = (Vec::new(), 0);
+    for length in 10..bytes.len() {
+        match parse(&bytes[..length]) {
+            Ok(recording) => {
+                assert!(!recording.is_complete());
+                let found = events_of(&recording);
+                assert_eq!(found, whole[..found.len()]);
+                lengths.push(found.len());
+            }
+            Err(RecordingError::Empty { .. }) => empty += 1,
+            Err(other) => panic!("cut at {length}: {other}"),
+        }
+    }
+    assert!(empty > 0 && lengths.is_sorted());
+    lengths.dedup();
+    assert_eq!(lengths, [0, 3, 6, 9, 12]);
+}
+
+#[test]
+fn foreign_and_future_files_are_named_as_such() {
+    let foreign = parse(b"loss,step\n1.0,2\n").unwrap_err();
+    assert!(matches!(foreign, RecordingError::Frame { source: FrameError::Foreign, .. }));
+    let mut future = frame::preamble().to_vec();
+    future[8] = VERSION as u8 + 1;
+    let error = parse(&future).unwrap_err().to_string();
+    assert!(error.contains("version 2") && error.contains("run.events"), "{error}");
+    let missing = Recording::open(Path::new("/nowhere/run.events")).unwrap_err().to_string();
+    assert!(missing.contains("cannot read the recording /nowhere/run.events"), "{missing}");
+}

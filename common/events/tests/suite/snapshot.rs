@@ -1,0 +1,80 @@
+//! The fold of events: absolute values heal drops, and a finished rank's numbers are its report's.
+
+use crate::common::{at, collective, memory};
+use events::units::{Gather, Gradient};
+use events::{Class, Operation, Outcome, Pass, Progress, Snapshot, What};
+
+fn fold(events: &[events::Event]) -> Snapshot {
+    let mut snapshot = Snapshot::new(2, 2);
+    events.iter().for_each(|event| snapshot.apply(event));
+    snapshot
+}
+
+#[test]
+fn memory_and_traffic_survive_lost_events() {
+    let all = [
+        at(1, 0, memory(Class::Parameters, 100, 100)),
+        at(2, 0, memory(Class::Parameters, 50, 150)),
+        at(3, 0, collective(Operation::AllGather, Progress::Issued, 0, 0, 0)),
+        at(4, 0, collective(Operation::AllGather, Progress::Finished, 0, 0, 36)),
+        at(5, 0, memory(Class::Parameters, -30, 120)),
+        at(6, 0, collective(Operation::AllGather, Progress::Finished, 1, 1, 72)),
+    ];
+    let whole = fold(&all);
+    let holed = fold(&[all[0].clone(), all[4].clone(), all[5].clone()]);
+    assert_eq!(whole.ranks[0].live, holed.ranks[0].live);
+    assert_eq!(whole.ranks[0].sent.by_operation, holed.ranks[0].sent.by_operation);
+    assert_eq!(whole.ranks[0].total_peak, 150);
+    assert!(whole.ranks[0].flights.is_empty() && holed.ranks[0].flights.is_empty());
+}
+
+#[test]
+fn units_are_gathered_released_and_reduced() {
+    let events = [
+        at(1, 0, memory(Class::GatheredParameters, 48, 48)),
+        at(2, 0, collective(Operation::AllGather, Progress::Issued, 0, 1, 0)),
+        at(3, 0, collective(Operation::AllGather, Progress::Finished, 0, 1, 36)),
+        at(4, 0, What::PassStarted { pass: Pass::Backward, unit: 1, micro: 0 }),
+        at(5, 0, What::PassFinished { pass: Pass::Backward, unit: 1, micro: 0 }),
+        at(6, 0, memory(Class::GatheredParameters, -48, 0)),
+        at(7, 0, collective(Operation::ReduceScatter, Progress::Issued, 1, 1, 0)),
+        at(8, 0, collective(Operation::ReduceScatter, Progress::Finished, 1, 1, 36)),
+    ];
+    let unit = |upto: usize| fold(&events[..upto]).ranks[0].units.units[1];
+    let gathers = [2, 3, 5, 6].map(|upto| unit(upto).gather);
+    assert_eq!(gathers, [Gather::Gathering, Gather::Gathered, Gather::Gathered, Gather::Released]);
+    let gradients = [3, 5, 7, 8].map(|upto| unit(upto).gradient);
+    assert_eq!(gradients, [Gradient::Absent, Gradient::Local, Gradient::Reducing, Gradient::Reduced]);
+}
+
+#[test]
+fn hops_count_for_their_sender_whoever_tells() {
+    let hop = |from, to| What::Hop { sequence: 0, from, to, chunk: 0, bytes: 7 };
+    let snapshot = fold(&[at(1, 0, hop(0, 1)), at(2, 0, hop(1, 0)), at(3, 1, hop(1, 0))]);
+    assert_eq!(snapshot.ranks[0].sent.by_receiver, [0, 7]);
+    assert_eq!(snapshot.ranks[1].sent.by_receiver, [14, 0]);
+}
+
+#[test]
+fn a_finished_rank_keeps_what_its_report_says() {
+    let finished = What::Finished { peaks: vec![9; 7], total_peak: 40, sent: vec![5; 8] };
+    let snapshot = fold(&[
+        at(1, 0, memory(Class::Parameters, 8, 8)),
+        at(2, 0, finished),
+        at(3, 0, memory(Class::GatheredParameters, 1000, 1000)),
+        at(4, 0, collective(Operation::AllGather, Progress::Finished, 3, 0, 999)),
+    ]);
+    let rank = &snapshot.ranks[0];
+    assert_eq!((rank.total_peak, rank.peak_of(Class::GatheredParameters)), (40, 9));
+    assert_eq!(rank.sent.by_operation, [5; 8]);
+    assert_eq!(rank.outcome, Outcome::Finished);
+    assert!(!snapshot.is_over(), "the other rank is still running");
+}
+
+#[test]
+fn the_first_failure_is_the_one_told() {
+    let failed = |message: &str| What::Failed { message: message.into() };
+    let snapshot = fold(&[at(1, 1, failed("out of memory")), at(2, 0, failed("rank 1 failed"))]);
+    assert_eq!(snapshot.failure, Some((1, "out of memory".into())));
+    assert!(snapshot.is_over());
+}

@@ -1,0 +1,136 @@
+//! A recording in the Chrome trace format, which Perfetto reads too: one process per rank, one track per stream, and
+//! memory by class as counters. Times are microseconds.
+
+use events::event::NO_UNIT;
+use events::{Class, CollectiveEvent, Event, Place, Progress, Recording, RecordingError, RunHeader, What};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+const COMPUTE: u32 = 0;
+const COMMUNICATION: u32 = 1;
+
+/// What is open on a rank, to be closed by a later event.
+#[derive(Default)]
+struct Open {
+    pass: Option<(u64, String, &'static str)>,
+    collectives: HashMap<(u16, u64), (u64, Option<u64>)>,
+    live: [u64; Class::ALL.len()],
+}
+
+/// The trace of `recording` as JSON.
+///
+/// # Errors
+/// [`RecordingError`] if a batch is unreadable.
+pub fn render(recording: &Recording) -> Result<String, RecordingError> {
+    let header = recording.header();
+    let mut entries = Vec::new();
+    for rank in 0..header.world_size {
+        entries.push(named("process_name", rank, 0, &format!("rank {rank}")));
+        entries.push(named("thread_name", rank, COMPUTE, "compute"));
+        entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
+    }
+    let mut open: Vec<Open> = (0..header.world_size).map(|_| Open::default()).collect();
+    for index in 0..recording.len() {
+        for event in recording.batch(index)?.events {
+            if let Some(state) = open.get_mut(event.rank as usize) {
+                entries.extend(state.entry(header, &event));
+            }
+        }
+    }
+    let trace = json!({
+        "traceEvents": entries,
+        "displayTimeUnit": "ms",
+        "otherData": { "stage": header.stage, "model": header.model, "version": header.version },
+    });
+    Ok(trace.to_string())
+}
+
+fn named(kind: &str, rank: u32, track: u32, name: &str) -> Value {
+    json!({ "ph": "M", "name": kind, "pid": rank, "tid": track, "args": { "name": name } })
+}
+
+fn microseconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e3
+}
+
+fn complete(
+    name: &str,
+    category: &str,
+    (rank, track): (u32, u32),
+    from: u64,
+    to: u64,
+    arguments: Value,
+) -> Value {
+    json!({
+        "ph": "X", "name": name, "cat": category, "pid": rank, "tid": track,
+        "ts": microseconds(from), "dur": microseconds(to.saturating_sub(from)), "args": arguments,
+    })
+}
+
+impl Open {
+    fn entry(&mut self, header: &RunHeader, event: &Event) -> Option<Value> {
+        match &event.what {
+            What::PassStarted { pass, unit, .. } => {
+                let unit = crate::words::unit(header, *unit);
+                self.pass = Some((event.at, format!("{} {unit}", crate::words::pass(*pass)), pass.label()));
+                None
+            }
+            What::PassFinished { .. } => {
+                let (from, name, category) = self.pass.take()?;
+                Some(complete(&name, category, (event.rank, COMPUTE), from, event.at, json!({})))
+            }
+            &What::Memory { place: Place::Device, class, live, .. } => {
+                self.live[class.index()] = live;
+                let named = Class::ALL
+                    .iter()
+                    .map(|class| (class.label().to_string(), json!(self.live[class.index()])));
+                let arguments: serde_json::Map<String, Value> = named.collect();
+                Some(json!({
+                    "ph": "C", "name": "memory", "pid": event.rank, "tid": COMPUTE,
+                    "ts": microseconds(event.at), "args": arguments,
+                }))
+            }
+            What::Collective(collective) => self.collective(header, event, collective),
+            What::StepFinished { step, loss, .. } => Some(json!({
+                "ph": "i", "s": "p", "name": format!("step {} finished", step + 1), "pid": event.rank,
+                "tid": COMPUTE, "ts": microseconds(event.at), "args": { "loss": loss },
+            })),
+            _ => None,
+        }
+    }
+
+    fn collective(
+        &mut self,
+        header: &RunHeader,
+        event: &Event,
+        collective: &CollectiveEvent,
+    ) -> Option<Value> {
+        let key = (collective.group, collective.sequence);
+        match collective.progress {
+            Progress::Issued => {
+                self.collectives.insert(key, (event.at, None));
+                None
+            }
+            Progress::Started => {
+                self.collectives.entry(key).or_insert((event.at, None)).1 = Some(event.at);
+                None
+            }
+            Progress::Finished => {
+                let (issued, started) = self.collectives.remove(&key)?;
+                let from = started.unwrap_or(issued);
+                let unit = if collective.unit == NO_UNIT {
+                    String::new()
+                } else {
+                    format!(" {}", crate::words::units(header, collective.unit, collective.units))
+                };
+                let name = format!("{}{unit}", collective.operation);
+                let arguments = json!({
+                    "sequence": collective.sequence, "bytes": collective.bytes,
+                    "waited_us": microseconds(from.saturating_sub(issued)),
+                });
+                let place = (event.rank, COMMUNICATION);
+                Some(complete(&name, collective.operation.label(), place, from, event.at, arguments))
+            }
+        }
+    }
+}

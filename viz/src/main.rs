@@ -1,0 +1,228 @@
+//! `viz`: watch runs in other processes, replay and compare recordings, export pictures and traces.
+
+use clap::{Args, Parser, Subcommand};
+use events::{Recording, runs};
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use viz::app::{App, Source};
+use viz::export::{asciicast, svg, trace};
+use viz::player::{Motion, Player};
+use viz::timeline::Timeline;
+use viz::{DisplayOptions, View, view};
+
+/// The recording that ships with the program.
+const SHIPPED: &[u8] = include_bytes!("../recordings/zero3.events");
+
+/// Watch sharded training: memory and collectives of every rank. Without a command, plays a recording that ships with
+/// the program.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    display: DisplayOptions,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Follow a run in another process, undisturbed; without a name, list the runs there are
+    Attach {
+        /// The run's name, or its beginning
+        run: Option<String>,
+        /// Allow this screen to pause, slow down and step the run
+        #[arg(long)]
+        control: bool,
+        /// The view to begin with
+        #[arg(long, default_value = "overview")]
+        view: View,
+    },
+    /// Play a recording
+    Replay {
+        /// The recording
+        file: PathBuf,
+        #[command(flatten)]
+        start: Start,
+    },
+    /// Play two to four recordings side by side, locked to the same step and phase
+    Compare {
+        /// The recordings
+        #[arg(num_args = 2..=4, required = true)]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        start: Start,
+    },
+    /// Draw a moment of a recording as SVG, or a stretch of it as an asciicast
+    Export(Export),
+    /// Write a recording as a trace for Chrome's or Perfetto's viewer
+    Trace {
+        /// The recording
+        file: PathBuf,
+        /// The trace to write
+        out: PathBuf,
+    },
+}
+
+/// Where playing begins.
+#[derive(Args)]
+struct Start {
+    /// The step to begin with, from 1
+    #[arg(long, default_value_t = 1)]
+    step: u32,
+    /// Run seconds per real second, 0.001 to 1
+    #[arg(long, default_value_t = 0.1)]
+    speed: f64,
+    /// Do not play until told to
+    #[arg(long)]
+    paused: bool,
+    /// The view to begin with
+    #[arg(long)]
+    view: Option<View>,
+}
+
+#[derive(Args)]
+struct Export {
+    /// The recordings: one, or up to four to compare
+    #[arg(num_args = 1..=4, required = true)]
+    files: Vec<PathBuf>,
+    /// The view
+    #[arg(long, default_value = "overview")]
+    view: View,
+    /// The step, from 1
+    #[arg(long, default_value_t = 1)]
+    step: u32,
+    /// How far into the step, from 0 to 1
+    #[arg(long, default_value_t = 0.5)]
+    at: f64,
+    /// The rank that single-rank views show
+    #[arg(long, default_value_t = 0)]
+    rank: usize,
+    /// Columns and rows
+    #[arg(long, default_value = "120x40", value_parser = size)]
+    size: (u16, u16),
+    /// Write a picture
+    #[arg(long, value_name = "OUT", required_unless_present = "cast")]
+    svg: Option<PathBuf>,
+    /// Write an asciicast from the step on
+    #[arg(long, value_name = "OUT")]
+    cast: Option<PathBuf>,
+    /// Seconds of the asciicast
+    #[arg(long, default_value_t = 20.0)]
+    seconds: f64,
+    /// Run seconds per second of the asciicast
+    #[arg(long, default_value_t = 0.01)]
+    speed: f64,
+}
+
+fn size(text: &str) -> Result<(u16, u16), String> {
+    let parts =
+        text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    parts
+        .filter(|&(width, height)| (1..=1000).contains(&width) && (1..=1000).contains(&height))
+        .ok_or_else(|| format!("{text} is no size: columns and rows, such as 120x40, up to 1000 each"))
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
+    let display = cli.display;
+    match cli.command {
+        None => {
+            let recording = Recording::parse(Path::new("the shipped recording"), SHIPPED.to_vec())?;
+            let start = Start { step: 1, speed: 0.05, paused: false, view: None };
+            Ok(viz::recorded(play(vec![recording], &start)?, display)?)
+        }
+        Some(Command::Attach { run: None, .. }) => list(),
+        Some(Command::Attach { run: Some(run), control, view }) => {
+            let attachment = runs::attach(&runs::directory(), &run)?;
+            Ok(viz::attached(attachment, control, view, display)?)
+        }
+        Some(Command::Replay { file, start }) => {
+            Ok(viz::recorded(play(vec![Recording::open(&file)?], &start)?, display)?)
+        }
+        Some(Command::Compare { files, start }) => Ok(viz::recorded(play(open(&files)?, &start)?, display)?),
+        Some(Command::Export(export)) => write_pictures(&export, display),
+        Some(Command::Trace { file, out }) => write_trace(&file, &out),
+    }
+}
+
+fn open(files: &[PathBuf]) -> Result<Vec<Recording>, events::RecordingError> {
+    files.iter().map(|file| Recording::open(file)).collect()
+}
+
+fn list() -> Result<(), Box<dyn Error>> {
+    let runs = runs::list(&runs::directory())?;
+    if runs.is_empty() {
+        println!("nothing is running now; every training run can be followed while it lasts");
+    }
+    for run in runs {
+        let header = &run.header;
+        println!(
+            "{}  {} {}, {} ranks, {} steps, {}",
+            run.name, header.stage, header.model, header.world_size, header.steps, header.device
+        );
+    }
+    Ok(())
+}
+
+fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingError> {
+    let player =
+        |recording| Timeline::recorded(recording).map(|timeline| Player::new(timeline, Motion::Standing));
+    recordings.into_iter().map(player).collect()
+}
+
+fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>> {
+    let mut players = players(recordings)?;
+    players[0].set_speed(start.speed);
+    if start.step > 1 {
+        players[0].seek_step(start.step - 1);
+    }
+    if !start.paused {
+        players[0].set_motion(Motion::Playing);
+    }
+    let mut app = App::new(players, Source::Recording);
+    if let Some(view) = start.view {
+        app.view = view;
+    }
+    Ok(app)
+}
+
+fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
+    let mut players = players(open(&export.files)?)?;
+    players[0].seek_into_step(export.step.saturating_sub(1), export.at);
+    let mut app = App::new(players, Source::Recording);
+    (app.view, app.rank) = (export.view, export.rank);
+    let ranks = app.player().scene().header.world_size as usize;
+    if export.rank >= ranks {
+        return Err(format!("there is no rank {}: the run has ranks 0 to {}", export.rank, ranks - 1).into());
+    }
+    let (width, height) = export.size;
+    let theme = viz::theme::Theme { ascii: display.ascii, ..viz::theme::Theme::FULL };
+    let theme = viz::theme::Theme { depth: display.depth.unwrap_or(theme.depth), ..theme };
+    if let Some(out) = &export.svg {
+        write(out, &svg::render(&view::picture(&app, theme, width, height)))?;
+    }
+    if let Some(out) = &export.cast {
+        write(out, &asciicast::render(app, theme, export.size, export.seconds, export.speed)?)?;
+    }
+    Ok(())
+}
+
+fn write_trace(file: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
+    write(out, &trace::render(&Recording::open(file)?)?)
+}
+
+fn write(out: &Path, text: &str) -> Result<(), Box<dyn Error>> {
+    fs::write(out, text).map_err(|error| format!("cannot write {}: {error}", out.display()).into())
+}

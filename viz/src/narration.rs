@@ -1,0 +1,156 @@
+//! One sentence that says what is happening now, in the field's words.
+
+use crate::player::Scene;
+use crate::words;
+use events::event::NO_UNIT;
+use events::{Flight, Operation, Outcome, Pass, PassNow, RankSnapshot};
+
+/// What is happening in `scene`, in at most `room` characters where that leaves a sentence.
+pub fn sentence(scene: &Scene, room: usize) -> String {
+    if let Some(sentence) = ending(scene).or_else(|| waiting(scene)) {
+        return sentence;
+    }
+    let ranks = &scene.now.ranks;
+    let leader = ranks.iter().filter_map(leading_flight).next();
+    let pass = ranks.iter().find_map(|rank| rank.pass);
+    let (main, more) = match (leader, pass) {
+        (Some(flight), Some(pass)) => (collective(scene, &flight), format!("; {}", computing(scene, pass))),
+        (Some(flight), None) => (collective(scene, &flight), String::new()),
+        (None, Some(pass)) => (capitalised(&computing(scene, pass)), pass_note(scene, pass).to_string()),
+        (None, None) => return between(scene),
+    };
+    let whole = format!("{main}{more}.");
+    if whole.chars().count() <= room { whole } else { format!("{main}.") }
+}
+
+fn ending(scene: &Scene) -> Option<String> {
+    if let Some((_, message)) = &scene.now.failure {
+        return Some(message.lines().next().unwrap_or("a rank failed").to_string());
+    }
+    let ranks = &scene.now.ranks;
+    let all = ranks.iter().all(|rank| rank.outcome == Outcome::Finished);
+    all.then(|| "The run is over: every rank has done its last step.".into())
+}
+
+/// The collective in flight that tells most: data before scalars, moving before issued.
+pub fn leading_flight(rank: &RankSnapshot) -> Option<Flight> {
+    let data = |flight: &&Flight| flight.event.unit != NO_UNIT;
+    let moving = rank.flights.iter().filter(data).find(|flight| flight.started.is_some());
+    moving.or_else(|| rank.flights.iter().find(data)).copied()
+}
+
+/// Ranks that have issued a collective and wait in it for one that has not.
+fn waiting(scene: &Scene) -> Option<String> {
+    let ranks = &scene.now.ranks;
+    let stuck = |rank: &RankSnapshot| {
+        rank.pass.is_none() && rank.flights.first().is_some_and(|flight| flight.started.is_none())
+    };
+    let waiting: Vec<usize> = (0..ranks.len()).filter(|&rank| stuck(&ranks[rank])).collect();
+    let flight = ranks.get(*waiting.first()?)?.flights.first()?;
+    let has = |rank: &RankSnapshot| rank.flights.iter().any(|f| f.event.sequence >= flight.event.sequence);
+    let past = |rank: &RankSnapshot| {
+        rank.last_flight.is_some_and(|last| last.event.sequence >= flight.event.sequence)
+    };
+    let late: Vec<usize> =
+        (0..ranks.len()).filter(|&rank| !has(&ranks[rank]) && !past(&ranks[rank])).collect();
+    if late.is_empty() || late.len() == ranks.len() {
+        return None;
+    }
+    let verb = if waiting.len() == 1 { "waits" } else { "wait" };
+    let what = name(scene, flight);
+    Some(format!("{} {verb} for {} in the {what}.", capitalised(&listed(&waiting)), listed(&late)))
+}
+
+fn listed(ranks: &[usize]) -> String {
+    match ranks {
+        [only] => format!("rank {only}"),
+        many if ranks.len() > 4 => format!("{} other ranks", many.len()),
+        many => {
+            let numbers: Vec<String> = many.iter().map(usize::to_string).collect();
+            format!("ranks {}", numbers.join(", "))
+        }
+    }
+}
+
+/// `all-gather of block 2`.
+pub fn name(scene: &Scene, flight: &Flight) -> String {
+    if flight.event.unit == NO_UNIT {
+        return match flight.event.operation {
+            Operation::Scalars => "exchange of a few numbers".into(),
+            other => other.label().into(),
+        };
+    }
+    format!(
+        "{} of {}",
+        flight.event.operation,
+        words::units(&scene.header, flight.event.unit, flight.event.units)
+    )
+}
+
+fn collective(scene: &Scene, flight: &Flight) -> String {
+    let units = words::units(&scene.header, flight.event.unit, flight.event.units);
+    let ranks = u64::from(scene.header.world_size.max(1));
+    let slice = words::bytes(flight.event.bytes / ranks);
+    match flight.event.operation {
+        Operation::AllGather if scene.header.sharded.parameters => {
+            format!("All-gather of {units}: every rank sends its slice ({slice}) to the others")
+        }
+        Operation::AllGather => {
+            format!("All-gather of {units}: every rank sends the slice it has updated ({slice})")
+        }
+        Operation::ReduceScatter => {
+            format!("Reduce-scatter of {units}: rank r keeps the sum of slice r ({slice})")
+        }
+        Operation::AllReduce => {
+            let whole = words::bytes(flight.event.bytes);
+            format!("All-reduce of {units}: every rank gets the sum of all gradients ({whole})")
+        }
+        Operation::Broadcast => format!("Broadcast of {units}: one rank sends its copy to all others"),
+        other => format!("{} of {units}", capitalised(other.label())),
+    }
+}
+
+fn computing(scene: &Scene, pass: PassNow) -> String {
+    let unit = words::unit(&scene.header, pass.unit);
+    match pass.pass {
+        Pass::Forward => format!("forward runs through {unit}"),
+        Pass::Backward => format!("backward runs through {unit}"),
+        Pass::Step => format!("AdamW updates {unit}"),
+        Pass::Evaluate => format!("validation runs through {unit}"),
+    }
+}
+
+fn pass_note(scene: &Scene, pass: PassNow) -> &'static str {
+    let sharded = scene.header.sharded;
+    match pass.pass {
+        Pass::Forward => " and keeps its activations for backward",
+        Pass::Backward if sharded.gradients => ", whose full gradients wait in a bucket to be reduced",
+        Pass::Backward => ", whose gradients every rank keeps whole",
+        Pass::Step if sharded.optimizer => ": each rank only the slice whose optimizer states it owns",
+        Pass::Step => ": every rank does the same work on the same numbers",
+        Pass::Evaluate => "; nothing is kept",
+    }
+}
+
+fn between(scene: &Scene) -> String {
+    let now = &scene.now;
+    let Some(rank) = now.ranks.first().filter(|_| now.events > 0) else {
+        return "Nothing has happened yet.".into();
+    };
+    if let Some(flight) = rank.flights.first() {
+        return format!("{} over all ranks: losses, norms, checks.", capitalised(&name(scene, flight)));
+    }
+    match rank.last_pass {
+        None => "The ranks set up: parameters, gradients and optimizer states are allocated.".into(),
+        Some(_) if !rank.in_step => format!("Step {} is done.", rank.step + 1),
+        Some(last) => {
+            let unit = words::unit(&scene.header, last.unit);
+            format!("{} of {unit} is done.", capitalised(words::pass(last.pass)))
+        }
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}

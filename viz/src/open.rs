@@ -1,0 +1,114 @@
+//! Ways to open the screen: on a run in this process, on one in another, on recordings.
+
+use crate::app::{App, Source, View};
+use crate::player::{Motion, Player};
+use crate::theme::{Depth, Theme};
+use crate::timeline::Timeline;
+use crate::ui::{self, Feed, VizError};
+use events::{Attachment, Pace, Subscription};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What the person wants of the terminal, where detection would decide otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct DisplayOptions {
+    /// Colours of the terminal (found out unless given; NO_COLOR is obeyed)
+    #[arg(long = "colors", value_name = "DEPTH")]
+    pub depth: Option<Depth>,
+    /// Draw with ASCII characters only
+    #[arg(long)]
+    pub ascii: bool,
+}
+
+impl DisplayOptions {
+    /// What the terminal can show.
+    pub fn theme(self) -> Theme {
+        let detected = Theme::detect();
+        Theme { depth: self.depth.unwrap_or(detected.depth), ascii: self.ascii || detected.ascii }
+    }
+}
+
+/// How the screen on a run in this process begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LiveOptions {
+    /// Hold the ranks at their first boundary.
+    pub paused: bool,
+    /// Run seconds per real second: 1 is free, 1/1000 the slowest.
+    pub pace: f64,
+    /// The view.
+    pub view: View,
+    /// The terminal.
+    pub display: DisplayOptions,
+}
+
+impl Default for LiveOptions {
+    fn default() -> Self {
+        LiveOptions { paused: false, pace: 1.0, view: View::Overview, display: DisplayOptions::default() }
+    }
+}
+
+impl LiveOptions {
+    /// Sets `pace` as these options ask. Call it before ranks start, so that they are held from the first boundary on.
+    pub fn prepare(&self, pace: &Pace) {
+        pace.slow(self.pace);
+        if self.paused {
+            pace.pause();
+        }
+    }
+}
+
+/// Ends the run when the screen is left, however that happens.
+struct Stopper {
+    stop: Arc<AtomicBool>,
+    pace: Arc<Pace>,
+}
+
+impl Drop for Stopper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.pace.cancel();
+    }
+}
+
+/// Shows a run of this process until the person quits; the ranks run on other threads. If they quit before its end,
+/// `stop` is set. The pace is cancelled in any case, so that no rank stays held.
+///
+/// # Errors
+/// [`VizError`]. The terminal is as it was then, and `stop` is set.
+pub fn live(
+    subscription: Subscription,
+    pace: Arc<Pace>,
+    options: LiveOptions,
+    stop: Arc<AtomicBool>,
+) -> Result<(), VizError> {
+    let _stopper = Stopper { stop, pace: pace.clone() };
+    options.prepare(&pace);
+    let timeline = Timeline::live(subscription.header.clone(), "");
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Live);
+    (app.view, app.held, app.pace) = (options.view, options.paused, options.pace);
+    ui::run(app, Feed::Live(subscription, pace), options.display.theme())
+}
+
+/// Shows a run of another process until the person quits; with `control`, it can be held.
+///
+/// # Errors
+/// [`VizError`].
+pub fn attached(
+    attachment: Attachment,
+    control: bool,
+    view: View,
+    display: DisplayOptions,
+) -> Result<(), VizError> {
+    let timeline = Timeline::live(attachment.header().clone(), attachment.name());
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Attached { control });
+    app.view = view;
+    ui::run(app, Feed::Attached(Box::new(attachment)), display.theme())
+}
+
+/// Plays one recording, or compares several.
+///
+/// # Errors
+/// [`VizError`].
+pub fn recorded(app: App, display: DisplayOptions) -> Result<(), VizError> {
+    ui::run(app, Feed::None, display.theme())
+}

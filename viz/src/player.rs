@@ -1,0 +1,314 @@
+//! Standing somewhere in a run, and moving: playing, stepping, seeking. The same for live runs and recordings.
+
+use crate::timeline::{Mark, Timeline};
+use crate::window::Window;
+use events::{Boundary, Event, Message, Operation, Pass, Place, Progress, RunHeader, Snapshot, What};
+use std::sync::Arc;
+
+/// The run as it is at one moment: what the views draw.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// The run's description.
+    pub header: Arc<RunHeader>,
+    /// Every rank now.
+    pub now: Snapshot,
+    /// The last few steps.
+    pub window: Window,
+}
+
+impl Scene {
+    fn new(header: Arc<RunHeader>, now: Snapshot) -> Self {
+        let live = now.ranks.iter().map(|rank| rank.live[Place::Device.index()]);
+        let window = Window::new(now.at, live);
+        Scene { header, now, window }
+    }
+
+    fn apply(&mut self, event: &Event) {
+        self.now.apply(event);
+        self.window.apply(event);
+    }
+}
+
+/// How the position changes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Motion {
+    /// It stays at the latest event.
+    Following,
+    /// It moves with time.
+    Playing,
+    /// It stays where it is.
+    Standing,
+}
+
+/// The slowest speed: run seconds per real second.
+pub const SLOWEST: f64 = 0.001;
+
+/// A place in a run.
+pub struct Player {
+    timeline: Timeline,
+    scene: Scene,
+    /// The moment of the run that is shown, in nanoseconds: at or after the latest event applied.
+    clock: f64,
+    motion: Motion,
+    speed: f64,
+    batch: (u64, Arc<[Event]>),
+}
+
+impl Player {
+    /// At the beginning of a recording, standing; or at the end of a live run, following.
+    pub fn new(timeline: Timeline, motion: Motion) -> Self {
+        let beginning = timeline.beginning();
+        let (_, start) = timeline.keyframe(beginning);
+        let scene = Scene::new(timeline.header().clone(), start.as_ref().clone());
+        let clock = scene.now.at as f64;
+        let mut player = Player { timeline, scene, clock, motion, speed: 1.0, batch: (0, [].into()) };
+        player.tick(0.0);
+        player
+    }
+
+    /// The run at the position.
+    pub fn scene(&self) -> &Scene {
+        &self.scene
+    }
+
+    /// The whole run.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// Number of events before the position.
+    pub fn position(&self) -> u64 {
+        self.scene.now.events
+    }
+
+    /// The moment shown, in nanoseconds of the run.
+    pub fn clock(&self) -> u64 {
+        self.clock as u64
+    }
+
+    /// How the position changes by itself.
+    pub fn motion(&self) -> Motion {
+        self.motion
+    }
+
+    /// Changes how the position changes by itself. Playing from the end begins at the beginning.
+    pub fn set_motion(&mut self, motion: Motion) {
+        if motion == Motion::Playing && self.at_end() && self.timeline.ended() {
+            self.seek(self.timeline.beginning());
+        }
+        self.motion = motion;
+        self.tick(0.0);
+    }
+
+    /// Run seconds per real second while playing.
+    pub fn speed(&self) -> f64 {
+        self.speed
+    }
+
+    /// Sets the speed, between [`SLOWEST`] and real time.
+    pub fn set_speed(&mut self, speed: f64) {
+        self.speed = speed.clamp(SLOWEST, 1.0);
+    }
+
+    /// Whether the position is behind the latest event.
+    pub fn at_end(&self) -> bool {
+        self.position() >= self.timeline.len()
+    }
+
+    /// Takes a message of a live run.
+    pub fn push(&mut self, message: Message) {
+        if self.timeline.push(message) {
+            self.seek(self.timeline.len());
+        }
+        if self.position() < self.timeline.beginning() {
+            self.seek(self.timeline.beginning());
+        }
+    }
+
+    /// Lets `seconds` of real time pass. Returns whether the picture has changed.
+    pub fn tick(&mut self, seconds: f64) -> bool {
+        let before = (self.position(), self.clock());
+        match self.motion {
+            Motion::Standing => {}
+            Motion::Following => {
+                self.advance_to(self.timeline.len());
+                self.clock = self.scene.now.at as f64;
+            }
+            Motion::Playing => self.play(seconds),
+        }
+        before != (self.position(), self.clock())
+    }
+
+    fn play(&mut self, seconds: f64) {
+        self.clock += seconds * self.speed * 1e9;
+        while let Some(event) = self.next_event() {
+            if event.at as f64 > self.clock {
+                return;
+            }
+            self.scene.apply(&event);
+        }
+        self.clock = self.clock.min(self.scene.now.at as f64);
+        if self.timeline.ended() {
+            self.motion = Motion::Standing;
+        }
+    }
+
+    /// The event after the position.
+    fn next_event(&mut self) -> Option<Event> {
+        let position = self.position();
+        if position >= self.timeline.len() {
+            return None;
+        }
+        let inside = |(first, events): &(u64, Arc<[Event]>)| {
+            position.checked_sub(*first).filter(|&offset| offset < events.len() as u64)
+        };
+        let offset = inside(&self.batch).or_else(|| {
+            self.batch = self.timeline.events_at(position);
+            inside(&self.batch)
+        })?;
+        self.batch.1.get(offset as usize).cloned()
+    }
+
+    fn advance_to(&mut self, position: u64) {
+        while self.position() < position {
+            let Some(event) = self.next_event() else { return };
+            self.scene.apply(&event);
+        }
+    }
+
+    /// Goes to just before event `position`, with the steps before it in the window.
+    pub fn seek(&mut self, position: u64) {
+        let position = position.clamp(self.timeline.beginning(), self.timeline.len());
+        let near = position.checked_sub(self.position()).is_some_and(|ahead| ahead < 10_000);
+        if !near {
+            let (_, start) = self.timeline.keyframe(self.window_start(position));
+            self.scene = Scene::new(self.timeline.header().clone(), start.as_ref().clone());
+        }
+        self.advance_to(position);
+        self.clock = self.scene.now.at as f64;
+    }
+
+    /// Where the window of a scene at `position` begins: two steps before the current one.
+    fn window_start(&self, position: u64) -> u64 {
+        let marks = self.timeline.marks();
+        let before = marks.partition_point(|mark| mark.position < position);
+        let steps = marks.range(..before).rev().filter(|mark| mark.pass.is_none());
+        steps.take(3).last().map_or(self.timeline.beginning(), |mark| mark.position)
+    }
+
+    /// Goes to the share `fraction` of the run's time.
+    pub fn seek_fraction(&mut self, fraction: f64) {
+        let marks = self.timeline.marks();
+        let (first, last) = self.time_range();
+        let target = first as f64 + fraction.clamp(0.0, 1.0) * (last - first) as f64;
+        let mark = marks.partition_point(|mark| mark.at as f64 <= target);
+        let position =
+            marks.get(mark.wrapping_sub(1)).map_or(self.timeline.beginning(), |mark| mark.position);
+        self.seek(position);
+        self.play_until(target);
+    }
+
+    /// Times of the first event that one can go to and of the latest.
+    pub fn time_range(&self) -> (u64, u64) {
+        let (_, start) = self.timeline.keyframe(self.timeline.beginning());
+        (start.at, self.timeline.latest().snapshot.at.max(start.at + 1))
+    }
+
+    /// Goes to step `step`'s beginning, or as near as the run allows.
+    pub fn seek_step(&mut self, step: u32) {
+        let marks = self.timeline.marks();
+        let after = marks.partition_point(|mark| mark.step < step);
+        let position = marks.get(after).map_or(self.timeline.len(), |mark| mark.position);
+        self.seek(position + 1);
+    }
+
+    /// Goes into step `step`, to the share `fraction` of its time.
+    pub fn seek_into_step(&mut self, step: u32, fraction: f64) {
+        self.seek_step(step);
+        let from = self.scene.now.at as f64;
+        let marks = self.timeline.marks();
+        let next = marks.iter().find(|mark| mark.step > step && mark.pass.is_none());
+        let to = next.map_or(self.timeline.latest().snapshot.at, |mark| mark.at) as f64;
+        let target = from + (to - from) * fraction.clamp(0.0, 1.0);
+        self.play_until(target);
+    }
+
+    fn play_until(&mut self, target: f64) {
+        while let Some(event) = self.next_event() {
+            if event.at as f64 > target {
+                break;
+            }
+            self.scene.apply(&event);
+        }
+        self.clock = target.max(self.scene.now.at as f64);
+    }
+
+    /// Goes on to the next event, collective, pass over a unit or step.
+    pub fn step_forward(&mut self, granularity: Boundary) {
+        while let Some(event) = self.next_event() {
+            self.scene.apply(&event);
+            if ends_step(&event, granularity) {
+                break;
+            }
+        }
+        self.clock = self.scene.now.at as f64;
+    }
+
+    /// Goes back to the previous event, collective, pass over a unit or step.
+    pub fn step_back(&mut self, granularity: Boundary) {
+        let mut position = self.position().saturating_sub(1);
+        while position > self.timeline.beginning() {
+            let (first, events) = self.timeline.events_at(position - 1);
+            let upto = ((position - first) as usize).min(events.len());
+            let found = events[..upto].iter().rposition(|event| ends_step(event, granularity));
+            if let Some(found) = found {
+                return self.seek(first + found as u64 + 1);
+            }
+            position = first;
+        }
+        self.seek(position);
+    }
+
+    /// Goes to the same step, pass and unit as `other`.
+    pub fn lock_to(&mut self, other: &Player) {
+        let units = self.timeline.header().units.len() as u16;
+        let theirs = other.timeline.marks();
+        let index = theirs.partition_point(|mark| mark.position < other.position());
+        let Some(mark) = index.checked_sub(1).and_then(|index| theirs.get(index)) else {
+            return self.seek(self.timeline.beginning());
+        };
+        let end = theirs.get(index).map_or(other.timeline.len(), |mark| mark.position);
+        let share = (other.position() - mark.position) as f64 / (end - mark.position).max(1) as f64;
+        let key = phase(mark, other.timeline.header().units.len() as u16);
+        let ours = self.timeline.marks();
+        let index = ours.partition_point(|mark| phase(mark, units) <= key);
+        let end = ours.get(index).map_or(self.timeline.len(), |mark| mark.position);
+        let start = ours.get(index.wrapping_sub(1)).map_or(self.timeline.beginning(), |mark| mark.position);
+        self.seek(start + ((end - start) as f64 * share).ceil() as u64);
+    }
+}
+
+/// A mark's place in the order in which a step goes through passes and units.
+fn phase(mark: &Mark, units: u16) -> (u32, u8, u16, u8, u16) {
+    match mark.pass {
+        None => (mark.step, 0, 0, 0, 0),
+        Some((Pass::Forward, unit, micro)) => (mark.step, 1, micro, 0, unit),
+        Some((Pass::Backward, unit, micro)) => (mark.step, 1, micro, 1, units.saturating_sub(unit)),
+        Some((Pass::Step, unit, _)) => (mark.step, 2, 0, 0, unit),
+        Some((Pass::Evaluate, unit, _)) => (mark.step, 3, 0, 0, unit),
+    }
+}
+
+/// Whether a step of this granularity ends after `event`. What all ranks do alike is told by the first rank.
+fn ends_step(event: &Event, granularity: Boundary) -> bool {
+    match (granularity, &event.what) {
+        (Boundary::Event, _) => true,
+        (Boundary::Collective, What::Collective(collective)) => {
+            let data = !matches!(collective.operation, Operation::Scalars | Operation::Barrier);
+            event.rank == 0 && data && collective.progress == Progress::Started
+        }
+        (Boundary::Unit, What::PassStarted { .. }) => event.rank == 0,
+        (_, What::StepStarted { .. }) => event.rank == 0,
+        _ => false,
+    }
+}

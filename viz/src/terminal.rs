@@ -1,0 +1,194 @@
+//! The terminal while the screen is up, and everything that gives it back: leaving, panics on any thread, signals,
+//! suspension.
+
+use crate::theme::Theme;
+use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
+use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use crossterm::{cursor, execute};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGSTOP, SIGTERM, SIGTSTP};
+use signal_hook::{SigId, flag, low_level};
+use std::io::{self, IsTerminal, Stdout, Write};
+use std::panic;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::thread::{self, ThreadId};
+
+/// Whether the terminal is ours now.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// The thread that draws.
+static DRAWING: Mutex<Option<ThreadId>> = Mutex::new(None);
+/// What panicked elsewhere while the terminal was ours.
+static PANICS: Mutex<Vec<Panic>> = Mutex::new(Vec::new());
+
+/// A panic on a thread that does not draw.
+#[derive(Clone, Debug)]
+pub(crate) struct Panic {
+    /// The thread's name.
+    pub(crate) thread: String,
+    /// Message and place, as the usual hook words them.
+    pub(crate) text: String,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the screen can be shown: standard output is a terminal that can place the cursor.
+pub fn terminal_available() -> bool {
+    let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb" || term.is_empty());
+    io::stdout().is_terminal() && !dumb
+}
+
+/// A panic of the drawing thread gives the terminal back before it is reported. Others' must not be written over the
+/// picture: they are kept, and reported when the terminal is given back.
+fn install_panic_hook() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !ACTIVE.load(Ordering::Acquire) {
+                return usual(info);
+            }
+            if *lock(&DRAWING) == Some(thread::current().id()) {
+                restore();
+                return usual(info);
+            }
+            let thread = thread::current().name().unwrap_or("unnamed").to_string();
+            let text = format!("thread '{thread}' {info}").replace("panicked at", "panicked at ");
+            lock(&PANICS).push(Panic { thread, text });
+        }));
+    });
+}
+
+/// Gives the terminal back as it was: main screen, cursor, cooked mode, no mouse. Does nothing the second time.
+fn restore() {
+    if ACTIVE.swap(false, Ordering::AcqRel) {
+        // There is nobody left to tell if the terminal is gone.
+        let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
+        let _ = disable_raw_mode();
+        for panic in std::mem::take(&mut *lock(&PANICS)) {
+            let _ = writeln!(io::stderr(), "{}", panic.text);
+        }
+    }
+}
+
+/// What has arrived from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// End.
+    Quit,
+    /// Stop until continued.
+    Suspend,
+    /// Continued after a stop that we did not see coming.
+    Continue,
+}
+
+struct Signals {
+    flags: Vec<(Signal, Arc<AtomicBool>)>,
+    registered: Vec<SigId>,
+}
+
+impl Signals {
+    fn register() -> io::Result<Self> {
+        let mut signals = Signals { flags: Vec::new(), registered: Vec::new() };
+        for (meaning, numbers) in [
+            (Signal::Quit, &[SIGINT, SIGTERM, SIGHUP][..]),
+            (Signal::Suspend, &[SIGTSTP]),
+            (Signal::Continue, &[SIGCONT]),
+        ] {
+            let raised = Arc::new(AtomicBool::new(false));
+            for &number in numbers {
+                signals.registered.push(flag::register(number, raised.clone())?);
+            }
+            signals.flags.push((meaning, raised));
+        }
+        Ok(signals)
+    }
+
+    fn take(&self) -> Option<Signal> {
+        let raised = self.flags.iter().find(|(_, raised)| raised.swap(false, Ordering::AcqRel));
+        raised.map(|(signal, _)| *signal)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.registered.drain(..).for_each(|id| _ = low_level::unregister(id));
+    }
+}
+
+/// The terminal, ours until dropped.
+pub(crate) struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    signals: Signals,
+    theme: Theme,
+}
+
+impl Screen {
+    /// Takes the terminal over.
+    pub(crate) fn enter(theme: Theme) -> io::Result<Self> {
+        install_panic_hook();
+        // With NO_COLOR set, crossterm would reset bold and reverse too: colours are taken out of the picture instead.
+        crossterm::style::force_color_output(true);
+        let signals = Signals::register()?;
+        *lock(&DRAWING) = Some(thread::current().id());
+        take_over()?;
+        let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        terminal.clear()?;
+        Ok(Screen { terminal, signals, theme })
+    }
+
+    /// Draws a picture; only what has changed is written.
+    pub(crate) fn draw(&mut self, app: &crate::app::App) -> io::Result<()> {
+        let theme = self.theme;
+        self.terminal.draw(|frame| crate::view::draw(app, theme, frame.buffer_mut()))?;
+        Ok(())
+    }
+
+    /// The size in columns and rows.
+    pub(crate) fn size(&self) -> io::Result<ratatui::layout::Size> {
+        self.terminal.size()
+    }
+
+    /// Forgets what the terminal shows.
+    pub(crate) fn redraw(&mut self) -> io::Result<()> {
+        self.terminal.clear()
+    }
+
+    /// A signal that has arrived since the last call.
+    pub(crate) fn signal(&self) -> Option<Signal> {
+        self.signals.take()
+    }
+
+    /// Panics on other threads so far.
+    pub(crate) fn panics(&self) -> Vec<Panic> {
+        lock(&PANICS).clone()
+    }
+
+    /// Gives the terminal back, stops the process, and takes the terminal over again when it is continued.
+    pub(crate) fn suspend(&mut self) -> io::Result<()> {
+        restore();
+        low_level::raise(SIGSTOP)?;
+        self.resume()
+    }
+
+    /// Takes the terminal over again after a stop.
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
+        take_over()?;
+        self.terminal.clear()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn take_over() -> io::Result<()> {
+    ACTIVE.store(true, Ordering::Release);
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, cursor::Hide)
+}

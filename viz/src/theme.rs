@@ -1,0 +1,279 @@
+//! Colours and glyphs: one palette that colour-blind people can tell apart, and what terminals with fewer colours,
+//! without colours or without Unicode show instead.
+
+use events::{Class, Operation, Pass};
+use ratatui::buffer::Buffer;
+use ratatui::style::{Color, Modifier, Style};
+
+/// How many colours a terminal shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Depth {
+    /// 24 bits.
+    Truecolor,
+    /// The 256-colour cube.
+    #[value(name = "256")]
+    Indexed,
+    /// The 16 named colours.
+    #[value(name = "16")]
+    Named,
+    /// None: bold, reverse and glyphs only.
+    #[value(name = "never")]
+    None,
+}
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Theme {
+    /// Its colours.
+    pub depth: Depth,
+    /// Whether it shows only ASCII.
+    pub ascii: bool,
+}
+
+/// Text that steps back: labels, units.
+pub const DIM: Color = Color::Rgb(0x8b, 0x93, 0xa1);
+/// Lines and empty places.
+pub const FAINT: Color = Color::Rgb(0x56, 0x5d, 0x6b);
+/// What is selected or new.
+pub const ACCENT: Color = Color::Rgb(0x7a, 0xb8, 0xff);
+/// What is wrong.
+pub const ALARM: Color = Color::Rgb(0xff, 0x6b, 0x5e);
+/// What is as it should be.
+pub const GOOD: Color = Color::Rgb(0x4f, 0xc3, 0x9a);
+/// What waits.
+pub const WAITING: Color = Color::Rgb(0xb0, 0x8a, 0x4a);
+/// Ground behind what is chosen.
+pub const SLATE: Color = Color::Rgb(0x2a, 0x35, 0x47);
+/// Text on coloured ground.
+pub const INK: Color = Color::Rgb(0x10, 0x14, 0x1c);
+
+impl Theme {
+    /// Everything shown.
+    pub const FULL: Theme = Theme { depth: Depth::Truecolor, ascii: false };
+
+    /// What the environment says about the terminal.
+    pub fn detect() -> Self {
+        let variable = |name: &str| std::env::var(name).unwrap_or_default();
+        let depth = if !variable("NO_COLOR").is_empty() {
+            Depth::None
+        } else if matches!(variable("COLORTERM").as_str(), "truecolor" | "24bit") {
+            Depth::Truecolor
+        } else if variable("TERM").contains("256") {
+            Depth::Indexed
+        } else {
+            Depth::Named
+        };
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(variable).into_iter().find(|value| !value.is_empty());
+        let locale = locale.unwrap_or_default().to_lowercase();
+        let ascii = !(locale.contains("utf-8") || locale.contains("utf8"));
+        Theme { depth, ascii: ascii || variable("TERM") == "linux" }
+    }
+
+    /// Whether areas can be told apart by colour alone; else glyphs fill them.
+    pub fn colours(self) -> bool {
+        self.depth != Depth::None
+    }
+
+    /// Turns a picture drawn for [`Theme::FULL`] into what the terminal can show.
+    pub fn adapt(self, buffer: &mut Buffer) {
+        if self == Theme::FULL {
+            return;
+        }
+        for cell in &mut buffer.content {
+            cell.fg = self.colour(cell.fg);
+            cell.bg = self.colour(cell.bg);
+            if self.ascii && !cell.symbol().is_ascii() {
+                let plain: String = cell.symbol().chars().map(plain).collect();
+                cell.set_symbol(&plain);
+            }
+        }
+    }
+
+    fn colour(self, colour: Color) -> Color {
+        let Color::Rgb(r, g, b) = colour else { return colour };
+        match self.depth {
+            Depth::Truecolor => colour,
+            Depth::Indexed => Color::Indexed(indexed(r, g, b)),
+            Depth::Named => named(colour),
+            Depth::None => Color::Reset,
+        }
+    }
+}
+
+/// The nearest colour of the 6 × 6 × 6 cube or the grey ramp.
+fn indexed(r: u8, g: u8, b: u8) -> u8 {
+    let level = |v: u8| if v < 48 { 0 } else { ((u16::from(v) - 35) / 40).min(5) as u8 };
+    let value = |level: u8| if level == 0 { 0i32 } else { 55 + 40 * i32::from(level) };
+    let distance = |x: [i32; 3]| {
+        let pairs = [(r, x[0]), (g, x[1]), (b, x[2])];
+        pairs.iter().map(|(a, b)| (i32::from(*a) - b).pow(2)).sum::<i32>()
+    };
+    let cube = [level(r), level(g), level(b)];
+    let grey = ((u16::from(r) + u16::from(g) + u16::from(b)) / 3).saturating_sub(3) / 10;
+    let grey = grey.min(23) as u8;
+    let grey_value = 8 + 10 * i32::from(grey);
+    if distance([grey_value; 3]) < distance(cube.map(value)) {
+        232 + grey
+    } else {
+        16 + 36 * cube[0] + 6 * cube[1] + cube[2]
+    }
+}
+
+/// The palette in 16 colours, chosen by hand so that classes stay apart.
+fn named(colour: Color) -> Color {
+    match colour {
+        DIM | FAINT => Color::DarkGray,
+        ACCENT => Color::LightCyan,
+        ALARM => Color::LightRed,
+        GOOD => Color::LightGreen,
+        WAITING => Color::Yellow,
+        INK => Color::Black,
+        PARAMETERS => Color::Blue,
+        GRADIENTS => Color::Red,
+        OPTIMIZER => Color::Green,
+        GATHERED => Color::LightBlue,
+        ACTIVATIONS => Color::Magenta,
+        BUCKETS => Color::LightYellow,
+        WORKSPACE => Color::Gray,
+        _ => Color::Reset,
+    }
+}
+
+const PARAMETERS: Color = Color::Rgb(0x3b, 0x82, 0xd6);
+const GRADIENTS: Color = Color::Rgb(0xe2, 0x6d, 0x3c);
+const OPTIMIZER: Color = Color::Rgb(0x1f, 0x9d, 0x78);
+const GATHERED: Color = Color::Rgb(0x9a, 0xd2, 0xf5);
+const ACTIVATIONS: Color = Color::Rgb(0xb8, 0x74, 0xa8);
+const BUCKETS: Color = Color::Rgb(0xf2, 0xcf, 0x4a);
+const WORKSPACE: Color = Color::Rgb(0x9a, 0xa0, 0xa8);
+
+/// The colour of a class, in every view.
+pub const fn class_colour(class: Class) -> Color {
+    match class {
+        Class::Parameters => PARAMETERS,
+        Class::Gradients => GRADIENTS,
+        Class::Optimizer => OPTIMIZER,
+        Class::GatheredParameters => GATHERED,
+        Class::Activations => ACTIVATIONS,
+        Class::CommunicationBuckets => BUCKETS,
+        Class::Workspace => WORKSPACE,
+    }
+}
+
+/// The glyph of a class: filled for what a rank keeps, hollow for what it holds for a while.
+pub const fn class_glyph(class: Class) -> &'static str {
+    match class {
+        Class::Parameters => "■",
+        Class::Gradients => "▲",
+        Class::Optimizer => "●",
+        Class::GatheredParameters => "□",
+        Class::Activations => "◆",
+        Class::CommunicationBuckets => "△",
+        Class::Workspace => "○",
+    }
+}
+
+/// The name of a class where there is little room.
+pub const fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::GatheredParameters => "gathered",
+        Class::CommunicationBuckets => "buckets",
+        other => other.label(),
+    }
+}
+
+/// The colour of a pass.
+pub const fn pass_colour(pass: Pass) -> Color {
+    match pass {
+        Pass::Forward => Color::Rgb(0x5f, 0xb0, 0xe8),
+        Pass::Backward => Color::Rgb(0xe8, 0x93, 0x4a),
+        Pass::Step => OPTIMIZER,
+        Pass::Evaluate => WORKSPACE,
+    }
+}
+
+/// The colour of an operation: that of the class it moves.
+pub const fn operation_colour(operation: Operation) -> Color {
+    match operation {
+        Operation::AllReduce => GRADIENTS,
+        Operation::ReduceScatter => BUCKETS,
+        Operation::AllGather => GATHERED,
+        Operation::Broadcast => PARAMETERS,
+        Operation::Send | Operation::Recv => ACTIVATIONS,
+        Operation::Barrier | Operation::Scalars => WORKSPACE,
+    }
+}
+
+/// Text in a colour.
+pub const fn ink(colour: Color) -> Style {
+    Style::new().fg(colour)
+}
+
+/// Bold text in a colour.
+pub const fn bold(colour: Color) -> Style {
+    Style::new().fg(colour).add_modifier(Modifier::BOLD)
+}
+
+/// A badge: text on coloured ground, reversed where there are no colours.
+pub fn badge(colour: Color, theme: Theme) -> Style {
+    if theme.colours() {
+        Style::new().fg(INK).bg(colour).add_modifier(Modifier::BOLD)
+    } else {
+        Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED)
+    }
+}
+
+/// What is chosen among others: lifted off the ground, or reversed where there are few colours.
+pub fn chosen(theme: Theme) -> Style {
+    match theme.depth {
+        Depth::Truecolor | Depth::Indexed => bold(ACCENT).bg(SLATE),
+        Depth::Named | Depth::None => Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED),
+    }
+}
+
+fn plain(symbol: char) -> char {
+    match symbol {
+        '■' => 'P',
+        '▲' => 'G',
+        '●' => 'O',
+        '□' => 'F',
+        '◆' => 'A',
+        '△' => 'B',
+        '○' => 'w',
+        '─' | '━' | '╌' | '┄' | '╴' | '╶' | '–' | '—' | '╍' => '-',
+        '│' | '┃' | '▏' | '▌' | '▐' | '▕' | '╎' => '|',
+        '╭' | '╮' | '╰' | '╯' | '┼' | '┬' | '┴' | '├' | '┤' | '╪' | '└' | '┘' | '┌' | '┐' => {
+            '+'
+        }
+        '▶' | '▸' | '→' | '›' => '>',
+        '◀' | '◂' | '←' | '‹' => '<',
+        '▼' | '↓' => 'v',
+        '↑' => '^',
+        '█' | '▉' | '▊' | '▋' | '▓' | '▇' => '#',
+        '▒' | '▆' | '▅' | '▄' => '=',
+        '░' | '▃' | '▂' | '▁' => '.',
+        '·' | '…' => '.',
+        '×' => 'x',
+        'Σ' => '+',
+        'Ψ' => 'P',
+        '✓' => 'v',
+        '✗' => 'x',
+        '‖' => '"',
+        '≤' => '<',
+        'α' => 'a',
+        '−' => '-',
+        dots if ('\u{2800}'..='\u{28ff}').contains(&dots) => braille(dots),
+        _ => '?',
+    }
+}
+
+fn braille(dots: char) -> char {
+    let dots = u32::from(dots) - 0x2800;
+    let (top, bottom) = (dots & 0b0001_1011, dots & 0b1110_0100);
+    match (top != 0, bottom != 0) {
+        (false, false) => ' ',
+        (true, false) => '\'',
+        (false, true) => '.',
+        (true, true) => ':',
+    }
+}

@@ -1,0 +1,249 @@
+//! The events of a run, wherever they come from, so that one can stand at any of them.
+//!
+//! A recording keeps its events encoded and decodes the batch that is looked at. A live run appends and forgets its
+//! oldest batches. Both know the state of all ranks at the beginning of every batch.
+
+use events::{
+    Batch, CatchUp, Event, History, Message, Pass, Recording, RecordingError, RunHeader, Snapshot, What,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Events that a live run keeps for going back.
+const LIVE_EVENTS: u64 = 200_000;
+/// Events per batch of a live run.
+const LIVE_BATCH: usize = 1024;
+
+enum Stored {
+    Decoded(Arc<[Event]>),
+    Recorded(usize),
+}
+
+struct Chunk {
+    first: u64,
+    count: u64,
+    start: Arc<Snapshot>,
+    stored: Stored,
+    dropped: u64,
+}
+
+/// A place that one may want to go to: the first rank begins a step or a pass over a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Number of events before it.
+    pub position: u64,
+    /// When.
+    pub at: u64,
+    /// In this step.
+    pub step: u32,
+    /// The pass, unit and micro-batch; `None` at the step's beginning.
+    pub pass: Option<(Pass, u16, u16)>,
+}
+
+/// The events of one run.
+pub struct Timeline {
+    header: Arc<RunHeader>,
+    recording: Option<Recording>,
+    chunks: VecDeque<Chunk>,
+    open: Vec<Event>,
+    state: CatchUp,
+    open_start: Arc<Snapshot>,
+    marks: VecDeque<Mark>,
+    ended: bool,
+    title: String,
+}
+
+impl Timeline {
+    /// A run of which nothing has happened yet.
+    pub fn live(header: RunHeader, title: &str) -> Self {
+        let state = CatchUp::new(header.world_size, header.units.len());
+        Timeline {
+            header: Arc::new(header),
+            recording: None,
+            chunks: VecDeque::new(),
+            open: Vec::new(),
+            open_start: Arc::new(state.snapshot.clone()),
+            state,
+            marks: VecDeque::new(),
+            ended: false,
+            title: title.into(),
+        }
+    }
+
+    /// A recorded run.
+    ///
+    /// # Errors
+    /// [`RecordingError`] if a batch is unreadable.
+    pub fn recorded(recording: Recording) -> Result<Self, RecordingError> {
+        let title = recording.path().file_stem().map(|name| name.to_string_lossy().into_owned());
+        let mut timeline = Timeline::live(recording.header().clone(), &title.unwrap_or_default());
+        for index in 0..recording.len() {
+            let batch = recording.batch(index)?;
+            let (first, count) = (timeline.len(), batch.events.len() as u64);
+            let start = Arc::new(timeline.state.snapshot.clone());
+            timeline.account(&batch);
+            let stored = Stored::Recorded(index);
+            timeline.chunks.push_back(Chunk { first, count, start, stored, dropped: batch.dropped });
+        }
+        timeline.open_start = Arc::new(timeline.state.snapshot.clone());
+        timeline.recording = Some(recording);
+        timeline.ended = true;
+        Ok(timeline)
+    }
+
+    /// Takes a message of a live run. Returns whether what came before is forgotten, because the run went on unseen.
+    pub fn push(&mut self, message: Message) -> bool {
+        match message {
+            Message::CatchUp(state) => return self.restart(*state),
+            Message::Batch(batch) => self.append(batch),
+            Message::End => self.ended = true,
+            Message::Header(_) | Message::Control(_) => {}
+        }
+        false
+    }
+
+    fn restart(&mut self, state: CatchUp) -> bool {
+        self.chunks.clear();
+        self.open.clear();
+        self.marks.clear();
+        self.open_start = Arc::new(state.snapshot.clone());
+        self.state = state;
+        true
+    }
+
+    fn append(&mut self, batch: Batch) {
+        for piece in batch.events.chunks(LIVE_BATCH) {
+            self.append_piece(Batch { dropped: batch.dropped, events: piece.to_vec() });
+        }
+    }
+
+    fn append_piece(&mut self, mut batch: Batch) {
+        self.account(&batch);
+        self.open.append(&mut batch.events);
+        if self.open.len() >= LIVE_BATCH {
+            let events: Arc<[Event]> = std::mem::take(&mut self.open).into();
+            let (count, first) = (events.len() as u64, self.len() - events.len() as u64);
+            let start = std::mem::replace(&mut self.open_start, Arc::new(self.state.snapshot.clone()));
+            let stored = Stored::Decoded(events);
+            self.chunks.push_back(Chunk { first, count, start, stored, dropped: batch.dropped });
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        while self.len() - self.beginning() > LIVE_EVENTS {
+            self.chunks.pop_front();
+        }
+        let beginning = self.beginning();
+        while self.marks.front().is_some_and(|mark| mark.position < beginning) {
+            self.marks.pop_front();
+        }
+    }
+
+    fn account(&mut self, batch: &Batch) {
+        for event in &batch.events {
+            if event.rank == 0 {
+                self.mark(event);
+            }
+            self.state.apply(event);
+        }
+        self.state.dropped = batch.dropped;
+    }
+
+    fn mark(&mut self, event: &Event) {
+        let current = self.state.snapshot.ranks.first().map_or(0, |rank| rank.step);
+        let (step, pass) = match event.what {
+            What::StepStarted { step } => (step, None),
+            What::PassStarted { pass, unit, micro } => (current, Some((pass, unit, micro))),
+            _ => return,
+        };
+        self.marks.push_back(Mark { position: self.len(), at: event.at, step, pass });
+    }
+
+    /// The run's description.
+    pub fn header(&self) -> &Arc<RunHeader> {
+        &self.header
+    }
+
+    /// What to call the run beside others.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Events up to now, those forgotten included.
+    pub fn len(&self) -> u64 {
+        self.state.snapshot.events
+    }
+
+    /// Whether nothing has happened yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first event that one can go back to.
+    pub fn beginning(&self) -> u64 {
+        self.chunks.front().map_or(self.len() - self.open.len() as u64, |chunk| chunk.first)
+    }
+
+    /// Whether nothing will follow.
+    pub fn ended(&self) -> bool {
+        self.ended || self.state.snapshot.is_over()
+    }
+
+    /// Whether the recording ends in the middle of the run.
+    pub fn truncated(&self) -> bool {
+        self.recording.as_ref().is_some_and(|recording| !recording.is_complete())
+    }
+
+    /// Where the run stands at its latest event.
+    pub fn latest(&self) -> &CatchUp {
+        &self.state
+    }
+
+    /// All steps and validations so far.
+    pub fn history(&self) -> &History {
+        &self.state.history
+    }
+
+    /// Places to go to, ascending.
+    pub fn marks(&self) -> &VecDeque<Mark> {
+        &self.marks
+    }
+
+    /// The batch that holds event `position`, and its first event's number.
+    pub fn events_at(&self, position: u64) -> (u64, Arc<[Event]>) {
+        let Some(chunk) = self.chunk(position) else {
+            let open: Arc<[Event]> = self.open.clone().into();
+            return (self.len() - self.open.len() as u64, open);
+        };
+        let events = match &chunk.stored {
+            Stored::Decoded(events) => events.clone(),
+            Stored::Recorded(index) => self.decode(*index),
+        };
+        (chunk.first, events)
+    }
+
+    /// Batches were checked when the recording was opened, so that decoding one again cannot fail.
+    fn decode(&self, index: usize) -> Arc<[Event]> {
+        let batch = self.recording.as_ref().and_then(|recording| recording.batch(index).ok());
+        batch.unwrap_or_default().events.into()
+    }
+
+    fn chunk(&self, position: u64) -> Option<&Chunk> {
+        let after = self.chunks.partition_point(|chunk| chunk.first + chunk.count <= position);
+        self.chunks.get(after)
+    }
+
+    /// The latest known state at or before `position`, and how many events it has seen.
+    pub fn keyframe(&self, position: u64) -> (u64, Arc<Snapshot>) {
+        match self.chunk(position) {
+            Some(chunk) => (chunk.first, chunk.start.clone()),
+            None => (self.len() - self.open.len() as u64, self.open_start.clone()),
+        }
+    }
+
+    /// Events lost up to `position`.
+    pub fn dropped(&self, position: u64) -> u64 {
+        self.chunk(position).map_or(self.state.dropped, |chunk| chunk.dropped)
+    }
+}

@@ -1,0 +1,210 @@
+//! The loop: messages, signals and keys in, pictures out.
+
+use crate::app::{App, Effect, Source};
+use crate::input::{Input, translate};
+use crate::player::Motion;
+use crate::terminal::{Screen, Signal};
+use crate::theme::Theme;
+use crossterm::event;
+use events::{Attachment, Control, Message, Pace, Subscription};
+use ratatui::layout::Rect;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A screen that had to be left.
+#[derive(Debug, thiserror::Error)]
+pub enum VizError {
+    /// The terminal cannot be used.
+    #[error("cannot use the terminal: {0}")]
+    Terminal(#[from] io::Error),
+    /// Standard output is no terminal.
+    #[error("the screen needs a terminal; standard output is none (or TERM is dumb)")]
+    NoTerminal,
+    /// Another thread of this process panicked.
+    #[error("a thread panicked: {0}")]
+    Panicked(String),
+    /// The run cannot be followed any more.
+    #[error(transparent)]
+    Attach(#[from] events::AttachError),
+}
+
+/// Where messages come from and wishes go.
+pub(crate) enum Feed {
+    /// Nowhere: a recording.
+    None,
+    /// A run in this process.
+    Live(Subscription, Arc<Pace>),
+    /// A run in another process.
+    Attached(Box<Attachment>),
+}
+
+impl Feed {
+    fn poll(&mut self) -> Result<Vec<Message>, VizError> {
+        Ok(match self {
+            Feed::None => Vec::new(),
+            Feed::Live(subscription, _) => subscription.poll(),
+            Feed::Attached(attachment) => attachment.poll()?,
+        })
+    }
+
+    fn control(&mut self, control: Control) {
+        match self {
+            Feed::None => {}
+            Feed::Live(_, pace) => pace.control(control),
+            // A run that is gone says so itself, as the end of its messages.
+            Feed::Attached(attachment) => drop(attachment.control(control)),
+        }
+    }
+}
+
+/// Shortest time between pictures: 15 a second.
+const FRAME: Duration = Duration::from_millis(67);
+/// Longest time between pictures of a run that goes on.
+const SLOWEST_FRAME: Duration = Duration::from_secs(1);
+/// Share of the process's CPU time that pictures of a run in this process may take.
+const SHARE: f64 = 0.008;
+
+/// Decides when a picture may be drawn.
+struct Budget {
+    drawn: Instant,
+    /// CPU time of this thread and of the process at the beginning.
+    start: (f64, f64),
+}
+
+fn cpu_seconds() -> (f64, f64) {
+    use rustix::time::{ClockId, clock_gettime};
+    let seconds = |clock| {
+        let time = clock_gettime(clock);
+        time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+    };
+    (seconds(ClockId::ThreadCPUTime), seconds(ClockId::ProcessCPUTime))
+}
+
+impl Budget {
+    fn new() -> Self {
+        Budget { drawn: Instant::now() - SLOWEST_FRAME, start: cpu_seconds() }
+    }
+
+    /// Whether a picture may be drawn now. One that a person waits for is limited by the frame rate only.
+    fn allows(&self, generous: bool) -> bool {
+        let since = self.drawn.elapsed();
+        if generous || since < FRAME {
+            return since >= FRAME;
+        }
+        let now = cpu_seconds();
+        let (thread, process) = (now.0 - self.start.0, now.1 - self.start.1);
+        thread <= SHARE * process || since >= SLOWEST_FRAME
+    }
+}
+
+/// Shows `app` until the person quits. `control` is told what to do with the run.
+pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizError> {
+    if !crate::terminal::terminal_available() {
+        return Err(VizError::NoTerminal);
+    }
+    let mut screen = Screen::enter(theme)?;
+    let mut session = Session { budget: Budget::new(), ticked: Instant::now(), changed: true, asked: true };
+    loop {
+        if let Some(signal) = screen.signal() {
+            let effect = match signal {
+                Signal::Quit => Effect::Quit,
+                Signal::Suspend => Effect::Suspend,
+                Signal::Continue => {
+                    screen.resume()?;
+                    Effect::Redraw
+                }
+            };
+            if session.perform(effect, &mut screen, &mut feed)? {
+                return Ok(());
+            }
+        }
+        look_for_panics(&mut app, &screen)?;
+        session.changed |= app.receive(feed.poll()?);
+        session.tick(&mut app);
+        session.draw(&mut app, &mut screen)?;
+        if session.keys(&mut app, &mut screen, &mut feed)? {
+            return Ok(());
+        }
+    }
+}
+
+/// A rank's panic is the run's failure and is shown; any other thread's means that this program is broken.
+fn look_for_panics(app: &mut App, screen: &Screen) -> Result<(), VizError> {
+    for panic in screen.panics() {
+        if !panic.thread.starts_with("rank") {
+            return Err(VizError::Panicked(panic.text));
+        }
+        if app.notice.is_none() && !app.dismissed {
+            app.notice = Some(panic.text);
+        }
+    }
+    Ok(())
+}
+
+struct Session {
+    budget: Budget,
+    ticked: Instant,
+    /// Something has changed since the last picture.
+    changed: bool,
+    /// A person did something and waits for the picture.
+    asked: bool,
+}
+
+impl Session {
+    fn tick(&mut self, app: &mut App) {
+        let passed = std::mem::replace(&mut self.ticked, Instant::now()).elapsed().as_secs_f64();
+        let before = (app.player().position(), app.player().clock(), app.player().motion());
+        app.update(Input::Passed(passed));
+        self.changed |= before != (app.player().position(), app.player().clock(), app.player().motion());
+    }
+
+    fn draw(&mut self, app: &mut App, screen: &mut Screen) -> Result<(), VizError> {
+        let busy = app.source == Source::Live && !app.held && app.pace >= 1.0 && !app.at_close();
+        if self.asked || (self.changed && self.budget.allows(!busy)) {
+            let size = screen.size()?;
+            app.area = Rect { x: 0, y: 0, width: size.width, height: size.height };
+            screen.draw(app)?;
+            self.budget.drawn = Instant::now();
+            (self.changed, self.asked) = (false, false);
+        }
+        Ok(())
+    }
+
+    /// Waits for keys until it is time for the next picture. Returns whether to quit.
+    fn keys(&mut self, app: &mut App, screen: &mut Screen, feed: &mut Feed) -> Result<bool, VizError> {
+        let idle = app.player().motion() == Motion::Standing;
+        let mut patience = if idle { FRAME * 3 / 2 } else { FRAME };
+        // A signal interrupts the wait: it is looked at next.
+        while event::poll(patience).unwrap_or(false) {
+            patience = Duration::ZERO;
+            let Some(input) = translate(&event::read()?) else { continue };
+            self.asked = true;
+            if let Some(effect) = app.update(input)
+                && self.perform(effect, screen, feed)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Does what must be done outside. Returns whether to quit.
+    fn perform(&mut self, effect: Effect, screen: &mut Screen, feed: &mut Feed) -> Result<bool, VizError> {
+        self.asked = true;
+        match effect {
+            Effect::Quit => return Ok(true),
+            Effect::Control(control) => feed.control(control),
+            Effect::Redraw => screen.redraw()?,
+            Effect::Suspend => {
+                let stopped = Instant::now();
+                screen.suspend()?;
+                if let Feed::Live(_, pace) = feed {
+                    pace.exclude(stopped.elapsed());
+                }
+                self.ticked = Instant::now();
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,58 @@
+//! The time axis that the memory and streams views share.
+
+use super::paint::Paint;
+use crate::player::Scene;
+use crate::theme::{DIM, FAINT, ink};
+use crate::words;
+
+/// A stretch of a run's time over a number of columns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Axis {
+    /// Time at the left edge.
+    pub from: u64,
+    /// Time at the right edge; later than `from`.
+    pub to: u64,
+    /// Columns.
+    pub width: u16,
+}
+
+impl Axis {
+    /// The last `steps` steps' worth of time up to now. It moves on with the run once it is full.
+    pub(super) fn last_steps(scene: &Scene, now: u64, steps: u64, width: u16) -> Self {
+        let known = &scene.window.steps;
+        let first = known.front().map_or_else(|| beginning(scene), |step| step.from);
+        let finished = known.iter().rev().find_map(|step| step.to.map(|to| to.saturating_sub(step.from)));
+        let step = finished.unwrap_or_else(|| now.saturating_sub(first).max(1) / steps.max(1));
+        let length = (step * steps).max(1000);
+        let to = now.max(first + length);
+        Axis { from: to - length, to, width }
+    }
+
+    /// Nanoseconds per column.
+    pub(super) fn per_column(&self) -> f64 {
+        (self.to - self.from) as f64 / f64::from(self.width.max(1))
+    }
+
+    /// The column of a time, unless it is left of the axis; times after the right edge are beyond `width`.
+    pub(super) fn column(&self, at: u64) -> f64 {
+        (at as f64 - self.from as f64) / self.per_column()
+    }
+
+    /// Draws the scale with round times, as offsets from the left edge.
+    pub(super) fn draw(&self, paint: &mut Paint<'_>, x: u16, y: u16) {
+        paint.run(x, y, self.width, "─", ink(FAINT));
+        let step = words::round_step(self.per_column() * 14.0);
+        let mut time = 0.0;
+        while time / self.per_column() + 8.0 < f64::from(self.width) {
+            let column = x + (time / self.per_column()).round() as u16;
+            paint.put(column, y, "┬", ink(FAINT));
+            let label = if time == 0.0 { "0".into() } else { words::round_time(time) };
+            paint.text(column + 1, y, label, ink(DIM));
+            time += step;
+        }
+    }
+}
+
+fn beginning(scene: &Scene) -> u64 {
+    scene.window.lanes.first().and_then(|lane| lane.memory.front()).map_or(0, |sample| sample.at)
+}

@@ -1,0 +1,118 @@
+//! Bars: stacked by class, an eighth of a column fine where there are colours, made of the classes' glyphs where not.
+
+use super::paint::Paint;
+use crate::theme::{self, class_colour, class_glyph, ink};
+use events::Class;
+use ratatui::style::{Color, Style};
+
+const EIGHTHS: [&str; 8] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+
+/// Bytes of each class, in [`Class::ALL`]'s order.
+pub(super) type ByClass = [u64; Class::ALL.len()];
+
+/// A horizontal bar, `width` columns for `scale` bytes.
+pub(super) struct Bar {
+    /// Bytes at the right end.
+    pub scale: u64,
+    /// What the same would take if everything were replicated: drawn as a ghost behind the bar.
+    pub ghost: u64,
+    /// A line that must not be crossed.
+    pub capacity: Option<u64>,
+}
+
+impl Bar {
+    fn eighths(&self, bytes: u64, width: u16) -> u64 {
+        let eighths = u128::from(bytes) * u128::from(width) * 8 / u128::from(self.scale.max(1));
+        (eighths as u64).min(u64::from(width) * 8)
+    }
+
+    /// Draws `parts` at row `y`, from column `x`.
+    pub(super) fn draw(&self, paint: &mut Paint<'_>, (x, y, width): (u16, u16, u16), parts: &ByClass) {
+        let ghost = (self.eighths(self.ghost, width).div_ceil(8)) as u16;
+        let fill = if paint.theme().colours() { "░" } else { "·" };
+        paint.run(x, y, ghost.min(width), fill, ink(theme::FAINT));
+        self.stack(paint, (x, y, width), parts);
+        if let Some(capacity) = self.capacity.filter(|&capacity| capacity <= self.scale) {
+            let column = (self.eighths(capacity, width) / 8).min(u64::from(width.saturating_sub(1))) as u16;
+            paint.put(x + column, y, "┃", ink(theme::ALARM));
+        }
+    }
+
+    fn stack(&self, paint: &mut Paint<'_>, (x, y, width): (u16, u16, u16), parts: &ByClass) {
+        let mut ends = Vec::with_capacity(Class::ALL.len());
+        let mut sum = 0;
+        for &class in Class::ALL {
+            sum += parts[class.index()];
+            ends.push((self.eighths(sum, width), class));
+        }
+        let end = ends.last().map_or(0, |last| last.0);
+        for column in 0..(end.div_ceil(8) as u16).min(width) {
+            let (from, to) = (u64::from(column) * 8, u64::from(column) * 8 + 8);
+            let Some(mix) = Mix::of(&ends, from, to) else { break };
+            let style = ink(class_colour(mix.first));
+            if !paint.theme().colours() {
+                paint.put(x + column, y, class_glyph(mix.first), Style::new());
+            } else if mix.eighths == 8 {
+                paint.put(x + column, y, "█", style);
+            } else {
+                let style = mix.second.map_or(style, |class| style.bg(class_colour(class)));
+                paint.put(x + column, y, EIGHTHS[usize::from(mix.eighths)], style);
+            }
+        }
+    }
+}
+
+/// What one cell of a stack shows: a cell has two colours, so of three or more classes in it the two largest.
+pub(super) struct Mix {
+    /// The class at the cell's beginning.
+    pub(super) first: Class,
+    /// Eighths of the cell that it takes.
+    pub(super) eighths: u8,
+    /// The class after it; nothing where the stack ends.
+    pub(super) second: Option<Class>,
+}
+
+impl Mix {
+    /// The cell from eighth `from` to `to` of a stack whose classes end at `ends`; nothing beyond its end.
+    pub(super) fn of(ends: &[(u64, Class)], from: u64, to: u64) -> Option<Mix> {
+        let mut start = 0;
+        let mut shares: Vec<(u64, Class)> = Vec::with_capacity(4);
+        for &(end, class) in ends {
+            let share = end.min(to).saturating_sub(start.max(from));
+            if share > 0 {
+                shares.push((share, class));
+            }
+            start = end;
+        }
+        let filled: u64 = shares.iter().map(|(share, _)| share).sum();
+        if filled < 8 {
+            // The stack ends here: one class beside the empty rest.
+            let largest = shares.iter().max_by_key(|(share, _)| *share)?;
+            return Some(Mix { first: largest.1, eighths: filled as u8, second: None });
+        }
+        while shares.len() > 2 {
+            let smallest = shares.iter().enumerate().min_by_key(|(_, (share, _))| *share)?.0;
+            let (share, _) = shares.remove(smallest);
+            let heir = smallest.min(shares.len() - 1);
+            shares[heir].0 += share;
+        }
+        let second = shares.get(1).map(|(_, class)| *class);
+        Some(Mix { first: shares[0].1, eighths: shares[0].0 as u8, second })
+    }
+}
+
+/// A plain bar in one colour: `part` of `whole` over `width` columns.
+pub(super) fn plain(
+    paint: &mut Paint<'_>,
+    (x, y, width): (u16, u16, u16),
+    part: f64,
+    whole: f64,
+    colour: Color,
+) {
+    let share = if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 };
+    let eighths = (share * f64::from(width) * 8.0).round() as u16;
+    paint.run(x, y, eighths / 8, "█", ink(colour));
+    if !eighths.is_multiple_of(8) {
+        paint.put(x + eighths / 8, y, EIGHTHS[usize::from(eighths % 8)], ink(colour));
+    }
+}

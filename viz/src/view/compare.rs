@@ -1,0 +1,212 @@
+//! Runs side by side at the same step and phase, and the difference in words.
+
+use super::area::{Area, Column};
+use super::axis::Axis;
+use super::bar::Bar;
+use super::paint::{Paint, fitted};
+use super::{cards, frame};
+use crate::app::App;
+use crate::player::{Player, Scene};
+use crate::theme::{DIM, FAINT, bold, ink};
+use crate::words;
+use events::{Place, Sent, StepRecord};
+use ratatui::style::Color;
+
+const LABEL: u16 = 20;
+
+/// Draws the view.
+pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
+    let rank = app.rank;
+    let (width, height) = (paint.width(), paint.height());
+    let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));
+    paint.text(x + 2, 0, "same step, same phase, same scale", ink(DIM));
+    let spacious = height >= 28;
+    let each = if spacious { 3 } else { 2 };
+    let mut y = 1 + u16::from(spacious);
+    let bar = common_scale(app);
+    for player in &app.players {
+        run(player, rank, &bar, &mut paint.part(0, y, width, 2));
+        y += each;
+    }
+    if app.players.len() == 1 {
+        single(app.player(), rank, &bar, &mut paint.part(0, y, width, 3));
+        y += 3;
+    }
+    let scenes: Vec<&Scene> = app.players.iter().map(Player::scene).collect();
+    cards::legend(&scenes, &mut paint.part(0, y, width, 1));
+    y += 1 + u16::from(spacious);
+    y += metrics(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y)));
+    y += u16::from(spacious);
+    y += differences(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y)));
+    let rest = height.saturating_sub(y + 1);
+    if rest >= 7 {
+        areas(app, rank, &mut paint.part(0, y + 1, width, rest));
+    }
+}
+
+fn common_scale(app: &App) -> Bar {
+    let bars = app.players.iter().map(|player| cards::bar_scale(player.scene()));
+    let fold =
+        |a: Bar, b: Bar| Bar { scale: a.scale.max(b.scale), ghost: a.ghost.max(b.ghost), capacity: None };
+    bars.reduce(fold).unwrap_or(Bar { scale: 1, ghost: 0, capacity: None })
+}
+
+/// The runs' names: their stages, with the file's name where stages are alike.
+fn name(app: &App, player: &Player) -> String {
+    let stage = &player.scene().header.stage;
+    let alike = app.players.iter().filter(|other| other.scene().header.stage == *stage).count() > 1;
+    if alike { format!("{stage} {}", player.timeline().title()) } else { stage.clone() }
+}
+
+fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
+    let scene = player.scene();
+    let Some(now) = scene.now.ranks.get(rank) else {
+        paint.text(0, 0, "this run has no such rank", ink(DIM));
+        return;
+    };
+    let width = paint.width();
+    paint.part(0, 0, LABEL - 1, 2).text(0, 0, &scene.header.stage, bold(frame::stage_colour(&scene.header)));
+    let (text, style) = cards::activity(scene, now);
+    paint.part(0, 1, LABEL - 1, 1).text(0, 0, fitted(&text, LABEL - 1), style);
+    let value = 10;
+    bar.draw(paint, (LABEL, 0, width.saturating_sub(LABEL + value)), &now.live[Place::Device.index()]);
+    paint.right(width, 0, words::bytes(now.live_total()), bold(Color::Reset));
+    let note = format!(
+        "step {} · {} ranks · {} · {}",
+        now.step + 1,
+        scene.header.world_size,
+        scene.header.precision,
+        player.timeline().title()
+    );
+    paint.text(LABEL, 1, fitted(&note, width.saturating_sub(LABEL)), ink(DIM));
+}
+
+/// With one run only: what it is compared with, and how to compare more.
+fn single(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
+    let width = paint.width();
+    paint.text(0, 0, "DDP, predicted", ink(DIM));
+    bar.draw(paint, (LABEL, 0, width.saturating_sub(LABEL + 10)), &[0; 7]);
+    let ghost = player.scene().header.replicated_total.get(rank).copied().unwrap_or(0);
+    paint.right(width, 0, words::bytes(ghost), ink(DIM));
+    let hint = "viz compare A B puts two to four recordings here, locked to the same step and phase";
+    paint.text(LABEL, 1, fitted(hint, width.saturating_sub(LABEL)), ink(DIM));
+}
+
+/// The last step that `player` has finished at its position.
+fn last_step(player: &Player) -> Option<&StepRecord> {
+    let now = player.scene().now.at;
+    player.timeline().history().steps.iter().rev().find(|record| record.at <= now)
+}
+
+fn sent(player: &Player) -> Sent {
+    let ranks = &player.scene().now.ranks;
+    ranks.first().map_or_else(Sent::default, |rank| rank.sent_last_step.clone())
+}
+
+fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
+    let each = paint.width().saturating_sub(LABEL) / app.players.len().max(1) as u16;
+    let each = each.min(26);
+    let labels = ["", "live now", "peak so far", "sent per step", "step time", "tokens/s", "loss"];
+    for (y, label) in (0u16..).zip(labels) {
+        paint.text(0, y, label, ink(DIM));
+    }
+    for (place, player) in (0u16..).zip(&app.players) {
+        let scene = player.scene();
+        let end = LABEL + (place + 1) * each;
+        let title = fitted(&name(app, player), each.saturating_sub(2));
+        paint.right(end, 0, title, bold(frame::stage_colour(&scene.header)));
+        let now = scene.now.ranks.get(rank);
+        let step = last_step(player);
+        let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".into());
+        let values = [
+            or_dash(now.map(|rank| words::bytes(rank.live_total()))),
+            or_dash(now.map(|rank| words::bytes(rank.total_peak))),
+            or_dash(step.map(|_| words::bytes(sent(player).total()))),
+            or_dash(step.map(|record| words::time((record.seconds * 1e9) as u64))),
+            or_dash(step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9)))),
+            or_dash(step.map(|record| format!("{:.6}", record.loss))),
+        ];
+        for (y, value) in (1u16..).zip(values) {
+            paint.right(end, y, value, ink(Color::Reset));
+        }
+    }
+    labels.len() as u16
+}
+
+/// The difference of every run to the first, in words. Returns the rows used.
+fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
+    let Some((first, others)) = app.players.split_first() else { return 0 };
+    for (y, other) in (0u16..).zip(others) {
+        let sentence = difference(&name(app, first), first, &name(app, other), other, rank);
+        let x = paint.text(0, y, "▌", ink(frame::stage_colour(&other.scene().header)));
+        let room = paint.width().saturating_sub(x + 1);
+        paint.text(x + 1, y, fitted(&sentence, room), ink(Color::Reset));
+    }
+    others.len() as u16
+}
+
+/// `ZeRO-3 holds 71 % less than DDP now, peaked 55 % lower and sends 1.50 times as much; losses are equal to the bit.`
+pub fn difference(first_name: &str, first: &Player, name: &str, other: &Player, rank: usize) -> String {
+    let of = |player: &Player| {
+        let now = player.scene().now.ranks.get(rank)?;
+        Some((now.live_total() as f64, now.total_peak as f64))
+    };
+    let (Some(before), Some(after)) = (of(first), of(other)) else {
+        return format!("{name} has no rank {rank}.");
+    };
+    let mut sentence =
+        format!("{name} holds {} than {first_name} now", relation(before.0, after.0, "more", "less"));
+    sentence += &format!(", peaked {}", relation(before.1, after.1, "higher", "lower"));
+    let (a, b) = (sent(first).total() as f64, sent(other).total() as f64);
+    if a > 0.0 && b > 0.0 {
+        sentence += &format!(", sends {:.2} times as much", b / a);
+    }
+    sentence += match (last_step(first), last_step(other)) {
+        (Some(a), Some(b)) if a.step == b.step && a.loss.to_bits() == b.loss.to_bits() => {
+            "; losses are equal to the bit."
+        }
+        (Some(a), Some(b)) if a.step == b.step => {
+            return format!("{sentence}; losses differ by {:.1e}.", (a.loss - b.loss).abs());
+        }
+        _ => ".",
+    };
+    sentence
+}
+
+fn relation(before: f64, after: f64, more: &str, less: &str) -> String {
+    if before <= 0.0 {
+        return "–".into();
+    }
+    let change = (after - before) / before;
+    match change {
+        c if c.abs() < 5e-4 => format!("0 % {more}"),
+        c if c > 0.0 => format!("{} {more}", words::percent(c, 1.0)),
+        c => format!("{} {less}", words::percent(-c, 1.0)),
+    }
+}
+
+/// The runs' memory over the last two steps, beside each other on one scale.
+fn areas(app: &App, rank: usize, paint: &mut Paint<'_>) {
+    let count = app.players.len() as u16;
+    let each = (paint.width() + 2) / count;
+    let top = app
+        .players
+        .iter()
+        .filter_map(|player| player.scene().now.ranks.get(rank))
+        .map(|r| r.total_peak)
+        .max();
+    let top = top.unwrap_or(1).max(1);
+    let height = paint.height();
+    for (place, player) in (0u16..).zip(&app.players) {
+        let scene = player.scene();
+        let Some(lane) = scene.window.lanes.get(rank) else { continue };
+        let x = place * each;
+        let width = each.saturating_sub(2);
+        let title = format!("{} · last two steps · top {}", name(app, player), words::bytes(top));
+        paint.part(x, 0, width, 1).text(0, 0, fitted(&title, width), ink(DIM));
+        let axis = Axis::last_steps(scene, player.clock(), 2, width);
+        let columns = Column::fill(lane, axis, player.clock());
+        Area { columns, top }.draw(&mut paint.part(x, 1, width, height - 2));
+        paint.run(x, height - 1, width, "─", ink(FAINT));
+    }
+}

@@ -1,0 +1,255 @@
+//! What surrounds every view: title, tabs, narration, seek bar, footer; and what a click on them means.
+
+use super::paint::{Paint, columns, fitted};
+use crate::app::{App, Source, View};
+use crate::input::BINDINGS;
+use crate::player::{Motion, Player};
+use crate::theme::{self, ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink};
+use crate::{narration, words};
+use events::{Boundary, RunHeader};
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Style};
+
+/// The smallest screen on which everything is readable.
+pub const SMALLEST: (u16, u16) = (80, 24);
+
+/// What a place on the screen stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target {
+    /// A view's name.
+    Tab(View),
+    /// A share of the run's time.
+    Seek(f64),
+    /// The footer's help.
+    Help,
+}
+
+/// The rows of a screen.
+struct Rows {
+    tabs: u16,
+    body: u16,
+    body_height: u16,
+    narration: u16,
+    seek: u16,
+    footer: u16,
+}
+
+impl Rows {
+    fn new(height: u16) -> Self {
+        let spacious = height >= 32;
+        let body = if spacious { 4 } else { 2 };
+        let narration = height.saturating_sub(if spacious { 5 } else { 3 });
+        Rows {
+            tabs: if spacious { 2 } else { 1 },
+            body,
+            body_height: narration.saturating_sub(body + u16::from(spacious)),
+            narration,
+            seek: height.saturating_sub(2 + u16::from(spacious)),
+            footer: height.saturating_sub(1),
+        }
+    }
+}
+
+fn tab_places(width: u16) -> impl Iterator<Item = (View, u16, u16)> {
+    let gap = if width >= 100 { 3 } else { 1 };
+    View::ALL.into_iter().scan(1, move |x, view| {
+        let length = columns(view.label()) + 4;
+        let place = (view, *x, length);
+        *x += length + gap - 1;
+        Some(place)
+    })
+}
+
+/// What `column`, `row` stands for.
+pub fn target(app: &App, column: u16, row: u16) -> Option<Target> {
+    let rows = Rows::new(app.area.height);
+    if row == rows.tabs {
+        let hit = |&(_, x, length): &(View, u16, u16)| (x..x + length).contains(&column);
+        return tab_places(app.area.width).find(hit).map(|(view, ..)| Target::Tab(view));
+    }
+    if row == rows.seek {
+        let (start, width) = seek_place(app.area.width);
+        let inside = column.checked_sub(start).filter(|offset| *offset < width)?;
+        return Some(Target::Seek(f64::from(inside) / f64::from(width.max(2) - 1)));
+    }
+    (row == rows.footer && column + 8 > app.area.width).then_some(Target::Help)
+}
+
+fn seek_place(width: u16) -> (u16, u16) {
+    (1, width.saturating_sub(28))
+}
+
+/// Draws everything around the view and returns the rectangle for the view.
+pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> Rect {
+    let rows = Rows::new(paint.height());
+    let width = paint.width();
+    title(app, &mut paint.part(0, 0, width, 1));
+    tabs(app, &mut paint.part(0, rows.tabs, width, 1));
+    narrate(app, &mut paint.part(1, rows.narration, width.saturating_sub(2), 1));
+    seek(app, &mut paint.part(0, rows.seek, width, 1));
+    footer(app, &mut paint.part(0, rows.footer, width, 1));
+    Rect { x: 1, y: rows.body, width: width.saturating_sub(2), height: rows.body_height }
+}
+
+/// The colour that stands for a stage, in the title and where runs are compared.
+pub fn stage_colour(header: &RunHeader) -> Color {
+    match header.stage.as_str() {
+        "ZeRO-1" => Color::Rgb(0x5c, 0xc8, 0xa8),
+        "ZeRO-2" => Color::Rgb(0xf0, 0xb4, 0x5a),
+        "ZeRO-3" => Color::Rgb(0x7a, 0xb8, 0xff),
+        _ => Color::Rgb(0xc9, 0xa4, 0xd8),
+    }
+}
+
+fn title(app: &App, paint: &mut Paint<'_>) {
+    let header = &app.player().scene().header;
+    let width = paint.width();
+    let badge = format!(" {} ", header.stage);
+    let theme = paint.theme();
+    let x = paint.text(1, 0, badge, theme::badge(stage_colour(header), theme)) + 1;
+    let x = paint.text(x, 0, format!(" {}", header.model), bold(Color::Reset));
+    let status = status(app);
+    let progress = progress(app.player());
+    let right = columns(&progress) + columns(&status.0) + 4;
+    let about = if width >= 110 {
+        format!(
+            "  {} parameters · {} ranks · {} · {} · {} collectives",
+            words::grouped(header.parameters),
+            header.world_size,
+            header.device,
+            header.precision,
+            header.algorithm
+        )
+    } else {
+        format!("  {} parameters · {} ranks", words::count(header.parameters as f64), header.world_size)
+    };
+    paint.text(x, 0, fitted(&about, width.saturating_sub(x + right)), ink(DIM));
+    let start = width.saturating_sub(right);
+    let x = paint.text(start, 0, progress, ink(Color::Reset)) + 2;
+    paint.text(x, 0, status.0, bold(status.1));
+}
+
+fn progress(player: &Player) -> String {
+    let scene = player.scene();
+    let step = scene.now.ranks.iter().map(|rank| rank.step).max().unwrap_or(0);
+    format!("step {} of {}", step + 1, scene.header.steps)
+}
+
+/// A word for what the run is doing, and its colour.
+fn status(app: &App) -> (String, Color) {
+    let player = app.player();
+    if player.scene().now.failure.is_some() {
+        return ("✗ failed".into(), ALARM);
+    }
+    match (app.source, player.motion()) {
+        (Source::Recording, Motion::Standing) if player.at_end() => ("■ end".into(), DIM),
+        (Source::Recording, Motion::Standing) => ("‖ paused".into(), theme::WAITING),
+        (Source::Recording, _) => (format!("▶ {}", speed(player.speed())), GOOD),
+        _ if app.at_close() => ("■ finished".into(), GOOD),
+        _ if app.held => ("‖ held".into(), theme::WAITING),
+        (_, Motion::Standing) => ("‖ looking back".into(), theme::WAITING),
+        _ if app.pace < 1.0 => (format!("● live {}", speed(app.pace)), GOOD),
+        _ => ("● live".into(), GOOD),
+    }
+}
+
+fn speed(speed: f64) -> String {
+    if speed >= 1.0 { "real time".into() } else { format!("×1/{:.0}", 1.0 / speed) }
+}
+
+fn tabs(app: &App, paint: &mut Paint<'_>) {
+    for (number, (view, x, _)) in (1..).zip(tab_places(paint.width())) {
+        let label = format!(" {number} {} ", view.label());
+        let chosen = view == app.view;
+        let theme = paint.theme();
+        let style = if chosen { theme::chosen(theme) } else { ink(DIM) };
+        paint.text(x, 0, label, style);
+    }
+    let dropped = app.player().timeline().dropped(app.player().position());
+    if dropped > 0 {
+        let text = format!("{} events dropped", words::grouped(dropped));
+        paint.right(paint.width().saturating_sub(1), 0, text, ink(ALARM));
+    } else if app.player().timeline().truncated() {
+        let text = "recording ends early";
+        paint.right(paint.width().saturating_sub(1), 0, text, ink(theme::WAITING));
+    }
+}
+
+fn narrate(app: &App, paint: &mut Paint<'_>) {
+    let room = paint.width().saturating_sub(2);
+    let sentence = match &app.notice {
+        Some(notice) => notice.lines().next().unwrap_or_default().to_string(),
+        None => narration::sentence(app.player().scene(), usize::from(room)),
+    };
+    let x = paint.text(0, 0, "▌", ink(if app.notice.is_some() { ALARM } else { ACCENT }));
+    paint.text(x + 1, 0, fitted(&sentence, room), ink(Color::Reset));
+}
+
+fn seek(app: &App, paint: &mut Paint<'_>) {
+    let (start, width) = seek_place(paint.width());
+    let player = app.player();
+    let (first, last) = player.time_range();
+    let share = (player.clock().saturating_sub(first)) as f64 / (last - first) as f64;
+    let share = if app.source == Source::Recording { share } else { live_share(player) };
+    let head = (share.clamp(0.0, 1.0) * f64::from(width.saturating_sub(1))).round() as u16;
+    paint.run(start, 0, width, "─", ink(FAINT));
+    if app.source == Source::Recording {
+        let steps = player.timeline().marks().iter().filter(|mark| mark.pass.is_none());
+        let spacing = f64::from(width) / f64::from(player.scene().header.steps.max(1));
+        for mark in steps.filter(|_| spacing >= 3.0) {
+            let share = (mark.at.saturating_sub(first)) as f64 / (last - first) as f64;
+            paint.put(
+                start + (share * f64::from(width.saturating_sub(1))).round() as u16,
+                0,
+                "┴",
+                ink(FAINT),
+            );
+        }
+    }
+    paint.run(start, 0, head, "━", ink(ACCENT));
+    paint.put(start + head, 0, "●", bold(ACCENT));
+    let time = words::time(player.clock().saturating_sub(first));
+    let right = paint.width().saturating_sub(1);
+    let event = format!("event {}", words::grouped(player.position()));
+    paint.right(right, 0, format!("{event} · {time}"), ink(DIM));
+}
+
+/// How much of the steps planned is done.
+fn live_share(player: &Player) -> f64 {
+    let scene = player.scene();
+    let rank = &scene.now.ranks[0];
+    let done = f64::from(rank.step) + if rank.in_step || player.position() == 0 { 0.0 } else { 1.0 };
+    done / f64::from(scene.header.steps.max(1))
+}
+
+/// What one step is, in a word.
+fn granularity(granularity: Boundary) -> &'static str {
+    match granularity {
+        Boundary::Event => "event",
+        Boundary::Collective => "collective",
+        Boundary::Unit => "unit",
+        Boundary::Step => "step",
+    }
+}
+
+fn footer(app: &App, paint: &mut Paint<'_>) {
+    let (mut x, gap) = (1, if paint.width() >= 110 { 3 } else { 2 });
+    for binding in BINDINGS.iter().filter(|binding| !binding.short.is_empty()) {
+        let short = match binding.short {
+            "by" => format!("by {}", granularity(app.granularity)),
+            "pause" if app.player().motion() == Motion::Standing || app.held => "play".into(),
+            other => other.to_string(),
+        };
+        x = paint.text(x, 0, binding.label, bold(Color::Reset));
+        x = paint.text(x + 1, 0, short, ink(DIM)) + gap;
+    }
+}
+
+/// A line for a screen that is too small.
+pub(super) fn too_small(paint: &mut Paint<'_>) {
+    let (width, height) = SMALLEST;
+    let (now_width, now_height) = (paint.width(), paint.height());
+    let text = format!("needs {width}×{height}, has {now_width}×{now_height}");
+    let y = now_height / 2;
+    paint.centred(0, now_width, y, &text, Style::new());
+}

@@ -1,0 +1,232 @@
+//! One rank's memory over the last steps: ZeRO-3's saw-tooth, ZeRO-2's draining gradients.
+
+use super::area::{Area, Column};
+use super::axis::Axis;
+use super::paint::{Paint, columns};
+use crate::app::App;
+use crate::player::Scene;
+use crate::theme::{
+    self, ACCENT, ALARM, DIM, FAINT, GOOD, INK, bold, class_colour, class_glyph, class_name, ink,
+};
+use crate::words;
+use events::{Class, Pass};
+use ratatui::style::{Color, Style};
+
+const LABELS: u16 = 9;
+
+/// Draws the view.
+pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
+    let scene = app.player().scene();
+    let rank = app.rank.min(scene.now.ranks.len().saturating_sub(1));
+    let (width, height) = (paint.width(), paint.height());
+    let beside = width >= 116;
+    let table = if beside { 46 } else { 0 };
+    let chart_width = width.saturating_sub(table + if beside { 3 } else { 0 });
+    let used = used_classes(scene, rank).count() as u16 + 2;
+    let chart_height = if beside { height } else { height.saturating_sub(used) };
+    chart(app, rank, &mut paint.part(0, 0, chart_width, chart_height));
+    if beside {
+        let mut side = paint.part(chart_width + 3, 0, table, height);
+        let used = classes(scene, rank, &mut side);
+        others(app, &mut side.part(0, used + 2, table, height));
+    } else {
+        classes(scene, rank, &mut paint.part(0, chart_height, width, used));
+    }
+}
+
+fn predicted_total(scene: &Scene, rank: usize) -> Option<u64> {
+    scene.header.predicted_total.get(rank).copied().filter(|&bytes| bytes > 0)
+}
+
+fn chart(app: &App, rank: usize, paint: &mut Paint<'_>) {
+    let (player, scene) = (app.player(), app.player().scene());
+    let (width, height) = (paint.width().saturating_sub(LABELS), paint.height().saturating_sub(4));
+    let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));
+    paint.text(x + 2, 0, "the last two steps, by class", ink(DIM));
+    if width < 8 || height < 2 {
+        return;
+    }
+    let axis = Axis::last_steps(scene, player.clock(), 2, width);
+    let predicted = predicted_total(scene, rank);
+    let peak = scene.now.ranks[rank].total_peak;
+    let top = peak.max(predicted.unwrap_or(0)).max(1);
+    let area =
+        Area { columns: Column::fill(&scene.window.lanes[rank], axis, player.clock()), top: top + top / 12 };
+    area.draw(&mut paint.part(LABELS, 1, width, height));
+    scale(&area, height, paint);
+    if let Some(predicted) = predicted {
+        let met = peak == predicted;
+        let text =
+            format!("predicted peak {}{}", words::bytes(predicted), if met { " = measured ✓" } else { "" });
+        let style = if met { ink(GOOD) } else { ink(Color::Reset) };
+        rule(&area, predicted, &text, style, &mut paint.part(LABELS, 1, width, height));
+    }
+    if let Some(capacity) = scene.header.capacity.filter(|&capacity| capacity <= area.top) {
+        rule(&area, capacity, "capacity", ink(ALARM), &mut paint.part(LABELS, 1, width, height));
+    }
+    let label = predicted.is_none_or(|predicted| predicted != peak);
+    peak_mark(&area, peak, label, &mut paint.part(LABELS, 1, width, height));
+    passes(scene, rank, axis, &mut paint.part(LABELS, height + 1, width, 2));
+    axis.draw(paint, LABELS, height + 3);
+}
+
+/// Round numbers of bytes at the left edge.
+fn scale(area: &Area, height: u16, paint: &mut Paint<'_>) {
+    for y in 0..height {
+        paint.put(LABELS - 1, 1 + y, "│", ink(FAINT));
+    }
+    let step = words::round_step(area.top as f64 / f64::from((height / 2).clamp(2, 8)));
+    let mut bytes = 0.0;
+    while bytes <= area.top as f64 {
+        let y = if bytes == 0.0 { height - 1 } else { area.row(bytes as u64, height) };
+        let label = if bytes == 0.0 { "0".into() } else { words::short_bytes(bytes as u64) };
+        paint.right(LABELS - 2, 1 + y, label, ink(DIM));
+        paint.put(LABELS - 1, 1 + y, "┤", ink(FAINT));
+        bytes += step;
+    }
+}
+
+/// A dashed line at `bytes`, behind nothing and before empty places.
+fn rule(area: &Area, bytes: u64, text: &str, style: Style, paint: &mut Paint<'_>) {
+    let y = area.row(bytes, paint.height());
+    for (x, column) in (0u16..).zip(&area.columns) {
+        if area.row(column.total(), paint.height()) > y || column.total() == 0 {
+            paint.put(x, y, "╌", style);
+        }
+    }
+    // Clear of the mark of the measured peak, which is in the same row where the two are equal.
+    let peak = area.columns.iter().position(|column| column.total() >= bytes).unwrap_or(0) as u16;
+    let (length, row) = (columns(text), y.saturating_sub(u16::from(y > 0)));
+    if peak + 2 + length <= paint.width() {
+        paint.text(peak + 2, row, text, style);
+    } else {
+        paint.right(peak.saturating_sub(1).max(length).min(paint.width()), row, text, style);
+    }
+}
+
+/// Marks where the area touches the measured peak.
+fn peak_mark(area: &Area, peak: u64, label: bool, paint: &mut Paint<'_>) {
+    let Some(x) = area.columns.iter().position(|column| column.total() == peak && peak > 0) else { return };
+    let x = x as u16;
+    let y = area.row(peak, paint.height()).saturating_sub(1);
+    paint.put(x, y, "▼", bold(GOOD));
+    let text = format!("measured peak {}", words::bytes(peak));
+    if label && x + 2 + columns(&text) <= paint.width() {
+        paint.text(x + 2, y, text, bold(GOOD));
+    } else if label {
+        paint.right(x.saturating_sub(1), y, text, bold(GOOD));
+    }
+}
+
+/// Which pass, and below it which unit, in every column.
+fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
+    let spans = &scene.window.lanes[rank].spans;
+    let now = scene.now.at;
+    let mut runs: Vec<(Pass, u16, u16)> = Vec::new();
+    for (number, span) in spans.iter().enumerate() {
+        let (from, to) = (axis.column(span.from), axis.column(span.to.unwrap_or(now)));
+        if to <= 0.0 || from >= f64::from(axis.width) {
+            continue;
+        }
+        let (from, to) = (from.max(0.0) as u16, (to.ceil() as u16).min(axis.width));
+        match runs.last_mut() {
+            Some(run) if run.0 == span.pass && run.2 + 3 >= from => run.2 = to,
+            _ => runs.push((span.pass, from, to)),
+        }
+        let name = words::unit(&scene.header, span.unit);
+        let short = name.strip_prefix("block ").unwrap_or(name);
+        let label = if columns(name) <= to - from { name } else { short };
+        let shade = if number.is_multiple_of(2) { DIM } else { FAINT };
+        let fitting = columns(label) <= to - from;
+        if fitting {
+            paint.centred(from, to - from, 1, label, ink(shade));
+        } else {
+            paint.run(from, 1, to - from, "·", ink(shade));
+        }
+    }
+    for (pass, from, to) in runs {
+        let colour = theme::pass_colour(pass);
+        let style = if paint.theme().colours() { Style::new().bg(colour).fg(INK) } else { Style::new() };
+        let fill = if paint.theme().colours() { " " } else { "─" };
+        paint.run(from, 0, to - from, fill, style);
+        let label = words::pass(pass);
+        if columns(label) <= to - from {
+            paint.centred(from, to - from, 0, label, style);
+        }
+    }
+}
+
+fn used_classes(scene: &Scene, rank: usize) -> impl Iterator<Item = Class> + '_ {
+    Class::ALL.iter().copied().filter(move |&class| scene.now.ranks[rank].peak_of(class) > 0)
+}
+
+/// Classes with what is live, the peak and the prediction. Returns the rows used.
+fn classes(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u16 {
+    let now = &scene.now.ranks[rank];
+    let ends = [32, 42, 54].map(|end: u16| if paint.width() < 54 { end - 9 } else { end });
+    paint.text(0, 0, "class", ink(DIM));
+    for (end, label) in ends.iter().zip(["now", "peak", "predicted"]) {
+        paint.right(*end, 0, label, ink(DIM));
+    }
+    let predicted_of = |class: Class| {
+        let found =
+            scene.header.predicted_memory.iter().find(|p| p.rank as usize == rank && p.class == class);
+        found.map(|predicted| predicted.bytes)
+    };
+    let mut y = 1;
+    for class in used_classes(scene, rank) {
+        paint.text(0, y, class_glyph(class), ink(class_colour(class)));
+        let name = if ends[0] < 30 { class_name(class) } else { class.label() };
+        paint.text(2, y, name, ink(Color::Reset));
+        figures(paint, y, ends, now.live_of(class), now.peak_of(class), predicted_of(class), Style::new());
+        y += 1;
+    }
+    paint.text(2, y, "together", bold(Color::Reset));
+    let predicted = predicted_total(scene, rank);
+    figures(paint, y, ends, now.live_total(), now.total_peak, predicted, bold(Color::Reset));
+    y + 1
+}
+
+fn figures(
+    p: &mut Paint<'_>,
+    y: u16,
+    ends: [u16; 3],
+    live: u64,
+    peak: u64,
+    predicted: Option<u64>,
+    style: Style,
+) {
+    p.right(ends[0], y, if live == 0 { "–".into() } else { words::bytes(live) }, style);
+    p.right(ends[1], y, words::bytes(peak), style);
+    let Some(predicted) = predicted else { return };
+    p.right(ends[2], y, words::bytes(predicted), ink(DIM));
+    let (symbol, colour) = match peak.cmp(&predicted) {
+        std::cmp::Ordering::Equal => ("✓", GOOD),
+        std::cmp::Ordering::Less => ("<", DIM),
+        std::cmp::Ordering::Greater => ("✗", ALARM),
+    };
+    p.text(ends[2] + 1, y, symbol, ink(colour));
+}
+
+/// All ranks as small charts, the chosen one marked.
+fn others(app: &App, paint: &mut Paint<'_>) {
+    let scene = app.player().scene();
+    let ranks = scene.now.ranks.len();
+    let each = if paint.height() >= ranks as u16 * 5 + 1 { 5 } else { 4 };
+    let fitting = usize::from(paint.height().saturating_sub(1) / each);
+    if fitting == 0 {
+        return;
+    }
+    paint.heading(0, 0, "All ranks");
+    let first = if ranks > fitting { (app.rank / fitting) * fitting } else { 0 };
+    let top = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(1).max(1);
+    let width = paint.width().saturating_sub(9);
+    let axis = Axis::last_steps(scene, app.player().clock(), 2, width);
+    for (place, rank) in (first..ranks.min(first + fitting)).enumerate() {
+        let y = 1 + place as u16 * each;
+        let style = if rank == app.rank { bold(ACCENT) } else { ink(DIM) };
+        paint.text(0, y + each - 2, format!("rank {rank}"), style);
+        let columns = Column::fill(&scene.window.lanes[rank], axis, app.player().clock());
+        Area { columns, top }.draw(&mut paint.part(9, y, width, each - 1));
+    }
+}

@@ -1,0 +1,62 @@
+//! What the screen shows: reads the program's state and writes cells, nothing else.
+
+mod area;
+mod axis;
+mod bar;
+mod cards;
+pub mod compare;
+pub mod frame;
+mod help;
+mod memory;
+mod overview;
+mod paint;
+mod plot;
+mod shards;
+mod streams;
+mod traffic;
+mod wires;
+
+use crate::app::{App, View};
+use crate::theme::Theme;
+use paint::Paint;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+/// Draws the whole screen.
+pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
+    let area = buffer.area;
+    let mut paint = Paint::new(buffer, area, theme);
+    if area.width < frame::SMALLEST.0 || area.height < frame::SMALLEST.1 {
+        frame::too_small(&mut paint);
+    } else {
+        let body = frame::draw(app, &mut paint);
+        view(app, &mut paint.part(body.x, body.y, body.width, body.height));
+        let mut over = paint.part(0, 2, area.width, area.height.saturating_sub(5));
+        help::closing(app, &mut over);
+        if app.help {
+            help::keys(&mut paint.part(0, 0, area.width, area.height));
+        }
+    }
+    theme.adapt(buffer);
+}
+
+fn view(app: &App, paint: &mut Paint<'_>) {
+    if app.player().scene().now.ranks.is_empty() {
+        return;
+    }
+    match app.view {
+        View::Overview => overview::draw(app, paint),
+        View::Shards => shards::draw(app, paint),
+        View::Memory => memory::draw(app, paint),
+        View::Streams => streams::draw(app, paint),
+        View::Traffic => traffic::draw(app, paint),
+        View::Compare => compare::draw(app, paint),
+    }
+}
+
+/// A picture of the screen, `width` × `height`.
+pub fn picture(app: &App, theme: Theme, width: u16, height: u16) -> Buffer {
+    let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width, height });
+    draw(app, theme, &mut buffer);
+    buffer
+}

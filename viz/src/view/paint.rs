@@ -1,0 +1,143 @@
+//! Drawing into a rectangle of the screen. Whatever does not fit is cut off, never an error.
+
+use crate::theme::{self, Theme};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+/// A rectangle of the screen; positions are relative to it.
+pub(super) struct Paint<'a> {
+    buffer: &'a mut Buffer,
+    area: Rect,
+    theme: Theme,
+}
+
+impl<'a> Paint<'a> {
+    /// The part of `buffer` inside `area`.
+    pub(super) fn new(buffer: &'a mut Buffer, area: Rect, theme: Theme) -> Self {
+        let area = area.intersection(buffer.area);
+        Paint { buffer, area, theme }
+    }
+
+    /// Columns.
+    pub(super) fn width(&self) -> u16 {
+        self.area.width
+    }
+
+    /// Rows.
+    pub(super) fn height(&self) -> u16 {
+        self.area.height
+    }
+
+    /// What the terminal can show.
+    pub(super) fn theme(&self) -> Theme {
+        self.theme
+    }
+
+    /// A rectangle inside this one.
+    pub(super) fn part(&mut self, x: u16, y: u16, width: u16, height: u16) -> Paint<'_> {
+        let x = x.min(self.area.width);
+        let y = y.min(self.area.height);
+        let area = Rect {
+            x: self.area.x + x,
+            y: self.area.y + y,
+            width: width.min(self.area.width - x),
+            height: height.min(self.area.height - y),
+        };
+        Paint { buffer: self.buffer, area, theme: self.theme }
+    }
+
+    /// Writes `text` and returns the column after it.
+    pub(super) fn text(&mut self, x: u16, y: u16, text: impl AsRef<str>, style: Style) -> u16 {
+        if x >= self.area.width || y >= self.area.height {
+            return x;
+        }
+        let room = usize::from(self.area.width - x);
+        let (end, _) = self.buffer.set_stringn(self.area.x + x, self.area.y + y, text, room, style);
+        end - self.area.x
+    }
+
+    /// Writes pieces after each other and returns the column after the last.
+    pub(super) fn pieces<T: AsRef<str>>(&mut self, x: u16, y: u16, pieces: &[(T, Style)]) -> u16 {
+        pieces.iter().fold(x, |x, (piece, style)| self.text(x, y, piece, *style))
+    }
+
+    /// Writes `text` so that it ends before column `end`.
+    pub(super) fn right(&mut self, end: u16, y: u16, text: impl AsRef<str>, style: Style) -> u16 {
+        let length = columns(text.as_ref());
+        self.text(end.saturating_sub(length), y, text, style)
+    }
+
+    /// Writes `text` in the middle of `width` columns from `x`; cut off at their end.
+    pub(super) fn centred(&mut self, x: u16, width: u16, y: u16, text: &str, style: Style) {
+        let length = columns(text).min(width);
+        self.part(x, y, width, 1).text((width - length) / 2, 0, text, style);
+    }
+
+    /// Puts one symbol.
+    pub(super) fn put(&mut self, x: u16, y: u16, symbol: &str, style: Style) {
+        if x < self.area.width && y < self.area.height {
+            self.buffer[(self.area.x + x, self.area.y + y)].set_symbol(symbol).set_style(style);
+        }
+    }
+
+    /// Puts one character.
+    pub(super) fn put_char(&mut self, x: u16, y: u16, symbol: char, style: Style) {
+        self.put(x, y, symbol.encode_utf8(&mut [0; 4]), style);
+    }
+
+    /// The same symbol over `width` columns.
+    pub(super) fn run(&mut self, x: u16, y: u16, width: u16, symbol: &str, style: Style) {
+        for column in x..x.saturating_add(width).min(self.area.width) {
+            self.put(column, y, symbol, style);
+        }
+    }
+
+    /// Clears everything.
+    pub(super) fn clear(&mut self) {
+        for y in 0..self.area.height {
+            for x in 0..self.area.width {
+                self.buffer[(self.area.x + x, self.area.y + y)].reset();
+            }
+        }
+    }
+
+    /// Draws a box with a title and returns what is inside it.
+    pub(super) fn card(&mut self, title: &[(&str, Style)], style: Style) -> Paint<'_> {
+        let (width, height) = (self.area.width, self.area.height);
+        if width >= 2 && height >= 2 {
+            let (right, bottom) = (width - 1, height - 1);
+            self.run(1, 0, width - 2, "─", style);
+            self.run(1, bottom, width - 2, "─", style);
+            for y in 1..bottom {
+                self.put(0, y, "│", style);
+                self.put(right, y, "│", style);
+            }
+            for (x, y, corner) in [(0, 0, "╭"), (right, 0, "╮"), (0, bottom, "╰"), (right, bottom, "╯")]
+            {
+                self.put(x, y, corner, style);
+            }
+            self.part(2, 0, width.saturating_sub(3), 1).pieces(0, 0, title);
+        }
+        self.part(1, 1, width.saturating_sub(2), height.saturating_sub(2))
+    }
+
+    /// A heading, as all views write them.
+    pub(super) fn heading(&mut self, x: u16, y: u16, text: &str) -> u16 {
+        self.text(x, y, text, theme::bold(theme::ACCENT))
+    }
+}
+
+/// Columns that `text` takes.
+pub(super) fn columns(text: &str) -> u16 {
+    ratatui::text::Span::raw(text).width().min(usize::from(u16::MAX)) as u16
+}
+
+/// `text` cut to `width` columns, with an ellipsis where something is missing.
+pub(super) fn fitted(text: &str, width: u16) -> String {
+    if columns(text) <= width {
+        return text.into();
+    }
+    let kept: String = text.chars().take(usize::from(width).saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}

@@ -1,0 +1,246 @@
+//! Bytes sent, per operation and per pair of ranks, against theory.
+
+use super::bar;
+use super::paint::{Paint, fitted};
+use crate::app::App;
+use crate::player::Scene;
+use crate::theme::{ACCENT, ALARM, DIM, FAINT, GOOD, INK, bold, ink, operation_colour};
+use crate::words;
+use events::{Operation, RunHeader, Sent};
+use ratatui::style::{Color, Style};
+
+/// Draws the view.
+pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
+    let (width, height) = (paint.width(), paint.height());
+    let scene = app.player().scene();
+    if width >= 116 {
+        let left = 64.max(width / 2 - 4);
+        let used = operations(app, &mut paint.part(0, 0, left, height));
+        let y = (used + 1).max(scene.now.ranks.len() as u16 * 2 + 4);
+        each_rank(app, &mut paint.part(0, y, width, height.saturating_sub(y)));
+        matrix(scene, &mut paint.part(left + 4, 0, width - left - 4, height));
+    } else {
+        let used = operations(app, &mut paint.part(0, 0, width, height));
+        let y = used + u16::from(height >= used + 8);
+        matrix(scene, &mut paint.part(0, y, width, height.saturating_sub(y)));
+    }
+}
+
+/// Ψ in bytes of what is communicated, padding included, times (N−1)/N: the unit in which theory counts.
+fn theory_unit(header: &RunHeader) -> f64 {
+    let padded: u64 = header.units.iter().map(|unit| unit.padded).sum();
+    let ranks = f64::from(header.world_size.max(1));
+    padded as f64 * f64::from(header.communicated_bytes) * (ranks - 1.0) / ranks
+}
+
+/// How many Ψ the stage sends per step, and why.
+fn theory(header: &RunHeader) -> (f64, String) {
+    let micro = f64::from(header.micro_batches.max(1));
+    let sharded = header.sharded;
+    match (sharded.optimizer, sharded.gradients, sharded.parameters) {
+        (_, _, true) => {
+            // The last unit stays gathered between forward and backward.
+            let padded: u64 = header.units.iter().map(|unit| unit.padded).sum();
+            let last = header.units.last().map_or(0.0, |unit| unit.padded as f64 / padded.max(1) as f64);
+            let text = if micro > 1.0 { format!("3 × {micro} micro-batches") } else { "3".into() };
+            ((3.0 - last) * micro, format!("{text}, less the last unit's second gather"))
+        }
+        (_, true, _) if micro > 1.0 => (micro + 1.0, format!("{micro} reduce-scatters + 1 all-gather")),
+        (true, ..) => (2.0, "reduce-scatter + all-gather".into()),
+        _ => (2.0, "all-reduce = reduce-scatter + all-gather".into()),
+    }
+}
+
+fn sums(parts: impl Iterator<Item = Sent>) -> Sent {
+    parts.fold(Sent::default(), |mut sum, part| {
+        sum.by_operation.iter_mut().zip(part.by_operation).for_each(|(sum, part)| *sum += part);
+        sum
+    })
+}
+
+/// The step to show: the running one once it has sent something, else the last.
+fn of_step(scene: &Scene, rank: usize) -> Sent {
+    let now = &scene.now.ranks[rank];
+    if now.in_step { now.sent_this_step() } else { now.sent_last_step.clone() }
+}
+
+fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
+    let scene = app.player().scene();
+    let ranks = scene.now.ranks.len();
+    let step = sums((0..ranks).map(|rank| of_step(scene, rank)));
+    let run = sums(scene.now.ranks.iter().map(|rank| rank.sent.clone()));
+    let unit = theory_unit(&scene.header) * ranks as f64;
+    let x = paint.heading(0, 0, "Bytes sent");
+    paint.text(x + 2, 0, "all ranks together", ink(DIM));
+    let ends = [28, 40, 50, 62].map(|end: u16| end.min(paint.width()));
+    for (end, label) in ends.iter().zip(["this step", "predicted", "in Ψ", "the run"]) {
+        paint.right(*end, 1, label, ink(DIM));
+    }
+    let mut y = 2;
+    for &operation in Operation::ALL {
+        let index = operation.index();
+        let predicted = predicted(&scene.header, operation);
+        if run.by_operation[index] == 0 && predicted == 0 {
+            continue;
+        }
+        paint.text(0, y, "■", ink(operation_colour(operation)));
+        paint.text(2, y, operation.label(), ink(Color::Reset));
+        paint.right(ends[0], y, words::bytes(step.by_operation[index]), bold(Color::Reset));
+        let text = if predicted > 0 { words::bytes(predicted) } else { "–".into() };
+        paint.right(ends[1], y, text, ink(DIM));
+        paint.right(ends[2], y, format!("{:.2}", step.by_operation[index] as f64 / unit.max(1.0)), ink(DIM));
+        paint.right(ends[3], y, words::bytes(run.by_operation[index]), ink(Color::Reset));
+        y += 1;
+    }
+    totals(scene, y, ends, [step, run], paint);
+    against_theory(scene, y + 2, unit, paint)
+}
+
+/// What each rank sent, by operation, in bars of one scale.
+fn each_rank(app: &App, paint: &mut Paint<'_>) {
+    let scene = app.player().scene();
+    let ranks = scene.now.ranks.len();
+    if paint.height() < 4 {
+        return;
+    }
+    let x = paint.heading(0, 0, "Each rank");
+    paint.text(x + 2, 0, "sent in the run, by operation", ink(DIM));
+    let most = scene.now.ranks.iter().map(|rank| rank.sent.total()).max().unwrap_or(0).max(1);
+    let (start, width) = (9, paint.width().saturating_sub(40));
+    paint.right(start + width + 12, 1, "the run", ink(DIM));
+    paint.right(start + width + 25, 1, "last step", ink(DIM));
+    let shown = usize::from(paint.height() - 2).min(ranks);
+    let first = if ranks > shown { (app.rank / shown * shown).min(ranks - shown) } else { 0 };
+    let tall = if paint.height() > ranks as u16 * 2 + 2 { 2 } else { 1 };
+    for (place, rank) in (0u16..).zip(first..first + shown) {
+        let y = 2 + place * tall;
+        let style = if rank == app.rank { bold(ACCENT) } else { ink(DIM) };
+        paint.text(0, y, format!("rank {rank}"), style);
+        let now = &scene.now.ranks[rank];
+        let mut x = start;
+        for &operation in Operation::ALL {
+            let bytes = now.sent.by_operation[operation.index()];
+            let length = (bytes as f64 / most as f64 * f64::from(width)).round() as u16;
+            let symbol = if paint.theme().colours() { "█" } else { &operation.label()[..1] };
+            paint.run(x, y, length, symbol, ink(operation_colour(operation)));
+            x += length;
+        }
+        paint.right(start + width + 12, y, words::bytes(now.sent.total()), bold(Color::Reset));
+        paint.right(start + width + 25, y, words::bytes(now.sent_last_step.total()), ink(Color::Reset));
+    }
+}
+
+fn predicted(header: &RunHeader, operation: Operation) -> u64 {
+    let of_operation = header.predicted_traffic.iter().filter(|p| p.operation == operation);
+    of_operation.map(|predicted| predicted.bytes).sum()
+}
+
+fn totals(scene: &Scene, y: u16, ends: [u16; 4], [step, run]: [Sent; 2], paint: &mut Paint<'_>) {
+    let unit = theory_unit(&scene.header) * scene.now.ranks.len() as f64;
+    let predicted: u64 = scene.header.predicted_traffic.iter().map(|predicted| predicted.bytes).sum();
+    paint.text(2, y, "together", bold(Color::Reset));
+    paint.right(ends[0], y, words::bytes(step.total()), bold(Color::Reset));
+    paint.right(ends[1], y, words::bytes(predicted), ink(DIM));
+    paint.right(ends[2], y, format!("{:.2}", step.total() as f64 / unit.max(1.0)), ink(DIM));
+    paint.right(ends[3], y, words::bytes(run.total()), bold(Color::Reset));
+}
+
+/// The bytes of model data in the latest finished step, in bars against theory. Returns the row below.
+fn against_theory(scene: &Scene, y: u16, unit: f64, paint: &mut Paint<'_>) -> u16 {
+    let (factor, why) = theory(&scene.header);
+    let data = |sent: &Sent| sent.total() - sent.by_operation[Operation::Scalars.index()];
+    let ranks = &scene.now.ranks;
+    let finished: u64 = ranks.iter().map(|rank| data(&rank.sent_last_step)).sum();
+    let so_far: u64 = (0..ranks.len()).map(|rank| data(&of_step(scene, rank))).sum();
+    let expected = factor * unit;
+    let scale = expected.max(finished as f64).max(so_far as f64);
+    let width = paint.width().saturating_sub(40).max(8);
+    let x = paint.text(0, y, "theory", ink(DIM)) + 7;
+    bar::plain(paint, (x, y, width), expected, scale, FAINT);
+    paint.text(x + width + 2, y, format!("{factor:.2} Ψ(N−1)/N per rank"), ink(DIM));
+    let colour = if (finished as f64 - expected).abs() <= 1e-3 * expected { GOOD } else { ACCENT };
+    paint.text(0, y + 1, "last step", ink(DIM));
+    bar::plain(paint, (x, y + 1, width), finished as f64, scale, colour);
+    let verdict = if finished == 0 {
+        ("no step is finished yet".to_string(), DIM)
+    } else if colour == GOOD {
+        (format!("{:.2} ✓ as theory says", finished as f64 / unit.max(1.0)), GOOD)
+    } else {
+        (format!("{:.2}: differs from theory", finished as f64 / unit.max(1.0)), ALARM)
+    };
+    paint.text(x + width + 2, y + 1, verdict.0, ink(verdict.1));
+    paint.text(0, y + 2, "this step", ink(DIM));
+    bar::plain(paint, (x, y + 2, width), so_far as f64, scale, ACCENT);
+    paint.text(x + width + 2, y + 2, format!("{:.2} so far", so_far as f64 / unit.max(1.0)), ink(DIM));
+    let why = fitted(&format!("theory counts {why}"), paint.width());
+    paint.text(0, y + 3, why, ink(DIM));
+    y + 4
+}
+
+/// Who sent how much to whom since the run began.
+fn matrix(scene: &Scene, paint: &mut Paint<'_>) {
+    let ranks = scene.now.ranks.len();
+    let x = paint.heading(0, 0, "From rank to rank");
+    let exact = scene.now.ranks.iter().any(|rank| rank.last_hop.is_some());
+    let note = if exact { "in this step" } else { "in this step, to all alike" };
+    paint.text(x + 2, 0, note, ink(DIM));
+    let sent: Vec<Vec<u64>> = (0..ranks).map(|rank| receivers(of_step(scene, rank), rank, exact)).collect();
+    let most = sent.iter().flatten().copied().max().unwrap_or(0).max(1);
+    let room = paint.width().saturating_sub(6) / ranks.max(1) as u16;
+    let cell = room.clamp(1, 9);
+    let numbers = cell >= 5;
+    for (place, receiver) in (0..ranks).enumerate() {
+        if numbers || receiver.is_multiple_of(8) {
+            let x = 6 + place as u16 * cell;
+            paint.part(x, 1, cell.max(3), 1).centred(0, cell.max(2), 0, &receiver.to_string(), ink(DIM));
+        }
+    }
+    let tall = if numbers && paint.height() >= ranks as u16 * 2 + 3 { 2 } else { 1 };
+    for (place, row) in (0u16..).zip(&sent) {
+        let y = 2 + place * tall;
+        paint.right(4, y, place.to_string(), ink(DIM));
+        for (receiver, &bytes) in row.iter().enumerate() {
+            let x = 6 + receiver as u16 * cell;
+            let own = receiver == usize::from(place);
+            pair(paint, (x, y, cell), bytes, most, numbers, own);
+        }
+    }
+}
+
+/// What each rank got; where no hops tell, a rank sends to all others alike.
+fn receivers(sent: Sent, rank: usize, exact: bool) -> Vec<u64> {
+    if exact {
+        return sent.by_receiver;
+    }
+    let others = sent.by_receiver.len().saturating_sub(1).max(1) as u64;
+    let share = sent.total() / others;
+    (0..sent.by_receiver.len()).map(|receiver| if receiver == rank { 0 } else { share }).collect()
+}
+
+fn pair(
+    paint: &mut Paint<'_>,
+    (x, y, width): (u16, u16, u16),
+    bytes: u64,
+    most: u64,
+    numbers: bool,
+    own: bool,
+) {
+    let inner = if numbers { width - 1 } else { width };
+    if own || bytes == 0 {
+        return paint.centred(x, inner, y, "·", ink(FAINT));
+    }
+    let share = bytes as f64 / most as f64;
+    let colours = paint.theme().colours();
+    let style = if colours { Style::new().bg(heat(share)).fg(INK) } else { Style::new() };
+    let shade = ["░", "▒", "▓", "█"][((share * 4.0) as usize).min(3)];
+    paint.run(x, y, inner, if colours || numbers { " " } else { shade }, style);
+    if numbers {
+        paint.centred(x, inner, y, &words::short_bytes(bytes), style);
+    }
+}
+
+/// From pale to strong, by brightness alone so that everybody can read it.
+fn heat(share: f64) -> Color {
+    let mix = |from: f64, to: f64| (from + (to - from) * share.clamp(0.0, 1.0)) as u8;
+    Color::Rgb(mix(70.0, 122.0), mix(92.0, 190.0), mix(120.0, 255.0))
+}

@@ -1,0 +1,194 @@
+//! The last few steps in detail: memory over time, passes and collectives as spans.
+
+use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, What};
+use std::collections::VecDeque;
+
+const CLASSES: usize = Class::ALL.len();
+/// Finished steps that stay in the window beside the current one.
+const STEPS: usize = 2;
+/// Entries per rank and kind, however long a step takes.
+const LIMIT: usize = 1 << 15;
+
+/// Bytes live on the device from a moment on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The moment.
+    pub at: u64,
+    /// Bytes per class.
+    pub live: [u64; CLASSES],
+}
+
+impl Sample {
+    /// Bytes, all classes together.
+    pub fn total(&self) -> u64 {
+        self.live.iter().sum()
+    }
+}
+
+/// A pass over a unit on a rank's compute stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Beginning.
+    pub from: u64,
+    /// End, if it has ended.
+    pub to: Option<u64>,
+    /// The pass.
+    pub pass: Pass,
+    /// The unit.
+    pub unit: u16,
+}
+
+/// A collective on a rank's communication stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transfer {
+    /// What its latest event said.
+    pub event: CollectiveEvent,
+    /// When this rank issued it.
+    pub issued: u64,
+    /// When data began to move here.
+    pub started: Option<u64>,
+    /// When it was complete here.
+    pub finished: Option<u64>,
+}
+
+/// An optimizer step of the first rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepSpan {
+    /// The step.
+    pub step: u32,
+    /// Beginning.
+    pub from: u64,
+    /// End, if it has ended.
+    pub to: Option<u64>,
+}
+
+/// One rank's last few steps.
+#[derive(Clone, Debug, Default)]
+pub struct Lane {
+    /// Memory after each change.
+    pub memory: VecDeque<Sample>,
+    /// Passes.
+    pub spans: VecDeque<Span>,
+    /// Collectives, barriers and scalars included.
+    pub transfers: VecDeque<Transfer>,
+}
+
+/// All ranks' last few steps.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    /// Per rank.
+    pub lanes: Vec<Lane>,
+    /// The steps, oldest first.
+    pub steps: VecDeque<StepSpan>,
+}
+
+impl Window {
+    /// An empty window that begins with what is live at `at`.
+    pub fn new(at: u64, live: impl Iterator<Item = [u64; CLASSES]>) -> Self {
+        let lane = |live| Lane { memory: VecDeque::from([Sample { at, live }]), ..Lane::default() };
+        Window { lanes: live.map(lane).collect(), steps: VecDeque::new() }
+    }
+
+    /// Takes one event into account.
+    pub fn apply(&mut self, event: &Event) {
+        if event.rank == 0 {
+            self.step(event);
+        }
+        if let Some(lane) = self.lanes.get_mut(event.rank as usize) {
+            lane.apply(event);
+        }
+    }
+
+    fn step(&mut self, event: &Event) {
+        match event.what {
+            What::StepStarted { step } => {
+                self.steps.push_back(StepSpan { step, from: event.at, to: None });
+                while self.steps.len() > STEPS + 1 {
+                    self.steps.pop_front();
+                }
+                let oldest = self.steps.front().map_or(0, |step| step.from);
+                self.lanes.iter_mut().for_each(|lane| lane.forget(oldest));
+            }
+            What::StepFinished { .. } => {
+                if let Some(step) = self.steps.back_mut() {
+                    step.to = Some(event.at);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Lane {
+    fn apply(&mut self, event: &Event) {
+        match event.what {
+            What::Memory { place: Place::Device, class, live, .. } => self.memory(event.at, class, live),
+            What::PassStarted { pass, unit, .. } => {
+                self.spans.push_back(Span { from: event.at, to: None, pass, unit });
+                shorten(&mut self.spans);
+            }
+            What::PassFinished { .. } => {
+                if let Some(span) = self.spans.back_mut() {
+                    span.to = Some(event.at);
+                }
+            }
+            What::Collective(collective) => self.collective(event.at, collective),
+            _ => {}
+        }
+    }
+
+    fn memory(&mut self, at: u64, class: Class, live: u64) {
+        let mut sample = self.memory.back().copied().unwrap_or(Sample { at, live: [0; CLASSES] });
+        sample.at = at;
+        sample.live[class.index()] = live;
+        self.memory.push_back(sample);
+        shorten(&mut self.memory);
+    }
+
+    fn collective(&mut self, at: u64, event: CollectiveEvent) {
+        let same = |transfer: &Transfer| {
+            transfer.event.sequence == event.sequence && transfer.event.group == event.group
+        };
+        // Collectives in flight are few and recent.
+        let fresh = event.progress == Progress::Issued;
+        let known = if fresh { None } else { self.transfers.iter().rposition(same) };
+        let position = known.unwrap_or_else(|| {
+            self.transfers.push_back(Transfer { event, issued: at, started: None, finished: None });
+            shorten(&mut self.transfers);
+            self.transfers.len() - 1
+        });
+        let transfer = &mut self.transfers[position];
+        transfer.event = event;
+        match event.progress {
+            Progress::Issued => {}
+            Progress::Started => transfer.started = Some(at),
+            Progress::Finished => transfer.finished = Some(at),
+        }
+    }
+
+    fn forget(&mut self, oldest: u64) {
+        // The last sample before the window says what is live at its beginning.
+        while self.memory.get(1).is_some_and(|sample| sample.at <= oldest) {
+            self.memory.pop_front();
+        }
+        while self.spans.front().is_some_and(|span| span.to.is_some_and(|to| to < oldest)) {
+            self.spans.pop_front();
+        }
+        while self.transfers.front().is_some_and(|t| t.finished.is_some_and(|finished| finished < oldest)) {
+            self.transfers.pop_front();
+        }
+    }
+}
+
+fn shorten<T>(entries: &mut VecDeque<T>) {
+    if entries.len() > LIMIT {
+        entries.pop_front();
+    }
+}
+
+impl Transfer {
+    /// Whether it moves model data rather than a few numbers.
+    pub fn moves_data(&self) -> bool {
+        !matches!(self.event.operation, Operation::Barrier | Operation::Scalars)
+    }
+}

@@ -1,0 +1,122 @@
+//! Numbers and names as the screen writes them.
+
+use events::header::UnitHeader;
+use events::{Pass, RunHeader};
+
+/// Bytes with three digits and a decimal unit: `4.72 MB`.
+pub fn bytes(bytes: u64) -> String {
+    let (value, unit) = scaled(bytes);
+    if unit.is_empty() { format!("{bytes} B") } else { format!("{} {unit}B", digits(value)) }
+}
+
+/// Bytes in at most five columns: `4.7M`, `919K`.
+pub fn short_bytes(bytes: u64) -> String {
+    let (value, unit) = scaled(bytes);
+    match unit {
+        "" => format!("{bytes}B"),
+        _ if value < 9.95 => format!("{value:.1}{unit}"),
+        _ => format!("{value:.0}{unit}"),
+    }
+}
+
+fn scaled(bytes: u64) -> (f64, &'static str) {
+    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")];
+    let exact = bytes as f64;
+    // 999.95 K would be written as 1000 K.
+    let found = units.iter().find(|(size, _)| exact >= size * 0.9995);
+    found.map_or((exact, ""), |(size, unit)| (exact / size, unit))
+}
+
+/// A number with three significant digits.
+pub fn digits(value: f64) -> String {
+    let size = value.abs();
+    let decimals = if size >= 99.95 {
+        0
+    } else if size >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.decimals$}")
+}
+
+/// A count with a decimal unit where it is large: `20.5k`, `918,656`.
+pub fn count(value: f64) -> String {
+    match value {
+        v if v >= 999_500.0 => format!("{}M", digits(v / 1e6)),
+        v if v >= 9_995.0 => format!("{}k", digits(v / 1e3)),
+        v => format!("{v:.0}"),
+    }
+}
+
+/// A count in full, with separators: `918,656`.
+pub fn grouped(value: u64) -> String {
+    let plain = value.to_string();
+    let mut text = String::new();
+    for (position, digit) in plain.chars().enumerate() {
+        if position > 0 && (plain.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Nanoseconds as `3.42 ms`, `128 us`, `1.20 s`.
+pub fn time(nanoseconds: u64) -> String {
+    match nanoseconds as f64 {
+        0.0 => "0".into(),
+        n if n >= 9.995e8 => format!("{} s", digits(n / 1e9)),
+        n if n >= 9.995e5 => format!("{} ms", digits(n / 1e6)),
+        n => format!("{} us", digits(n / 1e3)),
+    }
+}
+
+/// A round time on a scale: `5 ms`, `200 us`, `1.5 s`.
+pub fn round_time(nanoseconds: f64) -> String {
+    let (value, unit) = match nanoseconds {
+        n if n >= 1e9 => (n / 1e9, "s"),
+        n if n >= 1e6 => (n / 1e6, "ms"),
+        n => (n / 1e3, "us"),
+    };
+    format!("{} {unit}", (value * 1000.0).round() / 1000.0)
+}
+
+/// `37 %`, `0.4 %`; nothing of nothing is 0.
+pub fn percent(part: f64, whole: f64) -> String {
+    let share = if whole > 0.0 { part / whole * 100.0 } else { 0.0 };
+    if share > 0.0 && share < 9.95 { format!("{share:.1} %") } else { format!("{share:.0} %") }
+}
+
+/// The round number (1, 2 or 5 times a power of ten) nearest above `value`: for scales.
+pub fn round_step(value: f64) -> f64 {
+    if value <= 0.0 || !value.is_finite() {
+        return 1.0;
+    }
+    let power = 10f64.powf(value.log10().floor());
+    let multiples = [1.0, 2.0, 5.0, 10.0].map(|multiple| multiple * power);
+    multiples.into_iter().find(|&multiple| multiple >= value * 0.999).unwrap_or(10.0 * power)
+}
+
+/// The name of a unit.
+pub fn unit(header: &RunHeader, unit: u16) -> &str {
+    header.units.get(usize::from(unit)).map_or("?", |unit: &UnitHeader| unit.name.as_str())
+}
+
+/// The names of a range of units: `block 2`, or `block 2 to head`.
+pub fn units(header: &RunHeader, first: u16, count: u16) -> String {
+    let last = first.saturating_add(count.max(1) - 1);
+    if last == first {
+        unit(header, first).to_string()
+    } else {
+        format!("{} to {}", unit(header, first), unit(header, last))
+    }
+}
+
+/// What a pass over a unit is called on screen.
+pub fn pass(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Step => "update",
+        other => other.label(),
+    }
+}

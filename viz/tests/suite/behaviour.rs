@@ -1,0 +1,136 @@
+//! What keys do to the program, and time travel.
+
+use crate::support::{STAGES, live, recorded};
+use events::{Boundary, Control, Message};
+use ratatui::layout::Rect;
+use viz::app::{Action, App, Effect, Source, View};
+use viz::input::Input;
+use viz::player::{Motion, Player};
+use viz::simulate::Plan;
+use viz::timeline::Timeline;
+
+fn replay(stage: &str) -> App {
+    App::new(vec![recorded(stage)], Source::Recording)
+}
+
+/// Wherever one jumps, the run looks as if it had been played up to there.
+#[test]
+fn seeking_equals_playing() {
+    for stage in STAGES {
+        let (mut played, mut jumped) = (recorded(stage), recorded(stage));
+        let end = played.timeline().len();
+        for share in [9, 3, 7, 1, 5] {
+            let position = end * share / 10;
+            jumped.seek(position);
+            played.seek(0);
+            (0..position).for_each(|_| played.step_forward(Boundary::Event));
+            assert_eq!(jumped.scene().now, played.scene().now, "{stage} at {position}");
+            let steps = |player: &Player| player.scene().window.steps.clone();
+            assert_eq!(steps(&jumped).back(), steps(&played).back());
+        }
+    }
+}
+
+#[test]
+fn stepping_back_undoes_stepping_forward() {
+    for granularity in [Boundary::Event, Boundary::Collective, Boundary::Unit, Boundary::Step] {
+        let mut player = recorded("zero3");
+        let mut places = Vec::new();
+        for _ in 0..3 {
+            player.step_forward(granularity);
+            places.push(player.position());
+        }
+        assert!(places.is_sorted() && places[0] < places[2]);
+        for place in places.iter().rev().skip(1) {
+            player.step_back(granularity);
+            assert_eq!(player.position(), *place, "{granularity:?}");
+        }
+    }
+}
+
+#[test]
+fn playing_moves_with_time_and_stops_at_the_end() {
+    let mut app = replay("zero2");
+    app.update(Input::Do(Action::TogglePause));
+    app.players[0].set_speed(1.0);
+    app.update(Input::Passed(0.5));
+    let (first, last) = app.player().time_range();
+    assert!(app.player().clock() <= first + 500_000_000 && app.player().position() > 0);
+    app.update(Input::Passed(1e6));
+    assert_eq!((app.player().motion(), app.player().clock()), (Motion::Standing, last));
+    assert!(app.at_close());
+}
+
+#[test]
+fn a_live_run_is_held_stepped_slowed_and_released() {
+    let run = Plan::new(3, 2).run();
+    let mut timeline = Timeline::live(run.header.clone(), "");
+    timeline.push(Message::Batch(events::Batch { dropped: 0, events: run.events[..500].to_vec() }));
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Live);
+    let mut press = |action| app.update(Input::Do(action));
+    assert_eq!(press(Action::TogglePause), Some(Effect::Control(Control::Pause)));
+    assert_eq!(press(Action::Forward), Some(Effect::Control(Control::Step(Boundary::Unit))));
+    assert_eq!(press(Action::Granularity), None);
+    assert_eq!(press(Action::Forward), Some(Effect::Control(Control::Step(Boundary::Step))));
+    assert_eq!(press(Action::Slower), None, "a held run stays held");
+    assert_eq!(press(Action::TogglePause), Some(Effect::Control(Control::Slow(0.5))));
+    assert_eq!(press(Action::Back), Some(Effect::Control(Control::Pause)), "looking back holds the run");
+    assert_eq!(press(Action::Release), Some(Effect::Control(Control::Resume)));
+    assert!(app.player().at_end());
+}
+
+#[test]
+fn an_attached_run_is_left_alone_unless_asked_for() {
+    for (control, expected) in [(false, None), (true, Some(Effect::Control(Control::Pause)))] {
+        let run = Plan::new(1, 2).run();
+        let mut timeline = Timeline::live(run.header, "");
+        timeline.push(Message::Batch(events::Batch { dropped: 0, events: run.events[..300].to_vec() }));
+        let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Attached { control });
+        assert_eq!(app.update(Input::Do(Action::TogglePause)), expected);
+        assert_eq!(app.player().motion(), Motion::Standing);
+    }
+}
+
+#[test]
+fn compared_runs_stay_at_the_same_step_and_phase() {
+    let mut app = App::new(STAGES.into_iter().map(recorded).collect(), Source::Recording);
+    for _ in 0..25 {
+        app.update(Input::Do(Action::Forward));
+        let phases: Vec<_> = app
+            .players
+            .iter()
+            .map(|player| {
+                let rank = &player.scene().now.ranks[0];
+                (rank.step, rank.pass.or(rank.last_pass).map(|pass| (pass.pass, pass.unit)))
+            })
+            .collect();
+        assert!(phases.iter().all(|phase| *phase == phases[0]), "{phases:?}");
+    }
+}
+
+#[test]
+fn the_mouse_chooses_views_and_moments() {
+    let mut app = replay("zero3");
+    app.area = Rect { x: 0, y: 0, width: 120, height: 40 };
+    app.update(Input::Point { column: 32, row: 2 });
+    assert_eq!(app.view, View::Memory);
+    app.update(Input::Point { column: 46, row: 37 });
+    let (first, last) = app.player().time_range();
+    let share = (app.player().clock() - first) as f64 / (last - first) as f64;
+    assert!((0.45..0.55).contains(&share), "{share}");
+}
+
+#[test]
+fn a_run_seen_late_is_whole_from_then_on() {
+    let run = Plan::new(3, 4).run();
+    let (before, after) = run.events.split_at(run.events.len() / 2);
+    let mut state = events::CatchUp::new(4, run.header.units.len());
+    before.iter().for_each(|event| state.apply(event));
+    let mut late = Player::new(Timeline::live(run.header.clone(), ""), Motion::Following);
+    late.push(Message::CatchUp(Box::new(state)));
+    late.push(Message::Batch(events::Batch { dropped: 0, events: after.to_vec() }));
+    late.tick(0.0);
+    let whole = live(run);
+    assert_eq!(late.scene().now, whole.player().scene().now);
+    assert_eq!(late.timeline().history(), whole.player().timeline().history());
+}

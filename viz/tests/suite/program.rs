@@ -1,0 +1,81 @@
+//! The program without a terminal: exports, and one-screen errors for bad input.
+
+use crate::support::path;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn viz(arguments: &[&str], runtime: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_viz")).args(arguments).env("XDG_RUNTIME_DIR", runtime).output().unwrap()
+}
+
+fn fails(arguments: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let output = viz(arguments, dir.path());
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn bad_input_is_named_with_its_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("notes.txt");
+    std::fs::write(&text, "not a recording").unwrap();
+    let file = path("zero3", "events");
+    let file = file.to_str().unwrap();
+    let cases = [
+        (fails(&["replay", "/nowhere.events"]), "cannot read the recording /nowhere.events"),
+        (fails(&["replay", text.to_str().unwrap()]), "does not begin with the recording's signature"),
+        (fails(&["replay", file]), "needs a terminal"),
+        (fails(&["attach", "zero3"]), "no run is called zero3; nothing is running now"),
+        (fails(&["compare", file]), "2 values required"),
+        (fails(&["export", file]), "--svg"),
+        (fails(&["export", file, "--svg", "/nowhere/x.svg"]), "cannot write /nowhere/x.svg"),
+        (
+            fails(&["export", file, "--rank", "9", "--svg", "x"]),
+            "there is no rank 9: the run has ranks 0 to 3",
+        ),
+        (fails(&["export", file, "--size", "huge", "--svg", "x"]), "huge is no size"),
+    ];
+    for (error, expected) in cases {
+        assert!(error.contains(expected), "{error}");
+        assert!(error.lines().count() < 24, "{error}");
+    }
+}
+
+#[test]
+fn nothing_running_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = viz(&["attach"], dir.path());
+    assert!(output.status.success());
+    assert!(String::from_utf8(output.stdout).unwrap().contains("nothing is running now"));
+}
+
+#[test]
+fn pictures_casts_and_traces_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let file = path("zero3", "events");
+    let file = file.to_str().unwrap();
+    let (svg, cast, trace) = (out("a.svg"), out("a.cast"), out("a.json"));
+    let export =
+        ["export", file, "--view", "memory", "--step", "2", "--svg", &svg, "--cast", &cast, "--seconds", "2"];
+    assert!(viz(&export, dir.path()).status.success());
+    assert!(viz(&["trace", file, &trace], dir.path()).status.success());
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    assert!(read(&svg).starts_with("<svg") && read(&svg).trim_end().ends_with("</svg>"));
+    let cast = read(&cast);
+    let mut lines = cast.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    assert_eq!(lines.next().unwrap()["version"], 2);
+    assert!(lines.all(|line| line[1] == "o") && cast.lines().count() > 2);
+    let trace: Value = serde_json::from_str(&read(&trace)).unwrap();
+    let entries = trace["traceEvents"].as_array().unwrap();
+    for (kind, name) in
+        [("M", "process_name"), ("X", "forward block 0"), ("X", "all-gather block 1"), ("C", "memory")]
+    {
+        let found = entries.iter().any(|entry| entry["ph"] == kind && entry["name"] == name);
+        assert!(found, "no {name} in the trace");
+    }
+    let last_rank = entries.iter().map(|entry| entry["pid"].as_u64().unwrap()).max();
+    assert_eq!(last_rank, Some(3));
+}

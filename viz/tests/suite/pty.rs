@@ -1,0 +1,138 @@
+//! A program in a pseudo-terminal.
+
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Default)]
+struct Output {
+    bytes: Mutex<Vec<u8>>,
+    grown: Condvar,
+}
+
+/// A program and the terminal that it runs in.
+pub(crate) struct Pty {
+    master: OwnedFd,
+    child: Child,
+    output: Arc<Output>,
+    /// Output up to here has been looked at.
+    seen: usize,
+}
+
+impl Pty {
+    /// Starts `command` in a terminal of this size.
+    pub(crate) fn start(command: &mut Command, (columns, rows): (u16, u16)) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let path = std::ffi::OsStr::from_bytes(name.as_bytes());
+        let terminal = File::options().read(true).write(true).open(path).unwrap();
+        tcsetwinsize(&master, size(columns, rows)).unwrap();
+        let end = || Stdio::from(terminal.try_clone().unwrap());
+        command.env("TERM", "xterm-256color").env("COLORTERM", "truecolor").env("LC_ALL", "C.UTF-8");
+        let child = command.env_remove("NO_COLOR").stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        let output = Arc::new(Output::default());
+        let (mut reader, into) = (File::from(master.try_clone().unwrap()), output.clone());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 1 << 16];
+            while let Ok(read @ 1..) = reader.read(&mut bytes) {
+                into.bytes.lock().unwrap().extend_from_slice(&bytes[..read]);
+                into.grown.notify_all();
+            }
+        });
+        Pty { master, child, output, seen: 0 }
+    }
+
+    /// Waits until `text` is written, and goes on after it.
+    pub(crate) fn expect(&mut self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut bytes = self.output.bytes.lock().unwrap();
+        loop {
+            let fresh = &bytes[self.seen.min(bytes.len())..];
+            if let Some(place) = fresh.windows(text.len()).position(|window| window == text.as_bytes()) {
+                self.seen += place + text.len();
+                return;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let written = String::from_utf8_lossy(fresh).into_owned();
+            assert!(!left.is_zero(), "{text:?} was never written; this was: {written:?}");
+            bytes = self.output.grown.wait_timeout(bytes, left).unwrap().0;
+        }
+    }
+
+    /// Types.
+    pub(crate) fn send(&self, keys: &str) {
+        rustix::io::write(&self.master, keys.as_bytes()).unwrap();
+    }
+
+    /// Changes the size, as a terminal does.
+    pub(crate) fn resize(&self, columns: u16, rows: u16) {
+        tcsetwinsize(&self.master, size(columns, rows)).unwrap();
+        self.signal(Signal::WINCH);
+    }
+
+    /// Sends a signal to the program.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Whether lines are edited and typed characters shown, as a shell needs it.
+    pub(crate) fn cooked(&self) -> bool {
+        let modes = tcgetattr(&self.master).unwrap().local_modes;
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
+    }
+
+    /// Waits until the program is stopped by a signal.
+    pub(crate) fn expect_stopped(&self) {
+        let stat = format!("/proc/{}/stat", self.child.id());
+        let deadline = Instant::now() + PATIENCE;
+        while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+            assert!(Instant::now() < deadline, "the program was never stopped");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for the screen to be left: no mouse, main screen, cursor, cooked mode. Returns how long it took.
+    pub(crate) fn expect_restored(&mut self) -> Duration {
+        let start = Instant::now();
+        self.expect("\x1b[?1000l");
+        self.expect("\x1b[?1049l");
+        self.expect("\x1b[?25h");
+        while !self.cooked() {
+            assert!(start.elapsed() < PATIENCE, "the terminal stays raw");
+            std::thread::yield_now();
+        }
+        start.elapsed()
+    }
+
+    /// Waits for the end of the program.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn size(columns: u16, rows: u16) -> Winsize {
+    Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 }
+}

@@ -1,0 +1,96 @@
+//! The sums on screen at the end are those of the report of the same run.
+
+use crate::support::{STAGES, path, recorded};
+use events::{Class, Operation};
+use serde_json::Value;
+use viz::app::{App, Source};
+use viz::theme::Theme;
+use viz::{View, view, words};
+
+fn report(stage: &str) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path(stage, "json")).unwrap()).unwrap()
+}
+
+fn number(rows: &Value, rank: usize, key: &str, label: &str, value: &str) -> u64 {
+    let rows = rows.as_array().unwrap();
+    let row = rows.iter().find(|row| row["rank"] == rank && row[key] == label).unwrap();
+    row[value].as_u64().unwrap()
+}
+
+#[test]
+fn every_rank_class_and_operation_equals_the_report() {
+    for stage in STAGES {
+        let (report, mut player) = (report(stage), recorded(stage));
+        player.seek(player.timeline().len());
+        let now = &player.scene().now;
+        for (number_of, rank) in now.ranks.iter().enumerate() {
+            for &class in Class::ALL {
+                let told = number(&report["memory"], number_of, "class", class.label(), "peak_bytes");
+                assert_eq!(rank.peak_of(class), told, "{stage}, rank {number_of}, {class}");
+            }
+            for &operation in Operation::ALL {
+                let told =
+                    number(&report["traffic"], number_of, "operation", operation.label(), "bytes_sent");
+                let shown = rank.sent.by_operation[operation.index()];
+                assert_eq!(shown, told, "{stage}, rank {number_of}, {operation}");
+            }
+            assert_eq!(
+                rank.total_peak,
+                report["total_peak_bytes"][number_of]["peak_bytes"].as_u64().unwrap()
+            );
+        }
+        let losses: Vec<f64> = player.timeline().history().steps.iter().map(|record| record.loss).collect();
+        let told: Vec<f64> =
+            report["steps"].as_array().unwrap().iter().map(|row| row["loss"].as_f64().unwrap()).collect();
+        assert_eq!(losses, told, "{stage}");
+    }
+}
+
+/// The peaks that events alone show, before any rank reports its own, are the ledger's.
+#[test]
+fn the_fold_of_events_reaches_the_reported_peaks_by_itself() {
+    for stage in STAGES {
+        let mut player = recorded(stage);
+        let told = player.timeline().latest().snapshot.clone();
+        player.seek(0);
+        while player.scene().now.ranks.iter().all(|rank| rank.outcome == events::Outcome::Running) {
+            player.step_forward(events::Boundary::Event);
+        }
+        for (shown, told) in player.scene().now.ranks.iter().zip(&told.ranks) {
+            assert_eq!(shown.total_peak, told.total_peak, "{stage}");
+            assert_eq!(shown.sent.by_operation, told.sent.by_operation, "{stage}");
+        }
+    }
+}
+
+/// Pairs add up to what the operations say, scalars aside: those are not told hop by hop.
+#[test]
+fn hops_add_up_to_the_operations() {
+    for stage in STAGES {
+        let mut player = recorded(stage);
+        player.seek(player.timeline().len());
+        for rank in &player.scene().now.ranks {
+            let data = rank.sent.total() - rank.sent.by_operation[Operation::Scalars.index()];
+            assert_eq!(rank.sent.by_receiver.iter().sum::<u64>(), data, "{stage}");
+        }
+    }
+}
+
+#[test]
+fn the_words_on_screen_are_these_sums() {
+    for stage in STAGES {
+        let report = report(stage);
+        let mut player = recorded(stage);
+        player.seek(player.timeline().len());
+        let mut app = App::new(vec![player], Source::Recording);
+        app.view = View::Traffic;
+        let screen = crate::support::text(&view::picture(&app, Theme::FULL, 120, 40));
+        let sent: u64 =
+            report["traffic"].as_array().unwrap().iter().map(|row| row["bytes_sent"].as_u64().unwrap()).sum();
+        assert!(screen.contains(&words::bytes(sent)), "{stage}: no {} in\n{screen}", words::bytes(sent));
+        app.view = View::Memory;
+        let screen = crate::support::text(&view::picture(&app, Theme::FULL, 120, 40));
+        let peak = report["total_peak_bytes"][0]["peak_bytes"].as_u64().unwrap();
+        assert!(screen.contains(&format!("predicted peak {} = measured", words::bytes(peak))), "{stage}");
+    }
+}

@@ -1,0 +1,79 @@
+//! Recorded runs of each stage, and pictures as text.
+
+use events::{Batch, Message, Recording};
+use ratatui::buffer::Buffer;
+use ratatui::style::{Color, Modifier};
+use std::path::PathBuf;
+use viz::app::{App, Source};
+use viz::player::{Motion, Player};
+use viz::simulate::{Plan, Run};
+use viz::timeline::Timeline;
+
+pub(crate) const STAGES: [&str; 4] = ["ddp", "zero1", "zero2", "zero3"];
+
+/// The file of a recorded run: three steps of the tiny model on four ranks.
+pub(crate) fn path(stage: &str, extension: &str) -> PathBuf {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    root.join("tests/recordings").join(format!("{stage}.{extension}"))
+}
+
+/// A recorded run, at its beginning.
+pub(crate) fn recorded(stage: &str) -> Player {
+    let recording = Recording::open(&path(stage, "events")).unwrap();
+    Player::new(Timeline::recorded(recording).unwrap(), Motion::Standing)
+}
+
+/// A made-up run as if it were live, at its end.
+pub(crate) fn live(run: Run) -> App {
+    let mut timeline = Timeline::live(run.header, "");
+    timeline.push(Message::Batch(Batch { dropped: 0, events: run.events }));
+    timeline.push(Message::End);
+    App::new(vec![Player::new(timeline, Motion::Following)], Source::Live)
+}
+
+/// A made-up run somewhere in its second step.
+pub(crate) fn made_up(plan: &Plan) -> App {
+    let mut app = live(plan.run());
+    app.players[0].set_motion(Motion::Standing);
+    app.players[0].seek_into_step(1, 0.6);
+    app
+}
+
+/// A picture as text: its symbols, then a letter per cell for its colours and a legend of the letters.
+pub(crate) fn text(buffer: &Buffer) -> String {
+    let mut looks: Vec<(Color, Color, Modifier)> = vec![(Color::Reset, Color::Reset, Modifier::empty())];
+    let (mut symbols, mut colours) = (String::new(), String::new());
+    for y in 0..buffer.area.height {
+        let (mut line, mut letters) = (String::new(), String::new());
+        for x in 0..buffer.area.width {
+            let cell = &buffer[(x, y)];
+            line.push_str(cell.symbol());
+            let blank = cell.symbol() == " " && cell.bg == Color::Reset;
+            let fg = if blank { Color::Reset } else { cell.fg };
+            let modifier = if blank { Modifier::empty() } else { cell.modifier };
+            let look = (fg, cell.bg, modifier);
+            let number = looks.iter().position(|other| *other == look).unwrap_or_else(|| {
+                looks.push(look);
+                looks.len() - 1
+            });
+            letters.push(letter(number));
+        }
+        symbols += line.trim_end();
+        symbols.push('\n');
+        colours += letters.trim_end();
+        colours.push('\n');
+    }
+    let legend: String =
+        looks.iter().enumerate().skip(1).map(|(n, look)| described(letter(n), look)).collect();
+    format!("{symbols}\n{colours}\n{legend}")
+}
+
+fn letter(number: usize) -> char {
+    let letters = "·abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    letters.chars().nth(number).unwrap_or('?').to_string().replace('·', " ").chars().next().unwrap_or(' ')
+}
+
+fn described(letter: char, (fg, bg, modifier): &(Color, Color, Modifier)) -> String {
+    let bold = if modifier.is_empty() { String::new() } else { format!(" {modifier:?}") };
+    format!("{letter}: {fg} on {bg}{bold}\n")
+}

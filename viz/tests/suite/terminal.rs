@@ -1,0 +1,226 @@
+//! The terminal is given back, whatever happens.
+
+use crate::pty::Pty;
+use crate::support::path;
+use events::{Boundary, Class, Emitter, Hub, HubOptions, Pace, Pass, Place, What, channel};
+use rustix::process::Signal;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use viz::LiveOptions;
+use viz::simulate::Plan;
+
+const SCREEN: &str = "\x1b[?1049h";
+/// Within this the terminal is as it was.
+const PROMPT: Duration = Duration::from_millis(250);
+
+fn replay() -> Pty {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
+    command.arg("replay").arg(path("zero3", "events")).arg("--paused");
+    let mut pty = Pty::start(&mut command, (120, 40));
+    pty.expect(SCREEN);
+    pty.expect("quit");
+    pty
+}
+
+/// This test program again, as a run with a screen: see [`a_run_with_a_screen`].
+fn live(mode: &str) -> Pty {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "terminal::a_run_with_a_screen", "--nocapture"]).env("VIZ_TEST_RUN", mode);
+    let mut pty = Pty::start(&mut command, (120, 40));
+    pty.expect(SCREEN);
+    pty.expect("quit");
+    pty
+}
+
+/// Three attempts: other programs on the machine may take the processor at the wrong moment.
+fn promptly(mut attempt: impl FnMut() -> Duration) {
+    let times: Vec<Duration> = (0..3).map(|_| attempt()).collect();
+    assert!(times.iter().any(|time| *time <= PROMPT), "restored only after {times:?}");
+}
+
+#[test]
+fn views_steps_sizes_and_quitting() {
+    let mut pty = replay();
+    assert!(!pty.cooked());
+    pty.send("3");
+    pty.expect("Memory of rank 0");
+    pty.send("\x1b[C");
+    pty.expect("forward");
+    pty.send("?");
+    pty.expect("this list");
+    pty.send("\x1b\x1b");
+    pty.send("4");
+    pty.expect("Streams");
+    pty.resize(80, 24);
+    pty.expect("Streams");
+    pty.resize(40, 5);
+    pty.expect("needs 80");
+    pty.resize(200, 60);
+    pty.expect("Who waited for whom");
+    pty.send("q");
+    assert!(pty.expect_restored() < PROMPT * 4);
+    assert!(pty.wait().success());
+}
+
+#[test]
+fn control_c_and_signals_restore_the_terminal() {
+    for end in [None, Some(Signal::INT), Some(Signal::TERM), Some(Signal::HUP)] {
+        promptly(|| {
+            let mut pty = replay();
+            match end {
+                None => pty.send("\x03"),
+                Some(signal) => pty.signal(signal),
+            }
+            let time = pty.expect_restored();
+            assert!(pty.wait().success());
+            time
+        });
+    }
+}
+
+#[test]
+fn suspended_it_gives_the_terminal_back_and_takes_it_again() {
+    for by_key in [true, false] {
+        let mut pty = replay();
+        if by_key {
+            pty.send("\x1a")
+        } else {
+            pty.signal(Signal::TSTP)
+        }
+        pty.expect_restored();
+        pty.expect_stopped();
+        pty.signal(Signal::CONT);
+        pty.expect(SCREEN);
+        pty.expect("quit");
+        assert!(!pty.cooked());
+        pty.send("q");
+        pty.expect_restored();
+        assert!(pty.wait().success());
+    }
+}
+
+#[test]
+fn a_live_run_is_paused_stepped_and_ended() {
+    let mut pty = live("steady");
+    pty.expect("live");
+    pty.send(" ");
+    pty.expect("held");
+    pty.send(".");
+    pty.send("\r");
+    pty.expect("live");
+    promptly(|| {
+        let mut pty = live("steady");
+        pty.expect("live");
+        pty.send("q");
+        let time = pty.expect_restored();
+        pty.expect("RETURNED Ok(()) stopped=true");
+        assert!(pty.wait().success());
+        time
+    });
+}
+
+#[test]
+fn a_finished_run_stays_until_it_is_left() {
+    let mut pty = live("short");
+    pty.expect("ZeRO-3 is done");
+    pty.send("q");
+    pty.expect_restored();
+    pty.expect("RETURNED Ok(())");
+}
+
+#[test]
+fn a_rank_that_panics_is_shown_and_reported_afterwards() {
+    let mut pty = live("rank panics");
+    pty.expect("the run has failed");
+    pty.expect("rank 1 lost its way");
+    assert!(!pty.cooked());
+    pty.send("q");
+    pty.expect_restored();
+    pty.expect("rank 1 lost its way");
+    pty.expect("RETURNED Ok(())");
+}
+
+#[test]
+fn a_panic_elsewhere_closes_the_screen_at_once() {
+    promptly(|| {
+        let mut pty = live("helper panics");
+        pty.expect("live");
+        pty.signal(Signal::USR1);
+        let time = pty.expect_restored();
+        pty.expect("the helper is gone");
+        pty.expect("RETURNED Err(Panicked");
+        time
+    });
+}
+
+/// Not a test by itself: the others run it in a terminal of its own.
+#[test]
+fn a_run_with_a_screen() {
+    let Ok(mode) = std::env::var("VIZ_TEST_RUN") else { return };
+    let (pace, stop) = (Arc::new(Pace::new()), Arc::new(AtomicBool::new(false)));
+    let start = Instant::now();
+    let (emitters, receivers): (Vec<_>, Vec<_>) =
+        (0..2).map(|rank| channel(rank, 1 << 12, start, Some(pace.clone()))).unzip();
+    let hub = Hub::start(Plan::new(3, 2).run().header, receivers, HubOptions::default()).unwrap();
+    let helper = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, helper.clone()).unwrap();
+    let shown = std::thread::scope(|scope| {
+        for (rank, emitter) in emitters.into_iter().enumerate() {
+            let (mode, stop) = (mode.clone(), stop.clone());
+            let name = format!("rank {rank}");
+            let body = move || launched(rank, &emitter, &mode, &stop);
+            std::thread::Builder::new().name(name).spawn_scoped(scope, body).unwrap();
+        }
+        if mode == "helper panics" {
+            let stop = stop.clone();
+            scope.spawn(move || {
+                let wait = || while !helper.load(Ordering::Acquire) && !stop.load(Ordering::Acquire) {};
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    wait();
+                    panic!("the helper is gone");
+                }));
+            });
+        }
+        viz::live(hub.subscribe(), pace, LiveOptions::default(), stop.clone())
+    });
+    hub.finish();
+    println!("RETURNED {shown:?} stopped={}", stop.load(Ordering::Acquire));
+}
+
+/// What a launcher does for a rank.
+fn launched(rank: usize, emitter: &Emitter, mode: &str, stop: &AtomicBool) {
+    let caught = catch_unwind(AssertUnwindSafe(|| train(rank, emitter, mode, stop)));
+    if let Err(payload) = caught {
+        let message = payload.downcast_ref::<&str>().unwrap_or(&"?").to_string();
+        emitter.emit(What::Failed { message });
+    }
+}
+
+fn train(rank: usize, emitter: &Emitter, mode: &str, stop: &AtomicBool) {
+    let steps = if mode == "short" { 3 } else { u32::MAX };
+    for step in 0..steps {
+        emitter.boundary(Boundary::Step);
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        emitter.emit(What::StepStarted { step });
+        for unit in 0..3 {
+            emitter.boundary(Boundary::Unit);
+            emitter.emit(What::PassStarted { pass: Pass::Forward, unit, micro: 0 });
+            let (place, class) = (Place::Device, Class::Activations);
+            emitter.emit(What::Memory { place, class, delta: 1000, live: 1000 * u64::from(unit + 1) });
+            let work = Instant::now();
+            while work.elapsed() < Duration::from_millis(2) {
+                std::thread::yield_now();
+            }
+            emitter.emit(What::PassFinished { pass: Pass::Forward, unit, micro: 0 });
+        }
+        assert!(mode != "rank panics" || rank != 1 || step < 5, "rank 1 lost its way");
+        let (loss, grad_norm, lr, tokens, seconds) = (2.0, 1.0, 1e-3, 128, 0.006);
+        emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
+    }
+    emitter.emit(What::Finished { peaks: vec![3000; 7], total_peak: 3000, sent: vec![0; 8] });
+}
