@@ -93,6 +93,8 @@ pub struct Job {
     pub reduce_bucket: Option<u64>,
     /// The same for the all-gather of updated parameters in ZeRO-1 and ZeRO-2.
     pub gather_bucket: Option<u64>,
+    /// Bytes per gradient on the wire, if gradients are converted to another type on their way there.
+    pub converted_gradients: Option<u64>,
     /// ZeRO-3: units gathered ahead of the one being computed with.
     pub prefetch: usize,
 }
@@ -142,6 +144,7 @@ impl Job {
             textbook_all_reduce: false,
             reduce_bucket: None,
             gather_bucket: None,
+            converted_gradients: None,
             prefetch: 1,
             config,
         }

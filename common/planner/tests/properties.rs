@@ -253,6 +253,52 @@ proptest! {
         prop_assert_eq!(peak(&job, Class::CommunicationBuckets), F32 * pairs.max(across));
     }
 
+    /// Gradients that travel in another type: while a unit's are converted, both copies exist, beside the one being
+    /// reduced. Where full gradients are held they are not in buckets, and only the converted ones are.
+    #[test]
+    fn converted_buckets_of_one_unit(job in jobs(), bytes in prop_oneof![Just(2u64), Just(4)]) {
+        let mut job = Job { reduce_bucket: Some(1), converted_gradients: Some(bytes), micro_batches: 1, ..job };
+        job.config.tied = false;
+        let zero2 = job.with_stage(Stage::Zero2);
+        let padded = padded(&zero2);
+        let behind = |i: usize| padded.get(i + 1).copied().unwrap_or(0);
+        let converting = |i: usize| F32 * padded[i] + bytes * (padded[i] + behind(i));
+        let most = (0..padded.len()).map(converting).max().unwrap();
+        prop_assert_eq!(peak(&zero2, Class::CommunicationBuckets), most);
+        prop_assert_eq!(
+            peak(&job.with_stage(Stage::Zero1), Class::CommunicationBuckets),
+            bytes * largest_in_a_row(&padded, 2)
+        );
+    }
+
+    /// Gradients are sent in the converted type, parameters in their own.
+    #[test]
+    fn converted_traffic(job in jobs()) {
+        for stage in [Stage::Zero1, Stage::Zero2, Stage::Zero3] {
+            let job = job.with_stage(stage);
+            let plain = ranks(&job)[0].traffic_per_step;
+            let halved = ranks(&Job { converted_gradients: Some(2), ..job })[0].traffic_per_step;
+            let bytes = |traffic: &planner::Traffic, operation| traffic.bytes(operation);
+            prop_assert_eq!(2 * bytes(&halved, Operation::ReduceScatter), bytes(&plain, Operation::ReduceScatter));
+            prop_assert_eq!(bytes(&halved, Operation::AllGather), bytes(&plain, Operation::AllGather));
+        }
+    }
+
+    /// A skipped step gathers no updated parameters, and is otherwise like any other.
+    #[test]
+    fn skipped_steps(job in jobs()) {
+        for stage in Stage::ALL {
+            let rank = ranks(&job.with_stage(stage))[0];
+            let (step, skipped) = (rank.traffic_per_step, rank.traffic_per_skipped_step);
+            let gathers = matches!(stage, Stage::Zero1 | Stage::Zero2);
+            for &operation in Operation::ALL {
+                let spared = gathers && operation == Operation::AllGather;
+                let expected = if spared { 0 } else { step.bytes(operation) };
+                prop_assert_eq!(skipped.bytes(operation), expected, "{} {}", stage, operation);
+            }
+        }
+    }
+
     /// One bucket for all: every full gradient at once, twice if the next micro-batch fills another meanwhile.
     #[test]
     fn one_bucket(job in jobs()) {

@@ -5,11 +5,12 @@ use crate::data::Source;
 use crate::deepspeed::{self, Findings};
 use crate::error::{Failure, Result};
 use crate::faults::Fault;
+use crate::precision;
 use crate::schedule::Schedule;
 use crate::stage::GradSync;
 use checkpoint::Reader;
 use model::{Checkpointing, ModelConfig};
-use sharding::Update;
+use sharding::{LossScaling, Precision, Update};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,6 +59,10 @@ pub struct Config {
     pub bucket: Option<usize>,
     /// How ZeRO-1 sums gradients.
     pub grad_sync: GradSync,
+    /// Element types.
+    pub precision: Precision,
+    /// How the loss is scaled, if it is.
+    pub loss_scaling: Option<LossScaling>,
     /// How long a rank waits for its peers.
     pub timeout: Duration,
     /// The screen; plain lines if none.
@@ -94,6 +99,8 @@ impl Config {
         let (args, findings) = deepspeed::merge(args, |args| Ok(architecture(args)?.width))?;
         check(&args)?;
         let model = architecture(&args)?;
+        let precision = precision::precision(&args);
+        let loss_scaling = precision::loss_scaling(&args, precision)?;
         let screen = screen(&args);
         let config = Config {
             world_size: args.gpus,
@@ -125,6 +132,8 @@ impl Config {
             algorithm: args.algorithm,
             bucket: args.reduce_bucket,
             grad_sync: args.grad_sync.unwrap_or_default(),
+            precision,
+            loss_scaling,
             timeout: Duration::from_secs(args.timeout),
             screen,
             record: args.record,
@@ -148,8 +157,8 @@ impl Config {
         self.schedule.rate(step)
     }
 
-    /// What step `step` (from 0) does.
-    pub fn update(&self, step: u32) -> Update {
+    /// What the update after `step` others does, of a loss that was multiplied with `loss_scale`.
+    pub fn update(&self, step: u32, loss_scale: Option<f64>) -> Update {
         Update {
             step,
             lr: self.learning_rate(step),
@@ -157,6 +166,7 @@ impl Config {
             eps: self.eps,
             weight_decay: self.weight_decay,
             max_grad_norm: self.max_grad_norm,
+            loss_scale,
         }
     }
 }
@@ -296,6 +306,14 @@ mod tests {
             ("--device cuda", "cuda"),
             ("--inject panic@rank4", "rank 4"),
             ("--model tiny --init-from /nowhere", "--init-from"),
+            ("--loss-scale 8", "--precision fp16"),
+            ("--precision bf16 --hysteresis 2", "--precision fp16"),
+            ("--precision fp16 --hysteresis 0", "--hysteresis"),
+            ("--precision fp16 --loss-scale-window 0", "--loss-scale-window"),
+            ("--precision fp16 --loss-scale nan", "--loss-scale"),
+            ("--precision fp16 --initial-scale-power 65", "0 to 64"),
+            ("--precision fp16 --min-loss-scale 0", "--min-loss-scale"),
+            ("--precision fp16 --initial-scale-power 2 --min-loss-scale 8", "2^2"),
         ] {
             let flags_ = flags.replace("--lr -1", "--lr=-1");
             let failure = config(&flags_).unwrap_err();

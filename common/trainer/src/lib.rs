@@ -14,6 +14,7 @@ mod generate;
 mod launch;
 mod passes;
 mod plan;
+mod precision;
 mod progress;
 pub mod report;
 mod run;

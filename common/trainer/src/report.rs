@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::error::{Failure, Result};
+use crate::precision;
 use crate::run::Measured;
 use crate::timing::Times;
 use events::{Class, Operation};
@@ -18,7 +19,7 @@ pub struct StepRow {
     pub step: u32,
     /// Mean loss over the global batch before the update, in nats per token.
     pub loss: f64,
-    /// Gradient norm before clipping.
+    /// Gradient norm before clipping, without the loss's scale; null in JSON if it overflowed.
     pub grad_norm: f64,
     /// Learning rate used.
     pub lr: f64,
@@ -26,6 +27,10 @@ pub struct StepRow {
     pub tokens: u64,
     /// Wall-clock seconds on the reporting rank.
     pub seconds: f64,
+    /// What the loss was multiplied with before backward; null if it is not scaled.
+    pub loss_scale: Option<f64>,
+    /// Whether gradients overflowed, so that nothing was updated.
+    pub skipped: bool,
 }
 
 /// A validation loss.
@@ -139,8 +144,16 @@ pub struct Report {
     pub device: String,
     /// The model.
     pub model: ModelRow,
-    /// The precision.
+    /// The precision of parameters, activations and computation: `fp32`, `bf16` or `fp16`.
     pub precision: &'static str,
+    /// The precision of gradients until the step.
+    pub grad_dtype: &'static str,
+    /// The precision of gradients on the wire.
+    pub reduce_dtype: &'static str,
+    /// Bytes per gradient on the wire.
+    pub communicated_bytes: u32,
+    /// Steps that were skipped because gradients overflowed.
+    pub skipped_steps: u32,
     /// One row per optimizer step.
     pub steps: Vec<StepRow>,
     /// Validation losses.
@@ -179,6 +192,7 @@ impl Report {
         measured: &[Measured],
     ) -> Self {
         let steps = measured[0].steps.clone();
+        let types = config.precision;
         Report {
             schema: SCHEMA,
             stage,
@@ -192,7 +206,11 @@ impl Report {
                 micro_batches: config.micro_batches,
                 checkpoint_activations: config.checkpointing.label(),
             },
-            precision: "fp32",
+            precision: precision::name(types.parameters),
+            grad_dtype: precision::name(types.gradients),
+            reduce_dtype: precision::name(types.reduce),
+            communicated_bytes: types.reduce.size() as u32,
+            skipped_steps: steps.iter().filter(|row| row.skipped).count() as u32,
             evaluations: measured[0]
                 .evaluations
                 .iter()

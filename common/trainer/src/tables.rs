@@ -71,7 +71,7 @@ fn summary(report: &Report) -> String {
         report.evaluations.last().map(|e| format!(", validation {:.4}", e.loss)).unwrap_or_default();
     format!(
         "\n{} · {} parameters · {} ranks · {} steps\n\
-         loss {:.4} → {:.4} nats per token{validation}\n\
+         loss {:.4} → {:.4} nats per token{validation}{}\n\
          {} tokens/s · {:.1} GFLOP/s{}\n\
          weights blake3 {}\n",
         report.stage,
@@ -80,6 +80,7 @@ fn summary(report: &Report) -> String {
         report.steps.len(),
         loss(report.steps.first()),
         loss(report.steps.last()),
+        skipped(report),
         grouped(throughput.tokens_per_second as u64),
         throughput.model_flops_per_second / 1e9,
         recomputed(report),
@@ -101,4 +102,12 @@ fn recomputed(report: &Report) -> String {
         share(t.recomputed_flops_per_token as f64, t.flops_per_token as f64),
         share(seconds(|t| t.recompute), training),
     )
+}
+
+/// What loss scaling has cost, if there was any.
+fn skipped(report: &Report) -> String {
+    let scale = report.steps.last().and_then(|row| row.loss_scale);
+    scale.map_or(String::new(), |scale| {
+        format!("; {} steps skipped by overflow, last loss scale {scale}", report.skipped_steps)
+    })
 }

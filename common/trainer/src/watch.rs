@@ -2,6 +2,7 @@
 
 use crate::error::{Failure, Result};
 use crate::plan;
+use crate::precision;
 use crate::run::Plan;
 use crate::stage::Stage;
 use events::{Emitter, Hub, HubOptions, Pace, RunHeader, channel};
@@ -51,8 +52,8 @@ fn header<S: Stage>(plan: &Plan) -> Result<RunHeader> {
         parameters: plan.model.layout.parameters(),
         world_size: config.world_size as u32,
         device: "CPU".into(),
-        precision: "fp32".into(),
-        communicated_bytes: 4,
+        precision: precision::words(config.precision),
+        communicated_bytes: config.precision.reduce.size() as u32,
         algorithm: format!("{:?}", config.algorithm).to_lowercase(),
         steps: config.steps,
         micro_batches: config.micro_batches as u32,

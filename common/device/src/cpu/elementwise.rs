@@ -84,6 +84,13 @@ fn convert_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>)
     });
 }
 
+/// `out = values`, rounded.
+pub(crate) fn round_into(out: ViewMut<'_>, values: &[f32]) -> Result<()> {
+    let mut out = Check("upload").target("out", out, values.len())?;
+    out.store(0..values.len(), values);
+    Ok(())
+}
+
 pub(super) fn fill(out: ViewMut<'_>, value: f32) -> Result<()> {
     match Check("fill").floats_mut("out", out)? {
         Target::F32(out) => out.fill(value),

@@ -20,6 +20,7 @@ mod tile;
 mod transpose;
 mod workers;
 
+pub(crate) use elementwise::round_into;
 pub(crate) use memory::{Memory, Pool};
 
 use memory::Scratch;

@@ -74,7 +74,7 @@ fn a_file_sets_what_its_keys_say() {
     let warmup = WarmUp { steps: 5, climb: Climb::Linear };
     assert_eq!(config.schedule, Schedule::WarmupDecayLr { low: 1e-5, high: 1e-3, warmup, total: 50 });
     assert_eq!(config.findings.warnings, [""; 0]);
-    let update = config.update(2);
+    let update = config.update(2, None);
     assert_eq!((update.betas, update.eps), ((0.8, 0.99), 1e-6));
     assert!((update.lr - (1e-5 + (1e-3 - 1e-5) / 5.0)).abs() < 1e-15);
 }
@@ -147,7 +147,7 @@ fn a_decay_that_ends_before_the_warm_up_is_named() {
 #[test]
 fn clipping_at_0_never_clips() {
     let config = json(r#"{"gradient_clipping": 0}"#, "").unwrap();
-    assert_eq!(config.update(0).clip(1e30), Ok(1.0));
+    assert_eq!(config.update(0, None).gradient_scale(1e30), Ok(Some(1.0)));
     let flagged = json(r#"{"gradient_clipping": 0}"#, "--max-grad-norm 3").unwrap();
     assert_eq!((flagged.max_grad_norm, flagged.findings.warnings.len()), (3.0, 1));
 }
