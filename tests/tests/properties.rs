@@ -4,6 +4,8 @@
 //! sizes, micro-batches, evaluations; and for each stage on its own what must not matter: what blocks keep for backward,
 //! and the size of buckets.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use planner::Stage;
 use std::fmt::Write;
 use tests::{STAGES, largest_difference, losses, mispredictions, train};

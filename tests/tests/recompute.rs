@@ -1,8 +1,11 @@
 //! Activation checkpointing: less memory, more compute, the same bits.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use planner::Stage;
 use tests::{STAGES, fixture, losses, mispredictions, train};
 use trainer::Report;
+use trainer::report::EvaluationRow;
 
 const CHOICES: [&str; 3] = ["none", "selective", "block"];
 
@@ -29,11 +32,22 @@ fn peak(report: &Report, class: &str) -> u64 {
     report.memory.iter().filter(|row| row.class == class).map(|row| row.peak_bytes).max().unwrap()
 }
 
-/// What a run did that checkpointing must not change.
-fn outcome(report: &Report) -> (Vec<f64>, Vec<(u32, f64)>, &str, Vec<(u64, u64)>) {
-    let evaluations = report.evaluations.iter().map(|row| (row.step, row.loss)).collect();
-    let traffic = report.traffic.iter().map(|row| (row.bytes_sent, row.calls)).collect();
-    (losses(report), evaluations, &report.weights_blake3, traffic)
+/// What a run did that checkpointing must not change: losses, evaluations, weights, payload and calls.
+#[derive(Debug, PartialEq)]
+struct Outcome<'a> {
+    losses: Vec<f64>,
+    evaluations: &'a [EvaluationRow],
+    weights: &'a str,
+    traffic: Vec<(u64, u64)>,
+}
+
+fn outcome(report: &Report) -> Outcome<'_> {
+    Outcome {
+        losses: losses(report),
+        evaluations: &report.evaluations,
+        weights: &report.weights_blake3,
+        traffic: report.traffic.iter().map(|row| (row.bytes_sent, row.calls)).collect(),
+    }
 }
 
 fn checkpointing_changes_nothing_but_memory(model: &str, world: usize, micro_batches: usize) {
