@@ -46,3 +46,22 @@ pub fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
+
+/// Every figure of a report that the planner got wrong, in words; none if all hold.
+pub fn mispredictions(report: &Report) -> Vec<String> {
+    let memory = report.memory.iter().map(|row| (row.rank, row.class, row.predicted_bytes, row.peak_bytes));
+    let total = report
+        .total_peak_bytes
+        .iter()
+        .map(|row| (row.rank, "all classes at once", row.predicted_bytes, row.peak_bytes));
+    let traffic =
+        report.traffic.iter().map(|row| (row.rank, row.operation, row.predicted_bytes, row.bytes_sent));
+    memory
+        .chain(total)
+        .chain(traffic)
+        .filter(|(_, _, predicted, measured)| predicted != measured)
+        .map(|(rank, what, predicted, measured)| {
+            format!("{}, rank {rank}, {what}: predicted {predicted}, measured {measured}", report.stage)
+        })
+        .collect()
+}

@@ -1,5 +1,6 @@
 //! The measured memory table of each stage on four ranks, held by snapshots.
 
+use planner::table::grouped;
 use tests::{STAGES, train};
 
 #[test]
@@ -15,5 +16,24 @@ fn measured_memory_of_every_stage_on_four_ranks() {
         }
         table.push_str(&format!("{:<22} {:>12}\n", "all at once", report.total_peak_bytes[0].peak_bytes));
         insta::assert_snapshot!(stage.package(), table);
+    }
+}
+
+#[test]
+fn the_readme_shows_what_is_measured() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    for stage in STAGES {
+        let report = train(stage, "--gpus 4 --steps 1 --threads 1").unwrap();
+        let peak = |class: &str| report.memory.iter().find(|row| row.class == class).unwrap().peak_bytes;
+        let temporary = peak("gathered parameters") + peak("communication buckets");
+        let cells =
+            [peak("parameters"), peak("gradients"), peak("optimizer"), temporary].map(grouped).join(" | ");
+        let row = readme.lines().find(|line| line.starts_with(&format!("| {stage} |"))).unwrap();
+        assert!(row.contains(&cells), "{row} should hold {cells}");
+    }
+    let report = train(planner::Stage::Zero3, "--gpus 4 --steps 1 --threads 1").unwrap();
+    for row in report.memory.iter().filter(|row| row.rank == 0) {
+        let line = readme.lines().find(|line| line.starts_with(row.class)).unwrap();
+        assert_eq!(line.matches(&grouped(row.peak_bytes)).count(), 2, "{line}");
     }
 }

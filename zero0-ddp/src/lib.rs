@@ -4,12 +4,12 @@
 //! backward goes on (Li et al., "PyTorch Distributed", 2020), and every rank then makes the same update.
 
 use collectives::Group;
-use device::{Buffer, Class, DType, Write};
+use device::{Buffer, Write};
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
     AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitBuffers, UnitId,
-    Update, local_norm, source,
+    Update, local_norm,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,16 +37,16 @@ impl Stage for Ddp {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
-            let whole = 0..partition.units[unit].padded;
-            parameters.push(source::load(&rank, &partition, unit, whole.clone(), &*setup.source)?);
-            gradients.push(rank.device.zeros(Class::Gradients, DType::F32, whole.len())?);
-            optimizer.push(AdamWShard::new(&rank, &partition, unit, whole)?);
+            let whole = setup.whole(unit);
+            parameters.push(setup.parameters(unit, whole.clone())?);
+            gradients.push(setup.gradients(whole.clone())?);
+            optimizer.push(setup.optimizer(unit, whole)?);
         }
         Ok(Ddp {
             parameters: UnitBuffers::new(parameters, "parameters"),
             gradients: UnitBuffers::new(gradients, "gradients"),
             optimizer,
-            reductions: Buckets::new(Group::all_reduce, setup.bucket, setup.schedule.last_reduced()),
+            reductions: setup.reductions(Group::all_reduce),
             rank,
             partition,
         })
@@ -77,16 +77,24 @@ impl Stage for Ddp {
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let reduced = self.reductions.finish()?;
+        let reduced = self.reductions.finish(&self.rank)?;
         self.reduced(reduced);
-        let grad_norm = self.norm()?;
-        let clip = update.clip(grad_norm)?;
+        let grad_norm = update.unscaled(self.norm()?);
+        let Some(scale) = update.gradient_scale(grad_norm)? else {
+            return Ok(StepOutcome { grad_norm, skipped: true });
+        };
         for (unit, optimizer) in self.optimizer.iter_mut().enumerate() {
             let parameters = self.parameters.get_mut(unit)?.view_mut();
             let gradients = self.gradients.get(unit)?.view();
-            optimizer.update(&self.rank, parameters, gradients, update, clip)?;
+            optimizer.update(&self.rank, parameters, gradients, update, scale)?;
         }
-        Ok(StepOutcome { grad_norm })
+        Ok(StepOutcome { grad_norm, skipped: false })
+    }
+
+    fn master(&mut self, unit: UnitId) -> Result<Buffer> {
+        let whole = 0..self.partition.units[unit].padded;
+        let parameters = self.parameters.get(unit)?.view();
+        self.optimizer[unit].master(&self.rank, &self.partition, unit, whole, parameters)
     }
 }
 

@@ -5,12 +5,12 @@
 //! parameters consistent again. Together they send as much as DDP's all-reduce.
 
 use collectives::Group;
-use device::{Buffer, Class, DType, Write};
+use device::{Buffer, Write};
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
     AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitBuffers, UnitId,
-    Update, global_norm, source,
+    Update, global_norm,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -41,10 +41,10 @@ impl Stage for Zero1 {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
-            let whole = 0..partition.units[unit].padded;
-            parameters.push(source::load(&rank, &partition, unit, whole.clone(), &*setup.source)?);
-            gradients.push(rank.device.zeros(Class::Gradients, DType::F32, whole.len())?);
-            optimizer.push(AdamWShard::new(&rank, &partition, unit, setup.slice(unit))?);
+            let (whole, slice) = (setup.whole(unit), setup.slice(unit));
+            parameters.push(setup.parameters(unit, whole.clone())?);
+            gradients.push(setup.gradients(whole)?);
+            optimizer.push(setup.optimizer(unit, slice)?);
         }
         let sum = match setup.grad_sync {
             GradSync::ReduceScatter => Group::reduce_scatter,
@@ -54,8 +54,8 @@ impl Stage for Zero1 {
             parameters: UnitBuffers::new(parameters, "parameters"),
             gradients: UnitBuffers::new(gradients, "gradients"),
             optimizer,
-            reductions: Buckets::new(sum, setup.bucket, setup.schedule.last_reduced()),
-            gathers: Buckets::new(Group::all_gather, setup.bucket, partition.units.len() - 1),
+            reductions: setup.reductions(sum),
+            gathers: setup.gathers(Group::all_gather),
             rank,
             partition,
         })
@@ -86,21 +86,29 @@ impl Stage for Zero1 {
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let reduced = self.reductions.finish()?;
+        let reduced = self.reductions.finish(&self.rank)?;
         self.reduced(reduced);
-        let grad_norm = self.norm()?;
-        let clip = update.clip(grad_norm)?;
+        let grad_norm = update.unscaled(self.norm()?);
+        let Some(scale) = update.gradient_scale(grad_norm)? else {
+            return Ok(StepOutcome { grad_norm, skipped: true });
+        };
         for unit in 0..self.optimizer.len() {
             let slice = self.slice(unit);
             let mut full = self.parameters.take(unit)?;
             let gradients = self.gradients.get(unit)?.slice(slice.clone());
-            self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, clip)?;
+            self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, scale)?;
             let gathered = self.gathers.push(&self.rank, unit, full)?;
             self.gathered(gathered);
         }
-        let gathered = self.gathers.finish()?;
+        let gathered = self.gathers.finish(&self.rank)?;
         self.gathered(gathered);
-        Ok(StepOutcome { grad_norm })
+        Ok(StepOutcome { grad_norm, skipped: false })
+    }
+
+    fn master(&mut self, unit: UnitId) -> Result<Buffer> {
+        let slice = self.slice(unit);
+        let parameters = self.parameters.get(unit)?.slice(slice.clone());
+        self.optimizer[unit].master(&self.rank, &self.partition, unit, slice, parameters)
     }
 }
 

@@ -5,12 +5,12 @@
 //! micro-batch is reduced, not only the last.
 
 use collectives::Group;
-use device::{Buffer, Class, DType};
+use device::Buffer;
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
     AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitBuffers, UnitId,
-    Update, global_norm, source,
+    Update, global_norm,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -40,17 +40,17 @@ impl Stage for Zero2 {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
-            let (whole, slice) = (0..partition.units[unit].padded, setup.slice(unit));
-            parameters.push(source::load(&rank, &partition, unit, whole, &*setup.source)?);
-            gradients.push(rank.device.zeros(Class::Gradients, DType::F32, slice.len())?);
-            optimizer.push(AdamWShard::new(&rank, &partition, unit, slice)?);
+            let (whole, slice) = (setup.whole(unit), setup.slice(unit));
+            parameters.push(setup.parameters(unit, whole)?);
+            gradients.push(setup.gradients(slice.clone())?);
+            optimizer.push(setup.optimizer(unit, slice)?);
         }
         Ok(Zero2 {
             parameters: UnitBuffers::new(parameters, "parameters"),
             gradients,
             optimizer,
-            reductions: Buckets::new(Group::reduce_scatter, setup.bucket, setup.schedule.last_reduced()),
-            gathers: Buckets::new(Group::all_gather, setup.bucket, partition.units.len() - 1),
+            reductions: setup.reductions(Group::reduce_scatter),
+            gathers: setup.gathers(Group::all_gather),
             rank,
             partition,
         })
@@ -69,7 +69,7 @@ impl Stage for Zero2 {
         if micro.is_first() {
             self.rank.kernels().fill(self.gradients[unit].view_mut(), 0.0)?;
         }
-        FullGradients::fresh(unit, &self.rank, &self.partition)
+        FullGradients::fresh(unit, &self.rank, &self.partition, self.gradients[unit].dtype())
     }
 
     fn reduce(&mut self, gradients: FullGradients, _micro: Micro) -> Result<()> {
@@ -78,21 +78,29 @@ impl Stage for Zero2 {
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let reduced = self.reductions.finish()?;
+        let reduced = self.reductions.finish(&self.rank)?;
         self.reduced(reduced)?;
-        let grad_norm = self.norm()?;
-        let clip = update.clip(grad_norm)?;
+        let grad_norm = update.unscaled(self.norm()?);
+        let Some(scale) = update.gradient_scale(grad_norm)? else {
+            return Ok(StepOutcome { grad_norm, skipped: true });
+        };
         for unit in 0..self.optimizer.len() {
             let slice = self.slice(unit);
             let mut full = self.parameters.take(unit)?;
             let gradients = self.gradients[unit].view();
-            self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, clip)?;
+            self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, scale)?;
             let gathered = self.gathers.push(&self.rank, unit, full)?;
             self.gathered(gathered);
         }
-        let gathered = self.gathers.finish()?;
+        let gathered = self.gathers.finish(&self.rank)?;
         self.gathered(gathered);
-        Ok(StepOutcome { grad_norm })
+        Ok(StepOutcome { grad_norm, skipped: false })
+    }
+
+    fn master(&mut self, unit: UnitId) -> Result<Buffer> {
+        let slice = self.slice(unit);
+        let parameters = self.parameters.get(unit)?.slice(slice.clone());
+        self.optimizer[unit].master(&self.rank, &self.partition, unit, slice, parameters)
     }
 }
 

@@ -7,12 +7,12 @@
 //! gathered: the next forward does that.
 
 use collectives::Group;
-use device::{Buffer, Class, DType};
+use device::{Buffer, Class};
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
     AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Rank, Result,
-    Schedule, UnitId, Update, buckets::bucket, global_norm, source,
+    Schedule, UnitId, Update, buckets::bucket, global_norm,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -44,15 +44,15 @@ impl Stage for Zero3 {
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
             let slice = setup.slice(unit);
-            parameters.push(source::load(&rank, &partition, unit, slice.clone(), &*setup.source)?);
-            gradients.push(rank.device.zeros(Class::Gradients, DType::F32, slice.len())?);
-            optimizer.push(AdamWShard::new(&rank, &partition, unit, slice)?);
+            parameters.push(setup.parameters(unit, slice.clone())?);
+            gradients.push(setup.gradients(slice.clone())?);
+            optimizer.push(setup.optimizer(unit, slice)?);
         }
         Ok(Zero3 {
             parameters,
             gradients,
             optimizer,
-            reductions: Buckets::new(Group::reduce_scatter, setup.bucket, setup.schedule.last_reduced()),
+            reductions: setup.reductions(Group::reduce_scatter),
             window: GatherWindow::default(),
             schedule: setup.schedule,
             rank,
@@ -79,7 +79,7 @@ impl Stage for Zero3 {
         if micro.is_first() {
             self.rank.kernels().fill(self.gradients[unit].view_mut(), 0.0)?;
         }
-        FullGradients::fresh(unit, &self.rank, &self.partition)
+        FullGradients::fresh(unit, &self.rank, &self.partition, self.gradients[unit].dtype())
     }
 
     fn reduce(&mut self, gradients: FullGradients, _micro: Micro) -> Result<()> {
@@ -88,16 +88,24 @@ impl Stage for Zero3 {
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let reduced = self.reductions.finish()?;
+        let reduced = self.reductions.finish(&self.rank)?;
         self.reduced(reduced)?;
-        let grad_norm = self.norm()?;
-        let clip = update.clip(grad_norm)?;
+        let grad_norm = update.unscaled(self.norm()?);
+        let Some(scale) = update.gradient_scale(grad_norm)? else {
+            return Ok(StepOutcome { grad_norm, skipped: true });
+        };
         for (unit, optimizer) in self.optimizer.iter_mut().enumerate() {
             let parameters = self.parameters[unit].view_mut();
             let gradients = self.gradients[unit].view();
-            optimizer.update(&self.rank, parameters, gradients, update, clip)?;
+            optimizer.update(&self.rank, parameters, gradients, update, scale)?;
         }
-        Ok(StepOutcome { grad_norm })
+        Ok(StepOutcome { grad_norm, skipped: false })
+    }
+
+    fn master(&mut self, unit: UnitId) -> Result<Buffer> {
+        let slice = self.slice(unit);
+        let parameters = self.parameters[unit].view();
+        self.optimizer[unit].master(&self.rank, &self.partition, unit, slice, parameters)
     }
 }
 
@@ -107,8 +115,8 @@ impl Zero3 {
         if self.window.contains(unit) {
             return Ok(());
         }
-        let padded = self.partition.units[unit].padded;
-        let mut full = self.rank.device.allocate(Class::GatheredParameters, DType::F32, padded)?;
+        let (padded, dtype) = (self.partition.units[unit].padded, self.parameters[unit].dtype());
+        let mut full = self.rank.device.allocate(Class::GatheredParameters, dtype, padded)?;
         self.rank.kernels().copy(full.slice_mut(self.slice(unit)), self.parameters[unit].view())?;
         self.window.issued(unit, self.rank.group.all_gather(bucket(vec![full], &[unit]))?);
         Ok(())

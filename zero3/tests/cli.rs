@@ -1,5 +1,7 @@
 //! The program as a user meets it: exit codes, and errors that name the thing and the remedy on one screen.
 
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

@@ -70,3 +70,30 @@ pub enum CollectiveError {
         what: String,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_rank_operation_and_sequence() {
+        let (rank, culprit, sequence) = (1, 2, 7);
+        let operation = Operation::AllReduce;
+        let (during, reason) = ("forward of block 3".into(), "out of memory".into());
+        assert_eq!(
+            CollectiveError::Poisoned { rank, culprit, during, reason, operation, sequence }.to_string(),
+            "rank 2 failed during forward of block 3: out of memory (seen by rank 1 in all-reduce #7)"
+        );
+        let (missing, waited) = ("never issued it", Duration::from_secs(60));
+        assert_eq!(
+            CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited }.to_string(),
+            "rank 1 waited 60s in all-reduce #7 for rank 2, which never issued it"
+        );
+        let (expected, theirs) = ("barrier".into(), "scalars".into());
+        assert_eq!(
+            CollectiveError::Mismatch { rank, culprit, reference: 0, sequence, expected, theirs }.to_string(),
+            "collective #7 differs between ranks: rank 2 issued scalars, rank 0 issued barrier; \
+             every rank must issue the same collectives in the same order"
+        );
+    }
+}

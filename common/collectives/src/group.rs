@@ -155,7 +155,7 @@ impl Group {
 
     /// Splits the group: ranks that give the same `color` form a sub-group, in the order of their ranks here. Every
     /// rank of this group must call it. Its failures, counters and sequence numbers are its own, but a rank that
-    /// poisons this group poisons its sub-groups too.
+    /// poisons this group poisons its sub-groups too. Counts here as an exchange of 8 bytes.
     ///
     /// # Errors
     /// The group's failure.
@@ -209,8 +209,8 @@ impl Group {
         self.last.replace(Some((operation, call.sequence)));
         self.watch.tell(&call, Progress::Issued);
         self.backend.issue(&call, &mut buffers, bytes, &self.watch)?;
-        let issued = Issued { buffers, call };
-        Ok(Pending { issued: Some(issued), backend: self.backend.clone(), watch: self.watch.clone() })
+        let (backend, watch) = (self.backend.clone(), self.watch.clone());
+        Ok(Pending { buffers: Some(buffers), call, backend, watch })
     }
 
     /// Takes the next sequence number.
@@ -273,11 +273,6 @@ impl Drop for Group {
     }
 }
 
-struct Issued {
-    buffers: Vec<Buffer>,
-    call: Call,
-}
-
 /// A collective that has been issued; owns its buffers until it is done.
 ///
 /// Pending collectives may be waited for in any order, but a group moves their data in the order of issue. Dropping
@@ -285,7 +280,8 @@ struct Issued {
 #[must_use = "a pending collective must be waited for"]
 pub struct Pending {
     /// `None` once waited for.
-    issued: Option<Issued>,
+    buffers: Option<Vec<Buffer>>,
+    call: Call,
     backend: Arc<dyn Backend>,
     watch: Watch,
 }
@@ -300,25 +296,27 @@ impl Pending {
     }
 
     fn finish(mut self) -> Result<(Vec<Buffer>, Vec<Vec<u8>>)> {
-        // Only this method, which consumes the value, and Drop take it.
-        let Some(Issued { buffers, call }) = self.issued.take() else { return Ok(Default::default()) };
+        // Should this unwind, the buffers are still here and Drop keeps them for as long as peers need them.
         let started = Instant::now();
-        let Outcome { sent, gathered } = self.backend.wait(&call, &self.watch)?;
-        self.watch.tally.finished(call.operation, sent, started.elapsed().as_nanos() as u64);
-        self.watch.tell(&call, Progress::Finished);
+        let outcome = self.backend.wait(&self.call, &self.watch);
+        let buffers = self.buffers.take().unwrap_or_default();
+        let Outcome { sent, gathered } = outcome?;
+        self.watch.tally.finished(self.call.operation, sent, started.elapsed().as_nanos() as u64);
+        self.watch.tell(&self.call, Progress::Finished);
         Ok((buffers, gathered))
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        let Some(Issued { buffers, call }) = self.issued.take() else { return };
+        let Some(buffers) = self.buffers.take() else { return };
+        let call = &self.call;
         let (during, reason) = if std::thread::panicking() {
             (format!("its work after issuing {}", call.label()), "it panicked".to_string())
         } else {
             (call.label(), "it dropped the pending collective without waiting for it".to_string())
         };
-        self.backend.abandon(&call, during, reason, &self.watch);
+        self.backend.abandon(call, during, reason, &self.watch);
         drop(buffers);
     }
 }

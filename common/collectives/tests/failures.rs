@@ -79,7 +79,10 @@ fn who_never_comes_is_named() {
             left.lock().unwrap().recv().unwrap();
             return sum(&group, device, 4).err().unwrap();
         }
-        let error = sum(&group, device, 4).err().unwrap();
+        // Waiting for the second is waiting for the first.
+        let issue = || group.all_reduce(vec![upload(device, DType::F32, &[1.0; 4])].into()).unwrap();
+        let (_first, second) = (issue(), issue());
+        let error = second.wait().err().unwrap();
         leave.send(()).unwrap();
         error
     });

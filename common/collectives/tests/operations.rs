@@ -245,6 +245,19 @@ fn every_element_type_can_be_gathered() {
 }
 
 #[test]
+fn a_bucket_may_mix_element_types() {
+    let dtypes = [DType::F16, DType::F32, DType::Bf16];
+    for options in [direct(), ring()] {
+        let results = world(3, options, |group, device| {
+            let part = |dtype| upload(device, dtype, &[(1 << group.rank()) as f32; 7]);
+            let buffers = group.all_reduce(dtypes.map(part).into_iter().collect::<Vec<_>>().into());
+            values_of(buffers.unwrap().wait().unwrap())
+        });
+        assert_eq!(results, vec![vec![7.0; 21]; 3]);
+    }
+}
+
+#[test]
 fn scalars_reach_everybody_in_rank_order() {
     let results = world(4, direct(), |group, _| {
         let mine = vec![group.rank() as u8; group.rank() as usize];
@@ -323,4 +336,41 @@ fn a_split_makes_groups_of_their_own() {
             ((1, 1), 4352.0, 4112.0, 2)
         ]
     );
+}
+
+/// Mixed collectives with several in flight, many times over: what the schedules explored, on real threads.
+#[test]
+fn many_collectives_in_flight() {
+    for (size, options) in [(2, direct()), (8, direct()), (5, ring())] {
+        world(size, options, |group, device| {
+            let mut flight = std::collections::VecDeque::new();
+            for round in 0..200u32 {
+                let mine = vec![(group.rank() + round) as f32; 40 * size as usize];
+                let bucket: Bucket = vec![upload(device, DType::F32, &mine)].into();
+                flight.push_back((
+                    round,
+                    if round % 3 == 0 { group.all_gather(bucket) } else { group.all_reduce(bucket) },
+                ));
+                while flight.len() > (round % 4) as usize {
+                    let (issued, pending) = flight.pop_front().unwrap();
+                    let got = values_of(pending.unwrap().wait().unwrap());
+                    let sum = (0..size).map(|rank| (rank + issued) as f32).sum::<f32>();
+                    let right = |(index, &value): (usize, &f32)| match issued % 3 {
+                        0 => value == (index as u32 / 40 + issued) as f32,
+                        _ => value == sum,
+                    };
+                    assert!(got.iter().enumerate().all(right), "round {issued}");
+                }
+                if round % 50 == 0 {
+                    assert_eq!(
+                        group.exchange(&round.to_le_bytes()).unwrap(),
+                        vec![round.to_le_bytes(); size as usize]
+                    );
+                }
+            }
+            while let Some((_, pending)) = flight.pop_front() {
+                pending.unwrap().wait().unwrap();
+            }
+        });
+    }
 }

@@ -261,6 +261,17 @@ pub trait Kernels: Send + Sync {
         update: AdamW,
     ) -> Result<()>;
 
+    /// [`Kernels::adamw`], and in the same pass `parameters = master`, rounded to their type.
+    fn adamw_rounding(
+        &self,
+        parameters: ViewMut<'_>,
+        master: ViewMut<'_>,
+        momentum: ViewMut<'_>,
+        variance: ViewMut<'_>,
+        gradients: View<'_>,
+        update: AdamW,
+    ) -> Result<()>;
+
     /// The largest magnitude in `x`; NaN if any element is NaN, 0 if there are none.
     fn max_magnitude(&self, x: View<'_>) -> Result<f32>;
 

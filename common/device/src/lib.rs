@@ -76,6 +76,26 @@ impl Device {
         Ok(buffer)
     }
 
+    /// A buffer of `len` elements in main memory beside the device, with unspecified contents. The device's capacity
+    /// does not limit it.
+    ///
+    /// # Errors
+    /// None on the CPU.
+    pub fn allocate_host(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
+        let lease = self.ledger.lease(Place::Host, class, len as u64 * dtype.size() as u64)?;
+        Ok(Buffer::new(self.cpu.pool(), dtype, len, lease))
+    }
+
+    /// A buffer of floats of type `dtype` with `values`, rounded to nearest, ties to even.
+    ///
+    /// # Errors
+    /// As [`Device::allocate`]; `dtype` must be a float type.
+    pub fn upload_as(&self, class: Class, dtype: DType, values: &[f32]) -> Result<Buffer> {
+        let mut buffer = self.allocate(class, dtype, values.len())?;
+        cpu::round_into(buffer.view_mut(), values)?;
+        Ok(buffer)
+    }
+
     /// A buffer with a copy of `values`.
     ///
     /// # Errors

@@ -242,6 +242,15 @@ pub enum What {
         /// Payload bytes sent per operation in [`Operation::ALL`]'s order.
         sent: Vec<u64>,
     },
+    /// The loss of a step was scaled, in fp16. Follows the step's [`What::StepFinished`].
+    LossScale {
+        /// The optimizer step.
+        step: u32,
+        /// What its loss was multiplied with.
+        scale: f64,
+        /// Steps skipped so far because gradients overflowed, this one included.
+        skipped: u32,
+    },
 }
 
 impl What {

@@ -1,14 +1,17 @@
 //! How fast one rank computes: forward and backward of one micro-batch, by kind of layer.
 //!
 //! ```text
-//! cargo run --release -p model --example step_bench -- small 5 1      # preset, measured steps, threads
+//! cargo run --release -p model --example step_bench -- small 5 1            # preset, measured steps, threads
+//! cargo run --release -p model --example step_bench -- small 5 1 block      # with activation checkpointing
 //! ```
 //!
 //! FLOPs are those of `ModelConfig::flops_per_token`: attention is counted without halving for causality.
 
 use device::{Buffer, Class, DType, Device, Ledger, Place, View, ViewMut, Write};
 use events::Emitter;
-use model::{Batch, Gradients, Layer, LayerKind, Model, ModelConfig, SavedBlock, Weights, init};
+use model::{
+    Batch, Checkpointing, Gradients, Keep, Layer, LayerKind, Model, ModelConfig, SavedBlock, Weights, init,
+};
 use std::error::Error;
 use std::ops::Range;
 use std::time::Instant;
@@ -81,11 +84,12 @@ struct Bench {
     ids: Buffer,
     targets: Buffer,
     shape: Batch,
+    checkpointing: Checkpointing,
     seconds: Seconds,
 }
 
 impl Bench {
-    fn new(config: ModelConfig, threads: usize) -> Result<Self> {
+    fn new(config: ModelConfig, threads: usize, checkpointing: Checkpointing) -> Result<Self> {
         let device = Device::cpu(Ledger::new(Emitter::silent(0), None), threads);
         let model = Model::new(config)?;
         let mut weights = Flat::new(&device, Class::Parameters, &model)?;
@@ -96,7 +100,8 @@ impl Bench {
         let tokens: Vec<u32> = (0..=shape.rows()).map(token).collect();
         let ids = device.upload(Class::Activations, &tokens[..shape.rows()])?;
         let targets = device.upload(Class::Activations, &tokens[1..])?;
-        Ok(Bench { device, model, weights, gradients, ids, targets, shape, seconds: Seconds::default() })
+        let seconds = Seconds::default();
+        Ok(Bench { device, model, weights, gradients, ids, targets, shape, checkpointing, seconds })
     }
 
     /// Runs `pass` and adds its time to the layer kind's.
@@ -117,7 +122,8 @@ impl Bench {
     }
 
     fn block(&mut self, block: usize, x: Buffer) -> Result<(Buffer, SavedBlock)> {
-        let run = |b: &mut Self| b.model.block(&b.device, &b.layer(block), x, b.shape, true);
+        let run =
+            |b: &mut Self| b.model.block(&b.device, &b.layer(block), x, b.shape, b.checkpointing.keep());
         let (x, saved) = self.timed(block, FORWARD, run)?;
         Ok((x, saved.ok_or("a block kept nothing")?))
     }
@@ -128,6 +134,7 @@ impl Bench {
             let layer = &model.layout.layers[block];
             let mut places = OfLayer(gradients, layer.clone());
             let weights = OfLayer(&*weights, layer.clone());
+            let saved = model.block_recompute(device, &weights, saved, *shape)?;
             model.block_backward(device, &weights, &mut places, saved, dx, *shape)
         })?)
     }
@@ -136,7 +143,7 @@ impl Bench {
     fn head(&mut self, x: Buffer) -> Result<(f64, Buffer)> {
         let (head, scale) = (self.model.layout.layers.len() - 1, 1.0 / self.shape.rows() as f32);
         let (loss, saved) = self.timed(head, FORWARD, |b| {
-            b.model.head(&b.device, &b.layer(head), x, &b.targets, scale, b.shape, true)
+            b.model.head(&b.device, &b.layer(head), x, &b.targets, scale, b.shape, Keep::Everything)
         })?;
         let saved = saved.ok_or("the head kept nothing")?;
         let dx = self.timed(head, BACKWARD, |b| {
@@ -198,7 +205,8 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |i: usize, default: &str| arguments.get(i).map_or(default.into(), String::clone);
     let (preset, steps) = (argument(0, "tiny"), argument(1, "10").parse()?);
-    let mut bench = Bench::new(ModelConfig::preset(&preset)?, argument(2, "1").parse()?)?;
+    let checkpointing = argument(3, "none").parse()?;
+    let mut bench = Bench::new(ModelConfig::preset(&preset)?, argument(2, "1").parse()?, checkpointing)?;
     let mut loss = bench.step()?;
     bench.seconds = Seconds::default();
     let start = Instant::now();

@@ -8,6 +8,8 @@
 //! | logits = n · Wᵀ | logits \[R·V·e, activations\] | | n, inverse_rms |
 //! | losses; logits become their gradients | losses \[R·4, workspace\] | losses | logits, x |
 //!
+//! A head that keeps anything keeps everything: its backward comes next, so that computing again would save nothing.
+//!
 //! Backward.
 //!
 //! | step | allocates (workspace) | frees |
@@ -18,7 +20,7 @@
 use crate::context::{Batch, Context, Model};
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
-use crate::{Gradients, Weights};
+use crate::{Gradients, Keep, Weights};
 use device::{Buffer, Class, DType, Device, Result, Write};
 
 /// Positions of the head's tensors in [`crate::Layer::tensors`].
@@ -53,12 +55,12 @@ impl Model {
         targets: &Buffer,
         gradient_scale: f32,
         batch: Batch,
-        keep: bool,
+        keep: Keep,
     ) -> Result<(f64, Option<SavedHead>)> {
         let cx = self.context(device, weights, batch);
         let norm = norm::forward(&cx, NORM, &x)?;
         let mut logits = logits(&cx, &norm.out)?;
-        let norm = keep.then_some(norm);
+        let norm = keep.input().then_some(norm);
         let loss = cross_entropy(&cx, &mut logits, targets, gradient_scale)?;
         Ok((loss, norm.map(|norm| SavedHead { x, norm, dlogits: logits })))
     }

@@ -15,7 +15,8 @@
 //! rows of a micro-batch (batch · tokens), d for the width, H = heads · head_dim, K = kv_heads · head_dim, f for the
 //! feed-forward width, V for the vocabulary and e for the bytes of an element of the weights' type, which is also the
 //! activations' type. Statistics (inverse root mean squares, logarithms of sums, losses) are f32: 4 bytes. What forward
-//! keeps for backward is counted as activations, what backward makes on its way as workspace.
+//! keeps for backward is counted as activations, what backward makes on its way as workspace. How much forward keeps is
+//! the caller's choice, [`Keep`]; what backward computes again is counted as what it was: activations.
 
 pub mod block;
 pub mod config;
@@ -24,15 +25,17 @@ pub mod embedding;
 mod error;
 pub mod head;
 pub mod init;
+mod keep;
 pub mod layout;
 mod linear;
 mod norm;
 mod tensors;
 
-pub use block::SavedBlock;
+pub use block::{CompleteBlock, SavedBlock};
 pub use config::ModelConfig;
 pub use context::{Batch, Model};
 pub use error::ModelError;
 pub use head::SavedHead;
+pub use keep::{Checkpointing, Keep};
 pub use layout::{Layer, LayerKind, Layout, TensorId, TensorSpec};
 pub use tensors::{Gradients, Weights};

@@ -7,7 +7,7 @@ use crate::report::{Report, Request, Subject};
 use crate::table::Format;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, CommandFactory, Parser};
-use model::{Layout, ModelConfig};
+use model::{Checkpointing, Layout, ModelConfig};
 use std::path::Path;
 
 /// What a model would need in every stage of ZeRO, before anything runs: memory, traffic, and what fits where.
@@ -39,6 +39,9 @@ struct Arguments {
     /// Bytes of activations to add, such as 10e9 (with --params; a model's are computed)
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     activations: Option<u64>,
+    /// What blocks compute again in backward rather than keep: none, block or selective (with --model)
+    #[arg(long, value_name = "WHAT", default_value = "none", value_parser = parse_checkpointing)]
+    checkpoint_activations: Checkpointing,
     /// How ZeRO-1 sums gradients: reduce-scatter, or all-reduce as textbooks draw it
     #[arg(long, value_name = "HOW", default_value = "reduce-scatter", value_parser = ["reduce-scatter", "all-reduce"])]
     grad_sync: String,
@@ -113,6 +116,9 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
     if arguments.model.is_some() && arguments.activations.is_some() {
         return Err(invalid(COMPUTED.into()));
     }
+    if arguments.parameters.is_some() && arguments.checkpoint_activations != Checkpointing::None {
+        return Err(invalid(NO_BLOCKS.into()));
+    }
     let subject = match (&arguments.model, arguments.parameters) {
         (Some(name), _) => Subject::Model(model_named(name)?),
         (None, count) => Subject::Parameters {
@@ -127,12 +133,15 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
         batch_size: arguments.batch_size,
         tokens: arguments.seq_len,
         micro_batches: arguments.grad_accum,
+        checkpointing: arguments.checkpoint_activations,
         textbook_all_reduce: arguments.grad_sync == "all-reduce",
     })
 }
 
 const NO_MODEL: &str = "a number of parameters has no activations to compute from --batch-size and --seq-len: \
                         give --model NAME, or say how many bytes with --activations";
+const NO_BLOCKS: &str = "a number of parameters has no blocks whose activations --checkpoint-activations could save: \
+                         give --model NAME";
 const COMPUTED: &str = "a model's activations are computed: leave --activations out, \
                         or give --params COUNT in place of --model";
 
@@ -157,6 +166,10 @@ fn parse_recipe(text: &str) -> Result<Recipe, String> {
         let names = Recipe::ALL.map(|recipe| recipe.name).join(", ");
         format!("there is no such recipe; choose one of {names}")
     })
+}
+
+fn parse_checkpointing(text: &str) -> Result<Checkpointing, String> {
+    text.parse()
 }
 
 fn parse_positive(text: &str) -> Result<usize, String> {

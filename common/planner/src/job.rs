@@ -2,7 +2,7 @@
 
 use crate::recipe::Recipe;
 use events::header::Sharded;
-use model::{Layout, ModelConfig};
+use model::{Checkpointing, Layout, ModelConfig};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -23,6 +23,9 @@ pub enum Stage {
 impl Stage {
     /// Every stage, from everything replicated to everything sharded.
     pub const ALL: [Stage; 4] = [Stage::Ddp, Stage::Zero1, Stage::Zero2, Stage::Zero3];
+
+    /// The stage in which nothing is sharded, to compare with.
+    pub const REPLICATED: Stage = Stage::Ddp;
 
     /// The name that tables and reports use.
     pub const fn label(self) -> &'static str {
@@ -82,12 +85,16 @@ pub struct Job {
     pub micro_batches: usize,
     /// Bytes per parameter; activations have as many bytes per element as weights.
     pub recipe: Recipe,
+    /// What blocks keep for backward, and what they compute again.
+    pub checkpointing: Checkpointing,
     /// ZeRO-1 only: all-reduce the gradients, as textbooks draw it, in place of a reduce-scatter.
     pub textbook_all_reduce: bool,
     /// A reduction's bucket closes once it has this many elements, padding included. Default: the largest unit's.
     pub reduce_bucket: Option<u64>,
     /// The same for the all-gather of updated parameters in ZeRO-1 and ZeRO-2.
     pub gather_bucket: Option<u64>,
+    /// Bytes per gradient on the wire, if gradients are converted to another type on their way there.
+    pub converted_gradients: Option<u64>,
     /// ZeRO-3: units gathered ahead of the one being computed with.
     pub prefetch: usize,
 }
@@ -124,7 +131,7 @@ pub enum InvalidJob {
 
 impl Job {
     /// `config`'s model in fp32 on `world_size` ranks, with the model's own batch and sequence length, one micro-batch
-    /// per step, default buckets and one unit gathered ahead.
+    /// per step, everything kept for backward, default buckets and one unit gathered ahead.
     pub fn new(config: ModelConfig, stage: Stage, world_size: usize) -> Self {
         Job {
             stage,
@@ -133,9 +140,11 @@ impl Job {
             tokens: config.sequence_length,
             micro_batches: 1,
             recipe: Recipe::FP32,
+            checkpointing: Checkpointing::None,
             textbook_all_reduce: false,
             reduce_bucket: None,
             gather_bucket: None,
+            converted_gradients: None,
             prefetch: 1,
             config,
         }

@@ -37,6 +37,8 @@ pub struct RankPrediction {
     pub traffic_setup: Traffic,
     /// What it sends per optimizer step.
     pub traffic_per_step: Traffic,
+    /// What it sends in a step that is skipped, because a scaled loss's gradients overflowed.
+    pub traffic_per_skipped_step: Traffic,
     /// What it sends per evaluation, beside its batches.
     pub traffic_per_evaluation: Traffic,
     /// What it sends per batch of an evaluation.
@@ -100,6 +102,7 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
         memory,
         traffic_setup: tallies.setup.of_rank(ranks, rank),
         traffic_per_step: tallies.step.of_rank(ranks, rank),
+        traffic_per_skipped_step: tallies.skipped_step.of_rank(ranks, rank),
         traffic_per_evaluation: tallies.evaluation.of_rank(ranks, rank),
         traffic_per_evaluation_batch: tallies.evaluation_batch.of_rank(ranks, rank),
     };
@@ -119,6 +122,7 @@ pub(crate) fn total_peak(job: &Job) -> Result<u64, InvalidJob> {
 struct Tallies {
     setup: Tally,
     step: Tally,
+    skipped_step: Tally,
     evaluation: Tally,
     evaluation_batch: Tally,
 }
@@ -147,7 +151,14 @@ impl<'a> Walk<'a> {
             books: Books::default(),
             tally: Tally::default(),
             parameters: GatherWindow::new(units, job.prefetch, recipe.weights),
-            gradients: Reducer::new(units, reduction(job), bucket, recipe.gradients, temporary),
+            gradients: Reducer::new(
+                units,
+                reduction(job),
+                bucket,
+                recipe.gradients,
+                temporary,
+                job.converted_gradients,
+            ),
         }
     }
 
@@ -158,6 +169,8 @@ impl<'a> Walk<'a> {
         self.tally.exchange(HASH);
         tallies.setup = std::mem::take(&mut self.tally);
         self.step();
+        tallies.skipped_step = self.tally.clone();
+        self.gather_updated_parameters();
         tallies.step = std::mem::take(&mut self.tally);
         self.evaluation_batch();
         tallies.evaluation_batch = std::mem::take(&mut self.tally);
@@ -175,6 +188,7 @@ impl<'a> Walk<'a> {
         states.by_class().map(|(class, bytes)| self.books.allocate(class, bytes)).into()
     }
 
+    /// A step up to the gradient's norm: all of it but the update, if gradients have overflowed.
     fn step(&mut self) {
         for micro in 0..self.job.micro_batches {
             let batch = self.sizes.batch(&mut self.books);
@@ -184,19 +198,19 @@ impl<'a> Walk<'a> {
         }
         self.tally.exchange(LOSS);
         self.gradients.wait(&mut self.books);
-        let sharded = self.job.stage.sharded();
-        if sharded.optimizer {
+        if self.job.stage.sharded().optimizer {
             for bytes in NORM {
                 self.tally.exchange(bytes);
             }
-        }
-        if sharded.optimizer && !sharded.parameters {
-            self.gather_updated_parameters();
         }
     }
 
     /// ZeRO-1 and ZeRO-2: everybody gets what everybody updated, in place.
     fn gather_updated_parameters(&mut self) {
+        let sharded = self.job.stage.sharded();
+        if !sharded.optimizer || sharded.parameters {
+            return;
+        }
         let size = self.job.gather_bucket.unwrap_or(self.partition.largest());
         for bucket in buckets(self.partition.units.iter().map(|unit| unit.padded), size) {
             self.tally.collective(Operation::AllGather, &bucket, self.job.recipe.weights);
@@ -212,7 +226,8 @@ impl<'a> Walk<'a> {
         let mut blocks = Vec::new();
         for layer in 1..last {
             self.acquire(layer);
-            let (kept, out) = self.sizes.block_forward(&mut self.books, x);
+            let checkpointing = self.job.checkpointing;
+            let (kept, out) = self.sizes.block_forward(&mut self.books, x, checkpointing);
             blocks.push(kept);
             x = out;
             self.release_after_forward(layer);
@@ -229,7 +244,9 @@ impl<'a> Walk<'a> {
         let mut dx = self.sizes.head_backward(&mut self.books, kept.head);
         self.finish_backward(last, last_micro_batch);
         for (block, layer) in kept.blocks.into_iter().zip(1..last).rev() {
-            self.acquire_with_gradients(layer);
+            self.acquire(layer);
+            let block = self.sizes.block_recompute(&mut self.books, block);
+            self.acquire_gradients(layer);
             dx = self.sizes.block_backward(&mut self.books, block, dx);
             self.finish_backward(layer, last_micro_batch);
         }
@@ -273,6 +290,10 @@ impl<'a> Walk<'a> {
 
     fn acquire_with_gradients(&mut self, layer: usize) {
         self.acquire(layer);
+        self.acquire_gradients(layer);
+    }
+
+    fn acquire_gradients(&mut self, layer: usize) {
         for &unit in &self.partition.needs[layer] {
             self.gradients.acquire(&mut self.books, self.partition, unit);
         }

@@ -1,4 +1,6 @@
 //! Gradients: units fill buckets, and a bucket is reduced as one while backward goes on.
+//!
+//! Gradients that travel in another element type are converted as their unit joins the bucket.
 
 use crate::books::{Books, Held};
 use crate::partition::Partition;
@@ -28,6 +30,8 @@ pub(crate) struct Reducer {
     bytes_per_element: u64,
     /// Whether full gradients live only until they are reduced.
     temporary: bool,
+    /// Bytes per element on the wire, if gradients are converted on their way there.
+    converted: Option<u64>,
     full: Vec<Option<Held>>,
     /// The open bucket's units, in elements, and their full gradients.
     open: Vec<u64>,
@@ -43,6 +47,7 @@ impl Reducer {
         size: u64,
         bytes_per_element: u64,
         temporary: bool,
+        converted: Option<u64>,
     ) -> Self {
         let full = (0..units).map(|_| None).collect();
         Reducer {
@@ -50,6 +55,7 @@ impl Reducer {
             size,
             bytes_per_element,
             temporary,
+            converted,
             full,
             open: Vec::new(),
             filling: Vec::new(),
@@ -75,11 +81,23 @@ impl Reducer {
         unit: usize,
         last: bool,
     ) {
-        self.open.push(partition.units[unit].padded);
-        self.filling.extend(self.full[unit].take());
+        let elements = partition.units[unit].padded;
+        self.open.push(elements);
+        // A conversion reads the full gradients, and frees them if they are temporary.
+        let converted =
+            self.converted.map(|bytes| books.allocate(Class::CommunicationBuckets, elements * bytes));
+        let full = self.full[unit].take();
+        match converted {
+            None => self.filling.extend(full),
+            Some(converted) => {
+                books.free_all(full);
+                self.filling.push(converted);
+            }
+        }
         if last || self.open.iter().sum::<u64>() >= self.size {
             self.wait(books);
-            tally.collective(self.operation, &std::mem::take(&mut self.open), self.bytes_per_element);
+            let bytes = self.converted.unwrap_or(self.bytes_per_element);
+            tally.collective(self.operation, &std::mem::take(&mut self.open), bytes);
             self.in_flight = std::mem::take(&mut self.filling);
         }
     }

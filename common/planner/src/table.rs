@@ -65,7 +65,7 @@ impl Table {
             (Format::Markdown, _) => {
                 table.load_style(presets::ASCII_MARKDOWN);
             }
-            (Format::Terminal, Columns::Numbers) => fix_widths(&mut table),
+            (Format::Terminal, Columns::Numbers) => fix_widths(&mut table, self.longest()),
             (Format::Terminal, Columns::Prose) => wrap(&mut table),
         }
         if self.columns == Columns::Numbers {
@@ -78,16 +78,24 @@ impl Table {
     }
 }
 
+impl Table {
+    /// Characters of the longest number.
+    fn longest(&self) -> u16 {
+        let cells = self.rows.iter().flat_map(|row| row.iter().skip(1));
+        cells.map(|cell| cell.chars().count() as u16).max().unwrap_or(0)
+    }
+}
+
 fn rule() -> LineStyle {
     LineStyle::none().fill('─').junction('─')
 }
 
-fn fix_widths(table: &mut comfy_table::Table) {
+fn fix_widths(table: &mut comfy_table::Table, longest: u16) {
     table.load_style(TableStyle::new().header_separator(rule()));
     let numbers = table.column_iter().count() as u16 - 1;
     let narrow = (SCREEN - NAME) / numbers.max(1) - 1;
     for (i, column) in table.column_iter_mut().enumerate() {
-        let width = if i == 0 { NAME } else { NUMBER.min(narrow) };
+        let width = if i == 0 { NAME } else { NUMBER.max(longest + 2).min(narrow) };
         column.set_padding((0, 0)).set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
     }
 }

@@ -73,7 +73,7 @@ pub fn elements_sent(operation: Operation, elements: u64, ranks: u64, rank: u64)
 }
 
 /// Collectives issued in some part of a run, before anybody asks for a particular rank.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Tally {
     /// Buffers by operation, elements and bytes per element, and how often.
     buffers: BTreeMap<(Operation, u64, u64), u64>,

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use events::{Class, Operation};
-use model::ModelConfig;
+use model::{Checkpointing, ModelConfig};
 use planner::{Job, Partition, RankPrediction, Stage, explain_fit, predict};
 use proptest::prelude::*;
 
@@ -12,10 +12,11 @@ const F32: u64 = 4;
 /// A model of any shape, a batch and a world size.
 fn jobs() -> impl Strategy<Value = Job> {
     let shape = (1usize..60, 1usize..40, 1usize..6, 1usize..4, 1usize..4, any::<bool>());
-    let run = (1usize..4, 1usize..20, 1usize..4, 1usize..9);
+    let checkpointing = proptest::sample::select(Checkpointing::ALL.to_vec());
+    let run = (1usize..4, 1usize..20, 1usize..4, 1usize..9, checkpointing);
     (shape, 1usize..9, 1usize..50, run).prop_map(|(shape, head_dim, feed_forward, run)| {
         let (vocabulary, width, layers, kv_heads, groups, tied) = shape;
-        let (batch_size, tokens, micro_batches, world_size) = run;
+        let (batch_size, tokens, micro_batches, world_size, checkpointing) = run;
         let config = ModelConfig {
             vocabulary,
             width,
@@ -27,7 +28,7 @@ fn jobs() -> impl Strategy<Value = Job> {
             tied,
             ..ModelConfig::tiny()
         };
-        Job { batch_size, tokens, micro_batches, ..Job::new(config, Stage::Ddp, world_size) }
+        Job { batch_size, tokens, micro_batches, checkpointing, ..Job::new(config, Stage::Ddp, world_size) }
     })
 }
 
@@ -50,6 +51,7 @@ struct Letters {
     f: u64,
     v: u64,
     layers: u64,
+    checkpointing: Checkpointing,
 }
 
 impl Letters {
@@ -65,17 +67,47 @@ impl Letters {
             f: of(c.feed_forward),
             v: of(c.vocabulary),
             layers: c.layers as u64,
+            checkpointing: job.checkpointing,
         }
     }
 
-    /// What one block keeps, its input included.
+    /// What one block's backward reads, its input included.
     fn block(&self) -> u64 {
         4 * self.d + 2 * F32 + self.qkv + self.h + self.log_sum + 3 * self.f
     }
 
-    /// What is kept when forward is complete: the batch, all blocks, and the head.
+    /// What one block keeps between forward and backward, its input included.
+    fn kept(&self) -> u64 {
+        match self.checkpointing {
+            Checkpointing::None => self.block(),
+            Checkpointing::Selective => self.block() - 2 * (self.d + F32) - self.f,
+            Checkpointing::Block => self.d,
+        }
+    }
+
+    /// Most bytes in one block's forward, input and output included: just before something is freed.
+    fn block_forward(&self) -> u64 {
+        let Letters { d, h, qkv, log_sum, f, .. } = *self;
+        let norm = d + F32;
+        let attended = d + qkv + h + log_sum;
+        let moments = match self.checkpointing {
+            Checkpointing::None => vec![self.block() + d],
+            Checkpointing::Selective => {
+                vec![d + norm + qkv, attended + d + norm + 2 * f, attended + d + 3 * f + d]
+            }
+            Checkpointing::Block => {
+                vec![d + norm + qkv, attended, 2 * d + h, 2 * d + norm + 2 * f, 2 * d + 3 * f, 3 * d + f]
+            }
+        };
+        moments.into_iter().max().unwrap()
+    }
+
+    /// Most bytes that are kept at once: when forward is complete (the batch, all blocks, and the head), or in the last
+    /// block, on the way forward or once it is complete again.
     fn activations(&self) -> u64 {
-        self.rows * (2 * F32 + self.layers * self.block() + 2 * self.d + F32 + self.v)
+        let head = self.kept() + 2 * self.d + F32 + self.v;
+        let most = head.max(self.block_forward()).max(self.block());
+        self.rows * (2 * F32 + (self.layers - 1) * self.kept() + most)
     }
 
     /// Backward's own buffers: in the head, in either half of a block.
@@ -106,9 +138,8 @@ impl Letters {
     /// Most activations and workspace at once. All blocks are live until the last one's backward, so it is the peak of
     /// the head or of the last block.
     fn together(&self) -> u64 {
-        let blocks = self.layers * self.block();
-        let most = (blocks + self.head()).max(blocks - self.block() + self.block_backward());
-        self.rows * (2 * F32 + most)
+        let most = (self.kept() + self.head()).max(self.block_forward()).max(self.block_backward());
+        self.rows * (2 * F32 + (self.layers - 1) * self.kept() + most)
     }
 
     /// Most bytes at once in one step of ZeRO-3 with a bucket per unit, one unit gathered ahead and untied weights,
@@ -116,10 +147,10 @@ impl Letters {
     fn zero3(&self, padded: &[u64]) -> u64 {
         let last = padded.len() - 1;
         let unit = |layer: usize| padded.get(layer).copied().unwrap_or(0) * F32;
-        let before = |layer: usize| 2 * F32 + (layer as u64 - 1) * self.block();
+        let before = |layer: usize| 2 * F32 + (layer as u64 - 1) * self.kept();
         let mut most = self.rows * (2 * F32 + self.d) + 2 * unit(0) + unit(1);
         for layer in 1..last {
-            let forward = self.rows * (before(layer) + self.block() + self.d) + unit(layer) + unit(layer + 1);
+            let forward = self.rows * (before(layer) + self.block_forward()) + unit(layer) + unit(layer + 1);
             let gathered = unit(layer) + unit(layer - 1);
             let buckets = unit(layer) + unit(layer + 1);
             let backward = self.rows * (before(layer) + self.block_backward()) + gathered + buckets;
@@ -179,6 +210,24 @@ proptest! {
         prop_assert_eq!(memory.total_peak, states + letters.together(), "DDP: nothing else moves");
     }
 
+    /// What checkpointing saves is what blocks no longer keep; it sends nothing more.
+    #[test]
+    fn checkpointing(job in jobs()) {
+        for stage in Stage::ALL {
+            let with = |checkpointing| ranks(&Job { checkpointing, ..job.with_stage(stage) })[0];
+            let everything = with(Checkpointing::None);
+            for checkpointing in [Checkpointing::Selective, Checkpointing::Block] {
+                let less = with(checkpointing);
+                prop_assert_eq!(less.traffic_per_step, everything.traffic_per_step);
+                prop_assert!(less.memory.total_peak <= everything.memory.total_peak);
+                let classes = Class::ALL.iter().filter(|&&class| class != Class::Activations);
+                for &class in classes {
+                    prop_assert_eq!(less.memory.peak(class), everything.memory.peak(class), "{}", class);
+                }
+            }
+        }
+    }
+
     /// Gathered at once: the unit in use and those ahead of it, and a tied table throughout.
     #[test]
     fn gathered_parameters(job in jobs(), prefetch in 0usize..3) {
@@ -202,6 +251,52 @@ proptest! {
         let pairs = largest_in_a_row(&padded, 2);
         let across = if job.micro_batches > 1 { padded[0] + padded[padded.len() - 1] } else { 0 };
         prop_assert_eq!(peak(&job, Class::CommunicationBuckets), F32 * pairs.max(across));
+    }
+
+    /// Gradients that travel in another type: while a unit's are converted, both copies exist, beside the one being
+    /// reduced. Where full gradients are held they are not in buckets, and only the converted ones are.
+    #[test]
+    fn converted_buckets_of_one_unit(job in jobs(), bytes in prop_oneof![Just(2u64), Just(4)]) {
+        let mut job = Job { reduce_bucket: Some(1), converted_gradients: Some(bytes), micro_batches: 1, ..job };
+        job.config.tied = false;
+        let zero2 = job.with_stage(Stage::Zero2);
+        let padded = padded(&zero2);
+        let behind = |i: usize| padded.get(i + 1).copied().unwrap_or(0);
+        let converting = |i: usize| F32 * padded[i] + bytes * (padded[i] + behind(i));
+        let most = (0..padded.len()).map(converting).max().unwrap();
+        prop_assert_eq!(peak(&zero2, Class::CommunicationBuckets), most);
+        prop_assert_eq!(
+            peak(&job.with_stage(Stage::Zero1), Class::CommunicationBuckets),
+            bytes * largest_in_a_row(&padded, 2)
+        );
+    }
+
+    /// Gradients are sent in the converted type, parameters in their own.
+    #[test]
+    fn converted_traffic(job in jobs()) {
+        for stage in [Stage::Zero1, Stage::Zero2, Stage::Zero3] {
+            let job = job.with_stage(stage);
+            let plain = ranks(&job)[0].traffic_per_step;
+            let halved = ranks(&Job { converted_gradients: Some(2), ..job })[0].traffic_per_step;
+            let bytes = |traffic: &planner::Traffic, operation| traffic.bytes(operation);
+            prop_assert_eq!(2 * bytes(&halved, Operation::ReduceScatter), bytes(&plain, Operation::ReduceScatter));
+            prop_assert_eq!(bytes(&halved, Operation::AllGather), bytes(&plain, Operation::AllGather));
+        }
+    }
+
+    /// A skipped step gathers no updated parameters, and is otherwise like any other.
+    #[test]
+    fn skipped_steps(job in jobs()) {
+        for stage in Stage::ALL {
+            let rank = ranks(&job.with_stage(stage))[0];
+            let (step, skipped) = (rank.traffic_per_step, rank.traffic_per_skipped_step);
+            let gathers = matches!(stage, Stage::Zero1 | Stage::Zero2);
+            for &operation in Operation::ALL {
+                let spared = gathers && operation == Operation::AllGather;
+                let expected = if spared { 0 } else { step.bytes(operation) };
+                prop_assert_eq!(skipped.bytes(operation), expected, "{} {}", stage, operation);
+            }
+        }
     }
 
     /// One bucket for all: every full gradient at once, twice if the next micro-batch fills another meanwhile.
@@ -257,10 +352,10 @@ proptest! {
                 let step = rank.traffic_per_step;
                 prop_assert_eq!(step.bytes(Operation::ReduceScatter), reduced, "{}", stage);
                 prop_assert_eq!(step.bytes(Operation::AllGather), gathered, "{}", stage);
-                prop_assert_eq!(step.bytes(Operation::Scalars), (8 + 4 + 16) * (n - 1));
+                prop_assert_eq!(step.bytes(Operation::Scalars), (16 + 4 + 16) * (n - 1));
                 prop_assert_eq!(step.calls(Operation::Scalars), 3);
                 prop_assert_eq!(rank.traffic_setup.total_bytes(), 32 * (n - 1));
-                prop_assert_eq!(rank.traffic_per_evaluation.total_bytes(), 8 * (n - 1));
+                prop_assert_eq!(rank.traffic_per_evaluation.total_bytes(), 16 * (n - 1));
             }
         }
         let gathers = ranks(&job.with_stage(Stage::Zero3))[0].traffic_per_step.calls(Operation::AllGather);
@@ -279,7 +374,7 @@ proptest! {
         let (least, most) = (*sent.iter().min().unwrap(), *sent.iter().max().unwrap());
         prop_assert!(most - least <= units * n.saturating_sub(2) * F32);
         let step = ranks(&job)[0].traffic_per_step;
-        prop_assert_eq!((step.calls(Operation::Scalars), step.bytes(Operation::Scalars)), (1, 8 * (n - 1)));
+        prop_assert_eq!((step.calls(Operation::Scalars), step.bytes(Operation::Scalars)), (1, 16 * (n - 1)));
 
         let textbook = Job { textbook_all_reduce: true, ..job.with_stage(Stage::Zero1) };
         let sum: u64 = padded(&textbook).iter().sum();

@@ -18,6 +18,16 @@ fn a_model() {
 }
 
 #[test]
+fn a_model_that_computes_its_blocks_again() {
+    insta::assert_snapshot!(output("--model llama2-7b --gpus 4 --checkpoint-activations block"));
+}
+
+#[test]
+fn a_model_that_computes_again_what_is_cheap() {
+    insta::assert_snapshot!(output("--model llama2-7b --gpus 4 --checkpoint-activations selective"));
+}
+
+#[test]
 fn a_small_model_in_fp32_with_accumulation() {
     insta::assert_snapshot!(output("--model tiny --gpus 4 --recipe fp32 --grad-accum 4 --estimators"));
 }

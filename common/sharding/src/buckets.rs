@@ -3,12 +3,16 @@
 //! A bucket closes when it holds enough elements, or with the last unit of a pass. At most one closed bucket is in
 //! flight: closing the next one first waits for it, so memory is returned at points that the program fixes, never at
 //! points that timing fixes. A unit is never split.
+//!
+//! Buffers whose element type is not the one that travels are converted as they are queued, into buffers of class
+//! [`Class::CommunicationBuckets`]. A buffer of that class is freed by its conversion; any other is held meanwhile, and
+//! the result is converted back into it.
 
 use crate::Result;
 use crate::partition::UnitId;
 use crate::rank::Rank;
 use collectives::{Bucket, Group, Pending};
-use device::Buffer;
+use device::{Buffer, Class, DType};
 use events::event::NO_UNIT;
 
 /// The collective that a bucket is for.
@@ -17,32 +21,42 @@ pub type Issue = fn(&Group, Bucket) -> std::result::Result<Pending, collectives:
 /// A queue of units on their way through one kind of collective.
 pub struct Buckets {
     issue: Issue,
+    wire: DType,
     capacity: usize,
     last: UnitId,
-    filling: Vec<(UnitId, Buffer)>,
-    in_flight: Option<(Vec<UnitId>, Pending)>,
+    filling: Vec<(Origin, Buffer)>,
+    in_flight: Option<(Vec<Origin>, Pending)>,
+}
+
+/// Where a buffer on its way came from.
+struct Origin {
+    unit: UnitId,
+    /// What the result is converted back into, if anything.
+    held: Option<Buffer>,
 }
 
 impl Buckets {
-    /// Buckets of at least `capacity` elements that go through `issue`; `last` is the unit that ends a pass.
-    pub fn new(issue: Issue, capacity: usize, last: UnitId) -> Self {
-        Buckets { issue, capacity, last, filling: Vec::new(), in_flight: None }
+    /// Buckets of at least `capacity` elements that go through `issue` as elements of type `wire`; `last` is the unit
+    /// that ends a pass.
+    pub fn new(issue: Issue, wire: DType, capacity: usize, last: UnitId) -> Self {
+        Buckets { issue, wire, capacity, last, filling: Vec::new(), in_flight: None }
     }
 
     /// Queues `unit`. Returns the units that came back from a collective to make room, with their buffers.
     ///
     /// # Errors
-    /// If a collective fails.
+    /// If a collective fails, or there is no memory for a conversion.
     pub fn push(&mut self, rank: &Rank, unit: UnitId, buffer: Buffer) -> Result<Vec<(UnitId, Buffer)>> {
-        self.filling.push((unit, buffer));
+        let (held, buffer) = self.convert(rank, buffer)?;
+        self.filling.push((Origin { unit, held }, buffer));
         let filled: usize = self.filling.iter().map(|(_, buffer)| buffer.len()).sum();
         if filled < self.capacity && unit != self.last {
             return Ok(Vec::new());
         }
-        let done = self.finish()?;
-        let (units, buffers): (Vec<UnitId>, Vec<Buffer>) = self.filling.drain(..).unzip();
-        let bucket = bucket(buffers, &units);
-        self.in_flight = Some((units, (self.issue)(&rank.group, bucket)?));
+        let done = self.finish(rank)?;
+        let (origins, buffers): (Vec<Origin>, Vec<Buffer>) = self.filling.drain(..).unzip();
+        let units: Vec<UnitId> = origins.iter().map(|origin| origin.unit).collect();
+        self.in_flight = Some((origins, (self.issue)(&rank.group, bucket(buffers, &units))?));
         Ok(done)
     }
 
@@ -50,10 +64,31 @@ impl Buckets {
     ///
     /// # Errors
     /// If the collective fails.
-    pub fn finish(&mut self) -> Result<Vec<(UnitId, Buffer)>> {
-        let Some((units, pending)) = self.in_flight.take() else { return Ok(Vec::new()) };
-        Ok(units.into_iter().zip(pending.wait()?).collect())
+    pub fn finish(&mut self, rank: &Rank) -> Result<Vec<(UnitId, Buffer)>> {
+        let Some((origins, pending)) = self.in_flight.take() else { return Ok(Vec::new()) };
+        let mut done = Vec::new();
+        for (Origin { unit, held }, result) in origins.into_iter().zip(pending.wait()?) {
+            done.push((unit, convert_back(rank, held, result)?));
+        }
+        Ok(done)
     }
+
+    /// What is held meanwhile, and what travels.
+    fn convert(&self, rank: &Rank, buffer: Buffer) -> Result<(Option<Buffer>, Buffer)> {
+        if buffer.dtype() == self.wire {
+            return Ok((None, buffer));
+        }
+        let mut converted = rank.device.allocate(Class::CommunicationBuckets, self.wire, buffer.len())?;
+        rank.kernels().copy(converted.view_mut(), buffer.view())?;
+        let held = Some(buffer).filter(|buffer| buffer.class() != Class::CommunicationBuckets);
+        Ok((held, converted))
+    }
+}
+
+fn convert_back(rank: &Rank, held: Option<Buffer>, result: Buffer) -> Result<Buffer> {
+    let Some(mut held) = held else { return Ok(result) };
+    rank.kernels().copy(held.view_mut(), result.view())?;
+    Ok(held)
 }
 
 /// A bucket of `buffers` that hold `units`, for [`Group`]'s collectives.

@@ -23,6 +23,17 @@ pub enum Error {
         /// Optimizer steps finished before.
         steps: u32,
     },
+    /// Gradients overflow f16 however little the loss is scaled.
+    #[error(
+        "gradients overflow fp16 although the loss scale is at its minimum, {scale}; {skipped} steps were skipped: \
+         lower --lr, train in --precision bf16, or give a lower --min-loss-scale"
+    )]
+    LossScaleAtMinimum {
+        /// The scale.
+        scale: f64,
+        /// Steps skipped so far.
+        skipped: u32,
+    },
     /// A unit was handed out twice or handed back without having been handed out: a bug in a stage.
     #[error("unit {unit} is not here: {what}")]
     Missing {

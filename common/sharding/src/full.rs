@@ -32,14 +32,14 @@ impl FullGradients {
         FullGradients { unit, buffer, write, written: vec![false; partition.units[unit].slots.len()] }
     }
 
-    /// A place in a fresh buffer of class [`Class::CommunicationBuckets`], its padding zeroed.
+    /// A place in a fresh buffer of class [`Class::CommunicationBuckets`] and element type `dtype`, its padding zeroed.
     ///
     /// # Errors
     /// If the rank is out of memory.
-    pub fn fresh(unit: UnitId, rank: &Rank, partition: &Partition) -> Result<Self> {
+    pub fn fresh(unit: UnitId, rank: &Rank, partition: &Partition, dtype: DType) -> Result<Self> {
         let Range { start: parameters, end: padded } =
             partition.units[unit].parameters..partition.units[unit].padded;
-        let mut buffer = rank.device.allocate(Class::CommunicationBuckets, DType::F32, padded)?;
+        let mut buffer = rank.device.allocate(Class::CommunicationBuckets, dtype, padded)?;
         rank.kernels().fill(buffer.slice_mut(parameters..padded), 0.0)?;
         Ok(FullGradients::new(unit, buffer, Write::Replace, partition))
     }

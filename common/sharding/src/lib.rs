@@ -6,6 +6,7 @@
 //! * [`buckets`]: units queued for one collective, a bounded number of collectives in flight;
 //! * [`window`]: units gathered or on their way;
 //! * [`optimizer`]: AdamW on any slice of a unit;
+//! * [`precision`], [`loss_scale`]: element types, and the scale that keeps f16 gradients in range;
 //! * [`norm`]: a gradient norm that does not depend on who holds which slice;
 //! * [`source`]: where initial weights come from.
 //!
@@ -14,9 +15,11 @@
 pub mod buckets;
 mod error;
 pub mod full;
+pub mod loss_scale;
 pub mod norm;
 pub mod optimizer;
 pub mod partition;
+pub mod precision;
 mod rank;
 pub mod schedule;
 pub mod source;
@@ -25,9 +28,11 @@ pub mod window;
 pub use buckets::Buckets;
 pub use error::Error;
 pub use full::{FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, UnitBuffers};
+pub use loss_scale::{LossScaler, LossScaling};
 pub use norm::{global_norm, local_norm};
 pub use optimizer::{AdamWShard, Update};
 pub use partition::{Partition, Unit, UnitId};
+pub use precision::Precision;
 pub use rank::Rank;
 pub use schedule::{Schedule, Visits};
 pub use source::WeightSource;

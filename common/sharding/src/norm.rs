@@ -16,9 +16,11 @@ pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
     let largest = combine(&rank.group, largest(rank, gradients)?.to_le_bytes(), f32::from_le_bytes)?
         .into_iter()
         .fold(0.0, max_or_nan);
-    let Some(exponent) = exponent(largest) else { return Ok(f64::from(largest)) };
-    let sums = combine(&rank.group, sum(rank, gradients, exponent)?.to_le_bytes(), u128::from_le_bytes)?;
-    Ok(root(sums.into_iter().sum(), exponent))
+    // The second exchange happens whatever the first said, so that every step sends as much.
+    let exponent = exponent(largest);
+    let own = exponent.map_or(Ok(0), |exponent| sum(rank, gradients, exponent))?;
+    let sums = combine(&rank.group, own.to_le_bytes(), u128::from_le_bytes)?;
+    Ok(exponent.map_or(f64::from(largest), |exponent| root(sums.into_iter().sum(), exponent)))
 }
 
 /// The norm of `gradients` that this rank holds whole.

@@ -1,6 +1,7 @@
 //! AdamW (Loshchilov & Hutter, 2019) on any slice of a unit.
 
 use crate::Result;
+use crate::buckets::bucket;
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use device::{AdamW, Buffer, Class, DType, View, ViewMut};
@@ -21,19 +22,31 @@ pub struct Update {
     pub weight_decay: f32,
     /// Gradients with a larger norm are scaled down to it.
     pub max_grad_norm: f64,
+    /// What the loss of this step was multiplied with, where it is scaled; an overflow then skips the step.
+    pub loss_scale: Option<f64>,
 }
 
 impl Update {
-    /// What gradients of norm `norm` are multiplied with: `min(1, max_grad_norm / (norm + 1e-6))`, as PyTorch's
-    /// `clip_grad_norm_` does.
+    /// The norm that gradients of a scaled loss would have without its scale.
+    pub fn unscaled(&self, norm: f64) -> f64 {
+        norm / self.loss_scale.unwrap_or(1.0)
+    }
+
+    /// What gradients of unscaled norm `norm` are multiplied with: one over the loss's scale, times
+    /// `min(1, max_grad_norm / (norm + 1e-6))`, as PyTorch's `clip_grad_norm_` does. None if they have overflowed and
+    /// the step is to be skipped.
     ///
     /// # Errors
-    /// If the norm is not finite.
-    pub fn clip(&self, norm: f64) -> Result<f32> {
-        if !norm.is_finite() {
-            return Err(crate::Error::NonFinite { norm, steps: self.step });
+    /// If the norm is not finite although the loss is not scaled.
+    pub fn gradient_scale(&self, norm: f64) -> Result<Option<f32>> {
+        match (norm.is_finite(), self.loss_scale) {
+            (true, scale) => {
+                let clip = (self.max_grad_norm / (norm + 1e-6)).min(1.0);
+                Ok(Some((clip / scale.unwrap_or(1.0)) as f32))
+            }
+            (false, Some(_)) => Ok(None),
+            (false, None) => Err(crate::Error::NonFinite { norm, steps: self.step }),
         }
-        Ok((self.max_grad_norm / (norm + 1e-6)).min(1.0) as f32)
     }
 
     fn kernel(&self, decays: bool, gradient_scale: f32) -> AdamW {
@@ -49,8 +62,10 @@ impl Update {
     }
 }
 
-/// Optimizer states for one slice of one unit: momentum and variance, f32.
+/// Optimizer states for one slice of one unit, f32: momentum, variance, and master weights unless the parameters are f32
+/// themselves.
 pub struct AdamWShard {
+    master: Option<Buffer>,
     momentum: Buffer,
     variance: Buffer,
     /// Stretches of the slice with the same weight decay, relative to its start.
@@ -58,20 +73,28 @@ pub struct AdamWShard {
 }
 
 impl AdamWShard {
-    /// Zeroed states for elements `slice` of `unit`.
+    /// States for elements `slice` of `unit`: `master` if the parameters are not f32, zeros.
     ///
     /// # Errors
     /// If the rank is out of memory.
-    pub fn new(rank: &Rank, partition: &Partition, unit: UnitId, slice: Range<usize>) -> Result<Self> {
+    pub fn new(
+        rank: &Rank,
+        partition: &Partition,
+        unit: UnitId,
+        slice: Range<usize>,
+        master: Option<Buffer>,
+    ) -> Result<Self> {
         let zeros = || rank.device.zeros(Class::Optimizer, DType::F32, slice.len());
         Ok(AdamWShard {
+            master,
             momentum: zeros()?,
             variance: zeros()?,
             stretches: stretches(partition, unit, &slice),
         })
     }
 
-    /// Updates the slice's `parameters` (f32) from its `gradients`, which are multiplied with `gradient_scale` first.
+    /// Updates the slice's `parameters` from its `gradients`, which are multiplied with `gradient_scale` first: the
+    /// parameters themselves if they are f32, else the master weights, to which they are then rounded.
     ///
     /// # Errors
     /// If a kernel fails.
@@ -84,15 +107,46 @@ impl AdamWShard {
         gradient_scale: f32,
     ) -> Result<()> {
         for (range, decays) in &self.stretches {
-            rank.kernels().adamw(
-                parameters.slice_mut(range.clone()),
-                self.momentum.slice_mut(range.clone()),
-                self.variance.slice_mut(range.clone()),
-                gradients.slice(range.clone()),
-                update.kernel(*decays, gradient_scale),
-            )?;
+            let parameters = parameters.slice_mut(range.clone());
+            let momentum = self.momentum.slice_mut(range.clone());
+            let variance = self.variance.slice_mut(range.clone());
+            let gradients = gradients.slice(range.clone());
+            let update = update.kernel(*decays, gradient_scale);
+            match &mut self.master {
+                None => rank.kernels().adamw(parameters, momentum, variance, gradients, update)?,
+                Some(master) => {
+                    let master = master.slice_mut(range.clone());
+                    rank.kernels()
+                        .adamw_rounding(parameters, master, momentum, variance, gradients, update)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// The whole unit's master weights, f32, in main memory: gathered from all ranks unless `slice`, which is this
+    /// rank's, is the whole of it. `parameters` are the slice's, which are the masters themselves if they are f32.
+    ///
+    /// # Errors
+    /// If a collective fails.
+    pub fn master(
+        &self,
+        rank: &Rank,
+        partition: &Partition,
+        unit: UnitId,
+        slice: Range<usize>,
+        parameters: View<'_>,
+    ) -> Result<Buffer> {
+        let padded = partition.units[unit].padded;
+        let own = self.master.as_ref().map_or(parameters, Buffer::view);
+        let mut full = rank.device.allocate_host(Class::GatheredParameters, DType::F32, padded)?;
+        rank.kernels().copy(full.slice_mut(slice.clone()), own)?;
+        if slice.len() == padded {
+            return Ok(full);
+        }
+        let mut gathered = rank.group.all_gather(bucket(vec![full], &[unit]))?.wait()?;
+        // A collective gives back as many buffers as it was given.
+        gathered.pop().ok_or(crate::Error::Missing { unit, what: "master weights" })
     }
 }
 
@@ -145,9 +199,14 @@ mod tests {
             eps: 1e-8,
             weight_decay: 0.1,
             max_grad_norm: 1.0,
+            loss_scale: None,
         };
-        assert_eq!(update.clip(0.5).unwrap(), 1.0);
-        assert!((update.clip(4.0).unwrap() - 0.25).abs() < 1e-6);
-        assert!(matches!(update.clip(f64::NAN), Err(crate::Error::NonFinite { steps: 3, .. })));
+        assert_eq!(update.gradient_scale(0.5).unwrap(), Some(1.0));
+        assert!((update.gradient_scale(4.0).unwrap().unwrap() - 0.25).abs() < 1e-6);
+        assert!(matches!(update.gradient_scale(f64::NAN), Err(crate::Error::NonFinite { steps: 3, .. })));
+        let scaled = Update { loss_scale: Some(1024.0), ..update };
+        assert_eq!(scaled.unscaled(512.0), 0.5);
+        assert_eq!(scaled.gradient_scale(0.5).unwrap(), Some(1.0 / 1024.0));
+        assert_eq!(scaled.gradient_scale(f64::INFINITY).unwrap(), None, "an overflow skips the step");
     }
 }

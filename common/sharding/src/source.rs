@@ -3,7 +3,7 @@
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use crate::{Error, Result};
-use device::{Buffer, Class};
+use device::{Buffer, Class, DType};
 use model::TensorId;
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub trait WeightSource: Send + Sync {
     ) -> std::result::Result<(), String>;
 }
 
-/// A buffer of class [`Class::Parameters`] with elements `slice` of `unit`; padding is zero.
+/// A buffer of class `class` with elements `slice` of `unit`, rounded to `dtype`; padding is zero.
 ///
 /// # Errors
 /// If the rank is out of memory or the source fails.
@@ -31,6 +31,7 @@ pub fn load(
     unit: UnitId,
     slice: Range<usize>,
     source: &dyn WeightSource,
+    (class, dtype): (Class, DType),
 ) -> Result<Buffer> {
     let mut values = vec![0f32; slice.len()];
     for slot in &partition.units[unit].slots {
@@ -40,5 +41,5 @@ pub fn load(
             source.read(slot.tensor, start - slot.start..end - slot.start, into).map_err(Error::Weights)?;
         }
     }
-    Ok(rank.device.upload(Class::Parameters, &values)?)
+    Ok(rank.device.upload_as(class, dtype, &values)?)
 }

@@ -1,10 +1,14 @@
 //! The command line, the same for every stage.
 
 use crate::data::TokenFormat;
+use crate::deepspeed::{FileOnly, Given};
 use crate::faults::Fault;
 use crate::size;
 use crate::stage::GradSync;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use device::DType;
+use model::Checkpointing;
 use std::path::PathBuf;
 
 /// Where to train.
@@ -29,6 +33,28 @@ pub enum AlgorithmChoice {
     Ring,
 }
 
+/// A type of floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FloatType {
+    /// 32 bits.
+    Fp32,
+    /// 16 bits: the range of fp32, 8 bits of precision.
+    Bf16,
+    /// 16 bits: 6e-8 to 65504, 11 bits of precision; the loss is scaled to make use of that range.
+    Fp16,
+}
+
+impl FloatType {
+    /// The element type.
+    pub const fn dtype(self) -> DType {
+        match self {
+            FloatType::Fp32 => DType::F32,
+            FloatType::Bf16 => DType::Bf16,
+            FloatType::Fp16 => DType::F16,
+        }
+    }
+}
+
 /// Train a Llama-style transformer on several ranks.
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true, args_override_self = true, version)]
@@ -49,8 +75,20 @@ pub enum Command {
 }
 
 /// Training flags.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, PartialEq)]
 pub struct TrainArgs {
+    /// Which of these were typed. First, so that it sees them all.
+    #[command(flatten)]
+    pub given: Given,
+    /// DeepSpeed configuration (JSON), or Accelerate's (YAML); flags override it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Show the resolved settings as a DeepSpeed configuration, and stop.
+    #[arg(long)]
+    pub print_config: bool,
+    /// What the file says and no flag can.
+    #[arg(skip)]
+    pub file_only: FileOnly,
     /// Ranks: GPUs, or threads on the CPU where there is no GPU.
     #[arg(long, default_value_t = 4, value_name = "N")]
     pub gpus: usize,
@@ -120,15 +158,57 @@ pub struct TrainArgs {
     /// Elements after which a bucket closes. [default: the largest unit's]
     #[arg(long, value_name = "ELEMENTS")]
     pub reduce_bucket: Option<usize>,
+    /// What blocks compute again in backward rather than keep: nothing, all but their input, or what is cheap.
+    #[arg(long, default_value_t, value_parser = checkpointing(), value_name = "WHAT")]
+    pub checkpoint_activations: Checkpointing,
     /// How ZeRO-1 sums gradients.
     #[arg(long, value_enum, value_name = "HOW")]
     pub grad_sync: Option<GradSync>,
+    /// Parameters, activations and computation; the optimizer keeps fp32 master weights beside 16-bit ones.
+    #[arg(long, value_enum, default_value_t = FloatType::Fp32, value_name = "TYPE")]
+    pub precision: FloatType,
+    /// Gradients that accumulate until the step. [default: as --precision]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub grad_dtype: Option<FloatType>,
+    /// Gradients on the wire; their sum is made in fp32 and rounded once. [default: as --grad-dtype]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub reduce_dtype: Option<FloatType>,
+    /// fp16: multiply the loss by this; 0 looks for the largest scale that does not overflow. [default: 0]
+    #[arg(long, value_name = "SCALE")]
+    pub loss_scale: Option<f64>,
+    /// fp16: the first loss scale is 2 to this power. [default: 16]
+    #[arg(long, value_name = "POWER")]
+    pub initial_scale_power: Option<u32>,
+    /// fp16: steps without overflow after which the loss scale doubles. [default: 1000]
+    #[arg(long, value_name = "STEPS")]
+    pub loss_scale_window: Option<u32>,
+    /// fp16: overflows until the loss scale halves. [default: 2]
+    #[arg(long, value_name = "N")]
+    pub hysteresis: Option<u32>,
+    /// fp16: the smallest loss scale; an overflow there ends the run. [default: 1]
+    #[arg(long, value_name = "SCALE")]
+    pub min_loss_scale: Option<f64>,
     /// Seconds that a rank waits for its peers.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     pub timeout: u64,
     /// Plain lines instead of the screen.
     #[arg(long)]
     pub headless: bool,
+    /// Record the run, for `viz replay`.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Begin with the ranks held, on the screen.
+    #[arg(long)]
+    pub paused: bool,
+    /// Run seconds per real second, from 0.001 to 1, on the screen.
+    #[arg(long, default_value_t = 1.0, value_name = "SPEED")]
+    pub pace: f64,
+    /// First view on the screen.
+    #[arg(long, value_enum, default_value_t = viz::View::Overview)]
+    pub view: viz::View,
+    /// How the screen is drawn.
+    #[command(flatten)]
+    pub display: viz::DisplayOptions,
     /// Write a JSON report of the run.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -138,9 +218,14 @@ pub struct TrainArgs {
     /// Start from saved weights, which supply the architecture too.
     #[arg(long, value_name = "DIR")]
     pub init_from: Option<PathBuf>,
-    /// Make something fail, such as panic@rank2,step3,backward.
+    /// Make something fail, such as panic@rank2,step3,backward or overflow@rank1,step5.
     #[arg(long, value_name = "FAULT")]
     pub inject: Vec<Fault>,
+}
+
+fn checkpointing() -> impl TypedValueParser<Value = Checkpointing> {
+    let words = PossibleValuesParser::new(Checkpointing::ALL.map(Checkpointing::label));
+    words.try_map(|word| word.parse::<Checkpointing>())
 }
 
 /// Generation flags.

@@ -2,12 +2,15 @@
 
 use crate::cli::{AlgorithmChoice, DeviceChoice, TrainArgs};
 use crate::data::Source;
+use crate::deepspeed::{self, Findings};
 use crate::error::{Failure, Result};
 use crate::faults::Fault;
+use crate::precision;
+use crate::schedule::Schedule;
 use crate::stage::GradSync;
 use checkpoint::Reader;
-use model::ModelConfig;
-use sharding::Update;
+use model::{Checkpointing, ModelConfig};
+use sharding::{LossScaling, Precision, Update};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,10 +31,14 @@ pub struct Config {
     pub sequence_length: usize,
     /// Micro-batches per optimizer step.
     pub micro_batches: usize,
-    /// Peak learning rate.
-    pub lr: f64,
-    /// Steps of warm-up.
-    pub warmup_steps: u32,
+    /// What blocks keep for backward, and what they compute again.
+    pub checkpointing: Checkpointing,
+    /// Learning rate by step.
+    pub schedule: Schedule,
+    /// Decay of the momentum and of the variance.
+    pub betas: (f32, f32),
+    /// Added to the root of the variance.
+    pub eps: f32,
     /// Decoupled weight decay of matrices.
     pub weight_decay: f32,
     /// Gradients with a larger norm are scaled down to it.
@@ -52,10 +59,16 @@ pub struct Config {
     pub bucket: Option<usize>,
     /// How ZeRO-1 sums gradients.
     pub grad_sync: GradSync,
+    /// Element types.
+    pub precision: Precision,
+    /// How the loss is scaled, if it is.
+    pub loss_scaling: Option<LossScaling>,
     /// How long a rank waits for its peers.
     pub timeout: Duration,
-    /// Plain lines instead of the screen.
-    pub headless: bool,
+    /// The screen; plain lines if none.
+    pub screen: Option<viz::LiveOptions>,
+    /// Where the recording goes.
+    pub record: Option<PathBuf>,
     /// Where the report goes.
     pub report: Option<PathBuf>,
     /// Where weights go.
@@ -64,6 +77,8 @@ pub struct Config {
     pub init_from: Option<PathBuf>,
     /// Injected failures.
     pub faults: Vec<Fault>,
+    /// What `--config` leaves to say.
+    pub findings: Findings,
 }
 
 /// When and how much to validate.
@@ -81,8 +96,12 @@ impl Config {
     /// # Errors
     /// A usage failure that names the flag and what it accepts.
     pub fn new(args: TrainArgs) -> Result<Self> {
+        let (args, findings) = deepspeed::merge(args, |args| Ok(architecture(args)?.width))?;
         check(&args)?;
         let model = architecture(&args)?;
+        let precision = precision::precision(&args);
+        let loss_scaling = precision::loss_scaling(&args, precision)?;
+        let screen = screen(&args);
         let config = Config {
             world_size: args.gpus,
             data: Source {
@@ -95,10 +114,16 @@ impl Config {
             batch_size: args.batch_size.unwrap_or(model.batch_size),
             sequence_length: args.seq_len.unwrap_or(model.sequence_length),
             micro_batches: args.grad_accum,
-            lr: args.lr,
-            warmup_steps: args.warmup_steps.unwrap_or((args.steps / 10).min(100)),
+            checkpointing: args.checkpoint_activations,
+            schedule: args.file_only.scheduler.schedule(
+                args.lr,
+                args.warmup_steps.unwrap_or((args.steps / 10).min(100)),
+                args.steps,
+            ),
+            betas: args.file_only.betas.unwrap_or((0.9, 0.95)),
+            eps: args.file_only.eps.unwrap_or(1e-8),
             weight_decay: args.weight_decay,
-            max_grad_norm: args.max_grad_norm,
+            max_grad_norm: if args.file_only.unclipped { f64::INFINITY } else { args.max_grad_norm },
             seed: args.seed,
             evaluation: args.eval_every.map(|every| Evaluation { every, batches: args.eval_batches }),
             device_memory: args.device_memory,
@@ -107,12 +132,16 @@ impl Config {
             algorithm: args.algorithm,
             bucket: args.reduce_bucket,
             grad_sync: args.grad_sync.unwrap_or_default(),
+            precision,
+            loss_scaling,
             timeout: Duration::from_secs(args.timeout),
-            headless: args.headless,
+            screen,
+            record: args.record,
             report: args.report,
             save: args.save,
             init_from: args.init_from,
             faults: args.inject,
+            findings,
             model,
         };
         Ok(config)
@@ -123,26 +152,21 @@ impl Config {
         (self.world_size * self.micro_batches * self.batch_size * self.sequence_length) as u64
     }
 
-    /// The learning rate of step `step` (from 0): linear warm-up to the peak, then a cosine down to a tenth of it.
+    /// The learning rate of step `step` (from 0).
     pub fn learning_rate(&self, step: u32) -> f64 {
-        if step < self.warmup_steps {
-            return self.lr * f64::from(step + 1) / f64::from(self.warmup_steps);
-        }
-        let span = f64::from(self.steps - self.warmup_steps).max(1.0);
-        let progress = f64::from(step - self.warmup_steps) / span;
-        let floor = 0.1 * self.lr;
-        floor + 0.5 * (self.lr - floor) * (1.0 + (std::f64::consts::PI * progress).cos())
+        self.schedule.rate(step)
     }
 
-    /// What step `step` (from 0) does.
-    pub fn update(&self, step: u32) -> Update {
+    /// What the update after `step` others does, of a loss that was multiplied with `loss_scale`.
+    pub fn update(&self, step: u32, loss_scale: Option<f64>) -> Update {
         Update {
             step,
             lr: self.learning_rate(step),
-            betas: (0.9, 0.95),
-            eps: 1e-8,
+            betas: self.betas,
+            eps: self.eps,
             weight_decay: self.weight_decay,
             max_grad_norm: self.max_grad_norm,
+            loss_scale,
         }
     }
 }
@@ -187,6 +211,9 @@ fn check(args: &TrainArgs) -> Result<()> {
             args.weight_decay
         )));
     }
+    if !(0.001..=1.0).contains(&args.pace) {
+        return Err(Failure::usage(format!("--pace {}: choose from 0.001 to 1", args.pace)));
+    }
     if !(0.0..=0.9).contains(&args.val_fraction) {
         return Err(Failure::usage(format!("--val-fraction {}: choose from 0 to 0.9", args.val_fraction)));
     }
@@ -208,6 +235,13 @@ fn check(args: &TrainArgs) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// The screen, if there is a terminal for it and nobody asked for lines.
+fn screen(args: &TrainArgs) -> Option<viz::LiveOptions> {
+    let wanted = !args.headless && viz::terminal_available();
+    let TrainArgs { paused, pace, view, display, .. } = *args;
+    wanted.then_some(viz::LiveOptions { paused, pace, view, display })
 }
 
 fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
@@ -272,6 +306,14 @@ mod tests {
             ("--device cuda", "cuda"),
             ("--inject panic@rank4", "rank 4"),
             ("--model tiny --init-from /nowhere", "--init-from"),
+            ("--loss-scale 8", "--precision fp16"),
+            ("--precision bf16 --hysteresis 2", "--precision fp16"),
+            ("--precision fp16 --hysteresis 0", "--hysteresis"),
+            ("--precision fp16 --loss-scale-window 0", "--loss-scale-window"),
+            ("--precision fp16 --loss-scale nan", "--loss-scale"),
+            ("--precision fp16 --initial-scale-power 65", "0 to 64"),
+            ("--precision fp16 --min-loss-scale 0", "--min-loss-scale"),
+            ("--precision fp16 --initial-scale-power 2 --min-loss-scale 8", "2^2"),
         ] {
             let flags_ = flags.replace("--lr -1", "--lr=-1");
             let failure = config(&flags_).unwrap_err();

@@ -1,7 +1,7 @@
 //! Failures on demand, so that what happens then can be tested and learned from.
 //!
 //! `--inject KIND@rankR,stepS,PHASE`: `panic@rank2,step3,backward`, `error@rank0,step0,step`,
-//! `stall@rank1,step2,forward`, `seed@rank3`.
+//! `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`.
 
 use std::str::FromStr;
 
@@ -16,6 +16,8 @@ pub enum Kind {
     Stall,
     /// The rank starts from other weights.
     Seed,
+    /// The rank's gradients are infinite.
+    Overflow,
 }
 
 /// Where in a step.
@@ -46,8 +48,13 @@ pub struct Fault {
     pub phase: Phase,
 }
 
-const KINDS: &[(&str, Kind)] =
-    &[("panic", Kind::Panic), ("error", Kind::Error), ("stall", Kind::Stall), ("seed", Kind::Seed)];
+const KINDS: &[(&str, Kind)] = &[
+    ("panic", Kind::Panic),
+    ("error", Kind::Error),
+    ("stall", Kind::Stall),
+    ("seed", Kind::Seed),
+    ("overflow", Kind::Overflow),
+];
 const PHASES: &[(&str, Phase)] = &[
     ("setup", Phase::Setup),
     ("forward", Phase::Forward),
@@ -71,7 +78,8 @@ impl FromStr for Fault {
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, place) = text.split_once('@').ok_or("write panic@rank2,step3,backward")?;
         let kind = pick(KINDS, kind)?;
-        let mut fault = Fault { kind, rank: 0, step: 0, phase: Phase::Setup };
+        let phase = if kind == Kind::Overflow { Phase::Backward } else { Phase::Setup };
+        let mut fault = Fault { kind, rank: 0, step: 0, phase };
         for part in place.split(',') {
             let number = |digits: &str| digits.parse().map_err(|_| format!("{part:?} has no number"));
             if let Some(digits) = part.strip_prefix("rank") {
@@ -96,6 +104,7 @@ mod tests {
         assert_eq!("panic@rank2,step3,backward".parse(), fault(Kind::Panic, 2, 3, Phase::Backward));
         assert_eq!("error@rank0,step1,step".parse(), fault(Kind::Error, 0, 1, Phase::Step));
         assert_eq!("seed@rank1".parse(), fault(Kind::Seed, 1, 0, Phase::Setup));
+        assert_eq!("overflow@rank1,step5".parse(), fault(Kind::Overflow, 1, 5, Phase::Backward));
         for bad in ["panic", "melt@rank1", "panic@rank,step1", "panic@rank1,sideways"] {
             assert!(bad.parse::<Fault>().is_err(), "{bad}");
         }

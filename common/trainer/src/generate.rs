@@ -11,8 +11,8 @@ use checkpoint::{Reader, tokenizer};
 use collectives::local::{Options, World};
 use device::{Device, Ledger};
 use events::Emitter;
-use model::{Batch, Model};
-use sharding::{Partition, Rank, Schedule};
+use model::{Batch, Keep, Model};
+use sharding::{Partition, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -78,11 +78,12 @@ impl<S: Stage> Sampler<S> {
             source: Arc::new(Saved { reader, layout: model.layout.clone() }),
             bucket: partition.largest(),
             grad_sync: GradSync::default(),
+            precision: Precision::FP32,
         };
         let batch = Batch { batch: args.samples, tokens: 1 };
         Ok(Sampler {
             stage: S::new(setup).map_err(|e| Failure::run(e.to_string()))?,
-            passes: Passes::new(rank, model.clone(), partition, schedule, batch),
+            passes: Passes::new(rank, model.clone(), partition, schedule, batch, Keep::Nothing),
             window: model.config.sequence_length,
             vocabulary: model.config.vocabulary,
             temperature: args.temperature,

@@ -6,6 +6,7 @@ pub mod cli;
 pub mod config;
 pub mod corpus;
 pub mod data;
+pub mod deepspeed;
 mod error;
 mod explain;
 pub mod faults;
@@ -13,14 +14,17 @@ mod generate;
 mod launch;
 mod passes;
 mod plan;
+mod precision;
 mod progress;
 pub mod report;
 mod run;
+pub mod schedule;
 mod size;
 mod source;
 mod stage;
 mod tables;
 mod timing;
+mod watch;
 mod wiring;
 
 pub use error::{Failure, Result};
@@ -31,10 +35,12 @@ pub use stage::{GradSync, Setup, Stage, StepOutcome};
 use clap::Parser;
 use cli::{Cli, Command, TrainArgs};
 use config::Config;
+use events::Emitter;
 use run::Plan;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;
 use std::sync::Arc;
+use watch::Watch;
 
 /// The whole program of a stage: parses the command line, runs, prints, and turns failures into exit codes.
 pub fn main<S: Stage>() -> ExitCode {
@@ -55,18 +61,55 @@ pub fn main<S: Stage>() -> ExitCode {
 }
 
 fn train<S: Stage>(args: TrainArgs) -> Result<()> {
+    let print = args.print_config;
     let config = Config::new(args)?;
+    let unsaid = if print { deepspeed::left_out(&config) } else { None };
+    config.findings.warnings.iter().chain(&unsaid).for_each(|warning| eprintln!("warning: {warning}"));
+    if print {
+        println!("{}", deepspeed::print(&config, S::PLAN)?);
+        return Ok(());
+    }
     let plan = plan::prepare::<S>(config)?;
     println!("{}", progress::opening::<S>(&plan));
-    stop_on_signal(&plan)?;
-    let lines = progress::Lines::new(&plan);
-    let report = run_plan::<S>(&plan, &|row| lines.step(row))?;
-    lines.finish();
+    let watch = Watch::start::<S>(&plan)?;
+    let outcome = match plan.config.screen {
+        Some(options) => on_screen::<S>(&plan, &watch, options),
+        None => in_lines::<S>(&plan, watch.emitters.clone()),
+    };
+    let watched = watch.hub.finish();
+    let report = outcome?;
     println!("{}", tables::closing(&report));
-    if let Some(dir) = &plan.config.save {
-        println!("saved to {}", dir.display());
+    for line in progress::farewell(&plan, &watched) {
+        println!("{line}");
     }
     Ok(())
+}
+
+/// Plain lines, or a bar.
+fn in_lines<S: Stage>(plan: &Plan, emitters: Vec<Emitter>) -> Result<Report> {
+    stop_on_signal(plan)?;
+    let lines = progress::Lines::new(plan);
+    let report = run_plan::<S>(plan, emitters, &|row| lines.step(row))?;
+    lines.finish();
+    Ok(report)
+}
+
+/// The screen on this thread, the ranks behind it.
+fn on_screen<S: Stage>(plan: &Plan, watch: &Watch, options: viz::LiveOptions) -> Result<Report> {
+    options.prepare(&watch.pace);
+    let subscription = watch.hub.subscribe();
+    std::thread::scope(|scope| {
+        let ranks = scope.spawn(|| {
+            let report = run_plan::<S>(plan, watch.emitters.clone(), &|_| {});
+            watch.hub.end();
+            report
+        });
+        let screen = viz::live(subscription, watch.pace.clone(), options, plan.stop.clone());
+        let report =
+            ranks.join().unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
+        screen.map_err(|e| Failure::run(e.to_string()))?;
+        report
+    })
 }
 
 /// Trains as `config` says, without printing anything, and returns the report.
@@ -74,11 +117,12 @@ fn train<S: Stage>(args: TrainArgs) -> Result<()> {
 /// # Errors
 /// Whatever ends the run early, as it would be printed.
 pub fn train_quietly<S: Stage>(config: Config) -> Result<Report> {
-    run_plan::<S>(&plan::prepare::<S>(config)?, &|_| {})
+    let plan = plan::prepare::<S>(config)?;
+    let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
+    run_plan::<S>(&plan, emitters, &|_| {})
 }
 
-fn run_plan<S: Stage>(plan: &Plan, observer: &run::Observer<'_>) -> Result<Report> {
-    let emitters = (0..plan.config.world_size).map(|rank| events::Emitter::silent(rank as u32)).collect();
+fn run_plan<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &run::Observer<'_>) -> Result<Report> {
     let outcomes = launch::run::<S>(plan, emitters, observer);
     if let Some((rank, error)) = launch::root_cause(&outcomes) {
         return Err(explain::rank_failure(S::PLAN, plan, rank, error));

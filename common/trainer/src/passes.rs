@@ -1,9 +1,10 @@
 //! Forward and backward over all layers, through whatever a stage hands out.
 
 use crate::stage::Stage;
+use crate::timing::Stopwatch;
 use device::{Buffer, Class, Device};
 use events::{Boundary, Emitter, Pass, What};
-use model::{Batch, LayerKind, Model, SavedBlock, SavedHead};
+use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Model, SavedBlock, SavedHead};
 use sharding::{
     FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Partition, Rank, Result, Schedule,
     UnitId, Visits,
@@ -26,6 +27,8 @@ pub(crate) struct Passes {
     partition: Arc<Partition>,
     schedule: Arc<Schedule>,
     batch: Batch,
+    keep: Keep,
+    recompute_seconds: f64,
     parameters: Vec<Option<FullParameters>>,
     gradients: Vec<Option<FullGradients>>,
 }
@@ -33,6 +36,13 @@ pub(crate) struct Passes {
 enum Saved {
     Embedding,
     Block(Box<SavedBlock>),
+    Head(Box<SavedHead>),
+}
+
+/// What backward of a layer starts from.
+enum Complete {
+    Embedding,
+    Block(Box<CompleteBlock>),
     Head(Box<SavedHead>),
 }
 
@@ -44,13 +54,14 @@ pub(crate) struct Kept {
 }
 
 impl Passes {
-    /// Passes of `model` under `partition`, over micro-batches of shape `batch`.
+    /// Passes of `model` under `partition`, over micro-batches of shape `batch`. Forward for training keeps `keep`.
     pub(crate) fn new(
         rank: Rc<Rank>,
         model: Arc<Model>,
         partition: Arc<Partition>,
         schedule: Arc<Schedule>,
         batch: Batch,
+        keep: Keep,
     ) -> Self {
         let units = partition.units.len();
         let empty = |_| None;
@@ -60,6 +71,8 @@ impl Passes {
             partition,
             schedule,
             batch,
+            keep,
+            recompute_seconds: 0.0,
             parameters: (0..units).map(empty).collect(),
             gradients: (0..units).map(|_| None).collect(),
         }
@@ -107,7 +120,8 @@ impl Passes {
         mut saved: Option<&mut Vec<Saved>>,
     ) -> Result<(f64, Option<Buffer>)> {
         let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
-        let (device, keep): (&Device, bool) = (&rank.device, saved.is_some());
+        let device: &Device = &rank.device;
+        let keep = if saved.is_some() { self.keep } else { Keep::Nothing };
         let visits = schedule.pass(pass);
         let (mut x, mut loss) = (None, 0.0);
         for at in 0..visits.layers.len() {
@@ -152,7 +166,9 @@ impl Passes {
         let mut dx: Option<Buffer> = None;
         for at in 0..visits.layers.len() {
             let layer = &model.layout.layers[visits.layers[at]];
-            let bracket = self.enter(stage, Pass::Backward, visits, at, micro)?;
+            self.acquire(stage, Pass::Backward, visits, at)?;
+            let saved = self.recompute(layer, saved.pop(), micro)?;
+            let bracket = self.bracket(layer, Pass::Backward, micro);
             for &unit in &visits.first[at] {
                 self.gradients[unit] = Some(stage.gradients(unit, micro)?);
             }
@@ -164,14 +180,14 @@ impl Passes {
                 held: &mut self.gradients,
             };
             let device = &rank.device;
-            dx = match (saved.pop(), dx.take()) {
-                (Some(Saved::Head(saved)), _) => {
+            dx = match (saved, dx.take()) {
+                (Some(Complete::Head(saved)), _) => {
                     Some(model.head_backward(device, &weights, gradients, *saved, self.batch)?)
                 }
-                (Some(Saved::Block(saved)), Some(dout)) => {
+                (Some(Complete::Block(saved)), Some(dout)) => {
                     Some(model.block_backward(device, &weights, gradients, *saved, dout, self.batch)?)
                 }
-                (Some(Saved::Embedding), Some(dx)) => {
+                (Some(Complete::Embedding), Some(dx)) => {
                     model.embed_backward(device, gradients, &inputs, dx, self.batch)?;
                     None
                 }
@@ -211,7 +227,7 @@ impl Passes {
             x = match (layer.kind, x.take()) {
                 (LayerKind::Embedding, _) => Some(model.embed(&rank.device, &weights, &inputs, batch)?),
                 (LayerKind::Block(_), Some(x)) => {
-                    Some(model.block(&rank.device, &weights, x, batch, false)?.0)
+                    Some(model.block(&rank.device, &weights, x, batch, Keep::Nothing)?.0)
                 }
                 (LayerKind::Head, Some(x)) => {
                     out = model.logits(&rank.device, &weights, x, batch)?.as_slice::<f32>().to_vec();
@@ -225,6 +241,31 @@ impl Passes {
         Ok(out)
     }
 
+    /// Completes what a layer's forward has saved, while its unit is held for backward anyway. Where that takes
+    /// computing, it shows as a forward pass just before the backward one.
+    fn recompute(&mut self, layer: &Layer, saved: Option<Saved>, micro: Micro) -> Result<Option<Complete>> {
+        let saved = match saved {
+            Some(Saved::Block(saved)) => saved,
+            Some(Saved::Head(saved)) => return Ok(Some(Complete::Head(saved))),
+            Some(Saved::Embedding) => return Ok(Some(Complete::Embedding)),
+            None => return Ok(None),
+        };
+        let bracket = (self.keep != Keep::Everything).then(|| self.bracket(layer, Pass::Forward, micro));
+        let watch = Stopwatch::start();
+        let weights =
+            LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters };
+        let block = self.model.block_recompute(&self.rank.device, &weights, *saved, self.batch)?;
+        if bracket.is_some() {
+            watch.stop(&mut self.recompute_seconds);
+        }
+        Ok(Some(Complete::Block(Box::new(block))))
+    }
+
+    /// Seconds spent in recomputation so far.
+    pub(crate) fn recompute_seconds(&self) -> f64 {
+        self.recompute_seconds
+    }
+
     /// Acquires what the layer at `at` needs for the first time in this pass, and opens its bracket of events.
     fn enter(
         &mut self,
@@ -234,13 +275,23 @@ impl Passes {
         at: usize,
         micro: Micro,
     ) -> Result<Bracket> {
-        let layer = &self.model.layout.layers[visits.layers[at]];
-        let unit = self.partition.home(layer.tensors[0]).0;
+        self.acquire(stage, pass, visits, at)?;
+        Ok(self.bracket(&self.model.layout.layers[visits.layers[at]], pass, micro))
+    }
+
+    /// Acquires what the layer at `at` needs for the first time in this pass.
+    fn acquire(&mut self, stage: &mut impl Stage, pass: Pass, visits: &Visits, at: usize) -> Result<()> {
         self.rank.emitter.boundary(Boundary::Unit);
         for &unit in &visits.first[at] {
             self.parameters[unit] = Some(stage.acquire(unit, pass)?);
         }
-        Ok(Bracket::open(self.rank.emitter.clone(), pass, unit, micro))
+        Ok(())
+    }
+
+    /// Says that a pass over `layer` begins.
+    fn bracket(&self, layer: &Layer, pass: Pass, micro: Micro) -> Bracket {
+        let unit = self.partition.home(layer.tensors[0]).0;
+        Bracket::open(self.rank.emitter.clone(), pass, unit, micro)
     }
 
     /// Releases what no later layer of this pass needs.

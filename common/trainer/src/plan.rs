@@ -11,8 +11,8 @@ use crate::stage::{GradSync, Stage};
 use checkpoint::Writer;
 use events::Operation;
 use model::Model;
-use planner::{Job, Prediction};
-use sharding::{Partition, Schedule};
+use planner::{Job, Prediction, Recipe};
+use sharding::{Partition, Precision, Schedule};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -24,6 +24,7 @@ const EVALUATION_BATCHES: usize = 20;
 /// # Errors
 /// A usage failure for flags and data; a failed run if the plan does not fit the device's memory.
 pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
+    config.findings.check(S::PLAN)?;
     if config.grad_sync != GradSync::default() && !S::HAS_GRAD_SYNC {
         return Err(Failure::usage(format!(
             "--grad-sync belongs to ZeRO-1: cargo run -p zero1, not {}",
@@ -71,11 +72,27 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
         batch_size: config.batch_size,
         tokens: config.sequence_length,
         micro_batches: config.micro_batches,
+        checkpointing: config.checkpointing,
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
         reduce_bucket: config.bucket.map(|elements| elements as u64),
         gather_bucket: config.bucket.map(|elements| elements as u64),
+        recipe: recipe(config.precision),
+        converted_gradients: converted(config.precision),
         ..Job::new(config.model.clone(), stage, config.world_size)
     }
+}
+
+/// Bytes per parameter.
+fn recipe(precision: Precision) -> Recipe {
+    let weights = precision.parameters.size() as u64;
+    let gradients = precision.gradients.size() as u64;
+    let base = if precision.has_masters() { Recipe::MIXED } else { Recipe::FP32 };
+    Recipe { weights, gradients, ..base }
+}
+
+/// Bytes per gradient on the wire, if it is converted on the way there.
+fn converted(precision: Precision) -> Option<u64> {
+    precision.converts_gradients().then(|| precision.reduce.size() as u64)
 }
 
 /// Predictions beside measurements.
@@ -84,19 +101,22 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
 /// None today; a report that cannot be made is a failed run.
 pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Result<Report> {
     let (steps, evaluations) = (measured[0].steps.len() as u64, measured[0].evaluations.len() as u64);
-    let predicted = predicted(&plan.prediction, steps, evaluations, plan.evaluation_batches as u64);
-    let flops = plan.model.config.flops_per_token(plan.config.sequence_length);
-    Ok(Report::new(S::NAME, &plan.config, flops, plan.model.layout.parameters(), &predicted, measured))
+    let skipped = measured[0].steps.iter().filter(|row| row.skipped).count() as u64;
+    let runs = [steps - skipped, skipped, evaluations, evaluations * plan.evaluation_batches as u64];
+    let predicted = predicted(&plan.prediction, runs);
+    Ok(Report::new(S::NAME, &plan.config, plan.model.layout.parameters(), &predicted, measured))
 }
 
-fn predicted(prediction: &Prediction, steps: u64, evaluations: u64, batches: u64) -> Predicted {
+/// The whole run's figures, from the numbers of steps, of skipped steps, of evaluations and of their batches.
+fn predicted(prediction: &Prediction, [steps, skipped, evaluations, batches]: [u64; 4]) -> Predicted {
     let ranks = &prediction.ranks;
     let traffic = |rank: &planner::RankPrediction, operation: Operation| {
         let bytes = |traffic: &planner::Traffic| traffic.bytes(operation);
         bytes(&rank.traffic_setup)
             + steps * bytes(&rank.traffic_per_step)
+            + skipped * bytes(&rank.traffic_per_skipped_step)
             + evaluations * bytes(&rank.traffic_per_evaluation)
-            + evaluations * batches * bytes(&rank.traffic_per_evaluation_batch)
+            + batches * bytes(&rank.traffic_per_evaluation_batch)
     };
     Predicted {
         memory: ranks.iter().map(|rank| rank.memory.peaks().to_vec()).collect(),

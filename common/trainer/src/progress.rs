@@ -1,10 +1,12 @@
 //! What a run says while it goes on, without the screen.
 
+use crate::precision;
 use crate::report::StepRow;
 use crate::run::Plan;
-use crate::size::{grouped, human};
+use crate::size::human;
 use crate::stage::Stage;
 use indicatif::{ProgressBar, ProgressStyle};
+use planner::table::grouped;
 use std::io::IsTerminal;
 use std::time::Instant;
 
@@ -18,12 +20,13 @@ pub(crate) fn opening<S: Stage>(plan: &Plan) -> String {
         if config.threads == 1 { "1 thread each".into() } else { format!("{} threads each", config.threads) };
     let peak = plan.prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
     format!(
-        "{} · {} · {} parameters · {} ranks\n\
+        "{} · {} · {} parameters · {} · {} ranks\n\
          This build has no CUDA device: the ranks are threads on this machine's {} CPU cores, {threads}.\n\
          Global batch {} tokens = {} ranks × {} micro-batches × {} sequences × {} tokens. Predicted peak {} per rank.\n",
         S::NAME,
         config.model.name,
         grouped(plan.model.layout.parameters()),
+        precision::words(config.precision),
         config.world_size,
         crate::config::cores(),
         grouped(config.tokens_per_step()),
@@ -33,6 +36,20 @@ pub(crate) fn opening<S: Stage>(plan: &Plan) -> String {
         config.sequence_length,
         human(peak),
     )
+}
+
+/// The last lines: what the run leaves behind.
+pub(crate) fn farewell(plan: &Plan, watched: &events::HubReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.extend(plan.config.save.as_ref().map(|dir| format!("saved to {}", dir.display())));
+    lines.extend(watched.recorded.as_ref().map(|file| format!("recorded to {}", file.display())));
+    lines.extend(
+        watched.recording_error.as_ref().map(|error| format!("the recording is incomplete: {error}")),
+    );
+    if watched.dropped > 0 {
+        lines.push(format!("{} events came too fast for those who watched", grouped(watched.dropped)));
+    }
+    lines
 }
 
 /// One line per step now and then, or a bar on a terminal.
@@ -55,8 +72,14 @@ impl Lines {
         });
         if bar.is_none() {
             println!(
-                "{:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}",
-                "step", "loss", "lr", "grad norm", "tokens/s", "memory"
+                "{:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}{}",
+                "step",
+                "loss",
+                "lr",
+                "grad norm",
+                "tokens/s",
+                "memory",
+                if plan.config.loss_scaling.is_some() { "  loss scale" } else { "" }
             );
         }
         Lines {
@@ -76,15 +99,16 @@ impl Lines {
             bar.set_message(format!("loss {:.4}  {} tokens/s", row.loss, grouped(rate as u64)));
             return;
         }
-        if row.step.is_multiple_of(self.every) || row.step + 1 == self.steps {
+        if row.step.is_multiple_of(self.every) || row.step + 1 == self.steps || row.skipped {
             println!(
-                "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}",
+                "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}{}",
                 row.step,
                 row.loss,
                 row.lr,
                 row.grad_norm,
                 grouped(rate as u64),
                 human(self.memory),
+                loss_scale(row),
             );
         }
     }
@@ -95,4 +119,11 @@ impl Lines {
             bar.finish_and_clear();
         }
     }
+}
+
+/// The column of a scaled loss.
+fn loss_scale(row: &StepRow) -> String {
+    let Some(scale) = row.loss_scale else { return String::new() };
+    let skipped = if row.skipped { "  overflow: skipped" } else { "" };
+    format!("  {scale:>10}{skipped}")
 }

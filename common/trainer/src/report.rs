@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::error::{Failure, Result};
+use crate::precision;
 use crate::run::Measured;
 use crate::timing::Times;
 use events::{Class, Operation};
@@ -18,7 +19,7 @@ pub struct StepRow {
     pub step: u32,
     /// Mean loss over the global batch before the update, in nats per token.
     pub loss: f64,
-    /// Gradient norm before clipping.
+    /// Gradient norm before clipping, without the loss's scale; null in JSON if it overflowed.
     pub grad_norm: f64,
     /// Learning rate used.
     pub lr: f64,
@@ -26,6 +27,10 @@ pub struct StepRow {
     pub tokens: u64,
     /// Wall-clock seconds on the reporting rank.
     pub seconds: f64,
+    /// What the loss was multiplied with before backward; null if it is not scaled.
+    pub loss_scale: Option<f64>,
+    /// Whether gradients overflowed, so that nothing was updated.
+    pub skipped: bool,
 }
 
 /// A validation loss.
@@ -109,6 +114,8 @@ pub struct ModelRow {
     pub batch_size: usize,
     /// Micro-batches per step.
     pub micro_batches: usize,
+    /// What blocks compute again in backward: none, block or selective.
+    pub checkpoint_activations: &'static str,
 }
 
 /// How fast it went.
@@ -118,7 +125,9 @@ pub struct Throughput {
     pub tokens_per_second: f64,
     /// Floating-point operations per token, forward and backward.
     pub flops_per_token: u64,
-    /// Their product.
+    /// What activation checkpointing adds to them by computing again.
+    pub recomputed_flops_per_token: u64,
+    /// The first times the second: recomputed operations teach the model nothing and do not count.
     pub model_flops_per_second: f64,
 }
 
@@ -135,8 +144,16 @@ pub struct Report {
     pub device: String,
     /// The model.
     pub model: ModelRow,
-    /// The precision.
+    /// The precision of parameters, activations and computation: `fp32`, `bf16` or `fp16`.
     pub precision: &'static str,
+    /// The precision of gradients until the step.
+    pub grad_dtype: &'static str,
+    /// The precision of gradients on the wire.
+    pub reduce_dtype: &'static str,
+    /// Bytes per gradient on the wire.
+    pub communicated_bytes: u32,
+    /// Steps that were skipped because gradients overflowed.
+    pub skipped_steps: u32,
     /// One row per optimizer step.
     pub steps: Vec<StepRow>,
     /// Validation losses.
@@ -170,12 +187,12 @@ impl Report {
     pub fn new(
         stage: &'static str,
         config: &Config,
-        flops_per_token: u64,
         parameters: u64,
         predicted: &Predicted,
         measured: &[Measured],
     ) -> Self {
         let steps = measured[0].steps.clone();
+        let types = config.precision;
         Report {
             schema: SCHEMA,
             stage,
@@ -187,8 +204,13 @@ impl Report {
                 sequence_length: config.sequence_length,
                 batch_size: config.batch_size,
                 micro_batches: config.micro_batches,
+                checkpoint_activations: config.checkpointing.label(),
             },
-            precision: "fp32",
+            precision: precision::name(types.parameters),
+            grad_dtype: precision::name(types.gradients),
+            reduce_dtype: precision::name(types.reduce),
+            communicated_bytes: types.reduce.size() as u32,
+            skipped_steps: steps.iter().filter(|row| row.skipped).count() as u32,
             evaluations: measured[0]
                 .evaluations
                 .iter()
@@ -223,7 +245,7 @@ impl Report {
                     })
                     .collect(),
             }),
-            throughput: throughput(&steps, flops_per_token),
+            throughput: throughput(&steps, config),
             steps,
             weights_blake3: measured[0].weights_blake3.clone().unwrap_or_default(),
         }
@@ -258,13 +280,16 @@ fn rows<K: Copy, R>(measured: &[Measured], keys: &[K], row: impl Fn(usize, K, &M
     measured.iter().enumerate().flat_map(|(rank, m)| keys.iter().map(move |&key| row(rank, key, m))).collect()
 }
 
-fn throughput(steps: &[StepRow], flops_per_token: u64) -> Throughput {
+fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
+    let Config { model, sequence_length, checkpointing, .. } = config;
+    let flops_per_token = model.flops_per_token(*sequence_length);
     let counted = if steps.len() > 2 { &steps[2..] } else { steps };
     let (tokens, seconds) = counted.iter().fold((0, 0.0), |(t, s), row| (t + row.tokens, s + row.seconds));
     let tokens_per_second = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
     Throughput {
         tokens_per_second,
         flops_per_token,
+        recomputed_flops_per_token: model.recomputed_flops_per_token(*sequence_length, *checkpointing),
         model_flops_per_second: tokens_per_second * flops_per_token as f64,
     }
 }

@@ -11,10 +11,10 @@ use crate::timing::{Stopwatch, Times};
 use checkpoint::Writer;
 use collectives::Traffic;
 use device::{Class, Place};
-use events::{Boundary, Operation, Pass, What};
+use events::{Boundary, Operation, What};
 use model::{Batch, Model};
 use planner::Prediction;
-use sharding::{Micro, Partition, Rank, Schedule, WeightSource};
+use sharding::{LossScaler, Micro, Partition, Rank, Schedule, WeightSource};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,6 +95,9 @@ struct Worker<'a, S> {
     stage: S,
     passes: Passes,
     times: Times,
+    scaler: Option<LossScaler>,
+    /// Optimizer steps that updated something.
+    updates: u32,
     steps: Vec<StepRow>,
     evaluations: Vec<(u32, f64)>,
 }
@@ -140,6 +143,7 @@ impl<'a, S: Stage> Worker<'a, S> {
             source,
             bucket: config.bucket.unwrap_or_else(|| plan.partition.largest()),
             grad_sync: config.grad_sync,
+            precision: config.precision,
         };
         let batch = Batch { batch: config.batch_size, tokens: config.sequence_length };
         let passes = Passes::new(
@@ -148,9 +152,20 @@ impl<'a, S: Stage> Worker<'a, S> {
             plan.partition.clone(),
             plan.schedule.clone(),
             batch,
+            config.checkpointing.keep(),
         );
         let stage = S::new(setup)?;
-        Ok(Worker { plan, rank, stage, passes, times: Times::default(), steps: vec![], evaluations: vec![] })
+        Ok(Worker {
+            plan,
+            rank,
+            stage,
+            passes,
+            times: Times::default(),
+            scaler: config.loss_scaling.map(LossScaler::new),
+            updates: 0,
+            steps: vec![],
+            evaluations: vec![],
+        })
     }
 
     /// One optimizer step; whether it was the last.
@@ -165,18 +180,22 @@ impl<'a, S: Stage> Worker<'a, S> {
         }
         self.trip(step, Phase::Step)?;
         let watch = Stopwatch::start();
-        let outcome = self.stage.step(&config.update(step))?;
+        let loss_scale = self.scaler.as_ref().map(LossScaler::scale);
+        let update = config.update(self.updates, loss_scale);
+        let outcome = self.stage.step(&update)?;
         watch.stop(&mut self.times.step);
         let (loss, stop) = self.agree(loss / config.tokens_per_step() as f64)?;
         let row = StepRow {
             step,
             loss,
             grad_norm: outcome.grad_norm,
-            lr: config.learning_rate(step),
+            lr: update.lr,
             tokens: config.tokens_per_step(),
             seconds: started.elapsed().as_secs_f64(),
+            loss_scale,
+            skipped: outcome.skipped,
         };
-        self.finished(row, observer);
+        self.finished(row, observer)?;
         let last = stop || step + 1 == config.steps;
         if config.evaluation.is_some_and(|e| last || (step + 1).is_multiple_of(e.every)) {
             self.evaluate(step + 1)?;
@@ -184,13 +203,20 @@ impl<'a, S: Stage> Worker<'a, S> {
         Ok(last)
     }
 
-    fn finished(&mut self, row: StepRow, observer: &Observer<'_>) {
-        let StepRow { step, loss, grad_norm, lr, tokens, seconds } = row;
+    /// Tells everybody about a finished step. Its successor's loss scale follows from it.
+    fn finished(&mut self, row: StepRow, observer: &Observer<'_>) -> Result<()> {
+        let StepRow { step, loss, grad_norm, lr, tokens, seconds, .. } = row;
         self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
+        self.updates += u32::from(!row.skipped);
         if self.rank.number() == 0 {
             observer(&row);
         }
         self.steps.push(row);
+        let Some(scaler) = &mut self.scaler else { return Ok(()) };
+        let scale = scaler.scale();
+        let next = scaler.finished(row.skipped);
+        self.rank.emitter.emit(What::LossScale { step, scale, skipped: scaler.skipped() });
+        Ok(next?)
     }
 
     /// Forward and backward over one micro-batch; the sum of its losses.
@@ -203,14 +229,25 @@ impl<'a, S: Stage> Worker<'a, S> {
         watch.stop(&mut self.times.data);
         self.trip(step, Phase::Forward)?;
         let watch = Stopwatch::start();
-        let scale = (1.0 / config.tokens_per_step() as f64) as f32;
+        let scale = self.gradient_scale(step);
         let (loss, kept) = self.passes.forward(&mut self.stage, &tokens, micro, scale)?;
         watch.stop(&mut self.times.forward);
         self.trip(step, Phase::Backward)?;
         let watch = Stopwatch::start();
         self.passes.backward(&mut self.stage, kept, micro)?;
         watch.stop(&mut self.times.backward);
+        self.times.recompute = self.passes.recompute_seconds();
         Ok(loss)
+    }
+
+    /// What the sum of losses is multiplied with: one over the tokens of the step, times the loss scale.
+    fn gradient_scale(&self, step: u32) -> f32 {
+        let config = &self.plan.config;
+        if fault(config, self.rank.number(), step, Phase::Backward, Kind::Overflow) {
+            return f32::INFINITY;
+        }
+        let loss_scale = self.scaler.as_ref().map_or(1.0, LossScaler::scale);
+        (loss_scale / config.tokens_per_step() as f64) as f32
     }
 
     /// The mean of all ranks' losses, and whether any of them wants to stop.
@@ -276,7 +313,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         Ok(Measured { steps, evaluations, peaks, total_peak, traffic, times: self.times, weights_blake3 })
     }
 
-    /// Gathers one unit at a time; rank 0 hashes its tensors and writes them if asked to.
+    /// Gathers the master weights, one unit at a time; rank 0 hashes its tensors and writes them if asked to.
     fn save(&mut self) -> Result<Option<String>> {
         let plan = self.plan;
         let leader = self.rank.number() == 0;
@@ -286,9 +323,9 @@ impl<'a, S: Stage> Worker<'a, S> {
         }
         let mut hasher = blake3::Hasher::new();
         for (unit, layout) in plan.partition.units.iter().enumerate() {
-            let full = self.stage.acquire(unit, Pass::Evaluate)?;
+            let full = self.stage.master(unit)?;
             for slot in layout.slots.iter().filter(|_| leader) {
-                let view = full.buffer.slice(slot.range());
+                let view = full.slice(slot.range());
                 let values = view.as_slice::<f32>();
                 values.iter().for_each(|value| {
                     hasher.update(&value.to_le_bytes());
@@ -297,7 +334,6 @@ impl<'a, S: Stage> Worker<'a, S> {
                     writer.write(slot.tensor, values).map_err(other)?;
                 }
             }
-            self.stage.release(full, Pass::Evaluate)?;
         }
         if let Some(writer) = writer {
             writer.finish().map_err(other)?;

@@ -43,19 +43,6 @@ pub(crate) fn human(bytes: u64) -> String {
     }
 }
 
-/// `1234567` as `1,234,567`.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,7 +60,5 @@ mod tests {
         assert_eq!(human(3_547_136), "3.55 MB");
         assert_eq!(human(14_000_000_000), "14.0 GB");
         assert_eq!(human(999_600), "1.00 MB");
-        assert_eq!(grouped(1_234_567), "1,234,567");
-        assert_eq!(grouped(12), "12");
     }
 }

@@ -1,10 +1,13 @@
 //! What the training loop asks of a stage.
 
+use device::{Buffer, Class, DType};
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
-    FullGradients, FullParameters, Micro, Partition, Rank, Result, Schedule, UnitId, Update, WeightSource,
+    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Precision, Rank, Result, Schedule,
+    UnitId, Update, WeightSource, buckets::Issue, source,
 };
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -32,25 +35,78 @@ pub struct Setup {
     pub bucket: usize,
     /// For ZeRO-1.
     pub grad_sync: GradSync,
+    /// Element types.
+    pub precision: Precision,
 }
 
 impl Setup {
+    /// All elements of `unit`, padding included.
+    pub fn whole(&self, unit: UnitId) -> Range<usize> {
+        0..self.partition.units[unit].padded
+    }
+
     /// The elements of `unit` that this rank owns.
-    pub fn slice(&self, unit: UnitId) -> std::ops::Range<usize> {
+    pub fn slice(&self, unit: UnitId) -> Range<usize> {
         self.partition.slice(unit, self.rank.number())
     }
 
     /// All units.
-    pub fn units(&self) -> std::ops::Range<UnitId> {
+    pub fn units(&self) -> Range<UnitId> {
         0..self.partition.units.len()
+    }
+
+    /// Initial parameters: elements `range` of `unit`.
+    ///
+    /// # Errors
+    /// If the rank is out of memory or the source fails.
+    pub fn parameters(&self, unit: UnitId, range: Range<usize>) -> Result<Buffer> {
+        self.weights(unit, range, (Class::Parameters, self.precision.parameters))
+    }
+
+    /// Zeroed gradients of elements `range` of a unit.
+    ///
+    /// # Errors
+    /// If the rank is out of memory.
+    pub fn gradients(&self, range: Range<usize>) -> Result<Buffer> {
+        Ok(self.rank.device.zeros(Class::Gradients, self.precision.gradients, range.len())?)
+    }
+
+    /// Initial optimizer states of elements `range` of `unit`, master weights included where the parameters are not f32.
+    ///
+    /// # Errors
+    /// As [`Setup::parameters`].
+    pub fn optimizer(&self, unit: UnitId, range: Range<usize>) -> Result<AdamWShard> {
+        let master = self
+            .precision
+            .has_masters()
+            .then(|| self.weights(unit, range.clone(), (Class::Optimizer, DType::F32)))
+            .transpose()?;
+        AdamWShard::new(&self.rank, &self.partition, unit, range, master)
+    }
+
+    /// The queue of gradients on their way through `sum`.
+    pub fn reductions(&self, sum: Issue) -> Buckets {
+        Buckets::new(sum, self.precision.reduce, self.bucket, self.schedule.last_reduced())
+    }
+
+    /// The queue of updated parameters on their way through `gather`, unit by unit in forward order.
+    pub fn gathers(&self, gather: Issue) -> Buckets {
+        let last = self.partition.units.len() - 1;
+        Buckets::new(gather, self.precision.parameters, self.bucket, last)
+    }
+
+    fn weights(&self, unit: UnitId, range: Range<usize>, kind: (Class, DType)) -> Result<Buffer> {
+        source::load(&self.rank, &self.partition, unit, range, &*self.source, kind)
     }
 }
 
 /// What a step reports, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Norm of the averaged gradient over all parameters, before clipping.
+    /// Norm of the averaged gradient over all parameters, before clipping; not finite if it overflowed.
     pub grad_norm: f64,
+    /// Whether gradients overflowed, so that nothing was updated.
+    pub skipped: bool,
 }
 
 /// A stage: what a rank holds, and when it communicates. Whatever it hands out comes back by value.
@@ -94,9 +150,16 @@ pub trait Stage: Sized {
     /// If a collective fails.
     fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()>;
 
-    /// Clips, updates what this rank owns, and makes full parameters consistent again.
+    /// Clips, updates what this rank owns, and makes full parameters consistent again; or, if the loss is scaled and its
+    /// gradients overflowed on any rank, does nothing on all of them.
     ///
     /// # Errors
-    /// If a collective fails, or the gradient has no finite norm.
+    /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
     fn step(&mut self, update: &Update) -> Result<StepOutcome>;
+
+    /// The full master weights of `unit`, f32, in main memory. Every rank calls it for every unit once training is over.
+    ///
+    /// # Errors
+    /// If gathering them fails.
+    fn master(&mut self, unit: UnitId) -> Result<Buffer>;
 }

@@ -1,110 +1,113 @@
 //! The closing tables: where every byte went, predicted beside measured.
 
-use crate::report::Report;
-use crate::size::{grouped, human};
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
-use std::collections::BTreeSet;
+use crate::report::{Report, StepRow};
+use crate::size::human;
+use crate::timing::Times;
+use planner::table::{Format, Table, grouped};
+use std::collections::BTreeMap;
 
 /// The summary of a finished run.
 pub(crate) fn closing(report: &Report) -> String {
-    let mut text = memory(report);
-    text.push_str(&traffic(report));
-    text.push_str(&summary(report));
-    text
+    format!("{}{}{}", memory(report), traffic(report), summary(report))
 }
 
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.iter().enumerate().map(|(i, title)| {
-        Cell::new(title).set_alignment(if i == 0 { CellAlignment::Left } else { CellAlignment::Right })
-    }));
-    for i in 1..header.len() {
-        if let Some(column) = table.column_mut(i) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+fn table(title: String) -> Table {
+    Table::numbers(title, ["predicted", "measured", "", ""])
 }
 
-fn verdict(predicted: u64, measured: u64) -> String {
-    match measured as i128 - predicted as i128 {
+fn row(table: &mut Table, name: &str, predicted: u64, measured: u64) {
+    let verdict = match i128::from(measured) - i128::from(predicted) {
         0 => "equal".into(),
         difference => format!("{difference:+} B"),
-    }
-}
-
-/// Ranks whose rows are alike are shown once.
-fn memory(report: &Report) -> String {
-    let mut out = String::new();
-    let rows = |rank: usize| {
-        let classes = report.memory.iter().filter(move |row| row.rank == rank);
-        classes.map(|row| (row.class, row.predicted_bytes, row.peak_bytes)).collect::<Vec<_>>()
     };
-    let distinct: BTreeSet<_> = (0..report.world_size).map(rows).collect();
-    for rows in &distinct {
-        let rank = (0..report.world_size).find(|&rank| &self::memory_rows(report, rank) == rows).unwrap_or(0);
-        let whose = if distinct.len() == 1 { "every rank".into() } else { format!("rank {rank}") };
-        out.push_str(&format!("\nPeak memory of {whose}, in bytes\n"));
-        let mut table = table(&["class", "predicted", "measured", "", ""]);
-        for (class, predicted, measured) in rows.iter().filter(|(_, p, m)| p + m > 0) {
-            table.add_row([
-                (*class).to_string(),
-                grouped(*predicted),
-                grouped(*measured),
-                human(*measured),
-                verdict(*predicted, *measured),
-            ]);
-        }
-        if let Some(total) = report.total_peak_bytes.get(rank) {
-            let (p, m) = (total.predicted_bytes, total.peak_bytes);
-            table.add_row(["all at once".into(), grouped(p), grouped(m), human(m), verdict(p, m)]);
-        }
-        out.push_str(&format!("{table}\n"));
-    }
-    out
+    table.row(name, [grouped(predicted), grouped(measured), human(measured), verdict]);
 }
 
-fn memory_rows(report: &Report, rank: usize) -> Vec<(&'static str, u64, u64)> {
-    let rows = report.memory.iter().filter(|row| row.rank == rank);
-    rows.map(|row| (row.class, row.predicted_bytes, row.peak_bytes)).collect()
+/// One table per kind of rank: ranks whose rows are alike share one.
+fn memory(report: &Report) -> String {
+    let mut kinds: BTreeMap<Vec<(u64, u64)>, Vec<usize>> = BTreeMap::new();
+    for rank in 0..report.world_size {
+        let rows = report.memory.iter().filter(|row| row.rank == rank);
+        kinds.entry(rows.map(|row| (row.predicted_bytes, row.peak_bytes)).collect()).or_default().push(rank);
+    }
+    let mut ranks: Vec<Vec<usize>> = kinds.into_values().collect();
+    ranks.sort();
+    ranks.iter().map(|ranks| format!("\n{}", memory_of(report, ranks))).collect()
+}
+
+fn memory_of(report: &Report, ranks: &[usize]) -> String {
+    let whose = match ranks {
+        [_] | [] => format!("rank {}", ranks.first().unwrap_or(&0)),
+        _ if ranks.len() == report.world_size => "each rank".into(),
+        _ => format!("ranks {}", ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    let mut table = table(format!("peak bytes, {whose}"));
+    let rank = ranks.first().copied().unwrap_or(0);
+    let used = |r: &&crate::report::MemoryRow| r.rank == rank && r.predicted_bytes + r.peak_bytes > 0;
+    for r in report.memory.iter().filter(used) {
+        row(&mut table, r.class, r.predicted_bytes, r.peak_bytes);
+    }
+    if let Some(total) = report.total_peak_bytes.get(rank) {
+        row(&mut table, "= at any one time", total.predicted_bytes, total.peak_bytes);
+    }
+    table.render(Format::Terminal)
 }
 
 fn traffic(report: &Report) -> String {
     if report.world_size == 1 {
         return "\nOne rank has nobody to send to.\n".into();
     }
-    let mut table = table(&["operation", "calls", "predicted", "sent", "", ""]);
-    for row in report.traffic.iter().filter(|row| row.rank == 0 && row.calls > 0) {
-        table.add_row([
-            row.operation.to_string(),
-            grouped(row.calls),
-            grouped(row.predicted_bytes),
-            grouped(row.bytes_sent),
-            human(row.bytes_sent),
-            verdict(row.predicted_bytes, row.bytes_sent),
-        ]);
+    let mut table = table(format!("sent by rank 0, {} steps", report.steps.len()));
+    for r in report.traffic.iter().filter(|r| r.rank == 0 && r.calls > 0) {
+        row(&mut table, r.operation, r.predicted_bytes, r.bytes_sent);
     }
-    format!("\nSent by rank 0 in {} steps, in bytes\n{table}\n", report.steps.len())
+    format!("\n{}", table.render(Format::Terminal))
 }
 
 fn summary(report: &Report) -> String {
-    let t = &report.throughput;
-    let (first, last) = (report.steps.first(), report.steps.last());
-    let loss = |row: Option<&crate::report::StepRow>| row.map_or(f64::NAN, |row| row.loss);
+    let throughput = &report.throughput;
+    let loss = |row: Option<&StepRow>| row.map_or(f64::NAN, |row| row.loss);
+    let validation =
+        report.evaluations.last().map(|e| format!(", validation {:.4}", e.loss)).unwrap_or_default();
     format!(
         "\n{} · {} parameters · {} ranks · {} steps\n\
-         loss {:.4} → {:.4} nats per token\n\
-         {} tokens/s · {:.1} GFLOP/s\n\
+         loss {:.4} → {:.4} nats per token{validation}{}\n\
+         {} tokens/s · {:.1} GFLOP/s{}\n\
          weights blake3 {}\n",
         report.stage,
         grouped(report.model.parameters),
         report.world_size,
         report.steps.len(),
-        loss(first),
-        loss(last),
-        grouped(t.tokens_per_second as u64),
-        t.model_flops_per_second / 1e9,
-        &report.weights_blake3[..report.weights_blake3.len().min(16)],
+        loss(report.steps.first()),
+        loss(report.steps.last()),
+        skipped(report),
+        grouped(throughput.tokens_per_second as u64),
+        throughput.model_flops_per_second / 1e9,
+        recomputed(report),
+        report.weights_blake3.get(..16).unwrap_or_default(),
     )
+}
+
+/// What activation checkpointing has cost, if there was any.
+fn recomputed(report: &Report) -> String {
+    let t = &report.throughput;
+    if t.recomputed_flops_per_token == 0 {
+        return String::new();
+    }
+    let share = |part: f64, of: f64| 100.0 * part / of;
+    let seconds = |phase: fn(&Times) -> f64| report.time.iter().map(|row| phase(&row.phases)).sum::<f64>();
+    let training = seconds(|t| t.forward + t.backward);
+    format!(
+        ", and {:.2} % more FLOPs recomputed in {:.1} % of the time of forward and backward",
+        share(t.recomputed_flops_per_token as f64, t.flops_per_token as f64),
+        share(seconds(|t| t.recompute), training),
+    )
+}
+
+/// What loss scaling has cost, if there was any.
+fn skipped(report: &Report) -> String {
+    let scale = report.steps.last().and_then(|row| row.loss_scale);
+    scale.map_or(String::new(), |scale| {
+        format!("; {} steps skipped by overflow, last loss scale {scale}", report.skipped_steps)
+    })
 }

@@ -12,6 +12,8 @@ pub struct Times {
     pub forward: f64,
     /// Backward passes.
     pub backward: f64,
+    /// The part of backward in which blocks compute again what forward has not kept.
+    pub recompute: f64,
     /// Optimizer steps.
     pub step: f64,
     /// Validation.

@@ -98,6 +98,10 @@ pub(crate) struct Contribution {
 }
 
 impl ticket::Contribution for Contribution {
+    fn operation(&self) -> Operation {
+        self.call.operation
+    }
+
     fn agrees(&self, other: &Self) -> bool {
         let (ours, theirs) = (&self.call, &other.call);
         let root = |call: &Call| (call.operation == Operation::Broadcast).then_some(call.peer);

@@ -3,13 +3,15 @@
 //! Rank r answers for slice r of every buffer: it alone writes that slice of anybody's buffer, and nobody reads there
 //! what it writes. In a reduce-scatter it writes only its own. So ranks never wait for each other inside.
 
-use super::copy;
 use super::data::{Contribution, Span, slice};
-use super::reduce::{BLOCK, Summand, narrow, tree_sum};
+use super::reduce::{Adder, BLOCK, Summand};
 use device::DType;
 use events::Operation;
 use half::{bf16, f16};
 use std::ops::Range;
+
+/// Bytes copied to one receiver before the next: the source stays in the first-level cache.
+const PIECE: usize = 8 << 10;
 
 /// Moves party `me`'s part of the data. `hop(from, to, chunk, bytes)` hears of each transfer. Returns the bytes that
 /// `me` sent.
@@ -132,18 +134,15 @@ unsafe fn sum(spans: Spans<'_>, range: Range<usize>, into: Range<usize>) {
 /// # Safety
 /// As [`sum`], and the elements are of type `T`.
 unsafe fn sum_as<T: Summand>(spans: Spans<'_>, range: Range<usize>, into: Range<usize>) {
-    let mut total = [0.0; BLOCK];
-    let mut rounded = [T::default(); BLOCK];
+    let mut adder = Adder::<T>::new();
     for start in range.clone().step_by(BLOCK) {
         let block = start..range.end.min(start + BLOCK);
-        let total = &mut total[..block.len()];
-        let rounded = &mut rounded[..block.len()];
         // SAFETY: only this thread touches the block, and these borrows end before the writes below.
-        tree_sum(total, 0..spans.count(), &|rank| unsafe { spans.of(rank).read::<T>(block.clone()) });
-        narrow(rounded, total);
+        let read = |rank| unsafe { spans.of(rank).read::<T>(block.clone()) };
+        let sum = adder.sum(block.len(), spans.count(), &read);
         for party in into.clone() {
             // SAFETY: only this thread touches the block.
-            unsafe { spans.of(party).write::<T>(block.clone()) }.copy_from_slice(rounded);
+            unsafe { spans.of(party).write::<T>(block.clone()) }.copy_from_slice(sum);
         }
     }
 }
@@ -153,17 +152,14 @@ unsafe fn sum_as<T: Summand>(spans: Spans<'_>, range: Range<usize>, into: Range<
 /// # Safety
 /// Nobody writes to `range` of the source, and nobody else touches `range` of the others.
 unsafe fn spread(spans: Spans<'_>, range: Range<usize>, from: usize) {
-    let (size, parties) = (spans.of(from).dtype().size(), spans.count());
-    let stream = spans.of(from).len() * size * parties > copy::CACHED;
-    let step = copy::PIECE / size;
+    let step = PIECE / spans.of(from).dtype().size();
     for start in range.clone().step_by(step) {
         let block = start..range.end.min(start + step);
         // SAFETY: the caller's promise.
         let source = unsafe { spans.of(from).read_bytes(block.clone()) };
-        for to in (0..parties).filter(|&to| to != from) {
+        for to in (0..spans.count()).filter(|&to| to != from) {
             // SAFETY: the caller's promise; another party's buffer is other memory.
-            copy::copy(unsafe { spans.of(to).write_bytes(block.clone()) }, source, stream);
+            unsafe { spans.of(to).write_bytes(block.clone()) }.copy_from_slice(source);
         }
     }
-    copy::fence();
 }

@@ -4,7 +4,6 @@
 //! `wait`, once all ranks have issued, each does its part of the work on everybody's memory, and returns when all are
 //! done.
 
-mod copy;
 mod data;
 mod deadline;
 mod direct;

@@ -12,25 +12,32 @@ use super::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock, park};
 use crate::local::deadline::{Deadline, Patience};
 use crate::local::slot::{Entry, Settled, State};
 use crate::local::ticket::{Cause, Contribution, Failure, Ticket};
-use std::time::Duration;
+use events::Operation;
+use std::time::{Duration, Instant};
 
 /// The meeting place of one group.
 pub(crate) struct Hub<C> {
     /// The members' ranks in the world.
     names: Vec<u32>,
-    /// Turns of busy waiting before parking.
-    spin: u32,
+    /// How long to wait busily before parking.
+    spin: Duration,
     state: Mutex<State<C>>,
     changed: Condvar,
     /// Counts notifications, to be watched without the lock.
     epoch: AtomicU64,
+    /// Waits to come that park at once: busy waiting was in vain, so perhaps members share a core.
+    wary: AtomicU64,
 }
+
+/// How many waits park at once after one that was busy in vain.
+const WARY: u64 = 15;
 
 impl<C: Contribution> Hub<C> {
     /// A group of members with these ranks in the world.
-    pub(crate) fn new(names: Vec<u32>, spin: u32) -> Self {
+    pub(crate) fn new(names: Vec<u32>, spin: Duration) -> Self {
         let state = Mutex::new(State::new(names.len()));
-        Hub { names, spin, state, changed: Condvar::new(), epoch: AtomicU64::new(0) }
+        let [epoch, wary] = [0, 0].map(AtomicU64::new);
+        Hub { names, spin, state, changed: Condvar::new(), epoch, wary }
     }
 
     /// The members' ranks in the world.
@@ -43,15 +50,18 @@ impl<C: Contribution> Hub<C> {
         lock(&self.state).failure.clone()
     }
 
-    fn notify(&self) {
+    /// Wakes everybody; spares the system call if nobody is parked.
+    fn notify(&self, state: &State<C>) {
         self.epoch.fetch_add(1, Ordering::Release);
-        self.changed.notify_all();
+        if state.parked > 0 {
+            self.changed.notify_all();
+        }
     }
 
     fn fail(&self, state: &mut State<C>, failure: Failure) -> Failure {
         if state.failure.is_none() {
             state.failure = Some(failure.clone());
-            self.notify();
+            self.notify(state);
         }
         state.failure.clone().unwrap_or(failure)
     }
@@ -77,7 +87,7 @@ impl<C: Contribution> Hub<C> {
                     state.link_free = delivered;
                     state.slot(&ticket).delivered = delivered;
                 }
-                self.notify();
+                self.notify(&state);
             }
             // Everybody learns of it when waiting, this rank too.
             Err(failure) => drop(self.fail(&mut state, failure)),
@@ -108,10 +118,8 @@ impl<C: Contribution> Hub<C> {
             if state.departed[member] {
                 return Err(self.fail(&mut state, Failure { culprit, cause: Cause::Departed }));
             }
-            state = self.wait(state, &mut deadline, patience, |waited| Failure {
-                culprit,
-                cause: Cause::Late { reporter: ticket.member, ticket: next, issued: false, waited },
-            })?;
+            let late = self.late(&next, culprit, false, state.slot(&next).operation(&next));
+            state = self.wait(state, &mut deadline, patience, late)?;
         }
     }
 
@@ -121,8 +129,9 @@ impl<C: Contribution> Hub<C> {
         let failed = state.failure.is_some();
         let slot = state.slot(ticket);
         slot.exit(ticket, finished, sent);
-        if slot.complete() || (failed && slot.inside == 0) {
-            self.notify();
+        let last = slot.complete() || (failed && slot.inside == 0);
+        if last {
+            self.notify(&state);
         }
     }
 
@@ -130,7 +139,7 @@ impl<C: Contribution> Hub<C> {
     pub(crate) fn advance(&self, ticket: &Ticket) {
         let mut state = lock(&self.state);
         state.slot(ticket).steps[ticket.party()] += 1;
-        self.notify();
+        self.notify(&state);
     }
 
     /// Waits until `other` has finished `steps` steps of the ring in this slot, which this member has entered.
@@ -147,10 +156,8 @@ impl<C: Contribution> Hub<C> {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            state = self.wait(state, &mut deadline, patience, |waited| Failure {
-                culprit: self.names[other],
-                cause: Cause::Late { reporter: ticket.member, ticket: *ticket, issued: true, waited },
-            })?;
+            let late = self.late(ticket, self.names[other], true, state.slot(ticket).operation(ticket));
+            state = self.wait(state, &mut deadline, patience, late)?;
         }
         Ok(())
     }
@@ -178,11 +185,9 @@ impl<C: Contribution> Hub<C> {
                 continue;
             }
             let culprit = self.names[ticket.lane.member(slot.idle())];
+            let late = self.late(ticket, culprit, true, slot.operation(ticket));
             // On a timeout the failure is set, and the next turn sees it.
-            state = match self.wait(state, &mut deadline, patience, |waited| Failure {
-                culprit,
-                cause: Cause::Late { reporter: ticket.member, ticket: *ticket, issued: true, waited },
-            }) {
+            state = match self.wait(state, &mut deadline, patience, late) {
                 Ok(state) => state,
                 Err(_) => lock(&self.state),
             };
@@ -196,24 +201,69 @@ impl<C: Contribution> Hub<C> {
 
     /// `member` will issue nothing more.
     pub(crate) fn depart(&self, member: usize) {
-        lock(&self.state).departed[member] = true;
-        self.notify();
+        let mut state = lock(&self.state);
+        state.departed[member] = true;
+        self.notify(&state);
     }
 
     /// Parks until the group fails or `remaining` returns zero.
     pub(crate) fn sleep(&self, remaining: impl Fn() -> Duration) {
         let mut state = lock(&self.state);
+        let mut before = Duration::MAX;
         while state.failure.is_none() {
             let time = remaining();
             if time.is_zero() {
                 return;
             }
-            state = self.rest(state, time);
+            // While the run is held, nothing is gained by looking more often than this.
+            let held = time + Duration::from_micros(1) >= before;
+            state = self.rest(state, if held { time.max(Duration::from_millis(1)) } else { time });
+            before = time;
         }
     }
 
-    fn rest<'a>(&'a self, guard: MutexGuard<'a, State<C>>, time: Duration) -> MutexGuard<'a, State<C>> {
-        park(&self.changed, guard, time)
+    fn rest<'a>(&'a self, mut state: MutexGuard<'a, State<C>>, time: Duration) -> MutexGuard<'a, State<C>> {
+        state.parked += 1;
+        let mut state = park(&self.changed, state, time);
+        state.parked -= 1;
+        state
+    }
+
+    /// Waits busily for a while, without the lock, for a notification.
+    fn spin<'a>(&'a self, state: MutexGuard<'a, State<C>>) -> MutexGuard<'a, State<C>> {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        drop(state);
+        let since = Instant::now();
+        while self.epoch.load(Ordering::Acquire) == epoch {
+            if since.elapsed() > self.spin {
+                self.wary.store(WARY, Ordering::Relaxed);
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        lock(&self.state)
+    }
+
+    /// Whether a wait should begin busily. Counts the waits that should not; ranks may miscount each other's.
+    fn eager(&self) -> bool {
+        let wary = self.wary.load(Ordering::Relaxed);
+        self.wary.store(wary.saturating_sub(1), Ordering::Relaxed);
+        wary == 0
+    }
+
+    /// The failure of waiting in vain for `culprit` in the ticket's slot.
+    fn late(
+        &self,
+        ticket: &Ticket,
+        culprit: u32,
+        issued: bool,
+        operation: Operation,
+    ) -> impl FnOnce(Duration) -> Failure + use<C> {
+        let (reporter, sequence) = (self.names[ticket.member], ticket.sequence);
+        move |waited| Failure {
+            culprit,
+            cause: Cause::Late { reporter, operation, sequence, issued, waited },
+        }
     }
 
     /// Waits for a notification; past the deadline the group fails with `late`.
@@ -228,17 +278,8 @@ impl<C: Contribution> Hub<C> {
         if left.is_zero() {
             return Err(self.fail(&mut state, late(patience.timeout)));
         }
-        if !deadline.spun && self.spin > 0 {
-            deadline.spun = true;
-            let epoch = self.epoch.load(Ordering::Acquire);
-            drop(state);
-            for _ in 0..self.spin {
-                if self.epoch.load(Ordering::Acquire) != epoch {
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-            return Ok(lock(&self.state));
+        if !std::mem::replace(&mut deadline.spun, true) && !self.spin.is_zero() && self.eager() {
+            return Ok(self.spin(state));
         }
         Ok(self.rest(state, left))
     }

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Shared {
     hub: Hub<Contribution>,
     options: Options,
+    /// How long to wait busily, here and in sub-groups: what matters is how many ranks the process has.
+    spin: Duration,
     /// Zero of the simulated link's clock.
     start: Instant,
     /// Sub-groups by their key.
@@ -27,15 +29,20 @@ pub(crate) struct Shared {
 
 type Children = BTreeMap<(u64, u64), Arc<Shared>>;
 
-/// Turns of busy waiting before a rank parks, where every rank has a core of its own: a few microseconds.
-const SPIN: u32 = 2000;
+/// How long a rank waits busily before it parks, where every rank has a core of its own: about what parking costs.
+const SPIN: Duration = Duration::from_micros(20);
 
 impl Shared {
+    /// A world of ranks with these names.
     pub(crate) fn new(names: Vec<u32>, options: Options) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let spin = if names.len() <= cores { SPIN } else { 0 };
+        let spin = if names.len() <= cores { SPIN } else { Duration::ZERO };
+        Shared::spinning(names, options, spin)
+    }
+
+    fn spinning(names: Vec<u32>, options: Options, spin: Duration) -> Self {
         let hub = Hub::new(names, spin);
-        Shared { hub, options, start: Instant::now(), children: Mutex::default() }
+        Shared { hub, options, spin, start: Instant::now(), children: Mutex::default() }
     }
 
     fn children(&self) -> MutexGuard<'_, Children> {
@@ -56,7 +63,7 @@ impl Shared {
             return child.clone();
         }
         let names = members.iter().map(|&member| self.hub.names()[member]).collect();
-        let child = Arc::new(Shared::new(names, self.options));
+        let child = Arc::new(Shared::spinning(names, self.options, self.spin));
         if let Some(failure) = self.hub.failure() {
             child.poison(&failure);
         }
@@ -131,16 +138,14 @@ impl Rank {
             Cause::Mismatch { reference, sequence, expected, theirs } => {
                 CollectiveError::Mismatch { rank, culprit, reference, sequence, expected, theirs }
             }
-            Cause::Late { reporter, ticket, issued, waited } => {
+            Cause::Late { reporter, operation, sequence, issued, waited } => {
                 let missing = if issued { "issued it but never did its part" } else { "never issued it" };
-                if reporter == self.member && ticket == self.ticket(call) {
+                if reporter == rank {
                     return CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited };
                 }
-                let by = self.shared.hub.names()[reporter];
-                let same = ticket.lane == self.ticket(call).lane && ticket.sequence == sequence;
                 poisoned(
-                    if same { call.label() } else { format!("collective #{}", ticket.sequence) },
-                    format!("rank {by} waited {waited:?} for it, but it {missing}"),
+                    format!("{operation} #{sequence}"),
+                    format!("rank {reporter} waited {waited:?} for it, but it {missing}"),
                 )
             }
         }

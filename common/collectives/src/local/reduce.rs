@@ -4,104 +4,105 @@
 //! power-of-two groups are subtrees. Each element is summed by itself, so the result does not depend on how buffers are
 //! cut.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use pulp::{Arch, NullaryFnOnce};
+use std::ops::Range;
 
-/// Elements summed at a time: small enough that inputs and partial sums stay in the first-level cache.
-pub(crate) const BLOCK: usize = 1024;
+/// Elements summed at a time: inputs and partial sums of a few ranks stay in the first-level cache.
+pub(crate) const BLOCK: usize = 512;
 
 /// An element type that can be summed.
 pub(crate) trait Summand: Copy + Default + 'static {
-    /// Exact.
-    fn widen(self) -> f32;
-    /// To nearest, ties to even.
-    fn narrow(value: f32) -> Self;
+    /// `values` as f32, exactly; `room` holds them if they have to be converted.
+    fn wide<'a>(values: &'a [Self], room: &'a mut [f32]) -> &'a [f32];
+
+    /// `values` rounded to nearest, ties to even; `room` holds them if they have to be converted.
+    fn narrow<'a>(values: &'a [f32], room: &'a mut [Self]) -> &'a [Self];
 }
 
 impl Summand for f32 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        self
+    fn wide<'a>(values: &'a [f32], _: &'a mut [f32]) -> &'a [f32] {
+        values
     }
 
-    #[inline(always)]
-    fn narrow(value: f32) -> Self {
-        value
+    fn narrow<'a>(values: &'a [f32], _: &'a mut [f32]) -> &'a [f32] {
+        values
     }
 }
 
 impl Summand for bf16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        f32::from_bits(u32::from(self.to_bits()) << 16)
+    fn wide<'a>(values: &'a [bf16], room: &'a mut [f32]) -> &'a [f32] {
+        let room = &mut room[..values.len()];
+        run(Widen { out: room, a: values });
+        room
     }
 
-    #[inline(always)]
-    fn narrow(value: f32) -> Self {
-        let bits = value.to_bits();
-        let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-        let quiet = (bits >> 16) | 0x40;
-        bf16::from_bits(if value.is_nan() { quiet } else { rounded } as u16)
+    fn narrow<'a>(values: &'a [f32], room: &'a mut [bf16]) -> &'a [bf16] {
+        let room = &mut room[..values.len()];
+        run(Narrow { out: room, a: values });
+        room
     }
 }
 
 impl Summand for f16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        let bits = u32::from(self.to_bits());
-        let magnitude = (bits & 0x7fff) << 13;
-        // The exponent's bias is 15 here and 127 there; a multiplication also normalises subnormal numbers.
-        let finite = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
-        let special = magnitude | 0x7f80_0000;
-        let value = if bits & 0x7c00 == 0x7c00 { special } else { finite };
-        f32::from_bits(value | (bits & 0x8000) << 16)
+    fn wide<'a>(values: &'a [f16], room: &'a mut [f32]) -> &'a [f32] {
+        let room = &mut room[..values.len()];
+        values.convert_to_f32_slice(room);
+        room
     }
 
-    #[inline(always)]
-    fn narrow(value: f32) -> Self {
-        let bits = value.to_bits();
-        let magnitude = bits & 0x7fff_ffff;
-        let normal = magnitude.wrapping_add(0xfff + ((magnitude >> 13) & 1)).wrapping_sub(112 << 23) >> 13;
-        // Half a unit of 1/2 is half of the smallest subnormal's unit: the addition rounds as needed.
-        let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
-        let finite = if magnitude < 0x3880_0000 { subnormal } else { normal };
-        let limited = if magnitude >= 0x4780_0000 { 0x7c00 } else { finite };
-        let encoded = if value.is_nan() { 0x7e00 } else { limited };
-        f16::from_bits((encoded | (bits >> 16) & 0x8000) as u16)
+    fn narrow<'a>(values: &'a [f32], room: &'a mut [f16]) -> &'a [f16] {
+        let room = &mut room[..values.len()];
+        room.convert_from_f32_slice(values);
+        room
     }
 }
 
-/// `out = sum over ranks of read(rank)`, for at most [`BLOCK`] elements. `read` gives one rank's block.
-pub(crate) fn tree_sum<'a, T: Summand>(
+/// Where sums over ranks are computed, a block of at most [`BLOCK`] elements at a time.
+pub(crate) struct Adder<T> {
+    inputs: [[f32; BLOCK]; 4],
+    total: [f32; BLOCK],
+    rounded: [T; BLOCK],
+}
+
+impl<T: Summand> Adder<T> {
+    pub(crate) fn new() -> Self {
+        Adder { inputs: [[0.0; BLOCK]; 4], total: [0.0; BLOCK], rounded: [T::default(); BLOCK] }
+    }
+
+    /// The sum over `ranks` ranks of what `read` gives for each.
+    pub(crate) fn sum<'a>(&mut self, len: usize, ranks: usize, read: &impl Fn(usize) -> &'a [T]) -> &[T] {
+        let total = &mut self.total[..len];
+        tree_sum(total, 0..ranks, read, &mut self.inputs);
+        T::narrow(total, &mut self.rounded)
+    }
+}
+
+fn tree_sum<'a, T: Summand>(
     out: &mut [f32],
-    ranks: std::ops::Range<usize>,
+    ranks: Range<usize>,
     read: &impl Fn(usize) -> &'a [T],
+    rooms: &mut [[f32; BLOCK]; 4],
 ) {
+    let [a, b, c, d] = rooms;
+    let first = ranks.start;
     match ranks.len() {
-        1 => run(Widen { out, a: read(ranks.start) }),
-        2 => run(Pair { out, a: read(ranks.start), b: read(ranks.start + 1) }),
+        1 => out.copy_from_slice(T::wide(read(first), a)),
+        2 => run(Pair { out, a: T::wide(read(first), a), b: T::wide(read(first + 1), b) }),
+        4 => {
+            let (a, b) = (T::wide(read(first), a), T::wide(read(first + 1), b));
+            let (c, d) = (T::wide(read(first + 2), c), T::wide(read(first + 3), d));
+            run(Quad { out, a, b, c, d });
+        }
         count => {
-            let middle = ranks.start + count.next_power_of_two() / 2;
-            tree_sum(out, ranks.start..middle, read);
-            if ranks.end - middle == 1 {
-                return run(Add { out, a: read(middle) });
-            }
-            let mut right = [0.0; BLOCK];
-            let right = &mut right[..out.len()];
-            tree_sum(right, middle..ranks.end, read);
-            run(Add { out, a: &*right });
+            let middle = first + count.next_power_of_two() / 2;
+            tree_sum(out, first..middle, read, rooms);
+            let right = &mut [0.0; BLOCK][..out.len()];
+            tree_sum(right, middle..ranks.end, read, rooms);
+            run(Add { out, a: right });
         }
     }
-}
-
-/// `out = a`, rounded.
-pub(crate) fn narrow<T: Summand>(out: &mut [T], a: &[f32]) {
-    run(Narrow { out, a });
-}
-
-/// `out += a`, each sum rounded.
-pub(crate) fn accumulate<T: Summand>(out: &mut [T], a: &[T]) {
-    run(Accumulate { out, a });
 }
 
 /// Runs a loop with the widest vectors that this processor has.
@@ -109,83 +110,90 @@ fn run(kernel: impl NullaryFnOnce<Output = ()>) {
     Arch::new().dispatch(kernel);
 }
 
-struct Widen<'a, T> {
+struct Widen<'a> {
     out: &'a mut [f32],
-    a: &'a [T],
+    a: &'a [bf16],
 }
 
-impl<T: Summand> NullaryFnOnce for Widen<'_, T> {
+impl NullaryFnOnce for Widen<'_> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
         for (out, a) in self.out.iter_mut().zip(self.a) {
-            *out = a.widen();
+            *out = f32::from_bits(u32::from(a.to_bits()) << 16);
         }
     }
 }
 
-struct Pair<'a, T> {
-    out: &'a mut [f32],
-    a: &'a [T],
-    b: &'a [T],
+struct Narrow<'a> {
+    out: &'a mut [bf16],
+    a: &'a [f32],
 }
 
-impl<T: Summand> NullaryFnOnce for Pair<'_, T> {
+impl NullaryFnOnce for Narrow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        for (out, a) in self.out.iter_mut().zip(self.a) {
+            let bits = a.to_bits();
+            let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
+            let quiet = (bits >> 16) | 0x40;
+            *out = bf16::from_bits(if a.is_nan() { quiet } else { rounded } as u16);
+        }
+    }
+}
+
+struct Pair<'a> {
+    out: &'a mut [f32],
+    a: &'a [f32],
+    b: &'a [f32],
+}
+
+impl NullaryFnOnce for Pair<'_> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
         for ((out, a), b) in self.out.iter_mut().zip(self.a).zip(self.b) {
-            *out = a.widen() + b.widen();
+            *out = a + b;
         }
     }
 }
 
-struct Add<'a, T> {
+struct Quad<'a> {
     out: &'a mut [f32],
-    a: &'a [T],
+    a: &'a [f32],
+    b: &'a [f32],
+    c: &'a [f32],
+    d: &'a [f32],
 }
 
-impl<T: Summand> NullaryFnOnce for Add<'_, T> {
+impl NullaryFnOnce for Quad<'_> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        for (out, a) in self.out.iter_mut().zip(self.a) {
-            *out += a.widen();
+        let inputs = self.a.iter().zip(self.b).zip(self.c.iter().zip(self.d));
+        for (out, ((a, b), (c, d))) in self.out.iter_mut().zip(inputs) {
+            *out = (a + b) + (c + d);
         }
     }
 }
 
-struct Narrow<'a, T> {
-    out: &'a mut [T],
+struct Add<'a> {
+    out: &'a mut [f32],
     a: &'a [f32],
 }
 
-impl<T: Summand> NullaryFnOnce for Narrow<'_, T> {
+impl NullaryFnOnce for Add<'_> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
         for (out, a) in self.out.iter_mut().zip(self.a) {
-            *out = T::narrow(*a);
-        }
-    }
-}
-
-struct Accumulate<'a, T> {
-    out: &'a mut [T],
-    a: &'a [T],
-}
-
-impl<T: Summand> NullaryFnOnce for Accumulate<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        for (out, a) in self.out.iter_mut().zip(self.a) {
-            *out = T::narrow(out.widen() + a.widen());
+            *out += a;
         }
     }
 }
@@ -194,12 +202,20 @@ impl<T: Summand> NullaryFnOnce for Accumulate<'_, T> {
 mod tests {
     use super::*;
 
+    fn widened<T: Summand>(value: T) -> f32 {
+        T::wide(&[value], &mut [0.0])[0]
+    }
+
+    fn narrowed<T: Summand>(value: f32) -> T {
+        T::narrow(&[value], &mut [T::default()])[0]
+    }
+
     #[test]
     fn widening_is_exact() {
         for bits in 0..=u16::MAX {
             let (brain, half) = (bf16::from_bits(bits), f16::from_bits(bits));
-            assert!(same(brain.widen(), brain.to_f32()), "bf16 {bits:#x}");
-            assert!(same(half.widen(), half.to_f32()), "f16 {bits:#x}");
+            assert!(same(widened(brain), brain.to_f32()), "bf16 {bits:#x}");
+            assert!(same(widened(half), half.to_f32()), "f16 {bits:#x}");
         }
     }
 
@@ -213,17 +229,10 @@ mod tests {
             let half = f16::from_bits(bits).to_f32();
             let middles =
                 [f32::from_bits(brain), f32::from_bits(brain | 0x8000), half, (half + next) / 2.0, 65520.0];
-            for middle in middles {
-                for value in around(middle).map(f32::from_bits) {
-                    assert!(
-                        same(bf16::narrow(value).to_f32(), bf16::from_f32(value).to_f32()),
-                        "bf16 of {value:e}"
-                    );
-                    assert!(
-                        same(f16::narrow(value).to_f32(), f16::from_f32(value).to_f32()),
-                        "f16 of {value:e}"
-                    );
-                }
+            for value in middles.into_iter().flat_map(around).map(f32::from_bits) {
+                let (brain, half) = (bf16::from_f32(value).to_f32(), f16::from_f32(value).to_f32());
+                assert!(same(narrowed::<bf16>(value).to_f32(), brain), "bf16 of {value:e}");
+                assert!(same(narrowed::<f16>(value).to_f32(), half), "f16 of {value:e}");
             }
         }
     }

@@ -7,7 +7,7 @@
 //! every hop, and the order of addition differs from slice to slice.
 
 use super::data::{Contribution, Span, slice};
-use super::reduce::accumulate;
+use super::reduce::{Adder, BLOCK, Summand};
 use device::DType;
 use events::Operation;
 use half::{bf16, f16};
@@ -166,10 +166,24 @@ unsafe fn add(own: &Span, from: &Span, range: Range<usize>) {
     // SAFETY: the caller's promise; the element types agree.
     unsafe {
         match own.dtype() {
-            DType::F32 => accumulate::<f32>(own.write(range.clone()), from.read(range)),
-            DType::Bf16 => accumulate::<bf16>(own.write(range.clone()), from.read(range)),
-            DType::F16 => accumulate::<f16>(own.write(range.clone()), from.read(range)),
+            DType::F32 => add_as::<f32>(own, from, range),
+            DType::Bf16 => add_as::<bf16>(own, from, range),
+            DType::F16 => add_as::<f16>(own, from, range),
             DType::U32 => unreachable!("checked when issued"),
         }
+    }
+}
+
+/// # Safety
+/// As [`copy`], and the elements are of type `T`.
+unsafe fn add_as<T: Summand>(own: &Span, from: &Span, range: Range<usize>) {
+    let mut adder = Adder::<T>::new();
+    for start in range.clone().step_by(BLOCK) {
+        let block = start..range.end.min(start + BLOCK);
+        // SAFETY: the caller's promise; these borrows end before the write below.
+        let read = |rank| unsafe { if rank == 0 { own } else { from }.read::<T>(block.clone()) };
+        let sum = adder.sum(block.len(), 2, &read);
+        // SAFETY: the caller's promise.
+        unsafe { own.write::<T>(block.clone()) }.copy_from_slice(sum);
     }
 }

@@ -25,6 +25,7 @@ mod protocol;
 use crate::local::deadline::Patience;
 use crate::local::slot::{Entry, Settled};
 use crate::local::ticket::{Cause, Contribution, Failure, Lane, Ticket};
+use events::Operation;
 use protocol::Hub;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Arc;
@@ -43,6 +44,10 @@ struct Token {
 }
 
 impl Contribution for Token {
+    fn operation(&self) -> Operation {
+        Operation::AllReduce
+    }
+
     fn agrees(&self, other: &Self) -> bool {
         self.meaning == other.meaning
     }
@@ -124,7 +129,7 @@ fn explore(
     let program = std::sync::Arc::new(program);
     let check = std::sync::Arc::new(check);
     let scenario = move || {
-        let hub = Arc::new(Hub::new((0..ranks as u32).collect(), 0));
+        let hub = Arc::new(Hub::new((0..ranks as u32).collect(), Duration::ZERO));
         let start = |member| {
             let (hub, program) = (hub.clone(), program.clone());
             thread::spawn(move || program(&mut Rank { hub, member, timeout: FOREVER, given: Vec::new() }))
@@ -276,7 +281,10 @@ fn impatience_fails_all_or_none() {
     };
     explore(3, program, |outcomes| {
         for failure in agreed(&outcomes).into_iter().flatten() {
-            assert!(matches!(failure.cause, Cause::Late { reporter: 0, .. }));
+            assert!(matches!(
+                failure.cause,
+                Cause::Late { reporter: 0, operation: Operation::AllReduce, .. }
+            ));
             assert_ne!(failure.culprit, 0);
         }
     });
@@ -342,7 +350,7 @@ fn ring(rank: &Rank, ticket: Ticket, finished: &[AtomicUsize], poisoner: Option<
 fn a_ring_keeps_step_and_can_be_poisoned() {
     for poisoner in [None, Some(1)] {
         let scenario = move || {
-            let hub = Arc::new(Hub::new(vec![0, 1, 2], 0));
+            let hub = Arc::new(Hub::new(vec![0, 1, 2], Duration::ZERO));
             let finished = Arc::new([0; 3].map(AtomicUsize::new));
             let start = |member| {
                 let (hub, finished) = (hub.clone(), finished.clone());

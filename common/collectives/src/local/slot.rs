@@ -1,6 +1,7 @@
 //! The state of a group: a slot for every collective that some rank has issued and not all have settled.
 
 use super::ticket::{Contribution, Failure, Lane, Ticket, disagreement};
+use events::Operation;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,6 +115,16 @@ impl<C> Slot<C> {
         self.done.iter().position(|&done| !done).unwrap_or(0)
     }
 
+    /// What the ticket's member wants to do here; it has issued.
+    pub(crate) fn operation(&self, ticket: &Ticket) -> Operation
+    where
+        C: Contribution,
+    {
+        let arrived = self.arrivals.get(ticket.party()).and_then(Option::as_ref);
+        let agreed = || self.agreed.as_ref().map(|all| &all[ticket.party()]);
+        arrived.or_else(agreed).map_or(Operation::Barrier, Contribution::operation)
+    }
+
     /// What a complete slot means for the ticket's member.
     pub(crate) fn outcome(&self, ticket: &Ticket) -> Settled {
         Settled { delivered: self.delivered, sent: self.sent[ticket.party()] }
@@ -137,6 +148,8 @@ pub(crate) struct State<C> {
     pub(crate) failure: Option<Failure>,
     /// When the simulated link has delivered everything given to it so far.
     pub(crate) link_free: Duration,
+    /// Members that are parked and need to be woken.
+    pub(crate) parked: usize,
 }
 
 impl<C> State<C> {
@@ -147,6 +160,7 @@ impl<C> State<C> {
             departed: vec![false; members],
             failure: None,
             link_free: Duration::ZERO,
+            parked: 0,
         }
     }
 

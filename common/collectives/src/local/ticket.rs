@@ -1,9 +1,12 @@
 //! Who meets whom in which collective, and why a meeting fails.
 
+use events::Operation;
 use std::time::Duration;
 
 /// What a rank hands in.
 pub(crate) trait Contribution {
+    /// What its rank wants to do.
+    fn operation(&self) -> Operation;
     /// Whether two ranks that hand in `self` and `other` mean the same collective.
     fn agrees(&self, other: &Self) -> bool;
     /// `self` in words, for a message about how it differs from `other`.
@@ -71,7 +74,7 @@ pub(crate) enum Cause {
     /// The culprit gave up.
     Poisoned { during: String, reason: String },
     /// `reporter` waited in vain for the culprit: to issue, or (`issued`) to do its part.
-    Late { reporter: usize, ticket: Ticket, issued: bool, waited: Duration },
+    Late { reporter: u32, operation: Operation, sequence: u64, issued: bool, waited: Duration },
     /// The culprit left the group before it issued what others wait for.
     Departed,
     /// The culprit issued something other than `reference` did.

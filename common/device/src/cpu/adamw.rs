@@ -17,20 +17,79 @@ pub(super) fn adamw(
     gradients: View<'_>,
     update: AdamW,
 ) -> Result<()> {
-    let check = Check("adamw");
-    let len = master.len();
-    let gradients = check.source("gradients", &gradients, len)?;
-    let master = check.f32_mut("master", master, len)?;
-    let momentum = check.f32_mut("momentum", momentum, len)?;
-    let variance = check.f32_mut("variance", variance, len)?;
+    let (states, gradients) = operands(master, momentum, variance, &gradients)?;
     let factors = Factors::new(update);
-    let runs = cpu.workers.runs(len, 1);
-    let states = master.runs(&runs, 1).into_iter().zip(momentum.runs(&runs, 1)).zip(variance.runs(&runs, 1));
-    let tasks = runs.iter().cloned().zip(states).collect();
-    cpu.workers.each(tasks, |(run, ((master, momentum), variance))| {
-        update_run(cpu, master, momentum, variance, gradients, run, &factors);
+    let runs = cpu.workers.runs(states.len(), 1);
+    let tasks = runs.iter().cloned().zip(states.runs(&runs, 1)).collect();
+    cpu.workers.each(tasks, |(run, mut states)| {
+        update_run(cpu, &mut states, gradients, run, &factors, |_, _| {});
     });
     Ok(())
+}
+
+pub(super) fn adamw_rounding(
+    cpu: &Cpu,
+    parameters: ViewMut<'_>,
+    master: ViewMut<'_>,
+    momentum: ViewMut<'_>,
+    variance: ViewMut<'_>,
+    gradients: View<'_>,
+    update: AdamW,
+) -> Result<()> {
+    let (states, gradients) = operands(master, momentum, variance, &gradients)?;
+    let parameters = Check("adamw").target("parameters", parameters, states.len())?;
+    let factors = Factors::new(update);
+    let runs = cpu.workers.runs(states.len(), 1);
+    let parts = parameters.runs(&runs, 1).into_iter().zip(states.runs(&runs, 1));
+    let tasks = runs.iter().cloned().zip(parts).collect();
+    cpu.workers.each(tasks, |(run, (mut parameters, mut states))| {
+        update_run(cpu, &mut states, gradients, run, &factors, |range, master| {
+            parameters.store(range, master);
+        });
+    });
+    Ok(())
+}
+
+/// What an update changes, f32.
+struct States<'a> {
+    master: &'a mut [f32],
+    momentum: &'a mut [f32],
+    variance: &'a mut [f32],
+}
+
+impl States<'_> {
+    fn len(&self) -> usize {
+        self.master.len()
+    }
+}
+
+impl Split for States<'_> {
+    fn cut(self, len: usize) -> (Self, Self) {
+        let (master, master_rest) = self.master.split_at_mut(len);
+        let (momentum, momentum_rest) = self.momentum.split_at_mut(len);
+        let (variance, variance_rest) = self.variance.split_at_mut(len);
+        (
+            States { master, momentum, variance },
+            States { master: master_rest, momentum: momentum_rest, variance: variance_rest },
+        )
+    }
+}
+
+fn operands<'a, 'g>(
+    master: ViewMut<'a>,
+    momentum: ViewMut<'a>,
+    variance: ViewMut<'a>,
+    gradients: &View<'g>,
+) -> Result<(States<'a>, Source<'g>)> {
+    let check = Check("adamw");
+    let len = master.len();
+    let gradients = check.source("gradients", gradients, len)?;
+    let states = States {
+        master: check.f32_mut("master", master, len)?,
+        momentum: check.f32_mut("momentum", momentum, len)?,
+        variance: check.f32_mut("variance", variance, len)?,
+    };
+    Ok((states, gradients))
 }
 
 /// What one update multiplies with; the bias corrections in f64, rounded once.
@@ -66,22 +125,25 @@ impl Factors {
     }
 }
 
+/// Updates `states`, the elements `run` of a tensor; `updated` hears of each block of new weights, and where in the run
+/// it lies.
 fn update_run(
     cpu: &Cpu,
-    master: &mut [f32],
-    momentum: &mut [f32],
-    variance: &mut [f32],
+    states: &mut States<'_>,
     gradients: Source<'_>,
     run: Range<usize>,
     factors: &Factors,
+    mut updated: impl FnMut(Range<usize>, &[f32]),
 ) {
     let mut scratch = cpu.scratch(BLOCK);
-    vectorized(|| {
+    vectorized!({
         for block in blocks(run.clone()) {
             let gradients = gradients.read(block.clone(), &mut scratch);
             let own = block.start - run.start..block.end - run.start;
-            let states = (&mut master[own.clone()], &mut momentum[own.clone()], &mut variance[own]);
-            update_slice(states, gradients, factors);
+            let master = &mut states.master[own.clone()];
+            let moments = (&mut states.momentum[own.clone()], &mut states.variance[own.clone()]);
+            update_slice((&mut *master, moments.0, moments.1), gradients, factors);
+            updated(own, master);
         }
     });
 }

@@ -39,11 +39,16 @@ fn rows_of_losses(
     width: usize,
 ) {
     let mut scratch = cpu.scratch(width);
-    vectorized(|| {
+    vectorized!({
         for (i, (loss, &target)) in losses.iter_mut().zip(targets).enumerate() {
-            logits.update(i * width..(i + 1) * width, &mut scratch, |logits| {
-                *loss = row_loss(logits, target as usize, gradient_scale);
-            });
+            logits.update(
+                i * width..(i + 1) * width,
+                &mut scratch,
+                #[inline(always)]
+                |logits| {
+                    *loss = row_loss(logits, target as usize, gradient_scale);
+                },
+            );
         }
     });
 }

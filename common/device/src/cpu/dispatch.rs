@@ -1,10 +1,54 @@
 //! Run-time choice of vector instructions.
+//!
+//! Rust contracts no multiplication with an addition by itself, and reductions here have fixed partial sums, so the
+//! choice changes the speed and never the bits.
 
-/// Calls `work` compiled for the widest vector instructions that this CPU has.
+/// Evaluates a block compiled for the widest vector instructions that this CPU has.
 ///
-/// Rust contracts no multiplication with an addition by itself, so the bits do not depend on the choice. `work` must
-/// be inlined to profit: let it call `#[inline(always)]` functions only.
+/// Only what is inlined into the block profits: functions and closures called from it are `#[inline(always)]`.
+macro_rules! vectorized {
+    ($work:expr) => {
+        $crate::cpu::dispatch::dispatch(
+            #[inline(always)]
+            || $work,
+        )
+    };
+}
+pub(super) use vectorized;
+
+#[cfg(target_arch = "x86_64")]
 #[inline]
-pub(super) fn vectorized<R>(work: impl FnOnce() -> R) -> R {
-    pulp::Arch::new().dispatch(work)
+pub(super) fn dispatch<R>(work: impl FnOnce() -> R) -> R {
+    if std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512bw")
+        && std::arch::is_x86_feature_detected!("avx512dq")
+        && std::arch::is_x86_feature_detected!("avx512vl")
+    {
+        // SAFETY: the CPU has these instructions.
+        return unsafe { with_avx512(work) };
+    }
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the CPU has these instructions.
+        return unsafe { with_avx2(work) };
+    }
+    work()
+}
+
+/// Elsewhere the instructions that every CPU of the target has, such as NEON, are all there is.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(super) fn dispatch<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn with_avx512<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn with_avx2<R>(work: impl FnOnce() -> R) -> R {
+    work()
 }

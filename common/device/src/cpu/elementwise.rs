@@ -30,11 +30,16 @@ pub(super) fn add(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
 
 fn add_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>) {
     let mut scratch = cpu.scratch(2 * BLOCK);
-    let (wide_out, wide_x) = scratch.split_at_mut(BLOCK);
-    vectorized(|| {
+    let [wide_out, wide_x] = scratch.parts([BLOCK; 2]);
+    vectorized!({
         for block in blocks(run.clone()) {
             let x = x.read(block.clone(), wide_x);
-            out.update(block.start - run.start..block.end - run.start, wide_out, |out| add_slice(out, x));
+            out.update(
+                block.start - run.start..block.end - run.start,
+                wide_out,
+                #[inline(always)]
+                |out| add_slice(out, x),
+            );
         }
     });
 }
@@ -64,14 +69,26 @@ pub(super) fn copy(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
 
 fn convert_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>) {
     let mut scratch = cpu.scratch(2 * BLOCK);
-    let (wide_out, wide_x) = scratch.split_at_mut(BLOCK);
-    vectorized(|| {
+    let [wide_out, wide_x] = scratch.parts([BLOCK; 2]);
+    vectorized!({
         for block in blocks(run.clone()) {
             let x = x.read(block.clone(), wide_x);
             let to = block.start - run.start..block.end - run.start;
-            out.write(to, wide_out, |out| out.copy_from_slice(x));
+            out.write(
+                to,
+                wide_out,
+                #[inline(always)]
+                |out| out.copy_from_slice(x),
+            );
         }
     });
+}
+
+/// `out = values`, rounded.
+pub(crate) fn round_into(out: ViewMut<'_>, values: &[f32]) -> Result<()> {
+    let mut out = Check("upload").target("out", out, values.len())?;
+    out.store(0..values.len(), values);
+    Ok(())
 }
 
 pub(super) fn fill(out: ViewMut<'_>, value: f32) -> Result<()> {

@@ -39,12 +39,17 @@ pub(super) fn embedding(
 
 fn forward(cpu: &Cpu, mut out: Target<'_>, table: Source<'_>, ids: &[u32], width: usize) {
     let mut scratch = cpu.scratch(2 * width);
-    let (wide_out, wide) = scratch.split_at_mut(width);
-    vectorized(|| {
+    let [wide_out, wide] = scratch.parts([width; 2]);
+    vectorized!({
         for (i, &id) in ids.iter().enumerate() {
             let id = id as usize;
             let row = table.read(id * width..(id + 1) * width, wide);
-            out.write(i * width..(i + 1) * width, wide_out, |out| out.copy_from_slice(row));
+            out.write(
+                i * width..(i + 1) * width,
+                wide_out,
+                #[inline(always)]
+                |out| out.copy_from_slice(row),
+            );
         }
     });
 }
@@ -87,21 +92,26 @@ impl Gradient<'_> {
     fn gather(&self, cpu: &Cpu, mut dtable: Target<'_>, run: Range<usize>) {
         let width = self.width;
         let mut scratch = cpu.scratch(2 * width);
-        let (wide_row, wide) = scratch.split_at_mut(width);
+        let [wide_row, wide] = scratch.parts([width; 2]);
         if self.write == Write::Replace {
             dtable.zero();
         }
         let first = self.order.partition_point(|&i| (self.ids[i] as usize) < run.start);
         let last = self.order.partition_point(|&i| (self.ids[i] as usize) < run.end);
         let same_id = |a: &usize, b: &usize| self.ids[*a] == self.ids[*b];
-        vectorized(|| {
+        vectorized!({
             for positions in self.order[first..last].chunk_by(same_id) {
                 let row = self.ids[positions[0]] as usize - run.start;
-                dtable.update(row * width..(row + 1) * width, wide_row, |row| {
-                    for &i in positions {
-                        add_slice(row, self.dout.read(i * width..(i + 1) * width, wide));
-                    }
-                });
+                dtable.update(
+                    row * width..(row + 1) * width,
+                    wide_row,
+                    #[inline(always)]
+                    |row| {
+                        for &i in positions {
+                            add_slice(row, self.dout.read(i * width..(i + 1) * width, wide));
+                        }
+                    },
+                );
             }
         });
     }

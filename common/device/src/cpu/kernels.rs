@@ -127,6 +127,18 @@ impl Kernels for Cpu {
         adamw::adamw(self, master, momentum, variance, gradients, update)
     }
 
+    fn adamw_rounding(
+        &self,
+        parameters: ViewMut<'_>,
+        master: ViewMut<'_>,
+        momentum: ViewMut<'_>,
+        variance: ViewMut<'_>,
+        gradients: View<'_>,
+        update: AdamW,
+    ) -> Result<()> {
+        adamw::adamw_rounding(self, parameters, master, momentum, variance, gradients, update)
+    }
+
     fn max_magnitude(&self, x: View<'_>) -> Result<f32> {
         reduction::max_magnitude(self, x)
     }

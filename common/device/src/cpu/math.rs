@@ -1,7 +1,7 @@
 //! Functions and sums that are the same bits on every CPU and for every cut: plain f32 operations in a fixed order.
 
 /// Partial sums of a reduction over a row.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// e^x to within 2 units in the last place; 0 for x < −86.9, where e^x is below 2⁻¹²⁵; +∞ above the largest f32; NaN
 /// for NaN.
@@ -88,20 +88,77 @@ pub(super) fn maximum(x: &[f32]) -> f32 {
     fold(lanes, larger)
 }
 
-/// `x = e^(x · scale − shift)` in place; returns the sum of the results, in 16 partial sums.
+/// `x = e^(x · scale − shift)` in place, for a positive scale; returns the sum of the results, in 16 partial sums.
 #[inline(always)]
 pub(super) fn exponentiate(x: &mut [f32], scale: f32, shift: f32) -> f32 {
-    let mut lanes = [0.0; LANES];
+    let mut sums = [0.0; LANES];
     let mut chunks = x.chunks_exact_mut(LANES);
     for x in &mut chunks {
-        for lane in 0..LANES {
-            x[lane] = exp(x[lane] * scale - shift);
-            lanes[lane] += x[lane];
+        exponentiate_lanes(x, scale, shift, &mut sums);
+    }
+    let rest = chunks.into_remainder();
+    if !rest.is_empty() {
+        let mut padded = [f32::NEG_INFINITY; LANES];
+        padded[..rest.len()].copy_from_slice(rest);
+        exponentiate_lanes(&mut padded, scale, shift, &mut sums);
+        rest.copy_from_slice(&padded[..rest.len()]);
+    }
+    fold(sums, |a, b| a + b)
+}
+
+#[inline(always)]
+fn exponentiate_lanes(x: &mut [f32], scale: f32, shift: f32, sums: &mut [f32; LANES]) {
+    for (x, sum) in x.iter_mut().zip(sums) {
+        *x = exp(*x * scale - shift);
+        *sum += *x;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::dispatch::vectorized;
+
+    /// Distance in units in the last place of the exact value.
+    fn error(x: f32) -> f64 {
+        let exact = f64::from(x).exp();
+        let unit = f64::from((exact as f32).next_up()) - f64::from(exact as f32);
+        (f64::from(exp(x)) - exact).abs() / unit
+    }
+
+    #[test]
+    fn exp_is_within_two_units_everywhere() {
+        let steps = 400_000;
+        let at = |i: i32| -86.9 + 175.6 * i as f32 / steps as f32;
+        let worst = (0..=steps).map(at).chain((1..149).map(|i| 2f32.powi(-i))).map(error).fold(0.0, f64::max);
+        assert!(worst < 2.0, "off by {worst} units");
+    }
+
+    #[test]
+    fn exp_at_the_ends() {
+        assert_eq!([0.0, -0.0].map(exp), [1.0, 1.0]);
+        assert_eq!([f32::NEG_INFINITY, f32::MIN, -1e3, -87.0].map(exp), [0.0; 4]);
+        assert_eq!([f32::INFINITY, f32::MAX, 1e3, 88.73].map(exp), [f32::INFINITY; 4]);
+        assert!(exp(f32::NAN).is_nan() && exp(88.72).is_finite());
+    }
+
+    #[test]
+    fn vectors_and_single_elements_agree_to_the_bit() {
+        let x: Vec<f32> = (0..1003).map(|i| (i * 7919 % 2003) as f32 / 50.0 - 35.0).collect();
+        for len in [1, 15, 16, 17, 100, 1003] {
+            let mut powers = x[..len].to_vec();
+            let sum = vectorized!(exponentiate(&mut powers, 0.7, 1.5));
+            let mut sums = [0.0; LANES];
+            for (i, x) in x[..len].iter().enumerate() {
+                assert_eq!(powers[i], exp(x * 0.7 - 1.5));
+                sums[i % LANES] += powers[i];
+            }
+            assert_eq!(sum, fold(sums, |a, b| a + b));
+            assert_eq!(vectorized!(dot(&x[..len], &x[..len])), dot(&x[..len], &x[..len]));
+            assert_eq!(
+                vectorized!(maximum(&x[..len])),
+                x[..len].iter().copied().fold(f32::NEG_INFINITY, f32::max)
+            );
         }
     }
-    for (lane, x) in lanes.iter_mut().zip(chunks.into_remainder()) {
-        *x = exp(*x * scale - shift);
-        *lane += *x;
-    }
-    fold(lanes, |a, b| a + b)
 }

@@ -1,15 +1,22 @@
-//! Matrix products: cut over threads, and for 16-bit operands into panels that are widened one at a time.
+//! Matrix products: cut over threads, and into panels where operands have to be widened or laid out anew.
 
 use super::Cpu;
 use super::operand::Check;
 use super::tile::{Tile, TileMut, multiply};
+use super::transpose::transposed_stride;
 use super::workers::cut;
 use crate::kernels::{Matrix, MatrixMut, Write};
 use crate::{DeviceError, Result};
 use std::ops::Range;
 
-/// Elements of a widened panel, about: as much as stays in the second-level cache.
-const PANEL: usize = 256 * 1024;
+/// Rows and columns of a panel, at most: its copying must be little beside the product of it.
+const SIDE: usize = 1024;
+
+/// Depth of a panel, at most: as deep as the product's innermost loop runs.
+const DEPTH: usize = 512;
+
+/// Columns of a product from which on it pays to lay out a transposed operand by rows.
+const WORTH_PACKING: usize = 96;
 
 /// Multiplications below which a product is not worth another thread.
 const GRAIN: usize = 1 << 20;
@@ -104,32 +111,51 @@ impl Product<'_> {
     fn compute(&self, cpu: &Cpu, mut share: Share<'_>) {
         let depth = self.a.shape().1;
         let a = self.a.at(share.rows, 0..depth);
-        let b = self.b.at(0..depth, share.columns);
-        if a.is_f32() && b.is_f32() && share.out.is_f32() {
+        let b = self.b.at(0..depth, share.columns.clone());
+        let in_place = a.is_f32() && b.is_f32() && share.out.is_f32();
+        if in_place && !(a.is_transposed() && share.columns.len() >= WORTH_PACKING) {
             let (a, b) = (a.read(&mut []), b.read(&mut []));
-            return share.out.compute(self.write, &mut [], |out, write| multiply(out, write, 1.0, a, b));
+            return share.out.compute(self.write, &mut [], |out, write| multiply(out, write, a, b));
         }
-        self.compute_in_panels(cpu, &mut share.out, a, b);
+        Panels::new(share.out.shape(), depth).compute(cpu, &mut share.out, self.write, a, b);
+    }
+}
+
+/// Sizes of the panels of a product whose operands are copied piece by piece: widened to f32, and a transposed `a` laid
+/// out by rows, because the innermost loop reads a few of its rows at a time along the depth, which would touch a cache
+/// line for each element.
+struct Panels {
+    rows: usize,
+    columns: usize,
+    depth: usize,
+}
+
+impl Panels {
+    fn new((rows, columns): (usize, usize), depth: usize) -> Self {
+        Panels { rows: rows.min(SIDE), columns: columns.min(SIDE), depth: depth.min(DEPTH) }
     }
 
-    /// Widens a panel of b, and against it one panel of a after the other.
-    fn compute_in_panels(&self, cpu: &Cpu, out: &mut TileMut<'_>, a: Tile<'_>, b: Tile<'_>) {
-        let (rows, columns) = out.shape();
-        let depth = a.shape().1;
-        let side = (PANEL / depth.max(1)).clamp(64, 1024);
-        let (tall, wide) = (side.min(rows), side.min(columns));
-        let mut scratch = cpu.scratch(tall * depth + depth * wide + tall * wide);
-        let (a_panel, rest) = scratch.split_at_mut(tall * depth);
-        let (b_panel, out_panel) = rest.split_at_mut(depth * wide);
-        for left in (0..columns).step_by(wide) {
-            let columns = left..(left + wide).min(columns);
-            let b = b.at(0..depth, columns.clone()).read(b_panel);
-            for top in (0..rows).step_by(tall) {
-                let rows = top..(top + tall).min(rows);
-                let a = a.at(rows.clone(), 0..depth).read(a_panel);
-                out.at(rows, columns.clone())
-                    .compute(self.write, out_panel, |out, write| multiply(out, write, 1.0, a, b));
-            }
+    fn compute(&self, cpu: &Cpu, out: &mut TileMut<'_>, write: Write, a: Tile<'_>, b: Tile<'_>) {
+        let (a_len, b_len) = (self.rows * transposed_stride(self.depth), self.depth * self.columns);
+        let mut scratch = cpu.scratch(a_len + b_len + self.rows * self.columns);
+        let [a_panel, b_panel, out_panel] = scratch.parts([a_len, b_len, self.rows * self.columns]);
+        let ((rows, columns), depth) = (out.shape(), a.shape().1);
+        for (rows, columns) in
+            pieces(rows, self.rows).flat_map(|r| pieces(columns, self.columns).map(move |c| (r.clone(), c)))
+        {
+            out.at(rows.clone(), columns.clone()).compute(write, out_panel, |mut out, mut write| {
+                for steps in pieces(depth, self.depth) {
+                    let a = a.at(rows.clone(), steps.clone()).read_by_rows(a_panel);
+                    let b = b.at(steps, columns.clone()).read(b_panel);
+                    multiply(out.as_mut(), write, a, b);
+                    write = Write::Accumulate;
+                }
+            });
         }
     }
+}
+
+/// `0..total` in pieces of `size`; one empty piece if there is nothing.
+fn pieces(total: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..total.max(1)).step_by(size.max(1)).map(move |start| start..(start + size).min(total))
 }

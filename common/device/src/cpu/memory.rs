@@ -127,6 +127,18 @@ pub(crate) struct Scratch {
     len: usize,
 }
 
+impl Scratch {
+    /// Consecutive parts of the given lengths.
+    pub(crate) fn parts<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {
+        let mut rest = &mut **self;
+        lengths.map(|len| {
+            let (part, next) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = next;
+            part
+        })
+    }
+}
+
 impl Deref for Scratch {
     type Target = [f32];
 

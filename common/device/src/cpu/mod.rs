@@ -17,8 +17,10 @@ mod reduction;
 mod rope;
 mod swiglu;
 mod tile;
+mod transpose;
 mod workers;
 
+pub(crate) use elementwise::round_into;
 pub(crate) use memory::{Memory, Pool};
 
 use memory::Scratch;

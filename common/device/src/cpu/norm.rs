@@ -46,14 +46,18 @@ fn forward(
     eps: f32,
 ) {
     let mut scratch = cpu.scratch(3 * width);
-    let (wide_out, rest) = scratch.split_at_mut(width);
-    let (wide_x, wide_weight) = rest.split_at_mut(width);
-    vectorized(|| {
+    let [wide_out, wide_x, wide_weight] = scratch.parts([width; 3]);
+    vectorized!({
         let weight = weight.read(0..width, wide_weight);
         for (i, (row, inverse)) in run.zip(inverse_rms).enumerate() {
             let x = x.read(row * width..(row + 1) * width, wide_x);
             *inverse = 1.0 / (dot(x, x) / width as f32 + eps).sqrt();
-            out.write(i * width..(i + 1) * width, wide_out, |out| scale_row(out, x, weight, *inverse));
+            out.write(
+                i * width..(i + 1) * width,
+                wide_out,
+                #[inline(always)]
+                |out| scale_row(out, x, weight, *inverse),
+            );
         }
     });
 }
@@ -95,7 +99,12 @@ pub(super) fn rms_norm_backward(
     let tasks = runs.iter().cloned().zip(outputs).collect();
     cpu.workers.each(tasks, |(run, (dx, dweight))| backward(cpu, dx, dweight, &inputs, run));
     let mut wide = cpu.scratch(width);
-    dweight.update(0..width, &mut wide, |dweight| add_up(dweight, write, partial.chunks(width.max(1))));
+    dweight.update(
+        0..width,
+        &mut wide,
+        #[inline(always)]
+        |dweight| add_up(dweight, write, partial.chunks(width.max(1))),
+    );
     Ok(())
 }
 
@@ -111,13 +120,8 @@ struct Inputs<'a> {
 fn backward(cpu: &Cpu, mut dx: Target<'_>, dweight: &mut [f32], inputs: &Inputs<'_>, run: Range<usize>) {
     let width = inputs.width;
     let mut scratch = cpu.scratch(5 * width);
-    let mut parts = scratch.chunks_mut(width.max(1));
-    let [Some(wide_dx), Some(wide_dout), Some(wide_x), Some(wide_weight), Some(scaled)] =
-        std::array::from_fn(|_| parts.next())
-    else {
-        return; // Rows of no elements.
-    };
-    vectorized(|| {
+    let [wide_dx, wide_dout, wide_x, wide_weight, scaled] = scratch.parts([width; 5]);
+    vectorized!({
         let weight = inputs.weight.read(0..width, wide_weight);
         for (i, row) in run.enumerate() {
             let range = row * width..(row + 1) * width;
@@ -126,7 +130,12 @@ fn backward(cpu: &Cpu, mut dx: Target<'_>, dweight: &mut [f32], inputs: &Inputs<
             let inverse = inputs.inverse_rms[row];
             weigh_row(scaled, dweight, dout, x, weight, inverse);
             let along = dot(scaled, x) * inverse * inverse * inverse / width as f32;
-            dx.update(i * width..(i + 1) * width, wide_dx, |dx| project_row(dx, scaled, x, inverse, along));
+            dx.update(
+                i * width..(i + 1) * width,
+                wide_dx,
+                #[inline(always)]
+                |dx| project_row(dx, scaled, x, inverse, along),
+            );
         }
     });
 }

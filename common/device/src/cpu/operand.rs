@@ -88,8 +88,9 @@ impl<'a> Target<'a> {
         }
     }
 
+    /// Elements `range` become `from`, rounded.
     #[inline(always)]
-    fn store(&mut self, range: Range<usize>, from: &[f32]) {
+    pub(super) fn store(&mut self, range: Range<usize>, from: &[f32]) {
         match self {
             Target::F32(x) => x[range].copy_from_slice(from),
             Target::Bf16(x) => narrow_bf16(&mut x[range], from),

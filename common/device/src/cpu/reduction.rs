@@ -27,15 +27,24 @@ pub(super) fn max_magnitude(cpu: &Cpu, x: View<'_>) -> Result<f32> {
     let x = Check("max_magnitude").floats("x", &x)?;
     let largest = runs(cpu, x, len, |cpu, x, run| {
         let mut scratch = cpu.scratch(BLOCK);
-        vectorized(|| blocks(run).map(|block| max_bits(x.read(block, &mut scratch))).fold(0, u32::max))
+        let mut largest = 0;
+        vectorized!({
+            for block in blocks(run) {
+                largest = max_bits(x.read(block, &mut scratch), largest);
+            }
+        });
+        largest
     });
     Ok(f32::from_bits(largest.into_iter().fold(0, u32::max)))
 }
 
-/// Magnitudes order as their bits do, with NaN above all.
+/// The largest of `largest` and the magnitudes' bits: magnitudes order as their bits do, with NaN above all.
 #[inline(always)]
-fn max_bits(x: &[f32]) -> u32 {
-    x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
+fn max_bits(x: &[f32], mut largest: u32) -> u32 {
+    for x in x {
+        largest = largest.max(x.to_bits() & 0x7fff_ffff);
+    }
+    largest
 }
 
 pub(super) fn sum_of_squares(cpu: &Cpu, x: View<'_>, exponent: i32) -> Result<u128> {
@@ -44,9 +53,13 @@ pub(super) fn sum_of_squares(cpu: &Cpu, x: View<'_>, exponent: i32) -> Result<u1
     let scale = 2f64.powi(-exponent);
     let sums = runs(cpu, x, len, |cpu, x, run| {
         let mut scratch = cpu.scratch(BLOCK);
-        vectorized(|| {
-            blocks(run).map(|block| u128::from(fixed_sum(x.read(block, &mut scratch), scale))).sum::<u128>()
-        })
+        let mut sum = 0;
+        vectorized!({
+            for block in blocks(run) {
+                sum += u128::from(fixed_sum(x.read(block, &mut scratch), scale));
+            }
+        });
+        sum
     });
     Ok(sums.into_iter().sum())
 }
@@ -59,11 +72,12 @@ pub(super) fn sum_of_squares(cpu: &Cpu, x: View<'_>, exponent: i32) -> Result<u1
 fn fixed_sum(x: &[f32], scale: f64) -> u64 {
     const ROUND: f64 = 1.5 * (1u64 << 52) as f64;
     const FIXED: f64 = (1u64 << 48) as f64;
-    let fixed = |x: &f32| {
+    let mut sum = 0u64;
+    for x in x {
         let x = f64::from(*x) * scale;
-        (x * x * FIXED + ROUND).to_bits().wrapping_sub(ROUND.to_bits())
-    };
-    x.iter().fold(0, |sum: u64, x| sum.wrapping_add(fixed(x)))
+        sum = sum.wrapping_add((x * x * FIXED + ROUND).to_bits().wrapping_sub(ROUND.to_bits()));
+    }
+    sum
 }
 
 const _: () = assert!(BLOCK <= 1 << 13);

@@ -71,11 +71,16 @@ fn rotate_rows(cpu: &Cpu, mut qkv: Target<'_>, table: &Table, rope: Rope, run: R
     let shape = rope.attention;
     let rotated = (shape.heads + shape.kv_heads) * shape.head_dim;
     let mut scratch = cpu.scratch(rotated);
-    vectorized(|| {
+    vectorized!({
         for (i, row) in run.enumerate() {
             let turn = table.turn(rope.first_position + row % shape.tokens);
             let start = i * shape.packed_width();
-            qkv.update(start..start + rotated, &mut scratch, |heads| rotate_heads(heads, turn, rope.inverse));
+            qkv.update(
+                start..start + rotated,
+                &mut scratch,
+                #[inline(always)]
+                |heads| rotate_heads(heads, turn, rope.inverse),
+            );
         }
     });
 }

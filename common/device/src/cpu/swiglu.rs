@@ -22,11 +22,16 @@ pub(super) fn swiglu(cpu: &Cpu, out: ViewMut<'_>, gate_up: View<'_>, shape: RowS
 
 fn forward(cpu: &Cpu, mut out: Target<'_>, gate_up: Source<'_>, run: Range<usize>, width: usize) {
     let mut scratch = cpu.scratch(3 * width);
-    let (wide_out, wide) = scratch.split_at_mut(width);
-    vectorized(|| {
+    let [wide_out, wide] = scratch.parts([width, 2 * width]);
+    vectorized!({
         for (i, row) in run.enumerate() {
             let (gate, up) = gate_up.read(2 * row * width..2 * (row + 1) * width, wide).split_at(width);
-            out.write(i * width..(i + 1) * width, wide_out, |out| gate_row(out, gate, up));
+            out.write(
+                i * width..(i + 1) * width,
+                wide_out,
+                #[inline(always)]
+                |out| gate_row(out, gate, up),
+            );
         }
     });
 }
@@ -65,16 +70,20 @@ fn backward(
     width: usize,
 ) {
     let mut scratch = cpu.scratch(5 * width);
-    let (wide_dgate_up, rest) = scratch.split_at_mut(2 * width);
-    let (wide, wide_dout) = rest.split_at_mut(2 * width);
-    vectorized(|| {
+    let [wide_dgate_up, wide, wide_dout] = scratch.parts([2 * width, 2 * width, width]);
+    vectorized!({
         for (i, row) in run.enumerate() {
             let (gate, up) = gate_up.read(2 * row * width..2 * (row + 1) * width, wide).split_at(width);
             let dout = dout.read(row * width..(row + 1) * width, wide_dout);
-            dgate_up.write(2 * i * width..2 * (i + 1) * width, wide_dgate_up, |dgate_up| {
-                let (dgate, dup) = dgate_up.split_at_mut(width);
-                gate_row_backward(dgate, dup, dout, gate, up);
-            });
+            dgate_up.write(
+                2 * i * width..2 * (i + 1) * width,
+                wide_dgate_up,
+                #[inline(always)]
+                |dgate_up| {
+                    let (dgate, dup) = dgate_up.split_at_mut(width);
+                    gate_row_backward(dgate, dup, dout, gate, up);
+                },
+            );
         }
     });
 }

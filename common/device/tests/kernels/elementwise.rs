@@ -1,7 +1,7 @@
 //! Element-wise kernels, AdamW and the reductions that do not depend on cuts.
 
 use crate::support::{Bench, Setting, Tensor, assert_close, assert_same, cases, read, settings};
-use device::{AdamW, Class, DType, Device};
+use device::{AdamW, Buffer, Class, DType, Device};
 use proptest::prelude::*;
 
 const UPDATE: AdamW =
@@ -46,6 +46,17 @@ impl State {
         device
             .kernels()
             .adamw(master, momentum, variance, self.gradients.buffer.slice(range), update)
+            .unwrap();
+    }
+
+    /// Updates everything and rounds it to `parameters`.
+    fn update_rounding(&mut self, device: &Device, parameters: &mut Buffer, update: AdamW) {
+        let states = [&mut self.master, &mut self.momentum, &mut self.variance];
+        let [master, momentum, variance] = states.map(|tensor| tensor.buffer.view_mut());
+        let gradients = self.gradients.buffer.view();
+        device
+            .kernels()
+            .adamw_rounding(parameters.view_mut(), master, momentum, variance, gradients, update)
             .unwrap();
     }
 
@@ -121,6 +132,20 @@ proptest! {
         #[allow(clippy::single_range_in_vec_init)]
         let whole = run(&[0..len]);
         prop_assert!(whole == run(&[0..cut, cut..len]));
+    }
+
+    #[test]
+    fn adamw_rounds_its_masters_to_parameters(setting in settings(), len in lengths()) {
+        let mut bench = setting.bench();
+        let mut plain = State::random(&mut bench, setting.dtype, len);
+        let mut bench = setting.bench();
+        let mut state = State::random(&mut bench, setting.dtype, len);
+        let mut parameters = bench.tensor(setting.dtype, len, 1.0).buffer;
+        plain.update(&bench.device, 0..len, UPDATE);
+        state.update_rounding(&bench.device, &mut parameters, UPDATE);
+        prop_assert!(plain.bits() == state.bits());
+        let masters: Vec<_> = read(&state.master.buffer);
+        assert_same(&parameters, &rounded(&bench, setting.dtype, &masters));
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn check(
 }
 
 proptest! {
-    #![proptest_config(cases(60))]
+    #![proptest_config(cases(120))]
 
     #[test]
     fn matches_the_reference(
@@ -76,6 +76,17 @@ fn large_products_are_cut_over_threads_and_panels() {
             let setting = Setting { seed: 7, dtype, threads };
             check(setting, size, [0, 3, 0], [false, true], Write::Accumulate);
             check(setting, size, [1, 0, 0], [true, false], Write::Replace);
+        }
+    }
+}
+
+#[test]
+fn a_sum_of_nothing_is_zero() {
+    for dtype in [DType::F32, DType::Bf16, DType::F16] {
+        for transposed in [false, true] {
+            let setting = Setting { seed: 1, dtype, threads: 1 };
+            check(setting, (3, 100, 0), [1, 0, 2], [transposed, false], Write::Replace);
+            check(setting, (3, 100, 0), [1, 0, 2], [transposed, false], Write::Accumulate);
         }
     }
 }

@@ -4,6 +4,7 @@ use device::{Buffer, Class, DType, Device, Ledger};
 use events::Emitter;
 use half::{bf16, f16};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 /// How a kernel is run.
 #[derive(Clone, Copy, Debug)]
@@ -13,9 +14,14 @@ pub(crate) struct Setting {
     pub(crate) threads: usize,
 }
 
-/// So many random cases; failures are reported with their input, not kept in files.
+/// So many random cases, the same ones on every run; failures are reported with their input, not kept in files.
 pub(crate) fn cases(count: u32) -> ProptestConfig {
-    ProptestConfig { cases: count, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases: count,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(0),
+        ..ProptestConfig::default()
+    }
 }
 
 pub(crate) fn settings() -> impl Strategy<Value = Setting> {

@@ -1,14 +1,16 @@
 //! The first half of a block: `out = x + attention(rope(norm(x) · Wqkvᵀ)) · Woᵀ`.
 //!
-//! Forward, from x \[R·d·e, activations\]. The last column is freed only if nothing is kept; what is kept otherwise is
-//! everything but the output, x included.
+//! Forward, from x \[R·d·e, activations\]. The last columns are freed once used unless they are kept: what is cheap to
+//! compute again only if everything is, what is expensive also if the choice is selective.
 //!
-//! | step | allocates (activations) | frees unless kept |
-//! |---|---|---|
-//! | norm | inverse_rms \[R·4\], n \[R·d·e\] | |
-//! | qkv = rope(n · Wqkvᵀ) | qkv \[R·(H+2K)·e\] | n, inverse_rms |
-//! | attention | attended \[R·H·e\], log_sum \[R·heads·4\] | qkv, log_sum |
-//! | out = x + attended · Woᵀ | out \[R·d·e\] | attended, x |
+//! | step | allocates (activations) | frees, if cheap | frees, if expensive |
+//! |---|---|---|---|
+//! | norm | inverse_rms \[R·4\], n \[R·d·e\] | | |
+//! | qkv = rope(n · Wqkvᵀ) | qkv \[R·(H+2K)·e\] | n, inverse_rms | |
+//! | attention | attended \[R·H·e\], log_sum \[R·heads·4\] | | qkv, log_sum |
+//! | out = x + attended · Woᵀ | out \[R·d·e\] | | attended |
+//!
+//! Recomputation allocates what forward has freed, in forward's order, and frees nothing.
 //!
 //! Backward, from dout \[R·d·e, workspace\], which becomes dx.
 //!
@@ -20,20 +22,30 @@
 //! | dout += norm backward | | dn, x, inverse_rms |
 
 use super::residual;
-use crate::Gradients;
 use crate::context::Context;
 use crate::layout::block::{INPUT_NORM, O, QKV};
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
+use crate::{Gradients, Keep};
 use device::{Buffer, DType, Result, Write};
 
-/// What forward keeps for backward.
-pub(crate) struct SavedAttention {
-    x: Buffer,
-    norm: Norm,
+/// What is expensive to compute again.
+pub(crate) struct Attended {
     qkv: Buffer,
     attended: Buffer,
     log_sum: Buffer,
+}
+
+/// What forward keeps, beside x and its output: as much as [`Keep`] says.
+pub(crate) struct KeptAttention {
+    norm: Option<Norm>,
+    attended: Option<Attended>,
+}
+
+/// What backward reads, beside x.
+pub(crate) struct SavedAttention {
+    norm: Norm,
+    attended: Attended,
 }
 
 /// Tokens to packed queries, keys and values.
@@ -48,32 +60,59 @@ fn project_out(cx: &Context<'_>) -> Projection<1> {
     Projection { first: O, inputs: cx.attention().width(), outputs: [cx.config.width] }
 }
 
-pub(crate) fn forward(cx: &Context<'_>, x: Buffer, keep: bool) -> Result<(Buffer, Option<SavedAttention>)> {
-    let norm = norm::forward(cx, INPUT_NORM, &x)?;
+pub(crate) fn forward(cx: &Context<'_>, x: &Buffer, keep: Keep) -> Result<(Buffer, KeptAttention)> {
+    let norm = norm::forward(cx, INPUT_NORM, x)?;
     let qkv = queries_keys_values(cx, &norm.out)?;
-    let norm = keep.then_some(norm);
+    let norm = keep.cheap().then_some(norm);
     let (attended, log_sum) = attend(cx, &qkv)?;
-    let inner = keep.then_some((qkv, log_sum));
-    let mut out = residual(cx.device, &x)?;
-    project_out(cx).forward(cx, &mut out, &attended, Write::Accumulate)?;
-    let saved =
-        norm.zip(inner).map(|(norm, (qkv, log_sum))| SavedAttention { x, norm, qkv, attended, log_sum });
-    Ok((out, saved))
+    let inner = keep.expensive().then_some((qkv, log_sum));
+    let out = add_to(cx, x, &attended)?;
+    let attended = inner.map(|(qkv, log_sum)| Attended { qkv, attended, log_sum });
+    Ok((out, KeptAttention { norm, attended }))
 }
 
+/// Makes what forward has not kept; `out` is forward's output, if that was kept.
+pub(crate) fn recompute(
+    cx: &Context<'_>,
+    x: &Buffer,
+    kept: KeptAttention,
+    out: Option<Buffer>,
+) -> Result<(SavedAttention, Buffer)> {
+    let norm = kept.norm.map_or_else(|| norm::forward(cx, INPUT_NORM, x), Ok)?;
+    let attended = kept.attended.map_or_else(|| attended(cx, &norm.out), Ok)?;
+    let out = out.map_or_else(|| add_to(cx, x, &attended.attended), Ok)?;
+    Ok((SavedAttention { norm, attended }, out))
+}
+
+/// Frees `x` and all that is saved.
 pub(crate) fn backward(
     cx: &Context<'_>,
     gradients: &mut dyn Gradients,
+    x: Buffer,
     saved: SavedAttention,
     dout: &mut Buffer,
 ) -> Result<()> {
-    let SavedAttention { x, norm, qkv, attended, log_sum } = saved;
+    let SavedAttention { norm, attended } = saved;
     let mut dattended = cx.workspace(dout.dtype(), cx.attention().width())?;
     project_out(cx).backward_input(cx, &mut dattended, dout)?;
-    project_out(cx).backward_weights(cx, gradients, dout, &attended)?;
-    let dqkv = attend_backward(cx, dattended, qkv, attended, log_sum)?;
+    project_out(cx).backward_weights(cx, gradients, dout, &attended.attended)?;
+    let dqkv = attend_backward(cx, dattended, attended)?;
     let dn = queries_keys_values_backward(cx, gradients, dqkv, norm.out)?;
     norm::backward(cx, gradients, INPUT_NORM, dout, &dn, (&x, &norm.inverse_rms))
+}
+
+/// From the norm's output to what the projection back reads.
+fn attended(cx: &Context<'_>, n: &Buffer) -> Result<Attended> {
+    let qkv = queries_keys_values(cx, n)?;
+    let (attended, log_sum) = attend(cx, &qkv)?;
+    Ok(Attended { qkv, attended, log_sum })
+}
+
+/// `x + attended · Woᵀ`: `[R, d]`.
+fn add_to(cx: &Context<'_>, x: &Buffer, attended: &Buffer) -> Result<Buffer> {
+    let mut out = residual(cx.device, x)?;
+    project_out(cx).forward(cx, &mut out, attended, Write::Accumulate)?;
+    Ok(out)
 }
 
 /// Packed queries, keys and values of `n` `[R, d]`, the first two rotated: `[R, H + 2K]`.
@@ -108,14 +147,9 @@ fn attend(cx: &Context<'_>, qkv: &Buffer) -> Result<(Buffer, Buffer)> {
 }
 
 /// Returns dqkv `[R, H + 2K]`; frees everything given.
-fn attend_backward(
-    cx: &Context<'_>,
-    dattended: Buffer,
-    qkv: Buffer,
-    attended: Buffer,
-    log_sum: Buffer,
-) -> Result<Buffer> {
+fn attend_backward(cx: &Context<'_>, dattended: Buffer, saved: Attended) -> Result<Buffer> {
     let shape = cx.attention();
+    let Attended { qkv, attended, log_sum } = saved;
     let mut dqkv = cx.workspace(qkv.dtype(), shape.packed_width())?;
     cx.device.kernels().attention_backward(
         dqkv.view_mut(),

@@ -1,15 +1,18 @@
 //! The second half of a block: `out = x + (silu(gate) · up) · Wdownᵀ`, with `gate, up = norm(x) · Wgate_upᵀ`
 //! (SwiGLU; Shazeer, 2020).
 //!
-//! Forward, from x \[R·d·e, activations\]. The last column is freed only if nothing is kept; what is kept otherwise is
-//! everything but the output, x included.
+//! Forward, from x \[R·d·e, activations\]. The last columns are freed once used unless they are kept: what is cheap to
+//! compute again only if everything is, what is expensive also if the choice is selective.
 //!
-//! | step | allocates (activations) | frees unless kept |
-//! |---|---|---|
-//! | norm | inverse_rms \[R·4\], n \[R·d·e\] | |
-//! | gate_up = n · Wgate_upᵀ | gate_up \[R·2f·e\] | n, inverse_rms |
-//! | h = silu(gate) · up | h \[R·f·e\] | gate_up |
-//! | out = x + h · Wdownᵀ | out \[R·d·e\] | h, x |
+//! | step | allocates (activations) | frees, if cheap | frees, if expensive |
+//! |---|---|---|---|
+//! | norm | inverse_rms \[R·4\], n \[R·d·e\] | | |
+//! | gate_up = n · Wgate_upᵀ | gate_up \[R·2f·e\] | n, inverse_rms | |
+//! | h = silu(gate) · up | h \[R·f·e\] | | gate_up |
+//! | out = x + h · Wdownᵀ | out \[R·d·e\] | h | |
+//!
+//! Recomputation allocates what forward has freed, in forward's order, and frees nothing. It ends with h: backward has no
+//! use for out.
 //!
 //! Backward, from dout \[R·d·e, workspace\], which becomes dx.
 //!
@@ -21,16 +24,22 @@
 //! | dout += norm backward | | dn, x, inverse_rms |
 
 use super::residual;
-use crate::Gradients;
 use crate::context::Context;
 use crate::layout::block::{DOWN, GATE_UP, POST_NORM};
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
+use crate::{Gradients, Keep};
 use device::{Buffer, Result, Write};
 
-/// What forward keeps for backward.
+/// What forward keeps, beside x: as much as [`Keep`] says.
+pub(crate) struct KeptFeedForward {
+    norm: Option<Norm>,
+    gate_up: Option<Buffer>,
+    h: Option<Buffer>,
+}
+
+/// What backward reads, beside x.
 pub(crate) struct SavedFeedForward {
-    x: Buffer,
     norm: Norm,
     gate_up: Buffer,
     h: Buffer,
@@ -46,26 +55,34 @@ fn project_out(cx: &Context<'_>) -> Projection<1> {
     Projection { first: DOWN, inputs: cx.config.feed_forward, outputs: [cx.config.width] }
 }
 
-pub(crate) fn forward(cx: &Context<'_>, x: Buffer, keep: bool) -> Result<(Buffer, Option<SavedFeedForward>)> {
-    let norm = norm::forward(cx, POST_NORM, &x)?;
-    let mut gate_up = cx.activation(x.dtype(), 2 * cx.config.feed_forward)?;
-    project_in(cx).forward(cx, &mut gate_up, &norm.out, Write::Replace)?;
-    let norm = keep.then_some(norm);
+pub(crate) fn forward(cx: &Context<'_>, x: &Buffer, keep: Keep) -> Result<(Buffer, KeptFeedForward)> {
+    let norm = norm::forward(cx, POST_NORM, x)?;
+    let gate_up = gates_ups(cx, &norm.out)?;
+    let norm = keep.cheap().then_some(norm);
     let h = gated(cx, &gate_up)?;
-    let gate_up = keep.then_some(gate_up);
-    let mut out = residual(cx.device, &x)?;
+    let gate_up = keep.expensive().then_some(gate_up);
+    let mut out = residual(cx.device, x)?;
     project_out(cx).forward(cx, &mut out, &h, Write::Accumulate)?;
-    let saved = norm.zip(gate_up).map(|(norm, gate_up)| SavedFeedForward { x, norm, gate_up, h });
-    Ok((out, saved))
+    Ok((out, KeptFeedForward { norm, gate_up, h: keep.cheap().then_some(h) }))
 }
 
+/// Makes what forward has not kept.
+pub(crate) fn recompute(cx: &Context<'_>, x: &Buffer, kept: KeptFeedForward) -> Result<SavedFeedForward> {
+    let norm = kept.norm.map_or_else(|| norm::forward(cx, POST_NORM, x), Ok)?;
+    let gate_up = kept.gate_up.map_or_else(|| gates_ups(cx, &norm.out), Ok)?;
+    let h = kept.h.map_or_else(|| gated(cx, &gate_up), Ok)?;
+    Ok(SavedFeedForward { norm, gate_up, h })
+}
+
+/// Frees `x` and all that is saved.
 pub(crate) fn backward(
     cx: &Context<'_>,
     gradients: &mut dyn Gradients,
+    x: Buffer,
     saved: SavedFeedForward,
     dout: &mut Buffer,
 ) -> Result<()> {
-    let SavedFeedForward { x, norm, gate_up, h } = saved;
+    let SavedFeedForward { norm, gate_up, h } = saved;
     let mut dh = cx.workspace(dout.dtype(), cx.config.feed_forward)?;
     project_out(cx).backward_input(cx, &mut dh, dout)?;
     project_out(cx).backward_weights(cx, gradients, dout, &h)?;
@@ -76,6 +93,13 @@ pub(crate) fn backward(
     project_in(cx).backward_weights(cx, gradients, &dgate_up, &norm.out)?;
     drop((dgate_up, norm.out));
     norm::backward(cx, gradients, POST_NORM, dout, &dn, (&x, &norm.inverse_rms))
+}
+
+/// Packed gates and ups of `n` `[R, d]`: `[R, 2f]`.
+fn gates_ups(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
+    let mut gate_up = cx.activation(n.dtype(), 2 * cx.config.feed_forward)?;
+    project_in(cx).forward(cx, &mut gate_up, n, Write::Replace)?;
+    Ok(gate_up)
 }
 
 /// `h = silu(gate) · up`: `[R, f]`.

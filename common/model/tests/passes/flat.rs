@@ -2,7 +2,7 @@
 
 use device::{Buffer, Class, DType, Device, Ledger, View, ViewMut, Write};
 use events::Emitter;
-use model::{Batch, Gradients, Model, TensorId, TensorSpec, Weights};
+use model::{Batch, Gradients, Keep, Model, TensorId, TensorSpec, Weights};
 use std::ops::Range;
 
 pub(crate) fn device() -> Device {
@@ -111,23 +111,29 @@ impl Fixture {
 
     /// Mean loss of `tokens`; adds its gradients to `gradients`, or writes them if they hold none yet.
     pub(crate) fn step(&self, gradients: &mut Flat, tokens: &Tokens) -> f64 {
+        self.step_keeping(gradients, tokens, Keep::Everything)
+    }
+
+    /// [`Fixture::step`] with blocks that keep `keep`.
+    pub(crate) fn step_keeping(&self, gradients: &mut Flat, tokens: &Tokens, keep: Keep) -> f64 {
         let Tokens { ids, targets, shape } = tokens;
         let Fixture { device, model, .. } = self;
         let head = model.layout.layers.len() - 1;
         let mut x = model.embed(device, &self.layer(0), ids, *shape).unwrap();
         let mut saved = Vec::new();
         for block in 1..head {
-            let (out, kept) = model.block(device, &self.layer(block), x, *shape, true).unwrap();
+            let (out, kept) = model.block(device, &self.layer(block), x, *shape, keep).unwrap();
             x = out;
             saved.push(kept.unwrap());
         }
         let scale = 1.0 / shape.rows() as f32;
-        let (loss, kept) = model.head(device, &self.layer(head), x, targets, scale, *shape, true).unwrap();
+        let (loss, kept) = model.head(device, &self.layer(head), x, targets, scale, *shape, keep).unwrap();
         let mut places = self.places(gradients, head);
         let mut dx =
             model.head_backward(device, &self.layer(head), &mut places, kept.unwrap(), *shape).unwrap();
         for block in (1..head).rev() {
             let (weights, kept) = (self.layer(block), saved.pop().unwrap());
+            let kept = model.block_recompute(device, &weights, kept, *shape).unwrap();
             let mut places = self.places(gradients, block);
             dx = model.block_backward(device, &weights, &mut places, kept, dx, *shape).unwrap();
         }
@@ -140,7 +146,7 @@ impl Fixture {
         let x = self.model.embed(&self.device, &self.layer(0), &tokens.ids, tokens.shape).unwrap();
         (1..=self.model.config.layers).fold(x, |x, block| {
             let (out, kept) =
-                self.model.block(&self.device, &self.layer(block), x, tokens.shape, false).unwrap();
+                self.model.block(&self.device, &self.layer(block), x, tokens.shape, Keep::Nothing).unwrap();
             assert!(kept.is_none());
             out
         })

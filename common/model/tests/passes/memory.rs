@@ -3,7 +3,7 @@
 use crate::flat::{Flat, LayerGradients, LayerWeights};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Event, Place, Receiver, What};
-use model::{Batch, Gradients, Model, ModelConfig, Weights};
+use model::{Batch, Checkpointing, Gradients, Keep, Model, ModelConfig, Weights};
 use proptest::prelude::*;
 use std::time::Instant;
 
@@ -66,7 +66,9 @@ fn changes(events: &[Event]) -> Vec<Change> {
             frees.push((class, delta.unsigned_abs()));
         }
     }
-    changes.push(change(&allocates, &frees));
+    if !(allocates.is_empty() && frees.is_empty()) {
+        changes.push(change(&allocates, &frees));
+    }
     changes
 }
 
@@ -105,27 +107,30 @@ impl Watched {
         LayerWeights(&self.weights, &self.model.layout.layers[layer].tensors, true)
     }
 
-    /// Forward and backward of the three layers: what happens in each of the six passes.
-    fn run(mut self) -> [Vec<Event>; 6] {
+    /// Forward and backward of the three layers: what happens in each of the six passes, and in recomputation, the
+    /// fifth.
+    fn run(mut self, keep: Keep) -> [Vec<Event>; 7] {
         let (device, shape) = (self.device.clone(), self.shape);
         let x = self.model.embed(&device, &self.layer(0), &self.ids, shape).unwrap();
         let embed = self.events();
-        let (x, block) = self.model.block(&device, &self.layer(1), x, shape, true).unwrap();
+        let (x, block) = self.model.block(&device, &self.layer(1), x, shape, keep).unwrap();
         let forward = self.events();
-        let (_, head) = self.model.head(&device, &self.layer(2), x, &self.ids, 1.0, shape, true).unwrap();
+        let (_, head) = self.model.head(&device, &self.layer(2), x, &self.ids, 1.0, shape, keep).unwrap();
         let loss = self.events();
         let dx = self.backward(2, |model, weights, places| {
             model.head_backward(&device, weights, places, head.unwrap(), shape)
         });
         let loss_back = self.events();
+        let block = self.model.block_recompute(&device, &self.layer(1), block.unwrap(), shape).unwrap();
+        let again = self.events();
         let dx = self.backward(1, |model, weights, places| {
-            model.block_backward(&device, weights, places, block.unwrap(), dx, shape)
+            model.block_backward(&device, weights, places, block, dx, shape)
         });
         let backward = self.events();
         let ids = device.upload(A, self.ids.as_slice::<u32>()).unwrap();
         self.events();
         self.backward(0, |model, _, places| model.embed_backward(&device, places, &ids, dx, shape));
-        [embed, forward, loss, loss_back, backward, self.events()]
+        [embed, forward, loss, loss_back, again, backward, self.events()]
     }
 
     fn backward<T>(
@@ -154,10 +159,10 @@ fn measured_peaks<'a>(events: impl Iterator<Item = &'a Event>) -> [u64; 3] {
     peaks
 }
 
-/// The tables, with everything kept.
-fn tables(s: Sizes) -> [Vec<Change>; 6] {
+/// The tables, for blocks that keep `keep`.
+fn tables(s: Sizes, keep: Keep) -> [Vec<Change>; 7] {
     let Sizes { d, qkv, attended, log_sum, f, logits, statistic } = s;
-    let block = [statistic, d, qkv, attended, log_sum, d, statistic, d, 2 * f, f, d].map(|size| (A, size));
+    let (forward, again) = tables_of_a_block(s, keep);
     let head = change(&[(A, statistic), (A, d), (A, logits), (W, statistic)], &[(W, statistic)]);
     let head_back =
         vec![change(&[(W, d)], &[(A, logits), (A, d)]), change(&[(W, d)], &[(W, d), (A, d), (A, statistic)])];
@@ -169,36 +174,89 @@ fn tables(s: Sizes) -> [Vec<Change>; 6] {
         change(&[(W, d)], &[(W, qkv), (A, d), (W, d), (A, d), (A, statistic)]),
     ];
     let embed_back = vec![change(&[], &[(W, d)])];
-    [vec![change(&[(A, d)], &[])], vec![change(&block, &[])], vec![head], head_back, block_back, embed_back]
+    [vec![change(&[(A, d)], &[])], forward, vec![head], head_back, again, block_back, embed_back]
 }
 
-/// A block of which nothing is kept.
-fn table_of_a_block_unkept(s: Sizes) -> Vec<Change> {
+/// Forward and recomputation of a block that keeps `keep`.
+fn tables_of_a_block(s: Sizes, keep: Keep) -> (Vec<Change>, Vec<Change>) {
     let Sizes { d, qkv, attended, log_sum, f, statistic, .. } = s;
-    let changes: [(&[u64], &[u64]); 6] = [
+    let made = [statistic, d, qkv, attended, log_sum, d, statistic, d, 2 * f, f];
+    match keep {
+        Keep::Everything => (activations(&[(&[&made[..], &[d]].concat(), &[])]), vec![]),
+        Keep::Selective => {
+            let forward = activations(&[
+                (&[statistic, d, qkv], &[d, statistic]),
+                (&[attended, log_sum, d, statistic, d, 2 * f], &[d, statistic]),
+                (&[f, d], &[f]),
+            ]);
+            (forward, activations(&[(&[statistic, d, statistic, d, f], &[])]))
+        }
+        Keep::Input => (table_of_a_block_unkept(s, &[]), activations(&[(&made, &[])])),
+        Keep::Nothing => (table_of_a_block_unkept(s, &[d]), vec![]),
+    }
+}
+
+/// A block of which nothing is kept but perhaps its input, which is freed with `x`.
+fn table_of_a_block_unkept(s: Sizes, x: &[u64]) -> Vec<Change> {
+    let Sizes { d, qkv, attended, log_sum, f, statistic, .. } = s;
+    activations(&[
         (&[statistic, d, qkv], &[d, statistic]),
         (&[attended, log_sum], &[qkv, log_sum]),
-        (&[d], &[attended, d]),
+        (&[d], &[&[attended], x].concat()),
         (&[statistic, d, 2 * f], &[d, statistic]),
         (&[f], &[2 * f]),
         (&[d], &[f, d]),
-    ];
-    let activations = |sizes: &[u64]| sizes.iter().map(|&size| (A, size)).collect::<Vec<_>>();
-    changes.map(|(allocates, frees)| change(&activations(allocates), &activations(frees))).to_vec()
+    ])
+}
+
+/// Changes of activations: sizes allocated, sizes freed.
+fn activations(changes: &[(&[u64], &[u64])]) -> Vec<Change> {
+    let of_class = |sizes: &[u64]| sizes.iter().map(|&size| (A, size)).collect::<Vec<_>>();
+    changes.iter().map(|(allocates, frees)| change(&of_class(allocates), &of_class(frees))).collect()
+}
+
+/// What a block keeps between forward and backward, its input included.
+fn kept(s: Sizes, keep: Keep) -> u64 {
+    let Sizes { d, qkv, attended, log_sum, f, statistic, .. } = s;
+    match keep {
+        Keep::Everything => 4 * d + 2 * statistic + qkv + attended + log_sum + 3 * f,
+        Keep::Selective => 2 * d + qkv + attended + log_sum + 2 * f,
+        Keep::Input => d,
+        Keep::Nothing => 0,
+    }
+}
+
+/// Most activations in a block's forward, from its input to its output: the latest moments before something is freed.
+fn forward_peak(s: Sizes, keep: Keep) -> u64 {
+    let Sizes { d, qkv, attended, log_sum, f, statistic, .. } = s;
+    let norm = statistic + d;
+    let attention = d + qkv + attended + log_sum;
+    let moments = match keep {
+        Keep::Everything => vec![kept(s, keep) + d],
+        Keep::Selective => {
+            vec![d + norm + qkv, attention + d + norm + 2 * f, attention + d + 2 * f + f + d]
+        }
+        _ => {
+            vec![d + norm + qkv, attention, 2 * d + attended, 2 * d + norm + 2 * f, 2 * d + 3 * f, 3 * d + f]
+        }
+    };
+    moments.into_iter().max().unwrap()
 }
 
 /// Peaks of activations, workspace and both in forward and backward of one block, without the tokens.
-fn peaks(s: Sizes) -> [u64; 3] {
+fn peaks(s: Sizes, keep: Keep) -> [u64; 3] {
     let Sizes { d, qkv, attended, log_sum, f, logits, statistic } = s;
     let attention = d + statistic + d + qkv + attended + log_sum;
     let feed_forward = d + statistic + d + 2 * f + f;
     let head = d + statistic + d + logits;
-    let activations = attention + feed_forward + head;
+    let kept = kept(s, keep);
+    let activations = (kept + head).max(forward_peak(s, keep)).max(attention + feed_forward);
     let block_back = d + [3 * f, 2 * f + d, attended + qkv, qkv + d].into_iter().max().unwrap();
     // Each moment of backward at which the last allocation before some frees is made.
     let together = [
-        activations + statistic.max(d),
-        attention + feed_forward + d + statistic + 2 * d,
+        activations,
+        kept + head + statistic.max(d),
+        kept + d + statistic + 2 * d,
         attention + feed_forward + d + f,
         attention + feed_forward - f + d + 3 * f,
         attention + feed_forward - 3 * f + d + 2 * f + d,
@@ -209,13 +267,14 @@ fn peaks(s: Sizes) -> [u64; 3] {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn tables_and_peaks_hold(
         (kv_heads, group, half_head, per_head) in (1usize..3, 1usize..4, 1usize..9, 1usize..20),
         (feed_forward, vocabulary) in (1usize..60, 2usize..300),
         (batch, tokens) in (1usize..4, 1usize..8),
         bf16: bool,
+        checkpointing in proptest::sample::select(Checkpointing::ALL.to_vec()),
     ) {
         let heads = kv_heads * group;
         let config = ModelConfig {
@@ -224,9 +283,10 @@ proptest! {
         };
         let (shape, dtype) = (Batch { batch, tokens }, if bf16 { DType::Bf16 } else { DType::F32 });
         let sizes = Sizes::new(&config, shape, dtype);
-        let events = Watched::new(&config, shape, dtype).run();
-        prop_assert_eq!(measured_peaks(events.iter().flatten()), peaks(sizes));
-        prop_assert_eq!(events.map(|events| changes(&events)), tables(sizes));
+        let keep = checkpointing.keep();
+        let events = Watched::new(&config, shape, dtype).run(keep);
+        prop_assert_eq!(measured_peaks(events.iter().flatten()), peaks(sizes, keep));
+        prop_assert_eq!(events.map(|events| changes(&events)), tables(sizes, keep));
     }
 }
 
@@ -239,9 +299,9 @@ fn evaluation_frees_as_it_goes() {
     let (device, model) = (&watched.device, &watched.model);
     let x = model.embed(device, &watched.layer(0), &watched.ids, shape).unwrap();
     watched.events();
-    let (x, _) = model.block(device, &watched.layer(1), x, shape, false).unwrap();
-    assert_eq!(changes(&watched.events()), table_of_a_block_unkept(sizes));
-    model.head(device, &watched.layer(2), x, &watched.ids, 1.0, shape, false).unwrap();
+    let (x, _) = model.block(device, &watched.layer(1), x, shape, Keep::Nothing).unwrap();
+    assert_eq!(changes(&watched.events()), tables_of_a_block(sizes, Keep::Nothing).0);
+    model.head(device, &watched.layer(2), x, &watched.ids, 1.0, shape, Keep::Nothing).unwrap();
     let Sizes { d, logits, statistic, .. } = sizes;
     let expected = [
         change(&[(A, statistic), (A, d), (A, logits)], &[(A, d), (A, statistic)]),
@@ -260,7 +320,7 @@ fn running_out_leaves_nothing_behind() {
     let full = Device::cpu(Ledger::new(events::Emitter::silent(0), Some(x_bytes)), 1);
     let layer = |layer: usize| LayerWeights(&weights, &model.layout.layers[layer].tensors, true);
     let x = model.embed(&full, &layer(0), &ids, shape).unwrap();
-    let error = model.block(&full, &layer(1), x, shape, true).err().unwrap();
+    let error = model.block(&full, &layer(1), x, shape, Keep::Everything).err().unwrap();
     assert!(error.to_string().contains("out of memory"), "{error}");
     assert_eq!(
         (full.ledger().live_total(Place::Device), device.ledger().live_total(Place::Device)),

@@ -2,7 +2,7 @@
 
 use crate::flat::{Fixture, Flat, Tokens, device};
 use device::DType;
-use model::{Batch, LayerKind, Model, ModelConfig, init};
+use model::{Batch, Keep, LayerKind, Model, ModelConfig, init};
 
 fn fixture(config: &ModelConfig, dtype: DType, joined: bool) -> Fixture {
     let (device, model) = (device(), Model::new(config.clone()).unwrap());
@@ -22,10 +22,20 @@ fn tokens(fixture: &Fixture, shape: Batch) -> Tokens {
 }
 
 fn step(config: &ModelConfig, dtype: DType, joined: bool, times: usize) -> (f64, Vec<f32>) {
+    step_keeping(config, dtype, joined, times, Keep::Everything)
+}
+
+fn step_keeping(
+    config: &ModelConfig,
+    dtype: DType,
+    joined: bool,
+    times: usize,
+    keep: Keep,
+) -> (f64, Vec<f32>) {
     let fixture = fixture(config, dtype, joined);
     let tokens = tokens(&fixture, Batch { batch: 2, tokens: 24 });
     let mut gradients = Flat::gradients(&fixture.device, dtype, &fixture.model.layout.tensors);
-    let losses: Vec<f64> = (0..times).map(|_| fixture.step(&mut gradients, &tokens)).collect();
+    let losses: Vec<f64> = (0..times).map(|_| fixture.step_keeping(&mut gradients, &tokens, keep)).collect();
     assert!(losses.iter().all(|&loss| loss == losses[0]), "{losses:?}");
     let device = &fixture.device;
     let mut wide = device.zeros(device::Class::Gradients, DType::F32, gradients.buffer.len()).unwrap();
@@ -94,12 +104,41 @@ fn forward_is_the_same_if_nothing_is_kept() {
     let head = fixture.layer(fixture.model.layout.layers.len() - 1);
     let (loss, kept) = fixture
         .model
-        .head(&fixture.device, &head, fixture.blocks(&tokens), &tokens.targets, 1.0, tokens.shape, false)
+        .head(
+            &fixture.device,
+            &head,
+            fixture.blocks(&tokens),
+            &tokens.targets,
+            1.0,
+            tokens.shape,
+            Keep::Nothing,
+        )
         .unwrap();
     assert!(kept.is_none());
     let mut gradients = Flat::gradients(&fixture.device, DType::F32, &fixture.model.layout.tensors);
     let mean = loss / tokens.shape.rows() as f64;
     assert_eq!(mean.to_bits(), fixture.step(&mut gradients, &tokens).to_bits());
+}
+
+#[test]
+fn what_is_kept_changes_no_bit() {
+    let odd = ModelConfig {
+        width: 36,
+        heads: 6,
+        kv_heads: 2,
+        head_dim: 10,
+        feed_forward: 77,
+        tied: true,
+        ..grouped()
+    };
+    for config in [grouped(), odd] {
+        for dtype in [DType::F32, DType::Bf16] {
+            let everything = bits(step(&config, dtype, true, 2));
+            for keep in [Keep::Selective, Keep::Input] {
+                assert_eq!(bits(step_keeping(&config, dtype, true, 2, keep)), everything, "{keep:?} {dtype}");
+            }
+        }
+    }
 }
 
 #[test]

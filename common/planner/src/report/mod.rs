@@ -11,7 +11,7 @@ use crate::predict::predict;
 use crate::recipe::{ModelStates, Recipe};
 use crate::traffic::Traffic;
 use events::Operation;
-use model::ModelConfig;
+use model::{Checkpointing, ModelConfig};
 use serde::Serialize;
 
 /// Memory of common GPUs, in bytes: 24 GB (RTX 3090, 4090), 40 and 80 GB (A100, H100), 141 GB (H200).
@@ -46,6 +46,8 @@ pub struct Request {
     pub tokens: Option<usize>,
     /// Micro-batches per step.
     pub micro_batches: usize,
+    /// What the model's blocks keep for backward.
+    pub checkpointing: Checkpointing,
     /// ZeRO-1 with an all-reduce of gradients.
     pub textbook_all_reduce: bool,
 }
@@ -65,6 +67,8 @@ pub struct Report {
     pub micro_batch: Option<MicroBatch>,
     /// Micro-batches per step.
     pub micro_batches: usize,
+    /// Its operations, if a model was given.
+    pub compute: Option<Compute>,
     /// One entry per stage.
     pub stages: Vec<StageReport>,
 }
@@ -76,6 +80,25 @@ pub struct MicroBatch {
     pub batch_size: usize,
     /// Tokens per sequence.
     pub tokens: usize,
+}
+
+/// What a rank computes per token, in floating-point operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Compute {
+    /// What blocks keep for backward.
+    pub checkpointing: Checkpointing,
+    /// Forward and backward.
+    pub flops_per_token: u64,
+    /// What backward computes again.
+    pub recomputed_flops_per_token: u64,
+}
+
+impl Compute {
+    fn of(config: &ModelConfig, tokens: usize, checkpointing: Checkpointing) -> Self {
+        let flops_per_token = config.flops_per_token(tokens);
+        let recomputed_flops_per_token = config.recomputed_flops_per_token(tokens, checkpointing);
+        Compute { checkpointing, flops_per_token, recomputed_flops_per_token }
+    }
 }
 
 /// One stage of a [`Report`].
@@ -127,6 +150,7 @@ fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJo
         tokens: request.tokens.unwrap_or(config.sequence_length),
         micro_batches: request.micro_batches,
         recipe: request.recipe,
+        checkpointing: request.checkpointing,
         textbook_all_reduce: request.textbook_all_reduce,
         ..Job::new(config.clone(), Stage::Ddp, request.gpus)
     };
@@ -154,7 +178,9 @@ fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJo
     };
     let stages = Stage::ALL.into_iter().enumerate().map(stage_report).collect::<Result<_, InvalidJob>>()?;
     let micro_batch = Some(MicroBatch { batch_size: base.batch_size, tokens: base.tokens });
-    Ok(report(request, Some(config.name.clone()), parameters, micro_batch, stages))
+    let compute = Compute::of(config, base.tokens, base.checkpointing);
+    let report = report(request, Some(config.name.clone()), parameters, micro_batch, stages);
+    Ok(Report { compute: Some(compute), ..report })
 }
 
 fn of_parameters(request: &Request, count: u64, activations: u64) -> Result<Report, InvalidJob> {
@@ -209,6 +235,7 @@ fn report(
         recipe: request.recipe,
         micro_batch,
         micro_batches: request.micro_batches,
+        compute: None,
         stages,
     }
 }

@@ -1,12 +1,12 @@
 //! The report as tables and text.
 
-use super::{CAPACITIES, CapacityFit, MicroBatch, Report, StageReport};
+use super::{CAPACITIES, CapacityFit, Compute, MicroBatch, Report, StageReport};
 use crate::recipe::Recipe;
 use crate::table::{Format, Scale, Table, grouped, in_words};
 use events::{Class, Operation};
 
 impl Report {
-    /// The report as text: three tables under a title of three lines.
+    /// The report as text: three tables under a title of three lines or four.
     pub fn render(&self, format: Format) -> String {
         let mut parts = vec![self.title()];
         parts.extend([self.memory(), self.traffic(), self.fits()].map(|table| table.render(format)));
@@ -31,7 +31,21 @@ impl Report {
             )
         });
         let steps = counted(self.micro_batches, "micro-batch");
-        format!("{subject}, on {gpus}\n{recipe}\n{batch}{steps} per step\n")
+        let recomputed = self.recomputed();
+        format!("{subject}, on {gpus}\n{recipe}\n{batch}{steps} per step\n{recomputed}")
+    }
+
+    /// What is computed again, if anything is.
+    fn recomputed(&self) -> String {
+        let Some(compute) = self.compute.filter(|compute| compute.recomputed_flops_per_token > 0) else {
+            return String::new();
+        };
+        let Compute { checkpointing, flops_per_token, recomputed_flops_per_token } = compute;
+        let share = 100.0 * recomputed_flops_per_token as f64 / flops_per_token as f64;
+        let [recomputed, model] = [recomputed_flops_per_token, flops_per_token].map(grouped);
+        format!(
+            "checkpointing {checkpointing}: {recomputed} FLOPs per token again, beside {model}: {share:.2} % more\n"
+        )
     }
 
     /// Memory per GPU by class and stage.

@@ -1,0 +1,122 @@
+//! Causal attention, forward and backward, in tiles of queries against the keys up to them.
+//!
+//! One tile's scores exist at a time. Each (sequence, key/value head) pair is a task of its own; the query heads that
+//! share a key/value head follow each other, so their contributions to its gradient add up in order.
+
+mod backward;
+mod forward;
+
+pub(super) use backward::attention_backward;
+pub(super) use forward::attention;
+
+use super::math::LANES;
+use super::operand::{Check, Source};
+use super::tile::{Tile, TileMut};
+use crate::Result;
+use crate::kernels::Attention;
+use std::ops::Range;
+
+/// Queries of a tile.
+const QUERIES: usize = 64;
+
+/// Sizes that follow from [`Attention`].
+#[derive(Clone, Copy)]
+struct Sizes {
+    tokens: usize,
+    head_dim: usize,
+    /// Query heads per key/value head.
+    group: usize,
+    /// 1/√head_dim.
+    scale: f32,
+}
+
+impl Sizes {
+    fn new(check: Check, shape: Attention) -> Result<Self> {
+        let kv_heads = shape.kv_heads.max(1);
+        check.len("heads", shape.heads, shape.heads.next_multiple_of(kv_heads))?;
+        check.len("kv_heads", shape.kv_heads, kv_heads)?;
+        let scale = 1.0 / (shape.head_dim as f64).sqrt();
+        Ok(Sizes {
+            tokens: shape.tokens,
+            head_dim: shape.head_dim,
+            group: shape.heads / kv_heads,
+            scale: scale as f32,
+        })
+    }
+
+    /// The tiles of queries; each attends to keys `0..end`.
+    fn tiles(self) -> impl DoubleEndedIterator<Item = Range<usize>> {
+        (0..self.tokens).step_by(QUERIES).map(move |start| start..(start + QUERIES).min(self.tokens))
+    }
+
+    /// Elements of a tile of scores, at most.
+    fn scores(self) -> usize {
+        QUERIES.min(self.tokens) * self.tokens
+    }
+
+    /// Elements of one head of one sequence.
+    fn head(self) -> usize {
+        self.tokens * self.head_dim
+    }
+}
+
+/// One (sequence, key/value head) pair's part of a packed projection.
+#[derive(Clone, Copy)]
+struct Heads<'a> {
+    /// `[tokens, group · head_dim]`
+    queries: Tile<'a>,
+    /// `[tokens, head_dim]`
+    keys: Tile<'a>,
+    /// `[tokens, head_dim]`
+    values: Tile<'a>,
+}
+
+impl<'a> Heads<'a> {
+    fn new(qkv: Source<'a>, shape: Attention, sequence: usize, kv_head: usize) -> Self {
+        let width = shape.packed_width();
+        let rows = sequence * shape.tokens..(sequence + 1) * shape.tokens;
+        let all = Tile::new(qkv, shape.rows(), width, width);
+        let head = |first: usize, count: usize| {
+            all.at(rows.clone(), first * shape.head_dim..(first + count) * shape.head_dim)
+        };
+        let group = shape.heads / shape.kv_heads;
+        Heads {
+            queries: head(kv_head * group, group),
+            keys: head(shape.heads + kv_head, 1),
+            values: head(shape.heads + shape.kv_heads + kv_head, 1),
+        }
+    }
+}
+
+/// Cuts a `[rows, heads · width]` tile into one `[tokens, width]` tile per sequence and head.
+fn per_head(tile: TileMut<'_>, tokens: usize, width: usize) -> Vec<TileMut<'_>> {
+    let (rows, columns) = tile.shape();
+    let mut tiles = Vec::with_capacity((rows * columns).checked_div(tokens * width).unwrap_or(0));
+    let mut below = tile;
+    for _ in 0..rows.checked_div(tokens).unwrap_or(0) {
+        let (mut right, next) = below.split_rows(tokens);
+        for _ in 0..columns.checked_div(width).unwrap_or(0) {
+            let (tile, next) = right.split_columns(width);
+            tiles.push(tile);
+            right = next;
+        }
+        below = next;
+    }
+    tiles
+}
+
+/// Every (sequence, key/value head) pair, in order.
+fn pairs(shape: Attention) -> impl Iterator<Item = (usize, usize)> {
+    (0..shape.batch).flat_map(move |sequence| (0..shape.kv_heads).map(move |head| (sequence, head)))
+}
+
+/// Fills what lies behind the first `seen` scores with `hidden` as far as the last vector that holds a seen one, and with
+/// 0 from there; returns those vectors, so that nothing is left over to compute one by one.
+#[inline(always)]
+fn hide(scores: &mut [f32], seen: usize, hidden: f32) -> &mut [f32] {
+    let whole = seen.next_multiple_of(LANES).min(scores.len());
+    let (vectors, rest) = scores.split_at_mut(whole);
+    vectors[seen..].fill(hidden);
+    rest.fill(0.0);
+    vectors
+}

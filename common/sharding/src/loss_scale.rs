@@ -1,0 +1,181 @@
+//! Dynamic loss scaling, by DeepSpeed's rules.
+//!
+//! f16 loses numbers below 6e-8 and has none above 65504. Multiplying the loss moves all gradients into its range; the
+//! largest factor that does not overflow is found by trying.
+
+use crate::{Error, Result};
+
+/// How the loss is scaled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossScaling {
+    /// A scale that never changes; found by trying if there is none.
+    pub fixed: Option<f64>,
+    /// The first scale is 2 to this power.
+    pub initial_power: u32,
+    /// Steps without overflow after which the scale doubles and the hysteresis is full again.
+    pub window: u32,
+    /// Overflows until the scale halves: the last of so many does, and so does every one after it.
+    pub hysteresis: u32,
+    /// Whether a step without overflow is enough to fill the hysteresis.
+    pub consecutive_hysteresis: bool,
+    /// The smallest scale.
+    pub minimum: f64,
+}
+
+impl Default for LossScaling {
+    fn default() -> Self {
+        LossScaling {
+            fixed: None,
+            initial_power: 16,
+            window: 1000,
+            hysteresis: 2,
+            consecutive_hysteresis: false,
+            minimum: 1.0,
+        }
+    }
+}
+
+/// The scale of the loss from step to step. Every rank keeps one and tells it the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LossScaler {
+    scaling: LossScaling,
+    scale: f64,
+    /// Overflows left until the scale halves, that one included.
+    hysteresis: u32,
+    /// Steps since the last overflow, or since the start.
+    clean: u32,
+    skipped: u32,
+}
+
+impl LossScaler {
+    /// Before the first step.
+    pub fn new(scaling: LossScaling) -> Self {
+        let scale = scaling.fixed.unwrap_or(2f64.powi(scaling.initial_power as i32));
+        LossScaler { scaling, scale, hysteresis: scaling.hysteresis, clean: 0, skipped: 0 }
+    }
+
+    /// What the loss of the next step is multiplied with.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// Steps that were skipped because of an overflow.
+    pub fn skipped(&self) -> u32 {
+        self.skipped
+    }
+
+    /// A step is over; it was skipped if gradients overflowed on any rank.
+    ///
+    /// # Errors
+    /// [`Error::LossScaleAtMinimum`] if the scale would have to be lower than it can be.
+    pub fn finished(&mut self, overflow: bool) -> Result<()> {
+        match overflow {
+            true => self.overflowed(),
+            false => {
+                self.went_well();
+                Ok(())
+            }
+        }
+    }
+
+    fn overflowed(&mut self) -> Result<()> {
+        self.skipped += 1;
+        self.clean = 0;
+        if self.scaling.fixed.is_some() {
+            return Ok(());
+        }
+        if self.hysteresis > 1 {
+            self.hysteresis -= 1;
+            return Ok(());
+        }
+        if self.scale == self.scaling.minimum {
+            return Err(Error::LossScaleAtMinimum { scale: self.scale, skipped: self.skipped });
+        }
+        self.scale = (self.scale / 2.0).max(self.scaling.minimum);
+        Ok(())
+    }
+
+    fn went_well(&mut self) {
+        self.clean += 1;
+        if self.scaling.fixed.is_some() {
+            return;
+        }
+        let window_full = self.clean.is_multiple_of(self.scaling.window);
+        if window_full || self.scaling.consecutive_hysteresis {
+            self.hysteresis = self.scaling.hysteresis;
+        }
+        if window_full {
+            self.scale *= 2.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Follows `steps` (`x` overflows, `.` does not) and returns the scale before each of them, and at the end.
+    fn scales(scaling: LossScaling, steps: &str) -> Vec<f64> {
+        let mut scaler = LossScaler::new(scaling);
+        let mut scales = vec![scaler.scale()];
+        for step in steps.chars() {
+            scaler.finished(step == 'x').unwrap();
+            scales.push(scaler.scale());
+        }
+        scales
+    }
+
+    const SMALL: LossScaling = LossScaling {
+        fixed: None,
+        initial_power: 4,
+        window: 3,
+        hysteresis: 2,
+        consecutive_hysteresis: false,
+        minimum: 1.0,
+    };
+
+    /// The scales that DeepSpeed 0.18's `DynamicLossScaler` goes through, by hand from its `update_scale`.
+    #[test]
+    fn the_scale_follows_deepspeeds() {
+        let cases: [(&str, &[f64]); 6] = [
+            ("...", &[16., 16., 16., 32.]),
+            ("......", &[16., 16., 16., 32., 32., 32., 64.]),
+            ("xxx", &[16., 16., 8., 4.]),
+            // A clean step does not fill the hysteresis; a clean window does.
+            ("x.x", &[16., 16., 16., 8.]),
+            ("x...x", &[16., 16., 16., 16., 32., 32.]),
+            // The window starts again after an overflow.
+            ("..x...", &[16., 16., 16., 16., 16., 16., 32.]),
+        ];
+        for (steps, expected) in cases {
+            assert_eq!(scales(SMALL, steps), expected, "{steps}");
+        }
+        let consecutive = LossScaling { consecutive_hysteresis: true, ..SMALL };
+        assert_eq!(scales(consecutive, "x.xx"), [16., 16., 16., 16., 8.]);
+        let eager = LossScaling { hysteresis: 1, ..SMALL };
+        assert_eq!(scales(eager, "xx...x"), [16., 8., 4., 4., 4., 8., 4.]);
+    }
+
+    #[test]
+    fn an_overflow_at_the_minimum_is_an_error_and_no_scale_is_below_it() {
+        let scaling = LossScaling { minimum: 6.0, ..SMALL };
+        let mut scaler = LossScaler::new(scaling);
+        for expected in [16.0, 8.0, 6.0] {
+            assert_eq!(scaler.finished(true), Ok(()));
+            assert_eq!(scaler.scale(), expected);
+        }
+        assert_eq!(scaler.finished(true), Err(Error::LossScaleAtMinimum { scale: 6.0, skipped: 4 }));
+        assert_eq!(scaler.skipped(), 4);
+    }
+
+    #[test]
+    fn a_fixed_scale_stays() {
+        let fixed = LossScaling { fixed: Some(128.0), window: 1, hysteresis: 1, ..SMALL };
+        assert_eq!(scales(fixed, "..xx.x"), [128.0; 7]);
+    }
+
+    #[test]
+    fn the_defaults_are_deepspeeds() {
+        assert_eq!(LossScaler::new(LossScaling::default()).scale(), 65536.0);
+    }
+}

@@ -1,0 +1,39 @@
+//! Element types of a run: mixed precision (Micikevicius et al., 2018).
+
+use device::DType;
+
+/// In which types a run keeps and moves numbers. Arithmetic and optimizer states are f32 whatever these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Precision {
+    /// Parameters and activations.
+    pub parameters: DType,
+    /// Gradients, from backward to the update.
+    pub gradients: DType,
+    /// Gradients while they are reduced: what travels, and what their sum is rounded to.
+    pub reduce: DType,
+}
+
+impl Precision {
+    /// f32 throughout.
+    pub const FP32: Precision = Precision::uniform(DType::F32);
+
+    /// One type for everything.
+    pub const fn uniform(dtype: DType) -> Self {
+        Precision { parameters: dtype, gradients: dtype, reduce: dtype }
+    }
+
+    /// Whether the optimizer keeps f32 master weights beside the parameters; otherwise the parameters are the masters.
+    pub fn has_masters(&self) -> bool {
+        self.parameters != DType::F32
+    }
+
+    /// Whether gradients are converted before they are reduced.
+    pub fn converts_gradients(&self) -> bool {
+        self.gradients != self.reduce
+    }
+
+    /// Whether the loss must be scaled: f16 has no room for small gradients.
+    pub fn scales_loss(&self) -> bool {
+        [self.parameters, self.gradients, self.reduce].contains(&DType::F16)
+    }
+}

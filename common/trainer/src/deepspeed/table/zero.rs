@@ -1,0 +1,241 @@
+//! `zero_optimization`.
+
+use super::{beyond_reach, count, empty, flag, from, number, off, on};
+use crate::deepspeed::keys::{Auto, Key, Kind};
+use crate::deepspeed::node::Node;
+use crate::deepspeed::read::is_none;
+use crate::stage::GradSync;
+use planner::Stage;
+
+const DEVICE: Kind = Kind::Choice(&["none", "cpu", "nvme"]);
+const OFFLOADING: &str = "offloading";
+const QUANTIZED: &str = "quantized communication (ZeRO++)";
+const MICS: &str = "MiCS";
+
+pub(super) static KEYS: &[Key] = &[
+    Key::new(
+        "zero_optimization.stage",
+        Kind::Count(0, 3),
+        "0",
+        "must be the crate's; left out, the crate decides",
+    )
+    .honoured(
+        None,
+        |args, value| args.file_only.stage = Stage::ALL.get(count(value)).copied(),
+        |run| Stage::ALL.iter().position(|&stage| stage == run.stage).map(Node::count),
+    ),
+    Key::new(
+        "zero_optimization.reduce_bucket_size",
+        from(1),
+        "5e8",
+        "elements per reduction; the largest unit's if left out",
+    )
+    .auto(Auto::Width(1.0, 2))
+    .honoured(
+        Some("reduce_bucket"),
+        |args, value| args.reduce_bucket = Some(count(value)),
+        |run| run.config.bucket.map(Node::count),
+    ),
+    Key::new(
+        "zero_optimization.reduce_scatter",
+        Kind::Flag,
+        "true",
+        "false all-reduces gradients, in ZeRO-1 only",
+    )
+    .honoured(
+        Some("grad_sync"),
+        |args, value| {
+            args.grad_sync = Some(if flag(value) { GradSync::ReduceScatter } else { GradSync::AllReduce })
+        },
+        |run| Some(Node::Flag(run.config.grad_sync == GradSync::ReduceScatter)),
+    ),
+    Key::new("zero_optimization.contiguous_gradients", Kind::Flag, "true", "scattered gradient buffers")
+        .not_yet(on),
+    Key::new(
+        "zero_optimization.overlap_comm",
+        Kind::Flag,
+        "true in ZeRO-3",
+        "overlap of reductions with backward",
+    )
+    .not_yet(off),
+    Key::new(
+        "zero_optimization.allgather_partitions",
+        Kind::Flag,
+        "true",
+        "broadcasts in place of all-gathers",
+    )
+    .not_yet(on),
+    Key::new(
+        "zero_optimization.allgather_bucket_size",
+        from(1),
+        "5e8",
+        "a bucket of its own for all-gathers",
+    )
+    .auto(Auto::Flags)
+    .not_yet(beyond_reach),
+    Key::new("zero_optimization.sub_group_size", from(0), "1e9", "the step in pieces")
+        .auto(Auto::Flags)
+        .not_yet(beyond_reach),
+    Key::new("zero_optimization.stage3_prefetch_bucket_size", from(0), "5e7", "prefetching parameters")
+        .auto(Auto::Width(0.9, 2))
+        .not_yet(|value| number(value) == 0.0),
+    Key::new(
+        "zero_optimization.stage3_param_persistence_threshold",
+        from(0),
+        "1e5",
+        "small tensors that stay whole",
+    )
+    .auto(Auto::Width(10.0, 1))
+    .not_yet(|value| number(value) == 0.0),
+    Key::new(
+        "zero_optimization.stage3_model_persistence_threshold",
+        from(0),
+        "9.2e18",
+        "a bound on tensors that stay whole",
+    )
+    .auto(Auto::Flags)
+    .not_yet(beyond_reach),
+    Key::new(
+        "zero_optimization.stage3_max_live_parameters",
+        from(0),
+        "1e9",
+        "a bound on gathered parameters",
+    )
+    .auto(Auto::Flags)
+    .not_yet(beyond_reach),
+    Key::new(
+        "zero_optimization.stage3_max_reuse_distance",
+        from(0),
+        "1e9",
+        "keeping what is needed again soon",
+    )
+    .auto(Auto::Flags)
+    .not_yet(beyond_reach),
+    Key::new(
+        "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+        Kind::Flag,
+        "false",
+        "saving always gathers whole weights here",
+    )
+    .auto(Auto::Flags),
+    Key::new(
+        "zero_optimization.stage3_gather_fp16_weights_on_model_save",
+        Kind::Flag,
+        "false",
+        "its old name",
+    )
+    .means(|value| Some(("zero_optimization.stage3_gather_16bit_weights_on_model_save", value.clone()))),
+    Key::new(
+        "zero_optimization.stage3_module_granularity_threshold",
+        from(0),
+        "0",
+        "units that span modules",
+    )
+    .not_yet(|value| number(value) == 0.0),
+    Key::new(
+        "zero_optimization.stage3_use_all_reduce_for_fetch_params",
+        Kind::Flag,
+        "false",
+        "gathering by all-reduce",
+    )
+    .not_yet(off),
+    Key::new("zero_optimization.zero_hpz_partition_size", from(0), "1", "secondary shards (hpZ)")
+        .not_yet(|value| number(value) <= 1.0),
+    Key::new("zero_optimization.zero_quantized_weights", Kind::Flag, "false", QUANTIZED).not_yet(off),
+    Key::new("zero_optimization.zero_quantized_nontrainable_weights", Kind::Flag, "false", QUANTIZED)
+        .not_yet(off),
+    Key::new("zero_optimization.zero_quantized_gradients", Kind::Flag, "false", QUANTIZED).not_yet(off),
+    Key::new("zero_optimization.zeropp_loco_param", Kind::Any, "null", QUANTIZED).not_yet(empty),
+    Key::new("zero_optimization.mics_shard_size", Kind::Number(-1.0, 1e6), "-1", MICS)
+        .not_yet(|value| number(value) <= 1.0),
+    Key::new("zero_optimization.mics_hierarchical_params_gather", Kind::Flag, "false", MICS).not_yet(off),
+    Key::new("zero_optimization.offload_optimizer.device", DEVICE, "\"none\"", OFFLOADING).not_yet(is_none),
+    Key::new("zero_optimization.offload_optimizer.nvme_path", Kind::Text, "", OFFLOADING).not_yet(never),
+    Key::new("zero_optimization.offload_optimizer.pin_memory", Kind::Flag, "false", OFFLOADING).not_yet(off),
+    Key::new("zero_optimization.offload_optimizer.buffer_count", from(0), "4", OFFLOADING).not_yet(never),
+    Key::new("zero_optimization.offload_optimizer.pipeline_read", Kind::Flag, "false", OFFLOADING)
+        .not_yet(off),
+    Key::new("zero_optimization.offload_optimizer.pipeline_write", Kind::Flag, "false", OFFLOADING)
+        .not_yet(off),
+    Key::new(
+        "zero_optimization.offload_optimizer.fast_init",
+        Kind::Flag,
+        "false",
+        "how quickly files are made, not what is in them",
+    ),
+    Key::new("zero_optimization.offload_optimizer.ratio", Kind::Number(0.0, 1.0), "1.0", OFFLOADING)
+        .not_yet(never),
+    Key::new("zero_optimization.offload_param.device", DEVICE, "\"none\"", OFFLOADING).not_yet(is_none),
+    Key::new("zero_optimization.offload_param.nvme_path", Kind::Text, "", OFFLOADING).not_yet(never),
+    Key::new("zero_optimization.offload_param.pin_memory", Kind::Flag, "false", OFFLOADING).not_yet(off),
+    Key::new("zero_optimization.offload_param.buffer_count", from(0), "5", OFFLOADING).not_yet(never),
+    Key::new("zero_optimization.offload_param.buffer_size", from(0), "1e8", OFFLOADING).not_yet(never),
+    Key::new("zero_optimization.offload_param.max_in_cpu", from(0), "1e9", OFFLOADING).not_yet(never),
+    Key::new("zero_optimization.cpu_offload", Kind::Flag, "null", "old name of offload_optimizer on the CPU")
+        .means(|value| {
+            flag(value).then(|| ("zero_optimization.offload_optimizer.device", Node::text("cpu")))
+        }),
+    Key::new(
+        "zero_optimization.cpu_offload_param",
+        Kind::Flag,
+        "null",
+        "old name of offload_param on the CPU",
+    )
+    .means(|value| flag(value).then(|| ("zero_optimization.offload_param.device", Node::text("cpu")))),
+    Key::new(
+        "zero_optimization.cpu_offload_use_pin_memory",
+        Kind::Flag,
+        "null",
+        "nothing without offloading",
+    ),
+    Key::new("zero_optimization.round_robin_gradients", Kind::Flag, "false", "matters with offloading only"),
+    Key::new(
+        "zero_optimization.use_multi_rank_bucket_allreduce",
+        Kind::Flag,
+        "true",
+        "one reduce-scatter does it here",
+    ),
+    Key::new(
+        "zero_optimization.load_from_fp32_weights",
+        Kind::Flag,
+        "true",
+        "initial weights are always read in f32",
+    ),
+    Key::new(
+        "zero_optimization.elastic_checkpoint",
+        Kind::Flag,
+        "false",
+        "DeepSpeed no longer reads it either",
+    ),
+    Key::new(
+        "zero_optimization.ignore_unused_parameters",
+        Kind::Flag,
+        "true",
+        "every parameter is used here",
+    ),
+    Key::new("zero_optimization.legacy_stage1", Kind::Flag, "false", "an implementation of DeepSpeed's"),
+    Key::new(
+        "zero_optimization.memory_efficient_linear",
+        Kind::Flag,
+        "true",
+        "backward keeps no gathered weights here",
+    ),
+    Key::new(
+        "zero_optimization.pipeline_loading_checkpoint",
+        Kind::Flag,
+        "false",
+        "how DeepSpeed loads its checkpoints",
+    ),
+    Key::new(
+        "zero_optimization.override_module_apply",
+        Kind::Flag,
+        "true",
+        "how DeepSpeed hooks into PyTorch",
+    ),
+    Key::new("zero_optimization.log_trace_cache_warnings", Kind::Flag, "false", "what DeepSpeed prints"),
+];
+
+/// Any value asks for something.
+fn never(_: &Node) -> bool {
+    false
+}

@@ -1,0 +1,99 @@
+//! The flags about element types and loss scaling, checked.
+
+use crate::cli::{FloatType, TrainArgs};
+use crate::error::{Failure, Result};
+use device::DType;
+use sharding::{LossScaling, Precision};
+
+/// The element types that `args` ask for.
+pub(crate) fn precision(args: &TrainArgs) -> Precision {
+    let gradients = args.grad_dtype.unwrap_or(args.precision);
+    let reduce = args.reduce_dtype.unwrap_or(gradients);
+    Precision { parameters: args.precision.dtype(), gradients: gradients.dtype(), reduce: reduce.dtype() }
+}
+
+/// How the loss is scaled, if `precision` needs it.
+///
+/// # Errors
+/// A usage failure that names the flag and its range, or says that nothing is scaled in this precision.
+pub(crate) fn loss_scaling(args: &TrainArgs, precision: Precision) -> Result<Option<LossScaling>> {
+    let given = [
+        ("--loss-scale", args.loss_scale.is_some()),
+        ("--initial-scale-power", args.initial_scale_power.is_some()),
+        ("--loss-scale-window", args.loss_scale_window.is_some()),
+        ("--hysteresis", args.hysteresis.is_some()),
+        ("--min-loss-scale", args.min_loss_scale.is_some()),
+    ];
+    if !precision.scales_loss() {
+        return match given.iter().find(|(_, given)| *given) {
+            None => Ok(None),
+            Some((flag, _)) => Err(Failure::usage(format!(
+                "{flag} is for fp16, whose range is small; nothing here is fp16: add --precision fp16 or leave it out"
+            ))),
+        };
+    }
+    let default = LossScaling::default();
+    let scaling = LossScaling {
+        fixed: args.loss_scale.filter(|&scale| scale != 0.0),
+        initial_power: args.initial_scale_power.unwrap_or(default.initial_power),
+        window: args.loss_scale_window.unwrap_or(default.window),
+        hysteresis: args.hysteresis.unwrap_or(default.hysteresis),
+        minimum: args.min_loss_scale.unwrap_or(default.minimum),
+        ..default
+    };
+    check(&scaling).map(|()| Some(scaling)).map_err(Failure::usage)
+}
+
+/// Refuses numbers that make no sense, naming their flags.
+fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
+    let LossScaling { fixed, initial_power, window, hysteresis, minimum, .. } = *scaling;
+    let sensible = |scale: f64| scale > 0.0 && scale <= LARGEST;
+    if let Some(scale) = fixed.filter(|&scale| !sensible(scale)) {
+        return Err(format!(
+            "--loss-scale {scale}: choose 0 (dynamic), or a number above 0 up to 2^{LARGEST_POWER}"
+        ));
+    }
+    if initial_power > LARGEST_POWER {
+        return Err(format!("--initial-scale-power {initial_power}: choose 0 to {LARGEST_POWER}"));
+    }
+    for (flag, value) in [("--loss-scale-window", window), ("--hysteresis", hysteresis)] {
+        if value == 0 {
+            return Err(format!("{flag} 0 makes no sense: it must be at least 1"));
+        }
+    }
+    let initial = 2f64.powi(initial_power as i32);
+    if !sensible(minimum) || (fixed.is_none() && minimum > initial) {
+        return Err(format!(
+            "--min-loss-scale {minimum}: choose a number above 0, up to the initial scale, 2^{initial_power} \
+             (--initial-scale-power)"
+        ));
+    }
+    Ok(())
+}
+
+/// More than any f16 gradient can bear.
+const LARGEST_POWER: u32 = 64;
+const LARGEST: f64 = (1u128 << LARGEST_POWER) as f64;
+
+/// How flags and reports call an element type.
+pub(crate) fn name(dtype: DType) -> &'static str {
+    let all = [FloatType::Fp32, FloatType::Bf16, FloatType::Fp16];
+    match all.into_iter().find(|float| float.dtype() == dtype) {
+        Some(FloatType::Bf16) => "bf16",
+        Some(FloatType::Fp16) => "fp16",
+        _ => "fp32",
+    }
+}
+
+/// A run's element types in a few words.
+pub(crate) fn words(precision: Precision) -> String {
+    let Precision { parameters, gradients, reduce } = precision;
+    let mut words = name(parameters).to_string();
+    if gradients != parameters {
+        words.push_str(&format!(", gradients {}", name(gradients)));
+    }
+    if reduce != gradients {
+        words.push_str(&format!(", reduced in {}", name(reduce)));
+    }
+    words
+}

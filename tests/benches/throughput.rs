@@ -1,0 +1,143 @@
+//! Tokens per second of every stage, and where the time goes: `cargo bench -p tests`.
+//!
+//! Flags after `--`: `--models tiny,small`, `--stages ddp,zero1,zero2,zero3`, `--gpus 4`, `--steps 20`, `--rounds 3`, and
+//! `--peer "NAME=COMMAND"` for another trainer that prints a JSON line with `tokens_per_s`; rounds alternate between
+//! all of them, so that ratios hold on a noisy machine.
+
+use clap::Parser;
+use planner::Stage;
+use planner::table::{Format, Table, grouped};
+use std::process::Command;
+use tests::train;
+use trainer::Report;
+
+#[derive(Parser)]
+struct Flags {
+    #[arg(long, value_delimiter = ',', default_value = "tiny,small")]
+    models: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = "ddp,zero1,zero2,zero3")]
+    stages: Vec<String>,
+    #[arg(long, default_value_t = 4)]
+    gpus: usize,
+    #[arg(long, default_value_t = 12)]
+    steps: u32,
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// `NAME=COMMAND`; `{model}` in the command becomes the model's name.
+    #[arg(long)]
+    peer: Vec<String>,
+    /// Cargo passes it.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() {
+    let flags = Flags::parse();
+    for model in &flags.models {
+        measure(&flags, model);
+    }
+}
+
+fn stage(name: &str) -> Stage {
+    let known = Stage::ALL.into_iter().find(|stage| stage.label().to_lowercase().replace('-', "") == name);
+    known.unwrap_or_else(|| panic!("--stages {name}: choose from ddp, zero1, zero2, zero3"))
+}
+
+/// One stage's or peer's rounds.
+struct Row {
+    name: String,
+    tokens_per_second: Vec<f64>,
+    report: Option<Report>,
+}
+
+fn measure(flags: &Flags, model: &str) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut peaks = vec![peak(cores)];
+    let mut rows: Vec<Row> = flags.stages.iter().map(|name| empty(stage(name).label())).collect();
+    rows.extend(flags.peer.iter().map(|peer| empty(peer.split('=').next().unwrap_or(peer))));
+    for _ in 0..flags.rounds {
+        for (row, name) in rows.iter_mut().zip(&flags.stages) {
+            let words = format!("--model {model} --gpus {} --steps {}", flags.gpus, flags.steps);
+            let report = train(stage(name), &words).unwrap_or_else(|failure| panic!("{failure}"));
+            row.tokens_per_second.push(report.throughput.tokens_per_second);
+            row.report = Some(report);
+        }
+        for (row, peer) in rows.iter_mut().skip(flags.stages.len()).zip(&flags.peer) {
+            row.tokens_per_second.push(run_peer(peer, model));
+        }
+        peaks.push(peak(cores));
+    }
+    let best = median(&peaks);
+    println!(
+        "{model}, {} ranks, {cores} cores; the matmul library's own peak here: {best:.0} GFLOP/s\n",
+        flags.gpus
+    );
+    println!("{}", speeds(&rows, best).render(Format::Terminal));
+    println!("{}", shares(&rows).render(Format::Terminal));
+}
+
+fn empty(name: &str) -> Row {
+    Row { name: name.into(), tokens_per_second: Vec::new(), report: None }
+}
+
+fn run_peer(peer: &str, model: &str) -> f64 {
+    let command = peer.split_once('=').map_or(peer, |(_, command)| command).replace("{model}", model);
+    let output =
+        Command::new("sh").args(["-c", &command]).output().unwrap_or_else(|e| panic!("{command}: {e}"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let json = text.lines().rev().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let speed = json.and_then(|json| json["tokens_per_s"].as_f64());
+    speed.unwrap_or_else(|| {
+        panic!("{command}: no JSON line with tokens_per_s\n{}", String::from_utf8_lossy(&output.stderr))
+    })
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+fn speeds(rows: &[Row], peak: f64) -> Table {
+    let mut table =
+        Table::numbers("tokens per second", ["median", "lowest", "highest", "GFLOP/s", "of peak"]);
+    for row in rows {
+        let speed = median(&row.tokens_per_second);
+        let (low, high) =
+            row.tokens_per_second.iter().fold((f64::MAX, 0.0), |(l, h): (f64, f64), &s| (l.min(s), h.max(s)));
+        let flops = row.report.as_ref().map(|report| speed * report.throughput.flops_per_token as f64 / 1e9);
+        let show = |value: f64| grouped(value as u64);
+        table.row(
+            &row.name,
+            [
+                show(speed),
+                show(low),
+                show(high),
+                flops.map_or("-".into(), |f| format!("{f:.0}")),
+                flops.map_or("-".into(), |f| format!("{:.0} %", 100.0 * f / peak)),
+            ],
+        );
+    }
+    table
+}
+
+/// Where rank 0's time goes, in percent of its steps.
+fn shares(rows: &[Row]) -> Table {
+    let mut table =
+        Table::numbers("share of rank 0's time", ["data", "forward", "backward", "step", "collectives"]);
+    for (name, report) in rows.iter().filter_map(|row| Some((&row.name, row.report.as_ref()?))) {
+        let time = &report.time[0];
+        let phases = time.phases;
+        let all = phases.data + phases.forward + phases.backward + phases.step;
+        let collectives: f64 = time.operations.iter().map(|operation| operation.seconds).sum();
+        let percent = |seconds: f64| format!("{:.1} %", 100.0 * seconds / all);
+        table
+            .row(name, [phases.data, phases.forward, phases.backward, phases.step, collectives].map(percent));
+    }
+    table
+}
+
+/// The matmul library's own speed on a large square, in GFLOP/s.
+fn peak(threads: usize) -> f64 {
+    device::matmul_peak(threads).unwrap_or_else(|error| panic!("{error}"))
+}

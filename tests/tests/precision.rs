@@ -1,0 +1,212 @@
+//! Mixed precision: whatever the element types, the stages agree and the planner knew what they would need.
+
+use planner::Stage;
+use tests::{STAGES, fixture, losses, train};
+use trainer::Report;
+
+/// A run whose predictions must hold.
+fn run(stage: Stage, flags: &str) -> Report {
+    let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
+    let memory = report.memory.iter().map(|row| (row.class, row.rank, row.predicted_bytes, row.peak_bytes));
+    let total = report.total_peak_bytes.iter().map(|r| ("all", r.rank, r.predicted_bytes, r.peak_bytes));
+    let traffic = report.traffic.iter().map(|r| (r.operation, r.rank, r.predicted_bytes, r.bytes_sent));
+    for (what, rank, predicted, measured) in memory.chain(total).chain(traffic) {
+        assert_eq!(predicted, measured, "{stage} {flags}: {what} on rank {rank}");
+    }
+    report
+}
+
+fn odd(world: usize, more: &str) -> String {
+    format!(
+        "--model {} --gpus {world} --batch-size {} --seq-len 16 --threads 1 {more}",
+        fixture("odd.json"),
+        12 / world
+    )
+}
+
+fn assert_same(a: &Report, b: &Report, flags: &str) {
+    assert_eq!(losses(a), losses(b), "{} and {}: losses, {flags}", a.stage, b.stage);
+    assert_eq!(a.weights_blake3, b.weights_blake3, "{} and {}: weights, {flags}", a.stage, b.stage);
+}
+
+fn stages_agree(flags: &str) -> Report {
+    let [first, others @ ..] = STAGES.map(|stage| run(stage, flags));
+    others.iter().for_each(|other| assert_same(&first, other, flags));
+    first
+}
+
+#[test]
+fn stages_agree_bit_for_bit_in_16_bits() {
+    for precision in ["bf16", "fp16"] {
+        for world in 1..=4 {
+            let report = stages_agree(&odd(world, &format!("--steps 8 --precision {precision}")));
+            let learned = losses(&report);
+            assert!(learned[7] < learned[0] - 0.1, "{precision}: {} to {}", learned[0], learned[7]);
+            assert_eq!((report.precision, report.communicated_bytes), (precision, 2));
+            assert_eq!(report.skipped_steps, 0);
+        }
+    }
+}
+
+#[test]
+fn stages_agree_bit_for_bit_whatever_gradients_are_kept_and_sent_in() {
+    for types in [
+        "--precision bf16 --grad-dtype fp32",
+        "--precision bf16 --reduce-dtype fp32",
+        "--precision bf16 --grad-dtype fp32 --reduce-dtype bf16",
+        "--precision fp16 --reduce-dtype bf16",
+        "--precision fp32 --reduce-dtype fp16",
+    ] {
+        stages_agree(&odd(3, &format!("--steps 6 {types}")));
+    }
+}
+
+/// Bytes per parameter and class: 16-bit parameters and gradients, three f32 numbers in the optimizer.
+#[test]
+fn a_replica_takes_two_two_and_twelve_bytes_per_parameter() {
+    let report = run(Stage::Ddp, &odd(2, "--steps 1 --precision bf16"));
+    let parameters = report.model.parameters;
+    for (class, bytes) in [("parameters", 2), ("gradients", 2), ("optimizer", 12)] {
+        let row = report.memory.iter().find(|row| row.class == class).unwrap();
+        assert_eq!(row.peak_bytes, bytes * parameters, "{class}");
+    }
+}
+
+/// Numbers from a fixed seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// A small Llama of any shape.
+fn shape(random: &mut Random) -> String {
+    let kv_heads = 1 + random.below(3);
+    let heads = kv_heads * (1 + random.below(3));
+    format!(
+        r#"{{"model_type": "llama", "vocab_size": 256, "hidden_size": {}, "intermediate_size": {},
+        "num_hidden_layers": {}, "num_attention_heads": {heads}, "num_key_value_heads": {kv_heads}, "head_dim": {},
+        "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "tie_word_embeddings": {}}}"#,
+        heads * (1 + random.below(8)),
+        1 + random.below(60),
+        1 + random.below(3),
+        2 * (1 + random.below(5)),
+        random.below(2) == 0,
+    )
+}
+
+#[test]
+fn predictions_hold_for_random_combinations() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.json");
+    let mut random = Random(20);
+    for _ in 0..32 {
+        std::fs::write(&config, shape(&mut random)).unwrap();
+        let types = ["fp32", "bf16", "fp16"];
+        let mut flags = format!(
+            "--model {} --gpus {} --batch-size {} --seq-len {} --grad-accum {} --steps 2 --threads 1 --precision {} \
+             --grad-dtype {} --reduce-dtype {}",
+            config.display(),
+            1 + random.below(5),
+            1 + random.below(3),
+            1 + random.below(12),
+            1 + random.below(3),
+            random.pick(&types),
+            random.pick(&types),
+            random.pick(&types),
+        );
+        if random.below(2) == 0 {
+            flags.push_str(&format!(" --reduce-bucket {}", 1 + random.below(20_000)));
+        }
+        if random.below(3) == 0 {
+            flags.push_str(" --val-fraction 0.2 --eval-every 1 --eval-batches 2");
+        }
+        let [ddp, zero1, zero2, zero3] = STAGES.map(|stage| run(stage, &flags));
+        assert_same(&ddp, &zero1, &flags);
+        assert_same(&zero2, &zero3, &flags);
+        if flags.contains("--grad-accum 1") {
+            assert_same(&ddp, &zero2, &flags);
+        }
+    }
+}
+
+/// The mean loss of the last twenty steps.
+fn final_loss(flags: &str) -> f64 {
+    let losses = losses(&run(Stage::Zero2, flags));
+    losses[losses.len() - 20..].iter().sum::<f64>() / 20.0
+}
+
+#[test]
+fn sixteen_bits_learn_as_much_as_thirty_two() {
+    let flags = odd(2, "--steps 200");
+    let full = final_loss(&flags);
+    for precision in ["bf16", "fp16"] {
+        let half = final_loss(&format!("{flags} --precision {precision}"));
+        assert!((half / full - 1.0).abs() < 0.02, "{precision} reaches {half}, fp32 {full}");
+    }
+}
+
+#[test]
+fn an_overflow_on_one_rank_skips_the_step_on_all_and_training_recovers() {
+    let flags = odd(3, "--steps 20 --precision fp16 --hysteresis 1 --loss-scale-window 8");
+    let report = stages_agree(&format!("{flags} --inject overflow@rank1,step5"));
+    let skipped: Vec<u32> = report.steps.iter().filter(|row| row.skipped).map(|row| row.step).collect();
+    assert_eq!((skipped, report.skipped_steps), (vec![5], 1));
+    assert!(!report.steps[5].grad_norm.is_finite());
+    let scales: Vec<f64> = report.steps.iter().map(|row| row.loss_scale.unwrap()).collect();
+    assert_eq!(scales[4..7], [65536.0, 65536.0, 32768.0]);
+    assert_eq!(scales[13..15], [32768.0, 65536.0], "eight clean steps double it again");
+    let learned = losses(&report);
+    assert!(learned[19] < learned[0] - 0.5, "{learned:?}");
+    assert_eq!(report.steps[6].lr, run(Stage::Ddp, &flags).steps[5].lr, "the schedule waits for an update");
+}
+
+/// A skipped step updates nothing: the next one computes its loss with the weights of the last.
+#[test]
+fn a_skipped_step_changes_no_weight() {
+    let one = odd(2, "--precision fp16 --steps 2 --warmup-steps 0");
+    let skipping =
+        stages_agree(&format!("{one} --inject overflow@rank0,step0 --inject overflow@rank1,step1"));
+    let untrained = run(Stage::Ddp, &format!("{one} --lr 1e-30 --weight-decay 0"));
+    assert_eq!(losses(&skipping), losses(&untrained));
+    assert_eq!(skipping.weights_blake3, untrained.weights_blake3);
+}
+
+#[test]
+fn an_overflow_at_the_smallest_scale_ends_the_run() {
+    let faults: String = (0..4).map(|step| format!(" --inject overflow@rank1,step{step}")).collect();
+    for stage in STAGES {
+        let failure =
+            train(stage, &odd(2, &format!("--steps 9 --precision fp16 --initial-scale-power 2{faults}")));
+        let failure = failure.unwrap_err();
+        assert_eq!(failure.code(), 1);
+        let text = failure.to_string();
+        for part in ["minimum, 1;", "4 steps were skipped", "--precision bf16"] {
+            assert!(text.contains(part), "{stage}: {part:?} missing in {text}");
+        }
+    }
+}
+
+#[test]
+fn without_a_scaled_loss_an_overflow_is_an_error() {
+    let failure = train(Stage::Zero3, &odd(2, "--steps 3 --precision bf16 --inject overflow@rank1,step1"));
+    assert!(failure.unwrap_err().to_string().contains("gradient norm is"));
+}
+
+#[test]
+fn a_fixed_scale_trains_as_well_and_never_changes() {
+    let report =
+        stages_agree(&odd(2, "--steps 8 --precision fp16 --loss-scale 1000 --inject overflow@rank0,step2"));
+    assert!(report.steps.iter().all(|row| row.loss_scale == Some(1000.0)));
+    assert_eq!(report.skipped_steps, 1);
+}

@@ -1,0 +1,123 @@
+//! Whatever is trained, however it is sharded: what was predicted is what was measured, and the stages agree.
+//!
+//! Cases are drawn at random from a fixed seed: models with odd sizes, tied or not, with grouped heads or not; world
+//! sizes, micro-batches, evaluations; and for each stage on its own what must not matter: what blocks keep for backward,
+//! and the size of buckets.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use planner::Stage;
+use std::fmt::Write;
+use tests::{STAGES, largest_difference, losses, mispredictions, train};
+use trainer::Report;
+
+const CASES: usize = 25;
+const SEED: u64 = 0x2E20;
+
+/// SplitMix64 (Steele et al., 2014): enough to draw cases with.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From `low` to `high`, both included.
+    fn between(&mut self, low: usize, high: usize) -> usize {
+        low + (self.next() % (high - low + 1) as u64) as usize
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.between(0, choices.len() - 1)]
+    }
+}
+
+/// A `config.json` of a random shape.
+fn model(random: &mut Random) -> String {
+    let (kv_heads, group) = (random.between(1, 3), random.between(1, 3));
+    let heads = kv_heads * group;
+    let (width, head_dim) = (heads * random.between(1, 7), 2 * random.between(1, 5));
+    // The peak is in the head in narrow models, in a block in wide ones.
+    let (narrow, wide) = (random.between(1, 60), random.between(300, 500));
+    let (vocabulary, feed_forward) = (random.between(256, 300), random.one_of(&[narrow, wide]));
+    let (layers, tied) = (random.between(1, 4), random.one_of(&[true, false]));
+    format!(
+        r#"{{"model_type": "llama", "vocab_size": {vocabulary}, "hidden_size": {width}, "head_dim": {head_dim},
+            "intermediate_size": {feed_forward}, "num_hidden_layers": {layers}, "num_attention_heads": {heads},
+            "num_key_value_heads": {kv_heads}, "tie_word_embeddings": {tied}, "hidden_act": "silu",
+            "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}}"#
+    )
+}
+
+/// A run's shape: micro-batches per step, and the flags that every stage gets.
+fn shape(random: &mut Random) -> (usize, String) {
+    let micro_batches = random.one_of(&[1, 1, 2, 3]);
+    let mut flags = format!(
+        "--gpus {} --grad-accum {micro_batches} --batch-size {} --seq-len {} --steps 3 --threads 1 --device cpu \
+         --seed {}",
+        random.between(1, 5),
+        random.between(1, 3),
+        random.between(1, 20),
+        random.between(0, 1000),
+    );
+    if random.one_of(&[true, false]) {
+        let (every, batches) = (random.between(1, 3), random.between(1, 3));
+        write!(flags, " --val-fraction 0.2 --eval-every {every} --eval-batches {batches}").unwrap();
+    }
+    (micro_batches, flags)
+}
+
+/// Flags that change neither losses nor weights.
+fn indifferent(random: &mut Random, stage: Stage) -> String {
+    let mut flags = format!("--checkpoint-activations {}", random.one_of(&["none", "block", "selective"]));
+    let bucket = [0, 1, random.between(1, 5_000), random.between(5_000, 100_000)];
+    match random.one_of(&bucket) {
+        0 => {}
+        elements => write!(flags, " --reduce-bucket {elements}").unwrap(),
+    }
+    if stage == Stage::Zero1 && random.one_of(&[true, false]) {
+        flags.push_str(" --grad-sync all-reduce");
+    }
+    flags
+}
+
+fn assert_same(a: &Report, b: &Report, case: &str) {
+    let bits = |report: &Report| losses(report).iter().map(|loss| loss.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(a), bits(b), "{} and {}: losses of {case}", a.stage, b.stage);
+    assert_eq!(a.weights_blake3, b.weights_blake3, "{} and {}: weights of {case}", a.stage, b.stage);
+    assert_eq!(a.evaluations, b.evaluations, "{} and {}: evaluations of {case}", a.stage, b.stage);
+}
+
+#[test]
+fn predictions_hold_and_stages_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random(SEED);
+    for number in 0..CASES {
+        let config = model(&mut random);
+        let path = folder.path().join(format!("{number}.json"));
+        std::fs::write(&path, &config).unwrap();
+        let (micro_batches, flags) = shape(&mut random);
+        let mut case = format!("case {number}: {config}\n{flags}");
+        let reports = STAGES.map(|stage| {
+            let own = indifferent(&mut random, stage);
+            write!(case, "\n{stage}: {own}").unwrap();
+            let report = train(stage, &format!("--model {} {flags} {own}", path.display()))
+                .unwrap_or_else(|failure| panic!("{case}\n{failure}"));
+            assert_eq!(mispredictions(&report), Vec::<String>::new(), "{case}");
+            assert!(losses(&report).iter().all(|loss| loss.is_finite()), "{case}");
+            report
+        });
+        let [ddp, zero1, zero2, zero3] = &reports;
+        assert_same(ddp, zero1, &case);
+        assert_same(zero2, zero3, &case);
+        if micro_batches == 1 {
+            assert_same(ddp, zero2, &case);
+        } else {
+            let apart = largest_difference(&losses(ddp), &losses(zero2));
+            assert!(apart < 1e-4, "the two pairs differ by {apart}: {case}");
+        }
+    }
+}
