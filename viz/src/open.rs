@@ -86,7 +86,7 @@ pub fn live(
     let timeline = Timeline::live(subscription.header.clone(), "");
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Live);
     (app.view, app.held, app.pace) = (options.view, options.paused, options.pace);
-    ui::run(app, Feed::Live(subscription, pace), options.display.theme())
+    ui::run(app, Feed::Live(Box::new(subscription), pace), options.display.theme())
 }
 
 /// Shows a run of another process until the person quits; with `control`, it can be held.

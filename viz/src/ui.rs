@@ -33,7 +33,7 @@ pub(crate) enum Feed {
     /// Nowhere: a recording.
     None,
     /// A run in this process.
-    Live(Subscription, Arc<Pace>),
+    Live(Box<Subscription>, Arc<Pace>),
     /// A run in another process.
     Attached(Box<Attachment>),
 }

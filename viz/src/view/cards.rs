@@ -21,7 +21,8 @@ pub(super) fn centres(ranks: usize, width: u16) -> Vec<u16> {
     (0..ranks).map(|rank| place(rank, ranks, width)).map(|(x, width)| x + width / 2).collect()
 }
 
-fn place(rank: usize, ranks: usize, width: u16) -> (u16, u16) {
+/// The first column and the width of a rank's card.
+pub(super) fn place(rank: usize, ranks: usize, width: u16) -> (u16, u16) {
     let (ranks, rank) = (ranks.max(1) as u16, rank as u16);
     let gap = u16::from(width / ranks >= 24);
     let each = (width + gap) / ranks;

@@ -135,7 +135,7 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
         }
         let name = words::unit(&scene.header, span.unit);
         let short = name.strip_prefix("block ").unwrap_or(name);
-        let label = if columns(name) <= to - from { name } else { short };
+        let label = if columns(name) < to - from { name } else { short };
         let shade = if number.is_multiple_of(2) { DIM } else { FAINT };
         let fitting = columns(label) <= to - from;
         if fitting {
@@ -212,7 +212,7 @@ fn figures(
 fn others(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len();
-    let each = if paint.height() >= ranks as u16 * 5 + 1 { 5 } else { 4 };
+    let each = if paint.height() > ranks as u16 * 5 { 5 } else { 4 };
     let fitting = usize::from(paint.height().saturating_sub(1) / each);
     if fitting == 0 {
         return;

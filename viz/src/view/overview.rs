@@ -1,5 +1,7 @@
 //! Everything at a glance: a card per rank, the collective between them, the loss.
 
+use super::area::{Area, Column};
+use super::axis::Axis;
 use super::paint::{Paint, fitted};
 use super::{cards, plot, wires};
 use crate::app::App;
@@ -24,7 +26,10 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         cards::draw(app, &mut paint.part(0, 0, width, cards_height));
         let y = cards_height + gap;
         wires::draw(scene, &cards::centres(ranks, width), &mut paint.part(0, y, width, wires));
-        progress(app.player(), &mut paint.part(0, y + wires + gap, width, bottom));
+        let y = y + wires + gap;
+        let areas = if bottom >= 22 { bottom - 14 } else { 0 };
+        memories(app, &mut paint.part(0, y, width, areas.saturating_sub(1)));
+        progress(app.player(), &mut paint.part(0, y + areas, width, bottom - areas));
     } else {
         let bottom = (height / 4).clamp(4, 12);
         let table = height.saturating_sub(bottom + 2);
@@ -33,6 +38,24 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         wires::line(scene, &mut paint.part(0, y, width, 1));
         let bottom = height.saturating_sub(y + 2);
         progress(app.player(), &mut paint.part(0, y + 2, width, bottom));
+    }
+}
+
+/// Every rank's memory over the last two steps, below its card and on one scale.
+fn memories(app: &App, paint: &mut Paint<'_>) {
+    let (scene, width, height) = (app.player().scene(), paint.width(), paint.height());
+    if height < 4 {
+        return;
+    }
+    let x = paint.heading(0, 0, "Memory");
+    paint.text(x + 2, 0, "the last two steps of every rank", ink(DIM));
+    let ranks = scene.now.ranks.len();
+    let top = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0).max(1);
+    for (rank, lane) in scene.window.lanes.iter().enumerate() {
+        let (x, width) = cards::place(rank, ranks, width);
+        let axis = Axis::last_steps(scene, app.player().clock(), 2, width);
+        let columns = Column::fill(lane, axis, app.player().clock());
+        Area { columns, top }.draw(&mut paint.part(x, 1, width, height - 1));
     }
 }
 

@@ -32,7 +32,7 @@ impl Grid {
         let each = (room / shown as u16).saturating_sub(gap).max(1);
         let slots = ranks as u16;
         let cell = if each >= slots { each / slots * slots } else { each };
-        Grid { first_rank, ranks: shown, cell: cell.min(slots * 5).max(1), gap }
+        Grid { first_rank, ranks: shown, cell: cell.min(slots * 12).max(1), gap }
     }
 
     fn columns(&self) -> impl Iterator<Item = (usize, u16)> + '_ {

@@ -75,7 +75,7 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
         (format!("  complete on {done} of {ranks}"), GOOD)
     };
     x = paint.text(x, 0, state.0, ink(state.1));
-    let more: usize = scene.now.ranks.iter().map(|rank| data_flights(rank)).max().unwrap_or(0);
+    let more: usize = scene.now.ranks.iter().map(data_flights).max().unwrap_or(0);
     if more > 1 {
         let text = format!("  + {} more in flight", more - 1);
         let room = paint.width().saturating_sub(x);

@@ -66,7 +66,29 @@ impl Pty {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let written = String::from_utf8_lossy(fresh).into_owned();
-            assert!(!left.is_zero(), "{text:?} was never written; this was: {written:?}");
+            if left.is_zero() {
+                drop(bytes);
+                panic!("{text:?} was never written; this was: {written:?}");
+            }
+            bytes = self.output.grown.wait_timeout(bytes, left).unwrap().0;
+        }
+    }
+
+    /// Waits until `text` stands somewhere on the screen.
+    pub(crate) fn expect_on_screen(&mut self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut bytes = self.output.bytes.lock().unwrap();
+        loop {
+            let screen = screen(&bytes);
+            if screen.contains(text) {
+                self.seen = bytes.len();
+                return;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                drop(bytes);
+                panic!("{text:?} never stood on the screen; this does:\n{screen}");
+            }
             bytes = self.output.grown.wait_timeout(bytes, left).unwrap().0;
         }
     }
@@ -131,6 +153,55 @@ impl Drop for Pty {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What a terminal shows after these bytes: it knows how to place the cursor, to clear and to print.
+fn screen(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut rows = vec![vec![' '; 300]; 100];
+    let (mut row, mut column) = (0usize, 0usize);
+    let mut rest = text.chars();
+    while let Some(character) = rest.next() {
+        match character {
+            '\x1b' => {
+                let sequence = escape(&mut rest);
+                match sequence.chars().last() {
+                    Some('H') => {
+                        let place = sequence.trim_end_matches('H').split_once(';').unwrap_or(("1", "1"));
+                        (row, column) = (number(place.0) - 1, number(place.1) - 1);
+                    }
+                    Some('J') => rows.iter_mut().for_each(|row| row.fill(' ')),
+                    _ => {}
+                }
+            }
+            '\r' => column = 0,
+            '\n' => row += 1,
+            printed => {
+                if let Some(cell) = rows.get_mut(row).and_then(|row| row.get_mut(column)) {
+                    *cell = printed;
+                }
+                column += 1;
+            }
+        }
+    }
+    let lines = rows.into_iter().map(|row| row.into_iter().collect::<String>().trim_end().to_string());
+    lines.collect::<Vec<_>>().join("\n").trim_end().to_string()
+}
+
+fn number(text: &str) -> usize {
+    text.parse().unwrap_or(1)
+}
+
+/// The characters of an escape sequence after its bracket, the final letter included.
+fn escape(rest: &mut std::str::Chars<'_>) -> String {
+    let mut sequence = String::new();
+    for character in rest.by_ref().skip(1) {
+        sequence.push(character);
+        if character.is_ascii_alphabetic() {
+            break;
+        }
+    }
+    sequence
 }
 
 fn size(columns: u16, rows: u16) -> Winsize {

@@ -21,7 +21,7 @@ fn replay() -> Pty {
     command.arg("replay").arg(path("zero3", "events")).arg("--paused");
     let mut pty = Pty::start(&mut command, (120, 40));
     pty.expect(SCREEN);
-    pty.expect("quit");
+    pty.expect_on_screen("quit");
     pty
 }
 
@@ -31,7 +31,7 @@ fn live(mode: &str) -> Pty {
     command.args(["--exact", "terminal::a_run_with_a_screen", "--nocapture"]).env("VIZ_TEST_RUN", mode);
     let mut pty = Pty::start(&mut command, (120, 40));
     pty.expect(SCREEN);
-    pty.expect("quit");
+    pty.expect_on_screen("quit");
     pty
 }
 
@@ -46,20 +46,20 @@ fn views_steps_sizes_and_quitting() {
     let mut pty = replay();
     assert!(!pty.cooked());
     pty.send("3");
-    pty.expect("Memory of rank 0");
-    pty.send("\x1b[C");
-    pty.expect("forward");
+    pty.expect_on_screen("Memory of rank 0");
+    pty.send("\x1b[C\x1b[C");
+    pty.expect_on_screen("runs through embedding");
     pty.send("?");
-    pty.expect("this list");
+    pty.expect_on_screen("this list");
     pty.send("\x1b\x1b");
     pty.send("4");
-    pty.expect("Streams");
+    pty.expect_on_screen("Streams");
     pty.resize(80, 24);
-    pty.expect("Streams");
+    pty.expect_on_screen("Streams");
     pty.resize(40, 5);
-    pty.expect("needs 80");
+    pty.expect_on_screen("needs 80");
     pty.resize(200, 60);
-    pty.expect("Who waited for whom");
+    pty.expect_on_screen("Who waited for whom");
     pty.send("q");
     assert!(pty.expect_restored() < PROMPT * 4);
     assert!(pty.wait().success());
@@ -94,7 +94,7 @@ fn suspended_it_gives_the_terminal_back_and_takes_it_again() {
         pty.expect_stopped();
         pty.signal(Signal::CONT);
         pty.expect(SCREEN);
-        pty.expect("quit");
+        pty.expect_on_screen("quit");
         assert!(!pty.cooked());
         pty.send("q");
         pty.expect_restored();
@@ -105,15 +105,15 @@ fn suspended_it_gives_the_terminal_back_and_takes_it_again() {
 #[test]
 fn a_live_run_is_paused_stepped_and_ended() {
     let mut pty = live("steady");
-    pty.expect("live");
+    pty.expect_on_screen("live");
     pty.send(" ");
-    pty.expect("held");
+    pty.expect_on_screen("held");
     pty.send(".");
     pty.send("\r");
-    pty.expect("live");
+    pty.expect_on_screen("live");
     promptly(|| {
         let mut pty = live("steady");
-        pty.expect("live");
+        pty.expect_on_screen("live");
         pty.send("q");
         let time = pty.expect_restored();
         pty.expect("RETURNED Ok(()) stopped=true");
@@ -125,7 +125,7 @@ fn a_live_run_is_paused_stepped_and_ended() {
 #[test]
 fn a_finished_run_stays_until_it_is_left() {
     let mut pty = live("short");
-    pty.expect("ZeRO-3 is done");
+    pty.expect_on_screen("ZeRO-3 is done");
     pty.send("q");
     pty.expect_restored();
     pty.expect("RETURNED Ok(())");
@@ -134,8 +134,8 @@ fn a_finished_run_stays_until_it_is_left() {
 #[test]
 fn a_rank_that_panics_is_shown_and_reported_afterwards() {
     let mut pty = live("rank panics");
-    pty.expect("the run has failed");
-    pty.expect("rank 1 lost its way");
+    pty.expect_on_screen("the run has failed");
+    pty.expect_on_screen("rank 1 lost its way");
     assert!(!pty.cooked());
     pty.send("q");
     pty.expect_restored();
@@ -147,7 +147,7 @@ fn a_rank_that_panics_is_shown_and_reported_afterwards() {
 fn a_panic_elsewhere_closes_the_screen_at_once() {
     promptly(|| {
         let mut pty = live("helper panics");
-        pty.expect("live");
+        pty.expect_on_screen("live");
         pty.signal(Signal::USR1);
         let time = pty.expect_restored();
         pty.expect("the helper is gone");
