@@ -128,6 +128,8 @@ fn predictions_hold_for_random_combinations() {
         if random.below(2) == 0 {
             flags.push_str(&format!(" --reduce-bucket {}", 1 + random.below(20_000)));
         }
+        flags.push_str(" --checkpoint-activations ");
+        flags.push_str(random.pick(&["none", "block", "selective"]));
         if random.below(3) == 0 {
             flags.push_str(" --val-fraction 0.2 --eval-every 1 --eval-batches 2");
         }
