@@ -2,11 +2,12 @@
 //!
 //! Flags after `--`: `--models tiny,small`, `--stages ddp,zero1,zero2,zero3`, `--gpus 4`, `--steps 20`, `--rounds 3`, and
 //! `--peer "NAME=COMMAND"` for another trainer that prints a JSON line with `tokens_per_s`; rounds alternate between
-//! all of them, so that ratios hold on a noisy machine.
+//! all of them, so that ratios hold on a noisy machine. `--record` adds every stage once more, recorded.
 
 use clap::Parser;
 use planner::Stage;
 use planner::table::{Format, Table, grouped};
+use std::path::Path;
 use std::process::Command;
 use tests::train;
 use trainer::Report;
@@ -26,6 +27,9 @@ struct Flags {
     /// `NAME=COMMAND`; `{model}` in the command becomes the model's name.
     #[arg(long)]
     peer: Vec<String>,
+    /// Measure every stage recorded, too.
+    #[arg(long)]
+    record: bool,
     /// Cargo passes it.
     #[arg(long, hide = true)]
     bench: bool,
@@ -33,8 +37,9 @@ struct Flags {
 
 fn main() {
     let flags = Flags::parse();
+    let dir = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     for model in &flags.models {
-        measure(&flags, model);
+        measure(&flags, model, &dir.path().join("run"));
     }
 }
 
@@ -50,20 +55,36 @@ struct Row {
     report: Option<Report>,
 }
 
-fn measure(flags: &Flags, model: &str) {
+/// What is measured: a stage and further flags, or a peer.
+enum Contender {
+    Stage(Stage, String),
+    Peer(String),
+}
+
+fn contenders(flags: &Flags, recording: &Path) -> Vec<(String, Contender)> {
+    let mut all = Vec::new();
+    for stage in flags.stages.iter().map(|name| stage(name)) {
+        all.push((stage.label().to_string(), Contender::Stage(stage, String::new())));
+        if flags.record {
+            let words = format!("--record {}", recording.display());
+            all.push((format!("{stage}, recorded"), Contender::Stage(stage, words)));
+        }
+    }
+    all.extend(flags.peer.iter().map(|peer| {
+        let (name, command) = peer.split_once('=').unwrap_or((peer, peer));
+        (name.to_string(), Contender::Peer(command.to_string()))
+    }));
+    all
+}
+
+fn measure(flags: &Flags, model: &str, recording: &Path) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut peaks = vec![peak(cores)];
-    let mut rows: Vec<Row> = flags.stages.iter().map(|name| empty(stage(name).label())).collect();
-    rows.extend(flags.peer.iter().map(|peer| empty(peer.split('=').next().unwrap_or(peer))));
+    let contenders = contenders(flags, recording);
+    let mut rows: Vec<Row> = contenders.iter().map(|(name, _)| empty(name)).collect();
     for _ in 0..flags.rounds {
-        for (row, name) in rows.iter_mut().zip(&flags.stages) {
-            let words = format!("--model {model} --gpus {} --steps {}", flags.gpus, flags.steps);
-            let report = train(stage(name), &words).unwrap_or_else(|failure| panic!("{failure}"));
-            row.tokens_per_second.push(report.throughput.tokens_per_second);
-            row.report = Some(report);
-        }
-        for (row, peer) in rows.iter_mut().skip(flags.stages.len()).zip(&flags.peer) {
-            row.tokens_per_second.push(run_peer(peer, model));
+        for (row, (_, contender)) in rows.iter_mut().zip(&contenders) {
+            run(flags, model, contender, row);
         }
         peaks.push(peak(cores));
     }
@@ -76,12 +97,24 @@ fn measure(flags: &Flags, model: &str) {
     println!("{}", shares(&rows).render(Format::Terminal));
 }
 
+fn run(flags: &Flags, model: &str, contender: &Contender, row: &mut Row) {
+    match contender {
+        Contender::Peer(command) => row.tokens_per_second.push(run_peer(command, model)),
+        Contender::Stage(stage, more) => {
+            let words = format!("--model {model} --gpus {} --steps {} {more}", flags.gpus, flags.steps);
+            let report = train(*stage, &words).unwrap_or_else(|failure| panic!("{failure}"));
+            row.tokens_per_second.push(report.throughput.tokens_per_second);
+            row.report = Some(report);
+        }
+    }
+}
+
 fn empty(name: &str) -> Row {
     Row { name: name.into(), tokens_per_second: Vec::new(), report: None }
 }
 
 fn run_peer(peer: &str, model: &str) -> f64 {
-    let command = peer.split_once('=').map_or(peer, |(_, command)| command).replace("{model}", model);
+    let command = peer.replace("{model}", model);
     let output =
         Command::new("sh").args(["-c", &command]).output().unwrap_or_else(|e| panic!("{command}: {e}"));
     let text = String::from_utf8_lossy(&output.stdout);

@@ -95,7 +95,7 @@ fn fix_widths(table: &mut comfy_table::Table, longest: u16) {
     let numbers = table.column_iter().count() as u16 - 1;
     let narrow = (SCREEN - NAME) / numbers.max(1) - 1;
     for (i, column) in table.column_iter_mut().enumerate() {
-        let width = if i == 0 { NAME } else { NUMBER.max(longest + 2).min(narrow) };
+        let width = if i == 0 { NAME } else { NUMBER.max(longest).min(narrow) };
         column.set_padding((0, 0)).set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
     }
 }

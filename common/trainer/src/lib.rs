@@ -71,7 +71,7 @@ fn train<S: Stage>(args: TrainArgs) -> Result<()> {
     }
     let plan = plan::prepare::<S>(config)?;
     println!("{}", progress::opening::<S>(&plan));
-    let watch = Watch::start::<S>(&plan)?;
+    let watch = Watch::start::<S>(&plan, true)?;
     let outcome = match plan.config.screen {
         Some(options) => on_screen::<S>(&plan, &watch, options),
         None => in_lines::<S>(&plan, watch.emitters.clone()),
@@ -112,14 +112,22 @@ fn on_screen<S: Stage>(plan: &Plan, watch: &Watch, options: viz::LiveOptions) ->
     })
 }
 
-/// Trains as `config` says, without printing anything, and returns the report.
+/// Trains as `config` says, without printing anything, and returns the report. Records if asked to.
 ///
 /// # Errors
 /// Whatever ends the run early, as it would be printed.
 pub fn train_quietly<S: Stage>(config: Config) -> Result<Report> {
     let plan = plan::prepare::<S>(config)?;
-    let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
-    run_plan::<S>(&plan, emitters, &|_| {})
+    if plan.config.record.is_none() {
+        let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
+        return run_plan::<S>(&plan, emitters, &|_| {});
+    }
+    let watch = Watch::start::<S>(&plan, false)?;
+    let report = run_plan::<S>(&plan, watch.emitters.clone(), &|_| {});
+    match watch.hub.finish().recording_error {
+        Some(error) => Err(Failure::run(error)),
+        None => report,
+    }
 }
 
 fn run_plan<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &run::Observer<'_>) -> Result<Report> {

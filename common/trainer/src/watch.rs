@@ -23,17 +23,16 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Opens the recording, if one is asked for, and the socket.
+    /// Opens the recording, if one is asked for, and the socket if `socket`.
     ///
     /// # Errors
     /// If the recording cannot be created.
-    pub(crate) fn start<S: Stage>(plan: &Plan) -> Result<Self> {
+    pub(crate) fn start<S: Stage>(plan: &Plan, socket: bool) -> Result<Self> {
         let pace = Arc::new(Pace::new());
         let start = Instant::now();
         let open = |rank| channel(rank as u32, RING, start, Some(pace.clone()));
         let (emitters, receivers) = (0..plan.config.world_size).map(open).unzip();
-        let options =
-            HubOptions { record: plan.config.record.clone(), socket: true, pace: Some(pace.clone()) };
+        let options = HubOptions { record: plan.config.record.clone(), socket, pace: Some(pace.clone()) };
         let hub =
             Hub::start(header::<S>(plan)?, receivers, options).map_err(|e| Failure::run(e.to_string()))?;
         Ok(Watch { emitters, hub, pace })

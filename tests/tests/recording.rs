@@ -1,0 +1,46 @@
+//! Being watched changes nothing, and what watchers see adds up to the report.
+
+use events::{Class, Operation, Recording, What};
+use tests::{STAGES, losses, train};
+
+const RUN: &str = "--gpus 4 --steps 4 --batch-size 2 --seq-len 32 --threads 1";
+
+#[test]
+fn a_recorded_run_learns_the_same_bits_and_its_events_add_up_to_the_report() {
+    let dir = tempfile::tempdir().unwrap();
+    for stage in STAGES {
+        let plain = train(stage, RUN).unwrap();
+        let file = dir.path().join(stage.package());
+        let report = train(stage, &format!("{RUN} --record {}", file.display())).unwrap();
+        assert_eq!(losses(&plain), losses(&report), "{stage}");
+        assert_eq!(plain.weights_blake3, report.weights_blake3, "{stage}");
+
+        let recording = Recording::open(&file).unwrap();
+        assert!(recording.is_complete());
+        assert_eq!(recording.header().stage, report.stage);
+        let batches = (0..recording.len()).map(|i| recording.batch(i).unwrap());
+        let events: Vec<_> = batches.flat_map(|batch| batch.events).collect();
+        let recorded = |what: &What| match what {
+            What::StepFinished { loss, .. } => Some(*loss),
+            _ => None,
+        };
+        let rank_0 = events.iter().filter(|event| event.rank == 0);
+        assert_eq!(rank_0.filter_map(|event| recorded(&event.what)).collect::<Vec<_>>(), losses(&report));
+        let mut finished = 0;
+        for event in &events {
+            let What::Finished { peaks, total_peak, sent } = &event.what else { continue };
+            finished += 1;
+            let rank = event.rank as usize;
+            assert_eq!(*total_peak, report.total_peak_bytes[rank].peak_bytes);
+            for row in report.memory.iter().filter(|row| row.rank == rank) {
+                let class = Class::ALL.iter().find(|class| class.label() == row.class).unwrap();
+                assert_eq!(peaks[class.index()], row.peak_bytes, "{stage}, rank {rank}, {class}");
+            }
+            for row in report.traffic.iter().filter(|row| row.rank == rank) {
+                let operation = Operation::ALL.iter().find(|o| o.label() == row.operation).unwrap();
+                assert_eq!(sent[operation.index()], row.bytes_sent, "{stage}, rank {rank}, {operation}");
+            }
+        }
+        assert_eq!(finished, 4, "{stage}");
+    }
+}
