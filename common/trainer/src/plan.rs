@@ -11,7 +11,7 @@ use crate::stage::{GradSync, Stage};
 use checkpoint::Writer;
 use events::Operation;
 use model::Model;
-use planner::{Job, Prediction, Recipe};
+use planner::{Job, RankPrediction, Recipe};
 use sharding::{Partition, Precision, Schedule};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -96,34 +96,19 @@ fn converted(precision: Precision) -> Option<u64> {
 }
 
 /// Predictions beside measurements.
-///
-/// # Errors
-/// None today; a report that cannot be made is a failed run.
-pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Result<Report> {
+pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Report {
     let (steps, evaluations) = (measured[0].steps.len() as u64, measured[0].evaluations.len() as u64);
     let skipped = measured[0].steps.iter().filter(|row| row.skipped).count() as u64;
-    let runs = [steps - skipped, skipped, evaluations, evaluations * plan.evaluation_batches as u64];
-    let predicted = predicted(&plan.prediction, runs);
-    Ok(Report::new(S::NAME, &plan.config, plan.model.layout.parameters(), &predicted, measured))
-}
-
-/// The whole run's figures, from the numbers of steps, of skipped steps, of evaluations and of their batches.
-fn predicted(prediction: &Prediction, [steps, skipped, evaluations, batches]: [u64; 4]) -> Predicted {
-    let ranks = &prediction.ranks;
-    let traffic = |rank: &planner::RankPrediction, operation: Operation| {
-        let bytes = |traffic: &planner::Traffic| traffic.bytes(operation);
-        bytes(&rank.traffic_setup)
-            + steps * bytes(&rank.traffic_per_step)
-            + skipped * bytes(&rank.traffic_per_skipped_step)
-            + evaluations * bytes(&rank.traffic_per_evaluation)
-            + batches * bytes(&rank.traffic_per_evaluation_batch)
+    let traffic = |rank: &RankPrediction| {
+        let mut traffic = rank.traffic(steps - skipped, evaluations, plan.evaluation_batches as u64);
+        traffic.add(&rank.traffic_per_skipped_step, skipped);
+        Operation::ALL.iter().map(|&operation| traffic.bytes(operation)).collect()
     };
-    Predicted {
+    let ranks = &plan.prediction.ranks;
+    let predicted = Predicted {
         memory: ranks.iter().map(|rank| rank.memory.peaks().to_vec()).collect(),
-        total: ranks.iter().map(|rank| rank.memory.total_peak).collect(),
-        traffic: ranks
-            .iter()
-            .map(|rank| Operation::ALL.iter().map(|&operation| traffic(rank, operation)).collect())
-            .collect(),
-    }
+        total: plan.prediction.total_header(),
+        traffic: ranks.iter().map(traffic).collect(),
+    };
+    Report::new(S::NAME, &plan.config, plan.model.layout.parameters(), &predicted, measured)
 }
