@@ -90,8 +90,10 @@ fn measure(flags: &Flags, model: &str, recording: &Path) {
     }
     let best = median(&peaks);
     println!(
-        "{model}, {} ranks, {cores} cores; the matmul library's own peak here: {best:.0} GFLOP/s\n",
-        flags.gpus
+        "{model}, {} ranks, {cores} cores; the matmul library's own peak here: {best:.0} GFLOP/s; multiply-additions in \
+         registers, the processor's limit: {:.0}\n",
+        flags.gpus,
+        device::multiply_add_peak(cores)
     );
     println!("{}", speeds(&rows, best).render(Format::Terminal));
     println!("{}", shares(&rows).render(Format::Terminal));

@@ -4,7 +4,7 @@
 
 use device::{
     AdamW, Attention, Buffer, Class, DType, Device, DeviceError, Kernels, Ledger, Matrix, MatrixMut, Rope,
-    RowShape, Write, matmul_peak,
+    RowShape, Write, matmul_peak, multiply_add_peak,
 };
 use events::Emitter;
 use std::time::{Duration, Instant};
@@ -286,7 +286,11 @@ fn main() -> Result<()> {
         _ => DType::F32,
     };
     let threads = arguments.next().and_then(|threads| threads.parse().ok()).unwrap_or(1);
-    println!("{dtype}, {threads} thread(s); matmul peak {:.1} GFLOP/s", matmul_peak(threads)?);
+    println!(
+        "{dtype}, {threads} thread(s); matmul peak {:.1} GFLOP/s, the processor's limit {:.1}",
+        matmul_peak(threads)?,
+        multiply_add_peak(threads)
+    );
     let bench = Bench { device: Device::cpu(Ledger::new(Emitter::silent(0), None), threads), dtype };
     let chosen = arguments.next();
     let chosen = |preset: &&Preset| chosen.as_deref().is_none_or(|name| name == preset.name);

@@ -21,7 +21,7 @@ pub use error::{DeviceError, OutOfMemory};
 pub use events::{Class, Place};
 pub use kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write};
 pub use ledger::Ledger;
-pub use peak::matmul_peak;
+pub use peak::{matmul_peak, multiply_add_peak};
 
 use cpu::Cpu;
 use std::sync::Arc;
