@@ -16,7 +16,7 @@ mod ledger;
 mod peak;
 
 pub use buffer::{Buffer, View, ViewMut};
-pub use dtype::DType;
+pub use dtype::{DType, Element};
 pub use error::{DeviceError, OutOfMemory};
 pub use events::{Class, Place};
 pub use kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write};
@@ -24,6 +24,7 @@ pub use ledger::Ledger;
 pub use peak::{matmul_peak, multiply_add_peak};
 
 use cpu::Cpu;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What this crate's functions return.
@@ -48,7 +49,7 @@ impl Device {
     }
 
     /// Name in words, for reports.
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> &str {
         "CPU"
     }
 
@@ -100,9 +101,40 @@ impl Device {
     ///
     /// # Errors
     /// As [`Device::allocate`].
-    pub fn upload<T: bytemuck::Pod + dtype::Element>(&self, class: Class, values: &[T]) -> Result<Buffer> {
+    pub fn upload<T: Element>(&self, class: Class, values: &[T]) -> Result<Buffer> {
         let mut buffer = self.allocate(class, T::DTYPE, values.len())?;
-        buffer.as_mut_slice::<T>().copy_from_slice(values);
+        self.write(buffer.view_mut(), values)?;
         Ok(buffer)
+    }
+
+    /// `out = values`, element by element.
+    ///
+    /// # Errors
+    /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit.
+    pub fn write<T: Element>(&self, mut out: ViewMut<'_>, values: &[T]) -> Result<()> {
+        fits::<T>("write", out.dtype(), out.len(), Some(values.len()))?;
+        out.as_mut_slice::<T>().copy_from_slice(values);
+        Ok(())
+    }
+
+    /// The elements of a view as Rust values, once everything that writes to them has finished. Borrows them where the
+    /// view lies in main memory, and copies them from anywhere else.
+    ///
+    /// # Errors
+    /// [`DeviceError::Type`] if `T` is not the element type.
+    pub fn read<'a, T: Element>(&self, view: View<'a>) -> Result<Cow<'a, [T]>> {
+        fits::<T>("read", view.dtype(), view.len(), None)?;
+        Ok(Cow::Borrowed(view.as_slice::<T>()))
+    }
+}
+
+/// Refuses a transfer of elements of another type, or of another number of them.
+fn fits<T: Element>(transfer: &'static str, dtype: DType, len: usize, given: Option<usize>) -> Result<()> {
+    if dtype != T::DTYPE {
+        return Err(DeviceError::Type { kernel: transfer, operand: "the buffer", got: dtype });
+    }
+    match given.filter(|&given| given != len) {
+        Some(got) => Err(DeviceError::Shape { kernel: transfer, operand: "the values", expected: len, got }),
+        None => Ok(()),
     }
 }

@@ -120,7 +120,8 @@ fn cross_entropy(
     let shape = cx.row_shape(cx.config.vocabulary);
     let (out, targets) = (losses.view_mut(), targets.view());
     cx.device.kernels().cross_entropy(out, logits.view_mut(), targets, gradient_scale, shape)?;
-    Ok(losses.as_slice::<f32>().iter().map(|&loss| f64::from(loss)).sum())
+    let losses = cx.device.read::<f32>(losses.view())?;
+    Ok(losses.iter().map(|&loss| f64::from(loss)).sum())
 }
 
 /// The last row of each sequence of `x`: `[batch, width]`.

@@ -230,7 +230,8 @@ impl Passes {
                     Some(model.block(&rank.device, &weights, x, batch, Keep::Nothing)?.0)
                 }
                 (LayerKind::Head, Some(x)) => {
-                    out = model.logits(&rank.device, &weights, x, batch)?.as_slice::<f32>().to_vec();
+                    let logits = model.logits(&rank.device, &weights, x, batch)?;
+                    out = rank.device.read::<f32>(logits.view())?.into_owned();
                     None
                 }
                 (_, None) => None,

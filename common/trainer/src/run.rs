@@ -325,13 +325,12 @@ impl<'a, S: Stage> Worker<'a, S> {
         for (unit, layout) in plan.partition.units.iter().enumerate() {
             let full = self.stage.master(unit)?;
             for slot in layout.slots.iter().filter(|_| leader) {
-                let view = full.slice(slot.range());
-                let values = view.as_slice::<f32>();
+                let values = self.rank.device.read::<f32>(full.slice(slot.range()))?;
                 values.iter().for_each(|value| {
                     hasher.update(&value.to_le_bytes());
                 });
                 if let Some(writer) = &mut writer {
-                    writer.write(slot.tensor, values).map_err(other)?;
+                    writer.write(slot.tensor, &values).map_err(other)?;
                 }
             }
         }
