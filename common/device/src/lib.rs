@@ -7,13 +7,16 @@
 //!
 //! Kernels are one trait, [`Kernels`], over [`View`]s of buffers; `cpu` implements it for main memory.
 
+mod adamw;
 mod buffer;
 mod cpu;
+pub mod cuda;
 mod dtype;
 mod error;
 mod kernels;
 mod ledger;
 mod peak;
+mod rotation;
 
 pub use buffer::{Buffer, View, ViewMut};
 pub use dtype::{DType, Element};

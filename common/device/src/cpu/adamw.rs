@@ -5,6 +5,7 @@ use super::dispatch::vectorized;
 use super::elementwise::{BLOCK, blocks};
 use super::operand::{Check, Source, Split};
 use crate::Result;
+use crate::adamw::Factors;
 use crate::buffer::{View, ViewMut};
 use crate::kernels::AdamW;
 use std::ops::Range;
@@ -90,39 +91,6 @@ fn operands<'a, 'g>(
         variance: check.f32_mut("variance", variance, len)?,
     };
     Ok((states, gradients))
-}
-
-/// What one update multiplies with; the bias corrections in f64, rounded once.
-struct Factors {
-    gradient_scale: f32,
-    keep_momentum: f32,
-    new_momentum: f32,
-    keep_variance: f32,
-    new_variance: f32,
-    keep_weight: f32,
-    step_size: f32,
-    /// √(1 − β₂ᵗ)
-    root_correction: f32,
-    eps: f32,
-}
-
-impl Factors {
-    fn new(update: AdamW) -> Self {
-        let AdamW { lr, beta1, beta2, eps, weight_decay, step, gradient_scale } = update;
-        let (lr, beta1, beta2) = (f64::from(lr), f64::from(beta1), f64::from(beta2));
-        let step = f64::from(step);
-        Factors {
-            gradient_scale,
-            keep_momentum: beta1 as f32,
-            new_momentum: (1.0 - beta1) as f32,
-            keep_variance: beta2 as f32,
-            new_variance: (1.0 - beta2) as f32,
-            keep_weight: (1.0 - lr * f64::from(weight_decay)) as f32,
-            step_size: (lr / (1.0 - beta1.powf(step))) as f32,
-            root_correction: (1.0 - beta2.powf(step)).sqrt() as f32,
-            eps,
-        }
-    }
 }
 
 /// Updates `states`, the elements `run` of a tensor; `updated` hears of each block of new weights, and where in the run

@@ -6,10 +6,11 @@ use super::operand::{Check, Split, Target};
 use crate::Result;
 use crate::buffer::ViewMut;
 use crate::kernels::Rope;
+use crate::rotation::turns;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Cosines and sines of the positions seen so far: per position `half` cosines, then `half` sines.
+/// Cosines and sines of the positions seen so far, as [`turns`] lays them out.
 struct Table {
     theta: f32,
     half: usize,
@@ -19,13 +20,7 @@ struct Table {
 
 impl Table {
     fn new(theta: f32, half: usize, positions: usize) -> Self {
-        let mut turns = vec![0.0; positions * 2 * half];
-        for (position, turn) in turns.chunks_mut(2 * half.max(1)).enumerate() {
-            for pair in 0..half {
-                let angle = position as f64 * f64::from(theta).powf(-(pair as f64) / half as f64);
-                (turn[half + pair], turn[pair]) = (angle.sin() as f32, angle.cos() as f32);
-            }
-        }
+        let turns = turns(theta, half, positions);
         Table { theta, half, positions, turns }
     }
 

@@ -1,0 +1,59 @@
+//! Launches of `adamw.cu`: a thread handles 8 elements.
+
+use super::table::{ADAMW, ADAMW_ROUNDING, of_type, of_types};
+use super::{Argument, CHUNK, Launcher, Operand, launch_each};
+use crate::Result;
+use crate::adamw::Factors;
+use crate::kernels::AdamW;
+
+/// Addresses of what an update changes, f32.
+#[derive(Clone, Copy, Debug)]
+pub struct States {
+    /// Master weights.
+    pub master: u64,
+    /// Momentum.
+    pub momentum: u64,
+    /// Variance.
+    pub variance: u64,
+}
+
+/// One AdamW update of `len` elements; with `parameters`, these become the rounded master weights in the same pass. The
+/// CPU's bits.
+///
+/// # Errors
+/// If an operand holds no floats; the launcher's.
+pub fn adamw(
+    l: &impl Launcher,
+    parameters: Option<Operand>,
+    states: States,
+    gradients: Operand,
+    update: AdamW,
+    len: usize,
+) -> Result<()> {
+    let gradient = ("gradients", gradients.dtype);
+    let kernel = match parameters {
+        Some(parameters) => of_types(&ADAMW_ROUNDING, ("parameters", parameters.dtype), gradient)?,
+        None => of_type(&ADAMW, gradient.0, gradient.1)?,
+    };
+    let mut arguments: Vec<_> = parameters.map(|out| Argument::Pointer(out.pointer)).into_iter().collect();
+    let pointers = [states.master, states.momentum, states.variance, gradients.pointer];
+    arguments.extend(pointers.map(Argument::Pointer));
+    arguments.extend(factors(&Factors::new(update)).map(Argument::F32));
+    arguments.push(Argument::U64(len as u64));
+    launch_each(l, kernel, len.div_ceil(CHUNK), &arguments)
+}
+
+/// In the order of the kernel's parameters.
+fn factors(f: &Factors) -> [f32; 9] {
+    [
+        f.gradient_scale,
+        f.keep_momentum,
+        f.new_momentum,
+        f.keep_variance,
+        f.new_variance,
+        f.keep_weight,
+        f.step_size,
+        f.root_correction,
+        f.eps,
+    ]
+}

@@ -1,0 +1,169 @@
+//! The kernels in CUDA C++, and the launches that each operation of [`crate::Kernels`] takes.
+//!
+//! A `.cu` file holds one concern; the Rust file of the same name holds its launch geometry. Operations are written over
+//! [`Launcher`], which a GPU's stream implements, and in the tests a host shim that runs the same sources. They check
+//! element types but not lengths: whoever owns the buffers does that.
+//!
+//! Same bits on every run and every GPU: nothing here depends on the number of multiprocessors, and no float is added
+//! atomically. Sources are compiled without contraction (`-fmad=false`), so that element-wise kernels, AdamW, look-ups and
+//! sums over ranks give the CPU's bits; what reduces over a row agrees with the CPU's to rounding.
+
+mod adamw;
+mod attention;
+mod cross_entropy;
+mod elementwise;
+mod embedding;
+mod norm;
+mod reduction;
+mod rope;
+mod source;
+mod swiglu;
+mod table;
+mod tree_sum;
+
+pub use adamw::{States, adamw};
+pub use attention::{
+    AttentionGradient, AttentionOutput, ScoreTile, TILED_HEAD_DIM, attention, attention_backward,
+    attention_delta, attention_softmax, attention_softmax_backward,
+};
+pub use cross_entropy::cross_entropy;
+pub use elementwise::{add, convert, fill};
+pub use embedding::{embedding, embedding_backward};
+pub use norm::{NormGradient, NormInputs, rms_norm, rms_norm_backward};
+pub use reduction::{max_index, max_magnitude, sum_of_squares};
+pub use rope::{rope, rope_table};
+pub use source::{OPTIONS, Source};
+pub use swiglu::{swiglu, swiglu_backward};
+pub use table::{Kernel, kernels};
+pub use tree_sum::{PEERS, tree_sum};
+
+use crate::kernels::RowShape;
+use crate::{DType, Result};
+use std::ffi::c_void;
+
+/// A tensor on the device: the address of its first element, and their type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// Device address.
+    pub pointer: u64,
+    /// Element type.
+    pub dtype: DType,
+}
+
+/// One argument of a kernel, as CUDA takes it: by address, with the size that the kernel's parameter has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Argument<'a> {
+    /// A device address, or 0.
+    Pointer(u64),
+    /// `unsigned int`
+    U32(u32),
+    /// `unsigned long long`
+    U64(u64),
+    /// `float`
+    F32(f32),
+    /// `double`
+    F64(f64),
+    /// `Peers`: up to [`PEERS`] device addresses by value.
+    Peers(&'a [u64; PEERS]),
+}
+
+impl Argument<'_> {
+    /// Where the value lies.
+    pub fn as_ptr(&self) -> *mut c_void {
+        match self {
+            Argument::Pointer(value) | Argument::U64(value) => std::ptr::from_ref(value) as *mut c_void,
+            Argument::U32(value) => std::ptr::from_ref(value) as *mut c_void,
+            Argument::F32(value) => std::ptr::from_ref(value) as *mut c_void,
+            Argument::F64(value) => std::ptr::from_ref(value) as *mut c_void,
+            Argument::Peers(value) => std::ptr::from_ref(*value) as *mut c_void,
+        }
+    }
+
+    /// Its type as one letter: `p`, `u`, `l`, `f`, `d`, or `P` for peers.
+    pub fn letter(&self) -> char {
+        match self {
+            Argument::Pointer(_) => 'p',
+            Argument::U32(_) => 'u',
+            Argument::U64(_) => 'l',
+            Argument::F32(_) => 'f',
+            Argument::F64(_) => 'd',
+            Argument::Peers(_) => 'P',
+        }
+    }
+}
+
+/// One launch of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// What to run.
+    pub kernel: Kernel,
+    /// Blocks in x, y and z; none is 0.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y and z.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory. Above 48 KiB a GPU has to be told first
+    /// (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
+    pub shared_bytes: u32,
+    /// In the order of the kernel's parameters.
+    pub arguments: &'a [Argument<'a>],
+}
+
+/// Where kernels are launched, in order.
+pub trait Launcher {
+    /// Enqueues a launch. The arguments are copied before it returns.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn launch(&self, launch: Launch<'_>) -> Result<()>;
+
+    /// The address of at least `bytes` bytes for the operation at hand, aligned to 256 and with unspecified contents. Each
+    /// operation asks at most once; the next operation may be given the same bytes.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    fn scratch(&self, bytes: usize) -> Result<u64>;
+
+    /// Compute capability of the GPU, as in 90 for 9.0.
+    fn architecture(&self) -> u32;
+}
+
+/// Elements that a thread of an element-wise kernel handles: 16 bytes of a 16-bit type.
+const CHUNK: usize = 8;
+
+/// Threads of a block of an element-wise kernel.
+const THREADS: usize = 256;
+
+/// A launch of one thread per item in blocks of [`THREADS`]; nothing if there are no items.
+fn launch_each(l: &impl Launcher, kernel: Kernel, items: usize, arguments: &[Argument<'_>]) -> Result<()> {
+    launch_blocks(l, kernel, [items.div_ceil(THREADS), 1], THREADS, arguments)
+}
+
+/// A launch without dynamic shared memory; nothing if there are no blocks.
+fn launch_blocks(
+    l: &impl Launcher,
+    kernel: Kernel,
+    [x, y]: [usize; 2],
+    threads: usize,
+    arguments: &[Argument<'_>],
+) -> Result<()> {
+    if x * y == 0 {
+        return Ok(());
+    }
+    let (grid, block) = ([x as u32, y as u32, 1], [threads as u32, 1, 1]);
+    l.launch(Launch { kernel, grid, block, shared_bytes: 0, arguments })
+}
+
+/// Threads for a row of `width` elements: one per chunk, in whole warps, at most `most`.
+fn row_threads(width: usize, most: usize) -> usize {
+    width.div_ceil(CHUNK).next_multiple_of(32).clamp(32, most)
+}
+
+/// Chunks of all rows: a row's last chunk may be a part.
+fn row_chunks(shape: RowShape) -> usize {
+    shape.rows * shape.width.div_ceil(CHUNK)
+}
+
+/// `rows` and `width` as kernels take them.
+fn row_arguments(shape: RowShape) -> [Argument<'static>; 2] {
+    [Argument::U32(shape.rows as u32), Argument::U32(shape.width as u32)]
+}

@@ -1,0 +1,123 @@
+//! The CUDA sources, and how they are compiled.
+
+/// Options of the run-time compiler beside the architecture (`-arch=sm_90`).
+pub const OPTIONS: [&str; 3] = ["-std=c++17", "-fmad=false", "-default-device"];
+
+/// A file of kernels: what is compiled as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    /// Addition, conversion, filling.
+    Elementwise,
+    /// AdamW on a flat shard.
+    Adamw,
+    /// Root-mean-square normalisation.
+    Norm,
+    /// Rotary position embedding.
+    Rope,
+    /// The gated activation.
+    Swiglu,
+    /// Table look-up and its gradient.
+    Embedding,
+    /// Cross-entropy and its gradient.
+    CrossEntropy,
+    /// Maxima, and sums in fixed point.
+    Reduction,
+    /// The softmax between two matrix products.
+    Softmax,
+    /// Tiled attention for any type and width of head.
+    Attention,
+    /// Tiled attention on tensor cores.
+    AttentionMma,
+    /// Sums over ranks.
+    TreeSum,
+}
+
+/// What `#include` finds.
+const HEADERS: [(&str, &str); 4] = [
+    ("types.cuh", include_str!("types.cuh")),
+    ("block.cuh", include_str!("block.cuh")),
+    ("math.cuh", include_str!("math.cuh")),
+    ("mma.cuh", include_str!("mma.cuh")),
+];
+
+impl Source {
+    /// Every source.
+    pub const ALL: [Source; 12] = [
+        Source::Elementwise,
+        Source::Adamw,
+        Source::Norm,
+        Source::Rope,
+        Source::Swiglu,
+        Source::Embedding,
+        Source::CrossEntropy,
+        Source::Reduction,
+        Source::Softmax,
+        Source::Attention,
+        Source::AttentionMma,
+        Source::TreeSum,
+    ];
+
+    /// The file's name.
+    pub const fn name(self) -> &'static str {
+        self.file().0
+    }
+
+    /// The source with its headers in it: all that the compiler needs.
+    pub fn text(self) -> String {
+        let (name, text) = self.file();
+        let mut included = Vec::new();
+        expand(name, text, &mut included)
+    }
+
+    const fn file(self) -> (&'static str, &'static str) {
+        match self {
+            Source::Elementwise => ("elementwise.cu", include_str!("elementwise.cu")),
+            Source::Adamw => ("adamw.cu", include_str!("adamw.cu")),
+            Source::Norm => ("norm.cu", include_str!("norm.cu")),
+            Source::Rope => ("rope.cu", include_str!("rope.cu")),
+            Source::Swiglu => ("swiglu.cu", include_str!("swiglu.cu")),
+            Source::Embedding => ("embedding.cu", include_str!("embedding.cu")),
+            Source::CrossEntropy => ("cross_entropy.cu", include_str!("cross_entropy.cu")),
+            Source::Reduction => ("reduction.cu", include_str!("reduction.cu")),
+            Source::Softmax => ("softmax.cu", include_str!("softmax.cu")),
+            Source::Attention => ("attention.cu", include_str!("attention.cu")),
+            Source::AttentionMma => ("attention_mma.cu", include_str!("attention_mma.cu")),
+            Source::TreeSum => ("tree_sum.cu", include_str!("tree_sum.cu")),
+        }
+    }
+}
+
+/// `text` with each `#include` replaced by the header's own expansion the first time, and dropped afterwards.
+fn expand(name: &str, text: &str, included: &mut Vec<&'static str>) -> String {
+    let mut out = format!("#line 1 \"{name}\"\n");
+    for (number, line) in text.lines().enumerate() {
+        let header = line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'));
+        let known = header.and_then(|header| HEADERS.iter().find(|(name, _)| *name == header));
+        match known {
+            Some((header, _)) if included.contains(header) => out.push('\n'),
+            Some((header, body)) => {
+                included.push(header);
+                out += &expand(header, body, included);
+                out += &format!("#line {} \"{name}\"\n", number + 2);
+            }
+            None => out += &format!("{line}\n"),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_include_is_resolved_and_each_header_stands_once() {
+        for source in Source::ALL {
+            let text = source.text();
+            assert!(!text.contains("#include"), "{}", source.name());
+            for (header, _) in HEADERS {
+                assert!(text.matches(&format!("#line 1 \"{header}\"")).count() <= 1, "{}", source.name());
+            }
+        }
+    }
+}

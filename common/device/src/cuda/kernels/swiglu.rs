@@ -1,0 +1,34 @@
+//! Launches of `swiglu.cu`: a thread handles 8 elements of a row, or what is left of them.
+
+use super::table::{SWIGLU, SWIGLU_BACKWARD, of_type, same_type};
+use super::{Argument, Launcher, Operand, launch_each, row_arguments, row_chunks};
+use crate::Result;
+use crate::kernels::RowShape;
+
+/// `out = silu(gate) · up`, in one type. The CPU's bits.
+///
+/// # Errors
+/// If types differ or are no floats; the launcher's.
+pub fn swiglu(l: &impl Launcher, out: Operand, gate_up: Operand, shape: RowShape) -> Result<()> {
+    let kernel = of_type(&SWIGLU, "gate_up", gate_up.dtype)?;
+    same_type(kernel.name, gate_up, [("out", out)])?;
+    let pointers = [out.pointer, gate_up.pointer].map(Argument::Pointer);
+    launch_each(l, kernel, row_chunks(shape), &[pointers, row_arguments(shape)].concat())
+}
+
+/// Backward of [`swiglu`]: `dgate_up = …`, in one type. The CPU's bits.
+///
+/// # Errors
+/// If types differ or are no floats; the launcher's.
+pub fn swiglu_backward(
+    l: &impl Launcher,
+    dgate_up: Operand,
+    dout: Operand,
+    gate_up: Operand,
+    shape: RowShape,
+) -> Result<()> {
+    let kernel = of_type(&SWIGLU_BACKWARD, "gate_up", gate_up.dtype)?;
+    same_type(kernel.name, gate_up, [("dgate_up", dgate_up), ("dout", dout)])?;
+    let pointers = [dgate_up.pointer, dout.pointer, gate_up.pointer].map(Argument::Pointer);
+    launch_each(l, kernel, row_chunks(shape), &[pointers.as_slice(), &row_arguments(shape)].concat())
+}

@@ -1,0 +1,39 @@
+//! Launches of `tree_sum.cu`: a thread sums 8 elements over all ranks.
+
+use super::table::{TREE_SUM, of_type};
+use super::{Argument, CHUNK, Launcher, launch_each};
+use crate::{DType, Result};
+
+/// Ranks that one launch can sum over.
+pub const PEERS: usize = 64;
+
+/// Every one of `outputs` = the sum of `inputs` over a balanced binary tree in order, in f32, rounded once: `len` elements
+/// of type `dtype` from each address. An output may be one of the inputs. The bits of the CPU's collectives.
+///
+/// # Errors
+/// If `dtype` is no float type; the launcher's.
+///
+/// # Panics
+/// If there are no inputs, or more than [`PEERS`] of either.
+pub fn tree_sum(l: &impl Launcher, outputs: &[u64], inputs: &[u64], dtype: DType, len: usize) -> Result<()> {
+    let kernel = of_type(&TREE_SUM, "inputs", dtype)?;
+    assert!((1..=PEERS).contains(&inputs.len()) && outputs.len() <= PEERS, "1 to {PEERS} ranks");
+    launch_each(
+        l,
+        kernel,
+        len.div_ceil(CHUNK),
+        &[
+            Argument::Peers(&peers(outputs)),
+            Argument::Peers(&peers(inputs)),
+            Argument::U32(outputs.len() as u32),
+            Argument::U32(inputs.len() as u32),
+            Argument::U64(len as u64),
+        ],
+    )
+}
+
+fn peers(addresses: &[u64]) -> [u64; PEERS] {
+    let mut peers = [0; PEERS];
+    peers[..addresses.len()].copy_from_slice(addresses);
+    peers
+}

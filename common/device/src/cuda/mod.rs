@@ -1,0 +1,3 @@
+//! CUDA: the kernels' sources, and how they are launched.
+
+pub mod kernels;
