@@ -2,7 +2,7 @@
 //!
 //! Cases are drawn at random from a fixed seed: models with odd sizes, tied or not, with grouped heads or not; world
 //! sizes, micro-batches, evaluations; and for each stage on its own what must not matter: what blocks keep for backward,
-//! and the size of buckets.
+//! which tensors form a unit, and the size of buckets.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -73,6 +73,9 @@ fn shape(random: &mut Random) -> (usize, String) {
 /// Flags that change neither losses nor weights.
 fn indifferent(random: &mut Random, stage: Stage) -> String {
     let mut flags = format!("--checkpoint-activations {}", random.one_of(&["none", "block", "selective"]));
+    let size = format!("size:{}", random.between(1, 50_000));
+    let wrap = random.one_of(&["block", "model", "module", "parameter", &size]);
+    write!(flags, " --wrap {wrap}").unwrap();
     let bucket = [0, 1, random.between(1, 5_000), random.between(5_000, 100_000)];
     match random.one_of(&bucket) {
         0 => {}

@@ -30,6 +30,7 @@ pub mod layout;
 mod linear;
 mod norm;
 mod tensors;
+mod wrap;
 
 pub use block::{CompleteBlock, SavedBlock};
 pub use config::ModelConfig;
@@ -39,3 +40,4 @@ pub use head::SavedHead;
 pub use keep::{Checkpointing, Keep};
 pub use layout::{Layer, LayerKind, Layout, TensorId, TensorSpec};
 pub use tensors::{Gradients, Weights};
+pub use wrap::Wrap;

@@ -7,7 +7,7 @@ use crate::report::{Report, Request, Subject};
 use crate::table::Format;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, CommandFactory, Parser};
-use model::{Checkpointing, Layout, ModelConfig};
+use model::{Checkpointing, Layout, ModelConfig, Wrap};
 use std::path::Path;
 
 /// What a model would need in every stage of ZeRO, before anything runs: memory, traffic, and what fits where.
@@ -42,6 +42,9 @@ struct Arguments {
     /// What blocks compute again in backward rather than keep: none, block or selective (with --model)
     #[arg(long, value_name = "WHAT", default_value = "none", value_parser = parse_checkpointing)]
     checkpoint_activations: Checkpointing,
+    /// What is gathered, reduced and released as one: model, block, module, parameter, or size:N parameters (with --model)
+    #[arg(long, value_name = "WHAT", default_value_t)]
+    wrap: Wrap,
     /// How ZeRO-1 sums gradients: reduce-scatter, or all-reduce as textbooks draw it
     #[arg(long, value_name = "HOW", default_value = "reduce-scatter", value_parser = ["reduce-scatter", "all-reduce"])]
     grad_sync: String,
@@ -119,6 +122,9 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
     if arguments.parameters.is_some() && arguments.checkpoint_activations != Checkpointing::None {
         return Err(invalid(NO_BLOCKS.into()));
     }
+    if arguments.parameters.is_some() && arguments.wrap != Wrap::default() {
+        return Err(invalid(NO_UNITS.into()));
+    }
     let subject = match (&arguments.model, arguments.parameters) {
         (Some(name), _) => Subject::Model(model_named(name)?),
         (None, count) => Subject::Parameters {
@@ -134,6 +140,7 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
         tokens: arguments.seq_len,
         micro_batches: arguments.grad_accum,
         checkpointing: arguments.checkpoint_activations,
+        wrap: arguments.wrap,
         textbook_all_reduce: arguments.grad_sync == "all-reduce",
     })
 }
@@ -142,6 +149,8 @@ const NO_MODEL: &str = "a number of parameters has no activations to compute fro
                         give --model NAME, or say how many bytes with --activations";
 const NO_BLOCKS: &str = "a number of parameters has no blocks whose activations --checkpoint-activations could save: \
                          give --model NAME";
+const NO_UNITS: &str =
+    "a number of parameters has no tensors to make units of, as --wrap would: give --model NAME";
 const COMPUTED: &str = "a model's activations are computed: leave --activations out, \
                         or give --params COUNT in place of --model";
 

@@ -8,7 +8,7 @@ use events::{Class, Operation};
 /// The gathered units of one rank.
 pub(crate) struct GatherWindow {
     full: Vec<Option<Held>>,
-    /// Acquisitions of this pass, in order, and how many have been made.
+    /// The pass's units in the order in which they are first needed, and how many have been acquired.
     order: Vec<usize>,
     acquired: usize,
     ahead: usize,
@@ -22,7 +22,7 @@ impl GatherWindow {
         GatherWindow { full, order: Vec::new(), acquired: 0, ahead, bytes_per_element }
     }
 
-    /// Begins a pass that will acquire `order`'s units one by one. Nothing is gathered before its first acquisition.
+    /// Begins a pass that will acquire `order`'s units one by one, each once. Nothing is gathered before its first acquisition.
     pub(crate) fn begin(&mut self, order: Vec<usize>) {
         self.order = order;
         self.acquired = 0;

@@ -2,7 +2,7 @@
 
 use crate::recipe::Recipe;
 use events::header::Sharded;
-use model::{Checkpointing, Layout, ModelConfig};
+use model::{Checkpointing, Layout, ModelConfig, Wrap};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -87,6 +87,8 @@ pub struct Job {
     pub recipe: Recipe,
     /// What blocks keep for backward, and what they compute again.
     pub checkpointing: Checkpointing,
+    /// Which tensors form a unit.
+    pub wrap: Wrap,
     /// ZeRO-1 only: all-reduce the gradients, as textbooks draw it, in place of a reduce-scatter.
     pub textbook_all_reduce: bool,
     /// A reduction's bucket closes once it has this many elements, padding included. Default: the largest unit's.
@@ -131,7 +133,7 @@ pub enum InvalidJob {
 
 impl Job {
     /// `config`'s model in fp32 on `world_size` ranks, with the model's own batch and sequence length, one micro-batch
-    /// per step, everything kept for backward, default buckets and one unit gathered ahead.
+    /// per step, a unit per layer, everything kept for backward, default buckets and one unit gathered ahead.
     pub fn new(config: ModelConfig, stage: Stage, world_size: usize) -> Self {
         Job {
             stage,
@@ -141,6 +143,7 @@ impl Job {
             micro_batches: 1,
             recipe: Recipe::FP32,
             checkpointing: Checkpointing::None,
+            wrap: Wrap::default(),
             textbook_all_reduce: false,
             reduce_bucket: None,
             gather_bucket: None,

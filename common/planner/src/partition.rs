@@ -2,7 +2,7 @@
 
 use crate::job::Job;
 use events::header::UnitHeader;
-use model::{LayerKind, Layout};
+use model::{LayerKind, Layout, Wrap};
 use serde::Serialize;
 
 /// One unit.
@@ -18,43 +18,52 @@ pub struct Unit {
 
 /// The units of a model, in forward order, and which layers need them.
 ///
-/// Each layer's tensors are one unit; a tensor that several layers use belongs to the first. So a tied head has the
-/// final norm in its own unit and needs the embedding's too.
+/// With a unit per layer, a tensor that several layers use belongs to the first. So a tied head has the final norm in its
+/// own unit and needs the embedding's too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     /// The units.
     pub units: Vec<Unit>,
-    /// Units that each layer needs, its own first.
+    /// Units that each layer needs.
     pub needs: Vec<Vec<usize>>,
 }
 
 impl Partition {
-    /// The units of `layout`, padded for `shards` slices each.
-    pub fn new(layout: &Layout, shards: u64) -> Self {
-        let mut unit_of = vec![None; layout.tensors.len()];
+    /// The units that `wrap` makes of `layout`, padded for `shards` slices each.
+    pub fn new(layout: &Layout, wrap: Wrap, shards: u64) -> Self {
         let mut partition = Partition { units: Vec::new(), needs: Vec::new() };
+        let mut unit_of: Vec<Option<usize>> = vec![None; layout.tensors.len()];
+        let mut previous = None;
         for layer in &layout.layers {
-            let own = partition.units.len();
-            let mut parameters = 0;
-            let mut needs = vec![own];
-            for &tensor in &layer.tensors {
-                match unit_of[tensor] {
-                    None => parameters += layout.tensors[tensor].elements() as u64,
-                    Some(unit) if !needs.contains(&unit) => needs.push(unit),
-                    Some(_) => {}
+            for (position, &tensor) in layer.tensors.iter().enumerate() {
+                if unit_of[tensor].is_some() {
+                    continue;
                 }
-                unit_of[tensor].get_or_insert(own);
+                let elements = layout.tensors[tensor].elements() as u64;
+                let here = Place { kind: layer.kind, position };
+                let open = partition.units.last_mut().filter(|unit| !here.begins_unit(wrap, previous, unit));
+                match open {
+                    Some(unit) => unit.parameters += elements,
+                    None => {
+                        let name = here.unit_name(wrap, partition.units.len());
+                        partition.units.push(Unit { name, parameters: elements, padded: 0 });
+                    }
+                }
+                unit_of[tensor] = Some(partition.units.len() - 1);
+                previous = Some(here);
             }
-            let padded = parameters.next_multiple_of(shards);
-            partition.units.push(Unit { name: name(layer.kind), parameters, padded });
-            partition.needs.push(needs);
+            let needed = layer.tensors.iter().filter_map(|&tensor| unit_of[tensor]);
+            partition.needs.push(without_repetitions(needed));
+        }
+        for unit in &mut partition.units {
+            unit.padded = unit.parameters.next_multiple_of(shards);
         }
         partition
     }
 
     /// The units of `job`'s model.
     pub fn of(job: &Job) -> Self {
-        Partition::new(&job.layout(), job.stage.shard_count(job.world_size))
+        Partition::new(&job.layout(), job.wrap, job.stage.shard_count(job.world_size))
     }
 
     /// Parameters of the model (Ψ), without padding.
@@ -98,10 +107,72 @@ impl Partition {
     }
 }
 
-fn name(kind: LayerKind) -> String {
-    match kind {
-        LayerKind::Embedding => "embedding".into(),
-        LayerKind::Block(i) => format!("block {i}"),
-        LayerKind::Head => "head".into(),
+/// Where a tensor stands: its first layer, and its position there.
+#[derive(Clone, Copy)]
+struct Place {
+    kind: LayerKind,
+    position: usize,
+}
+
+impl Place {
+    /// Whether a unit begins here, rather than that `unit`, which ends with `previous`, goes on.
+    fn begins_unit(self, wrap: Wrap, previous: Option<Place>, unit: &Unit) -> bool {
+        let Some(previous) = previous else { return true };
+        match wrap {
+            Wrap::Model => false,
+            Wrap::Block => self.kind != previous.kind,
+            Wrap::Module => (self.kind, self.module()) != (previous.kind, previous.module()),
+            Wrap::Parameter => true,
+            Wrap::Size(parameters) => unit.parameters >= parameters,
+        }
     }
+
+    /// The module within its layer.
+    fn module(self) -> &'static str {
+        match (self.kind, self.position) {
+            (LayerKind::Embedding, _) => "embedding",
+            (LayerKind::Block(_), 0..4) => "self_attn",
+            (LayerKind::Block(_), 4..7) => "mlp",
+            (LayerKind::Block(_), 7) => "input_layernorm",
+            (LayerKind::Block(_), _) => "post_attention_layernorm",
+            (LayerKind::Head, 0) => "norm",
+            (LayerKind::Head, _) => "head",
+        }
+    }
+
+    /// The tensor within its layer.
+    fn tensor(self) -> &'static str {
+        const PROJECTIONS: [&str; 7] =
+            ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
+        match self.kind {
+            LayerKind::Block(_) => PROJECTIONS.get(self.position).copied().unwrap_or(self.module()),
+            LayerKind::Embedding | LayerKind::Head => self.module(),
+        }
+    }
+
+    /// The name of the unit that begins here.
+    fn unit_name(self, wrap: Wrap, number: usize) -> String {
+        let part = match wrap {
+            Wrap::Model => return "model".into(),
+            Wrap::Size(_) => return format!("part {number}"),
+            Wrap::Block => "",
+            Wrap::Module => self.module(),
+            Wrap::Parameter => self.tensor(),
+        };
+        match self.kind {
+            LayerKind::Block(i) => format!("block {i} {part}").trim_end().into(),
+            LayerKind::Head if wrap == Wrap::Block => "head".into(),
+            LayerKind::Embedding | LayerKind::Head => self.module().into(),
+        }
+    }
+}
+
+fn without_repetitions(units: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut once = Vec::new();
+    for unit in units {
+        if !once.contains(&unit) {
+            once.push(unit);
+        }
+    }
+    once
 }

@@ -220,19 +220,19 @@ impl<'a> Walk<'a> {
     fn forward(&mut self) -> Kept {
         let last = self.partition.last_layer();
         self.begin(0..=last);
-        self.acquire(0);
+        self.acquire(0, true);
         let mut x = self.sizes.embed_forward(&mut self.books);
         self.release_after_forward(0);
         let mut blocks = Vec::new();
         for layer in 1..last {
-            self.acquire(layer);
+            self.acquire(layer, true);
             let checkpointing = self.job.checkpointing;
             let (kept, out) = self.sizes.block_forward(&mut self.books, x, checkpointing);
             blocks.push(kept);
             x = out;
             self.release_after_forward(layer);
         }
-        self.acquire(last);
+        self.acquire(last, true);
         let head = self.sizes.head_forward(&mut self.books, x);
         Kept { blocks, head }
     }
@@ -244,7 +244,7 @@ impl<'a> Walk<'a> {
         let mut dx = self.sizes.head_backward(&mut self.books, kept.head);
         self.finish_backward(last, last_micro_batch);
         for (block, layer) in kept.blocks.into_iter().zip(1..last).rev() {
-            self.acquire(layer);
+            self.acquire(layer, false);
             let block = self.sizes.block_recompute(&mut self.books, block);
             self.acquire_gradients(layer);
             dx = self.sizes.block_backward(&mut self.books, block, dx);
@@ -259,15 +259,15 @@ impl<'a> Walk<'a> {
         let last = self.partition.last_layer();
         let batch = self.sizes.batch(&mut self.books);
         self.begin(0..=last);
-        self.acquire(0);
+        self.acquire(0, true);
         let mut x = self.sizes.embed_forward(&mut self.books);
         self.release_after_forward(0);
         for layer in 1..last {
-            self.acquire(layer);
+            self.acquire(layer, true);
             x = self.sizes.block_evaluate(&mut self.books, x);
             self.release_after_forward(layer);
         }
-        self.acquire(last);
+        self.acquire(last, true);
         self.sizes.head_evaluate(&mut self.books, x);
         self.release_after_forward(last);
         self.books.free(batch);
@@ -275,21 +275,30 @@ impl<'a> Walk<'a> {
 
     /// Begins a pass over `layers`.
     fn begin(&mut self, layers: impl Iterator<Item = usize>) {
-        let needs = &self.partition.needs;
-        self.parameters.begin(layers.flat_map(|layer| needs[layer].iter().copied()).collect());
+        let mut order = Vec::new();
+        for layer in layers {
+            let fresh = self.partition.needs[layer].iter().filter(|unit| !order.contains(*unit));
+            order.extend(fresh.copied().collect::<Vec<_>>());
+        }
+        self.parameters.begin(order);
     }
 
-    /// Full parameters of every unit that `layer` needs. Where nothing is sharded they are there already.
-    fn acquire(&mut self, layer: usize) {
-        if self.job.stage.sharded().parameters {
-            for _ in &self.partition.needs[layer] {
+    /// Full parameters of every unit that `layer` is the first of its pass to need: the first in forward order if
+    /// `forward`, else the last. Where nothing is sharded they are there already.
+    fn acquire(&mut self, layer: usize, forward: bool) {
+        if !self.job.stage.sharded().parameters {
+            return;
+        }
+        for &unit in &self.partition.needs[layer] {
+            let first = if forward { self.partition.first_use(unit) } else { self.partition.last_use(unit) };
+            if first == layer {
                 self.parameters.acquire(&mut self.books, self.partition, &mut self.tally);
             }
         }
     }
 
     fn acquire_with_gradients(&mut self, layer: usize) {
-        self.acquire(layer);
+        self.acquire(layer, false);
         self.acquire_gradients(layer);
     }
 
@@ -309,18 +318,19 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Backward is done with `layer`: units that no earlier layer needs are released and reduced.
+    /// Backward is done with `layer`: units that no earlier layer needs are released, and then reduced.
     fn finish_backward(&mut self, layer: usize, last_micro_batch: bool) {
-        let every_micro_batch = self.job.stage.sharded().gradients;
-        for &unit in &self.partition.needs[layer] {
-            if self.partition.first_use(unit) != layer {
-                continue;
-            }
+        let partition = self.partition;
+        let done = || partition.needs[layer].iter().filter(|&&unit| partition.first_use(unit) == layer);
+        for &unit in done() {
             self.parameters.release(&mut self.books, unit);
-            if every_micro_batch || last_micro_batch {
-                let (books, tally) = (&mut self.books, &mut self.tally);
-                self.gradients.reduce(books, self.partition, tally, unit, layer == 0);
-            }
+        }
+        if !self.job.stage.sharded().gradients && !last_micro_batch {
+            return;
+        }
+        for (i, &unit) in done().enumerate() {
+            let ends_pass = layer == 0 && i + 1 == done().count();
+            self.gradients.reduce(&mut self.books, partition, &mut self.tally, unit, ends_pass);
         }
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use events::{Class, Operation};
-use model::{Checkpointing, ModelConfig};
+use model::{Checkpointing, ModelConfig, Wrap};
 use planner::{Job, Partition, RankPrediction, Stage, explain_fit, predict};
 use proptest::prelude::*;
 
@@ -240,6 +240,46 @@ proptest! {
         };
         prop_assert_eq!(peak(&job, Class::GatheredParameters), F32 * closed);
         prop_assert_eq!(peak(&job.with_stage(Stage::Zero2), Class::GatheredParameters), 0);
+    }
+
+    /// Wrapping: the whole model is gathered once per micro-batch and at once; tensor by tensor, a layer's are gathered
+    /// and one more ahead. Payload is the same but for padding, and for what is kept from forward to backward.
+    #[test]
+    fn wrapping(job in jobs(), size in 1u64..20_000) {
+        let mut job = job.with_stage(Stage::Zero3);
+        job.config.tied = false;
+        let parameters = Partition::of(&job).parameters();
+        let (n, m) = (job.world_size as u64, job.micro_batches as u64);
+        let with = |wrap| Job { wrap, ..job.clone() };
+        let gathers = |job: &Job| ranks(job)[0].traffic_per_step.calls(Operation::AllGather);
+
+        let whole = with(Wrap::Model);
+        prop_assert_eq!(peak(&whole, Class::GatheredParameters), F32 * parameters.next_multiple_of(n));
+        prop_assert_eq!(gathers(&whole), m);
+
+        let single = with(Wrap::Parameter);
+        let padded = padded(&single);
+        prop_assert_eq!(padded.len(), 3 + 9 * job.config.layers);
+        // The embedding; nine tensors per block; the final norm and the head, which are kept for backward.
+        prop_assert_eq!(gathers(&single), m * (2 * padded.len() as u64 - 2));
+        let ahead = |layer: usize| {
+            let (first, count) = if layer == 0 { (0, 1) } else { (9 * layer - 8, 9) };
+            let last = padded.len().min(first + count);
+            let own: u64 = padded[first..last].iter().sum();
+            // Forward gathers the tensor after the layer's last one ahead; backward the first of the layer before.
+            let before = if layer == 0 { 0 } else { padded[if layer == 1 { 0 } else { 9 * layer - 17 }] };
+            own + before.max(padded.get(last).copied().unwrap_or(0))
+        };
+        let most = (0..job.config.layers + 2).map(ahead).max().unwrap();
+        prop_assert_eq!(peak(&single, Class::GatheredParameters), F32 * most);
+
+        for wrap in [Wrap::Module, Wrap::Size(size)] {
+            let job = with(wrap);
+            let sum: u64 = Partition::of(&job).units.iter().map(|unit| unit.padded).sum();
+            let reduced = ranks(&job)[0].traffic_per_step.bytes(Operation::ReduceScatter);
+            prop_assert_eq!(reduced, m * sum / n * (n - 1) * F32);
+            prop_assert!(sum - parameters <= Partition::of(&job).units.len() as u64 * (n - 1));
+        }
     }
 
     /// A bucket per unit: full gradients of the unit in backward and of the one before it, which is being reduced.

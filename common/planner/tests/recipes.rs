@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use events::Operation;
-use model::Checkpointing;
+use model::{Checkpointing, Wrap};
 use planner::closed::{Sweeps, bus_bandwidth_factor, sweeps_table};
 use planner::estimators::{Offload, comparison, largest_layer, zero2_gpu, zero3_gpu};
 use planner::report::{Report, Request, Subject};
@@ -15,6 +15,7 @@ const BILLION: u64 = 1_000_000_000;
 fn request(parameters: u64, gpus: usize, recipe: Recipe) -> Request {
     Request {
         checkpointing: Checkpointing::None,
+        wrap: Wrap::default(),
         subject: Subject::Parameters { count: parameters, activations: 0 },
         gpus,
         recipe,

@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn stretches_of_all_slices_cover_every_tensor_with_its_own_decay() {
         let layout = Layout::new(&ModelConfig { width: 9, feed_forward: 7, ..ModelConfig::tiny() });
-        let partition = Partition::by_layer(&layout, 3);
+        let partition = Partition::new(&layout, model::Wrap::Block, 3);
         for (id, unit) in partition.units.iter().enumerate() {
             let mut decays = vec![None; unit.padded];
             for shard in 0..3 {

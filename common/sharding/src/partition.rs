@@ -1,6 +1,6 @@
 //! Layers grouped into units, and units cut into equal slices.
 
-use model::{LayerKind, Layout, TensorId};
+use model::{LayerKind, Layout, TensorId, Wrap};
 use std::ops::Range;
 
 /// Position of a unit in [`Partition::units`].
@@ -50,21 +50,23 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// One unit per layer: the embedding, each block, the final norm with the head. A tensor that two layers share (a
-    /// tied embedding) belongs to the first of them.
-    pub fn by_layer(layout: &Layout, shards: usize) -> Self {
+    /// The tensors of `layout`, cut into units as `wrap` says, and each unit into `shards` slices.
+    pub fn new(layout: &Layout, wrap: Wrap, shards: usize) -> Self {
         let mut partition =
             Partition { units: Vec::new(), shards, homes: vec![(0, 0); layout.tensors.len()] };
-        let mut placed = vec![false; layout.tensors.len()];
-        for layer in &layout.layers {
-            let tensors: Vec<TensorId> =
-                layer.tensors.iter().copied().filter(|&t| !std::mem::replace(&mut placed[t], true)).collect();
-            partition.add(unit_name(layer.kind), &tensors, layout);
+        let mut open: Vec<TensorId> = Vec::new();
+        for tensor in 0..layout.tensors.len() {
+            if open.last().is_some_and(|&last| cut(layout, wrap, &open, (last, tensor))) {
+                partition.add(layout, wrap, &std::mem::take(&mut open));
+            }
+            open.push(tensor);
         }
+        partition.add(layout, wrap, &open);
         partition
     }
 
-    fn add(&mut self, name: String, tensors: &[TensorId], layout: &Layout) {
+    fn add(&mut self, layout: &Layout, wrap: Wrap, tensors: &[TensorId]) {
+        let name = unit_name(layout, wrap, tensors, self.units.len());
         let mut unit = Unit { name, slots: Vec::new(), parameters: 0, padded: 0 };
         for &tensor in tensors {
             let spec = &layout.tensors[tensor];
@@ -96,11 +98,47 @@ impl Partition {
     }
 }
 
-fn unit_name(kind: LayerKind) -> String {
-    match kind {
-        LayerKind::Embedding => "embedding".into(),
-        LayerKind::Block(i) => format!("block {i}"),
-        LayerKind::Head => "head".into(),
+/// Whether a unit of the tensors `open` ends between its last one and the next.
+fn cut(layout: &Layout, wrap: Wrap, open: &[TensorId], (last, next): (TensorId, TensorId)) -> bool {
+    match wrap {
+        Wrap::Model => false,
+        Wrap::Block => layer_of(layout, last) != layer_of(layout, next),
+        Wrap::Module => module(layout, last) != module(layout, next),
+        Wrap::Parameter => true,
+        Wrap::Size(parameters) => {
+            let held: usize = open.iter().map(|&tensor| layout.tensors[tensor].elements()).sum();
+            held as u64 >= parameters
+        }
+    }
+}
+
+/// The first layer that needs `tensor`.
+fn layer_of(layout: &Layout, tensor: TensorId) -> usize {
+    layout.layers.iter().position(|layer| layer.tensors.contains(&tensor)).unwrap_or(0)
+}
+
+/// The words of `tensor`'s name that say in which module it is: `model layers 0 mlp`, `lm_head`.
+fn module(layout: &Layout, tensor: TensorId) -> Vec<&str> {
+    let mut words: Vec<&str> = layout.tensors[tensor].name.split('.').filter(|&w| w != "weight").collect();
+    words.truncate(4);
+    words
+}
+
+/// Name for people. Units of a size have numbers, since they begin and end anywhere.
+fn unit_name(layout: &Layout, wrap: Wrap, tensors: &[TensorId], number: usize) -> String {
+    let first = tensors.first().copied().unwrap_or(0);
+    let within = |depth: usize| layout.tensors[first].name.split('.').nth(depth).unwrap_or_default();
+    match (wrap, layout.layers[layer_of(layout, first)].kind) {
+        (Wrap::Model, _) => "model".into(),
+        (Wrap::Size(_), _) => format!("part {number}"),
+        (_, LayerKind::Embedding) => "embedding".into(),
+        (Wrap::Block, LayerKind::Block(i)) => format!("block {i}"),
+        (Wrap::Module, LayerKind::Block(i)) => format!("block {i} {}", within(3)),
+        // Norms are modules with one tensor and no projection in them.
+        (Wrap::Parameter, LayerKind::Block(i)) if within(4) == "weight" => format!("block {i} {}", within(3)),
+        (Wrap::Parameter, LayerKind::Block(i)) => format!("block {i} {}", within(4)),
+        (Wrap::Module | Wrap::Parameter, LayerKind::Head) if within(1) == "norm" => "norm".into(),
+        (_, LayerKind::Head) => "head".into(),
     }
 }
 
@@ -110,24 +148,75 @@ mod tests {
     use model::ModelConfig;
     use proptest::prelude::*;
 
+    fn layout(tied: bool) -> Layout {
+        Layout::new(&ModelConfig { tied, layers: 2, ..ModelConfig::tiny() })
+    }
+
+    fn names(tied: bool, wrap: Wrap) -> Vec<String> {
+        Partition::new(&layout(tied), wrap, 4).units.into_iter().map(|unit| unit.name).collect()
+    }
+
     #[test]
     fn a_tied_table_lives_in_the_first_unit_alone() {
-        let layout = Layout::new(&ModelConfig { tied: true, ..ModelConfig::tiny() });
-        let partition = Partition::by_layer(&layout, 4);
-        assert_eq!(partition.units.len(), 6);
-        assert_eq!(partition.units[5].slots.len(), 1);
-        let table = layout.layers[5].tensors[1];
+        let layout = layout(true);
+        let partition = Partition::new(&layout, Wrap::Block, 4);
+        assert_eq!(partition.units.len(), 4);
+        assert_eq!(partition.units[3].slots.len(), 1);
+        let table = layout.layers[3].tensors[1];
         assert_eq!(partition.home(table).0, 0);
+    }
+
+    #[test]
+    fn units_are_named_after_what_they_hold() {
+        assert_eq!(names(false, Wrap::Model), ["model"]);
+        assert_eq!(names(false, Wrap::Block), ["embedding", "block 0", "block 1", "head"]);
+        let module = names(false, Wrap::Module);
+        let second = ["self_attn", "mlp", "input_layernorm", "post_attention_layernorm"];
+        assert_eq!(module[5..9], second.map(|name| format!("block 1 {name}")));
+        assert_eq!(module[9..], ["norm", "head"]);
+        let parameter = names(false, Wrap::Parameter);
+        assert_eq!(parameter.len(), layout(false).tensors.len());
+        assert_eq!(
+            parameter[8..11],
+            ["block 0 input_layernorm", "block 0 post_attention_layernorm", "block 1 q_proj"]
+        );
+        assert_eq!(names(true, Wrap::Parameter).last().unwrap(), "norm");
+    }
+
+    #[test]
+    fn units_of_a_size_close_once_they_have_it() {
+        let tiny = layout(false);
+        let total: u64 = tiny.parameters();
+        for size in [1, 20_000, 65_537, total, total + 1] {
+            let units = Partition::new(&tiny, Wrap::Size(size), 1).units;
+            for unit in &units[..units.len() - 1] {
+                let last = unit.slots.last().unwrap().elements;
+                assert!(unit.parameters as u64 >= size && ((unit.parameters - last) as u64) < size);
+            }
+        }
+        assert_eq!(Partition::new(&tiny, Wrap::Size(1), 1).units.len(), tiny.tensors.len());
+        assert_eq!(names(false, Wrap::Size(total)), ["part 0"]);
+    }
+
+    fn wraps() -> impl Strategy<Value = Wrap> {
+        let coarse = [Wrap::Model, Wrap::Block, Wrap::Module, Wrap::Parameter];
+        prop_oneof![proptest::sample::select(coarse.to_vec()), (1u64..50_000).prop_map(Wrap::Size)]
     }
 
     proptest! {
         #[test]
-        fn slices_cover_every_unit_once(shards in 1usize..9, width in 1usize..40, layers in 1usize..4) {
-            let config = ModelConfig { width, layers, feed_forward: width * 2 + 1, ..ModelConfig::tiny() };
+        fn slices_cover_every_unit_once(
+            shards in 1usize..9, width in 1usize..40, layers in 1usize..4, tied: bool, wrap in wraps(),
+        ) {
+            let config = ModelConfig { width, layers, tied, feed_forward: width * 2 + 1, ..ModelConfig::tiny() };
             let layout = Layout::new(&config);
-            let partition = Partition::by_layer(&layout, shards);
+            let partition = Partition::new(&layout, wrap, shards);
             let total: usize = partition.units.iter().map(|u| u.parameters).sum();
             prop_assert_eq!(total as u64, layout.parameters());
+            // In the layout's order: saving unit by unit writes tensors as their file lists them.
+            let tensors: Vec<TensorId> =
+                partition.units.iter().flat_map(|unit| unit.slots.iter().map(|slot| slot.tensor)).collect();
+            prop_assert_eq!(tensors, (0..layout.tensors.len()).collect::<Vec<_>>());
             for (id, unit) in partition.units.iter().enumerate() {
                 prop_assert!(unit.padded - unit.parameters < shards);
                 let mut end = 0;

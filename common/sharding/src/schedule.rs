@@ -91,11 +91,11 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::ModelConfig;
+    use model::{ModelConfig, Wrap};
 
     fn schedule(tied: bool) -> Schedule {
         let layout = Layout::new(&ModelConfig { tied, layers: 2, ..ModelConfig::tiny() });
-        Schedule::new(&layout, &Partition::by_layer(&layout, 2))
+        Schedule::new(&layout, &Partition::new(&layout, Wrap::Block, 2))
     }
 
     #[test]

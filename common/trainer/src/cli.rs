@@ -8,7 +8,7 @@ use crate::stage::GradSync;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use device::DType;
-use model::Checkpointing;
+use model::{Checkpointing, Wrap};
 use std::path::PathBuf;
 
 /// Where to train.
@@ -158,6 +158,9 @@ pub struct TrainArgs {
     /// Elements after which a bucket closes. [default: the largest unit's]
     #[arg(long, value_name = "ELEMENTS")]
     pub reduce_bucket: Option<usize>,
+    /// What is gathered, reduced and released as one: model, block, module, parameter, or size:N parameters.
+    #[arg(long, default_value_t, value_name = "WHAT")]
+    pub wrap: Wrap,
     /// What blocks compute again in backward rather than keep: nothing, all but their input, or what is cheap.
     #[arg(long, default_value_t, value_parser = checkpointing(), value_name = "WHAT")]
     pub checkpoint_activations: Checkpointing,

@@ -9,7 +9,7 @@ use crate::precision;
 use crate::schedule::Schedule;
 use crate::stage::GradSync;
 use checkpoint::Reader;
-use model::{Checkpointing, ModelConfig};
+use model::{Checkpointing, ModelConfig, Wrap};
 use sharding::{LossScaling, Precision, Update};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub struct Config {
     pub micro_batches: usize,
     /// What blocks keep for backward, and what they compute again.
     pub checkpointing: Checkpointing,
+    /// Which tensors form a unit.
+    pub wrap: Wrap,
     /// Learning rate by step.
     pub schedule: Schedule,
     /// Decay of the momentum and of the variance.
@@ -115,6 +117,7 @@ impl Config {
             sequence_length: args.seq_len.unwrap_or(model.sequence_length),
             micro_batches: args.grad_accum,
             checkpointing: args.checkpoint_activations,
+            wrap: args.wrap,
             schedule: args.file_only.scheduler.schedule(
                 args.lr,
                 args.warmup_steps.unwrap_or((args.steps / 10).min(100)),

@@ -45,7 +45,8 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     if let Some(dir) = &config.save {
         Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
     }
-    let partition = Partition::by_layer(&model.layout, job.stage.shard_count(config.world_size) as usize);
+    let shards = job.stage.shard_count(config.world_size) as usize;
+    let partition = Partition::new(&model.layout, config.wrap, shards);
     let schedule = Schedule::new(&model.layout, &partition);
     Ok(Plan {
         evaluation_batches: evaluation_batches(&config, &data),
@@ -73,6 +74,7 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
         tokens: config.sequence_length,
         micro_batches: config.micro_batches,
         checkpointing: config.checkpointing,
+        wrap: config.wrap,
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
         reduce_bucket: config.bucket.map(|elements| elements as u64),
         gather_bucket: config.bucket.map(|elements| elements as u64),
@@ -110,5 +112,6 @@ pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Report {
         total: plan.prediction.total_header(),
         traffic: ranks.iter().map(traffic).collect(),
     };
-    Report::new(S::NAME, &plan.config, plan.model.layout.parameters(), &predicted, measured)
+    let (parameters, units) = (plan.model.layout.parameters(), plan.partition.units.len());
+    Report::new(S::NAME, &plan.config, parameters, units, &predicted, measured)
 }

@@ -116,6 +116,10 @@ pub struct ModelRow {
     pub micro_batches: usize,
     /// What blocks compute again in backward: none, block or selective.
     pub checkpoint_activations: &'static str,
+    /// What is gathered, reduced and released as one: model, block, module, parameter or size:N.
+    pub wrap: String,
+    /// Number of units that this makes.
+    pub units: usize,
 }
 
 /// How fast it went.
@@ -188,6 +192,7 @@ impl Report {
         stage: &'static str,
         config: &Config,
         parameters: u64,
+        units: usize,
         predicted: &Predicted,
         measured: &[Measured],
     ) -> Self {
@@ -205,6 +210,8 @@ impl Report {
                 batch_size: config.batch_size,
                 micro_batches: config.micro_batches,
                 checkpoint_activations: config.checkpointing.label(),
+                wrap: config.wrap.to_string(),
+                units,
             },
             precision: precision::name(types.parameters),
             grad_dtype: precision::name(types.gradients),

@@ -11,7 +11,7 @@ use crate::predict::predict;
 use crate::recipe::{ModelStates, Recipe};
 use crate::traffic::Traffic;
 use events::Operation;
-use model::{Checkpointing, ModelConfig};
+use model::{Checkpointing, ModelConfig, Wrap};
 use serde::Serialize;
 
 /// Memory of common GPUs, in bytes: 24 GB (RTX 3090, 4090), 40 and 80 GB (A100, H100), 141 GB (H200).
@@ -48,6 +48,8 @@ pub struct Request {
     pub micro_batches: usize,
     /// What the model's blocks keep for backward.
     pub checkpointing: Checkpointing,
+    /// Which of the model's tensors form a unit.
+    pub wrap: Wrap,
     /// ZeRO-1 with an all-reduce of gradients.
     pub textbook_all_reduce: bool,
 }
@@ -151,6 +153,7 @@ fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJo
         micro_batches: request.micro_batches,
         recipe: request.recipe,
         checkpointing: request.checkpointing,
+        wrap: request.wrap,
         textbook_all_reduce: request.textbook_all_reduce,
         ..Job::new(config.clone(), Stage::Ddp, request.gpus)
     };
