@@ -37,6 +37,8 @@ fn senseless_flags_are_usage_errors() {
     refuses("--device-memory lots", 2, &["--device-memory", "512MiB"]);
     refuses("--grad-sync all-reduce", 2, &["--grad-sync", "zero1"]);
     refuses("--inject panic@rank9,step0,step", 2, &["rank 9"]);
+    refuses("--wrap layer", 2, &["--wrap", "parameter", "size:N"]);
+    refuses("--wrap size:0", 2, &["--wrap", "at least 1"]);
     refuses("--nonsense", 2, &["--nonsense"]);
 }
 

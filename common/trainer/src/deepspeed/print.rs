@@ -18,7 +18,7 @@ pub fn left_out(config: &Config) -> Option<String> {
 }
 
 /// `config`, run by `stage`, as DeepSpeed JSON. Reading it again, with the same flags for what DeepSpeed has no word for
-/// (`--gpus`, `--steps`, the built-in schedule's `--warmup-steps`), gives the same settings.
+/// (`--gpus`, `--steps`, `--wrap`, the built-in schedule's `--warmup-steps`), gives the same settings.
 ///
 /// # Errors
 /// A usage failure if the file asks for another stage, or for what is not here yet.
