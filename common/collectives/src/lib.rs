@@ -14,13 +14,16 @@
 //! is an error on every rank.
 //!
 //! [`local`] runs ranks that are threads of one process: sums are added in f32 over a balanced binary tree of ranks in
-//! order and rounded once, so that they do not depend on timing or on how the parameters are cut.
+//! order and rounded once, so that they do not depend on timing or on how the parameters are cut. [`tcp`] runs ranks
+//! that are processes, on one machine or many, with the same sums.
 
 mod backend;
 mod error;
 mod group;
 pub mod local;
+pub mod tcp;
 mod traffic;
+mod wire;
 
 pub use error::CollectiveError;
 pub use group::{Bucket, Group, Pending};

@@ -4,19 +4,19 @@
 //! `wait`, once all ranks have issued, each does its part of the work on everybody's memory, and returns when all are
 //! done.
 
-mod data;
-mod deadline;
-mod direct;
+pub(crate) mod data;
+pub(crate) mod deadline;
+pub(crate) mod direct;
 mod link;
 mod protocol;
 mod rank;
-mod reduce;
+pub(crate) mod reduce;
 mod ring;
 #[cfg(test)]
 mod schedules;
 mod slot;
 mod sync;
-mod ticket;
+pub(crate) mod ticket;
 
 pub use link::Link;
 

@@ -126,29 +126,7 @@ impl Rank {
     }
 
     fn explain(&self, failure: Failure, call: &Call) -> CollectiveError {
-        let (rank, culprit) = (self.name(), failure.culprit);
-        let (operation, sequence) = (call.operation, call.sequence);
-        let poisoned =
-            |during, reason| CollectiveError::Poisoned { rank, culprit, during, reason, operation, sequence };
-        match failure.cause {
-            Cause::Poisoned { during, reason } => poisoned(during, reason),
-            Cause::Departed => {
-                poisoned("its end".into(), "it left the group while others still counted on it".into())
-            }
-            Cause::Mismatch { reference, sequence, expected, theirs } => {
-                CollectiveError::Mismatch { rank, culprit, reference, sequence, expected, theirs }
-            }
-            Cause::Late { reporter, operation, sequence, issued, waited } => {
-                let missing = if issued { "issued it but never did its part" } else { "never issued it" };
-                if reporter == rank {
-                    return CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited };
-                }
-                poisoned(
-                    format!("{operation} #{sequence}"),
-                    format!("rank {reporter} waited {waited:?} for it, but it {missing}"),
-                )
-            }
-        }
+        failure.seen_by(self.name(), call.operation, call.sequence)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Who meets whom in which collective, and why a meeting fails.
 
+use crate::CollectiveError;
 use events::Operation;
 use std::time::Duration;
 
@@ -79,6 +80,34 @@ pub(crate) enum Cause {
     Departed,
     /// The culprit issued something other than `reference` did.
     Mismatch { reference: u32, sequence: u64, expected: String, theirs: String },
+}
+
+impl Failure {
+    /// The error of `rank`, which notices in collective `sequence`.
+    pub(crate) fn seen_by(self, rank: u32, operation: Operation, sequence: u64) -> CollectiveError {
+        let culprit = self.culprit;
+        let poisoned =
+            |during, reason| CollectiveError::Poisoned { rank, culprit, during, reason, operation, sequence };
+        match self.cause {
+            Cause::Poisoned { during, reason } => poisoned(during, reason),
+            Cause::Departed => {
+                poisoned("its end".into(), "it left the group while others still counted on it".into())
+            }
+            Cause::Mismatch { reference, sequence, expected, theirs } => {
+                CollectiveError::Mismatch { rank, culprit, reference, sequence, expected, theirs }
+            }
+            Cause::Late { reporter, operation, sequence, issued, waited } => {
+                let missing = if issued { "issued it but never did its part" } else { "never issued it" };
+                if reporter == rank {
+                    return CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited };
+                }
+                poisoned(
+                    format!("{operation} #{sequence}"),
+                    format!("rank {reporter} waited {waited:?} for it, but it {missing}"),
+                )
+            }
+        }
+    }
 }
 
 /// How the first contribution that differs from the first party's differs, if one does.

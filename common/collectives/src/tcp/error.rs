@@ -1,0 +1,105 @@
+//! Why processes do not find each other.
+
+use std::io;
+use std::time::Duration;
+
+/// The processes of a job could not meet.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The address of rank 0 is no address.
+    #[error(
+        "rank {rank} finds no machine called {address:?} ({source})\n\
+         MASTER_ADDR (or --master) must name the machine of rank 0, as every other machine can reach it."
+    )]
+    Unknown {
+        /// The rank that reports.
+        rank: u32,
+        /// The name.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Rank 0 is not on the machine that the address names.
+    #[error(
+        "rank 0 cannot listen at {address}: this machine has no such address\n\
+         MASTER_ADDR (or --master) must name the machine on which rank 0 runs, and that is another one."
+    )]
+    Elsewhere {
+        /// Address and port.
+        address: String,
+    },
+    /// Another program has the port.
+    #[error(
+        "rank 0 cannot listen at {address}: the port is in use, by another job or a process that one left behind\n\
+         Give all ranks another MASTER_PORT (or --master), such as {suggestion}."
+    )]
+    PortInUse {
+        /// Address and port.
+        address: String,
+        /// A port that is free right now.
+        suggestion: u16,
+    },
+    /// Nobody answers at the address of rank 0.
+    #[error(
+        "rank {rank} has not reached rank 0 at {address} within {waited:?} (last: {last})\n\
+         Is rank 0 running? Do MASTER_ADDR and MASTER_PORT (or --master) name its machine and port on every rank, \
+         and does a firewall let this machine through?"
+    )]
+    Unreachable {
+        /// The rank that reports.
+        rank: u32,
+        /// Address and port.
+        address: String,
+        /// The deadline.
+        waited: Duration,
+        /// What the last attempt came to.
+        last: String,
+    },
+    /// Somebody answers who is not rank 0.
+    #[error(
+        "what answers rank {rank} at {address} is not rank 0 of this program\n\
+         MASTER_ADDR and MASTER_PORT (or --master) must name the machine of rank 0 and a port that is free there."
+    )]
+    Foreign {
+        /// The rank that reports.
+        rank: u32,
+        /// Address and port.
+        address: String,
+    },
+    /// Rank 0 has given up the job, for a reason that all ranks hear.
+    #[error("{0}")]
+    Refused(String),
+    /// Ranks that came to the meeting did not connect to this one.
+    #[error(
+        "rank {rank} waited {waited:?} in vain for connections with {missing}\n\
+         They have reached rank 0: do firewalls let the machines reach each other on all ports?"
+    )]
+    Apart {
+        /// The rank that reports.
+        rank: u32,
+        /// Who is missing, in words.
+        missing: String,
+        /// The deadline.
+        waited: Duration,
+    },
+    /// The system refuses something that should always work.
+    #[error("this process cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// `rank 3`, `ranks 1, 2 and 5`.
+pub(crate) fn ranks(ranks: &[u32]) -> String {
+    match ranks {
+        [] => "no rank".into(),
+        [one] => format!("rank {one}"),
+        [rest @ .., last] => {
+            let rest: Vec<String> = rest.iter().map(u32::to_string).collect();
+            format!("ranks {} and {last}", rest.join(", "))
+        }
+    }
+}

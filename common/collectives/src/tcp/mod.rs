@@ -1,0 +1,62 @@
+//! Ranks that are processes, connected by TCP.
+//!
+//! All processes meet at one address, where rank 0 listens ([`join`]); then every two of them connect. Nothing is
+//! encrypted: use it inside a network that you trust, as you would the other engines.
+
+mod error;
+mod mesh;
+mod rendezvous;
+mod talk;
+
+pub use error::JoinError;
+
+use crate::group::Group;
+use crate::wire::{Endpoint, Mailbox};
+use mesh::Mesh;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One process's place among others, and where they meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// This process's rank.
+    pub rank: u32,
+    /// Number of processes.
+    pub world_size: u32,
+    /// Name or number of the machine of rank 0.
+    pub address: String,
+    /// Port on which rank 0 listens.
+    pub port: u16,
+    /// How long to wait for the others, here and in collectives.
+    pub timeout: Duration,
+    /// What must be the same in all processes, a line each.
+    pub settings: String,
+}
+
+/// What a process has once all have met.
+pub struct Joined {
+    /// Its end of the group of all ranks.
+    pub group: Group,
+    /// A connection to rank 0; at rank 0, one to each other rank. For whatever is not a collective.
+    pub links: Vec<(u32, TcpStream)>,
+}
+
+/// Meets the other processes.
+///
+/// # Errors
+/// [`JoinError`], in all processes that have come so far.
+pub fn join(place: &Place) -> Result<Joined, JoinError> {
+    let met = rendezvous::meet(place)?;
+    let failed = |source| JoinError::System { what: "set up its connections to the others", source };
+    let mailbox = Arc::new(Mailbox::default());
+    let mesh = Mesh::start(met.peers, &mailbox, place.timeout).map_err(failed)?;
+    let endpoint = Endpoint {
+        rank: place.rank,
+        size: place.world_size,
+        mailbox,
+        transport: Box::new(mesh),
+        timeout: place.timeout,
+    };
+    Ok(Joined { group: endpoint.world(), links: met.links })
+}

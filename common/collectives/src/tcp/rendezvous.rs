@@ -1,0 +1,321 @@
+//! The meeting at the address of rank 0, and the connections between every two ranks.
+
+use super::Place;
+use super::error::{JoinError, ranks};
+use super::talk::{Answer, Hello, hear, say};
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// How long a process that has connected may take to introduce itself.
+const INTRODUCTION: Duration = Duration::from_secs(5);
+/// How often to look again for what is not there yet.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Everybody's connections.
+pub(crate) struct Met {
+    /// To every other rank, by rank.
+    pub(crate) peers: Vec<Option<TcpStream>>,
+    /// Those of the meeting.
+    pub(crate) links: Vec<(u32, TcpStream)>,
+}
+
+/// Where all ranks listen, and the word by which they know each other.
+struct Directory {
+    token: u64,
+    places: Vec<(IpAddr, u16)>,
+}
+
+/// Meets the other processes and connects to each of them.
+pub(crate) fn meet(place: &Place) -> Result<Met, JoinError> {
+    let deadline = Instant::now() + place.timeout;
+    let system = |source| JoinError::System { what: "listen for the other ranks", source };
+    let (mut links, directory, listener);
+    if place.rank == 0 {
+        let meeting = open(place)?;
+        let here = meeting.local_addr().map_err(system)?.ip();
+        listener = TcpListener::bind((here, 0)).map_err(system)?;
+        let port = listener.local_addr().map_err(system)?.port();
+        (links, directory) = receive(place, &meeting, port, deadline)?;
+    } else {
+        let link = reach(place, deadline)?;
+        let here = link.local_addr().map_err(system)?.ip();
+        listener = TcpListener::bind((here, 0)).map_err(system)?;
+        let port = listener.local_addr().map_err(system)?.port();
+        directory = introduce(place, &link, port, deadline)?;
+        links = vec![(0, link)];
+    }
+    let peers = connect(place, &listener, &directory, deadline)?;
+    for (_, link) in &mut links {
+        link.set_read_timeout(None).map_err(system)?;
+        link.set_nodelay(true).map_err(system)?;
+    }
+    Ok(Met { peers, links })
+}
+
+fn resolve(place: &Place) -> Result<Vec<SocketAddr>, JoinError> {
+    let (rank, address) = (place.rank, place.address.clone());
+    let unknown = |source| JoinError::Unknown { rank, address: address.clone(), source };
+    let found: Vec<_> = (place.address.as_str(), place.port).to_socket_addrs().map_err(unknown)?.collect();
+    if found.is_empty() {
+        return Err(unknown(ErrorKind::NotFound.into()));
+    }
+    Ok(found)
+}
+
+fn target(place: &Place) -> String {
+    format!("{}:{}", place.address, place.port)
+}
+
+/// Rank 0 listens at the meeting's address. A name that means this machine only to itself is open to all: others may
+/// know the machine by another number.
+fn open(place: &Place) -> Result<TcpListener, JoinError> {
+    let mut found = resolve(place)?;
+    let literal = place.address.parse::<IpAddr>().is_ok() || place.address == "localhost";
+    if found.iter().all(|address| address.ip().is_loopback()) && !literal {
+        found = vec![(Ipv4Addr::UNSPECIFIED, place.port).into()];
+    }
+    let address = target(place);
+    TcpListener::bind(&found[..]).map_err(|source| match source.kind() {
+        ErrorKind::AddrInUse => {
+            let free = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|free| free.local_addr());
+            JoinError::PortInUse { address, suggestion: free.map_or(29_511, |free| free.port()) }
+        }
+        ErrorKind::AddrNotAvailable => JoinError::Elsewhere { address },
+        _ => JoinError::System { what: "listen at MASTER_ADDR and MASTER_PORT", source },
+    })
+}
+
+/// Rank 0 waits for all others and tells them where everybody listens.
+fn receive(
+    place: &Place,
+    meeting: &TcpListener,
+    port: u16,
+    deadline: Instant,
+) -> Result<(Vec<(u32, TcpStream)>, Directory), JoinError> {
+    let mut guests: Vec<Option<(TcpStream, Hello)>> = (0..place.world_size).map(|_| None).collect();
+    let outcome = gather(place, meeting, &mut guests, deadline);
+    let mut present = guests.into_iter().enumerate().filter_map(|(rank, guest)| Some((rank as u32, guest?)));
+    if let Err(reason) = outcome {
+        present.for_each(|(_, (link, _))| drop(say(&link, &Answer::Refused(reason.clone()).bytes())));
+        return Err(JoinError::Refused(reason));
+    }
+    let system = |source| JoinError::System { what: "answer the other ranks", source };
+    let mut places = vec![(IpAddr::V4(Ipv4Addr::LOCALHOST), port)];
+    let mut links = Vec::new();
+    for (rank, (link, hello)) in present.by_ref() {
+        places.push((link.peer_addr().map_err(system)?.ip(), hello.port));
+        links.push((rank, link));
+    }
+    let token = std::hash::RandomState::new().build_hasher().finish();
+    let answer = Answer::Welcome { token, places: places.clone() }.bytes();
+    links.iter().try_for_each(|(_, link)| say(link, &answer)).map_err(system)?;
+    Ok((links, Directory { token, places }))
+}
+
+/// Collects the introductions of all other ranks; or says why the job cannot start.
+fn gather(
+    place: &Place,
+    meeting: &TcpListener,
+    guests: &mut [Option<(TcpStream, Hello)>],
+    deadline: Instant,
+) -> Result<(), String> {
+    loop {
+        let missing: Vec<u32> =
+            (1..place.world_size).filter(|&rank| guests[rank as usize].is_none()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let Some(link) = accept(meeting, deadline).map_err(|e| format!("rank 0 cannot listen: {e}"))? else {
+            return Err(format!(
+                "rank 0 waited {:?} at {} for all {} ranks, but {} never came\n\
+                 Have they been started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE?",
+                place.timeout,
+                target(place),
+                place.world_size,
+                ranks(&missing),
+            ));
+        };
+        // Whoever says something else, or nothing, is no rank: the port is open to all.
+        let soon = deadline.min(Instant::now() + INTRODUCTION);
+        let Some(hello) = hear(&link, soon).ok().and_then(|bytes| Hello::read(&bytes)) else { continue };
+        let problem = objection(place, guests, &hello);
+        match problem {
+            None => {
+                let seat = hello.rank as usize;
+                guests[seat] = Some((link, hello));
+            }
+            Some(reason) => {
+                let _ = say(&link, &Answer::Refused(reason.clone()).bytes());
+                return Err(reason);
+            }
+        }
+    }
+}
+
+/// Why a guest cannot take part, if so.
+fn objection(place: &Place, guests: &[Option<(TcpStream, Hello)>], hello: &Hello) -> Option<String> {
+    let Hello { rank, world_size, process, .. } = *hello;
+    if world_size != place.world_size {
+        return Some(format!(
+            "rank {rank} was started for {world_size} ranks, rank 0 for {}: give all the same WORLD_SIZE or --gpus",
+            place.world_size
+        ));
+    }
+    let taken = match guests.get(rank as usize) {
+        Some(Some((link, earlier))) => (!has_hung_up(link)).then_some(earlier.process),
+        Some(None) => (rank == 0).then_some(std::process::id()),
+        None => return Some(format!("there is no rank {rank} among {world_size} ranks")),
+    };
+    if let Some(earlier) = taken {
+        return Some(format!(
+            "two processes say that they are rank {rank} (process numbers {earlier} and {process})\n\
+             Each needs a RANK of its own; or a process of an earlier job is still there."
+        ));
+    }
+    let differs = |(ours, theirs): &(&str, &str)| ours != theirs;
+    let mut lines = place.settings.lines().zip(hello.settings.lines());
+    let (ours, theirs) = lines.find(differs)?;
+    Some(format!(
+        "rank {rank} was started with other settings than rank 0\n  rank 0: {ours}\n  rank {rank}: {theirs}\n\
+         All ranks must run the same program with the same flags."
+    ))
+}
+
+/// Whether a guest has gone while it waited.
+fn has_hung_up(link: &TcpStream) -> bool {
+    let peek = || -> io::Result<bool> {
+        link.set_nonblocking(true)?;
+        let gone = matches!(link.peek(&mut [0]), Ok(0));
+        link.set_nonblocking(false)?;
+        Ok(gone)
+    };
+    peek().unwrap_or(true)
+}
+
+/// The next connection before the deadline.
+fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<Option<TcpStream>> {
+    listener.set_nonblocking(true)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(Some(stream));
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            // The other side was gone before we came to it.
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            Err(error) => return Err(error),
+        }
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// Connects to rank 0, which may not have started yet.
+fn reach(place: &Place, deadline: Instant) -> Result<TcpStream, JoinError> {
+    let addresses = resolve(place)?;
+    let mut last = String::from("no attempt was made");
+    loop {
+        for address in &addresses {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let (rank, waited, address) = (place.rank, place.timeout, target(place));
+                return Err(JoinError::Unreachable { rank, address, waited, last });
+            }
+            match TcpStream::connect_timeout(address, left) {
+                // Where nobody listens yet, a connection can come to meet itself.
+                Ok(link) if link.local_addr().ok() == link.peer_addr().ok() => {}
+                Ok(link) => return Ok(link),
+                Err(error) => last = error.to_string(),
+            }
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// Introduces this process to rank 0 and waits for its answer.
+fn introduce(place: &Place, link: &TcpStream, port: u16, deadline: Instant) -> Result<Directory, JoinError> {
+    let rank = place.rank;
+    let foreign = || JoinError::Foreign { rank, address: target(place) };
+    let hello = Hello {
+        rank,
+        world_size: place.world_size,
+        port,
+        process: std::process::id(),
+        settings: place.settings.clone(),
+    };
+    say(link, &hello.bytes()).map_err(|_| foreign())?;
+    // Rank 0 says at its own deadline who is missing: leave it time to.
+    let answer = hear(link, deadline + INTRODUCTION).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => foreign(),
+        ErrorKind::TimedOut => JoinError::Refused(format!(
+            "rank {rank} reached {} but got no answer within {:?}\nIs it rank 0 of this program that listens there?",
+            target(place),
+            place.timeout
+        )),
+        _ => JoinError::Refused(format!(
+            "rank 0 at {} hung up on rank {rank} before the job began: its own message says why",
+            target(place)
+        )),
+    })?;
+    match Answer::read(&answer).ok_or_else(foreign)? {
+        Answer::Refused(reason) => Err(JoinError::Refused(reason)),
+        Answer::Welcome { token, mut places } => {
+            let system = |source| JoinError::System { what: "see its connection to rank 0", source };
+            let (server, own) =
+                (link.peer_addr().map_err(system)?.ip(), link.local_addr().map_err(system)?.ip());
+            places[0].0 = server;
+            // A neighbour of rank 0 is known there by a number that means something else here.
+            let elsewhere = |address: &IpAddr| address.is_loopback() && !own.is_loopback();
+            places.iter_mut().filter(|place| elsewhere(&place.0)).for_each(|place| place.0 = server);
+            Ok(Directory { token, places })
+        }
+    }
+}
+
+/// Connects to all lower ranks and is connected to by all higher ones.
+fn connect(
+    place: &Place,
+    listener: &TcpListener,
+    directory: &Directory,
+    deadline: Instant,
+) -> Result<Vec<Option<TcpStream>>, JoinError> {
+    // Those who came last have the least time: everybody gets some more.
+    let deadline = deadline.max(Instant::now() + INTRODUCTION);
+    let mut peers: Vec<Option<TcpStream>> = (0..place.world_size).map(|_| None).collect();
+    let apart = |missing: &[u32]| JoinError::Apart {
+        rank: place.rank,
+        missing: ranks(missing),
+        waited: place.timeout,
+    };
+    for rank in 0..place.rank {
+        let address = directory.places[rank as usize];
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let stream = TcpStream::connect_timeout(&address.into(), left).map_err(|_| apart(&[rank]))?;
+        let mut word = directory.token.to_le_bytes().to_vec();
+        word.extend(place.rank.to_le_bytes());
+        say(&stream, &word).map_err(|_| apart(&[rank]))?;
+        peers[rank as usize] = Some(stream);
+    }
+    loop {
+        let missing: Vec<u32> = (0..place.world_size)
+            .filter(|&rank| rank > place.rank && peers[rank as usize].is_none())
+            .collect();
+        if missing.is_empty() {
+            return Ok(peers);
+        }
+        let system = |source| JoinError::System { what: "accept the other ranks' connections", source };
+        let Some(stream) = accept(listener, deadline).map_err(system)? else { return Err(apart(&missing)) };
+        let soon = deadline.min(Instant::now() + INTRODUCTION);
+        let word = hear(&stream, soon).unwrap_or_default();
+        let known = word.len() == 12 && word[..8] == directory.token.to_le_bytes();
+        let rank = word.last_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes));
+        if known && missing.contains(&rank) {
+            peers[rank as usize] = Some(stream);
+        }
+    }
+}

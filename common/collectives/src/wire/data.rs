@@ -1,0 +1,141 @@
+//! What letters carry, and what becomes of it in this process's buffers.
+
+use super::message::Letter;
+use super::parcel::padded;
+use crate::backend::{Call, Watch};
+use crate::local::data::{Contribution, Span, slice};
+use crate::local::deadline::Patience;
+use crate::local::reduce::{Adder, BLOCK, Summand};
+use crate::local::ticket::Ticket;
+use device::DType;
+use events::Operation;
+use half::{bf16, f16};
+use std::ops::Range;
+
+/// What of every buffer a letter carries.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    Nothing,
+    Slice(usize),
+    Whole,
+}
+
+impl Part {
+    pub(crate) fn range(self, len: usize, parties: usize) -> Range<usize> {
+        match self {
+            Part::Nothing => 0..0,
+            Part::Slice(index) => slice(len, index, parties),
+            Part::Whole => 0..len,
+        }
+    }
+
+    /// What the opening of party `from` for party `to` carries.
+    pub(crate) fn opening(call: &Call, from: usize, to: usize) -> Part {
+        match call.operation {
+            Operation::AllReduce | Operation::ReduceScatter => Part::Slice(to),
+            Operation::AllGather => Part::Slice(from),
+            Operation::Broadcast if call.peer == from => Part::Whole,
+            // Of a message, party 0 is the sender.
+            Operation::Send | Operation::Recv if from == 0 => Part::Whole,
+            _ => Part::Nothing,
+        }
+    }
+}
+
+/// A collective that this member works on.
+pub(crate) struct Work<'a> {
+    pub(crate) ticket: Ticket,
+    pub(crate) own: &'a Contribution,
+    pub(crate) parties: usize,
+    pub(crate) watch: &'a Watch,
+    pub(crate) patience: &'a Patience<'a>,
+}
+
+impl Work<'_> {
+    pub(crate) fn me(&self) -> usize {
+        self.ticket.party()
+    }
+
+    pub(crate) fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (me, parties) = (self.me(), self.parties);
+        (1..parties).map(move |step| (me + step) % parties)
+    }
+
+    pub(crate) fn call(&self) -> &Call {
+        &self.own.call
+    }
+
+    /// Bytes of a letter with `part` of every buffer, padding included.
+    pub(crate) fn size(&self, part: Part) -> usize {
+        let piece = |span: &Span| padded(span.bytes_of(&part.range(span.len(), self.parties)) as usize);
+        self.own.spans.iter().map(piece).sum()
+    }
+}
+
+/// Sums this member's slice of every buffer over all parties.
+pub(crate) fn add(work: &Work<'_>, openings: &[(usize, Letter)]) {
+    let mut start = 0;
+    for span in &work.own.spans {
+        let range = slice(span.len(), work.me(), work.parties);
+        // SAFETY: the buffer was given to this collective and its elements are of the type named.
+        unsafe {
+            match span.dtype() {
+                DType::F32 => add_as::<f32>(work, span, &range, openings, start),
+                DType::Bf16 => add_as::<bf16>(work, span, &range, openings, start),
+                DType::F16 => add_as::<f16>(work, span, &range, openings, start),
+                DType::U32 => unreachable!("checked when issued"),
+            }
+        }
+        start += padded(span.bytes_of(&range) as usize);
+    }
+}
+
+/// `start`: where the slice begins in a letter.
+///
+/// # Safety
+/// Nobody else touches the buffer behind `span`, whose elements are of type `T`, a float.
+unsafe fn add_as<T: Summand>(
+    work: &Work<'_>,
+    span: &Span,
+    range: &Range<usize>,
+    openings: &[(usize, Letter)],
+    start: usize,
+) {
+    let me = work.me();
+    let mut adder = Adder::<T>::new();
+    for first in range.clone().step_by(BLOCK) {
+        let block = first..range.end.min(first + BLOCK);
+        let offset = start + (first - range.start) * size_of::<T>();
+        let read = |party: usize| -> &[T] {
+            if party == me {
+                // SAFETY: the caller's promise; the borrow ends before the write below.
+                return unsafe { span.read::<T>(block.clone()) };
+            }
+            let (_, letter) = &openings[if party < me { party } else { party - 1 }];
+            // SAFETY: any bits are a float.
+            unsafe { letter.payload.elements::<T>(offset, block.len()) }
+        };
+        let sum = adder.sum(block.len(), work.parties, &read);
+        // SAFETY: the caller's promise.
+        unsafe { span.write::<T>(block.clone()) }.copy_from_slice(sum);
+    }
+}
+
+/// Copies what a letter brings, `part` of every buffer, to its place.
+pub(crate) fn take(work: &Work<'_>, letter: &Letter, part: Part) {
+    let mut start = 0;
+    for span in &work.own.spans {
+        let range = part.range(span.len(), work.parties);
+        let len = span.bytes_of(&range) as usize;
+        // SAFETY: the buffer was given to this collective, and only this thread touches it until `wait` returns.
+        unsafe { span.write_bytes(range) }.copy_from_slice(&letter.payload.bytes()[start..start + len]);
+        start += padded(len);
+    }
+}
+
+/// Everybody's bytes, in the order of parties.
+pub(crate) fn gathered(work: &Work<'_>, openings: &[(usize, Letter)]) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = openings.iter().map(|(_, letter)| letter.payload.bytes().to_vec()).collect();
+    all.insert(work.me(), work.own.bytes.clone());
+    all
+}

@@ -1,0 +1,94 @@
+//! Bytes on their way, aligned so that they can be read as numbers.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes that begin on a multiple of [`ALIGN`].
+#[derive(Default)]
+pub(crate) struct Parcel {
+    words: Vec<u64>,
+    len: usize,
+}
+
+/// Alignment of a parcel and of every piece within it, in bytes: that of the widest element.
+pub(crate) const ALIGN: usize = 8;
+
+/// `len`, rounded up to a multiple of [`ALIGN`].
+pub(crate) const fn padded(len: usize) -> usize {
+    len.next_multiple_of(ALIGN)
+}
+
+impl Parcel {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the vector holds at least `len` initialised bytes, and any bytes are valid.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.len) }
+    }
+
+    /// `count` elements from byte `start` on.
+    ///
+    /// # Safety
+    /// Any bytes are a valid `T`.
+    pub(crate) unsafe fn elements<T>(&self, start: usize, count: usize) -> &[T] {
+        let bytes = &self.bytes()[start..start + count * size_of::<T>()];
+        assert!(bytes.as_ptr().cast::<T>().is_aligned(), "pieces begin on multiples of {ALIGN}");
+        // SAFETY: in bounds and aligned; the rest is the caller's promise.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), count) }
+    }
+}
+
+/// Parcels to use again: fresh memory costs more than the copy into it.
+#[derive(Default)]
+pub(crate) struct Store {
+    free: Mutex<Vec<Vec<u64>>>,
+}
+
+/// Smaller parcels are cheap to make.
+const WORTH_KEEPING: usize = 4096;
+/// Parcels kept.
+const KEPT: usize = 32;
+
+impl Store {
+    /// A parcel of `len` bytes with unspecified contents.
+    pub(crate) fn take(&self, len: usize) -> Parcel {
+        let needed = len.div_ceil(size_of::<u64>());
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |words: &Vec<u64>| words.len() >= needed && words.len() / 2 <= needed;
+        let found = free.iter().position(fits).map(|index| free.swap_remove(index));
+        drop(free);
+        Parcel { words: found.unwrap_or_else(|| vec![0; needed]), len }
+    }
+
+    /// Keeps a parcel that nobody needs any more.
+    pub(crate) fn give(&self, parcel: Parcel) {
+        if parcel.words.len() * size_of::<u64>() < WORTH_KEEPING {
+            return;
+        }
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() >= KEPT {
+            free.remove(0);
+        }
+        free.push(parcel.words);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parcels_are_used_again_where_they_fit() {
+        let store = Store::default();
+        let mut parcel = store.take(10_001);
+        parcel.bytes_mut().fill(7);
+        let place = parcel.bytes().as_ptr();
+        store.give(parcel);
+        assert_ne!(store.take(100_000).bytes().as_ptr(), place);
+        let again = store.take(9_000);
+        assert_eq!((again.bytes().as_ptr(), again.bytes().len()), (place, 9_000));
+        assert_eq!(store.take(3).bytes().len(), 3);
+    }
+}

@@ -1,0 +1,266 @@
+//! Ranks that are connected by TCP: the same sums as ranks that share memory, and errors that name who is to blame.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use collectives::CollectiveError::{self, Mismatch, Poisoned, Timeout};
+use collectives::tcp::{JoinError, Place, join};
+use collectives::{Bucket, Group};
+use common::{direct, upload, value, values, world};
+use device::{Buffer, DType, Device, Ledger};
+use events::{Emitter, Operation};
+use proptest::prelude::*;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+const PATIENT: Duration = Duration::from_secs(60);
+
+/// A place on this machine where rank 0 can listen.
+fn place(world_size: u32, timeout: Duration) -> Place {
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let (address, settings) = ("127.0.0.1".to_string(), "steps 3".to_string());
+    Place { rank: 0, world_size, address, port, timeout, settings }
+}
+
+/// Joins as every rank, each on a thread of its own.
+fn meet<R: Send>(place: &Place, body: impl Fn(Place) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let start = |rank| {
+            scope.spawn({
+                let (body, place) = (&body, Place { rank, ..place.clone() });
+                move || body(place)
+            })
+        };
+        let threads: Vec<_> = (0..place.world_size).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Runs `body` on every rank of a new world of connected endpoints.
+fn connected<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device) -> R + Sync) -> Vec<R> {
+    meet(&place(size, timeout), |place| {
+        let device = Device::cpu(Ledger::new(Emitter::silent(place.rank), None), 1);
+        body(join(&place).unwrap().group, &device)
+    })
+}
+
+/// What one case is about.
+#[derive(Clone, Debug)]
+struct Case {
+    size: usize,
+    lens: Vec<usize>,
+    dtype: DType,
+    root: usize,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let dtype = prop_oneof![Just(DType::F32), Just(DType::Bf16), Just(DType::F16)];
+    let lens = prop::collection::vec(prop_oneof![0usize..40, 1000..3000usize, Just(40_000)], 1..4);
+    (1usize..=5, lens, dtype, 0usize..8).prop_map(|(size, lens, dtype, root)| Case {
+        size,
+        lens: lens.into_iter().map(|len| len * size).collect(),
+        dtype,
+        root: root % size,
+    })
+}
+
+fn bits(buffer: &Buffer) -> Vec<u32> {
+    values(buffer).into_iter().map(f32::to_bits).collect()
+}
+
+/// Every operation once, in flight together in pairs; the bits of what comes out, and what was sent.
+fn everything(case: &Case, group: &Group, device: &Device) -> (Vec<Vec<u32>>, Vec<u64>) {
+    let rank = group.rank() as usize;
+    let bucket = |turn: usize| {
+        let element = |buffer: usize, index| value(rank, buffer + 10 * turn, index);
+        let buffer = |(buffer, &len): (usize, &usize)| {
+            upload(device, case.dtype, &(0..len).map(|index| element(buffer, index)).collect::<Vec<_>>())
+        };
+        Bucket::from(case.lens.iter().enumerate().map(buffer).collect::<Vec<_>>())
+    };
+    let mut results = Vec::new();
+    let mut keep = |buffers: Vec<Buffer>| results.extend(buffers.iter().map(bits));
+    let (sum, more) = (group.all_reduce(bucket(0)).unwrap(), group.all_gather(bucket(1)).unwrap());
+    // The later one first.
+    keep(more.wait().unwrap());
+    keep(sum.wait().unwrap());
+    for buffer in group.reduce_scatter(bucket(2)).unwrap().wait().unwrap() {
+        let own = rank * buffer.len() / case.size..(rank + 1) * buffer.len() / case.size;
+        results.push(bits(&buffer)[own].to_vec());
+    }
+    let mut keep = |buffers: Vec<Buffer>| results.extend(buffers.iter().map(bits));
+    keep(group.broadcast(bucket(3), case.root as u32).unwrap().wait().unwrap());
+    if case.size > 1 {
+        let (right, left) = ((rank + 1) % case.size, (rank + case.size - 1) % case.size);
+        let [there, here] = [bucket(4), bucket(5)].map(|mut bucket| bucket.buffers.remove(0));
+        let send = group.send(there, right as u32).unwrap();
+        keep(group.recv(here, left as u32).unwrap().wait().unwrap());
+        keep(send.wait().unwrap());
+    }
+    let halves = group.split(rank as u64 % 2).unwrap();
+    keep(halves.all_reduce(bucket(6)).unwrap().wait().unwrap());
+    let words = group.exchange(format!("rank {rank}").as_bytes()).unwrap();
+    results.push(words.concat().into_iter().map(u32::from).collect());
+    group.barrier().unwrap();
+    let sent = Operation::ALL.iter().map(|&operation| group.traffic().sent(operation)).collect();
+    (results, sent)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn processes_compute_the_bits_of_threads_and_send_as_much(case in cases()) {
+        let threads = world(case.size as u32, direct(), |group, device| everything(&case, &group, device));
+        let processes =
+            connected(case.size as u32, PATIENT, |group, device| everything(&case, &group, device));
+        prop_assert_eq!(threads, processes);
+    }
+}
+
+fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buffer>, CollectiveError> {
+    group.all_reduce(vec![upload(device, DType::F32, &vec![1.0; len])].into())?.wait()
+}
+
+#[test]
+fn large_messages_cross_without_blocking_each_other() {
+    let results = connected(3, PATIENT, |group, device| {
+        let pending: Vec<_> = (0..3)
+            .map(|_| group.all_gather(vec![upload(device, DType::F32, &vec![1.0; 6 << 20])].into()).unwrap())
+            .collect();
+        pending.into_iter().map(|pending| pending.wait().unwrap()[0].len()).sum::<usize>()
+    });
+    assert_eq!(results, [18 << 20; 3]);
+}
+
+#[test]
+fn different_lengths_are_everybodys_error() {
+    let errors = connected(3, PATIENT, |group, device| {
+        sum(&group, device, if group.rank() == 2 { 5 } else { 4 }).err().unwrap()
+    });
+    for error in errors {
+        let Mismatch { culprit: 2, reference: 0, sequence: 0, expected, theirs, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!(expected, "all-reduce of 1 buffer (buffer 0: 4 × f32)");
+        assert_eq!(theirs, "all-reduce of 1 buffer (buffer 0: 5 × f32)");
+    }
+}
+
+#[test]
+fn poison_carries_the_culprits_words() {
+    let errors = connected(4, PATIENT, |group, device| {
+        if group.rank() == 2 {
+            sum(&group, device, 4).unwrap();
+            group.poison("forward of block 3".into(), "out of memory".into());
+        }
+        (0..3).find_map(|_| sum(&group, device, 4).err()).unwrap()
+    });
+    for (rank, error) in errors.into_iter().enumerate() {
+        let Poisoned { rank: reporter, culprit: 2, during, reason, .. } = &error else { panic!("{error}") };
+        assert_eq!(*reporter as usize, rank);
+        assert_eq!((during.as_str(), reason.as_str()), ("forward of block 3", "out of memory"));
+    }
+}
+
+#[test]
+fn a_world_that_fails_takes_its_sub_groups_along() {
+    let errors = connected(4, PATIENT, |group, device| {
+        let half = group.split(u64::from(group.rank() / 2)).unwrap();
+        if group.rank() == 3 {
+            sum(&half, device, 4).unwrap();
+            group.poison("step 1".into(), "injected".into());
+        }
+        (0..1000).find_map(|_| sum(&half, device, 4).err()).unwrap()
+    });
+    assert!(errors.iter().all(|e| matches!(e, Poisoned { culprit: 3, .. })), "{errors:?}");
+}
+
+#[test]
+fn who_never_comes_is_named() {
+    let patience = Duration::from_millis(300);
+    let (leave, left) = std::sync::mpsc::channel::<()>();
+    let left = std::sync::Mutex::new(left);
+    let results = connected(2, patience, |group, device| {
+        if group.rank() == 1 {
+            // Stays connected, and stays away, until the other rank has given up.
+            left.lock().unwrap().recv().unwrap();
+            return sum(&group, device, 4).err().unwrap();
+        }
+        let error = sum(&group, device, 4).err().unwrap();
+        leave.send(()).unwrap();
+        error
+    });
+    let (operation, missing) = (Operation::AllReduce, "never issued it");
+    assert_eq!(
+        results[0],
+        Timeout { rank: 0, culprit: 1, missing, operation, sequence: 0, waited: patience }
+    );
+    assert!(matches!(&results[1], Poisoned { rank: 1, culprit: 1, .. }), "{}", results[1]);
+}
+
+#[test]
+fn who_leaves_early_is_named() {
+    let errors = connected(3, PATIENT, |group, device| {
+        let early = group.rank() == 1;
+        if early { None } else { sum(&group, device, 4).err() }
+    });
+    assert_eq!(errors.iter().flatten().count(), 2);
+    assert!(errors.iter().flatten().all(|e| matches!(e, Poisoned { culprit: 1, .. })), "{errors:?}");
+}
+
+/// Everybody's error at a meeting.
+fn refused(place: &Place, change: impl Fn(Place) -> Option<Place> + Sync) -> Vec<String> {
+    let begin = Instant::now();
+    let errors = meet(place, |place| Some(join(&change(place)?).err()?.to_string()));
+    assert!(begin.elapsed() < place.timeout + Duration::from_secs(8), "the deadline holds");
+    errors.into_iter().flatten().collect()
+}
+
+#[test]
+fn whoever_is_missing_at_the_meeting_is_named_to_all() {
+    let place = place(4, Duration::from_millis(700));
+    let errors = refused(&place, |place| [0, 3].contains(&place.rank).then_some(place));
+    assert_eq!(errors.len(), 2);
+    assert!(errors.iter().all(|e| e.contains("ranks 1 and 2 never came")), "{errors:?}");
+}
+
+#[test]
+fn without_rank_0_the_others_say_where_they_looked() {
+    let place = place(2, Duration::from_millis(300));
+    let errors = refused(&place, |place| (place.rank == 1).then_some(place));
+    assert!(errors[0].contains("rank 1 has not reached rank 0 at 127.0.0.1:"), "{errors:?}");
+}
+
+#[test]
+fn other_settings_sizes_and_doubles_are_everybodys_error() {
+    let change = |place: Place, odd: &dyn Fn(Place) -> Place| {
+        if place.rank == 1 { odd(place) } else { place }
+    };
+    let wait = Duration::from_secs(20);
+    let errors =
+        refused(&place(2, wait), |p| Some(change(p, &|p| Place { settings: "steps 4".into(), ..p })));
+    assert!(
+        errors.iter().all(|e| e.contains("rank 0: steps 3") && e.contains("rank 1: steps 4")),
+        "{errors:?}"
+    );
+    let errors = refused(&place(2, wait), |p| Some(change(p, &|p| Place { world_size: 3, ..p })));
+    assert!(errors.iter().all(|e| e.contains("started for 3 ranks, rank 0 for 2")), "{errors:?}");
+    let errors = refused(&place(3, wait), |p| Some(change(p, &|p| Place { rank: 2, ..p })));
+    assert!(errors.iter().any(|e| e.contains("two processes say that they are rank 2")), "{errors:?}");
+    assert_eq!(errors.len(), 3);
+}
+
+#[test]
+fn a_port_in_use_and_another_machines_address_are_rank_0s_errors() {
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut place = place(2, Duration::from_millis(200));
+    place.port = taken.local_addr().unwrap().port();
+    assert!(matches!(join(&place), Err(JoinError::PortInUse { .. })));
+    // An address of the block for documentation: nobody's.
+    place.address = "192.0.2.1".into();
+    assert!(matches!(join(&place), Err(JoinError::Elsewhere { .. })));
+    place.address = "no-such-host.invalid".into();
+    assert!(matches!(join(&place), Err(JoinError::Unknown { .. })));
+}
