@@ -2,7 +2,7 @@
 //!
 //! Cases are drawn at random from a fixed seed: models with odd sizes, tied or not, with grouped heads or not; world
 //! sizes, micro-batches, evaluations; and for each stage on its own what must not matter: what blocks keep for backward,
-//! which tensors form a unit, and the size of buckets.
+//! which tensors form a unit, how long they stay gathered, and the size of buckets.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -80,6 +80,10 @@ fn indifferent(random: &mut Random, stage: Stage) -> String {
     match random.one_of(&bucket) {
         0 => {}
         elements => write!(flags, " --reduce-bucket {elements}").unwrap(),
+    }
+    if stage == Stage::Zero3 {
+        let strategy = random.one_of(&["full-shard", "shard-grad-op"]);
+        write!(flags, " --strategy {strategy}").unwrap();
     }
     if stage == Stage::Zero1 && random.one_of(&[true, false]) {
         flags.push_str(" --grad-sync all-reduce");

@@ -1,5 +1,5 @@
-//! What FSDP calls wrapping: which tensors form a unit decides how much is gathered at once and how many collectives
-//! there are, and nothing else.
+//! What FSDP calls wrapping and sharding strategies: they decide how much is held and gathered and what is sent, and
+//! nothing about what is learnt.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -66,4 +66,46 @@ fn finer_units_gather_less_at_once_in_more_collectives() {
     let [model, block, _, parameter] = reports;
     assert!(peak(&model, "gathered parameters") > peak(&block, "gathered parameters"));
     assert!(peak(&block, "gathered parameters") > peak(&parameter, "gathered parameters"));
+}
+
+/// Payload of rank 0, scalars aside.
+fn payload(report: &Report) -> u64 {
+    let moves = |row: &&trainer::report::TrafficRow| row.rank == 0 && row.operation != "scalars";
+    report.traffic.iter().filter(moves).map(|row| row.bytes_sent).sum()
+}
+
+#[test]
+fn shard_grad_op_gathers_once_and_sends_as_much_as_zero2() {
+    let plain = "--model tiny --gpus 3 --batch-size 1 --seq-len 16 --steps 4 --threads 1 --device cpu";
+    let zero2 = run(Stage::Zero2, plain);
+    let full = run(Stage::Zero3, plain);
+    let kept = run(Stage::Zero3, &format!("{plain} --strategy shard-grad-op"));
+    assert_same(&full, &kept, "shard-grad-op");
+    assert_eq!((full.strategy, kept.strategy), (Some("full-shard"), Some("shard-grad-op")));
+    assert_eq!(payload(&kept), payload(&zero2));
+    assert!(payload(&kept) < payload(&full));
+    // Between steps it holds what full-shard does; before backward, the whole model.
+    assert_eq!(peak(&kept, "parameters"), peak(&full, "parameters"));
+    assert_eq!(peak(&kept, "gathered parameters"), peak(&zero2, "parameters"));
+    assert_eq!(
+        2 * calls(&kept, "all-gather"),
+        calls(&full, "all-gather") + 4,
+        "one unit is kept in any case"
+    );
+}
+
+#[test]
+fn a_strategy_of_another_crate_is_refused_by_that_crates_name() {
+    let flags = flags("odd.json", 2, 1);
+    for (stage, strategy, package) in [
+        (Stage::Zero3, "no-shard", "zero0-ddp"),
+        (Stage::Ddp, "full-shard", "zero3"),
+        (Stage::Zero2, "shard-grad-op", "zero3"),
+    ] {
+        let failure = train(stage, &format!("{flags} --strategy {strategy}")).unwrap_err();
+        assert_eq!(failure.code(), 2);
+        assert!(failure.to_string().contains(package), "{failure}");
+    }
+    assert_eq!(run(Stage::Ddp, &format!("{flags} --strategy no-shard")).strategy, Some("no-shard"));
+    assert_eq!(run(Stage::Zero1, &flags).strategy, None);
 }

@@ -7,6 +7,7 @@ use collectives::Group;
 use device::{Buffer, Write};
 use events::Pass;
 use events::header::Sharded;
+use planner::Strategy;
 use sharding::{
     AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitBuffers, UnitId,
     Update, local_norm,
@@ -31,6 +32,7 @@ pub struct Ddp {
 impl Stage for Ddp {
     const NAME: &'static str = "DDP";
     const PLAN: planner::Stage = planner::Stage::Ddp;
+    const STRATEGIES: &'static [Strategy] = &[Strategy::NoShard];
     const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: false };
 
     fn new(setup: Setup) -> Result<Self> {

@@ -5,11 +5,15 @@
 //! before forward needs them, freed after, and gathered again for backward; while one unit computes, the next one is
 //! on its way. The units that backward starts with stay gathered from forward. After the update nothing needs to be
 //! gathered: the next forward does that.
+//!
+//! FSDP's shard-grad-op is the same but for one choice: full parameters stay from forward until backward is done with
+//! them. It holds as little between steps, as much as ZeRO-2 in between, and gathers once less.
 
 use collectives::Group;
 use device::{Buffer, Class};
 use events::Pass;
 use events::header::Sharded;
+use planner::Strategy;
 use sharding::{
     AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Rank, Result,
     Schedule, UnitId, Update, buckets::bucket, global_norm,
@@ -24,6 +28,7 @@ pub struct Zero3 {
     rank: Rc<Rank>,
     partition: Arc<Partition>,
     schedule: Arc<Schedule>,
+    strategy: Strategy,
     /// This rank's slice, per unit.
     parameters: Vec<Buffer>,
     /// This rank's slice, per unit.
@@ -37,6 +42,7 @@ pub struct Zero3 {
 impl Stage for Zero3 {
     const NAME: &'static str = "ZeRO-3";
     const PLAN: planner::Stage = planner::Stage::Zero3;
+    const STRATEGIES: &'static [Strategy] = &[Strategy::FullShard, Strategy::ShardGradOp];
     const SHARDED: Sharded = Sharded { parameters: true, gradients: true, optimizer: true };
 
     fn new(setup: Setup) -> Result<Self> {
@@ -55,6 +61,7 @@ impl Stage for Zero3 {
             reductions: setup.reductions(Group::reduce_scatter),
             window: GatherWindow::default(),
             schedule: setup.schedule,
+            strategy: setup.strategy,
             rank,
             partition,
         })
@@ -69,7 +76,7 @@ impl Stage for Zero3 {
     }
 
     fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()> {
-        if pass == Pass::Forward && self.schedule.starts_backward(full.unit) {
+        if pass == Pass::Forward && self.stays_for_backward(full.unit) {
             self.window.keep(full.unit, full.buffer);
         }
         Ok(())
@@ -110,6 +117,12 @@ impl Stage for Zero3 {
 }
 
 impl Zero3 {
+    /// Whether full parameters of `unit` stay gathered from forward to backward: those that backward starts with, and with
+    /// FSDP's shard-grad-op all of them.
+    fn stays_for_backward(&self, unit: UnitId) -> bool {
+        !self.strategy.reshards_after_forward() || self.schedule.starts_backward(unit)
+    }
+
     /// Issues `unit`'s all-gather, unless it is here or on its way.
     fn gather(&mut self, unit: UnitId) -> Result<()> {
         if self.window.contains(unit) {

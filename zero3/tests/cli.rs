@@ -39,6 +39,8 @@ fn senseless_flags_are_usage_errors() {
     refuses("--inject panic@rank9,step0,step", 2, &["rank 9"]);
     refuses("--wrap layer", 2, &["--wrap", "parameter", "size:N"]);
     refuses("--wrap size:0", 2, &["--wrap", "at least 1"]);
+    refuses("--strategy no-shard", 2, &["--strategy no-shard", "DDP", "zero0-ddp"]);
+    refuses("--strategy some-shard", 2, &["--strategy", "full-shard", "shard-grad-op"]);
     refuses("--nonsense", 2, &["--nonsense"]);
 }
 

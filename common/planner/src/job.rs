@@ -1,6 +1,7 @@
 //! What is to be predicted: a model, a stage, and the numbers of a run.
 
 use crate::recipe::Recipe;
+use crate::strategy::Strategy;
 use events::header::Sharded;
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
 use serde::Serialize;
@@ -89,6 +90,8 @@ pub struct Job {
     pub checkpointing: Checkpointing,
     /// Which tensors form a unit.
     pub wrap: Wrap,
+    /// ZeRO-3 only: how long full parameters stay, and among whom they are sharded.
+    pub strategy: Strategy,
     /// ZeRO-1 only: all-reduce the gradients, as textbooks draw it, in place of a reduce-scatter.
     pub textbook_all_reduce: bool,
     /// A reduction's bucket closes once it has this many elements, padding included. Default: the largest unit's.
@@ -144,6 +147,7 @@ impl Job {
             recipe: Recipe::FP32,
             checkpointing: Checkpointing::None,
             wrap: Wrap::default(),
+            strategy: Strategy::default(),
             textbook_all_reduce: false,
             reduce_bucket: None,
             gather_bucket: None,

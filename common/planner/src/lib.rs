@@ -31,6 +31,7 @@ mod predict;
 pub mod recipe;
 mod reduce;
 pub mod report;
+mod strategy;
 pub mod table;
 pub mod traffic;
 
@@ -40,4 +41,5 @@ pub use job::{InvalidJob, Job, Stage};
 pub use partition::{Partition, Unit};
 pub use predict::{Prediction, RankPrediction, predict};
 pub use recipe::{ModelStates, Recipe};
+pub use strategy::Strategy;
 pub use traffic::Traffic;

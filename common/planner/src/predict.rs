@@ -261,15 +261,15 @@ impl<'a> Walk<'a> {
         self.begin(0..=last);
         self.acquire(0, true);
         let mut x = self.sizes.embed_forward(&mut self.books);
-        self.release_after_forward(0);
+        self.release_after_evaluation(0);
         for layer in 1..last {
             self.acquire(layer, true);
             x = self.sizes.block_evaluate(&mut self.books, x);
-            self.release_after_forward(layer);
+            self.release_after_evaluation(layer);
         }
         self.acquire(last, true);
         self.sizes.head_evaluate(&mut self.books, x);
-        self.release_after_forward(last);
+        self.release_after_evaluation(last);
         self.books.free(batch);
     }
 
@@ -308,9 +308,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Forward is done with `layer`: units that no later layer needs are released. Not called for the head when there is
-    /// a backward to come, which begins with the head's units.
+    /// Forward is done with `layer`, and backward is to come: units that no later layer needs are released, if the
+    /// strategy says so. Not called for the head: backward begins with its units.
     fn release_after_forward(&mut self, layer: usize) {
+        if self.job.strategy.reshards_after_forward() {
+            self.release_after_evaluation(layer);
+        }
+    }
+
+    /// The same if no backward is to come.
+    fn release_after_evaluation(&mut self, layer: usize) {
         for &unit in &self.partition.needs[layer] {
             if self.partition.last_use(unit) == layer {
                 self.parameters.release(&mut self.books, unit);

@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use device::DType;
 use model::{Checkpointing, Wrap};
+use planner::Strategy;
 use std::path::PathBuf;
 
 /// Where to train.
@@ -161,6 +162,9 @@ pub struct TrainArgs {
     /// What is gathered, reduced and released as one: model, block, module, parameter, or size:N parameters.
     #[arg(long, default_value_t, value_name = "WHAT")]
     pub wrap: Wrap,
+    /// How far FSDP shards. [default: the crate's: full-shard in zero3, no-shard in zero0-ddp]
+    #[arg(long, value_parser = strategy(), value_name = "HOW")]
+    pub strategy: Option<Strategy>,
     /// What blocks compute again in backward rather than keep: nothing, all but their input, or what is cheap.
     #[arg(long, default_value_t, value_parser = checkpointing(), value_name = "WHAT")]
     pub checkpoint_activations: Checkpointing,
@@ -229,6 +233,11 @@ pub struct TrainArgs {
 fn checkpointing() -> impl TypedValueParser<Value = Checkpointing> {
     let words = PossibleValuesParser::new(Checkpointing::ALL.map(Checkpointing::label));
     words.try_map(|word| word.parse::<Checkpointing>())
+}
+
+fn strategy() -> impl TypedValueParser<Value = Strategy> {
+    let words = PossibleValuesParser::new(Strategy::ALL.map(Strategy::label));
+    words.try_map(|word| word.parse::<Strategy>())
 }
 
 /// Generation flags.

@@ -10,6 +10,7 @@ use crate::schedule::Schedule;
 use crate::stage::GradSync;
 use checkpoint::Reader;
 use model::{Checkpointing, ModelConfig, Wrap};
+use planner::Strategy;
 use sharding::{LossScaling, Precision, Update};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct Config {
     pub checkpointing: Checkpointing,
     /// Which tensors form a unit.
     pub wrap: Wrap,
+    /// How far FSDP shards; the crate's own way if none.
+    pub strategy: Option<Strategy>,
     /// Learning rate by step.
     pub schedule: Schedule,
     /// Decay of the momentum and of the variance.
@@ -118,6 +121,7 @@ impl Config {
             micro_batches: args.grad_accum,
             checkpointing: args.checkpoint_activations,
             wrap: args.wrap,
+            strategy: args.strategy,
             schedule: args.file_only.scheduler.schedule(
                 args.lr,
                 args.warmup_steps.unwrap_or((args.steps / 10).min(100)),

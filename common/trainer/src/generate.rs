@@ -12,6 +12,7 @@ use collectives::local::{Options, World};
 use device::{Device, Ledger};
 use events::Emitter;
 use model::{Batch, Keep, Model, Wrap};
+use planner::Strategy;
 use sharding::{Partition, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -78,6 +79,7 @@ impl<S: Stage> Sampler<S> {
             source: Arc::new(Saved { reader, layout: model.layout.clone() }),
             bucket: partition.largest(),
             grad_sync: GradSync::default(),
+            strategy: Strategy::default(),
             precision: Precision::FP32,
         };
         let batch = Batch { batch: args.samples, tokens: 1 };

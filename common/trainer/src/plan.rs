@@ -11,7 +11,7 @@ use crate::stage::{GradSync, Stage};
 use checkpoint::Writer;
 use events::Operation;
 use model::Model;
-use planner::{Job, RankPrediction, Recipe};
+use planner::{Job, RankPrediction, Recipe, Strategy};
 use sharding::{Partition, Precision, Schedule};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -31,6 +31,7 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
             S::NAME
         )));
     }
+    check_strategy::<S>(&config)?;
     let job = job(S::PLAN, &config);
     let prediction = planner::predict(&job).map_err(|e| Failure::usage(e.to_string()))?;
     let peak = prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
@@ -60,6 +61,19 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     })
 }
 
+/// A strategy that is another crate's job is refused by that crate's name.
+fn check_strategy<S: Stage>(config: &Config) -> Result<()> {
+    match config.strategy {
+        Some(strategy) if !S::STRATEGIES.contains(&strategy) => Err(Failure::usage(format!(
+            "--strategy {strategy} belongs to {}: cargo run -p {}, not {}",
+            strategy.stage(),
+            strategy.stage().package(),
+            S::NAME
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn evaluation_batches(config: &Config, data: &Data) -> usize {
     let Some(evaluation) = config.evaluation else { return 0 };
     let tokens = config.world_size * config.batch_size * config.sequence_length;
@@ -75,6 +89,7 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
         micro_batches: config.micro_batches,
         checkpointing: config.checkpointing,
         wrap: config.wrap,
+        strategy: config.strategy.unwrap_or_default(),
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
         reduce_bucket: config.bucket.map(|elements| elements as u64),
         gather_bucket: config.bucket.map(|elements| elements as u64),
@@ -113,5 +128,6 @@ pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Report {
         traffic: ranks.iter().map(traffic).collect(),
     };
     let (parameters, units) = (plan.model.layout.parameters(), plan.partition.units.len());
-    Report::new(S::NAME, &plan.config, parameters, units, &predicted, measured)
+    let strategy = plan.config.strategy.or(S::STRATEGIES.first().copied()).map(Strategy::label);
+    Report::new((S::NAME, strategy), &plan.config, parameters, units, &predicted, measured)
 }

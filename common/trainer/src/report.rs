@@ -146,6 +146,8 @@ pub struct Report {
     pub world_size: usize,
     /// The device.
     pub device: String,
+    /// FSDP's word for how far it shards: `full-shard`, `shard-grad-op`; null where FSDP has none for the stage.
+    pub strategy: Option<&'static str>,
     /// The model.
     pub model: ModelRow,
     /// The precision of parameters, activations and computation: `fp32`, `bf16` or `fp16`.
@@ -189,7 +191,7 @@ pub struct Predicted {
 impl Report {
     /// Puts predictions and measurements of all ranks side by side.
     pub fn new(
-        stage: &'static str,
+        (stage, strategy): (&'static str, Option<&'static str>),
         config: &Config,
         parameters: u64,
         units: usize,
@@ -203,6 +205,7 @@ impl Report {
             stage,
             world_size: config.world_size,
             device: "CPU".into(),
+            strategy,
             model: ModelRow {
                 name: config.model.name.clone(),
                 parameters,

@@ -143,6 +143,7 @@ impl<'a, S: Stage> Worker<'a, S> {
             source,
             bucket: config.bucket.unwrap_or_else(|| plan.partition.largest()),
             grad_sync: config.grad_sync,
+            strategy: config.strategy.unwrap_or_default(),
             precision: config.precision,
         };
         let batch = Batch { batch: config.batch_size, tokens: config.sequence_length };

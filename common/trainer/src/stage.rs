@@ -3,6 +3,7 @@
 use device::{Buffer, Class, DType};
 use events::Pass;
 use events::header::Sharded;
+use planner::Strategy;
 use sharding::{
     AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Precision, Rank, Result, Schedule,
     UnitId, Update, WeightSource, buckets::Issue, source,
@@ -35,6 +36,8 @@ pub struct Setup {
     pub bucket: usize,
     /// For ZeRO-1.
     pub grad_sync: GradSync,
+    /// One of [`Stage::STRATEGIES`], if there are any.
+    pub strategy: Strategy,
     /// Element types.
     pub precision: Precision,
 }
@@ -117,6 +120,8 @@ pub trait Stage: Sized {
     const PLAN: planner::Stage;
     /// Which model states it shards.
     const SHARDED: Sharded;
+    /// Which of FSDP's strategies it is, the default first.
+    const STRATEGIES: &'static [Strategy] = &[];
     /// Whether it has more than one way to sum gradients.
     const HAS_GRAD_SYNC: bool = false;
 

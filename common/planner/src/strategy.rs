@@ -1,0 +1,62 @@
+//! FSDP's sharding strategies (Zhao et al., "PyTorch FSDP", 2023, section 3.2).
+
+use crate::job::Stage;
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+
+/// How far FSDP shards, in its own words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// Everything is sharded over all ranks; full parameters are freed after forward and gathered again for backward.
+    #[default]
+    FullShard,
+    /// The same between steps, but full parameters stay from forward until backward is done with them: as little traffic
+    /// as with replicated parameters.
+    ShardGradOp,
+    /// Nothing is sharded.
+    NoShard,
+}
+
+impl Strategy {
+    /// Every strategy.
+    pub const ALL: [Strategy; 3] = [Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard];
+
+    /// The word that flags and reports use.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Strategy::FullShard => "full-shard",
+            Strategy::ShardGradOp => "shard-grad-op",
+            Strategy::NoShard => "no-shard",
+        }
+    }
+
+    /// The stage that trains this way: all but one shard parameters between steps.
+    pub const fn stage(self) -> Stage {
+        match self {
+            Strategy::NoShard => Stage::Ddp,
+            Strategy::FullShard | Strategy::ShardGradOp => Stage::Zero3,
+        }
+    }
+
+    /// Whether full parameters are freed after forward and gathered again for backward.
+    pub const fn reshards_after_forward(self) -> bool {
+        matches!(self, Strategy::FullShard)
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.label())
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = Strategy::ALL.into_iter().find(|strategy| strategy.label() == word);
+        found.ok_or_else(|| format!("choose one of {}", Strategy::ALL.map(Strategy::label).join(", ")))
+    }
+}
