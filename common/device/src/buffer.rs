@@ -1,23 +1,56 @@
 //! Buffers: flat device memory with an element type and a lease, and views into them.
 
-use crate::cpu::{Memory, Pool};
+use crate::cpu;
+use crate::cuda::{Block, Pinned, Runtime};
 use crate::dtype::{DType, Element};
 use crate::ledger::Lease;
+use crate::{DeviceError, Result};
 use events::Class;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// What holds a buffer's bytes.
+pub(crate) enum Memory {
+    /// Main memory.
+    Host(cpu::Memory),
+    /// Main memory that a GPU reaches.
+    Pinned(Pinned),
+    /// A GPU's memory.
+    Gpu(Block),
+}
+
 /// Flat memory on a rank's device. Frees itself, in the ledger and for reuse, when dropped.
+///
+/// Its elements can be borrowed as Rust values only if it lies in main memory ([`Buffer::on_host`]); what works for any
+/// buffer goes through [`Device::read`](crate::Device::read), [`Device::write`](crate::Device::write) and the kernels.
 pub struct Buffer {
     memory: Memory,
     dtype: DType,
     len: usize,
+    /// The largest of the indices that were written to it last, if the host knows it.
+    largest_index: Option<u32>,
     lease: Lease,
 }
 
+/// The contract of everything that borrows elements.
+const ON_HOST: &str = "the buffer lies in a GPU's memory: use Device::read and Device::write";
+
 impl Buffer {
-    pub(crate) fn new(pool: &Arc<Pool>, dtype: DType, len: usize, lease: Lease) -> Self {
-        Buffer { memory: pool.take(len * dtype.size()), dtype, len, lease }
+    pub(crate) fn new(memory: Memory, dtype: DType, len: usize, lease: Lease) -> Self {
+        Buffer { memory, dtype, len, largest_index: None, lease }
+    }
+
+    /// Whether it lies in main memory.
+    pub fn on_host(&self) -> bool {
+        !matches!(self.memory, Memory::Gpu(_))
+    }
+
+    /// The rank on a GPU that it belongs to, and its address there, if it lies in a GPU's memory.
+    pub fn on_gpu(&self) -> Option<(&Arc<Runtime>, u64)> {
+        match &self.memory {
+            Memory::Gpu(block) => Some((block.rank(), block.address())),
+            Memory::Host(_) | Memory::Pinned(_) => None,
+        }
     }
 
     /// Number of elements.
@@ -76,21 +109,47 @@ impl Buffer {
         ViewMut { buffer: self, range }
     }
 
+    /// The bytes, to read, if they lie in main memory.
+    pub fn host_bytes(&self) -> Option<&[u8]> {
+        let bytes = match &self.memory {
+            Memory::Host(memory) => memory.bytes(),
+            Memory::Pinned(memory) => memory.bytes(),
+            Memory::Gpu(_) => return None,
+        };
+        Some(&bytes[..self.byte_len()])
+    }
+
+    /// The bytes, to write, if they lie in main memory.
+    pub fn host_bytes_mut(&mut self) -> Option<&mut [u8]> {
+        let len = self.byte_len();
+        let bytes = match &mut self.memory {
+            Memory::Host(memory) => memory.bytes_mut(),
+            Memory::Pinned(memory) => memory.bytes_mut(),
+            Memory::Gpu(_) => return None,
+        };
+        Some(&mut bytes[..len])
+    }
+
     /// The bytes, to read. For copies and hashes; kernels take views.
+    ///
+    /// # Panics
+    /// If it lies in a GPU's memory.
     pub fn bytes(&self) -> &[u8] {
-        &self.memory.bytes()[..self.len * self.dtype.size()]
+        self.host_bytes().expect(ON_HOST)
     }
 
     /// The bytes, to write.
+    ///
+    /// # Panics
+    /// If it lies in a GPU's memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let len = self.byte_len();
-        &mut self.memory.bytes_mut()[..len]
+        self.host_bytes_mut().expect(ON_HOST)
     }
 
     /// The elements as Rust values.
     ///
     /// # Panics
-    /// If `T` is not the buffer's element type.
+    /// If `T` is not the buffer's element type, or it lies in a GPU's memory.
     pub fn as_slice<T: Element>(&self) -> &[T] {
         assert_eq!(T::DTYPE, self.dtype, "element type");
         bytemuck::cast_slice(self.bytes())
@@ -99,7 +158,7 @@ impl Buffer {
     /// The elements as Rust values, to write.
     ///
     /// # Panics
-    /// If `T` is not the buffer's element type.
+    /// If `T` is not the buffer's element type, or it lies in a GPU's memory.
     pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
         assert_eq!(T::DTYPE, self.dtype, "element type");
         bytemuck::cast_slice_mut(self.bytes_mut())
@@ -132,9 +191,24 @@ impl<'a> View<'a> {
     /// The elements as Rust values.
     ///
     /// # Panics
-    /// If `T` is not the element type.
+    /// If `T` is not the element type, or the buffer lies in a GPU's memory.
     pub fn as_slice<T: Element>(&self) -> &'a [T] {
         &self.buffer.as_slice::<T>()[self.range.clone()]
+    }
+
+    /// Whether the buffer lies in main memory.
+    pub fn on_host(&self) -> bool {
+        self.buffer.on_host()
+    }
+
+    /// The address of the first element in a GPU's memory.
+    pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
+        address(self.buffer, &self.range, kernel, operand)
+    }
+
+    /// The largest of the buffer's indices, if the host knows it.
+    pub(crate) fn largest_index(&self) -> Option<u32> {
+        self.buffer.largest_index
     }
 
     /// The bytes.
@@ -184,6 +258,22 @@ impl<'a> ViewMut<'a> {
         self.buffer.dtype
     }
 
+    /// Whether the buffer lies in main memory.
+    pub fn on_host(&self) -> bool {
+        self.buffer.on_host()
+    }
+
+    /// The address of the first element in a GPU's memory.
+    pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
+        address(self.buffer, &self.range, kernel, operand)
+    }
+
+    /// Notes the largest index that the whole buffer holds from now on.
+    pub(crate) fn note_largest(&mut self, largest: Option<u32>) {
+        let whole = self.range == (0..self.buffer.len);
+        self.buffer.largest_index = largest.filter(|_| whole);
+    }
+
     /// The same range, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> ViewMut<'_> {
         ViewMut { buffer: self.buffer, range: self.range.clone() }
@@ -197,7 +287,7 @@ impl<'a> ViewMut<'a> {
     /// The elements as Rust values.
     ///
     /// # Panics
-    /// If `T` is not the element type.
+    /// If `T` is not the element type, or the buffer lies in a GPU's memory.
     pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
         let range = self.range.clone();
         &mut self.buffer.as_mut_slice::<T>()[range]
@@ -220,4 +310,14 @@ impl<'a> ViewMut<'a> {
         assert!(range.end <= self.len(), "slice {range:?} of {} elements", self.len());
         ViewMut { buffer: self.buffer, range: start + range.start..start + range.end }
     }
+}
+
+fn address(
+    buffer: &Buffer,
+    range: &Range<usize>,
+    kernel: &'static str,
+    operand: &'static str,
+) -> Result<u64> {
+    let (_, start) = buffer.on_gpu().ok_or(DeviceError::Elsewhere { kernel, operand })?;
+    Ok(start + (range.start * buffer.dtype.size()) as u64)
 }

@@ -65,4 +65,28 @@ pub enum DeviceError {
         /// What it must lie below.
         bound: usize,
     },
+    /// A kernel was given memory that it cannot reach.
+    #[error("{kernel}: {operand} lies in main memory, where a GPU's kernel cannot go")]
+    Elsewhere {
+        /// The kernel.
+        kernel: &'static str,
+        /// Which of its operands.
+        operand: &'static str,
+    },
+    /// A library is nowhere on this machine.
+    #[error("{library} was not found: {remedy}")]
+    Missing {
+        /// Its file's name, without an ending.
+        library: &'static str,
+        /// Where it comes from.
+        remedy: &'static str,
+    },
+    /// A call of NVIDIA's driver or libraries failed.
+    #[error("{call}: {reason}")]
+    Cuda {
+        /// The call.
+        call: &'static str,
+        /// What the library says.
+        reason: String,
+    },
 }

@@ -70,6 +70,20 @@ impl Ledger {
         Ok(Lease { ledger: self.clone(), place, class, bytes })
     }
 
+    /// That a place with only `free` bytes left has no room for `bytes` more.
+    pub(crate) fn refusal(&self, place: Place, class: Class, bytes: u64, free: u64) -> OutOfMemory {
+        let account = self.books().accounts[place.index()];
+        OutOfMemory {
+            rank: self.emitter.rank(),
+            place,
+            class,
+            requested: bytes,
+            capacity: account.live_total + free,
+            live_total: account.live_total,
+            live: account.live.to_vec(),
+        }
+    }
+
     fn give_back(&self, place: Place, class: Class, bytes: u64) {
         let live = {
             let mut books = self.books();

@@ -5,7 +5,8 @@
 //! Only the rank's own thread allocates and frees, at points fixed by program order, so the peaks that the ledger
 //! reports are the same on every run.
 //!
-//! Kernels are one trait, [`Kernels`], over [`View`]s of buffers; `cpu` implements it for main memory.
+//! Kernels are one trait, [`Kernels`], over [`View`]s of buffers; `cpu` implements it for main memory, [`cuda`] for
+//! NVIDIA's GPUs.
 
 mod adamw;
 mod buffer;
@@ -26,7 +27,10 @@ pub use kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, 
 pub use ledger::Ledger;
 pub use peak::{matmul_peak, multiply_add_peak};
 
+use buffer::Memory;
 use cpu::Cpu;
+use cuda::{Gpu, Options, Runtime};
+use half::{bf16, f16};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -37,13 +41,27 @@ pub type Result<T> = std::result::Result<T, DeviceError>;
 #[derive(Clone)]
 pub struct Device {
     ledger: Ledger,
-    cpu: Arc<Cpu>,
+    backend: Backend,
+}
+
+#[derive(Clone)]
+enum Backend {
+    Cpu(Arc<Cpu>),
+    Cuda(Arc<Runtime>),
 }
 
 impl Device {
     /// A CPU device whose kernels use `threads` threads (at least 1).
     pub fn cpu(ledger: Ledger, threads: usize) -> Self {
-        Device { ledger, cpu: Arc::new(Cpu::new(threads)) }
+        Device { ledger, backend: Backend::Cpu(Arc::new(Cpu::new(threads))) }
+    }
+
+    /// A rank's share of a GPU, with streams and memory of its own.
+    ///
+    /// # Errors
+    /// [`DeviceError::Cuda`] if the driver or a library refuses.
+    pub fn cuda(ledger: Ledger, gpu: Arc<Gpu>, options: Options) -> Result<Self> {
+        Ok(Device { ledger, backend: Backend::Cuda(Runtime::new(gpu, options)?) })
     }
 
     /// The ledger under which this device allocates.
@@ -53,21 +71,55 @@ impl Device {
 
     /// Name in words, for reports.
     pub fn name(&self) -> &str {
-        "CPU"
+        match &self.backend {
+            Backend::Cpu(_) => "CPU",
+            Backend::Cuda(rank) => &rank.gpu().info().name,
+        }
+    }
+
+    /// This rank on its GPU, if it computes on one.
+    pub fn gpu(&self) -> Option<&Arc<Runtime>> {
+        match &self.backend {
+            Backend::Cpu(_) => None,
+            Backend::Cuda(rank) => Some(rank),
+        }
     }
 
     /// The kernels of this device.
     pub fn kernels(&self) -> &dyn Kernels {
-        self.cpu.as_ref()
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.as_ref(),
+            Backend::Cuda(rank) => rank.as_ref(),
+        }
+    }
+
+    /// Waits until everything that was asked of the device so far is done. On the CPU it is.
+    ///
+    /// # Errors
+    /// What went wrong on a GPU meanwhile.
+    pub fn synchronize(&self) -> Result<()> {
+        self.gpu().map_or(Ok(()), |rank| rank.synchronize())
     }
 
     /// A buffer of `len` elements with unspecified contents.
     ///
     /// # Errors
-    /// [`OutOfMemory`] if the bytes exceed what is left of the ledger's capacity.
+    /// [`OutOfMemory`] if the bytes exceed what is left of the ledger's capacity, or of the GPU's memory.
     pub fn allocate(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
-        let lease = self.ledger.lease(Place::Device, class, len as u64 * dtype.size() as u64)?;
-        Ok(Buffer::new(self.cpu.pool(), dtype, len, lease))
+        let bytes = len * dtype.size();
+        let lease = self.ledger.lease(Place::Device, class, bytes as u64)?;
+        let memory = match &self.backend {
+            Backend::Cpu(cpu) => Memory::Host(cpu.pool().take(bytes)),
+            Backend::Cuda(rank) => match rank.block(bytes)? {
+                Some(block) => Memory::Gpu(block),
+                None => {
+                    drop(lease);
+                    let (free, _) = rank.gpu().memory()?;
+                    return Err(self.ledger.refusal(Place::Device, class, bytes as u64, free).into());
+                }
+            },
+        };
+        Ok(Buffer::new(memory, dtype, len, lease))
     }
 
     /// A buffer of `len` zeros.
@@ -76,18 +128,27 @@ impl Device {
     /// As [`Device::allocate`].
     pub fn zeros(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
         let mut buffer = self.allocate(class, dtype, len)?;
-        buffer.bytes_mut().fill(0);
+        let bytes = buffer.byte_len();
+        match buffer.on_gpu() {
+            Some((rank, address)) => rank.set_bytes(address, 0, bytes)?,
+            None => buffer.bytes_mut().fill(0),
+        }
         Ok(buffer)
     }
 
     /// A buffer of `len` elements in main memory beside the device, with unspecified contents. The device's capacity
-    /// does not limit it.
+    /// does not limit it. Beside a GPU it is memory that the GPU reaches, for transfers at full speed.
     ///
     /// # Errors
-    /// None on the CPU.
+    /// None on the CPU; the driver's.
     pub fn allocate_host(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
-        let lease = self.ledger.lease(Place::Host, class, len as u64 * dtype.size() as u64)?;
-        Ok(Buffer::new(self.cpu.pool(), dtype, len, lease))
+        let bytes = len * dtype.size();
+        let lease = self.ledger.lease(Place::Host, class, bytes as u64)?;
+        let memory = match &self.backend {
+            Backend::Cpu(cpu) => Memory::Host(cpu.pool().take(bytes)),
+            Backend::Cuda(rank) => Memory::Pinned(rank.pinned(bytes)?),
+        };
+        Ok(Buffer::new(memory, dtype, len, lease))
     }
 
     /// A buffer of floats of type `dtype` with `values`, rounded to nearest, ties to even.
@@ -96,7 +157,21 @@ impl Device {
     /// As [`Device::allocate`]; `dtype` must be a float type.
     pub fn upload_as(&self, class: Class, dtype: DType, values: &[f32]) -> Result<Buffer> {
         let mut buffer = self.allocate(class, dtype, values.len())?;
-        cpu::round_into(buffer.view_mut(), values)?;
+        match (&self.backend, dtype) {
+            (Backend::Cpu(_), _) => cpu::round_into(buffer.view_mut(), values)?,
+            (Backend::Cuda(_), DType::F32) => self.write(buffer.view_mut(), values)?,
+            (Backend::Cuda(_), DType::Bf16) => {
+                let rounded: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
+                self.write(buffer.view_mut(), &rounded)?;
+            }
+            (Backend::Cuda(_), DType::F16) => {
+                let rounded: Vec<f16> = values.iter().map(|&value| f16::from_f32(value)).collect();
+                self.write(buffer.view_mut(), &rounded)?;
+            }
+            (Backend::Cuda(_), DType::U32) => {
+                return Err(DeviceError::Type { kernel: "upload", operand: "out", got: dtype });
+            }
+        }
         Ok(buffer)
     }
 
@@ -116,8 +191,13 @@ impl Device {
     /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit.
     pub fn write<T: Element>(&self, mut out: ViewMut<'_>, values: &[T]) -> Result<()> {
         fits::<T>("write", out.dtype(), out.len(), Some(values.len()))?;
-        out.as_mut_slice::<T>().copy_from_slice(values);
-        Ok(())
+        match self.gpu().filter(|_| !out.on_host()) {
+            Some(rank) => rank.write(out, bytemuck::cast_slice(values)),
+            None => {
+                out.as_mut_slice::<T>().copy_from_slice(values);
+                Ok(())
+            }
+        }
     }
 
     /// The elements of a view as Rust values, once everything that writes to them has finished. Borrows them where the
@@ -127,7 +207,14 @@ impl Device {
     /// [`DeviceError::Type`] if `T` is not the element type.
     pub fn read<'a, T: Element>(&self, view: View<'a>) -> Result<Cow<'a, [T]>> {
         fits::<T>("read", view.dtype(), view.len(), None)?;
-        Ok(Cow::Borrowed(view.as_slice::<T>()))
+        match self.gpu().filter(|_| !view.on_host()) {
+            Some(rank) => {
+                let mut values = vec![T::zeroed(); view.len()];
+                rank.read(view, bytemuck::cast_slice_mut(&mut values))?;
+                Ok(Cow::Owned(values))
+            }
+            None => Ok(Cow::Borrowed(view.as_slice::<T>())),
+        }
     }
 }
 

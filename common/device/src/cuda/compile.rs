@@ -1,0 +1,166 @@
+//! CUDA C++ to machine code for the GPU at hand, kept on disk.
+//!
+//! Machine code rather than PTX: a driver accepts the code of any compiler of its major version, but not the PTX of a
+//! newer one. The cache lies in `$XDG_CACHE_HOME/zero-stages` (or `~/.cache/zero-stages`); a file's name is the hash of the
+//! source, the options, the architecture and the compiler's version, and it begins with the hash of its own contents, so
+//! that a damaged file is compiled anew. Where the folder cannot be written, nothing is kept.
+
+use super::kernels::{OPTIONS, Source};
+use super::library::Library;
+use crate::{DeviceError, Result};
+use cudarc::nvrtc::result::NvrtcError;
+use cudarc::nvrtc::{result, sys};
+use std::ffi::{CStr, CString};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// What code is made for: compute capability `major.minor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Architecture {
+    /// 9 for 9.0.
+    pub(super) major: i32,
+    /// 0 for 9.0.
+    pub(super) minor: i32,
+}
+
+impl Architecture {
+    /// `sm_90` for 9.0.
+    fn label(self) -> String {
+        format!("sm_{}{}", self.major, self.minor)
+    }
+}
+
+/// The machine code of every source, in [`Source::ALL`]'s order, compiled on as many threads as there are cores.
+///
+/// # Errors
+/// [`DeviceError::Missing`] without a compiler; [`DeviceError::Cuda`] with its messages if it refuses a source.
+pub(super) fn all(architecture: Architecture) -> Result<Vec<Vec<u8>>> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(Source::ALL.len());
+    let next = AtomicUsize::new(0);
+    let mine = || {
+        let take = || Source::ALL.get(next.fetch_add(1, Ordering::Relaxed)).copied();
+        std::iter::from_fn(take)
+            .map(|source| (source as usize, image(source, architecture)))
+            .collect::<Vec<_>>()
+    };
+    let mut images = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(mine)).collect();
+        let panicked = |_| vec![(0, Err(refused("NVRTC", "the thread that compiles panicked".into())))];
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(panicked)).collect::<Vec<_>>()
+    });
+    images.sort_by_key(|(index, _)| *index);
+    images.into_iter().map(|(_, image)| image).collect()
+}
+
+/// The machine code of one source, from the cache if it is there.
+fn image(source: Source, architecture: Architecture) -> Result<Vec<u8>> {
+    Library::Nvrtc.require()?;
+    let text = source.text();
+    let file = cache_file(source, &text, architecture)?;
+    if let Some(image) = file.as_ref().and_then(recall) {
+        return Ok(image);
+    }
+    let image = compile(source.name(), &text, architecture)?;
+    if let Some(file) = file {
+        // Without it the next run compiles again, that is all.
+        let _ = remember(&file, &image);
+    }
+    Ok(image)
+}
+
+/// The compiler's version.
+///
+/// # Errors
+/// [`DeviceError::Missing`] without a compiler.
+pub(super) fn version() -> Result<(i32, i32)> {
+    Library::Nvrtc.require()?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the library is loaded, and both places outlive the call.
+    check("nvrtcVersion", unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result())?;
+    Ok((major, minor))
+}
+
+fn cache_file(source: Source, text: &str, architecture: Architecture) -> Result<Option<PathBuf>> {
+    let (major, minor) = version()?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(format!("{major}.{minor} {} {OPTIONS:?}\n", architecture.label()).as_bytes());
+    hasher.update(text.as_bytes());
+    let name = format!("{}-{}-{}", source.name(), architecture.label(), hasher.finalize().to_hex());
+    Ok(cache_folder().map(|folder| folder.join(name)))
+}
+
+fn cache_folder() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let caches = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
+    Some(caches.join("zero-stages"))
+}
+
+/// A file's contents, if they are what was once written.
+fn recall(file: &PathBuf) -> Option<Vec<u8>> {
+    let contents = std::fs::read(file).ok()?;
+    let (hash, image) = contents.split_at_checked(blake3::OUT_LEN)?;
+    (hash == blake3::hash(image).as_bytes()).then(|| image.to_vec())
+}
+
+/// Writes a file whole or not at all: under another name first, since ranks of several processes may write at once.
+fn remember(file: &Path, image: &[u8]) -> std::io::Result<()> {
+    std::fs::create_dir_all(file.parent().unwrap_or(file))?;
+    let draft = file.with_extension(format!("{}-{:?}", std::process::id(), thread::current().id()));
+    std::fs::write(&draft, [blake3::hash(image).as_bytes(), image].concat())?;
+    std::fs::rename(&draft, file)
+}
+
+/// Compiles `text` to machine code.
+fn compile(name: &str, text: &str, architecture: Architecture) -> Result<Vec<u8>> {
+    let plain = |text: &str| CString::new(text).map_err(|_| refused(name, "it contains a zero byte".into()));
+    let program = Program::new(&plain(text)?, &plain(name)?)?;
+    let options = OPTIONS.map(String::from).into_iter().chain([format!("-arch={}", architecture.label())]);
+    program.compile(name, &options.collect::<Vec<_>>())?;
+    program.image()
+}
+
+/// A source in the compiler's hands.
+struct Program(sys::nvrtcProgram);
+
+impl Program {
+    fn new(text: &CStr, name: &CStr) -> Result<Self> {
+        check("nvrtcCreateProgram", result::create_program(text, Some(name))).map(Program)
+    }
+
+    fn compile(&self, name: &str, options: &[String]) -> Result<()> {
+        // SAFETY: the program lives as long as `self`.
+        let compiled = unsafe { result::compile_program(self.0, options) };
+        compiled.map_err(|error| {
+            // SAFETY: as above.
+            let log = unsafe { result::get_program_log(self.0) }.unwrap_or_default();
+            let log: Vec<u8> = log.into_iter().map(|byte| byte as u8).take_while(|byte| *byte != 0).collect();
+            refused(name, format!("{error:?}\n{}", String::from_utf8_lossy(&log)))
+        })
+    }
+
+    fn image(&self) -> Result<Vec<u8>> {
+        let mut size = 0;
+        // SAFETY: the program lives as long as `self`.
+        check("nvrtcGetCUBINSize", unsafe { sys::nvrtcGetCUBINSize(self.0, &mut size) }.result())?;
+        let mut image = vec![0u8; size];
+        // SAFETY: as above, and the compiler writes exactly the bytes that it asked for.
+        check("nvrtcGetCUBIN", unsafe { sys::nvrtcGetCUBIN(self.0, image.as_mut_ptr().cast()) }.result())?;
+        Ok(image)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once.
+        let _ = unsafe { result::destroy_program(self.0) };
+    }
+}
+
+fn check<T>(call: &'static str, outcome: std::result::Result<T, NvrtcError>) -> Result<T> {
+    outcome.map_err(|error| DeviceError::Cuda { call, reason: format!("{:?}", error.0) })
+}
+
+fn refused(name: &str, reason: String) -> DeviceError {
+    DeviceError::Cuda { call: "compiling kernels", reason: format!("{name}: {reason}") }
+}

@@ -1,0 +1,131 @@
+//! Calls of NVIDIA's driver, with errors that say which call failed and why.
+
+use crate::{DeviceError, Result};
+use cudarc::driver::result::DriverError;
+use cudarc::driver::{result, sys};
+use std::sync::Arc;
+
+/// Names the call in a driver's error.
+pub(super) trait Named<T> {
+    fn named(self, call: &'static str) -> Result<T>;
+}
+
+impl<T> Named<T> for std::result::Result<T, DriverError> {
+    fn named(self, call: &'static str) -> Result<T> {
+        self.map_err(|error| {
+            let text = error.error_string().map(|text| text.to_string_lossy().into_owned());
+            DeviceError::Cuda { call, reason: text.unwrap_or_else(|_| format!("{:?}", error.0)) }
+        })
+    }
+}
+
+/// A queue of work on a GPU, in order.
+pub(super) struct Stream {
+    handle: sys::CUstream,
+}
+
+// SAFETY: the driver's handles may be used from any thread; every call is thread-safe.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A stream of the current context. Of two, the more urgent one's work is chosen first.
+    pub(super) fn new(urgent: bool) -> Result<Self> {
+        let (least, greatest) = result::stream::get_priority_range().named("cuCtxGetStreamPriorityRange")?;
+        let priority = if urgent { greatest } else { least };
+        let kind = result::stream::StreamKind::NonBlocking;
+        let handle =
+            result::stream::create_with_priority(kind, priority).named("cuStreamCreateWithPriority")?;
+        Ok(Stream { handle })
+    }
+
+    pub(super) fn handle(&self) -> sys::CUstream {
+        self.handle
+    }
+
+    /// Waits on the host until everything queued so far is done.
+    pub(super) fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { result::stream::synchronize(self.handle) }.named("cuStreamSynchronize")
+    }
+
+    /// What is queued from now on starts after `fence`.
+    pub(super) fn wait(&self, fence: &Fence) -> Result<()> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both live during the call, which is all that the driver needs.
+        unsafe { result::stream::wait_event(self.handle, fence.event, flags) }.named("cuStreamWaitEvent")
+    }
+
+    /// A point after everything queued so far.
+    pub(super) fn fence(&self) -> Result<Fence> {
+        let event =
+            result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).named("cuEventCreate")?;
+        let fence = Fence { event };
+        // SAFETY: both live during the call.
+        unsafe { result::event::record(fence.event, self.handle) }.named("cuEventRecord")?;
+        Ok(fence)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the handle. Work still queued is finished first by the driver.
+        let _ = unsafe { result::stream::destroy(self.handle) };
+    }
+}
+
+/// A point in a stream's work, for other streams to wait for.
+pub struct Fence {
+    event: sys::CUevent,
+}
+
+// SAFETY: as for `Stream`.
+unsafe impl Send for Fence {}
+// SAFETY: as above.
+unsafe impl Sync for Fence {}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the handle; waits that were queued before keep what they need of it.
+        let _ = unsafe { result::event::destroy(self.event) };
+    }
+}
+
+/// A GPU's primary context, which all ranks on it share.
+pub(super) struct Context {
+    device: sys::CUdevice,
+    handle: sys::CUcontext,
+}
+
+// SAFETY: as for `Stream`.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    pub(super) fn retain(device: sys::CUdevice) -> Result<Arc<Self>> {
+        // SAFETY: the device comes from the driver.
+        let handle = unsafe { result::primary_ctx::retain(device) }.named("cuDevicePrimaryCtxRetain")?;
+        Ok(Arc::new(Context { device, handle }))
+    }
+
+    /// Makes it the calling thread's.
+    pub(super) fn enter(&self) -> Result<()> {
+        // SAFETY: the context lives as long as `self`.
+        unsafe { result::ctx::set_current(self.handle) }.named("cuCtxSetCurrent")
+    }
+
+    /// Waits until every stream of every rank on this GPU is idle.
+    pub(super) fn synchronize(&self) -> Result<()> {
+        self.enter()?;
+        result::ctx::synchronize().named("cuCtxSynchronize")
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once, released once.
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}

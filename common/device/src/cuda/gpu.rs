@@ -1,0 +1,106 @@
+//! A GPU, and what the ranks on it share: its context and its compiled kernels.
+
+use super::compile::{self, Architecture};
+use super::driver::{Context, Named};
+use super::library::Library;
+use super::modules::Modules;
+use crate::{DeviceError, Result};
+use cudarc::driver::result::{self, device};
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use std::sync::Arc;
+
+/// What is known of a GPU before anything runs on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuInfo {
+    /// Its number.
+    pub ordinal: usize,
+    /// Its name.
+    pub name: String,
+    /// Compute capability, such as (9, 0).
+    pub capability: (i32, i32),
+    /// Bytes of memory.
+    pub memory: u64,
+}
+
+/// The oldest compute capability that the kernels are written for.
+const OLDEST: (i32, i32) = (7, 5);
+
+/// The first compute capability with bfloat16.
+const BF16: (i32, i32) = (8, 0);
+
+impl GpuInfo {
+    /// Whether it computes in bfloat16.
+    pub fn has_bf16(&self) -> bool {
+        self.capability >= BF16
+    }
+
+    fn read(ordinal: usize) -> Result<Self> {
+        let gpu = device::get(ordinal as i32).named("cuDeviceGet")?;
+        // SAFETY: the device comes from the driver.
+        let attribute = |which| unsafe { device::get_attribute(gpu, which) }.named("cuDeviceGetAttribute");
+        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        // SAFETY: as above.
+        let memory = unsafe { device::total_mem(gpu) }.named("cuDeviceTotalMem")? as u64;
+        let name = device::get_name(gpu).named("cuDeviceGetName")?;
+        Ok(GpuInfo { ordinal, name, capability: (major, minor), memory })
+    }
+}
+
+/// The GPUs of this machine.
+///
+/// # Errors
+/// [`DeviceError::Missing`] without a driver; the driver's error if it does not work.
+pub fn list() -> Result<Vec<GpuInfo>> {
+    Library::Driver.require()?;
+    result::init().named("cuInit")?;
+    let count = device::get_count().named("cuDeviceGetCount")?;
+    (0..count as usize).map(GpuInfo::read).collect()
+}
+
+/// A GPU ready to be computed on; ranks that share it share this.
+pub struct Gpu {
+    info: GpuInfo,
+    pub(super) context: Arc<Context>,
+    pub(super) modules: Modules,
+}
+
+impl Gpu {
+    /// Opens GPU `ordinal`: its context, and the kernels compiled for it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Missing`] for a library that is nowhere; [`DeviceError::Cuda`] if the driver or the compiler
+    /// refuses, or the GPU is too old for the kernels.
+    pub fn open(ordinal: usize) -> Result<Arc<Self>> {
+        Library::ALL.iter().try_for_each(|library| library.require())?;
+        result::init().named("cuInit")?;
+        let info = GpuInfo::read(ordinal)?;
+        if info.capability < OLDEST {
+            let (major, minor) = info.capability;
+            let reason =
+                format!("{} has compute capability {major}.{minor}; 7.5 is the oldest supported", info.name);
+            return Err(DeviceError::Cuda { call: "opening the GPU", reason });
+        }
+        let context = Context::retain(device::get(ordinal as i32).named("cuDeviceGet")?)?;
+        context.enter()?;
+        let (major, minor) = info.capability;
+        let images = compile::all(Architecture { major, minor })?;
+        let modules = Modules::load(context.clone(), &images)?;
+        Ok(Arc::new(Gpu { info, context, modules }))
+    }
+
+    /// What is known of it.
+    pub fn info(&self) -> &GpuInfo {
+        &self.info
+    }
+
+    /// Bytes free and in all, as the driver counts them.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        self.context.enter()?;
+        let (free, total) = result::mem_get_info().named("cuMemGetInfo")?;
+        Ok((free as u64, total as u64))
+    }
+}

@@ -1,0 +1,150 @@
+//! Finding NVIDIA's libraries at run time.
+//!
+//! A library is looked for where the system's loader looks (`LD_LIBRARY_PATH` first), then among the packages of the
+//! Python installations at hand, which is where PyTorch brings its own, then under `/usr/local/cuda`. What is found
+//! is loaded with its symbols visible to all, under the very name by which `cudarc` then finds it.
+
+use crate::{DeviceError, Result};
+use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// A library of NVIDIA's that the CUDA device needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    /// The driver's interface.
+    Driver,
+    /// The compiler of CUDA C++ at run time.
+    Nvrtc,
+    /// Matrix products.
+    CublasLt,
+}
+
+/// Major versions of the toolkit whose libraries are looked for, newest first.
+const MAJORS: [&str; 2] = ["13", "12"];
+
+impl Library {
+    /// All of them, in the order in which they are needed.
+    pub const ALL: [Library; 3] = [Library::Driver, Library::Nvrtc, Library::CublasLt];
+
+    /// Its name as files carry it, without an ending.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Library::Driver => "libcuda",
+            Library::Nvrtc => "libnvrtc",
+            Library::CublasLt => "libcublasLt",
+        }
+    }
+
+    /// What to install where it is missing.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Library::Driver => "comes with NVIDIA's driver (package nvidia-driver of your system)",
+            Library::Nvrtc => "pip install nvidia-cuda-nvrtc, or any PyTorch for CUDA 13",
+            Library::CublasLt => "pip install nvidia-cublas, or any PyTorch for CUDA 13",
+        }
+    }
+
+    /// File names under which it may lie, the likeliest first.
+    fn file_names(self) -> Vec<String> {
+        let label = self.label();
+        let plain = format!("{label}.so");
+        match self {
+            Library::Driver => vec![format!("{label}.so.1"), plain],
+            _ => MAJORS.iter().map(|major| format!("{label}.so.{major}")).chain([plain]).collect(),
+        }
+    }
+
+    /// Whether `cudarc` finds it, under the names that it tries.
+    fn is_known(self) -> bool {
+        // SAFETY: loads a library of NVIDIA's, whose initialisers are meant to run on loading.
+        unsafe {
+            match self {
+                Library::Driver => cudarc::driver::sys::is_culib_present(),
+                Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
+                Library::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
+            }
+        }
+    }
+
+    /// Loads it for good, if it is anywhere; whether it is there.
+    pub fn load(self) -> bool {
+        static LOADED: [OnceLock<bool>; Library::ALL.len()] = [const { OnceLock::new() }; 3];
+        *LOADED[self as usize]
+            .get_or_init(|| self.is_known() || (self.load_from_elsewhere() && self.is_known()))
+    }
+
+    fn load_from_elsewhere(self) -> bool {
+        let names = self.file_names();
+        let places = places();
+        let files = places.iter().flat_map(|place| names.iter().map(|name| place.join(name)));
+        files.filter(|file| file.is_file()).any(|file| open_for_good(&file))
+    }
+
+    /// Loads it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Missing`] if it is nowhere.
+    pub fn require(self) -> Result<()> {
+        if self.load() {
+            return Ok(());
+        }
+        Err(DeviceError::Missing { library: self.label(), remedy: self.remedy() })
+    }
+
+    /// The file that was loaded.
+    pub fn path(self) -> Option<PathBuf> {
+        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+        let start = format!("{}.so", self.label());
+        let files = maps.lines().filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
+        let named =
+            |file: &&Path| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start));
+        files.into_iter().find(named).map(Path::to_path_buf)
+    }
+}
+
+/// Loads a file and never lets go of it, so that a later search by its name finds it.
+fn open_for_good(file: &Path) -> bool {
+    // SAFETY: as in `is_known`; the handle is leaked, so nothing of it can be unloaded while in use.
+    unsafe { Handle::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.map(std::mem::forget).is_ok()
+}
+
+/// Folders to search beside the system's.
+fn places() -> Vec<PathBuf> {
+    let mut places = Vec::new();
+    for prefix in prefixes() {
+        for python in entries(&prefix.join("lib")).into_iter().filter(|path| named(path, "python3")) {
+            for packages in ["site-packages", "dist-packages"] {
+                let vendor = python.join(packages).join("nvidia");
+                places.extend(entries(&vendor).into_iter().map(|package| package.join("lib")));
+            }
+        }
+    }
+    for toolkit in entries(Path::new("/usr/local")).into_iter().filter(|path| named(path, "cuda")) {
+        places.push(toolkit.join("lib64"));
+    }
+    places
+}
+
+/// Where Python installations lie: the active environment's, the user's, and those of the `python3` on the path.
+fn prefixes() -> Vec<PathBuf> {
+    let folder = |name| std::env::var_os(name).map(PathBuf::from);
+    let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(folder).collect();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let pythons = std::env::split_paths(&path).filter(|bin| bin.join("python3").exists());
+    prefixes.extend(pythons.filter_map(|bin| bin.parent().map(Path::to_path_buf)));
+    prefixes.extend(folder("HOME").map(|home| home.join(".local")));
+    prefixes.extend(["/usr/local", "/usr"].map(PathBuf::from));
+    prefixes
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    entries.sort();
+    entries
+}
+
+fn named(path: &Path, start: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
+}

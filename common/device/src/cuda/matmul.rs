@@ -1,0 +1,286 @@
+//! Matrix products by cuBLASLt, with sums in f32.
+//!
+//! The library thinks in columns: a row-major `rows × columns` matrix is to it a `columns × rows` one, that is the
+//! transpose. So `out = a · b` is asked for as `outᵀ = bᵀ · aᵀ`. Which algorithm it takes depends on shapes, types and
+//! alignment alone, so that equal products round alike on every rank and in every stage.
+
+use super::driver::Stream;
+use super::memory::Pool;
+use super::runtime::no_room;
+use crate::kernels::{Matrix, MatrixMut, Write};
+use crate::{DType, DeviceError, Result};
+use cudarc::cublaslt::result::{self, CublasError};
+use cudarc::cublaslt::sys;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes that the library may use inside a product: what NVIDIA recommends for its newest GPUs.
+const WORKSPACE: usize = 32 << 20;
+
+/// Alignment in bytes from which on more makes no difference to the choice of an algorithm.
+const ALIGNED: u32 = 16;
+
+/// A rank's way into the library.
+pub(super) struct Blas {
+    handle: sys::cublasLtHandle_t,
+    workspace: u64,
+    tf32: bool,
+    plans: Mutex<HashMap<Shape, Arc<Plan>>>,
+}
+
+// SAFETY: the library's handle may be used from any thread.
+unsafe impl Send for Blas {}
+// SAFETY: as above.
+unsafe impl Sync for Blas {}
+
+/// A matrix as it is stored, and whether the product takes its transpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Operand {
+    dtype: DType,
+    rows: usize,
+    columns: usize,
+    stride: usize,
+    transposed: bool,
+    /// Of its first element, in bytes; at most [`ALIGNED`].
+    alignment: u32,
+}
+
+/// Everything that the choice of an algorithm depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    out: Operand,
+    a: Operand,
+    b: Operand,
+}
+
+impl Shape {
+    fn is_f32(&self) -> bool {
+        [self.out, self.a, self.b].iter().all(|operand| operand.dtype == DType::F32)
+    }
+}
+
+impl Blas {
+    pub(super) fn new(pool: &Pool, tf32: bool) -> Result<Self> {
+        let handle = named("cublasLtCreate", result::create_handle())?;
+        let workspace = pool.take(WORKSPACE)?.ok_or_else(|| no_room("cuBLASLt's workspace", WORKSPACE))?;
+        Ok(Blas { handle, workspace, tf32, plans: Mutex::default() })
+    }
+
+    /// `out = a · b` or `out += a · b` on `stream`.
+    pub(super) fn multiply(
+        &self,
+        stream: &Stream,
+        out: MatrixMut<'_>,
+        a: &Matrix<'_>,
+        b: &Matrix<'_>,
+        write: Write,
+    ) -> Result<()> {
+        let target = out.data.address("matmul", "out")?;
+        let (left, right) = (a.data.address("matmul", "a")?, b.data.address("matmul", "b")?);
+        let shape = Shape { out: target_operand(&out, target), a: operand(a, left), b: operand(b, right) };
+        let plan = self.plan(shape)?;
+        let (one, beta) = (1.0f32, if write == Write::Accumulate { 1.0f32 } else { 0.0 });
+        let scale = |value: &f32| std::ptr::from_ref(value).cast::<c_void>();
+        // SAFETY: the plan's descriptions fit the operands, which were checked against their buffers and are held by the
+        // caller until the stream is past this; the workspace is used on this one stream alone.
+        let queued = unsafe {
+            result::matmul(
+                self.handle,
+                plan.product,
+                scale(&one),
+                scale(&beta),
+                right as *const c_void,
+                plan.b,
+                left as *const c_void,
+                plan.a,
+                target as *const c_void,
+                plan.out,
+                target as *mut c_void,
+                plan.out,
+                &plan.algorithm,
+                self.workspace as *mut c_void,
+                WORKSPACE,
+                stream.handle().cast(),
+            )
+        };
+        named("cublasLtMatmul", queued)
+    }
+
+    fn plan(&self, shape: Shape) -> Result<Arc<Plan>> {
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = plans.get(&shape) {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(Plan::new(self.handle, shape, self.tf32)?);
+        plans.insert(shape, plan.clone());
+        Ok(plan)
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once; the rank has waited for its streams.
+        let _ = unsafe { result::destroy_handle(self.handle) };
+    }
+}
+
+fn alignment(address: u64) -> u32 {
+    1 << address.trailing_zeros().min(ALIGNED.trailing_zeros())
+}
+
+fn operand(matrix: &Matrix<'_>, address: u64) -> Operand {
+    let Matrix { ref data, rows, columns, stride, transposed } = *matrix;
+    Operand { dtype: data.dtype(), rows, columns, stride, transposed, alignment: alignment(address) }
+}
+
+fn target_operand(matrix: &MatrixMut<'_>, address: u64) -> Operand {
+    let MatrixMut { ref data, rows, columns, stride } = *matrix;
+    Operand { dtype: data.dtype(), rows, columns, stride, transposed: false, alignment: alignment(address) }
+}
+
+/// The descriptions of one product, and the algorithm chosen for it.
+struct Plan {
+    product: sys::cublasLtMatmulDesc_t,
+    out: sys::cublasLtMatrixLayout_t,
+    a: sys::cublasLtMatrixLayout_t,
+    b: sys::cublasLtMatrixLayout_t,
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+// SAFETY: descriptions are plain data on the heap, only read once made.
+unsafe impl Send for Plan {}
+// SAFETY: as above.
+unsafe impl Sync for Plan {}
+
+impl Plan {
+    fn new(handle: sys::cublasLtHandle_t, shape: Shape, tf32: bool) -> Result<Self> {
+        let mut plan = Plan {
+            product: product(tf32 && shape.is_f32())?,
+            out: layout(&shape.out)?,
+            a: layout(&shape.a)?,
+            b: layout(&shape.b)?,
+            algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
+        };
+        // The library's first operand is our second.
+        plan.transpose(sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA, shape.b.transposed)?;
+        plan.transpose(sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSB, shape.a.transposed)?;
+        plan.algorithm = plan.choose(handle, &shape)?;
+        Ok(plan)
+    }
+
+    fn transpose(&self, which: sys::cublasLtMatmulDescAttributes_t, transposed: bool) -> Result<()> {
+        let operation = i32::from(transposed);
+        // SAFETY: the attribute is a 32-bit number: 0 as it is, 1 transposed.
+        let set = unsafe {
+            result::set_matmul_desc_attribute(self.product, which, std::ptr::from_ref(&operation).cast(), 4)
+        };
+        named("cublasLtMatmulDescSetAttribute", set)
+    }
+
+    fn choose(&self, handle: sys::cublasLtHandle_t, shape: &Shape) -> Result<sys::cublasLtMatmulAlgo_t> {
+        let preference = Preference::new(shape)?;
+        // SAFETY: all descriptions are alive.
+        let found = unsafe {
+            result::get_matmul_algo_heuristic(
+                handle,
+                self.product,
+                self.b,
+                self.a,
+                self.out,
+                self.out,
+                preference.0,
+            )
+        };
+        match found {
+            Ok(found) => Ok(found.algo),
+            Err(error) => Err(DeviceError::Cuda {
+                call: "cublasLtMatmulAlgoGetHeuristic",
+                reason: format!("{:?} for {shape:?}", error.0),
+            }),
+        }
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        // SAFETY: each was made once and is destroyed once.
+        unsafe {
+            let _ = result::destroy_matmul_desc(self.product);
+            for layout in [self.out, self.a, self.b] {
+                let _ = result::destroy_matrix_layout(layout);
+            }
+        }
+    }
+}
+
+fn product(tf32: bool) -> Result<sys::cublasLtMatmulDesc_t> {
+    use sys::cublasComputeType_t::{CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32};
+    let compute = if tf32 { CUBLAS_COMPUTE_32F_FAST_TF32 } else { CUBLAS_COMPUTE_32F };
+    named("cublasLtMatmulDescCreate", result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F))
+}
+
+fn layout(operand: &Operand) -> Result<sys::cublasLtMatrixLayout_t> {
+    let dtype = match operand.dtype {
+        DType::F32 => sys::cudaDataType::CUDA_R_32F,
+        DType::Bf16 => sys::cudaDataType::CUDA_R_16BF,
+        DType::F16 => sys::cudaDataType::CUDA_R_16F,
+        got => return Err(DeviceError::Type { kernel: "matmul", operand: "a matrix", got }),
+    };
+    let (rows, columns) = (operand.columns as u64, operand.rows as u64);
+    let stride = operand.stride.max(operand.columns) as i64;
+    named("cublasLtMatrixLayoutCreate", result::create_matrix_layout(dtype, rows, columns, stride))
+}
+
+/// What an algorithm may use and rely on.
+struct Preference(sys::cublasLtMatmulPreference_t);
+
+impl Preference {
+    fn new(shape: &Shape) -> Result<Self> {
+        use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
+        let preference = Preference(named("cublasLtMatmulPreferenceCreate", result::create_matmul_pref())?);
+        preference.set(Attribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
+        for (attribute, alignment) in [
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.b.alignment),
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a.alignment),
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.out.alignment),
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.out.alignment),
+        ] {
+            preference.set(attribute, &alignment)?;
+        }
+        Ok(preference)
+    }
+
+    fn set<T: bytemuck::Pod>(
+        &self,
+        which: sys::cublasLtMatmulPreferenceAttributes_t,
+        value: &T,
+    ) -> Result<()> {
+        // SAFETY: the library reads as many bytes as the value has.
+        let set = unsafe {
+            result::set_matmul_pref_attribute(self.0, which, std::ptr::from_ref(value).cast(), size_of::<T>())
+        };
+        named("cublasLtMatmulPreferenceSetAttribute", set)
+    }
+}
+
+impl Drop for Preference {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once.
+        let _ = unsafe { result::destroy_matmul_pref(self.0) };
+    }
+}
+
+fn named<T>(call: &'static str, outcome: std::result::Result<T, CublasError>) -> Result<T> {
+    outcome.map_err(|error| DeviceError::Cuda { call, reason: format!("{:?}", error.0) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::alignment;
+
+    #[test]
+    fn alignment_counts_up_to_sixteen_bytes() {
+        assert_eq!([512, 16, 8, 4, 6].map(alignment), [16, 16, 8, 4, 2]);
+    }
+}

@@ -1,0 +1,170 @@
+//! A rank's memory on its GPU, kept for reuse: a freed block serves the next request of its size.
+//!
+//! Blocks are handed out and taken back in the order of the rank's program, and reused in the order of its compute stream,
+//! so the same addresses come back on every run, whatever the timing.
+
+use super::driver::{Context, Named};
+use super::runtime::Runtime;
+use crate::Result;
+use cudarc::driver::result;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Sizes are multiples of this many bytes; the driver aligns to it.
+const GRAIN: usize = 512;
+
+#[derive(Default)]
+struct Stock {
+    /// Freed blocks by size.
+    shelves: BTreeMap<usize, Vec<u64>>,
+    /// Bytes taken from the driver.
+    reserved: u64,
+}
+
+/// What a rank has taken from the driver.
+pub(super) struct Pool {
+    context: Arc<Context>,
+    stock: Mutex<Stock>,
+}
+
+impl Pool {
+    pub(super) fn new(context: Arc<Context>) -> Self {
+        Pool { context, stock: Mutex::default() }
+    }
+
+    fn stock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes taken from the driver.
+    pub(super) fn reserved(&self) -> u64 {
+        self.stock().reserved
+    }
+
+    /// The address of `bytes` bytes with unspecified contents; `None` if the GPU has no room even after everything that
+    /// was kept for reuse went back.
+    pub(super) fn take(&self, bytes: usize) -> Result<Option<u64>> {
+        let size = rounded(bytes);
+        if let Some(address) = self.stock().shelves.get_mut(&size).and_then(Vec::pop) {
+            return Ok(Some(address));
+        }
+        self.context.enter()?;
+        // SAFETY: a plain allocation.
+        let mut taken = unsafe { result::malloc_sync(size) };
+        if taken.is_err() {
+            self.release()?;
+            // SAFETY: as above.
+            taken = unsafe { result::malloc_sync(size) };
+        }
+        match taken {
+            Ok(address) => {
+                self.stock().reserved += size as u64;
+                Ok(Some(address))
+            }
+            Err(error) if error.0 == cudarc::driver::sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => {
+                Ok(None)
+            }
+            Err(error) => Err(error).named("cuMemAlloc"),
+        }
+    }
+
+    pub(super) fn put(&self, address: u64, bytes: usize) {
+        self.stock().shelves.entry(rounded(bytes)).or_default().push(address);
+    }
+
+    /// Gives everything that is kept for reuse back to the driver, once nothing runs that might still touch it.
+    fn release(&self) -> Result<()> {
+        self.context.synchronize()?;
+        let mut stock = self.stock();
+        for (size, addresses) in std::mem::take(&mut stock.shelves) {
+            for address in addresses {
+                stock.reserved -= size as u64;
+                // SAFETY: allocated once; every stream is idle, and nobody holds the block.
+                unsafe { result::free_sync(address) }.named("cuMemFree")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // A GPU that fails here is beyond freeing; the driver reclaims everything with the process.
+        let _ = self.release();
+    }
+}
+
+fn rounded(bytes: usize) -> usize {
+    bytes.max(1).next_multiple_of(GRAIN)
+}
+
+/// Memory on a rank's GPU; goes back to the rank's pool when dropped.
+pub(crate) struct Block {
+    rank: Arc<Runtime>,
+    address: u64,
+    bytes: usize,
+}
+
+impl Block {
+    /// `None` if the GPU has no room.
+    pub(super) fn new(rank: Arc<Runtime>, bytes: usize) -> Result<Option<Self>> {
+        Ok(rank.pool.take(bytes)?.map(|address| Block { rank, address, bytes }))
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Whose it is.
+    pub(crate) fn rank(&self) -> &Arc<Runtime> {
+        &self.rank
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.rank.pool.put(self.address, self.bytes);
+    }
+}
+
+/// Main memory that the GPU can reach: transfers run at full speed.
+pub(crate) struct Pinned {
+    context: Arc<Context>,
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: plain memory with one owner.
+unsafe impl Send for Pinned {}
+// SAFETY: as above; shared references only read.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    pub(super) fn new(context: Arc<Context>, bytes: usize) -> Result<Self> {
+        context.enter()?;
+        // SAFETY: a plain allocation.
+        let start = unsafe { result::malloc_host(bytes.max(1), 0) }.named("cuMemHostAlloc")?;
+        // SAFETY: just allocated with this many bytes; nobody else has it.
+        unsafe { start.cast::<u8>().write_bytes(0, bytes) };
+        Ok(Pinned { context, start: start.cast(), bytes })
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: allocated and initialised with this many bytes, and borrowed as `self` is.
+        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = self.context.enter();
+        // SAFETY: allocated once, freed once; transfers from and to it are waited for where they are made.
+        let _ = unsafe { result::free_host(self.start.cast::<c_void>()) };
+    }
+}

@@ -1,0 +1,77 @@
+//! Compiled kernels in a GPU's context.
+
+use super::driver::{Context, Named};
+use super::kernels::{Kernel, Source, kernels};
+use crate::{DeviceError, Result};
+use cudarc::driver::{result, sys};
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+/// Dynamic shared memory that a kernel may use without asking first.
+const UNASKED: u32 = 48 << 10;
+
+/// All kernels, loaded.
+pub(super) struct Modules {
+    context: Arc<Context>,
+    modules: Vec<sys::CUmodule>,
+    functions: HashMap<Kernel, sys::CUfunction>,
+}
+
+// SAFETY: the driver's handles may be used from any thread; the maps are only read after loading.
+unsafe impl Send for Modules {}
+// SAFETY: as above.
+unsafe impl Sync for Modules {}
+
+impl Modules {
+    /// Loads the machine code of every source, in [`Source::ALL`]'s order.
+    pub(super) fn load(context: Arc<Context>, images: &[Vec<u8>]) -> Result<Self> {
+        let mut loaded = Modules { context, modules: Vec::new(), functions: HashMap::new() };
+        for image in images {
+            // SAFETY: the image is machine code from the compiler, whole.
+            let module = unsafe { result::module::load_data(image.as_ptr().cast::<c_void>()) };
+            loaded.modules.push(module.named("cuModuleLoadData")?);
+        }
+        for kernel in kernels() {
+            let function = loaded.find(kernel)?;
+            loaded.functions.insert(kernel, function);
+        }
+        Ok(loaded)
+    }
+
+    fn find(&self, kernel: Kernel) -> Result<sys::CUfunction> {
+        let index = Source::ALL.iter().position(|source| *source == kernel.source);
+        let module = index.and_then(|index| self.modules.get(index)).ok_or_else(|| missing(kernel))?;
+        let name = CString::new(kernel.name).map_err(|_| missing(kernel))?;
+        // SAFETY: the module is loaded.
+        unsafe { result::module::get_function(*module, name) }.named("cuModuleGetFunction")
+    }
+
+    /// The function of `kernel`, allowed to use `shared_bytes` of dynamic shared memory.
+    pub(super) fn function(&self, kernel: Kernel, shared_bytes: u32) -> Result<sys::CUfunction> {
+        let function = *self.functions.get(&kernel).ok_or_else(|| missing(kernel))?;
+        if shared_bytes > UNASKED {
+            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function's module is loaded.
+            unsafe { result::function::set_function_attribute(function, attribute, shared_bytes as i32) }
+                .named("cuFuncSetAttribute")?;
+        }
+        Ok(function)
+    }
+}
+
+impl Drop for Modules {
+    fn drop(&mut self) {
+        if self.context.enter().is_err() {
+            return;
+        }
+        for module in self.modules.drain(..) {
+            // SAFETY: loaded once, unloaded once; nobody launches any more.
+            let _ = unsafe { result::module::unload(module) };
+        }
+    }
+}
+
+fn missing(kernel: Kernel) -> DeviceError {
+    DeviceError::Cuda { call: "finding a kernel", reason: format!("there is no {}", kernel.name) }
+}

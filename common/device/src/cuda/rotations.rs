@@ -1,0 +1,44 @@
+//! Tables of cosines and sines on the GPU.
+
+use super::kernels::rope_table;
+use super::runtime::{Runtime, no_room};
+use crate::Result;
+use crate::kernels::Rope;
+use std::sync::{Mutex, PoisonError};
+
+/// A table for the positions seen so far.
+struct Table {
+    theta: f32,
+    half: usize,
+    positions: usize,
+    address: u64,
+}
+
+/// One table per θ and width of head.
+#[derive(Default)]
+pub(super) struct Rotations {
+    tables: Mutex<Vec<Table>>,
+}
+
+impl Rotations {
+    /// The address of a table that holds every position of `rope`.
+    pub(super) fn table(&self, rank: &Runtime, rope: &Rope) -> Result<u64> {
+        let (half, positions) = (rope.attention.head_dim / 2, rope.first_position + rope.attention.tokens);
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = tables.iter().position(|table| table.theta == rope.theta && table.half == half);
+        if let Some(table) = found.map(|index| &tables[index]).filter(|table| table.positions >= positions) {
+            return Ok(table.address);
+        }
+        // Generation adds one position at a time: room for twice as many spares most of the uploads.
+        let positions = positions.next_power_of_two();
+        let turns = rope_table(rope.theta, half, positions);
+        let bytes = size_of_val(turns.as_slice());
+        let address = rank.pool.take(bytes)?.ok_or_else(|| no_room("rotations", bytes))?;
+        rank.upload(address, bytemuck::cast_slice(&turns))?;
+        if let Some(old) = found.map(|index| tables.swap_remove(index)) {
+            rank.pool.put(old.address, old.positions * 2 * old.half * size_of::<f32>());
+        }
+        tables.push(Table { theta: rope.theta, half, positions, address });
+        Ok(address)
+    }
+}

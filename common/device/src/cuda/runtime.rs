@@ -1,0 +1,219 @@
+//! One rank on a GPU: its streams, its memory, and the launches it makes.
+
+use super::driver::{Fence, Named, Stream};
+use super::gpu::Gpu;
+use super::kernels::{Launch, Launcher};
+use super::matmul::Blas;
+use super::memory::{Block, Pool};
+use super::rotations::Rotations;
+use crate::cpu::Cpu;
+use crate::{DeviceError, Result};
+use cudarc::driver::result;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How a rank computes on its GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Products of f32 matrices round their operands to TF32 first.
+    pub tf32: bool,
+    /// Threads for what the rank does in main memory; 0 counts as 1.
+    pub threads: usize,
+}
+
+/// Bytes of the largest result of a reduction.
+const RESULT: usize = 16;
+
+/// One rank's share of a GPU. Two streams: what is queued on one runs in order, and side by side with the other.
+pub struct Runtime {
+    pub(super) gpu: Arc<Gpu>,
+    pub(super) compute: Stream,
+    pub(super) communication: Stream,
+    pub(super) blas: Blas,
+    pub(super) host: Arc<Cpu>,
+    /// Held between operations for the next one's partial results, on the compute stream alone.
+    scratch: Mutex<Option<(u64, usize)>>,
+    /// Where reductions leave what the host is going to read.
+    pub(super) result: u64,
+    pub(super) rotations: Rotations,
+    pub(super) pool: Pool,
+}
+
+impl Runtime {
+    pub(crate) fn new(gpu: Arc<Gpu>, options: Options) -> Result<Arc<Self>> {
+        gpu.context.enter()?;
+        let pool = Pool::new(gpu.context.clone());
+        Ok(Arc::new(Runtime {
+            compute: Stream::new(false)?,
+            communication: Stream::new(true)?,
+            blas: Blas::new(&pool, options.tf32)?,
+            host: Arc::new(Cpu::new(options.threads.max(1))),
+            scratch: Mutex::default(),
+            result: pool.take(RESULT)?.ok_or_else(|| no_room("results", RESULT))?,
+            rotations: Rotations::default(),
+            pool,
+            gpu,
+        }))
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// Bytes that this rank has taken from the driver: its buffers, what is kept for reuse, and the libraries' workspace.
+    pub fn reserved(&self) -> u64 {
+        self.pool.reserved()
+    }
+
+    /// Waits until everything that this rank has queued is done.
+    ///
+    /// # Errors
+    /// The driver's; also what an earlier launch did wrong.
+    pub fn synchronize(&self) -> Result<()> {
+        self.gpu.context.enter()?;
+        self.communication.synchronize()?;
+        self.compute.synchronize()
+    }
+
+    /// A point after everything that this rank has computed so far.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn computed(&self) -> Result<Fence> {
+        self.gpu.context.enter()?;
+        self.compute.fence()
+    }
+
+    /// What this rank computes from now on starts after `fence`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn compute_after(&self, fence: &Fence) -> Result<()> {
+        self.gpu.context.enter()?;
+        self.compute.wait(fence)
+    }
+
+    /// Queues `work` on the communication stream, after `fences`; returns the point at which it is done.
+    ///
+    /// # Errors
+    /// The driver's, or that of `work`.
+    pub fn communicate<'a>(
+        &self,
+        fences: impl IntoIterator<Item = &'a Fence>,
+        work: impl FnOnce(&Communication<'_>) -> Result<()>,
+    ) -> Result<Fence> {
+        self.gpu.context.enter()?;
+        fences.into_iter().try_for_each(|fence| self.communication.wait(fence))?;
+        work(&Communication { rank: self })?;
+        self.communication.fence()
+    }
+
+    fn enqueue(&self, stream: &Stream, launch: &Launch<'_>) -> Result<()> {
+        let Launch { kernel, grid, block, shared_bytes, arguments } = *launch;
+        let function = self.gpu.modules.function(kernel, shared_bytes)?;
+        let mut parameters: Vec<*mut c_void> = arguments.iter().map(|argument| argument.as_ptr()).collect();
+        let (grid, block) = ((grid[0], grid[1], grid[2]), (block[0], block[1], block[2]));
+        // SAFETY: the function is loaded, the driver copies the parameters before it returns, and the callers of the
+        // operations hold the memory that they point to until the stream is past them.
+        let launched = unsafe {
+            result::launch_kernel(function, grid, block, shared_bytes, stream.handle(), &mut parameters)
+        };
+        launched.map_err(|error| match Err::<(), _>(error).named("cuLaunchKernel") {
+            Err(DeviceError::Cuda { call, reason }) => {
+                DeviceError::Cuda { call, reason: format!("{}: {reason}", kernel.name) }
+            }
+            Err(other) => other,
+            Ok(()) => DeviceError::Cuda { call: "cuLaunchKernel", reason: kernel.name.into() },
+        })
+    }
+
+    fn scratch_state(&self) -> MutexGuard<'_, Option<(u64, usize)>> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block of the rank's memory.
+    pub(crate) fn block(self: &Arc<Self>, bytes: usize) -> Result<Option<Block>> {
+        Block::new(self.clone(), bytes)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // Streams and the library's handle go next: nothing may still run in them.
+        let _ = self.gpu.context.synchronize();
+    }
+}
+
+impl Launcher for Runtime {
+    fn launch(&self, launch: Launch<'_>) -> Result<()> {
+        self.enqueue(&self.compute, &launch)
+    }
+
+    /// Grows as needed. What it outgrows is reused in the stream's order, as buffers are.
+    fn scratch(&self, bytes: usize) -> Result<u64> {
+        let mut scratch = self.scratch_state();
+        if let Some((address, size)) = *scratch {
+            if size >= bytes {
+                return Ok(address);
+            }
+            self.pool.put(address, size);
+            *scratch = None;
+        }
+        let size = bytes.next_power_of_two();
+        let address = self.pool.take(size)?.ok_or_else(|| no_room("partial results", size))?;
+        *scratch = Some((address, size));
+        Ok(address)
+    }
+
+    fn architecture(&self) -> u32 {
+        let (major, minor) = self.gpu.info().capability;
+        (major * 10 + minor) as u32
+    }
+}
+
+/// The GPU has no room for something that the ledger does not count.
+pub(super) fn no_room(what: &str, bytes: usize) -> DeviceError {
+    DeviceError::Cuda {
+        call: "cuMemAlloc",
+        reason: format!("the GPU has no room for {bytes} bytes of {what}"),
+    }
+}
+
+/// The communication stream of a rank.
+pub struct Communication<'a> {
+    rank: &'a Runtime,
+}
+
+impl Communication<'_> {
+    /// Copies `bytes` bytes between addresses on GPUs of this process.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// Both ranges are allocated and stay so until the work queued here is done, and nothing that is not fenced off
+    /// writes to the source or touches the target meanwhile.
+    pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.rank.communication.handle()) }
+            .named("cuMemcpyDtoDAsync")
+    }
+}
+
+impl Launcher for Communication<'_> {
+    fn launch(&self, launch: Launch<'_>) -> Result<()> {
+        self.rank.enqueue(&self.rank.communication, &launch)
+    }
+
+    fn scratch(&self, _: usize) -> Result<u64> {
+        Err(DeviceError::Cuda { call: "scratch", reason: "there is none on the communication stream".into() })
+    }
+
+    fn architecture(&self) -> u32 {
+        self.rank.architecture()
+    }
+}
