@@ -38,13 +38,19 @@ use config::Config;
 use events::Emitter;
 use run::Plan;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use watch::Watch;
 
 /// The whole program of a stage: parses the command line, runs, prints, and turns failures into exit codes.
 pub fn main<S: Stage>() -> ExitCode {
-    let cli = Cli::parse();
+    main_from::<S>(std::env::args_os())
+}
+
+/// As [`main`], with `arguments` in place of the command line; the first is the program's name.
+pub fn main_from<S: Stage>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = Cli::parse_from(arguments);
     let result = match cli.command {
         Some(Command::Generate(args)) => {
             generate::<S>(&args).map(|texts| texts.iter().for_each(|text| println!("{text}")))

@@ -1,0 +1,132 @@
+//! One chapter, made again from its source.
+
+use super::{code, console, diff, picture, tables};
+use crate::learn;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use trainer::{Failure, Result};
+
+/// What ends a generated place.
+const END: &str = "<!-- end -->";
+
+/// Where the chapters' commands run, and what they have said so far.
+pub struct Workshop {
+    root: PathBuf,
+    console: console::Console,
+    lab: learn::lab::Lab,
+    /// Whether to write what is made.
+    pub(super) bless: bool,
+    /// What is wrong beside what differs.
+    pub problems: Vec<String>,
+}
+
+/// Lines of a chapter, consumed one by one.
+struct Lines<'a> {
+    lines: std::iter::Peekable<std::str::Lines<'a>>,
+}
+
+impl<'a> Lines<'a> {
+    /// Takes lines up to one that is `end`, without it.
+    fn until(&mut self, end: &str) -> Result<Vec<&'a str>> {
+        let mut taken = Vec::new();
+        for line in self.lines.by_ref() {
+            if line == end {
+                return Ok(taken);
+            }
+            taken.push(line);
+        }
+        Err(Failure::run(format!("{end:?} is missing at the chapter's end")))
+    }
+}
+
+impl Workshop {
+    /// A workshop for the workspace at `root`, whose programs are in `program`. Pictures are written if `bless`.
+    ///
+    /// # Errors
+    /// If there is no temporary folder to work in.
+    pub fn new(root: PathBuf, program: PathBuf, bless: bool) -> Result<Self> {
+        let console = console::Console::new(&root, program)?;
+        Ok(Workshop { root, console, lab: learn::lab::Lab::default(), bless, problems: Vec::new() })
+    }
+
+    /// `text` with everything in it that programs make made again.
+    ///
+    /// # Errors
+    /// If a place cannot be made: a missing item, an unknown directive, a command that does not run.
+    pub fn render(&mut self, text: &str) -> Result<String> {
+        let mut lines = Lines { lines: text.lines().peekable() };
+        let mut out: Vec<String> = Vec::new();
+        let mut options = BTreeMap::new();
+        while let Some(line) = lines.lines.next() {
+            out.push(line.into());
+            let directive = directive(line);
+            match directive {
+                Some((word @ ("show" | "fails"), rest)) => {
+                    options.insert(word, rest);
+                    continue;
+                }
+                Some(("picture", rest)) => self.picture(rest, lines.lines.peek())?,
+                Some((word, rest)) => {
+                    let old = lines.until(END)?;
+                    out.extend(self.made(word, rest, &old)?);
+                    out.push(END.into());
+                }
+                None if line == "```console" => {
+                    let old = lines.until("```")?;
+                    out.extend(self.console.block(&old, &options)?);
+                    out.push("```".into());
+                }
+                None => {}
+            }
+            options.clear();
+        }
+        Ok(out.join("\n") + "\n")
+    }
+
+    /// The lines of a generated place.
+    fn made(&mut self, word: &str, rest: &str, old: &[&str]) -> Result<Vec<String>> {
+        match word {
+            "code" => code::block(&self.root, rest),
+            "diff" => diff::blocks(&self.root, rest, old, &mut self.problems),
+            "table" => tables::lines(rest),
+            "predict" => learn::pages::guesses(rest),
+            "answers" => learn::pages::answers(rest, &self.lab),
+            "quiz" => learn::pages::quiz(rest, &self.lab),
+            _ => Err(Failure::run(format!("there is no directive {word:?}"))),
+        }
+    }
+
+    fn picture(&mut self, arguments: &str, link: Option<&&str>) -> Result<()> {
+        let picture = picture::Picture::parse(arguments)?;
+        let target = format!("](img/{}.svg)", picture.name);
+        if !link.is_some_and(|link| link.starts_with("![") && link.contains(&target)) {
+            self.problems.push(format!("the picture {} is not shown in the next line", picture.name));
+        }
+        let svg = picture.draw(&self.root)?;
+        let file = self.root.join("tutorials/src/img").join(format!("{}.svg", picture.name));
+        self.keep(&file, &svg)
+    }
+
+    /// Compares a made file with the one there is, or writes it.
+    fn keep(&mut self, file: &Path, fresh: &str) -> Result<()> {
+        if std::fs::read_to_string(file).is_ok_and(|old| old == fresh) {
+            return Ok(());
+        }
+        if !self.bless {
+            self.problems
+                .push(format!("{} is stale; cargo run -p tutorials -- book --bless", file.display()));
+            return Ok(());
+        }
+        let folder = file.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(file, fresh))
+            .map_err(|e| Failure::run(format!("cannot write {}: {e}", file.display())))
+    }
+}
+
+/// The directive in `<!-- word: rest -->`.
+fn directive(line: &str) -> Option<(&str, &str)> {
+    let inside = line.strip_prefix("<!-- ")?.strip_suffix(" -->")?;
+    let (word, rest) = inside.split_once(": ")?;
+    word.chars().all(|c| c.is_ascii_lowercase()).then_some((word, rest))
+}

@@ -1,0 +1,114 @@
+//! Items of the workspace's sources, found by name: the name is the marker.
+//!
+//! The sources are formatted by rustfmt, so an item ends at the first line with its own indentation that closes it.
+
+use std::path::Path;
+use trainer::{Failure, Result};
+
+/// A fenced block with the items that `arguments` name: a file, then items such as `fn step` or `struct Zero3`,
+/// separated by commas.
+pub(super) fn block(root: &Path, arguments: &str) -> Result<Vec<String>> {
+    let (file, names) = arguments
+        .split_once(' ')
+        .ok_or_else(|| Failure::run(format!("code: {arguments}: name a file and items")))?;
+    let text = read(&root.join(file))?;
+    let mut out = vec!["```rust".to_string()];
+    for (index, name) in names.split(", ").enumerate() {
+        let item =
+            item(&text, name).ok_or_else(|| Failure::run(format!("code: {file} has no item `{name}`")))?;
+        if index > 0 {
+            out.push(String::new());
+        }
+        out.extend(item);
+    }
+    out.push("```".into());
+    Ok(out)
+}
+
+/// A source file's text.
+pub(super) fn read(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).map_err(|e| Failure::run(format!("cannot read {}: {e}", file.display())))
+}
+
+/// The item called `name`, with its documentation, without its indentation.
+pub(super) fn item(text: &str, name: &str) -> Option<Vec<String>> {
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|line| begins(line, name))?;
+    let first = documentation(&lines, at);
+    let last = end(&lines, at)?;
+    let indent = indentation(lines[at]);
+    Some(lines[first..=last].iter().map(|line| line.get(indent..).unwrap_or("").to_string()).collect())
+}
+
+/// Whether `line` begins the item called `name`.
+fn begins(line: &str, name: &str) -> bool {
+    let bare = ["pub(crate) ", "pub(super) ", "pub ", "unsafe "]
+        .iter()
+        .fold(line.trim_start(), |bare, prefix| bare.strip_prefix(prefix).unwrap_or(bare));
+    bare.strip_prefix(name).is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+}
+
+fn documentation(lines: &[&str], at: usize) -> usize {
+    let above = lines[..at].iter().rev();
+    at - above
+        .take_while(|line| line.trim_start().starts_with("///") || line.trim_start().starts_with("#["))
+        .count()
+}
+
+/// The last line of the item that begins at `at`.
+fn end(lines: &[&str], at: usize) -> Option<usize> {
+    let indent = indentation(lines[at]);
+    if lines[at].ends_with(';') || lines[at].ends_with("{}") {
+        return Some(at);
+    }
+    let closes = |line: &&str| indentation(line) == indent && line.trim_start().starts_with(['}', ']', ')']);
+    // A `)` or `]` may be followed by the body's brace on the same line.
+    let mut from = at + 1;
+    loop {
+        let found = from + lines[from..].iter().position(closes)?;
+        if !lines[found].ends_with('{') {
+            return Some(found);
+        }
+        from = found + 1;
+    }
+}
+
+/// Spaces before the text of `line`.
+pub(super) fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "\
+/// A thing.
+pub struct Thing {
+    a: u8,
+}
+
+impl Thing {
+    /// Does.
+    fn step(
+        &self,
+    ) -> u8 {
+        1
+    }
+
+    fn step_two(&self) {}
+}
+";
+
+    #[test]
+    fn items_are_found_by_name_with_their_documentation() {
+        assert_eq!(
+            item(SOURCE, "struct Thing").unwrap(),
+            ["/// A thing.", "pub struct Thing {", "    a: u8,", "}"]
+        );
+        let step = item(SOURCE, "fn step").unwrap();
+        assert_eq!(step, ["/// Does.", "fn step(", "    &self,", ") -> u8 {", "    1", "}"]);
+        assert_eq!(item(SOURCE, "fn step_two").unwrap(), ["fn step_two(&self) {}"]);
+        assert_eq!(item(SOURCE, "fn ste"), None);
+    }
+}

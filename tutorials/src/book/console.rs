@@ -1,0 +1,238 @@
+//! `console` blocks: commands that are run, and what they say.
+
+use crate::programs;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+use trainer::{Failure, Result};
+
+/// What stands for times and speeds, which no two runs share.
+const REDACTED: &str = "…";
+/// Words before which a number is a time, a speed or a property of the machine.
+const MEASURES: [&str; 7] = ["tokens/s", "GFLOP/s", "GB/s", "s", "ms", "CPU", "%,"];
+
+/// Runs commands in a folder that looks like the workspace and can be written to.
+pub(super) struct Console {
+    folder: TempDir,
+    program: PathBuf,
+    outputs: BTreeMap<String, Said>,
+    hashes: BTreeMap<String, String>,
+}
+
+/// What a command printed, and how it ended.
+#[derive(Clone)]
+struct Said {
+    lines: Vec<String>,
+    code: i32,
+}
+
+impl Console {
+    /// A console whose programs are all in `program`.
+    ///
+    /// # Errors
+    /// If there is no temporary folder.
+    pub(super) fn new(root: &Path, program: PathBuf) -> Result<Self> {
+        let fail = |e: std::io::Error| Failure::run(format!("cannot prepare a folder for commands: {e}"));
+        let folder = tempfile::tempdir().map_err(fail)?;
+        for entry in std::fs::read_dir(root).map_err(fail)?.flatten() {
+            if entry.file_name() != "target" {
+                std::os::unix::fs::symlink(entry.path(), folder.path().join(entry.file_name()))
+                    .map_err(fail)?;
+            }
+        }
+        Ok(Console { folder, program, outputs: BTreeMap::new(), hashes: BTreeMap::new() })
+    }
+
+    /// A block with the same commands and what they say now; where only speeds and last digits differ, as it was.
+    ///
+    /// # Errors
+    /// If a command is unknown or does not end as it should.
+    pub(super) fn block(&mut self, old: &[&str], options: &BTreeMap<&str, &str>) -> Result<Vec<String>> {
+        let mut fresh = Vec::new();
+        let commands: Vec<&str> = old.iter().filter_map(|line| line.strip_prefix("$ ")).collect();
+        for command in commands {
+            let said = self.say(command)?;
+            let expected = options.get("fails").map_or(Ok(0), |code| code.parse());
+            if expected != Ok(said.code) {
+                let text = said.lines.join("\n");
+                return Err(Failure::run(format!("{command} ended with code {}:\n{text}", said.code)));
+            }
+            fresh.push(format!("$ {command}"));
+            fresh.extend(shown(&said.lines, options.get("show").copied()).ok_or_else(|| {
+                Failure::run(format!("{command}: what is to be shown is not in:\n{}", said.lines.join("\n")))
+            })?);
+        }
+        if self.alike(old, &fresh) {
+            Ok(old.iter().map(|line| line.to_string()).collect())
+        } else {
+            Ok(fresh)
+        }
+    }
+
+    /// Runs a command that a reader would type, once per chapter.
+    fn say(&mut self, command: &str) -> Result<Said> {
+        if let Some(said) = self.outputs.get(command) {
+            return Ok(said.clone());
+        }
+        let output = self.run(command)?;
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let lines = text.lines().map(redacted).collect();
+        let said = Said { lines, code: output.status.code().unwrap_or(-1) };
+        self.outputs.insert(command.into(), said.clone());
+        Ok(said)
+    }
+
+    fn run(&self, command: &str) -> Result<Output> {
+        let unknown = || Failure::run(format!("{command}: the book runs `cargo run -p PROGRAM -- …` alone"));
+        let rest = command.strip_prefix("cargo run -p ").ok_or_else(unknown)?;
+        let (package, arguments) = rest.split_once(" -- ").unwrap_or((rest, ""));
+        let mut process = Command::new(&self.program);
+        if programs::NAMES.contains(&package) {
+            process.args(["program", package]);
+        } else if package != "tutorials" {
+            return Err(unknown());
+        }
+        process
+            .args(words(arguments))
+            .current_dir(self.folder.path())
+            .env("COLUMNS", "100")
+            .env("NO_COLOR", "1")
+            .env_remove("RUST_BACKTRACE")
+            .output()
+            .map_err(|e| Failure::run(format!("{command}: {e}")))
+    }
+
+    /// Whether two blocks say the same: hashes by the same renaming everywhere in the chapter, losses to three digits.
+    fn alike(&mut self, old: &[&str], fresh: &[String]) -> bool {
+        old.len() == fresh.len()
+            && old.iter().zip(fresh).all(|(old, fresh)| {
+                let (a, b): (Vec<_>, Vec<_>) =
+                    (old.split_whitespace().collect(), fresh.split_whitespace().collect());
+                a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| self.same_word(a, b))
+            })
+    }
+
+    fn same_word(&mut self, old: &str, fresh: &str) -> bool {
+        if is_hash(old) && is_hash(fresh) {
+            let known = self.hashes.entry(old.into()).or_insert_with(|| fresh.into()).clone();
+            let others = self.hashes.iter().filter(|(_, value)| **value == fresh).count();
+            return known == fresh && others == 1;
+        }
+        if old == fresh {
+            return true;
+        }
+        let float = |word: &str| word.parse::<f64>().ok().filter(|_| is_rounded(word));
+        match (float(old), float(fresh)) {
+            (Some(a), Some(b)) => (a - b).abs() <= 1e-3 * a.abs().max(b.abs()),
+            _ => false,
+        }
+    }
+}
+
+fn is_hash(word: &str) -> bool {
+    word.len() >= 16 && word.chars().all(|c| c.is_ascii_hexdigit())
+}
+
+/// Whether a number is a loss, a norm or a rate: with at least three decimals.
+fn is_rounded(word: &str) -> bool {
+    word.split_once('.').is_some_and(|(_, decimals)| decimals.len() >= 3)
+}
+
+/// Words of a command line; double quotes keep spaces.
+fn words(arguments: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (index, part) in arguments.split('"').enumerate() {
+        if index % 2 == 1 {
+            words.push(part.to_string());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_string));
+        }
+    }
+    words
+}
+
+/// `line` with times and speeds taken out.
+fn redacted(line: &str) -> String {
+    let parts: Vec<&str> = line.split(' ').collect();
+    let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+    let mut out: Vec<String> = Vec::with_capacity(parts.len());
+    for (index, part) in parts.iter().enumerate() {
+        let next = parts.get(index + 1).map_or("", |word| word.trim_end_matches([',', '.', ';', ')']));
+        let measured = is_number(part) && MEASURES.contains(&next);
+        out.push(if measured { REDACTED.into() } else { part.to_string() });
+    }
+    step_row(line).unwrap_or_else(|| out.join(" "))
+}
+
+/// A row of the loss table without its tokens per second.
+fn step_row(line: &str) -> Option<String> {
+    let columns: Vec<&str> = line.split_whitespace().collect();
+    let is_row = columns.len() >= 7
+        && columns[0].parse::<u32>().is_ok()
+        && columns[1..4]
+            .iter()
+            .all(|column| column.parse::<f64>().is_ok() || *column == "inf" || *column == "NaN");
+    let at = is_row.then(|| line.rfind(columns[4]))??;
+    let width = columns[4].chars().count();
+    let blank = format!("{REDACTED:>width$}");
+    Some(format!("{}{blank}{}", &line[..at], &line[at + columns[4].len()..]))
+}
+
+/// The lines from FROM to TO for every `FROM .. TO` in `show`, or all of them; `…` stands for what is left out.
+fn shown(lines: &[String], show: Option<&str>) -> Option<Vec<String>> {
+    let lines: Vec<&String> = lines.iter().skip_while(|line| line.is_empty()).collect();
+    let Some(show) = show else { return Some(trimmed(lines.into_iter().cloned().collect())) };
+    let mut out = Vec::new();
+    let mut next = 0;
+    for stretch in show.split("; ") {
+        let (from, to) = stretch.split_once(" .. ").unwrap_or((stretch, stretch));
+        let first = next + lines[next..].iter().position(|line| line.contains(from))?;
+        let last = first + lines[first..].iter().position(|line| line.contains(to))?;
+        if first > next {
+            out.push(REDACTED.to_string());
+        }
+        out.extend(lines[first..=last].iter().map(|line| line.to_string()));
+        next = last + 1;
+    }
+    if lines[next..].iter().any(|line| !line.is_empty()) {
+        out.push(REDACTED.to_string());
+    }
+    Some(trimmed(out))
+}
+
+fn trimmed(mut lines: Vec<String>) -> Vec<String> {
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines.into_iter().map(|line| line.trim_end().to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_taken_out_and_bytes_are_not() {
+        assert_eq!(redacted("6,249 tokens/s · 38.1 GFLOP/s"), "… tokens/s · … GFLOP/s");
+        assert_eq!(redacted("parameters  918,656  equal"), "parameters  918,656  equal");
+        let row = "     1    5.1111   3.000e-3     4.0991      4,883    45.8 MB";
+        assert_eq!(redacted(row), "     1    5.1111   3.000e-3     4.0991          …    45.8 MB");
+    }
+
+    #[test]
+    fn stretches_are_shown_with_what_is_left_out_marked() {
+        let lines: Vec<String> = ["a", "b", "c", "d"].map(String::from).into();
+        assert_eq!(shown(&lines, Some("b .. c")).unwrap(), ["…", "b", "c", "…"]);
+        assert_eq!(shown(&lines, Some("a; d")).unwrap(), ["a", "…", "d"]);
+        assert_eq!(shown(&lines, Some("x")), None);
+    }
+
+    #[test]
+    fn quotes_keep_spaces() {
+        assert_eq!(
+            words("generate --prompt \"rank 0\" --tokens 5"),
+            ["generate", "--prompt", "rank 0", "--tokens", "5"]
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! Keeps the chapters true.
+//!
+//! Between its own sentences a chapter holds what programs made: code, outputs, tables, diffs, pictures, quizzes. Each
+//! such place is marked by an HTML comment, which readers of the rendered page do not see, or is a `console` block.
+//! [`Workshop::render`] makes all of them again; a chapter that differs from its rendering is stale.
+
+mod chapter;
+mod code;
+mod console;
+mod diff;
+mod equations;
+mod links;
+mod numbers;
+mod picture;
+mod tables;
+
+pub use chapter::Workshop;
+
+use clap::Args;
+use std::path::{Path, PathBuf};
+use trainer::{Failure, Result};
+
+/// Which chapters, and whether to write.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// Chapters, by number; all if none is given
+    chapters: Vec<u32>,
+    /// Write what the programs do into the chapters
+    #[arg(long)]
+    bless: bool,
+}
+
+/// Checks or blesses chapters.
+///
+/// # Errors
+/// If something in them is not what the programs do.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let program =
+        std::env::current_exe().map_err(|e| Failure::run(format!("cannot find this program: {e}")))?;
+    let mut workshop = Workshop::new(root(), program, arguments.bless)?;
+    let mut problems = Vec::new();
+    for file in chapters()? {
+        if arguments.chapters.is_empty() || arguments.chapters.iter().any(|&n| number(&file) == Some(n)) {
+            println!("{}", file.display());
+            problems.extend(inspect(&file, &mut workshop)?);
+        }
+    }
+    problems.extend(dead_links()?);
+    if problems.is_empty() { Ok(()) } else { Err(Failure::run(problems.join("\n\n"))) }
+}
+
+/// Links that lead nowhere, and pictures that no chapter shows.
+///
+/// # Errors
+/// If the chapters cannot be read.
+pub fn dead_links() -> Result<Vec<String>> {
+    links::dead(&sources())
+}
+
+/// What is wrong with the chapter in `file`, after writing its rendering if the workshop may.
+///
+/// # Errors
+/// If it cannot be read, rendered or written.
+pub fn inspect(file: &Path, workshop: &mut Workshop) -> Result<Vec<String>> {
+    let fail = |e: &dyn std::fmt::Display| Failure::run(format!("{}: {e}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|e| fail(&e))?;
+    let rendered = workshop.render(&text).map_err(|e| fail(&e))?;
+    let mut problems = std::mem::take(&mut workshop.problems);
+    if text != rendered && workshop.bless {
+        std::fs::write(file, &rendered).map_err(|e| fail(&e))?;
+    } else if text != rendered {
+        problems.push(difference(&text, &rendered));
+    }
+    problems.extend(numbers::unfounded(&rendered));
+    Ok(problems.into_iter().map(|problem| format!("{}: {problem}", file.display())).collect())
+}
+
+/// The first lines in which a chapter is stale.
+fn difference(text: &str, rendered: &str) -> String {
+    let at = text.lines().zip(rendered.lines()).take_while(|(old, new)| old == new).count();
+    let excerpt = |text: &str| text.lines().skip(at).take(6).collect::<Vec<_>>().join("\n    ");
+    format!(
+        "line {} is stale. It says\n    {}\nand should say\n    {}\nRead it, then: cargo run -p tutorials -- book --bless",
+        at + 1,
+        excerpt(text),
+        excerpt(rendered)
+    )
+}
+
+/// The workspace's folder.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
+}
+
+fn sources() -> PathBuf {
+    root().join("tutorials/src")
+}
+
+/// The chapters, in order.
+///
+/// # Errors
+/// If their folder cannot be read.
+pub fn chapters() -> Result<Vec<PathBuf>> {
+    let folder =
+        std::fs::read_dir(sources()).map_err(|e| Failure::run(format!("cannot read the chapters: {e}")))?;
+    let mut files: Vec<PathBuf> = folder.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| number(file).is_some());
+    files.sort();
+    Ok(files)
+}
+
+/// The number that a chapter's file name begins with.
+pub fn number(file: &Path) -> Option<u32> {
+    let name = file.file_name()?.to_str()?.strip_suffix(".md")?;
+    name.split_once('-')?.0.parse().ok()
+}

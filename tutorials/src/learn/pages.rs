@@ -1,0 +1,92 @@
+//! Questions and answers as they stand in a chapter.
+
+use super::lab::Lab;
+use super::question::{Answer, Chapter, Question};
+use planner::table::grouped;
+use trainer::{Failure, Result};
+
+fn chapter(number: &str) -> Result<&'static Chapter> {
+    let number = number.parse().map_err(|_| Failure::run(format!("{number:?} is no chapter")))?;
+    super::chapter(number)
+}
+
+/// The questions to guess, numbered.
+///
+/// # Errors
+/// If there is no such chapter.
+pub fn guesses(number: &str) -> Result<Vec<String>> {
+    let chapter = chapter(number)?;
+    let mut lines = vec![String::new()];
+    for (index, guess) in chapter.guesses.iter().enumerate() {
+        lines.push(format!("{}. {}", index + 1, guess.ask));
+    }
+    lines.push(String::new());
+    Ok(lines)
+}
+
+/// The same questions with what was predicted and measured.
+///
+/// # Errors
+/// If there is no such chapter, or a run fails.
+pub fn answers(number: &str, lab: &Lab) -> Result<Vec<String>> {
+    let chapter = chapter(number)?;
+    let mut lines = vec![String::new(), "| | predicted | measured |".into(), "|---|--:|--:|".into()];
+    for (index, guess) in chapter.guesses.iter().enumerate() {
+        let (predicted, measured) = guess.figure.of(&*lab.report(&guess.run)?);
+        lines.push(format!(
+            "| {}. {} | {} | {} |",
+            index + 1,
+            guess.ask,
+            grouped(predicted),
+            grouped(measured)
+        ));
+    }
+    lines.push(String::new());
+    Ok(lines)
+}
+
+/// The quiz, each answer folded away.
+///
+/// # Errors
+/// If there is no such chapter, or an answer cannot be computed.
+pub fn quiz(number: &str, lab: &Lab) -> Result<Vec<String>> {
+    let mut lines = vec![String::new()];
+    for (index, question) in chapter(number)?.quiz.iter().enumerate() {
+        lines.push(format!("**{}.** {}", index + 1, question.ask));
+        lines.push(String::new());
+        if let Answer::Choice(options, _) = &question.answer {
+            lines
+                .extend(options.iter().enumerate().map(|(at, option)| format!("- {}) {option}", letter(at))));
+            lines.push(String::new());
+        }
+        lines.push(format!("<details><summary>Answer</summary>{}</details>", answer(question, lab)?));
+        lines.push(String::new());
+    }
+    Ok(lines)
+}
+
+/// A question's answer and why, in words.
+///
+/// # Errors
+/// If it cannot be computed.
+pub fn answer(question: &Question, lab: &Lab) -> Result<String> {
+    let answer = match &question.answer {
+        Answer::Choice(_, right) => letter(*right).to_string(),
+        Answer::Number(compute, unit) => format!("{} {unit}", number(compute.value(lab)?)),
+    };
+    Ok(format!("{}. {}", answer.trim_end(), question.why))
+}
+
+/// Whole numbers in groups, others to three digits after the point.
+pub fn number(value: f64) -> String {
+    if value.fract() == 0.0 && value >= 0.0 {
+        return grouped(value as u64);
+    }
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// `a`, `b`, `c`, …
+pub fn letter(index: usize) -> char {
+    (b'a' + index as u8) as char
+}

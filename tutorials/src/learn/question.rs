@@ -1,0 +1,161 @@
+//! What chapters ask, and how answers are computed.
+
+use super::lab::Lab;
+use planner::Stage;
+use trainer::{Report, Result};
+
+/// What one chapter asks.
+pub struct Chapter {
+    /// Its number.
+    pub number: u32,
+    /// Numbers to guess before running.
+    pub guesses: &'static [Guess],
+    /// The quiz.
+    pub quiz: &'static [Question],
+}
+
+/// A number of a run.
+pub struct Guess {
+    /// The question.
+    pub ask: &'static str,
+    /// The run.
+    pub run: Run,
+    /// Which of its numbers.
+    pub figure: Figure,
+}
+
+/// A stage with flags.
+pub struct Run {
+    /// The stage.
+    pub stage: Stage,
+    /// Its flags, as typed.
+    pub flags: &'static str,
+}
+
+impl Run {
+    /// What a reader types.
+    pub fn command(&self) -> String {
+        format!("cargo run -p {} -- {}", self.stage.package(), self.flags)
+    }
+}
+
+/// A number in a run's report, of rank 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Peak bytes of a class.
+    Peak(&'static str),
+    /// Peak bytes of all classes at any one time.
+    TotalPeak,
+    /// Bytes sent in an operation.
+    Sent(&'static str),
+    /// Bytes sent in all operations that move model states.
+    SentInAll,
+}
+
+impl Figure {
+    /// Predicted and measured.
+    pub fn of(self, report: &Report) -> (u64, u64) {
+        let sent = |wanted: &dyn Fn(&str) -> bool| {
+            let rows = report.traffic.iter().filter(|row| row.rank == 0 && wanted(row.operation));
+            rows.fold((0, 0), |(p, m), row| (p + row.predicted_bytes, m + row.bytes_sent))
+        };
+        match self {
+            Figure::Peak(class) => report
+                .memory
+                .iter()
+                .find(|row| row.rank == 0 && row.class == class)
+                .map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes)),
+            Figure::TotalPeak => {
+                report.total_peak_bytes.first().map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes))
+            }
+            Figure::Sent(operation) => sent(&|other| other == operation),
+            Figure::SentInAll => sent(&|other| other != "scalars"),
+        }
+    }
+}
+
+/// A question of a quiz.
+pub struct Question {
+    /// The question.
+    pub ask: &'static str,
+    /// Its answer.
+    pub answer: Answer,
+    /// Why it is so.
+    pub why: &'static str,
+}
+
+/// An answer.
+pub enum Answer {
+    /// One of several; the position of the right one.
+    Choice(&'static [&'static str], usize),
+    /// A number and its unit, computed.
+    Number(Compute, &'static str),
+}
+
+/// How a number is computed.
+pub enum Compute {
+    /// From what the planner knows.
+    Planned(fn() -> f64),
+    /// From a run.
+    Measured(Run, Figure),
+}
+
+impl Compute {
+    /// The number.
+    ///
+    /// # Errors
+    /// If the run fails.
+    pub fn value(&self, lab: &Lab) -> Result<f64> {
+        match self {
+            Compute::Planned(number) => Ok(number()),
+            Compute::Measured(run, figure) => Ok(figure.of(&*lab.report(run)?).1 as f64),
+        }
+    }
+}
+
+/// Whether a typed answer is right: a number within 1 %, with or without a unit.
+pub fn is_right(typed: f64, answer: f64) -> bool {
+    (typed - answer).abs() <= 0.01 * answer.abs()
+}
+
+/// A number as readers type it: `1,705,984`, `1.7MB`, `2/3`, `1e6`.
+pub fn read_number(text: &str) -> Option<f64> {
+    if let Some((over, under)) = text.split_once('/') {
+        return Some(read_number(over)? / read_number(under)?).filter(|ratio| ratio.is_finite());
+    }
+    let plain: String = text.trim().replace([',', '_', ' '], "");
+    let unit = plain.find(|c: char| c.is_alphabetic() && c != 'e' || c == '%').unwrap_or(plain.len());
+    let factor = match plain[unit..].to_ascii_lowercase().as_str() {
+        "" | "b" | "bytes" | "×" | "x" | "%" => 1.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" => 1e9,
+        "kib" => 1024.0,
+        "mib" => 1048576.0,
+        "gib" => 1073741824.0,
+        _ => return None,
+    };
+    plain[..unit].parse::<f64>().ok().filter(|value| value.is_finite()).map(|value| value * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_people_type_them() {
+        for (text, value) in [
+            ("1,705,984", 1705984.0),
+            ("1.7 MB", 1.7e6),
+            ("2/3", 2.0 / 3.0),
+            ("1e6", 1e6),
+            ("50%", 50.0),
+            ("4GiB", 4294967296.0),
+        ] {
+            assert_eq!(read_number(text), Some(value), "{text}");
+        }
+        for text in ["", "many", "1 apple", "nan", "1/0"] {
+            assert_eq!(read_number(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `quiz CHAPTER`: the chapter's quiz in the terminal.
+
+use super::lab::Lab;
+use super::pages::{self, letter};
+use super::progress::Progress;
+use super::question::{Answer, Question, is_right, read_number};
+use super::terminal::{Typed, ask};
+use clap::Args;
+use std::io::BufRead;
+use trainer::Result;
+
+/// Which chapter.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// The chapter's number
+    chapter: u32,
+    /// Ask again what was answered before
+    #[arg(long)]
+    again: bool,
+}
+
+/// Plays the quiz from the first question that was not answered yet.
+///
+/// # Errors
+/// If the chapter has no quiz, or an answer cannot be computed.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    play(arguments, &mut std::io::stdin().lock(), &mut Progress::load())
+}
+
+fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress) -> Result<()> {
+    let chapter = super::chapter(arguments.chapter)?;
+    let lab = Lab::default();
+    println!("Enter skips, q leaves; where you stop, you go on next time.\n");
+    for (index, question) in chapter.quiz.iter().enumerate() {
+        if !arguments.again && progress.is_answered(chapter.number, index) {
+            continue;
+        }
+        println!("{}. {}", index + 1, question.ask);
+        match ask(input, &prompt(question))? {
+            Typed::Leave => return Ok(()),
+            Typed::Skip => println!("   {}\n", pages::answer(question, &lab)?),
+            Typed::Answer(text) => {
+                let right = judge(question, &text, &lab)?;
+                let verdict = if right { "right" } else { "no" };
+                println!("   {verdict}: {}\n", pages::answer(question, &lab)?);
+                progress.answered(chapter.number, index, right)?;
+            }
+        }
+    }
+    println!("{}", progress.quiz_line(chapter));
+    Ok(())
+}
+
+fn prompt(question: &Question) -> String {
+    match &question.answer {
+        Answer::Choice(options, _) => {
+            let lines =
+                options.iter().enumerate().map(|(at, option)| format!("   {}) {option}\n", letter(at)));
+            lines.collect::<String>() + "   letter:"
+        }
+        Answer::Number(_, unit) => format!("   number ({unit}):"),
+    }
+}
+
+fn judge(question: &Question, text: &str, lab: &Lab) -> Result<bool> {
+    Ok(match &question.answer {
+        Answer::Choice(_, right) => {
+            text.trim_end_matches(')').eq_ignore_ascii_case(&letter(*right).to_string())
+        }
+        Answer::Number(compute, _) => match read_number(text) {
+            Some(typed) => is_right(typed, compute.value(lab)?),
+            None => false,
+        },
+    })
+}

@@ -1,0 +1,45 @@
+//! `cargo run -p tutorials -- …`: what goes with the book.
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use tutorials::{book, learn, programs};
+
+/// Learn with the book: predict, quiz yourself, check exercises.
+#[derive(Parser)]
+#[command(name = "tutorials", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Guess numbers of a chapter, then see them predicted and measured
+    Predict(learn::predict::Arguments),
+    /// Play a chapter's quiz
+    Quiz(learn::quiz::Arguments),
+    /// What is predicted, answered and solved so far
+    Progress(learn::progress::Arguments),
+    /// Check that the book says what the programs do, or write what they do into it
+    Book(book::Arguments),
+    /// One of the workspace's programs, as the book runs it
+    #[command(hide = true)]
+    Program(programs::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Predict(arguments) => learn::predict::run(&arguments),
+        Command::Quiz(arguments) => learn::quiz::run(&arguments),
+        Command::Progress(arguments) => learn::progress::run(&arguments),
+        Command::Book(arguments) => book::run(&arguments),
+        Command::Program(arguments) => return programs::run(arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}

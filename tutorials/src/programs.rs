@@ -1,0 +1,43 @@
+//! The workspace's programs inside this one, so that whoever has built the book can run every command in it.
+
+use clap::Args;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use trainer::main_from;
+
+/// The names that [`run`] knows.
+pub const NAMES: [&str; 5] = ["zero0-ddp", "zero1", "zero2", "zero3", "planner"];
+
+/// A program and what it is given.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// The program's name, then its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    words: Vec<OsString>,
+}
+
+/// Runs the program as if it had been called itself.
+pub fn run(arguments: Arguments) -> ExitCode {
+    let words = arguments.words;
+    match words[0].to_str() {
+        Some("zero0-ddp") => main_from::<zero0_ddp::Ddp>(words),
+        Some("zero1") => main_from::<zero1::Zero1>(words),
+        Some("zero2") => main_from::<zero2::Zero2>(words),
+        Some("zero3") => main_from::<zero3::Zero3>(words),
+        Some("planner") => planner(&words),
+        _ => {
+            eprintln!("error: there is no program {:?}; there are {}", words[0], NAMES.join(", "));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn planner(words: &[OsString]) -> ExitCode {
+    match planner::cli::run(words) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(problem) => problem.exit(),
+    }
+}
