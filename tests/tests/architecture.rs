@@ -49,7 +49,11 @@ fn nobody_reaches_upwards() {
         ("zero1", "zero1", STAGE),
         ("zero2", "zero2", STAGE),
         ("zero3", "zero3", STAGE),
-        ("tutorials", "tutorials", &["trainer", "planner", "zero0-ddp", "zero1", "zero2", "zero3"]),
+        (
+            "tutorials",
+            "tutorials",
+            &["events", "viz", "trainer", "planner", "zero0-ddp", "zero1", "zero2", "zero3"],
+        ),
         ("tests", "tests", &["trainer", "planner", "zero0-ddp", "zero1", "zero2", "zero3"]),
     ];
     let names: Vec<&str> = rooms.iter().map(|(name, _, _)| *name).collect();
