@@ -59,6 +59,18 @@ pub enum CollectiveError {
         /// What the culprit issued.
         theirs: String,
     },
+    /// This rank's device refused its part.
+    #[error("rank {rank}: {operation} #{sequence} failed on its device: {reason}")]
+    Device {
+        /// The rank.
+        rank: u32,
+        /// The operation.
+        operation: Operation,
+        /// Its sequence number.
+        sequence: u64,
+        /// The device's error.
+        reason: String,
+    },
     /// This rank called with something that the operation cannot take.
     #[error("rank {rank}: {operation} cannot take {what}")]
     Invalid {

@@ -1,6 +1,7 @@
 //! Raw access to the buffers of other ranks.
 
 use crate::backend::Call;
+use crate::local::gpu::OnGpu;
 use crate::local::ticket;
 use device::{Buffer, DType};
 use events::Operation;
@@ -22,10 +23,15 @@ unsafe impl Sync for Span {}
 
 impl Span {
     /// The span of a buffer, whose memory must stay where it is and untouched by its owner while the span is used.
-    /// Moving the `Buffer` is fine: its elements live on the heap.
-    pub(crate) fn new(buffer: &mut Buffer) -> Self {
+    /// Moving the `Buffer` is fine: its elements live on the heap. `None` if it does not lie in main memory.
+    pub(crate) fn new(buffer: &mut Buffer) -> Option<Self> {
         let (len, dtype) = (buffer.len(), buffer.dtype());
-        Span { start: buffer.bytes_mut().as_mut_ptr(), len, dtype }
+        Some(Span { start: buffer.host_bytes_mut()?.as_mut_ptr(), len, dtype })
+    }
+
+    /// The spans of buffers, if all lie in main memory.
+    pub(crate) fn of(buffers: &mut [Buffer]) -> Option<Vec<Self>> {
+        buffers.iter_mut().map(Span::new).collect()
     }
 
     /// Elements.
@@ -93,8 +99,18 @@ impl Span {
 /// What a rank leaves in a slot.
 pub(crate) struct Contribution {
     pub(crate) call: Call,
+    /// Its buffers, if they lie in main memory.
     pub(crate) spans: Vec<Span>,
+    /// Its buffers, if they lie on a GPU.
+    pub(crate) gpu: Option<OnGpu>,
     pub(crate) bytes: Vec<u8>,
+}
+
+impl Contribution {
+    /// Where its buffers lie, in words.
+    fn place(&self) -> &'static str {
+        if self.gpu.is_some() { "on a GPU" } else { "in main memory" }
+    }
 }
 
 impl ticket::Contribution for Contribution {
@@ -108,6 +124,7 @@ impl ticket::Contribution for Contribution {
         kind(ours.operation) == kind(theirs.operation)
             && ours.shapes == theirs.shapes
             && root(ours) == root(theirs)
+            && self.place() == other.place()
     }
 
     fn describe(&self, other: &Self) -> String {
@@ -127,7 +144,8 @@ impl ticket::Contribution for Contribution {
             Some((len, dtype)) => format!(" (buffer {}: {len} × {dtype})", index.min(ours.shapes.len() - 1)),
             None => String::new(),
         };
-        format!("{}{root}{buffers}{buffer}", ours.operation)
+        let place = if self.place() == other.place() { String::new() } else { format!(" {}", self.place()) };
+        format!("{}{root}{buffers}{buffer}{place}", ours.operation)
     }
 }
 

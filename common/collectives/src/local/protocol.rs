@@ -13,6 +13,7 @@ use crate::local::deadline::{Deadline, Patience};
 use crate::local::slot::{Entry, Settled, State};
 use crate::local::ticket::{Cause, Contribution, Failure, Ticket};
 use events::Operation;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The meeting place of one group.
@@ -160,6 +161,11 @@ impl<C: Contribution> Hub<C> {
             state = self.wait(state, &mut deadline, patience, late)?;
         }
         Ok(())
+    }
+
+    /// Everybody's contributions to the ticket's slot, once all have arrived and agree. Before [`Hub::settle`].
+    pub(crate) fn contributions(&self, ticket: &Ticket) -> Option<Arc<[C]>> {
+        lock(&self.state).slot(ticket).contributions()
     }
 
     /// Waits until the slot's outcome is final and nobody can touch this member's contribution again; gives up the

@@ -2,6 +2,7 @@
 
 use super::data::{Contribution, Span};
 use super::deadline::Patience;
+use super::gpu::{OnGpu, Parties};
 use super::protocol::Hub;
 use super::ring::{Neighbours, Ring};
 use super::slot::Entry;
@@ -9,7 +10,7 @@ use super::ticket::{Cause, Failure, Lane, Ticket};
 use super::{Algorithm, Options, direct};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Outcome, Result, Watch};
-use device::Buffer;
+use device::{Buffer, DeviceError};
 use events::{Operation, Progress, What};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -125,6 +126,34 @@ impl Rank {
         gathered
     }
 
+    fn contribution(&self, call: &Call, buffers: &mut [Buffer], bytes: &[u8]) -> Result<Contribution> {
+        let invalid = |what: &str| CollectiveError::Invalid {
+            rank: self.name(),
+            operation: call.operation,
+            what: what.into(),
+        };
+        let gpu = OnGpu::of(buffers).map_err(|error| self.device_error(call, &error))?;
+        let spans = match &gpu {
+            Some(_) if self.shared.options.algorithm == Algorithm::Ring => {
+                return Err(invalid("buffers on a GPU around a ring: there it moves main memory only"));
+            }
+            Some(_) => Vec::new(),
+            None => {
+                Span::of(buffers).ok_or_else(|| invalid("some buffers on a GPU and some in main memory"))?
+            }
+        };
+        Ok(Contribution { call: call.clone(), spans, gpu, bytes: bytes.to_vec() })
+    }
+
+    fn device_error(&self, call: &Call, error: &DeviceError) -> CollectiveError {
+        CollectiveError::Device {
+            rank: self.name(),
+            operation: call.operation,
+            sequence: call.sequence,
+            reason: error.to_string(),
+        }
+    }
+
     fn explain(&self, failure: Failure, call: &Call) -> CollectiveError {
         failure.seen_by(self.name(), call.operation, call.sequence)
     }
@@ -140,8 +169,7 @@ impl Backend for Rank {
     }
 
     fn issue(&self, call: &Call, buffers: &mut [Buffer], bytes: &[u8], watch: &Watch) -> Result<()> {
-        let spans = buffers.iter_mut().map(Span::new).collect();
-        let contribution = Contribution { call: call.clone(), spans, bytes: bytes.to_vec() };
+        let contribution = self.contribution(call, buffers, bytes)?;
         let cost = self.cost(&contribution);
         let issued = self.shared.hub.issue(self.ticket(call), contribution, self.now(watch), cost);
         issued.map_err(|failure| self.explain(failure, call))
@@ -152,8 +180,12 @@ impl Backend for Rank {
         let patience = Patience { timeout: self.shared.options.timeout, held: &held };
         let ticket = self.ticket(call);
         let gathered = self.work(&ticket, watch, &patience);
+        let all = self.shared.hub.contributions(&ticket);
         let settled = self.shared.hub.settle(&ticket, &patience);
         let settled = settled.map_err(|failure| self.explain(failure, call))?;
+        if let Some(parties) = all.as_deref().and_then(parties) {
+            parties.settle(ticket.party()).map_err(|error| self.device_error(call, &error))?;
+        }
         if !settled.delivered.is_zero() {
             self.shared.hub.sleep(|| settled.delivered.saturating_sub(self.now(watch)));
         }
@@ -201,6 +233,10 @@ impl Part<'_> {
         let ring = Ring { all: self.all, me };
         let data = !matches!(call.operation, Operation::Barrier | Operation::Scalars);
         let whole = matches!(self.ticket.lane, Lane::Group);
+        if let Some(parties) = parties(self.all) {
+            self.finished = self.run_on_gpu(&parties, me);
+            return;
+        }
         self.finished = if self.rank.shared.options.algorithm == Algorithm::Ring && data && whole {
             // SAFETY: the protocol let this rank enter once: all have issued and agree, and nobody's buffer is given
             // back before this rank has left.
@@ -211,6 +247,21 @@ impl Part<'_> {
                 direct::run(self.all, me, &mut |from, to, chunk, bytes| self.tell(from, to, chunk, bytes))
             })
         };
+    }
+
+    /// Queues this rank's share; the bytes that it sends, or `None` once the group knows why it failed.
+    fn run_on_gpu(&self, parties: &Parties<'_>, me: usize) -> Option<u64> {
+        // SAFETY: the protocol let this rank enter once: all have issued and agree. Nobody gets a buffer back before all
+        // have queued their shares, and nobody computes on it before those are done.
+        let queued =
+            unsafe { parties.run(me, &mut |from, to, chunk, bytes| self.tell(from, to, chunk, bytes)) };
+        match queued {
+            Ok(()) => Some(direct::sent(&self.all[me], me, self.all.len())),
+            Err(error) => {
+                self.rank.poison(parties.call.label(), error.to_string());
+                None
+            }
+        }
     }
 
     fn tell(&self, from: usize, to: usize, chunk: usize, bytes: u64) {
@@ -246,4 +297,10 @@ impl Drop for Part<'_> {
         }
         self.rank.shared.hub.exit(&self.ticket, self.finished.is_some(), self.finished.unwrap_or(0));
     }
+}
+
+/// Everybody's buffers, if they lie on GPUs.
+fn parties(all: &[Contribution]) -> Option<Parties<'_>> {
+    let on_gpu: Option<Vec<_>> = all.iter().map(|contribution| contribution.gpu.as_ref()).collect();
+    Some(Parties { call: &all[0].call, all: on_gpu? })
 }

@@ -77,6 +77,11 @@ impl<C> Slot<C> {
         Some(Entry { ticket, all })
     }
 
+    /// Everybody's contributions, once they have arrived and agree.
+    pub(crate) fn contributions(&self) -> Option<Arc<[C]>> {
+        self.agreed.clone()
+    }
+
     /// Whether the part that the ticket's member would do is not taken yet. Of a message, either end may do it all.
     fn open(&self, ticket: &Ticket) -> bool {
         match ticket.lane {

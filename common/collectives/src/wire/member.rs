@@ -4,6 +4,7 @@ use super::Endpoint;
 use super::data::{self, Part, Work};
 use super::message::{Address, Kind, Letter, Phase, describe, encode, failure_note};
 use super::parcel::{ALIGN, padded};
+use crate::CollectiveError;
 use crate::backend::{Backend, Call, Outcome, Result, Watch};
 use crate::local::data::{Contribution, Span};
 use crate::local::deadline::{Deadline, Patience};
@@ -196,8 +197,12 @@ impl Member {
 
     /// Whether all mean the same collective, and sent what belongs to it.
     fn compare(&self, work: &Work<'_>, openings: &[(usize, Letter)]) -> Failed<()> {
-        let contribution =
-            |call: &Call| Contribution { call: call.clone(), spans: Vec::new(), bytes: Vec::new() };
+        let contribution = |call: &Call| Contribution {
+            call: call.clone(),
+            spans: Vec::new(),
+            gpu: None,
+            bytes: Vec::new(),
+        };
         let mut all: Vec<Contribution> =
             openings.iter().map(|(_, letter)| contribution(&letter.call)).collect();
         all.insert(work.me(), contribution(work.call()));
@@ -292,8 +297,12 @@ impl Backend for Member {
         if let Some(failure) = self.failure() {
             return Err(failure.seen_by(self.names[self.member], call.operation, call.sequence));
         }
-        let spans = buffers.iter_mut().map(Span::new).collect();
-        let own = Contribution { call: call.clone(), spans, bytes: bytes.to_vec() };
+        let Some(spans) = Span::of(buffers) else {
+            let (rank, operation) = (self.names[self.member], call.operation);
+            let what = "buffers on a GPU: between processes it moves main memory only".into();
+            return Err(CollectiveError::Invalid { rank, operation, what });
+        };
+        let own = Contribution { call: call.clone(), spans, gpu: None, bytes: bytes.to_vec() };
         let held = || watch.held();
         let patience = Patience { timeout: self.endpoint.timeout, held: &held };
         let work = self.work(call.sequence, &own, watch, &patience);
