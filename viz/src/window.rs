@@ -45,9 +45,9 @@ pub struct Transfer {
     pub event: CollectiveEvent,
     /// When this rank issued it.
     pub issued: u64,
-    /// When data began to move here.
+    /// When data began to move here, or on a simulated link.
     pub started: Option<u64>,
-    /// When it was complete here.
+    /// When it was complete here, or delivered by the link.
     pub finished: Option<u64>,
 }
 
@@ -133,8 +133,19 @@ impl Lane {
                 }
             }
             What::Collective(collective) => self.collective(event.at, collective),
+            What::Crossed { group, sequence, began, ended, .. } => {
+                if let Some(transfer) = self.transfer(group, sequence) {
+                    transfer.started = Some(event.at.saturating_sub(began));
+                    transfer.finished = Some(event.at.saturating_sub(ended));
+                }
+            }
             _ => {}
         }
+    }
+
+    /// The latest transfer with this number. Those in flight are few and recent.
+    fn transfer(&mut self, group: u16, sequence: u64) -> Option<&mut Transfer> {
+        self.transfers.iter_mut().rev().find(|t| t.event.sequence == sequence && t.event.group == group)
     }
 
     fn memory(&mut self, at: u64, class: Class, live: u64) {
@@ -146,23 +157,18 @@ impl Lane {
     }
 
     fn collective(&mut self, at: u64, event: CollectiveEvent) {
-        let same = |transfer: &Transfer| {
-            transfer.event.sequence == event.sequence && transfer.event.group == event.group
-        };
-        // Collectives in flight are few and recent.
         let fresh = event.progress == Progress::Issued;
-        let known = if fresh { None } else { self.transfers.iter().rposition(same) };
-        let position = known.unwrap_or_else(|| {
+        if fresh || self.transfer(event.group, event.sequence).is_none() {
             self.transfers.push_back(Transfer { event, issued: at, started: None, finished: None });
             shorten(&mut self.transfers);
-            self.transfers.len() - 1
-        });
-        let transfer = &mut self.transfers[position];
+        }
+        let Some(transfer) = self.transfer(event.group, event.sequence) else { return };
         transfer.event = event;
         match event.progress {
             Progress::Issued => {}
             Progress::Started => transfer.started = Some(at),
-            Progress::Finished => transfer.finished = Some(at),
+            // A simulated link has said when it delivered.
+            Progress::Finished => transfer.finished = transfer.finished.or(Some(at)),
         }
     }
 

@@ -98,6 +98,11 @@ pub fn round_step(value: f64) -> f64 {
     multiples.into_iter().find(|&multiple| multiple >= value * 0.999).unwrap_or(10.0 * power)
 }
 
+/// Whether the run's communication is delayed by a simulated link.
+pub fn simulated(header: &RunHeader) -> bool {
+    header.device.contains("simulated")
+}
+
 /// The name of a unit.
 pub fn unit(header: &RunHeader, unit: u16) -> &str {
     header.units.get(usize::from(unit)).map_or("?", |unit: &UnitHeader| unit.name.as_str())

@@ -39,6 +39,28 @@ pub(crate) struct Outcome {
     pub(crate) sent: u64,
     /// Everybody's bytes, for [`Operation::Scalars`].
     pub(crate) gathered: Vec<Vec<u8>>,
+    /// What the time was spent on, beside moving data.
+    pub(crate) waits: Waits,
+    /// When the data crossed a simulated link, if there is one.
+    pub(crate) crossing: Option<Crossing>,
+}
+
+/// Parts of a wait for a collective's result.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waits {
+    /// Until peers had issued, and had done their parts.
+    pub(crate) peers: Duration,
+    /// Until the simulated link delivered.
+    pub(crate) link: Duration,
+}
+
+/// A transfer over a simulated link, in time before now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Crossing {
+    pub(crate) began: Duration,
+    pub(crate) ended: Duration,
+    /// How long the rank waited for the link.
+    pub(crate) exposed: Duration,
 }
 
 /// One rank's end of a group, as a backend sees it.
@@ -96,6 +118,18 @@ impl Watch {
             bytes: call.bytes,
             sent: self.tally.sent(call.operation),
         }));
+    }
+
+    /// Tells when a collective's data crossed the simulated link.
+    pub(crate) fn tell_crossing(&self, call: &Call, crossing: Crossing) {
+        let nanoseconds = |time: Duration| time.as_nanos() as u64;
+        self.emitter.emit(What::Crossed {
+            group: self.group,
+            sequence: call.sequence,
+            began: nanoseconds(crossing.began),
+            ended: nanoseconds(crossing.ended),
+            exposed: nanoseconds(crossing.exposed),
+        });
     }
 
     /// Time for which the run has been held so far.

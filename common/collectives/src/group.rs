@@ -300,8 +300,11 @@ impl Pending {
         let started = Instant::now();
         let outcome = self.backend.wait(&self.call, &self.watch);
         let buffers = self.buffers.take().unwrap_or_default();
-        let Outcome { sent, gathered } = outcome?;
-        self.watch.tally.finished(self.call.operation, sent, started.elapsed().as_nanos() as u64);
+        let Outcome { sent, gathered, waits, crossing } = outcome?;
+        self.watch.tally.finished(self.call.operation, sent, started.elapsed(), waits);
+        if let Some(crossing) = crossing {
+            self.watch.tell_crossing(&self.call, crossing);
+        }
         self.watch.tell(&self.call, Progress::Finished);
         Ok((buffers, gathered))
     }

@@ -1,7 +1,9 @@
 //! Payload counters: the authority for what a rank has sent.
 
+use crate::backend::Waits;
 use events::Operation;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const OPERATIONS: usize = Operation::ALL.len();
 
@@ -26,8 +28,12 @@ pub struct Traffic {
     pub bytes: [u64; OPERATIONS],
     /// Collectives finished.
     pub calls: [u64; OPERATIONS],
-    /// Nanoseconds spent waiting for peers and moving data.
+    /// Nanoseconds in waits for the result: for peers, for data to move, for a simulated link.
     pub nanoseconds: [u64; OPERATIONS],
+    /// Of them, waiting for peers.
+    pub for_peers: [u64; OPERATIONS],
+    /// Of them, waiting for a simulated link to deliver.
+    pub for_link: [u64; OPERATIONS],
 }
 
 impl Traffic {
@@ -40,6 +46,11 @@ impl Traffic {
     pub fn total(&self) -> u64 {
         self.bytes.iter().sum()
     }
+
+    /// Seconds in waits, all operations together.
+    pub fn seconds(&self) -> f64 {
+        self.nanoseconds.iter().sum::<u64>() as f64 * 1e-9
+    }
 }
 
 /// The counters behind [`Traffic`]. Only their rank's thread writes.
@@ -48,13 +59,21 @@ pub(crate) struct Tally {
     bytes: [AtomicU64; OPERATIONS],
     calls: [AtomicU64; OPERATIONS],
     nanoseconds: [AtomicU64; OPERATIONS],
+    for_peers: [AtomicU64; OPERATIONS],
+    for_link: [AtomicU64; OPERATIONS],
 }
 
 impl Tally {
-    pub(crate) fn finished(&self, operation: Operation, sent: u64, nanoseconds: u64) {
-        self.nanoseconds[operation.index()].fetch_add(nanoseconds, Ordering::Relaxed);
-        self.bytes[operation.index()].fetch_add(sent, Ordering::Relaxed);
-        self.calls[operation.index()].fetch_add(1, Ordering::Relaxed);
+    /// A wait of `total` for the result of `operation` is over.
+    pub(crate) fn finished(&self, operation: Operation, sent: u64, total: Duration, waits: Waits) {
+        let add = |counters: &[AtomicU64; OPERATIONS], amount: u64| {
+            counters[operation.index()].fetch_add(amount, Ordering::Relaxed);
+        };
+        add(&self.bytes, sent);
+        add(&self.calls, 1);
+        add(&self.nanoseconds, total.as_nanos() as u64);
+        add(&self.for_peers, waits.peers.as_nanos() as u64);
+        add(&self.for_link, waits.link.as_nanos() as u64);
     }
 
     pub(crate) fn sent(&self, operation: Operation) -> u64 {
@@ -65,6 +84,12 @@ impl Tally {
         let load = |counters: &[AtomicU64; OPERATIONS]| {
             std::array::from_fn(|index| counters[index].load(Ordering::Relaxed))
         };
-        Traffic { bytes: load(&self.bytes), calls: load(&self.calls), nanoseconds: load(&self.nanoseconds) }
+        Traffic {
+            bytes: load(&self.bytes),
+            calls: load(&self.calls),
+            nanoseconds: load(&self.nanoseconds),
+            for_peers: load(&self.for_peers),
+            for_link: load(&self.for_link),
+        }
     }
 }

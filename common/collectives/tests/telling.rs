@@ -104,3 +104,66 @@ fn transfers_on_a_link_queue() {
     });
     assert!(times.iter().all(|time| *time >= Duration::from_millis(15)), "{times:?}");
 }
+
+fn gather_three(group: &Group, device: &Device) {
+    let issue = || group.all_gather(vec![upload(device, DType::F32, &[1.0; 2])].into()).unwrap();
+    let pending = [issue(), issue(), issue()];
+    pending.into_iter().for_each(|pending| drop(pending.wait().unwrap()));
+}
+
+#[test]
+fn a_link_tells_when_it_carried_what() {
+    let latency = Duration::from_millis(5);
+    let link = Link { latency, bandwidth: f64::INFINITY };
+    for events in heard(2, Options { link: Some(link), ..direct() }, gather_three) {
+        let crossed: Vec<(u64, u64, u64)> = events
+            .iter()
+            .filter_map(|event| match event.what {
+                What::Crossed { group: 0, sequence, began, ended, .. } => {
+                    assert_eq!(began - ended, latency.as_nanos() as u64);
+                    Some((sequence, event.at - began, event.at - ended))
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!(crossed.iter().map(|c| c.0).collect::<Vec<_>>(), [0, 1, 2]);
+        // One after another: each begins when the one before is delivered, but for the time that telling takes.
+        for pair in crossed.windows(2) {
+            assert!(pair[1].1.abs_diff(pair[0].2) < 2_000_000, "{crossed:?}");
+        }
+    }
+}
+
+#[test]
+fn waits_for_a_link_are_counted_apart() {
+    let link = Link { latency: Duration::from_millis(5), bandwidth: f64::INFINITY };
+    let counted = world(2, Options { link: Some(link), ..direct() }, |group, device| {
+        gather_three(&group, device);
+        group.traffic()
+    });
+    let gathers = Operation::AllGather.index();
+    for traffic in counted {
+        let [total, peers, of_link] =
+            [traffic.nanoseconds, traffic.for_peers, traffic.for_link].map(|counts| counts[gathers]);
+        assert!(of_link > 5_000_000 && peers + of_link <= total, "{traffic:?}");
+    }
+}
+
+#[test]
+fn deadlines_do_not_run_while_a_link_delivers() {
+    let link = Link { latency: Duration::from_millis(150), bandwidth: f64::INFINITY };
+    let options = Options { link: Some(link), timeout: Duration::from_millis(100), ..direct() };
+    let results = world(3, options, |group, device| {
+        let gather = |group: &Group| {
+            let buffer = upload(device, DType::F32, &[1.0; 6]);
+            group.all_gather(vec![buffer].into()).unwrap().wait().map(drop)
+        };
+        // Rank 0 waits for the others for longer than its patience, while they wait for the link of their own group.
+        let sub_group = group.split(u64::from(group.rank() > 0)).unwrap();
+        if group.rank() > 0 {
+            (0..3).for_each(|_| gather(&sub_group).unwrap());
+        }
+        gather(&group)
+    });
+    assert_eq!(results, [Ok(()), Ok(()), Ok(())]);
+}

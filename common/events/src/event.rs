@@ -251,6 +251,20 @@ pub enum What {
         /// Steps skipped so far because gradients overflowed, this one included.
         skipped: u32,
     },
+    /// A collective's data have crossed a simulated link, which carries them while the ranks compute. Precedes the
+    /// collective's `Finished`.
+    Crossed {
+        /// The process group: 0 is the world.
+        group: u16,
+        /// The collective's sequence number.
+        sequence: u64,
+        /// When the link began with it, in nanoseconds before this event.
+        began: u64,
+        /// When the link delivered it, in nanoseconds before this event.
+        ended: u64,
+        /// How long the rank had nothing left to do but wait for the link, in nanoseconds.
+        exposed: u64,
+    },
 }
 
 impl What {

@@ -231,7 +231,8 @@ impl RankSnapshot {
             What::PassFinished { .. } => self.last_pass = self.pass.take().or(self.last_pass),
             &What::Memory { place, class, delta, live } => self.memory(place, class, delta, live),
             What::Collective(collective) => self.collective(event.at, *collective),
-            What::Hop { .. } | What::Transfer { .. } | What::Evaluated { .. } | What::LossScale { .. } => {}
+            What::Hop { .. } | What::Transfer { .. } | What::Evaluated { .. } => {}
+            What::LossScale { .. } | What::Crossed { .. } => {}
             What::StepFinished { step, .. } => self.finish_step(*step),
             What::Failed { message } => self.outcome = Outcome::Failed(message.clone()),
             What::Finished { peaks, total_peak, sent } => self.finish(peaks, *total_peak, sent),

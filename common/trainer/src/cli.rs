@@ -3,6 +3,7 @@
 use crate::data::TokenFormat;
 use crate::deepspeed::{FileOnly, Given};
 use crate::faults::Fault;
+use crate::link::{self, LinkChoice};
 use crate::size;
 use crate::stage::GradSync;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -156,6 +157,9 @@ pub struct TrainArgs {
     /// How collectives move data.
     #[arg(long, value_enum, default_value_t)]
     pub algorithm: AlgorithmChoice,
+    /// Simulate a link between ranks that are threads: nvlink, pcie4, ethernet25g, or such as 50us,3GB/s.
+    #[arg(long, value_parser = link::parse, value_name = "NAME|LATENCY,BANDWIDTH")]
+    pub link: Option<LinkChoice>,
     /// Elements after which a bucket closes. [default: the largest unit's]
     #[arg(long, value_name = "ELEMENTS")]
     pub reduce_bucket: Option<usize>,

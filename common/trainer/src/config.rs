@@ -5,6 +5,7 @@ use crate::data::Source;
 use crate::deepspeed::{self, Findings};
 use crate::error::{Failure, Result};
 use crate::faults::Fault;
+use crate::link::LinkChoice;
 use crate::precision;
 use crate::schedule::Schedule;
 use crate::stage::GradSync;
@@ -60,6 +61,8 @@ pub struct Config {
     pub threads: usize,
     /// How collectives move data.
     pub algorithm: AlgorithmChoice,
+    /// The simulated link, if any.
+    pub link: Option<LinkChoice>,
     /// Elements after which a bucket closes.
     pub bucket: Option<usize>,
     /// How ZeRO-1 sums gradients.
@@ -137,6 +140,7 @@ impl Config {
             ignore_plan: args.ignore_plan,
             threads: args.threads.unwrap_or_else(|| cores().div_euclid(args.gpus).max(1)),
             algorithm: args.algorithm,
+            link: args.link,
             bucket: args.reduce_bucket,
             grad_sync: args.grad_sync.unwrap_or_default(),
             precision,
@@ -157,6 +161,11 @@ impl Config {
     /// Tokens in the global batch of one step.
     pub fn tokens_per_step(&self) -> u64 {
         (self.world_size * self.micro_batches * self.batch_size * self.sequence_length) as u64
+    }
+
+    /// The device in words, and the simulated link between the ranks if there is one.
+    pub fn device_words(&self) -> String {
+        self.link.as_ref().map_or("CPU".into(), |link| format!("CPU, simulated link ({})", link.words()))
     }
 
     /// The learning rate of step `step` (from 0).

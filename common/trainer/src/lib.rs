@@ -11,7 +11,9 @@ mod error;
 mod explain;
 pub mod faults;
 mod generate;
+mod labels;
 mod launch;
+mod link;
 mod passes;
 mod plan;
 mod precision;
@@ -29,6 +31,7 @@ mod wiring;
 
 pub use error::{Failure, Result};
 pub use generate::generate;
+pub use link::LinkChoice;
 pub use report::Report;
 pub use stage::{GradSync, Setup, Stage, StepOutcome};
 

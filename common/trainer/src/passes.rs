@@ -1,7 +1,6 @@
 //! Forward and backward over all layers, through whatever a stage hands out.
 
 use crate::stage::Stage;
-use crate::timing::Stopwatch;
 use device::{Buffer, Class, Device};
 use events::{Boundary, Emitter, Pass, What};
 use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Model, SavedBlock, SavedHead};
@@ -11,6 +10,7 @@ use sharding::{
 };
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Tokens of one micro-batch: inputs and targets, u32, row by row.
 pub(crate) struct Tokens {
@@ -252,12 +252,12 @@ impl Passes {
             None => return Ok(None),
         };
         let bracket = (self.keep != Keep::Everything).then(|| self.bracket(layer, Pass::Forward, micro));
-        let watch = Stopwatch::start();
+        let started = Instant::now();
         let weights =
             LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters };
         let block = self.model.block_recompute(&self.rank.device, &weights, *saved, self.batch)?;
         if bracket.is_some() {
-            watch.stop(&mut self.recompute_seconds);
+            self.recompute_seconds += started.elapsed().as_secs_f64();
         }
         Ok(Some(Complete::Block(Box::new(block))))
     }

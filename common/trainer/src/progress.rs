@@ -1,5 +1,6 @@
 //! What a run says while it goes on, without the screen.
 
+use crate::config::Config;
 use crate::precision;
 use crate::report::StepRow;
 use crate::run::Plan;
@@ -21,7 +22,7 @@ pub(crate) fn opening<S: Stage>(plan: &Plan) -> String {
     let peak = plan.prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
     format!(
         "{} · {} · {} parameters · {} · {} ranks\n\
-         This build has no CUDA device: the ranks are threads on this machine's {} CPU cores, {threads}.\n\
+         This build has no CUDA device: the ranks are threads on this machine's {} CPU cores, {threads}.\n{}\
          Global batch {} tokens = {} ranks × {} micro-batches × {} sequences × {} tokens. Predicted peak {} per rank.\n",
         S::NAME,
         config.model.name,
@@ -29,12 +30,22 @@ pub(crate) fn opening<S: Stage>(plan: &Plan) -> String {
         precision::words(config.precision),
         config.world_size,
         crate::config::cores(),
+        simulated(config),
         grouped(config.tokens_per_step()),
         config.world_size,
         config.micro_batches,
         config.batch_size,
         config.sequence_length,
         human(peak),
+    )
+}
+
+/// The line that tells a simulated link from a real one.
+fn simulated(config: &Config) -> String {
+    let Some(link) = &config.link else { return String::new() };
+    format!(
+        "SIMULATED link between the ranks ({}): communication is delayed as if it were real.\n",
+        link.words()
     )
 }
 

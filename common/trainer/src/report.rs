@@ -2,24 +2,28 @@
 
 use crate::config::Config;
 use crate::error::{Failure, Result};
+use crate::labels::{self, Label};
+use crate::link::LinkChoice;
 use crate::precision;
 use crate::run::Measured;
 use crate::timing::Times;
+use collectives::Traffic;
 use events::{Class, Operation};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Version of the report's layout.
 pub const SCHEMA: u32 = 1;
 
 /// One optimizer step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRow {
     /// Its number, from 0.
     pub step: u32,
     /// Mean loss over the global batch before the update, in nats per token.
     pub loss: f64,
     /// Gradient norm before clipping, without the loss's scale; null in JSON if it overflowed.
+    #[serde(deserialize_with = "labels::finite_or_null")]
     pub grad_norm: f64,
     /// Learning rate used.
     pub lr: f64,
@@ -34,7 +38,7 @@ pub struct StepRow {
 }
 
 /// A validation loss.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationRow {
     /// After so many optimizer steps.
     pub step: u32,
@@ -43,12 +47,13 @@ pub struct EvaluationRow {
 }
 
 /// Peak memory of one class on one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryRow {
     /// The rank.
     pub rank: usize,
     /// The class.
-    pub class: &'static str,
+    #[serde(deserialize_with = "labels::known")]
+    pub class: Label,
     /// Predicted peak.
     pub predicted_bytes: u64,
     /// Measured peak.
@@ -56,7 +61,7 @@ pub struct MemoryRow {
 }
 
 /// Peak memory of all classes together on one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TotalRow {
     /// The rank.
     pub rank: usize,
@@ -67,12 +72,13 @@ pub struct TotalRow {
 }
 
 /// Payload sent by one rank for one operation over the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficRow {
     /// The rank.
     pub rank: usize,
     /// The operation.
-    pub operation: &'static str,
+    #[serde(deserialize_with = "labels::known")]
+    pub operation: Label,
     /// Predicted payload.
     pub predicted_bytes: u64,
     /// Measured payload.
@@ -82,27 +88,47 @@ pub struct TrafficRow {
 }
 
 /// Seconds that one rank spent.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimeRow {
     /// The rank.
     pub rank: usize,
+    /// Seconds of all its steps.
+    pub seconds: f64,
     /// Seconds per phase, waiting included.
     pub phases: Times,
-    /// Seconds inside collectives by operation: waiting for peers and moving data.
+    /// Of them, seconds in waits for collectives.
+    pub waits: Times,
+    /// Seconds in waits for collectives, by operation.
     pub operations: Vec<OperationTime>,
 }
 
 /// Seconds in one operation.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperationTime {
     /// The operation.
-    pub operation: &'static str,
-    /// Seconds.
+    #[serde(deserialize_with = "labels::known")]
+    pub operation: Label,
+    /// Seconds: waiting for peers, moving data, waiting for a simulated link.
     pub seconds: f64,
+    /// Of them, waiting for peers.
+    pub peers_seconds: f64,
+    /// Of them, waiting for a simulated link: communication that no computation hides.
+    pub link_seconds: f64,
+}
+
+/// A simulated link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkRow {
+    /// In words.
+    pub name: String,
+    /// Seconds per round.
+    pub latency_seconds: f64,
+    /// Bytes per second.
+    pub bytes_per_second: f64,
 }
 
 /// The model, in numbers.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelRow {
     /// Its name.
     pub name: String,
@@ -115,7 +141,8 @@ pub struct ModelRow {
     /// Micro-batches per step.
     pub micro_batches: usize,
     /// What blocks compute again in backward: none, block or selective.
-    pub checkpoint_activations: &'static str,
+    #[serde(deserialize_with = "labels::known")]
+    pub checkpoint_activations: Label,
     /// What is gathered, reduced and released as one: model, block, module, parameter or size:N.
     pub wrap: String,
     /// Number of units that this makes.
@@ -123,7 +150,7 @@ pub struct ModelRow {
 }
 
 /// How fast it went.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
     /// Tokens per second over all ranks, the first two steps left out.
     pub tokens_per_second: f64,
@@ -136,26 +163,33 @@ pub struct Throughput {
 }
 
 /// Everything.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
     /// The stage.
-    pub stage: &'static str,
+    #[serde(deserialize_with = "labels::known")]
+    pub stage: Label,
     /// Number of ranks.
     pub world_size: usize,
     /// The device.
     pub device: String,
     /// FSDP's word for how far it shards: `full-shard`, `shard-grad-op`; null where FSDP has none for the stage.
-    pub strategy: Option<&'static str>,
+    #[serde(deserialize_with = "labels::known_or_null")]
+    pub strategy: Option<Label>,
+    /// The simulated link between the ranks, if there is one.
+    pub link: Option<LinkRow>,
     /// The model.
     pub model: ModelRow,
     /// The precision of parameters, activations and computation: `fp32`, `bf16` or `fp16`.
-    pub precision: &'static str,
+    #[serde(deserialize_with = "labels::known")]
+    pub precision: Label,
     /// The precision of gradients until the step.
-    pub grad_dtype: &'static str,
+    #[serde(deserialize_with = "labels::known")]
+    pub grad_dtype: Label,
     /// The precision of gradients on the wire.
-    pub reduce_dtype: &'static str,
+    #[serde(deserialize_with = "labels::known")]
+    pub reduce_dtype: Label,
     /// Bytes per gradient on the wire.
     pub communicated_bytes: u32,
     /// Steps that were skipped because gradients overflowed.
@@ -191,7 +225,7 @@ pub struct Predicted {
 impl Report {
     /// Puts predictions and measurements of all ranks side by side.
     pub fn new(
-        (stage, strategy): (&'static str, Option<&'static str>),
+        (stage, strategy): (Label, Option<Label>),
         config: &Config,
         parameters: u64,
         units: usize,
@@ -204,8 +238,9 @@ impl Report {
             schema: SCHEMA,
             stage,
             world_size: config.world_size,
-            device: "CPU".into(),
+            device: config.device_words(),
             strategy,
+            link: config.link.as_ref().map(link_row),
             model: ModelRow {
                 name: config.model.name.clone(),
                 parameters,
@@ -246,14 +281,10 @@ impl Report {
             }),
             time: rows(measured, &[()], |rank, (), m| TimeRow {
                 rank,
-                phases: m.times,
-                operations: Operation::ALL
-                    .iter()
-                    .map(|&o| OperationTime {
-                        operation: o.label(),
-                        seconds: m.traffic.nanoseconds[o.index()] as f64 * 1e-9,
-                    })
-                    .collect(),
+                seconds: m.steps.iter().map(|step| step.seconds).sum(),
+                phases: m.clocks.total,
+                waits: m.clocks.waits,
+                operations: operation_times(&m.traffic),
             }),
             throughput: throughput(&steps, config),
             steps,
@@ -277,6 +308,17 @@ impl Report {
         file.persist(folder.join(name)).map(drop).map_err(|e| fail(&e))
     }
 
+    /// Reads a report that [`Report::write`] has written.
+    ///
+    /// # Errors
+    /// A usage failure that names the file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let fail = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
+        let text = std::fs::read(path).map_err(|e| fail(format!("cannot be read: {e}")))?;
+        serde_json::from_slice(&text)
+            .map_err(|e| fail(format!("not a report of this version: {e}\nWrite one with --report FILE.")))
+    }
+
     /// Whether every prediction equals its measurement.
     pub fn predictions_hold(&self) -> bool {
         self.memory.iter().all(|row| row.predicted_bytes == row.peak_bytes)
@@ -288,6 +330,25 @@ impl Report {
 fn rows<K: Copy, R>(measured: &[Measured], keys: &[K], row: impl Fn(usize, K, &Measured) -> R) -> Vec<R> {
     let row = &row;
     measured.iter().enumerate().flat_map(|(rank, m)| keys.iter().map(move |&key| row(rank, key, m))).collect()
+}
+
+fn link_row(choice: &LinkChoice) -> LinkRow {
+    LinkRow {
+        name: choice.words(),
+        latency_seconds: choice.link.latency.as_secs_f64(),
+        bytes_per_second: choice.link.bandwidth,
+    }
+}
+
+fn operation_times(traffic: &Traffic) -> Vec<OperationTime> {
+    let seconds = |counters: &[u64], operation: Operation| counters[operation.index()] as f64 * 1e-9;
+    let row = |&operation: &Operation| OperationTime {
+        operation: operation.label(),
+        seconds: seconds(&traffic.nanoseconds, operation),
+        peers_seconds: seconds(&traffic.for_peers, operation),
+        link_seconds: seconds(&traffic.for_link, operation),
+    };
+    Operation::ALL.iter().map(row).collect()
 }
 
 fn throughput(steps: &[StepRow], config: &Config) -> Throughput {

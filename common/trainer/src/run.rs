@@ -7,7 +7,7 @@ use crate::passes::{Passes, Tokens};
 use crate::report::StepRow;
 use crate::source;
 use crate::stage::{Setup, Stage};
-use crate::timing::{Stopwatch, Times};
+use crate::timing::{self, Clocks, Stopwatch};
 use checkpoint::Writer;
 use collectives::Traffic;
 use device::{Class, Place};
@@ -53,8 +53,8 @@ pub struct Measured {
     pub total_peak: u64,
     /// Bytes and calls per operation.
     pub traffic: Traffic,
-    /// Seconds per phase and operation.
-    pub times: Times,
+    /// Seconds per phase.
+    pub clocks: Clocks,
     /// Hash of the final weights; rank 0 alone has it.
     pub weights_blake3: Option<String>,
 }
@@ -94,7 +94,7 @@ struct Worker<'a, S> {
     rank: Rc<Rank>,
     stage: S,
     passes: Passes,
-    times: Times,
+    clocks: Clocks,
     scaler: Option<LossScaler>,
     /// Optimizer steps that updated something.
     updates: u32,
@@ -161,7 +161,7 @@ impl<'a, S: Stage> Worker<'a, S> {
             rank,
             stage,
             passes,
-            times: Times::default(),
+            clocks: Clocks::default(),
             scaler: config.loss_scaling.map(LossScaler::new),
             updates: 0,
             steps: vec![],
@@ -180,11 +180,11 @@ impl<'a, S: Stage> Worker<'a, S> {
             loss += self.micro_batch(step, Micro { index, count: config.micro_batches })?;
         }
         self.trip(step, Phase::Step)?;
-        let watch = Stopwatch::start();
+        let watch = self.stopwatch();
         let loss_scale = self.scaler.as_ref().map(LossScaler::scale);
         let update = config.update(self.updates, loss_scale);
         let outcome = self.stage.step(&update)?;
-        watch.stop(&mut self.times.step);
+        self.stop(watch, |times| &mut times.step);
         let (loss, stop) = self.agree(loss / config.tokens_per_step() as f64)?;
         let row = StepRow {
             step,
@@ -223,22 +223,30 @@ impl<'a, S: Stage> Worker<'a, S> {
     /// Forward and backward over one micro-batch; the sum of its losses.
     fn micro_batch(&mut self, step: u32, micro: Micro) -> Result<f64> {
         let config = &self.plan.config;
-        let watch = Stopwatch::start();
+        let watch = self.stopwatch();
         let first = ((step as usize * micro.count + micro.index) * config.world_size + self.rank.number())
             * config.batch_size;
         let tokens = self.tokens(Part::Training, first as u64);
-        watch.stop(&mut self.times.data);
+        self.stop(watch, |times| &mut times.data);
         self.trip(step, Phase::Forward)?;
-        let watch = Stopwatch::start();
+        let watch = self.stopwatch();
         let scale = self.gradient_scale(step);
         let (loss, kept) = self.passes.forward(&mut self.stage, &tokens, micro, scale)?;
-        watch.stop(&mut self.times.forward);
+        self.stop(watch, |times| &mut times.forward);
         self.trip(step, Phase::Backward)?;
-        let watch = Stopwatch::start();
+        let watch = self.stopwatch();
         self.passes.backward(&mut self.stage, kept, micro)?;
-        watch.stop(&mut self.times.backward);
-        self.times.recompute = self.passes.recompute_seconds();
+        self.stop(watch, |times| &mut times.backward);
+        self.clocks.total.recompute = self.passes.recompute_seconds();
         Ok(loss)
+    }
+
+    fn stopwatch(&self) -> Stopwatch {
+        Stopwatch::start(self.rank.group.traffic().seconds())
+    }
+
+    fn stop(&mut self, watch: Stopwatch, phase: timing::Phase) {
+        self.clocks.add(phase, watch, self.rank.group.traffic().seconds());
     }
 
     /// What the sum of losses is multiplied with: one over the tokens of the step, times the loss scale.
@@ -268,7 +276,7 @@ impl<'a, S: Stage> Worker<'a, S> {
     }
 
     fn evaluate(&mut self, steps: u32) -> Result<()> {
-        let watch = Stopwatch::start();
+        let watch = self.stopwatch();
         let config = &self.plan.config;
         let mut sum = 0.0;
         for batch in 0..self.plan.evaluation_batches {
@@ -281,7 +289,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         let (loss, _) = self.agree(sum / tokens as f64)?;
         self.rank.emitter.emit(What::Evaluated { step: steps, loss });
         self.evaluations.push((steps, loss));
-        watch.stop(&mut self.times.evaluate);
+        self.stop(watch, |times| &mut times.evaluate);
         Ok(())
     }
 
@@ -311,7 +319,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.trip(self.plan.config.steps, Phase::Save)?;
         let weights_blake3 = self.save()?;
         let (steps, evaluations) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.evaluations));
-        Ok(Measured { steps, evaluations, peaks, total_peak, traffic, times: self.times, weights_blake3 })
+        Ok(Measured { steps, evaluations, peaks, total_peak, traffic, clocks: self.clocks, weights_blake3 })
     }
 
     /// Gathers the master weights, one unit at a time; rank 0 hashes its tensors and writes them if asked to.

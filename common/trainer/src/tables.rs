@@ -70,13 +70,18 @@ fn summary(report: &Report) -> String {
     let validation =
         report.evaluations.last().map(|e| format!(", validation {:.4}", e.loss)).unwrap_or_default();
     format!(
-        "\n{} · {} parameters · {} ranks · {} steps\n\
+        "\n{} · {} parameters · {} ranks{} · {} steps\n\
          loss {:.4} → {:.4} nats per token{validation}{}\n\
          {} tokens/s · {:.1} GFLOP/s{}\n\
          weights blake3 {}\n",
         report.stage,
         grouped(report.model.parameters),
         report.world_size,
+        report
+            .link
+            .as_ref()
+            .map(|link| format!(" over a SIMULATED link ({})", link.name))
+            .unwrap_or_default(),
         report.steps.len(),
         loss(report.steps.first()),
         loss(report.steps.last()),

@@ -1,10 +1,10 @@
 //! Where a rank's time goes.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// Seconds per phase of the training loop, time in collectives included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+/// Seconds per phase of the training loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// Fetching tokens.
     pub data: f64,
@@ -20,17 +20,35 @@ pub struct Times {
     pub evaluate: f64,
 }
 
+/// Which of [`Times`] is measured.
+pub(crate) type Phase = fn(&mut Times) -> &mut f64;
+
+/// Seconds per phase: in all, and in waits for collectives.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Clocks {
+    /// In all.
+    pub total: Times,
+    /// Of it, in waits for collectives.
+    pub waits: Times,
+}
+
+impl Clocks {
+    /// Adds what has passed since `watch` was started; `waited` is what has been spent in waits for collectives so far.
+    pub(crate) fn add(&mut self, phase: Phase, watch: Stopwatch, waited: f64) {
+        *phase(&mut self.total) += watch.started.elapsed().as_secs_f64();
+        *phase(&mut self.waits) += waited - watch.waited;
+    }
+}
+
 /// A running measurement.
-pub(crate) struct Stopwatch(Instant);
+pub(crate) struct Stopwatch {
+    started: Instant,
+    waited: f64,
+}
 
 impl Stopwatch {
-    /// Starts now.
-    pub(crate) fn start() -> Self {
-        Stopwatch(Instant::now())
-    }
-
-    /// Adds the seconds since the start.
-    pub(crate) fn stop(self, total: &mut f64) {
-        *total += self.0.elapsed().as_secs_f64();
+    /// Starts now, when `waited` seconds have been spent in waits for collectives.
+    pub(crate) fn start(waited: f64) -> Self {
+        Stopwatch { started: Instant::now(), waited }
     }
 }

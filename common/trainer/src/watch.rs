@@ -50,7 +50,7 @@ fn header<S: Stage>(plan: &Plan) -> Result<RunHeader> {
         model: config.model.name.clone(),
         parameters: plan.model.layout.parameters(),
         world_size: config.world_size as u32,
-        device: "CPU".into(),
+        device: config.device_words(),
         precision: precision::words(config.precision),
         communicated_bytes: config.precision.reduce.size() as u32,
         algorithm: format!("{:?}", config.algorithm).to_lowercase(),

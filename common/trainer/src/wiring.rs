@@ -11,5 +11,6 @@ pub(crate) fn groups(config: &Config) -> Vec<Group> {
         AlgorithmChoice::Direct => Algorithm::Direct,
         AlgorithmChoice::Ring => Algorithm::Ring,
     };
-    World::new(config.world_size as u32, Options { timeout: config.timeout, algorithm, link: None })
+    let link = config.link.as_ref().map(|choice| choice.link);
+    World::new(config.world_size as u32, Options { timeout: config.timeout, algorithm, link })
 }

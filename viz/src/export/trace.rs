@@ -13,8 +13,17 @@ const COMMUNICATION: u32 = 1;
 #[derive(Default)]
 struct Open {
     pass: Option<(u64, String, &'static str)>,
-    collectives: HashMap<(u16, u64), (u64, Option<u64>)>,
+    collectives: HashMap<(u16, u64), Moving>,
     live: [u64; Class::ALL.len()],
+}
+
+/// A collective that has not finished.
+#[derive(Default)]
+struct Moving {
+    issued: u64,
+    started: Option<u64>,
+    /// When a simulated link delivered it.
+    delivered: Option<u64>,
 }
 
 /// The trace of `recording` as JSON.
@@ -91,6 +100,12 @@ impl Open {
                 }))
             }
             What::Collective(collective) => self.collective(header, event, collective),
+            What::Crossed { group, sequence, began, ended, .. } => {
+                let moving = self.collectives.get_mut(&(*group, *sequence))?;
+                moving.started = Some(event.at.saturating_sub(*began));
+                moving.delivered = Some(event.at.saturating_sub(*ended));
+                None
+            }
             What::StepFinished { step, loss, .. } => Some(json!({
                 "ph": "i", "s": "p", "name": format!("step {} finished", step + 1), "pid": event.rank,
                 "tid": COMPUTE, "ts": microseconds(event.at), "args": { "loss": loss },
@@ -108,15 +123,16 @@ impl Open {
         let key = (collective.group, collective.sequence);
         match collective.progress {
             Progress::Issued => {
-                self.collectives.insert(key, (event.at, None));
+                self.collectives.insert(key, Moving { issued: event.at, ..Moving::default() });
                 None
             }
             Progress::Started => {
-                self.collectives.entry(key).or_insert((event.at, None)).1 = Some(event.at);
+                let moving = Moving { issued: event.at, ..Moving::default() };
+                self.collectives.entry(key).or_insert(moving).started = Some(event.at);
                 None
             }
             Progress::Finished => {
-                let (issued, started) = self.collectives.remove(&key)?;
+                let Moving { issued, started, delivered } = self.collectives.remove(&key)?;
                 let from = started.unwrap_or(issued);
                 let unit = if collective.unit == NO_UNIT {
                     String::new()
@@ -128,8 +144,8 @@ impl Open {
                     "sequence": collective.sequence, "bytes": collective.bytes,
                     "waited_us": microseconds(from.saturating_sub(issued)),
                 });
-                let place = (event.rank, COMMUNICATION);
-                Some(complete(&name, collective.operation.label(), place, from, event.at, arguments))
+                let (place, to) = ((event.rank, COMMUNICATION), delivered.unwrap_or(event.at));
+                Some(complete(&name, collective.operation.label(), place, from, to, arguments))
             }
         }
     }

@@ -120,6 +120,8 @@ fn title(app: &App, paint: &mut Paint<'_>) {
             header.precision,
             header.algorithm
         )
+    } else if words::simulated(header) {
+        format!("  {} ranks · {}", header.world_size, header.device)
     } else {
         format!("  {} parameters · {} ranks", words::count(header.parameters as f64), header.world_size)
     };

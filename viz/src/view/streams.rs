@@ -19,7 +19,11 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let ranks = scene.now.ranks.len();
     let (width, height) = (paint.width(), paint.height());
     let x = paint.heading(0, 0, "Streams");
-    let note = "the last step: each rank's computation above, its communication below";
+    let note = if words::simulated(&scene.header) {
+        "the last step: each rank's computation above, the SIMULATED link's transfers below"
+    } else {
+        "the last step: each rank's computation above, its communication below"
+    };
     paint.text(x + 2, 0, note, ink(DIM));
     let table = (ranks as u16 + 2).min(height / 3);
     let room = height.saturating_sub(table + 3);

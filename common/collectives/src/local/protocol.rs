@@ -68,14 +68,15 @@ impl<C: Contribution> Hub<C> {
     }
 
     /// Leaves a contribution in the ticket's slot. `now` and `cost` are the simulated link's clock and the time that
-    /// the transfer takes on it once the last party has issued and the link is free.
+    /// the transfer takes on it once the last party has issued and the link is free. Returns when the link will have
+    /// delivered everything, on that clock.
     pub(crate) fn issue(
         &self,
         ticket: Ticket,
         contribution: C,
         now: Duration,
         cost: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<Duration, Failure> {
         let mut state = lock(&self.state);
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
@@ -84,16 +85,16 @@ impl<C: Contribution> Hub<C> {
             Ok(false) => {}
             Ok(true) => {
                 if !cost.is_zero() {
-                    let delivered = state.link_free.max(now) + cost;
-                    state.link_free = delivered;
-                    state.slot(&ticket).delivered = delivered;
+                    let began = state.link_free.max(now);
+                    state.link_free = began + cost;
+                    state.slot(&ticket).crossing = Some((began, began + cost));
                 }
                 self.notify(&state);
             }
             // Everybody learns of it when waiting, this rank too.
             Err(failure) => drop(self.fail(&mut state, failure)),
         }
-        Ok(())
+        Ok(state.link_free)
     }
 
     /// Waits until this member may work on the oldest slot up to the ticket's in which its part is not taken yet, and

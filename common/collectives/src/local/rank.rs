@@ -9,10 +9,11 @@ use super::slot::Entry;
 use super::ticket::{Cause, Failure, Lane, Ticket};
 use super::{Algorithm, Options, direct};
 use crate::CollectiveError;
-use crate::backend::{Backend, Call, Outcome, Result, Watch};
+use crate::backend::{Backend, Call, Crossing, Outcome, Result, Waits, Watch};
 use device::{Buffer, DeviceError};
 use events::{Operation, Progress, What};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,10 @@ pub(crate) struct Shared {
     options: Options,
     /// How long to wait busily, here and in sub-groups: what matters is how many ranks the process has.
     spin: Duration,
-    /// Zero of the simulated link's clock.
+    /// Zero of the simulated links' clock; sub-groups have the same.
     start: Instant,
+    /// When the links of the world and its sub-groups will have delivered everything, in nanoseconds on their clock.
+    delivery: Arc<AtomicU64>,
     /// Sub-groups by their key.
     children: Mutex<Children>,
 }
@@ -38,12 +41,15 @@ impl Shared {
     pub(crate) fn new(names: Vec<u32>, options: Options) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if names.len() <= cores { SPIN } else { Duration::ZERO };
-        Shared::spinning(names, options, spin)
+        let hub = Hub::new(names, spin);
+        let delivery = Arc::default();
+        Shared { hub, options, spin, start: Instant::now(), delivery, children: Mutex::default() }
     }
 
-    fn spinning(names: Vec<u32>, options: Options, spin: Duration) -> Self {
-        let hub = Hub::new(names, spin);
-        Shared { hub, options, spin, start: Instant::now(), children: Mutex::default() }
+    fn sub_group(&self, names: Vec<u32>) -> Self {
+        let hub = Hub::new(names, self.spin);
+        let (options, spin, start, delivery) = (self.options, self.spin, self.start, self.delivery.clone());
+        Shared { hub, options, spin, start, delivery, children: Mutex::default() }
     }
 
     fn children(&self) -> MutexGuard<'_, Children> {
@@ -64,7 +70,7 @@ impl Shared {
             return child.clone();
         }
         let names = members.iter().map(|&member| self.hub.names()[member]).collect();
-        let child = Arc::new(Shared::spinning(names, self.options, self.spin));
+        let child = Arc::new(self.sub_group(names));
         if let Some(failure) = self.hub.failure() {
             child.poison(&failure);
         }
@@ -98,9 +104,26 @@ impl Rank {
         Ticket { lane, sequence: call.sequence, member: me }
     }
 
-    /// Time since the group was made, without pauses.
+    /// Time since the world was made, without pauses.
     fn now(&self, watch: &Watch) -> Duration {
         self.shared.start.elapsed().saturating_sub(watch.held())
+    }
+
+    /// Time since a simulated link last delivered; zero while one does.
+    fn since_delivery(&self, watch: &Watch) -> Duration {
+        if self.shared.options.link.is_none() {
+            return Duration::MAX;
+        }
+        let delivery = Duration::from_nanos(self.shared.delivery.load(Ordering::Relaxed));
+        self.now(watch).saturating_sub(delivery)
+    }
+
+    /// Waits until the link has delivered; when it carried the data, in time before now.
+    fn cross(&self, (began, ended): (Duration, Duration), watch: &Watch) -> Crossing {
+        let since = Instant::now();
+        self.shared.hub.sleep(|| ended.saturating_sub(self.now(watch)));
+        let (exposed, now) = (since.elapsed(), self.now(watch));
+        Crossing { began: now.saturating_sub(began), ended: now.saturating_sub(ended), exposed }
     }
 
     /// Time that the call takes on the simulated link, for what its busiest rank sends.
@@ -112,18 +135,21 @@ impl Rank {
         link.cost(call.operation, self.shared.options.algorithm, size as u32, busiest)
     }
 
-    /// Does this rank's part of everything up to the ticket that is still to do.
-    fn work(&self, ticket: &Ticket, watch: &Watch, patience: &Patience<'_>) -> Vec<Vec<u8>> {
-        let mut gathered = Vec::new();
+    /// Does this rank's part of everything up to the ticket that is still to do: everybody's bytes, and the time in
+    /// which data moved.
+    fn work(&self, ticket: &Ticket, watch: &Watch, patience: &Patience<'_>) -> (Vec<Vec<u8>>, Duration) {
+        let (mut gathered, mut moving) = (Vec::new(), Duration::ZERO);
         // A failure ends the work; settling finds out what it means for the ticket.
         while let Ok(Some(Entry { ticket: next, all })) = self.shared.hub.enter(ticket, patience) {
             let part = Part { rank: self, ticket: next, all: &all, watch, patience, finished: None };
+            let entered = Instant::now();
             part.run();
+            moving += entered.elapsed();
             if next == *ticket && all[0].call.operation == Operation::Scalars {
                 gathered = all.iter().map(|contribution| contribution.bytes.clone()).collect();
             }
         }
-        gathered
+        (gathered, moving)
     }
 
     fn contribution(&self, call: &Call, buffers: &mut [Buffer], bytes: &[u8]) -> Result<Contribution> {
@@ -172,30 +198,33 @@ impl Backend for Rank {
         let contribution = self.contribution(call, buffers, bytes)?;
         let cost = self.cost(&contribution);
         let issued = self.shared.hub.issue(self.ticket(call), contribution, self.now(watch), cost);
-        issued.map_err(|failure| self.explain(failure, call))
+        let delivery = issued.map_err(|failure| self.explain(failure, call))?;
+        self.shared.delivery.fetch_max(delivery.as_nanos() as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     fn wait(&self, call: &Call, watch: &Watch) -> Result<Outcome> {
-        let held = || watch.held();
-        let patience = Patience { timeout: self.shared.options.timeout, held: &held };
+        let began = Instant::now();
+        let (held, delivered) = (|| watch.held(), || self.since_delivery(watch));
+        let patience = Patience { timeout: self.shared.options.timeout, held: &held, delivered: &delivered };
         let ticket = self.ticket(call);
-        let gathered = self.work(&ticket, watch, &patience);
+        let (gathered, moving) = self.work(&ticket, watch, &patience);
         let all = self.shared.hub.contributions(&ticket);
         let settled = self.shared.hub.settle(&ticket, &patience);
         let settled = settled.map_err(|failure| self.explain(failure, call))?;
+        let peers = began.elapsed().saturating_sub(moving);
         if let Some(parties) = all.as_deref().and_then(parties) {
             parties.settle(ticket.party()).map_err(|error| self.device_error(call, &error))?;
         }
-        if !settled.delivered.is_zero() {
-            self.shared.hub.sleep(|| settled.delivered.saturating_sub(self.now(watch)));
-        }
-        Ok(Outcome { sent: settled.sent, gathered })
+        let crossing = settled.crossing.map(|crossing| self.cross(crossing, watch));
+        let waits = Waits { peers, link: crossing.map_or(Duration::ZERO, |crossing| crossing.exposed) };
+        Ok(Outcome { sent: settled.sent, gathered, waits, crossing })
     }
 
     fn abandon(&self, call: &Call, during: String, reason: String, watch: &Watch) {
         self.poison(during, reason);
-        let held = || watch.held();
-        let patience = Patience { timeout: self.shared.options.timeout, held: &held };
+        let (held, delivered) = (|| watch.held(), || self.since_delivery(watch));
+        let patience = Patience { timeout: self.shared.options.timeout, held: &held, delivered: &delivered };
         // The group has failed, so this waits only for those inside; what it returns is of no use here.
         let _ = self.shared.hub.settle(&self.ticket(call), &patience);
     }

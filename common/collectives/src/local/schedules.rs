@@ -69,7 +69,7 @@ struct Rank {
 
 impl Rank {
     fn patience(&self) -> Patience<'static> {
-        Patience { timeout: self.timeout, held: &|| Duration::ZERO }
+        Patience { timeout: self.timeout, held: &|| Duration::ZERO, delivered: &|| Duration::MAX }
     }
 
     fn issue(&mut self, lane: Lane, sequence: u64, meaning: u32) -> Result<Ticket, Failure> {

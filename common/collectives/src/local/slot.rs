@@ -15,8 +15,8 @@ pub(crate) struct Entry<C> {
 /// What a settled slot leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
-    /// When a simulated link delivers, on the clock given when issuing; zero without a link.
-    pub(crate) delivered: Duration,
+    /// When a simulated link begins and when it delivers, on the clock given when issuing; without a link, nothing.
+    pub(crate) crossing: Option<(Duration, Duration)>,
     /// What this member reported on exit.
     pub(crate) sent: u64,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Slot<C> {
     /// Parties that are moving data.
     pub(crate) inside: usize,
     settled: usize,
-    pub(crate) delivered: Duration,
+    pub(crate) crossing: Option<(Duration, Duration)>,
 }
 
 impl<C> Slot<C> {
@@ -48,7 +48,7 @@ impl<C> Slot<C> {
             steps: vec![0; parties],
             inside: 0,
             settled: 0,
-            delivered: Duration::ZERO,
+            crossing: None,
         }
     }
 
@@ -132,7 +132,7 @@ impl<C> Slot<C> {
 
     /// What a complete slot means for the ticket's member.
     pub(crate) fn outcome(&self, ticket: &Ticket) -> Settled {
-        Settled { delivered: self.delivered, sent: self.sent[ticket.party()] }
+        Settled { crossing: self.crossing, sent: self.sent[ticket.party()] }
     }
 }
 

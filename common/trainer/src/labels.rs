@@ -1,0 +1,47 @@
+//! Words of a report, read back: each is one of those that this program writes.
+
+use crate::precision;
+use device::DType;
+use events::{Class, Operation};
+use model::Checkpointing;
+use planner::{Stage, Strategy};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+/// A word that reports use.
+pub(crate) type Label = &'static str;
+
+/// Reads a word that some report has.
+///
+/// # Errors
+/// If no report has such a word.
+pub(crate) fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Label, D::Error> {
+    find(&String::deserialize(deserializer)?)
+}
+
+/// As [`known`], where a report may have nothing.
+///
+/// # Errors
+/// If no report has such a word.
+pub(crate) fn known_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Label>, D::Error> {
+    Option::<String>::deserialize(deserializer)?.map(|word| find(&word)).transpose()
+}
+
+fn find<E: Error>(word: &str) -> Result<Label, E> {
+    let classes = Class::ALL.iter().map(|class| class.label());
+    let operations = Operation::ALL.iter().map(|operation| operation.label());
+    let stages = Stage::ALL.iter().map(|stage| stage.label());
+    let checkpointing = Checkpointing::ALL.iter().map(|what| what.label());
+    let types = [DType::F32, DType::Bf16, DType::F16].map(precision::name);
+    let strategies = Strategy::ALL.iter().map(|strategy| strategy.label());
+    let mut all = classes.chain(operations).chain(stages).chain(checkpointing).chain(strategies).chain(types);
+    all.find(|label| *label == word).ok_or_else(|| E::custom(format!("unknown word {word:?}")))
+}
+
+/// Reads a number; JSON has null where it was not finite.
+///
+/// # Errors
+/// If it is neither.
+pub(crate) fn finite_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
+}

@@ -1,0 +1,130 @@
+//! A simulated link between ranks that share a machine: presets, and how people write one.
+
+use crate::size::{self, human};
+use collectives::local::Link;
+use std::time::Duration;
+
+/// Links by name: latency per round in microseconds, bandwidth per direction in bytes per second.
+///
+/// Bandwidths are the link's own, from its specification; NCCL reaches about four fifths of them. Latencies are round
+/// numbers for what a collective's round takes to start over such a link, kernel launch included.
+///
+/// | name | bandwidth |
+/// |---|---|
+/// | `nvlink` | NVLink 4 (H100): 18 links of 25 GB/s |
+/// | `pcie4` | PCIe 4.0, 16 lanes of 16 GT/s, 128 of 130 bits payload |
+/// | `ethernet25g` | 25 Gbit/s |
+const PRESETS: [(&str, &str, u64, f64); 3] = [
+    ("nvlink", "NVLink 4", 5, 450e9),
+    ("pcie4", "PCIe 4.0 x16", 10, 31.5e9),
+    ("ethernet25g", "25G Ethernet", 50, 3.125e9),
+];
+
+/// What is accepted, for help and errors.
+pub(crate) const ACCEPTED: &str = "nvlink, pcie4, ethernet25g, or LATENCY,BANDWIDTH such as 50us,3GB/s";
+
+/// A link that the flags ask for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkChoice {
+    /// How people call it, if it is a preset.
+    name: Option<&'static str>,
+    /// Its figures.
+    pub link: Link,
+}
+
+impl LinkChoice {
+    /// `25G Ethernet: 50 µs, 3.13 GB/s`.
+    pub fn words(&self) -> String {
+        let Link { latency, bandwidth } = self.link;
+        let figures = format!("{}, {}/s", duration(latency), human(bandwidth as u64));
+        self.name.map_or(figures.clone(), |name| format!("{name}: {figures}"))
+    }
+}
+
+/// Reads `--link`.
+///
+/// # Errors
+/// A sentence that says what is accepted.
+pub(crate) fn parse(text: &str) -> Result<LinkChoice, String> {
+    if let Some((_, name, micros, bandwidth)) = PRESETS.into_iter().find(|preset| preset.0 == text) {
+        let link = Link { latency: Duration::from_micros(micros), bandwidth };
+        return Ok(LinkChoice { name: Some(name), link });
+    }
+    let (latency, bandwidth) = text.split_once(',').ok_or_else(|| format!("write {ACCEPTED}"))?;
+    Ok(LinkChoice { name: None, link: Link { latency: time(latency)?, bandwidth: rate(bandwidth)? } })
+}
+
+/// `50us`, `0.2ms`, `1s`, `0`; at most ten seconds.
+fn time(text: &str) -> Result<Duration, String> {
+    let advice = || format!("latency {text:?}: write 0 to 10s, such as 50us, 0.2ms or 1s");
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let factor = match &text[digits..] {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "" if text == "0" => 1.0,
+        _ => return Err(advice()),
+    };
+    let seconds = text[..digits].parse::<f64>().map_err(|_| advice())? * factor;
+    if (0.0..=10.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(advice()) }
+}
+
+/// `3GB/s`, `100MiB/s`, `25Gbit/s`; at least a kilobyte per second.
+fn rate(text: &str) -> Result<f64, String> {
+    let advice = || format!("bandwidth {text:?}: write 1kB/s or more, such as 3GB/s, 100MiB/s or 25Gbit/s");
+    let per_second = text.trim().strip_suffix("/s").ok_or_else(advice)?;
+    let bytes = match per_second.strip_suffix("bit") {
+        Some(bits) => size::parse(bits).map_err(|_| advice())? / 8,
+        None => size::parse(per_second).map_err(|_| advice())?,
+    };
+    if bytes >= 1000 { Ok(bytes as f64) } else { Err(advice()) }
+}
+
+/// `50 µs`, in the largest unit of which there is at least one.
+fn duration(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")];
+    let (unit, label) = units.into_iter().find(|(unit, _)| seconds >= *unit).unwrap_or((1.0, "s"));
+    // Three decimals, without the noise of binary fractions.
+    format!("{} {label}", (seconds / unit * 1e3).round() / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_read_as_people_write_them() {
+        for (text, latency, bandwidth) in [
+            ("nvlink", 5_000, 450e9),
+            ("pcie4", 10_000, 31.5e9),
+            ("ethernet25g", 50_000, 3.125e9),
+            ("50us,3GB/s", 50_000, 3e9),
+            ("0.2ms, 100MiB/s", 200_000, 104_857_600.0),
+            ("0,25Gbit/s", 0, 3.125e9),
+            ("2s,1kB/s", 2_000_000_000, 1000.0),
+        ] {
+            let link = parse(text).unwrap().link;
+            assert_eq!(link, Link { latency: Duration::from_nanos(latency), bandwidth }, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_link_says_what_one_looks_like() {
+        for text in
+            ["", "wifi", "50us", "3GB/s", "50,3GB/s", "50us,3GB", "50us,0GB/s", "11s,3GB/s", "-1us,3GB/s"]
+        {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains("such as"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn words_carry_the_figures() {
+        assert_eq!(parse("ethernet25g").unwrap().words(), "25G Ethernet: 50 µs, 3.12 GB/s");
+        assert_eq!(parse("1.5ms,3GB/s").unwrap().words(), "1.5 ms, 3.00 GB/s");
+        assert_eq!(parse("0,100MB/s").unwrap().words(), "0 s, 100 MB/s");
+    }
+}

@@ -1,0 +1,241 @@
+//! On a simulated link, communication hides behind computation as far as an alpha-beta model says that it can.
+//!
+//! The model takes from a recording how long each rank was busy between one thing and the next, and what it issued
+//! when. It lets one link carry one collective after another, and ranks wait only for what they need: a unit's
+//! parameters before its pass, gradients before the step, updated parameters at the step's end. What ranks wait for in
+//! it is left exposed by any schedule that issues at these points.
+
+use events::{CollectiveEvent, Event, Operation, Pass, Progress, Recording, What};
+use planner::Stage;
+use std::collections::BTreeMap;
+use tests::train;
+use trainer::{Failure, Report};
+
+const RANKS: usize = 2;
+const STEPS: u32 = 8;
+
+/// What a rank does, in order.
+#[derive(Clone, Debug)]
+enum Act {
+    /// Computes, copies, waits for its peers: whatever is not the link.
+    Busy(f64),
+    /// Hands a collective to the link, by its number.
+    Issue(u64, CollectiveEvent),
+    /// Needs the result of a collective.
+    Need(u64),
+}
+
+/// One step of one rank: its acts, and the seconds for which it waited for the link.
+#[derive(Clone, Debug, Default)]
+struct Step {
+    acts: Vec<Act>,
+    exposed: f64,
+}
+
+/// A link as the flags write it.
+#[derive(Clone, Copy)]
+struct AlphaBeta {
+    latency: f64,
+    bandwidth: f64,
+}
+
+impl AlphaBeta {
+    /// Seconds of a collective between two ranks, each of which sends half of what is reduced or gathered.
+    fn seconds(self, event: &CollectiveEvent) -> f64 {
+        let half = event.bytes as f64 / RANKS as f64;
+        let (rounds, bytes) = match event.operation {
+            Operation::AllReduce => (2.0, 2.0 * half),
+            Operation::ReduceScatter | Operation::AllGather => (1.0, half),
+            Operation::Scalars => (1.0, event.bytes as f64),
+            other => panic!("training uses no {other}"),
+        };
+        rounds * self.latency + bytes / self.bandwidth
+    }
+
+    fn flag(self) -> String {
+        format!("{}us,{}B/s", self.latency * 1e6, self.bandwidth as u64)
+    }
+}
+
+fn events(path: &std::path::Path) -> Vec<Event> {
+    let recording = Recording::open(path).unwrap();
+    (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events).collect()
+}
+
+/// The steps of `rank`, one by one.
+fn steps(events: &[Event], rank: u32) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut needed = Needs::default();
+    let (mut last, mut inside) = (0, false);
+    for event in events.iter().filter(|event| event.rank == rank) {
+        if let What::StepStarted { .. } = event.what {
+            (steps.push(Step::default()), inside) = ((), true);
+            last = event.at;
+        }
+        let Some(step) = steps.last_mut().filter(|_| inside) else { continue };
+        let mut busy = (event.at - last) as f64 * 1e-9;
+        last = event.at;
+        if let What::Crossed { exposed, .. } = event.what {
+            step.exposed += exposed as f64 * 1e-9;
+            busy -= exposed as f64 * 1e-9;
+        }
+        step.acts.push(Act::Busy(busy));
+        needed.acts(&event.what, &mut step.acts);
+        inside &= !matches!(event.what, What::StepFinished { .. });
+    }
+    steps
+}
+
+/// Collectives whose results are still to be waited for.
+#[derive(Default)]
+struct Needs {
+    /// Gathered parameters by first unit.
+    gathers: BTreeMap<u16, u64>,
+    others: Vec<u64>,
+    in_backward: bool,
+}
+
+impl Needs {
+    /// Adds what the event means to the acts.
+    fn acts(&mut self, what: &What, acts: &mut Vec<Act>) {
+        match what {
+            What::PassStarted { pass, unit, .. } => {
+                self.in_backward = *pass == Pass::Backward;
+                acts.extend(self.gathers.remove(unit).map(Act::Need));
+            }
+            What::Collective(event) if event.progress == Progress::Issued => self.issued(event, acts),
+            What::StepFinished { .. } => self.everything(acts),
+            _ => {}
+        }
+    }
+
+    fn issued(&mut self, event: &CollectiveEvent, acts: &mut Vec<Act>) {
+        let number = event.sequence;
+        if event.operation == Operation::Scalars {
+            // The norm and the loss need everything before them, and are waited for at once.
+            self.everything(acts);
+            return acts.extend([Act::Issue(number, *event), Act::Need(number)]);
+        }
+        acts.push(Act::Issue(number, *event));
+        match event.operation {
+            Operation::AllGather => drop(self.gathers.insert(event.unit, number)),
+            _ => self.others.push(number),
+        }
+    }
+
+    fn everything(&mut self, acts: &mut Vec<Act>) {
+        acts.extend(std::mem::take(&mut self.gathers).into_values().map(Act::Need));
+        acts.extend(self.others.drain(..).map(Act::Need));
+    }
+}
+
+/// A rank on its way through its acts.
+#[derive(Clone, Default)]
+struct Clock {
+    now: f64,
+    next: usize,
+    exposed: f64,
+}
+
+/// The seconds that each rank waits for the link in the model, and the seconds for which the link is busy.
+fn model(ranks: &[&Step], link: AlphaBeta) -> (Vec<f64>, f64) {
+    let mut clocks = vec![Clock::default(); ranks.len()];
+    let mut issued: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    let mut delivered: BTreeMap<u64, f64> = BTreeMap::new();
+    let (mut free, mut busy) = (0.0_f64, 0.0);
+    // Ranks issue in the same order, so whoever is behind always has something to do.
+    while clocks.iter().zip(ranks).any(|(clock, step)| clock.next < step.acts.len()) {
+        for (clock, step) in clocks.iter_mut().zip(ranks) {
+            while let Some(act) = step.acts.get(clock.next) {
+                match act {
+                    Act::Busy(seconds) => clock.now += seconds,
+                    Act::Issue(number, event) => {
+                        let times = issued.entry(*number).or_default();
+                        times.push(clock.now);
+                        if times.len() == RANKS {
+                            let seconds = link.seconds(event);
+                            free = times.iter().copied().fold(free, f64::max) + seconds;
+                            busy += seconds;
+                            delivered.insert(*number, free);
+                        }
+                    }
+                    Act::Need(number) => {
+                        let Some(delivered) = delivered.get(number) else { break };
+                        clock.exposed += (delivered - clock.now).max(0.0);
+                        clock.now = clock.now.max(*delivered);
+                    }
+                }
+                clock.next += 1;
+            }
+        }
+    }
+    (clocks.iter().map(|clock| clock.exposed).collect(), busy)
+}
+
+fn flags() -> String {
+    format!("--model tiny --batch-size 16 --gpus {RANKS} --steps {STEPS} --threads 1 --device cpu --headless")
+}
+
+/// The link on which `stage` communicates for as long as it computes, by a run without one.
+fn link_for_half_of_the_step(stage: Stage, file: &std::path::Path) -> Result<AlphaBeta, Failure> {
+    let report = train(stage, &format!("{} --record {}", flags(), file.display()))?;
+    let seconds = median(report.steps.iter().skip(1).map(|step| step.seconds).collect());
+    let infinite = AlphaBeta { latency: 0.0, bandwidth: 1.0 };
+    let bytes: f64 = {
+        let events = events(file);
+        let step = &steps(&events, 0)[1];
+        let cost = |act: &Act| if let Act::Issue(_, event) = act { infinite.seconds(event) } else { 0.0 };
+        step.acts.iter().map(cost).sum()
+    };
+    Ok(AlphaBeta { latency: 50e-6, bandwidth: bytes / seconds })
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// What was left exposed beyond the model, as a share of what can be hidden, in the best step: a busy machine only
+/// ever adds to it. And the share of communication that can be hidden.
+fn beyond_the_model(events: &[Event], link: AlphaBeta) -> (f64, f64) {
+    let ranks: Vec<Vec<Step>> = (0..RANKS as u32).map(|rank| steps(events, rank)).collect();
+    let judge = |step: usize| {
+        let of_step: Vec<&Step> = ranks.iter().map(|steps| &steps[step]).collect();
+        let (exposed, busy) = model(&of_step, link);
+        let beyond =
+            of_step.iter().zip(&exposed).map(|(step, exposed)| (step.exposed - exposed) / (busy - exposed));
+        let hideable = exposed.iter().map(|exposed| 1.0 - exposed / busy).fold(1.0, f64::min);
+        (beyond.fold(f64::MIN, f64::max), hideable)
+    };
+    // The first step pays for first touches of memory.
+    let judged: Vec<(f64, f64)> = (1..STEPS as usize).map(judge).collect();
+    println!("{judged:.3?}");
+    judged.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap()
+}
+
+fn hides_what_can_be_hidden(stage: Stage) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run");
+    let link = link_for_half_of_the_step(stage, &file).unwrap();
+    let report: Report =
+        train(stage, &format!("{} --record {} --link {}", flags(), file.display(), link.flag())).unwrap();
+    assert!(report.predictions_hold());
+    let (beyond, hideable) = beyond_the_model(&events(&file), link);
+    assert!(hideable > 0.3, "{stage}: only {hideable:.2} of communication could be hidden");
+    assert!(beyond < 0.1, "{stage}: {beyond:.3} of what could be hidden was not");
+}
+
+#[test]
+fn ddp_hides_what_can_be_hidden() {
+    hides_what_can_be_hidden(Stage::Ddp);
+}
+
+#[test]
+fn zero2_hides_what_can_be_hidden() {
+    hides_what_can_be_hidden(Stage::Zero2);
+}
+
+#[test]
+fn zero3_hides_what_can_be_hidden() {
+    hides_what_can_be_hidden(Stage::Zero3);
+}
