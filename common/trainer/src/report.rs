@@ -364,3 +364,47 @@ fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
         model_flops_per_second: tokens_per_second * flops_per_token as f64,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+
+    #[test]
+    fn a_report_reads_back_as_it_was() {
+        let flags = ["zero", "--link", "ethernet25g", "--precision", "bf16", "--gpus", "1"];
+        let config = Config::new(Cli::parse_from(flags).train).unwrap();
+        let step = StepRow {
+            step: 0,
+            loss: 0.1 + 0.2,
+            grad_norm: f64::INFINITY,
+            lr: 1e-3,
+            tokens: 7,
+            seconds: 0.3,
+            loss_scale: Some(2.0),
+            skipped: true,
+        };
+        let measured = Measured {
+            steps: vec![step],
+            evaluations: vec![(1, 2.5)],
+            peaks: vec![3; Class::ALL.len()],
+            total_peak: 21,
+            traffic: Traffic::default(),
+            clocks: crate::timing::Clocks::default(),
+            weights_blake3: Some("ab".into()),
+        };
+        let predicted = Predicted {
+            memory: vec![vec![3; Class::ALL.len()]],
+            total: vec![21],
+            traffic: vec![vec![0; Operation::ALL.len()]],
+        };
+        let report = Report::new("ZeRO-3", &config, 918_656, 6, &predicted, &[measured]);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.json");
+        report.write(&path).unwrap();
+        assert_eq!(Report::read(&path).unwrap(), report);
+        std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace("bf16", "fp17")).unwrap();
+        assert!(Report::read(&path).unwrap_err().to_string().contains("fp17"));
+    }
+}
