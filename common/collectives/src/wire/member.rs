@@ -5,7 +5,7 @@ use super::data::{self, Part, Work};
 use super::message::{Address, Kind, Letter, Phase, describe, encode, failure_note};
 use super::parcel::{ALIGN, padded};
 use crate::CollectiveError;
-use crate::backend::{Backend, Call, Outcome, Result, Watch};
+use crate::backend::{Backend, Call, Outcome, Result, Waits, Watch};
 use crate::local::data::{Contribution, Span};
 use crate::local::deadline::{Deadline, Patience};
 use crate::local::direct;
@@ -14,6 +14,7 @@ use device::Buffer;
 use events::{Operation, Progress, What};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// One rank of a group of processes.
 pub(crate) struct Member {
@@ -160,10 +161,12 @@ impl Member {
 
     /// Does this member's part of an issued call.
     fn run(&self, work: &Work<'_>) -> Failed<Outcome> {
+        let began = Instant::now();
         let openings = self.collect(work, Phase::Opening)?;
+        let waits = Waits { peers: began.elapsed(), link: Duration::ZERO };
         self.compare(work, &openings)?;
         work.watch.tell(work.call(), Progress::Started);
-        let mut outcome = Outcome { sent: self.sent(work), gathered: Vec::new() };
+        let mut outcome = Outcome { sent: self.sent(work), waits, ..Outcome::default() };
         let me = work.me();
         match work.call().operation {
             Operation::AllReduce => {
@@ -263,7 +266,7 @@ impl Member {
     /// members cannot wait for each other in a circle.
     fn advance(&self, call: &Call, watch: &Watch) -> Failed<Outcome> {
         let held = || watch.held();
-        let patience = Patience { timeout: self.endpoint.timeout, held: &held };
+        let patience = Patience { timeout: self.endpoint.timeout, held: &held, delivered: &|| Duration::MAX };
         let lane = self.lane(call);
         let next = |open: &BTreeMap<(Lane, u64), Open>| {
             let upto = open.range((lane, 0)..=(lane, call.sequence));
@@ -304,7 +307,7 @@ impl Backend for Member {
         };
         let own = Contribution { call: call.clone(), spans, gpu: None, bytes: bytes.to_vec() };
         let held = || watch.held();
-        let patience = Patience { timeout: self.endpoint.timeout, held: &held };
+        let patience = Patience { timeout: self.endpoint.timeout, held: &held, delivered: &|| Duration::MAX };
         let work = self.work(call.sequence, &own, watch, &patience);
         for to in work.others() {
             self.post(&work, Phase::Opening, to, Part::opening(call, work.me(), to));
