@@ -399,7 +399,8 @@ mod tests {
             total: vec![21],
             traffic: vec![vec![0; Operation::ALL.len()]],
         };
-        let report = Report::new("ZeRO-3", &config, 918_656, 6, &predicted, &[measured]);
+        let report =
+            Report::new(("ZeRO-3", Some("full-shard")), &config, 918_656, 6, &predicted, &[measured]);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("report.json");
         report.write(&path).unwrap();
