@@ -1,13 +1,21 @@
 //! Tables that the planner makes.
 
-use planner::Recipe;
-use planner::table::{Format, Table};
+use crate::learn::lab;
+use planner::closed::sweeps_table;
+use planner::table::{Format, Table, grouped};
+use planner::{Job, Partition, Recipe, Stage};
 use trainer::{Failure, Result};
 
-/// The Markdown that `planner ARGUMENTS` prints; for `recipes`, what they count.
+/// The Markdown that `planner ARGUMENTS` prints; for `recipes`, what they count; for `sweeps`, the price list; for
+/// `units FLAGS`, the units of a run.
 pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
-    if arguments == "recipes" {
-        return Ok(recipes());
+    match arguments {
+        "recipes" => return Ok(spaced(&recipes())),
+        "sweeps" => return Ok(spaced(&sweeps_table(&[1, 2, 4, 8]))),
+        _ => {}
+    }
+    if let Some(flags) = arguments.strip_prefix("units ") {
+        return Ok(spaced(&units(flags)?));
     }
     let words = arguments.split_whitespace().map(str::to_string).chain(["--markdown".into()]);
     let text = planner::cli::run(words).map_err(|e| Failure::run(format!("table: {arguments}: {e}")))?;
@@ -18,13 +26,29 @@ pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
 }
 
 /// Bytes per parameter in every recipe.
-fn recipes() -> Vec<String> {
+fn recipes() -> Table {
     let columns = ["weights", "gradients", "master weights", "momentum", "variance", "together"];
     let mut table = Table::numbers("--recipe", columns);
     for recipe in Recipe::ALL {
         let Recipe { weights, gradients, master, momentum, variance, .. } = recipe;
         table.row(recipe.name, [weights, gradients, master, momentum, variance, recipe.total()]);
     }
+    table
+}
+
+/// A table between empty lines, as Markdown wants it.
+fn spaced(table: &Table) -> Vec<String> {
     let text = format!("\n{}\n", table.render(Format::Markdown).trim_end());
     text.split('\n').map(str::to_string).collect()
+}
+
+/// Parameters of every unit of the run with `flags`, without and with padding.
+fn units(flags: &str) -> Result<Table> {
+    let config = lab::config(flags)?;
+    let job = Job { wrap: config.wrap, ..Job::new(config.model, Stage::Zero3, config.world_size) };
+    let mut table = Table::numbers("unit", ["parameters", "with padding"]);
+    for unit in Partition::of(&job).units {
+        table.row(unit.name.clone(), [grouped(unit.parameters), grouped(unit.padded)]);
+    }
+    Ok(table)
 }

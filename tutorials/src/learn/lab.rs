@@ -1,15 +1,14 @@
 //! Runs that questions are about, each made once.
 
 use super::question::Run;
+use clap::Parser;
 use planner::Stage;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use trainer::cli::{Cli, TrainArgs};
+use trainer::cli::Cli;
 use trainer::config::Config;
 use trainer::{Failure, Report, Result};
-
-use clap::Parser;
 
 /// The runs made so far.
 #[derive(Default)]
@@ -34,7 +33,7 @@ impl Lab {
 }
 
 fn train(stage: Stage, flags: &str) -> Result<Report> {
-    let config = Config::new(arguments(flags)?)?;
+    let config = config(flags)?;
     match stage {
         Stage::Ddp => trainer::train_quietly::<zero0_ddp::Ddp>(config),
         Stage::Zero1 => trainer::train_quietly::<zero1::Zero1>(config),
@@ -43,7 +42,11 @@ fn train(stage: Stage, flags: &str) -> Result<Report> {
     }
 }
 
-fn arguments(flags: &str) -> Result<TrainArgs> {
+/// The settings that `flags` ask for.
+///
+/// # Errors
+/// What the program would print.
+pub fn config(flags: &str) -> Result<Config> {
     let words = ["program"].into_iter().chain(flags.split_whitespace());
-    Ok(Cli::try_parse_from(words).map_err(|e| Failure::usage(e.to_string()))?.train)
+    Config::new(Cli::try_parse_from(words).map_err(|e| Failure::usage(e.to_string()))?.train)
 }

@@ -1,0 +1,73 @@
+//! Every chapter's questions.
+
+mod beginning;
+mod stages;
+
+use super::question::{Answer, Chapter, Compute, Figure, Guess, Question, Run};
+use planner::{Recipe, Stage};
+
+/// The chapters, in order.
+pub const ALL: &[Chapter] = &[
+    beginning::FIRST_RUN,
+    beginning::BYTES,
+    beginning::COLLECTIVES,
+    beginning::DDP,
+    stages::ZERO1,
+    stages::ZERO2,
+    stages::ZERO3,
+];
+
+/// Four ranks, five steps.
+const FIVE: &str = "--gpus 4 --steps 5 --headless";
+/// Four ranks, two short steps.
+const TWO: &str = "--gpus 4 --steps 2 --batch-size 2 --headless";
+/// The same with four micro-batches per step.
+const ACCUMULATED: &str = "--gpus 4 --steps 2 --batch-size 2 --grad-accum 4 --headless";
+
+const fn run(stage: Stage, flags: &'static str) -> Run {
+    Run { stage, flags }
+}
+
+const fn guess(ask: &'static str, stage: Stage, flags: &'static str, figure: Figure) -> Guess {
+    Guess { ask, run: run(stage, flags), figure }
+}
+
+const fn choose(
+    ask: &'static str,
+    options: &'static [&'static str],
+    right: usize,
+    why: &'static str,
+) -> Question {
+    Question { ask, answer: Answer::Choice(options, right), why }
+}
+
+const fn planned(ask: &'static str, number: fn() -> f64, unit: &'static str, why: &'static str) -> Question {
+    Question { ask, answer: Answer::Number(Compute::Planned(number), unit), why }
+}
+
+const fn measured(ask: &'static str, run: Run, figure: Figure, why: &'static str) -> Question {
+    Question { ask, answer: Answer::Number(Compute::Measured(run, figure), "bytes"), why }
+}
+
+/// Model states per rank in GB.
+fn states(parameters: u64, gpus: usize, recipe: Recipe, stage: Stage) -> f64 {
+    recipe.model_states(&[parameters], gpus, stage).total() as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chapter_is_there_once_and_every_choice_exists() {
+        for (at, chapter) in ALL.iter().enumerate() {
+            assert_eq!(chapter.number as usize, at);
+            assert!(chapter.quiz.len() >= 3, "chapter {at}");
+            for question in chapter.quiz {
+                if let Answer::Choice(options, right) = &question.answer {
+                    assert!(*right < options.len() && options.len() >= 2, "{}", question.ask);
+                }
+            }
+        }
+    }
+}

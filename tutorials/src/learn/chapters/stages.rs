@@ -1,0 +1,154 @@
+//! Chapters 4 to 6: the three stages of ZeRO.
+
+use super::{ACCUMULATED, TWO, choose, guess, measured, planned, run, states};
+use crate::learn::question::{Chapter, Figure};
+use planner::Recipe;
+use planner::Stage::{Zero1, Zero2, Zero3};
+use planner::closed::Sweeps;
+
+pub(super) const ZERO1: Chapter = Chapter {
+    number: 4,
+    guesses: &[
+        guess(
+            "ZeRO-1, four ranks: bytes of optimizer states on each.",
+            Zero1,
+            TWO,
+            Figure::Peak("optimizer"),
+        ),
+        guess("ZeRO-1, two steps: bytes that rank 0 sends.", Zero1, TWO, Figure::SentInAll),
+        guess(
+            "The same with `--grad-sync all-reduce`.",
+            Zero1,
+            "--gpus 4 --steps 2 --batch-size 2 --headless --grad-sync all-reduce",
+            Figure::SentInAll,
+        ),
+    ],
+    quiz: &[
+        choose(
+            "What does rank 2 own in ZeRO-1?",
+            &[
+                "every fourth layer",
+                "a slice of every unit's optimizer states",
+                "the optimizer states of the last layers",
+            ],
+            1,
+            "A slice of everything, so that all ranks have the same work at every moment.",
+        ),
+        choose(
+            "Gradients are reduce-scattered and parameters all-gathered. Compared with DDP, a rank sends",
+            &["half", "as much", "half as much again"],
+            1,
+            "An all-reduce is the same two halves.",
+        ),
+        planned(
+            "And with the textbook all-reduce: how many times the model's size, times (N−1)/N?",
+            || Sweeps::of(Zero1, 1, true).total() as f64,
+            "times",
+            "Two for the all-reduce, one for the all-gather.",
+        ),
+        planned(
+            "7 billion parameters, mixed recipe, 64 GPUs, ZeRO-1: model states per GPU?",
+            || states(7_000_000_000, 64, Recipe::MIXED, Zero1),
+            "GB",
+            "4 bytes stay whole: however many GPUs there are, it never falls below 28.",
+        ),
+    ],
+};
+
+pub(super) const ZERO2: Chapter = Chapter {
+    number: 5,
+    guesses: &[
+        guess("ZeRO-2, four ranks: bytes of gradients on each.", Zero2, TWO, Figure::Peak("gradients")),
+        guess(
+            "Bytes of communication buckets at their peak: how many blocks is that?",
+            Zero2,
+            TWO,
+            Figure::Peak("communication buckets"),
+        ),
+        guess(
+            "Two steps of four micro-batches: bytes that rank 0 sends.",
+            Zero2,
+            ACCUMULATED,
+            Figure::SentInAll,
+        ),
+    ],
+    quiz: &[
+        choose(
+            "Backward computes every gradient. How can a rank hold only a quarter of them?",
+            &[
+                "it computes only its own quarter",
+                "full gradients of a unit are reduced and freed before earlier units are computed",
+                "gradients are recomputed in the step",
+            ],
+            1,
+            "They drain as backward goes.",
+        ),
+        planned(
+            "With 8 micro-batches per step, how many times the model does ZeRO-2 send?",
+            || Sweeps::of(Zero2, 8, false).total() as f64,
+            "times",
+            "One reduce-scatter per micro-batch and one all-gather.",
+        ),
+        planned(
+            "And ZeRO-1?",
+            || Sweeps::of(Zero1, 8, false).total() as f64,
+            "times",
+            "It has a place to accumulate full gradients, so it reduces once.",
+        ),
+        choose(
+            "A small model takes more memory in ZeRO-2 than in ZeRO-1. Look first at",
+            &["the learning rate", "the bucket size", "the number of heads"],
+            1,
+            "Two buckets of a default made for billions of parameters outweigh a small model's gradients.",
+        ),
+    ],
+};
+
+pub(super) const ZERO3: Chapter = Chapter {
+    number: 6,
+    guesses: &[
+        guess(
+            "ZeRO-3, four ranks: bytes of parameters on each between steps.",
+            Zero3,
+            TWO,
+            Figure::Peak("parameters"),
+        ),
+        guess("Bytes of gathered parameters at their peak.", Zero3, TWO, Figure::Peak("gathered parameters")),
+        guess(
+            "Two steps: bytes that rank 0 sends in all-gathers. The head needs no second gather.",
+            Zero3,
+            TWO,
+            Figure::Sent("all-gather"),
+        ),
+    ],
+    quiz: &[
+        choose(
+            "How many units are whole at the same time, with one gathered ahead?",
+            &["one", "two", "all of them"],
+            1,
+            "The one that computes, and the next.",
+        ),
+        choose(
+            "Why is there no all-gather after ZeRO-3's update?",
+            &[
+                "ranks send their slices with the gradients",
+                "the next forward gathers every unit anyway",
+                "rank 0 broadcasts the parameters",
+            ],
+            1,
+            "Gathering early would only hold the memory for longer.",
+        ),
+        measured(
+            "The whole model is one unit (`--wrap model`): bytes of gathered parameters?",
+            run(Zero3, "--gpus 4 --steps 2 --batch-size 2 --headless --wrap model"),
+            Figure::Peak("gathered parameters"),
+            "All of them at once, which is what sharding was to avoid.",
+        ),
+        planned(
+            "13 billion parameters, mixed recipe, 8 GPUs, ZeRO-3: model states per GPU?",
+            || states(13_000_000_000, 8, Recipe::MIXED, Zero3),
+            "GB",
+            "All 16 bytes are divided by eight.",
+        ),
+    ],
+};
