@@ -10,7 +10,7 @@ use crate::kernels::Attention;
 use crate::{DType, DeviceError, Result};
 
 /// The widest head that tiled attention takes.
-pub const TILED_HEAD_DIM: usize = 256;
+pub const TILED_HEAD_DIM: usize = 128;
 
 /// Queries, and keys, of a tile in f32 arithmetic.
 const TILE: usize = 32;
@@ -56,7 +56,7 @@ struct Tiling<const N: usize> {
 /// If types differ or are no floats; if heads are wider than [`TILED_HEAD_DIM`]; the launcher's.
 pub fn attention(l: &impl Launcher, output: AttentionOutput, qkv: Operand, shape: Attention) -> Result<()> {
     same_type("attention", qkv, [("out", output.out)])?;
-    let tiling = forward_tiling(l, qkv.dtype, shape)?;
+    let tiling = forward_tiling(l, qkv, shape)?;
     let pointers = [output.out.pointer, output.log_sum, qkv.pointer].map(Argument::Pointer);
     let arguments = [pointers.as_slice(), &shape_arguments(shape)].concat();
     launch_tiles(
@@ -82,7 +82,7 @@ pub fn attention_backward(
 ) -> Result<()> {
     let AttentionGradient { dqkv, dout, output } = gradient;
     same_type("attention_backward", qkv, [("dqkv", dqkv), ("dout", dout), ("out", output.out)])?;
-    let tiling = backward_tiling(l, qkv.dtype, shape)?;
+    let tiling = backward_tiling(l, [qkv, dout], shape)?;
     let delta = l.scratch((shape.rows() * shape.heads * 4).max(1))?;
     attention_delta(l, delta, dout, output.out, shape)?;
     let pointers = [dqkv.pointer, dout.pointer, qkv.pointer, output.log_sum, delta].map(Argument::Pointer);
@@ -200,35 +200,36 @@ fn shape_arguments(shape: Attention) -> [Argument<'static>; 5] {
     [tokens, heads, kv_heads, head_dim, Argument::F32(scale)]
 }
 
-/// Where in the tables of kernels on tensor cores a type and head stand, if they do.
-fn on_tensor_cores(l: &impl Launcher, dtype: DType, shape: Attention) -> Option<(usize, usize)> {
+/// Where in the tables of kernels on tensor cores a type and head stand, if they do; these read 16 bytes at a time.
+fn on_tensor_cores(l: &impl Launcher, inputs: &[Operand], shape: Attention) -> Option<(usize, usize)> {
     let head = [64, 128].into_iter().position(|width| width == shape.head_dim)?;
-    let dtype = [DType::Bf16, DType::F16].into_iter().position(|known| known == dtype)?;
-    (l.architecture() >= 80).then_some((head, dtype))
+    let dtype = [DType::Bf16, DType::F16].into_iter().position(|known| known == inputs[0].dtype)?;
+    let aligned = inputs.iter().all(|input| input.pointer.is_multiple_of(16));
+    (aligned && l.architecture() >= 80).then_some((head, dtype))
 }
 
-fn forward_tiling(l: &impl Launcher, dtype: DType, shape: Attention) -> Result<Tiling<1>> {
-    if let Some((head, dtype)) = on_tensor_cores(l, dtype, shape) {
+fn forward_tiling(l: &impl Launcher, qkv: Operand, shape: Attention) -> Result<Tiling<1>> {
+    if let Some((head, dtype)) = on_tensor_cores(l, &[qkv], shape) {
         // The queries, and two tiles of keys and values: one is computed with while the next arrives.
         let shared_bytes = [5 * MMA_TILE * shape.head_dim * 2];
         let kernels = [ATTENTION_MMA[head][dtype]];
         return Ok(Tiling { kernels, tile: MMA_TILE, threads: MMA_THREADS, shared_bytes });
     }
     let (index, width) = padded_head(shape)?;
-    let kernels = [of_type(&ATTENTION[index], "qkv", dtype)?];
+    let kernels = [of_type(&ATTENTION[index], "qkv", qkv.dtype)?];
     // Queries, keys and values, rows one element apart from a multiple of 32.
     Ok(Tiling { kernels, tile: TILE, threads: THREADS, shared_bytes: [3 * TILE * (width + 1) * 4] })
 }
 
-fn backward_tiling(l: &impl Launcher, dtype: DType, shape: Attention) -> Result<Tiling<2>> {
-    if let Some((head, dtype)) = on_tensor_cores(l, dtype, shape) {
+fn backward_tiling(l: &impl Launcher, inputs: [Operand; 2], shape: Attention) -> Result<Tiling<2>> {
+    if let Some((head, dtype)) = on_tensor_cores(l, &inputs, shape) {
         let kernels = [ATTENTION_MMA_KEYS[head][dtype], ATTENTION_MMA_QUERIES[head][dtype]];
         let shared_bytes =
             [6 * MMA_TILE * shape.head_dim * 2 + 4 * MMA_TILE * 4, 6 * MMA_TILE * shape.head_dim * 2];
         return Ok(Tiling { kernels, tile: MMA_TILE, threads: MMA_THREADS, shared_bytes });
     }
     let (index, width) = padded_head(shape)?;
-    let of = |family: &[ByType; 4]| of_type(&family[index], "qkv", dtype);
+    let of = |family: &[ByType; 3]| of_type(&family[index], "qkv", inputs[0].dtype);
     let kernels = [of(&ATTENTION_KEYS)?, of(&ATTENTION_QUERIES)?];
     // Queries, their output's gradient, keys and values.
     Ok(Tiling { kernels, tile: TILE, threads: THREADS, shared_bytes: [4 * TILE * (width + 1) * 4; 2] })
@@ -236,7 +237,7 @@ fn backward_tiling(l: &impl Launcher, dtype: DType, shape: Attention) -> Result<
 
 /// The narrowest head that kernels are made for and that holds this one: its index, and its width.
 fn padded_head(shape: Attention) -> Result<(usize, usize)> {
-    let widths = [32, 64, 128, TILED_HEAD_DIM];
+    let widths = [32, 64, TILED_HEAD_DIM];
     let index = widths.into_iter().position(|width| width >= shape.head_dim);
     let kernel = "attention";
     let too_wide =

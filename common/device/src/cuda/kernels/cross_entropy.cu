@@ -1,1 +1,64 @@
-// Being written.
+// Cross-entropy of logits, and its gradient in their place: two passes over a row, of which the second finds it in cache, and
+// nothing but the row itself in memory. A block per row.
+#include "block.cuh"
+#include "math.cuh"
+
+// The largest of some logits, and the sum of e^(logit − largest).
+struct Softmax {
+    float largest, sum;
+
+    // Counts from a new largest.
+    __device__ void rebase(float to) {
+        // Nothing was summed yet: e^(−∞ − −∞) would be NaN.
+        sum = largest == to ? sum : sum * exponential(largest - to);
+        largest = to;
+    }
+};
+
+template <class T> __device__ inline Softmax own_part(const T *logits, u32 width) {
+    Softmax part = {-infinity(), 0.0f};
+    for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK) {
+        u32 count = chunk_count(start, width);
+        float x[CHUNK];
+        load_chunk(x, logits + start, count);
+        float largest = part.largest;
+#pragma unroll
+        for (u32 i = 0; i < CHUNK; i++) largest = i < count && x[i] > largest ? x[i] : largest;
+        part.rebase(largest);
+#pragma unroll
+        for (u32 i = 0; i < CHUNK; i++) part.sum += i < count ? exponential(x[i] - largest) : 0.0f;
+    }
+    return part;
+}
+
+// losses = −log softmax(logits)[target]; logits = (softmax(logits) − onehot(target)) · scale.
+template <class T>
+__device__ inline void cross_entropy(float *losses, T *logits, const u32 *targets, u32 width, float scale) {
+    u64 row = blockIdx.x;
+    u32 target = targets[row];
+    logits += row * width;
+    float target_logit = target < width ? widen(logits[target]) : not_a_number();
+    Softmax part = own_part(logits, width);
+    float largest = block_reduce(part.largest, -infinity(), Larger());
+    part.rebase(largest);
+    float sum = block_sum(part.sum);
+    if (threadIdx.x == 0) losses[row] = logf(sum) - (target_logit - largest);
+    float factor = scale / sum;
+    for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK) {
+        u32 count = chunk_count(start, width);
+        float x[CHUNK];
+        load_chunk(x, logits + start, count);
+#pragma unroll
+        for (u32 i = 0; i < CHUNK; i++) {
+            x[i] = exponential(x[i] - largest) * factor;
+            x[i] = start + i == target ? x[i] - scale : x[i];
+        }
+        store_chunk(logits + start, x, count);
+    }
+}
+
+#define CROSS_ENTROPY(T, t)                                                                                      \
+    KERNEL(cross_entropy_##t, 1024, float *losses, T *logits, const u32 *targets, u32 width, float scale) {      \
+        cross_entropy(losses, logits, targets, width, scale);                                                    \
+    }
+FOR_EACH_TYPE(CROSS_ENTROPY)

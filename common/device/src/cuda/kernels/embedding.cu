@@ -1,1 +1,71 @@
-// Being written.
+// Table look-up and its gradient.
+#include "block.cuh"
+#include "math.cuh"
+
+// out[i] = table[ids[i]]; NaN where the table has no such row. A thread copies a chunk of a row.
+template <class T>
+__device__ inline void embedding(T *out, const T *table, const u32 *ids, u32 rows, u32 width, u32 vocabulary) {
+    u32 chunks = (width + CHUNK - 1) / CHUNK;
+    u32 item = blockIdx.x * blockDim.x + threadIdx.x;
+    u32 row = item / chunks, start = item % chunks * CHUNK;
+    if (row >= rows) return;
+    u32 count = chunk_count(start, width), id = ids[row];
+    float values[CHUNK];
+#pragma unroll
+    for (u32 i = 0; i < CHUNK; i++) values[i] = not_a_number();
+    if (id < vocabulary) load_chunk(values, table + u64(id) * width + start, count);
+    store_chunk(out + u64(row) * width + start, values, count);
+}
+
+// Whether an earlier position than the block's own holds `id`; the nearest are looked at first.
+__device__ inline bool seen_before(const u32 *ids, u32 id) {
+    for (u32 end = blockIdx.x; end > 0; end -= end < blockDim.x ? end : blockDim.x) {
+        bool same = threadIdx.x < end && ids[end - 1 - threadIdx.x] == id;
+        if (__syncthreads_or(same)) return true;
+    }
+    return false;
+}
+
+// dtable[ids[i]] += dout[i], in the order of i. A row of blocks per position: the one where an id stands first adds up all
+// positions that hold it, in f32, and rounds once; the others have nothing to do. A thread has a chunk of columns.
+template <class G, class T>
+__device__ inline void embedding_backward(G *dtable, const T *dout, const u32 *ids, u32 rows, u32 width,
+                                          u32 vocabulary) {
+    SHARED(u32, matches, WARP);
+    u32 id = ids[blockIdx.x];
+    if (id >= vocabulary || seen_before(ids, id)) return;
+    u32 start = (blockIdx.y * blockDim.x + threadIdx.x) * CHUNK;
+    u32 count = start < width ? chunk_count(start, width) : 0;
+    G *own = dtable + u64(id) * width + start;
+    float sum[CHUNK], more[CHUNK];
+    load_chunk(sum, own, count);
+    for (u32 first = blockIdx.x; first < rows; first += blockDim.x) {
+        u32 position = first + threadIdx.x;
+        u32 votes = __ballot_sync(ALL_LANES, position < rows && ids[position] == id);
+        if (threadIdx.x % WARP == 0) matches[threadIdx.x / WARP] = votes;
+        __syncthreads();
+        for (u32 warp = 0; warp < blockDim.x / WARP; warp++) {
+            for (u32 left = matches[warp]; left; left &= left - 1) {
+                u32 match = first + warp * WARP + __ffs(left) - 1;
+                load_chunk(more, dout + u64(match) * width + start, count);
+#pragma unroll
+                for (u32 i = 0; i < CHUNK; i++) sum[i] += more[i];
+            }
+        }
+        __syncthreads();
+    }
+    store_chunk(own, sum, count);
+}
+
+#define EMBEDDING(T, t)                                                                                           \
+    KERNEL(embedding_##t, 256, T *out, const T *table, const u32 *ids, u32 rows, u32 width, u32 vocabulary) {     \
+        embedding(out, table, ids, rows, width, vocabulary);                                                      \
+    }
+FOR_EACH_TYPE(EMBEDDING)
+
+#define EMBEDDING_BACKWARD(G, g, T, t)                                                                              \
+    KERNEL(embedding_backward_##g##_##t, 256, G *dtable, const T *dout, const u32 *ids, u32 rows, u32 width,        \
+           u32 vocabulary) {                                                                                        \
+        embedding_backward(dtable, dout, ids, rows, width, vocabulary);                                             \
+    }
+FOR_EACH_PAIR(EMBEDDING_BACKWARD)

@@ -1,1 +1,90 @@
-// Being written.
+// What attention needs between two matrix products: the causal softmax of a tile of scores, its gradient, and the inner products
+// of outputs and their gradients.
+#include "block.cuh"
+#include "math.cuh"
+
+// delta[sequence, head, token] = Σ dout · out over the head. A warp per row and head.
+template <class T>
+__device__ inline void attention_delta(float *delta, const T *dout, const T *out, u32 rows, u32 tokens, u32 heads,
+                                       u32 head_dim) {
+    u32 item = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
+    u32 row = item / heads, head = item % heads;
+    if (row >= rows) return;
+    u64 offset = u64(item) * head_dim;
+    float sum = 0.0f;
+    for (u32 start = lane * CHUNK; start < head_dim; start += WARP * CHUNK) {
+        u32 count = chunk_count(start, head_dim);
+        float douts[CHUNK], outs[CHUNK];
+        load_chunk(douts, dout + offset + start, count);
+        load_chunk(outs, out + offset + start, count);
+#pragma unroll
+        for (u32 i = 0; i < CHUNK; i++) sum += douts[i] * outs[i];
+    }
+    sum = warp_reduce(sum, Sum());
+    if (lane == 0) delta[(u64(row / tokens) * heads + head) * tokens + row % tokens] = sum;
+}
+
+// One query of a tile [heads, queries, keys]: a block per query and head.
+struct Query {
+    u64 scores, statistics;
+    u32 seen;
+
+    __device__ Query(u32 first, u32 queries, u32 keys, u32 tokens) {
+        scores = (u64(blockIdx.y) * queries + blockIdx.x) * keys;
+        statistics = u64(blockIdx.y) * tokens + first + blockIdx.x;
+        seen = first + blockIdx.x + 1;
+    }
+};
+
+// probabilities = softmax(scores · scale) over the keys that the query sees, 0 for the others; log_sum = the log of the
+// denominator.
+template <class T>
+__device__ inline void attention_softmax(T *probabilities, float *log_sum, const float *scores, u32 first, u32 queries,
+                                         u32 keys, u32 tokens, float scale) {
+    Query query(first, queries, keys, tokens);
+    scores += query.scores, probabilities += query.scores;
+    float largest = -infinity(), sum = 0.0f;
+    for (u32 key = threadIdx.x; key < query.seen; key += blockDim.x) largest = Larger()(largest, scores[key]);
+    largest = block_reduce(largest, -infinity(), Larger()) * scale;
+    for (u32 key = threadIdx.x; key < query.seen; key += blockDim.x) sum += exponential(scores[key] * scale - largest);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) log_sum[query.statistics] = largest + logf(sum);
+    float factor = 1.0f / sum;
+    for (u32 key = threadIdx.x; key < keys; key += blockDim.x)
+        probabilities[key] = narrow<T>(key < query.seen ? exponential(scores[key] * scale - largest) * factor : 0.0f);
+}
+
+// The probabilities again, and dscores = probabilities · (dprobabilities − delta) · scale; 0 for keys that the query does not
+// see.
+template <class T>
+__device__ inline void attention_softmax_backward(T *probabilities, T *dscores, const float *scores,
+                                                  const float *dprobabilities, const float *log_sum, const float *delta,
+                                                  u32 first, u32 queries, u32 keys, u32 tokens, float scale) {
+    Query query(first, queries, keys, tokens);
+    float shift = log_sum[query.statistics], mean = delta[query.statistics];
+    for (u32 key = threadIdx.x; key < keys; key += blockDim.x) {
+        u64 at = query.scores + key;
+        bool seen = key < query.seen;
+        float probability = seen ? exponential(scores[at] * scale - shift) : 0.0f;
+        float dscore = seen ? probability * (dprobabilities[at] - mean) * scale : 0.0f;
+        probabilities[at] = narrow<T>(probability);
+        dscores[at] = narrow<T>(dscore);
+    }
+}
+
+#define SOFTMAX(T, t)                                                                                                 \
+    KERNEL(attention_delta_##t, 256, float *delta, const T *dout, const T *out, u32 rows, u32 tokens, u32 heads,      \
+           u32 head_dim) {                                                                                            \
+        attention_delta(delta, dout, out, rows, tokens, heads, head_dim);                                             \
+    }                                                                                                                 \
+    KERNEL(attention_softmax_##t, 256, T *probabilities, float *log_sum, const float *scores, u32 first, u32 queries, \
+           u32 keys, u32 tokens, float scale) {                                                                       \
+        attention_softmax(probabilities, log_sum, scores, first, queries, keys, tokens, scale);                       \
+    }                                                                                                                 \
+    KERNEL(attention_softmax_backward_##t, 256, T *probabilities, T *dscores, const float *scores,                    \
+           const float *dprobabilities, const float *log_sum, const float *delta, u32 first, u32 queries, u32 keys,   \
+           u32 tokens, float scale) {                                                                                 \
+        attention_softmax_backward(probabilities, dscores, scores, dprobabilities, log_sum, delta, first, queries,    \
+                                   keys, tokens, scale);                                                              \
+    }
+FOR_EACH_TYPE(SOFTMAX)

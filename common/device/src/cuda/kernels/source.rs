@@ -33,9 +33,10 @@ pub enum Source {
 }
 
 /// What `#include` finds.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 5] = [
     ("types.cuh", include_str!("types.cuh")),
     ("block.cuh", include_str!("block.cuh")),
+    ("attention.cuh", include_str!("attention.cuh")),
     ("math.cuh", include_str!("math.cuh")),
     ("mma.cuh", include_str!("mma.cuh")),
 ];

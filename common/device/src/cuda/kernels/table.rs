@@ -42,14 +42,13 @@ macro_rules! by_types {
     };
 }
 
-/// By the padded width of a head: 32, 64, 128, 256.
+/// By the padded width of a head: 32, 64, 128.
 macro_rules! by_head_dim {
     ($name:literal) => {
         [
             by_type!(Attention, $name, "_d32"),
             by_type!(Attention, $name, "_d64"),
             by_type!(Attention, $name, "_d128"),
-            by_type!(Attention, $name, "_d256"),
         ]
     };
 }
@@ -86,9 +85,9 @@ pub(super) static SUM_OF_PARTS: Kernel = kernel!(Reduction, "sum_of_parts");
 pub(super) static ATTENTION_DELTA: ByType = by_type!(Softmax, "attention_delta");
 pub(super) static ATTENTION_SOFTMAX: ByType = by_type!(Softmax, "attention_softmax");
 pub(super) static ATTENTION_SOFTMAX_BACKWARD: ByType = by_type!(Softmax, "attention_softmax_backward");
-pub(super) static ATTENTION: [ByType; 4] = by_head_dim!("attention");
-pub(super) static ATTENTION_KEYS: [ByType; 4] = by_head_dim!("attention_keys");
-pub(super) static ATTENTION_QUERIES: [ByType; 4] = by_head_dim!("attention_queries");
+pub(super) static ATTENTION: [ByType; 3] = by_head_dim!("attention");
+pub(super) static ATTENTION_KEYS: [ByType; 3] = by_head_dim!("attention_keys");
+pub(super) static ATTENTION_QUERIES: [ByType; 3] = by_head_dim!("attention_queries");
 pub(super) static ATTENTION_MMA: [[Kernel; 2]; 2] = on_tensor_cores!("attention_mma");
 pub(super) static ATTENTION_MMA_KEYS: [[Kernel; 2]; 2] = on_tensor_cores!("attention_mma_keys");
 pub(super) static ATTENTION_MMA_QUERIES: [[Kernel; 2]; 2] = on_tensor_cores!("attention_mma_queries");

@@ -1,1 +1,153 @@
-// Being written.
+// Element types, chunks of eight elements, and how a kernel is declared.
+//
+// Arithmetic is f32 whatever the storage. Widening is exact; narrowing rounds to nearest, ties to even. A chunk is read and
+// written in 16-byte pieces where it is whole and lies on a multiple of 16 bytes, and element by element otherwise.
+#ifndef TYPES_CUH
+#define TYPES_CUH
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// What the host shim defines in its own way.
+#ifndef SHIM
+// A kernel for blocks of at most `threads` threads.
+#define KERNEL(name, threads, ...) extern "C" __global__ void __launch_bounds__(threads) name(__VA_ARGS__)
+// An array of the block's shared memory.
+#define SHARED(type, name, count) __shared__ type name[count]
+// The shared memory whose size the launch says.
+#define DYNAMIC_SHARED(type, name)                              \
+    extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
+    type *name = reinterpret_cast<type *>(dynamic_shared)
+#endif
+
+#define FOR_EACH_TYPE(X) X(float, f32) X(bf16, bf16) X(f16, f16)
+#define FOR_EACH_PAIR(X)                                                              \
+    X(float, f32, float, f32) X(float, f32, bf16, bf16) X(float, f32, f16, f16)       \
+    X(bf16, bf16, float, f32) X(bf16, bf16, bf16, bf16) X(bf16, bf16, f16, f16)       \
+    X(f16, f16, float, f32) X(f16, f16, bf16, bf16) X(f16, f16, f16, f16)
+
+struct bf16 {
+    unsigned short bits;
+};
+
+struct f16 {
+    unsigned short bits;
+};
+
+__device__ inline float widen(float x) { return x; }
+
+__device__ inline float widen(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
+
+__device__ inline float widen(f16 x) {
+#ifdef SHIM
+    return shim::widen_f16(x.bits);
+#else
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+    return wide;
+#endif
+}
+
+template <class T> __device__ inline T narrow(float x);
+
+template <> __device__ inline float narrow<float>(float x) { return x; }
+
+template <> __device__ inline bf16 narrow<bf16>(float x) {
+    bf16 narrow;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+#else
+    u32 bits = __float_as_uint(x);
+    u32 rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    u32 quiet = bits >> 16 | 0x40;
+    narrow.bits = static_cast<unsigned short>(x != x ? quiet : rounded);
+#endif
+    return narrow;
+}
+
+template <> __device__ inline f16 narrow<f16>(float x) {
+    f16 narrow;
+#ifdef SHIM
+    narrow.bits = shim::narrow_f16(x);
+#else
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+#endif
+    return narrow;
+}
+
+// Elements that a thread handles at a time.
+constexpr u32 CHUNK = 8;
+
+__device__ inline bool on_16_bytes(const void *pointer) {
+    return (reinterpret_cast<size_t>(pointer) & 15) == 0;
+}
+
+__device__ inline void load_whole(float (&to)[CHUNK], const float *from) {
+    float4 a = reinterpret_cast<const float4 *>(from)[0], b = reinterpret_cast<const float4 *>(from)[1];
+    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
+    to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+}
+
+// Two 16-bit elements from a word, the first in its low half.
+template <class T> __device__ inline void unpack(float &first, float &second, u32 word) {
+    T low = {static_cast<unsigned short>(word)}, high = {static_cast<unsigned short>(word >> 16)};
+    first = widen(low), second = widen(high);
+}
+
+// A word of two rounded elements, the first in its low half.
+template <class T> __device__ inline u32 pack(float first, float second) {
+    return u32(narrow<T>(first).bits) | u32(narrow<T>(second).bits) << 16;
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+template <> __device__ inline u32 pack<bf16>(float first, float second) {
+    u32 word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+}
+
+template <> __device__ inline u32 pack<f16>(float first, float second) {
+    u32 word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+}
+#endif
+
+template <class T> __device__ inline void load_whole(float (&to)[CHUNK], const T *from) {
+    uint4 words = *reinterpret_cast<const uint4 *>(from);
+    unpack<T>(to[0], to[1], words.x), unpack<T>(to[2], to[3], words.y);
+    unpack<T>(to[4], to[5], words.z), unpack<T>(to[6], to[7], words.w);
+}
+
+__device__ inline void store_whole(float *to, const float (&from)[CHUNK]) {
+    reinterpret_cast<float4 *>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
+    reinterpret_cast<float4 *>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
+}
+
+template <class T> __device__ inline void store_whole(T *to, const float (&from)[CHUNK]) {
+    u32 a = pack<T>(from[0], from[1]), b = pack<T>(from[2], from[3]);
+    u32 c = pack<T>(from[4], from[5]), d = pack<T>(from[6], from[7]);
+    *reinterpret_cast<uint4 *>(to) = make_uint4(a, b, c, d);
+}
+
+// Elements of a chunk that starts at `start` and belongs to `len` elements.
+template <class Size> __device__ inline u32 chunk_count(Size start, Size len) {
+    return len - start < CHUNK ? static_cast<u32>(len - start) : CHUNK;
+}
+
+// `to` = `count` elements, then zeros.
+template <class T> __device__ inline void load_chunk(float (&to)[CHUNK], const T *from, u32 count) {
+    if (count == CHUNK && on_16_bytes(from)) return load_whole(to, from);
+#pragma unroll
+    for (u32 i = 0; i < CHUNK; i++) to[i] = i < count ? widen(from[i]) : 0.0f;
+}
+
+// The first `count` elements, rounded.
+template <class T> __device__ inline void store_chunk(T *to, const float (&from)[CHUNK], u32 count) {
+    if (count == CHUNK && on_16_bytes(to)) return store_whole(to, from);
+#pragma unroll
+    for (u32 i = 0; i < CHUNK; i++)
+        if (i < count) to[i] = narrow<T>(from[i]);
+}
+
+#endif

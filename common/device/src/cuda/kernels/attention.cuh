@@ -1,0 +1,39 @@
+// Where tiled attention finds heads in packed projections. In a grid, x counts tiles, y heads, z sequences.
+#ifndef ATTENTION_CUH
+#define ATTENTION_CUH
+#include "types.cuh"
+
+// Shape of the packed projections: a row holds all query heads, then all key heads, then all value heads.
+struct Shape {
+    u32 tokens, heads, kv_heads, head_dim;
+    float scale;
+
+    __device__ u32 packed_width() const { return (heads + 2 * kv_heads) * head_dim; }
+    __device__ u32 width() const { return heads * head_dim; }
+    __device__ u32 group() const { return heads / kv_heads; }
+    __device__ u64 first_row() const { return u64(blockIdx.z) * tokens; }
+    // Where a head's statistics lie in [batch, heads, tokens].
+    __device__ u64 statistics(u32 head) const { return (u64(blockIdx.z) * heads + head) * tokens; }
+};
+
+// A head of the block's sequence in a matrix whose rows are `stride` apart.
+template <class T> struct Head {
+    T *data;
+    u32 stride;
+};
+
+template <class T> __device__ inline Head<T> packed_head(T *qkv, const Shape &shape, u32 head) {
+    u32 stride = shape.packed_width();
+    return {qkv + shape.first_row() * stride + head * shape.head_dim, stride};
+}
+
+template <class T> __device__ inline Head<T> out_head(T *out, const Shape &shape, u32 head) {
+    u32 stride = shape.width();
+    return {out + shape.first_row() * stride + head * shape.head_dim, stride};
+}
+
+// A shape as a kernel's parameters, and made from them.
+#define SHAPE u32 tokens, u32 heads, u32 kv_heads, u32 head_dim, float scale
+#define GIVEN_SHAPE Shape{tokens, heads, kv_heads, head_dim, scale}
+
+#endif

@@ -1,0 +1,207 @@
+// CUDA's keywords and functions for the host's compiler, over the fibers of `shim.cpp`.
+#pragma once
+#define SHIM 1
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#define __device__
+#define __global__
+
+struct uint3 {
+    unsigned x, y, z;
+};
+
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+namespace shim {
+
+// Of the running fiber.
+struct Thread {
+    uint3 thread, block;
+};
+
+struct Geometry {
+    uint3 block, grid;
+};
+
+const Thread &thread();
+const Geometry &geometry();
+
+// Waits for the block's other threads; true if any of them brought true.
+bool meet_block(bool vote);
+
+// What the lanes of a warp do together. Each brings `in` and takes `out` away.
+struct Slots {
+    unsigned char in[32][64], out[32][64];
+};
+
+using Together = void (*)(Slots &);
+
+// Waits for the warp's other lanes; the last one runs `together`, which also tells one meeting from another.
+void meet_warp(const void *in, size_t in_bytes, void *out, size_t out_bytes, Together together);
+
+// The block's array of this key, poisoned when the first thread asks.
+void *shared_array(const void *key, size_t bytes);
+void *dynamic_shared_memory();
+
+[[noreturn]] void fail(const char *what);
+
+void copy_async(void *to, const void *from, bool zero);
+void commit_copies();
+void wait_for_copies(unsigned pending);
+
+float widen_f16(unsigned short bits);
+unsigned short narrow_f16(float x);
+
+template <class T> T take(const unsigned char *from) {
+    T value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+template <class T> struct FromLane {
+    T value;
+    unsigned lane;
+};
+
+template <class T> T shuffle(unsigned mask, T value, unsigned lane) {
+    if (mask != 0xffffffff) fail("a shuffle that is not of the whole warp");
+    FromLane<T> in = {value, lane % 32};
+    T out;
+    meet_warp(&in, sizeof in, &out, sizeof out, [](Slots &slots) {
+        for (unsigned lane = 0; lane < 32; lane++) {
+            auto asked = take<FromLane<T>>(slots.in[lane]);
+            auto given = take<FromLane<T>>(slots.in[asked.lane]);
+            memcpy(slots.out[lane], &given.value, sizeof(T));
+        }
+    });
+    return out;
+}
+
+unsigned ballot(unsigned mask, bool vote);
+void load_matrices(unsigned (&to)[4], const void *row, bool transposed);
+
+// A lane's fragments of A, B and the sums.
+struct Fragments {
+    unsigned a[4], b[2];
+    float sums[4];
+};
+
+// sums += a · b of 16-bit elements of type T, by the lane tables of mma.m16n8k16.
+template <class T> void multiply(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    Fragments in;
+    memcpy(in.a, a, sizeof a), memcpy(in.b, b, sizeof b), memcpy(in.sums, sums, sizeof sums);
+    meet_warp(&in, sizeof in, sums, sizeof sums, [](Slots &slots) {
+        float left[16][16], right[16][8];
+        for (unsigned lane = 0; lane < 32; lane++) {
+            auto own = take<Fragments>(slots.in[lane]);
+            unsigned group = lane / 4, pair = lane % 4 * 2;
+            for (unsigned half = 0; half < 2; half++) {
+                auto element = [half](unsigned word) {
+                    return widen(T{static_cast<unsigned short>(word >> 16 * half)});
+                };
+                for (unsigned i = 0; i < 4; i++)
+                    left[group + i % 2 * 8][pair + half + i / 2 * 8] = element(own.a[i]);
+                for (unsigned i = 0; i < 2; i++) right[pair + half + i * 8][group] = element(own.b[i]);
+            }
+        }
+        for (unsigned lane = 0; lane < 32; lane++) {
+            auto own = take<Fragments>(slots.in[lane]);
+            for (unsigned i = 0; i < 4; i++) {
+                unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+                for (unsigned k = 0; k < 16; k++) own.sums[i] += left[row][k] * right[k][column];
+            }
+            memcpy(slots.out[lane], own.sums, sizeof own.sums);
+        }
+    });
+}
+
+// A kernel by name, and how to call it with an array of the addresses of its arguments.
+struct Kernel {
+    const char *name;
+    unsigned most_threads;
+    const char *signature;
+    void (*function)();
+    void (*call)(void (*function)(), void **arguments);
+};
+
+void add_kernel(const Kernel &kernel);
+
+template <class T> constexpr char letter() {
+    if constexpr (std::is_pointer_v<T>) return 'p';
+    else if constexpr (std::is_same_v<T, unsigned>) return 'u';
+    else if constexpr (std::is_same_v<T, unsigned long long>) return 'l';
+    else if constexpr (std::is_same_v<T, float>) return 'f';
+    else if constexpr (std::is_same_v<T, double>) return 'd';
+    else return 'P';
+}
+
+template <class... A, size_t... I> void spread(void (*function)(A...), void **arguments, std::index_sequence<I...>) {
+    function(*static_cast<A *>(arguments[I])...);
+}
+
+template <class... A> struct Registration {
+    static inline const char signature[] = {letter<A>()..., 0};
+
+    static void call(void (*function)(), void **arguments) {
+        auto typed = reinterpret_cast<void (*)(A...)>(function);
+        spread(typed, arguments, std::index_sequence_for<A...>());
+    }
+};
+
+template <class... A> bool register_kernel(const char *name, unsigned most_threads, void (*function)(A...)) {
+    using Typed = Registration<A...>;
+    add_kernel({name, most_threads, Typed::signature, reinterpret_cast<void (*)()>(function), Typed::call});
+    return true;
+}
+
+} // namespace shim
+
+#define KERNEL(name, threads, ...)                                                    \
+    static void name(__VA_ARGS__);                                                    \
+    static const bool name##_is_registered = shim::register_kernel(#name, threads, name); \
+    static void name(__VA_ARGS__)
+
+#define SHARED(type, name, count)  \
+    static const char name##_key = 0; \
+    type *name = static_cast<type *>(shim::shared_array(&name##_key, (count) * sizeof(type)))
+#define DYNAMIC_SHARED(type, name) type *name = static_cast<type *>(shim::dynamic_shared_memory())
+
+#define threadIdx (shim::thread().thread)
+#define blockIdx (shim::thread().block)
+#define blockDim (shim::geometry().block)
+#define gridDim (shim::geometry().grid)
+
+inline void __syncthreads() { shim::meet_block(false); }
+inline int __syncthreads_or(int vote) { return shim::meet_block(vote != 0); }
+inline unsigned __ballot_sync(unsigned mask, int vote) { return shim::ballot(mask, vote != 0); }
+template <class T> T __shfl_sync(unsigned mask, T value, unsigned lane) { return shim::shuffle(mask, value, lane); }
+template <class T> T __shfl_xor_sync(unsigned mask, T value, unsigned distance) {
+    return shim::shuffle(mask, value, threadIdx.x % 32 ^ distance);
+}
+
+inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
+
+template <class To, class From> To bits_as(From from) {
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
+inline unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
+inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }

@@ -1,0 +1,370 @@
+// See `shim.h`. Runs the blocks of a launch in turn, and the threads of a block as fibers that meet at barriers.
+#include "shim.h"
+
+#include "fibers.h"
+#include "host.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace shim {
+namespace {
+
+constexpr size_t STACK = 64 << 10;
+// Bytes behind every array, and at the end of every stack, that nobody may write to.
+constexpr size_t FENCE = 64;
+constexpr unsigned char FENCE_BYTE = 0xa5;
+// Every bit set: NaN in all float types.
+constexpr unsigned char POISON = 0xff;
+
+struct Copy {
+    void *to;
+    const void *from;
+    bool zero;
+};
+
+struct Fiber {
+    Thread ids;
+    unsigned index;
+    bool waiting, done;
+    Context context;
+    // Asynchronous copies: groups that were committed, the oldest first, and the one that is open.
+    std::vector<std::vector<Copy>> groups;
+    std::vector<Copy> open;
+};
+
+struct Warp {
+    Slots slots;
+    unsigned arrived;
+    Together together;
+    size_t out_bytes;
+};
+
+// A block's array and the fence behind it.
+struct SharedArray {
+    const void *key;
+    size_t bytes;
+    std::unique_ptr<unsigned char[]> memory;
+    unsigned char *data;
+
+    SharedArray(const void *key, size_t bytes) : key(key), bytes(bytes), memory(new unsigned char[bytes + FENCE + 16]) {
+        data = reinterpret_cast<unsigned char *>((reinterpret_cast<uintptr_t>(memory.get()) + 15) & ~uintptr_t(15));
+        memset(data, POISON, bytes);
+        memset(data + bytes, FENCE_BYTE, FENCE);
+    }
+
+    bool is_intact() const {
+        return std::all_of(data + bytes, data + bytes + FENCE, [](unsigned char byte) { return byte == FENCE_BYTE; });
+    }
+};
+
+// One OS thread's machine.
+struct Machine {
+    Kernel kernel;
+    void **arguments;
+    Geometry geometry;
+    size_t shared_bytes;
+    std::vector<Fiber> fibers;
+    std::vector<Warp> warps;
+    std::vector<SharedArray> arrays;
+    std::vector<unsigned> order;
+    std::unique_ptr<unsigned char[]> stacks;
+    size_t stack_count = 0;
+    Context scheduler;
+    Fiber *running = nullptr;
+    unsigned live, at_barrier;
+    bool vote, verdict;
+    uint64_t random = 0x9e3779b97f4a7c15;
+    std::string error;
+
+    uint64_t draw(uint64_t below) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        return random % below;
+    }
+
+    void shuffle(std::vector<unsigned> &items) {
+        for (size_t i = items.size(); i > 1; i--) std::swap(items[i - 1], items[draw(i)]);
+    }
+
+    unsigned char *stack(unsigned index) { return stacks.get() + index * (STACK + FENCE); }
+
+    void reserve_stacks(size_t count) {
+        if (count <= stack_count) return;
+        stacks.reset(new unsigned char[count * (STACK + FENCE)]);
+        stack_count = count;
+    }
+
+    // Gives way until something wakes the running fiber.
+    void wait() {
+        Fiber *self = running;
+        self->waiting = true;
+        switch_stacks(self->context, scheduler);
+    }
+
+    void wake(unsigned first, unsigned count) {
+        for (unsigned i = first; i < first + count; i++) fibers[i].waiting = false;
+    }
+
+    void release_barrier() {
+        verdict = vote;
+        vote = false, at_barrier = 0;
+        for (Fiber &fiber : fibers)
+            if (fiber.waiting && !warps[fiber.index / 32].arrived) fiber.waiting = false;
+    }
+
+    void start_block(uint3 block);
+    bool run_block();
+    void check_fences();
+};
+
+thread_local Machine machine;
+
+std::map<std::string, Kernel> &kernels() {
+    static std::map<std::string, Kernel> all;
+    return all;
+}
+
+// Where every fiber begins.
+void run_fiber() {
+    machine.kernel.call(machine.kernel.function, machine.arguments);
+    Fiber *self = machine.running;
+    if (!self->groups.empty() || !self->open.empty()) machine.error = "a thread ends with copies under way";
+    self->done = true;
+    machine.live--;
+    if (machine.live > 0 && machine.at_barrier == machine.live) machine.release_barrier();
+    switch_stacks(self->context, machine.scheduler);
+    __builtin_unreachable();
+}
+
+void Machine::start_block(uint3 block) {
+    uint3 size = geometry.block;
+    unsigned threads = size.x * size.y * size.z;
+    arrays.clear();
+    fibers.assign(threads, Fiber());
+    warps.resize((threads + 31) / 32);
+    for (Warp &warp : warps) warp.arrived = 0;
+    order.resize(threads);
+    live = threads, at_barrier = 0, vote = false;
+    for (unsigned i = 0; i < threads; i++) {
+        fibers[i].ids = {{i % size.x, i / size.x % size.y, i / size.x / size.y}, block};
+        fibers[i].index = order[i] = i;
+        memset(stack(i), FENCE_BYTE, FENCE);
+        fibers[i].context = start_of(run_fiber, stack(i) + FENCE, STACK);
+    }
+}
+
+// Lets every fiber that can go on do so, in a new order each time, until all are done.
+bool Machine::run_block() {
+    while (live > 0 && error.empty()) {
+        shuffle(order);
+        bool moved = false;
+        for (unsigned index : order) {
+            Fiber &fiber = fibers[index];
+            if (fiber.done || fiber.waiting) continue;
+            moved = true;
+            running = &fiber;
+            switch_stacks(scheduler, fiber.context);
+            if (!error.empty()) return false;
+        }
+        if (!moved) error = "threads wait for others that never come";
+    }
+    check_fences();
+    return error.empty();
+}
+
+void Machine::check_fences() {
+    for (const SharedArray &array : arrays)
+        if (!array.is_intact()) error = "a write behind a shared array";
+    for (const Fiber &fiber : fibers)
+        if (std::any_of(stack(fiber.index), stack(fiber.index) + FENCE, [](unsigned char b) { return b != FENCE_BYTE; }))
+            error = "a fiber's stack overflowed";
+}
+
+} // namespace
+
+const Thread &thread() { return machine.running->ids; }
+const Geometry &geometry() { return machine.geometry; }
+
+void fail(const char *what) {
+    machine.error = what;
+    for (;;) switch_stacks(machine.running->context, machine.scheduler);
+}
+
+bool meet_block(bool vote) {
+    machine.vote |= vote;
+    machine.at_barrier++;
+    if (machine.at_barrier == machine.live) machine.release_barrier();
+    else machine.wait();
+    return machine.verdict;
+}
+
+void meet_warp(const void *in, size_t in_bytes, void *out, size_t out_bytes, Together together) {
+    unsigned index = machine.running->index, lane = index % 32;
+    Warp &warp = machine.warps[index / 32];
+    if (warp.arrived > 0 && warp.together != together) fail("lanes of a warp meet in different operations");
+    warp.together = together;
+    memcpy(warp.slots.in[lane], in, in_bytes);
+    if (++warp.arrived == 32) {
+        together(warp.slots);
+        warp.arrived = 0;
+        machine.wake(index - lane, 32);
+    } else {
+        machine.wait();
+    }
+    memcpy(out, warp.slots.out[lane], out_bytes);
+}
+
+void *shared_array(const void *key, size_t bytes) {
+    for (const SharedArray &array : machine.arrays)
+        if (array.key == key) return array.data;
+    machine.arrays.emplace_back(key, bytes);
+    return machine.arrays.back().data;
+}
+
+void *dynamic_shared_memory() { return shared_array(nullptr, machine.shared_bytes); }
+
+unsigned ballot(unsigned mask, bool vote) {
+    if (mask != 0xffffffff) fail("a vote that is not of the whole warp");
+    unsigned votes;
+    meet_warp(&vote, sizeof vote, &votes, sizeof votes, [](Slots &slots) {
+        unsigned votes = 0;
+        for (unsigned lane = 0; lane < 32; lane++) votes |= unsigned(take<bool>(slots.in[lane])) << lane;
+        for (unsigned lane = 0; lane < 32; lane++) memcpy(slots.out[lane], &votes, sizeof votes);
+    });
+    return votes;
+}
+
+namespace {
+
+// Lane l brings row l%8 of matrix l/8, and takes of each matrix two neighbours in row l/4, or in column l/4.
+template <bool transposed> void exchange_rows(Slots &slots) {
+    for (unsigned lane = 0; lane < 32; lane++)
+        for (unsigned matrix = 0; matrix < 4; matrix++)
+            for (unsigned i = 0; i < 2; i++) {
+                unsigned line = lane / 4, place = lane % 4 * 2 + i;
+                unsigned row = transposed ? place : line, column = transposed ? line : place;
+                memcpy(slots.out[lane] + 4 * matrix + 2 * i, slots.in[8 * matrix + row] + 2 * column, 2);
+            }
+}
+
+} // namespace
+
+void load_matrices(unsigned (&to)[4], const void *row, bool transposed) {
+    if (reinterpret_cast<uintptr_t>(row) % 16) fail("a matrix row that does not lie on 16 bytes");
+    meet_warp(row, 16, to, sizeof to, transposed ? exchange_rows<true> : exchange_rows<false>);
+}
+
+void copy_async(void *to, const void *from, bool zero) {
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16) fail("a copy that does not lie on 16 bytes");
+    memset(to, POISON, 16);
+    machine.running->open.push_back({to, from, zero});
+}
+
+void commit_copies() {
+    Fiber &fiber = *machine.running;
+    fiber.groups.push_back(std::move(fiber.open));
+    fiber.open.clear();
+}
+
+void wait_for_copies(unsigned pending) {
+    auto &groups = machine.running->groups;
+    while (groups.size() > pending) {
+        for (const Copy &copy : groups.front()) {
+            if (copy.zero) memset(copy.to, 0, 16);
+            else memcpy(copy.to, copy.from, 16);
+        }
+        groups.erase(groups.begin());
+    }
+}
+
+float widen_f16(unsigned short bits) {
+    unsigned sign = unsigned(bits & 0x8000) << 16, exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+    if (exponent == 31) return bits_as<float>(sign | 0x7f800000 | fraction << 13);
+    if (exponent > 0) return bits_as<float>(sign | (exponent + 112) << 23 | fraction << 13);
+    float magnitude = std::ldexp(float(fraction), -24);
+    return sign ? -magnitude : magnitude;
+}
+
+unsigned short narrow_f16(float x) {
+    unsigned bits = bits_as<unsigned>(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000) return static_cast<unsigned short>(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
+    // At 65520 and above the nearest is infinity.
+    if (magnitude >= 0x477ff000) return static_cast<unsigned short>(sign | 0x7c00);
+    if (magnitude < 0x38800000) {
+        // Subnormal: in units of 2^-24; `nearbyint` rounds ties to even.
+        float units = std::nearbyint(std::ldexp(bits_as<float>(magnitude), 24));
+        return static_cast<unsigned short>(sign | unsigned(units));
+    }
+    unsigned rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+    return static_cast<unsigned short>(sign | ((rounded >> 13) - (112 << 10)));
+}
+
+void add_kernel(const Kernel &kernel) { kernels()[kernel.name] = kernel; }
+
+namespace {
+
+int refuse(const std::string &why) {
+    machine.error = why;
+    return 1;
+}
+
+std::vector<unsigned> block_order(unsigned count) {
+    std::vector<unsigned> order(count);
+    for (unsigned i = 0; i < count; i++) order[i] = i;
+    machine.shuffle(order);
+    return order;
+}
+
+int run_grid(uint3 grid) {
+    for (unsigned block : block_order(grid.x * grid.y * grid.z)) {
+        uint3 at = {block % grid.x, block / grid.x % grid.y, block / grid.x / grid.y};
+        machine.start_block(at);
+        if (!machine.run_block()) {
+            machine.error = std::string(machine.kernel.name) + ": " + machine.error;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+} // namespace
+} // namespace shim
+
+using namespace shim;
+
+extern "C" {
+
+const void *shim_find(const char *kernel) {
+    auto found = kernels().find(kernel);
+    return found == kernels().end() ? nullptr : &found->second;
+}
+
+const char *shim_signature(const char *kernel) {
+    auto found = kernels().find(kernel);
+    return found == kernels().end() ? nullptr : found->second.signature;
+}
+
+int shim_launch(const char *kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                unsigned block_z, size_t shared_bytes, void **args) {
+    machine.error.clear();
+    auto found = kernels().find(kernel);
+    if (found == kernels().end()) return refuse(std::string("no kernel is called ") + kernel);
+    unsigned threads = block_x * block_y * block_z;
+    bool empty = threads == 0 || grid_x == 0 || grid_y == 0 || grid_z == 0;
+    if (empty || threads > found->second.most_threads || grid_y > 65535 || grid_z > 65535)
+        return refuse(std::string(kernel) + " cannot have this grid or block");
+    machine.kernel = found->second;
+    machine.arguments = args;
+    machine.geometry = {{block_x, block_y, block_z}, {grid_x, grid_y, grid_z}};
+    machine.shared_bytes = shared_bytes;
+    machine.reserve_stacks(threads);
+    return run_grid(machine.geometry.grid);
+}
+
+const char *shim_error(void) { return machine.error.c_str(); }
+
+void shim_seed(unsigned long long seed) { machine.random = seed * 2 + 1; }
+}
