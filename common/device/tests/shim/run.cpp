@@ -111,8 +111,7 @@ struct Machine {
     void release_barrier() {
         verdict = vote;
         vote = false, at_barrier = 0;
-        for (Fiber &fiber : fibers)
-            if (fiber.waiting && !warps[fiber.index / 32].arrived) fiber.waiting = false;
+        wake(0, static_cast<unsigned>(fibers.size()));
     }
 
     void start_block(uint3 block);
@@ -131,7 +130,8 @@ std::map<std::string, Kernel> &kernels() {
 void run_fiber() {
     machine.kernel.call(machine.kernel.function, machine.arguments);
     Fiber *self = machine.running;
-    if (!self->groups.empty() || !self->open.empty()) machine.error = "a thread ends with copies under way";
+    bool idle = std::all_of(self->groups.begin(), self->groups.end(), [](const auto &group) { return group.empty(); });
+    if (!idle || !self->open.empty()) machine.error = "a thread ends with copies under way";
     self->done = true;
     machine.live--;
     if (machine.live > 0 && machine.at_barrier == machine.live) machine.release_barrier();
@@ -346,6 +346,8 @@ const char *shim_signature(const char *kernel) {
     auto found = kernels().find(kernel);
     return found == kernels().end() ? nullptr : found->second.signature;
 }
+
+size_t shim_kernel_count(void) { return kernels().size(); }
 
 int shim_launch(const char *kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                 unsigned block_z, size_t shared_bytes, void **args) {

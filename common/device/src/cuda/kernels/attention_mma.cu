@@ -236,7 +236,6 @@ __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Sha
         commit_copies();
         add_weighted(sums, scores, values.number(now), 0);
     }
-    wait_for_copies<0>();
     float factors[2];
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {

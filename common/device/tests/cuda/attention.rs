@@ -1,0 +1,184 @@
+//! Attention: tiled in f32 arithmetic, tiled on tensor cores, and the softmax between matrix products.
+
+use crate::memory::{Bench, Memory, Setting, assert_close, cases, floats, roundings, settings};
+use crate::shim::Shim;
+use device::cuda::kernels::{self, AttentionGradient, AttentionOutput, Operand, ScoreTile};
+use device::{Attention, Buffer, DType, Matrix, MatrixMut, Write};
+use proptest::prelude::*;
+
+fn shapes(
+    heads: impl Strategy<Value = usize>,
+    tokens: impl Strategy<Value = usize>,
+) -> impl Strategy<Value = Attention> {
+    (1usize..3, tokens, 1usize..4, 1usize..3, heads).prop_map(|(batch, tokens, group, kv_heads, head_dim)| {
+        Attention { batch, tokens, heads: group * kv_heads, kv_heads, head_dim }
+    })
+}
+
+/// What both sides computed.
+struct Results {
+    want: [Buffer; 3],
+    got: [Memory; 3],
+}
+
+/// Output, log_sum and the gradient of the input; the backward pass of both sides starts from the CPU's output.
+fn run(bench: &mut Bench, shim: &Shim, dtype: DType, shape: Attention) -> Results {
+    let rows = shape.rows();
+    let (qkv, qkv_memory) = bench.tensor(dtype, rows * shape.packed_width(), 1.5);
+    let (dout, dout_memory) = bench.tensor(dtype, rows * shape.width(), 1.0);
+    let (mut out, out_memory) = bench.tensor(dtype, rows * shape.width(), 1.0);
+    let (mut log_sum, log_sum_memory) = bench.tensor(DType::F32, rows * shape.heads, 1.0);
+    let (mut dqkv, dqkv_memory) = bench.tensor(dtype, rows * shape.packed_width(), 1.0);
+    let device = bench.device.clone();
+    device.kernels().attention(out.view_mut(), log_sum.view_mut(), qkv.view(), shape).unwrap();
+    let output = AttentionOutput { out: out_memory.operand(), log_sum: log_sum_memory.pointer() };
+    kernels::attention(shim, output, qkv_memory.operand(), shape).unwrap();
+    let (dqkv_view, out_view, log_sum_view) = (dqkv.view_mut(), out.view(), log_sum.view());
+    device
+        .kernels()
+        .attention_backward(dqkv_view, dout.view(), qkv.view(), out_view, log_sum_view, shape)
+        .unwrap();
+    let (given_out, given_log_sum) = (Memory::copy_of(&out, bench.shift), Memory::copy_of(&log_sum, 0));
+    let output = AttentionOutput { out: given_out.operand(), log_sum: given_log_sum.pointer() };
+    let gradient = AttentionGradient { dqkv: dqkv_memory.operand(), dout: dout_memory.operand(), output };
+    kernels::attention_backward(shim, gradient, qkv_memory.operand(), shape).unwrap();
+    Results { want: [out, log_sum, dqkv], got: [out_memory, log_sum_memory, dqkv_memory] }
+}
+
+fn check(setting: Setting, shim: &Shim, dtype: DType, shape: Attention, [forward, backward]: [f64; 2]) {
+    let Results { want, got } = run(&mut setting.bench(), shim, dtype, shape);
+    assert_close(&got[0], &want[0], forward);
+    assert_close(&got[1], &want[1], roundings(64.0));
+    assert_close(&got[2], &want[2], backward);
+}
+
+/// Probabilities are rounded to the storage type before they are multiplied on; in the backward pass, their gradients too.
+fn tolerances(dtype: DType) -> [f64; 2] {
+    match dtype {
+        DType::Bf16 => [2f64.powi(-7), 2f64.powi(-6)],
+        DType::F16 => [2f64.powi(-10), 2f64.powi(-9)],
+        _ => [roundings(64.0), roundings(256.0)],
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(12))]
+
+    #[test]
+    fn in_f32_arithmetic(
+        setting in settings(),
+        dtype in floats(),
+        shape in shapes(prop_oneof![1usize..40, Just(100)], prop_oneof![1usize..20, 30usize..70]),
+    ) {
+        check(setting, &Shim::new(setting.seed), dtype, shape, [roundings(64.0), roundings(256.0)]);
+    }
+
+    #[test]
+    fn on_tensor_cores(
+        seed in any::<u64>(),
+        dtype in prop_oneof![Just(DType::Bf16), Just(DType::F16)],
+        shape in shapes(prop_oneof![Just(64usize), Just(128)], prop_oneof![1usize..20, 60usize..70, 120usize..140]),
+    ) {
+        check(Setting { seed, shift: 0 }, &Shim::new(seed), dtype, shape, tolerances(dtype));
+    }
+}
+
+#[test]
+fn without_tensor_cores_or_alignment_wide_heads_are_computed_in_f32() {
+    let shape = Attention { batch: 1, tokens: 33, heads: 2, kv_heads: 1, head_dim: 64 };
+    let aligned = Setting { seed: 5, shift: 0 };
+    let older = Shim::new(5).with_architecture(75);
+    check(aligned, &older, DType::F16, shape, [roundings(64.0), roundings(256.0)]);
+    let shifted = Setting { seed: 5, shift: 1 };
+    check(shifted, &Shim::new(5), DType::F16, shape, [roundings(64.0), roundings(256.0)]);
+}
+
+#[test]
+fn the_order_of_lanes_and_blocks_changes_no_bit() {
+    let shape = Attention { batch: 1, tokens: 130, heads: 2, kv_heads: 1, head_dim: 64 };
+    for dtype in [DType::F32, DType::Bf16] {
+        let bytes = |seed| {
+            let results = run(&mut Setting { seed: 1, shift: 0 }.bench(), &Shim::new(seed), dtype, shape);
+            results.got.map(|memory| memory.bytes().to_vec())
+        };
+        assert_eq!(bytes(1), bytes(2));
+    }
+}
+
+#[test]
+fn heads_that_are_too_wide_are_refused() {
+    let shape =
+        Attention { batch: 1, tokens: 1, heads: 1, kv_heads: 1, head_dim: kernels::TILED_HEAD_DIM + 1 };
+    let memory = Memory::poisoned(DType::F32, 1, 0);
+    let output = AttentionOutput { out: memory.operand(), log_sum: memory.pointer() };
+    assert!(kernels::attention(&Shim::new(0), output, memory.operand(), shape).is_err());
+}
+
+/// One head's attention as matrix products with the softmax kernels between them, a tile of queries at a time.
+struct Products {
+    shape: Attention,
+    queries: usize,
+}
+
+impl Products {
+    /// `out = a · b`, packed, by the CPU.
+    fn product(bench: &Bench, out: (usize, usize), a: Matrix<'_>, b: Matrix<'_>) -> Memory {
+        let (mut product, _) = bench.store(DType::F32, &vec![0.0; out.0 * out.1]);
+        let matrix = MatrixMut::new(product.view_mut(), out.0, out.1);
+        bench.device.kernels().matmul(matrix, a, b, Write::Replace).unwrap();
+        Memory::copy_of(&product, 0)
+    }
+
+    fn check(&self, setting: Setting, dtype: DType) {
+        let mut bench = setting.bench();
+        let shim = Shim::new(setting.seed);
+        let Attention { tokens, head_dim, .. } = self.shape;
+        let Results { want: [_, log_sum, _], .. } = run(&mut setting.bench(), &shim, DType::F32, self.shape);
+        // The same numbers again.
+        let (qkv, _) = bench.tensor(DType::F32, tokens * 3 * head_dim, 1.5);
+        let part = |column: usize, rows: std::ops::Range<usize>| {
+            let from = rows.start * 3 * head_dim + column * head_dim;
+            let to = (rows.end - 1) * 3 * head_dim + (column + 1) * head_dim;
+            Matrix::new(qkv.slice(from..to), rows.len(), head_dim).with_stride(3 * head_dim)
+        };
+        let log_sums = Memory::poisoned(DType::F32, tokens, 0);
+        let (delta, delta_memory) = bench.tensor(DType::F32, tokens, 1.0);
+        for first in (0..tokens).step_by(self.queries) {
+            let (end, scale) = ((first + self.queries).min(tokens), 1.0 / (head_dim as f32).sqrt());
+            let tile = ScoreTile { heads: 1, first, queries: end - first, keys: end, tokens, scale };
+            let size = (tile.queries, tile.keys);
+            let scores = Self::product(&bench, size, part(0, first..end), part(1, 0..end).t());
+            let before = scores.values();
+            let probabilities = Memory::poisoned(dtype, size.0 * size.1, 0);
+            let (out, statistics) = (probabilities.operand(), log_sums.pointer());
+            kernels::attention_softmax(&shim, out, statistics, scores.pointer(), tile).unwrap();
+            let again = Memory::poisoned(dtype, size.0 * size.1, 0);
+            let dscores = Memory::poisoned(dtype, size.0 * size.1, 0);
+            let (_, dprobabilities) = bench.tensor(DType::F32, size.0 * size.1, 1.0);
+            let inputs = [scores.pointer(), dprobabilities.pointer()];
+            let statistics = [log_sums.pointer(), delta_memory.pointer()];
+            let outputs: [Operand; 2] = [again.operand(), dscores.operand()];
+            kernels::attention_softmax_backward(&shim, outputs, inputs, statistics, tile).unwrap();
+            let tolerance = if dtype == DType::F32 { 1e-5 } else { 2f64.powi(-8) };
+            for (i, score) in before.into_iter().enumerate() {
+                let (query, key) = (first + i / tile.keys, i % tile.keys);
+                let shift = f64::from(log_sum.as_slice::<f32>()[query]);
+                let want = if key <= query { (score * f64::from(scale) - shift).exp() } else { 0.0 };
+                assert!((probabilities.values()[i] - want).abs() < tolerance);
+                assert!((again.values()[i] - want).abs() < tolerance);
+                let mean = f64::from(delta.as_slice::<f32>()[query]);
+                let want = want * (dprobabilities.values()[i] - mean) * f64::from(scale);
+                assert!((dscores.values()[i] - want).abs() < 2.0 * tolerance);
+            }
+        }
+        assert_close(&log_sums, &log_sum, roundings(64.0));
+    }
+}
+
+#[test]
+fn softmax_between_matrix_products() {
+    let shape = Attention { batch: 1, tokens: 45, heads: 1, kv_heads: 1, head_dim: 16 };
+    for (seed, dtype) in [(1, DType::F32), (2, DType::Bf16), (3, DType::F16)] {
+        Products { shape, queries: 20 }.check(Setting { seed, shift: 0 }, dtype);
+    }
+}

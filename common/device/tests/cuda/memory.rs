@@ -1,0 +1,178 @@
+//! Tensors for the shim, beside the CPU's, and comparisons of the two.
+
+use device::cuda::kernels::Operand;
+use device::{Buffer, Class, DType, Device, Ledger};
+use events::Emitter;
+use half::{bf16, f16};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+/// Bytes on both sides that kernels must leave alone; NaN to whoever reads them.
+const FENCE: usize = 256;
+
+/// A tensor's memory between fences, which are checked when it is dropped.
+pub(crate) struct Memory {
+    /// In words of 16 bytes, so that it starts on a multiple of 16.
+    words: Vec<u128>,
+    start: usize,
+    dtype: DType,
+    len: usize,
+}
+
+impl Memory {
+    /// `len` elements, all bits set, `shift` elements behind a multiple of 16 bytes.
+    pub(crate) fn poisoned(dtype: DType, len: usize, shift: usize) -> Self {
+        let start = FENCE + shift * dtype.size();
+        let bytes = start + len * dtype.size() + FENCE;
+        Memory { words: vec![u128::MAX; bytes.div_ceil(16)], start, dtype, len }
+    }
+
+    /// A copy of `buffer`.
+    pub(crate) fn copy_of(buffer: &Buffer, shift: usize) -> Self {
+        let mut memory = Memory::poisoned(buffer.dtype(), buffer.len(), shift);
+        let range = memory.range();
+        bytemuck::cast_slice_mut::<_, u8>(&mut memory.words)[range].copy_from_slice(buffer.bytes());
+        memory
+    }
+
+    fn range(&self) -> std::ops::Range<usize> {
+        self.start..self.start + self.len * self.dtype.size()
+    }
+
+    pub(crate) fn pointer(&self) -> u64 {
+        self.words.as_ptr() as u64 + self.start as u64
+    }
+
+    pub(crate) fn operand(&self) -> Operand {
+        Operand { pointer: self.pointer(), dtype: self.dtype }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[self.range()]
+    }
+
+    /// The elements, widened.
+    pub(crate) fn values(&self) -> Vec<f64> {
+        values(self.dtype, self.bytes())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let (range, bytes) = (self.range(), bytemuck::cast_slice::<_, u8>(&self.words));
+        let intact = bytes[..range.start].iter().chain(&bytes[range.end..]).all(|byte| *byte == u8::MAX);
+        assert!(intact || std::thread::panicking(), "a kernel wrote beside its tensor");
+    }
+}
+
+fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    let halves = || bytes.chunks_exact(2).map(|x| u16::from_ne_bytes([x[0], x[1]]));
+    match dtype {
+        DType::Bf16 => halves().map(|bits| bf16::from_bits(bits).to_f64()).collect(),
+        DType::F16 => halves().map(|bits| f16::from_bits(bits).to_f64()).collect(),
+        _ => bytes.chunks_exact(4).map(|x| f64::from(f32::from_ne_bytes([x[0], x[1], x[2], x[3]]))).collect(),
+    }
+}
+
+/// How a case is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) seed: u64,
+    /// Elements between a multiple of 16 bytes and the start of each tensor.
+    pub(crate) shift: usize,
+}
+
+/// So many random cases, the same ones on every run.
+pub(crate) fn cases(count: u32) -> ProptestConfig {
+    let rng_seed = RngSeed::Fixed(0);
+    ProptestConfig { cases: count, failure_persistence: None, rng_seed, ..ProptestConfig::default() }
+}
+
+/// Mostly tensors that start on a multiple of 16 bytes, as allocated ones do.
+pub(crate) fn settings() -> impl Strategy<Value = Setting> {
+    let shifts = prop_oneof![3 => Just(0usize), 1 => 1usize..8];
+    (any::<u64>(), shifts).prop_map(|(seed, shift)| Setting { seed, shift })
+}
+
+pub(crate) fn floats() -> impl Strategy<Value = DType> {
+    prop_oneof![Just(DType::F32), Just(DType::Bf16), Just(DType::F16)]
+}
+
+/// The CPU's device, and random numbers.
+pub(crate) struct Bench {
+    pub(crate) device: Device,
+    pub(crate) shift: usize,
+    state: u64,
+}
+
+impl Setting {
+    pub(crate) fn bench(self) -> Bench {
+        let device = Device::cpu(Ledger::new(Emitter::silent(0), None), 1);
+        Bench { device, shift: self.shift, state: self.seed }
+    }
+}
+
+impl Bench {
+    fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    /// `len` numbers evenly from −magnitude to magnitude, for the CPU and for the shim.
+    pub(crate) fn tensor(&mut self, dtype: DType, len: usize, magnitude: f32) -> (Buffer, Memory) {
+        let number = |bits: u64| ((bits >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * magnitude;
+        let values: Vec<f32> = (0..len).map(|_| number(self.bits())).collect();
+        self.store(dtype, &values)
+    }
+
+    pub(crate) fn store(&self, dtype: DType, values: &[f32]) -> (Buffer, Memory) {
+        let buffer = self.device.upload_as(Class::Workspace, dtype, values).unwrap();
+        let memory = Memory::copy_of(&buffer, self.shift);
+        (buffer, memory)
+    }
+
+    pub(crate) fn indices(&mut self, len: usize, bound: usize) -> (Buffer, Memory) {
+        let indices: Vec<_> = (0..len).map(|_| (self.bits() % bound as u64) as u32).collect();
+        let buffer = self.device.upload(Class::Workspace, &indices).unwrap();
+        let memory = Memory::copy_of(&buffer, 0);
+        (buffer, memory)
+    }
+}
+
+/// Fails unless both hold the same bits; any NaN equals any other.
+#[track_caller]
+pub(crate) fn assert_same(got: &Memory, want: &Buffer) {
+    assert_eq!((got.dtype, got.len), (want.dtype(), want.len()));
+    let want = values(want.dtype(), want.bytes());
+    for (i, (got, want)) in got.values().iter().zip(want).enumerate() {
+        let same = got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());
+        assert!(same, "element {i}: {got} instead of {want}");
+    }
+}
+
+/// Fails unless both agree to within a rounding each of the element, and `allowed` of the largest element.
+#[track_caller]
+pub(crate) fn assert_close(got: &Memory, want: &Buffer, allowed: f64) {
+    assert_eq!((got.dtype, got.len), (want.dtype(), want.len()));
+    let want = values(want.dtype(), want.bytes());
+    let largest = want.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
+    let (relative, absolute) = match got.dtype {
+        DType::Bf16 => (2f64.powi(-7), 0.0),
+        DType::F16 => (2f64.powi(-10), 2f64.powi(-24)),
+        _ => (2f64.powi(-23), 0.0),
+    };
+    for (i, (got, want)) in got.values().iter().zip(want).enumerate() {
+        let allowed = allowed * largest.max(1e-3) + relative * want.abs() + absolute;
+        assert!(
+            (got - want).abs() <= allowed,
+            "element {i}: {got} instead of {want}, off by more than {allowed:e}"
+        );
+    }
+}
+
+/// `count` f32 roundings.
+pub(crate) fn roundings(count: f64) -> f64 {
+    count * 2f64.powi(-24)
+}

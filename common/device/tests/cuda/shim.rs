@@ -1,0 +1,162 @@
+//! The host shim as a place to launch kernels: see `tests/shim/shim.h`.
+
+use crate::memory::Memory;
+use device::cuda::kernels::{Argument, Launch, Launcher};
+use device::{DType, Result};
+use libloading::Library;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+const FLAGS: [&str; 7] =
+    ["-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"];
+
+type LaunchFn = unsafe extern "C" fn(
+    *const c_char,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    usize,
+    *const *mut c_void,
+) -> c_int;
+
+/// The shim's functions.
+struct Functions {
+    launch: LaunchFn,
+    signature: unsafe extern "C" fn(*const c_char) -> *const c_char,
+    error: unsafe extern "C" fn() -> *const c_char,
+    seed: unsafe extern "C" fn(u64),
+    kernel_count: unsafe extern "C" fn() -> usize,
+}
+
+/// The shim, compiled from the sources as they are.
+fn functions() -> &'static Functions {
+    static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+    FUNCTIONS.get_or_init(|| {
+        // SAFETY: the library is the one that `build` made; its initialisers only fill a table of kernels.
+        let library = Box::leak(Box::new(unsafe { Library::new(build()) }.unwrap()));
+        // SAFETY: the types are those of `shim.h`.
+        unsafe {
+            Functions {
+                launch: *library.get(b"shim_launch").unwrap(),
+                signature: *library.get(b"shim_signature").unwrap(),
+                error: *library.get(b"shim_error").unwrap(),
+                seed: *library.get(b"shim_seed").unwrap(),
+                kernel_count: *library.get(b"shim_kernel_count").unwrap(),
+            }
+        }
+    })
+}
+
+/// Compiles the shim unless that has been done for these very sources.
+fn build() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (kernels, shim) = (root.join("src/cuda/kernels"), root.join("tests/shim"));
+    let mut hasher = DefaultHasher::new();
+    FLAGS.hash(&mut hasher);
+    for folder in [&kernels, &shim] {
+        let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files.retain(|file| file.extension().is_some_and(|extension| extension != "rs"));
+        files.iter().for_each(|file| (file, fs::read(file).unwrap()).hash(&mut hasher));
+    }
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let library = directory.join(format!("kernels-{:016x}.so", hasher.finish()));
+    // Tests may run in processes of their own: one compiles, the others wait.
+    let lock = File::create(directory.join("kernels.lock")).unwrap();
+    lock.lock().unwrap();
+    if !library.exists() {
+        compile(&kernels, &shim, &library);
+    }
+    library
+}
+
+fn compile(kernels: &Path, shim: &Path, library: &Path) {
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+    let unfinished = library.with_extension("unfinished");
+    let sources = ["shim.cpp", "run.cpp", "fibers.cpp"].map(|name| shim.join(name));
+    let mut command = Command::new(&compiler);
+    command.args(FLAGS).arg("-I").arg(kernels).args(sources).arg("-o").arg(&unfinished);
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("the kernels' tests need a C++ compiler, and `{compiler}` does not start ({error}): install g++ or set CXX")
+    });
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::rename(unfinished, library).unwrap();
+}
+
+/// The letters of a kernel's parameters; `None` if there is no such kernel.
+pub(crate) fn signature(kernel: &str) -> Option<String> {
+    let name = CString::new(kernel).unwrap();
+    // SAFETY: a null-terminated name; the answer is null or lives as long as the library.
+    let letters = unsafe { (functions().signature)(name.as_ptr()) };
+    // SAFETY: as above.
+    (!letters.is_null()).then(|| unsafe { CStr::from_ptr(letters) }.to_str().unwrap().to_owned())
+}
+
+/// Kernels in the sources.
+pub(crate) fn kernel_count() -> usize {
+    // SAFETY: only reads a table.
+    unsafe { (functions().kernel_count)() }
+}
+
+/// Runs kernels by the shim, on this thread.
+pub(crate) struct Shim {
+    architecture: u32,
+    scratch: RefCell<Option<Memory>>,
+}
+
+impl Shim {
+    /// A shim whose orders of blocks and lanes follow from `seed`.
+    pub(crate) fn new(seed: u64) -> Self {
+        // SAFETY: takes any number.
+        unsafe { (functions().seed)(seed) };
+        Shim { architecture: 90, scratch: RefCell::new(None) }
+    }
+
+    /// One that says it is an older GPU.
+    pub(crate) fn with_architecture(self, architecture: u32) -> Self {
+        Shim { architecture, ..self }
+    }
+
+    /// What [`Launcher::launch`] does, or what went wrong.
+    pub(crate) fn run(&self, launch: Launch<'_>) -> std::result::Result<(), String> {
+        let name = CString::new(launch.kernel.name).unwrap();
+        let arguments: Vec<_> = launch.arguments.iter().map(Argument::as_ptr).collect();
+        let ([grid_x, grid_y, grid_z], [x, y, z]) = (launch.grid, launch.block);
+        let (functions, shared) = (functions(), launch.shared_bytes as usize);
+        // SAFETY: the caller's arguments have the types of the kernel's parameters, and point to enough memory.
+        let status = unsafe {
+            (functions.launch)(name.as_ptr(), grid_x, grid_y, grid_z, x, y, z, shared, arguments.as_ptr())
+        };
+        // SAFETY: a null-terminated text that lives until this thread's next launch.
+        let error = || unsafe { CStr::from_ptr((functions.error)()) }.to_str().unwrap().to_owned();
+        if status == 0 { Ok(()) } else { Err(error()) }
+    }
+}
+
+impl Launcher for Shim {
+    fn launch(&self, launch: Launch<'_>) -> Result<()> {
+        let letters: String = launch.arguments.iter().map(Argument::letter).collect();
+        assert_eq!(signature(launch.kernel.name), Some(letters), "arguments of {}", launch.kernel.name);
+        self.run(launch).unwrap_or_else(|error| panic!("{error}"));
+        Ok(())
+    }
+
+    fn scratch(&self, bytes: usize) -> Result<u64> {
+        let memory = Memory::poisoned(DType::U32, bytes.div_ceil(4), 0);
+        let pointer = memory.pointer();
+        *self.scratch.borrow_mut() = Some(memory);
+        Ok(pointer)
+    }
+
+    fn architecture(&self) -> u32 {
+        self.architecture
+    }
+}
