@@ -26,6 +26,23 @@ fn a_panic_in_any_phase_ends_all_ranks_within_five_seconds_and_names_the_culprit
     }
 }
 
+/// Rank 2 and rank 0 share no group but the world.
+#[test]
+fn a_failure_in_one_group_ends_the_others_too() {
+    for groups in ["--strategy hybrid-shard --shard-group-size 2", "--secondary-shard-size 2"] {
+        for phase in ["forward", "backward", "step"] {
+            let (text, took) =
+                fail(planner::Stage::Zero3, &format!("{groups} --inject panic@rank2,step1,{phase}"));
+            assert!(text.starts_with("rank 2: panic at "), "{groups} {phase}: {text}");
+            assert!(took < Duration::from_secs(5), "{groups} {phase} took {took:?}");
+        }
+        let (text, took) =
+            fail(planner::Stage::Zero3, &format!("{groups} --timeout 1 --inject stall@rank1,step1,backward"));
+        assert!(text.contains("for rank 1") || text.starts_with("rank 1: injected stall"), "{text}");
+        assert!(took < Duration::from_secs(10), "{groups}: {took:?}");
+    }
+}
+
 #[test]
 fn an_error_on_one_rank_is_the_error_of_the_run() {
     for stage in STAGES {

@@ -2,7 +2,7 @@
 //!
 //! Cases are drawn at random from a fixed seed: models with odd sizes, tied or not, with grouped heads or not; world
 //! sizes, micro-batches, evaluations; and for each stage on its own what must not matter: what blocks keep for backward,
-//! which tensors form a unit, how long they stay gathered, and the size of buckets.
+//! which tensors form a unit, how long they stay gathered and from whom, and the size of buckets.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -52,13 +52,13 @@ fn model(random: &mut Random) -> String {
     )
 }
 
-/// A run's shape: micro-batches per step, and the flags that every stage gets.
-fn shape(random: &mut Random) -> (usize, String) {
+/// A run's shape: ranks, micro-batches per step, and the flags that every stage gets.
+fn shape(random: &mut Random) -> (usize, usize, String) {
+    let ranks = random.one_of(&[1, 2, 3, 4, 4, 5, 6]);
     let micro_batches = random.one_of(&[1, 1, 2, 3]);
     let mut flags = format!(
-        "--gpus {} --grad-accum {micro_batches} --batch-size {} --seq-len {} --steps 3 --threads 1 --device cpu \
+        "--gpus {ranks} --grad-accum {micro_batches} --batch-size {} --seq-len {} --steps 3 --threads 1 --device cpu \
          --seed {}",
-        random.between(1, 5),
         random.between(1, 3),
         random.between(1, 20),
         random.between(0, 1000),
@@ -67,11 +67,11 @@ fn shape(random: &mut Random) -> (usize, String) {
         let (every, batches) = (random.between(1, 3), random.between(1, 3));
         write!(flags, " --val-fraction 0.2 --eval-every {every} --eval-batches {batches}").unwrap();
     }
-    (micro_batches, flags)
+    (ranks, micro_batches, flags)
 }
 
 /// Flags that change neither losses nor weights.
-fn indifferent(random: &mut Random, stage: Stage) -> String {
+fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, usize)) -> String {
     let mut flags = format!("--checkpoint-activations {}", random.one_of(&["none", "block", "selective"]));
     let size = format!("size:{}", random.between(1, 50_000));
     let wrap = random.one_of(&["block", "model", "module", "parameter", &size]);
@@ -82,13 +82,27 @@ fn indifferent(random: &mut Random, stage: Stage) -> String {
         elements => write!(flags, " --reduce-bucket {elements}").unwrap(),
     }
     if stage == Stage::Zero3 {
-        let strategy = random.one_of(&["full-shard", "shard-grad-op"]);
-        write!(flags, " --strategy {strategy}").unwrap();
+        flags.push_str(&strategy(random, ranks));
     }
     if stage == Stage::Zero1 && random.one_of(&[true, false]) {
         flags.push_str(" --grad-sync all-reduce");
     }
     flags
+}
+
+/// A strategy of ZeRO-3's that changes no bit: hybrid in groups of a power of two, where sums over ranks are made of sums
+/// over groups. With one micro-batch: a group sums its micro-batches before others' are added.
+fn strategy(random: &mut Random, (ranks, micro_batches): (usize, usize)) -> String {
+    let divisors: Vec<usize> = (1..=ranks).filter(|size| ranks.is_multiple_of(*size)).collect();
+    let powers: Vec<usize> = divisors.iter().copied().filter(|size| size.is_power_of_two()).collect();
+    match random.between(0, 3) {
+        0 => String::new(),
+        1 => " --strategy shard-grad-op".into(),
+        2 if micro_batches == 1 => {
+            format!(" --strategy hybrid-shard --shard-group-size {}", random.one_of(&powers))
+        }
+        _ => format!(" --strategy full-shard --secondary-shard-size {}", random.one_of(&divisors)),
+    }
 }
 
 fn assert_same(a: &Report, b: &Report, case: &str) {
@@ -106,10 +120,10 @@ fn predictions_hold_and_stages_agree() {
         let config = model(&mut random);
         let path = folder.path().join(format!("{number}.json"));
         std::fs::write(&path, &config).unwrap();
-        let (micro_batches, flags) = shape(&mut random);
+        let (ranks, micro_batches, flags) = shape(&mut random);
         let mut case = format!("case {number}: {config}\n{flags}");
         let reports = STAGES.map(|stage| {
-            let own = indifferent(&mut random, stage);
+            let own = indifferent(&mut random, stage, (ranks, micro_batches));
             write!(case, "\n{stage}: {own}").unwrap();
             let report = train(stage, &format!("--model {} {flags} {own}", path.display()))
                 .unwrap_or_else(|failure| panic!("{case}\n{failure}"));

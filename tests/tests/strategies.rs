@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use planner::Stage;
-use tests::{STAGES, fixture, losses, mispredictions, train};
+use tests::{STAGES, fixture, largest_difference, losses, mispredictions, train};
 use trainer::Report;
 
 fn flags(model: &str, world: usize, micro_batches: usize) -> String {
@@ -106,6 +106,101 @@ fn a_strategy_of_another_crate_is_refused_by_that_crates_name() {
         assert_eq!(failure.code(), 2);
         assert!(failure.to_string().contains(package), "{failure}");
     }
+    let failure = train(Stage::Zero2, &format!("{flags} --secondary-shard-size 2")).unwrap_err();
+    assert!(failure.to_string().contains("cargo run -p zero3"), "{failure}");
     assert_eq!(run(Stage::Ddp, &format!("{flags} --strategy no-shard")).strategy, Some("no-shard"));
     assert_eq!(run(Stage::Zero1, &flags).strategy, None);
+}
+
+/// Bytes that rank 0 sent for `operation`.
+fn sent(report: &Report, operation: &str) -> u64 {
+    report.traffic.iter().find(|row| row.rank == 0 && row.operation == operation).unwrap().bytes_sent
+}
+
+#[test]
+fn hybrid_sharding_agrees_bit_for_bit_in_groups_of_a_power_of_two() {
+    for (model, world, groups) in
+        [("odd.json", 4, vec![1, 2, 4]), ("odd-tied.json", 6, vec![1, 2]), ("odd.json", 8, vec![2, 4])]
+    {
+        let flags = flags(model, world, 1);
+        let full = run(Stage::Zero3, &flags);
+        for group in groups {
+            let hybrid =
+                run(Stage::Zero3, &format!("{flags} --strategy hybrid-shard --shard-group-size {group}"));
+            assert_same(&full, &hybrid, &format!("{model}, {world} ranks in groups of {group}"));
+        }
+    }
+}
+
+/// Sums of three ranks and then of two are rounded where sums of six are not.
+#[test]
+fn hybrid_sharding_in_other_groups_agrees_to_rounding() {
+    for (world, group, micro_batches) in [(6, 3, 1), (6, 3, 2), (4, 2, 3)] {
+        let flags = flags("odd.json", world, micro_batches);
+        let full = run(Stage::Zero3, &flags);
+        let hybrid =
+            run(Stage::Zero3, &format!("{flags} --strategy hybrid-shard --shard-group-size {group}"));
+        let apart = largest_difference(&losses(&full), &losses(&hybrid));
+        assert!(apart < 1e-5, "{world} ranks in groups of {group}, {micro_batches} micro-batches: {apart}");
+    }
+}
+
+#[test]
+fn hybrid_sharding_trades_memory_for_traffic_between_groups() {
+    let plain =
+        "--model tiny --gpus 4 --batch-size 1 --seq-len 16 --steps 2 --threads 1 --device cpu --grad-accum 2";
+    let full = run(Stage::Zero3, plain);
+    let hybrid = run(Stage::Zero3, &format!("{plain} --strategy hybrid-shard --shard-group-size 2"));
+    for class in ["parameters", "gradients", "optimizer"] {
+        assert_eq!(peak(&hybrid, class), 2 * peak(&full, class), "half the shards: {class}");
+    }
+    // 1/2 of the model leaves a rank of two for every gather, 3/4 leaves one of four.
+    assert_eq!(3 * sent(&hybrid, "all-gather"), 2 * sent(&full, "all-gather"));
+    assert_eq!(3 * sent(&hybrid, "reduce-scatter"), 2 * sent(&full, "reduce-scatter"));
+    // Between the groups: half of the model's gradients, once per step, whatever the number of micro-batches.
+    assert_eq!(sent(&hybrid, "all-reduce"), 2 * peak(&hybrid, "gradients"));
+    assert_eq!(sent(&full, "all-reduce"), 0);
+}
+
+#[test]
+fn secondary_shards_change_no_bit_and_keep_gathers_for_backward_among_neighbours() {
+    let plain = "--model tiny --gpus 4 --batch-size 1 --seq-len 16 --steps 2 --threads 1 --device cpu";
+    let full = run(Stage::Zero3, plain);
+    let secondary = run(Stage::Zero3, &format!("{plain} --secondary-shard-size 2"));
+    assert_same(&full, &secondary, "--secondary-shard-size 2");
+    assert_eq!(peak(&secondary, "parameters"), 3 * peak(&full, "parameters"), "1/4 and 1/2 of the model");
+    for class in ["gradients", "optimizer", "gathered parameters"] {
+        assert_eq!(peak(&secondary, class), peak(&full, class), "{class}");
+    }
+    assert_eq!(calls(&secondary, "all-gather"), calls(&full, "all-gather"));
+    // Gathering for backward, a rank of two sends 1/2 of each unit, where one of four sends 3/4.
+    let kept = run(Stage::Zero3, &format!("{plain} --strategy shard-grad-op"));
+    let for_backward = |report: &Report| sent(report, "all-gather") - sent(&kept, "all-gather");
+    assert_eq!(3 * for_backward(&secondary), 2 * for_backward(&full));
+}
+
+#[test]
+fn strategies_agree_in_16_bits_and_with_everything_else() {
+    let plain = "--model tiny --gpus 4 --batch-size 1 --seq-len 16 --steps 4 --threads 1 --device cpu";
+    for types in [
+        "--precision bf16",
+        "--precision fp16 --inject overflow@rank1,step1",
+        "--precision bf16 --grad-dtype fp32",
+    ] {
+        let full = run(Stage::Zero3, &format!("{plain} {types}"));
+        for strategy in
+            ["--strategy shard-grad-op --wrap module", "--secondary-shard-size 2 --wrap size:70000"]
+        {
+            let other = run(Stage::Zero3, &format!("{plain} {types} {strategy}"));
+            assert_same(&full, &other, &format!("{types} {strategy}"));
+        }
+        let hybrid =
+            run(Stage::Zero3, &format!("{plain} {types} --strategy hybrid-shard --shard-group-size 2"));
+        if types.contains("grad-dtype fp32") {
+            assert_same(&full, &hybrid, "partial sums in f32");
+        } else {
+            let apart = largest_difference(&losses(&full), &losses(&hybrid));
+            assert!(apart < 2e-2, "{types}: partial sums are rounded to 16 bits once more: {apart}");
+        }
+    }
 }

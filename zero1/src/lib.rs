@@ -128,7 +128,7 @@ impl Zero1 {
     }
 
     fn slice(&self, unit: UnitId) -> Range<usize> {
-        self.partition.slice(unit, self.rank.number())
+        self.partition.slice(unit, self.rank.shard())
     }
 
     fn norm(&self) -> Result<f64> {

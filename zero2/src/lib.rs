@@ -122,7 +122,7 @@ impl Zero2 {
     }
 
     fn slice(&self, unit: UnitId) -> Range<usize> {
-        self.partition.slice(unit, self.rank.number())
+        self.partition.slice(unit, self.rank.shard())
     }
 
     fn norm(&self) -> Result<f64> {

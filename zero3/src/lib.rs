@@ -7,7 +7,10 @@
 //! gathered: the next forward does that.
 //!
 //! FSDP's shard-grad-op is the same but for one choice: full parameters stay from forward until backward is done with
-//! them. It holds as little between steps, as much as ZeRO-2 in between, and gathers once less.
+//! them. It holds as little between steps, as much as ZeRO-2 in between, and gathers once less. FSDP's hybrid sharding
+//! shards over groups of neighbours: gathers and reduce-scatters stay inside a group, and once per step an all-reduce
+//! across groups sums the shards. ZeRO++'s hpZ shards over all ranks and lets backward gather from a second copy that
+//! neighbours share (Wang et al., "ZeRO++", 2023, section 3.2).
 
 use collectives::Group;
 use device::{Buffer, Class};
@@ -15,8 +18,8 @@ use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
 use sharding::{
-    AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Rank, Result,
-    Schedule, UnitId, Update, buckets::bucket, global_norm,
+    AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Rank, ReplicaSum,
+    Result, Schedule, SecondaryShards, UnitId, Update, buckets::bucket, global_norm,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -36,13 +39,18 @@ pub struct Zero3 {
     /// For this rank's slice of each unit.
     optimizer: Vec<AdamWShard>,
     reductions: Buckets,
+    /// Hybrid sharding: over the ranks that own the same shard of other copies.
+    replicas: ReplicaSum,
+    /// hpZ: what backward gathers from, in place of the shards.
+    secondary: Option<SecondaryShards>,
     window: GatherWindow,
 }
 
 impl Stage for Zero3 {
     const NAME: &'static str = "ZeRO-3";
     const PLAN: planner::Stage = planner::Stage::Zero3;
-    const STRATEGIES: &'static [Strategy] = &[Strategy::FullShard, Strategy::ShardGradOp];
+    const STRATEGIES: &'static [Strategy] =
+        &[Strategy::FullShard, Strategy::ShardGradOp, Strategy::HybridShard];
     const SHARDED: Sharded = Sharded { parameters: true, gradients: true, optimizer: true };
 
     fn new(setup: Setup) -> Result<Self> {
@@ -59,6 +67,8 @@ impl Stage for Zero3 {
             gradients,
             optimizer,
             reductions: setup.reductions(Group::reduce_scatter),
+            replicas: setup.replica_sum(),
+            secondary: setup.secondary()?,
             window: GatherWindow::default(),
             schedule: setup.schedule,
             strategy: setup.strategy,
@@ -68,16 +78,21 @@ impl Stage for Zero3 {
     }
 
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
-        self.gather(unit)?;
+        self.gather(unit, pass)?;
         if let Some(next) = self.schedule.after(unit, pass) {
-            self.gather(next)?;
+            self.gather(next, pass)?;
         }
         Ok(FullParameters { unit, buffer: self.window.take(unit)? })
     }
 
     fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()> {
-        if pass == Pass::Forward && self.stays_for_backward(full.unit) {
+        if pass != Pass::Forward {
+            return Ok(());
+        }
+        if self.stays_for_backward(full.unit) {
             self.window.keep(full.unit, full.buffer);
+        } else if let Some(secondary) = &mut self.secondary {
+            secondary.keep(&self.rank, &full)?;
         }
         Ok(())
     }
@@ -97,6 +112,7 @@ impl Stage for Zero3 {
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
         let reduced = self.reductions.finish(&self.rank)?;
         self.reduced(reduced)?;
+        self.replicas.sum(&self.rank, &mut self.gradients)?;
         let grad_norm = update.unscaled(self.norm()?);
         let Some(scale) = update.gradient_scale(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
@@ -123,15 +139,23 @@ impl Zero3 {
         !self.strategy.reshards_after_forward() || self.schedule.starts_backward(unit)
     }
 
-    /// Issues `unit`'s all-gather, unless it is here or on its way.
-    fn gather(&mut self, unit: UnitId) -> Result<()> {
+    /// Issues `unit`'s all-gather, unless it is here or on its way: among those who share the shards or, for backward with
+    /// secondary shards, among the neighbours who share those.
+    fn gather(&mut self, unit: UnitId, pass: Pass) -> Result<()> {
         if self.window.contains(unit) {
             return Ok(());
         }
-        let (padded, dtype) = (self.partition.units[unit].padded, self.parameters[unit].dtype());
-        let mut full = self.rank.device.allocate(Class::GatheredParameters, dtype, padded)?;
-        self.rank.kernels().copy(full.slice_mut(self.slice(unit)), self.parameters[unit].view())?;
-        self.window.issued(unit, self.rank.group.all_gather(bucket(vec![full], &[unit]))?);
+        let (group, shard) = match (&self.secondary, self.rank.secondary_group()) {
+            (Some(secondary), Some(neighbours)) if pass == Pass::Backward => {
+                (neighbours, secondary.shard(unit))
+            }
+            _ => (self.rank.shard_group(), &self.parameters[unit]),
+        };
+        let padded = self.partition.units[unit].padded;
+        let mut full = self.rank.device.allocate(Class::GatheredParameters, shard.dtype(), padded)?;
+        let own = group.rank() as usize * shard.len();
+        self.rank.kernels().copy(full.slice_mut(own..own + shard.len()), shard.view())?;
+        self.window.issued(unit, group.all_gather(bucket(vec![full], &[unit]))?);
         Ok(())
     }
 
@@ -145,7 +169,7 @@ impl Zero3 {
     }
 
     fn slice(&self, unit: UnitId) -> Range<usize> {
-        self.partition.slice(unit, self.rank.number())
+        self.partition.slice(unit, self.rank.shard())
     }
 
     fn norm(&self) -> Result<f64> {

@@ -41,6 +41,14 @@ fn senseless_flags_are_usage_errors() {
     refuses("--wrap size:0", 2, &["--wrap", "at least 1"]);
     refuses("--strategy no-shard", 2, &["--strategy no-shard", "DDP", "zero0-ddp"]);
     refuses("--strategy some-shard", 2, &["--strategy", "full-shard", "shard-grad-op"]);
+    let hybrid = "--strategy hybrid-shard";
+    refuses(&format!("--gpus 6 {hybrid}"), 2, &["--shard-group-size", "choose 1, 2, 3 or 6"]);
+    refuses(&format!("{hybrid} --shard-group-size 3"), 2, &["--shard-group-size 3", "choose 1, 2 or 4"]);
+    refuses(&format!("{hybrid} --shard-group-size 0"), 2, &["--shard-group-size 0", "choose 1, 2 or 4"]);
+    refuses("--shard-group-size 2", 2, &["--strategy hybrid-shard"]);
+    refuses("--secondary-shard-size 8", 2, &["--secondary-shard-size 8", "choose 1, 2 or 4"]);
+    refuses("--secondary-shard-size 2 --strategy shard-grad-op", 2, &["--strategy full-shard"]);
+    refuses(&format!("{hybrid} --shard-group-size 2 --secondary-shard-size 2"), 2, &["choose one"]);
     refuses("--nonsense", 2, &["--nonsense"]);
 }
 

@@ -101,6 +101,8 @@ pub(crate) trait Backend: Send + Sync {
 pub(crate) struct Watch {
     pub(crate) emitter: Emitter,
     pub(crate) tally: Arc<Tally>,
+    /// The same over this group, all groups split from it, and the one it was split from with all of its.
+    pub(crate) overall: Arc<Tally>,
     /// The group's number.
     pub(crate) group: u16,
 }
@@ -116,7 +118,7 @@ impl Watch {
             unit: call.first_unit,
             units: call.units,
             bytes: call.bytes,
-            sent: self.tally.sent(call.operation),
+            sent: self.overall.sent(call.operation),
         }));
     }
 

@@ -2,7 +2,7 @@
 
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Outcome, Result, Watch};
-use crate::traffic::{Tally, Traffic};
+use crate::traffic::Traffic;
 use device::{Buffer, DType};
 use events::event::NO_UNIT;
 use events::{Boundary, Emitter, Operation, Progress};
@@ -50,7 +50,7 @@ impl Group {
         let emitter = Emitter::silent(backend.names()[backend.member()]);
         Group {
             backend,
-            watch: Watch { emitter, tally: Arc::new(Tally::default()), group },
+            watch: Watch { emitter, tally: Arc::default(), overall: Arc::default(), group },
             next: Cell::new(0),
             next_message: RefCell::default(),
             next_group: Cell::new(group + 1),
@@ -76,6 +76,11 @@ impl Group {
     /// What this rank has sent through this group so far.
     pub fn traffic(&self) -> Traffic {
         self.watch.tally.snapshot()
+    }
+
+    /// What this rank has sent so far through this group and all others that come from the same splits.
+    pub fn overall_traffic(&self) -> Traffic {
+        self.watch.overall.snapshot()
     }
 
     /// Every rank's buffers become the sum over ranks. Any length; f32, bf16 or f16.
@@ -175,6 +180,7 @@ impl Group {
         self.next_group.set(self.next_group.get() + distinct.len() as u16);
         let mut group = Group::new(self.backend.split((key, color), &members), number);
         group.attach(self.watch.emitter.clone());
+        group.watch.overall = self.watch.overall.clone();
         Ok(group)
     }
 
@@ -301,7 +307,10 @@ impl Pending {
         let outcome = self.backend.wait(&self.call, &self.watch);
         let buffers = self.buffers.take().unwrap_or_default();
         let Outcome { sent, gathered, waits, crossing } = outcome?;
-        self.watch.tally.finished(self.call.operation, sent, started.elapsed(), waits);
+        let elapsed = started.elapsed();
+        for tally in [&self.watch.tally, &self.watch.overall] {
+            tally.finished(self.call.operation, sent, elapsed, waits);
+        }
         if let Some(crossing) = crossing {
             self.watch.tell_crossing(&self.call, crossing);
         }

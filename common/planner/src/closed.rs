@@ -3,7 +3,7 @@
 use crate::job::Stage;
 use crate::recipe::Recipe;
 use crate::table::Table;
-use crate::traffic::{Tally, Traffic, elements_sent};
+use crate::traffic::{Among, Tally, Traffic, elements_sent};
 use events::Operation;
 
 /// How often a step moves all gradients or parameters, by operation.
@@ -48,7 +48,7 @@ impl Sweeps {
         ];
         for (operation, times, bytes) in sweeps {
             for _ in 0..times {
-                tally.collective(operation, &[elements], bytes);
+                tally.collective(Among::World, operation, &[elements], bytes);
             }
         }
         tally.of_rank(world_size as u64, 0)

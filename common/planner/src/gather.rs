@@ -2,7 +2,7 @@
 
 use crate::books::{Books, Held};
 use crate::partition::Partition;
-use crate::traffic::Tally;
+use crate::traffic::{Among, Tally};
 use events::{Class, Operation};
 
 /// The gathered units of one rank.
@@ -11,6 +11,8 @@ pub(crate) struct GatherWindow {
     /// The pass's units in the order in which they are first needed, and how many have been acquired.
     order: Vec<usize>,
     acquired: usize,
+    /// Among whom this pass gathers.
+    among: Among,
     ahead: usize,
     bytes_per_element: u64,
 }
@@ -19,11 +21,13 @@ impl GatherWindow {
     /// An empty window that gathers up to `ahead` units before they are needed.
     pub(crate) fn new(units: usize, ahead: usize, bytes_per_element: u64) -> Self {
         let full = (0..units).map(|_| None).collect();
-        GatherWindow { full, order: Vec::new(), acquired: 0, ahead, bytes_per_element }
+        GatherWindow { full, order: Vec::new(), acquired: 0, among: Among::World, ahead, bytes_per_element }
     }
 
-    /// Begins a pass that will acquire `order`'s units one by one, each once. Nothing is gathered before its first acquisition.
-    pub(crate) fn begin(&mut self, order: Vec<usize>) {
+    /// Begins a pass that will acquire `order`'s units one by one, each once, and gather them among
+    /// `among`. Nothing is gathered before its first acquisition.
+    pub(crate) fn begin(&mut self, order: Vec<usize>, among: Among) {
+        self.among = among;
         self.order = order;
         self.acquired = 0;
     }
@@ -36,7 +40,7 @@ impl GatherWindow {
                 let elements = partition.units[unit].padded;
                 self.full[unit] =
                     Some(books.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
-                tally.collective(Operation::AllGather, &[elements], self.bytes_per_element);
+                tally.collective(self.among, Operation::AllGather, &[elements], self.bytes_per_element);
             }
         }
         self.acquired += 1;

@@ -92,6 +92,10 @@ pub struct Job {
     pub wrap: Wrap,
     /// ZeRO-3 only: how long full parameters stay, and among whom they are sharded.
     pub strategy: Strategy,
+    /// Hybrid sharding only: neighbours that share one copy of the model states; all ranks if not given.
+    pub shard_group: Option<usize>,
+    /// ZeRO-3 only: neighbours that share a second copy of the parameters, for backward to gather from (hpZ).
+    pub secondary_shards: Option<usize>,
     /// ZeRO-1 only: all-reduce the gradients, as textbooks draw it, in place of a reduce-scatter.
     pub textbook_all_reduce: bool,
     /// A reduction's bucket closes once it has this many elements, padding included. Default: the largest unit's.
@@ -124,6 +128,16 @@ pub enum InvalidJob {
         /// The count.
         count: usize,
     },
+    /// Groups of neighbours that do not cover the ranks evenly.
+    #[error("the {name} size is {size}, which does not divide {ranks} ranks")]
+    Group {
+        /// Whose size.
+        name: &'static str,
+        /// The size.
+        size: usize,
+        /// The ranks.
+        ranks: usize,
+    },
     /// Bytes do not fit into 64 bits.
     #[error(
         "a rank's memory or traffic could reach {exabytes} EB, beyond any machine: give a smaller batch or model"
@@ -148,6 +162,8 @@ impl Job {
             checkpointing: Checkpointing::None,
             wrap: Wrap::default(),
             strategy: Strategy::default(),
+            shard_group: None,
+            secondary_shards: None,
             textbook_all_reduce: false,
             reduce_bucket: None,
             gather_bucket: None,
@@ -157,19 +173,54 @@ impl Job {
         }
     }
 
-    /// The same job at another stage.
+    /// The same job at another stage, without what belongs to its own stage alone.
     pub fn with_stage(&self, stage: Stage) -> Self {
-        Job { stage, ..self.clone() }
+        if stage == self.stage {
+            return self.clone();
+        }
+        Job {
+            stage,
+            strategy: Strategy::default(),
+            shard_group: None,
+            secondary_shards: None,
+            ..self.clone()
+        }
+    }
+
+    /// Ranks that share one copy of the model states.
+    pub fn sharing_ranks(&self) -> usize {
+        match self.strategy {
+            Strategy::HybridShard => self.shard_group.unwrap_or(self.world_size),
+            _ => self.world_size,
+        }
+    }
+
+    /// Number of slices that a unit is cut into.
+    pub fn shards(&self) -> u64 {
+        self.stage.shard_count(self.sharing_ranks())
+    }
+
+    /// Refuses groups of neighbours of which the world is no multiple.
+    fn check_groups(&self) -> Result<(), InvalidJob> {
+        let groups = [("shard group", self.shard_group), ("secondary shard", self.secondary_shards)];
+        for (name, size) in groups {
+            let size = size.unwrap_or(1);
+            if size == 0 || !self.world_size.is_multiple_of(size) {
+                return Err(InvalidJob::Group { name, size, ranks: self.world_size });
+            }
+        }
+        Ok(())
     }
 
     /// Refuses what no run can have.
     ///
     /// # Errors
     /// [`InvalidJob::Zero`] if a count is 0, [`InvalidJob::TooMany`] if there are more ranks or micro-batches than
-    /// [`MOST`], [`InvalidJob::TooLarge`] if bytes could overflow.
+    /// [`MOST`], [`InvalidJob::Group`] if groups do not divide the world, [`InvalidJob::TooLarge`] if bytes could overflow.
     pub fn validate(&self) -> Result<(), InvalidJob> {
         let c = &self.config;
         check_counts(self.world_size, self.micro_batches)?;
+        self.check_groups()?;
         let counts = [
             ("batch size", self.batch_size),
             ("tokens per sequence", self.tokens),

@@ -63,7 +63,7 @@ impl Partition {
 
     /// The units of `job`'s model.
     pub fn of(job: &Job) -> Self {
-        Partition::new(&job.layout(), job.wrap, job.stage.shard_count(job.world_size))
+        Partition::new(&job.layout(), job.wrap, job.shards())
     }
 
     /// Parameters of the model (Ψ), without padding.

@@ -6,7 +6,8 @@ use crate::gather::GatherWindow;
 use crate::job::{InvalidJob, Job, Stage};
 use crate::partition::{Partition, Unit};
 use crate::reduce::{Reducer, buckets};
-use crate::traffic::{Tally, Traffic};
+use crate::strategy::Strategy;
+use crate::traffic::{Among, Tally, Traffic};
 use events::header::{PredictedMemory, PredictedTraffic};
 use events::{Class, Operation};
 use serde::Serialize;
@@ -18,6 +19,8 @@ const LOSS: u64 = 16;
 /// Bytes of the gradient norm's two exchanges: the largest magnitude (f32), then the sum of squares (128-bit fixed
 /// point).
 const NORM: [u64; 2] = [4, 16];
+/// Bytes with which a rank says which group of a split it joins.
+const COLOUR: u64 = 8;
 
 /// What a job will need.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -136,6 +139,8 @@ struct Walk<'a> {
     tally: Tally,
     parameters: GatherWindow,
     gradients: Reducer,
+    /// Hybrid sharding: over the ranks that own the same shard.
+    replicas: Option<Reducer>,
 }
 
 impl<'a> Walk<'a> {
@@ -153,12 +158,17 @@ impl<'a> Walk<'a> {
             parameters: GatherWindow::new(units, job.prefetch, recipe.weights),
             gradients: Reducer::new(
                 units,
-                reduction(job),
+                (sharing(job), reduction(job)),
                 bucket,
                 recipe.gradients,
                 temporary,
                 job.converted_gradients,
             ),
+            replicas: (job.strategy == Strategy::HybridShard).then(|| {
+                let among = Among::Across(job.shards());
+                let kind = (among, Operation::AllReduce);
+                Reducer::new(units, kind, bucket, recipe.gradients, false, job.converted_gradients)
+            }),
         }
     }
 
@@ -166,7 +176,10 @@ impl<'a> Walk<'a> {
         let states = self.model_states();
         let resting = self.books.live();
         let mut tallies = Tallies::default();
-        self.tally.exchange(HASH);
+        for _ in 0..splits(self.job) {
+            self.tally.exchange(Among::World, COLOUR);
+        }
+        self.tally.exchange(Among::World, HASH);
         tallies.setup = std::mem::take(&mut self.tally);
         self.step();
         tallies.skipped_step = self.tally.clone();
@@ -174,7 +187,7 @@ impl<'a> Walk<'a> {
         tallies.step = std::mem::take(&mut self.tally);
         self.evaluation_batch();
         tallies.evaluation_batch = std::mem::take(&mut self.tally);
-        self.tally.exchange(LOSS);
+        self.tally.exchange(Among::World, LOSS);
         tallies.evaluation = std::mem::take(&mut self.tally);
         debug_assert_eq!(self.books.live(), resting, "a step and an evaluation give back what they take");
         self.books.free_all(states);
@@ -184,8 +197,14 @@ impl<'a> Walk<'a> {
     /// What the rank holds between steps.
     fn model_states(&mut self) -> Vec<Held> {
         let job = self.job;
-        let states = job.recipe.model_states(&self.partition.sizes(), job.world_size, job.stage);
-        states.by_class().map(|(class, bytes)| self.books.allocate(class, bytes)).into()
+        let states = job.recipe.model_states(&self.partition.sizes(), job.sharing_ranks(), job.stage);
+        let mut held = Vec::from(states.by_class().map(|(class, bytes)| self.books.allocate(class, bytes)));
+        if let Some(neighbours) = job.secondary_shards {
+            let padded: u64 = self.partition.units.iter().map(|unit| unit.padded).sum();
+            let bytes = padded / neighbours as u64 * job.recipe.weights;
+            held.push(self.books.allocate(Class::Parameters, bytes));
+        }
+        held
     }
 
     /// A step up to the gradient's norm: all of it but the update, if gradients have overflowed.
@@ -196,13 +215,25 @@ impl<'a> Walk<'a> {
             self.backward(kept, micro + 1 == self.job.micro_batches);
             self.books.free(batch);
         }
-        self.tally.exchange(LOSS);
+        self.tally.exchange(Among::World, LOSS);
         self.gradients.wait(&mut self.books);
+        self.sum_over_replicas();
         if self.job.stage.sharded().optimizer {
             for bytes in NORM {
-                self.tally.exchange(bytes);
+                self.tally.exchange(sharing(self.job), bytes);
             }
         }
+    }
+
+    /// Hybrid sharding: the shards' sums over all copies of the model states, once per step.
+    fn sum_over_replicas(&mut self) {
+        let Some(replicas) = &mut self.replicas else { return };
+        let shards = self.job.shards();
+        let last = self.partition.units.len() - 1;
+        for (unit, elements) in self.partition.units.iter().map(|unit| unit.padded / shards).enumerate() {
+            replicas.reduce(&mut self.books, &mut self.tally, (unit, elements), unit == last);
+        }
+        replicas.wait(&mut self.books);
     }
 
     /// ZeRO-1 and ZeRO-2: everybody gets what everybody updated, in place.
@@ -213,13 +244,13 @@ impl<'a> Walk<'a> {
         }
         let size = self.job.gather_bucket.unwrap_or(self.partition.largest());
         for bucket in buckets(self.partition.units.iter().map(|unit| unit.padded), size) {
-            self.tally.collective(Operation::AllGather, &bucket, self.job.recipe.weights);
+            self.tally.collective(Among::World, Operation::AllGather, &bucket, self.job.recipe.weights);
         }
     }
 
     fn forward(&mut self) -> Kept {
         let last = self.partition.last_layer();
-        self.begin(0..=last);
+        self.begin(0..=last, sharing(self.job));
         self.acquire(0, true);
         let mut x = self.sizes.embed_forward(&mut self.books);
         self.release_after_forward(0);
@@ -239,7 +270,9 @@ impl<'a> Walk<'a> {
 
     fn backward(&mut self, kept: Kept, last_micro_batch: bool) {
         let last = self.partition.last_layer();
-        self.begin((0..=last).rev());
+        let neighbours = |size: usize| Among::Neighbours(size as u64);
+        let among = self.job.secondary_shards.map_or(sharing(self.job), neighbours);
+        self.begin((0..=last).rev(), among);
         self.acquire_with_gradients(last);
         let mut dx = self.sizes.head_backward(&mut self.books, kept.head);
         self.finish_backward(last, last_micro_batch);
@@ -258,7 +291,7 @@ impl<'a> Walk<'a> {
     fn evaluation_batch(&mut self) {
         let last = self.partition.last_layer();
         let batch = self.sizes.batch(&mut self.books);
-        self.begin(0..=last);
+        self.begin(0..=last, sharing(self.job));
         self.acquire(0, true);
         let mut x = self.sizes.embed_forward(&mut self.books);
         self.release_after_evaluation(0);
@@ -273,14 +306,14 @@ impl<'a> Walk<'a> {
         self.books.free(batch);
     }
 
-    /// Begins a pass over `layers`.
-    fn begin(&mut self, layers: impl Iterator<Item = usize>) {
+    /// Begins a pass over `layers` that gathers among `among`.
+    fn begin(&mut self, layers: impl Iterator<Item = usize>, among: Among) {
         let mut order = Vec::new();
         for layer in layers {
             let fresh = self.partition.needs[layer].iter().filter(|unit| !order.contains(*unit));
             order.extend(fresh.copied().collect::<Vec<_>>());
         }
-        self.parameters.begin(order);
+        self.parameters.begin(order, among);
     }
 
     /// Full parameters of every unit that `layer` is the first of its pass to need: the first in forward order if
@@ -337,7 +370,8 @@ impl<'a> Walk<'a> {
         }
         for (i, &unit) in done().enumerate() {
             let ends_pass = layer == 0 && i + 1 == done().count();
-            self.gradients.reduce(&mut self.books, partition, &mut self.tally, unit, ends_pass);
+            let reduced = (unit, partition.units[unit].padded);
+            self.gradients.reduce(&mut self.books, &mut self.tally, reduced, ends_pass);
         }
     }
 }
@@ -352,4 +386,21 @@ struct Kept {
 fn reduction(job: &Job) -> Operation {
     let textbook = job.stage == Stage::Zero1 && job.textbook_all_reduce;
     if job.stage == Stage::Ddp || textbook { Operation::AllReduce } else { Operation::ReduceScatter }
+}
+
+/// The ranks that share one copy of the model states.
+fn sharing(job: &Job) -> Among {
+    match job.strategy {
+        Strategy::HybridShard => Among::Neighbours(job.shards()),
+        _ => Among::World,
+    }
+}
+
+/// How often the world is split into groups.
+fn splits(job: &Job) -> usize {
+    match (job.strategy, job.secondary_shards) {
+        (Strategy::HybridShard, _) => 2,
+        (_, Some(_)) => 1,
+        (_, None) => 0,
+    }
 }

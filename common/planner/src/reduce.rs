@@ -4,7 +4,7 @@
 
 use crate::books::{Books, Held};
 use crate::partition::Partition;
-use crate::traffic::Tally;
+use crate::traffic::{Among, Tally};
 use events::{Class, Operation};
 
 /// Units in order, cut into buckets: one closes once it has `size` elements, or with the last unit.
@@ -25,6 +25,7 @@ pub(crate) fn buckets(units: impl IntoIterator<Item = u64>, size: u64) -> Vec<Ve
 
 /// The reduction of gradients on one rank.
 pub(crate) struct Reducer {
+    among: Among,
     operation: Operation,
     size: u64,
     bytes_per_element: u64,
@@ -43,7 +44,7 @@ impl Reducer {
     /// Nothing in flight; buckets of `size` elements.
     pub(crate) fn new(
         units: usize,
-        operation: Operation,
+        (among, operation): (Among, Operation),
         size: u64,
         bytes_per_element: u64,
         temporary: bool,
@@ -51,6 +52,7 @@ impl Reducer {
     ) -> Self {
         let full = (0..units).map(|_| None).collect();
         Reducer {
+            among,
             operation,
             size,
             bytes_per_element,
@@ -72,16 +74,14 @@ impl Reducer {
         }
     }
 
-    /// `unit`'s gradients are complete. Closes the bucket if it is full or this is the pass's `last` unit.
+    /// `elements` gradients of `unit` are complete. Closes the bucket if it is full or this is the pass's `last` unit.
     pub(crate) fn reduce(
         &mut self,
         books: &mut Books,
-        partition: &Partition,
         tally: &mut Tally,
-        unit: usize,
+        (unit, elements): (usize, u64),
         last: bool,
     ) {
-        let elements = partition.units[unit].padded;
         self.open.push(elements);
         // A conversion reads the full gradients, and frees them if they are temporary.
         let converted =
@@ -97,7 +97,7 @@ impl Reducer {
         if last || self.open.iter().sum::<u64>() >= self.size {
             self.wait(books);
             let bytes = self.converted.unwrap_or(self.bytes_per_element);
-            tally.collective(self.operation, &std::mem::take(&mut self.open), bytes);
+            tally.collective(self.among, self.operation, &std::mem::take(&mut self.open), bytes);
             self.in_flight = std::mem::take(&mut self.filling);
         }
     }

@@ -17,11 +17,14 @@ pub enum Strategy {
     ShardGradOp,
     /// Nothing is sharded.
     NoShard,
+    /// Full-shard inside groups of neighbours, replicated between them.
+    HybridShard,
 }
 
 impl Strategy {
     /// Every strategy.
-    pub const ALL: [Strategy; 3] = [Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard];
+    pub const ALL: [Strategy; 4] =
+        [Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard, Strategy::HybridShard];
 
     /// The word that flags and reports use.
     pub const fn label(self) -> &'static str {
@@ -29,6 +32,7 @@ impl Strategy {
             Strategy::FullShard => "full-shard",
             Strategy::ShardGradOp => "shard-grad-op",
             Strategy::NoShard => "no-shard",
+            Strategy::HybridShard => "hybrid-shard",
         }
     }
 
@@ -36,13 +40,13 @@ impl Strategy {
     pub const fn stage(self) -> Stage {
         match self {
             Strategy::NoShard => Stage::Ddp,
-            Strategy::FullShard | Strategy::ShardGradOp => Stage::Zero3,
+            Strategy::FullShard | Strategy::ShardGradOp | Strategy::HybridShard => Stage::Zero3,
         }
     }
 
     /// Whether full parameters are freed after forward and gathered again for backward.
     pub const fn reshards_after_forward(self) -> bool {
-        matches!(self, Strategy::FullShard)
+        matches!(self, Strategy::FullShard | Strategy::HybridShard)
     }
 }
 

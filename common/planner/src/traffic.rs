@@ -72,39 +72,70 @@ pub fn elements_sent(operation: Operation, elements: u64, ranks: u64, rank: u64)
     }
 }
 
+/// The ranks of a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Among {
+    /// All.
+    World,
+    /// Groups of so many neighbours.
+    Neighbours(u64),
+    /// Those that have the same place in groups of so many neighbours.
+    Across(u64),
+}
+
+impl Among {
+    /// Size of a group, and place in it, of rank `rank` of `ranks`.
+    fn place(self, ranks: u64, rank: u64) -> (u64, u64) {
+        match self {
+            Among::World => (ranks, rank),
+            Among::Neighbours(size) => (size, rank % size),
+            Among::Across(size) => (ranks / size, rank / size),
+        }
+    }
+}
+
 /// Collectives issued in some part of a run, before anybody asks for a particular rank.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
-    /// Buffers by operation, elements and bytes per element, and how often.
-    buffers: BTreeMap<(Operation, u64, u64), u64>,
+    /// Buffers by ranks, operation, elements and bytes per element, and how often.
+    buffers: BTreeMap<(Among, Operation, u64, u64), u64>,
     calls: [u64; OPERATIONS],
     /// Bytes that each rank sends to each other rank in exchanges of scalars.
-    scalars: u64,
+    scalars: BTreeMap<Among, u64>,
 }
 
 impl Tally {
     /// One collective over the buffers of several units, each cut into slices of its own.
-    pub(crate) fn collective(&mut self, operation: Operation, units: &[u64], bytes_per_element: u64) {
+    pub(crate) fn collective(
+        &mut self,
+        among: Among,
+        operation: Operation,
+        units: &[u64],
+        bytes_per_element: u64,
+    ) {
         self.calls[operation.index()] += 1;
         for &elements in units {
-            *self.buffers.entry((operation, elements, bytes_per_element)).or_default() += 1;
+            *self.buffers.entry((among, operation, elements, bytes_per_element)).or_default() += 1;
         }
     }
 
     /// One exchange of a few bytes from everybody to everybody.
-    pub(crate) fn exchange(&mut self, bytes: u64) {
+    pub(crate) fn exchange(&mut self, among: Among, bytes: u64) {
         self.calls[Operation::Scalars.index()] += 1;
-        self.scalars += bytes;
+        *self.scalars.entry(among).or_default() += bytes;
     }
 
     /// What one rank sends.
     pub(crate) fn of_rank(&self, ranks: u64, rank: u64) -> Traffic {
         let mut traffic = Traffic { calls: self.calls, ..Traffic::default() };
-        for (&(operation, elements, bytes), times) in &self.buffers {
+        for (&(among, operation, elements, bytes), times) in &self.buffers {
+            let (ranks, rank) = among.place(ranks, rank);
             traffic.bytes[operation.index()] +=
                 times * bytes * elements_sent(operation, elements, ranks, rank);
         }
-        traffic.bytes[Operation::Scalars.index()] += self.scalars * (ranks - 1);
+        for (&among, bytes) in &self.scalars {
+            traffic.bytes[Operation::Scalars.index()] += bytes * (among.place(ranks, rank).0 - 1);
+        }
         traffic
     }
 }

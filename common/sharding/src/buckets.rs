@@ -18,9 +18,13 @@ use events::event::NO_UNIT;
 /// The collective that a bucket is for.
 pub type Issue = fn(&Group, Bucket) -> std::result::Result<Pending, collectives::CollectiveError>;
 
+/// Among whom.
+pub type Among = fn(&Rank) -> &Group;
+
 /// A queue of units on their way through one kind of collective.
 pub struct Buckets {
     issue: Issue,
+    among: Among,
     wire: DType,
     capacity: usize,
     last: UnitId,
@@ -37,9 +41,22 @@ struct Origin {
 
 impl Buckets {
     /// Buckets of at least `capacity` elements that go through `issue` as elements of type `wire`; `last` is the unit
-    /// that ends a pass.
+    /// that ends a pass. Among the ranks that share one copy of the model states.
     pub fn new(issue: Issue, wire: DType, capacity: usize, last: UnitId) -> Self {
-        Buckets { issue, wire, capacity, last, filling: Vec::new(), in_flight: None }
+        Buckets {
+            issue,
+            among: Rank::shard_group,
+            wire,
+            capacity,
+            last,
+            filling: Vec::new(),
+            in_flight: None,
+        }
+    }
+
+    /// The same among others.
+    pub fn among(self, among: Among) -> Self {
+        Buckets { among, ..self }
     }
 
     /// Queues `unit`. Returns the units that came back from a collective to make room, with their buffers.
@@ -56,7 +73,7 @@ impl Buckets {
         let done = self.finish(rank)?;
         let (origins, buffers): (Vec<Origin>, Vec<Buffer>) = self.filling.drain(..).unzip();
         let units: Vec<UnitId> = origins.iter().map(|origin| origin.unit).collect();
-        self.in_flight = Some((origins, (self.issue)(&rank.group, bucket(buffers, &units))?));
+        self.in_flight = Some((origins, (self.issue)((self.among)(rank), bucket(buffers, &units))?));
         Ok(done)
     }
 

@@ -8,18 +8,19 @@ use crate::rank::Rank;
 use collectives::Group;
 use device::View;
 
-/// The norm over all ranks' `gradients`, each rank holding its own part.
+/// The norm over all shards of `gradients`, each rank that shares a copy of the model states holding its own.
 ///
 /// # Errors
 /// If a kernel or an exchange fails.
 pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
-    let largest = combine(&rank.group, largest(rank, gradients)?.to_le_bytes(), f32::from_le_bytes)?
+    let group = rank.shard_group();
+    let largest = combine(group, largest(rank, gradients)?.to_le_bytes(), f32::from_le_bytes)?
         .into_iter()
         .fold(0.0, max_or_nan);
     // The second exchange happens whatever the first said, so that every step sends as much.
     let exponent = exponent(largest);
     let own = exponent.map_or(Ok(0), |exponent| sum(rank, gradients, exponent))?;
-    let sums = combine(&rank.group, own.to_le_bytes(), u128::from_le_bytes)?;
+    let sums = combine(group, own.to_le_bytes(), u128::from_le_bytes)?;
     Ok(exponent.map_or(f64::from(largest), |exponent| root(sums.into_iter().sum(), exponent)))
 }
 

@@ -144,7 +144,7 @@ impl AdamWShard {
         if slice.len() == padded {
             return Ok(full);
         }
-        let mut gathered = rank.group.all_gather(bucket(vec![full], &[unit]))?.wait()?;
+        let mut gathered = rank.shard_group().all_gather(bucket(vec![full], &[unit]))?.wait()?;
         // A collective gives back as many buffers as it was given.
         gathered.pop().ok_or(crate::Error::Missing { unit, what: "master weights" })
     }

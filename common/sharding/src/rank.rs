@@ -1,5 +1,6 @@
 //! One worker: a device and a place in a process group.
 
+use crate::mesh::Mesh;
 use collectives::Group;
 use device::{Device, Kernels};
 use events::Emitter;
@@ -8,6 +9,8 @@ use events::Emitter;
 pub struct Rank {
     /// Its device.
     pub device: Device,
+    /// Its ends of groups within the world. Before the world's, so that it leaves these first.
+    pub mesh: Mesh,
     /// Its end of the world's process group.
     pub group: Group,
     /// Its voice.
@@ -23,6 +26,35 @@ impl Rank {
     /// Number of ranks.
     pub fn world_size(&self) -> usize {
         self.group.size() as usize
+    }
+
+    /// The ranks that share one copy of the model states: all of them, unless sharding is hybrid.
+    pub fn shard_group(&self) -> &Group {
+        match &self.mesh {
+            Mesh::Hybrid { shards, .. } => shards,
+            Mesh::World | Mesh::Secondary(_) => &self.group,
+        }
+    }
+
+    /// Number of the shard that this rank owns, from 0.
+    pub fn shard(&self) -> usize {
+        self.shard_group().rank() as usize
+    }
+
+    /// The ranks that own the same shard of other copies, if sharding is hybrid.
+    pub fn replicas(&self) -> Option<&Group> {
+        match &self.mesh {
+            Mesh::Hybrid { replicas, .. } => Some(replicas),
+            Mesh::World | Mesh::Secondary(_) => None,
+        }
+    }
+
+    /// The neighbours that share a second copy of the parameters, if there is one.
+    pub fn secondary_group(&self) -> Option<&Group> {
+        match &self.mesh {
+            Mesh::Secondary(neighbours) => Some(neighbours),
+            Mesh::World | Mesh::Hybrid { .. } => None,
+        }
     }
 
     /// The kernels of this rank's device.

@@ -169,6 +169,13 @@ pub struct TrainArgs {
     /// How far FSDP shards. [default: the crate's: full-shard in zero3, no-shard in zero0-ddp]
     #[arg(long, value_parser = strategy(), value_name = "HOW")]
     pub strategy: Option<Strategy>,
+    /// Hybrid sharding: neighbouring ranks that share one copy of the model states; a divisor of --gpus.
+    #[arg(long, value_name = "RANKS")]
+    pub shard_group_size: Option<usize>,
+    /// Full sharding: neighbouring ranks that share a second copy of the parameters, which backward gathers from (hpZ); a
+    /// divisor of --gpus. [default: 1, no such copy]
+    #[arg(long, value_name = "RANKS")]
+    pub secondary_shard_size: Option<usize>,
     /// What blocks compute again in backward rather than keep: nothing, all but their input, or what is cheap.
     #[arg(long, default_value_t, value_parser = checkpointing(), value_name = "WHAT")]
     pub checkpoint_activations: Checkpointing,

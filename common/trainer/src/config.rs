@@ -5,6 +5,7 @@ use crate::data::Source;
 use crate::deepspeed::{self, Findings};
 use crate::error::{Failure, Result};
 use crate::faults::Fault;
+use crate::groups;
 use crate::link::LinkChoice;
 use crate::precision;
 use crate::schedule::Schedule;
@@ -12,7 +13,7 @@ use crate::stage::GradSync;
 use checkpoint::Reader;
 use model::{Checkpointing, ModelConfig, Wrap};
 use planner::Strategy;
-use sharding::{LossScaling, Precision, Update};
+use sharding::{LossScaling, MeshShape, Precision, Update};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub struct Config {
     pub wrap: Wrap,
     /// How far FSDP shards; the crate's own way if none.
     pub strategy: Option<Strategy>,
+    /// Groups of neighbouring ranks.
+    pub mesh: MeshShape,
     /// Learning rate by step.
     pub schedule: Schedule,
     /// Decay of the momentum and of the variance.
@@ -109,6 +112,7 @@ impl Config {
         let model = architecture(&args)?;
         let precision = precision::precision(&args);
         let loss_scaling = precision::loss_scaling(&args, precision)?;
+        let mesh = groups::mesh(&args)?;
         let screen = screen(&args);
         let config = Config {
             world_size: args.gpus,
@@ -125,6 +129,7 @@ impl Config {
             checkpointing: args.checkpoint_activations,
             wrap: args.wrap,
             strategy: args.strategy,
+            mesh,
             schedule: args.file_only.scheduler.schedule(
                 args.lr,
                 args.warmup_steps.unwrap_or((args.steps / 10).min(100)),

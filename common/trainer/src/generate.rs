@@ -13,7 +13,7 @@ use device::{Device, Ledger};
 use events::Emitter;
 use model::{Batch, Keep, Model, Wrap};
 use planner::Strategy;
-use sharding::{Partition, Precision, Rank, Schedule};
+use sharding::{Mesh, Partition, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl<S: Stage> Sampler<S> {
         let ledger = Ledger::new(Emitter::silent(0), None);
         let device = Device::cpu(ledger, args.threads.unwrap_or_else(cores).max(1));
         let group = World::new(1, Options::default()).remove(0);
-        let rank = Rc::new(Rank { device, group, emitter: Emitter::silent(0) });
+        let rank = Rc::new(Rank { device, mesh: Mesh::World, group, emitter: Emitter::silent(0) });
         let partition = Arc::new(Partition::new(&model.layout, Wrap::default(), 1));
         let schedule = Arc::new(Schedule::new(&model.layout, &partition));
         let model = Arc::new(model);

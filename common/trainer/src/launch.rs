@@ -7,7 +7,7 @@ use crate::wiring;
 use collectives::{CollectiveError, Group};
 use device::{Device, Ledger};
 use events::Emitter;
-use sharding::Rank;
+use sharding::{Mesh, Rank};
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,8 +51,12 @@ fn rank_main<S: Stage>(plan: &Plan, mut group: Group, emitter: Emitter, observer
     group.attach(emitter.clone());
     let Config { device_memory, threads, .. } = plan.config;
     let ledger = Ledger::new(emitter.clone(), device_memory);
-    let rank = Rc::new(Rank { device: Device::cpu(ledger, threads), group, emitter: emitter.clone() });
-    let caught = catch_unwind(AssertUnwindSafe(|| run::train::<S>(plan, rank, observer)));
+    let device = Device::cpu(ledger, threads);
+    let voice = emitter.clone();
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let mesh = Mesh::new(&group, plan.config.mesh)?;
+        run::train::<S>(plan, Rc::new(Rank { device, mesh, group, emitter: voice }), observer)
+    }));
     let outcome = caught.unwrap_or_else(|payload| {
         let place = PANIC_PLACE.take().unwrap_or_default();
         Err(RankError::Other(format!("panic{place}: {}", panic_message(&*payload))))

@@ -11,6 +11,7 @@ mod error;
 mod explain;
 pub mod faults;
 mod generate;
+mod groups;
 mod labels;
 mod launch;
 mod link;

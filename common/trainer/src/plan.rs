@@ -12,7 +12,7 @@ use checkpoint::Writer;
 use events::Operation;
 use model::Model;
 use planner::{Job, RankPrediction, Recipe, Strategy};
-use sharding::{Partition, Precision, Schedule};
+use sharding::{MeshShape, Partition, Precision, Schedule};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -46,8 +46,7 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     if let Some(dir) = &config.save {
         Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
     }
-    let shards = job.stage.shard_count(config.world_size) as usize;
-    let partition = Partition::new(&model.layout, config.wrap, shards);
+    let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
     let schedule = Schedule::new(&model.layout, &partition);
     Ok(Plan {
         evaluation_batches: evaluation_batches(&config, &data),
@@ -70,6 +69,14 @@ fn check_strategy<S: Stage>(config: &Config) -> Result<()> {
             strategy.stage().package(),
             S::NAME
         ))),
+        _ if config.mesh != MeshShape::World && !S::STRATEGIES.contains(&Strategy::FullShard) => {
+            Err(Failure::usage(format!(
+                "--secondary-shard-size belongs to {}: cargo run -p {}, not {}",
+                Strategy::FullShard.stage(),
+                Strategy::FullShard.stage().package(),
+                S::NAME
+            )))
+        }
         _ => Ok(()),
     }
 }
@@ -90,6 +97,8 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
         checkpointing: config.checkpointing,
         wrap: config.wrap,
         strategy: config.strategy.unwrap_or_default(),
+        shard_group: config.mesh.shard_group(),
+        secondary_shards: config.mesh.secondary(),
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
         reduce_bucket: config.bucket.map(|elements| elements as u64),
         gather_bucket: config.bucket.map(|elements| elements as u64),

@@ -174,9 +174,14 @@ pub struct Report {
     pub world_size: usize,
     /// The device.
     pub device: String,
-    /// FSDP's word for how far it shards: `full-shard`, `shard-grad-op`; null where FSDP has none for the stage.
+    /// FSDP's word for how far it shards: `full-shard`, `shard-grad-op`, `no-shard` or `hybrid-shard`; null where FSDP has
+    /// none for the stage.
     #[serde(deserialize_with = "labels::known_or_null")]
     pub strategy: Option<Label>,
+    /// Hybrid sharding: ranks that share one copy of the model states.
+    pub shard_group_size: Option<usize>,
+    /// Ranks that share a second copy of the parameters, if there is one.
+    pub secondary_shard_size: Option<usize>,
     /// The simulated link between the ranks, if there is one.
     pub link: Option<LinkRow>,
     /// The model.
@@ -240,6 +245,8 @@ impl Report {
             world_size: config.world_size,
             device: config.device_words(),
             strategy,
+            shard_group_size: config.mesh.shard_group(),
+            secondary_shard_size: config.mesh.secondary(),
             link: config.link.as_ref().map(link_row),
             model: ModelRow {
                 name: config.model.name.clone(),

@@ -242,11 +242,11 @@ impl<'a, S: Stage> Worker<'a, S> {
     }
 
     fn stopwatch(&self) -> Stopwatch {
-        Stopwatch::start(self.rank.group.traffic().seconds())
+        Stopwatch::start(self.rank.group.overall_traffic().seconds())
     }
 
     fn stop(&mut self, watch: Stopwatch, phase: timing::Phase) {
-        self.clocks.add(phase, watch, self.rank.group.traffic().seconds());
+        self.clocks.add(phase, watch, self.rank.group.overall_traffic().seconds());
     }
 
     /// What the sum of losses is multiplied with: one over the tokens of the step, times the loss scale.
@@ -313,7 +313,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         let ledger = self.rank.device.ledger();
         let peaks: Vec<u64> = Class::ALL.iter().map(|&class| ledger.peak(Place::Device, class)).collect();
         let total_peak = ledger.peak_total(Place::Device);
-        let traffic = self.rank.group.traffic();
+        let traffic = self.rank.group.overall_traffic();
         let sent = Operation::ALL.iter().map(|&operation| traffic.sent(operation)).collect();
         self.rank.emitter.emit(What::Finished { peaks: peaks.clone(), total_peak, sent });
         self.trip(self.plan.config.steps, Phase::Save)?;

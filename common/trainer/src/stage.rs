@@ -5,8 +5,8 @@ use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
 use sharding::{
-    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Precision, Rank, Result, Schedule,
-    UnitId, Update, WeightSource, buckets::Issue, source,
+    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Precision, Rank, ReplicaSum,
+    Result, Schedule, SecondaryShards, UnitId, Update, WeightSource, buckets::Issue, source,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -50,7 +50,7 @@ impl Setup {
 
     /// The elements of `unit` that this rank owns.
     pub fn slice(&self, unit: UnitId) -> Range<usize> {
-        self.partition.slice(unit, self.rank.number())
+        self.partition.slice(unit, self.rank.shard())
     }
 
     /// All units.
@@ -90,6 +90,19 @@ impl Setup {
     /// The queue of gradients on their way through `sum`.
     pub fn reductions(&self, sum: Issue) -> Buckets {
         Buckets::new(sum, self.precision.reduce, self.bucket, self.schedule.last_reduced())
+    }
+
+    /// Sums over replicas of what [`Setup::reductions`] has summed.
+    pub fn replica_sum(&self) -> ReplicaSum {
+        ReplicaSum::new(self.precision.reduce, self.bucket, self.partition.units.len())
+    }
+
+    /// Room for secondary shards, where the run has them.
+    ///
+    /// # Errors
+    /// If the rank is out of memory.
+    pub fn secondary(&self) -> Result<Option<SecondaryShards>> {
+        SecondaryShards::new(&self.rank, &self.partition, self.precision.parameters)
     }
 
     /// The queue of updated parameters on their way through `gather`, unit by unit in forward order.

@@ -171,7 +171,7 @@ fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJo
         });
         Ok(StageReport {
             stage,
-            model_states: job.recipe.model_states(&Partition::of(&job).sizes(), job.world_size, stage),
+            model_states: job.recipe.model_states(&Partition::of(&job).sizes(), job.sharing_ranks(), stage),
             memory: Some(rank.memory),
             total: rank.memory.total_peak,
             traffic_per_step: rank.traffic_per_step,

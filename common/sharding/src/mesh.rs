@@ -1,0 +1,67 @@
+//! Process groups beside the world's: neighbours, and those who have the same place among theirs.
+//!
+//! Ranks 0 to 7 in groups of 4: {0, 1, 2, 3} and {4, 5, 6, 7} are neighbours, as on two machines of four devices; {0, 4},
+//! {1, 5}, {2, 6} and {3, 7} are peers across. A group's size divides the world's.
+
+use crate::Result;
+use collectives::Group;
+
+/// Which groups a run needs beside the world's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MeshShape {
+    /// None: model states are sharded over all ranks.
+    #[default]
+    World,
+    /// Model states are sharded over so many neighbours and replicated across (FSDP's hybrid sharding, MiCS).
+    Hybrid(usize),
+    /// Model states are sharded over all ranks, and so many neighbours share a second copy of the parameters (ZeRO++'s
+    /// hpZ).
+    Secondary(usize),
+}
+
+impl MeshShape {
+    /// Ranks that share one copy of the model states, if not all do.
+    pub fn shard_group(self) -> Option<usize> {
+        if let MeshShape::Hybrid(size) = self { Some(size) } else { None }
+    }
+
+    /// Ranks that share a second copy of the parameters, if there is one.
+    pub fn secondary(self) -> Option<usize> {
+        if let MeshShape::Secondary(size) = self { Some(size) } else { None }
+    }
+}
+
+/// One rank's ends of these groups.
+#[derive(Default)]
+pub enum Mesh {
+    /// None.
+    #[default]
+    World,
+    /// See [`MeshShape::Hybrid`].
+    Hybrid {
+        /// Ranks that share one copy of the model states.
+        shards: Group,
+        /// Ranks that own the same shard of different copies.
+        replicas: Group,
+    },
+    /// See [`MeshShape::Secondary`].
+    Secondary(Group),
+}
+
+impl Mesh {
+    /// Splits `world`. Every rank must call it with the same shape.
+    ///
+    /// # Errors
+    /// The group's failure.
+    pub fn new(world: &Group, shape: MeshShape) -> Result<Self> {
+        let rank = world.rank() as usize;
+        let neighbours = |size: usize| world.split((rank / size) as u64);
+        Ok(match shape {
+            MeshShape::World => Mesh::World,
+            MeshShape::Hybrid(size) => {
+                Mesh::Hybrid { shards: neighbours(size)?, replicas: world.split((rank % size) as u64)? }
+            }
+            MeshShape::Secondary(size) => Mesh::Secondary(neighbours(size)?),
+        })
+    }
+}

@@ -1,0 +1,45 @@
+//! Secondary shards: ZeRO++'s hierarchical partitioning, hpZ (Wang et al., "ZeRO++", 2023, section 3.2).
+//!
+//! Model states are sharded over all ranks, and in addition a few neighbours share a copy of the parameters as forward
+//! gathered them. Backward gathers from that copy, and so sends nothing beyond the neighbours. The price is memory: a
+//! slice of every unit, cut over the neighbours alone.
+
+use crate::partition::{Partition, UnitId};
+use crate::rank::Rank;
+use crate::{FullParameters, Result};
+use device::{Buffer, Class, DType};
+
+/// This rank's slices of the second copy, one per unit.
+pub struct SecondaryShards {
+    shards: Vec<Buffer>,
+}
+
+impl SecondaryShards {
+    /// Room for the slices, of elements `dtype`; none if this run has no second copy.
+    ///
+    /// # Errors
+    /// If the rank is out of memory.
+    pub fn new(rank: &Rank, partition: &Partition, dtype: DType) -> Result<Option<Self>> {
+        let Some(neighbours) = rank.secondary_group() else { return Ok(None) };
+        let ranks = neighbours.size() as usize;
+        let room = |padded: usize| rank.device.allocate(Class::Parameters, dtype, padded / ranks);
+        let shards = partition.units.iter().map(|unit| room(unit.padded)).collect::<device::Result<_>>()?;
+        Ok(Some(SecondaryShards { shards }))
+    }
+
+    /// Keeps this rank's slice of what has been gathered over all ranks.
+    ///
+    /// # Errors
+    /// If a kernel fails.
+    pub fn keep(&mut self, rank: &Rank, full: &FullParameters) -> Result<()> {
+        let shard = &mut self.shards[full.unit];
+        let place = rank.secondary_group().map_or(0, |neighbours| neighbours.rank() as usize);
+        let slice = place * shard.len()..(place + 1) * shard.len();
+        Ok(rank.kernels().copy(shard.view_mut(), full.buffer.slice(slice))?)
+    }
+
+    /// This rank's slice of `unit`, as last kept.
+    pub fn shard(&self, unit: UnitId) -> &Buffer {
+        &self.shards[unit]
+    }
+}

@@ -1,0 +1,59 @@
+//! Flags that cut the world into groups of neighbours.
+
+use crate::cli::TrainArgs;
+use crate::error::{Failure, Result};
+use planner::Strategy;
+use sharding::MeshShape;
+
+/// The groups that the flags ask for.
+///
+/// # Errors
+/// A usage failure that names the flag and the sizes that it accepts.
+pub(crate) fn mesh(args: &TrainArgs) -> Result<MeshShape> {
+    let (shard, secondary) = (args.shard_group_size, args.secondary_shard_size.unwrap_or(1));
+    divides("--shard-group-size", shard.unwrap_or(1), args.gpus)?;
+    divides("--secondary-shard-size", secondary, args.gpus)?;
+    match (args.strategy, shard) {
+        (Some(Strategy::HybridShard), _) if secondary > 1 => Err(Failure::usage(format!(
+            "--secondary-shard-size {secondary}: backward gathers from neighbours already with --strategy hybrid-shard, \
+             choose one of the two"
+        ))),
+        (Some(Strategy::HybridShard), Some(size)) => Ok(MeshShape::Hybrid(size)),
+        (Some(Strategy::HybridShard), None) => Err(Failure::usage(format!(
+            "--strategy hybrid-shard needs --shard-group-size, the ranks that share one copy of the model states: \
+             {} of {} ranks",
+            choices(args.gpus),
+            args.gpus
+        ))),
+        (_, Some(size)) => {
+            Err(Failure::usage(format!("--shard-group-size {size}: add --strategy hybrid-shard")))
+        }
+        (None | Some(Strategy::FullShard), None) if secondary > 1 => Ok(MeshShape::Secondary(secondary)),
+        (Some(strategy), None) if secondary > 1 => Err(Failure::usage(format!(
+            "--secondary-shard-size {secondary}: --strategy {strategy} gathers nothing for backward, \
+             which is what secondary shards are for: choose --strategy full-shard"
+        ))),
+        (_, None) => Ok(MeshShape::World),
+    }
+}
+
+fn divides(flag: &str, size: usize, ranks: usize) -> Result<()> {
+    if size > 0 && ranks.is_multiple_of(size) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{flag} {size}: groups of that size do not make {ranks} ranks (--gpus): {}",
+        choices(ranks)
+    )))
+}
+
+/// `choose 1, 2 or 4`: the divisors of `ranks`.
+fn choices(ranks: usize) -> String {
+    let mut words: Vec<String> =
+        (1..=ranks).filter(|size| ranks.is_multiple_of(*size)).map(|size| size.to_string()).collect();
+    match words.pop() {
+        Some(last) if words.is_empty() => format!("choose {last}"),
+        Some(last) => format!("choose {} or {last}", words.join(", ")),
+        None => String::new(),
+    }
+}
