@@ -78,7 +78,19 @@ impl Library {
         let names = self.file_names();
         let places = places();
         let files = places.iter().flat_map(|place| names.iter().map(|name| place.join(name)));
-        files.filter(|file| file.is_file()).any(|file| open_for_good(&file))
+        files.filter(|file| file.is_file()).any(|file| {
+            self.companions(&file).iter().for_each(|companion| {
+                open_for_good(companion);
+            });
+            open_for_good(&file)
+        })
+    }
+
+    /// Files beside `file` that the library opens by name alone, so that they have to be loaded before.
+    fn companions(self, file: &Path) -> Vec<PathBuf> {
+        let mut companions = entries(file.parent().unwrap_or(file));
+        companions.retain(|path| self == Library::Nvrtc && named(path, "libnvrtc-builtins.so"));
+        companions
     }
 
     /// Loads it.

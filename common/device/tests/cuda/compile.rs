@@ -1,0 +1,165 @@
+//! Every source, compiled to machine code for several architectures by NVIDIA's run-time compiler. No GPU is needed.
+
+use device::cuda::kernels::{OPTIONS, Source, kernels};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+/// The oldest that the kernels are made for, and those of common training GPUs.
+const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_100"];
+
+type Status = c_int;
+type Create = unsafe extern "C" fn(
+    *mut *mut c_void,
+    *const c_char,
+    *const c_char,
+    c_int,
+    *const *const c_char,
+    *const *const c_char,
+) -> Status;
+type Compile = unsafe extern "C" fn(*mut c_void, c_int, *const *const c_char) -> Status;
+type Size = unsafe extern "C" fn(*mut c_void, *mut usize) -> Status;
+type Fetch = unsafe extern "C" fn(*mut c_void, *mut c_char) -> Status;
+
+/// The compiler's functions (NVRTC's manual, section "General Information Query" onwards).
+struct Compiler {
+    create: Create,
+    compile: Compile,
+    destroy: unsafe extern "C" fn(*mut *mut c_void) -> Status,
+    log: (Size, Fetch),
+    image: (Size, Fetch),
+}
+
+impl Compiler {
+    /// Where `scripts/cuda-test-deps` puts it, or where the device finds it; `None` if it is nowhere.
+    fn find() -> Option<Self> {
+        let file = fetched("libnvrtc.so").or_else(installed)?;
+        if let Some(companion) = fetched("libnvrtc-builtins.so") {
+            load(&companion);
+        }
+        let library = load(&file);
+        // SAFETY: the types are those of NVRTC's header.
+        unsafe {
+            Some(Compiler {
+                create: *library.get(b"nvrtcCreateProgram").ok()?,
+                compile: *library.get(b"nvrtcCompileProgram").ok()?,
+                destroy: *library.get(b"nvrtcDestroyProgram").ok()?,
+                log: (
+                    *library.get(b"nvrtcGetProgramLogSize").ok()?,
+                    *library.get(b"nvrtcGetProgramLog").ok()?,
+                ),
+                image: (*library.get(b"nvrtcGetCUBINSize").ok()?, *library.get(b"nvrtcGetCUBIN").ok()?),
+            })
+        }
+    }
+
+    /// The machine code of `source`, or what the compiler says against it.
+    fn compile(&self, source: Source, architecture: &str) -> Result<Vec<u8>, String> {
+        let text = CString::new(source.text()).unwrap();
+        let name = CString::new(source.name()).unwrap();
+        let own = format!("-arch={architecture}");
+        let options: Vec<_> = OPTIONS
+            .iter()
+            .copied()
+            .chain([own.as_str()])
+            .map(|option| CString::new(option).unwrap())
+            .collect();
+        let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
+        let mut program = std::ptr::null_mut();
+        // SAFETY: all texts end in a zero byte and outlive the calls; the program is destroyed once, at the end.
+        unsafe {
+            let none = std::ptr::null();
+            assert_eq!((self.create)(&mut program, text.as_ptr(), name.as_ptr(), 0, none, none), 0);
+            let status = (self.compile)(program, options.len() as c_int, options.as_ptr());
+            let log = read(program, self.log);
+            let image = if status == 0 { read(program, self.image) } else { Vec::new() };
+            (self.destroy)(&mut program);
+            let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned();
+            if status == 0 && log.is_empty() { Ok(image) } else { Err(log) }
+        }
+    }
+}
+
+/// # Safety
+/// The program lives, and the functions are its compiler's.
+unsafe fn read(program: *mut c_void, (size, fetch): (Size, Fetch)) -> Vec<u8> {
+    let mut bytes = 0;
+    // SAFETY: the compiler writes as many bytes as it says.
+    unsafe {
+        assert_eq!(size(program, &mut bytes), 0);
+        let mut buffer = vec![0u8; bytes];
+        assert_eq!(fetch(program, buffer.as_mut_ptr().cast()), 0);
+        buffer
+    }
+}
+
+/// Loads a library for good.
+fn load(file: &Path) -> &'static Library {
+    // SAFETY: NVIDIA's library, whose initialisers are meant to run on loading.
+    Box::leak(Box::new(unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.unwrap()))
+}
+
+/// A library that `scripts/cuda-test-deps` has fetched.
+fn fetched(name: &str) -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?;
+    let packages = fs::read_dir(target.join("cuda-test-deps/nvidia")).ok()?;
+    let folders = packages.flatten().map(|package| package.path().join("lib"));
+    let files = folders.filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    files
+        .map(|file| file.path())
+        .find(|file| file.file_name().is_some_and(|own| own.to_string_lossy().starts_with(name)))
+}
+
+fn installed() -> Option<PathBuf> {
+    let library = device::cuda::Library::Nvrtc;
+    library.load().then(|| library.path()).flatten()
+}
+
+/// A file that stands for this source having passed with this architecture.
+fn passed(source: Source, architecture: &str) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    (source.text(), OPTIONS, architecture).hash(&mut hasher);
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("compiled-{:016x}", hasher.finish()))
+}
+
+fn check(compiler: &Compiler, source: Source, architecture: &str) {
+    let passed = passed(source, architecture);
+    if passed.exists() {
+        return;
+    }
+    let image = compiler
+        .compile(source, architecture)
+        .unwrap_or_else(|log| panic!("{} for {architecture}:\n{log}", source.name()));
+    assert!(image.starts_with(b"\x7fELF"), "{} is no machine code", source.name());
+    for kernel in kernels().into_iter().filter(|kernel| kernel.source == source) {
+        let symbol = format!("\0{}\0", kernel.name).into_bytes();
+        assert!(image.windows(symbol.len()).any(|part| part == symbol), "{} is missing", kernel.name);
+    }
+    fs::write(passed, "").unwrap();
+}
+
+/// What compiled without a word is not compiled again until it changes.
+#[test]
+fn every_source_compiles_without_a_warning() {
+    let Some(compiler) = Compiler::find() else {
+        println!(
+            "skipped: there is no libnvrtc here; scripts/cuda-test-deps fetches it where there is a package for the system"
+        );
+        return;
+    };
+    let pairs =
+        || ARCHITECTURES.iter().flat_map(|architecture| Source::ALL.map(|source| (source, *architecture)));
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            let compiler = &compiler;
+            scope.spawn(move || {
+                pairs()
+                    .skip(half)
+                    .step_by(2)
+                    .for_each(|(source, architecture)| check(compiler, source, architecture));
+            });
+        }
+    });
+}
