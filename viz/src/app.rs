@@ -123,8 +123,6 @@ pub struct App {
     pub held: bool,
     /// A live run's pace: run seconds per real second, 1 is free.
     pub pace: f64,
-    /// Something that went wrong outside the run, such as a panic.
-    pub notice: Option<String>,
     /// The screen's size, which decides what a click means.
     pub area: Rect,
 }
@@ -143,7 +141,6 @@ impl App {
             dismissed: false,
             held: false,
             pace: 1.0,
-            notice: None,
             area: Rect::default(),
         };
         app.lock();
@@ -196,7 +193,7 @@ impl App {
             Action::Suspend => return Some(Effect::Suspend),
             Action::Redraw => return Some(Effect::Redraw),
             Action::Help => self.help = !self.help,
-            Action::Dismiss => (self.help, self.dismissed, self.notice) = (false, true, None),
+            Action::Dismiss => (self.help, self.dismissed) = (false, true),
             Action::NextView => self.view = self.view.turned(1),
             Action::PreviousView => self.view = self.view.turned(View::ALL.len() - 1),
             Action::Show(view) => self.view = view,

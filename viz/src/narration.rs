@@ -3,7 +3,7 @@
 use crate::player::Scene;
 use crate::words;
 use events::event::NO_UNIT;
-use events::{Flight, Operation, Outcome, Pass, PassNow, RankSnapshot};
+use events::{Flight, Operation, Outcome, Pass, PassNow, RankSnapshot, Scaling};
 
 /// What is happening in `scene`, in at most `room` characters where that leaves a sentence.
 pub fn sentence(scene: &Scene, room: usize) -> String {
@@ -11,7 +11,7 @@ pub fn sentence(scene: &Scene, room: usize) -> String {
         return sentence;
     }
     let ranks = &scene.now.ranks;
-    let leader = ranks.iter().filter_map(leading_flight).next();
+    let leader = leading_collective(scene);
     let pass = ranks.iter().find_map(|rank| rank.pass);
     let (main, more) = match (leader, pass) {
         (Some(flight), Some(pass)) => (collective(scene, &flight), format!("; {}", computing(scene, pass))),
@@ -33,10 +33,16 @@ fn ending(scene: &Scene) -> Option<String> {
 }
 
 /// The collective in flight that tells most: data before scalars, moving before issued.
-pub fn leading_flight(rank: &RankSnapshot) -> Option<Flight> {
+fn leading_flight(rank: &RankSnapshot) -> Option<Flight> {
     let data = |flight: &&Flight| flight.event.unit != NO_UNIT;
     let moving = rank.flights.iter().filter(data).find(|flight| flight.started.is_some());
     moving.or_else(|| rank.flights.iter().find(data)).copied()
+}
+
+/// The collective to tell of: of all ranks' leading ones the first that moves, or else the first that is issued.
+pub fn leading_collective(scene: &Scene) -> Option<Flight> {
+    let flights = scene.now.ranks.iter().filter_map(leading_flight);
+    flights.min_by_key(|flight| (flight.started.is_none(), flight.event.sequence))
 }
 
 /// Ranks that have issued a collective and wait in it for one that has not.
@@ -117,6 +123,7 @@ fn computing(scene: &Scene, pass: PassNow) -> String {
         Pass::Backward => format!("backward runs through {unit}"),
         Pass::Step => format!("AdamW updates {unit}"),
         Pass::Evaluate => format!("validation runs through {unit}"),
+        Pass::Recompute => format!("{unit} computes again what its forward has not kept"),
     }
 }
 
@@ -129,6 +136,7 @@ fn pass_note(scene: &Scene, pass: PassNow) -> &'static str {
         Pass::Step if sharded.optimizer => ": each rank only the slice whose optimizer states it owns",
         Pass::Step => ": every rank does the same work on the same numbers",
         Pass::Evaluate => "; nothing is kept",
+        Pass::Recompute => ", so that its backward can go on as if everything had been",
     }
 }
 
@@ -142,11 +150,22 @@ fn between(scene: &Scene) -> String {
     }
     match rank.last_pass {
         None => "The ranks set up: parameters, gradients and optimizer states are allocated.".into(),
-        Some(_) if !rank.in_step => format!("Step {} is done.", rank.step + 1),
+        Some(_) if !rank.in_step => done(rank),
         Some(last) => {
             let unit = words::unit(&scene.header, last.unit);
             format!("{} of {unit} is done.", capitalised(words::pass(last.pass)))
         }
+    }
+}
+
+fn done(rank: &RankSnapshot) -> String {
+    let step = rank.step + 1;
+    match rank.scaling.filter(|scaling| scaling.overflowed) {
+        Some(Scaling { scale, .. }) => format!(
+            "Step {step} is skipped: its gradients overflowed with the loss multiplied by {}.",
+            words::grouped(scale as u64)
+        ),
+        None => format!("Step {step} is done."),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::timeline::{Mark, Timeline};
 use crate::window::Window;
-use events::{Boundary, Event, Message, Operation, Pass, Place, Progress, RunHeader, Snapshot, What};
+use events::{Boundary, Event, Message, Operation, Pass, Progress, RunHeader, Snapshot, What};
 use std::sync::Arc;
 
 /// The run as it is at one moment: what the views draw.
@@ -18,14 +18,16 @@ pub struct Scene {
 
 impl Scene {
     fn new(header: Arc<RunHeader>, now: Snapshot) -> Self {
-        let live = now.ranks.iter().map(|rank| rank.live[Place::Device.index()]);
-        let window = Window::new(now.at, live);
+        let window = Window::new(&now);
         Scene { header, now, window }
     }
 
     fn apply(&mut self, event: &Event) {
+        let takes = self.now.ranks.get(event.rank as usize).is_some_and(|rank| rank.takes(event));
         self.now.apply(event);
-        self.window.apply(event);
+        if takes {
+            self.window.apply(event);
+        }
     }
 }
 
@@ -294,7 +296,9 @@ fn phase(mark: &Mark, units: u16) -> (u32, u8, u16, u8, u16) {
     match mark.pass {
         None => (mark.step, 0, 0, 0, 0),
         Some((Pass::Forward, unit, micro)) => (mark.step, 1, micro, 0, unit),
-        Some((Pass::Backward, unit, micro)) => (mark.step, 1, micro, 1, units.saturating_sub(unit)),
+        Some((Pass::Recompute | Pass::Backward, unit, micro)) => {
+            (mark.step, 1, micro, 1, units.saturating_sub(unit))
+        }
         Some((Pass::Step, unit, _)) => (mark.step, 2, 0, 0, unit),
         Some((Pass::Evaluate, unit, _)) => (mark.step, 3, 0, 0, unit),
     }

@@ -24,17 +24,8 @@ use std::thread::{self, ThreadId};
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// The thread that draws.
 static DRAWING: Mutex<Option<ThreadId>> = Mutex::new(None);
-/// What panicked elsewhere while the terminal was ours.
-static PANICS: Mutex<Vec<Panic>> = Mutex::new(Vec::new());
-
-/// A panic on a thread that does not draw.
-#[derive(Clone, Debug)]
-pub(crate) struct Panic {
-    /// The thread's name.
-    pub(crate) thread: String,
-    /// Message and place, as the usual hook words them.
-    pub(crate) text: String,
-}
+/// What panicked elsewhere while the terminal was ours: message and place, as the usual hook words them.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -46,23 +37,24 @@ pub fn terminal_available() -> bool {
     io::stdout().is_terminal() && !dumb
 }
 
-/// A panic of the drawing thread gives the terminal back before it is reported. Others' must not be written over the
-/// picture: they are kept, and reported when the terminal is given back.
+/// A panic of the drawing thread gives the terminal back before it is reported. A rank's is an event of the run, told by
+/// whoever launched it: the hook that was there before must not print it. Others' must not be written over the picture:
+/// they are kept, and reported when the terminal is given back.
 fn install_panic_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            if !ACTIVE.load(Ordering::Acquire) {
+            let current = thread::current();
+            let thread = current.name().unwrap_or("unnamed");
+            if !ACTIVE.load(Ordering::Acquire) || thread.starts_with("rank ") {
                 return usual(info);
             }
-            if *lock(&DRAWING) == Some(thread::current().id()) {
+            if *lock(&DRAWING) == Some(current.id()) {
                 restore();
                 return usual(info);
             }
-            let thread = thread::current().name().unwrap_or("unnamed").to_string();
-            let text = format!("thread '{thread}' {info}").replace("panicked at", "panicked at ");
-            lock(&PANICS).push(Panic { thread, text });
+            lock(&PANICS).push(format!("thread '{thread}' {info}"));
         }));
     });
 }
@@ -74,7 +66,7 @@ fn restore() {
         let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
         let _ = disable_raw_mode();
         for panic in std::mem::take(&mut *lock(&PANICS)) {
-            let _ = writeln!(io::stderr(), "{}", panic.text);
+            let _ = writeln!(io::stderr(), "{panic}");
         }
     }
 }
@@ -182,9 +174,9 @@ impl Screen {
         self.signals.take()
     }
 
-    /// Panics on other threads so far.
-    pub(crate) fn panics(&self) -> Vec<Panic> {
-        lock(&PANICS).clone()
+    /// The first panic on a thread that is neither this one nor a rank's.
+    pub(crate) fn panic(&self) -> Option<String> {
+        lock(&PANICS).first().cloned()
     }
 
     /// Gives the terminal back, stops the process, and takes the terminal over again when it is continued.

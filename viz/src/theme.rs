@@ -189,6 +189,7 @@ pub const fn pass_colour(pass: Pass) -> Color {
         Pass::Backward => Color::Rgb(0xe8, 0x93, 0x4a),
         Pass::Step => OPTIMIZER,
         Pass::Evaluate => WORKSPACE,
+        Pass::Recompute => Color::Rgb(0xc9, 0xa4, 0xd8),
     }
 }
 
@@ -201,6 +202,18 @@ pub const fn operation_colour(operation: Operation) -> Color {
         Operation::Broadcast => PARAMETERS,
         Operation::Send | Operation::Recv => ACTIVATIONS,
         Operation::Barrier | Operation::Scalars => WORKSPACE,
+    }
+}
+
+/// The glyph of an operation, where areas have no colours.
+pub const fn operation_glyph(operation: Operation) -> &'static str {
+    match operation {
+        Operation::AllReduce => "a",
+        Operation::ReduceScatter => "r",
+        Operation::AllGather => "g",
+        Operation::Broadcast => "b",
+        Operation::Send | Operation::Recv => "m",
+        Operation::Barrier | Operation::Scalars => "s",
     }
 }
 
@@ -253,6 +266,7 @@ fn plain(symbol: char) -> char {
         '▒' | '▆' | '▅' | '▄' => '=',
         '░' | '▃' | '▂' | '▁' => '.',
         '·' | '…' => '.',
+        '•' => 'o',
         '×' => 'x',
         'Σ' => '+',
         'Ψ' => 'P',

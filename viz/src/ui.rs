@@ -119,7 +119,10 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
                 return Ok(());
             }
         }
-        look_for_panics(&mut app, &screen)?;
+        if let Some(panic) = screen.panic() {
+            // The ranks may be waiting for what that thread was to do.
+            return Err(VizError::Panicked(panic));
+        }
         session.changed |= app.receive(feed.poll()?);
         session.tick(&mut app);
         session.draw(&mut app, &mut screen)?;
@@ -127,19 +130,6 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
             return Ok(());
         }
     }
-}
-
-/// A rank's panic is the run's failure and is shown; any other thread's means that this program is broken.
-fn look_for_panics(app: &mut App, screen: &Screen) -> Result<(), VizError> {
-    for panic in screen.panics() {
-        if !panic.thread.starts_with("rank") {
-            return Err(VizError::Panicked(panic.text));
-        }
-        if app.notice.is_none() && !app.dismissed {
-            app.notice = Some(panic.text);
-        }
-    }
-    Ok(())
 }
 
 struct Session {

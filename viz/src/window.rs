@@ -1,6 +1,6 @@
 //! The last few steps in detail: memory over time, passes and collectives as spans.
 
-use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, What};
+use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Snapshot, What};
 use std::collections::VecDeque;
 
 const CLASSES: usize = Class::ALL.len();
@@ -49,6 +49,8 @@ pub struct Transfer {
     pub started: Option<u64>,
     /// When it was complete here, or delivered by the link.
     pub finished: Option<u64>,
+    /// Bytes that this rank has sent for it; known once it is complete.
+    pub sent: u64,
 }
 
 /// An optimizer step of the first rank.
@@ -71,6 +73,8 @@ pub struct Lane {
     pub spans: VecDeque<Span>,
     /// Collectives, barriers and scalars included.
     pub transfers: VecDeque<Transfer>,
+    /// Bytes sent per operation since the run started.
+    sent: [u64; Operation::ALL.len()],
 }
 
 /// All ranks' last few steps.
@@ -83,10 +87,19 @@ pub struct Window {
 }
 
 impl Window {
-    /// An empty window that begins with what is live at `at`.
-    pub fn new(at: u64, live: impl Iterator<Item = [u64; CLASSES]>) -> Self {
-        let lane = |live| Lane { memory: VecDeque::from([Sample { at, live }]), ..Lane::default() };
-        Window { lanes: live.map(lane).collect(), steps: VecDeque::new() }
+    /// An empty window that begins with what is live in `now`.
+    pub fn new(now: &Snapshot) -> Self {
+        let lanes = now.ranks.iter().map(|rank| {
+            let sample = Sample { at: now.at, live: rank.live[Place::Device.index()] };
+            Lane { memory: VecDeque::from([sample]), sent: rank.sent.by_operation, ..Lane::default() }
+        });
+        Window { lanes: lanes.collect(), steps: VecDeque::new() }
+    }
+
+    /// Every rank's finished collectives: when, what, and the bytes that the rank has sent for it.
+    pub fn landings(&self) -> impl Iterator<Item = (u64, Operation, u64)> + '_ {
+        let transfers = self.lanes.iter().flat_map(|lane| &lane.transfers);
+        transfers.filter_map(|transfer| Some((transfer.finished?, transfer.event.operation, transfer.sent)))
     }
 
     /// Takes one event into account.
@@ -159,16 +172,21 @@ impl Lane {
     fn collective(&mut self, at: u64, event: CollectiveEvent) {
         let fresh = event.progress == Progress::Issued;
         if fresh || self.transfer(event.group, event.sequence).is_none() {
-            self.transfers.push_back(Transfer { event, issued: at, started: None, finished: None });
+            self.transfers.push_back(Transfer { event, issued: at, started: None, finished: None, sent: 0 });
             shorten(&mut self.transfers);
         }
+        let total = &mut self.sent[event.operation.index()];
+        let sent = event.sent.saturating_sub(*total);
+        *total = event.sent.max(*total);
         let Some(transfer) = self.transfer(event.group, event.sequence) else { return };
         transfer.event = event;
         match event.progress {
             Progress::Issued => {}
             Progress::Started => transfer.started = Some(at),
-            // A simulated link has said when it delivered.
-            Progress::Finished => transfer.finished = transfer.finished.or(Some(at)),
+            Progress::Finished => {
+                // A simulated link has said when it delivered.
+                (transfer.finished, transfer.sent) = (transfer.finished.or(Some(at)), sent);
+            }
         }
     }
 

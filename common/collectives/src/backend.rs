@@ -134,6 +134,11 @@ impl Watch {
         });
     }
 
+    /// Tells that this rank's collective has failed, while its buffers are still there.
+    pub(crate) fn failing(&self) {
+        self.emitter.emit(What::Failing);
+    }
+
     /// Time for which the run has been held so far.
     pub(crate) fn held(&self) -> Duration {
         self.emitter.pace().map_or(Duration::ZERO, |pace| pace.held())

@@ -214,7 +214,7 @@ impl Group {
         };
         self.last.replace(Some((operation, call.sequence)));
         self.watch.tell(&call, Progress::Issued);
-        self.backend.issue(&call, &mut buffers, bytes, &self.watch)?;
+        self.backend.issue(&call, &mut buffers, bytes, &self.watch).inspect_err(|_| self.watch.failing())?;
         let (backend, watch) = (self.backend.clone(), self.watch.clone());
         Ok(Pending { buffers: Some(buffers), call, backend, watch })
     }
@@ -304,7 +304,7 @@ impl Pending {
     fn finish(mut self) -> Result<(Vec<Buffer>, Vec<Vec<u8>>)> {
         // Should this unwind, the buffers are still here and Drop keeps them for as long as peers need them.
         let started = Instant::now();
-        let outcome = self.backend.wait(&self.call, &self.watch);
+        let outcome = self.backend.wait(&self.call, &self.watch).inspect_err(|_| self.watch.failing());
         let buffers = self.buffers.take().unwrap_or_default();
         let Outcome { sent, gathered, waits, crossing } = outcome?;
         let elapsed = started.elapsed();

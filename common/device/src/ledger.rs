@@ -48,6 +48,7 @@ impl Ledger {
             let account = &mut books.accounts[place.index()];
             let total = account.live_total.saturating_add(bytes);
             if total > capacity {
+                self.emitter.emit(What::Failing);
                 return Err(OutOfMemory {
                     rank: self.emitter.rank(),
                     place,

@@ -94,6 +94,8 @@ labelled! {
         Step => "step",
         /// Validation: forward only, nothing kept.
         Evaluate => "evaluate",
+        /// Before backward over a unit: what forward has not kept is computed again.
+        Recompute => "recompute",
     }
 }
 
@@ -265,6 +267,9 @@ pub enum What {
         /// How long the rank had nothing left to do but wait for the link, in nanoseconds.
         exposed: u64,
     },
+    /// The rank has failed and lets go of what it holds: nothing that follows is part of the run, but for the
+    /// [`What::Failed`] that explains it. Never dropped.
+    Failing,
 }
 
 impl What {
@@ -272,7 +277,11 @@ impl What {
     pub fn is_precious(&self) -> bool {
         matches!(
             self,
-            What::StepFinished { .. } | What::Evaluated { .. } | What::Failed { .. } | What::Finished { .. }
+            What::StepFinished { .. }
+                | What::Evaluated { .. }
+                | What::Failing
+                | What::Failed { .. }
+                | What::Finished { .. }
         )
     }
 }

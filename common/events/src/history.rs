@@ -20,6 +20,10 @@ pub struct StepRecord {
     pub tokens: u64,
     /// Seconds on the rank that finished first.
     pub seconds: f64,
+    /// What the loss was multiplied with, if it was scaled.
+    pub loss_scale: Option<f64>,
+    /// Steps skipped so far because gradients overflowed.
+    pub skipped: u32,
 }
 
 /// All finished steps and validations.
@@ -38,7 +42,24 @@ impl History {
             What::StepFinished { step, loss, grad_norm, lr, tokens, seconds }
                 if self.steps.last().is_none_or(|last| last.step < step) =>
             {
-                self.steps.push(StepRecord { step, at: event.at, loss, grad_norm, lr, tokens, seconds });
+                let (at, skipped) = (event.at, self.steps.last().map_or(0, |last| last.skipped));
+                let loss_scale = None;
+                self.steps.push(StepRecord {
+                    step,
+                    at,
+                    loss,
+                    grad_norm,
+                    lr,
+                    tokens,
+                    seconds,
+                    loss_scale,
+                    skipped,
+                });
+            }
+            What::LossScale { step, scale, skipped } => {
+                if let Some(record) = self.steps.last_mut().filter(|last| last.step == step) {
+                    (record.loss_scale, record.skipped) = (Some(scale), skipped);
+                }
             }
             What::Evaluated { step, loss } if self.evaluations.last().is_none_or(|last| last.0 < step) => {
                 self.evaluations.push((step, loss));

@@ -40,5 +40,5 @@ pub use pace::{Boundary, Control, Pace};
 pub use recording::{Recorder, Recording, RecordingError};
 pub use ring::{Emitter, Receiver, channel};
 pub use runs::AttachError;
-pub use snapshot::{Flight, Outcome, PassNow, RankSnapshot, Sent, Snapshot};
+pub use snapshot::{Flight, Outcome, PassNow, RankSnapshot, Scaling, Sent, Snapshot};
 pub use socket::Attachment;

@@ -44,6 +44,8 @@ pub enum Outcome {
     Running,
     /// All steps done.
     Finished,
+    /// With an error that is not explained yet.
+    Failing,
     /// With this explanation.
     Failed(String),
 }
@@ -73,6 +75,17 @@ impl Sent {
     }
 }
 
+/// How the loss of the latest finished step was scaled.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// What the loss was multiplied with.
+    pub scale: f64,
+    /// Steps skipped so far because gradients overflowed.
+    pub skipped: u32,
+    /// Whether this one was.
+    pub overflowed: bool,
+}
+
 /// One chunk on its way from a rank to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hop {
@@ -84,6 +97,8 @@ pub struct Hop {
     pub chunk: u16,
     /// Its size.
     pub bytes: u64,
+    /// How many the rank has sent for this collective, this one included.
+    pub number: u32,
 }
 
 /// One rank right now.
@@ -121,6 +136,8 @@ pub struct RankSnapshot {
     pub sent_last_step: Sent,
     /// What is gathered and what waits for reduction.
     pub units: Units,
+    /// How its loss is scaled, if it is.
+    pub scaling: Option<Scaling>,
     /// How its run ended.
     pub outcome: Outcome,
 }
@@ -207,7 +224,8 @@ impl RankSnapshot {
     }
 
     fn hop(&mut self, hop: Hop) {
-        self.last_hop = Some(hop);
+        let before = self.last_hop.filter(|last| last.sequence == hop.sequence);
+        self.last_hop = Some(Hop { number: before.map_or(1, |last| last.number + 1), ..hop });
         if let Some(total) = self.sent.by_receiver.get_mut(usize::from(hop.to)) {
             *total += hop.bytes;
         }
@@ -221,6 +239,16 @@ impl RankSnapshot {
         (self.outcome, self.pass, self.in_step) = (Outcome::Finished, None, false);
     }
 
+    /// Whether `event` still belongs to its run. What a rank does after its last step (gathering weights to save them)
+    /// or after its failure (letting go of everything) is in no report and changes no picture.
+    pub fn takes(&self, event: &Event) -> bool {
+        match self.outcome {
+            Outcome::Running => true,
+            Outcome::Failing => matches!(event.what, What::Failed { .. }),
+            Outcome::Finished | Outcome::Failed(_) => false,
+        }
+    }
+
     fn apply(&mut self, event: &Event) {
         match &event.what {
             What::StepStarted { step } => self.start_step(event.at, *step),
@@ -231,9 +259,13 @@ impl RankSnapshot {
             What::PassFinished { .. } => self.last_pass = self.pass.take().or(self.last_pass),
             &What::Memory { place, class, delta, live } => self.memory(place, class, delta, live),
             What::Collective(collective) => self.collective(event.at, *collective),
-            What::Hop { .. } | What::Transfer { .. } | What::Evaluated { .. } => {}
-            What::LossScale { .. } | What::Crossed { .. } => {}
+            What::Hop { .. } | What::Transfer { .. } | What::Evaluated { .. } | What::Crossed { .. } => {}
+            &What::LossScale { scale, skipped, .. } => {
+                let overflowed = skipped > self.scaling.map_or(0, |before| before.skipped);
+                self.scaling = Some(Scaling { scale, skipped, overflowed });
+            }
             What::StepFinished { step, .. } => self.finish_step(*step),
+            What::Failing => self.outcome = Outcome::Failing,
             What::Failed { message } => self.outcome = Outcome::Failed(message.clone()),
             What::Finished { peaks, total_peak, sent } => self.finish(peaks, *total_peak, sent),
         }
@@ -251,6 +283,8 @@ pub struct Snapshot {
     pub ranks: Vec<RankSnapshot>,
     /// The first rank that failed, and why; later failures are mostly its echo.
     pub failure: Option<(u32, String)>,
+    /// The first rank that was about to fail: its explanation counts, even if an echo's comes first.
+    failing: Option<u32>,
 }
 
 impl Snapshot {
@@ -264,7 +298,7 @@ impl Snapshot {
             units: Units::new(units),
             ..RankSnapshot::default()
         };
-        Snapshot { at: 0, events: 0, ranks: vec![rank; world_size as usize], failure: None }
+        Snapshot { ranks: vec![rank; world_size as usize], ..Snapshot::default() }
     }
 
     /// Takes one event into account. An event of a rank that does not exist changes nothing.
@@ -276,24 +310,25 @@ impl Snapshot {
             &What::Hop { sequence, from, to, chunk, bytes } => {
                 let sender = self.ranks.get_mut(usize::from(from));
                 if let Some(sender) = sender.filter(|sender| sender.outcome == Outcome::Running) {
-                    sender.hop(Hop { sequence, to, chunk, bytes });
+                    sender.hop(Hop { sequence, to, chunk, bytes, number: 1 });
                 }
                 return;
             }
-            What::Failed { message } if self.failure.is_none() => {
+            What::Failing => self.failing = self.failing.or(Some(event.rank)),
+            What::Failed { message } if self.failure.is_none() || self.failing == Some(event.rank) => {
                 self.failure = Some((event.rank, message.clone()));
             }
             _ => {}
         }
         let rank = self.ranks.get_mut(event.rank as usize);
-        // What a rank does after its last step (gathering weights to save them) is in no report.
-        if let Some(rank) = rank.filter(|rank| rank.outcome == Outcome::Running) {
+        if let Some(rank) = rank.filter(|rank| rank.takes(event)) {
             rank.apply(event);
         }
     }
 
     /// Whether every rank has finished, or some rank has failed.
     pub fn is_over(&self) -> bool {
-        self.failure.is_some() || self.ranks.iter().all(|rank| rank.outcome != Outcome::Running)
+        let over = |rank: &RankSnapshot| matches!(rank.outcome, Outcome::Finished | Outcome::Failed(_));
+        self.failure.is_some() || self.ranks.iter().all(over)
     }
 }

@@ -70,7 +70,7 @@ impl Units {
         match pass {
             Pass::Backward => unit.gradient = Gradient::Local,
             Pass::Step => unit.updated = true,
-            Pass::Forward | Pass::Evaluate => {}
+            Pass::Forward | Pass::Evaluate | Pass::Recompute => {}
         }
     }
 

@@ -5,6 +5,7 @@ use crate::buckets::bucket;
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use device::{AdamW, Buffer, Class, DType, View, ViewMut};
+use events::{Boundary, Pass, What};
 use std::ops::Range;
 
 /// What a step does, the same on every rank.
@@ -65,6 +66,7 @@ impl Update {
 /// Optimizer states for one slice of one unit, f32: momentum, variance, and master weights unless the parameters are f32
 /// themselves.
 pub struct AdamWShard {
+    unit: UnitId,
     master: Option<Buffer>,
     momentum: Buffer,
     variance: Buffer,
@@ -86,6 +88,7 @@ impl AdamWShard {
     ) -> Result<Self> {
         let zeros = || rank.device.zeros(Class::Optimizer, DType::F32, slice.len());
         Ok(AdamWShard {
+            unit,
             master,
             momentum: zeros()?,
             variance: zeros()?,
@@ -99,6 +102,22 @@ impl AdamWShard {
     /// # Errors
     /// If a kernel fails.
     pub fn update(
+        &mut self,
+        rank: &Rank,
+        parameters: ViewMut<'_>,
+        gradients: View<'_>,
+        update: &Update,
+        gradient_scale: f32,
+    ) -> Result<()> {
+        let (pass, unit, micro) = (Pass::Step, self.unit as u16, 0);
+        rank.emitter.boundary(Boundary::Unit);
+        rank.emitter.emit(What::PassStarted { pass, unit, micro });
+        let updated = self.update_stretches(rank, parameters, gradients, update, gradient_scale);
+        rank.emitter.emit(What::PassFinished { pass, unit, micro });
+        updated
+    }
+
+    fn update_stretches(
         &mut self,
         rank: &Rank,
         mut parameters: ViewMut<'_>,

@@ -1,12 +1,13 @@
 //! Ranks as threads of this process, and what becomes of them.
 
 use crate::config::Config;
+use crate::explain;
 use crate::run::{self, Measured, Observer, Plan, RankError};
 use crate::stage::Stage;
 use crate::wiring;
 use collectives::{CollectiveError, Group};
 use device::{Device, Ledger};
-use events::Emitter;
+use events::{Emitter, What};
 use sharding::{Mesh, Rank};
 use std::any::Any;
 use std::cell::RefCell;
@@ -50,6 +51,7 @@ pub(crate) fn run<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &Obse
 fn rank_main<S: Stage>(plan: &Plan, mut group: Group, emitter: Emitter, observer: &Observer<'_>) -> Outcome {
     group.attach(emitter.clone());
     let Config { device_memory, threads, .. } = plan.config;
+    PANIC_EMITTER.set(Some(emitter.clone()));
     let ledger = Ledger::new(emitter.clone(), device_memory);
     let device = Device::cpu(ledger, threads);
     let voice = emitter.clone();
@@ -62,17 +64,20 @@ fn rank_main<S: Stage>(plan: &Plan, mut group: Group, emitter: Emitter, observer
         Err(RankError::Other(format!("panic{place}: {}", panic_message(&*payload))))
     });
     if let Err(error) = &outcome {
-        emitter.emit(events::What::Failed { message: error.to_string() });
+        let message = explain::rank_failure(S::PLAN, plan, emitter.rank() as usize, error).to_string();
+        emitter.emit(What::Failed { message });
     }
     outcome
 }
 
 thread_local! {
     static PANIC_PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+    static PANIC_EMITTER: RefCell<Option<Emitter>> = const { RefCell::new(None) };
 }
 
-/// Rank threads report their panics as errors, once, so the default message would only be noise.
-fn hush_rank_panics() {
+/// Rank threads report their panics as errors, once, so the default message would only be noise. Watchers are told
+/// before the panic unwinds and frees everything. Call it before a screen is opened, whose own hook relies on this one.
+pub(crate) fn hush_rank_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let default = std::panic::take_hook();
@@ -80,6 +85,10 @@ fn hush_rank_panics() {
             if std::thread::current().name().is_some_and(|name| name.starts_with("rank ")) {
                 let place = info.location().map(|l| format!(" at {}:{}", l.file(), l.line()));
                 PANIC_PLACE.set(place);
+                // A thread that is past its last words has nobody to tell.
+                let _ = PANIC_EMITTER.try_with(|emitter| {
+                    emitter.borrow().iter().for_each(|emitter| emitter.emit(What::Failing));
+                });
             } else {
                 default(info);
             }

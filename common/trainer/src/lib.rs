@@ -106,6 +106,7 @@ fn in_lines<S: Stage>(plan: &Plan, emitters: Vec<Emitter>) -> Result<Report> {
 
 /// The screen on this thread, the ranks behind it.
 fn on_screen<S: Stage>(plan: &Plan, watch: &Watch, options: viz::LiveOptions) -> Result<Report> {
+    launch::hush_rank_panics();
     options.prepare(&watch.pace);
     let subscription = watch.hub.subscribe();
     std::thread::scope(|scope| {

@@ -242,8 +242,7 @@ impl Passes {
         Ok(out)
     }
 
-    /// Completes what a layer's forward has saved, while its unit is held for backward anyway. Where that takes
-    /// computing, it shows as a forward pass just before the backward one.
+    /// Completes what a layer's forward has saved, while its unit is held for backward anyway.
     fn recompute(&mut self, layer: &Layer, saved: Option<Saved>, micro: Micro) -> Result<Option<Complete>> {
         let saved = match saved {
             Some(Saved::Block(saved)) => saved,
@@ -251,7 +250,7 @@ impl Passes {
             Some(Saved::Embedding) => return Ok(Some(Complete::Embedding)),
             None => return Ok(None),
         };
-        let bracket = (self.keep != Keep::Everything).then(|| self.bracket(layer, Pass::Forward, micro));
+        let bracket = (self.keep != Keep::Everything).then(|| self.bracket(layer, Pass::Recompute, micro));
         let started = Instant::now();
         let weights =
             LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters };

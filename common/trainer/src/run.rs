@@ -124,6 +124,7 @@ pub(crate) fn train<S: Stage>(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'
 
 /// Fails the group with this rank as the culprit, unless the failure came from the group.
 fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankError {
+    rank.emitter.emit(What::Failing);
     rank.group.poison(during.into(), error.to_string());
     error
 }
@@ -306,6 +307,7 @@ impl<'a, S: Stage> Worker<'a, S> {
 
     fn trip(&self, step: u32, phase: Phase) -> Result<()> {
         trip(&self.plan.config, self.rank.number(), step, phase)
+            .inspect_err(|_| self.rank.emitter.emit(What::Failing))
     }
 
     /// Reads the counters, then gathers the weights to hash and save them.

@@ -1,47 +1,102 @@
 //! A stacked area over time, an eighth of a row fine.
 
 use super::axis::Axis;
-use super::bar::{ByClass, Mix};
+use super::bar::Mix;
 use super::paint::Paint;
-use crate::theme::{class_colour, class_glyph, ink};
-use crate::window::Lane;
-use events::Class;
-use ratatui::style::Style;
+use crate::theme::{class_colour, class_glyph, ink, operation_colour, operation_glyph};
+use crate::window::{Lane, Window};
+use events::{Class, Operation};
+use ratatui::style::{Color, Style};
 
 const EIGHTHS: [&str; 8] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇"];
+/// Enough for the classes and for the operations.
+const LAYERS: usize = 8;
+const _: () = assert!(Class::ALL.len() <= LAYERS && Operation::ALL.len() <= LAYERS);
 
-/// What is live during one column's time: the moment at which most is live, so that no peak is lost between columns.
+/// One column of an area: bytes per layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Column {
-    live: ByClass,
+    parts: [u64; LAYERS],
 }
 
 impl Column {
-    /// Bytes, all classes together.
-    pub(super) fn total(&self) -> u64 {
-        self.live.iter().sum()
+    fn of(parts: &[u64]) -> Self {
+        let mut column = Column::default();
+        column.parts[..parts.len()].copy_from_slice(parts);
+        column
     }
 
-    /// A rank's memory over `axis`, up to `now`.
-    pub(super) fn fill(lane: &Lane, axis: Axis, now: u64) -> Vec<Column> {
-        let mut columns = vec![Column::default(); usize::from(axis.width)];
-        let last = axis.column(now).ceil().clamp(0.0, f64::from(axis.width)) as usize;
+    /// Bytes, all layers together.
+    pub(super) fn total(&self) -> u64 {
+        self.parts.iter().sum()
+    }
+
+    /// A rank's memory over `axis` by class, up to `now`. A column shows the moment at which most is live during its
+    /// time, so that no peak is lost between columns.
+    pub(super) fn memory(lane: &Lane, axis: Axis, now: u64) -> Vec<Column> {
         let samples = &lane.memory;
         let mut next = samples.partition_point(|sample| sample.at < axis.from);
         let mut current =
-            next.checked_sub(1).map_or(Column::default(), |before| Column { live: samples[before].live });
-        for (number, column) in columns.iter_mut().enumerate().take(last) {
-            let end = axis.from as f64 + axis.per_column() * (number + 1) as f64;
-            *column = current;
+            next.checked_sub(1).map_or(Column::default(), |before| Column::of(&samples[before].live));
+        axis.fill(now, |end| {
+            let mut column = current;
             while let Some(sample) = samples.get(next).filter(|sample| (sample.at as f64) < end) {
-                current = Column { live: sample.live };
+                current = Column::of(&sample.live);
                 if current.total() >= column.total() {
-                    *column = current;
+                    column = current;
                 }
                 next += 1;
             }
+            column
+        })
+    }
+
+    /// What all ranks together have sent since their step began, by operation. A column shows the most of its time.
+    pub(super) fn traffic(window: &Window, axis: Axis, now: u64) -> Vec<Column> {
+        let mut landed: Vec<(u64, Operation, u64)> = window.landings().collect();
+        landed.sort_unstable_by_key(|landing| landing.0);
+        let (mut landed, mut steps) = (landed.into_iter().peekable(), window.steps.iter().peekable());
+        let mut sum = Column::default();
+        axis.fill(now, |end| {
+            let before = |at: u64| (at as f64) < end;
+            let mut column = sum;
+            loop {
+                let landing = landed.peek().map_or(u64::MAX, |landing| landing.0);
+                let step = steps.peek().map_or(u64::MAX, |step| step.from);
+                if before(step) && step <= landing {
+                    sum = Column::default();
+                    steps.next();
+                } else if let Some((_, operation, bytes)) = landed.next_if(|landing| before(landing.0)) {
+                    sum.parts[operation.index()] += bytes;
+                    column = if sum.total() >= column.total() { sum } else { column };
+                } else {
+                    return column;
+                }
+            }
+        })
+    }
+}
+
+/// What the layers are, and so how they look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layers {
+    Classes,
+    Operations,
+}
+
+impl Layers {
+    fn colour(self, layer: usize) -> Color {
+        match self {
+            Layers::Classes => class_colour(Class::ALL[layer]),
+            Layers::Operations => operation_colour(Operation::ALL[layer]),
         }
-        columns
+    }
+
+    fn glyph(self, layer: usize) -> &'static str {
+        match self {
+            Layers::Classes => class_glyph(Class::ALL[layer]),
+            Layers::Operations => operation_glyph(Operation::ALL[layer]),
+        }
     }
 }
 
@@ -51,6 +106,8 @@ pub(super) struct Area {
     pub columns: Vec<Column>,
     /// Bytes at the upper edge.
     pub top: u64,
+    /// What it is made of.
+    pub layers: Layers,
 }
 
 impl Area {
@@ -75,30 +132,27 @@ impl Area {
     fn column(&self, paint: &mut Paint<'_>, x: u16, column: &Column) {
         let height = paint.height();
         let mut sum = 0;
-        let mut ends = [(0, Class::Parameters); Class::ALL.len()];
-        for (end, &class) in ends.iter_mut().zip(Class::ALL) {
-            sum += column.live[class.index()];
-            *end = (self.eighths(sum, height), class);
-        }
-        let top = ends[Class::ALL.len() - 1].0;
-        for row in 0..top.div_ceil(8) as u16 {
+        let ends = column.parts.map(|part| {
+            sum += part;
+            self.eighths(sum, height)
+        });
+        for row in 0..ends[LAYERS - 1].div_ceil(8) as u16 {
             let (from, to) = (u64::from(row) * 8, u64::from(row) * 8 + 8);
             let Some(mix) = Mix::of(&ends, from, to) else { return };
-            let y = height - 1 - row;
-            let style = ink(class_colour(mix.first));
-            if !paint.theme().colours() {
-                paint.put(
-                    x,
-                    y,
-                    class_glyph(if mix.eighths < 4 { mix.second.unwrap_or(mix.first) } else { mix.first }),
-                    Style::new(),
-                );
-            } else if mix.eighths == 8 {
-                paint.put(x, y, "█", style);
-            } else {
-                let style = mix.second.map_or(style, |class| style.bg(class_colour(class)));
-                paint.put(x, y, EIGHTHS[usize::from(mix.eighths)], style);
-            }
+            self.cell(paint, (x, height - 1 - row), &mix);
+        }
+    }
+
+    fn cell(&self, paint: &mut Paint<'_>, (x, y): (u16, u16), mix: &Mix) {
+        let style = ink(self.layers.colour(mix.first));
+        if !paint.theme().colours() {
+            let shown = if mix.eighths < 4 { mix.second.unwrap_or(mix.first) } else { mix.first };
+            paint.put(x, y, self.layers.glyph(shown), Style::new());
+        } else if mix.eighths == 8 {
+            paint.put(x, y, "█", style);
+        } else {
+            let style = mix.second.map_or(style, |layer| style.bg(self.layers.colour(layer)));
+            paint.put(x, y, EIGHTHS[usize::from(mix.eighths)], style);
         }
     }
 }

@@ -38,10 +38,20 @@ impl Axis {
         (at as f64 - self.from as f64) / self.per_column()
     }
 
+    /// A value for every column up to `now`, from the time at the column's end.
+    pub(super) fn fill<T: Copy + Default>(&self, now: u64, mut value: impl FnMut(f64) -> T) -> Vec<T> {
+        let mut columns = vec![T::default(); usize::from(self.width)];
+        let last = self.column(now).ceil().clamp(0.0, f64::from(self.width)) as usize;
+        for (number, column) in columns.iter_mut().enumerate().take(last) {
+            *column = value(self.from as f64 + self.per_column() * (number + 1) as f64);
+        }
+        columns
+    }
+
     /// Draws the scale with round times, as offsets from the left edge.
     pub(super) fn draw(&self, paint: &mut Paint<'_>, x: u16, y: u16) {
         paint.run(x, y, self.width, "─", ink(FAINT));
-        let step = words::round_step(self.per_column() * 14.0);
+        let step = words::round_step(self.per_column() * 10.0);
         let mut time = 0.0;
         while time / self.per_column() + 8.0 < f64::from(self.width) {
             let column = x + (time / self.per_column()).round() as u16;

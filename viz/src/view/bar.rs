@@ -39,54 +39,54 @@ impl Bar {
     }
 
     fn stack(&self, paint: &mut Paint<'_>, (x, y, width): (u16, u16, u16), parts: &ByClass) {
-        let mut ends = Vec::with_capacity(Class::ALL.len());
         let mut sum = 0;
-        for &class in Class::ALL {
-            sum += parts[class.index()];
-            ends.push((self.eighths(sum, width), class));
-        }
-        let end = ends.last().map_or(0, |last| last.0);
+        let ends = parts.map(|part| {
+            sum += part;
+            self.eighths(sum, width)
+        });
+        let end = ends[ends.len() - 1];
         for column in 0..(end.div_ceil(8) as u16).min(width) {
             let (from, to) = (u64::from(column) * 8, u64::from(column) * 8 + 8);
             let Some(mix) = Mix::of(&ends, from, to) else { break };
-            let style = ink(class_colour(mix.first));
+            let colour = |layer: usize| class_colour(Class::ALL[layer]);
+            let style = ink(colour(mix.first));
             if !paint.theme().colours() {
-                paint.put(x + column, y, class_glyph(mix.first), Style::new());
+                paint.put(x + column, y, class_glyph(Class::ALL[mix.first]), Style::new());
             } else if mix.eighths == 8 {
                 paint.put(x + column, y, "█", style);
             } else {
-                let style = mix.second.map_or(style, |class| style.bg(class_colour(class)));
+                let style = mix.second.map_or(style, |layer| style.bg(colour(layer)));
                 paint.put(x + column, y, EIGHTHS[usize::from(mix.eighths)], style);
             }
         }
     }
 }
 
-/// What one cell of a stack shows: a cell has two colours, so of three or more classes in it the two largest.
+/// What one cell of a stack shows: a cell has two colours, so of three or more layers in it the two largest.
 pub(super) struct Mix {
-    /// The class at the cell's beginning.
-    pub(super) first: Class,
+    /// The layer at the cell's beginning.
+    pub(super) first: usize,
     /// Eighths of the cell that it takes.
     pub(super) eighths: u8,
-    /// The class after it; nothing where the stack ends.
-    pub(super) second: Option<Class>,
+    /// The layer after it; nothing where the stack ends.
+    pub(super) second: Option<usize>,
 }
 
 impl Mix {
-    /// The cell from eighth `from` to `to` of a stack whose classes end at `ends`; nothing beyond its end.
-    pub(super) fn of(ends: &[(u64, Class)], from: u64, to: u64) -> Option<Mix> {
+    /// The cell from eighth `from` to `to` of a stack whose layers end at `ends`; nothing beyond its end.
+    pub(super) fn of(ends: &[u64], from: u64, to: u64) -> Option<Mix> {
         let mut start = 0;
-        let mut shares: Vec<(u64, Class)> = Vec::with_capacity(4);
-        for &(end, class) in ends {
+        let mut shares: Vec<(u64, usize)> = Vec::with_capacity(4);
+        for (layer, &end) in ends.iter().enumerate() {
             let share = end.min(to).saturating_sub(start.max(from));
             if share > 0 {
-                shares.push((share, class));
+                shares.push((share, layer));
             }
             start = end;
         }
         let filled: u64 = shares.iter().map(|(share, _)| share).sum();
         if filled < 8 {
-            // The stack ends here: one class beside the empty rest.
+            // The stack ends here: one layer beside the empty rest.
             let largest = shares.iter().max_by_key(|(share, _)| *share)?;
             return Some(Mix { first: largest.1, eighths: filled as u8, second: None });
         }
@@ -96,7 +96,7 @@ impl Mix {
             let heir = smallest.min(shares.len() - 1);
             shares[heir].0 += share;
         }
-        let second = shares.get(1).map(|(_, class)| *class);
+        let second = shares.get(1).map(|(_, layer)| *layer);
         Some(Mix { first: shares[0].1, eighths: shares[0].0 as u8, second })
     }
 }

@@ -93,8 +93,9 @@ fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> Str
 /// What a rank is doing, in a few words.
 pub(super) fn activity(scene: &Scene, rank: &RankSnapshot) -> (String, Style) {
     match &rank.outcome {
-        Outcome::Failed(_) => return ("✗ failed".into(), bold(ALARM)),
+        Outcome::Failed(_) => return (failed(scene, rank), bold(ALARM)),
         Outcome::Finished => return ("✓ finished".into(), bold(GOOD)),
+        Outcome::Failing => return ("✗ failing".into(), bold(ALARM)),
         Outcome::Running => {}
     }
     if let Some(pass) = rank.pass {
@@ -110,6 +111,15 @@ pub(super) fn activity(scene: &Scene, rank: &RankSnapshot) -> (String, Style) {
             (operation.label().into(), bold(theme::operation_colour(operation)))
         }
         None => ("between passes".into(), ink(DIM)),
+    }
+}
+
+/// What a rank was at when it failed.
+fn failed(scene: &Scene, rank: &RankSnapshot) -> String {
+    match (rank.pass, rank.flights.first()) {
+        (Some(pass), _) => format!("✗ {} {}", words::pass(pass.pass), words::unit(&scene.header, pass.unit)),
+        (None, Some(flight)) => format!("✗ {}", flight.event.operation),
+        (None, None) => "✗ failed".into(),
     }
 }
 

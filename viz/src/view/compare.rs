@@ -1,6 +1,6 @@
 //! Runs side by side at the same step and phase, and the difference in words.
 
-use super::area::{Area, Column};
+use super::area::{Area, Column, Layers};
 use super::axis::Axis;
 use super::bar::Bar;
 use super::paint::{Paint, fitted};
@@ -205,8 +205,8 @@ fn areas(app: &App, rank: usize, paint: &mut Paint<'_>) {
         let title = format!("{} · last two steps · top {}", name(app, player), words::bytes(top));
         paint.part(x, 0, width, 1).text(0, 0, fitted(&title, width), ink(DIM));
         let axis = Axis::last_steps(scene, player.clock(), 2, width);
-        let columns = Column::fill(lane, axis, player.clock());
-        Area { columns, top }.draw(&mut paint.part(x, 1, width, height - 2));
+        let columns = Column::memory(lane, axis, player.clock());
+        Area { columns, top, layers: Layers::Classes }.draw(&mut paint.part(x, 1, width, height - 2));
         paint.run(x, height - 1, width, "─", ink(FAINT));
     }
 }

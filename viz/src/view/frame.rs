@@ -179,11 +179,10 @@ fn tabs(app: &App, paint: &mut Paint<'_>) {
 
 fn narrate(app: &App, paint: &mut Paint<'_>) {
     let room = paint.width().saturating_sub(2);
-    let sentence = match &app.notice {
-        Some(notice) => notice.lines().next().unwrap_or_default().to_string(),
-        None => narration::sentence(app.player().scene(), usize::from(room)),
-    };
-    let x = paint.text(0, 0, "▌", ink(if app.notice.is_some() { ALARM } else { ACCENT }));
+    let scene = app.player().scene();
+    let sentence = narration::sentence(scene, usize::from(room));
+    let failed = scene.now.failure.is_some();
+    let x = paint.text(0, 0, "▌", ink(if failed { ALARM } else { ACCENT }));
     paint.text(x + 1, 0, fitted(&sentence, room), ink(Color::Reset));
 }
 

@@ -35,10 +35,9 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
 /// What a closing run says, if it should be shown.
 pub(super) fn closing(app: &App, paint: &mut Paint<'_>) {
     let wanted = app.at_close() && !app.dismissed && app.source != Source::Recording;
-    let failure = app.player().scene().now.failure.as_ref().map(|(_, message)| message.clone());
-    let failure = failure.or_else(|| app.notice.clone()).filter(|_| !app.dismissed);
+    let failure = app.player().scene().now.failure.as_ref().filter(|_| !app.dismissed);
     match failure {
-        Some(message) => failed(&message, paint),
+        Some((_, message)) => failed(message, paint),
         None if wanted => finished(app, paint),
         None => {}
     }
@@ -57,10 +56,14 @@ fn failed(message: &str, paint: &mut Paint<'_>) {
     inside.text(1, y, "q leaves the screen · esc looks at where it happened", ink(DIM));
 }
 
-/// Lines of at most `width` columns, broken between words.
+/// Lines of at most `width` columns, broken between words. A line that fits stays as it is: it may be a table's.
 fn wrapped(text: &str, width: u16) -> Vec<String> {
     let mut lines = Vec::new();
     for paragraph in text.lines() {
+        if columns(paragraph) <= width {
+            lines.push(paragraph.to_string());
+            continue;
+        }
         let mut line = String::new();
         for word in paragraph.split_whitespace() {
             if !line.is_empty() && columns(&line) + 1 + columns(word) > width {

@@ -1,7 +1,8 @@
 //! One rank's memory over the last steps: ZeRO-3's saw-tooth, ZeRO-2's draining gradients.
 
-use super::area::{Area, Column};
+use super::area::{Area, Column, Layers};
 use super::axis::Axis;
+use super::chart::{self, SCALE};
 use super::paint::{Paint, columns};
 use crate::app::App;
 use crate::player::Scene;
@@ -11,8 +12,6 @@ use crate::theme::{
 use crate::words;
 use events::{Class, Pass};
 use ratatui::style::{Color, Style};
-
-const LABELS: u16 = 9;
 
 /// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
@@ -40,7 +39,7 @@ fn predicted_total(scene: &Scene, rank: usize) -> Option<u64> {
 
 fn chart(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let (player, scene) = (app.player(), app.player().scene());
-    let (width, height) = (paint.width().saturating_sub(LABELS), paint.height().saturating_sub(4));
+    let (width, height) = (paint.width().saturating_sub(SCALE), paint.height().saturating_sub(4));
     let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));
     paint.text(x + 2, 0, "the last two steps, by class", ink(DIM));
     if width < 8 || height < 2 {
@@ -50,58 +49,24 @@ fn chart(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let predicted = predicted_total(scene, rank);
     let peak = scene.now.ranks[rank].total_peak;
     let top = peak.max(predicted.unwrap_or(0)).max(1);
-    let area =
-        Area { columns: Column::fill(&scene.window.lanes[rank], axis, player.clock()), top: top + top / 12 };
-    area.draw(&mut paint.part(LABELS, 1, width, height));
-    scale(&area, height, paint);
+    let columns = Column::memory(&scene.window.lanes[rank], axis, player.clock());
+    let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
+    area.draw(&mut paint.part(SCALE, 1, width, height));
+    chart::scale(&area, &mut paint.part(0, 1, SCALE, height));
     if let Some(predicted) = predicted {
         let met = peak == predicted;
         let text =
             format!("predicted peak {}{}", words::bytes(predicted), if met { " = measured ✓" } else { "" });
         let style = if met { ink(GOOD) } else { ink(Color::Reset) };
-        rule(&area, predicted, &text, style, &mut paint.part(LABELS, 1, width, height));
+        chart::rule(&area, predicted, &text, style, &mut paint.part(SCALE, 1, width, height));
     }
     if let Some(capacity) = scene.header.capacity.filter(|&capacity| capacity <= area.top) {
-        rule(&area, capacity, "capacity", ink(ALARM), &mut paint.part(LABELS, 1, width, height));
+        chart::rule(&area, capacity, "capacity", ink(ALARM), &mut paint.part(SCALE, 1, width, height));
     }
     let label = predicted.is_none_or(|predicted| predicted != peak);
-    peak_mark(&area, peak, label, &mut paint.part(LABELS, 1, width, height));
-    passes(scene, rank, axis, &mut paint.part(LABELS, height + 1, width, 2));
-    axis.draw(paint, LABELS, height + 3);
-}
-
-/// Round numbers of bytes at the left edge.
-fn scale(area: &Area, height: u16, paint: &mut Paint<'_>) {
-    for y in 0..height {
-        paint.put(LABELS - 1, 1 + y, "│", ink(FAINT));
-    }
-    let step = words::round_step(area.top as f64 / f64::from((height / 2).clamp(2, 8)));
-    let mut bytes = 0.0;
-    while bytes <= area.top as f64 {
-        let y = if bytes == 0.0 { height - 1 } else { area.row(bytes as u64, height) };
-        let label = if bytes == 0.0 { "0".into() } else { words::short_bytes(bytes as u64) };
-        paint.right(LABELS - 2, 1 + y, label, ink(DIM));
-        paint.put(LABELS - 1, 1 + y, "┤", ink(FAINT));
-        bytes += step;
-    }
-}
-
-/// A dashed line at `bytes`, behind nothing and before empty places.
-fn rule(area: &Area, bytes: u64, text: &str, style: Style, paint: &mut Paint<'_>) {
-    let y = area.row(bytes, paint.height());
-    for (x, column) in (0u16..).zip(&area.columns) {
-        if area.row(column.total(), paint.height()) > y || column.total() == 0 {
-            paint.put(x, y, "╌", style);
-        }
-    }
-    // Clear of the mark of the measured peak, which is in the same row where the two are equal.
-    let peak = area.columns.iter().position(|column| column.total() >= bytes).unwrap_or(0) as u16;
-    let (length, row) = (columns(text), y.saturating_sub(u16::from(y > 0)));
-    if peak + 2 + length <= paint.width() {
-        paint.text(peak + 2, row, text, style);
-    } else {
-        paint.right(peak.saturating_sub(1).max(length).min(paint.width()), row, text, style);
-    }
+    peak_mark(&area, peak, label, &mut paint.part(SCALE, 1, width, height));
+    passes(scene, rank, axis, &mut paint.part(SCALE, height + 1, width, 2));
+    axis.draw(paint, SCALE, height + 3);
 }
 
 /// Marks where the area touches the measured peak.
@@ -212,7 +177,7 @@ fn figures(
 fn others(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len();
-    let each = if paint.height() > ranks as u16 * 5 { 5 } else { 4 };
+    let each = (paint.height().saturating_sub(1) / ranks.max(1) as u16).clamp(4, 9);
     let fitting = usize::from(paint.height().saturating_sub(1) / each);
     if fitting == 0 {
         return;
@@ -226,7 +191,7 @@ fn others(app: &App, paint: &mut Paint<'_>) {
         let y = 1 + place as u16 * each;
         let style = if rank == app.rank { bold(ACCENT) } else { ink(DIM) };
         paint.text(0, y + each - 2, format!("rank {rank}"), style);
-        let columns = Column::fill(&scene.window.lanes[rank], axis, app.player().clock());
-        Area { columns, top }.draw(&mut paint.part(9, y, width, each - 1));
+        let columns = Column::memory(&scene.window.lanes[rank], axis, app.player().clock());
+        Area { columns, top, layers: Layers::Classes }.draw(&mut paint.part(9, y, width, each - 1));
     }
 }

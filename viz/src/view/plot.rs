@@ -32,12 +32,30 @@ impl Range {
     }
 }
 
-/// A line chart with its axis: labels of the range at the left, the line in the rest.
-pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], colour: Color) {
-    let range = Range::around(points);
-    let (width, height) = (paint.width(), paint.height());
+/// Up to so many points are marked one by one.
+const FEW: usize = 24;
+
+/// Points measured now and then, beside the line.
+pub(super) struct Marks<'a> {
+    /// Where.
+    pub points: &'a [(f64, f64)],
+    /// How they look.
+    pub symbol: &'static str,
+    /// In this colour.
+    pub colour: Color,
+}
+
+/// A line chart with its axes: labels of the ranges at the left and, if there is room, below.
+pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], colour: Color, marks: &Marks<'_>) {
+    let all: Vec<(f64, f64)> = points.iter().chain(marks.points).copied().collect();
+    let range = Range::around(&all);
+    let (width, mut height) = (paint.width(), paint.height());
     if width < 12 || height == 0 || points.is_empty() {
         return;
+    }
+    if height >= 5 {
+        height -= 1;
+        abscissas(range, &mut paint.part(6, height, width - 6, 1));
     }
     let axis = 6;
     paint.right(axis - 1, 0, words::digits(range.y.1), ink(DIM));
@@ -50,7 +68,44 @@ pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], colour: Color)
     for y in 0..height {
         paint.put(axis, y, "│", ink(FAINT));
     }
-    line(&mut paint.part(axis + 1, 0, width - axis - 1, height), points, range, colour);
+    let mut inside = paint.part(axis + 1, 0, width - axis - 1, height);
+    line(&mut inside, points, range, colour);
+    for &point in points.iter().filter(|_| points.len() <= FEW) {
+        mark(&mut inside, point, range, "•", colour);
+    }
+    if let Some(&last) = points.last() {
+        mark(&mut inside, last, range, "●", colour);
+    }
+    for &point in marks.points {
+        mark(&mut inside, point, range, marks.symbol, marks.colour);
+    }
+}
+
+/// The first and the last abscissa, below a line.
+fn abscissas(range: Range, paint: &mut Paint<'_>) {
+    paint.run(0, 0, paint.width(), "─", ink(FAINT));
+    paint.put(0, 0, "╰", ink(FAINT));
+    let (first, last) = (format!(" step {} ", range.x.0), format!(" {} ", range.x.1));
+    if range.x.1 - range.x.0 >= 1.0 && range.x.0.fract() == 0.0 {
+        paint.text(1, 0, first, ink(DIM));
+        paint.right(paint.width(), 0, last, ink(DIM));
+    }
+}
+
+fn mark(paint: &mut Paint<'_>, point: (f64, f64), range: Range, symbol: &str, colour: Color) {
+    let (width, height) = (usize::from(paint.width()), usize::from(paint.height()));
+    if point.1.is_finite() && width > 0 && height > 0 {
+        let (column, row) = place(point, range, (width, height));
+        paint.put(column as u16 / 2, row as u16 / 4, symbol, ink(colour));
+    }
+}
+
+/// The dot that stands for a point on `width` × `height` cells.
+fn place((x, y): (f64, f64), range: Range, (width, height): (usize, usize)) -> (i64, i64) {
+    let share = |value: f64, (low, high): (f64, f64)| ((value - low) / (high - low)).clamp(0.0, 1.0);
+    let column = share(x, range.x) * (width * 2 - 1) as f64;
+    let row = (1.0 - share(y, range.y)) * (height * 4 - 1) as f64;
+    (column.round() as i64, row.round() as i64)
 }
 
 /// The line through `points` (ascending abscissas).
@@ -60,14 +115,8 @@ pub(super) fn line(paint: &mut Paint<'_>, points: &[(f64, f64)], range: Range, c
         return;
     }
     let mut dots = vec![0u8; width * height];
-    let place = |(x, y): (f64, f64)| {
-        let share = |value: f64, (low, high): (f64, f64)| ((value - low) / (high - low)).clamp(0.0, 1.0);
-        let column = share(x, range.x) * (width * 2 - 1) as f64;
-        let row = (1.0 - share(y, range.y)) * (height * 4 - 1) as f64;
-        (column.round() as i64, row.round() as i64)
-    };
-    let finite: Vec<(i64, i64)> =
-        points.iter().filter(|point| point.1.is_finite()).map(|&p| place(p)).collect();
+    let finite = points.iter().filter(|point| point.1.is_finite());
+    let finite: Vec<(i64, i64)> = finite.map(|&point| place(point, range, (width, height))).collect();
     if let [only] = finite[..] {
         dot(&mut dots, width, only);
     }

@@ -11,56 +11,85 @@ use events::units::{Gather, Gradient, UnitNow};
 use events::{Class, RankSnapshot};
 use ratatui::style::{Color, Style};
 
-const LABEL: u16 = 14;
+/// Columns of the units' names, and of the words for their three lines where there is room for them.
+const NAMES: u16 = 14;
+const LINES: u16 = 12;
+/// Rows of the key, with the blank row before it.
+const KEY: u16 = 5;
 
 /// How cells are laid out.
 struct Grid {
+    /// Columns before the first cell.
+    label: u16,
     first_rank: usize,
     ranks: usize,
     /// Columns per cell.
     cell: u16,
+    /// Columns between cells.
     gap: u16,
+    first_unit: usize,
+    units: usize,
+    /// Rows for each of a unit's three lines.
+    tall: u16,
+    /// Rows from a unit to the next.
+    each: u16,
 }
 
 impl Grid {
-    fn new(ranks: usize, chosen: usize, width: u16) -> Self {
-        let room = width.saturating_sub(LABEL);
+    fn new(app: &App, width: u16, height: u16) -> Self {
+        let scene = app.player().scene();
+        let (ranks, units) = (scene.now.ranks.len().max(1), scene.header.units.len().max(1));
+        let label = if width >= 112 { NAMES + LINES } else { NAMES };
+        let room = width.saturating_sub(label);
         let least = (ranks as u16).clamp(4, 8) + 1;
         let shown = ranks.min(usize::from(room / least)).max(1);
-        let first_rank = (chosen / shown * shown).min(ranks - shown);
         let gap = if room / shown as u16 > 12 { 2 } else { 1 };
         let each = (room / shown as u16).saturating_sub(gap).max(1);
         let slots = ranks as u16;
         let cell = if each >= slots { each / slots * slots } else { each };
-        Grid { first_rank, ranks: shown, cell: cell.min(slots * 12).max(1), gap }
+        let room = height.saturating_sub(1);
+        let fits =
+            |&(tall, each): &(u16, u16)| (units as u16).saturating_mul(each) + KEY + 1 <= room || tall == 1;
+        let sizes = [(3, 10), (2, 7), (1, if room >= units as u16 * 4 { 4 } else { 3 })];
+        let (tall, each) = sizes.into_iter().find(fits).unwrap_or((1, 3));
+        let fitting = usize::from((room / each).max(1)).min(units);
+        let current = current_unit(scene).unwrap_or(0);
+        Grid {
+            label,
+            first_rank: (app.rank / shown * shown).min(ranks - shown),
+            ranks: shown,
+            cell: cell.min(slots * 12).max(1),
+            gap,
+            first_unit: current.saturating_sub(fitting / 2).min(units - fitting),
+            units: fitting,
+            tall,
+            each,
+        }
     }
 
+    /// The ranks shown, with the column at which each begins.
     fn columns(&self) -> impl Iterator<Item = (usize, u16)> + '_ {
-        (0..self.ranks).map(|place| (self.first_rank + place, LABEL + place as u16 * (self.cell + self.gap)))
+        let each = self.cell + self.gap;
+        (0..self.ranks).map(move |place| (self.first_rank + place, self.label + place as u16 * each))
     }
 }
 
 /// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let grid = Grid::new(scene.now.ranks.len().max(1), app.rank, paint.width());
+    let grid = Grid::new(app, paint.width(), paint.height());
     header(app, &grid, paint);
-    let units = scene.header.units.len();
-    let room = paint.height().saturating_sub(1);
-    let extras = 7;
-    let each = if room >= units as u16 * 4 { 4 } else { 3 };
-    let shown = usize::from((room / each).max(1)).min(units);
-    let current = current_unit(scene).unwrap_or(0);
-    let first = current.saturating_sub(shown / 2).min(units - shown);
-    for place in 0..shown {
-        let y = 1 + place as u16 * each;
-        unit(scene, &grid, first + place, y, paint);
+    for place in 0..grid.units.min(scene.header.units.len()) {
+        unit(scene, &grid, grid.first_unit + place, 1 + place as u16 * grid.each, paint);
     }
-    let used = 1 + shown as u16 * each;
-    if paint.height() >= used + extras {
-        let y = used + 1;
-        let (width, height) = (paint.width(), paint.height() - y);
-        key(scene, &mut paint.part(0, y, width, height));
+    let mut y = 1 + grid.units as u16 * grid.each;
+    let height = paint.height();
+    if height > y + KEY {
+        held(scene, &grid, y, paint);
+        y += 2;
+    }
+    if height + 1 >= y + KEY {
+        key(scene, &mut paint.part(0, y, u16::MAX, height - y));
     }
 }
 
@@ -81,38 +110,52 @@ fn current_unit(scene: &Scene) -> Option<usize> {
 }
 
 fn unit(scene: &Scene, grid: &Grid, unit: usize, y: u16, paint: &mut Paint<'_>) {
+    label(scene, grid, unit, y, paint);
+    for (rank, x) in grid.columns() {
+        let now = &scene.now.ranks[rank];
+        let state = now.units.units.get(unit).copied().unwrap_or_default();
+        let held = now.peak_of(Class::Parameters) > 0;
+        let cell = Cell { rank, ranks: scene.now.ranks.len(), width: grid.cell, x, tall: grid.tall, held };
+        cell.parameters(scene, &state, y, paint);
+        cell.gradients(scene, &state, y + grid.tall, paint);
+        cell.optimizer(scene, y + 2 * grid.tall, paint);
+    }
+}
+
+/// The unit's name, the pass that is in it or its size, and what its lines are.
+fn label(scene: &Scene, grid: &Grid, unit: usize, y: u16, paint: &mut Paint<'_>) {
     let described = &scene.header.units[unit];
     let inside = |rank: &&RankSnapshot| rank.pass.is_some_and(|pass| usize::from(pass.unit) == unit);
     let active = scene.now.ranks.iter().find(inside).and_then(|rank| rank.pass);
     let style = active.map_or(bold(Color::Reset), |pass| bold(theme::pass_colour(pass.pass)));
-    paint.text(0, y, fitted(&described.name, LABEL - 3), style);
-    if active.is_some() {
-        paint.text(LABEL - 2, y, "▸", style);
-    }
+    paint.text(0, y, fitted(&described.name, NAMES - 3), style);
     if let Some(pass) = active {
+        paint.text(NAMES - 2, y, "▸", style);
         paint.text(0, y + 1, words::pass(pass.pass), ink(theme::pass_colour(pass.pass)));
     } else {
         paint.text(0, y + 1, words::count(described.parameters as f64), ink(DIM));
     }
-    for (rank, x) in grid.columns() {
-        let now = &scene.now.ranks[rank];
-        let state = now.units.units.get(unit).copied().unwrap_or_default();
-        let held = now.events_allocated();
-        let cell = Cell { rank, ranks: scene.now.ranks.len(), width: grid.cell, x, held };
-        cell.parameters(scene, &state, y, paint);
-        cell.gradients(scene, &state, y + 1, paint);
-        cell.optimizer(scene, y + 2, paint);
+    if grid.label > NAMES {
+        for (line, class) in (0u16..).zip([Class::Parameters, Class::Gradients, Class::Optimizer]) {
+            paint.text(NAMES, y + line * grid.tall, class.label(), ink(DIM));
+        }
     }
 }
 
-/// Whether a rank has set up its model states.
-trait Allocated {
-    fn events_allocated(&self) -> bool;
-}
-
-impl Allocated for RankSnapshot {
-    fn events_allocated(&self) -> bool {
-        self.peak_of(Class::Parameters) > 0
+/// What every rank holds now, below its cells: model states, and what it has gathered or not yet reduced.
+fn held(scene: &Scene, grid: &Grid, y: u16, paint: &mut Paint<'_>) {
+    let roomy = grid.label > NAMES;
+    paint.text(0, y, if roomy { "model states held" } else { "states held" }, ink(DIM));
+    for (rank, x) in grid.columns() {
+        let now = &scene.now.ranks[rank];
+        let sum = |classes: &[Class]| classes.iter().map(|&class| now.live_of(class)).sum::<u64>();
+        let states = sum(&[Class::Parameters, Class::Gradients, Class::Optimizer]);
+        let passing = sum(&[Class::GatheredParameters, Class::CommunicationBuckets]);
+        let mut part = paint.part(x, y, grid.cell + grid.gap - 1, 1);
+        let x = part.text(0, 0, words::short_bytes(states), bold(Color::Reset));
+        if passing > 0 && roomy {
+            part.text(x + 1, 0, format!("+ {} for a while", words::short_bytes(passing)), ink(DIM));
+        }
     }
 }
 
@@ -122,6 +165,8 @@ struct Cell {
     ranks: usize,
     width: u16,
     x: u16,
+    tall: u16,
+    /// Whether the rank has set up its model states.
     held: bool,
 }
 
@@ -138,7 +183,9 @@ impl Cell {
         let slice = self.own();
         for column in 0..self.width {
             let (symbol, style) = if slice.contains(&column) { own } else { rest };
-            paint.put(self.x + column, y, symbol, style);
+            for row in 0..self.tall {
+                paint.put(self.x + column, y + row, symbol, style);
+            }
         }
     }
 
@@ -186,35 +233,44 @@ fn nothing() -> (&'static str, Style) {
     ("·", ink(FAINT))
 }
 
-/// What the symbols mean, and what each rank holds in bytes.
+/// What the symbols mean, and what a rank keeps between steps.
 fn key(scene: &Scene, paint: &mut Paint<'_>) {
     let (parameters, gradients) = (ink(class_colour(Class::Parameters)), ink(class_colour(Class::Gradients)));
     let (gathered, bucket) =
         (ink(class_colour(Class::GatheredParameters)), ink(class_colour(Class::CommunicationBuckets)));
     let bucket = if scene.header.sharded.gradients { bucket } else { gradients };
-    let rows: [&[(&str, Style, &str)]; 3] = [
-        &[
-            ("■", parameters, "parameters kept"),
-            ("□", gathered, "gathered for now"),
-            ("›", gathered, "on their way"),
-        ],
-        &[
-            ("▲", gradients, "gradients, summed over ranks"),
-            ("△", bucket, "this rank's own, waiting for reduction"),
-            ("›", bucket, "being reduced"),
-        ],
-        &[("●", ink(class_colour(Class::Optimizer)), "optimizer states"), ("·", ink(FAINT), "nothing here")],
+    let rows: [(&str, &[(&str, Style, &str)]); 3] = [
+        (
+            "parameters",
+            &[
+                ("■", parameters, "kept"),
+                ("□", gathered, "gathered for a while"),
+                ("›", gathered, "on their way"),
+            ],
+        ),
+        (
+            "gradients",
+            &[
+                ("△", bucket, "this rank's own, not summed"),
+                ("›", bucket, "being summed"),
+                ("▲", gradients, "summed over ranks"),
+            ],
+        ),
+        (
+            "optimizer",
+            &[("●", ink(class_colour(Class::Optimizer)), "states kept"), ("·", ink(FAINT), "nothing here")],
+        ),
     ];
-    paint.heading(0, 0, "Key");
-    for (y, row) in (1u16..).zip(rows) {
-        let mut x = 0;
-        for (glyph, style, meaning) in row {
+    for (y, (line, entries)) in (0u16..).zip(rows) {
+        paint.text(0, y, line, ink(DIM));
+        let mut x = NAMES;
+        for (glyph, style, meaning) in entries {
             x = paint.text(x, y, glyph, *style);
             x = paint.text(x + 1, y, meaning, ink(DIM)) + 3;
         }
     }
     let text = fitted(&owned(scene), paint.width());
-    paint.text(0, 5, text, ink(DIM));
+    paint.text(0, 3, text, ink(DIM));
 }
 
 fn owned(scene: &Scene) -> String {

@@ -27,13 +27,16 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     paint.text(x + 2, 0, note, ink(DIM));
     let table = (ranks as u16 + 2).min(height / 3);
     let room = height.saturating_sub(table + 3);
-    let each = if room >= ranks as u16 * 3 { 3 } else { 2 };
+    // Rows per stream: more only where the table of waits fits as well.
+    let spacious = |tall: &u16| ranks as u16 * (2 * tall + 1) + ranks as u16 + 3 <= room;
+    let tall = [3, 2].into_iter().find(spacious).unwrap_or(1);
+    let each = if room >= ranks as u16 * 3 { 2 * tall + 1 } else { 2 };
     let shown = usize::from((room / each).max(1)).min(ranks);
     let first = if ranks > shown { (app.rank / shown * shown).min(ranks - shown) } else { 0 };
     let axis = Axis::last_steps(scene, app.player().clock(), 1, width.saturating_sub(LABELS));
     for (place, rank) in (first..first + shown).enumerate() {
         let y = 1 + place as u16 * each;
-        lane(app, rank, axis, &mut paint.part(0, y, width, 2));
+        lane(app, rank, axis, &mut paint.part(0, y, width, 2 * tall));
     }
     let y = 1 + shown as u16 * each;
     axis.draw(paint, LABELS, y);
@@ -87,29 +90,34 @@ impl Strip {
         }
     }
 
-    fn draw(&self, paint: &mut Paint<'_>, y: u16, labels: &dyn Fn(usize) -> Vec<String>) {
-        let mut x = 0;
+    /// Draws it over the whole of `paint`; `labels` names a span, from the longest name to the shortest.
+    fn draw(&self, paint: &mut Paint<'_>, labels: &dyn Fn(usize) -> Vec<String>) {
+        let (mut x, height) = (0, paint.height());
         while x < self.columns.len() {
             let fill = self.columns[x].1;
             let same = self.columns[x..].iter().take_while(|column| column.1 == fill).count();
             match fill {
-                Some(fill) => run(paint, x as u16, y, same as u16, fill, labels(fill.span)),
-                None => paint.run(x as u16, y, same as u16, "·", ink(FAINT)),
+                Some(fill) => run(&mut paint.part(x as u16, 0, same as u16, height), fill, labels(fill.span)),
+                None => paint.run(x as u16, height / 2, same as u16, "·", ink(FAINT)),
             }
             x += same;
         }
     }
 }
 
-fn run(paint: &mut Paint<'_>, x: u16, y: u16, width: u16, fill: Fill, labels: Vec<String>) {
+/// One span, over the whole of `paint`.
+fn run(paint: &mut Paint<'_>, fill: Fill, labels: Vec<String>) {
+    let (width, middle) = (paint.width(), paint.height() / 2);
     if !fill.solid {
-        return paint.run(x, y, width, fill.glyph, ink(fill.colour));
+        return paint.run(0, middle, width, fill.glyph, ink(fill.colour));
     }
     let colours = paint.theme().colours();
     let style = if colours { Style::new().bg(fill.colour).fg(INK) } else { Style::new() };
-    paint.run(x, y, width, if colours { " " } else { fill.glyph }, style);
+    for y in 0..paint.height() {
+        paint.run(0, y, width, if colours { " " } else { fill.glyph }, style);
+    }
     if let Some(label) = labels.iter().find(|label| columns(label) + 1 < width) {
-        paint.centred(x, width, y, label, style);
+        paint.centred(0, width, middle, label, style);
     }
 }
 
@@ -127,12 +135,13 @@ fn shaded(colour: Color, number: usize) -> Color {
 fn lane(app: &App, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let style = if rank == app.rank { bold(ACCENT) } else { bold(Color::Reset) };
-    paint.text(0, 0, format!("rank {rank}"), style);
+    let tall = paint.height() / 2;
+    paint.text(0, tall / 2, format!("rank {rank}"), style);
     let lane = &scene.window.lanes[rank];
     let now = app.player().clock();
     let width = axis.width;
-    let busy = compute(scene, lane, axis, now, &mut paint.part(LABELS, 0, width, 1));
-    communication(scene, lane, axis, now, &busy, &mut paint.part(LABELS, 1, width, 1));
+    let busy = compute(scene, lane, axis, now, &mut paint.part(LABELS, 0, width, tall));
+    communication(scene, lane, axis, now, &busy, &mut paint.part(LABELS, tall, width, tall));
 }
 
 /// Draws the compute stream and returns which columns are busy.
@@ -143,7 +152,7 @@ fn compute(scene: &Scene, lane: &Lane, axis: Axis, now: u64, paint: &mut Paint<'
         let colour = shaded(pass_colour(span.pass), usize::from(span.unit));
         strip.add(span.from, span.to.unwrap_or(now), Fill { colour, glyph, solid: true, span: number });
     }
-    strip.draw(paint, 0, &|number| {
+    strip.draw(paint, &|number| {
         let span = &lane.spans[number];
         unit_labels(words::unit(&scene.header, span.unit), words::pass(span.pass))
     });
@@ -175,7 +184,7 @@ fn communication(scene: &Scene, lane: &Lane, axis: Axis, now: u64, busy: &[bool]
             fill.colour = if fill.solid { fill.colour } else { WAITING };
         }
     }
-    strip.draw(paint, 0, &|number| {
+    strip.draw(paint, &|number| {
         let event = &lane.transfers[number].event;
         if event.unit == events::event::NO_UNIT {
             return Vec::new();
@@ -190,9 +199,15 @@ fn key(scene: &Scene, paint: &mut Paint<'_>) {
     let used = |operation: Operation| {
         scene.now.ranks.iter().any(|rank| rank.sent.by_operation[operation.index()] > 0)
     };
-    let passes = [Pass::Forward, Pass::Backward, Pass::Step];
-    let mut entries: Vec<(&str, Color, &str)> =
-        passes.iter().map(|&pass| (symbol(pass_glyph(pass)), pass_colour(pass), words::pass(pass))).collect();
+    let seen = |pass: Pass| {
+        let lanes = &scene.window.lanes;
+        lanes.iter().any(|lane| lane.spans.iter().any(|span| span.pass == pass))
+    };
+    let mut entries: Vec<(&str, Color, &str)> = [Pass::Forward, Pass::Recompute, Pass::Backward, Pass::Step]
+        .into_iter()
+        .filter(|&pass| pass != Pass::Recompute || seen(pass))
+        .map(|pass| (symbol(pass_glyph(pass)), pass_colour(pass), words::pass(pass)))
+        .collect();
     let operations = [Operation::AllGather, Operation::ReduceScatter, Operation::AllReduce];
     entries.extend(
         operations.iter().filter(|&&o| used(o)).map(|&o| (symbol("="), operation_colour(o), o.label())),
@@ -211,6 +226,7 @@ fn pass_glyph(pass: Pass) -> &'static str {
         Pass::Backward => "b",
         Pass::Step => "u",
         Pass::Evaluate => "e",
+        Pass::Recompute => "r",
     }
 }
 

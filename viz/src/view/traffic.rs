@@ -1,29 +1,43 @@
 //! Bytes sent, per operation and per pair of ranks, against theory.
 
-use super::bar;
+use super::area::{Area, Column, Layers};
+use super::axis::Axis;
+use super::chart::{self, SCALE};
 use super::paint::{Paint, fitted};
+use super::{bar, pairs};
 use crate::app::App;
 use crate::player::Scene;
-use crate::theme::{ACCENT, ALARM, DIM, FAINT, GOOD, INK, bold, ink, operation_colour};
+use crate::theme::{ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink, operation_colour, operation_glyph};
 use crate::words;
-use events::{Operation, RunHeader, Sent};
-use ratatui::style::{Color, Style};
+use events::{Operation, RankSnapshot, RunHeader, Sent};
+use ratatui::style::Color;
+
+/// Fewer rows are no chart.
+const CHART: u16 = 9;
 
 /// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let scene = app.player().scene();
-    if width >= 116 {
-        let left = 64.max(width / 2 - 4);
-        let used = operations(app, &mut paint.part(0, 0, left, height));
-        let y = (used + 1).max(scene.now.ranks.len() as u16 * 2 + 4);
-        each_rank(app, &mut paint.part(0, y, width, height.saturating_sub(y)));
-        matrix(scene, &mut paint.part(left + 4, 0, width - left - 4, height));
-    } else {
+    if width < 116 {
         let used = operations(app, &mut paint.part(0, 0, width, height));
         let y = used + u16::from(height >= used + 8);
-        matrix(scene, &mut paint.part(0, y, width, height.saturating_sub(y)));
+        pairs::draw(scene, 1, &mut paint.part(0, y, width, height.saturating_sub(y)));
+        return;
     }
+    let left = 64.max(width / 2 - 4);
+    let used = operations(app, &mut paint.part(0, 0, left, height));
+    let ranks = scene.now.ranks.len() as u16;
+    let fits = |tall: &u16| 2 + ranks * tall <= used.max(height * 2 / 5);
+    let tall = [4, 2].into_iter().find(fits).unwrap_or(1);
+    pairs::draw(scene, tall, &mut paint.part(left + 4, 0, width - left - 4, height));
+    let y = 1 + used.max(2 + ranks * tall);
+    let rest = height.saturating_sub(y);
+    let tall = if rest >= 3 + ranks * 2 + CHART { 2 } else { 1 };
+    let bars = 3 + ranks * tall;
+    let chart = if rest >= bars + CHART { rest - bars } else { 0 };
+    each_rank(app, tall, &mut paint.part(0, y, width, rest - chart));
+    over_time(app, &mut paint.part(0, height - chart, width, chart));
 }
 
 /// Ψ in bytes of what is communicated, padding included, times (N−1)/N: the unit in which theory counts.
@@ -58,16 +72,20 @@ fn sums(parts: impl Iterator<Item = Sent>) -> Sent {
     })
 }
 
-/// The step to show: the running one once it has sent something, else the last.
-fn of_step(scene: &Scene, rank: usize) -> Sent {
-    let now = &scene.now.ranks[rank];
-    if now.in_step { now.sent_this_step() } else { now.sent_last_step.clone() }
+/// The step to show: the running one, else the last.
+pub(super) fn of_step(rank: &RankSnapshot) -> Sent {
+    if rank.in_step { rank.sent_this_step() } else { rank.sent_last_step.clone() }
+}
+
+/// Bytes of model data.
+pub(super) fn data(sent: &Sent) -> u64 {
+    sent.total() - sent.by_operation[Operation::Scalars.index()]
 }
 
 fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len();
-    let step = sums((0..ranks).map(|rank| of_step(scene, rank)));
+    let step = sums(scene.now.ranks.iter().map(of_step));
     let run = sums(scene.now.ranks.iter().map(|rank| rank.sent.clone()));
     let unit = theory_unit(&scene.header) * ranks as f64;
     let x = paint.heading(0, 0, "Bytes sent");
@@ -96,8 +114,8 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     against_theory(scene, y + 2, unit, paint)
 }
 
-/// What each rank sent, by operation, in bars of one scale.
-fn each_rank(app: &App, paint: &mut Paint<'_>) {
+/// What each rank sent, by operation, in bars of one scale, a bar in every `tall` rows.
+fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len();
     if paint.height() < 4 {
@@ -111,7 +129,6 @@ fn each_rank(app: &App, paint: &mut Paint<'_>) {
     paint.right(start + width + 25, 1, "last step", ink(DIM));
     let shown = usize::from(paint.height() - 2).min(ranks);
     let first = if ranks > shown { (app.rank / shown * shown).min(ranks - shown) } else { 0 };
-    let tall = if paint.height() > ranks as u16 * 2 + 2 { 2 } else { 1 };
     for (place, rank) in (0u16..).zip(first..first + shown) {
         let y = 2 + place * tall;
         let style = if rank == app.rank { bold(ACCENT) } else { ink(DIM) };
@@ -121,7 +138,11 @@ fn each_rank(app: &App, paint: &mut Paint<'_>) {
         for &operation in Operation::ALL {
             let bytes = now.sent.by_operation[operation.index()];
             let length = (bytes as f64 / most as f64 * f64::from(width)).round() as u16;
-            let symbol = if paint.theme().colours() { "█" } else { &operation.label()[..1] };
+            let symbol = match (paint.theme().colours(), tall) {
+                (false, _) => operation_glyph(operation),
+                (true, 1) => "▆",
+                (true, _) => "█",
+            };
             paint.run(x, y, length, symbol, ink(operation_colour(operation)));
             x += length;
         }
@@ -148,10 +169,9 @@ fn totals(scene: &Scene, y: u16, ends: [u16; 4], [step, run]: [Sent; 2], paint: 
 /// The bytes of model data in the latest finished step, in bars against theory. Returns the row below.
 fn against_theory(scene: &Scene, y: u16, unit: f64, paint: &mut Paint<'_>) -> u16 {
     let (factor, why) = theory(&scene.header);
-    let data = |sent: &Sent| sent.total() - sent.by_operation[Operation::Scalars.index()];
     let ranks = &scene.now.ranks;
     let finished: u64 = ranks.iter().map(|rank| data(&rank.sent_last_step)).sum();
-    let so_far: u64 = (0..ranks.len()).map(|rank| data(&of_step(scene, rank))).sum();
+    let so_far: u64 = ranks.iter().map(|rank| data(&of_step(rank))).sum();
     let expected = factor * unit;
     let scale = expected.max(finished as f64).max(so_far as f64);
     let width = paint.width().saturating_sub(40).max(8);
@@ -177,70 +197,24 @@ fn against_theory(scene: &Scene, y: u16, unit: f64, paint: &mut Paint<'_>) -> u1
     y + 4
 }
 
-/// Who sent how much to whom since the run began.
-fn matrix(scene: &Scene, paint: &mut Paint<'_>) {
-    let ranks = scene.now.ranks.len();
-    let x = paint.heading(0, 0, "From rank to rank");
-    let exact = scene.now.ranks.iter().any(|rank| rank.last_hop.is_some());
-    let note = if exact { "in this step" } else { "in this step, to all alike" };
-    paint.text(x + 2, 0, note, ink(DIM));
-    let sent: Vec<Vec<u64>> = (0..ranks).map(|rank| receivers(of_step(scene, rank), rank, exact)).collect();
-    let most = sent.iter().flatten().copied().max().unwrap_or(0).max(1);
-    let room = paint.width().saturating_sub(6) / ranks.max(1) as u16;
-    let cell = room.clamp(1, 9);
-    let numbers = cell >= 5;
-    for (place, receiver) in (0..ranks).enumerate() {
-        if numbers || receiver.is_multiple_of(8) {
-            let x = 6 + place as u16 * cell;
-            paint.part(x, 1, cell.max(3), 1).centred(0, cell.max(2), 0, &receiver.to_string(), ink(DIM));
-        }
+/// All ranks' sums since their step began, climbing to what theory says.
+fn over_time(app: &App, paint: &mut Paint<'_>) {
+    if paint.height() < 4 {
+        return;
     }
-    let tall = if numbers && paint.height() >= ranks as u16 * 2 + 3 { 2 } else { 1 };
-    for (place, row) in (0u16..).zip(&sent) {
-        let y = 2 + place * tall;
-        paint.right(4, y, place.to_string(), ink(DIM));
-        for (receiver, &bytes) in row.iter().enumerate() {
-            let x = 6 + receiver as u16 * cell;
-            let own = receiver == usize::from(place);
-            pair(paint, (x, y, cell), bytes, most, numbers, own);
-        }
-    }
-}
-
-/// What each rank got; where no hops tell, a rank sends to all others alike.
-fn receivers(sent: Sent, rank: usize, exact: bool) -> Vec<u64> {
-    if exact {
-        return sent.by_receiver;
-    }
-    let others = sent.by_receiver.len().saturating_sub(1).max(1) as u64;
-    let share = sent.total() / others;
-    (0..sent.by_receiver.len()).map(|receiver| if receiver == rank { 0 } else { share }).collect()
-}
-
-fn pair(
-    paint: &mut Paint<'_>,
-    (x, y, width): (u16, u16, u16),
-    bytes: u64,
-    most: u64,
-    numbers: bool,
-    own: bool,
-) {
-    let inner = if numbers { width - 1 } else { width };
-    if own || bytes == 0 {
-        return paint.centred(x, inner, y, "·", ink(FAINT));
-    }
-    let share = bytes as f64 / most as f64;
-    let colours = paint.theme().colours();
-    let style = if colours { Style::new().bg(heat(share)).fg(INK) } else { Style::new() };
-    let shade = ["░", "▒", "▓", "█"][((share * 4.0) as usize).min(3)];
-    paint.run(x, y, inner, if colours || numbers { " " } else { shade }, style);
-    if numbers {
-        paint.centred(x, inner, y, &words::short_bytes(bytes), style);
-    }
-}
-
-/// From pale to strong, by brightness alone so that everybody can read it.
-fn heat(share: f64) -> Color {
-    let mix = |from: f64, to: f64| (from + (to - from) * share.clamp(0.0, 1.0)) as u8;
-    Color::Rgb(mix(70.0, 122.0), mix(92.0, 190.0), mix(120.0, 255.0))
+    let (player, scene) = (app.player(), app.player().scene());
+    let x = paint.heading(0, 0, "Over time");
+    paint.text(x + 2, 0, "sent since the step began, all ranks together, in the last two steps", ink(DIM));
+    let (width, height) = (paint.width().saturating_sub(SCALE), paint.height() - 2);
+    let axis = Axis::last_steps(scene, player.clock(), 2, width);
+    let columns = Column::traffic(&scene.window, axis, player.clock());
+    let factor = theory(&scene.header).0;
+    let expected = (factor * theory_unit(&scene.header) * scene.now.ranks.len() as f64).round() as u64;
+    let most = columns.iter().map(Column::total).max().unwrap_or(0).max(expected).max(1);
+    let area = Area { columns, top: most + most / 6, layers: Layers::Operations };
+    area.draw(&mut paint.part(SCALE, 1, width, height));
+    chart::scale(&area, &mut paint.part(0, 1, SCALE, height));
+    let text = format!("theory {}", words::bytes(expected));
+    chart::rule(&area, expected, &text, ink(GOOD), &mut paint.part(SCALE, 1, width, height));
+    axis.draw(paint, SCALE, height + 1);
 }

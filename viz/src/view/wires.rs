@@ -3,8 +3,8 @@
 //! One lane per slice of the buffer. In an all-gather, slice r leaves rank r for everybody; in a reduce-scatter,
 //! everybody's contribution to slice r arrives at rank r. A ring's lanes are its latest hops.
 
-use super::paint::{Paint, fitted};
-use crate::narration::{self, leading_flight};
+use super::paint::{Paint, columns, fitted};
+use crate::narration::{self, leading_collective};
 use crate::player::Scene;
 use crate::theme::{DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
 use crate::words;
@@ -16,10 +16,7 @@ use ratatui::style::{Color, Style};
 /// The collective to show: the one in flight, or the one that came last.
 fn shown(scene: &Scene) -> Option<(Flight, bool)> {
     let ranks = &scene.now.ranks;
-    let flying = ranks
-        .iter()
-        .filter_map(leading_flight)
-        .min_by_key(|flight| (flight.started.is_none(), flight.event.sequence));
+    let flying = leading_collective(scene);
     let landed =
         || ranks.iter().filter_map(|rank| rank.last_flight).max_by_key(|flight| flight.event.sequence);
     flying.map(|flight| (flight, true)).or_else(|| landed().map(|flight| (flight, false)))
@@ -99,9 +96,11 @@ pub(super) fn draw(scene: &Scene, centres: &[u16], paint: &mut Paint<'_>) {
     let lanes = Lanes { scene, flight: &flight, centres, stages: &stages, flying, moving };
     for lane in 0..ranks.min(usize::from(paint.height().saturating_sub(1))) {
         let mut row = paint.part(0, lane as u16 + 1, paint.width(), 1);
-        match (ring, scene.now.ranks[lane].last_hop) {
-            (true, Some(hop)) if hop.sequence == flight.event.sequence => lanes.hop(lane, hop, &mut row),
-            _ => lanes.slice(lane, &mut row),
+        if ring {
+            let hop = scene.now.ranks[lane].last_hop.filter(|hop| hop.sequence == flight.event.sequence);
+            lanes.hop(lane, hop, &mut row);
+        } else {
+            lanes.slice(lane, &mut row);
         }
     }
 }
@@ -187,23 +186,33 @@ impl Lanes<'_> {
         paint.text(right + 3, 0, words::short_bytes(self.flight.event.bytes / ranks), style);
     }
 
-    /// The latest hop that rank `lane` sent.
-    fn hop(&self, lane: usize, hop: Hop, paint: &mut Paint<'_>) {
-        let Hop { to, chunk, bytes, .. } = hop;
-        let place = |rank: usize| self.centres.get(rank).copied();
-        let (Some(start), Some(end)) = (place(lane), place(usize::from(to))) else { return };
-        let (left, right) = (start.min(end), start.max(end));
+    /// The latest hop that rank `lane` sent to its neighbour on the ring.
+    fn hop(&self, lane: usize, hop: Option<Hop>, paint: &mut Paint<'_>) {
         for &column in self.centres {
             paint.put(column, 0, "·", ink(FAINT));
         }
+        let (first, last) = (self.centres.first().copied(), self.centres.last().copied());
+        let (Some(first), Some(last)) = (first, last) else { return };
+        let Some(Hop { to, chunk, bytes, number, .. }) = hop else {
+            paint.put(self.centres[lane], 0, "○", ink(if self.flying { WAITING } else { FAINT }));
+            return;
+        };
+        let (start, end) = (self.centres[lane], self.centres.get(usize::from(to)).copied().unwrap_or(first));
+        let (left, right) = (start.min(end), start.max(end));
         paint.run(left, 0, right - left, self.wire(), self.style());
         paint.put(start, 0, "●", self.style());
         paint.put(end, 0, if end > start { "▶" } else { "◀" }, self.style());
-        let first = self.centres.first().copied().unwrap_or(0);
         if first >= 9 {
             paint.text(first.saturating_sub(9), 0, format!("chunk {chunk}"), ink(DIM));
         }
-        let last = self.centres.last().copied().unwrap_or(0);
-        paint.text(last + 3, 0, words::short_bytes(bytes), ink(Color::Reset));
+        let x = paint.text(last + 3, 0, words::short_bytes(bytes), ink(Color::Reset));
+        let rounds = if self.flight.event.operation == Operation::AllReduce { 2 } else { 1 };
+        let hops = rounds * self.centres.len().saturating_sub(1);
+        let count = format!("hop {number} of {hops}");
+        if x + 2 + columns(&count) <= paint.width() {
+            paint.text(x + 2, 0, count, ink(if number as usize >= hops { GOOD } else { DIM }));
+        } else {
+            paint.text(x + 1, 0, format!("{number}/{hops}"), ink(DIM));
+        }
     }
 }

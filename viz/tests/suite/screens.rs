@@ -1,7 +1,9 @@
 //! Every view of a recorded run of each stage, at three sizes, symbols and colours.
 
 use crate::support::{STAGES, live, made_up, recorded, text};
+use events::Boundary;
 use viz::app::{App, Source};
+use viz::player::Player;
 use viz::simulate::Plan;
 use viz::theme::{Depth, Theme};
 use viz::{View, view};
@@ -54,10 +56,65 @@ fn many_ranks() {
     }
 }
 
+/// Six events apart, so that a collective can be followed around the ring.
 #[test]
 fn a_ring_hop_by_hop() {
-    let app = made_up(&Plan { ring: true, ..Plan::new(3, 4) });
-    insta::assert_snapshot!(text(&view::picture(&app, Theme::FULL, 120, 40)));
+    let mut player = recorded("ring");
+    let hop = |player: &Player| player.scene().now.ranks[0].last_hop;
+    player.seek_into_step(2, 0.1);
+    let before = hop(&player).unwrap();
+    while hop(&player).is_none_or(|hop| hop.sequence == before.sequence) {
+        player.step_forward(Boundary::Event);
+    }
+    let mut app = App::new(vec![player], Source::Recording);
+    let mut hops = Vec::new();
+    for moment in 1..=3 {
+        insta::assert_snapshot!(format!("ring_{moment}"), text(&view::picture(&app, Theme::FULL, 120, 40)));
+        hops.extend(app.player().scene().now.ranks.iter().filter_map(|rank| rank.last_hop));
+        (0..6).for_each(|_| app.players[0].step_forward(Boundary::Event));
+    }
+    assert!(hops.iter().all(|hop| usize::from(hop.to) < 4 && (1..=3).contains(&hop.number)));
+}
+
+/// The scale of the loss, the step that was skipped, the activations that are computed again.
+#[test]
+fn half_precision_and_recomputation() {
+    let mut player = recorded("fp16");
+    player.seek_into_step(2, 0.6);
+    let mut app = App::new(vec![player], Source::Recording);
+    for view in [View::Overview, View::Streams] {
+        app.view = view;
+        let name = format!("fp16_{}", view.label().to_lowercase());
+        insta::assert_snapshot!(name, text(&view::picture(&app, Theme::FULL, 120, 40)));
+    }
+    app.view = View::Overview;
+    let screen = text(&view::picture(&app, Theme::FULL, 120, 40));
+    assert!(screen.contains("1 step skipped") && screen.contains("overflow"), "{screen}");
+    let recomputed = |app: &App| text(&view::picture(app, Theme::FULL, 120, 40)).contains("recompute");
+    app.view = View::Streams;
+    assert!(recomputed(&app));
+}
+
+/// Memory as it was when the first rank failed, not as it is once everything is freed.
+#[test]
+fn a_failed_run_holds_its_last_state() {
+    let mut player = recorded("failed");
+    player.seek(player.timeline().len());
+    let ranks = &player.scene().now.ranks;
+    let (culprit, message) = player.scene().now.failure.clone().unwrap();
+    assert!(message.starts_with(&format!("rank {culprit} is out of memory")), "{message}");
+    assert!(message.contains("cargo run -p zero1"), "the remedy is there: {message}");
+    let live = viz::words::bytes(ranks[culprit as usize].live_total());
+    assert!(message.contains(&format!("of which {live} are in use")), "{live}: {message}");
+    assert!(ranks.iter().all(|rank| rank.live_total() > 20_000_000));
+    let mut app = App::new(vec![player], Source::Recording);
+    insta::assert_snapshot!("failed_explained", text(&view::picture(&app, Theme::FULL, 120, 40)));
+    app.dismissed = true;
+    for view in [View::Overview, View::Memory] {
+        app.view = view;
+        let name = format!("failed_{}", view.label().to_lowercase());
+        insta::assert_snapshot!(name, text(&view::picture(&app, Theme::FULL, 120, 40)));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The sums on screen at the end are those of the report of the same run.
 
-use crate::support::{STAGES, path, recorded};
+use crate::support::{SPECIAL, STAGES, path, recorded};
 use events::{Class, Operation, Recording, Snapshot, What};
 use serde_json::Value;
 use viz::app::{App, Source};
@@ -19,7 +19,7 @@ fn number(rows: &Value, rank: usize, key: &str, label: &str, value: &str) -> u64
 
 #[test]
 fn every_rank_class_and_operation_equals_the_report() {
-    for stage in STAGES {
+    for stage in STAGES.into_iter().chain(SPECIAL) {
         let (report, mut player) = (report(stage), recorded(stage));
         player.seek(player.timeline().len());
         let now = &player.scene().now;
@@ -49,7 +49,7 @@ fn every_rank_class_and_operation_equals_the_report() {
 /// The peaks that events alone show, before any rank reports its own, are the ledger's.
 #[test]
 fn the_fold_of_events_reaches_the_reported_peaks_by_itself() {
-    for stage in STAGES {
+    for stage in STAGES.into_iter().chain(SPECIAL) {
         let recording = Recording::open(&path(stage, "events")).unwrap();
         let told = recording.outcome().unwrap().snapshot;
         let mut fold = Snapshot::new(4, recording.header().units.len());
@@ -70,7 +70,7 @@ fn the_fold_of_events_reaches_the_reported_peaks_by_itself() {
 /// Pairs add up to what the operations say, scalars aside: those are not told hop by hop.
 #[test]
 fn hops_add_up_to_the_operations() {
-    for stage in STAGES {
+    for stage in STAGES.into_iter().chain(SPECIAL) {
         let mut player = recorded(stage);
         player.seek(player.timeline().len());
         for rank in &player.scene().now.ranks {
@@ -82,7 +82,7 @@ fn hops_add_up_to_the_operations() {
 
 #[test]
 fn the_words_on_screen_are_these_sums() {
-    for stage in STAGES {
+    for stage in STAGES.into_iter().chain(SPECIAL) {
         let report = report(stage);
         let mut player = recorded(stage);
         player.seek(player.timeline().len());
@@ -92,6 +92,12 @@ fn the_words_on_screen_are_these_sums() {
         let sent: u64 =
             report["traffic"].as_array().unwrap().iter().map(|row| row["bytes_sent"].as_u64().unwrap()).sum();
         assert!(screen.contains(&words::bytes(sent)), "{stage}: no {} in\n{screen}", words::bytes(sent));
+        app.view = View::Overview;
+        let screen = crate::support::text(&view::picture(&app, Theme::FULL, 120, 40));
+        let loss =
+            words::digits(report["steps"].as_array().unwrap().last().unwrap()["loss"].as_f64().unwrap());
+        let row = screen.lines().find(|line| line.contains("  loss  ")).unwrap();
+        assert!(row.contains(&loss), "{stage}: no {loss} in {row}");
         app.view = View::Memory;
         let screen = crate::support::text(&view::picture(&app, Theme::FULL, 120, 40));
         let peak = report["total_peak_bytes"][0]["peak_bytes"].as_u64().unwrap();

@@ -11,7 +11,10 @@ use viz::timeline::Timeline;
 
 pub(crate) const STAGES: [&str; 4] = ["ddp", "zero1", "zero2", "zero3"];
 
-/// The file of a recorded run: three steps of the tiny model on four ranks.
+/// Recorded runs of ZeRO-3 around a ring, and of ZeRO-2 in fp16 with a skipped step and activations computed again.
+pub(crate) const SPECIAL: [&str; 2] = ["ring", "fp16"];
+
+/// The file of a recorded run: five steps of the tiny model on four ranks, as `record.sh` beside it does.
 pub(crate) fn path(stage: &str, extension: &str) -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.join("tests/recordings").join(format!("{stage}.{extension}"))

@@ -1,0 +1,46 @@
+//! What surrounds an area over time: the scale in bytes at its left, and lines that it is measured against.
+
+use super::area::Area;
+use super::paint::{Paint, columns};
+use crate::theme::{DIM, FAINT, ink};
+use crate::words;
+use ratatui::style::Style;
+
+/// Columns that the scale takes.
+pub(super) const SCALE: u16 = 9;
+
+/// Round numbers of bytes at the left edge of `paint`, for an area over all its rows.
+pub(super) fn scale(area: &Area, paint: &mut Paint<'_>) {
+    let height = paint.height();
+    for y in 0..height {
+        paint.put(SCALE - 1, y, "│", ink(FAINT));
+    }
+    let step = words::round_step(area.top as f64 / f64::from((height / 2).clamp(2, 8)));
+    let mut bytes = 0.0;
+    while bytes <= area.top as f64 {
+        let y = if bytes == 0.0 { height.saturating_sub(1) } else { area.row(bytes as u64, height) };
+        let label = if bytes == 0.0 { "0".into() } else { words::short_bytes(bytes as u64) };
+        paint.right(SCALE - 2, y, label, ink(DIM));
+        paint.put(SCALE - 1, y, "┤", ink(FAINT));
+        bytes += step;
+    }
+}
+
+/// A dashed line at `bytes`, behind nothing and before empty places. Its text stands above it, next to where the area
+/// first reaches it.
+pub(super) fn rule(area: &Area, bytes: u64, text: &str, style: Style, paint: &mut Paint<'_>) {
+    let y = area.row(bytes, paint.height());
+    for (x, column) in (0u16..).zip(&area.columns) {
+        if area.row(column.total(), paint.height()) > y || column.total() == 0 {
+            paint.put(x, y, "╌", style);
+        }
+    }
+    // Clear of a mark on the area's peak, which is in the same row where the two are equal.
+    let peak = area.columns.iter().position(|column| column.total() >= bytes).unwrap_or(0) as u16;
+    let (length, row) = (columns(text), y.saturating_sub(u16::from(y > 0)));
+    if peak + 2 + length <= paint.width() {
+        paint.text(peak + 2, row, text, style);
+    } else {
+        paint.right(peak.saturating_sub(1).max(length).min(paint.width()), row, text, style);
+    }
+}

@@ -1,0 +1,145 @@
+//! How the run gets on: the loss curve, and the numbers of the latest step.
+
+use super::paint::{Paint, fitted};
+use super::plot;
+use crate::player::{Player, Scene};
+use crate::theme::{ACCENT, ALARM, DIM, GOOD, WAITING, bold, ink};
+use crate::words;
+use events::StepRecord;
+use ratatui::style::{Color, Style};
+
+/// The loss curve, and the run in numbers beside it.
+pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
+    let (width, height) = (paint.width(), paint.height());
+    let beside = if width >= 100 { 46 } else { 28 };
+    let chart = width.saturating_sub(beside + 3);
+    let done = steps_done(player);
+    let points: Vec<(f64, f64)> =
+        done.iter().map(|record| (f64::from(record.step + 1), record.loss)).collect();
+    let validated: Vec<(f64, f64)> =
+        evaluations(player).iter().map(|&(step, loss)| (f64::from(step), loss)).collect();
+    let heading = if height >= 7 { 1 } else { 0 };
+    if heading == 1 {
+        let x = paint.heading(0, 0, "Loss");
+        let x = paint.text(x + 2, 0, "nats per token, by step", ink(DIM));
+        if !validated.is_empty() {
+            let x = paint.text(x + 2, 0, "◆", ink(GOOD));
+            paint.text(x + 1, 0, "validation", ink(DIM));
+        }
+    }
+    if points.is_empty() {
+        paint.text(0, heading, "the loss curve begins with the first finished step", ink(DIM));
+    } else {
+        let marks = plot::Marks { points: &validated, symbol: "◆", colour: GOOD };
+        let mut part = paint.part(0, heading, chart, height.saturating_sub(heading));
+        plot::chart(&mut part, &points, ACCENT, &marks);
+    }
+    let mut part = paint.part(chart + 3, 0, beside, height);
+    numbers(player.scene(), done.last(), player, &mut part);
+}
+
+/// The steps that are finished at the position.
+fn steps_done(player: &Player) -> &[StepRecord] {
+    let steps = &player.timeline().history().steps;
+    let now = player.scene().now.at;
+    &steps[..steps.partition_point(|record| record.at <= now)]
+}
+
+/// One number of the run.
+struct Figure {
+    label: &'static str,
+    value: String,
+    note: String,
+    style: Style,
+}
+
+fn figure(label: &'static str, value: Option<String>, note: String) -> Figure {
+    Figure { label, value: value.unwrap_or_else(|| "–".into()), note, style: ink(DIM) }
+}
+
+/// The numbers, the most telling ones first: where there is little room, the others are left out.
+fn figures(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Figure> {
+    let ranks = &scene.now.ranks;
+    let live: u64 = ranks.iter().map(|rank| rank.live_total()).sum();
+    let replicated: u64 = scene.header.replicated_total.iter().sum();
+    let share = words::percent(live as f64, replicated as f64);
+    let share = if replicated > 0 { format!("{share} of DDP") } else { String::new() };
+    let sent: u64 = ranks.iter().map(|rank| rank.sent_this_step().total()).sum();
+    let validated = evaluations(player).last();
+    let validation = validated.map_or(String::new(), |(_, loss)| format!("validation {loss:.3}"));
+    let speed = |record: &StepRecord| words::count(record.tokens as f64 / record.seconds.max(1e-9));
+    let none = String::new;
+    let mut figures = vec![
+        figure("loss", last.map(|record| words::digits(record.loss)), validation),
+        figure("tokens/s", last.map(speed), none()),
+        figure("step time", last.map(|record| words::time((record.seconds * 1e9) as u64)), none()),
+        figure("memory, all ranks", Some(words::bytes(live)), share),
+        figure("sent this step", Some(words::bytes(sent)), "all ranks".into()),
+        figure("gradient norm", last.map(gradient_norm), none()),
+        figure("learning rate", last.map(|record| format!("{:.2e}", record.lr)), none()),
+    ];
+    if let Some(scaling) = last.and_then(scaling) {
+        figures.insert(1, scaling);
+    }
+    figures
+}
+
+fn numbers(scene: &Scene, last: Option<&StepRecord>, player: &Player, paint: &mut Paint<'_>) {
+    let figures = figures(scene, last, player);
+    let skip = u16::from(paint.height() > 8);
+    if skip == 1 {
+        paint.heading(0, 0, "Now");
+    }
+    for (y, Figure { label, value, note, style }) in (skip..paint.height()).zip(&figures) {
+        paint.text(0, y, label, ink(DIM));
+        let x = paint.right(28, y, value, bold(Color::Reset)).max(28);
+        let note = fitted(note, paint.width().saturating_sub(x + 2));
+        paint.text(x + 2, y, note, *style);
+    }
+    prediction(scene, paint, skip + figures.len() as u16 + 1);
+}
+
+/// The validations that are finished at the position.
+fn evaluations(player: &Player) -> &[(u32, f64)] {
+    let all = &player.timeline().history().evaluations;
+    if player.at_end() {
+        return all;
+    }
+    // A validation follows its step, and no later one has begun before it is done.
+    let step = player.scene().now.ranks.first().map_or(0, |rank| rank.step);
+    &all[..all.partition_point(|(after, _)| *after <= step)]
+}
+
+fn gradient_norm(record: &StepRecord) -> String {
+    if record.grad_norm.is_finite() { words::digits(record.grad_norm) } else { "overflow".into() }
+}
+
+/// How the loss was scaled, where it was.
+fn scaling(record: &StepRecord) -> Option<Figure> {
+    let scale = words::grouped(record.loss_scale? as u64);
+    let (note, colour) = match record.skipped {
+        0 => ("no step skipped".into(), DIM),
+        1 => ("1 step skipped".into(), WAITING),
+        many => (format!("{many} steps skipped"), WAITING),
+    };
+    Some(Figure { style: ink(colour), ..figure("loss scale", Some(scale), note) })
+}
+
+/// Whether the peaks measured so far are the ones predicted.
+fn prediction(scene: &Scene, paint: &mut Paint<'_>, y: u16) {
+    if y >= paint.height() || scene.header.predicted_total.is_empty() {
+        return;
+    }
+    let pairs = scene.now.ranks.iter().zip(&scene.header.predicted_total);
+    let over = pairs.clone().filter(|(rank, predicted)| rank.total_peak > **predicted).count();
+    let equal = pairs.filter(|(rank, predicted)| rank.total_peak == **predicted).count();
+    let ranks = scene.now.ranks.len();
+    let (text, colour) = if over > 0 {
+        (format!("{over} of {ranks} ranks peaked above the prediction"), ALARM)
+    } else if equal == ranks {
+        ("✓ every peak is as predicted, to the byte".into(), GOOD)
+    } else {
+        (format!("{equal} of {ranks} ranks have reached the predicted peak"), DIM)
+    };
+    paint.text(0, y, fitted(&text, paint.width()), ink(colour));
+}
