@@ -48,8 +48,7 @@ impl Grid {
         let slots = ranks as u16;
         let cell = if each >= slots { each / slots * slots } else { each };
         let room = height.saturating_sub(1);
-        let fits =
-            |&(tall, each): &(u16, u16)| (units as u16).saturating_mul(each) + KEY + 1 <= room || tall == 1;
+        let fits = |&(tall, each): &(u16, u16)| (units as u16).saturating_mul(each) + KEY < room || tall == 1;
         let sizes = [(3, 10), (2, 7), (1, if room >= units as u16 * 4 { 4 } else { 3 })];
         let (tall, each) = sizes.into_iter().find(fits).unwrap_or((1, 3));
         let fitting = usize::from((room / each).max(1)).min(units);
@@ -239,7 +238,8 @@ fn key(scene: &Scene, paint: &mut Paint<'_>) {
     let (gathered, bucket) =
         (ink(class_colour(Class::GatheredParameters)), ink(class_colour(Class::CommunicationBuckets)));
     let bucket = if scene.header.sharded.gradients { bucket } else { gradients };
-    let rows: [(&str, &[(&str, Style, &str)]); 3] = [
+    type Entries<'a> = &'a [(&'a str, Style, &'a str)];
+    let rows: [(&str, Entries<'_>); 3] = [
         (
             "parameters",
             &[
