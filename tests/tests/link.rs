@@ -5,7 +5,7 @@
 //! parameters before its pass, gradients before the step, updated parameters at the step's end. What ranks wait for in
 //! it is left exposed by any schedule that issues at these points.
 
-use events::{Class, CollectiveEvent, Event, Operation, Pass, Progress, Recording, What};
+use events::{Class, CollectiveEvent, Event, Operation, Pass, Progress, Recording, Snapshot, What};
 use planner::Stage;
 use std::collections::BTreeMap;
 use tests::train;
@@ -217,8 +217,7 @@ fn beyond_the_model(events: &[Event], link: AlphaBeta) -> (f64, f64) {
 /// The share of the last step's communication that the streams view shows beside computation, on the rank where it is
 /// the smallest.
 fn shown_as_hidden(events: &[Event]) -> f64 {
-    let nothing = [0; Class::ALL.len()];
-    let mut window = Window::new(0, [nothing; RANKS].into_iter());
+    let mut window = Window::new(&Snapshot::new(RANKS as u32, 0));
     // The view orders all ranks' events by time; each rank's own are in order already.
     let mut events: Vec<&Event> = events.iter().collect();
     events.sort_by_key(|event| event.at);

@@ -68,7 +68,7 @@ pub fn time(nanoseconds: u64) -> String {
         0.0 => "0".into(),
         n if n >= 9.995e8 => format!("{} s", digits(n / 1e9)),
         n if n >= 9.995e5 => format!("{} ms", digits(n / 1e6)),
-        n => format!("{} us", digits(n / 1e3)),
+        n => format!("{} µs", digits(n / 1e3)),
     }
 }
 
@@ -77,7 +77,7 @@ pub fn round_time(nanoseconds: f64) -> String {
     let (value, unit) = match nanoseconds {
         n if n >= 1e9 => (n / 1e9, "s"),
         n if n >= 1e6 => (n / 1e6, "ms"),
-        n => (n / 1e3, "us"),
+        n => (n / 1e3, "µs"),
     };
     format!("{} {unit}", (value * 1000.0).round() / 1000.0)
 }

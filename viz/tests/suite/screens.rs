@@ -95,6 +95,19 @@ fn half_precision_and_recomputation() {
     assert!(recomputed(&app));
 }
 
+/// Communication that hides behind computation, and what of it does not.
+#[test]
+fn transfers_over_a_slow_link() {
+    let mut player = recorded("link");
+    player.seek_into_step(3, 0.9);
+    let mut app = App::new(vec![player], Source::Recording);
+    app.view = View::Streams;
+    for (width, height) in SIZES {
+        let name = format!("link_{width}x{height}");
+        insta::assert_snapshot!(name, text(&view::picture(&app, Theme::FULL, width, height)));
+    }
+}
+
 /// Memory as it was when the first rank failed, not as it is once everything is freed.
 #[test]
 fn a_failed_run_holds_its_last_state() {
