@@ -5,7 +5,7 @@
 //! parameters before its pass, gradients before the step, updated parameters at the step's end. What ranks wait for in
 //! it is left exposed by any schedule that issues at these points.
 
-use events::{Class, CollectiveEvent, Event, Operation, Pass, Progress, Recording, Snapshot, What};
+use events::{CollectiveEvent, Event, Operation, Pass, Progress, Recording, Snapshot, What};
 use planner::Stage;
 use std::collections::BTreeMap;
 use tests::train;
