@@ -78,8 +78,12 @@ fn unusable_data_is_a_usage_error() {
 
 #[test]
 fn too_little_memory_is_explained_and_exits_1() {
-    refuses(&format!("{SHORT} --device-memory 1MB"), 1, &["out of memory", "parameters", "What fits"]);
-    refuses(&format!("{SHORT} --device-memory 1MB --ignore-plan"), 1, &["out of memory", "asked for"]);
+    refuses(&format!("{SHORT} --device-memory 1MB"), 1, &["out of memory", "peak", "--precision bf16"]);
+    refuses(
+        &format!("{SHORT} --device-memory 1MB --ignore-plan"),
+        1,
+        &["out of memory in setup", "asked for"],
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A ledger without memory behind it: what would be live per class, and the peaks.
 
+use crate::moment::{Moment, Peak};
 use events::Class;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -49,6 +50,8 @@ pub(crate) struct Books {
     live: [u64; CLASSES],
     live_total: u64,
     memory: Memory,
+    now: Moment,
+    peak: Peak,
 }
 
 impl Books {
@@ -58,7 +61,10 @@ impl Books {
         self.live_total += bytes;
         let peak = &mut self.memory.peaks[class.index()];
         *peak = (*peak).max(*live);
-        self.memory.total_peak = self.memory.total_peak.max(self.live_total);
+        if self.live_total > self.memory.total_peak {
+            self.memory.total_peak = self.live_total;
+            self.peak = Peak { moment: self.now, live: self.live };
+        }
         Held { class, bytes }
     }
 
@@ -71,6 +77,16 @@ impl Books {
         for held in held {
             self.free(held);
         }
+    }
+
+    /// What follows happens in `moment`.
+    pub(crate) fn enter(&mut self, moment: Moment) {
+        self.now = moment;
+    }
+
+    /// When all classes together were at their peak.
+    pub(crate) fn peak(&self) -> Peak {
+        self.peak
     }
 
     /// Bytes live now, per class.

@@ -60,7 +60,7 @@ pub fn explain_fit(job: &Job, capacity: u64) -> Result<Fit, InvalidJob> {
     Ok(Fit { capacity, stages })
 }
 
-fn largest_batch(job: &Job, capacity: u64) -> Option<usize> {
+pub(crate) fn largest_batch(job: &Job, capacity: u64) -> Option<usize> {
     let fits = |batch_size: usize| {
         let job = Job { batch_size, ..job.clone() };
         total_peak(&job).is_ok_and(|peak| peak <= capacity)

@@ -4,12 +4,14 @@ use crate::activations::{BlockKept, HeadKept, Sizes};
 use crate::books::{Books, Held, Memory};
 use crate::gather::GatherWindow;
 use crate::job::{InvalidJob, Job, Stage};
+use crate::moment::{Moment, Peak};
 use crate::partition::{Partition, Unit};
 use crate::reduce::{Reducer, buckets};
 use crate::strategy::Strategy;
 use crate::traffic::{Among, Tally, Traffic};
 use events::header::{PredictedMemory, PredictedTraffic};
-use events::{Class, Operation};
+use events::{Class, Operation, Pass};
+use model::LayerKind;
 use serde::Serialize;
 
 /// Bytes of a hash of the initial weights, which ranks compare at start.
@@ -29,6 +31,9 @@ pub struct Prediction {
     pub units: Vec<Unit>,
     /// What each rank will need.
     pub ranks: Vec<RankPrediction>,
+    /// When a rank's memory is at its peak; the same on every rank.
+    #[serde(skip)]
+    pub peak: Peak,
 }
 
 /// What one rank will need.
@@ -99,7 +104,7 @@ impl Prediction {
 pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     job.validate()?;
     let partition = Partition::of(job);
-    let (memory, tallies) = Walk::new(job, &partition).run();
+    let (memory, peak, tallies) = Walk::new(job, &partition).run();
     let ranks = job.world_size as u64;
     let of_rank = |rank: u64| RankPrediction {
         memory,
@@ -109,7 +114,7 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
         traffic_per_evaluation: tallies.evaluation.of_rank(ranks, rank),
         traffic_per_evaluation_batch: tallies.evaluation_batch.of_rank(ranks, rank),
     };
-    Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), units: partition.units })
+    Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), units: partition.units, peak })
 }
 
 /// Peak bytes of one rank's device over all classes together.
@@ -141,6 +146,7 @@ struct Walk<'a> {
     gradients: Reducer,
     /// Hybrid sharding: over the ranks that own the same shard.
     replicas: Option<Reducer>,
+    pass: Pass,
 }
 
 impl<'a> Walk<'a> {
@@ -155,6 +161,7 @@ impl<'a> Walk<'a> {
             sizes: Sizes::new(job),
             books: Books::default(),
             tally: Tally::default(),
+            pass: Pass::Forward,
             parameters: GatherWindow::new(units, job.prefetch, recipe.weights),
             gradients: Reducer::new(
                 units,
@@ -172,7 +179,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn run(mut self) -> (Memory, Tallies) {
+    fn run(mut self) -> (Memory, Peak, Tallies) {
         let states = self.model_states();
         let resting = self.books.live();
         let mut tallies = Tallies::default();
@@ -191,7 +198,7 @@ impl<'a> Walk<'a> {
         tallies.evaluation = std::mem::take(&mut self.tally);
         debug_assert_eq!(self.books.live(), resting, "a step and an evaluation give back what they take");
         self.books.free_all(states);
-        (self.books.memory(), tallies)
+        (self.books.memory(), self.books.peak(), tallies)
     }
 
     /// What the rank holds between steps.
@@ -215,6 +222,7 @@ impl<'a> Walk<'a> {
             self.backward(kept, micro + 1 == self.job.micro_batches);
             self.books.free(batch);
         }
+        self.books.enter(Moment::Update);
         self.tally.exchange(Among::World, LOSS);
         self.gradients.wait(&mut self.books);
         self.sum_over_replicas();
@@ -250,7 +258,7 @@ impl<'a> Walk<'a> {
 
     fn forward(&mut self) -> Kept {
         let last = self.partition.last_layer();
-        self.begin(0..=last, sharing(self.job));
+        self.begin(Pass::Forward, 0..=last, sharing(self.job));
         self.acquire(0, true);
         let mut x = self.sizes.embed_forward(&mut self.books);
         self.release_after_forward(0);
@@ -272,7 +280,7 @@ impl<'a> Walk<'a> {
         let last = self.partition.last_layer();
         let neighbours = |size: usize| Among::Neighbours(size as u64);
         let among = self.job.secondary_shards.map_or(sharing(self.job), neighbours);
-        self.begin((0..=last).rev(), among);
+        self.begin(Pass::Backward, (0..=last).rev(), among);
         self.acquire_with_gradients(last);
         let mut dx = self.sizes.head_backward(&mut self.books, kept.head);
         self.finish_backward(last, last_micro_batch);
@@ -291,7 +299,7 @@ impl<'a> Walk<'a> {
     fn evaluation_batch(&mut self) {
         let last = self.partition.last_layer();
         let batch = self.sizes.batch(&mut self.books);
-        self.begin(0..=last, sharing(self.job));
+        self.begin(Pass::Evaluate, 0..=last, sharing(self.job));
         self.acquire(0, true);
         let mut x = self.sizes.embed_forward(&mut self.books);
         self.release_after_evaluation(0);
@@ -307,7 +315,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Begins a pass over `layers` that gathers among `among`.
-    fn begin(&mut self, layers: impl Iterator<Item = usize>, among: Among) {
+    fn begin(&mut self, pass: Pass, layers: impl Iterator<Item = usize>, among: Among) {
+        self.pass = pass;
         let mut order = Vec::new();
         for layer in layers {
             let fresh = self.partition.needs[layer].iter().filter(|unit| !order.contains(*unit));
@@ -319,6 +328,7 @@ impl<'a> Walk<'a> {
     /// Full parameters of every unit that `layer` is the first of its pass to need: the first in forward order if
     /// `forward`, else the last. Where nothing is sharded they are there already.
     fn acquire(&mut self, layer: usize, forward: bool) {
+        self.books.enter(Moment::Layer(self.pass, self.kind(layer)));
         if !self.job.stage.sharded().parameters {
             return;
         }
@@ -327,6 +337,14 @@ impl<'a> Walk<'a> {
             if first == layer {
                 self.parameters.acquire(&mut self.books, self.partition, &mut self.tally);
             }
+        }
+    }
+
+    fn kind(&self, layer: usize) -> LayerKind {
+        match layer {
+            0 => LayerKind::Embedding,
+            _ if layer == self.partition.last_layer() => LayerKind::Head,
+            _ => LayerKind::Block(layer - 1),
         }
     }
 

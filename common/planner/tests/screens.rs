@@ -75,7 +75,17 @@ fn no_screen_is_wider_than_100_columns() {
     }
 }
 
-/// What an out-of-memory error can print: tiny at the default micro-batch of 8, with 50 MB per rank.
+/// The remedies for a model on a GPU that is too small for it.
+#[test]
+fn what_would_help() {
+    let config = model::ModelConfig::preset("llama2-7b").unwrap();
+    let remedies = planner::remedies(&planner::Job::new(config, planner::Stage::Zero2, 8), 24_000_000_000);
+    let rows = remedies.alone.iter().map(|r| format!("{:<40} {:>12} {:>12}", r.how, r.saves, r.total_peak));
+    let together = format!("together: {:?}", remedies.together);
+    insta::assert_snapshot!(rows.chain([together]).collect::<Vec<_>>().join("\n"));
+}
+
+/// tiny at the default micro-batch of 8, with 50 MB per rank.
 #[test]
 fn what_would_fit() {
     let config = model::ModelConfig::tiny();

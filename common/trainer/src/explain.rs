@@ -6,22 +6,19 @@ use crate::run::{Plan, RankError};
 use crate::size::human;
 use device::OutOfMemory;
 use events::Class;
-use planner::{Job, Prediction, Stage};
+use planner::{Job, Moment, Prediction, Remedies, Stage};
+
+/// Remedies that an error lists at most.
+const REMEDIES: usize = 8;
 
 /// The plan says that memory will not do.
 pub(crate) fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) -> Failure {
-    let (rank, worst) =
-        match prediction.ranks.iter().enumerate().max_by_key(|(_, rank)| rank.memory.total_peak) {
-            Some((rank, worst)) => (rank, worst),
-            None => return Failure::run("nothing to run on"),
-        };
     Failure::run(format!(
-        "out of memory, foreseen: {} would need {} on rank {rank}, whose device has {} (--device-memory)\n\n\
-         Predicted peaks by class:\n{}\n{}",
+        "out of memory, foreseen: a rank of {} would need {}, and its device has {} (--device-memory)\n\n{}{}",
         job.stage,
-        human(worst.memory.total_peak),
+        human(prediction.peak.total()),
         human(capacity),
-        classes(&worst.memory.peaks()),
+        peak(prediction),
         remedies(job, capacity),
     ))
 }
@@ -29,64 +26,89 @@ pub(crate) fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) ->
 /// A rank's error, as the program will print it.
 pub(crate) fn rank_failure(stage: Stage, plan: &Plan, rank: usize, error: &RankError) -> Failure {
     match error {
-        RankError::Stage(error) => match error.out_of_memory() {
-            Some(oom) => Failure::run(ran_out(&plan::job(stage, &plan.config), oom)),
-            None => Failure::run(format!("rank {rank}: {error}")),
-        },
+        RankError::OutOfMemory(oom, moment) => {
+            Failure::run(ran_out(&plan::job(stage, &plan.config), &plan.prediction, oom, *moment))
+        }
+        RankError::Stage(error) => Failure::run(format!("rank {rank}: {error}")),
         RankError::Other(message) => Failure::run(format!("rank {rank}: {message}")),
     }
 }
 
-fn ran_out(job: &Job, oom: &OutOfMemory) -> String {
+fn ran_out(job: &Job, prediction: &Prediction, oom: &OutOfMemory, moment: Moment) -> String {
     format!(
-        "rank {} is out of memory: it asked for {} of {} on a device of {}, of which {} are in use\n\n\
-         Live by class:\n{}\n{}",
+        "rank {} is out of memory in {moment}: it asked for {} of {}\n\n\
+         Of its device's {}, {} are in use:\n{}\n{}{}",
         oom.rank,
         human(oom.requested),
         oom.class,
         human(oom.capacity),
         human(oom.live_total),
-        classes(&oom.live),
+        in_use(&oom.live),
+        peak(prediction),
         remedies(job, oom.capacity),
     )
 }
 
-fn classes(bytes: &[u64]) -> String {
-    let rows = Class::ALL.iter().zip(bytes).filter(|(_, bytes)| **bytes > 0);
-    rows.map(|(class, bytes)| format!("  {class:<22} {:>9}\n", human(*bytes))).collect()
+/// `activations 9.20 MB, parameters 3.67 MB`, the largest first, over as many lines as it takes.
+fn in_use(live: &[u64]) -> String {
+    let mut classes: Vec<_> = Class::ALL.iter().zip(live).filter(|(_, bytes)| **bytes > 0).collect();
+    classes.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
+    let words = classes.iter().map(|(class, bytes)| format!("{class} {}", human(**bytes)));
+    wrapped(&words.collect::<Vec<_>>().join(", "))
 }
 
-/// Which stage, and which micro-batch, would fit.
+/// When a rank needs most, and for what.
+fn peak(prediction: &Prediction) -> String {
+    let peak = &prediction.peak;
+    format!("The run's peak of {} comes in {}:\n{}\n", human(peak.total()), peak.moment, in_use(&peak.live))
+}
+
+/// A list over as many lines as it takes, indented.
+fn wrapped(list: &str) -> String {
+    let mut lines = vec![String::new()];
+    for item in list.split_inclusive(", ") {
+        match lines.last_mut() {
+            Some(line) if line.len() + item.len() <= 94 => line.push_str(item),
+            _ => lines.push(item.into()),
+        }
+    }
+    lines.iter().map(|line| format!("  {}\n", line.trim_end())).collect()
+}
+
+/// What would help, by how much, computed by the planner.
 fn remedies(job: &Job, capacity: u64) -> String {
-    let Ok(fit) = planner::explain_fit(job, capacity) else { return String::new() };
-    let mut text = format!(
-        "What fits in {} with this model on {} ranks:\n  {:<8} {:>10}   largest --batch-size\n",
-        human(capacity),
-        job.world_size,
-        "stage",
-        "peak"
-    );
-    for stage in &fit.stages {
-        let batch = match stage.largest_batch {
-            Some(batch) => batch.to_string(),
-            None => "none fits".into(),
-        };
-        let verdict = if stage.fits { "fits" } else { "too large" };
+    let remedies = planner::remedies(job, capacity);
+    if remedies.alone.is_empty() {
+        return "Nothing that a flag can change needs less: a smaller --model, or more --device-memory."
+            .into();
+    }
+    let mut text = format!("{:<38} {:>9} {:>9}\n", "What would help, each alone", "saves", "peak");
+    for remedy in remedies.alone.iter().take(REMEDIES) {
+        let fits = if remedy.total_peak <= capacity { "fits   " } else { "       " };
         text.push_str(&format!(
-            "  {:<8} {:>10}   {batch:<10} {verdict}\n",
-            stage.stage,
-            human(stage.total_peak)
+            "  {:<36} {:>9} {:>9}  {fits}  {}\n",
+            remedy.how,
+            human(remedy.saves),
+            human(remedy.total_peak),
+            remedy.costs,
         ));
     }
-    let helps = fit.stages.iter().find(|stage| stage.fits);
-    let own = fit.stages.iter().find(|stage| stage.stage == job.stage).and_then(|stage| stage.largest_batch);
-    text.push_str(&match (helps, own) {
-        (Some(stage), _) => format!("Try: cargo run -p {} with the same flags.", stage.stage.package()),
-        (None, Some(batch)) => format!("Try: --batch-size {batch}, with --grad-accum to make up for it."),
-        (None, None) => {
-            "Try: more ranks (--gpus), a shorter --seq-len, a smaller --model, or more --device-memory."
-                .into()
+    text + &advice(&remedies)
+}
+
+/// The last line: what to try.
+fn advice(remedies: &Remedies) -> String {
+    if remedies.alone.iter().any(|remedy| remedy.total_peak <= remedies.capacity) {
+        return "Try one that fits.".into();
+    }
+    match &remedies.together {
+        Some((how, peak)) => {
+            format!(
+                "None is enough alone. Try together, for a peak of {}:\n  {}",
+                human(*peak),
+                how.join(", ")
+            )
         }
-    });
-    text
+        None => "All of them together are not enough: a smaller --model, or more --device-memory.".into(),
+    }
 }

@@ -4,6 +4,7 @@ use crate::stage::Stage;
 use device::{Buffer, Class, Device};
 use events::{Boundary, Emitter, Pass, What};
 use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Model, SavedBlock, SavedHead};
+use planner::Moment;
 use sharding::{
     FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Partition, Rank, Result, Schedule,
     UnitId, Visits,
@@ -29,6 +30,7 @@ pub(crate) struct Passes {
     batch: Batch,
     keep: Keep,
     recompute_seconds: f64,
+    moment: Moment,
     parameters: Vec<Option<FullParameters>>,
     gradients: Vec<Option<FullGradients>>,
 }
@@ -73,6 +75,7 @@ impl Passes {
             batch,
             keep,
             recompute_seconds: 0.0,
+            moment: Moment::Setup,
             parameters: (0..units).map(empty).collect(),
             gradients: (0..units).map(|_| None).collect(),
         }
@@ -261,6 +264,16 @@ impl Passes {
         Ok(Some(Complete::Block(Box::new(block))))
     }
 
+    /// Where the rank is, or was last.
+    pub(crate) fn moment(&self) -> Moment {
+        self.moment
+    }
+
+    /// The passes of a step are over.
+    pub(crate) fn update(&mut self) {
+        self.moment = Moment::Update;
+    }
+
     /// Seconds spent in recomputation so far.
     pub(crate) fn recompute_seconds(&self) -> f64 {
         self.recompute_seconds
@@ -281,6 +294,7 @@ impl Passes {
 
     /// Acquires what the layer at `at` needs for the first time in this pass.
     fn acquire(&mut self, stage: &mut impl Stage, pass: Pass, visits: &Visits, at: usize) -> Result<()> {
+        self.moment = Moment::Layer(pass, self.model.layout.layers[visits.layers[at]].kind);
         self.rank.emitter.boundary(Boundary::Unit);
         for &unit in &visits.first[at] {
             self.parameters[unit] = Some(stage.acquire(unit, pass)?);

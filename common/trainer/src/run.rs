@@ -10,10 +10,10 @@ use crate::stage::{Setup, Stage};
 use crate::timing::{self, Clocks, Stopwatch};
 use checkpoint::Writer;
 use collectives::Traffic;
-use device::{Class, Place};
+use device::{Class, OutOfMemory, Place};
 use events::{Boundary, Operation, What};
 use model::{Batch, Model};
-use planner::Prediction;
+use planner::{Moment, Prediction};
 use sharding::{LossScaler, Micro, Partition, Rank, Schedule, WeightSource};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -64,6 +64,8 @@ pub struct Measured {
 pub(crate) enum RankError {
     /// The stage, its device or its peers.
     Stage(sharding::Error),
+    /// Its device's memory.
+    OutOfMemory(OutOfMemory, Moment),
     /// Anything else, in words.
     Other(String),
 }
@@ -74,10 +76,19 @@ impl<E: Into<sharding::Error>> From<E> for RankError {
     }
 }
 
+impl RankError {
+    /// Running out of memory, with where it happened; any other error as it is.
+    fn at(self, moment: Moment) -> Self {
+        let RankError::Stage(error) = &self else { return self };
+        error.out_of_memory().cloned().map_or(self, |oom| RankError::OutOfMemory(oom, moment))
+    }
+}
+
 impl std::fmt::Display for RankError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             RankError::Stage(error) => error.fmt(f),
+            RankError::OutOfMemory(oom, moment) => write!(f, "{oom}, in {moment}"),
             RankError::Other(message) => f.write_str(message),
         }
     }
@@ -109,14 +120,17 @@ struct Worker<'a, S> {
 pub(crate) fn train<S: Stage>(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Result<Measured> {
     let mut worker = match Worker::<S>::new(plan, rank.clone()) {
         Ok(worker) => worker,
-        Err(error) => return Err(tell_peers(&rank, "its setup", error)),
+        Err(error) => return Err(tell_peers(&rank, "its setup", error.at(Moment::Setup))),
     };
     for step in 0..plan.config.steps {
         match worker.step(step, observer) {
             Ok(false) => {}
             Ok(true) => break,
             // While the worker still holds its buffers and pending collectives: the first failure of a group stays.
-            Err(error) => return Err(tell_peers(&rank, &format!("step {step}"), error)),
+            Err(error) => {
+                let error = error.at(worker.passes.moment());
+                return Err(tell_peers(&rank, &format!("step {step}"), error));
+            }
         }
     }
     worker.finish().map_err(|error| tell_peers(&rank, "saving", error))
@@ -180,6 +194,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         for index in 0..config.micro_batches {
             loss += self.micro_batch(step, Micro { index, count: config.micro_batches })?;
         }
+        self.passes.update();
         self.trip(step, Phase::Step)?;
         let watch = self.stopwatch();
         let loss_scale = self.scaler.as_ref().map(LossScaler::scale);
