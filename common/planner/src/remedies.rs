@@ -41,6 +41,7 @@ struct Knob {
 const KNOBS: &[Knob] = &[
     Knob { costs: "the same weights; other traffic", turns: stages },
     Knob { costs: "the same weights; more traffic", turns: full_shard },
+    Knob { costs: "the same weights; more traffic between nodes", turns: secondary_shards },
     Knob { costs: "the same weights; more collectives", turns: wrapping },
     Knob { costs: "the same weights; more collectives", turns: buckets },
     Knob { costs: "the same weights; blocks computed again", turns: checkpointing },
@@ -57,7 +58,12 @@ fn stages(job: &Job, _: u64) -> Vec<(String, Job)> {
 }
 
 fn full_shard(job: &Job, _: u64) -> Vec<(String, Job)> {
-    vec![("--strategy full-shard".into(), Job { strategy: Strategy::FullShard, ..job.clone() })]
+    let full = Job { strategy: Strategy::FullShard, shard_group: None, ..job.clone() };
+    vec![("--strategy full-shard".into(), full)]
+}
+
+fn secondary_shards(job: &Job, _: u64) -> Vec<(String, Job)> {
+    vec![("without --secondary-shard-size".into(), Job { secondary_shards: None, ..job.clone() })]
 }
 
 fn wrapping(job: &Job, _: u64) -> Vec<(String, Job)> {
