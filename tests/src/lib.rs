@@ -1,5 +1,7 @@
 //! What the tests across crates share: any stage, run by name, in this process.
 
+pub mod job;
+
 use clap::Parser;
 use planner::Stage;
 use trainer::cli::Cli;

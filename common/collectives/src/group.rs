@@ -63,6 +63,11 @@ impl Group {
         self.watch.emitter = emitter;
     }
 
+    /// To whom events are told.
+    pub fn emitter(&self) -> &Emitter {
+        &self.watch.emitter
+    }
+
     /// This rank's number within the group.
     pub fn rank(&self) -> u32 {
         self.backend.member() as u32

@@ -22,7 +22,7 @@ const OPERATIONS: usize = Operation::ALL.len();
 /// | scalars | (N−1)·bytes | (N−1)·bytes |
 ///
 /// With even slices both algorithms send the same. Alone (N = 1), a rank sends nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Traffic {
     /// Bytes sent.
     pub bytes: [u64; OPERATIONS],

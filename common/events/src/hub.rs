@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_millis(20);
 /// How often collected events reach the recording's file at the latest.
 const FLUSH_PERIOD: Duration = Duration::from_millis(200);
-/// Events younger than this wait a round, so that slower ranks' earlier events can be put before them.
-const SETTLE: u64 = 2_000_000;
+/// Events younger than this wait a round, so that slower ranks' earlier events can be put before them: ranks of this
+/// process, and of others.
+const SETTLE: [u64; 2] = [2_000_000, 100_000_000];
 /// Batches that the screen may be behind before it is sent a fresh state instead.
 const SUBSCRIPTION_DEPTH: usize = 256;
 
@@ -37,6 +38,8 @@ pub struct HubOptions {
     pub socket: bool,
     /// What viewers in other processes may hold.
     pub pace: Option<Arc<Pace>>,
+    /// Whether some ranks are other processes, whose events take time to come here.
+    pub remote: bool,
 }
 
 /// A collector that cannot start.
@@ -112,6 +115,7 @@ impl Hub {
             state: CatchUp::new(header.world_size, header.units.len()),
             receivers,
             pace: options.pace,
+            settle: SETTLE[usize::from(options.remote)],
             recorder,
             flushed: Instant::now(),
             server,
@@ -198,6 +202,7 @@ struct Collector {
     state: CatchUp,
     receivers: Vec<Receiver>,
     pace: Option<Arc<Pace>>,
+    settle: u64,
     recorder: Option<Recorder>,
     flushed: Instant,
     server: Option<Server>,
@@ -250,7 +255,7 @@ impl Collector {
     fn collect(&mut self, all: bool) -> Batch {
         let now = self.receivers.first().map_or(0, Receiver::elapsed);
         let held = self.pace.as_ref().map_or(0, |pace| pace.held().as_nanos() as u64);
-        let settled = if all { u64::MAX } else { now.saturating_sub(held).saturating_sub(SETTLE) };
+        let settled = if all { u64::MAX } else { now.saturating_sub(held).saturating_sub(self.settle) };
         self.receivers.iter().for_each(|receiver| receiver.drain(&mut self.waiting));
         // Stable, so that one rank's events of the same nanosecond keep their order.
         self.waiting.sort_by_key(|event| event.at);

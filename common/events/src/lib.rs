@@ -12,6 +12,7 @@
 //! * [`hub`]: the collector, which feeds the screen, the recording and the socket.
 //! * [`snapshot`], [`units`], [`history`], [`catchup`]: the fold of all events so far.
 //! * [`frame`], [`recording`], [`socket`], [`runs`]: the fold's and the events' way into files and other processes.
+//! * [`relay`]: the events of other processes of a job.
 //! * [`pace`]: the other direction, pausing and stepping a run.
 
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod history;
 pub mod hub;
 pub mod pace;
 pub mod recording;
+pub mod relay;
 pub mod ring;
 pub mod runs;
 pub mod snapshot;
@@ -38,7 +40,8 @@ pub use history::{History, StepRecord};
 pub use hub::{Hub, HubError, HubOptions, HubReport, Subscription};
 pub use pace::{Boundary, Control, Pace};
 pub use recording::{Recorder, Recording, RecordingError};
-pub use ring::{Emitter, Receiver, channel};
+pub use relay::{Inlets, Outlet};
+pub use ring::{Emitter, Feed, Receiver, channel, feed};
 pub use runs::AttachError;
 pub use snapshot::{Flight, Outcome, PassNow, RankSnapshot, Scaling, Sent, Snapshot};
 pub use socket::Attachment;

@@ -7,7 +7,7 @@
 //! times out because somebody is watching it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// A place in a rank's program at which it may be held.
@@ -78,6 +78,10 @@ pub struct Pace {
     /// When something last happened on any rank while active, in nanoseconds since `epoch`.
     last_activity: AtomicU64,
     waiting: AtomicU64,
+    /// Whether other processes obey the same viewers: while they are paced, this one may be waiting for them.
+    company: AtomicBool,
+    /// Who hears what viewers ask: the other processes of a job.
+    listeners: Mutex<Vec<mpsc::Sender<Control>>>,
 }
 
 impl Default for Pace {
@@ -98,6 +102,8 @@ impl Default for Pace {
             frozen: AtomicU64::new(0),
             last_activity: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
+            company: AtomicBool::new(false),
+            listeners: Mutex::default(),
         }
     }
 }
@@ -127,6 +133,9 @@ impl Pace {
 
     fn set(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
+        if self.waits_for_company() {
+            self.book();
+        }
         change(&mut state);
         let active = state.mode != Mode::Free && !state.cancelled;
         if active && !self.active.swap(true, Ordering::AcqRel) {
@@ -135,6 +144,31 @@ impl Pace {
         self.active.store(active, Ordering::Release);
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Says that other processes are paced alike. Time under pace is then held time here too, even if no rank of this
+    /// process is at a boundary.
+    pub fn in_company(&self) {
+        self.company.store(true, Ordering::Release);
+    }
+
+    /// Whether this process may be waiting for others that are paced.
+    fn waits_for_company(&self) -> bool {
+        self.company.load(Ordering::Acquire)
+            && self.active.load(Ordering::Acquire)
+            && self.waiting.load(Ordering::Acquire) == 0
+    }
+
+    /// Everything that viewers ask from now on.
+    pub fn listen(&self) -> mpsc::Receiver<Control> {
+        let (sender, receiver) = mpsc::channel();
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        receiver
+    }
+
+    fn tell(&self, control: Control) {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener.send(control).is_ok());
     }
 
     /// Does what a viewer asks.
@@ -150,11 +184,13 @@ impl Pace {
     /// Holds ranks at their next boundary.
     pub fn pause(&self) {
         self.set(|state| state.mode = Mode::Paused);
+        self.tell(Control::Pause);
     }
 
     /// Lets ranks run freely again.
     pub fn resume(&self) {
         self.set(|state| state.mode = Mode::Free);
+        self.tell(Control::Resume);
     }
 
     /// Holds the run and lets it go on to the next boundary of this kind: every rank, or for [`Boundary::Event`] only
@@ -168,6 +204,7 @@ impl Pace {
                 _ => state.generation += 1,
             }
         });
+        self.tell(Control::Step(granularity));
     }
 
     /// Slow motion: `factor` run seconds per real second. 1 and above is a free run, 1/1000 the slowest.
@@ -178,11 +215,13 @@ impl Pace {
         let real = self.epoch.elapsed();
         let run = real.saturating_sub(self.held());
         self.set(|state| state.mode = Mode::Slow { factor: factor.max(0.001), real, run });
+        self.tell(Control::Slow(factor));
     }
 
     /// Lets every rank go for good: the run is ending.
     pub fn cancel(&self) {
         self.set(|state| state.cancelled = true);
+        self.tell(Control::Resume);
     }
 
     /// Whether ranks are held at boundaries until somebody steps or resumes.
@@ -223,10 +262,15 @@ impl Pace {
 
     /// Books the quiet time before a release as held. Called with the state locked.
     fn release(&self) {
+        self.book();
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Books the time since something last happened as held.
+    fn book(&self) {
         let now = self.epoch.elapsed().as_nanos() as u64;
         let quiet = now.saturating_sub(self.last_activity.fetch_max(now, Ordering::AcqRel));
         self.frozen.fetch_add(quiet, Ordering::AcqRel);
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Notes that something happened on a rank just now.
@@ -255,7 +299,7 @@ impl Pace {
     /// Total time so far for which ranks were held while nothing else happened. Deadlines subtract it.
     pub fn held(&self) -> Duration {
         let frozen = self.frozen.load(Ordering::Acquire);
-        let current = if self.waiting.load(Ordering::Acquire) > 0 {
+        let current = if self.waiting.load(Ordering::Acquire) > 0 || self.waits_for_company() {
             (self.epoch.elapsed().as_nanos() as u64)
                 .saturating_sub(self.last_activity.load(Ordering::Acquire))
         } else {

@@ -44,6 +44,45 @@ pub fn channel(rank: u32, capacity: usize, start: Instant, pace: Option<Arc<Pace
     (Emitter { rank, start, shared: Some(shared.clone()), pace }, Receiver { shared })
 }
 
+/// The end of a ring into which events of another process are put.
+pub struct Feed {
+    shared: Arc<Shared>,
+    /// Events lost before they came here.
+    elsewhere: AtomicU64,
+}
+
+/// A ring of `capacity` events for a rank of another process; see [`channel`].
+pub fn feed(capacity: usize, start: Instant) -> (Feed, Receiver) {
+    let (_, receiver) = channel(0, capacity, start, None);
+    (Feed { shared: receiver.shared.clone(), elsewhere: AtomicU64::new(0) }, receiver)
+}
+
+impl Feed {
+    /// Adds an event as it is. Never blocks: a full ring drops and counts.
+    pub fn push(&self, event: Event) {
+        self.shared.push(event);
+    }
+
+    /// `total` events were lost so far before they came here.
+    pub fn lost(&self, total: u64) {
+        let before = self.elsewhere.swap(total, Ordering::Relaxed);
+        self.shared.dropped.fetch_add(total.saturating_sub(before), Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn push(&self, event: Event) {
+        let precious = event.what.is_precious();
+        if let Err(event) = self.queue.push(event) {
+            if precious {
+                lock(&self.precious).push_back(event);
+            } else {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
 impl Emitter {
     /// An emitter that nobody listens to.
     pub fn silent(rank: u32) -> Self {
@@ -58,17 +97,9 @@ impl Emitter {
     /// Says what happened, now. Never blocks: a full ring drops and counts.
     pub fn emit(&self, what: What) {
         let Some(shared) = &self.shared else { return };
-        let precious = what.is_precious();
         let held = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.stamp());
         let at = self.start.elapsed().saturating_sub(held).as_nanos() as u64;
-        let event = Event { at, rank: self.rank, what };
-        if let Err(event) = shared.queue.push(event) {
-            if precious {
-                lock(&shared.precious).push_back(event);
-            } else {
-                shared.dropped.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        shared.push(Event { at, rank: self.rank, what });
     }
 
     /// A point outside collectives at which a viewer may hold the rank. Returns at once unless the run is paced.

@@ -35,6 +35,20 @@ pub enum AlgorithmChoice {
     Ring,
 }
 
+/// What connects the ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CollectivesChoice {
+    /// Threads share memory; processes use MPI under its own launcher if this build has it, else TCP.
+    #[default]
+    Auto,
+    /// Threads of one process that share memory.
+    Local,
+    /// Processes that meet at MASTER_ADDR and MASTER_PORT.
+    Tcp,
+    /// Processes of an MPI job; needs a build with --features mpi.
+    Mpi,
+}
+
 /// A type of floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FloatType {
@@ -160,6 +174,18 @@ pub struct TrainArgs {
     /// Simulate a link between ranks that are threads: nvlink, pcie4, ethernet25g, or such as 50us,3GB/s.
     #[arg(long, value_parser = link::parse, value_name = "NAME|LATENCY,BANDWIDTH")]
     pub link: Option<LinkChoice>,
+    /// What connects the ranks: threads of this process, or processes that a launcher has started.
+    #[arg(long, value_enum, default_value_t, value_name = "ENGINE")]
+    pub collectives: CollectivesChoice,
+    /// This process's rank, where no launcher says so; with --gpus and --master.
+    #[arg(long, value_name = "R")]
+    pub rank: Option<usize>,
+    /// Where rank 0 listens. [default: MASTER_ADDR and MASTER_PORT]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub master: Option<String>,
+    /// A log file per rank in this directory: rank-0.log, rank-1.log, …
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
     /// Elements after which a bucket closes. [default: the largest unit's]
     #[arg(long, value_name = "ELEMENTS")]
     pub reduce_bucket: Option<usize>,

@@ -8,6 +8,7 @@ use crate::faults::Fault;
 use crate::groups;
 use crate::link::LinkChoice;
 use crate::precision;
+use crate::processes::Job;
 use crate::schedule::Schedule;
 use crate::stage::GradSync;
 use checkpoint::Reader;
@@ -86,6 +87,10 @@ pub struct Config {
     pub save: Option<PathBuf>,
     /// Where initial weights come from.
     pub init_from: Option<PathBuf>,
+    /// Where logs of the ranks go.
+    pub log_dir: Option<PathBuf>,
+    /// This process's part, if each rank is a process.
+    pub job: Option<Job>,
     /// Injected failures.
     pub faults: Vec<Fault>,
     /// What `--config` leaves to say.
@@ -156,6 +161,8 @@ impl Config {
             report: args.report,
             save: args.save,
             init_from: args.init_from,
+            log_dir: args.log_dir,
+            job: None,
             faults: args.inject,
             findings,
             model,

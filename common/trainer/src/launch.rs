@@ -1,6 +1,7 @@
-//! Ranks as threads of this process, and what becomes of them.
+//! The ranks of this process as threads, and what becomes of them.
 
 use crate::config::Config;
+use crate::error::Result;
 use crate::explain;
 use crate::run::{self, Measured, Observer, Plan, RankError};
 use crate::stage::Stage;
@@ -19,10 +20,25 @@ use std::sync::Once;
 const STACK: usize = 16 << 20;
 
 /// How one rank ended.
-pub(crate) type Outcome = std::result::Result<Measured, RankError>;
+type Outcome = std::result::Result<Measured, RankError>;
 
-/// Runs all ranks to their end; one outcome per rank.
-pub(crate) fn run<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<Outcome> {
+/// Runs all ranks to their end; their measurements.
+///
+/// # Errors
+/// The failure that explains the others, in words.
+pub(crate) fn all<S: Stage>(
+    plan: &Plan,
+    emitters: Vec<Emitter>,
+    observer: &Observer<'_>,
+) -> Result<Vec<Measured>> {
+    let outcomes = threads::<S>(plan, emitters, observer);
+    if let Some((rank, error)) = root_cause(&outcomes) {
+        return Err(explain::rank_failure(S::PLAN, plan, rank, error));
+    }
+    Ok(outcomes.into_iter().flatten().collect())
+}
+
+fn threads<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<Outcome> {
     hush_rank_panics();
     let groups = wiring::groups(&plan.config);
     std::thread::scope(|scope| {
@@ -48,8 +64,40 @@ pub(crate) fn run<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &Obse
     })
 }
 
+/// Runs the one rank of this process to its end; everybody's measurements.
+///
+/// # Errors
+/// Its failure in words, or the group's.
+pub(crate) fn one<S: Stage>(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<Vec<Measured>> {
+    hush_rank_panics();
+    let number = group.rank();
+    let body = move || {
+        let all = |rank: Rc<Rank>| run::share(&rank, run::train::<S>(plan, rank.clone(), observer)?);
+        guarded(plan, group, all)
+    };
+    let outcome = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(format!("rank {number}")).stack_size(STACK);
+        match thread.spawn_scoped(scope, body).map(|thread| thread.join()) {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(payload)) => Err(RankError::Other(panic_message(&*payload))),
+            Err(error) => Err(RankError::Other(format!("the system gives no thread: {error}"))),
+        }
+    });
+    outcome.map_err(|error| explain::rank_failure(S::PLAN, plan, number as usize, &error))
+}
+
 fn rank_main<S: Stage>(plan: &Plan, mut group: Group, emitter: Emitter, observer: &Observer<'_>) -> Outcome {
-    group.attach(emitter.clone());
+    group.attach(emitter);
+    guarded(plan, group, |rank| run::train::<S>(plan, rank, observer))
+}
+
+/// What a rank does, with its panics as errors.
+fn guarded<T>(
+    plan: &Plan,
+    group: Group,
+    body: impl FnOnce(Rc<Rank>) -> std::result::Result<T, RankError>,
+) -> std::result::Result<T, RankError> {
+    let emitter = group.emitter().clone();
     let Config { device_memory, threads, .. } = plan.config;
     PANIC_EMITTER.set(Some(emitter.clone()));
     let ledger = Ledger::new(emitter.clone(), device_memory);
@@ -57,7 +105,7 @@ fn rank_main<S: Stage>(plan: &Plan, mut group: Group, emitter: Emitter, observer
     let voice = emitter.clone();
     let caught = catch_unwind(AssertUnwindSafe(|| {
         let mesh = Mesh::new(&group, plan.config.mesh)?;
-        run::train::<S>(plan, Rc::new(Rank { device, mesh, group, emitter: voice }), observer)
+        body(Rc::new(Rank { device, mesh, group, emitter: voice }))
     }));
     let outcome = caught.unwrap_or_else(|payload| {
         let place = PANIC_PLACE.take().unwrap_or_default();
@@ -102,7 +150,7 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
 }
 
 /// The outcome that explains the others: an error that is no mere echo of another rank's.
-pub(crate) fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
+fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
     let errors = || outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
     let echo = |error: &RankError| {
         matches!(error, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))

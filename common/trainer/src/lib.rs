@@ -14,10 +14,12 @@ mod generate;
 mod groups;
 mod labels;
 mod launch;
+pub mod launcher;
 mod link;
 mod passes;
 mod plan;
 mod precision;
+pub mod processes;
 mod progress;
 pub mod report;
 mod run;
@@ -38,11 +40,15 @@ pub use stage::{GradSync, Setup, Stage, StepOutcome};
 
 use clap::Parser;
 use cli::{Cli, Command, TrainArgs};
+use collectives::Group;
 use config::Config;
 use events::Emitter;
+use processes::Logs;
+use report::StepRow;
 use run::Plan;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
+use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 use watch::Watch;
@@ -70,48 +76,91 @@ pub fn main_from<S: Stage>(arguments: impl IntoIterator<Item = OsString>) -> Exi
     }
 }
 
-fn train<S: Stage>(args: TrainArgs) -> Result<()> {
+fn train<S: Stage>(mut args: TrainArgs) -> Result<()> {
     let print = args.print_config;
-    let config = Config::new(args)?;
+    let job = if print { None } else { processes::place(&mut args, &|name| std::env::var(name).ok())? };
+    let config = Config::new(args)?.in_job(job)?;
     let unsaid = if print { deepspeed::left_out(&config) } else { None };
-    config.findings.warnings.iter().chain(&unsaid).for_each(|warning| eprintln!("warning: {warning}"));
+    let warnings = config.findings.warnings.iter().chain(&unsaid).filter(|_| config.leads());
+    warnings.for_each(|warning| eprintln!("warning: {warning}"));
     if print {
         println!("{}", deepspeed::print(&config, S::PLAN)?);
         return Ok(());
     }
     let plan = plan::prepare::<S>(config)?;
-    println!("{}", progress::opening::<S>(&plan));
-    let watch = Watch::start::<S>(&plan, true)?;
-    let outcome = match plan.config.screen {
-        Some(options) => on_screen::<S>(&plan, &watch, options),
-        None => in_lines::<S>(&plan, watch.emitters.clone()),
+    let logs = Logs::open::<S>(&plan)?;
+    let outcome = match &plan.config.job {
+        None => lead::<S>(&plan, Ranks::Threads, Vec::new(), &logs),
+        Some(job) => {
+            let joined = processes::join::<S>(&plan.config, job)?;
+            if plan.config.leads() {
+                lead::<S>(&plan, Ranks::Process(joined.group), joined.links, &logs)
+            } else {
+                processes::follow::<S>(&plan, joined, &logs)
+            }
+        }
     };
+    logs.end(&outcome);
+    outcome
+}
+
+/// The ranks that run in this process.
+enum Ranks {
+    /// All of them, as threads.
+    Threads,
+    /// One; the others are processes of their own.
+    Process(Group),
+}
+
+/// Runs, and prints for all ranks.
+fn lead<S: Stage>(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<()> {
+    println!("{}", progress::opening::<S>(plan));
+    let watch = Watch::start::<S>(plan, true, links)?;
+    let outcome = match plan.config.screen {
+        Some(options) => on_screen::<S>(plan, ranks, &watch, options, logs),
+        None => in_lines::<S>(plan, ranks, &watch, logs),
+    };
+    watch.settle();
     let watched = watch.hub.finish();
     let report = outcome?;
     println!("{}", tables::closing(&report));
-    for line in progress::farewell(&plan, &watched) {
+    for line in progress::farewell(plan, &watched) {
         println!("{line}");
     }
     Ok(())
 }
 
 /// Plain lines, or a bar.
-fn in_lines<S: Stage>(plan: &Plan, emitters: Vec<Emitter>) -> Result<Report> {
+fn in_lines<S: Stage>(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Report> {
     stop_on_signal(plan)?;
     let lines = progress::Lines::new(plan);
-    let report = run_plan::<S>(plan, emitters, &|row| lines.step(row))?;
+    let observer = |rank: usize, row: &StepRow| {
+        logs.step(rank, row);
+        if rank == 0 {
+            lines.step(row);
+        }
+    };
+    let report = run_plan::<S>(plan, ranks, watch.emitters.clone(), &observer)?;
     lines.finish();
     Ok(report)
 }
 
 /// The screen on this thread, the ranks behind it.
-fn on_screen<S: Stage>(plan: &Plan, watch: &Watch, options: viz::LiveOptions) -> Result<Report> {
+fn on_screen<S: Stage>(
+    plan: &Plan,
+    ranks: Ranks,
+    watch: &Watch,
+    options: viz::LiveOptions,
+    logs: &Logs,
+) -> Result<Report> {
     launch::hush_rank_panics();
     options.prepare(&watch.pace);
     let subscription = watch.hub.subscribe();
     std::thread::scope(|scope| {
-        let ranks = scope.spawn(|| {
-            let report = run_plan::<S>(plan, watch.emitters.clone(), &|_| {});
+        let ranks = scope.spawn(move || {
+            let observer = |rank: usize, row: &StepRow| logs.step(rank, row);
+            let report = run_plan::<S>(plan, ranks, watch.emitters.clone(), &observer);
+            watch.settle();
             watch.hub.end();
             report
         });
@@ -129,24 +178,32 @@ fn on_screen<S: Stage>(plan: &Plan, watch: &Watch, options: viz::LiveOptions) ->
 /// Whatever ends the run early, as it would be printed.
 pub fn train_quietly<S: Stage>(config: Config) -> Result<Report> {
     let plan = plan::prepare::<S>(config)?;
+    let silent = |_: usize, _: &StepRow| {};
     if plan.config.record.is_none() {
         let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
-        return run_plan::<S>(&plan, emitters, &|_| {});
+        return run_plan::<S>(&plan, Ranks::Threads, emitters, &silent);
     }
-    let watch = Watch::start::<S>(&plan, false)?;
-    let report = run_plan::<S>(&plan, watch.emitters.clone(), &|_| {});
+    let watch = Watch::start::<S>(&plan, false, Vec::new())?;
+    let report = run_plan::<S>(&plan, Ranks::Threads, watch.emitters.clone(), &silent);
     match watch.hub.finish().recording_error {
         Some(error) => Err(Failure::run(error)),
         None => report,
     }
 }
 
-fn run_plan<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &run::Observer<'_>) -> Result<Report> {
-    let outcomes = launch::run::<S>(plan, emitters, observer);
-    if let Some((rank, error)) = launch::root_cause(&outcomes) {
-        return Err(explain::rank_failure(S::PLAN, plan, rank, error));
-    }
-    let measured: Vec<_> = outcomes.into_iter().flatten().collect();
+fn run_plan<S: Stage>(
+    plan: &Plan,
+    ranks: Ranks,
+    emitters: Vec<Emitter>,
+    observer: &run::Observer<'_>,
+) -> Result<Report> {
+    let measured = match ranks {
+        Ranks::Threads => launch::all::<S>(plan, emitters, observer)?,
+        Ranks::Process(mut group) => {
+            emitters.into_iter().for_each(|emitter| group.attach(emitter));
+            launch::one::<S>(plan, group, observer)?
+        }
+    };
     let report = plan::report::<S>(plan, &measured);
     if let Some(path) = &plan.config.report {
         report.write(path)?;

@@ -17,19 +17,17 @@ const LINES: u32 = 30;
 /// The first lines: what runs, and on what.
 pub(crate) fn opening<S: Stage>(plan: &Plan) -> String {
     let config = &plan.config;
-    let threads =
-        if config.threads == 1 { "1 thread each".into() } else { format!("{} threads each", config.threads) };
     let peak = plan.prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
     format!(
         "{} · {} · {} parameters · {} · {} ranks\n\
-         This build has no CUDA device: the ranks are threads on this machine's {} CPU cores, {threads}.\n{}\
+         {}.\n{}\
          Global batch {} tokens = {} ranks × {} micro-batches × {} sequences × {} tokens. Predicted peak {} per rank.\n",
         S::NAME,
         config.model.name,
         grouped(plan.model.layout.parameters()),
         precision::words(config.precision),
         config.world_size,
-        crate::config::cores(),
+        where_ranks_are(config),
         simulated(config),
         grouped(config.tokens_per_step()),
         config.world_size,
@@ -47,6 +45,22 @@ fn simulated(config: &Config) -> String {
         "SIMULATED link between the ranks ({}): communication is delayed as if it were real.\n",
         link.words()
     )
+}
+
+/// What the ranks are, and what they compute with.
+fn where_ranks_are(config: &Config) -> String {
+    let threads =
+        if config.threads == 1 { "1 thread each".into() } else { format!("{} threads each", config.threads) };
+    match &config.job {
+        None => format!(
+            "This build has no CUDA device: the ranks are threads on this machine's {} CPU cores, {threads}",
+            crate::config::cores()
+        ),
+        Some(job) => format!(
+            "The ranks are processes that {} started, connected by {}, on CPU cores, {threads}",
+            job.placement.launcher, job.engine
+        ),
+    }
 }
 
 /// The last lines: what the run leaves behind.

@@ -14,6 +14,7 @@ use device::{Class, OutOfMemory, Place};
 use events::{Boundary, Operation, What};
 use model::{Batch, Model};
 use planner::{Moment, Prediction};
+use serde::{Deserialize, Serialize};
 use sharding::{LossScaler, Micro, Partition, Rank, Schedule, WeightSource};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub(crate) struct Plan {
 }
 
 /// What one rank measured.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// Its steps; the same on every rank but for the seconds.
     pub steps: Vec<StepRow>,
@@ -96,8 +97,8 @@ impl std::fmt::Display for RankError {
 
 type Result<T> = std::result::Result<T, RankError>;
 
-/// Told about every finished step by rank 0.
-pub(crate) type Observer<'a> = dyn Fn(&StepRow) + Sync + 'a;
+/// Told about every finished step by every rank, with its number.
+pub(crate) type Observer<'a> = dyn Fn(usize, &StepRow) + Sync + 'a;
 
 /// One rank of a run.
 struct Worker<'a, S> {
@@ -134,6 +135,20 @@ pub(crate) fn train<S: Stage>(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'
         }
     }
     worker.finish().map_err(|error| tell_peers(&rank, "saving", error))
+}
+
+/// Everybody's measurements, in rank order: what ranks of other processes have to say comes through the group. Of steps
+/// and validations, which are the same on every rank, only this rank's are kept.
+///
+/// # Errors
+/// The group's failure.
+pub(crate) fn share(rank: &Rank, measured: Measured) -> Result<Vec<Measured>> {
+    let mine = Measured { steps: Vec::new(), evaluations: Vec::new(), ..measured.clone() };
+    let all = rank.group.exchange(&serde_json::to_vec(&mine).map_err(other)?)?;
+    let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).map_err(other);
+    let mut all: Vec<Measured> = all.iter().map(read).collect::<Result<_>>()?;
+    all[rank.number()] = measured;
+    Ok(all)
 }
 
 /// Fails the group with this rank as the culprit, unless the failure came from the group.
@@ -225,9 +240,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         let StepRow { step, loss, grad_norm, lr, tokens, seconds, .. } = row;
         self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
         self.updates += u32::from(!row.skipped);
-        if self.rank.number() == 0 {
-            observer(&row);
-        }
+        observer(self.rank.number(), &row);
         self.steps.push(row);
         let Some(scaler) = &mut self.scaler else { return Ok(()) };
         let scale = scaler.scale();

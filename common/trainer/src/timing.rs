@@ -24,7 +24,7 @@ pub struct Times {
 pub(crate) type Phase = fn(&mut Times) -> &mut f64;
 
 /// Seconds per phase: in all, and in waits for collectives.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Clocks {
     /// In all.
     pub total: Times,

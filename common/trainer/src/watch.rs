@@ -5,37 +5,57 @@ use crate::plan;
 use crate::precision;
 use crate::run::Plan;
 use crate::stage::Stage;
-use events::{Emitter, Hub, HubOptions, Pace, RunHeader, channel};
+use events::{Emitter, Hub, HubOptions, Inlets, Pace, RunHeader, channel, feed};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Events that a rank may be ahead of the collector.
-const RING: usize = 1 << 14;
+pub(crate) const RING: usize = 1 << 14;
+
+/// How long the end of a run waits for the last events of other processes.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 /// Watchers of a run, ready before it starts.
 pub(crate) struct Watch {
-    /// One voice per rank.
+    /// One voice per rank of this process.
     pub(crate) emitters: Vec<Emitter>,
     /// Where the ranks' events come together.
     pub(crate) hub: Hub,
     /// How fast the ranks may go.
     pub(crate) pace: Arc<Pace>,
+    /// The streams of other processes' events.
+    inlets: Option<Inlets>,
 }
 
 impl Watch {
-    /// Opens the recording, if one is asked for, and the socket if `socket`.
+    /// Opens the recording, if one is asked for, and the socket if `socket`. The ranks behind `links` are processes of
+    /// their own; all others are threads of this one.
     ///
     /// # Errors
     /// If the recording cannot be created.
-    pub(crate) fn start<S: Stage>(plan: &Plan, socket: bool) -> Result<Self> {
+    pub(crate) fn start<S: Stage>(plan: &Plan, socket: bool, links: Vec<(u32, TcpStream)>) -> Result<Self> {
         let pace = Arc::new(Pace::new());
         let start = Instant::now();
-        let open = |rank| channel(rank as u32, RING, start, Some(pace.clone()));
-        let (emitters, receivers) = (0..plan.config.world_size).map(open).unzip();
-        let options = HubOptions { record: plan.config.record.clone(), socket, pace: Some(pace.clone()) };
-        let hub =
-            Hub::start(header::<S>(plan)?, receivers, options).map_err(|e| Failure::run(e.to_string()))?;
-        Ok(Watch { emitters, hub, pace })
+        let (far, links): (Vec<u32>, Vec<TcpStream>) = links.into_iter().unzip();
+        let near = (0..plan.config.world_size as u32).filter(|rank| !far.contains(rank));
+        let (emitters, mut receivers): (Vec<_>, Vec<_>) =
+            near.map(|rank| channel(rank, RING, start, Some(pace.clone()))).unzip();
+        let (feeds, more): (Vec<_>, Vec<_>) = far.iter().map(|_| feed(RING, start)).unzip();
+        receivers.extend(more);
+        let (record, remote) = (plan.config.record.clone(), !far.is_empty());
+        let options = HubOptions { record, socket, pace: Some(pace.clone()), remote };
+        let failed = |error: &dyn std::fmt::Display| Failure::run(error.to_string());
+        let hub = Hub::start(header::<S>(plan)?, receivers, options).map_err(|e| failed(&e))?;
+        let inlets = remote.then(|| Inlets::start(links, feeds, start, &pace)).transpose();
+        Ok(Watch { emitters, hub, pace, inlets: inlets.map_err(|e| failed(&e))? })
+    }
+
+    /// Waits for what other processes still have to say. Call it when the run is over.
+    pub(crate) fn settle(&self) {
+        if let Some(inlets) = &self.inlets {
+            inlets.finish(LAST_EVENTS);
+        }
     }
 }
 

@@ -115,6 +115,21 @@ fn held_time_grows_while_held_and_stays_afterwards() {
 }
 
 #[test]
+fn in_company_a_pause_is_held_time_even_where_no_rank_is_held() {
+    let pace = Pace::new();
+    pace.in_company();
+    assert_eq!(pace.held(), Duration::ZERO);
+    pace.pause();
+    while pace.held() < Duration::from_millis(5) {
+        std::thread::yield_now();
+    }
+    pace.resume();
+    let held = pace.held();
+    assert!(held >= Duration::from_millis(5));
+    assert_eq!(pace.held(), held, "time runs again");
+}
+
+#[test]
 fn slow_motion_stretches_run_time() {
     let pace = Pace::new();
     pace.slow(0.1);

@@ -1,0 +1,254 @@
+//! A job of several processes, seen as one run: every process streams its rank's events to the process of rank 0, and
+//! what viewers ask there goes the other way.
+//!
+//! A stream carries [frames](crate::frame) without a preamble. Before them the two sides agree on a clock.
+
+use crate::event::Event;
+use crate::frame::{self, Batch, Decoder, Message};
+use crate::pace::Pace;
+use crate::ring::{Feed, Receiver};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often events are sent.
+const PERIOD: Duration = Duration::from_millis(20);
+/// How long a process waits for another side that says nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Questions about the clock; the last one counts, when both sides are awake.
+const QUESTIONS: u32 = 3;
+
+/// When the run started by the clock of rank 0, at the other end of `link`.
+///
+/// # Errors
+/// If the other side does not answer.
+pub fn clock(mut link: &TcpStream) -> io::Result<Instant> {
+    link.set_read_timeout(Some(PATIENCE))?;
+    let mut start = Instant::now();
+    for _ in 0..QUESTIONS {
+        let asked = Instant::now();
+        link.write_all(b"?")?;
+        let mut answer = [0; 8];
+        link.read_exact(&mut answer)?;
+        let (now, there) = (Instant::now(), Duration::from_nanos(u64::from_le_bytes(answer)));
+        start = now.checked_sub(there + (now - asked) / 2).unwrap_or(now);
+    }
+    link.set_read_timeout(None)?;
+    Ok(start)
+}
+
+fn tell_clock(mut link: &TcpStream, start: Instant) -> io::Result<()> {
+    for _ in 0..QUESTIONS {
+        link.read_exact(&mut [0])?;
+        link.write_all(&(start.elapsed().as_nanos() as u64).to_le_bytes())?;
+    }
+    Ok(())
+}
+
+/// A process's stream to rank 0.
+pub struct Outlet {
+    ending: Arc<AtomicBool>,
+    sender: Option<JoinHandle<()>>,
+}
+
+impl Outlet {
+    /// Starts sending what `receiver` collects, and obeying what viewers at rank 0 ask of `pace`.
+    ///
+    /// # Errors
+    /// If threads cannot be started.
+    pub fn start(link: TcpStream, receiver: Receiver, pace: Arc<Pace>) -> io::Result<Self> {
+        let ending = Arc::new(AtomicBool::new(false));
+        pace.in_company();
+        let (incoming, over) = (link.try_clone()?, ending.clone());
+        std::thread::Builder::new().name("controls".into()).spawn(move || obey(incoming, &pace))?;
+        let sender = std::thread::Builder::new().name("events".into()).spawn(move || {
+            // Rank 0 is gone: the collectives notice too, and say so.
+            let _ = stream(&link, &receiver, &over);
+        })?;
+        Ok(Outlet { ending, sender: Some(sender) })
+    }
+}
+
+impl Drop for Outlet {
+    /// Sends what is left, and that nothing follows.
+    fn drop(&mut self) {
+        self.ending.store(true, Ordering::Release);
+        if let Some(sender) = self.sender.take() {
+            sender.thread().unpark();
+            let _ = sender.join();
+        }
+    }
+}
+
+fn stream(mut link: &TcpStream, receiver: &Receiver, ending: &AtomicBool) -> io::Result<()> {
+    link.set_write_timeout(Some(PATIENCE))?;
+    loop {
+        let last = ending.load(Ordering::Acquire);
+        let mut events = Vec::new();
+        receiver.drain(&mut events);
+        let mut bytes = Vec::new();
+        if !events.is_empty() {
+            frame::encode(&Message::Batch(Batch { dropped: receiver.dropped(), events }), &mut bytes);
+        }
+        if last {
+            frame::encode(&Message::End, &mut bytes);
+        }
+        link.write_all(&bytes)?;
+        if last {
+            return link.shutdown(Shutdown::Write);
+        }
+        std::thread::park_timeout(PERIOD);
+    }
+}
+
+fn obey(mut link: TcpStream, pace: &Pace) {
+    let mut decoder = Decoder::without_preamble();
+    let mut bytes = [0; 256];
+    while let Ok(read @ 1..) = link.read(&mut bytes) {
+        decoder.push(&bytes[..read]);
+        let Ok(messages) = decoder.messages() else { break };
+        for message in messages {
+            if let Message::Control(control) = message {
+                pace.control(control);
+            }
+        }
+    }
+    // Nobody is left who could let this process go on.
+    pace.cancel();
+}
+
+/// Rank 0's end of all streams.
+pub struct Inlets {
+    /// Streams that have not ended.
+    open: Arc<AtomicUsize>,
+}
+
+impl Inlets {
+    /// Reads the streams of the processes behind `links` into `feeds` (in the same order), whose clock started at
+    /// `start`, and passes on what `pace` is told.
+    ///
+    /// # Errors
+    /// If threads cannot be started.
+    pub fn start(links: Vec<TcpStream>, feeds: Vec<Feed>, start: Instant, pace: &Pace) -> io::Result<Self> {
+        let open = Arc::new(AtomicUsize::new(0));
+        let outgoing = links.iter().map(TcpStream::try_clone).collect::<io::Result<Vec<_>>>()?;
+        pace.in_company();
+        let controls = pace.listen();
+        std::thread::Builder::new().name("controls".into()).spawn(move || pass_on(&outgoing, &controls))?;
+        for (link, feed) in links.into_iter().zip(feeds) {
+            let open = open.clone();
+            open.fetch_add(1, Ordering::AcqRel);
+            std::thread::Builder::new().name("events in".into()).spawn(move || {
+                if tell_clock(&link, start).is_ok() {
+                    read(link, &feed);
+                }
+                open.fetch_sub(1, Ordering::AcqRel);
+            })?;
+        }
+        Ok(Inlets { open })
+    }
+
+    /// Waits until all streams have ended, but not for longer than `patience`.
+    pub fn finish(&self, patience: Duration) {
+        let since = Instant::now();
+        while self.open.load(Ordering::Acquire) > 0 && since.elapsed() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn pass_on(links: &[TcpStream], controls: &mpsc::Receiver<crate::Control>) {
+    for control in controls {
+        let mut bytes = Vec::new();
+        frame::encode(&Message::Control(control), &mut bytes);
+        for mut link in links {
+            // A process that is gone needs no pace.
+            let _ = link.write_all(&bytes);
+        }
+    }
+}
+
+fn read(mut link: TcpStream, feed: &Feed) {
+    let mut decoder = Decoder::without_preamble();
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        match link.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(read) => decoder.push(&bytes[..read]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        }
+        let Ok(messages) = decoder.messages() else { return };
+        for message in messages {
+            match message {
+                Message::Batch(Batch { dropped, events }) => feed_all(feed, dropped, events),
+                Message::End => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+fn feed_all(feed: &Feed, dropped: u64, events: Vec<Event>) {
+    feed.lost(dropped);
+    events.into_iter().for_each(|event| feed.push(event));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::event::What;
+    use crate::ring::{channel, feed};
+    use crate::{Boundary, Control};
+    use std::net::TcpListener;
+
+    fn link() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().unwrap().0, there)
+    }
+
+    #[test]
+    fn events_of_another_process_arrive_on_one_clock() {
+        let (here, there) = link();
+        let start = Instant::now();
+        let (inlet, receiver) = feed(100, start);
+        let inlets = Inlets::start(vec![here], vec![inlet], start, &Pace::new()).unwrap();
+        let theirs = clock(&there).unwrap();
+        let apart = theirs.max(start) - theirs.min(start);
+        assert!(apart < Duration::from_secs(1), "{apart:?}");
+        let (emitter, events) = channel(3, 10, theirs, None);
+        let outlet = Outlet::start(there, events, Arc::new(Pace::new())).unwrap();
+        (0..15).for_each(|step| emitter.emit(What::StepStarted { step }));
+        drop(outlet);
+        inlets.finish(PATIENCE);
+        let mut seen = Vec::new();
+        receiver.drain(&mut seen);
+        assert_eq!(seen.len() as u64 + receiver.dropped(), 15);
+        assert!(seen.iter().all(|event| event.rank == 3));
+    }
+
+    #[test]
+    fn what_viewers_ask_reaches_other_processes() {
+        let (here, there) = link();
+        let (ours, theirs) = (Pace::new(), Arc::new(Pace::new()));
+        let start = Instant::now();
+        let _inlets = Inlets::start(vec![here], vec![feed(10, start).0], start, &ours).unwrap();
+        clock(&there).unwrap();
+        let (_emitter, events) = channel(1, 10, start, None);
+        let _outlet = Outlet::start(there, events, theirs.clone()).unwrap();
+        ours.control(Control::Step(Boundary::Unit));
+        while !theirs.is_paused() {
+            std::thread::yield_now();
+        }
+        ours.resume();
+        while theirs.is_paused() {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Ranks that are processes: how one finds its place, joins the others, and works as one rank of the job.
+//!
+//! Rank 0 leads: it alone prints, records and writes the report; the others send it their events while they run and
+//! their measurements at the end. Every rank prints its own error, and keeps a log if asked to.
+
+use crate::cli::{AlgorithmChoice, CollectivesChoice, TrainArgs};
+use crate::config::{Config, cores};
+use crate::deepspeed::Findings;
+use crate::error::{Failure, Result};
+use crate::launcher::{self, Placement, Variables};
+use crate::report::StepRow;
+use crate::run::Plan;
+use crate::stage::Stage;
+use crate::watch::RING;
+use crate::{launch, progress};
+use collectives::tcp::{self, Joined, Place};
+use events::{Outlet, Pace, channel, relay};
+use std::fs::File;
+use std::io::Write;
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How this process takes part in a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its place.
+    pub placement: Placement,
+    /// What carries collectives.
+    pub engine: Engine,
+}
+
+/// What carries collectives between processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// Connections between all, after a meeting at this host and port.
+    Tcp(String, u16),
+    /// MPI.
+    Mpi,
+}
+
+impl std::fmt::Display for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Engine::Tcp(..) => "TCP",
+            Engine::Mpi => "MPI",
+        })
+    }
+}
+
+/// Finds this process's place and makes `args` agree with it; `None` if it is alone.
+///
+/// # Errors
+/// A usage failure that names the flags or variables.
+pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Job>> {
+    let gpus = args.given.typed("gpus").map(|_| args.gpus);
+    let flags = launcher::Flags { rank: args.rank, gpus, master: args.master.as_deref() };
+    let Some(placement) = launcher::find(flags, variables)? else {
+        return match args.collectives {
+            CollectivesChoice::Auto | CollectivesChoice::Local => Ok(None),
+            _ => Err(Failure::usage(
+                "--collectives tcp and mpi connect processes, and this one is alone\n\
+                 Start it with torchrun, mpirun or srun, or give each process --rank, --gpus and --master.",
+            )),
+        };
+    };
+    if args.algorithm == AlgorithmChoice::Ring {
+        return Err(Failure::usage(
+            "--algorithm ring is for ranks that are threads: processes send directly",
+        ));
+    }
+    if args.link.is_some() {
+        return Err(Failure::usage(
+            "--link simulates a link between ranks that are threads: processes have a real one",
+        ));
+    }
+    args.gpus = placement.world_size;
+    args.threads = args.threads.or(Some((cores() / placement.local_world_size).max(1)));
+    let engine = engine(args.collectives, &placement)?;
+    Ok(Some(Job { placement, engine }))
+}
+
+fn engine(choice: CollectivesChoice, placement: &Placement) -> Result<Engine> {
+    let Placement { launcher, world_size, .. } = placement;
+    let mpi = cfg!(feature = "mpi");
+    match (choice, &placement.master) {
+        (CollectivesChoice::Local, _) => Err(Failure::usage(format!(
+            "--collectives local is for threads of one process, but {launcher} started {world_size} processes\n\
+             Leave it out, or start one process with --gpus {world_size}."
+        ))),
+        (CollectivesChoice::Mpi, _) if !mpi => Err(Failure::usage(
+            "--collectives mpi: this build has no MPI\nBuild with --features mpi, or use --collectives tcp.",
+        )),
+        (CollectivesChoice::Mpi, _) => Ok(Engine::Mpi),
+        (CollectivesChoice::Auto, _) if mpi && placement.under_mpi => Ok(Engine::Mpi),
+        (_, Some((host, port))) => Ok(Engine::Tcp(host.clone(), *port)),
+        (_, None) => Err(Failure::usage(format!(
+            "{launcher} started {world_size} processes, but nothing says where they meet\n\
+             Set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to a free port there, the same on every rank \
+             (or --master HOST:PORT){}",
+            if placement.under_mpi { ";\nor build with --features mpi, and MPI connects them." } else { "." }
+        ))),
+    }
+}
+
+impl Config {
+    /// This process's part in a job: what only rank 0 does is left to it.
+    ///
+    /// # Errors
+    /// A usage failure if a file asks for another number of ranks than there are processes.
+    pub fn in_job(mut self, job: Option<Job>) -> Result<Self> {
+        let Some(Job { placement, .. }) = &job else { return Ok(self) };
+        if self.world_size != placement.world_size {
+            return Err(Failure::usage(format!(
+                "{}: {} ranks, but {} started {} processes",
+                self.findings.file, self.world_size, placement.launcher, placement.world_size
+            )));
+        }
+        if placement.rank > 0 {
+            (self.screen, self.record, self.report, self.save) = (None, None, None, None);
+        }
+        self.job = job;
+        Ok(self)
+    }
+
+    /// Whether this process prints and writes for all.
+    pub(crate) fn leads(&self) -> bool {
+        self.job.as_ref().is_none_or(|job| job.placement.rank == 0)
+    }
+}
+
+/// What must be the same in all processes: everything but files and what concerns one machine.
+fn settings<S: Stage>(config: &Config) -> String {
+    let mut shared = config.clone();
+    (shared.screen, shared.record, shared.report, shared.save) = (None, None, None, None);
+    (shared.job, shared.log_dir, shared.init_from, shared.data.path) = (None, None, None, None);
+    (shared.threads, shared.findings) = (0, Findings::default());
+    format!("{} {}\n{shared:#?}", S::NAME, env!("CARGO_PKG_VERSION"))
+}
+
+/// Joins the other processes.
+///
+/// # Errors
+/// If they do not find each other before the deadline, or do not belong together.
+pub(crate) fn join<S: Stage>(config: &Config, job: &Job) -> Result<Joined> {
+    match &job.engine {
+        Engine::Tcp(address, port) => tcp::join(&Place {
+            rank: job.placement.rank as u32,
+            world_size: job.placement.world_size as u32,
+            address: address.clone(),
+            port: *port,
+            timeout: config.timeout,
+            settings: settings::<S>(config),
+        })
+        .map_err(|error| Failure::run(error.to_string())),
+        Engine::Mpi => Err(Failure::usage("this build has no MPI")),
+    }
+}
+
+/// Works as a rank other than 0.
+///
+/// # Errors
+/// This rank's failure, or the group's.
+pub(crate) fn follow<S: Stage>(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
+    let Joined { mut group, mut links } = joined;
+    let outlet = match links.pop() {
+        Some((_, link)) => {
+            let (emitter, outlet) = speak(group.rank(), link)
+                .map_err(|error| Failure::run(format!("cannot send events to rank 0: {error}")))?;
+            group.attach(emitter);
+            Some(outlet)
+        }
+        None => None,
+    };
+    crate::stop_on_signal(plan)?;
+    let outcome = launch::one::<S>(plan, group, &|rank, row| logs.step(rank, row));
+    drop(outlet);
+    outcome.map(drop)
+}
+
+/// An emitter whose events go to rank 0.
+fn speak(rank: u32, link: TcpStream) -> std::io::Result<(events::Emitter, Outlet)> {
+    let start = relay::clock(&link)?;
+    let pace = Arc::new(Pace::new());
+    let (emitter, receiver) = channel(rank, RING, start, Some(pace.clone()));
+    Ok((emitter, Outlet::start(link, receiver, pace)?))
+}
+
+/// A log file per rank of this process.
+pub(crate) struct Logs(Vec<(usize, Mutex<File>)>);
+
+impl Logs {
+    /// Creates the files in `config.log_dir`, if there is one.
+    ///
+    /// # Errors
+    /// If a file cannot be created.
+    pub(crate) fn open<S: Stage>(plan: &Plan) -> Result<Self> {
+        let Some(dir) = &plan.config.log_dir else { return Ok(Logs(Vec::new())) };
+        let failed = |error: std::io::Error| {
+            Failure::run(format!("cannot write logs to --log-dir {}: {error}", dir.display()))
+        };
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let ranks = match &plan.config.job {
+            Some(job) => job.placement.rank..job.placement.rank + 1,
+            None => 0..plan.config.world_size,
+        };
+        let open = |rank: usize| Ok((rank, Mutex::new(create(dir, rank)?)));
+        let logs = Logs(ranks.map(open).collect::<std::io::Result<_>>().map_err(failed)?);
+        logs.say(progress::opening::<S>(plan).trim_end());
+        Ok(logs)
+    }
+
+    /// Notes a finished step of `rank`.
+    pub(crate) fn step(&self, rank: usize, row: &StepRow) {
+        let Some((_, file)) = self.0.iter().find(|(number, _)| *number == rank) else { return };
+        let StepRow { step, loss, grad_norm, seconds, .. } = row;
+        line(file, &format!("step {step}  loss {loss:.6}  grad norm {grad_norm:.6}  {seconds:.3} s"));
+    }
+
+    /// Notes something about all ranks of this process.
+    pub(crate) fn say(&self, text: &str) {
+        self.0.iter().for_each(|(_, file)| line(file, text));
+    }
+
+    /// Notes how it ended.
+    pub(crate) fn end<T>(&self, outcome: &Result<T>) {
+        match outcome {
+            Ok(_) => self.say("finished"),
+            Err(failure) => self.say(&format!("error: {failure}")),
+        }
+    }
+}
+
+fn create(dir: &Path, rank: usize) -> std::io::Result<File> {
+    File::create(dir.join(format!("rank-{rank}.log")))
+}
+
+/// A log that cannot be written any more is no reason to end a run.
+fn line(file: &Mutex<File>, text: &str) {
+    let _ = writeln!(file.lock().unwrap_or_else(PoisonError::into_inner), "{text}");
+}

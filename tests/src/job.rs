@@ -1,0 +1,107 @@
+//! Jobs of several processes, for tests.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process of a job; killed when dropped.
+pub struct Member(Child);
+
+/// How a process ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit code, if it was not killed.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub out: String,
+    /// What it printed on standard error.
+    pub error: String,
+    /// How long it took from the call on.
+    pub after: Duration,
+}
+
+/// A port of this machine that is free right now.
+///
+/// # Panics
+/// If there is none.
+pub fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Starts `program` with `flags` and the variables `set` (`NAME=value …`), and with no launcher's variables besides.
+///
+/// # Panics
+/// If it cannot be started.
+pub fn start(program: &str, flags: &str, set: &str) -> Member {
+    let mut command = Command::new(program);
+    let ours = |name: &str| {
+        let prefixes = ["RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM_", "TORCHELASTIC_"];
+        prefixes.iter().any(|prefix| name.starts_with(prefix))
+    };
+    for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
+        command.env_remove(name);
+    }
+    command.args(flags.split_whitespace());
+    command.envs(set.split_whitespace().filter_map(|pair| pair.split_once('=')));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    Member(command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")))
+}
+
+/// Starts `size` processes of `program` as torchrun would on this machine, `flags(rank)` each.
+pub fn launch(program: &str, size: usize, flags: impl Fn(usize) -> String) -> Vec<Member> {
+    let port = free_port();
+    let set = |rank| format!("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={port}");
+    (0..size).map(|rank| start(program, &flags(rank), &set(rank))).collect()
+}
+
+impl Member {
+    /// Sends the process a signal.
+    ///
+    /// # Panics
+    /// If there is no `kill`.
+    pub fn signal(&self, name: &str) {
+        let kill = Command::new("kill").args([format!("-{name}"), self.0.id().to_string()]).status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// Waits for the end of the process, but not for longer than `patience`.
+    ///
+    /// # Panics
+    /// If it is still there then.
+    pub fn end(mut self, patience: Duration) -> Ended {
+        let begin = Instant::now();
+        let read = |stream: Option<Box<dyn Read + Send>>| {
+            std::thread::spawn(move || {
+                let mut text = String::new();
+                let _ = stream.map(|mut stream| stream.read_to_string(&mut text));
+                text
+            })
+        };
+        let out = read(self.0.stdout.take().map(|stream| Box::new(stream) as _));
+        let error = read(self.0.stderr.take().map(|stream| Box::new(stream) as _));
+        let status = loop {
+            match self.0.try_wait().unwrap() {
+                Some(status) => break status,
+                None if begin.elapsed() < patience => std::thread::sleep(Duration::from_millis(5)),
+                None => {
+                    let _ = self.0.kill();
+                    panic!(
+                        "still there after {patience:?}: {} {}",
+                        out.join().unwrap(),
+                        error.join().unwrap()
+                    );
+                }
+            }
+        };
+        let after = begin.elapsed();
+        Ended { code: status.code(), out: out.join().unwrap(), error: error.join().unwrap(), after }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,225 @@
+//! Ranks that are processes: they learn the bits of threads, and no failure leaves anybody waiting.
+
+use events::{Recording, What};
+use planner::Stage;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+use tests::job::{Ended, Member, free_port, launch, start};
+use tests::{STAGES, fixture, train};
+
+const STAGE: &str = env!("CARGO_BIN_EXE_stage");
+
+/// Long enough for any end that should come; tests do not wait for it otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn run(stage: Stage) -> String {
+    let model = fixture("odd.json");
+    format!(
+        "--model {model} --batch-size 2 --seq-len 16 --steps 4 --threads 1 --val-fraction 0.2 --eval-every 2 --shuffle-seed {}",
+        stage as u8
+    )
+}
+
+/// A run that goes on until something ends it.
+fn endless(more: &str) -> String {
+    format!("zero3 --headless --batch-size 1 --seq-len 16 --threads 1 --steps 1000000 {more}")
+}
+
+fn ends(members: Vec<Member>) -> Vec<Ended> {
+    members.into_iter().map(|member| member.end(PATIENCE)).collect()
+}
+
+/// One screen that starts with `error: ` and holds all `words`.
+fn explains(ended: &Ended, code: i32, words: &[&str]) {
+    let error = &ended.error;
+    assert_eq!(ended.code, Some(code), "{error}");
+    assert!(error.starts_with("error: ") && error.lines().count() <= 24, "{error}");
+    assert!(!error.contains("thread '"), "{error}");
+    for word in words {
+        assert!(error.contains(word), "{word:?} is missing: {error}");
+    }
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn four_processes_learn_the_bits_of_four_threads_in_every_stage() {
+    let dir = tempfile::tempdir().unwrap();
+    for stage in STAGES {
+        let flags = run(stage);
+        let threads = train(stage, &format!("{flags} --gpus 4")).unwrap();
+        let report = dir.path().join(format!("{}.json", stage.package()));
+        let flags = format!("{} --headless {flags} --report {}", stage.package(), report.display());
+        for (rank, ended) in ends(launch(STAGE, 4, |_| flags.clone())).iter().enumerate() {
+            assert_eq!(ended.code, Some(0), "{}", ended.error);
+            assert_eq!(ended.out.is_empty(), rank > 0, "rank 0 prints for all: {}", ended.out);
+        }
+        let (processes, threads) = (json(&report), serde_json::to_value(&threads).unwrap());
+        for key in ["weights_blake3", "evaluations", "memory", "total_peak_bytes", "traffic"] {
+            assert_eq!(processes[key], threads[key], "{stage}: {key}");
+        }
+        let losses = |report: &Value| -> Vec<Value> {
+            report["steps"].as_array().unwrap().iter().map(|row| row["loss"].clone()).collect()
+        };
+        assert_eq!(losses(&processes), losses(&threads), "{stage}");
+        assert_eq!(processes["time"].as_array().unwrap().len(), 4, "every rank's measurements are there");
+    }
+}
+
+#[test]
+fn the_recording_of_a_job_has_the_events_of_all_ranks_on_one_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, logs) = (dir.path().join("run.zero"), dir.path().join("logs"));
+    let flags = format!(
+        "zero2 --headless {} --record {} --log-dir {}",
+        run(Stage::Zero2),
+        file.display(),
+        logs.display()
+    );
+    ends(launch(STAGE, 3, |_| flags.clone())).iter().for_each(|e| assert_eq!(e.code, Some(0), "{}", e.error));
+    let recording = Recording::open(&file).unwrap();
+    assert!(recording.is_complete());
+    let events: Vec<_> = (0..recording.len()).flat_map(|i| recording.batch(i).unwrap().events).collect();
+    assert!(events.is_sorted_by_key(|event| event.at), "events are in the order of time");
+    let mut finished: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    for event in events.iter().filter(|event| matches!(event.what, What::StepFinished { .. })) {
+        finished.entry(event.rank).or_default().push(event.at);
+    }
+    assert_eq!(finished.len(), 3);
+    for step in 0..4 {
+        let at: Vec<u64> = finished.values().map(|steps| steps[step]).collect();
+        let apart = at.iter().max().unwrap() - at.iter().min().unwrap();
+        assert!(apart < 2_000_000_000, "step {step} ends on all ranks within {apart} ns");
+    }
+    for rank in 0..3 {
+        let log = std::fs::read_to_string(logs.join(format!("rank-{rank}.log"))).unwrap();
+        assert!(log.contains("step 3  loss") && log.ends_with("finished\n"), "{log}");
+    }
+}
+
+/// Waits until the job has finished a step.
+fn under_way(logs: &Path) {
+    let first = || std::fs::read_to_string(logs.join("rank-0.log")).unwrap_or_default().contains("step 0");
+    while !first() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_killed_process_ends_the_job_and_is_named_by_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut members = launch(STAGE, 4, |_| endless(&format!("--log-dir {}", dir.path().display())));
+    under_way(dir.path());
+    let victim = members.remove(2);
+    victim.signal("KILL");
+    victim.end(PATIENCE);
+    for ended in ends(members) {
+        explains(&ended, 1, &["rank 2 failed", "its process has ended"]);
+        assert!(ended.after < Duration::from_secs(10), "{:?}", ended.after);
+    }
+}
+
+#[test]
+fn a_process_that_hangs_is_named_once_patience_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = endless(&format!("--timeout 2 --log-dir {}", dir.path().display()));
+    let mut members = launch(STAGE, 3, |_| flags.clone());
+    under_way(dir.path());
+    members[1].signal("STOP");
+    let hanging = members.remove(1);
+    for ended in ends(members) {
+        explains(&ended, 1, &["rank 1", "waited 2s"]);
+    }
+    hanging.signal("KILL");
+    hanging.end(PATIENCE);
+}
+
+#[test]
+fn an_error_or_panic_of_one_rank_is_everybodys() {
+    for (fault, own, others) in [
+        (
+            "error@rank1,step2,backward",
+            "rank 1: injected error in Backward of step 2",
+            "injected error in Backward",
+        ),
+        ("panic@rank1,step2,backward", "injected panic in Backward of step 2", "it panicked"),
+    ] {
+        let flags = endless(&format!("--inject {fault}"));
+        for (rank, ended) in ends(launch(STAGE, 3, |_| flags.clone())).iter().enumerate() {
+            explains(
+                ended,
+                1,
+                if rank == 1 { [own, "rank 1"] } else { ["rank 1 failed during", others] }.as_slice(),
+            );
+        }
+    }
+}
+
+#[test]
+fn contradictory_variables_and_flags_are_refused_before_anything_starts() {
+    let refused = |flags: &str, set: &str, words: &[&str]| {
+        let flags = endless(flags);
+        explains(&start(STAGE, &flags, set).end(PATIENCE), 2, words);
+    };
+    refused("", "RANK=4 WORLD_SIZE=4", &["RANK=4", "WORLD_SIZE=4"]);
+    refused("", "RANK=0", &["RANK", "WORLD_SIZE"]);
+    let rivals = "RANK=0 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2";
+    refused("", rivals, &["RANK=0", "OMPI_COMM_WORLD_RANK=1"]);
+    refused("", "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1", &["MASTER_ADDR", "MASTER_PORT"]);
+    refused("", "RANK=0 WORLD_SIZE=2", &["MASTER_ADDR", "MASTER_PORT", "--master"]);
+    refused("--gpus 8", "RANK=0 WORLD_SIZE=2", &["--gpus 8", "torchrun started 2"]);
+    refused("--collectives local", "RANK=0 WORLD_SIZE=2", &["--collectives local"]);
+    refused("--algorithm ring", "RANK=0 WORLD_SIZE=2", &["--algorithm ring"]);
+    refused("--link pcie4", "RANK=0 WORLD_SIZE=2", &["--link"]);
+    refused("--collectives tcp", "", &["alone", "torchrun"]);
+    refused("--rank 1 --gpus 2", "", &["--master"]);
+}
+
+#[test]
+fn whoever_is_missing_at_the_start_is_named() {
+    let port = free_port();
+    let set = |rank| format!("RANK={rank} WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={port}");
+    let members = [0, 2].map(|rank| start(STAGE, &endless("--timeout 2"), &set(rank)));
+    for ended in ends(members.into()) {
+        explains(&ended, 1, &["rank 1 never came", "waited 2s", "WORLD_SIZE"]);
+    }
+}
+
+#[test]
+fn a_wrong_address_is_explained_on_every_rank() {
+    let port = free_port();
+    let join = |address: &str, rank: usize| {
+        let set = format!("RANK={rank} WORLD_SIZE=2 MASTER_ADDR={address} MASTER_PORT={port}");
+        start(STAGE, &endless("--timeout 2"), &set)
+    };
+    // An address of the block for documentation: nobody's.
+    let [zero, one] = [0, 1].map(|rank| join("192.0.2.1", rank).end(PATIENCE));
+    explains(&zero, 1, &["192.0.2.1", "no such address", "MASTER_ADDR"]);
+    explains(&one, 1, &["rank 1 has not reached rank 0 at 192.0.2.1", "MASTER_ADDR"]);
+    for ended in [0, 1].map(|rank| join("no-such-host.invalid", rank).end(PATIENCE)) {
+        explains(&ended, 1, &["no machine called", "no-such-host.invalid", "MASTER_ADDR"]);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_explained_on_every_rank() {
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let set = |rank| format!("RANK={rank} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={port}");
+    let [zero, one] = [0, 1].map(|rank| start(STAGE, &endless("--timeout 2"), &set(rank)));
+    explains(&zero.end(PATIENCE), 1, &["port is in use", "MASTER_PORT"]);
+    explains(&one.end(PATIENCE), 1, &["no answer", "rank 0"]);
+}
+
+#[test]
+fn other_flags_on_one_rank_are_shown_to_all() {
+    let members = launch(STAGE, 2, |rank| endless(if rank == 1 { "--lr 0.25" } else { "--lr 0.5" }));
+    for ended in ends(members) {
+        explains(&ended, 1, &["rank 1 was started with other settings than rank 0", "0.5", "0.25"]);
+    }
+}
