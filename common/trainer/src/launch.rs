@@ -73,7 +73,7 @@ pub(crate) fn one<S: Stage>(plan: &Plan, group: Group, observer: &Observer<'_>) 
     let number = group.rank();
     let body = move || {
         let all = |rank: Rc<Rank>| run::share(&rank, run::train::<S>(plan, rank.clone(), observer)?);
-        guarded(plan, group, all)
+        guarded::<S, _>(plan, group, all)
     };
     let outcome = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name(format!("rank {number}")).stack_size(STACK);
@@ -88,11 +88,11 @@ pub(crate) fn one<S: Stage>(plan: &Plan, group: Group, observer: &Observer<'_>) 
 
 fn rank_main<S: Stage>(plan: &Plan, mut group: Group, emitter: Emitter, observer: &Observer<'_>) -> Outcome {
     group.attach(emitter);
-    guarded(plan, group, |rank| run::train::<S>(plan, rank, observer))
+    guarded::<S, _>(plan, group, |rank| run::train::<S>(plan, rank, observer))
 }
 
 /// What a rank does, with its panics as errors.
-fn guarded<T>(
+fn guarded<S: Stage, T>(
     plan: &Plan,
     group: Group,
     body: impl FnOnce(Rc<Rank>) -> std::result::Result<T, RankError>,
