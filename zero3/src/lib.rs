@@ -3,8 +3,8 @@
 //!
 //! Between steps a rank holds its slice of everything and nothing else. A unit's full parameters are gathered just
 //! before forward needs them, freed after, and gathered again for backward; while one unit computes, the next one is
-//! on its way. The units that backward starts with stay gathered from forward. After the update nothing needs to be
-//! gathered: the next forward does that.
+//! on its way. What backward starts with stays gathered from forward, unless that is not wanted. After the update
+//! nothing needs to be gathered: the next forward does that.
 //!
 //! FSDP's shard-grad-op is the same but for one choice: full parameters stay from forward until backward is done with
 //! them. It holds as little between steps, as much as ZeRO-2 in between, and gathers once less. FSDP's hybrid sharding
@@ -16,7 +16,7 @@ use collectives::Group;
 use device::{Buffer, Class};
 use events::Pass;
 use events::header::Sharded;
-use planner::Strategy;
+use planner::{BackwardPrefetch, Strategy};
 use sharding::{
     AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Rank, ReplicaSum,
     Result, Schedule, SecondaryShards, UnitId, Update, buckets::bucket, global_norm,
@@ -24,7 +24,7 @@ use sharding::{
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use trainer::{Setup, Stage, StepOutcome};
+use trainer::{Communication, Setup, Stage, StepOutcome};
 
 /// One rank of a ZeRO-3 run.
 pub struct Zero3 {
@@ -44,6 +44,7 @@ pub struct Zero3 {
     /// hpZ: what backward gathers from, in place of the shards.
     secondary: Option<SecondaryShards>,
     window: GatherWindow,
+    communication: Communication,
 }
 
 impl Stage for Zero3 {
@@ -69,7 +70,8 @@ impl Stage for Zero3 {
             reductions: setup.reductions(Group::reduce_scatter),
             replicas: setup.replica_sum(),
             secondary: setup.secondary()?,
-            window: GatherWindow::default(),
+            window: setup.window(),
+            communication: setup.communication,
             schedule: setup.schedule,
             strategy: setup.strategy,
             rank,
@@ -79,20 +81,24 @@ impl Stage for Zero3 {
 
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
         self.gather(unit, pass)?;
-        if let Some(next) = self.schedule.after(unit, pass) {
-            self.gather(next, pass)?;
+        let full = self.window.take(unit)?;
+        if pass != Pass::Backward || self.communication.backward_prefetch == BackwardPrefetch::Pre {
+            self.gather_ahead(pass)?;
         }
-        Ok(FullParameters { unit, buffer: self.window.take(unit)? })
+        Ok(full)
     }
 
     fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()> {
-        if pass != Pass::Forward {
+        if pass == Pass::Forward && self.stays_for_backward(full.unit) {
+            self.window.keep(full);
             return Ok(());
         }
-        if self.stays_for_backward(full.unit) {
-            self.window.keep(full.unit, full.buffer);
-        } else if let Some(secondary) = &mut self.secondary {
+        if let (Pass::Forward, Some(secondary)) = (pass, &mut self.secondary) {
             secondary.keep(&self.rank, &full)?;
+        }
+        self.window.free(full);
+        if pass == Pass::Backward && self.communication.backward_prefetch == BackwardPrefetch::Post {
+            self.gather_ahead(pass)?;
         }
         Ok(())
     }
@@ -133,10 +139,12 @@ impl Stage for Zero3 {
 }
 
 impl Zero3 {
-    /// Whether full parameters of `unit` stay gathered from forward to backward: those that backward starts with, and with
-    /// FSDP's shard-grad-op all of them.
+    /// Whether full parameters of `unit` stay gathered from forward to backward: with FSDP's shard-grad-op all do, else
+    /// those that backward needs again soon enough; what backward starts with, unless told otherwise.
     fn stays_for_backward(&self, unit: UnitId) -> bool {
-        !self.strategy.reshards_after_forward() || self.schedule.starts_backward(unit)
+        let distance = self.schedule.reuse_distance(unit, &self.partition);
+        let soon = !self.strategy.reshards_after_forward() || self.communication.keeps(distance);
+        soon && self.window.may_keep()
     }
 
     /// Issues `unit`'s all-gather, unless it is here or on its way: among those who share the shards or, for backward with
@@ -156,6 +164,15 @@ impl Zero3 {
         let own = group.rank() as usize * shard.len();
         self.rank.kernels().copy(full.slice_mut(own..own + shard.len()), shard.view())?;
         self.window.issued(unit, group.all_gather(bucket(vec![full], &[unit]))?);
+        Ok(())
+    }
+
+    /// Issues the all-gathers of what `pass` needs next, as far ahead as the window allows.
+    fn gather_ahead(&mut self, pass: Pass) -> Result<()> {
+        let schedule = self.schedule.clone();
+        while let Some(next) = self.window.next_ahead(&schedule.pass(pass).order) {
+            self.gather(next, pass)?;
+        }
         Ok(())
     }
 

@@ -1,53 +1,120 @@
 //! Full parameters of sharded units: gathered before a layer needs them, freed after the last one that does.
 
 use crate::books::{Books, Held};
+use crate::job::{BackwardPrefetch, Gathering, Job};
 use crate::partition::Partition;
 use crate::traffic::{Among, Tally};
-use events::{Class, Operation};
+use events::{Class, Operation, Pass};
 
 /// The gathered units of one rank.
-pub(crate) struct GatherWindow {
-    full: Vec<Option<Held>>,
-    /// The pass's units in the order in which they are first needed, and how many have been acquired.
-    order: Vec<usize>,
-    acquired: usize,
+pub(crate) struct GatherWindow<'a> {
+    partition: &'a Partition,
     /// Among whom this pass gathers.
     among: Among,
-    ahead: usize,
+    gathering: Gathering,
+    /// Units that backward needs again before this many elements of others are kept after forward.
+    reuse: u64,
     bytes_per_element: u64,
+    /// Per unit: its full copy.
+    full: Vec<Option<Held>>,
+    /// Per unit: whether its all-gather has been issued and not been waited for.
+    in_flight: Vec<bool>,
+    pass: Pass,
+    /// Units in the order in which this pass needs them, and how many it has come to.
+    order: Vec<usize>,
+    reached: usize,
 }
 
-impl GatherWindow {
-    /// An empty window that gathers up to `ahead` units before they are needed.
-    pub(crate) fn new(units: usize, ahead: usize, bytes_per_element: u64) -> Self {
-        let full = (0..units).map(|_| None).collect();
-        GatherWindow { full, order: Vec::new(), acquired: 0, among: Among::World, ahead, bytes_per_element }
+impl<'a> GatherWindow<'a> {
+    /// An empty window over the units of `partition`.
+    pub(crate) fn new(job: &Job, partition: &'a Partition) -> Self {
+        let units = partition.units.len();
+        let ahead = if job.overlap { job.gathering.ahead } else { 0 };
+        GatherWindow {
+            partition,
+            among: Among::World,
+            gathering: Gathering { ahead, ..job.gathering },
+            reuse: if job.strategy.reshards_after_forward() { job.gathering.reuse } else { u64::MAX },
+            bytes_per_element: job.recipe.weights,
+            full: (0..units).map(|_| None).collect(),
+            in_flight: vec![false; units],
+            pass: Pass::Forward,
+            order: Vec::new(),
+            reached: 0,
+        }
     }
 
-    /// Begins a pass that will acquire `order`'s units one by one, each once, and gather them among
-    /// `among`. Nothing is gathered before its first acquisition.
-    pub(crate) fn begin(&mut self, order: Vec<usize>, among: Among) {
-        self.among = among;
-        self.order = order;
-        self.acquired = 0;
-    }
-
-    /// Acquires the next unit of the pass; it and the units ahead of it are gathered unless they are already.
-    pub(crate) fn acquire(&mut self, books: &mut Books, partition: &Partition, tally: &mut Tally) {
-        let window = self.acquired..(self.acquired + 1 + self.ahead).min(self.order.len());
-        for &unit in &self.order[window] {
-            if self.full[unit].is_none() {
-                let elements = partition.units[unit].padded;
-                self.full[unit] =
-                    Some(books.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
-                tally.collective(self.among, Operation::AllGather, &[elements], self.bytes_per_element);
+    /// Begins a pass whose layers need `units` in this order, and gather them among `among`. Nothing is gathered before the first is acquired.
+    pub(crate) fn begin(&mut self, pass: Pass, units: impl Iterator<Item = usize>, among: Among) {
+        (self.pass, self.among) = (pass, among);
+        self.order.clear();
+        for unit in units {
+            if !self.order.contains(&unit) {
+                self.order.push(unit);
             }
         }
-        self.acquired += 1;
+        self.reached = 0;
     }
 
-    /// Frees the full copy of `unit`.
-    pub(crate) fn release(&mut self, books: &mut Books, unit: usize) {
+    /// Acquires `unit` for a layer: waits for its full copy, gathered now if it was not ahead of time.
+    pub(crate) fn acquire(&mut self, books: &mut Books, tally: &mut Tally, unit: usize) {
+        if self.order.get(self.reached) != Some(&unit) {
+            return;
+        }
+        self.reached += 1;
+        self.gather(books, tally, unit);
+        self.in_flight[unit] = false;
+        if self.pass != Pass::Backward || self.gathering.backward == BackwardPrefetch::Pre {
+            self.gather_ahead(books, tally);
+        }
+    }
+
+    /// Forward is done with `unit`: keeps it if backward needs it again soon enough.
+    pub(crate) fn leave_forward(&mut self, books: &mut Books, unit: usize) {
+        let near = self.partition.reuse_distance(unit) < self.reuse;
+        if !near || self.live() > self.gathering.live {
+            books.free_all(self.full[unit].take());
+        }
+    }
+
+    /// The pass is done with `unit`.
+    pub(crate) fn free(&mut self, books: &mut Books, tally: &mut Tally, unit: usize) {
         books.free_all(self.full[unit].take());
+        if self.pass == Pass::Backward && self.gathering.backward == BackwardPrefetch::Post {
+            self.gather_ahead(books, tally);
+        }
+    }
+
+    /// Gathers what the pass needs next, as far as the limits allow.
+    fn gather_ahead(&mut self, books: &mut Books, tally: &mut Tally) {
+        let mut ahead = 0;
+        for at in self.reached..self.order.len() {
+            let unit = self.order[at];
+            let elements = self.partition.units[unit].padded;
+            let enough = ahead >= self.gathering.ahead;
+            let busy = self.in_flight.iter().filter(|flying| **flying).count() >= self.gathering.in_flight;
+            let full = self.live().saturating_add(elements) > self.gathering.live;
+            if enough || self.full[unit].is_none() && (busy || full) {
+                return;
+            }
+            self.gather(books, tally, unit);
+            ahead += elements;
+        }
+    }
+
+    fn gather(&mut self, books: &mut Books, tally: &mut Tally, unit: usize) {
+        if self.full[unit].is_none() {
+            let elements = self.partition.units[unit].padded;
+            self.full[unit] =
+                Some(books.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
+            self.in_flight[unit] = true;
+            tally.collective(self.among, Operation::AllGather, &[elements], self.bytes_per_element);
+        }
+    }
+
+    /// Elements gathered now.
+    fn live(&self) -> u64 {
+        let held = self.full.iter().zip(&self.partition.units).filter(|(full, _)| full.is_some());
+        held.map(|(_, unit)| unit.padded).sum()
     }
 }

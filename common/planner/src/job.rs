@@ -2,6 +2,7 @@
 
 use crate::recipe::Recipe;
 use crate::strategy::Strategy;
+use clap::ValueEnum;
 use events::header::Sharded;
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
 use serde::Serialize;
@@ -69,6 +70,42 @@ impl std::fmt::Display for Stage {
     }
 }
 
+/// When backward gathers a unit's parameters ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum BackwardPrefetch {
+    /// Before the backward of the unit in use, which hides it: both are held meanwhile.
+    #[default]
+    Pre,
+    /// Once the unit in use is freed: less is held, less is hidden.
+    Post,
+    /// When it is needed.
+    None,
+}
+
+/// How parameters that are sharded are gathered. Elements include padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gathering {
+    /// Units are gathered ahead of the one in use while those ahead of it have fewer elements than this: 1 is one unit.
+    pub ahead: u64,
+    /// The same in backward, and when.
+    pub backward: BackwardPrefetch,
+    /// No unit is gathered ahead beyond so many all-gathers in flight.
+    pub in_flight: usize,
+    /// No unit is gathered ahead, or kept, beyond so many elements gathered at once.
+    pub live: u64,
+    /// Units that backward needs again before this many elements of others are kept after forward: 1 keeps what backward
+    /// begins with, 0 keeps nothing.
+    pub reuse: u64,
+}
+
+impl Default for Gathering {
+    /// One unit ahead, at most two all-gathers in flight; what backward begins with is kept.
+    fn default() -> Self {
+        Gathering { ahead: 1, backward: BackwardPrefetch::Pre, in_flight: 2, live: u64::MAX, reuse: 1 }
+    }
+}
+
 /// A run, as far as its memory and traffic depend on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
@@ -102,10 +139,12 @@ pub struct Job {
     pub reduce_bucket: Option<u64>,
     /// The same for the all-gather of updated parameters in ZeRO-1 and ZeRO-2.
     pub gather_bucket: Option<u64>,
-    /// Bytes per gradient on the wire, if gradients are converted to another type on their way there.
+    /// Bytes per gradient on the wire, if gradients are converted or copied on their way there.
     pub converted_gradients: Option<u64>,
-    /// ZeRO-3: units gathered ahead of the one being computed with.
-    pub prefetch: usize,
+    /// Whether ranks compute while collectives are on their way.
+    pub overlap: bool,
+    /// ZeRO-3: how parameters are gathered.
+    pub gathering: Gathering,
 }
 
 /// Most ranks, and most micro-batches per step, that a prediction counts one by one.
@@ -150,7 +189,8 @@ pub enum InvalidJob {
 
 impl Job {
     /// `config`'s model in fp32 on `world_size` ranks, with the model's own batch and sequence length, one micro-batch
-    /// per step, a unit per layer, everything kept for backward, default buckets and one unit gathered ahead.
+    /// per step, a unit per layer, everything kept for backward, default buckets, and collectives that overlap with
+    /// computing.
     pub fn new(config: ModelConfig, stage: Stage, world_size: usize) -> Self {
         Job {
             stage,
@@ -168,7 +208,8 @@ impl Job {
             reduce_bucket: None,
             gather_bucket: None,
             converted_gradients: None,
-            prefetch: 1,
+            overlap: true,
+            gathering: Gathering::default(),
             config,
         }
     }

@@ -39,7 +39,7 @@ pub mod traffic;
 
 pub use books::Memory;
 pub use fit::{Fit, StageFit, explain_fit};
-pub use job::{InvalidJob, Job, Stage};
+pub use job::{BackwardPrefetch, Gathering, InvalidJob, Job, Stage};
 pub use moment::{Moment, Peak};
 pub use partition::{Partition, Unit};
 pub use predict::{Prediction, RankPrediction, predict};

@@ -105,6 +105,25 @@ impl Partition {
     pub(crate) fn last_use(&self, unit: usize) -> usize {
         self.needs.iter().rposition(|needs| needs.contains(&unit)).unwrap_or(0)
     }
+
+    /// Units that `layer` is the last to need, in forward order.
+    pub(crate) fn last_used_by(&self, layer: usize) -> Vec<usize> {
+        self.needs[layer].iter().copied().filter(|&unit| self.last_use(unit) == layer).collect()
+    }
+
+    /// Units that `layer` is the first to need, in forward order: in backward, the last.
+    pub(crate) fn first_used_by(&self, layer: usize) -> Vec<usize> {
+        self.needs[layer].iter().copied().filter(|&unit| self.first_use(unit) == layer).collect()
+    }
+
+    /// Padded parameters of the units that layers need between the last use of `unit` in forward and its first in
+    /// backward: in forward, and again in backward.
+    pub(crate) fn reuse_distance(&self, unit: usize) -> u64 {
+        let layer = self.last_use(unit);
+        let between =
+            |other: usize| u64::from(self.first_use(other) > layer) + u64::from(self.last_use(other) > layer);
+        self.units.iter().enumerate().map(|(other, unit)| between(other) * unit.padded).sum()
+    }
 }
 
 /// Where a tensor stands: its first layer, and its position there.

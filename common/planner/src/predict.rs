@@ -142,7 +142,7 @@ struct Walk<'a> {
     sizes: Sizes,
     books: Books,
     tally: Tally,
-    parameters: GatherWindow,
+    parameters: GatherWindow<'a>,
     gradients: Reducer,
     /// Hybrid sharding: over the ranks that own the same shard.
     replicas: Option<Reducer>,
@@ -151,10 +151,6 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(job: &'a Job, partition: &'a Partition) -> Self {
-        let units = partition.units.len();
-        let recipe = &job.recipe;
-        let bucket = job.reduce_bucket.unwrap_or(partition.largest());
-        let temporary = job.stage.sharded().gradients;
         Walk {
             job,
             partition,
@@ -162,19 +158,11 @@ impl<'a> Walk<'a> {
             books: Books::default(),
             tally: Tally::default(),
             pass: Pass::Forward,
-            parameters: GatherWindow::new(units, job.prefetch, recipe.weights),
-            gradients: Reducer::new(
-                units,
-                (sharing(job), reduction(job)),
-                bucket,
-                recipe.gradients,
-                temporary,
-                job.converted_gradients,
-            ),
+            parameters: GatherWindow::new(job, partition),
+            gradients: Reducer::new(job, partition, (sharing(job), reduction(job))),
             replicas: (job.strategy == Strategy::HybridShard).then(|| {
-                let among = Among::Across(job.shards());
-                let kind = (among, Operation::AllReduce);
-                Reducer::new(units, kind, bucket, recipe.gradients, false, job.converted_gradients)
+                let kind = (Among::Across(job.shards()), Operation::AllReduce);
+                Reducer::new(job, partition, kind)
             }),
         }
     }
@@ -259,20 +247,21 @@ impl<'a> Walk<'a> {
     fn forward(&mut self) -> Kept {
         let last = self.partition.last_layer();
         self.begin(Pass::Forward, 0..=last, sharing(self.job));
-        self.acquire(0, true);
+        self.acquire(0);
         let mut x = self.sizes.embed_forward(&mut self.books);
-        self.release_after_forward(0);
+        self.leave_forward(0);
         let mut blocks = Vec::new();
         for layer in 1..last {
-            self.acquire(layer, true);
+            self.acquire(layer);
             let checkpointing = self.job.checkpointing;
             let (kept, out) = self.sizes.block_forward(&mut self.books, x, checkpointing);
             blocks.push(kept);
             x = out;
-            self.release_after_forward(layer);
+            self.leave_forward(layer);
         }
-        self.acquire(last, true);
+        self.acquire(last);
         let head = self.sizes.head_forward(&mut self.books, x);
+        self.leave_forward(last);
         Kept { blocks, head }
     }
 
@@ -285,7 +274,7 @@ impl<'a> Walk<'a> {
         let mut dx = self.sizes.head_backward(&mut self.books, kept.head);
         self.finish_backward(last, last_micro_batch);
         for (block, layer) in kept.blocks.into_iter().zip(1..last).rev() {
-            self.acquire(layer, false);
+            self.acquire(layer);
             let block = self.sizes.block_recompute(&mut self.books, block);
             self.acquire_gradients(layer);
             dx = self.sizes.block_backward(&mut self.books, block, dx);
@@ -300,43 +289,34 @@ impl<'a> Walk<'a> {
         let last = self.partition.last_layer();
         let batch = self.sizes.batch(&mut self.books);
         self.begin(Pass::Evaluate, 0..=last, sharing(self.job));
-        self.acquire(0, true);
+        self.acquire(0);
         let mut x = self.sizes.embed_forward(&mut self.books);
-        self.release_after_evaluation(0);
+        self.free_after(0);
         for layer in 1..last {
-            self.acquire(layer, true);
+            self.acquire(layer);
             x = self.sizes.block_evaluate(&mut self.books, x);
-            self.release_after_evaluation(layer);
+            self.free_after(layer);
         }
-        self.acquire(last, true);
+        self.acquire(last);
         self.sizes.head_evaluate(&mut self.books, x);
-        self.release_after_evaluation(last);
+        self.free_after(last);
         self.books.free(batch);
     }
 
-    /// Begins a pass over `layers` that gathers among `among`.
+    /// Begins a pass over `layers` that gathers among `among`. Where parameters are not sharded, no unit is ever gathered.
     fn begin(&mut self, pass: Pass, layers: impl Iterator<Item = usize>, among: Among) {
         self.pass = pass;
-        let mut order = Vec::new();
-        for layer in layers {
-            let fresh = self.partition.needs[layer].iter().filter(|unit| !order.contains(*unit));
-            order.extend(fresh.copied().collect::<Vec<_>>());
-        }
-        self.parameters.begin(order, among);
+        let needs = &self.partition.needs;
+        let sharded = self.job.stage.sharded().parameters;
+        let units = layers.filter(|_| sharded).flat_map(|layer| needs[layer].iter().copied());
+        self.parameters.begin(pass, units, among);
     }
 
-    /// Full parameters of every unit that `layer` is the first of its pass to need: the first in forward order if
-    /// `forward`, else the last. Where nothing is sharded they are there already.
-    fn acquire(&mut self, layer: usize, forward: bool) {
+    /// Full parameters of every unit that `layer` needs.
+    fn acquire(&mut self, layer: usize) {
         self.books.enter(Moment::Layer(self.pass, self.kind(layer)));
-        if !self.job.stage.sharded().parameters {
-            return;
-        }
         for &unit in &self.partition.needs[layer] {
-            let first = if forward { self.partition.first_use(unit) } else { self.partition.last_use(unit) };
-            if first == layer {
-                self.parameters.acquire(&mut self.books, self.partition, &mut self.tally);
-            }
+            self.parameters.acquire(&mut self.books, &mut self.tally, unit);
         }
     }
 
@@ -349,7 +329,7 @@ impl<'a> Walk<'a> {
     }
 
     fn acquire_with_gradients(&mut self, layer: usize) {
-        self.acquire(layer, false);
+        self.acquire(layer);
         self.acquire_gradients(layer);
     }
 
@@ -359,36 +339,32 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Forward is done with `layer`, and backward is to come: units that no later layer needs are released, if the
-    /// strategy says so. Not called for the head: backward begins with its units.
-    fn release_after_forward(&mut self, layer: usize) {
-        if self.job.strategy.reshards_after_forward() {
-            self.release_after_evaluation(layer);
+    /// Forward is done with `layer`, and so with units that no later layer needs; backward is to come.
+    fn leave_forward(&mut self, layer: usize) {
+        for unit in self.partition.last_used_by(layer) {
+            self.parameters.leave_forward(&mut self.books, unit);
         }
     }
 
-    /// The same if no backward is to come.
-    fn release_after_evaluation(&mut self, layer: usize) {
-        for &unit in &self.partition.needs[layer] {
-            if self.partition.last_use(unit) == layer {
-                self.parameters.release(&mut self.books, unit);
-            }
+    /// An evaluation is done with `layer`, and so with units that no later layer needs.
+    fn free_after(&mut self, layer: usize) {
+        for unit in self.partition.last_used_by(layer) {
+            self.parameters.free(&mut self.books, &mut self.tally, unit);
         }
     }
 
-    /// Backward is done with `layer`: units that no earlier layer needs are released, and then reduced.
+    /// Backward is done with `layer`: units that no earlier layer needs are freed, then reduced.
     fn finish_backward(&mut self, layer: usize, last_micro_batch: bool) {
-        let partition = self.partition;
-        let done = || partition.needs[layer].iter().filter(|&&unit| partition.first_use(unit) == layer);
-        for &unit in done() {
-            self.parameters.release(&mut self.books, unit);
+        let units = self.partition.first_used_by(layer);
+        for &unit in &units {
+            self.parameters.free(&mut self.books, &mut self.tally, unit);
         }
         if !self.job.stage.sharded().gradients && !last_micro_batch {
             return;
         }
-        for (i, &unit) in done().enumerate() {
-            let ends_pass = layer == 0 && i + 1 == done().count();
-            let reduced = (unit, partition.units[unit].padded);
+        for (i, &unit) in units.iter().enumerate() {
+            let ends_pass = layer == 0 && i + 1 == units.len();
+            let reduced = (unit, self.partition.units[unit].padded);
             self.gradients.reduce(&mut self.books, &mut self.tally, reduced, ends_pass);
         }
     }

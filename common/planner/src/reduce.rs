@@ -1,8 +1,9 @@
 //! Gradients: units fill buckets, and a bucket is reduced as one while backward goes on.
 //!
-//! Gradients that travel in another element type are converted as their unit joins the bucket.
+//! Gradients that travel as copies, or in another element type, are converted as their unit joins the bucket.
 
 use crate::books::{Books, Held};
+use crate::job::Job;
 use crate::partition::Partition;
 use crate::traffic::{Among, Tally};
 use events::{Class, Operation};
@@ -31,8 +32,10 @@ pub(crate) struct Reducer {
     bytes_per_element: u64,
     /// Whether full gradients live only until they are reduced.
     temporary: bool,
-    /// Bytes per element on the wire, if gradients are converted on their way there.
+    /// Bytes per element on the wire, if gradients are converted or copied on their way there.
     converted: Option<u64>,
+    /// Whether backward goes on while a bucket is reduced.
+    overlap: bool,
     full: Vec<Option<Held>>,
     /// The open bucket's units, in elements, and their full gradients.
     open: Vec<u64>,
@@ -41,24 +44,17 @@ pub(crate) struct Reducer {
 }
 
 impl Reducer {
-    /// Nothing in flight; buckets of `size` elements.
-    pub(crate) fn new(
-        units: usize,
-        (among, operation): (Among, Operation),
-        size: u64,
-        bytes_per_element: u64,
-        temporary: bool,
-        converted: Option<u64>,
-    ) -> Self {
-        let full = (0..units).map(|_| None).collect();
+    /// Nothing in flight.
+    pub(crate) fn new(job: &Job, partition: &Partition, (among, operation): (Among, Operation)) -> Self {
         Reducer {
             among,
             operation,
-            size,
-            bytes_per_element,
-            temporary,
-            converted,
-            full,
+            size: job.reduce_bucket.unwrap_or(partition.largest()),
+            bytes_per_element: job.recipe.gradients,
+            temporary: job.stage.sharded().gradients,
+            converted: job.converted_gradients,
+            overlap: job.overlap,
+            full: partition.units.iter().map(|_| None).collect(),
             open: Vec::new(),
             filling: Vec::new(),
             in_flight: Vec::new(),
@@ -99,6 +95,9 @@ impl Reducer {
             let bytes = self.converted.unwrap_or(self.bytes_per_element);
             tally.collective(self.among, self.operation, &std::mem::take(&mut self.open), bytes);
             self.in_flight = std::mem::take(&mut self.filling);
+        }
+        if !self.overlap {
+            self.wait(books);
         }
     }
 

@@ -4,7 +4,7 @@
 
 use events::{Class, Operation};
 use model::{Checkpointing, ModelConfig, Wrap};
-use planner::{Job, Partition, RankPrediction, Stage, explain_fit, predict};
+use planner::{BackwardPrefetch, Gathering, Job, Partition, RankPrediction, Stage, explain_fit, predict};
 use proptest::prelude::*;
 
 const F32: u64 = 4;
@@ -164,6 +164,19 @@ impl Letters {
     }
 }
 
+/// The most elements at once of a unit of `padded` and those after it, as long as those hold fewer than `ahead`.
+fn largest_with_ahead(padded: &[u64], ahead: u64) -> u64 {
+    let from = |first: usize| {
+        let following = padded[first + 1..].iter().scan(0, |sum, &elements| {
+            let more = *sum < ahead;
+            *sum += elements;
+            more.then_some(elements)
+        });
+        padded[first] + following.sum::<u64>()
+    };
+    (0..padded.len()).map(from).max().unwrap()
+}
+
 /// The largest sum of `padded` over `count` units in a row.
 fn largest_in_a_row(padded: &[u64], count: usize) -> u64 {
     padded.windows(count.min(padded.len())).map(|units| units.iter().sum()).max().unwrap()
@@ -228,16 +241,16 @@ proptest! {
         }
     }
 
-    /// Gathered at once: the unit in use and those ahead of it, and a tied table throughout.
+    /// Gathered at once: the unit in use and those ahead of it, in forward or in backward, and a tied table throughout.
     #[test]
-    fn gathered_parameters(job in jobs(), prefetch in 0usize..3) {
-        let job = Job { prefetch, ..job.with_stage(Stage::Zero3) };
+    fn gathered_parameters(job in jobs(), ahead in prop_oneof![0u64..3, 0u64..20_000]) {
+        let gathering = Gathering { ahead, in_flight: usize::MAX, ..Gathering::default() };
+        let job = Job { gathering, ..job.with_stage(Stage::Zero3) };
         let padded = padded(&job);
-        let closed = if job.config.tied {
-            padded[0] + largest_in_a_row(&padded[1..], prefetch + 1)
-        } else {
-            largest_in_a_row(&padded, prefetch + 1)
-        };
+        let tied = usize::from(job.config.tied);
+        let reversed: Vec<u64> = padded[tied..].iter().rev().copied().collect();
+        let either = largest_with_ahead(&padded[tied..], ahead).max(largest_with_ahead(&reversed, ahead));
+        let closed = padded[..tied].iter().sum::<u64>() + either;
         prop_assert_eq!(peak(&job, Class::GatheredParameters), F32 * closed);
         prop_assert_eq!(peak(&job.with_stage(Stage::Zero2), Class::GatheredParameters), 0);
     }
@@ -280,6 +293,55 @@ proptest! {
             prop_assert_eq!(reduced, m * sum / n * (n - 1) * F32);
             prop_assert!(sum - parameters <= Partition::of(&job).units.len() as u64 * (n - 1));
         }
+    }
+
+    /// Without overlap, one unit at a time; so too where nothing may be in flight beside it or held beyond it, or where
+    /// backward gathers a unit only once the other is freed and forward none ahead.
+    #[test]
+    fn gathered_one_at_a_time(job in jobs()) {
+        let mut job = job.with_stage(Stage::Zero3);
+        job.config.tied = false;
+        let one = F32 * largest_in_a_row(&padded(&job), 1);
+        let two = F32 * largest_in_a_row(&padded(&job), 2);
+        let base = Gathering { ahead: u64::MAX, in_flight: usize::MAX, ..Gathering::default() };
+        let with = |gathering| peak(&Job { gathering, ..job.clone() }, Class::GatheredParameters);
+        prop_assert_eq!(peak(&Job { overlap: false, ..job.clone() }, Class::GatheredParameters), one);
+        prop_assert_eq!(with(Gathering { live: 0, ..base }), one);
+        prop_assert_eq!(with(Gathering { in_flight: 1, ..base }), two);
+        let bounded = with(Gathering { live: two / F32, ..base });
+        prop_assert!(bounded <= two);
+        for backward in [BackwardPrefetch::Post, BackwardPrefetch::None] {
+            let reshard = Gathering { backward, ahead: 1, reuse: 0, ..base };
+            prop_assert!((one..=two).contains(&with(reshard)));
+        }
+    }
+
+    /// Giving up what backward begins with costs its gathers: exactly 3Ψ per micro-batch. Keeping everything saves all
+    /// second gathers: 2Ψ.
+    #[test]
+    fn reuse(job in jobs()) {
+        let job = job.with_stage(Stage::Zero3);
+        let (n, m) = (job.world_size as u64, job.micro_batches as u64);
+        let sum: u64 = padded(&job).iter().sum();
+        let gathered = |reuse| {
+            let gathering = Gathering { reuse, ..Gathering::default() };
+            let rank = ranks(&Job { gathering, ..job.clone() })[0];
+            (rank.traffic_per_step.bytes(Operation::AllGather), rank.memory.peak(Class::GatheredParameters))
+        };
+        let share = sum / n * (n - 1) * F32;
+        prop_assert_eq!(gathered(0).0, 2 * m * share);
+        prop_assert_eq!(gathered(u64::MAX), (m * share, sum * F32));
+        prop_assert!(gathered(0).1 <= gathered(1).1);
+    }
+
+    /// Without overlap, reduced gradients are gone before the next unit's exist.
+    #[test]
+    fn buckets_without_overlap(job in jobs()) {
+        let mut job = Job { reduce_bucket: Some(1), overlap: false, ..job.with_stage(Stage::Zero2) };
+        job.config.tied = false;
+        prop_assert_eq!(peak(&job, Class::CommunicationBuckets), F32 * largest_in_a_row(&padded(&job), 1));
+        let overlapping = Job { overlap: true, ..job.clone() };
+        prop_assert_eq!(ranks(&job)[0].traffic_per_step, ranks(&overlapping)[0].traffic_per_step);
     }
 
     /// A bucket per unit: full gradients of the unit in backward and of the one before it, which is being reduced.

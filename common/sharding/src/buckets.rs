@@ -2,11 +2,11 @@
 //!
 //! A bucket closes when it holds enough elements, or with the last unit of a pass. At most one closed bucket is in
 //! flight: closing the next one first waits for it, so memory is returned at points that the program fixes, never at
-//! points that timing fixes. A unit is never split.
+//! points that timing fixes. Without overlap, closing a bucket waits for it at once. A unit is never split.
 //!
-//! Buffers whose element type is not the one that travels are converted as they are queued, into buffers of class
-//! [`Class::CommunicationBuckets`]. A buffer of that class is freed by its conversion; any other is held meanwhile, and
-//! the result is converted back into it.
+//! Buffers travel from where they are, unless they are to be copied or their element type is not the one that travels:
+//! then they are converted as they are queued, into buffers of class [`Class::CommunicationBuckets`]. A buffer of that
+//! class is freed by its conversion; any other is held meanwhile, and the result is converted back into it.
 
 use crate::Result;
 use crate::partition::UnitId;
@@ -21,13 +21,26 @@ pub type Issue = fn(&Group, Bucket) -> std::result::Result<Pending, collectives:
 /// Among whom.
 pub type Among = fn(&Rank) -> &Group;
 
+/// How units are queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketOptions {
+    /// Elements, padding included, with which a bucket closes.
+    pub capacity: usize,
+    /// The type of elements that travel.
+    pub wire: DType,
+    /// Whether buffers of that type travel as copies too.
+    pub copied: bool,
+    /// Whether the rank goes on while a bucket is on its way.
+    pub overlap: bool,
+    /// The unit that ends a pass.
+    pub last: UnitId,
+}
+
 /// A queue of units on their way through one kind of collective.
 pub struct Buckets {
     issue: Issue,
     among: Among,
-    wire: DType,
-    capacity: usize,
-    last: UnitId,
+    options: BucketOptions,
     filling: Vec<(Origin, Buffer)>,
     in_flight: Option<(Vec<Origin>, Pending)>,
 }
@@ -40,18 +53,9 @@ struct Origin {
 }
 
 impl Buckets {
-    /// Buckets of at least `capacity` elements that go through `issue` as elements of type `wire`; `last` is the unit
-    /// that ends a pass. Among the ranks that share one copy of the model states.
-    pub fn new(issue: Issue, wire: DType, capacity: usize, last: UnitId) -> Self {
-        Buckets {
-            issue,
-            among: Rank::shard_group,
-            wire,
-            capacity,
-            last,
-            filling: Vec::new(),
-            in_flight: None,
-        }
+    /// Buckets that go through `issue`, among the ranks that share one copy of the model states.
+    pub fn new(issue: Issue, options: BucketOptions) -> Self {
+        Buckets { issue, among: Rank::shard_group, options, filling: Vec::new(), in_flight: None }
     }
 
     /// The same among others.
@@ -59,7 +63,7 @@ impl Buckets {
         Buckets { among, ..self }
     }
 
-    /// Queues `unit`. Returns the units that came back from a collective to make room, with their buffers.
+    /// Queues `unit`. Returns the units that came back from a collective meanwhile, with their buffers.
     ///
     /// # Errors
     /// If a collective fails, or there is no memory for a conversion.
@@ -67,13 +71,16 @@ impl Buckets {
         let (held, buffer) = self.convert(rank, buffer)?;
         self.filling.push((Origin { unit, held }, buffer));
         let filled: usize = self.filling.iter().map(|(_, buffer)| buffer.len()).sum();
-        if filled < self.capacity && unit != self.last {
+        if filled < self.options.capacity && unit != self.options.last {
             return Ok(Vec::new());
         }
-        let done = self.finish(rank)?;
+        let mut done = self.finish(rank)?;
         let (origins, buffers): (Vec<Origin>, Vec<Buffer>) = self.filling.drain(..).unzip();
         let units: Vec<UnitId> = origins.iter().map(|origin| origin.unit).collect();
         self.in_flight = Some((origins, (self.issue)((self.among)(rank), bucket(buffers, &units))?));
+        if !self.options.overlap {
+            done.extend(self.finish(rank)?);
+        }
         Ok(done)
     }
 
@@ -92,10 +99,11 @@ impl Buckets {
 
     /// What is held meanwhile, and what travels.
     fn convert(&self, rank: &Rank, buffer: Buffer) -> Result<(Option<Buffer>, Buffer)> {
-        if buffer.dtype() == self.wire {
+        let BucketOptions { wire, copied, .. } = self.options;
+        if buffer.dtype() == wire && !copied {
             return Ok((None, buffer));
         }
-        let mut converted = rank.device.allocate(Class::CommunicationBuckets, self.wire, buffer.len())?;
+        let mut converted = rank.device.allocate(Class::CommunicationBuckets, wire, buffer.len())?;
         rank.kernels().copy(converted.view_mut(), buffer.view())?;
         let held = Some(buffer).filter(|buffer| buffer.class() != Class::CommunicationBuckets);
         Ok((held, converted))

@@ -4,7 +4,7 @@
 //! * [`schedule`]: which units a pass needs, when for the first time and when for the last;
 //! * [`full`]: full parameters and gradients as they are handed out and handed back, and the views of a layer in them;
 //! * [`buckets`]: units queued for one collective, a bounded number of collectives in flight;
-//! * [`window`]: units gathered or on their way;
+//! * [`window`]: units gathered or on their way, and how far ahead;
 //! * [`mesh`]: groups of neighbours, for hybrid sharding ([`ReplicaSum`]) and secondary shards ([`SecondaryShards`]);
 //! * [`optimizer`]: AdamW on any slice of a unit;
 //! * [`precision`], [`loss_scale`]: element types, and the scale that keeps f16 gradients in range;
@@ -29,7 +29,7 @@ mod secondary;
 pub mod source;
 pub mod window;
 
-pub use buckets::Buckets;
+pub use buckets::{BucketOptions, Buckets};
 pub use error::Error;
 pub use full::{FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, UnitBuffers};
 pub use loss_scale::{LossScaler, LossScaling};
@@ -43,7 +43,7 @@ pub use replicas::ReplicaSum;
 pub use schedule::{Schedule, Visits};
 pub use secondary::SecondaryShards;
 pub use source::WeightSource;
-pub use window::GatherWindow;
+pub use window::{GatherLimits, GatherWindow};
 
 /// What this crate's functions and the stages return.
 pub type Result<T> = std::result::Result<T, Error>;

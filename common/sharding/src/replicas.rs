@@ -1,10 +1,10 @@
 //! Shards that several ranks own alike, as hybrid sharding has them.
 
-use crate::buckets::Buckets;
+use crate::buckets::{BucketOptions, Buckets};
 use crate::rank::Rank;
 use crate::{Error, Result};
 use collectives::Group;
-use device::{Buffer, DType};
+use device::Buffer;
 
 /// Sums the gradient shards of all replicas: an all-reduce among the ranks that own the same shard.
 pub struct ReplicaSum {
@@ -17,9 +17,9 @@ fn replicas(rank: &Rank) -> &Group {
 }
 
 impl ReplicaSum {
-    /// Through buckets of at least `capacity` elements of type `wire`, for `units` units.
-    pub fn new(wire: DType, capacity: usize, units: usize) -> Self {
-        ReplicaSum { buckets: Buckets::new(Group::all_reduce, wire, capacity, units - 1).among(replicas) }
+    /// Through buckets like these.
+    pub fn new(options: BucketOptions) -> Self {
+        ReplicaSum { buckets: Buckets::new(Group::all_reduce, options).among(replicas) }
     }
 
     /// Replaces `shards`, one per unit, by their sums. Does nothing where there is one copy of the model states.

@@ -1,5 +1,6 @@
 //! The command line, the same for every stage.
 
+use crate::communication::CommunicationArgs;
 use crate::data::TokenFormat;
 use crate::deepspeed::{FileOnly, Given};
 use crate::faults::Fault;
@@ -186,9 +187,9 @@ pub struct TrainArgs {
     /// A log file per rank in this directory: rank-0.log, rank-1.log, …
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
-    /// Elements after which a bucket closes. [default: the largest unit's]
-    #[arg(long, value_name = "ELEMENTS")]
-    pub reduce_bucket: Option<usize>,
+    /// Buckets, overlap and prefetch.
+    #[command(flatten)]
+    pub communication: CommunicationArgs,
     /// What is gathered, reduced and released as one: model, block, module, parameter, or size:N parameters.
     #[arg(long, default_value_t, value_name = "WHAT")]
     pub wrap: Wrap,

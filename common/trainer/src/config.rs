@@ -1,6 +1,7 @@
 //! The flags, checked and completed: what a run needs to know.
 
 use crate::cli::{AlgorithmChoice, DeviceChoice, TrainArgs};
+use crate::communication::Communication;
 use crate::data::Source;
 use crate::deepspeed::{self, Findings};
 use crate::error::{Failure, Result};
@@ -67,8 +68,8 @@ pub struct Config {
     pub algorithm: AlgorithmChoice,
     /// The simulated link, if any.
     pub link: Option<LinkChoice>,
-    /// Elements after which a bucket closes.
-    pub bucket: Option<usize>,
+    /// Buckets, overlap and prefetch.
+    pub communication: Communication,
     /// How ZeRO-1 sums gradients.
     pub grad_sync: GradSync,
     /// Element types.
@@ -151,7 +152,7 @@ impl Config {
             threads: args.threads.unwrap_or_else(|| cores().div_euclid(args.gpus).max(1)),
             algorithm: args.algorithm,
             link: args.link,
-            bucket: args.reduce_bucket,
+            communication: Communication::new(&args.communication),
             grad_sync: args.grad_sync.unwrap_or_default(),
             precision,
             loss_scaling,
@@ -214,7 +215,6 @@ fn check(args: &TrainArgs) -> Result<()> {
         ("--threads", args.threads),
         ("--eval-every", args.eval_every.map(|n| n as usize)),
         ("--eval-batches", args.eval_batches),
-        ("--reduce-bucket", args.reduce_bucket),
         ("--timeout", Some(args.timeout as usize)),
     ];
     for (flag, value) in at_least_one {

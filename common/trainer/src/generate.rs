@@ -1,6 +1,7 @@
 //! Sampling text from saved weights.
 
 use crate::cli::GenerateArgs;
+use crate::communication::Communication;
 use crate::config::cores;
 use crate::corpus::SplitMix;
 use crate::error::{Failure, Result};
@@ -77,7 +78,7 @@ impl<S: Stage> Sampler<S> {
             partition: partition.clone(),
             schedule: schedule.clone(),
             source: Arc::new(Saved { reader, layout: model.layout.clone() }),
-            bucket: partition.largest(),
+            communication: Communication::default(),
             grad_sync: GradSync::default(),
             strategy: Strategy::default(),
             precision: Precision::FP32,

@@ -3,6 +3,7 @@
 //! The loop ([`run`], [`passes`]) drives every stage through one trait, [`Stage`]; it does not know which one it is.
 
 pub mod cli;
+pub mod communication;
 pub mod config;
 pub mod corpus;
 pub mod data;
@@ -32,6 +33,7 @@ mod timing;
 mod watch;
 mod wiring;
 
+pub use communication::Communication;
 pub use error::{Failure, Result};
 pub use generate::generate;
 pub use link::LinkChoice;
@@ -78,11 +80,13 @@ pub fn main_from<S: Stage>(arguments: impl IntoIterator<Item = OsString>) -> Exi
 
 fn train<S: Stage>(mut args: TrainArgs) -> Result<()> {
     let print = args.print_config;
+    let idle = communication::without_effect(&args.given, S::SHARDED);
     let job = if print { None } else { processes::place(&mut args, &|name| std::env::var(name).ok())? };
     let config = Config::new(args)?.in_job(job)?;
     let unsaid = if print { deepspeed::left_out(&config) } else { None };
-    let warnings = config.findings.warnings.iter().chain(&unsaid).filter(|_| config.leads());
-    warnings.for_each(|warning| eprintln!("warning: {warning}"));
+    let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", S::NAME));
+    let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle);
+    warnings.filter(|_| config.leads()).for_each(|warning| eprintln!("warning: {warning}"));
     if print {
         println!("{}", deepspeed::print(&config, S::PLAN)?);
         return Ok(());

@@ -90,7 +90,7 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
 
 /// The planner's view of a run.
 pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
-    Job {
+    let job = Job {
         batch_size: config.batch_size,
         tokens: config.sequence_length,
         micro_batches: config.micro_batches,
@@ -100,12 +100,10 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
         shard_group: config.mesh.shard_group(),
         secondary_shards: config.mesh.secondary(),
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
-        reduce_bucket: config.bucket.map(|elements| elements as u64),
-        gather_bucket: config.bucket.map(|elements| elements as u64),
         recipe: recipe(config.precision),
-        converted_gradients: converted(config.precision),
         ..Job::new(config.model.clone(), stage, config.world_size)
-    }
+    };
+    config.communication.plan(job, config.precision)
 }
 
 /// Bytes per parameter.
@@ -114,11 +112,6 @@ fn recipe(precision: Precision) -> Recipe {
     let gradients = precision.gradients.size() as u64;
     let base = if precision.has_masters() { Recipe::MIXED } else { Recipe::FP32 };
     Recipe { weights, gradients, ..base }
-}
-
-/// Bytes per gradient on the wire, if it is converted on the way there.
-fn converted(precision: Precision) -> Option<u64> {
-    precision.converts_gradients().then(|| precision.reduce.size() as u64)
 }
 
 /// Predictions beside measurements.

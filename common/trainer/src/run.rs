@@ -171,7 +171,7 @@ impl<'a, S: Stage> Worker<'a, S> {
             partition: plan.partition.clone(),
             schedule: plan.schedule.clone(),
             source,
-            bucket: config.bucket.unwrap_or_else(|| plan.partition.largest()),
+            communication: config.communication.clone(),
             grad_sync: config.grad_sync,
             strategy: config.strategy.unwrap_or_default(),
             precision: config.precision,

@@ -25,6 +25,21 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if (1.0..1e18).contains(&bytes) { Ok(bytes as u64) } else { Err("must be at least one byte".into()) }
 }
 
+/// Reads a number of elements, `low` or more: `500000`, `500_000` or, as in DeepSpeed's files, `5e5`.
+///
+/// # Errors
+/// A sentence that says what is accepted.
+pub(crate) fn elements(text: &str, low: u64) -> Result<usize, String> {
+    let number: f64 = text.replace('_', "").parse().unwrap_or(f64::NAN);
+    if number.fract() == 0.0 && (low as f64..=MOST_ELEMENTS).contains(&number) {
+        return Ok(number as usize);
+    }
+    Err(format!("write a whole number of elements from {low} to 2^53, such as 200000 or 5e8"))
+}
+
+/// Up to here, every whole number is an f64.
+const MOST_ELEMENTS: f64 = (1u64 << 53) as f64;
+
 /// `1234567` as `1.23 MB` (1 MB = 10⁶ bytes), in three digits.
 pub(crate) fn human(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");
@@ -46,6 +61,16 @@ pub(crate) fn human(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn elements_are_whole_numbers_in_range() {
+        for (text, low, expected) in [("1", 1, 1), ("0", 0, 0), ("5e8", 1, 500_000_000), ("1_000", 1, 1000)] {
+            assert_eq!(elements(text, low), Ok(expected), "{text}");
+        }
+        for bad in ["0", "-3", "1.5", "1e-3", "1e17", "nan", "inf", "", "12k"] {
+            assert!(elements(bad, 1).unwrap_err().contains("from 1 to 2^53"), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes_round_trip_through_words() {

@@ -1,12 +1,13 @@
 //! What the training loop asks of a stage.
 
+use crate::communication::Communication;
 use device::{Buffer, Class, DType};
 use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
 use sharding::{
-    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Precision, Rank, ReplicaSum,
-    Result, Schedule, SecondaryShards, UnitId, Update, WeightSource, buckets::Issue, source,
+    AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Precision, Rank,
+    ReplicaSum, Result, Schedule, SecondaryShards, UnitId, Update, WeightSource, buckets::Issue, source,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -32,8 +33,8 @@ pub struct Setup {
     pub schedule: Arc<Schedule>,
     /// Initial weights.
     pub source: Arc<dyn WeightSource>,
-    /// Elements after which a bucket closes.
-    pub bucket: usize,
+    /// Buckets, overlap and prefetch.
+    pub communication: Communication,
     /// For ZeRO-1.
     pub grad_sync: GradSync,
     /// One of [`Stage::STRATEGIES`], if there are any.
@@ -89,12 +90,14 @@ impl Setup {
 
     /// The queue of gradients on their way through `sum`.
     pub fn reductions(&self, sum: Issue) -> Buckets {
-        Buckets::new(sum, self.precision.reduce, self.bucket, self.schedule.last_reduced())
+        let last = self.schedule.last_reduced();
+        Buckets::new(sum, self.communication.reductions(self.precision, &self.partition, last))
     }
 
     /// Sums over replicas of what [`Setup::reductions`] has summed.
     pub fn replica_sum(&self) -> ReplicaSum {
-        ReplicaSum::new(self.precision.reduce, self.bucket, self.partition.units.len())
+        let last = self.partition.units.len() - 1;
+        ReplicaSum::new(self.communication.reductions(self.precision, &self.partition, last))
     }
 
     /// Room for secondary shards, where the run has them.
@@ -108,7 +111,12 @@ impl Setup {
     /// The queue of updated parameters on their way through `gather`, unit by unit in forward order.
     pub fn gathers(&self, gather: Issue) -> Buckets {
         let last = self.partition.units.len() - 1;
-        Buckets::new(gather, self.precision.parameters, self.bucket, last)
+        Buckets::new(gather, self.communication.gathers(self.precision, &self.partition, last))
+    }
+
+    /// The window of parameters that are gathered for a while.
+    pub fn window(&self) -> GatherWindow {
+        GatherWindow::new(self.communication.gather_limits(), self.partition.clone())
     }
 
     fn weights(&self, unit: UnitId, range: Range<usize>, kind: (Class, DType)) -> Result<Buffer> {

@@ -33,8 +33,8 @@ pub(super) static KEYS: &[Key] = &[
     .auto(Auto::Width(1.0, 2))
     .honoured(
         Some("reduce_bucket"),
-        |args, value| args.reduce_bucket = Some(count(value)),
-        |run| run.config.bucket.map(Node::count),
+        |args, value| args.communication.reduce_bucket = Some(count(value)),
+        |run| run.config.communication.reduce_bucket.map(Node::count),
     ),
     Key::new(
         "zero_optimization.reduce_scatter",
@@ -49,15 +49,28 @@ pub(super) static KEYS: &[Key] = &[
         },
         |run| Some(Node::Flag(run.config.grad_sync == GradSync::ReduceScatter)),
     ),
-    Key::new("zero_optimization.contiguous_gradients", Kind::Flag, "true", "scattered gradient buffers")
-        .not_yet(on),
+    Key::new(
+        "zero_optimization.contiguous_gradients",
+        Kind::Flag,
+        "true",
+        "false copies gradients into buckets before they are reduced",
+    )
+    .honoured(
+        Some("contiguous_gradients"),
+        |args, value| args.communication.contiguous_gradients = Some(flag(value)),
+        |run| Some(Node::Flag(run.config.communication.contiguous_gradients)),
+    ),
     Key::new(
         "zero_optimization.overlap_comm",
         Kind::Flag,
         "true in ZeRO-3",
-        "overlap of reductions with backward",
+        "false waits for every collective at once and gathers nothing ahead",
     )
-    .not_yet(off),
+    .honoured(
+        Some("no_overlap"),
+        |args, value| args.communication.no_overlap = !flag(value),
+        |run| Some(Node::Flag(run.config.communication.overlap)),
+    ),
     Key::new(
         "zero_optimization.allgather_partitions",
         Kind::Flag,
@@ -69,16 +82,29 @@ pub(super) static KEYS: &[Key] = &[
         "zero_optimization.allgather_bucket_size",
         from(1),
         "5e8",
-        "a bucket of its own for all-gathers",
+        "elements per all-gather of updated parameters; the largest unit's if left out",
     )
     .auto(Auto::Flags)
-    .not_yet(beyond_reach),
+    .honoured(
+        Some("allgather_bucket"),
+        |args, value| args.communication.allgather_bucket = Some(count(value)),
+        |run| run.config.communication.allgather_bucket.map(Node::count),
+    ),
     Key::new("zero_optimization.sub_group_size", from(0), "1e9", "the step in pieces")
         .auto(Auto::Flags)
         .not_yet(beyond_reach),
-    Key::new("zero_optimization.stage3_prefetch_bucket_size", from(0), "5e7", "prefetching parameters")
-        .auto(Auto::Width(0.9, 2))
-        .not_yet(|value| number(value) == 0.0),
+    Key::new(
+        "zero_optimization.stage3_prefetch_bucket_size",
+        from(0),
+        "5e7",
+        "elements to gather ahead, 0 for none; one unit if left out",
+    )
+    .auto(Auto::Width(0.9, 2))
+    .honoured(
+        Some("prefetch_bucket"),
+        |args, value| args.communication.prefetch_bucket = Some(count(value)),
+        |run| run.config.communication.prefetch_bucket.map(Node::count),
+    ),
     Key::new(
         "zero_optimization.stage3_param_persistence_threshold",
         from(0),
@@ -99,18 +125,26 @@ pub(super) static KEYS: &[Key] = &[
         "zero_optimization.stage3_max_live_parameters",
         from(0),
         "1e9",
-        "a bound on gathered parameters",
+        "elements gathered at once, beyond which nothing is gathered ahead or kept; no bound if left out",
     )
     .auto(Auto::Flags)
-    .not_yet(beyond_reach),
+    .honoured(
+        Some("max_live_parameters"),
+        |args, value| args.communication.max_live_parameters = Some(count(value)),
+        |run| run.config.communication.max_live_parameters.map(Node::count),
+    ),
     Key::new(
         "zero_optimization.stage3_max_reuse_distance",
         from(0),
         "1e9",
-        "keeping what is needed again soon",
+        "keeps after forward what backward needs again before so many elements; what it begins with if left out",
     )
     .auto(Auto::Flags)
-    .not_yet(beyond_reach),
+    .honoured(
+        Some("max_reuse_distance"),
+        |args, value| args.communication.max_reuse_distance = Some(count(value)),
+        |run| run.config.communication.max_reuse_distance.map(Node::count),
+    ),
     Key::new(
         "zero_optimization.stage3_gather_16bit_weights_on_model_save",
         Kind::Flag,

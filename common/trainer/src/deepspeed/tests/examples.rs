@@ -131,8 +131,12 @@ fn outcome(name: &str, text: &str) -> String {
     lines.push_str(&match config.findings.check(stage) {
         Err(failure) => format!("error: {failure}\n"),
         Ok(()) => format!(
-            "runs: {stage}, {} ranks × {} × {} sequences, bucket {:?}, clip {}\n",
-            config.world_size, config.micro_batches, config.batch_size, config.bucket, config.max_grad_norm
+            "runs: {stage}, {} ranks × {} × {} sequences, clip {}\n  {:?}\n",
+            config.world_size,
+            config.micro_batches,
+            config.batch_size,
+            config.max_grad_norm,
+            config.communication,
         ),
     });
     lines
@@ -147,14 +151,7 @@ fn what_the_examples_lead_to() {
 /// Offloading aside, nothing in them is refused for good: what keeps them from running is on the way.
 #[test]
 fn only_offloading_and_what_is_on_the_way_keeps_examples_from_running() {
-    let on_the_way = [
-        "overlap_comm",
-        "allgather_bucket_size",
-        "stage3_prefetch_bucket_size",
-        "stage3_param_persistence_threshold",
-        "fp16.enabled",
-        "bf16.enabled",
-    ];
+    let on_the_way = ["stage3_param_persistence_threshold", "fp16.enabled", "bf16.enabled"];
     for (title, name, text) in EXAMPLES {
         let config = File::new(name, text).config("").unwrap();
         for missing in &config.findings.missing {

@@ -70,7 +70,10 @@ fn a_file_sets_what_its_keys_say() {
     assert_eq!((config.batch_size, config.micro_batches), (4, 3));
     assert_eq!((config.max_grad_norm, config.weight_decay), (0.5, 0.01));
     assert_eq!((config.betas, config.eps), ((0.8, 0.99), 1e-6));
-    assert_eq!((config.bucket, config.grad_sync), (Some(50_000), crate::GradSync::AllReduce));
+    assert_eq!(
+        (config.communication.reduce_bucket, config.grad_sync),
+        (Some(50_000), crate::GradSync::AllReduce)
+    );
     let warmup = WarmUp { steps: 5, climb: Climb::Linear };
     assert_eq!(config.schedule, Schedule::WarmupDecayLr { low: 1e-5, high: 1e-3, warmup, total: 50 });
     assert_eq!(config.findings.warnings, [""; 0]);
@@ -92,7 +95,7 @@ fn flags_override_the_file_and_each_contradiction_is_named() {
     let flags = "--gpus 2 --grad-accum 8 --lr 0.02 --weight-decay 0.01 --max-grad-norm 2 --reduce-bucket 7";
     let config = json(FULL, flags).unwrap();
     assert_eq!((config.micro_batches, config.schedule.peak(), config.max_grad_norm), (8, 0.02, 2.0));
-    assert_eq!(config.bucket, Some(7));
+    assert_eq!(config.communication.reduce_bucket, Some(7));
     insta::assert_snapshot!(config.findings.warnings.join("\n"));
 }
 
@@ -121,7 +124,7 @@ fn auto_is_what_transformers_would_put_there() {
     let flags = "--steps 200 --lr 0.004 --grad-accum 2";
     let (config, plain) = (json(text, flags).unwrap(), plain(flags));
     let width = plain.model.width;
-    assert_eq!(config.bucket, Some(width * width));
+    assert_eq!(config.communication.reduce_bucket, Some(width * width));
     assert_eq!((config.batch_size, config.micro_batches), (plain.batch_size, 2));
     assert_eq!(
         (config.betas, config.eps, config.max_grad_norm),

@@ -1,0 +1,173 @@
+//! Buckets, overlap and prefetch: the flags, and what they mean for a run.
+//!
+//! Sizes count elements, padding included. A unit is never split, so that a size of 1 stands for one unit.
+
+use crate::deepspeed::Given;
+use crate::size::elements;
+use clap::{ArgAction, Args};
+use events::header::Sharded;
+use planner::{BackwardPrefetch, Gathering, Job};
+use sharding::{BucketOptions, GatherLimits, Partition, Precision, UnitId};
+
+/// Most all-gathers in flight unless a flag says otherwise: FSDP's limit.
+const IN_FLIGHT: u64 = 2;
+
+/// The flags.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Buckets and overlap")]
+pub struct CommunicationArgs {
+    /// Elements of gradients after which a bucket is reduced. [default: the largest unit's]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 1))]
+    pub reduce_bucket: Option<usize>,
+    /// ZeRO-1, ZeRO-2: elements of updated parameters after which a bucket is gathered. [default: the largest unit's]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 1))]
+    pub allgather_bucket: Option<usize>,
+    /// Wait for every collective where it is issued, and gather nothing ahead.
+    #[arg(long, conflicts_with_all = ["prefetch_bucket", "backward_prefetch", "limit_all_gathers"])]
+    pub no_overlap: bool,
+    /// Reduce gradients where backward has written them; false copies them into buckets first. [default: true]
+    #[arg(long, action = ArgAction::Set, value_name = "true|false", hide_possible_values = true)]
+    pub contiguous_gradients: Option<bool>,
+    /// ZeRO-3: gather ahead while what is ahead has fewer elements; 0 gathers nothing ahead. [default: 1, so one unit]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
+    pub prefetch_bucket: Option<usize>,
+    /// ZeRO-3: gather ahead before the backward of a unit (pre), after it (post), or not in backward. [default: pre]
+    #[arg(long, value_enum, value_name = "pre|post|none", hide_possible_values = true)]
+    pub backward_prefetch: Option<BackwardPrefetch>,
+    /// ZeRO-3: all-gathers in flight beyond which nothing is gathered ahead, from 1 to 64. [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub limit_all_gathers: Option<u64>,
+    /// ZeRO-3: elements gathered at once beyond which nothing is gathered ahead or kept. [default: unlimited]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
+    pub max_live_parameters: Option<usize>,
+    /// ZeRO-3: keep after forward what backward needs again before so many elements. [default: 1, what it begins with]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
+    pub max_reuse_distance: Option<usize>,
+    /// ZeRO-3: keep nothing after forward: exactly three times the parameters on the wire.
+    #[arg(long, conflicts_with = "max_reuse_distance")]
+    pub reshard_last: bool,
+}
+
+/// How a run communicates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Communication {
+    /// Elements after which a bucket of gradients closes; the largest unit's if none are given.
+    pub reduce_bucket: Option<usize>,
+    /// The same of updated parameters.
+    pub allgather_bucket: Option<usize>,
+    /// Whether ranks compute while collectives are on their way.
+    pub overlap: bool,
+    /// Whether gradients are reduced where backward has written them.
+    pub contiguous_gradients: bool,
+    /// Elements to gather ahead; one unit if none are given.
+    pub prefetch_bucket: Option<usize>,
+    /// When backward gathers ahead.
+    pub backward_prefetch: BackwardPrefetch,
+    /// Most all-gathers in flight.
+    pub limit_all_gathers: usize,
+    /// Most elements gathered at once.
+    pub max_live_parameters: Option<usize>,
+    /// Units that backward needs again before so many elements are kept after forward; what it begins with if none are
+    /// given.
+    pub max_reuse_distance: Option<usize>,
+}
+
+impl Default for Communication {
+    fn default() -> Self {
+        Communication::new(&CommunicationArgs::default())
+    }
+}
+
+impl Communication {
+    /// What `args` ask for. Their ranges are checked where they are parsed.
+    pub fn new(args: &CommunicationArgs) -> Self {
+        Communication {
+            reduce_bucket: args.reduce_bucket,
+            allgather_bucket: args.allgather_bucket,
+            overlap: !args.no_overlap,
+            contiguous_gradients: args.contiguous_gradients.unwrap_or(true),
+            prefetch_bucket: args.prefetch_bucket,
+            backward_prefetch: args.backward_prefetch.unwrap_or_default(),
+            limit_all_gathers: args.limit_all_gathers.unwrap_or(IN_FLIGHT) as usize,
+            max_live_parameters: args.max_live_parameters,
+            max_reuse_distance: if args.reshard_last { Some(0) } else { args.max_reuse_distance },
+        }
+    }
+
+    /// The queue of gradients, of which `last` comes last in a backward.
+    pub fn reductions(&self, precision: Precision, partition: &Partition, last: UnitId) -> BucketOptions {
+        BucketOptions {
+            capacity: self.reduce_bucket.unwrap_or(partition.largest()),
+            wire: precision.reduce,
+            copied: !self.contiguous_gradients,
+            overlap: self.overlap,
+            last,
+        }
+    }
+
+    /// The queue of updated parameters, of which `last` comes last in a step.
+    pub fn gathers(&self, precision: Precision, partition: &Partition, last: UnitId) -> BucketOptions {
+        BucketOptions {
+            capacity: self.allgather_bucket.unwrap_or(partition.largest()),
+            wire: precision.parameters,
+            copied: false,
+            overlap: self.overlap,
+            last,
+        }
+    }
+
+    /// How far gathering may run ahead of computing.
+    pub fn gather_limits(&self) -> GatherLimits {
+        GatherLimits {
+            ahead: if self.overlap { self.prefetch_bucket.unwrap_or(1) } else { 0 },
+            in_flight: self.limit_all_gathers,
+            live: self.max_live_parameters.unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Whether what backward needs again only after `distance` elements is kept after forward.
+    pub fn keeps(&self, distance: usize) -> bool {
+        distance < self.max_reuse_distance.unwrap_or(1)
+    }
+
+    /// `job` with these settings, as the planner puts them.
+    pub(crate) fn plan(&self, job: Job, precision: Precision) -> Job {
+        let elements = |count: Option<usize>, default: u64| count.map_or(default, |count| count as u64);
+        let copied = precision.converts_gradients() || !self.contiguous_gradients;
+        Job {
+            reduce_bucket: self.reduce_bucket.map(|elements| elements as u64),
+            gather_bucket: self.allgather_bucket.map(|elements| elements as u64),
+            converted_gradients: copied.then(|| precision.reduce.size() as u64),
+            overlap: self.overlap,
+            gathering: Gathering {
+                ahead: elements(self.prefetch_bucket, 1),
+                backward: self.backward_prefetch,
+                in_flight: self.limit_all_gathers,
+                live: elements(self.max_live_parameters, u64::MAX),
+                reuse: elements(self.max_reuse_distance, 1),
+            },
+            ..job
+        }
+    }
+}
+
+/// Flags that were typed although they change nothing where model states are `sharded` like this, each with the reason.
+pub(crate) fn without_effect(given: &Given, sharded: Sharded) -> Vec<(String, &'static str)> {
+    const GATHERED: [&str; 6] = [
+        "prefetch_bucket",
+        "backward_prefetch",
+        "limit_all_gathers",
+        "max_live_parameters",
+        "max_reuse_distance",
+        "reshard_last",
+    ];
+    const UPDATED: [&str; 1] = ["allgather_bucket"];
+    let idle = |ids: &[&str], idle: bool, why: &'static str| -> Vec<(String, &'static str)> {
+        let typed = ids.iter().filter(|id| idle && given.typed(id).is_some());
+        typed.map(|id| (format!("--{}", id.replace('_', "-")), why)).collect()
+    };
+    let whole = "every rank holds all parameters, and no pass gathers any";
+    let no_update = "no rank gathers parameters that others have updated";
+    let gathers_updates = sharded.optimizer && !sharded.parameters;
+    [idle(&GATHERED, !sharded.parameters, whole), idle(&UPDATED, !gathers_updates, no_update)].concat()
+}
