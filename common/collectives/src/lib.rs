@@ -21,6 +21,8 @@ mod backend;
 mod error;
 mod group;
 pub mod local;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod tcp;
 mod traffic;
 mod wire;

@@ -9,6 +9,8 @@ mod rendezvous;
 mod talk;
 
 pub use error::JoinError;
+#[cfg(feature = "mpi")]
+pub(crate) use rendezvous::difference;
 
 use crate::group::Group;
 use crate::wire::{Endpoint, Mailbox};
@@ -58,5 +60,5 @@ pub fn join(place: &Place) -> Result<Joined, JoinError> {
         transport: Box::new(mesh),
         timeout: place.timeout,
     };
-    Ok(Joined { group: endpoint.world(), links: met.links })
+    Ok(Joined { group: Arc::new(endpoint).world(), links: met.links })
 }

@@ -174,9 +174,13 @@ fn objection(place: &Place, guests: &[Option<(TcpStream, Hello)>], hello: &Hello
              Each needs a RANK of its own; or a process of an earlier job is still there."
         ));
     }
+    difference(&place.settings, &hello.settings, rank)
+}
+
+/// How the settings of `rank` differ from those of rank 0, if they do.
+pub(crate) fn difference(ours: &str, theirs: &str, rank: u32) -> Option<String> {
     let differs = |(ours, theirs): &(&str, &str)| ours != theirs;
-    let mut lines = place.settings.lines().zip(hello.settings.lines());
-    let (ours, theirs) = lines.find(differs)?;
+    let (ours, theirs) = ours.lines().zip(theirs.lines()).find(differs)?;
     Some(format!(
         "rank {rank} was started with other settings than rank 0\n  rank 0: {ours}\n  rank {rank}: {theirs}\n\
          All ranks must run the same program with the same flags."

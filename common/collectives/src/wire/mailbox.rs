@@ -9,6 +9,9 @@ use std::time::Duration;
 
 /// The group of all ranks.
 pub(crate) const WORLD: u64 = 0;
+/// The group in which all ranks agree before the run begins.
+#[cfg(feature = "mpi")]
+pub(crate) const SETUP: u64 = 1;
 
 /// Letters, failures and farewells that have reached this process.
 #[derive(Default)]

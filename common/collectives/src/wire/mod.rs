@@ -15,11 +15,12 @@ mod member;
 mod message;
 mod parcel;
 
-pub(crate) use mailbox::Mailbox;
+pub(crate) use mailbox::{Mailbox, WORLD};
 pub(crate) use message::{Address, HEAD, Head, Kind, Letter, Reader, call, decode, failure, put_text};
+#[cfg(feature = "mpi")]
+pub(crate) use parcel::{Parcel, Store};
 
 use crate::group::Group;
-use mailbox::WORLD;
 use member::Member;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,9 +48,20 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// This process's end of the group of all ranks.
-    pub(crate) fn world(self) -> Group {
+    pub(crate) fn world(self: Arc<Self>) -> Group {
+        self.group(WORLD)
+    }
+
+    /// This process's end of a group of all ranks in which they agree before the run begins: its traffic is not the
+    /// world's.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn setup(self: Arc<Self>) -> Group {
+        self.group(mailbox::SETUP)
+    }
+
+    fn group(self: Arc<Self>, id: u64) -> Group {
         let member = self.rank as usize;
         let names = (0..self.size).collect();
-        Group::new(Arc::new(Member::new(Arc::new(self), vec![WORLD], names, member)), 0)
+        Group::new(Arc::new(Member::new(self, vec![id], names, member)), 0)
     }
 }

@@ -6,6 +6,8 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Default)]
 pub(crate) struct Parcel {
     words: Vec<u64>,
+    /// First byte, a multiple of [`ALIGN`].
+    start: usize,
     len: usize,
 }
 
@@ -19,13 +21,23 @@ pub(crate) const fn padded(len: usize) -> usize {
 
 impl Parcel {
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the vector holds at least `len` initialised bytes, and any bytes are valid.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
+        // SAFETY: the vector holds at least `start + len` initialised bytes, and any bytes are valid.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>().add(self.start), self.len) }
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.len) }
+        unsafe {
+            std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u8>().add(self.start), self.len)
+        }
+    }
+
+    /// The parcel of which only `len` bytes from `start` on count; `None` if they are not there or not aligned.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for transports that receive whole messages"))]
+    pub(crate) fn part(mut self, start: usize, len: usize) -> Option<Self> {
+        let inside = start.is_multiple_of(ALIGN) && start.checked_add(len)? <= self.len;
+        (self.start, self.len) = (self.start + start, len);
+        inside.then_some(self)
     }
 
     /// `count` elements from byte `start` on.
@@ -59,7 +71,7 @@ impl Store {
         let fits = |words: &Vec<u64>| words.len() >= needed && words.len() / 2 <= needed;
         let found = free.iter().position(fits).map(|index| free.swap_remove(index));
         drop(free);
-        Parcel { words: found.unwrap_or_else(|| vec![0; needed]), len }
+        Parcel { words: found.unwrap_or_else(|| vec![0; needed]), start: 0, len }
     }
 
     /// Keeps a parcel that nobody needs any more.

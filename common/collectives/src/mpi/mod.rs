@@ -1,0 +1,63 @@
+//! Ranks that are the processes of an MPI job.
+//!
+//! MPI carries messages; sums are made as between threads, so their bits are the same. MPI does not say when a process
+//! has died: its launcher ends the job then, and what it does not end, the patience of those who wait does.
+
+mod links;
+mod post;
+mod raw;
+
+use crate::group::Group;
+use crate::tcp::{JoinError, Joined};
+use crate::wire::{Endpoint, Mailbox};
+use post::Post;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One process's place among others, as its launcher told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// This process's rank.
+    pub rank: u32,
+    /// Number of processes.
+    pub world_size: u32,
+    /// How long to wait for the others.
+    pub timeout: Duration,
+    /// What must be the same in all processes, a line each.
+    pub settings: String,
+}
+
+/// Joins the other processes of the MPI job. At most once per process.
+///
+/// # Errors
+/// If MPI cannot be used, or the processes do not belong together.
+pub fn join(place: &Place) -> Result<Joined, JoinError> {
+    let world = raw::World::start().map_err(JoinError::Refused)?;
+    if (world.rank, world.size) != (place.rank, place.world_size) {
+        return Err(JoinError::Refused(format!(
+            "MPI says that this is rank {} of {}, its launcher says rank {} of {}\n\
+             Was the program built with the same MPI whose mpirun has started it?",
+            world.rank, world.size, place.rank, place.world_size
+        )));
+    }
+    let endpoint = Arc::new(Endpoint {
+        rank: place.rank,
+        size: place.world_size,
+        mailbox: Arc::new(Mailbox::default()),
+        transport: Box::new(Post::new(world)),
+        timeout: place.timeout,
+    });
+    let setup = endpoint.clone().setup();
+    let links = agree(&setup, place).and_then(|()| links::connect(&setup))?;
+    Ok(Joined { group: endpoint.world(), links })
+}
+
+/// Compares all processes' settings with those of rank 0.
+fn agree(setup: &Group, place: &Place) -> Result<(), JoinError> {
+    let refused = |error: crate::CollectiveError| JoinError::Refused(error.to_string());
+    let all = setup.exchange(place.settings.as_bytes()).map_err(refused)?;
+    let all: Vec<_> = all.iter().map(|bytes| String::from_utf8_lossy(bytes)).collect();
+    let problem =
+        (1..).zip(&all[1..]).find_map(|(rank, theirs)| crate::tcp::difference(&all[0], theirs, rank));
+    problem.map_or(Ok(()), |problem| Err(JoinError::Refused(problem)))
+}

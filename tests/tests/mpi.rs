@@ -1,0 +1,101 @@
+//! Ranks that are processes of an MPI job. Built with `--features mpi` only, since it needs an MPI: `scripts/test-mpi`.
+
+#![cfg(feature = "mpi")]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use tests::job::{Ended, start};
+use tests::{STAGES, fixture, train};
+
+const STAGE: &str = env!("CARGO_BIN_EXE_stage");
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Open MPI starts more processes than there are cores, and under root, only if told to.
+const ALLOWED: &str =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1";
+
+fn mpirun(size: usize, flags: &str) -> tests::job::Member {
+    start("mpirun", &format!("-n {size} {STAGE} {flags}"), ALLOWED)
+}
+
+fn endless(more: &str) -> String {
+    format!("zero3 --headless --batch-size 1 --seq-len 16 --threads 1 --steps 1000000 {more}")
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn four_mpi_processes_learn_the_bits_of_four_threads_in_every_stage() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = format!("--model {} --batch-size 2 --seq-len 16 --steps 4 --threads 1", fixture("odd.json"));
+    for stage in STAGES {
+        let threads = train(stage, &format!("{flags} --gpus 4")).unwrap();
+        let [report, record] =
+            ["json", "zero"].map(|end| dir.path().join(format!("{}.{end}", stage.package())));
+        let files = format!("--report {} --record {}", report.display(), record.display());
+        let ended = mpirun(4, &format!("{} --headless {flags} {files}", stage.package())).end(PATIENCE);
+        assert_eq!(ended.code, Some(0), "{stage}: {}", ended.error);
+        assert!(ended.out.contains("connected by MPI"), "{}", ended.out);
+        let (processes, threads) = (json(&report), serde_json::to_value(&threads).unwrap());
+        for key in ["weights_blake3", "memory", "total_peak_bytes", "traffic"] {
+            assert_eq!(processes[key], threads[key], "{stage}: {key}");
+        }
+        let recording = events::Recording::open(&record).unwrap();
+        let events = (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events);
+        let finished = events.filter(|event| matches!(event.what, events::What::Finished { .. }));
+        let mut ranks: Vec<u32> = finished.map(|event| event.rank).collect();
+        ranks.sort();
+        assert_eq!(ranks, [0, 1, 2, 3], "{stage}: all ranks' events are recorded");
+    }
+}
+
+/// The process numbers of the ranks of a job, found by a word that only they have on their command line.
+fn ranks(word: &str) -> Vec<(u32, String)> {
+    let found = Command::new("pgrep").args(["-f", &format!("^{STAGE}.*{word}")]).output().unwrap();
+    let numbers = String::from_utf8(found.stdout).unwrap();
+    let rank = |pid: u32| {
+        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&variables).into_owned();
+        let set = text.split('\0').find_map(|pair| pair.strip_prefix("OMPI_COMM_WORLD_RANK="));
+        set.unwrap_or_default().to_string()
+    };
+    numbers.lines().map(|line| line.parse().unwrap()).map(|pid| (pid, rank(pid))).collect()
+}
+
+#[test]
+fn a_killed_mpi_process_ends_the_job_and_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let word = dir.path().display().to_string();
+    let job = mpirun(4, &endless(&format!("--log-dir {word}")));
+    let log = || std::fs::read_to_string(dir.path().join("rank-0.log")).unwrap_or_default();
+    while !log().contains("step 0") {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (victim, _) = ranks(&word).into_iter().find(|(_, rank)| rank == "2").expect("rank 2 is there");
+    assert!(Command::new("kill").args(["-KILL", &victim.to_string()]).status().unwrap().success());
+    let Ended { code, error, out, after } = job.end(PATIENCE);
+    assert_ne!(code, Some(0));
+    assert!(format!("{error}{out}").contains("rank 2"), "{error}{out}");
+    assert!(after < Duration::from_secs(60), "{after:?}");
+    assert!(ranks(&word).is_empty(), "no process is left behind");
+}
+
+#[test]
+fn an_error_of_one_mpi_rank_ends_all() {
+    let ended = mpirun(3, &endless("--inject error@rank1,step2,backward")).end(PATIENCE);
+    assert_ne!(ended.code, Some(0));
+    assert!(ended.error.contains("error: rank 1: injected error in Backward of step 2"), "{}", ended.error);
+    assert!(ended.error.contains("rank 1 failed during step 2: injected error"), "{}", ended.error);
+}
+
+#[test]
+fn a_silent_mpi_rank_is_named_once_patience_ends() {
+    let ended = mpirun(3, &endless("--timeout 1 --inject stall@rank2,step1,forward")).end(PATIENCE);
+    assert_ne!(ended.code, Some(0));
+    assert!(ended.error.contains("waited 1s"), "{}", ended.error);
+    assert!(ended.error.contains("for rank 2"), "{}", ended.error);
+}
