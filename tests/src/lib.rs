@@ -8,6 +8,10 @@ use trainer::cli::Cli;
 use trainer::config::Config;
 use trainer::{Report, Result};
 
+mod standin;
+
+pub use standin::standin;
+
 /// Every stage, in order.
 pub const STAGES: [Stage; 4] = Stage::ALL;
 

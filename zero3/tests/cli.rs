@@ -33,7 +33,7 @@ fn senseless_flags_are_usage_errors() {
     refuses("--gpus 0", 2, &["--gpus 0", "at least 1"]);
     refuses("--model enormous", 2, &["enormous", "tiny"]);
     refuses("--steps none", 2, &["--steps"]);
-    refuses("--device cuda", 2, &["CUDA", "--device cpu"]);
+    refuses("--device cuda", 2, &["libcuda", "nvidia-driver", "--device cpu"]);
     refuses("--device-memory lots", 2, &["--device-memory", "512MiB"]);
     refuses("--grad-sync all-reduce", 2, &["--grad-sync", "zero1"]);
     refuses("--inject panic@rank9,step0,step", 2, &["rank 9"]);

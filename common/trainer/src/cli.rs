@@ -160,6 +160,9 @@ pub struct TrainArgs {
     /// Device to train on.
     #[arg(long, value_enum, default_value_t)]
     pub device: DeviceChoice,
+    /// Let products of f32 matrices on GPUs round their operands to TF32: faster, with 11 bits of precision.
+    #[arg(long)]
+    pub tf32: bool,
     /// Memory that each rank's device has, such as 512MiB. [default: unlimited]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub device_memory: Option<u64>,

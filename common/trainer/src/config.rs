@@ -1,12 +1,13 @@
 //! The flags, checked and completed: what a run needs to know.
 
-use crate::cli::{AlgorithmChoice, DeviceChoice, TrainArgs};
+use crate::cli::{AlgorithmChoice, TrainArgs};
 use crate::communication::Communication;
 use crate::data::Source;
 use crate::deepspeed::{self, Findings};
 use crate::error::{Failure, Result};
 use crate::faults::Fault;
 use crate::groups;
+use crate::hardware::Hardware;
 use crate::link::LinkChoice;
 use crate::precision;
 use crate::processes::Job;
@@ -58,6 +59,8 @@ pub struct Config {
     pub seed: u64,
     /// Validation: every so many steps, with so many batches per rank.
     pub evaluation: Option<Evaluation>,
+    /// What the ranks compute on.
+    pub hardware: Hardware,
     /// Memory of each rank's device, in bytes.
     pub device_memory: Option<u64>,
     /// Start even though the plan says that memory will not do.
@@ -121,6 +124,7 @@ impl Config {
         let mesh = groups::mesh(&args)?;
         let screen = screen(&args);
         let config = Config {
+            hardware: Hardware::choose(&args, precision)?,
             world_size: args.gpus,
             data: Source {
                 path: args.data,
@@ -178,7 +182,10 @@ impl Config {
 
     /// The device in words, and the simulated link between the ranks if there is one.
     pub fn device_words(&self) -> String {
-        self.link.as_ref().map_or("CPU".into(), |link| format!("CPU, simulated link ({})", link.words()))
+        let device = self.hardware.name();
+        self.link
+            .as_ref()
+            .map_or(device.into(), |link| format!("{device}, simulated link ({})", link.words()))
     }
 
     /// The learning rate of step `step` (from 0).
@@ -256,11 +263,6 @@ fn check(args: &TrainArgs) -> Result<()> {
             fault.rank,
             args.gpus - 1
         )));
-    }
-    if args.device == DeviceChoice::Cuda {
-        return Err(Failure::usage(
-            "--device cuda: this build has no CUDA device yet\nRun on the CPU with --device cpu: ranks are threads then.",
-        ));
     }
     Ok(())
 }

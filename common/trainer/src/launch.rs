@@ -7,7 +7,7 @@ use crate::run::{self, Measured, Observer, Plan, RankError};
 use crate::stage::Stage;
 use crate::wiring;
 use collectives::{CollectiveError, Group};
-use device::{Device, Ledger};
+use device::Ledger;
 use events::{Emitter, What};
 use sharding::{Mesh, Rank};
 use std::any::Any;
@@ -98,12 +98,18 @@ fn guarded<S: Stage, T>(
     body: impl FnOnce(Rc<Rank>) -> std::result::Result<T, RankError>,
 ) -> std::result::Result<T, RankError> {
     let emitter = group.emitter().clone();
-    let Config { device_memory, threads, .. } = plan.config;
+    let Config { device_memory, threads, ref hardware, .. } = plan.config;
     PANIC_EMITTER.set(Some(emitter.clone()));
     let ledger = Ledger::new(emitter.clone(), device_memory);
-    let device = Device::cpu(ledger, threads);
     let voice = emitter.clone();
     let caught = catch_unwind(AssertUnwindSafe(|| {
+        let device = match hardware.device(&plan.gpus, group.rank() as usize, ledger, threads) {
+            Ok(device) => device,
+            Err(error) => {
+                group.poison("its setup".into(), error.to_string());
+                return Err(error.into());
+            }
+        };
         let mesh = Mesh::new(&group, plan.config.mesh)?;
         body(Rc::new(Rank { device, mesh, group, emitter: voice }))
     }));

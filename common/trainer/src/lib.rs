@@ -13,6 +13,7 @@ mod explain;
 pub mod faults;
 mod generate;
 mod groups;
+pub mod hardware;
 mod labels;
 mod launch;
 pub mod launcher;

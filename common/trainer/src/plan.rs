@@ -48,7 +48,9 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     }
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
     let schedule = Schedule::new(&model.layout, &partition);
+    let gpus = config.hardware.open(config.world_size)?;
     Ok(Plan {
+        gpus,
         evaluation_batches: evaluation_batches(&config, &data),
         model: Arc::new(model),
         partition: Arc::new(partition),

@@ -3,7 +3,7 @@
 //! Rank 0 leads: it alone prints, records and writes the report; the others send it their events while they run and
 //! their measurements at the end. Every rank prints its own error, and keeps a log if asked to.
 
-use crate::cli::{AlgorithmChoice, CollectivesChoice, TrainArgs};
+use crate::cli::{AlgorithmChoice, CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::config::{Config, cores};
 use crate::deepspeed::Findings;
 use crate::error::{Failure, Result};
@@ -74,6 +74,14 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Jo
             "--link simulates a link between ranks that are threads: processes have a real one",
         ));
     }
+    if args.device == DeviceChoice::Cuda {
+        return Err(Failure::usage(format!(
+            "--device cuda in several processes needs NCCL between them, which this build does not use yet\n\
+             One process serves all GPUs of a machine: start it alone, with --gpus {}.",
+            placement.world_size
+        )));
+    }
+    args.device = DeviceChoice::Cpu;
     args.gpus = placement.world_size;
     args.threads = args.threads.or(Some((cores() / placement.local_world_size).max(1)));
     let engine = engine(args.collectives, &placement)?;

@@ -1,6 +1,7 @@
 //! What a run says while it goes on, without the screen.
 
 use crate::config::Config;
+use crate::hardware;
 use crate::precision;
 use crate::report::StepRow;
 use crate::run::Plan;
@@ -49,17 +50,15 @@ fn simulated(config: &Config) -> String {
 
 /// What the ranks are, and what they compute with.
 fn where_ranks_are(config: &Config) -> String {
-    let threads =
-        if config.threads == 1 { "1 thread each".into() } else { format!("{} threads each", config.threads) };
     match &config.job {
-        None => format!(
-            "This build has no CUDA device: the ranks are threads on this machine's {} CPU cores, {threads}",
-            crate::config::cores()
-        ),
-        Some(job) => format!(
-            "The ranks are processes that {} started, connected by {}, on CPU cores, {threads}",
-            job.placement.launcher, job.engine
-        ),
+        None => config.hardware.line(config.world_size, config.threads),
+        Some(job) => {
+            let (launcher, engine) = (job.placement.launcher, &job.engine);
+            let threads = hardware::threads(config.threads);
+            format!(
+                "The ranks are processes that {launcher} started, connected by {engine}, on CPU cores, {threads}"
+            )
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::stage::{Setup, Stage};
 use crate::timing::{self, Clocks, Stopwatch};
 use checkpoint::Writer;
 use collectives::Traffic;
+use device::cuda::Gpu;
 use device::{Class, OutOfMemory, Place};
 use events::{Boundary, Operation, What};
 use model::{Batch, Model};
@@ -33,6 +34,8 @@ pub(crate) struct Plan {
     pub schedule: Arc<Schedule>,
     /// The tokens.
     pub data: Data,
+    /// The GPUs that ranks compute on, if they do.
+    pub gpus: Vec<Arc<Gpu>>,
     /// What the planner says about it.
     pub prediction: Prediction,
     /// Validation batches per rank.

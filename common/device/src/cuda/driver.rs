@@ -116,6 +116,17 @@ impl Context {
         unsafe { result::ctx::set_current(self.handle) }.named("cuCtxSetCurrent")
     }
 
+    /// Lets its kernels and copies reach the memory of `other`.
+    pub(super) fn reach(&self, other: &Context) -> Result<()> {
+        self.enter()?;
+        // SAFETY: both contexts are alive.
+        let reached = unsafe { sys::cuCtxEnablePeerAccess(other.handle, 0) }.result();
+        match reached {
+            Err(error) if error.0 == sys::cudaError_enum::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            reached => reached.named("cuCtxEnablePeerAccess"),
+        }
+    }
+
     /// Waits until every stream of every rank on this GPU is idle.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.enter()?;

@@ -89,6 +89,25 @@ impl Gpu {
         Ok(Arc::new(Gpu { info, context, modules }))
     }
 
+    /// Lets every one of `gpus` reach the memory of the others.
+    ///
+    /// # Errors
+    /// [`DeviceError::Cuda`] if two of them cannot.
+    pub fn connect(gpus: &[Arc<Gpu>]) -> Result<()> {
+        for gpu in gpus {
+            for other in gpus.iter().filter(|other| !Arc::ptr_eq(gpu, other)) {
+                gpu.context.reach(&other.context).map_err(|error| DeviceError::Cuda {
+                    call: "cuCtxEnablePeerAccess",
+                    reason: format!(
+                        "GPU {} cannot reach the memory of GPU {} ({error}); choose one with CUDA_VISIBLE_DEVICES",
+                        gpu.info.ordinal, other.info.ordinal
+                    ),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// What is known of it.
     pub fn info(&self) -> &GpuInfo {
         &self.info

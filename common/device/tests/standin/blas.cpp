@@ -1,0 +1,220 @@
+// A stand-in for cuBLASLt: products in f32, one rounding at the end, queued on the stand-in driver's streams.
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+extern "C" int standin_enqueue(void *stream, void (*work)(void *), void *data);
+
+namespace {
+
+enum Status { SUCCESS = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
+enum Type { F32 = 0, F16 = 2, BF16 = 14 };
+enum Compute { COMPUTE_F32 = 68, COMPUTE_TF32 = 77 };
+
+// Columns first, as the library thinks of it.
+struct Layout {
+    int type;
+    uint64_t rows, columns;
+    int64_t stride;
+};
+
+struct Product {
+    int compute;
+    int32_t transpose_a = 0, transpose_b = 0;
+};
+
+size_t size_of(int type) { return type == F32 ? 4 : 2; }
+
+float widen_half(uint16_t bits) {
+    uint32_t sign = uint32_t(bits >> 15) << 31, exponent = (bits >> 10) & 31, fraction = bits & 1023, wide;
+    if (exponent == 31) {
+        wide = sign | 0x7f800000 | fraction << 13;
+    } else if (exponent != 0) {
+        wide = sign | (exponent + 112) << 23 | fraction << 13;
+    } else {
+        float value = float(fraction) / 16777216.0f;
+        return sign ? -value : value;
+    }
+    float value;
+    memcpy(&value, &wide, 4);
+    return value;
+}
+
+uint16_t narrow_half(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    uint16_t sign = uint16_t(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000) return sign | 0x7e00;
+    if (bits >= 0x477ff000) return sign | 0x7c00;
+    if (bits < 0x38800000) {
+        // Subnormal: as a multiple of 2^-24, rounded to nearest even by adding a number whose last bit is that.
+        float magnitude, shifted;
+        memcpy(&magnitude, &bits, 4);
+        shifted = magnitude + 0.5f;
+        uint32_t rounded;
+        memcpy(&rounded, &shifted, 4);
+        return sign | uint16_t(rounded - 0x3f000000);
+    }
+    return sign | uint16_t((bits + 0xfff + (bits >> 13 & 1) - 0x38000000) >> 13);
+}
+
+float read(int type, const void *data, size_t index) {
+    if (type == F32) return static_cast<const float *>(data)[index];
+    uint16_t bits = static_cast<const uint16_t *>(data)[index];
+    if (type == F16) return widen_half(bits);
+    uint32_t wide = uint32_t(bits) << 16;
+    float value;
+    memcpy(&value, &wide, 4);
+    return value;
+}
+
+void write(int type, void *data, size_t index, float value) {
+    if (type == F32) {
+        static_cast<float *>(data)[index] = value;
+    } else if (type == F16) {
+        static_cast<uint16_t *>(data)[index] = narrow_half(value);
+    } else {
+        uint32_t bits;
+        memcpy(&bits, &value, 4);
+        bool nan = value != value;
+        uint32_t rounded = nan ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        static_cast<uint16_t *>(data)[index] = uint16_t(rounded);
+    }
+}
+
+// d = a · b + beta · c, of m × n and depth k.
+struct Task {
+    Product product;
+    Layout a, b, d;
+    const void *from_a, *from_b, *from_c;
+    void *to;
+    float alpha, beta;
+};
+
+uint64_t rows(const Layout &layout, bool transposed) { return transposed ? layout.columns : layout.rows; }
+uint64_t columns(const Layout &layout, bool transposed) { return transposed ? layout.rows : layout.columns; }
+
+// The matrix in f32, a column of the product's operand after the other.
+std::vector<float> packed(const Layout &layout, const void *data, bool transposed) {
+    uint64_t m = rows(layout, transposed), n = columns(layout, transposed);
+    std::vector<float> out(m * n);
+    for (uint64_t column = 0; column < n; column++)
+        for (uint64_t row = 0; row < m; row++) {
+            size_t from = transposed ? column + row * uint64_t(layout.stride) : row + column * uint64_t(layout.stride);
+            out[row + column * m] = read(layout.type, data, from);
+        }
+    return out;
+}
+
+void multiply(void *data) {
+    std::vector<float> column;
+    Task *task = static_cast<Task *>(data);
+    uint64_t m = task->d.rows, n = task->d.columns, depth = columns(task->a, task->product.transpose_a);
+    std::vector<float> a = packed(task->a, task->from_a, task->product.transpose_a);
+    std::vector<float> b = packed(task->b, task->from_b, task->product.transpose_b);
+    for (uint64_t j = 0; j < n; j++) {
+        column.assign(m, 0.0f);
+        for (uint64_t k = 0; k < depth; k++) {
+            float factor = b[k + j * depth];
+            const float *from = &a[k * m];
+            for (uint64_t i = 0; i < m; i++) column[i] += from[i] * factor;
+        }
+        for (uint64_t i = 0; i < m; i++) {
+            size_t place = i + j * uint64_t(task->d.stride);
+            float before = task->beta == 0 ? 0 : task->beta * read(task->d.type, task->from_c, place);
+            write(task->d.type, task->to, place, task->alpha * column[i] + before);
+        }
+    }
+    delete task;
+}
+
+bool fits(const Task &task) {
+    bool ta = task.product.transpose_a, tb = task.product.transpose_b;
+    bool types = task.a.type == task.b.type && (task.d.type == task.a.type || task.d.type == F32);
+    bool shapes = rows(task.a, ta) == task.d.rows && columns(task.b, tb) == task.d.columns &&
+                  columns(task.a, ta) == rows(task.b, tb);
+    bool strides = true;
+    for (const Layout *layout : {&task.a, &task.b, &task.d}) strides = strides && uint64_t(layout->stride) >= layout->rows;
+    bool compute = task.product.compute == COMPUTE_F32 || (task.product.compute == COMPUTE_TF32 && task.a.type == F32);
+    return types && shapes && strides && compute;
+}
+
+}  // namespace
+
+extern "C" {
+
+size_t cublasLtGetVersion() { return 990000; }
+
+int cublasLtCreate(void **handle) {
+    *handle = new int(0);
+    return SUCCESS;
+}
+
+int cublasLtDestroy(void *handle) {
+    delete static_cast<int *>(handle);
+    return SUCCESS;
+}
+
+int cublasLtMatrixLayoutCreate(Layout **layout, int type, uint64_t rows, uint64_t columns, int64_t stride) {
+    *layout = new Layout{type, rows, columns, stride};
+    return SUCCESS;
+}
+
+int cublasLtMatrixLayoutDestroy(const Layout *layout) {
+    delete layout;
+    return SUCCESS;
+}
+
+int cublasLtMatmulDescCreate(Product **product, int compute, int) {
+    *product = new Product{compute};
+    return SUCCESS;
+}
+
+int cublasLtMatmulDescSetAttribute(Product *product, int attribute, const void *value, size_t bytes) {
+    if (bytes != 4 || (attribute != 3 && attribute != 4)) return INVALID_VALUE;
+    memcpy(attribute == 3 ? &product->transpose_a : &product->transpose_b, value, 4);
+    return SUCCESS;
+}
+
+int cublasLtMatmulDescDestroy(const Product *product) {
+    delete product;
+    return SUCCESS;
+}
+
+int cublasLtMatmulPreferenceCreate(void **preference) { return cublasLtCreate(preference); }
+
+int cublasLtMatmulPreferenceSetAttribute(void *, int, const void *, size_t) { return SUCCESS; }
+
+int cublasLtMatmulPreferenceDestroy(const void *preference) {
+    delete static_cast<const int *>(preference);
+    return SUCCESS;
+}
+
+// What the library fills in: eight words, the workspace's size, a status, and numbers that nobody reads here.
+struct Found {
+    uint64_t algorithm[8];
+    size_t workspace;
+    int status;
+    float waves;
+    int reserved[4];
+};
+
+int cublasLtMatmulAlgoGetHeuristic(void *, const Product *product, const Layout *a, const Layout *b, const Layout *,
+                                   const Layout *d, void *, int, Found *found, int *count) {
+    *found = Found{};
+    Task task{*product, *a, *b, *d, nullptr, nullptr, nullptr, nullptr, 1, 0};
+    *count = fits(task);
+    return *count ? SUCCESS : NOT_SUPPORTED;
+}
+
+int cublasLtMatmul(void *, const Product *product, const void *alpha, const void *from_a, const Layout *a, const void *from_b,
+                   const Layout *b, const void *beta, const void *from_c, const Layout *, void *to, const Layout *d,
+                   const void *, void *, size_t, void *stream) {
+    auto *task = new Task{*product, *a,     *b, *d, from_a, from_b, from_c, to, *static_cast<const float *>(alpha),
+                          *static_cast<const float *>(beta)};
+    if (!fits(*task)) return INVALID_VALUE;
+    return standin_enqueue(stream, multiply, task) == 0 ? SUCCESS : INVALID_VALUE;
+}
+}

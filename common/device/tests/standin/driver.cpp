@@ -1,0 +1,540 @@
+// A stand-in for NVIDIA's driver: the calls of it that the CUDA device makes, in main memory.
+//
+// Compiled with the host shim into a library called `libcuda.so`; beside it stand `blas.cpp` (`libcublasLt.so`) and
+// `compiler.cpp` (`libnvrtc.so`). A program that finds them on `LD_LIBRARY_PATH` runs its whole CUDA path without a GPU.
+//
+// A stream is a thread with a queue. Before each piece of work it may doze for a random while, so that streams overtake each
+// other wherever no event holds them back: a missing fence shows as wrong numbers. It is stricter than a GPU where that helps:
+// copies to main memory are never complete before the stream is waited for, fresh memory is full of NaN, and calls without a
+// current context, copies out of bounds and launches that a GPU would refuse are errors.
+//
+// Environment: STANDIN_GPUS (how many, 1), STANDIN_MEMORY (bytes of each, 1 GiB), STANDIN_CAPABILITY (90 is 9.0),
+// STANDIN_DOZE (longest doze in microseconds, 200), STANDIN_SEED.
+#include "shim.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+enum Status {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    PEER_ACCESS_ALREADY_ENABLED = 704,
+    NOT_FOUND = 500,
+    LAUNCH_FAILED = 719,
+};
+
+// What kernels take by value beside numbers: addresses of up to 64 ranks.
+constexpr size_t PEERS_BYTES = 64 * 8;
+// Dynamic shared memory that a kernel may use without asking, and the most that it may ask for.
+constexpr unsigned UNASKED = 48 << 10, MOST_SHARED = 227 << 10;
+constexpr unsigned char POISON = 0xff;
+
+uint64_t setting(const char *name, uint64_t otherwise) {
+    const char *text = getenv(name);
+    return text ? strtoull(text, nullptr, 10) : otherwise;
+}
+
+// Set once by the first work that fails; every later call reports it, as a GPU's context does.
+std::atomic<int> broken{SUCCESS};
+
+void fail(const std::string &what) {
+    fprintf(stderr, "stand-in driver: %s\n", what.c_str());
+    broken = LAUNCH_FAILED;
+}
+
+struct Device;
+
+struct Context {
+    Device *device;
+    std::set<Context *> reached;
+};
+
+struct Device {
+    int ordinal;
+    uint64_t memory, used = 0;
+    Context context;
+    int retained = 0;
+};
+
+std::vector<Device> &devices() {
+    static std::vector<Device> all = [] {
+        std::vector<Device> made(setting("STANDIN_GPUS", 1));
+        for (size_t i = 0; i < made.size(); i++) made[i] = {int(i), setting("STANDIN_MEMORY", 1ull << 30), 0, {}, 0};
+        for (Device &device : made) device.context.device = &device;
+        return made;
+    }();
+    return all;
+}
+
+thread_local Context *current = nullptr;
+
+struct Event {
+    std::mutex mutex;
+    std::condition_variable changed;
+    uint64_t recorded = 0, reached = 0;
+    std::chrono::steady_clock::time_point when;
+};
+
+// Events outlive their handles while a stream still refers to them.
+struct EventHandle {
+    std::shared_ptr<Event> event = std::make_shared<Event>();
+};
+
+struct Stream {
+    Context *context;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::function<void()>> queue;
+    bool busy = false, closing = false;
+    uint64_t random;
+    std::thread worker;
+
+    Stream(Context *context, uint64_t seed) : context(context), random(seed * 0x9e3779b97f4a7c15 + 1) {
+        worker = std::thread([this] { run(); });
+    }
+
+    void doze() {
+        static const uint64_t longest = setting("STANDIN_DOZE", 200);
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        // Often not at all: the other streams' dozes give the overtaking.
+        if (longest == 0 || random % 8 != 0) return;
+        std::this_thread::sleep_for(std::chrono::microseconds((random >> 8) % (longest + 1)));
+    }
+
+    void run() {
+        current = context;
+        std::unique_lock<std::mutex> lock(mutex);
+        for (;;) {
+            changed.wait(lock, [this] { return closing || !queue.empty(); });
+            if (queue.empty()) return;
+            std::function<void()> work = std::move(queue.front());
+            queue.pop_front();
+            busy = true;
+            lock.unlock();
+            doze();
+            if (broken == SUCCESS) work();
+            work = nullptr;
+            lock.lock();
+            busy = false;
+            changed.notify_all();
+        }
+    }
+
+    void push(std::function<void()> work) {
+        std::lock_guard<std::mutex> lock(mutex);
+        queue.push_back(std::move(work));
+        changed.notify_all();
+    }
+
+    void wait() {
+        std::unique_lock<std::mutex> lock(mutex);
+        changed.wait(lock, [this] { return queue.empty() && !busy; });
+    }
+};
+
+std::mutex &registry_lock() {
+    static std::mutex mutex;
+    return mutex;
+}
+
+// By handle. Shared, since one rank may wait for all streams of a context while another lets go of one.
+std::map<Stream *, std::shared_ptr<Stream>> &streams() {
+    static std::map<Stream *, std::shared_ptr<Stream>> all;
+    return all;
+}
+
+// Blocks of one kind of memory: size by address.
+using Blocks = std::map<uint64_t, uint64_t>;
+
+Blocks &on_device() {
+    static Blocks all;
+    return all;
+}
+
+Blocks &pinned() {
+    static Blocks all;
+    return all;
+}
+
+bool inside(const Blocks &blocks, uint64_t address, uint64_t bytes) {
+    auto after = blocks.upper_bound(address);
+    if (after == blocks.begin()) return false;
+    auto block = std::prev(after);
+    return address + bytes <= block->first + block->second;
+}
+
+bool holds(const Blocks &blocks, uint64_t address, uint64_t bytes) {
+    std::lock_guard<std::mutex> lock(registry_lock());
+    return inside(blocks, address, bytes);
+}
+
+struct Function {
+    std::string name;
+    std::string signature;
+    unsigned shared = UNASKED;
+};
+
+struct Module {
+    std::string source;
+    std::map<std::string, std::unique_ptr<Function>> functions;
+};
+
+// A launch's arguments, copied.
+struct Arguments {
+    std::vector<std::vector<unsigned char>> values;
+    std::vector<void *> addresses;
+
+    Arguments(const std::string &signature, void **from) {
+        for (size_t i = 0; i < signature.size(); i++) {
+            auto *start = static_cast<unsigned char *>(from[i]);
+            values.emplace_back(start, start + size_of(signature[i]));
+        }
+        for (auto &value : values) addresses.push_back(value.data());
+    }
+
+    static size_t size_of(char letter) {
+        switch (letter) {
+        case 'u':
+        case 'f': return 4;
+        case 'P': return PEERS_BYTES;
+        default: return 8;
+        }
+    }
+};
+
+int ready() { return current ? broken.load() : INVALID_CONTEXT; }
+
+int enqueue(Stream *stream, std::function<void()> work) {
+    if (int status = ready()) return status;
+    if (stream->context != current) return INVALID_CONTEXT;
+    stream->push(std::move(work));
+    return SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+// For `blas.cpp`: queues `work(data)`.
+int standin_enqueue(void *stream, void (*work)(void *), void *data) {
+    return enqueue(static_cast<Stream *>(stream), [work, data] { work(data); });
+}
+
+int cuInit(unsigned) { return SUCCESS; }
+
+int cuDriverGetVersion(int *version) {
+    *version = 13000;
+    return SUCCESS;
+}
+
+int cuGetErrorString(int status, const char **text) {
+    switch (status) {
+    case INVALID_VALUE: *text = "invalid argument"; break;
+    case OUT_OF_MEMORY: *text = "out of memory"; break;
+    case INVALID_DEVICE: *text = "invalid device ordinal"; break;
+    case INVALID_IMAGE: *text = "device kernel image is invalid"; break;
+    case INVALID_CONTEXT: *text = "invalid device context"; break;
+    case PEER_ACCESS_ALREADY_ENABLED: *text = "peer access is already enabled"; break;
+    case NOT_FOUND: *text = "named symbol not found"; break;
+    case LAUNCH_FAILED: *text = "unspecified launch failure"; break;
+    default: *text = "unknown error";
+    }
+    return SUCCESS;
+}
+
+int cuGetErrorName(int status, const char **text) { return cuGetErrorString(status, text); }
+
+int cuDeviceGetCount(int *count) {
+    *count = int(devices().size());
+    return SUCCESS;
+}
+
+int cuDeviceGet(int *device, int ordinal) {
+    if (ordinal < 0 || size_t(ordinal) >= devices().size()) return INVALID_DEVICE;
+    *device = ordinal;
+    return SUCCESS;
+}
+
+int cuDeviceGetName(char *name, int bytes, int) {
+    snprintf(name, size_t(bytes), "Stand-in GPU");
+    return SUCCESS;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int) {
+    static const int capability = int(setting("STANDIN_CAPABILITY", 90));
+    switch (attribute) {
+    case 75: *value = capability / 10; return SUCCESS;
+    case 76: *value = capability % 10; return SUCCESS;
+    default: return INVALID_VALUE;
+    }
+}
+
+int cuDeviceTotalMem_v2(size_t *bytes, int device) {
+    *bytes = devices()[size_t(device)].memory;
+    return SUCCESS;
+}
+
+int cuDevicePrimaryCtxRetain(Context **context, int device) {
+    devices()[size_t(device)].retained++;
+    *context = &devices()[size_t(device)].context;
+    return SUCCESS;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device) {
+    return --devices()[size_t(device)].retained < 0 ? INVALID_CONTEXT : SUCCESS;
+}
+
+int cuCtxSetCurrent(Context *context) {
+    current = context;
+    return broken;
+}
+
+int cuCtxSynchronize() {
+    if (!current) return INVALID_CONTEXT;
+    std::vector<std::shared_ptr<Stream>> all;
+    {
+        std::lock_guard<std::mutex> lock(registry_lock());
+        for (auto &[handle, stream] : streams())
+            if (handle->context == current) all.push_back(stream);
+    }
+    for (auto &stream : all) stream->wait();
+    return broken;
+}
+
+int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    *least = 0, *greatest = -5;
+    return ready();
+}
+
+int cuCtxEnablePeerAccess(Context *peer, unsigned) {
+    if (int status = ready()) return status;
+    return current->reached.insert(peer).second ? SUCCESS : PEER_ACCESS_ALREADY_ENABLED;
+}
+
+int cuStreamCreateWithPriority(Stream **stream, unsigned, int) {
+    if (int status = ready()) return status;
+    static std::atomic<uint64_t> count{setting("STANDIN_SEED", 0) << 16};
+    auto made = std::make_shared<Stream>(current, ++count);
+    *stream = made.get();
+    std::lock_guard<std::mutex> lock(registry_lock());
+    streams()[*stream] = made;
+    return SUCCESS;
+}
+
+int cuStreamDestroy_v2(Stream *stream) {
+    std::shared_ptr<Stream> kept;
+    {
+        std::lock_guard<std::mutex> lock(registry_lock());
+        auto found = streams().find(stream);
+        if (found == streams().end()) return INVALID_VALUE;
+        kept = found->second;
+        streams().erase(found);
+    }
+    {
+        std::lock_guard<std::mutex> lock(stream->mutex);
+        stream->closing = true;
+        stream->changed.notify_all();
+    }
+    stream->worker.join();
+    return SUCCESS;
+}
+
+int cuStreamSynchronize(Stream *stream) {
+    if (int status = ready()) return status;
+    stream->wait();
+    return broken;
+}
+
+int cuEventCreate(EventHandle **event, unsigned) {
+    if (int status = ready()) return status;
+    *event = new EventHandle;
+    return SUCCESS;
+}
+
+int cuEventDestroy_v2(EventHandle *event) {
+    delete event;
+    return SUCCESS;
+}
+
+int cuEventRecord(EventHandle *handle, Stream *stream) {
+    std::shared_ptr<Event> event = handle->event;
+    uint64_t number;
+    {
+        std::lock_guard<std::mutex> lock(event->mutex);
+        number = ++event->recorded;
+    }
+    return enqueue(stream, [event, number] {
+        std::lock_guard<std::mutex> lock(event->mutex);
+        event->reached = std::max(event->reached, number);
+        event->when = std::chrono::steady_clock::now();
+        event->changed.notify_all();
+    });
+}
+
+static void await(Event &event, uint64_t number) {
+    std::unique_lock<std::mutex> lock(event.mutex);
+    // A broken context reaches nothing any more: whoever waits must not wait forever.
+    while (event.reached < number && broken == SUCCESS) event.changed.wait_for(lock, std::chrono::milliseconds(50));
+}
+
+int cuStreamWaitEvent(Stream *stream, EventHandle *handle, unsigned) {
+    std::shared_ptr<Event> event = handle->event;
+    uint64_t number;
+    {
+        std::lock_guard<std::mutex> lock(event->mutex);
+        number = event->recorded;
+    }
+    return enqueue(stream, [event, number] { await(*event, number); });
+}
+
+int cuEventSynchronize(EventHandle *handle) {
+    await(*handle->event, handle->event->recorded);
+    return broken;
+}
+
+int cuEventElapsedTime_v2(float *milliseconds, EventHandle *start, EventHandle *end) {
+    *milliseconds = std::chrono::duration<float, std::milli>(end->event->when - start->event->when).count();
+    return broken;
+}
+
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+    if (int status = ready()) return status;
+    std::lock_guard<std::mutex> lock(registry_lock());
+    *total = current->device->memory;
+    *free = current->device->memory - current->device->used;
+    return SUCCESS;
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+    if (int status = ready()) return status;
+    if (bytes == 0) return INVALID_VALUE;
+    std::lock_guard<std::mutex> lock(registry_lock());
+    Device &device = *current->device;
+    if (device.used + bytes > device.memory) return OUT_OF_MEMORY;
+    void *memory = aligned_alloc(512, (bytes + 511) / 512 * 512);
+    if (!memory) return OUT_OF_MEMORY;
+    memset(memory, POISON, bytes);
+    device.used += bytes;
+    *address = reinterpret_cast<uint64_t>(memory);
+    on_device()[*address] = bytes;
+    return SUCCESS;
+}
+
+int cuMemFree_v2(uint64_t address) {
+    if (!current) return INVALID_CONTEXT;
+    // As the driver does: nothing runs while memory goes.
+    cuCtxSynchronize();
+    std::lock_guard<std::mutex> lock(registry_lock());
+    auto block = on_device().find(address);
+    if (block == on_device().end()) return INVALID_VALUE;
+    current->device->used -= block->second;
+    memset(reinterpret_cast<void *>(address), POISON, block->second);
+    free(reinterpret_cast<void *>(address));
+    on_device().erase(block);
+    return SUCCESS;
+}
+
+int cuMemHostAlloc(void **memory, size_t bytes, unsigned) {
+    if (int status = ready()) return status;
+    *memory = aligned_alloc(512, (bytes + 511) / 512 * 512);
+    if (!*memory) return OUT_OF_MEMORY;
+    std::lock_guard<std::mutex> lock(registry_lock());
+    pinned()[reinterpret_cast<uint64_t>(*memory)] = bytes;
+    return SUCCESS;
+}
+
+int cuMemFreeHost(void *memory) {
+    std::lock_guard<std::mutex> lock(registry_lock());
+    if (!pinned().erase(reinterpret_cast<uint64_t>(memory))) return INVALID_VALUE;
+    free(memory);
+    return SUCCESS;
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *stream) {
+    if (!holds(on_device(), to, bytes)) return INVALID_VALUE;
+    if (holds(pinned(), reinterpret_cast<uint64_t>(from), bytes))
+        return enqueue(stream, [=] { memcpy(reinterpret_cast<void *>(to), from, bytes); });
+    auto *start = static_cast<const unsigned char *>(from);
+    std::vector<unsigned char> copy(start, start + bytes);
+    return enqueue(stream, [to, copy] { memcpy(reinterpret_cast<void *>(to), copy.data(), copy.size()); });
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, Stream *stream) {
+    if (!holds(on_device(), from, bytes)) return INVALID_VALUE;
+    memset(to, POISON, bytes);
+    return enqueue(stream, [=] { memcpy(to, reinterpret_cast<void *>(from), bytes); });
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Stream *stream) {
+    if (!holds(on_device(), to, bytes) || !holds(on_device(), from, bytes)) return INVALID_VALUE;
+    return enqueue(stream, [=] { memcpy(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), bytes); });
+}
+
+int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, Stream *stream) {
+    if (!holds(on_device(), to, bytes)) return INVALID_VALUE;
+    return enqueue(stream, [=] { memset(reinterpret_cast<void *>(to), value, bytes); });
+}
+
+int cuModuleLoadData(Module **module, const void *image) {
+    if (int status = ready()) return status;
+    const char *text = static_cast<const char *>(image);
+    const char *start = "stand-in image of ";
+    if (strncmp(text, start, strlen(start)) != 0) return INVALID_IMAGE;
+    *module = new Module{text + strlen(start), {}};
+    return SUCCESS;
+}
+
+int cuModuleUnload(Module *module) {
+    delete module;
+    return SUCCESS;
+}
+
+int cuModuleGetFunction(Function **function, Module *module, const char *name) {
+    if (!shim_find(name)) return NOT_FOUND;
+    std::unique_ptr<Function> &found = module->functions[name];
+    if (!found) found.reset(new Function{name, shim_signature(name)});
+    *function = found.get();
+    return SUCCESS;
+}
+
+int cuFuncSetAttribute(Function *function, int attribute, int value) {
+    // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    if (attribute != 8 || value < 0 || unsigned(value) > MOST_SHARED) return INVALID_VALUE;
+    function->shared = std::max(function->shared, unsigned(value));
+    return SUCCESS;
+}
+
+int cuLaunchKernel(Function *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                   unsigned block_z, unsigned shared, Stream *stream, void **parameters, void **) {
+    uint64_t blocks = uint64_t(grid_x) * grid_y * grid_z, threads = uint64_t(block_x) * block_y * block_z;
+    if (blocks == 0 || grid_y > 65535 || grid_z > 65535) return INVALID_VALUE;
+    if (threads == 0 || threads > 1024 || shared > function->shared) return INVALID_VALUE;
+    auto arguments = std::make_shared<Arguments>(function->signature, parameters);
+    std::string name = function->name;
+    return enqueue(stream, [=] {
+        int status = shim_launch(name.c_str(), grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
+                                 arguments->addresses.data());
+        if (status) fail(name + ": " + shim_error());
+    });
+}
+}

@@ -1,0 +1,196 @@
+//! Where the ranks compute.
+
+use crate::cli::{AlgorithmChoice, DeviceChoice, TrainArgs};
+use crate::config::cores;
+use crate::error::{Failure, Result};
+use crate::size::human;
+use device::cuda::{Gpu, GpuInfo, Library, Options, list};
+use device::{DType, Device, DeviceError, Ledger};
+use sharding::Precision;
+use std::sync::Arc;
+
+/// What the ranks share out among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hardware {
+    /// The CPU.
+    Cpu {
+        /// Why GPUs that are there are not used.
+        unused: Option<String>,
+    },
+    /// GPUs; rank r computes on the r-th, counting round.
+    Gpus {
+        /// At least one.
+        gpus: Vec<GpuInfo>,
+        /// Products of f32 matrices round their operands to TF32.
+        tf32: bool,
+    },
+}
+
+impl Hardware {
+    /// What `args` ask for, as far as it is there.
+    ///
+    /// # Errors
+    /// A usage failure if `--device cuda` has something missing, named, or flags do not go together.
+    pub(crate) fn choose(args: &TrainArgs, precision: Precision) -> Result<Self> {
+        let hardware = match args.device {
+            DeviceChoice::Cpu => Hardware::Cpu { unused: None },
+            DeviceChoice::Cuda => match gpus() {
+                Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
+                Err(error) => return Err(missing(&error)),
+            },
+            DeviceChoice::Auto if !Library::Driver.load() => Hardware::Cpu { unused: None },
+            DeviceChoice::Auto => match gpus() {
+                Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
+                Err(error) => Hardware::Cpu { unused: Some(error.to_string()) },
+            },
+        };
+        hardware.check(args, precision)?;
+        Ok(hardware)
+    }
+
+    fn check(&self, args: &TrainArgs, precision: Precision) -> Result<()> {
+        let Hardware::Gpus { gpus, .. } = self else {
+            return match args.tf32 {
+                true => {
+                    Err(Failure::usage("--tf32 is for GPUs: on the CPU products of f32 are exact to f32"))
+                }
+                false => Ok(()),
+            };
+        };
+        if args.algorithm == AlgorithmChoice::Ring {
+            return Err(Failure::usage(
+                "--algorithm ring moves main memory only: leave it out, or run with --device cpu",
+            ));
+        }
+        let bf16 = [precision.parameters, precision.gradients, precision.reduce].contains(&DType::Bf16);
+        match gpus.iter().find(|gpu| bf16 && !gpu.has_bf16()) {
+            Some(gpu) => Err(Failure::usage(format!(
+                "{} has no bf16 (compute capability {}.{}; it came with 8.0)\n\
+                 Choose --precision fp16, or --device cpu.",
+                gpu.name, gpu.capability.0, gpu.capability.1
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Name in words, for reports.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Hardware::Cpu { .. } => "CPU",
+            Hardware::Gpus { gpus, .. } => gpus.first().map_or("GPU", |gpu| &gpu.name),
+        }
+    }
+
+    /// The line, without a full stop, that says what `ranks` ranks compute on.
+    pub(crate) fn line(&self, ranks: usize, threads: usize) -> String {
+        match self {
+            Hardware::Cpu { unused } => {
+                let why =
+                    unused.as_ref().map_or(String::new(), |reason| format!("No GPU is used: {reason}.\n"));
+                let threads = self::threads(threads);
+                format!("{why}The ranks are threads on this machine's {} CPU cores, {threads}", cores())
+            }
+            Hardware::Gpus { gpus, .. } => on_gpus(gpus, ranks),
+        }
+    }
+
+    /// Opens the GPUs of `ranks` ranks, if they compute on any.
+    ///
+    /// # Errors
+    /// A failed run with what the driver or the compiler says.
+    pub(crate) fn open(&self, ranks: usize) -> Result<Vec<Arc<Gpu>>> {
+        let Hardware::Gpus { gpus, .. } = self else { return Ok(Vec::new()) };
+        let open = || {
+            let opened: Vec<_> =
+                gpus.iter().take(ranks).map(|gpu| Gpu::open(gpu.ordinal)).collect::<device::Result<_>>()?;
+            Gpu::connect(&opened)?;
+            Ok(opened)
+        };
+        open().map_err(|error: DeviceError| {
+            Failure::run(format!(
+                "{error}\nThe subcommand doctor shows what is there; --device cpu runs without a GPU."
+            ))
+        })
+    }
+
+    /// The device of rank `rank`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn device(
+        &self,
+        opened: &[Arc<Gpu>],
+        rank: usize,
+        ledger: Ledger,
+        threads: usize,
+    ) -> device::Result<Device> {
+        match self {
+            Hardware::Gpus { tf32, .. } if !opened.is_empty() => {
+                let options = Options { tf32: *tf32, threads };
+                Device::cuda(ledger, opened[rank % opened.len()].clone(), options)
+            }
+            _ => Ok(Device::cpu(ledger, threads)),
+        }
+    }
+}
+
+/// Threads per rank, in words.
+pub(crate) fn threads(count: usize) -> String {
+    if count == 1 { "1 thread each".into() } else { format!("{count} threads each") }
+}
+
+/// The GPUs, if everything is there that computing on them takes.
+fn gpus() -> device::Result<Vec<GpuInfo>> {
+    let gpus = list()?;
+    Library::ALL.iter().try_for_each(|library| library.require())?;
+    if gpus.is_empty() {
+        return Err(DeviceError::Cuda { call: "cuDeviceGetCount", reason: "the driver knows no GPU".into() });
+    }
+    Ok(gpus)
+}
+
+fn missing(error: &DeviceError) -> Failure {
+    Failure::usage(format!(
+        "--device cuda: {error}\n\
+         The subcommand doctor lists what CUDA takes and what is there.\n\
+         Run on the CPU with --device cpu: ranks are threads then."
+    ))
+}
+
+fn on_gpus(gpus: &[GpuInfo], ranks: usize) -> String {
+    let used = gpus.len().min(ranks);
+    let first = &gpus[0];
+    let (name, memory) = (&first.name, human(first.memory));
+    match (used, ranks) {
+        (1, 1) => format!("One rank on GPU {}, {name} ({memory})", first.ordinal),
+        (1, _) => format!(
+            "All {ranks} ranks share GPU {}, {name} ({memory}): collectives copy within its memory",
+            first.ordinal
+        ),
+        _ if used == ranks => {
+            format!(
+                "One rank per GPU on {used} GPUs, {name} ({memory}) first: collectives copy between them."
+            )
+        }
+        _ => format!(
+            "{ranks} ranks share {used} GPUs, {name} ({memory}) first: collectives copy within and between them"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpus(count: usize) -> Vec<GpuInfo> {
+        let gpu = |ordinal| GpuInfo { ordinal, name: "A GPU".into(), capability: (9, 0), memory: 8 << 30 };
+        (0..count).map(gpu).collect()
+    }
+
+    #[test]
+    fn the_first_lines_say_who_shares_what() {
+        assert!(on_gpus(&gpus(1), 4).starts_with("All 4 ranks share GPU 0, A GPU (8.00 GiB)"));
+        assert!(on_gpus(&gpus(8), 4).starts_with("One rank per GPU on 4 GPUs"));
+        assert!(on_gpus(&gpus(2), 4).starts_with("4 ranks share 2 GPUs"));
+    }
+}

@@ -1,0 +1,112 @@
+//! Tests on a GPU that is not there: the same test again, with the stand-in driver on the loader's path.
+//!
+//! The stand-in (`common/device/tests/standin`) takes the place of NVIDIA's driver, compiler and cuBLASLt. What passes
+//! there proves the whole of this workspace's CUDA path: which calls are made and in which order, what is fenced off from
+//! what, where memory comes from and when it is reused, the kernels' launches and (through the host shim) their numbers. It
+//! proves nothing about what NVIDIA's libraries do, how fast anything is, or code that only a GPU's compiler sees.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs::{self, File};
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Says to a test that the stand-in is in place.
+const MARK: &str = "ZERO_STANDIN";
+
+/// Whether the stand-in is in place in this process. If it is not, the test named `test` runs again, in a process of its
+/// own with the stand-in and `settings` in its environment, and must pass there. Without a C++ compiler nothing is run,
+/// and the test says so.
+///
+/// # Panics
+/// If the test fails there.
+pub fn standin(test: &str, settings: &[(&str, &str)]) -> bool {
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let Some(compiler) = compiler() else {
+        eprintln!("skipped: {test} needs a C++ compiler (c++, g++ or clang++) to build the stand-in driver");
+        return false;
+    };
+    let folder = build(compiler);
+    let program = std::env::current_exe().expect("a running program has a path");
+    let output = Command::new(program)
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(MARK, "1")
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("XDG_CACHE_HOME", folder.join("cache"))
+        .envs(settings.iter().copied())
+        .output()
+        .expect("the test can be run again");
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{test} on the stand-in, {settings:?}:\n{text}"
+    );
+    false
+}
+
+fn compiler() -> Option<&'static str> {
+    let works = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    ["c++", "g++", "clang++"].into_iter().find(works)
+}
+
+/// The folder with the three libraries, built from the sources as they are now.
+fn build(compiler: &str) -> PathBuf {
+    let device = Path::new(env!("CARGO_MANIFEST_DIR")).join("../common/device");
+    let [shim, standin] = ["tests/shim", "tests/standin"].map(|folder| device.join(folder));
+    let kernels = device.join("src/cuda/kernels");
+    let mut hasher = DefaultHasher::new();
+    for file in [&shim, &standin, &kernels].into_iter().flat_map(|folder| files(folder)) {
+        fs::read(file).expect("sources can be read").hash(&mut hasher);
+    }
+    let target = std::env::current_exe().expect("a running program has a path");
+    let target = target.ancestors().nth(2).expect("tests lie two folders down").join("standin");
+    fs::create_dir_all(&target).expect("the target folder can be written");
+    let folder = target.join(format!("{:016x}", hasher.finish()));
+    let guard = File::create(target.join("lock")).expect("the target folder can be written");
+    guard.lock().expect("files can be locked");
+    if !folder.exists() {
+        let draft = target.join("draft");
+        let _ = fs::remove_dir_all(&draft);
+        fs::create_dir_all(&draft).expect("the target folder can be written");
+        let mut sources: Vec<PathBuf> =
+            files(&shim).into_iter().filter(|f| f.extension() == Some("cpp".as_ref())).collect();
+        sources.push(standin.join("driver.cpp"));
+        let options = ["-O2", "-ffp-contract=off", "-pthread"];
+        library(compiler, &draft, "cuda", &sources, &options, &[&kernels, &shim]);
+        library(compiler, &draft, "cublasLt", &[standin.join("blas.cpp")], &["-O3", "-L.", "-lcuda"], &[]);
+        library(compiler, &draft, "nvrtc", &[standin.join("compiler.cpp")], &["-O1"], &[]);
+        fs::rename(&draft, &folder).expect("the target folder can be written");
+    }
+    folder
+}
+
+fn library(
+    compiler: &str,
+    folder: &Path,
+    name: &str,
+    sources: &[PathBuf],
+    options: &[&str],
+    include: &[&Path],
+) {
+    let file = format!("lib{name}.so");
+    let output = Command::new(compiler)
+        .current_dir(folder)
+        .args(["-std=c++17", "-fPIC", "-shared", &format!("-Wl,-soname,{file}"), "-o", &file])
+        .args(include.iter().map(|folder| format!("-I{}", folder.display())))
+        .args(sources)
+        .args(options)
+        .output()
+        .expect("the compiler was there a moment ago");
+    assert!(output.status.success(), "{file}:\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("the sources are part of the workspace");
+    let mut files: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+    files.sort();
+    files
+}

@@ -1,0 +1,150 @@
+//! The whole CUDA path on the stand-in driver; see [`tests::standin`] for what that proves. The test with a GPU is
+//! `gpu-check`.
+
+use planner::Stage;
+use tests::{STAGES, fixture, largest_difference, losses, mispredictions, standin, train};
+use trainer::Report;
+
+/// 4 sequences of 12 tokens per step, of a model whose sizes divide by none of the world sizes above 2: threads of a GPU
+/// that are emulated one by one are slow.
+fn flags(world: usize, micro_batches: usize, steps: u32) -> String {
+    format!(
+        "--model {} --gpus {world} --batch-size {} --grad-accum {micro_batches} --seq-len 12 --steps {steps} --threads 1",
+        fixture("odd.json"),
+        4 / world / micro_batches,
+    )
+}
+
+fn run(stage: Stage, flags: &str) -> Report {
+    let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
+    assert_eq!(mispredictions(&report), [""; 0], "{stage} {flags}");
+    report
+}
+
+fn on_gpu(stage: Stage, flags: &str) -> Report {
+    let report = run(stage, &format!("{flags} --device cuda"));
+    assert_eq!(report.device, "Stand-in GPU");
+    report
+}
+
+fn assert_same(a: &Report, b: &Report) {
+    assert_eq!(losses(a), losses(b), "{} and {}: losses", a.stage, b.stage);
+    assert_eq!(a.weights_blake3, b.weights_blake3, "{} and {}: weights", a.stage, b.stage);
+}
+
+/// All stages agree bit for bit, and follow the CPU as closely as `apart`.
+fn stages_agree(flags: &str, apart: f64) {
+    let reports = STAGES.map(|stage| on_gpu(stage, flags));
+    reports[1..].iter().for_each(|report| assert_same(&reports[0], report));
+    let cpu = run(Stage::Ddp, &format!("{flags} --device cpu"));
+    let difference = largest_difference(&losses(&cpu), &losses(&reports[0]));
+    assert!(difference < apart, "{flags}: the CPU's losses are {difference} away");
+    assert_ne!(difference, 0.0, "{flags}: other kernels round otherwise; did both run on the CPU?");
+}
+
+#[test]
+fn stages_agree_bit_for_bit_on_1_2_and_4_ranks() {
+    if !standin("stages_agree_bit_for_bit_on_1_2_and_4_ranks", &[]) {
+        return;
+    }
+    [1, 2, 4].iter().for_each(|&world| stages_agree(&flags(world, 1, 3), 1e-4));
+}
+
+#[test]
+fn with_accumulation_ddp_agrees_with_zero1_and_zero2_with_zero3() {
+    if !standin("with_accumulation_ddp_agrees_with_zero1_and_zero2_with_zero3", &[]) {
+        return;
+    }
+    let [ddp, zero1, zero2, zero3] = STAGES.map(|stage| on_gpu(stage, &flags(2, 2, 3)));
+    assert_same(&ddp, &zero1);
+    assert_same(&zero2, &zero3);
+    let apart = largest_difference(&losses(&ddp), &losses(&zero2));
+    assert!(apart < 1e-4, "the two pairs differ by {apart}");
+}
+
+#[test]
+fn stages_agree_in_16_bits() {
+    if !standin("stages_agree_in_16_bits", &[]) {
+        return;
+    }
+    stages_agree(&format!("{} --precision bf16 --grad-dtype fp32", flags(2, 1, 2)), 0.02);
+    stages_agree(&format!("{} --precision fp16 --initial-scale-power 10", flags(2, 1, 2)), 0.02);
+}
+
+#[test]
+fn ranks_spread_over_two_gpus_and_share_them() {
+    if !standin("ranks_spread_over_two_gpus_and_share_them", &[("STANDIN_GPUS", "2")]) {
+        return;
+    }
+    stages_agree(&flags(4, 1, 3), 1e-4);
+}
+
+/// What one process leaves for the other: the hash of its weights.
+const HASH: &str = "STANDIN_TEST_HASH";
+
+#[test]
+fn timing_changes_no_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hash");
+    let name = "timing_changes_no_bit";
+    for (seed, doze) in [("1", "0"), ("2", "400"), ("3", "1500")] {
+        let settings = [("STANDIN_SEED", seed), ("STANDIN_DOZE", doze), (HASH, file.to_str().unwrap())];
+        if !standin(name, &settings) {
+            continue;
+        }
+        let hash = on_gpu(Stage::Zero3, &flags(4, 1, 2)).weights_blake3;
+        let shared = std::path::PathBuf::from(std::env::var_os(HASH).unwrap());
+        if shared.exists() {
+            assert_eq!(std::fs::read_to_string(&shared).unwrap(), hash);
+        }
+        return std::fs::write(&shared, hash).unwrap();
+    }
+}
+
+#[test]
+fn recomputed_activations_change_no_bit() {
+    if !standin("recomputed_activations_change_no_bit", &[]) {
+        return;
+    }
+    let flags = flags(2, 1, 2);
+    let plain = on_gpu(Stage::Zero3, &flags);
+    let recomputed = on_gpu(Stage::Zero3, &format!("{flags} --checkpoint-activations block"));
+    assert_same(&plain, &recomputed);
+}
+
+#[test]
+fn a_failing_rank_ends_all_ranks_by_name() {
+    if !standin("a_failing_rank_ends_all_ranks_by_name", &[]) {
+        return;
+    }
+    for stage in STAGES {
+        let failure =
+            train(stage, &format!("{} --device cuda --inject error@rank1,step1,backward", flags(4, 1, 3)));
+        let text = failure.expect_err("a rank fails").to_string();
+        assert!(text.contains("rank 1") && text.contains("injected error"), "{stage}: {text}");
+    }
+}
+
+#[test]
+fn a_gpu_that_is_too_small_is_an_error_that_says_what_is_live() {
+    let memory = ("STANDIN_MEMORY", "68000000");
+    if !standin("a_gpu_that_is_too_small_is_an_error_that_says_what_is_live", &[memory]) {
+        return;
+    }
+    let failure =
+        train(Stage::Ddp, &format!("{} --model tiny --device cuda", "--gpus 2 --steps 1 --batch-size 8"));
+    let text = failure.expect_err("the GPU is too small").to_string();
+    assert!(text.contains("out of memory") && text.contains("parameters"), "{text}");
+}
+
+#[test]
+fn bf16_is_refused_where_the_gpu_has_none() {
+    if !standin("bf16_is_refused_where_the_gpu_has_none", &[("STANDIN_CAPABILITY", "75")]) {
+        return;
+    }
+    let failure = train(Stage::Ddp, &format!("{} --device cuda --precision bf16", flags(1, 1, 1)));
+    let failure = failure.expect_err("an old GPU has no bf16");
+    assert_eq!(failure.code(), 2);
+    assert!(failure.to_string().contains("no bf16") && failure.to_string().contains("fp16"), "{failure}");
+    stages_agree(&format!("{} --precision fp16 --initial-scale-power 10", flags(2, 1, 2)), 0.02);
+}
