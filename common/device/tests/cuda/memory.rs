@@ -6,14 +6,57 @@ use events::Emitter;
 use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-/// Bytes on both sides that kernels must leave alone; NaN to whoever reads them.
+/// Bytes before a tensor that kernels must leave alone; NaN to whoever reads them.
 const FENCE: usize = 256;
 
-/// A tensor's memory between fences, which are checked when it is dropped.
+/// The largest page of a supported system.
+const PAGE: usize = 64 << 10;
+
+/// Readable memory with every bit set, followed by memory that nobody may touch.
+struct Guarded {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Guarded {
+    /// At least `bytes` bytes, in whole pages.
+    fn new(bytes: usize) -> Self {
+        let bytes = bytes.next_multiple_of(PAGE);
+        // SAFETY: a new mapping, of which the last page is closed; nothing else knows of it.
+        unsafe {
+            let flags = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+            let start = mmap_anonymous(std::ptr::null_mut(), bytes + PAGE, flags.0, flags.1).unwrap();
+            let start = start.cast::<u8>();
+            mprotect(start.add(bytes).cast(), PAGE, MprotectFlags::empty()).unwrap();
+            start.write_bytes(u8::MAX, bytes);
+            Guarded { start, bytes }
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped until `self` is dropped; the tests run kernels and look at results in turn.
+        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this size; nothing refers to it any more.
+        let _ = unsafe { munmap(self.start.cast(), self.bytes + PAGE) };
+    }
+}
+
+/// A tensor's memory. It ends where memory ends, or as few bytes before as its alignment allows, so that reading on is a
+/// segmentation fault; what surrounds it is checked when it is dropped.
 pub(crate) struct Memory {
-    /// In words of 16 bytes, so that it starts on a multiple of 16.
-    words: Vec<u128>,
+    memory: Guarded,
     start: usize,
     dtype: DType,
     len: usize,
@@ -22,16 +65,18 @@ pub(crate) struct Memory {
 impl Memory {
     /// `len` elements, all bits set, `shift` elements behind a multiple of 16 bytes.
     pub(crate) fn poisoned(dtype: DType, len: usize, shift: usize) -> Self {
-        let start = FENCE + shift * dtype.size();
-        let bytes = start + len * dtype.size() + FENCE;
-        Memory { words: vec![u128::MAX; bytes.div_ceil(16)], start, dtype, len }
+        let size = dtype.size();
+        let memory = Guarded::new(FENCE + (shift + len) * size + 16);
+        let last = memory.bytes - (shift + len) * size;
+        let start = last - last % 16 + shift * size;
+        Memory { memory, start, dtype, len }
     }
 
     /// A copy of `buffer`.
     pub(crate) fn copy_of(buffer: &Buffer, shift: usize) -> Self {
         let mut memory = Memory::poisoned(buffer.dtype(), buffer.len(), shift);
         let range = memory.range();
-        bytemuck::cast_slice_mut::<_, u8>(&mut memory.words)[range].copy_from_slice(buffer.bytes());
+        memory.memory.bytes_mut()[range].copy_from_slice(buffer.bytes());
         memory
     }
 
@@ -40,7 +85,7 @@ impl Memory {
     }
 
     pub(crate) fn pointer(&self) -> u64 {
-        self.words.as_ptr() as u64 + self.start as u64
+        self.memory.start as u64 + self.start as u64
     }
 
     pub(crate) fn operand(&self) -> Operand {
@@ -48,7 +93,7 @@ impl Memory {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[self.range()]
+        &self.memory.bytes()[self.range()]
     }
 
     /// The elements, widened.
@@ -59,7 +104,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let (range, bytes) = (self.range(), bytemuck::cast_slice::<_, u8>(&self.words));
+        let (range, bytes) = (self.range(), self.memory.bytes());
         let intact = bytes[..range.start].iter().chain(&bytes[range.end..]).all(|byte| *byte == u8::MAX);
         assert!(intact || std::thread::panicking(), "a kernel wrote beside its tensor");
     }

@@ -237,6 +237,25 @@ fn unknown_ids_give_nan_and_touch_nothing() {
 }
 
 #[test]
+fn hidden_logits_count_for_nothing() {
+    let bench = Setting { seed: 6, shift: 0 }.bench();
+    // Whole chunks, and all that some threads see, are −∞.
+    let logits: Vec<f32> =
+        (0..9000).map(|i| if i < 8500 { f32::NEG_INFINITY } else { (i % 7) as f32 }).collect();
+    let (mut want, logits) = bench.store(DType::F32, &logits);
+    let (mut losses_want, losses) = bench.store(DType::F32, &[0.0]);
+    let targets = bench.device.upload(Class::Workspace, &[8600u32]).unwrap();
+    let shape = RowShape { rows: 1, width: 9000 };
+    let (losses_view, logits_view) = (losses_want.view_mut(), want.view_mut());
+    bench.device.kernels().cross_entropy(losses_view, logits_view, targets.view(), 1.0, shape).unwrap();
+    let targets = Memory::copy_of(&targets, 0);
+    let shim = Shim::new(0);
+    kernels::cross_entropy(&shim, losses.pointer(), logits.operand(), targets.pointer(), 1.0, shape).unwrap();
+    assert_close(&losses, &losses_want, roundings(8.0));
+    assert_close(&logits, &want, roundings(16.0));
+}
+
+#[test]
 fn overflown_logits_give_a_loss_that_is_no_number() {
     let bench = Setting { seed: 4, shift: 0 }.bench();
     for bad in [f32::INFINITY, f32::NAN] {

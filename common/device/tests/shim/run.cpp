@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,7 @@ struct Machine {
     std::vector<Fiber> fibers;
     std::vector<Warp> warps;
     std::vector<SharedArray> arrays;
+    // Lanes to run next.
     std::vector<unsigned> order;
     std::unique_ptr<unsigned char[]> stacks;
     size_t stack_count = 0;
@@ -115,6 +117,7 @@ struct Machine {
     }
 
     void start_block(uint3 block);
+    bool run_lanes(unsigned warp);
     bool run_block();
     void check_fences();
 };
@@ -146,30 +149,45 @@ void Machine::start_block(uint3 block) {
     fibers.assign(threads, Fiber());
     warps.resize((threads + 31) / 32);
     for (Warp &warp : warps) warp.arrived = 0;
-    order.resize(threads);
     live = threads, at_barrier = 0, vote = false;
     for (unsigned i = 0; i < threads; i++) {
         fibers[i].ids = {{i % size.x, i / size.x % size.y, i / size.x / size.y}, block};
-        fibers[i].index = order[i] = i;
+        fibers[i].index = i;
         memset(stack(i), FENCE_BYTE, FENCE);
         fibers[i].context = start_of(run_fiber, stack(i) + FENCE, STACK);
     }
 }
 
-// Lets every fiber that can go on do so, in a new order each time, until all are done.
+// Lets every lane of a warp that can go on do so, in a new order; whether any could.
+bool Machine::run_lanes(unsigned warp) {
+    std::vector<unsigned> &lanes = order;
+    lanes.clear();
+    for (unsigned i = warp * 32; i < fibers.size() && i < warp * 32 + 32; i++)
+        if (!fibers[i].done && !fibers[i].waiting) lanes.push_back(i);
+    shuffle(lanes);
+    for (unsigned index : lanes) {
+        running = &fibers[index];
+        switch_stacks(scheduler, fibers[index].context);
+        if (!error.empty()) return false;
+    }
+    return !lanes.empty();
+}
+
+// Runs warps in a new order each time, some of them as far ahead of the others as barriers allow, until all are done.
 bool Machine::run_block() {
+    std::vector<unsigned> warp_order(warps.size());
+    std::iota(warp_order.begin(), warp_order.end(), 0);
     while (live > 0 && error.empty()) {
-        shuffle(order);
+        shuffle(warp_order);
         bool moved = false;
-        for (unsigned index : order) {
-            Fiber &fiber = fibers[index];
-            if (fiber.done || fiber.waiting) continue;
-            moved = true;
-            running = &fiber;
-            switch_stacks(scheduler, fiber.context);
-            if (!error.empty()) return false;
+        for (unsigned warp : warp_order) {
+            bool ahead = draw(2) == 0;
+            while (run_lanes(warp)) {
+                moved = true;
+                if (!ahead) break;
+            }
         }
-        if (!moved) error = "threads wait for others that never come";
+        if (!moved && error.empty()) error = "threads wait for others that never come";
     }
     check_fences();
     return error.empty();
@@ -313,7 +331,7 @@ int refuse(const std::string &why) {
 
 std::vector<unsigned> block_order(unsigned count) {
     std::vector<unsigned> order(count);
-    for (unsigned i = 0; i < count; i++) order[i] = i;
+    std::iota(order.begin(), order.end(), 0);
     machine.shuffle(order);
     return order;
 }

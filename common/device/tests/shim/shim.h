@@ -5,8 +5,9 @@
 //
 //   c++ -std=c++17 -O2 -ffp-contract=off -fPIC -shared -I common/device/src/cuda/kernels shim.cpp -o libshim.so
 //
-// Blocks of a launch run in turn, in an order drawn from the seed. The threads of a block are fibers of the calling thread, in
-// an order drawn anew at every barrier, so `__syncthreads`, shuffles and votes work, and nothing relies on the order of lanes.
+// Blocks of a launch run in turn, in an order drawn from the seed. The threads of a block are fibers of the calling thread, so
+// `__syncthreads`, shuffles and votes work. Lanes run in an order drawn anew each time, and warps as far ahead of each other as
+// barriers allow, so that nothing can rely on an order that a GPU does not promise.
 // Shared memory is poisoned with NaN before each block; an asynchronous copy poisons its destination and takes place only when
 // it is waited for; writes behind a shared array, barriers that some threads never reach and stacks that overflow are errors.
 // Tensor-core products, `ldmatrix` and `cp.async` follow the lane tables of the PTX manual (`mma.cuh`).

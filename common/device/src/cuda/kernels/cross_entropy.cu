@@ -9,10 +9,13 @@ struct Softmax {
 
     // Counts from a new largest.
     __device__ void rebase(float to) {
-        // Nothing was summed yet: e^(−∞ − −∞) would be NaN.
+        // From −∞ to −∞ nothing changes, where e^(−∞ − −∞) would be NaN.
         sum = largest == to ? sum : sum * exponential(largest - to);
         largest = to;
     }
+
+    // Adds a logit that is not above the largest. Where that is −∞, so is the logit, and e^−∞ is 0.
+    __device__ void add(float logit) { sum += exponential(largest == -infinity() ? logit : logit - largest); }
 };
 
 template <class T> __device__ inline Softmax own_part(const T *logits, u32 width) {
@@ -26,7 +29,8 @@ template <class T> __device__ inline Softmax own_part(const T *logits, u32 width
         for (u32 i = 0; i < CHUNK; i++) largest = i < count && x[i] > largest ? x[i] : largest;
         part.rebase(largest);
 #pragma unroll
-        for (u32 i = 0; i < CHUNK; i++) part.sum += i < count ? exponential(x[i] - largest) : 0.0f;
+        for (u32 i = 0; i < CHUNK; i++)
+            if (i < count) part.add(x[i]);
     }
     return part;
 }
