@@ -200,6 +200,14 @@ fn many_rows_share_their_parts_of_a_gradient() {
 }
 
 #[test]
+fn warps_that_run_ahead_do_not_disturb_the_others_sums() {
+    for seed in 0..4 {
+        let (setting, shape) = (Setting { seed, shift: 0 }, RowShape { rows: 20, width: 700 });
+        check_rms_norm_backward(setting, DType::F32, DType::F32, shape, Write::Accumulate);
+    }
+}
+
+#[test]
 fn an_id_that_is_everywhere_is_added_up_once() {
     let shape = RowShape { rows: 1000, width: 24 };
     let setting = Setting { seed: 2, shift: 0 };
