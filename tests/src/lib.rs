@@ -62,9 +62,14 @@ pub fn mispredictions(report: &Report) -> Vec<String> {
         .map(|row| (row.rank, "all classes at once", row.predicted_bytes, row.peak_bytes));
     let traffic =
         report.traffic.iter().map(|row| (row.rank, row.operation, row.predicted_bytes, row.bytes_sent));
+    let neighbours = report
+        .traffic_to_neighbours
+        .iter()
+        .map(|row| (row.rank, "to neighbours", row.predicted_bytes, row.bytes_sent));
     memory
         .chain(total)
         .chain(traffic)
+        .chain(neighbours)
         .filter(|(_, _, predicted, measured)| predicted != measured)
         .map(|(rank, what, predicted, measured)| {
             format!("{}, rank {rank}, {what}: predicted {predicted}, measured {measured}", report.stage)

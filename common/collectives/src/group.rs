@@ -5,7 +5,7 @@ use crate::backend::{Backend, Call, Outcome, Result, Watch};
 use crate::traffic::Traffic;
 use device::{Buffer, DType};
 use events::event::NO_UNIT;
-use events::{Boundary, Emitter, Operation, Progress};
+use events::{Boundary, Emitter, Operation, Progress, What};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -186,6 +186,7 @@ impl Group {
         let mut group = Group::new(self.backend.split((key, color), &members), number);
         group.attach(self.watch.emitter.clone());
         group.watch.overall = self.watch.overall.clone();
+        self.watch.emitter.emit(What::Joined { group: number, ranks: group.backend.names().into() });
         Ok(group)
     }
 

@@ -325,7 +325,13 @@ fn a_split_makes_groups_of_their_own() {
             let mine = upload(device, DType::F32, &[(1 << (4 * node.rank() + 8 * across.rank())) as f32]);
             values_of(group.all_reduce(vec![mine].into()).unwrap().wait().unwrap())[0]
         };
-        ((node.rank(), across.rank()), sum(&node), sum(&across), node.size())
+        let sums = (sum(&node), sum(&across));
+        let parts = [&node, &across, &group].map(|group| group.traffic().total());
+        assert_eq!(group.overall_traffic().total(), parts.iter().sum::<u64>());
+        assert_eq!(node.overall_traffic(), group.overall_traffic());
+        // An all-reduce of one element of which one of two ranks owns a slice; two splits of four ranks.
+        assert_eq!((parts[0], parts[1], parts[2]), (4, 4, 2 * 3 * 8));
+        ((node.rank(), across.rank()), sums.0, sums.1, node.size())
     });
     assert_eq!(
         results,

@@ -270,6 +270,13 @@ pub enum What {
     /// The rank has failed and lets go of what it holds: nothing that follows is part of the run, but for the
     /// [`What::Failed`] that explains it. Never dropped.
     Failing,
+    /// The rank is a member of a process group within the world from now on. Never dropped.
+    Joined {
+        /// The group, as its collectives call it.
+        group: u16,
+        /// Its members, by their ranks in the world.
+        ranks: Vec<u32>,
+    },
 }
 
 impl What {
@@ -282,6 +289,7 @@ impl What {
                 | What::Failing
                 | What::Failed { .. }
                 | What::Finished { .. }
+                | What::Joined { .. }
         )
     }
 }

@@ -259,7 +259,8 @@ impl RankSnapshot {
             What::PassFinished { .. } => self.last_pass = self.pass.take().or(self.last_pass),
             &What::Memory { place, class, delta, live } => self.memory(place, class, delta, live),
             What::Collective(collective) => self.collective(event.at, *collective),
-            What::Hop { .. } | What::Transfer { .. } | What::Evaluated { .. } | What::Crossed { .. } => {}
+            What::Hop { .. } | What::Transfer { .. } | What::Evaluated { .. } => {}
+            What::Crossed { .. } | What::Joined { .. } => {}
             &What::LossScale { scale, skipped, .. } => {
                 let overflowed = skipped > self.scaling.map_or(0, |before| before.skipped);
                 self.scaling = Some(Scaling { scale, skipped, overflowed });

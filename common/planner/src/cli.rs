@@ -4,6 +4,7 @@ use crate::claims;
 use crate::estimators;
 use crate::recipe::Recipe;
 use crate::report::{Report, Request, Subject};
+use crate::strategy::Strategy;
 use crate::table::Format;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, CommandFactory, Parser};
@@ -45,6 +46,15 @@ struct Arguments {
     /// What is gathered, reduced and released as one: model, block, module, parameter, or size:N parameters (with --model)
     #[arg(long, value_name = "WHAT", default_value_t)]
     wrap: Wrap,
+    /// How ZeRO-3 shards, in FSDP's words: full-shard, shard-grad-op or hybrid-shard (with --model)
+    #[arg(long, value_name = "HOW", default_value_t)]
+    strategy: Strategy,
+    /// Hybrid sharding: neighbouring GPUs that share one copy of the model states [default: all]
+    #[arg(long, value_name = "GPUS", value_parser = parse_positive)]
+    shard_group_size: Option<usize>,
+    /// ZeRO-3: neighbouring GPUs that share a second copy of the parameters, for backward to gather from (hpZ)
+    #[arg(long, value_name = "GPUS", value_parser = parse_positive)]
+    secondary_shard_size: Option<usize>,
     /// How ZeRO-1 sums gradients: reduce-scatter, or all-reduce as textbooks draw it
     #[arg(long, value_name = "HOW", default_value = "reduce-scatter", value_parser = ["reduce-scatter", "all-reduce"])]
     grad_sync: String,
@@ -97,6 +107,12 @@ where
 }
 
 impl Arguments {
+    /// Whether ZeRO-3 is to be other than plain.
+    fn groups(&self) -> bool {
+        let sizes = self.shard_group_size.or(self.secondary_shard_size);
+        self.strategy != Strategy::default() || sizes.is_some()
+    }
+
     fn format(&self) -> Format {
         if self.markdown { Format::Markdown } else { Format::Terminal }
     }
@@ -122,9 +138,11 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
     if arguments.parameters.is_some() && arguments.checkpoint_activations != Checkpointing::None {
         return Err(invalid(NO_BLOCKS.into()));
     }
-    if arguments.parameters.is_some() && arguments.wrap != Wrap::default() {
+    let units = arguments.wrap != Wrap::default() || arguments.groups();
+    if arguments.parameters.is_some() && units {
         return Err(invalid(NO_UNITS.into()));
     }
+    check_groups(arguments)?;
     let subject = match (&arguments.model, arguments.parameters) {
         (Some(name), _) => Subject::Model(model_named(name)?),
         (None, count) => Subject::Parameters {
@@ -141,6 +159,9 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
         micro_batches: arguments.grad_accum,
         checkpointing: arguments.checkpoint_activations,
         wrap: arguments.wrap,
+        strategy: arguments.strategy,
+        shard_group: arguments.shard_group_size,
+        secondary_shards: arguments.secondary_shard_size.filter(|&size| size > 1),
         textbook_all_reduce: arguments.grad_sync == "all-reduce",
     })
 }
@@ -149,8 +170,24 @@ const NO_MODEL: &str = "a number of parameters has no activations to compute fro
                         give --model NAME, or say how many bytes with --activations";
 const NO_BLOCKS: &str = "a number of parameters has no blocks whose activations --checkpoint-activations could save: \
                          give --model NAME";
-const NO_UNITS: &str =
-    "a number of parameters has no tensors to make units of, as --wrap would: give --model NAME";
+const NO_UNITS: &str = "a number of parameters has no tensors to make units of, as --wrap, --strategy and groups need: \
+                        give --model NAME";
+const ONE_STRATEGY: &str =
+    "--shard-group-size belongs to --strategy hybrid-shard, --secondary-shard-size to full-shard";
+const REPLICATED: &str =
+    "--strategy no-shard is the column DDP: choose full-shard, shard-grad-op or hybrid-shard";
+
+/// Refuses sizes of groups without the strategy that they belong to. Whether they divide the GPUs is the job's affair.
+fn check_groups(arguments: &Arguments) -> Result<(), clap::Error> {
+    let secondary = arguments.secondary_shard_size.is_some_and(|size| size > 1);
+    let fits = match arguments.strategy {
+        Strategy::NoShard => return Err(invalid(REPLICATED.into())),
+        Strategy::HybridShard => !secondary,
+        Strategy::FullShard => arguments.shard_group_size.is_none(),
+        Strategy::ShardGradOp => arguments.shard_group_size.is_none() && !secondary,
+    };
+    if fits { Ok(()) } else { Err(invalid(ONE_STRATEGY.into())) }
+}
 const COMPUTED: &str = "a model's activations are computed: leave --activations out, \
                         or give --params COUNT in place of --model";
 

@@ -44,7 +44,8 @@ impl<'a> GatherWindow<'a> {
         }
     }
 
-    /// Begins a pass whose layers need `units` in this order, and gather them among `among`. Nothing is gathered before the first is acquired.
+    /// Begins a pass whose layers need `units` in this order, and gather them among `among`. Nothing is gathered before
+    /// the first is acquired.
     pub(crate) fn begin(&mut self, pass: Pass, units: impl Iterator<Item = usize>, among: Among) {
         (self.pass, self.among) = (pass, among);
         self.order.clear();

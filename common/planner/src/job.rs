@@ -168,7 +168,7 @@ pub enum InvalidJob {
         count: usize,
     },
     /// Groups of neighbours that do not cover the ranks evenly.
-    #[error("the {name} size is {size}, which does not divide {ranks} ranks")]
+    #[error("the {name} size is {size}: give a size that divides the {ranks} ranks")]
     Group {
         /// Whose size.
         name: &'static str,

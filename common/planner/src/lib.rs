@@ -42,7 +42,7 @@ pub use fit::{Fit, StageFit, explain_fit};
 pub use job::{BackwardPrefetch, Gathering, InvalidJob, Job, Stage};
 pub use moment::{Moment, Peak};
 pub use partition::{Partition, Unit};
-pub use predict::{Prediction, RankPrediction, predict};
+pub use predict::{NeighbourBytes, Prediction, RankPrediction, predict};
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, remedies};
 pub use strategy::Strategy;

@@ -1,6 +1,7 @@
 //! Units: what is gathered, reduced and released as one.
 
 use crate::job::Job;
+use crate::recipe::ModelStates;
 use events::header::UnitHeader;
 use model::{LayerKind, Layout, Wrap};
 use serde::Serialize;
@@ -64,6 +65,14 @@ impl Partition {
     /// The units of `job`'s model.
     pub fn of(job: &Job) -> Self {
         Partition::new(&job.layout(), job.wrap, job.shards())
+    }
+
+    /// What a rank of `job` holds between steps.
+    pub fn model_states(&self, job: &Job) -> ModelStates {
+        let states = job.recipe.model_states(&self.sizes(), job.sharing_ranks(), job.stage);
+        let padded: u64 = self.units.iter().map(|unit| unit.padded).sum();
+        let slice = job.secondary_shards.map_or(0, |ranks| padded / ranks as u64);
+        ModelStates { secondary: slice * job.recipe.weights, ..states }
     }
 
     /// Parameters of the model (Ψ), without padding.

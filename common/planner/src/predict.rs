@@ -51,6 +51,28 @@ pub struct RankPrediction {
     pub traffic_per_evaluation: Traffic,
     /// What it sends per batch of an evaluation.
     pub traffic_per_evaluation_batch: Traffic,
+    /// How much of all that stays in its group of neighbours, where there are such groups.
+    pub to_neighbours: NeighbourBytes,
+}
+
+/// Bytes that one rank sends in its group of neighbours, in the parts of a run that [`RankPrediction`] has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NeighbourBytes {
+    /// Per optimizer step.
+    pub per_step: u64,
+    /// Per skipped step.
+    pub per_skipped_step: u64,
+    /// Per batch of an evaluation.
+    pub per_evaluation_batch: u64,
+}
+
+impl NeighbourBytes {
+    /// In a whole run.
+    pub fn total(&self, steps: u64, skipped: u64, evaluation_batches: u64) -> u64 {
+        steps * self.per_step
+            + skipped * self.per_skipped_step
+            + evaluation_batches * self.per_evaluation_batch
+    }
 }
 
 impl RankPrediction {
@@ -113,6 +135,11 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
         traffic_per_skipped_step: tallies.skipped_step.of_rank(ranks, rank),
         traffic_per_evaluation: tallies.evaluation.of_rank(ranks, rank),
         traffic_per_evaluation_batch: tallies.evaluation_batch.of_rank(ranks, rank),
+        to_neighbours: NeighbourBytes {
+            per_step: tallies.step.to_neighbours(ranks, rank),
+            per_skipped_step: tallies.skipped_step.to_neighbours(ranks, rank),
+            per_evaluation_batch: tallies.evaluation_batch.to_neighbours(ranks, rank),
+        },
     };
     Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), units: partition.units, peak })
 }
@@ -191,15 +218,8 @@ impl<'a> Walk<'a> {
 
     /// What the rank holds between steps.
     fn model_states(&mut self) -> Vec<Held> {
-        let job = self.job;
-        let states = job.recipe.model_states(&self.partition.sizes(), job.sharing_ranks(), job.stage);
-        let mut held = Vec::from(states.by_class().map(|(class, bytes)| self.books.allocate(class, bytes)));
-        if let Some(neighbours) = job.secondary_shards {
-            let padded: u64 = self.partition.units.iter().map(|unit| unit.padded).sum();
-            let bytes = padded / neighbours as u64 * job.recipe.weights;
-            held.push(self.books.allocate(Class::Parameters, bytes));
-        }
-        held
+        let states = self.partition.model_states(self.job);
+        states.by_class().map(|(class, bytes)| self.books.allocate(class, bytes)).into()
     }
 
     /// A step up to the gradient's norm: all of it but the update, if gradients have overflowed.

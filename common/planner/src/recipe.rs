@@ -117,6 +117,7 @@ impl Recipe {
             master: held(stage >= self.master_sharded_from) * self.master,
             momentum: held(sharded.optimizer) * self.momentum,
             variance: held(sharded.optimizer) * self.variance,
+            secondary: 0,
         }
     }
 }
@@ -134,9 +135,16 @@ pub struct ModelStates {
     pub momentum: u64,
     /// Adam's second moment.
     pub variance: u64,
+    /// Weights once more: secondary shards, from which backward gathers.
+    pub secondary: u64,
 }
 
 impl ModelStates {
+    /// Bytes of weights, secondary shards included.
+    pub fn parameters(&self) -> u64 {
+        self.weights + self.secondary
+    }
+
     /// Bytes of optimizer states.
     pub fn optimizer(&self) -> u64 {
         self.master + self.momentum + self.variance
@@ -144,13 +152,13 @@ impl ModelStates {
 
     /// Bytes of all model states.
     pub fn total(&self) -> u64 {
-        self.weights + self.gradients + self.optimizer()
+        self.parameters() + self.gradients + self.optimizer()
     }
 
     /// The same by the ledger's classes.
     pub fn by_class(&self) -> [(Class, u64); 3] {
         [
-            (Class::Parameters, self.weights),
+            (Class::Parameters, self.parameters()),
             (Class::Gradients, self.gradients),
             (Class::Optimizer, self.optimizer()),
         ]

@@ -127,15 +127,25 @@ impl Tally {
 
     /// What one rank sends.
     pub(crate) fn of_rank(&self, ranks: u64, rank: u64) -> Traffic {
-        let mut traffic = Traffic { calls: self.calls, ..Traffic::default() };
-        for (&(among, operation, elements, bytes), times) in &self.buffers {
+        Traffic { calls: self.calls, bytes: self.bytes(ranks, rank, |_| true) }
+    }
+
+    /// Bytes that one rank sends in groups of neighbours.
+    pub(crate) fn to_neighbours(&self, ranks: u64, rank: u64) -> u64 {
+        self.bytes(ranks, rank, |among| matches!(among, Among::Neighbours(_))).iter().sum()
+    }
+
+    /// Bytes that one rank sends among `wanted` ranks, per operation.
+    fn bytes(&self, ranks: u64, rank: u64, wanted: fn(Among) -> bool) -> [u64; OPERATIONS] {
+        let mut sent = [0; OPERATIONS];
+        let buffers = self.buffers.iter().filter(|((among, ..), _)| wanted(*among));
+        for (&(among, operation, elements, bytes), times) in buffers {
             let (ranks, rank) = among.place(ranks, rank);
-            traffic.bytes[operation.index()] +=
-                times * bytes * elements_sent(operation, elements, ranks, rank);
+            sent[operation.index()] += times * bytes * elements_sent(operation, elements, ranks, rank);
         }
-        for (&among, bytes) in &self.scalars {
-            traffic.bytes[Operation::Scalars.index()] += bytes * (among.place(ranks, rank).0 - 1);
+        for (&among, bytes) in self.scalars.iter().filter(|(among, _)| wanted(**among)) {
+            sent[Operation::Scalars.index()] += bytes * (among.place(ranks, rank).0 - 1);
         }
-        traffic
+        sent
     }
 }

@@ -8,7 +8,7 @@ use planner::closed::{Sweeps, bus_bandwidth_factor, sweeps_table};
 use planner::estimators::{Offload, comparison, largest_layer, zero2_gpu, zero3_gpu};
 use planner::report::{Report, Request, Subject};
 use planner::table::Format;
-use planner::{Recipe, Stage, paper};
+use planner::{Recipe, Stage, Strategy, paper};
 
 const BILLION: u64 = 1_000_000_000;
 
@@ -16,6 +16,9 @@ fn request(parameters: u64, gpus: usize, recipe: Recipe) -> Request {
     Request {
         checkpointing: Checkpointing::None,
         wrap: Wrap::default(),
+        strategy: Strategy::default(),
+        shard_group: None,
+        secondary_shards: None,
         subject: Subject::Parameters { count: parameters, activations: 0 },
         gpus,
         recipe,

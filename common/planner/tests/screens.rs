@@ -75,6 +75,13 @@ fn no_screen_is_wider_than_100_columns() {
     }
 }
 
+#[test]
+fn groups_of_neighbours() {
+    let hybrid = output("--model tiny --gpus 8 --recipe fp32 --strategy hybrid-shard --shard-group-size 4");
+    let secondary = output("--model tiny --gpus 8 --recipe fp32 --secondary-shard-size 4");
+    insta::assert_snapshot!([hybrid, secondary].join("\n"));
+}
+
 /// The remedies for a model on a GPU that is too small for it.
 #[test]
 fn what_would_help() {
@@ -109,6 +116,13 @@ fn mistakes() {
         "--params 7e9 --model tiny",
         "--model tiny --batch-size 99999999999999",
         "--model tiny --json --markdown",
+        "--model tiny --wrap layer",
+        "--params 7e9 --wrap model",
+        "--params 7e9 --strategy shard-grad-op",
+        "--model tiny --strategy no-shard",
+        "--model tiny --gpus 4 --shard-group-size 2",
+        "--model tiny --gpus 4 --strategy hybrid-shard --shard-group-size 3",
+        "--model tiny --gpus 4 --secondary-shard-size 8",
     ];
     let screens = mistakes.map(|mistake| {
         let screen = output(mistake);

@@ -64,4 +64,13 @@ impl Mesh {
             MeshShape::Secondary(size) => Mesh::Secondary(neighbours(size)?),
         })
     }
+
+    /// The group of neighbours, if there are any.
+    pub fn neighbours(&self) -> Option<&Group> {
+        match self {
+            Mesh::World => None,
+            Mesh::Hybrid { shards, .. } => Some(shards),
+            Mesh::Secondary(neighbours) => Some(neighbours),
+        }
+    }
 }

@@ -84,7 +84,7 @@ fn train<S: Stage>(mut args: TrainArgs) -> Result<()> {
     let idle = communication::without_effect(&args.given, S::SHARDED);
     let job = if print { None } else { processes::place(&mut args, &|name| std::env::var(name).ok())? };
     let config = Config::new(args)?.in_job(job)?;
-    let unsaid = if print { deepspeed::left_out(&config) } else { None };
+    let unsaid = if print { deepspeed::left_out(&config) } else { Vec::new() };
     let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", S::NAME));
     let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle);
     warnings.filter(|_| config.leads()).for_each(|warning| eprintln!("warning: {warning}"));

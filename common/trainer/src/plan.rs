@@ -125,11 +125,14 @@ pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Report {
         traffic.add(&rank.traffic_per_skipped_step, skipped);
         Operation::ALL.iter().map(|&operation| traffic.bytes(operation)).collect()
     };
+    let batches = evaluations * plan.evaluation_batches as u64;
+    let to_neighbours = |rank: &RankPrediction| rank.to_neighbours.total(steps - skipped, skipped, batches);
     let ranks = &plan.prediction.ranks;
     let predicted = Predicted {
         memory: ranks.iter().map(|rank| rank.memory.peaks().to_vec()).collect(),
         total: plan.prediction.total_header(),
         traffic: ranks.iter().map(traffic).collect(),
+        to_neighbours: ranks.iter().map(to_neighbours).collect(),
     };
     let (parameters, units) = (plan.model.layout.parameters(), plan.partition.units.len());
     let strategy = plan.config.strategy.or(S::STRATEGIES.first().copied()).map(Strategy::label);

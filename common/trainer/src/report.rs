@@ -87,6 +87,17 @@ pub struct TrafficRow {
     pub calls: u64,
 }
 
+/// Of what one rank sent over the run, what stayed in its group of neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeighbourRow {
+    /// The rank.
+    pub rank: usize,
+    /// Predicted payload.
+    pub predicted_bytes: u64,
+    /// Measured payload.
+    pub bytes_sent: u64,
+}
+
 /// Seconds that one rank spent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimeRow {
@@ -209,6 +220,8 @@ pub struct Report {
     pub total_peak_bytes: Vec<TotalRow>,
     /// Flat rows per rank and operation.
     pub traffic: Vec<TrafficRow>,
+    /// Rows per rank, where ranks have groups of neighbours.
+    pub traffic_to_neighbours: Vec<NeighbourRow>,
     /// Rows per rank.
     pub time: Vec<TimeRow>,
     /// How fast it went.
@@ -225,6 +238,8 @@ pub struct Predicted {
     pub total: Vec<u64>,
     /// Payload by rank and operation, over the steps that were run.
     pub traffic: Vec<Vec<u64>>,
+    /// Of that, payload to neighbours by rank.
+    pub to_neighbours: Vec<u64>,
 }
 
 impl Report {
@@ -286,6 +301,14 @@ impl Report {
                 bytes_sent: m.traffic.sent(operation),
                 calls: m.traffic.calls[operation.index()],
             }),
+            traffic_to_neighbours: measured
+                .iter()
+                .enumerate()
+                .filter_map(|(rank, m)| {
+                    let predicted_bytes = predicted.to_neighbours[rank];
+                    m.to_neighbours.map(|bytes_sent| NeighbourRow { rank, predicted_bytes, bytes_sent })
+                })
+                .collect(),
             time: rows(measured, &[()], |rank, (), m| TimeRow {
                 rank,
                 seconds: m.steps.iter().map(|step| step.seconds).sum(),
@@ -331,6 +354,7 @@ impl Report {
         self.memory.iter().all(|row| row.predicted_bytes == row.peak_bytes)
             && self.total_peak_bytes.iter().all(|row| row.predicted_bytes == row.peak_bytes)
             && self.traffic.iter().all(|row| row.predicted_bytes == row.bytes_sent)
+            && self.traffic_to_neighbours.iter().all(|row| row.predicted_bytes == row.bytes_sent)
     }
 }
 
@@ -398,6 +422,7 @@ mod tests {
             peaks: vec![3; Class::ALL.len()],
             total_peak: 21,
             traffic: Traffic::default(),
+            to_neighbours: None,
             clocks: crate::timing::Clocks::default(),
             weights_blake3: Some("ab".into()),
         };
@@ -405,6 +430,7 @@ mod tests {
             memory: vec![vec![3; Class::ALL.len()]],
             total: vec![21],
             traffic: vec![vec![0; Operation::ALL.len()]],
+            to_neighbours: vec![0],
         };
         let report =
             Report::new(("ZeRO-3", Some("full-shard")), &config, 918_656, 6, &predicted, &[measured]);

@@ -57,6 +57,8 @@ pub struct Measured {
     pub total_peak: u64,
     /// Bytes and calls per operation.
     pub traffic: Traffic,
+    /// Of these bytes, what it sent to neighbours, if it has a group of them.
+    pub to_neighbours: Option<u64>,
     /// Seconds per phase.
     pub clocks: Clocks,
     /// Hash of the final weights; rank 0 alone has it.
@@ -347,12 +349,22 @@ impl<'a, S: Stage> Worker<'a, S> {
         let peaks: Vec<u64> = Class::ALL.iter().map(|&class| ledger.peak(Place::Device, class)).collect();
         let total_peak = ledger.peak_total(Place::Device);
         let traffic = self.rank.group.overall_traffic();
+        let to_neighbours = self.rank.mesh.neighbours().map(|group| group.traffic().total());
         let sent = Operation::ALL.iter().map(|&operation| traffic.sent(operation)).collect();
         self.rank.emitter.emit(What::Finished { peaks: peaks.clone(), total_peak, sent });
         self.trip(self.plan.config.steps, Phase::Save)?;
         let weights_blake3 = self.save()?;
         let (steps, evaluations) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.evaluations));
-        Ok(Measured { steps, evaluations, peaks, total_peak, traffic, clocks: self.clocks, weights_blake3 })
+        Ok(Measured {
+            steps,
+            evaluations,
+            peaks,
+            total_peak,
+            traffic,
+            to_neighbours,
+            clocks: self.clocks,
+            weights_blake3,
+        })
     }
 
     /// Gathers the master weights, one unit at a time; rank 0 hashes its tensors and writes them if asked to.

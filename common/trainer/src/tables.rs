@@ -61,6 +61,9 @@ fn traffic(report: &Report) -> String {
     for r in report.traffic.iter().filter(|r| r.rank == 0 && r.calls > 0) {
         row(&mut table, r.operation, r.predicted_bytes, r.bytes_sent);
     }
+    if let Some(r) = report.traffic_to_neighbours.first() {
+        row(&mut table, "of that to neighbours", r.predicted_bytes, r.bytes_sent);
+    }
     format!("\n{}", table.render(Format::Terminal))
 }
 

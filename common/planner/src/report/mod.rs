@@ -9,6 +9,7 @@ use crate::job::{InvalidJob, Job, Stage, check_counts};
 use crate::partition::Partition;
 use crate::predict::predict;
 use crate::recipe::{ModelStates, Recipe};
+use crate::strategy::Strategy;
 use crate::traffic::Traffic;
 use events::Operation;
 use model::{Checkpointing, ModelConfig, Wrap};
@@ -50,6 +51,12 @@ pub struct Request {
     pub checkpointing: Checkpointing,
     /// Which of the model's tensors form a unit.
     pub wrap: Wrap,
+    /// How ZeRO-3 shards.
+    pub strategy: Strategy,
+    /// Ranks that share one copy of the model states, in hybrid sharding.
+    pub shard_group: Option<usize>,
+    /// Ranks that share a second copy of ZeRO-3's parameters.
+    pub secondary_shards: Option<usize>,
     /// ZeRO-1 with an all-reduce of gradients.
     pub textbook_all_reduce: bool,
 }
@@ -69,6 +76,12 @@ pub struct Report {
     pub micro_batch: Option<MicroBatch>,
     /// Micro-batches per step.
     pub micro_batches: usize,
+    /// How ZeRO-3 shards.
+    pub strategy: Strategy,
+    /// Ranks that share one copy of the model states, in hybrid sharding.
+    pub shard_group: Option<usize>,
+    /// Ranks that share a second copy of ZeRO-3's parameters.
+    pub secondary_shards: Option<usize>,
     /// Its operations, if a model was given.
     pub compute: Option<Compute>,
     /// One entry per stage.
@@ -116,6 +129,8 @@ pub struct StageReport {
     pub total: u64,
     /// What the first rank sends per step.
     pub traffic_per_step: Traffic,
+    /// What of that stays in its group of neighbours, if the stage has such groups.
+    pub to_neighbours_per_step: u64,
     /// Elements sent per step, in units of Ψ(N−1)/N.
     pub sweeps: Option<f64>,
     /// One entry per capacity.
@@ -154,8 +169,11 @@ fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJo
         recipe: request.recipe,
         checkpointing: request.checkpointing,
         wrap: request.wrap,
+        strategy: request.strategy,
+        shard_group: request.shard_group,
+        secondary_shards: request.secondary_shards,
         textbook_all_reduce: request.textbook_all_reduce,
-        ..Job::new(config.clone(), Stage::Ddp, request.gpus)
+        ..Job::new(config.clone(), request.strategy.stage(), request.gpus)
     };
     base.validate()?;
     let parameters = Partition::of(&base).parameters();
@@ -171,10 +189,11 @@ fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJo
         });
         Ok(StageReport {
             stage,
-            model_states: job.recipe.model_states(&Partition::of(&job).sizes(), job.sharing_ranks(), stage),
+            model_states: Partition::of(&job).model_states(&job),
             memory: Some(rank.memory),
             total: rank.memory.total_peak,
             traffic_per_step: rank.traffic_per_step,
+            to_neighbours_per_step: rank.to_neighbours.per_step,
             sweeps: sweeps(&rank.traffic_per_step, parameters, request),
             fits: fits.collect(),
         })
@@ -206,6 +225,7 @@ fn of_parameters(request: &Request, count: u64, activations: u64) -> Result<Repo
             memory: None,
             total,
             traffic_per_step: traffic,
+            to_neighbours_per_step: 0,
             sweeps: sweeps(&traffic, count, request),
             fits: fits.into(),
         }
@@ -238,6 +258,9 @@ fn report(
         recipe: request.recipe,
         micro_batch,
         micro_batches: request.micro_batches,
+        strategy: request.strategy,
+        shard_group: request.shard_group,
+        secondary_shards: request.secondary_shards,
         compute: None,
         stages,
     }

@@ -2,11 +2,12 @@
 
 use super::{CAPACITIES, CapacityFit, Compute, MicroBatch, Report, StageReport};
 use crate::recipe::Recipe;
+use crate::strategy::Strategy;
 use crate::table::{Format, Scale, Table, grouped, in_words};
 use events::{Class, Operation};
 
 impl Report {
-    /// The report as text: three tables under a title of three lines or four.
+    /// The report as text: three tables under a title of three lines to five.
     pub fn render(&self, format: Format) -> String {
         let mut parts = vec![self.title()];
         parts.extend([self.memory(), self.traffic(), self.fits()].map(|table| table.render(format)));
@@ -31,8 +32,22 @@ impl Report {
             )
         });
         let steps = counted(self.micro_batches, "micro-batch");
-        let recomputed = self.recomputed();
-        format!("{subject}, on {gpus}\n{recipe}\n{batch}{steps} per step\n{recomputed}")
+        let (recomputed, strategy) = (self.recomputed(), self.strategy());
+        format!("{subject}, on {gpus}\n{recipe}\n{batch}{steps} per step\n{recomputed}{strategy}")
+    }
+
+    /// How ZeRO-3 shards, if not as ever.
+    fn strategy(&self) -> String {
+        match (self.strategy, self.shard_group, self.secondary_shards) {
+            (Strategy::HybridShard, Some(size), _) => {
+                format!("ZeRO-3 is {} in groups of {}\n", self.strategy, counted(size, "GPU"))
+            }
+            (Strategy::FullShard, _, Some(size)) => {
+                format!("ZeRO-3 has secondary shards, shared by {}\n", counted(size, "GPU"))
+            }
+            (strategy, ..) if strategy == Strategy::default() => String::new(),
+            (strategy, ..) => format!("ZeRO-3 is {strategy}\n"),
+        }
     }
 
     /// What is computed again, if anything is.
@@ -56,7 +71,7 @@ impl Report {
         let mut row = |name: &str, bytes: &dyn Fn(&StageReport) -> u64| {
             table.row(name, self.stages.iter().map(|stage| scale.show(bytes(stage))));
         };
-        row("parameters", &|stage| stage.model_states.weights);
+        row("parameters", &|stage| stage.model_states.parameters());
         row("gradients", &|stage| stage.model_states.gradients);
         if self.model.is_none() {
             if self.recipe.master > 0 {
@@ -102,6 +117,10 @@ impl Report {
         }
         let totals = self.stages.iter().map(|stage| stage.traffic_per_step.payload_bytes());
         table.row("= together", totals.map(|bytes| scale.show(bytes)));
+        if self.stages.iter().any(|stage| stage.to_neighbours_per_step > 0) {
+            let bytes = self.stages.iter().map(|stage| stage.to_neighbours_per_step);
+            table.row("of that to neighbours", bytes.map(|bytes| scale.show(bytes)));
+        }
         let sweeps = self.stages.iter().map(|stage| stage.sweeps);
         table.row(
             "elements, × Ψ(N−1)/N",

@@ -133,7 +133,7 @@ impl Key {
     /// Whether it can only matter where parameters are sharded.
     pub fn is_about_sharded_parameters(&self) -> bool {
         let zero = self.path.strip_prefix("zero_optimization.").unwrap_or("");
-        ["stage3_", "offload_param", "sub_group_size", "zero_hpz", "cpu_offload_param"]
+        ["stage3_", "offload_param", "sub_group_size", "zero_hpz", "mics_", "cpu_offload_param"]
             .iter()
             .any(|prefix| zero.starts_with(prefix))
     }

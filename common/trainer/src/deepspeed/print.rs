@@ -7,14 +7,23 @@ use super::table::keys;
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::schedule::Schedule;
-use planner::Stage;
+use model::Wrap;
+use planner::{Stage, Strategy};
 
 /// What the settings in DeepSpeed's words cannot say.
-pub fn left_out(config: &Config) -> Option<String> {
-    matches!(config.schedule, Schedule::WarmupThenCosine { .. }).then(|| {
-        "this learning-rate schedule has no name in DeepSpeed, which would keep the rate constant: `scheduler` is left out"
-            .into()
-    })
+pub fn left_out(config: &Config) -> Vec<String> {
+    let schedule = "this learning-rate schedule has no name in DeepSpeed, which would keep the rate constant: `scheduler` \
+                    is left out";
+    let wrap = format!("--wrap {} has no name in DeepSpeed: give it beside the file", config.wrap);
+    let kept = "--strategy shard-grad-op has no name in DeepSpeed: give it beside the file";
+    [
+        (matches!(config.schedule, Schedule::WarmupThenCosine { .. }), schedule.into()),
+        (config.wrap != Wrap::default(), wrap),
+        (config.strategy == Some(Strategy::ShardGradOp), kept.into()),
+    ]
+    .into_iter()
+    .filter_map(|(said, warning)| said.then_some(warning))
+    .collect()
 }
 
 /// `config`, run by `stage`, as DeepSpeed JSON. Reading it again, with the same flags for what DeepSpeed has no word for

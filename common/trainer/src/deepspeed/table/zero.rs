@@ -5,12 +5,12 @@ use crate::deepspeed::keys::{Auto, Key, Kind};
 use crate::deepspeed::node::Node;
 use crate::deepspeed::read::is_none;
 use crate::stage::GradSync;
-use planner::Stage;
+use planner::{Stage, Strategy};
 
 const DEVICE: Kind = Kind::Choice(&["none", "cpu", "nvme"]);
 const OFFLOADING: &str = "offloading";
 const QUANTIZED: &str = "quantized communication (ZeRO++)";
-const MICS: &str = "MiCS";
+const MICS: &str = "MiCS in two levels";
 
 pub(super) static KEYS: &[Key] = &[
     Key::new(
@@ -173,15 +173,44 @@ pub(super) static KEYS: &[Key] = &[
         "gathering by all-reduce",
     )
     .not_yet(off),
-    Key::new("zero_optimization.zero_hpz_partition_size", from(0), "1", "secondary shards (hpZ)")
-        .not_yet(|value| number(value) <= 1.0),
+    Key::new(
+        "zero_optimization.zero_hpz_partition_size",
+        from(0),
+        "1",
+        "ranks that share a second copy of the parameters (hpZ), in ZeRO-3 only; a divisor of the ranks",
+    )
+    .honoured(
+        Some("secondary_shard_size"),
+        |args, value| args.secondary_shard_size = Some(count(value)).filter(|&size| size > 1),
+        |run| {
+            let size = run.config.mesh.secondary().unwrap_or(1);
+            run.stage.sharded().parameters.then(|| Node::count(size))
+        },
+    ),
     Key::new("zero_optimization.zero_quantized_weights", Kind::Flag, "false", QUANTIZED).not_yet(off),
     Key::new("zero_optimization.zero_quantized_nontrainable_weights", Kind::Flag, "false", QUANTIZED)
         .not_yet(off),
     Key::new("zero_optimization.zero_quantized_gradients", Kind::Flag, "false", QUANTIZED).not_yet(off),
     Key::new("zero_optimization.zeropp_loco_param", Kind::Any, "null", QUANTIZED).not_yet(empty),
-    Key::new("zero_optimization.mics_shard_size", Kind::Number(-1.0, 1e6), "-1", MICS)
-        .not_yet(|value| number(value) <= 1.0),
+    Key::new(
+        "zero_optimization.mics_shard_size",
+        Kind::Number(-1.0, 1e6),
+        "-1",
+        "MiCS: ranks that share one copy of the model states, in ZeRO-3 only; a divisor of the ranks",
+    )
+    .honoured(
+        Some("strategy"),
+        |args, value| {
+            if number(value) >= 1.0 {
+                args.strategy = Some(Strategy::HybridShard);
+                args.shard_group_size = args.shard_group_size.or(Some(count(value)));
+            }
+        },
+        |run| {
+            let size = run.config.mesh.shard_group().map_or(-1.0, |size| size as f64);
+            run.stage.sharded().parameters.then_some(Node::Number(size))
+        },
+    ),
     Key::new("zero_optimization.mics_hierarchical_params_gather", Kind::Flag, "false", MICS).not_yet(off),
     Key::new("zero_optimization.offload_optimizer.device", DEVICE, "\"none\"", OFFLOADING).not_yet(is_none),
     Key::new("zero_optimization.offload_optimizer.nvme_path", Kind::Text, "", OFFLOADING).not_yet(never),

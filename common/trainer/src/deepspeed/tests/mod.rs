@@ -7,6 +7,7 @@ mod rows;
 use super::*;
 use crate::cli::Cli;
 use clap::Parser;
+use sharding::MeshShape;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -103,6 +104,32 @@ fn flags_override_the_file_and_each_contradiction_is_named() {
 fn the_same_value_twice_is_no_contradiction() {
     let config = json(FULL, "--gpus 4 --grad-accum 3 --batch-size 4 --lr 1e-3 --warmup-steps 5").unwrap();
     assert_eq!(config.findings.warnings, [""; 0]);
+}
+
+#[test]
+fn groups_of_neighbours_come_from_the_file() {
+    let mics = r#"{"zero_optimization": {"stage": 3, "mics_shard_size": 2}}"#;
+    let config = json(mics, "--gpus 4").unwrap();
+    assert_eq!((config.strategy, config.mesh), (Some(planner::Strategy::HybridShard), MeshShape::Hybrid(2)));
+    assert_eq!(config.findings.warnings, [""; 0]);
+    assert_eq!(json(mics, "--gpus 4 --shard-group-size 4").unwrap().mesh, MeshShape::Hybrid(4));
+    let overridden = json(mics, "--gpus 4 --strategy shard-grad-op").unwrap();
+    assert_eq!(overridden.mesh, MeshShape::World);
+    assert!(overridden.findings.warnings[0].contains("mics_shard_size 2 and --strategy shard-grad-op"));
+
+    let hpz = r#"{"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2}}"#;
+    assert_eq!(json(hpz, "--gpus 4").unwrap().mesh, MeshShape::Secondary(2));
+    let overridden = json(hpz, "--gpus 4 --secondary-shard-size 4").unwrap();
+    assert_eq!((overridden.mesh, overridden.findings.warnings.len()), (MeshShape::Secondary(4), 1));
+    let error = json(hpz, "--gpus 3").unwrap_err().to_string();
+    assert!(error.contains("choose 1 or 3"), "{error}");
+    let idle = r#"{"zero_optimization": {"stage": 2, "zero_hpz_partition_size": 2, "mics_shard_size": 2}}"#;
+    assert_eq!(json(idle, "--gpus 4").unwrap().mesh, MeshShape::World);
+    for text in [mics, hpz] {
+        let config = json(text, "--gpus 4").unwrap();
+        let printed = print(&config, Stage::Zero3).unwrap();
+        assert_eq!(json(&printed, "--gpus 4").unwrap().mesh, config.mesh, "{printed}");
+    }
 }
 
 #[test]
