@@ -161,23 +161,23 @@ pub(crate) fn join<S: Stage>(config: &Config, job: &Job) -> Result<Joined> {
             settings: settings::<S>(config),
         })
         .map_err(|error| Failure::run(error.to_string())),
-        Engine::Mpi => join_mpi::<S>(config, job),
+        Engine::Mpi => join_mpi(config, job, settings::<S>(config)),
     }
 }
 
 #[cfg(feature = "mpi")]
-fn join_mpi<S: Stage>(config: &Config, job: &Job) -> Result<Joined> {
+fn join_mpi(config: &Config, job: &Job, settings: String) -> Result<Joined> {
     collectives::mpi::join(&collectives::mpi::Place {
         rank: job.placement.rank as u32,
         world_size: job.placement.world_size as u32,
         timeout: config.timeout,
-        settings: settings::<S>(config),
+        settings,
     })
     .map_err(|error| Failure::run(error.to_string()))
 }
 
 #[cfg(not(feature = "mpi"))]
-fn join_mpi<S: Stage>(_: &Config, _: &Job) -> Result<Joined> {
+fn join_mpi(_: &Config, _: &Job, _: String) -> Result<Joined> {
     Err(Failure::usage("this build has no MPI: build with --features mpi"))
 }
 

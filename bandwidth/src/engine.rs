@@ -1,0 +1,190 @@
+//! What connects the ranks, and how they are started.
+
+use crate::Flags;
+use crate::measure::Row;
+use clap::ValueEnum;
+use collectives::local::{Algorithm, Options, World};
+use collectives::tcp::{self, Joined};
+use collectives::{CollectiveError, Group};
+use std::net::TcpListener;
+use std::time::Duration;
+use trainer::launcher::{self, Placement};
+
+/// What connects the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    /// Threads that share memory.
+    Local,
+    /// Threads that share memory, neighbour to neighbour.
+    Ring,
+    /// TCP: between processes, or threads of one.
+    Tcp,
+    /// MPI: between the processes of an MPI job.
+    Mpi,
+}
+
+impl Engine {
+    /// Its name in tables.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Engine::Local => "local",
+            Engine::Ring => "ring",
+            Engine::Tcp => "tcp",
+            Engine::Mpi => "mpi",
+        }
+    }
+}
+
+/// Why nothing was measured.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line makes no sense.
+    Usage(String),
+    /// The measurement failed.
+    Run(String),
+}
+
+impl From<CollectiveError> for Failure {
+    fn from(error: CollectiveError) -> Self {
+        Failure::Run(error.to_string())
+    }
+}
+
+fn run_failure(error: impl std::fmt::Display) -> Failure {
+    Failure::Run(error.to_string())
+}
+
+/// What a rank does with its end of a group.
+pub(crate) type Body<'a> = &'a (dyn Fn(&Group, Engine) -> Result<Vec<Row>, Failure> + Sync);
+
+/// Runs `body` on every rank of every engine; what rank 0 measured, if it is in this process.
+pub(crate) fn run(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
+    let given = launcher::Flags { rank: flags.rank, gpus: flags.gpus, master: flags.master.as_deref() };
+    let placement = launcher::find(given, &|name| std::env::var(name).ok())
+        .map_err(|failure| Failure::Usage(failure.to_string()))?;
+    match placement {
+        Some(placement) => in_job(flags, &placement, body),
+        None => alone(flags, body),
+    }
+}
+
+/// As one process of a job.
+fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Row>, Failure> {
+    let by_default = if cfg!(feature = "mpi") && placement.under_mpi { Engine::Mpi } else { Engine::Tcp };
+    let engine = match flags.engine[..] {
+        [] => by_default,
+        [engine @ (Engine::Tcp | Engine::Mpi)] => engine,
+        _ => return Err(Failure::Usage("--engine: between processes choose one, tcp or mpi".into())),
+    };
+    let joined =
+        if engine == Engine::Mpi { join_mpi(flags, placement)? } else { join_tcp(flags, placement)? };
+    if placement.rank == 0 {
+        heading(placement.world_size, "processes");
+    }
+    let rows = body(&joined.group, engine)?;
+    Ok(if placement.rank == 0 { rows } else { Vec::new() })
+}
+
+fn join_tcp(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
+    let Some((address, port)) = placement.master.clone() else {
+        return Err(Failure::Usage(
+            "nothing says where the processes meet: set MASTER_ADDR and MASTER_PORT, or --master HOST:PORT"
+                .into(),
+        ));
+    };
+    let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
+    let timeout = Duration::from_secs(flags.timeout);
+    let place = tcp::Place { rank, world_size, address, port, timeout, settings: settings(flags) };
+    tcp::join(&place).map_err(run_failure)
+}
+
+/// What must be the same in all processes.
+fn settings(flags: &Flags) -> String {
+    format!("{:?}", (&flags.operation, flags.min, flags.max, flags.factor))
+}
+
+#[cfg(feature = "mpi")]
+fn join_mpi(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
+    let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
+    let timeout = Duration::from_secs(flags.timeout);
+    let place = collectives::mpi::Place { rank, world_size, timeout, settings: settings(flags) };
+    collectives::mpi::join(&place).map_err(run_failure)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn join_mpi(_: &Flags, _: &Placement) -> Result<Joined, Failure> {
+    Err(Failure::Usage("--engine mpi: this build has no MPI; build with --features mpi".into()))
+}
+
+/// With threads as ranks, one engine after the other.
+fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
+    let ranks = flags.gpus.unwrap_or(4);
+    let engines = if flags.engine.is_empty() { &[Engine::Local, Engine::Ring][..] } else { &flags.engine };
+    if engines.contains(&Engine::Mpi) {
+        return Err(Failure::Usage("--engine mpi needs mpirun: ranks are processes there".into()));
+    }
+    heading(ranks, "threads");
+    let mut rows = Vec::new();
+    for &engine in engines {
+        let meeting = free_address(ranks, flags)?;
+        let groups = match engine {
+            Engine::Tcp => (0..ranks).map(|_| None).collect(),
+            _ => shared(engine, ranks, flags).into_iter().map(Some).collect(),
+        };
+        rows.extend(threads(groups, engine, &meeting, body)?);
+    }
+    Ok(rows)
+}
+
+fn heading(ranks: usize, what: &str) {
+    println!("{ranks} ranks ({what}), f32");
+    println!(
+        "{:<15}{:<7}{:>12}{:>13}{:>10}{:>10}{:>12}",
+        "operation", "engine", "size", "time", "algbw", "busbw", "best busbw"
+    );
+}
+
+fn shared(engine: Engine, ranks: usize, flags: &Flags) -> Vec<Group> {
+    let algorithm = if engine == Engine::Ring { Algorithm::Ring } else { Algorithm::Direct };
+    let timeout = Duration::from_secs(flags.timeout);
+    World::new(ranks as u32, Options { algorithm, timeout, ..Options::default() })
+}
+
+/// Where threads meet that connect by TCP.
+fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::Place, Failure> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(run_failure)?;
+    let port = listener.local_addr().map_err(run_failure)?.port();
+    let (address, settings) = ("127.0.0.1".to_string(), String::new());
+    let timeout = Duration::from_secs(flags.timeout);
+    Ok(tcp::Place { rank: 0, world_size: ranks as u32, address, port, timeout, settings })
+}
+
+/// Runs `body` on a thread per rank; a rank without a group joins at `meeting`. What rank 0 measured.
+fn threads(
+    groups: Vec<Option<Group>>,
+    engine: Engine,
+    meeting: &tcp::Place,
+    body: Body<'_>,
+) -> Result<Vec<Row>, Failure> {
+    std::thread::scope(|scope| {
+        let start = |(rank, group): (usize, Option<Group>)| {
+            scope.spawn(move || {
+                let group = match group {
+                    Some(group) => group,
+                    None => {
+                        let place = tcp::Place { rank: rank as u32, ..meeting.clone() };
+                        tcp::join(&place).map_err(run_failure)?.group
+                    }
+                };
+                body(&group, engine)
+            })
+        };
+        let ranks: Vec<_> = groups.into_iter().enumerate().map(start).collect();
+        let results = ranks.into_iter().map(|rank| match rank.join() {
+            Ok(result) => result,
+            Err(_) => Err(Failure::Run("a rank panicked".into())),
+        });
+        let mut rows = results.collect::<Result<Vec<_>, _>>()?;
+        Ok(rows.swap_remove(0))
+    })
+}

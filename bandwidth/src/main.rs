@@ -1,0 +1,137 @@
+//! Bandwidth of the collectives: `cargo run --release -p bandwidth`.
+//!
+//! Alone, the ranks are threads; under torchrun, mpirun or srun, or with `--rank`, they are processes. Algorithm
+//! bandwidth is buffer size over time; bus bandwidth scales it by 2(N−1)/N for all-reduce and (N−1)/N for the others,
+//! which makes it comparable between rank counts. A call takes as long as its slowest rank; shown are the median over
+//! calls and the best call. The results of every size are checked.
+
+mod engine;
+mod measure;
+mod plot;
+
+use clap::{Parser, ValueEnum};
+use engine::{Engine, Failure};
+use events::Operation;
+use measure::Row;
+use std::process::ExitCode;
+
+/// What ranks do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Collective {
+    /// Everybody gets the sum.
+    AllReduce,
+    /// Everybody gets a slice of the sum.
+    ReduceScatter,
+    /// Everybody gets everybody's slice.
+    AllGather,
+    /// Everybody gets rank 0's buffer.
+    Broadcast,
+}
+
+impl Collective {
+    fn operation(self) -> Operation {
+        match self {
+            Collective::AllReduce => Operation::AllReduce,
+            Collective::ReduceScatter => Operation::ReduceScatter,
+            Collective::AllGather => Operation::AllGather,
+            Collective::Broadcast => Operation::Broadcast,
+        }
+    }
+}
+
+/// Measure the bandwidth of collectives.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Flags {
+    /// Ranks. [default: 4 threads; as many as there are processes]
+    #[arg(long, value_name = "N")]
+    gpus: Option<usize>,
+    /// What connects the ranks. [default: local and ring; in a job what connects its processes]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "ENGINES")]
+    engine: Vec<Engine>,
+    /// What to measure.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Collective::value_variants().to_vec(), value_name = "OPERATIONS")]
+    operation: Vec<Collective>,
+    /// Smallest buffer, in KiB.
+    #[arg(long, default_value_t = 1, value_name = "KIB")]
+    min: usize,
+    /// Largest buffer, in KiB; 1048576 is 1 GiB.
+    #[arg(long, default_value_t = 65_536, value_name = "KIB")]
+    max: usize,
+    /// From one size to the next.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    factor: usize,
+    /// This process's rank, where no launcher says so; with --gpus and --master.
+    #[arg(long, value_name = "R")]
+    rank: Option<usize>,
+    /// Where rank 0 listens. [default: MASTER_ADDR and MASTER_PORT]
+    #[arg(long, value_name = "HOST:PORT")]
+    master: Option<String>,
+    /// Seconds that a rank waits for its peers.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+impl Flags {
+    /// Buffer sizes in bytes, the largest last.
+    fn sizes(&self) -> Vec<usize> {
+        let steps = std::iter::successors(Some(self.min), |size| size.checked_mul(self.factor));
+        steps.take_while(|size| *size < self.max).chain([self.max]).map(|kib| kib << 10).collect()
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let usage = |what: &str| Err(Failure::Usage(what.into()));
+        match () {
+            () if self.min == 0 || self.max < self.min => {
+                usage("--min must be at least 1 and --max no smaller")
+            }
+            () if self.max > 1 << 20 => usage("--max: at most 1048576 KiB, which is 1 GiB"),
+            () if self.factor < 2 => usage("--factor must be at least 2"),
+            () if self.timeout == 0 => usage("--timeout must be at least 1"),
+            () if !(1..=64).contains(&self.gpus.unwrap_or(1)) => usage("--gpus: choose 1 to 64"),
+            () => Ok(()),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    match flags.check().and_then(|()| measure_all(&flags)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let (code, message) = match failure {
+                Failure::Usage(message) => (2, message),
+                Failure::Run(message) => (1, message),
+            };
+            eprintln!("error: {message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn measure_all(flags: &Flags) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    let measured = engine::run(flags, &|group, engine| {
+        let print = group.rank() == 0;
+        let mut rows = Vec::new();
+        for collective in &flags.operation {
+            for size in flags.sizes() {
+                let row = measure::measure(group, engine, collective.operation(), size)?;
+                if print {
+                    println!("{row}");
+                }
+                rows.push(row);
+            }
+        }
+        Ok(rows)
+    })?;
+    rows.extend(measured);
+    if !rows.is_empty() {
+        println!("\nEvery result was right. GB/s: 1e9 bytes per second.");
+    }
+    for collective in &flags.operation {
+        let of: Vec<&Row> = rows.iter().filter(|row| row.operation == collective.operation()).collect();
+        print!("{}", plot::plot(collective.operation().label(), &of));
+    }
+    Ok(())
+}
