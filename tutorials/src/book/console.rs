@@ -10,7 +10,7 @@ use trainer::{Failure, Result};
 /// What stands for times and speeds, which no two runs share.
 const REDACTED: &str = "…";
 /// Words before which a number is a time, a speed or a property of the machine.
-const MEASURES: [&str; 7] = ["tokens/s", "GFLOP/s", "GB/s", "s", "ms", "CPU", "%,"];
+const MEASURES: [&str; 6] = ["tokens/s", "GFLOP/s", "GB/s", "s", "ms", "CPU"];
 
 /// Runs commands in a folder that looks like the workspace and can be written to.
 pub(super) struct Console {
@@ -159,10 +159,20 @@ fn redacted(line: &str) -> String {
     let mut out: Vec<String> = Vec::with_capacity(parts.len());
     for (index, part) in parts.iter().enumerate() {
         let next = parts.get(index + 1).map_or("", |word| word.trim_end_matches([',', '.', ';', ')']));
+        if let Some(place) = source_place(part) {
+            out.push(place);
+            continue;
+        }
         let measured = is_number(part) && MEASURES.contains(&next);
         out.push(if measured { REDACTED.into() } else { part.to_string() });
     }
     step_row(line).unwrap_or_else(|| out.join(" "))
+}
+
+/// `file.rs:123:` without the line, which every edit of the file changes.
+fn source_place(word: &str) -> Option<String> {
+    let (file, _) = word.split_once(".rs:")?;
+    Some(format!("{file}.rs:{REDACTED}:"))
 }
 
 /// A row of the loss table without its tokens per second.

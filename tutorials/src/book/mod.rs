@@ -42,7 +42,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for file in chapters()? {
         if arguments.chapters.is_empty() || arguments.chapters.iter().any(|&n| number(&file) == Some(n)) {
             println!("{}", file.display());
-            problems.extend(inspect(&file, &mut workshop)?);
+            problems
+                .extend(inspect(&file, &mut workshop).unwrap_or_else(|failure| vec![failure.to_string()]));
         }
     }
     problems.extend(dead_links()?);

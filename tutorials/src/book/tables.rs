@@ -7,17 +7,18 @@ use planner::{Job, Partition, Recipe, Stage};
 use trainer::{Failure, Result};
 
 /// The Markdown that `planner ARGUMENTS` prints; for `recipes`, what they count; for `sweeps`, the price list; for
-/// `units FLAGS`, the units of a run.
+/// `deepspeed`, the keys of its configurations; for `units FLAGS`, the units of a run.
 pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
     match arguments {
         "recipes" => return Ok(spaced(&recipes())),
         "sweeps" => return Ok(spaced(&sweeps_table(&[1, 2, 4, 8]))),
+        "deepspeed" => return Ok(around(&trainer::deepspeed::markdown())),
         _ => {}
     }
     if let Some(flags) = arguments.strip_prefix("units ") {
         return Ok(spaced(&units(flags)?));
     }
-    let words = arguments.split_whitespace().map(str::to_string).chain(["--markdown".into()]);
+    let words = ["planner"].into_iter().chain(arguments.split_whitespace()).chain(["--markdown"]);
     let text = planner::cli::run(words).map_err(|e| Failure::run(format!("table: {arguments}: {e}")))?;
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
     lines.insert(0, String::new());
@@ -38,8 +39,11 @@ fn recipes() -> Table {
 
 /// A table between empty lines, as Markdown wants it.
 fn spaced(table: &Table) -> Vec<String> {
-    let text = format!("\n{}\n", table.render(Format::Markdown).trim_end());
-    text.split('\n').map(str::to_string).collect()
+    around(&table.render(Format::Markdown))
+}
+
+fn around(text: &str) -> Vec<String> {
+    format!("\n{}\n", text.trim_end()).split('\n').map(str::to_string).collect()
 }
 
 /// Parameters of every unit of the run with `flags`, without and with padding.

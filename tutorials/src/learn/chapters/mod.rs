@@ -1,6 +1,8 @@
 //! Every chapter's questions.
 
 mod beginning;
+mod field;
+mod practice;
 mod stages;
 
 use super::question::{Answer, Chapter, Compute, Figure, Guess, Question, Run};
@@ -15,6 +17,14 @@ pub const ALL: &[Chapter] = &[
     stages::ZERO1,
     stages::ZERO2,
     stages::ZERO3,
+    practice::HIDING,
+    practice::PRECISION,
+    practice::ACTIVATIONS,
+    practice::CONFIGURATIONS,
+    field::GPUS,
+    field::CHOOSING,
+    field::CLAIMS,
+    field::DIAGNOSIS,
 ];
 
 /// Four ranks, five steps.

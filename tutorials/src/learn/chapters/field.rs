@@ -1,0 +1,131 @@
+//! Chapters 11 to 14: real GPUs, choosing, claims, diagnosis.
+
+use super::{ACCUMULATED, choose, measured, planned, run, states};
+use crate::learn::question::{Chapter, Figure};
+use planner::Recipe;
+use planner::Stage::{Ddp, Zero1, Zero2, Zero3};
+use planner::closed::Sweeps;
+
+pub(super) const GPUS: Chapter = Chapter {
+    number: 11,
+    guesses: &[],
+    quiz: &[
+        choose(
+            "Code that is written for a rank can tell whether its peers are threads or processes",
+            &["by the kind of group it gets", "by an environment variable it reads", "not at all"],
+            2,
+            "A group has one interface; who carries the bytes is decided where it is made.",
+        ),
+        choose(
+            "Two nodes of eight GPUs, fast inside, slow between. HYBRID_SHARD shards",
+            &["over all sixteen", "inside each node, and replicates between them", "between the nodes"],
+            1,
+            "Gathers stay on the fast links; only gradients cross the slow one.",
+        ),
+        planned(
+            "Then model states of 7 billion parameters in the mixed recipe take how much per GPU?",
+            || states(7_000_000_000, 8, Recipe::MIXED, Zero3),
+            "GB",
+            "Sharded over the eight of a node.",
+        ),
+        planned(
+            "And with FULL_SHARD over all sixteen?",
+            || states(7_000_000_000, 16, Recipe::MIXED, Zero3),
+            "GB",
+            "Half, and every gather crosses the slow link.",
+        ),
+    ],
+};
+
+pub(super) const CHOOSING: Chapter = Chapter {
+    number: 12,
+    guesses: &[],
+    quiz: &[
+        choose(
+            "DDP, ZeRO-1 and ZeRO-3 all fit. Which do you measure first?",
+            &["ZeRO-3: it is the most advanced", "the lowest stage", "whichever has the largest buckets"],
+            1,
+            "Higher stages buy memory, and you have enough.",
+        ),
+        planned(
+            "8 micro-batches per step: how many times the model does ZeRO-3 send?",
+            || Sweeps::of(Zero3, 8, false).total() as f64,
+            "times",
+            "Three per micro-batch, if no gather is saved.",
+        ),
+        planned(
+            "30 billion parameters, mixed, 8 GPUs, ZeRO-2: model states per GPU?",
+            || states(30_000_000_000, 8, Recipe::MIXED, Zero2),
+            "GB",
+            "More than a card of 80 GB has, whatever a table says about 7B to 30B.",
+        ),
+        choose(
+            "Which number compares two runs fairly?",
+            &["steps per second", "tokens per second", "memory"],
+            1,
+            "A run with a larger batch takes fewer, longer steps.",
+        ),
+    ],
+};
+
+pub(super) const CLAIMS: Chapter = Chapter {
+    number: 13,
+    guesses: &[],
+    quiz: &[
+        planned(
+            "ZeRO-1 in the mixed recipe on 8 GPUs saves how many times?",
+            || states(1_000_000_000, 8, Recipe::MIXED, Ddp) / states(1_000_000_000, 8, Recipe::MIXED, Zero1),
+            "times",
+            "Not 4: that is the limit for ever more GPUs.",
+        ),
+        planned(
+            "Optimizer states in the mixed recipe, bytes per parameter?",
+            || Recipe::MIXED.optimizer() as f64,
+            "bytes",
+            "Masters, momentum and variance, four each.",
+        ),
+        measured(
+            "Two steps of four micro-batches in ZeRO-2: bytes that rank 0 sends?",
+            run(Zero2, ACCUMULATED),
+            Figure::SentInAll,
+            "Four reduce-scatters and one all-gather per step, where ZeRO-1 has one of each.",
+        ),
+        choose(
+            "\"70 GB for 7B with DDP\" leaves out",
+            &["activations", "the master weights, and adds up wrongly", "the gradients"],
+            1,
+            "14 + 14 + 56 is 84; with fp32 masters it is 112.",
+        ),
+    ],
+};
+
+pub(super) const DIAGNOSIS: Chapter = Chapter {
+    number: 14,
+    guesses: &[],
+    quiz: &[
+        choose(
+            "Every rank but rank 1 reports a time-out in a reduce-scatter. Where do you look?",
+            &["at the network", "at rank 1", "at the rank that reported first"],
+            1,
+            "The others waited for it.",
+        ),
+        choose(
+            "DDP and ZeRO-2 with accumulation differ in the sixth digit of the loss. You",
+            &["look for a bug in ZeRO-2", "expect it: sums associate differently", "lower the learning rate"],
+            1,
+            "DDP adds micro-batches first, ZeRO-2 ranks first.",
+        ),
+        choose(
+            "In fp16, one rank overflows in step 4. What does a healthy run do?",
+            &["stop", "skip the step on all ranks", "skip the step on that rank"],
+            1,
+            "And after some overflows it halves the scale.",
+        ),
+        choose(
+            "A small model runs out of memory in ZeRO-2 and fits in ZeRO-1. First suspect:",
+            &["buckets", "activations", "optimizer states"],
+            0,
+            "ZeRO-2 adds one class of memory that ZeRO-1 does not have.",
+        ),
+    ],
+};
