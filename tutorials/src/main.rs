@@ -18,6 +18,8 @@ enum Command {
     Predict(learn::predict::Arguments),
     /// Play a chapter's quiz
     Quiz(learn::quiz::Arguments),
+    /// Check an exercise
+    Check(learn::check::Arguments),
     /// What is predicted, answered and solved so far
     Progress(learn::progress::Arguments),
     /// Check that the book says what the programs do, or write what they do into it
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Predict(arguments) => learn::predict::run(&arguments),
         Command::Quiz(arguments) => learn::quiz::run(&arguments),
+        Command::Check(arguments) => learn::check::run(&arguments),
         Command::Progress(arguments) => learn::progress::run(&arguments),
         Command::Book(arguments) => book::run(&arguments),
         Command::Program(arguments) => return programs::run(arguments),

@@ -12,6 +12,9 @@ const REDACTED: &str = "…";
 /// Words before which a number is a time, a speed or a property of the machine.
 const MEASURES: [&str; 6] = ["tokens/s", "GFLOP/s", "GB/s", "s", "ms", "CPU"];
 
+/// What of the environment commands see: no launcher's variables, no settings of a developer.
+const KEPT: [&str; 4] = ["PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"];
+
 /// Runs commands in a folder that looks like the workspace and can be written to.
 pub(super) struct Console {
     folder: TempDir,
@@ -96,9 +99,10 @@ impl Console {
         process
             .args(words(arguments))
             .current_dir(self.folder.path())
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| KEPT.iter().any(|kept| name == kept)))
             .env("COLUMNS", "100")
             .env("NO_COLOR", "1")
-            .env_remove("RUST_BACKTRACE")
             .output()
             .map_err(|e| Failure::run(format!("{command}: {e}")))
     }

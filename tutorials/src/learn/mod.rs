@@ -1,6 +1,7 @@
 //! Learning in the terminal: predictions, quizzes, what is done so far.
 
 pub mod chapters;
+pub mod check;
 pub mod lab;
 pub mod pages;
 pub mod predict;

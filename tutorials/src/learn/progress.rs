@@ -34,6 +34,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             progress.quiz_line(chapter)
         );
     }
+    println!("exercises    solved {}", progress.exercises().join(", "));
     println!("\nkept in {}", file.display());
     Ok(())
 }
@@ -65,6 +66,16 @@ impl Progress {
     /// A question was answered.
     pub fn answered(&mut self, chapter: u32, index: usize, right: bool) -> Result<()> {
         self.note(format!("quiz/{chapter}/{index}"), right)
+    }
+
+    /// An exercise was solved.
+    pub fn solved(&mut self, exercise: &str) -> Result<()> {
+        self.note(format!("solved/{exercise}"), true)
+    }
+
+    /// Names of the exercises that are solved.
+    fn exercises(&self) -> Vec<&str> {
+        self.done.keys().filter_map(|key| key.strip_prefix("solved/")).collect()
     }
 
     /// Whether a question was answered rightly before.

@@ -1,0 +1,7 @@
+//! The norm of a gradient that is spread over ranks.
+
+/// Squares add up over slices; roots do not.
+pub fn norm(mine: &[f32], over_ranks: &mut dyn FnMut(f64) -> f64) -> f64 {
+    let own: f64 = mine.iter().map(|&g| f64::from(g) * f64::from(g)).sum();
+    over_ranks(own).sqrt()
+}

@@ -1,0 +1,4 @@
+    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
+        // Your code here.
+        Ok(())
+    }
