@@ -54,6 +54,11 @@ fn nobody_reaches_upwards() {
             "tutorials",
             &["events", "viz", "trainer", "planner", "zero0-ddp", "zero1", "zero2", "zero3"],
         ),
+        (
+            "exercises",
+            "tutorials/exercises",
+            &["events", "device", "collectives", "planner", "sharding", "trainer", "zero1", "zero2", "zero3"],
+        ),
         ("tests", "tests", &["trainer", "planner", "zero0-ddp", "zero1", "zero2", "zero3"]),
     ];
     let names: Vec<&str> = rooms.iter().map(|(name, _, _)| *name).collect();

@@ -2,13 +2,16 @@
 
 use crate::programs;
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 use trainer::{Failure, Result};
 
 /// What stands for times and speeds, which no two runs share.
 const REDACTED: &str = "…";
+/// The port that the book's commands name; they run on one that is free.
+const PORT: &str = "29511";
 /// Words before which a number is a time, a speed or a property of the machine.
 const MEASURES: [&str; 6] = ["tokens/s", "GFLOP/s", "GB/s", "s", "ms", "CPU"];
 
@@ -20,6 +23,10 @@ pub(super) struct Console {
     folder: TempDir,
     program: PathBuf,
     outputs: BTreeMap<String, Said>,
+    /// Commands that ended with `&`, until their block ends.
+    background: Vec<Child>,
+    /// What stands for [`PORT`] in commands.
+    port: String,
     hashes: BTreeMap<String, String>,
 }
 
@@ -44,7 +51,16 @@ impl Console {
                     .map_err(fail)?;
             }
         }
-        Ok(Console { folder, program, outputs: BTreeMap::new(), hashes: BTreeMap::new() })
+        let port =
+            TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()).map_err(fail)?;
+        Ok(Console {
+            folder,
+            program,
+            outputs: BTreeMap::new(),
+            background: Vec::new(),
+            port: port.port().to_string(),
+            hashes: BTreeMap::new(),
+        })
     }
 
     /// A block with the same commands and what they say now; where only speeds and last digits differ, as it was.
@@ -55,16 +71,23 @@ impl Console {
         let mut fresh = Vec::new();
         let commands: Vec<&str> = old.iter().filter_map(|line| line.strip_prefix("$ ")).collect();
         for command in commands {
+            fresh.push(format!("$ {command}"));
+            if let Some(command) = command.strip_suffix(" &") {
+                self.background.push(start(self.process(command)?.stdout(Stdio::null()), command)?);
+                continue;
+            }
             let said = self.say(command)?;
             let expected = options.get("fails").map_or(Ok(0), |code| code.parse());
+            let text = said.lines.join("\n");
             if expected != Ok(said.code) {
-                let text = said.lines.join("\n");
                 return Err(Failure::run(format!("{command} ended with code {}:\n{text}", said.code)));
             }
-            fresh.push(format!("$ {command}"));
-            fresh.extend(shown(&said.lines, options.get("show").copied()).ok_or_else(|| {
-                Failure::run(format!("{command}: what is to be shown is not in:\n{}", said.lines.join("\n")))
-            })?);
+            let lines = shown(&said.lines, options.get("show").copied());
+            let missing = || Failure::run(format!("{command}: what is to be shown is not in:\n{text}"));
+            fresh.extend(lines.ok_or_else(missing)?);
+        }
+        for mut child in self.background.drain(..) {
+            child.wait().map_err(|e| Failure::run(e.to_string()))?;
         }
         if self.alike(old, &fresh) {
             Ok(old.iter().map(|line| line.to_string()).collect())
@@ -87,6 +110,11 @@ impl Console {
     }
 
     fn run(&self, command: &str) -> Result<Output> {
+        self.process(command)?.output().map_err(|e| Failure::run(format!("{command}: {e}")))
+    }
+
+    /// What a reader would type, as a process of the programs that are built here.
+    fn process(&self, command: &str) -> Result<Command> {
         let unknown = || Failure::run(format!("{command}: the book runs `cargo run -p PROGRAM -- …` alone"));
         let rest = command.strip_prefix("cargo run -p ").ok_or_else(unknown)?;
         let (package, arguments) = rest.split_once(" -- ").unwrap_or((rest, ""));
@@ -97,14 +125,13 @@ impl Console {
             return Err(unknown());
         }
         process
-            .args(words(arguments))
+            .args(words(&arguments.replace(PORT, &self.port)))
             .current_dir(self.folder.path())
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| KEPT.iter().any(|kept| name == kept)))
             .env("COLUMNS", "100")
-            .env("NO_COLOR", "1")
-            .output()
-            .map_err(|e| Failure::run(format!("{command}: {e}")))
+            .env("NO_COLOR", "1");
+        Ok(process)
     }
 
     /// Whether two blocks say the same: hashes by the same renaming everywhere in the chapter, losses to three digits.
@@ -132,6 +159,10 @@ impl Console {
             _ => false,
         }
     }
+}
+
+fn start(process: &mut Command, command: &str) -> Result<Child> {
+    process.spawn().map_err(|e| Failure::run(format!("{command}: {e}")))
 }
 
 fn is_hash(word: &str) -> bool {

@@ -46,16 +46,16 @@ fn contract<Own: Stage, Real: Stage>() -> Verdict {
 
 fn agreement(own: &Report, real: &Report) -> Result<(), String> {
     for (own, real) in own.steps.iter().zip(&real.steps) {
-        if own.grad_norm != real.grad_norm {
-            return Err(format!(
-                "in step {} the gradient norm is {:.4}, and should be {:.4}: gradients are incomplete, or an earlier update was",
-                own.step, own.grad_norm, real.grad_norm
-            ));
-        }
         if own.loss != real.loss {
             return Err(format!(
                 "the loss of step {} is {:.4}, and should be {:.4}: ranks compute with other parameters after the step before",
                 own.step, own.loss, real.loss
+            ));
+        }
+        if own.grad_norm != real.grad_norm {
+            return Err(format!(
+                "in step {} the gradient norm is {:.4}, and should be {:.4}: gradients are incomplete, or an earlier update was",
+                own.step, own.grad_norm, real.grad_norm
             ));
         }
     }
