@@ -71,6 +71,27 @@ fn four_processes_learn_the_bits_of_four_threads_in_every_stage() {
     }
 }
 
+/// Groups within the world work between processes too.
+#[test]
+fn four_processes_in_groups_learn_the_bits_of_four_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let groups = ["--strategy hybrid-shard --shard-group-size 2", "--secondary-shard-size 2"];
+    for (number, groups) in groups.into_iter().enumerate() {
+        let flags = format!("{} {groups}", run(Stage::Zero3));
+        let threads = train(Stage::Zero3, &format!("{flags} --gpus 4")).unwrap();
+        let report = dir.path().join(format!("{number}.json"));
+        let flags = format!("zero3 --headless {flags} --report {}", report.display());
+        for ended in ends(launch(STAGE, 4, |_| flags.clone())) {
+            assert_eq!(ended.code, Some(0), "{groups}: {}", ended.error);
+        }
+        let (processes, threads) = (json(&report), serde_json::to_value(&threads).unwrap());
+        for key in ["weights_blake3", "memory", "total_peak_bytes", "traffic", "traffic_to_neighbours"] {
+            assert_eq!(processes[key], threads[key], "{groups}: {key}");
+        }
+        assert_eq!(processes["traffic_to_neighbours"].as_array().unwrap().len(), 4);
+    }
+}
+
 #[test]
 fn the_recording_of_a_job_has_the_events_of_all_ranks_on_one_clock() {
     let dir = tempfile::tempdir().unwrap();

@@ -181,3 +181,30 @@ fn predictions_hold_and_stages_agree() {
         }
     }
 }
+
+/// Hybrid sharding in groups of any size, with any element types and any number of micro-batches: where bits may differ,
+/// predictions still hold, and in fp32 losses differ by no more than rounding.
+#[test]
+fn hybrid_sharding_is_predicted_in_any_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random(SEED + 1);
+    for number in 0..CASES {
+        let path = folder.path().join(format!("{number}.json"));
+        std::fs::write(&path, model(&mut random)).unwrap();
+        let (ranks, _, flags) = shape(&mut random);
+        let types = precision(&mut random);
+        let size = random.one_of(&(1..=ranks).filter(|size| ranks.is_multiple_of(*size)).collect::<Vec<_>>());
+        // Bits aside, everything that must not matter, but for the strategy itself.
+        let own = indifferent(&mut random, Stage::Zero2, (ranks, false));
+        let flags = format!("--model {} {flags} {types} {own}", path.display());
+        let hybrid = format!("{flags} --strategy hybrid-shard --shard-group-size {size}");
+        let report = train(Stage::Zero3, &hybrid).unwrap_or_else(|failure| panic!("{hybrid}\n{failure}"));
+        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{hybrid}");
+        assert!(report.predictions_hold() && losses(&report).iter().all(|loss| loss.is_finite()), "{hybrid}");
+        if !types.contains("16") {
+            let full = train(Stage::Zero3, &flags).unwrap();
+            let apart = largest_difference(&losses(&report), &losses(&full));
+            assert!(apart < 1e-5, "{apart}: {hybrid}");
+        }
+    }
+}
