@@ -15,6 +15,10 @@ struct uint3 {
     unsigned x, y, z;
 };
 
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
@@ -23,6 +27,7 @@ struct alignas(16) float4 {
     float x, y, z, w;
 };
 
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 

@@ -9,6 +9,7 @@
 #include "math.cuh"
 #include "mma.cuh"
 #include "attention.cuh"
+#include "tile.cuh"
 
 namespace elementwise {
 #include "elementwise.cu"

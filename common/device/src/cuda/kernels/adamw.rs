@@ -1,10 +1,13 @@
-//! Launches of `adamw.cu`: a thread handles 8 elements.
+//! Launches of `adamw.cu`: a thread handles 4 elements.
 
 use super::table::{ADAMW, ADAMW_ROUNDING, of_type, of_types};
-use super::{Argument, CHUNK, Launcher, Operand, launch_each};
+use super::{Argument, Launcher, Operand, launch_each};
 use crate::Result;
 use crate::adamw::Factors;
 use crate::kernels::AdamW;
+
+/// Elements of a thread: 16 bytes of f32.
+const OWN: usize = 4;
 
 /// Addresses of what an update changes, f32.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +43,7 @@ pub fn adamw(
     arguments.extend(pointers.map(Argument::Pointer));
     arguments.extend(factors(&Factors::new(update)).map(Argument::F32));
     arguments.push(Argument::U64(len as u64));
-    launch_each(l, kernel, len.div_ceil(CHUNK), &arguments)
+    launch_each(l, kernel, len.div_ceil(OWN), &arguments)
 }
 
 /// In the order of the kernel's parameters.

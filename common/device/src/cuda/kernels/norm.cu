@@ -28,13 +28,14 @@ __device__ inline void rms_norm(T *out, float *inverse_rms, const T *x, const T 
 
 // With r = 1/rms and n = width: dx += r·(w·dy) − x·r³/n·Σ(w·dy·x), and partial[block] = Σ dy·x·r over the block's rows. A
 // block per `rows_per_part` rows; a thread always has the same columns, so it adds rows up in order. Dynamic shared memory:
-// f32 [width].
+// f32 [CHUNK, chunks of a row], so that neighbouring threads hit neighbouring banks.
 template <class T>
 __device__ inline void rms_norm_backward(T *dx, float *partial, const T *dout, const T *x, const T *weight,
                                          const float *inverse_rms, u32 rows, u32 width, u32 rows_per_part) {
     DYNAMIC_SHARED(float, dweight);
-    for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK)
-        for (u32 i = 0; i < chunk_count(start, width); i++) dweight[start + i] = 0.0f;
+    u32 chunks = (width + CHUNK - 1) / CHUNK;
+    for (u32 chunk = threadIdx.x; chunk < chunks; chunk += blockDim.x)
+        for (u32 i = 0; i < CHUNK; i++) dweight[i * chunks + chunk] = 0.0f;
     u32 first = blockIdx.x * rows_per_part;
     u32 end = rows - first < rows_per_part ? rows : first + rows_per_part;
     for (u32 row = first; row < end; row++) {
@@ -49,7 +50,7 @@ __device__ inline void rms_norm_backward(T *dx, float *partial, const T *dout, c
 #pragma unroll
             for (u32 i = 0; i < CHUNK; i++) {
                 along += douts[i] * weights[i] * values[i];
-                if (i < count) dweight[start + i] += douts[i] * (values[i] * inverse);
+                dweight[i * chunks + start / CHUNK] += douts[i] * (values[i] * inverse);
             }
         }
         along = block_sum(along) * inverse * inverse * inverse / float(width);
@@ -66,8 +67,11 @@ __device__ inline void rms_norm_backward(T *dx, float *partial, const T *dout, c
         }
     }
     partial += u64(blockIdx.x) * width;
-    for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK)
-        for (u32 i = 0; i < chunk_count(start, width); i++) partial[start + i] = dweight[start + i];
+    for (u32 chunk = threadIdx.x; chunk < chunks; chunk += blockDim.x) {
+        float sums[CHUNK];
+        for (u32 i = 0; i < CHUNK; i++) sums[i] = dweight[i * chunks + chunk];
+        store_chunk(partial + chunk * CHUNK, sums, chunk_count(chunk * CHUNK, width));
+    }
 }
 
 constexpr u32 LANES_OF_ROWS = 16;

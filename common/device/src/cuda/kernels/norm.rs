@@ -1,7 +1,7 @@
 //! Launches of `norm.cu`: a block per row, or per run of rows.
 
 use super::table::{COLUMN_SUMS, RMS_NORM, RMS_NORM_BACKWARD, of_type, same_type};
-use super::{Argument, Launch, Launcher, Operand, launch_blocks, row_arguments, row_threads};
+use super::{Argument, CHUNK, Launch, Launcher, Operand, launch_blocks, row_arguments, row_threads};
 use crate::Result;
 use crate::kernels::{RowShape, Write};
 
@@ -87,7 +87,7 @@ pub fn rms_norm_backward(
             kernel,
             grid: [parts as u32, 1, 1],
             block: [row_threads(shape.width, ROW_THREADS) as u32, 1, 1],
-            shared_bytes: (shape.width * 4) as u32,
+            shared_bytes: (shape.width.next_multiple_of(CHUNK) * 4) as u32,
             arguments: &arguments,
         })?;
     }

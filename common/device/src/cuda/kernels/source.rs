@@ -33,12 +33,13 @@ pub enum Source {
 }
 
 /// What `#include` finds.
-const HEADERS: [(&str, &str); 5] = [
+const HEADERS: [(&str, &str); 6] = [
     ("types.cuh", include_str!("types.cuh")),
     ("block.cuh", include_str!("block.cuh")),
     ("attention.cuh", include_str!("attention.cuh")),
     ("math.cuh", include_str!("math.cuh")),
     ("mma.cuh", include_str!("mma.cuh")),
+    ("tile.cuh", include_str!("tile.cuh")),
 ];
 
 impl Source {

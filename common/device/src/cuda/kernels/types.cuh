@@ -1,7 +1,7 @@
 // Element types, chunks of eight elements, and how a kernel is declared.
 //
 // Arithmetic is f32 whatever the storage. Widening is exact; narrowing rounds to nearest, ties to even. A chunk is read and
-// written in 16-byte pieces where it is whole and lies on a multiple of 16 bytes, and element by element otherwise.
+// written in pieces of at most 16 bytes where it is whole and lies on a multiple of them, and element by element otherwise.
 #ifndef TYPES_CUH
 #define TYPES_CUH
 
@@ -75,12 +75,8 @@ template <> __device__ inline f16 narrow<f16>(float x) {
     return narrow;
 }
 
-// Elements that a thread handles at a time.
+// Elements that a thread handles at a time, unless its kernel says otherwise.
 constexpr u32 CHUNK = 8;
-
-__device__ inline bool on_16_bytes(const void *pointer) {
-    return (reinterpret_cast<size_t>(pointer) & 15) == 0;
-}
 
 __device__ inline void load_whole(float (&to)[CHUNK], const float *from) {
     float4 a = reinterpret_cast<const float4 *>(from)[0], b = reinterpret_cast<const float4 *>(from)[1];
@@ -119,6 +115,16 @@ template <class T> __device__ inline void load_whole(float (&to)[CHUNK], const T
     unpack<T>(to[4], to[5], words.z), unpack<T>(to[6], to[7], words.w);
 }
 
+__device__ inline void load_whole(float (&to)[4], const float *from) {
+    float4 a = *reinterpret_cast<const float4 *>(from);
+    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
+}
+
+template <class T> __device__ inline void load_whole(float (&to)[4], const T *from) {
+    uint2 words = *reinterpret_cast<const uint2 *>(from);
+    unpack<T>(to[0], to[1], words.x), unpack<T>(to[2], to[3], words.y);
+}
+
 __device__ inline void store_whole(float *to, const float (&from)[CHUNK]) {
     reinterpret_cast<float4 *>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
     reinterpret_cast<float4 *>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
@@ -130,23 +136,37 @@ template <class T> __device__ inline void store_whole(T *to, const float (&from)
     *reinterpret_cast<uint4 *>(to) = make_uint4(a, b, c, d);
 }
 
+__device__ inline void store_whole(float *to, const float (&from)[4]) {
+    *reinterpret_cast<float4 *>(to) = make_float4(from[0], from[1], from[2], from[3]);
+}
+
+template <class T> __device__ inline void store_whole(T *to, const float (&from)[4]) {
+    *reinterpret_cast<uint2 *>(to) = make_uint2(pack<T>(from[0], from[1]), pack<T>(from[2], from[3]));
+}
+
+// Whether a chunk of N elements can be moved in whole pieces.
+template <u32 N, class T> __device__ inline bool is_aligned(const T *chunk) {
+    constexpr size_t piece = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
+    return reinterpret_cast<size_t>(chunk) % piece == 0;
+}
+
 // Elements of a chunk that starts at `start` and belongs to `len` elements.
-template <class Size> __device__ inline u32 chunk_count(Size start, Size len) {
-    return len - start < CHUNK ? static_cast<u32>(len - start) : CHUNK;
+template <u32 N = CHUNK, class Size> __device__ inline u32 chunk_count(Size start, Size len) {
+    return len - start < N ? static_cast<u32>(len - start) : N;
 }
 
 // `to` = `count` elements, then zeros.
-template <class T> __device__ inline void load_chunk(float (&to)[CHUNK], const T *from, u32 count) {
-    if (count == CHUNK && on_16_bytes(from)) return load_whole(to, from);
+template <u32 N, class T> __device__ inline void load_chunk(float (&to)[N], const T *from, u32 count) {
+    if (count == N && is_aligned<N>(from)) return load_whole(to, from);
 #pragma unroll
-    for (u32 i = 0; i < CHUNK; i++) to[i] = i < count ? widen(from[i]) : 0.0f;
+    for (u32 i = 0; i < N; i++) to[i] = i < count ? widen(from[i]) : 0.0f;
 }
 
 // The first `count` elements, rounded.
-template <class T> __device__ inline void store_chunk(T *to, const float (&from)[CHUNK], u32 count) {
-    if (count == CHUNK && on_16_bytes(to)) return store_whole(to, from);
+template <u32 N, class T> __device__ inline void store_chunk(T *to, const float (&from)[N], u32 count) {
+    if (count == N && is_aligned<N>(to)) return store_whole(to, from);
 #pragma unroll
-    for (u32 i = 0; i < CHUNK; i++)
+    for (u32 i = 0; i < N; i++)
         if (i < count) to[i] = narrow<T>(from[i]);
 }
 
