@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) const RING: usize = 1 << 14;
 
 /// How long the end of a run waits for the last events of other processes.
-const LAST_EVENTS: Duration = Duration::from_secs(5);
+const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 /// Watchers of a run, ready before it starts.
 pub(crate) struct Watch {
