@@ -130,7 +130,9 @@ impl Console {
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| KEPT.iter().any(|kept| name == kept)))
             .env("COLUMNS", "100")
-            .env("NO_COLOR", "1");
+            .env("NO_COLOR", "1")
+            // What the book shows is what the CPU does, on machines with GPUs too.
+            .env("CUDA_VISIBLE_DEVICES", "");
         Ok(process)
     }
 

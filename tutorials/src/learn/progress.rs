@@ -53,7 +53,11 @@ fn file() -> PathBuf {
 impl Progress {
     /// What the file says; nothing if there is none.
     pub fn load() -> Self {
-        let file = file();
+        Self::at(file())
+    }
+
+    /// What is kept in `file`.
+    pub fn at(file: PathBuf) -> Self {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         Progress { done: serde_json::from_str(&text).unwrap_or_default(), file }
     }

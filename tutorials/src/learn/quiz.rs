@@ -67,9 +67,34 @@ fn judge(question: &Question, text: &str, lab: &Lab) -> Result<bool> {
         Answer::Choice(_, right) => {
             text.trim_end_matches(')').eq_ignore_ascii_case(&letter(*right).to_string())
         }
-        Answer::Number(compute, _) => match read_number(text) {
+        Answer::Number(compute, unit) => match read_number(text.strip_suffix(unit).unwrap_or(text)) {
             Some(typed) => is_right(typed, compute.value(lab)?),
             None => false,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays chapter 12 with what is typed; its answers need no runs. How many are right afterwards.
+    fn played(typed: &str, progress: &mut Progress) -> usize {
+        let arguments = Arguments { chapter: 12, again: false };
+        play(&arguments, &mut typed.as_bytes(), progress).unwrap();
+        (0..4).filter(|&index| progress.is_answered(12, index)).count()
+    }
+
+    #[test]
+    fn a_quiz_goes_on_where_it_was_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("progress.json");
+        let mut progress = Progress::at(file.clone());
+        assert_eq!(played("a\n25 times\nq\n", &mut progress), 0, "a wrong letter, a wrong number");
+        assert_eq!(played("b\n24 times\n", &mut progress), 2, "the end of input leaves");
+        let mut again = Progress::at(file);
+        assert_eq!(played("112\n", &mut again), 3, "within a percent; only what is open is asked");
+        assert_eq!(played("b)\n", &mut again), 4);
+        assert_eq!(played("", &mut again), 4);
+    }
 }
