@@ -59,7 +59,11 @@ fn nobody_reaches_upwards() {
             "tutorials/exercises",
             &["events", "device", "collectives", "planner", "sharding", "trainer", "zero1", "zero2", "zero3"],
         ),
-        ("tests", "tests", &["trainer", "planner", "zero0-ddp", "zero1", "zero2", "zero3"]),
+        (
+            "tests",
+            "tests",
+            &["events", "device", "trainer", "planner", "zero0-ddp", "zero1", "zero2", "zero3"],
+        ),
     ];
     let names: Vec<&str> = rooms.iter().map(|(name, _, _)| *name).collect();
     let mut edges = BTreeMap::new();

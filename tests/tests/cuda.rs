@@ -148,3 +148,16 @@ fn bf16_is_refused_where_the_gpu_has_none() {
     assert!(failure.to_string().contains("no bf16") && failure.to_string().contains("fp16"), "{failure}");
     stages_agree(&format!("{} --precision fp16 --initial-scale-power 10", flags(2, 1, 2)), 0.02);
 }
+
+#[test]
+fn gpu_check_finds_everything_in_order() {
+    if !standin("gpu_check_finds_everything_in_order", &[]) {
+        return;
+    }
+    let model = fixture("odd.json");
+    let size = ["--model", &model, "--steps", "1", "--sequences", "4", "--seq-len", "8", "--ranks", "2"];
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_gpu-check")).args(size).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("Everything holds") && text.contains("attention, heads of 64, bf16"), "{text}");
+}

@@ -89,6 +89,16 @@ pub struct Cli {
 pub enum Command {
     /// Sample text from saved weights.
     Generate(GenerateArgs),
+    /// Show what computing on GPUs takes and what of it is here.
+    Doctor(DoctorArgs),
+}
+
+/// Diagnosis flags.
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// Succeed only if this many ranks would run on this machine's GPUs.
+    #[arg(long, value_name = "N")]
+    pub gpus: Option<usize>,
 }
 
 /// Training flags.

@@ -333,7 +333,6 @@ mod tests {
             ("--eval-every 5", "--val-fraction"),
             ("--model enormous", "enormous"),
             ("--model no/such/config.json", "no/such"),
-            ("--device cuda", "cuda"),
             ("--inject panic@rank4", "rank 4"),
             ("--model tiny --init-from /nowhere", "--init-from"),
             ("--loss-scale 8", "--precision fp16"),

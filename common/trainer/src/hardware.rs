@@ -140,7 +140,7 @@ pub(crate) fn threads(count: usize) -> String {
 }
 
 /// The GPUs, if everything is there that computing on them takes.
-fn gpus() -> device::Result<Vec<GpuInfo>> {
+pub(crate) fn gpus() -> device::Result<Vec<GpuInfo>> {
     let gpus = list()?;
     Library::ALL.iter().try_for_each(|library| library.require())?;
     if gpus.is_empty() {

@@ -37,6 +37,11 @@ pub struct Flags<'a> {
     pub master: Option<&'a str>,
 }
 
+/// The names of every variable by which a launcher tells a process its place.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().flat_map(|family| family.names).chain(["MASTER_ADDR", "MASTER_PORT", "PMIX_RANK"])
+}
+
 /// The variables of one launcher: rank, size, local rank, local size. The last two may be missing.
 struct Family {
     launcher: &'static str,

@@ -8,6 +8,7 @@ pub mod config;
 pub mod corpus;
 pub mod data;
 pub mod deepspeed;
+mod doctor;
 mod error;
 mod explain;
 pub mod faults;
@@ -68,6 +69,7 @@ pub fn main_from<S: Stage>(arguments: impl IntoIterator<Item = OsString>) -> Exi
         Some(Command::Generate(args)) => {
             generate::<S>(&args).map(|texts| texts.iter().for_each(|text| println!("{text}")))
         }
+        Some(Command::Doctor(args)) => doctor::examine(&args),
         None => train::<S>(cli.train),
     };
     match result {

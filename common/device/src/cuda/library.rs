@@ -4,8 +4,9 @@
 //! Python installations at hand, which is where PyTorch brings its own, then under `/usr/local/cuda`. What is found
 //! is loaded with its symbols visible to all, under the very name by which `cudarc` then finds it.
 
+use super::compile;
 use crate::{DeviceError, Result};
-use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW};
+use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW, Symbol};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -18,13 +19,15 @@ pub enum Library {
     Nvrtc,
     /// Matrix products.
     CublasLt,
+    /// Collectives between processes. Nothing needs it yet.
+    Nccl,
 }
 
 /// Major versions of the toolkit whose libraries are looked for, newest first.
 const MAJORS: [&str; 2] = ["13", "12"];
 
 impl Library {
-    /// All of them, in the order in which they are needed.
+    /// Those that computing takes, in the order in which they are needed.
     pub const ALL: [Library; 3] = [Library::Driver, Library::Nvrtc, Library::CublasLt];
 
     /// Its name as files carry it, without an ending.
@@ -33,6 +36,7 @@ impl Library {
             Library::Driver => "libcuda",
             Library::Nvrtc => "libnvrtc",
             Library::CublasLt => "libcublasLt",
+            Library::Nccl => "libnccl",
         }
     }
 
@@ -42,6 +46,7 @@ impl Library {
             Library::Driver => "comes with NVIDIA's driver (package nvidia-driver of your system)",
             Library::Nvrtc => "pip install nvidia-cuda-nvrtc, or any PyTorch for CUDA 13",
             Library::CublasLt => "pip install nvidia-cublas, or any PyTorch for CUDA 13",
+            Library::Nccl => "pip install nvidia-nccl-cu13, or any PyTorch for CUDA 13",
         }
     }
 
@@ -51,6 +56,7 @@ impl Library {
         let plain = format!("{label}.so");
         match self {
             Library::Driver => vec![format!("{label}.so.1"), plain],
+            Library::Nccl => vec![format!("{label}.so.2"), plain],
             _ => MAJORS.iter().map(|major| format!("{label}.so.{major}")).chain([plain]).collect(),
         }
     }
@@ -63,13 +69,14 @@ impl Library {
                 Library::Driver => cudarc::driver::sys::is_culib_present(),
                 Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
                 Library::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
+                Library::Nccl => self.file_names().iter().any(|name| open_for_good(Path::new(name))),
             }
         }
     }
 
     /// Loads it for good, if it is anywhere; whether it is there.
     pub fn load(self) -> bool {
-        static LOADED: [OnceLock<bool>; Library::ALL.len()] = [const { OnceLock::new() }; 3];
+        static LOADED: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
         *LOADED[self as usize]
             .get_or_init(|| self.is_known() || (self.load_from_elsewhere() && self.is_known()))
     }
@@ -104,6 +111,31 @@ impl Library {
         Err(DeviceError::Missing { library: self.label(), remedy: self.remedy() })
     }
 
+    /// Its version, if it is there and says so.
+    pub fn version(self) -> Option<String> {
+        if !self.load() {
+            return None;
+        }
+        let mut number = 0;
+        // SAFETY: the library is loaded, and the place for its number outlives the call.
+        unsafe {
+            match self {
+                Library::Driver => {
+                    cudarc::driver::sys::cuDriverGetVersion(&mut number).result().ok()?;
+                    Some(format!("CUDA {}.{}", number / 1000, number % 1000 / 10))
+                }
+                Library::Nvrtc => compile::version().ok().map(|(major, minor)| format!("{major}.{minor}")),
+                Library::CublasLt => Some(dotted(cudarc::cublaslt::sys::cublasLtGetVersion() as i32)),
+                Library::Nccl => {
+                    let library = Handle::open(Some(self.path()?), RTLD_NOW).ok()?;
+                    let version: Symbol<unsafe extern "C" fn(*mut i32) -> i32> =
+                        library.get(b"ncclGetVersion").ok()?;
+                    (version(&mut number) == 0).then(|| dotted(number))
+                }
+            }
+        }
+    }
+
     /// The file that was loaded.
     pub fn path(self) -> Option<PathBuf> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
@@ -113,6 +145,11 @@ impl Library {
             |file: &&Path| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start));
         files.into_iter().find(named).map(Path::to_path_buf)
     }
+}
+
+/// A version such as 130100 or 22809 as 13.1.0 or 2.28.9.
+fn dotted(number: i32) -> String {
+    format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
 }
 
 /// Loads a file and never lets go of it, so that a later search by its name finds it.

@@ -1,0 +1,86 @@
+//! What computing on GPUs takes, what of it is here, and where the rest comes from.
+
+use crate::cli::DoctorArgs;
+use crate::config::cores;
+use crate::error::{Failure, Result};
+use crate::hardware::{Hardware, gpus};
+use crate::launcher;
+use crate::size::human;
+use device::cuda::{Gpu, GpuInfo, Library, list};
+use planner::table::{Format, Table};
+use std::fmt::Write;
+
+/// Prints what is here; with a number of ranks, fails unless they would run on the GPUs.
+///
+/// # Errors
+/// A failed run that says what is missing.
+pub(crate) fn examine(args: &DoctorArgs) -> Result<()> {
+    println!("{}\n{}{}", libraries().render(Format::Terminal), devices(), surroundings());
+    match args.gpus {
+        Some(ranks) => verdict(ranks),
+        None => Ok(()),
+    }
+}
+
+fn libraries() -> Table {
+    let mut table = Table::prose(["library", "version", "file, or where it comes from"]);
+    for library in Library::ALL.into_iter().chain([Library::Nccl]) {
+        let version =
+            library.version().unwrap_or_else(|| if library.load() { "?" } else { "missing" }.into());
+        let path = library.path().filter(|_| library.load()).map(|path| path.display().to_string());
+        table.row(library.label(), [version, path.unwrap_or_else(|| library.remedy().into())]);
+    }
+    table
+}
+
+fn devices() -> String {
+    match list() {
+        Ok(gpus) if gpus.is_empty() => "The driver knows no GPU.\n".into(),
+        Ok(gpus) => gpus.iter().map(|gpu| format!("{}\n", words(gpu))).collect(),
+        Err(error) => format!("No GPU can be asked: {error}.\n"),
+    }
+}
+
+fn words(gpu: &GpuInfo) -> String {
+    let (major, minor) = gpu.capability;
+    let bf16 = if gpu.has_bf16() { "bf16" } else { "no bf16" };
+    format!(
+        "GPU {}: {}, {} of memory, compute capability {major}.{minor}, {bf16}",
+        gpu.ordinal,
+        gpu.name,
+        human(gpu.memory)
+    )
+}
+
+fn surroundings() -> String {
+    let mut text = format!("CPU: {} cores.\n", cores());
+    let set = launcher::names().filter_map(|name| Some(format!("{name}={}", std::env::var(name).ok()?)));
+    let set: Vec<String> = set.collect();
+    // Writing to a string cannot fail.
+    let _ = match set.as_slice() {
+        [] => writeln!(text, "No launcher's variables are set: all ranks run in one process."),
+        set => writeln!(text, "A launcher's variables are set: {}.", set.join(" ")),
+    };
+    text
+}
+
+/// Whether `ranks` ranks would run on the GPUs: opens those that they would use, and compiles the kernels for them.
+fn verdict(ranks: usize) -> Result<()> {
+    if ranks == 0 {
+        return Err(Failure::usage("--gpus 0: at least one rank must run"));
+    }
+    let refused =
+        |reason: String| Failure::run(format!("{ranks} ranks would not run on GPUs here: {reason}"));
+    let gpus = gpus().map_err(|error| refused(error.to_string()))?;
+    let hardware = Hardware::Gpus { gpus, tf32: false };
+    for gpu in hardware.open(ranks).map_err(|failure| refused(failure.to_string()))? {
+        let (free, total) = gpu.memory().map_err(|error| refused(error.to_string()))?;
+        println!("{}: {} of {} free.", opened(&gpu), human(free), human(total));
+    }
+    println!("{}.", hardware.line(ranks, 1));
+    Ok(())
+}
+
+fn opened(gpu: &Gpu) -> String {
+    format!("GPU {} opened, its kernels compiled", gpu.info().ordinal)
+}

@@ -1,0 +1,88 @@
+//! One command for a machine with a GPU: whether this workspace computes there what it computes on the CPU.
+//!
+//! Every kernel on the device against the CPU's; every stage on 1, 2 and 4 ranks against the CPU's losses, against the other
+//! stages and against itself; the ledger against the driver. Needs this program, NVIDIA's driver and the libraries that
+//! `doctor` lists; no Rust.
+
+mod kernels;
+mod memory;
+mod training;
+
+use clap::Parser;
+use device::cuda::{Gpu, Options};
+use device::{Device, DeviceError, Ledger};
+use events::Emitter;
+use std::process::ExitCode;
+
+/// Check kernels, stages and memory on a GPU against the CPU.
+#[derive(Parser)]
+struct Arguments {
+    /// Preset or config.json to train.
+    #[arg(long, default_value = "tiny")]
+    model: String,
+    /// Optimizer steps per run.
+    #[arg(long, default_value_t = 50)]
+    steps: u32,
+    /// Sequences per step, over all ranks; a multiple of 4.
+    #[arg(long, default_value_t = 16)]
+    sequences: usize,
+    /// Tokens per sequence.
+    #[arg(long, default_value_t = 64)]
+    seq_len: usize,
+    /// Largest number of ranks: 1, 2 or 4.
+    #[arg(long, default_value_t = 4)]
+    ranks: usize,
+}
+
+/// What was checked, with what came out, and whether that is as it should be.
+struct Finding {
+    what: String,
+    result: String,
+    holds: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match examine(&arguments) {
+        Ok(0) => {
+            println!("\nEverything holds.");
+            ExitCode::SUCCESS
+        }
+        Ok(failed) => {
+            println!("\n{failed} checks failed.");
+            ExitCode::FAILURE
+        }
+        Err(reason) => {
+            eprintln!(
+                "error: {reason}\nThe subcommand doctor of every stage lists what CUDA takes and what is here."
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs all checks and prints them; how many failed.
+fn examine(arguments: &Arguments) -> Result<usize, String> {
+    let in_words = |error: DeviceError| error.to_string();
+    let gpu = Gpu::open(0).map_err(in_words)?;
+    let info = gpu.info();
+    let (major, minor) = info.capability;
+    println!("{}, compute capability {major}.{minor}, {} bytes of memory", info.name, info.memory);
+    let ledger = || Ledger::new(Emitter::silent(0), None);
+    let rank = || Device::cuda(ledger(), gpu.clone(), Options::default()).map_err(in_words);
+    let cpu = Device::cpu(ledger(), 1);
+    let mut failed = show("Kernels against the CPU's", &kernels::check(&cpu, &rank()?, info.has_bf16()));
+    // A rank of its own: nothing is kept for reuse yet.
+    failed += show("The ledger against the driver", &memory::check(&rank()?).map_err(in_words)?);
+    failed += show("Stages", &training::check(arguments, info.has_bf16())?);
+    Ok(failed)
+}
+
+/// Prints findings as a table; how many do not hold.
+fn show(title: &str, findings: &[Finding]) -> usize {
+    println!("\n{title}\n{}", "─".repeat(100));
+    for Finding { what, result, holds } in findings {
+        println!("{what:<52} {result:<38} {}", if *holds { "ok" } else { "FAILED" });
+    }
+    findings.iter().filter(|finding| !finding.holds).count()
+}
