@@ -238,7 +238,7 @@ fn hides_what_can_be_hidden(stage: Stage) {
     let (beyond, hideable) = beyond_the_model(&events, link);
     assert!(hideable > 0.3, "{stage}: only {hideable:.2} of communication could be hidden");
     assert!(beyond < 0.1, "{stage}: {beyond:.3} of what could be hidden was not");
-    // The view counts as computation only passes over units, neither the optimizer nor copies.
+    // The view counts as computation only passes over units, not copies.
     let shown = shown_as_hidden(&events);
     assert!(shown > 0.5 * hideable, "{stage}: the streams view shows {shown:.2} of {hideable:.2} hidden");
 }

@@ -255,7 +255,12 @@ impl Collector {
     fn collect(&mut self, all: bool) -> Batch {
         let now = self.receivers.first().map_or(0, Receiver::elapsed);
         let held = self.pace.as_ref().map_or(0, |pace| pace.held().as_nanos() as u64);
-        let settled = if all { u64::MAX } else { now.saturating_sub(held).saturating_sub(self.settle) };
+        // The clock of a run that is held stands still, but nothing is on its way any more.
+        let still = self.pace.as_ref().is_some_and(|pace| pace.quiet().as_nanos() as u64 >= self.settle);
+        let settled = match all || still {
+            true => u64::MAX,
+            false => now.saturating_sub(held).saturating_sub(self.settle),
+        };
         self.receivers.iter().for_each(|receiver| receiver.drain(&mut self.waiting));
         // Stable, so that one rank's events of the same nanosecond keep their order.
         self.waiting.sort_by_key(|event| event.at);

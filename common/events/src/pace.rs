@@ -298,14 +298,16 @@ impl Pace {
 
     /// Total time so far for which ranks were held while nothing else happened. Deadlines subtract it.
     pub fn held(&self) -> Duration {
-        let frozen = self.frozen.load(Ordering::Acquire);
-        let current = if self.waiting.load(Ordering::Acquire) > 0 || self.waits_for_company() {
-            (self.epoch.elapsed().as_nanos() as u64)
-                .saturating_sub(self.last_activity.load(Ordering::Acquire))
-        } else {
-            0
-        };
-        Duration::from_nanos(frozen + current)
+        Duration::from_nanos(self.frozen.load(Ordering::Acquire)) + self.quiet()
+    }
+
+    /// How long nothing has happened on any rank because at least one is held; zero if none is.
+    pub fn quiet(&self) -> Duration {
+        if self.waiting.load(Ordering::Acquire) == 0 && !self.waits_for_company() {
+            return Duration::ZERO;
+        }
+        let now = self.epoch.elapsed().as_nanos() as u64;
+        Duration::from_nanos(now.saturating_sub(self.last_activity.load(Ordering::Acquire)))
     }
 }
 

@@ -218,9 +218,9 @@ fn seek(app: &App, paint: &mut Paint<'_>) {
 /// How much of the steps planned is done.
 fn live_share(player: &Player) -> f64 {
     let scene = player.scene();
-    let rank = &scene.now.ranks[0];
-    let done = f64::from(rank.step) + if rank.in_step || player.position() == 0 { 0.0 } else { 1.0 };
-    done / f64::from(scene.header.steps.max(1))
+    let steps = &player.timeline().history().steps;
+    let done = steps[..steps.partition_point(|record| record.at <= scene.now.at)].last();
+    done.map_or(0.0, |record| f64::from(record.step + 1)) / f64::from(scene.header.steps.max(1))
 }
 
 /// What one step is, in a word.

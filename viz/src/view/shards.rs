@@ -57,7 +57,7 @@ impl Grid {
             label,
             first_rank: (app.rank / shown * shown).min(ranks - shown),
             ranks: shown,
-            cell: cell.min(slots * 12).max(1),
+            cell: cell.min((slots * 12).max(44 / slots * slots)).max(1),
             gap,
             first_unit: current.saturating_sub(fitting / 2).min(units - fitting),
             units: fitting,

@@ -109,6 +109,12 @@ impl Pty {
         kill_process(self.pid(), signal).unwrap();
     }
 
+    /// The program's process id.
+    #[allow(dead_code, reason = "for benchmarks that borrow this file")]
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }

@@ -1,7 +1,7 @@
 //! The terminal is given back, whatever happens.
 
 use crate::pty::Pty;
-use crate::support::path;
+use crate::support::{path, recorded};
 use events::{Boundary, Class, Emitter, Hub, HubOptions, Pace, Pass, Place, What, channel};
 use rustix::process::Signal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,8 +9,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use viz::LiveOptions;
+use viz::app::{App, Source};
 use viz::simulate::Plan;
+use viz::{DisplayOptions, LiveOptions};
 
 const SCREEN: &str = "\x1b[?1049h";
 /// Within this the terminal is as it was.
@@ -84,21 +85,26 @@ fn control_c_and_signals_restore_the_terminal() {
 #[test]
 fn suspended_it_gives_the_terminal_back_and_takes_it_again() {
     for by_key in [true, false] {
-        let mut pty = replay();
-        if by_key {
-            pty.send("\x1a")
-        } else {
-            pty.signal(Signal::TSTP)
-        }
-        pty.expect_restored();
-        pty.expect_stopped();
-        pty.signal(Signal::CONT);
-        pty.expect(SCREEN);
-        pty.expect_on_screen("quit");
-        assert!(!pty.cooked());
-        pty.send("q");
-        pty.expect_restored();
-        assert!(pty.wait().success());
+        promptly(|| {
+            let mut pty = replay();
+            if by_key {
+                pty.send("\x1a")
+            } else {
+                pty.signal(Signal::TSTP)
+            }
+            let given_back = pty.expect_restored();
+            pty.expect_stopped();
+            let continued = Instant::now();
+            pty.signal(Signal::CONT);
+            pty.expect(SCREEN);
+            pty.expect_on_screen("quit");
+            let taken_again = continued.elapsed();
+            assert!(!pty.cooked());
+            pty.send("q");
+            let left = pty.expect_restored();
+            assert!(pty.wait().success());
+            given_back.max(taken_again).max(left)
+        });
     }
 }
 
@@ -153,6 +159,31 @@ fn a_panic_elsewhere_closes_the_screen_at_once() {
         pty.expect("RETURNED Err(Panicked");
         time
     });
+}
+
+#[test]
+fn a_panic_of_the_drawing_thread_gives_the_terminal_back_first() {
+    promptly(|| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "terminal::a_screen_that_panics", "--nocapture"]).env("VIZ_TEST_PANIC", "1");
+        let mut pty = Pty::start(&mut command, (120, 40));
+        pty.expect(SCREEN);
+        let time = pty.expect_restored();
+        pty.expect("index out of bounds");
+        assert!(!pty.wait().success());
+        time
+    });
+}
+
+/// Not a test by itself: a screen on no run at all, which must not happen and panics.
+#[test]
+fn a_screen_that_panics() {
+    if std::env::var_os("VIZ_TEST_PANIC").is_none() {
+        return;
+    }
+    let mut app = App::new(vec![recorded("zero3")], Source::Recording);
+    app.players.clear();
+    viz::recorded(app, DisplayOptions::default()).unwrap();
 }
 
 /// Not a test by itself: the others run it in a terminal of its own.

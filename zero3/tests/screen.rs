@@ -1,0 +1,180 @@
+//! Real runs with a screen, and real runs that others watch.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a panic")]
+
+#[allow(dead_code, reason = "the visualizer's own tests use the rest")]
+#[path = "../../viz/tests/suite/pty.rs"]
+mod pty;
+
+use events::runs;
+use pty::Pty;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use viz::{DisplayOptions, View};
+
+const SMALL: &str = "--gpus 2 --batch-size 1 --seq-len 16 --threads 1";
+/// Within this the terminal is as it was.
+const PROMPT: Duration = Duration::from_millis(250);
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn zero3(flags: &str, runtime: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zero3"));
+    command.args(SMALL.split_whitespace()).args(flags.split_whitespace()).env("XDG_RUNTIME_DIR", runtime);
+    command
+}
+
+/// A run with its screen in a terminal.
+fn on_screen(flags: &str, runtime: &Path) -> Pty {
+    let mut pty = Pty::start(&mut zero3(flags, runtime), (120, 40));
+    pty.expect_on_screen("quit");
+    assert!(!pty.cooked());
+    pty
+}
+
+/// Three attempts: other programs on the machine may take the processor at the wrong moment.
+fn promptly(mut attempt: impl FnMut() -> Duration) {
+    let times: Vec<Duration> = (0..3).map(|_| attempt()).collect();
+    assert!(times.iter().any(|time| *time <= PROMPT), "restored only after {times:?}");
+}
+
+#[test]
+fn a_run_that_is_left_ends_cleanly_and_prints_its_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    for end in [None, Some(Signal::INT), Some(Signal::TERM)] {
+        promptly(|| {
+            let mut pty = on_screen("--steps 1000000", dir.path());
+            pty.expect_on_screen("live");
+            match end {
+                None => pty.send("q"),
+                Some(signal) => pty.signal(signal),
+            }
+            let time = pty.expect_restored();
+            pty.expect("predicted");
+            assert!(pty.wait().success());
+            time
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_panics_is_explained_on_screen_and_afterwards() {
+    let dir = tempfile::tempdir().unwrap();
+    promptly(|| {
+        let mut pty = on_screen("--steps 1000 --inject panic@rank1,step3,backward", dir.path());
+        pty.expect_on_screen("the run has failed");
+        pty.expect_on_screen("rank 1: panic at");
+        assert!(!pty.cooked(), "the screen stays");
+        pty.send("\x1b");
+        pty.expect_on_screen("✗");
+        pty.send("q");
+        let time = pty.expect_restored();
+        pty.expect("error: rank 1: panic at");
+        pty.expect("injected panic");
+        assert_eq!(pty.wait().code(), Some(1));
+        time
+    });
+}
+
+#[test]
+fn a_run_begins_held_is_stepped_and_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pty = on_screen("--steps 40 --paused --view shards", dir.path());
+    pty.expect_on_screen("held");
+    pty.expect_on_screen("Nothing has happened yet");
+    // To the first step, to its first unit, through it: what happened just before the run is held shows as well.
+    pty.send(".");
+    pty.expect_on_screen("The ranks set up");
+    pty.send(".");
+    pty.expect_on_screen("‖ held");
+    pty.send(".");
+    pty.expect_on_screen("All-gather of block 0");
+    pty.expect_on_screen("held");
+    pty.send("\r");
+    pty.expect_on_screen("ZeRO-3 is done");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success());
+}
+
+/// Not a test by itself: this program again, following the run that it finds.
+#[test]
+fn a_viewer() {
+    let Some(directory) = std::env::var_os("ZERO_TEST_RUNS") else { return };
+    let attachment = runs::attach(Path::new(&directory), "zero3").unwrap();
+    viz::attached(attachment, false, View::Overview, DisplayOptions::default()).unwrap();
+}
+
+fn viewer(runtime: &Path) -> Pty {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "a_viewer", "--nocapture"]).env("ZERO_TEST_RUNS", runtime.join("zero-runs"));
+    let mut pty = Pty::start(&mut command, (120, 40));
+    pty.expect_on_screen("live");
+    pty.expect_on_screen("tokens/s");
+    pty
+}
+
+struct Run {
+    child: Child,
+    started: Instant,
+    report: std::path::PathBuf,
+}
+
+impl Run {
+    fn start(runtime: &Path, name: &str) -> Self {
+        let report = runtime.join(name);
+        let flags = format!("--steps 400 --headless --report {}", report.display());
+        let mut command = zero3(&flags, runtime);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Run { child, started: Instant::now(), report }
+    }
+
+    /// Waits until viewers can find it.
+    fn expect_listed(&mut self, runtime: &Path) {
+        while runs::list(&runtime.join("zero-runs")).unwrap().is_empty() {
+            assert!(self.started.elapsed() < PATIENCE && self.is_running());
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Losses bit by bit, the hash of the weights, and how long it took.
+    fn end(mut self) -> (Vec<u64>, String, Duration) {
+        assert!(self.child.wait().unwrap().success());
+        let took = self.started.elapsed();
+        let report: Value = serde_json::from_str(&std::fs::read_to_string(self.report).unwrap()).unwrap();
+        let losses = report["steps"].as_array().unwrap().iter();
+        let losses = losses.map(|row| row["loss"].as_f64().unwrap().to_bits()).collect();
+        (losses, report["weights_blake3"].as_str().unwrap().to_string(), took)
+    }
+}
+
+/// One viewer is killed, another one is stopped and left so: it does not read its socket until the run is over.
+#[test]
+fn viewers_that_are_killed_or_stall_leave_a_run_unaffected() {
+    let dir = tempfile::tempdir().unwrap();
+    let (losses, weights, alone) = Run::start(dir.path(), "alone.json").end();
+
+    let mut run = Run::start(dir.path(), "watched.json");
+    run.expect_listed(dir.path());
+    let killed = viewer(dir.path());
+    killed.signal(Signal::KILL);
+    let stalled = viewer(dir.path());
+    stalled.signal(Signal::STOP);
+    stalled.expect_stopped();
+    assert!(run.is_running(), "the viewers came too late to tell anything");
+    let watched = run.end();
+    stalled.expect_stopped();
+
+    assert_eq!(losses.len(), 400);
+    assert_eq!(watched.0, losses);
+    assert_eq!(watched.1, weights);
+    // The viewers took processor time while they lived; a run that waited for one would not end at all.
+    assert!(watched.2 < alone * 4 + Duration::from_secs(5), "{:?} instead of {alone:?}", watched.2);
+}
