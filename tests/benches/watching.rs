@@ -20,6 +20,7 @@ use pty::Pty;
 use rustix::time::{ClockId, clock_gettime};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 use tests::train;
 
 /// The most that either may take.
@@ -158,6 +159,8 @@ fn screen(flags: &Flags, stage: Stage, dir: &Path) -> Cpu {
     command.args(flags.run().split_whitespace()).env(CHILD, short(stage)).env("XDG_RUNTIME_DIR", dir);
     let mut pty = Pty::start(&mut command, (120, 40));
     pty.expect("\x1b[?1049h");
+    // As long as it takes: the machine may be busy, and the run long.
+    pty.patience = Duration::from_secs(3600);
     let before = Cpu::of(pty.id());
     pty.expect_on_screen(&format!("{stage} is done"));
     let cpu = Cpu::of(pty.id()).since(before);

@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often rings are emptied.
-const PERIOD: Duration = Duration::from_millis(20);
+/// How often rings are emptied: oftener than pictures are drawn, and seldom enough to cost next to nothing.
+const PERIOD: Duration = Duration::from_millis(40);
 /// How often collected events reach the recording's file at the latest.
 const FLUSH_PERIOD: Duration = Duration::from_millis(200);
 /// Events younger than this wait a round, so that slower ranks' earlier events can be put before them: ranks of this
@@ -287,7 +287,10 @@ impl Collector {
             frame::encode(&message, &mut bytes);
             server.send(&bytes);
         }
-        self.subscribers.iter_mut().for_each(|subscriber| subscriber.send(message.clone()));
+        if let Some((last, others)) = self.subscribers.split_last_mut() {
+            others.iter_mut().for_each(|subscriber| subscriber.send(message.clone()));
+            last.send(message);
+        }
         self.subscribers.retain(|subscriber| !subscriber.gone);
     }
 

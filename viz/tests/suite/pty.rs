@@ -27,6 +27,8 @@ pub(crate) struct Pty {
     output: Arc<Output>,
     /// Output up to here has been looked at.
     seen: usize,
+    /// How long anything may take.
+    pub(crate) patience: Duration,
 }
 
 impl Pty {
@@ -51,12 +53,12 @@ impl Pty {
                 into.grown.notify_all();
             }
         });
-        Pty { master, child, output, seen: 0 }
+        Pty { master, child, output, seen: 0, patience: PATIENCE }
     }
 
     /// Waits until `text` is written, and goes on after it.
     pub(crate) fn expect(&mut self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         let mut bytes = self.output.bytes.lock().unwrap();
         loop {
             let fresh = &bytes[self.seen.min(bytes.len())..];
@@ -76,7 +78,7 @@ impl Pty {
 
     /// Waits until `text` stands somewhere on the screen.
     pub(crate) fn expect_on_screen(&mut self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         let mut bytes = self.output.bytes.lock().unwrap();
         loop {
             let screen = screen(&bytes);
@@ -128,7 +130,7 @@ impl Pty {
     /// Waits until the program is stopped by a signal.
     pub(crate) fn expect_stopped(&self) {
         let stat = format!("/proc/{}/stat", self.child.id());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
             assert!(Instant::now() < deadline, "the program was never stopped");
             std::thread::yield_now();
@@ -142,7 +144,7 @@ impl Pty {
         self.expect("\x1b[?1049l");
         self.expect("\x1b[?25h");
         while !self.cooked() {
-            assert!(start.elapsed() < PATIENCE, "the terminal stays raw");
+            assert!(start.elapsed() < self.patience, "the terminal stays raw");
             std::thread::yield_now();
         }
         start.elapsed()
