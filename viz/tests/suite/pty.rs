@@ -78,21 +78,31 @@ impl Pty {
 
     /// Waits until `text` stands somewhere on the screen.
     pub(crate) fn expect_on_screen(&mut self, text: &str) {
-        let deadline = Instant::now() + self.patience;
+        assert!(
+            self.shows(text, self.patience),
+            "{text:?} never stood on the screen; this does:\n{}",
+            self.now()
+        );
+    }
+
+    /// Whether `text` comes to stand somewhere on the screen in time.
+    pub(crate) fn shows(&mut self, text: &str, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
         let mut bytes = self.output.bytes.lock().unwrap();
-        loop {
-            let screen = screen(&bytes);
-            if screen.contains(text) {
-                self.seen = bytes.len();
-                return;
-            }
+        while !screen(&bytes).contains(text) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                drop(bytes);
-                panic!("{text:?} never stood on the screen; this does:\n{screen}");
+                return false;
             }
             bytes = self.output.grown.wait_timeout(bytes, left).unwrap().0;
         }
+        self.seen = bytes.len();
+        true
+    }
+
+    /// What stands on the screen.
+    fn now(&self) -> String {
+        screen(&self.output.bytes.lock().unwrap())
     }
 
     /// Types.
