@@ -27,6 +27,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Asks for every number of chapter `number`.
 fn play(number: u32, input: &mut dyn BufRead, progress: &mut Progress) -> Result<()> {
     let chapter = super::chapter(number)?;
+    if chapter.guesses.is_empty() {
+        println!(
+            "Chapter {number} has no numbers to guess; its quiz: cargo run -p tutorials -- quiz {number}"
+        );
+        return Ok(());
+    }
     println!("Type a number of bytes (3,674,624 or 3.67MB). Enter skips, q leaves.\n");
     let lab = Lab::default();
     for (index, guess) in chapter.guesses.iter().enumerate() {

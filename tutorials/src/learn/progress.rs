@@ -93,6 +93,9 @@ impl Progress {
     }
 
     fn prediction_line(&self, chapter: &Chapter) -> String {
+        if chapter.guesses.is_empty() {
+            return "nothing to guess".into();
+        }
         format!("predicted {} of {}", self.right("predict", chapter.number), chapter.guesses.len())
     }
 
