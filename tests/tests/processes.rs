@@ -161,6 +161,47 @@ fn a_process_that_hangs_is_named_once_patience_ends() {
 }
 
 #[test]
+fn a_viewer_holds_all_processes_for_longer_than_their_patience_and_an_interrupt_ends_them_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let (port, flags) = (free_port(), endless(&format!("--timeout 1 --log-dir {}", dir.path().display())));
+    let set = |rank| {
+        let runs = dir.path().display();
+        format!("RANK={rank} WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={port} XDG_RUNTIME_DIR={runs}")
+    };
+    let members: Vec<Member> = (0..3).map(|rank| start(STAGE, &flags, &set(rank))).collect();
+    under_way(dir.path());
+    let sockets = dir.path().join("zero-runs");
+    let run = events::runs::list(&sockets).unwrap().remove(0);
+    assert_eq!(run.header.world_size, 3);
+    let mut viewer = events::runs::attach(&sockets, &run.name).unwrap();
+    let steps = |rank: usize| {
+        let log = std::fs::read_to_string(dir.path().join(format!("rank-{rank}.log"))).unwrap();
+        log.lines().filter(|line| line.starts_with("step ")).count()
+    };
+    viewer.control(events::Control::Pause).unwrap();
+    let settled = || {
+        let before = [0, 1, 2].map(steps);
+        std::thread::sleep(Duration::from_millis(300));
+        before == [0, 1, 2].map(steps)
+    };
+    while !settled() {}
+    let held = [0, 1, 2].map(steps);
+    // Twice the ranks' patience: whoever waits for a held rank must not give it up.
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(held, [0, 1, 2].map(steps), "nobody goes on while the run is held");
+    viewer.control(events::Control::Resume).unwrap();
+    while (0..3).any(|rank| steps(rank) < held[rank] + 3) {
+        std::thread::sleep(Duration::from_millis(5));
+        viewer.poll().unwrap();
+    }
+    members.iter().for_each(|member| member.signal("INT"));
+    for (rank, ended) in ends(members).iter().enumerate() {
+        assert_eq!(ended.code, Some(0), "{}", ended.error);
+        assert_eq!(ended.out.contains("peak bytes, each rank"), rank == 0, "{}", ended.out);
+    }
+}
+
+#[test]
 fn an_error_or_panic_of_one_rank_is_everybodys() {
     for (fault, own, others) in [
         (

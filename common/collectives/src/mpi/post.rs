@@ -91,18 +91,24 @@ impl State {
                 let call = wire::call(text, address.sequence)?;
                 let payload = parcel.part(HEAD + note, payload)?;
                 let address = wire::Address { from, ..address };
-                mailbox.map(|mailbox| mailbox.deliver(address, Letter { call, payload }));
+                if let Some(mailbox) = mailbox {
+                    mailbox.deliver(address, Letter { call, payload });
+                }
             }
             Kind::Failed { group } => {
                 self.failed = true;
                 let failure = wire::failure(text)?;
-                mailbox.map(|mailbox| mailbox.fail(group, failure));
+                if let Some(mailbox) = mailbox {
+                    mailbox.fail(group, failure);
+                }
             }
             Kind::Departed { group } => {
                 if group == wire::WORLD {
                     self.departed[from as usize] = true;
                 }
-                mailbox.map(|mailbox| mailbox.depart(group, from));
+                if let Some(mailbox) = mailbox {
+                    mailbox.depart(group, from);
+                }
             }
         }
         Some(())
