@@ -44,13 +44,14 @@ pub fn losses(report: &Report) -> Vec<f64> {
     report.steps.iter().map(|row| row.loss).collect()
 }
 
-/// The largest absolute difference between two lists of the same length.
+/// The largest absolute difference between two lists of the same length; infinite where one is not a number.
 ///
 /// # Panics
 /// If the lengths differ.
 pub fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+    let worst = |worst: f64, x: f64| if x.is_nan() { f64::INFINITY } else { worst.max(x) };
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, worst)
 }
 
 /// Every figure of a report that the planner got wrong, in words; none if all hold.

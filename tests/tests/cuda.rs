@@ -101,6 +101,20 @@ fn timing_changes_no_bit() {
     }
 }
 
+/// The other tests would notice a missing fence: without any, a run ends in an error or learns something else.
+#[test]
+fn without_fences_runs_go_wrong() {
+    if !standin("without_fences_runs_go_wrong", &[("STANDIN_FENCES", "0")]) {
+        return;
+    }
+    let flags = flags(4, 1, 3);
+    let cpu = run(Stage::Ddp, &format!("{flags} --device cpu"));
+    if let Ok(report) = train(Stage::Zero3, &format!("{flags} --device cuda")) {
+        let apart = largest_difference(&losses(&cpu), &losses(&report));
+        assert!(apart > 1e-4, "nobody waited, and yet the losses are only {apart} apart");
+    }
+}
+
 #[test]
 fn recomputed_activations_change_no_bit() {
     if !standin("recomputed_activations_change_no_bit", &[]) {
