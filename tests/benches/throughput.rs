@@ -1,4 +1,4 @@
-//! Tokens per second of every stage, and where the time goes: `cargo bench -p tests`.
+//! Tokens per second of every stage, and where the time goes: `cargo bench -p tests --bench throughput`.
 //!
 //! Flags after `--`: `--models tiny,small`, `--stages ddp,zero1,zero2,zero3`, `--gpus 4`, `--steps 20`, `--rounds 3`, and
 //! `--peer "NAME=COMMAND"` for another trainer that prints a JSON line with `tokens_per_s`; rounds alternate between

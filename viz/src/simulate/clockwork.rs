@@ -1,0 +1,195 @@
+//! The made-up clock: ranks that compute, allocate and communicate, and what they say about it.
+
+use super::{ELEMENT, Plan, Run, header};
+use events::event::NO_UNIT;
+use events::header::{PredictedMemory, PredictedTraffic};
+use events::{CatchUp, Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, RunHeader, What};
+
+const CLASSES: usize = Class::ALL.len();
+const OPERATIONS: usize = Operation::ALL.len();
+
+/// A collective that is issued and not yet waited for.
+pub(super) struct Ticket {
+    pub(super) collective: CollectiveEvent,
+    pub(super) issued: Vec<u64>,
+}
+
+/// A run being made up.
+pub(super) struct Simulation<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) header: RunHeader,
+    pub(super) clocks: Vec<u64>,
+    pub(super) link_free: u64,
+    pub(super) events: Vec<Event>,
+    pub(super) live: Vec<[u64; CLASSES]>,
+    pub(super) sent: Vec<[u64; OPERATIONS]>,
+    pub(super) sequence: u64,
+    pub(super) noise: u64,
+}
+
+impl<'a> Simulation<'a> {
+    pub(super) fn new(plan: &'a Plan) -> Self {
+        let ranks = plan.ranks as usize;
+        Simulation {
+            plan,
+            header: header(plan),
+            clocks: vec![1_000_000; ranks],
+            link_free: 0,
+            events: Vec::new(),
+            live: vec![[0; CLASSES]; ranks],
+            sent: vec![[0; OPERATIONS]; ranks],
+            sequence: 0,
+            noise: 0x2545_f491_4f6c_dd1d,
+        }
+    }
+
+    pub(super) fn emit(&mut self, rank: usize, at: u64, what: What) {
+        self.events.push(Event { at, rank: rank as u32, what });
+    }
+
+    pub(super) fn everybody(&mut self, what: impl Fn(usize) -> What) {
+        for rank in 0..self.clocks.len() {
+            self.emit(rank, self.clocks[rank], what(rank));
+            self.clocks[rank] += 500;
+        }
+    }
+
+    pub(super) fn memory(&mut self, class: Class, delta: i64) {
+        for rank in 0..self.clocks.len() {
+            let live = &mut self.live[rank][class.index()];
+            *live = live.saturating_add_signed(delta);
+            let what = What::Memory { place: Place::Device, class, delta, live: *live };
+            self.emit(rank, self.clocks[rank], what);
+            self.clocks[rank] += 200;
+        }
+    }
+
+    /// Every rank computes for about this long; ranks differ by a few percent.
+    pub(super) fn compute(&mut self, nanoseconds: u64) {
+        for clock in &mut self.clocks {
+            self.noise =
+                self.noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *clock += nanoseconds + nanoseconds * (self.noise >> 60) / 100;
+        }
+    }
+
+    pub(super) fn pass(&mut self, pass: Pass, unit: usize, micro: u16, nanoseconds: u64) {
+        let unit = unit as u16;
+        self.everybody(|_| What::PassStarted { pass, unit, micro });
+        self.compute(nanoseconds);
+        self.everybody(|_| What::PassFinished { pass, unit, micro });
+    }
+
+    pub(super) fn bytes(&self, unit: usize) -> u64 {
+        self.header.units[unit].padded * ELEMENT
+    }
+
+    pub(super) fn share(&self, unit: usize, sharded: bool) -> i64 {
+        (self.bytes(unit) / if sharded { u64::from(self.plan.ranks) } else { 1 }) as i64
+    }
+
+    pub(super) fn activations(&self, unit: usize) -> i64 {
+        let tokens = 8 * 128 * ELEMENT as i64;
+        if unit == 0 || unit + 1 == self.header.units.len() { tokens * 256 } else { tokens * 128 * 9 }
+    }
+
+    pub(super) fn issue(&mut self, operation: Operation, unit: u16, units: u16, bytes: u64) -> Ticket {
+        let collective = CollectiveEvent {
+            progress: Progress::Issued,
+            sequence: self.sequence,
+            operation,
+            group: 0,
+            unit,
+            units,
+            bytes,
+            sent: 0,
+        };
+        self.sequence += 1;
+        let issued = self.clocks.clone();
+        for (rank, &at) in issued.iter().enumerate() {
+            let sent = self.sent[rank][operation.index()];
+            self.emit(rank, at, What::Collective(CollectiveEvent { sent, ..collective }));
+        }
+        Ticket { collective, issued }
+    }
+
+    pub(super) fn wait(&mut self, ticket: Ticket) {
+        let Ticket { collective, issued } = ticket;
+        let ranks = u64::from(self.plan.ranks);
+        let started = issued.iter().copied().max().unwrap_or(0).max(self.link_free);
+        let finished = started + 60_000 + collective.bytes * 2;
+        self.link_free = finished;
+        let rounds = if collective.operation == Operation::AllReduce { 2 } else { 1 };
+        let payload = collective.bytes * (ranks - 1) / ranks * rounds;
+        if self.plan.ring && collective.unit != NO_UNIT {
+            self.hops(&collective, started, finished, rounds);
+        }
+        for rank in 0..self.clocks.len() {
+            let event = CollectiveEvent { progress: Progress::Started, ..collective };
+            let sent = self.sent[rank][collective.operation.index()];
+            self.emit(rank, started, What::Collective(CollectiveEvent { sent, ..event }));
+            let sent = sent + payload;
+            self.sent[rank][collective.operation.index()] = sent;
+            let event = CollectiveEvent { progress: Progress::Finished, sent, ..collective };
+            self.emit(rank, finished, What::Collective(event));
+            self.clocks[rank] = self.clocks[rank].max(finished + 1000);
+        }
+    }
+
+    pub(super) fn hops(&mut self, collective: &CollectiveEvent, started: u64, finished: u64, rounds: u64) {
+        let ranks = self.plan.ranks as usize;
+        let hops = (ranks - 1) * rounds as usize;
+        for hop in 0..hops {
+            let at = started + (finished - started) * (hop as u64 + 1) / (hops as u64 + 1);
+            for from in 0..ranks {
+                let what = What::Hop {
+                    sequence: collective.sequence,
+                    from: from as u16,
+                    to: ((from + 1) % ranks) as u16,
+                    chunk: ((from + ranks * 2 - hop % ranks) % ranks) as u16,
+                    bytes: collective.bytes / ranks as u64,
+                };
+                self.emit(from, at, what);
+            }
+        }
+    }
+
+    pub(super) fn scalars(&mut self) {
+        let ticket = self.issue(Operation::Scalars, NO_UNIT, 0, 64);
+        self.wait(ticket);
+    }
+
+    /// Sorts the events and fills the predictions in from what happened.
+    pub(super) fn finish(mut self) -> Run {
+        self.events.sort_by_key(|event| event.at);
+        let mut state = CatchUp::new(self.plan.ranks, self.header.units.len());
+        self.events.iter().for_each(|event| state.apply(event));
+        let ranks = &state.snapshot.ranks;
+        let model = self.header.units.iter().map(|unit| unit.padded * ELEMENT).sum::<u64>();
+        let activations: i64 = (0..self.header.units.len()).map(|unit| self.activations(unit)).sum();
+        for (rank, now) in (0..).zip(ranks) {
+            for &class in Class::ALL {
+                self.header.predicted_memory.push(PredictedMemory { rank, class, bytes: now.peak_of(class) });
+            }
+            for &operation in Operation::ALL.iter().filter(|&&operation| operation != Operation::Scalars) {
+                let bytes = now.sent_last_step.by_operation[operation.index()];
+                self.header.predicted_traffic.push(PredictedTraffic { rank, operation, bytes });
+            }
+            self.header.predicted_total.push(now.total_peak);
+            self.header.replicated_total.push(4 * model + activations as u64 + (1 << 20));
+        }
+        if self.plan.fail_at.is_none() {
+            let closing: Vec<What> = ranks.iter().map(closing).collect();
+            self.everybody(|rank| closing[rank].clone());
+        }
+        Run { header: self.header, events: self.events }
+    }
+}
+
+fn closing(rank: &events::RankSnapshot) -> What {
+    What::Finished {
+        peaks: rank.peak[Place::Device.index()].to_vec(),
+        total_peak: rank.total_peak,
+        sent: rank.sent.by_operation.to_vec(),
+    }
+}

@@ -1,0 +1,97 @@
+//! Made-up runs with the shape of real ones: what each stage allocates, gathers, reduces and frees, on a made-up clock.
+//!
+//! Screens are drawn from them in tests and examples, for any stage and world size, without training anything.
+
+mod clockwork;
+mod steps;
+
+use clockwork::Simulation;
+use events::header::{Sharded, UnitHeader};
+use events::{Event, RunHeader};
+
+/// Bytes per element.
+const ELEMENT: u64 = 4;
+
+/// A made-up run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its description.
+    pub header: RunHeader,
+    /// Its events, in order of time.
+    pub events: Vec<Event>,
+}
+
+/// What to make up.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// 0 is DDP, 1 to 3 are the ZeRO stages.
+    pub stage: u8,
+    /// World size.
+    pub ranks: u32,
+    /// Optimizer steps.
+    pub steps: u32,
+    /// Transformer blocks.
+    pub blocks: usize,
+    /// Micro-batches per step.
+    pub micro_batches: u16,
+    /// Whether collectives go around a ring, hop by hop.
+    pub ring: bool,
+    /// Fail in this step, on the last rank.
+    pub fail_at: Option<u32>,
+}
+
+impl Plan {
+    /// A run of `stage` on `ranks` ranks: tiny model, three steps, one micro-batch.
+    pub fn new(stage: u8, ranks: u32) -> Self {
+        Plan { stage, ranks, steps: 3, blocks: 4, micro_batches: 1, ring: false, fail_at: None }
+    }
+
+    /// Makes the run up.
+    pub fn run(&self) -> Run {
+        let mut simulation = Simulation::new(self);
+        simulation.run();
+        simulation.finish()
+    }
+}
+
+fn units(plan: &Plan) -> Vec<UnitHeader> {
+    let unit = |name: String, parameters: u64| {
+        let padded = parameters.next_multiple_of(u64::from(plan.ranks));
+        UnitHeader { name, parameters, padded }
+    };
+    let mut units = vec![unit("embedding".into(), 32_768)];
+    units.extend((0..plan.blocks).map(|block| unit(format!("block {block}"), 213_248)));
+    units.push(unit("head".into(), 32_896));
+    units
+}
+
+fn header(plan: &Plan) -> RunHeader {
+    let units = units(plan);
+    let names = ["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"];
+    RunHeader {
+        stage: names[usize::from(plan.stage.min(3))].into(),
+        model: "tiny".into(),
+        parameters: units.iter().map(|unit| unit.parameters).sum(),
+        world_size: plan.ranks,
+        device: "CPU".into(),
+        precision: "fp32".into(),
+        communicated_bytes: ELEMENT as u32,
+        algorithm: if plan.ring { "ring" } else { "direct" }.into(),
+        steps: plan.steps,
+        micro_batches: u32::from(plan.micro_batches),
+        batch_size: 8,
+        sequence_length: 128,
+        capacity: Some(64 << 20),
+        sharded: Sharded {
+            optimizer: plan.stage >= 1,
+            gradients: plan.stage >= 2,
+            parameters: plan.stage >= 3,
+        },
+        units,
+        predicted_memory: Vec::new(),
+        predicted_total: Vec::new(),
+        replicated_total: Vec::new(),
+        predicted_traffic: Vec::new(),
+        version: "simulated".into(),
+    }
+}

@@ -1,0 +1,151 @@
+//! What ranks do in which order: setting up, forward, backward, the update, validation.
+
+use super::clockwork::{Simulation, Ticket};
+use events::{Class, Operation, Pass, What};
+
+impl Simulation<'_> {
+    pub(super) fn run(&mut self) {
+        let sharded = self.header.sharded;
+        for unit in 0..self.header.units.len() {
+            self.memory(Class::Parameters, self.share(unit, sharded.parameters));
+            self.memory(Class::Gradients, self.share(unit, sharded.gradients));
+            self.memory(Class::Optimizer, 2 * self.share(unit, sharded.optimizer));
+        }
+        self.scalars();
+        for step in 0..self.plan.steps {
+            self.everybody(|_| What::StepStarted { step });
+            let began = self.clocks[0];
+            if self.plan.fail_at == Some(step) {
+                return self.fail();
+            }
+            for micro in 0..self.plan.micro_batches {
+                self.forward(micro);
+                self.backward(micro);
+            }
+            self.update();
+            self.report_step(step, began);
+        }
+        self.evaluate();
+    }
+
+    fn fail(&mut self) {
+        let rank = self.clocks.len() - 1;
+        let message = format!(
+            "rank {rank}: out of memory: activations of 4.7 MB do not fit: 61.2 MB of 64.0 MB are live.\n\
+             Live: parameters 3.7 MB, gradients 3.7 MB, optimizer 7.3 MB, activations 46.5 MB.\n\
+             Try a smaller --batch-size, or a stage that shards more."
+        );
+        self.emit(rank, self.clocks[rank], What::Failed { message });
+    }
+
+    fn gather(&mut self, unit: usize) -> Option<Ticket> {
+        self.header.sharded.parameters.then(|| {
+            self.memory(Class::GatheredParameters, self.bytes(unit) as i64);
+            self.issue(Operation::AllGather, unit as u16, 1, self.bytes(unit))
+        })
+    }
+
+    fn release(&mut self, unit: usize) {
+        if self.header.sharded.parameters {
+            self.memory(Class::GatheredParameters, -(self.bytes(unit) as i64));
+        }
+    }
+
+    fn forward(&mut self, micro: u16) {
+        let count = self.header.units.len();
+        let mut coming = self.gather(0);
+        for unit in 0..count {
+            let here = coming.take();
+            if unit + 1 < count {
+                coming = self.gather(unit + 1);
+            }
+            if let Some(ticket) = here {
+                self.wait(ticket);
+            }
+            self.memory(Class::Activations, self.activations(unit));
+            self.memory(Class::Workspace, 1 << 20);
+            self.pass(Pass::Forward, unit, micro, self.cost(unit));
+            self.memory(Class::Workspace, -(1 << 20));
+            if unit + 1 < count {
+                self.release(unit);
+            }
+        }
+    }
+
+    fn cost(&self, unit: usize) -> u64 {
+        if unit == 0 || unit + 1 == self.header.units.len() { 700_000 } else { 2_400_000 }
+    }
+
+    fn backward(&mut self, micro: u16) {
+        let count = self.header.units.len();
+        let last_micro = micro + 1 == self.plan.micro_batches;
+        let mut coming: Option<Ticket> = None;
+        let mut reducing: Vec<(usize, Ticket)> = Vec::new();
+        for unit in (0..count).rev() {
+            let here = coming.take();
+            if unit > 0 {
+                coming = self.gather(unit - 1);
+            }
+            if let Some(ticket) = here {
+                self.wait(ticket);
+            }
+            if self.header.sharded.gradients {
+                self.memory(Class::CommunicationBuckets, self.bytes(unit) as i64);
+            }
+            self.pass(Pass::Backward, unit, micro, 2 * self.cost(unit));
+            self.memory(Class::Activations, -self.activations(unit));
+            self.release(unit);
+            if self.header.sharded.gradients || last_micro {
+                let operation =
+                    if self.plan.stage == 0 { Operation::AllReduce } else { Operation::ReduceScatter };
+                let ticket = self.issue(operation, unit as u16, 1, self.bytes(unit));
+                reducing.push((unit, ticket));
+            }
+            if reducing.len() > 1 {
+                let (unit, ticket) = reducing.remove(0);
+                self.reduced(unit, ticket);
+            }
+        }
+        reducing.into_iter().for_each(|(unit, ticket)| self.reduced(unit, ticket));
+    }
+
+    fn reduced(&mut self, unit: usize, ticket: Ticket) {
+        self.wait(ticket);
+        if self.header.sharded.gradients {
+            self.memory(Class::CommunicationBuckets, -(self.bytes(unit) as i64));
+        }
+    }
+
+    fn update(&mut self) {
+        self.scalars();
+        let refresh = self.header.sharded.optimizer && !self.header.sharded.parameters;
+        for unit in 0..self.header.units.len() {
+            let divisor = if self.header.sharded.optimizer { u64::from(self.plan.ranks) } else { 1 };
+            self.pass(Pass::Step, unit, 0, self.cost(unit) / 4 / divisor);
+            if refresh {
+                let ticket = self.issue(Operation::AllGather, unit as u16, 1, self.bytes(unit));
+                self.wait(ticket);
+            }
+        }
+    }
+
+    fn report_step(&mut self, step: u32, began: u64) {
+        let tokens = u64::from(self.plan.ranks * 1024) * u64::from(self.plan.micro_batches);
+        let loss = 1.9 + 3.6 * (-f64::from(step) / 12.0).exp() + 0.05 * (f64::from(step) * 1.7).sin();
+        let (grad_norm, lr) = (1.0 + 2.0 * (-f64::from(step) / 20.0).exp(), 3e-4);
+        let seconds = (self.clocks[0] - began) as f64 * 1e-9;
+        self.everybody(|_| What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
+    }
+
+    fn evaluate(&mut self) {
+        for unit in 0..self.header.units.len() {
+            if let Some(ticket) = self.gather(unit) {
+                self.wait(ticket);
+            }
+            self.pass(Pass::Evaluate, unit, 0, self.cost(unit));
+            self.release(unit);
+        }
+        let step = self.plan.steps;
+        self.everybody(|_| What::Evaluated { step, loss: 2.03 });
+    }
+}
