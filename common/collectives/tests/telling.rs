@@ -52,6 +52,34 @@ fn a_collective_is_issued_started_and_finished() {
     }
 }
 
+/// Ranks tell which groups they have joined; what a collective has sent counts over all of a rank's groups.
+#[test]
+fn groups_within_are_told_and_count_together() {
+    let split = |group: &Group, device: &Device| {
+        let pair = group.split(u64::from(group.rank() / 2)).unwrap();
+        two_sums(&pair, device);
+        two_sums(group, device);
+    };
+    for (rank, events) in heard(4, direct(), split).into_iter().enumerate() {
+        let (first, number) = (rank as u32 / 2 * 2, rank as u16 / 2 + 1);
+        let joined = What::Joined { group: number, ranks: vec![first, first + 1] };
+        assert_eq!(events.iter().filter(|event| event.what == joined).count(), 1, "{joined:?}");
+        let finished: Vec<_> = events
+            .iter()
+            .filter_map(|event| match &event.what {
+                What::Collective(c) if c.progress == Progress::Finished => {
+                    Some((c.operation, c.group, c.sent))
+                }
+                _ => None,
+            })
+            .filter(|(operation, ..)| *operation == Operation::AllReduce)
+            .map(|(_, group, sent)| (group, sent))
+            .collect();
+        // 8 elements: half of them twice between two ranks, a quarter of them six times among four.
+        assert_eq!(finished, [(number, 32), (number, 64), (0, 112), (0, 160)]);
+    }
+}
+
 #[test]
 fn hops_add_up_to_what_was_sent() {
     for options in [direct(), ring()] {
