@@ -101,7 +101,8 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
         if run.by_operation[index] == 0 && predicted == 0 {
             continue;
         }
-        paint.text(0, y, "■", ink(operation_colour(operation)));
+        let glyph = if paint.theme().colours() { "■" } else { operation_glyph(operation) };
+        paint.text(0, y, glyph, ink(operation_colour(operation)));
         paint.text(2, y, operation.label(), ink(Color::Reset));
         paint.right(ends[0], y, words::bytes(step.by_operation[index]), bold(Color::Reset));
         let text = if predicted > 0 { words::bytes(predicted) } else { "–".into() };
