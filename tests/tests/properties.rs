@@ -100,10 +100,13 @@ fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, bool)) -> Strin
     };
     let sizes = [1, 700, 5_000, 30_000, 100_000, 1 << 40];
     sometimes("reduce-bucket", &sizes);
-    if matches!(stage, Stage::Zero1 | Stage::Zero2) {
+    sometimes("sub-group-size", &[7, 1_000, 1 << 40]);
+    if stage != Stage::Ddp {
         sometimes("allgather-bucket", &sizes);
     }
     if stage == Stage::Zero3 {
+        sometimes("param-persistence-threshold", &[0, 20, 500, 3_000, 1 << 40]);
+        sometimes("model-persistence-threshold", &[0, 300, 10_000]);
         sometimes("max-live-parameters", &[0, 5_000, 30_000, 100_000]);
         sometimes("max-reuse-distance", &[0, 1, 10_000, 100_000, 1 << 40]);
         if overlap {

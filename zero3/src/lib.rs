@@ -19,7 +19,7 @@ use events::header::Sharded;
 use planner::{BackwardPrefetch, Strategy};
 use sharding::{
     AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Rank, ReplicaSum,
-    Result, Schedule, SecondaryShards, UnitId, Update, buckets::bucket, global_norm,
+    Result, Schedule, SecondaryShards, UnitBuffers, UnitId, Update, buckets::bucket, global_norm,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -32,8 +32,8 @@ pub struct Zero3 {
     partition: Arc<Partition>,
     schedule: Arc<Schedule>,
     strategy: Strategy,
-    /// This rank's slice, per unit.
-    parameters: Vec<Buffer>,
+    /// This rank's slice, per unit; the whole of units that stay whole.
+    parameters: UnitBuffers,
     /// This rank's slice, per unit.
     gradients: Vec<Buffer>,
     /// For this rank's slice of each unit.
@@ -44,6 +44,8 @@ pub struct Zero3 {
     /// hpZ: what backward gathers from, in place of the shards.
     secondary: Option<SecondaryShards>,
     window: GatherWindow,
+    /// Of units that stay whole, once they are updated.
+    gathers: Buckets,
     communication: Communication,
 }
 
@@ -59,18 +61,19 @@ impl Stage for Zero3 {
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
             let slice = setup.slice(unit);
-            parameters.push(setup.parameters(unit, slice.clone())?);
+            parameters.push(setup.parameters(unit, setup.held(unit))?);
             gradients.push(setup.gradients(slice.clone())?);
             optimizer.push(setup.optimizer(unit, slice)?);
         }
         Ok(Zero3 {
-            parameters,
+            parameters: UnitBuffers::new(parameters, "parameters"),
             gradients,
             optimizer,
             reductions: setup.reductions(Group::reduce_scatter),
             replicas: setup.replica_sum(),
             secondary: setup.secondary()?,
             window: setup.window(),
+            gathers: setup.gathers(Group::all_gather),
             communication: setup.communication,
             schedule: setup.schedule,
             strategy: setup.strategy,
@@ -80,6 +83,9 @@ impl Stage for Zero3 {
     }
 
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
+        if self.stays_whole(unit) {
+            return Ok(FullParameters { unit, buffer: self.parameters.take(unit)? });
+        }
         self.gather(unit, pass)?;
         let full = self.window.take(unit)?;
         if pass != Pass::Backward || self.communication.backward_prefetch == BackwardPrefetch::Pre {
@@ -89,6 +95,10 @@ impl Stage for Zero3 {
     }
 
     fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()> {
+        if self.stays_whole(full.unit) {
+            self.parameters.put(full.unit, full.buffer);
+            return Ok(());
+        }
         if pass == Pass::Forward && self.stays_for_backward(full.unit) {
             self.window.keep(full);
             return Ok(());
@@ -123,17 +133,23 @@ impl Stage for Zero3 {
         let Some(scale) = update.gradient_scale(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
-        for (unit, optimizer) in self.optimizer.iter_mut().enumerate() {
-            let parameters = self.parameters[unit].view_mut();
+        for unit in 0..self.optimizer.len() {
+            let (own, whole) = (self.own(unit), self.stays_whole(unit));
+            let mut held = self.parameters.take(unit)?;
             let gradients = self.gradients[unit].view();
-            optimizer.update(&self.rank, parameters, gradients, update, scale)?;
+            self.optimizer[unit].update(&self.rank, held.slice_mut(own), gradients, update, scale)?;
+            let gathered =
+                if whole { self.gathers.push(&self.rank, unit, held)? } else { vec![(unit, held)] };
+            self.gathered(gathered);
         }
+        let gathered = self.gathers.finish(&self.rank)?;
+        self.gathered(gathered);
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
     fn master(&mut self, unit: UnitId) -> Result<Buffer> {
         let slice = self.slice(unit);
-        let parameters = self.parameters[unit].view();
+        let parameters = self.parameters.get(unit)?.slice(self.own(unit));
         self.optimizer[unit].master(&self.rank, &self.partition, unit, slice, parameters)
     }
 }
@@ -157,7 +173,7 @@ impl Zero3 {
             (Some(secondary), Some(neighbours)) if pass == Pass::Backward => {
                 (neighbours, secondary.shard(unit))
             }
-            _ => (self.rank.shard_group(), &self.parameters[unit]),
+            _ => (self.rank.shard_group(), self.parameters.get(unit)?),
         };
         let padded = self.partition.units[unit].padded;
         let mut full = self.rank.device.allocate(Class::GatheredParameters, shard.dtype(), padded)?;
@@ -183,6 +199,24 @@ impl Zero3 {
             self.rank.kernels().add(self.gradients[unit].view_mut(), full.slice(slice))?;
         }
         Ok(())
+    }
+
+    /// Takes back parameters in which every rank's slice is updated.
+    fn gathered(&mut self, units: Vec<(UnitId, Buffer)>) {
+        for (unit, buffer) in units {
+            self.parameters.put(unit, buffer);
+        }
+    }
+
+    /// Whether `unit` is of small tensors that are never cut, and so never gathered for a pass.
+    fn stays_whole(&self, unit: UnitId) -> bool {
+        self.partition.units[unit].whole
+    }
+
+    /// This rank's slice within what it holds of `unit`'s parameters.
+    fn own(&self, unit: UnitId) -> Range<usize> {
+        let slice = self.slice(unit);
+        if self.stays_whole(unit) { slice } else { 0..slice.len() }
     }
 
     fn slice(&self, unit: UnitId) -> Range<usize> {

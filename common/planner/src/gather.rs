@@ -50,7 +50,7 @@ impl<'a> GatherWindow<'a> {
         (self.pass, self.among) = (pass, among);
         self.order.clear();
         for unit in units {
-            if !self.order.contains(&unit) {
+            if !self.order.contains(&unit) && !self.partition.units[unit].whole {
                 self.order.push(unit);
             }
         }
@@ -80,6 +80,9 @@ impl<'a> GatherWindow<'a> {
 
     /// The pass is done with `unit`.
     pub(crate) fn free(&mut self, books: &mut Books, tally: &mut Tally, unit: usize) {
+        if self.partition.units[unit].whole {
+            return;
+        }
         books.free_all(self.full[unit].take());
         if self.pass == Pass::Backward && self.gathering.backward == BackwardPrefetch::Post {
             self.gather_ahead(books, tally);

@@ -145,6 +145,10 @@ pub struct Job {
     pub overlap: bool,
     /// ZeRO-3: how parameters are gathered.
     pub gathering: Gathering,
+    /// ZeRO-3: tensors of at most so many elements stay whole, those of a unit in one of their own.
+    pub whole_tensor: u64,
+    /// ZeRO-3: elements that may stay whole in all.
+    pub whole_tensors: u64,
 }
 
 /// Most ranks, and most micro-batches per step, that a prediction counts one by one.
@@ -210,6 +214,8 @@ impl Job {
             converted_gradients: None,
             overlap: true,
             gathering: Gathering::default(),
+            whole_tensor: 0,
+            whole_tensors: u64::MAX,
             config,
         }
     }

@@ -5,6 +5,7 @@ use crate::recipe::ModelStates;
 use events::header::UnitHeader;
 use model::{LayerKind, Layout, Wrap};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// One unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -15,6 +16,8 @@ pub struct Unit {
     pub parameters: u64,
     /// Parameters in it, padded to a multiple of the shard count (P).
     pub padded: u64,
+    /// Whether every rank holds its parameters whole, where others are sharded.
+    pub whole: bool,
 }
 
 /// The units of a model, in forward order, and which layers need them.
@@ -30,41 +33,26 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// The units that `wrap` makes of `layout`, padded for `shards` slices each.
-    pub fn new(layout: &Layout, wrap: Wrap, shards: u64) -> Self {
-        let mut partition = Partition { units: Vec::new(), needs: Vec::new() };
-        let mut unit_of: Vec<Option<usize>> = vec![None; layout.tensors.len()];
-        let mut previous = None;
-        for layer in &layout.layers {
-            for (position, &tensor) in layer.tensors.iter().enumerate() {
-                if unit_of[tensor].is_some() {
-                    continue;
-                }
-                let elements = layout.tensors[tensor].elements() as u64;
-                let here = Place { kind: layer.kind, position };
-                let open = partition.units.last_mut().filter(|unit| !here.begins_unit(wrap, previous, unit));
-                match open {
-                    Some(unit) => unit.parameters += elements,
-                    None => {
-                        let name = here.unit_name(wrap, partition.units.len());
-                        partition.units.push(Unit { name, parameters: elements, padded: 0 });
-                    }
-                }
-                unit_of[tensor] = Some(partition.units.len() - 1);
-                previous = Some(here);
-            }
-            let needed = layer.tensors.iter().filter_map(|&tensor| unit_of[tensor]);
-            partition.needs.push(without_repetitions(needed));
-        }
-        for unit in &mut partition.units {
-            unit.padded = unit.parameters.next_multiple_of(shards);
-        }
-        partition
-    }
-
     /// The units of `job`'s model.
     pub fn of(job: &Job) -> Self {
-        Partition::new(&job.layout(), job.wrap, job.shards())
+        let layout = job.layout();
+        let (names, wrapped) = wrap(&layout, job.wrap);
+        // A unit's tensors that stay whole come after the others.
+        let places: Vec<(usize, bool)> = wrapped.into_iter().zip(whole(&layout, job)).collect();
+        let units: BTreeSet<(usize, bool)> = places.iter().copied().collect();
+        let units: Vec<(usize, bool)> = units.into_iter().collect();
+        let unit = |&(number, whole): &(usize, bool)| {
+            let inside = layout.tensors.iter().zip(&places).filter(|(_, place)| **place == (number, whole));
+            let parameters = inside.map(|(tensor, _)| tensor.elements() as u64).sum::<u64>();
+            let beside = whole && units.contains(&(number, false));
+            let name = if beside { format!("{} whole", names[number]) } else { names[number].clone() };
+            Unit { name, parameters, padded: parameters.next_multiple_of(job.shards()), whole }
+        };
+        let needs = layout.layers.iter().map(|layer| {
+            let needed = layer.tensors.iter().filter_map(|&tensor| units.binary_search(&places[tensor]).ok());
+            without_repetitions(needed)
+        });
+        Partition { needs: needs.collect(), units: units.iter().map(unit).collect() }
     }
 
     /// What a rank of `job` holds between steps.
@@ -72,7 +60,13 @@ impl Partition {
         let states = job.recipe.model_states(&self.sizes(), job.sharing_ranks(), job.stage);
         let padded: u64 = self.units.iter().map(|unit| unit.padded).sum();
         let slice = job.secondary_shards.map_or(0, |ranks| padded / ranks as u64);
-        ModelStates { secondary: slice * job.recipe.weights, ..states }
+        let whole = self.units.iter().filter(|unit| unit.whole);
+        let beyond_shards: u64 = whole.map(|unit| unit.padded - unit.padded / job.shards()).sum();
+        ModelStates {
+            weights: states.weights + beyond_shards * job.recipe.weights,
+            secondary: slice * job.recipe.weights,
+            ..states
+        }
     }
 
     /// Parameters of the model (Ψ), without padding.
@@ -131,8 +125,42 @@ impl Partition {
         let layer = self.last_use(unit);
         let between =
             |other: usize| u64::from(self.first_use(other) > layer) + u64::from(self.last_use(other) > layer);
-        self.units.iter().enumerate().map(|(other, unit)| between(other) * unit.padded).sum()
+        let gathered = self.units.iter().enumerate().filter(|(_, unit)| !unit.whole);
+        gathered.map(|(other, unit)| between(other) * unit.padded).sum()
     }
+}
+
+/// The names of the units that `wrap` makes of `layout`, and the unit of each tensor.
+fn wrap(layout: &Layout, wrap: Wrap) -> (Vec<String>, Vec<usize>) {
+    let (mut names, mut held, mut previous) = (Vec::new(), 0, None);
+    let mut unit_of: Vec<Option<usize>> = vec![None; layout.tensors.len()];
+    for layer in &layout.layers {
+        for (position, &tensor) in layer.tensors.iter().enumerate() {
+            if unit_of[tensor].is_some() {
+                continue;
+            }
+            let here = Place { kind: layer.kind, position };
+            if here.begins_unit(wrap, previous, held) {
+                names.push(here.unit_name(wrap, names.len()));
+                held = 0;
+            }
+            held += layout.tensors[tensor].elements() as u64;
+            unit_of[tensor] = Some(names.len() - 1);
+            previous = Some(here);
+        }
+    }
+    (names, unit_of.into_iter().map(Option::unwrap_or_default).collect())
+}
+
+/// Which tensors stay whole: small ones, as long as there is room for them.
+fn whole(layout: &Layout, job: &Job) -> Vec<bool> {
+    let mut room = if job.stage.sharded().parameters { job.whole_tensors } else { 0 };
+    let stays = |elements: u64| {
+        let stays = elements <= job.whole_tensor.min(room);
+        room -= if stays { elements } else { 0 };
+        stays
+    };
+    layout.tensors.iter().map(|tensor| tensor.elements() as u64).map(stays).collect()
 }
 
 /// Where a tensor stands: its first layer, and its position there.
@@ -143,15 +171,15 @@ struct Place {
 }
 
 impl Place {
-    /// Whether a unit begins here, rather than that `unit`, which ends with `previous`, goes on.
-    fn begins_unit(self, wrap: Wrap, previous: Option<Place>, unit: &Unit) -> bool {
+    /// Whether a unit begins here, rather than that the one of `held` parameters, which ends with `previous`, goes on.
+    fn begins_unit(self, wrap: Wrap, previous: Option<Place>, held: u64) -> bool {
         let Some(previous) = previous else { return true };
         match wrap {
             Wrap::Model => false,
             Wrap::Block => self.kind != previous.kind,
             Wrap::Module => (self.kind, self.module()) != (previous.kind, previous.module()),
             Wrap::Parameter => true,
-            Wrap::Size(parameters) => unit.parameters >= parameters,
+            Wrap::Size(parameters) => held >= parameters,
         }
     }
 

@@ -252,15 +252,16 @@ impl<'a> Walk<'a> {
         replicas.wait(&mut self.books);
     }
 
-    /// ZeRO-1 and ZeRO-2: everybody gets what everybody updated, in place.
+    /// ZeRO-1 and ZeRO-2, and ZeRO-3 for what stays whole: everybody gets what everybody updated, in place.
     fn gather_updated_parameters(&mut self) {
         let sharded = self.job.stage.sharded();
-        if !sharded.optimizer || sharded.parameters {
+        if !sharded.optimizer {
             return;
         }
         let size = self.job.gather_bucket.unwrap_or(self.partition.largest());
-        for bucket in buckets(self.partition.units.iter().map(|unit| unit.padded), size) {
-            self.tally.collective(Among::World, Operation::AllGather, &bucket, self.job.recipe.weights);
+        let updated = self.partition.units.iter().filter(|unit| unit.whole || !sharded.parameters);
+        for bucket in buckets(updated.map(|unit| unit.padded), size) {
+            self.tally.collective(sharing(self.job), Operation::AllGather, &bucket, self.job.recipe.weights);
         }
     }
 

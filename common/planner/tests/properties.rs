@@ -335,6 +335,27 @@ proptest! {
         prop_assert!(gathered(0).1 <= gathered(1).1);
     }
 
+    /// Tensors that stay whole are held whole, never gathered in a pass, and gathered once after the update.
+    #[test]
+    fn whole_tensors(job in jobs(), each in prop_oneof![0u64..40, 0u64..3_000, Just(u64::MAX)], room in 0u64..20_000) {
+        let job = Job { whole_tensor: each, whole_tensors: room, ..job.with_stage(Stage::Zero3) };
+        let (n, m) = (job.world_size as u64, job.micro_batches as u64);
+        let (whole, cut): (Vec<_>, Vec<_>) = Partition::of(&job).units.into_iter().partition(|unit| unit.whole);
+        let [held, gathered] = [&whole, &cut].map(|units| units.iter().map(|unit| unit.padded).sum::<u64>());
+        let parameters: u64 = whole.iter().chain(&cut).map(|unit| unit.parameters).sum();
+        prop_assert_eq!(parameters, Partition::of(&job.with_stage(Stage::Ddp)).parameters());
+        prop_assert!(whole.iter().map(|unit| unit.parameters).sum::<u64>() <= room);
+        prop_assert_eq!(peak(&job, Class::Parameters), F32 * (held + gathered / n));
+        prop_assert_eq!(peak(&job, Class::Optimizer), 2 * F32 * (held + gathered) / n);
+        let reshard = Gathering { reuse: 0, ..Gathering::default() };
+        let rank = ranks(&Job { gathering: reshard, ..job.clone() })[0];
+        let share = |elements: u64| elements / n * (n - 1) * F32;
+        let step = rank.traffic_per_step;
+        prop_assert_eq!(step.bytes(Operation::AllGather), 2 * m * share(gathered) + share(held));
+        prop_assert_eq!(step.bytes(Operation::ReduceScatter), m * share(gathered + held));
+        prop_assert_eq!(Partition::of(&job.with_stage(Stage::Zero2)).units.iter().filter(|unit| unit.whole).count(), 0);
+    }
+
     /// Without overlap, reduced gradients are gone before the next unit's exist.
     #[test]
     fn buckets_without_overlap(job in jobs()) {

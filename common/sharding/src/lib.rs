@@ -36,7 +36,7 @@ pub use loss_scale::{LossScaler, LossScaling};
 pub use mesh::{Mesh, MeshShape};
 pub use norm::{global_norm, local_norm};
 pub use optimizer::{AdamWShard, Update};
-pub use partition::{Partition, Unit, UnitId};
+pub use partition::{Partition, Unit, UnitId, WholeTensors};
 pub use precision::Precision;
 pub use rank::Rank;
 pub use replicas::ReplicaSum;

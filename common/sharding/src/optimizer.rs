@@ -70,12 +70,13 @@ pub struct AdamWShard {
     master: Option<Buffer>,
     momentum: Buffer,
     variance: Buffer,
-    /// Stretches of the slice with the same weight decay, relative to its start.
-    stretches: Vec<(Range<usize>, bool)>,
+    /// What is updated at a time: stretches of the slice with the same weight decay, relative to its start.
+    pieces: Vec<Vec<(Range<usize>, bool)>>,
 }
 
 impl AdamWShard {
-    /// States for elements `slice` of `unit`: `master` if the parameters are not f32, zeros.
+    /// States for elements `slice` of `unit`: `master` if the parameters are not f32, zeros. An update goes over at most
+    /// `piece` elements at a time.
     ///
     /// # Errors
     /// If the rank is out of memory.
@@ -85,6 +86,7 @@ impl AdamWShard {
         unit: UnitId,
         slice: Range<usize>,
         master: Option<Buffer>,
+        piece: usize,
     ) -> Result<Self> {
         let zeros = || rank.device.zeros(Class::Optimizer, DType::F32, slice.len());
         Ok(AdamWShard {
@@ -92,7 +94,7 @@ impl AdamWShard {
             master,
             momentum: zeros()?,
             variance: zeros()?,
-            stretches: stretches(partition, unit, &slice),
+            pieces: pieces(&stretches(partition, unit, &slice), slice.len(), piece),
         })
     }
 
@@ -104,28 +106,33 @@ impl AdamWShard {
     pub fn update(
         &mut self,
         rank: &Rank,
-        parameters: ViewMut<'_>,
-        gradients: View<'_>,
-        update: &Update,
-        gradient_scale: f32,
-    ) -> Result<()> {
-        let (pass, unit, micro) = (Pass::Step, self.unit as u16, 0);
-        rank.emitter.boundary(Boundary::Unit);
-        rank.emitter.emit(What::PassStarted { pass, unit, micro });
-        let updated = self.update_stretches(rank, parameters, gradients, update, gradient_scale);
-        rank.emitter.emit(What::PassFinished { pass, unit, micro });
-        updated
-    }
-
-    fn update_stretches(
-        &mut self,
-        rank: &Rank,
         mut parameters: ViewMut<'_>,
         gradients: View<'_>,
         update: &Update,
         gradient_scale: f32,
     ) -> Result<()> {
-        for (range, decays) in &self.stretches {
+        for number in 0..self.pieces.len() {
+            // A screen shows pieces as it shows micro-batches.
+            let (pass, unit, micro) = (Pass::Step, self.unit as u16, number.min(u16::MAX.into()) as u16);
+            rank.emitter.boundary(Boundary::Unit);
+            rank.emitter.emit(What::PassStarted { pass, unit, micro });
+            let updated =
+                self.update_piece(rank, number, &mut parameters, &gradients, (update, gradient_scale));
+            rank.emitter.emit(What::PassFinished { pass, unit, micro });
+            updated?;
+        }
+        Ok(())
+    }
+
+    fn update_piece(
+        &mut self,
+        rank: &Rank,
+        number: usize,
+        parameters: &mut ViewMut<'_>,
+        gradients: &View<'_>,
+        (update, gradient_scale): (&Update, f32),
+    ) -> Result<()> {
+        for (range, decays) in &self.pieces[number] {
             let parameters = parameters.slice_mut(range.clone());
             let momentum = self.momentum.slice_mut(range.clone());
             let variance = self.variance.slice_mut(range.clone());
@@ -185,6 +192,18 @@ fn stretches(partition: &Partition, unit: UnitId, slice: &Range<usize>) -> Vec<(
     stretches
 }
 
+/// `stretches` of a slice of `length` elements, cut into pieces of at most `size`.
+fn pieces(stretches: &[(Range<usize>, bool)], length: usize, size: usize) -> Vec<Vec<(Range<usize>, bool)>> {
+    let starts = (0..length).step_by(size.max(1));
+    let within = |start: usize| {
+        let end = start.saturating_add(size);
+        let clip =
+            |(range, decays): &(Range<usize>, bool)| (range.start.max(start)..range.end.min(end), *decays);
+        stretches.iter().map(clip).filter(|(range, _)| !range.is_empty()).collect()
+    };
+    starts.map(within).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,5 +246,25 @@ mod tests {
         assert_eq!(scaled.unscaled(512.0), 0.5);
         assert_eq!(scaled.gradient_scale(0.5).unwrap(), Some(1.0 / 1024.0));
         assert_eq!(scaled.gradient_scale(f64::INFINITY).unwrap(), None, "an overflow skips the step");
+    }
+
+    #[test]
+    fn pieces_cover_all_stretches_once() {
+        let stretches = [(0..5, true), (5..6, false), (8..20, true)];
+        assert_eq!(pieces(&stretches, 20, usize::MAX), [stretches.to_vec()]);
+        for size in 1..21 {
+            let pieces = pieces(&stretches, 20, size);
+            assert_eq!(pieces.len(), 20usize.div_ceil(size));
+            for (number, piece) in pieces.iter().enumerate() {
+                let allowed = number * size..(number + 1) * size;
+                assert!(
+                    piece.iter().all(|(range, _)| allowed.start <= range.start && range.end <= allowed.end)
+                );
+            }
+            let elements = |of: &[(Range<usize>, bool)]| -> Vec<(usize, bool)> {
+                of.iter().flat_map(|(range, decays)| range.clone().map(|at| (at, *decays))).collect()
+            };
+            assert_eq!(elements(&pieces.concat()), elements(&stretches));
+        }
     }
 }

@@ -37,6 +37,17 @@ pub struct Unit {
     pub parameters: usize,
     /// Elements with padding: a multiple of the shard count.
     pub padded: usize,
+    /// Whether every rank keeps its parameters whole, although gradients and optimizer states are cut.
+    pub whole: bool,
+}
+
+/// Which tensors stay whole where parameters are cut: small ones, whose collectives would cost more than their memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WholeTensors {
+    /// Most elements of one of them; none if 0.
+    pub each: usize,
+    /// Most elements of all of them together.
+    pub together: usize,
 }
 
 /// A model's tensors in units, and the number of slices that each unit is cut into.
@@ -67,17 +78,44 @@ impl Partition {
 
     fn add(&mut self, layout: &Layout, wrap: Wrap, tensors: &[TensorId]) {
         let name = unit_name(layout, wrap, tensors, self.units.len());
-        let mut unit = Unit { name, slots: Vec::new(), parameters: 0, padded: 0 };
-        for &tensor in tensors {
+        let slot = |&tensor: &TensorId| {
             let spec = &layout.tensors[tensor];
-            let slot =
-                Slot { tensor, start: unit.parameters, elements: spec.elements(), decays: spec.decays() };
-            self.homes[tensor] = (self.units.len(), unit.slots.len());
-            unit.parameters += slot.elements;
-            unit.slots.push(slot);
+            Slot { tensor, start: 0, elements: spec.elements(), decays: spec.decays() }
+        };
+        self.place(name, tensors.iter().map(slot).collect(), false);
+    }
+
+    /// Adds a unit of `slots`, one after the other.
+    fn place(&mut self, name: String, mut slots: Vec<Slot>, whole: bool) {
+        let mut parameters = 0;
+        for (at, slot) in slots.iter_mut().enumerate() {
+            self.homes[slot.tensor] = (self.units.len(), at);
+            slot.start = parameters;
+            parameters += slot.elements;
         }
-        unit.padded = unit.parameters.next_multiple_of(self.shards);
-        self.units.push(unit);
+        let padded = parameters.next_multiple_of(self.shards);
+        self.units.push(Unit { name, slots, parameters, padded, whole });
+    }
+
+    /// The same with tensors that stay whole in units of their own, each after the unit that it was in.
+    pub fn with_whole_tensors(self, limits: WholeTensors) -> Self {
+        let Partition { units, shards, homes } = self;
+        let mut split = Partition { units: Vec::new(), shards, homes };
+        let mut together = 0;
+        for Unit { name, slots, .. } in units {
+            let (whole, cut): (Vec<Slot>, Vec<Slot>) = slots.into_iter().partition(|slot| {
+                let stays = slot.elements <= limits.each && together + slot.elements <= limits.together;
+                together += if stays { slot.elements } else { 0 };
+                stays
+            });
+            let whole_name = if cut.is_empty() { name.clone() } else { format!("{name} whole") };
+            for (name, slots, whole) in [(name, cut, false), (whole_name, whole, true)] {
+                if !slots.is_empty() {
+                    split.place(name, slots, whole);
+                }
+            }
+        }
+        split
     }
 
     /// The unit that holds `tensor`, and its slot there.
@@ -201,6 +239,37 @@ mod tests {
     fn wraps() -> impl Strategy<Value = Wrap> {
         let coarse = [Wrap::Model, Wrap::Block, Wrap::Module, Wrap::Parameter];
         prop_oneof![proptest::sample::select(coarse.to_vec()), (1u64..50_000).prop_map(Wrap::Size)]
+    }
+
+    #[test]
+    fn small_tensors_stay_whole_in_units_of_their_own() {
+        let partition = |each, together| {
+            let units = Partition::new(&layout(false), Wrap::Block, 4);
+            units.with_whole_tensors(WholeTensors { each, together })
+        };
+        let units = |each, together| -> Vec<(String, bool)> {
+            partition(each, together).units.into_iter().map(|unit| (unit.name, unit.whole)).collect()
+        };
+        assert_eq!(partition(0, usize::MAX), Partition::new(&layout(false), Wrap::Block, 4));
+        let width = ModelConfig::tiny().width;
+        let split = units(width, usize::MAX);
+        let names: Vec<&str> = split.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["embedding", "block 0", "block 0 whole", "block 1", "block 1 whole", "head", "head whole"]
+        );
+        assert!(split.iter().all(|(name, whole)| *whole == name.ends_with("whole")));
+        assert_eq!(
+            units(width, 3 * width).iter().filter(|(_, whole)| *whole).count(),
+            2,
+            "the rest has no room"
+        );
+        assert!(units(usize::MAX, usize::MAX).iter().all(|(name, whole)| *whole && !name.ends_with("whole")));
+        let split = partition(width, usize::MAX);
+        for tensor in 0..layout(false).tensors.len() {
+            let (unit, slot) = split.home(tensor);
+            assert_eq!((slot.tensor, split.units[unit].slots.contains(&slot)), (tensor, true));
+        }
     }
 
     proptest! {

@@ -70,14 +70,15 @@ impl Schedule {
         if pass == Pass::Backward { &self.backward } else { &self.forward }
     }
 
-    /// Elements, padding included, of the units that layers need between the last use of `unit` in forward and its first
-    /// in backward, those that both passes need counted twice: 0 for what backward begins with.
+    /// Elements, padding included, of the units that are gathered between the last use of `unit` in forward and its first
+    /// in backward, those that both passes gather counted twice: 0 for what backward begins with.
     pub fn reuse_distance(&self, unit: UnitId, partition: &Partition) -> usize {
         let at = |steps: &[Vec<UnitId>]| steps.iter().position(|units| units.contains(&unit));
         let left = at(&self.forward.last).map_or(0, |at| at + 1);
         let back = at(&self.backward.first).unwrap_or(0);
         let between = self.forward.first[left..].iter().chain(&self.backward.first[..back]);
-        between.flatten().map(|&unit| partition.units[unit].padded).sum()
+        let gathered = between.flatten().map(|&unit| &partition.units[unit]).filter(|unit| !unit.whole);
+        gathered.map(|unit| unit.padded).sum()
     }
 
     /// The unit whose gradients are complete last in backward.

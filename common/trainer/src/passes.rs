@@ -304,8 +304,17 @@ impl Passes {
 
     /// Says that a pass over `layer` begins.
     fn bracket(&self, layer: &Layer, pass: Pass, micro: Micro) -> Bracket {
-        let unit = self.partition.home(layer.tensors[0]).0;
+        let unit = self.standing_for(layer);
         Bracket::open(self.rank.emitter.clone(), pass, unit, micro)
+    }
+
+    /// The unit that a layer's passes are shown for: the first of its own that is gathered, if any is.
+    fn standing_for(&self, layer: &Layer) -> UnitId {
+        let first = layer.tensors[0];
+        let own = layer.tensors.iter().filter(|&&tensor| tensor >= first);
+        let mut units = own.map(|&tensor| self.partition.home(tensor).0);
+        let gathered = units.find(|&unit| !self.partition.units[unit].whole);
+        gathered.unwrap_or(self.partition.home(first).0)
     }
 
     /// Releases what no later layer of this pass needs.

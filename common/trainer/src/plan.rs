@@ -47,6 +47,10 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
         Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
     }
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
+    let partition = match S::SHARDED.parameters {
+        true => partition.with_whole_tensors(config.communication.whole_tensors()),
+        false => partition,
+    };
     let schedule = Schedule::new(&model.layout, &partition);
     let gpus = config.hardware.open(config.world_size)?;
     Ok(Plan {

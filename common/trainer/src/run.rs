@@ -11,12 +11,14 @@ use crate::timing::{self, Clocks, Stopwatch};
 use checkpoint::Writer;
 use collectives::Traffic;
 use device::cuda::Gpu;
-use device::{Class, OutOfMemory, Place};
+use device::{Buffer, Class, OutOfMemory, Place};
 use events::{Boundary, Operation, What};
 use model::{Batch, Model};
 use planner::{Moment, Prediction};
 use serde::{Deserialize, Serialize};
-use sharding::{LossScaler, Micro, Partition, Rank, Schedule, WeightSource};
+use sharding::{LossScaler, Micro, Partition, Rank, Schedule, UnitId, WeightSource};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -367,7 +369,8 @@ impl<'a, S: Stage> Worker<'a, S> {
         })
     }
 
-    /// Gathers the master weights, one unit at a time; rank 0 hashes its tensors and writes them if asked to.
+    /// Gathers the master weights, unit by unit; rank 0 hashes them tensor by tensor, in the layout's order, and writes
+    /// them if asked to.
     fn save(&mut self) -> Result<Option<String>> {
         let plan = self.plan;
         let leader = self.rank.number() == 0;
@@ -376,22 +379,54 @@ impl<'a, S: Stage> Worker<'a, S> {
             writer = Some(Writer::create(dir, &plan.model.config, &plan.model.layout).map_err(other)?);
         }
         let mut hasher = blake3::Hasher::new();
-        for (unit, layout) in plan.partition.units.iter().enumerate() {
-            let full = self.stage.master(unit)?;
-            for slot in layout.slots.iter().filter(|_| leader) {
+        let mut gathered = Gathered::default();
+        for tensor in 0..plan.model.layout.tensors.len() {
+            let (unit, slot) = plan.partition.home(tensor);
+            let full = gathered.unit(unit, || self.stage.master(unit))?;
+            if leader {
                 let values = self.rank.device.read::<f32>(full.slice(slot.range()))?;
                 values.iter().for_each(|value| {
                     hasher.update(&value.to_le_bytes());
                 });
                 if let Some(writer) = &mut writer {
-                    writer.write(slot.tensor, &values).map_err(other)?;
+                    writer.write(tensor, &values).map_err(other)?;
                 }
             }
+            gathered.read(unit, plan.partition.units[unit].slots.len());
         }
         if let Some(writer) = writer {
             writer.finish().map_err(other)?;
         }
         Ok(leader.then(|| hasher.finalize().to_hex().to_string()))
+    }
+}
+
+/// Units that are gathered for as long as some of their tensors are still to be read.
+#[derive(Default)]
+struct Gathered(BTreeMap<UnitId, (Buffer, usize)>);
+
+impl Gathered {
+    /// `unit`, gathered by `gather` if it is not here.
+    fn unit(
+        &mut self,
+        unit: UnitId,
+        gather: impl FnOnce() -> sharding::Result<Buffer>,
+    ) -> sharding::Result<&Buffer> {
+        let (full, _) = match self.0.entry(unit) {
+            Entry::Occupied(here) => here.into_mut(),
+            Entry::Vacant(place) => place.insert((gather()?, 0)),
+        };
+        Ok(full)
+    }
+
+    /// Another tensor of `unit`, of `tensors` in all, has been read.
+    fn read(&mut self, unit: UnitId, tensors: usize) {
+        if let Some((_, read)) = self.0.get_mut(&unit) {
+            *read += 1;
+            if *read == tensors {
+                self.0.remove(&unit);
+            }
+        }
     }
 }
 

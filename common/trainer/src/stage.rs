@@ -54,6 +54,12 @@ impl Setup {
         self.partition.slice(unit, self.rank.shard())
     }
 
+    /// The elements of `unit` whose parameters this rank holds where they are sharded: its own, or all of a unit that
+    /// stays whole.
+    pub fn held(&self, unit: UnitId) -> Range<usize> {
+        if self.partition.units[unit].whole { self.whole(unit) } else { self.slice(unit) }
+    }
+
     /// All units.
     pub fn units(&self) -> Range<UnitId> {
         0..self.partition.units.len()
@@ -85,7 +91,8 @@ impl Setup {
             .has_masters()
             .then(|| self.weights(unit, range.clone(), (Class::Optimizer, DType::F32)))
             .transpose()?;
-        AdamWShard::new(&self.rank, &self.partition, unit, range, master)
+        let piece = self.communication.sub_group_size.unwrap_or(usize::MAX);
+        AdamWShard::new(&self.rank, &self.partition, unit, range, master, piece)
     }
 
     /// The queue of gradients on their way through `sum`.
@@ -109,8 +116,10 @@ impl Setup {
     }
 
     /// The queue of updated parameters on their way through `gather`, unit by unit in forward order.
+    /// Where parameters are sharded these are of units that stay whole.
     pub fn gathers(&self, gather: Issue) -> Buckets {
-        let last = self.partition.units.len() - 1;
+        let whole = self.units().rfind(|&unit| self.partition.units[unit].whole);
+        let last = whole.unwrap_or(self.partition.units.len() - 1);
         Buckets::new(gather, self.communication.gathers(self.precision, &self.partition, last))
     }
 

@@ -67,8 +67,3 @@ fn empty(value: &Node) -> bool {
         _ => false,
     }
 }
-
-/// A limit that no model which fits here reaches.
-fn beyond_reach(value: &Node) -> bool {
-    number(value) >= 5e8
-}

@@ -1,6 +1,6 @@
 //! `zero_optimization`.
 
-use super::{beyond_reach, count, empty, flag, from, number, off, on};
+use super::{count, empty, flag, from, number, off, on};
 use crate::deepspeed::keys::{Auto, Key, Kind};
 use crate::deepspeed::node::Node;
 use crate::deepspeed::read::is_none;
@@ -90,9 +90,18 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.communication.allgather_bucket = Some(count(value)),
         |run| run.config.communication.allgather_bucket.map(Node::count),
     ),
-    Key::new("zero_optimization.sub_group_size", from(0), "1e9", "the step in pieces")
-        .auto(Auto::Flags)
-        .not_yet(beyond_reach),
+    Key::new(
+        "zero_optimization.sub_group_size",
+        from(1),
+        "1e9",
+        "elements that the optimizer updates at a time, within a unit; the unit's if left out",
+    )
+    .auto(Auto::Flags)
+    .honoured(
+        Some("sub_group_size"),
+        |args, value| args.communication.sub_group_size = Some(count(value)),
+        |run| run.config.communication.sub_group_size.map(Node::count),
+    ),
     Key::new(
         "zero_optimization.stage3_prefetch_bucket_size",
         from(0),
@@ -109,18 +118,26 @@ pub(super) static KEYS: &[Key] = &[
         "zero_optimization.stage3_param_persistence_threshold",
         from(0),
         "1e5",
-        "small tensors that stay whole",
+        "tensors of at most so many elements stay whole; none if left out",
     )
     .auto(Auto::Width(10.0, 1))
-    .not_yet(|value| number(value) == 0.0),
+    .honoured(
+        Some("param_persistence_threshold"),
+        |args, value| args.communication.param_persistence_threshold = Some(count(value)),
+        |run| run.config.communication.param_persistence_threshold.map(Node::count),
+    ),
     Key::new(
         "zero_optimization.stage3_model_persistence_threshold",
         from(0),
         "9.2e18",
-        "a bound on tensors that stay whole",
+        "elements that may stay whole in all; no bound if left out",
     )
     .auto(Auto::Flags)
-    .not_yet(beyond_reach),
+    .honoured(
+        Some("model_persistence_threshold"),
+        |args, value| args.communication.model_persistence_threshold = Some(count(value)),
+        |run| run.config.communication.model_persistence_threshold.map(Node::count),
+    ),
     Key::new(
         "zero_optimization.stage3_max_live_parameters",
         from(0),

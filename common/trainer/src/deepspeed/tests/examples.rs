@@ -151,7 +151,7 @@ fn what_the_examples_lead_to() {
 /// Offloading aside, nothing in them is refused for good: what keeps them from running is on the way.
 #[test]
 fn only_offloading_and_what_is_on_the_way_keeps_examples_from_running() {
-    let on_the_way = ["stage3_param_persistence_threshold", "fp16.enabled", "bf16.enabled"];
+    let on_the_way = ["fp16.enabled", "bf16.enabled"];
     for (title, name, text) in EXAMPLES {
         let config = File::new(name, text).config("").unwrap();
         for missing in &config.findings.missing {

@@ -6,6 +6,7 @@ mod rows;
 
 use super::*;
 use crate::cli::Cli;
+use crate::communication::Communication;
 use clap::Parser;
 use sharding::MeshShape;
 use std::path::PathBuf;
@@ -64,6 +65,22 @@ const FULL: &str = r#"{
     "warmup_num_steps": 5, "warmup_type": "linear", "total_num_steps": 50}},
   "zero_optimization": {"stage": 1, "reduce_bucket_size": 5e4, "reduce_scatter": false}
 }"#;
+
+const COMMUNICATION: &str = r#"{"zero_optimization": {"stage": 3, "overlap_comm": false,
+  "contiguous_gradients": false, "reduce_bucket_size": 7, "allgather_bucket_size": 8, "sub_group_size": 9,
+  "stage3_prefetch_bucket_size": 0, "stage3_param_persistence_threshold": 11,
+  "stage3_model_persistence_threshold": 12, "stage3_max_live_parameters": 13, "stage3_max_reuse_distance": 14}}"#;
+
+#[test]
+fn every_key_about_communication_says_what_a_flag_says() {
+    let flags = "--no-overlap --contiguous-gradients false --reduce-bucket 7 --allgather-bucket 8 --sub-group-size 9 \
+        --param-persistence-threshold 11 --model-persistence-threshold 12 --max-live-parameters 13 \
+        --max-reuse-distance 14";
+    let from_file = json(COMMUNICATION, "").unwrap();
+    assert_eq!(from_file.findings.check(Stage::Zero3), Ok(()));
+    let from_flags = Communication { prefetch_bucket: Some(0), ..plain(flags).communication };
+    assert_eq!(from_file.communication, from_flags);
+}
 
 #[test]
 fn a_file_sets_what_its_keys_say() {
@@ -203,7 +220,7 @@ fn what_is_printed_reads_back_as_the_same_settings() {
         "",
     ];
     let others = schedulers.map(|keys| format!(r#"{{"scheduler": {{{keys}}}, "gradient_clipping": 0}}"#));
-    for text in others.iter().map(String::as_str).chain([FULL, "{}"]) {
+    for text in others.iter().map(String::as_str).chain([FULL, COMMUNICATION, "{}"]) {
         let flags = "--gpus 4 --steps 60";
         let first = json(text, flags).unwrap();
         let stage = first.findings.stage.unwrap_or(Stage::Zero1);
