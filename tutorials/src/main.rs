@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use tutorials::{book, learn, programs};
+use tutorials::{book, compare, explain, fit, learn, programs};
 
 /// Learn with the book: predict, quiz yourself, check exercises.
 #[derive(Parser)]
@@ -14,6 +14,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run stages with the same settings: tables, memory profiles, a recommendation
+    Compare(Box<compare::Arguments>),
+    /// Find each stage's largest micro-batch under a capacity: predicted, then by running
+    Fit(Box<fit::Arguments>),
+    /// Say why a finished run was as slow as it was, and what would help
+    Explain(explain::Arguments),
     /// Guess numbers of a chapter, then see them predicted and measured
     Predict(learn::predict::Arguments),
     /// Play a chapter's quiz
@@ -31,6 +37,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Compare(arguments) => compare::run(&arguments),
+        Command::Fit(arguments) => fit::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Predict(arguments) => learn::predict::run(&arguments),
         Command::Quiz(arguments) => learn::quiz::run(&arguments),
         Command::Check(arguments) => learn::check::run(&arguments),

@@ -47,9 +47,10 @@ impl Traffic {
         self.bytes.iter().sum()
     }
 
-    /// Seconds in waits, all operations together.
-    pub fn seconds(&self) -> f64 {
-        self.nanoseconds.iter().sum::<u64>() as f64 * 1e-9
+    /// Seconds in waits, all operations together: in all, of them for peers, of them for a simulated link.
+    pub fn seconds(&self) -> [f64; 3] {
+        let sum = |counters: &[u64; OPERATIONS]| counters.iter().sum::<u64>() as f64 * 1e-9;
+        [sum(&self.nanoseconds), sum(&self.for_peers), sum(&self.for_link)]
     }
 }
 

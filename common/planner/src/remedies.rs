@@ -1,7 +1,7 @@
 //! What would make a job fit, and what each remedy saves: one table of knobs, tried on the planner's walk.
 
 use crate::fit::largest_batch;
-use crate::job::{Job, Stage};
+use crate::job::{Gathering, Job, Stage};
 use crate::predict::total_peak;
 use crate::recipe::Recipe;
 use crate::strategy::Strategy;
@@ -44,6 +44,10 @@ const KNOBS: &[Knob] = &[
     Knob { costs: "the same weights; more traffic between nodes", turns: secondary_shards },
     Knob { costs: "the same weights; more collectives", turns: wrapping },
     Knob { costs: "the same weights; more collectives", turns: buckets },
+    Knob { costs: "the same weights; nothing hides gathering", turns: prefetch },
+    Knob { costs: "the same weights; nothing hides traffic", turns: overlap },
+    Knob { costs: "the same weights; a gather more", turns: reshard_last },
+    Knob { costs: "the same weights; no copies", turns: contiguous },
     Knob { costs: "the same weights; blocks computed again", turns: checkpointing },
     Knob { costs: "the same global batch, in smaller pieces", turns: batch_size },
     Knob { costs: "gradients accumulate in 16 bits", turns: gradients },
@@ -72,8 +76,32 @@ fn wrapping(job: &Job, _: u64) -> Vec<(String, Job)> {
 }
 
 fn buckets(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let one = Job { reduce_bucket: Some(1), gather_bucket: Some(1), ..job.clone() };
-    vec![("--reduce-bucket 1".into(), one)]
+    vec![("--reduce-bucket 1".into(), Job { reduce_bucket: Some(1), ..job.clone() })]
+}
+
+fn prefetch(job: &Job, _: u64) -> Vec<(String, Job)> {
+    let gathering = Gathering { ahead: 0, ..job.gathering };
+    vec![("--prefetch-bucket 0".into(), Job { gathering, ..job.clone() })]
+}
+
+fn overlap(job: &Job, _: u64) -> Vec<(String, Job)> {
+    vec![("--no-overlap".into(), Job { overlap: false, ..job.clone() })]
+}
+
+fn reshard_last(job: &Job, _: u64) -> Vec<(String, Job)> {
+    let gathering = Gathering { reuse: 0, ..job.gathering };
+    vec![("--reshard-last".into(), Job { gathering, ..job.clone() })]
+}
+
+/// Gradients are copied on their way although their type stays.
+fn copied(job: &Job) -> bool {
+    job.converted_gradients == Some(job.recipe.gradients)
+}
+
+fn contiguous(job: &Job, _: u64) -> Vec<(String, Job)> {
+    let reduced_in_place = Job { converted_gradients: None, ..job.clone() };
+    let how = "--contiguous-gradients true".to_string();
+    if copied(job) { vec![(how, reduced_in_place)] } else { Vec::new() }
 }
 
 fn checkpointing(job: &Job, _: u64) -> Vec<(String, Job)> {
@@ -96,15 +124,17 @@ fn batch_size(job: &Job, capacity: u64) -> Vec<(String, Job)> {
 
 fn gradients(job: &Job, _: u64) -> Vec<(String, Job)> {
     let recipe = Recipe { gradients: job.recipe.gradients.min(job.recipe.weights), ..job.recipe };
-    vec![("without --grad-dtype".into(), Job { recipe, converted_gradients: None, ..job.clone() })]
+    let converted_gradients = copied(job).then_some(recipe.gradients);
+    vec![("without --grad-dtype".into(), Job { recipe, converted_gradients, ..job.clone() })]
 }
 
 fn precision(job: &Job, _: u64) -> Vec<(String, Job)> {
     if job.recipe.weights <= Recipe::MIXED.weights {
         return Vec::new();
     }
-    let job = Job { recipe: Recipe::MIXED, converted_gradients: None, ..job.clone() };
-    vec![("--precision bf16".into(), job)]
+    let recipe = Recipe::MIXED;
+    let converted_gradients = copied(job).then_some(recipe.gradients);
+    vec![("--precision bf16".into(), Job { recipe, converted_gradients, ..job.clone() })]
 }
 
 fn ranks(job: &Job, _: u64) -> Vec<(String, Job)> {

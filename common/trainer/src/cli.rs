@@ -89,8 +89,17 @@ pub struct Cli {
 pub enum Command {
     /// Sample text from saved weights.
     Generate(GenerateArgs),
+    /// Say why a finished run was as slow as it was, and what would help.
+    Explain(ExplainArgs),
     /// Show what computing on GPUs takes and what of it is here.
     Doctor(DoctorArgs),
+}
+
+/// Which run.
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// What --report has written.
+    pub report: PathBuf,
 }
 
 /// Diagnosis flags.

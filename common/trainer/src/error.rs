@@ -7,6 +7,8 @@ pub enum Failure {
     Usage(String),
     /// The run failed: exit code 1.
     Run(String),
+    /// It needs more memory than there is, foreseen or not: exit code 1.
+    OutOfMemory(String),
 }
 
 impl Failure {
@@ -24,7 +26,7 @@ impl Failure {
     pub fn code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,
-            Failure::Run(_) => 1,
+            Failure::Run(_) | Failure::OutOfMemory(_) => 1,
         }
     }
 }
@@ -32,7 +34,9 @@ impl Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Usage(message) | Failure::Run(message) => f.write_str(message),
+            Failure::Usage(message) | Failure::Run(message) | Failure::OutOfMemory(message) => {
+                f.write_str(message)
+            }
         }
     }
 }

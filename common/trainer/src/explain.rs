@@ -13,7 +13,7 @@ const REMEDIES: usize = 8;
 
 /// The plan says that memory will not do.
 pub(crate) fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) -> Failure {
-    Failure::run(format!(
+    Failure::OutOfMemory(format!(
         "out of memory, foreseen: a rank of {} would need {}, and its device has {} (--device-memory)\n\n{}{}",
         job.stage,
         human(prediction.peak.total()),
@@ -27,7 +27,7 @@ pub(crate) fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) ->
 pub(crate) fn rank_failure(stage: Stage, plan: &Plan, rank: usize, error: &RankError) -> Failure {
     match error {
         RankError::OutOfMemory(oom, moment) => {
-            Failure::run(ran_out(&plan::job(stage, &plan.config), &plan.prediction, oom, *moment))
+            Failure::OutOfMemory(ran_out(&plan::job(stage, &plan.config), &plan.prediction, oom, *moment))
         }
         RankError::Stage(error) => Failure::run(format!("rank {rank}: {error}")),
         RankError::Other(message) => Failure::run(format!("rank {rank}: {message}")),

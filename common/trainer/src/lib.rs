@@ -8,6 +8,7 @@ pub mod config;
 pub mod corpus;
 pub mod data;
 pub mod deepspeed;
+mod diagnosis;
 mod doctor;
 mod error;
 mod explain;
@@ -36,10 +37,13 @@ mod watch;
 mod wiring;
 
 pub use communication::Communication;
+pub use diagnosis::{Account, diagnosis, time};
 pub use error::{Failure, Result};
 pub use generate::generate;
 pub use link::LinkChoice;
+pub use plan::predict;
 pub use report::Report;
+pub use size::human;
 pub use stage::{GradSync, Setup, Stage, StepOutcome};
 
 use clap::Parser;
@@ -70,6 +74,9 @@ pub fn main_from<S: Stage>(arguments: impl IntoIterator<Item = OsString>) -> Exi
             generate::<S>(&args).map(|texts| texts.iter().for_each(|text| println!("{text}")))
         }
         Some(Command::Doctor(args)) => doctor::examine(&args),
+        Some(Command::Explain(args)) => {
+            Report::read(&args.report).map(|report| print!("{}", diagnosis(&report)))
+        }
         None => train::<S>(cli.train),
     };
     match result {

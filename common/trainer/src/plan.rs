@@ -11,7 +11,7 @@ use crate::stage::{GradSync, Stage};
 use checkpoint::Writer;
 use events::Operation;
 use model::Model;
-use planner::{Job, RankPrediction, Recipe, Strategy};
+use planner::{Job, Prediction, RankPrediction, Recipe, Strategy};
 use sharding::{MeshShape, Partition, Precision, Schedule};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -92,6 +92,16 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
     let tokens = config.world_size * config.batch_size * config.sequence_length;
     let available = (data.len(Part::Validation) / tokens).max(1);
     evaluation.batches.unwrap_or(EVALUATION_BATCHES.min(available))
+}
+
+/// What the planner says about a run of `stage`.
+///
+/// # Errors
+/// A usage failure if no run can have these numbers.
+pub fn predict(stage: planner::Stage, config: &Config) -> Result<(Job, Prediction)> {
+    let job = job(stage, config);
+    let prediction = planner::predict(&job).map_err(|e| Failure::usage(e.to_string()))?;
+    Ok((job, prediction))
 }
 
 /// The planner's view of a run.

@@ -109,6 +109,10 @@ pub struct TimeRow {
     pub phases: Times,
     /// Of them, seconds in waits for collectives.
     pub waits: Times,
+    /// Of these, waiting for peers.
+    pub for_peers: Times,
+    /// Of these, waiting for a simulated link: communication that no computation hides.
+    pub for_link: Times,
     /// Seconds in waits for collectives, by operation.
     pub operations: Vec<OperationTime>,
 }
@@ -123,7 +127,7 @@ pub struct OperationTime {
     pub seconds: f64,
     /// Of them, waiting for peers.
     pub peers_seconds: f64,
-    /// Of them, waiting for a simulated link: communication that no computation hides.
+    /// Of them, waiting for a simulated link.
     pub link_seconds: f64,
 }
 
@@ -314,6 +318,8 @@ impl Report {
                 seconds: m.steps.iter().map(|step| step.seconds).sum(),
                 phases: m.clocks.total,
                 waits: m.clocks.waits,
+                for_peers: m.clocks.for_peers,
+                for_link: m.clocks.for_link,
                 operations: operation_times(&m.traffic),
             }),
             throughput: throughput(&steps, config),
@@ -397,21 +403,21 @@ fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::cli::Cli;
     use clap::Parser;
 
-    #[test]
-    fn a_report_reads_back_as_it_was() {
-        let flags = ["zero", "--link", "ethernet25g", "--precision", "bf16", "--gpus", "1"];
-        let config = Config::new(Cli::parse_from(flags).train).unwrap();
+    /// A report of one skipped step with `flags`, with made-up measurements.
+    pub(crate) fn one_step(flags: &str) -> Report {
+        let words = ["zero"].into_iter().chain(flags.split_whitespace());
+        let config = Config::new(Cli::parse_from(words).train).unwrap();
         let step = StepRow {
             step: 0,
             loss: 0.1 + 0.2,
             grad_norm: f64::INFINITY,
             lr: 1e-3,
-            tokens: 7,
+            tokens: config.tokens_per_step(),
             seconds: 0.3,
             loss_scale: Some(2.0),
             skipped: true,
@@ -426,14 +432,19 @@ mod tests {
             clocks: crate::timing::Clocks::default(),
             weights_blake3: Some("ab".into()),
         };
+        let ranks = config.world_size;
         let predicted = Predicted {
-            memory: vec![vec![3; Class::ALL.len()]],
-            total: vec![21],
-            traffic: vec![vec![0; Operation::ALL.len()]],
-            to_neighbours: vec![0],
+            memory: vec![vec![3; Class::ALL.len()]; ranks],
+            total: vec![21; ranks],
+            traffic: vec![vec![0; Operation::ALL.len()]; ranks],
+            to_neighbours: vec![0; ranks],
         };
-        let report =
-            Report::new(("ZeRO-3", Some("full-shard")), &config, 918_656, 6, &predicted, &[measured]);
+        Report::new(("ZeRO-3", Some("full-shard")), &config, 918_656, 6, &predicted, &vec![measured; ranks])
+    }
+
+    #[test]
+    fn a_report_reads_back_as_it_was() {
+        let report = one_step("--link ethernet25g --precision bf16 --gpus 1");
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("report.json");
         report.write(&path).unwrap();

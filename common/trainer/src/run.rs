@@ -222,8 +222,8 @@ impl<'a, S: Stage> Worker<'a, S> {
         let loss_scale = self.scaler.as_ref().map(LossScaler::scale);
         let update = config.update(self.updates, loss_scale);
         let outcome = self.stage.step(&update)?;
-        self.stop(watch, |times| &mut times.step);
         let (loss, stop) = self.agree(loss / config.tokens_per_step() as f64)?;
+        self.stop(watch, |times| &mut times.step);
         let row = StepRow {
             step,
             loss,

@@ -41,7 +41,7 @@ pub(crate) fn elements(text: &str, low: u64) -> Result<usize, String> {
 const MOST_ELEMENTS: f64 = (1u64 << 53) as f64;
 
 /// `1234567` as `1.23 MB` (1 MB = 10⁶ bytes), in three digits.
-pub(crate) fn human(bytes: u64) -> String {
+pub fn human(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");
     for next in ["kB", "MB", "GB", "TB"] {
         if value < 999.5 {

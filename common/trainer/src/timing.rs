@@ -30,25 +30,33 @@ pub struct Clocks {
     pub total: Times,
     /// Of it, in waits for collectives.
     pub waits: Times,
+    /// Of these, for peers.
+    pub for_peers: Times,
+    /// Of these, for a simulated link.
+    pub for_link: Times,
 }
 
 impl Clocks {
-    /// Adds what has passed since `watch` was started; `waited` is what has been spent in waits for collectives so far.
-    pub(crate) fn add(&mut self, phase: Phase, watch: Stopwatch, waited: f64) {
+    /// Adds what has passed since `watch` was started; `waited` are the seconds in waits for collectives so far: in all,
+    /// for peers, for a simulated link.
+    pub(crate) fn add(&mut self, phase: Phase, watch: Stopwatch, waited: [f64; 3]) {
         *phase(&mut self.total) += watch.started.elapsed().as_secs_f64();
-        *phase(&mut self.waits) += waited - watch.waited;
+        let parts = [&mut self.waits, &mut self.for_peers, &mut self.for_link];
+        for (part, (now, before)) in parts.into_iter().zip(waited.iter().zip(watch.waited)) {
+            *phase(part) += now - before;
+        }
     }
 }
 
 /// A running measurement.
 pub(crate) struct Stopwatch {
     started: Instant,
-    waited: f64,
+    waited: [f64; 3],
 }
 
 impl Stopwatch {
-    /// Starts now, when `waited` seconds have been spent in waits for collectives.
-    pub(crate) fn start(waited: f64) -> Self {
+    /// Starts now, when so many seconds have been spent in waits for collectives.
+    pub(crate) fn start(waited: [f64; 3]) -> Self {
         Stopwatch { started: Instant::now(), waited }
     }
 }

@@ -110,7 +110,8 @@ fn escaped(character: char) -> String {
     }
 }
 
-fn css(colour: Color) -> Option<String> {
+/// A colour as SVG writes it; nothing for the terminal's own.
+pub fn css(colour: Color) -> Option<String> {
     let named = |hex: &str| Some(hex.to_string());
     match colour {
         Color::Reset => None,

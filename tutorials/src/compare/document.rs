@@ -1,0 +1,106 @@
+//! A comparison as a text for the terminal, and as a folder: tables, pictures and the runs' reports.
+
+use super::{Comparison, Outcome, cannot_write, plot, recommend, tables};
+use planner::table::{Format, Table};
+use std::io::Write;
+use std::path::Path;
+use trainer::Result;
+
+/// The whole comparison for a terminal.
+pub(super) fn terminal(comparison: &Comparison) -> String {
+    let mut text = format!("\n{}\n", settings(comparison));
+    for table in tables::all(comparison) {
+        text.push_str(&format!("\n{}", table.render(Format::Terminal)));
+    }
+    if comparison.outcomes.iter().all(|outcome| outcome.run().is_none()) {
+        return text;
+    }
+    text.push_str(&format!("\n{}", notes(comparison)));
+    let top = top(comparison);
+    for outcome in &comparison.outcomes {
+        if let Outcome::Ran(run, profile) = outcome {
+            text.push_str(&format!("\n{}", plot::terminal(run.stage.label(), profile, top)));
+        }
+    }
+    text + &format!("\n{}\n{}", plot::key(), recommend::recommendation(comparison))
+}
+
+/// Writes the folder; the names of its files.
+///
+/// # Errors
+/// If a file cannot be written.
+pub(super) fn write(comparison: &Comparison, folder: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    let mut pictures = String::new();
+    for outcome in &comparison.outcomes {
+        let Outcome::Ran(run, profile) = outcome else { continue };
+        let (package, label) = (run.stage.package(), run.stage.label());
+        let picture = format!("memory-{package}.svg");
+        file(folder, &picture, &plot::svg(label, profile, top(comparison)))?;
+        let report = format!("{package}.json");
+        run.report.write(&folder.join(&report))?;
+        pictures.push_str(&format!("![Memory of {label}]({picture})\n\n"));
+        names.extend([picture, report]);
+    }
+    let tables: Vec<String> =
+        tables::all(comparison).iter().map(|table: &Table| table.render(Format::Markdown)).collect();
+    let text = format!(
+        "# Comparison\n\n{}\n\n{}\n{}\n## Memory in the last step\n\n{pictures}## Recommendation\n\n{}",
+        settings(comparison),
+        tables.join("\n"),
+        notes(comparison),
+        recommend::recommendation(comparison)
+    );
+    file(folder, "comparison.md", &text)?;
+    names.insert(0, "comparison.md".into());
+    Ok(names)
+}
+
+/// Writes a file, whole or not at all.
+fn file(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let fail = |e: &dyn std::fmt::Display| cannot_write(&folder.join(name), e);
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|e| fail(&e))?;
+    file.write_all(text.as_bytes()).map_err(|e| fail(&e))?;
+    file.persist(folder.join(name)).map(drop).map_err(|e| fail(&e))
+}
+
+/// What all runs had in common.
+fn settings(comparison: &Comparison) -> String {
+    let config = &comparison.config;
+    format!(
+        "{} on {} ranks ({}): {} steps of {} micro-batches of {} × {} tokens per rank",
+        config.model.name,
+        config.world_size,
+        config.device_words(),
+        config.steps,
+        config.micro_batches,
+        config.batch_size,
+        config.sequence_length,
+    )
+}
+
+/// How the numbers are to be read.
+fn notes(comparison: &Comparison) -> String {
+    let mut notes = String::from(
+        "Times are rank means, but for the median step. Losses and weights are compared with the first column's.\n",
+    );
+    let cores = trainer::config::cores();
+    if comparison.config.world_size > cores {
+        notes.push_str(&format!(
+            "The ranks share {cores} processor cores: more ranks are not faster here, but they show memory and traffic.\n"
+        ));
+    }
+    if comparison.config.link.is_none() {
+        notes.push_str("No link is simulated, so nothing waits for one: add --link ethernet25g to see what it would expose.\n");
+    }
+    notes
+}
+
+/// The upper edge of every plot, so that they compare.
+fn top(comparison: &Comparison) -> u64 {
+    let peaks = comparison.outcomes.iter().map(|outcome| match outcome {
+        Outcome::Ran(_, profile) => profile.peak(),
+        Outcome::TooLarge(..) => 0,
+    });
+    peaks.max().unwrap_or(0)
+}

@@ -1,0 +1,184 @@
+//! `compare`: stages with the same settings beside each other, in numbers, pictures and a recommendation.
+
+mod document;
+mod plot;
+mod profile;
+mod recommend;
+mod tables;
+
+use crate::stages;
+use clap::Args;
+use planner::Stage;
+use planner::table::grouped;
+use profile::Profile;
+use std::path::{Path, PathBuf};
+use trainer::cli::TrainArgs;
+use trainer::config::Config;
+use trainer::{Failure, Report, Result, human};
+
+/// Steps per run, unless --steps is given.
+const STEPS: u32 = 20;
+
+/// What is compared.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// Stages to compare
+    #[arg(long, value_name = "STAGE,…", value_delimiter = ',', value_parser = stages::parser())]
+    #[arg(default_values = stages::NAMES)]
+    stages: Vec<Stage>,
+    /// Numbers of ranks to compare beside --gpus, each with the same batch per rank [default: its halves, down to 1]
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    scaling: Option<Vec<usize>>,
+    /// Sizes of --reduce-bucket to compare, in elements
+    #[arg(long, value_name = "ELEMENTS,…", value_delimiter = ',')]
+    buckets: Vec<usize>,
+    /// Folder for the tables, pictures and reports
+    #[arg(long, value_name = "DIR", default_value = "comparison")]
+    out: PathBuf,
+    /// What all runs have in common (20 --steps unless given)
+    #[command(flatten)]
+    train: TrainArgs,
+}
+
+/// One run.
+struct Run {
+    stage: Stage,
+    report: Report,
+}
+
+/// A stage with the settings as they are.
+enum Outcome {
+    /// It ran.
+    Ran(Box<Run>, Profile),
+    /// It needs so many bytes, which the device has not.
+    TooLarge(Stage, u64),
+}
+
+impl Outcome {
+    fn stage(&self) -> Stage {
+        match self {
+            Outcome::Ran(run, _) => run.stage,
+            Outcome::TooLarge(stage, _) => *stage,
+        }
+    }
+
+    fn run(&self) -> Option<&Run> {
+        match self {
+            Outcome::Ran(run, _) => Some(run),
+            Outcome::TooLarge(..) => None,
+        }
+    }
+}
+
+/// Everything that was run.
+struct Comparison {
+    config: Config,
+    outcomes: Vec<Outcome>,
+    /// Other numbers of ranks.
+    scaling: Vec<(usize, Run)>,
+    /// Other bucket sizes.
+    buckets: Vec<(usize, Run)>,
+}
+
+/// Runs, prints, and writes the folder.
+///
+/// # Errors
+/// If the flags make no sense, a run fails for another reason than memory, or the folder cannot be written.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    stages::refuse_single(&arguments.train, "compare")?;
+    let zero = |sizes: &[usize]| sizes.contains(&0);
+    if zero(&arguments.buckets) || arguments.scaling.as_deref().is_some_and(zero) {
+        return Err(Failure::usage("--scaling and --buckets take numbers of at least 1"));
+    }
+    let probe = std::fs::create_dir_all(&arguments.out).and_then(|()| tempfile::tempfile_in(&arguments.out));
+    probe.map_err(|e| cannot_write(&arguments.out, &e))?;
+    let comparison = gather(arguments)?;
+    print!("{}", document::terminal(&comparison));
+    if comparison.outcomes.iter().all(|outcome| outcome.run().is_none()) {
+        return Err(Failure::run(recommend::recommendation(&comparison)));
+    }
+    let written = document::write(&comparison, &arguments.out)?;
+    println!("\nwritten to {}: {}", arguments.out.display(), written.join(", "));
+    Ok(())
+}
+
+fn cannot_write(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::run(format!("cannot write to --out {}: {error}", path.display()))
+}
+
+fn gather(arguments: &Arguments) -> Result<Comparison> {
+    let base = settings(&arguments.train, |_| {})?;
+    let mut comparison = Comparison { config: base, outcomes: vec![], scaling: vec![], buckets: vec![] };
+    for &stage in &arguments.stages {
+        comparison.outcomes.push(outcome(stage, &comparison.config)?);
+    }
+    let fitting: Vec<Stage> =
+        comparison.outcomes.iter().filter_map(Outcome::run).map(|run| run.stage).collect();
+    for ranks in ranks(arguments) {
+        let config = settings(&arguments.train, |args| args.gpus = ranks)?;
+        for &stage in &fitting {
+            let run = outcome_of(stage, config.clone(), &format!("on {ranks} ranks"))?;
+            comparison.scaling.extend(run.map(|run| (ranks, run)));
+        }
+    }
+    for &bucket in &arguments.buckets {
+        let config = settings(&arguments.train, |args| args.communication.reduce_bucket = Some(bucket))?;
+        for &stage in &fitting {
+            let run = outcome_of(stage, config.clone(), &format!("with buckets of {bucket}"))?;
+            comparison.buckets.extend(run.map(|run| (bucket, run)));
+        }
+    }
+    Ok(comparison)
+}
+
+/// The common settings, changed by `change`.
+fn settings(args: &TrainArgs, change: impl FnOnce(&mut TrainArgs)) -> Result<Config> {
+    let mut args = TrainArgs { headless: true, ..args.clone() };
+    if args.given.typed("steps").is_none() {
+        args.steps = STEPS;
+    }
+    change(&mut args);
+    Config::new(args)
+}
+
+/// The other numbers of ranks to run with.
+fn ranks(arguments: &Arguments) -> Vec<usize> {
+    let gpus = arguments.train.gpus;
+    let halves = std::iter::successors(Some(gpus / 2), |n| Some(n / 2)).take_while(|n| *n > 0);
+    let mut ranks = arguments.scaling.clone().unwrap_or_else(|| halves.collect());
+    ranks.retain(|n| *n != gpus);
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}
+
+/// Runs `stage` and keeps the profile of its memory.
+fn outcome(stage: Stage, config: &Config) -> Result<Outcome> {
+    let folder = tempfile::tempdir().map_err(|e| Failure::run(format!("no temporary folder: {e}")))?;
+    let recording = folder.path().join("run");
+    let config = Config { record: Some(recording.clone()), ..config.clone() };
+    match outcome_of(stage, config.clone(), "")? {
+        Some(run) => {
+            let profile = Profile::read(&recording).map_err(|e| Failure::run(e.to_string()))?;
+            Ok(Outcome::Ran(Box::new(run), profile))
+        }
+        None => Ok(Outcome::TooLarge(stage, trainer::predict(stage, &config)?.1.peak.total())),
+    }
+}
+
+/// Runs `stage`; nothing if memory does not suffice.
+fn outcome_of(stage: Stage, config: Config, how: &str) -> Result<Option<Run>> {
+    eprint!("{} … ", format!("{stage} {how}").trim_end());
+    match stages::train(stage, config) {
+        Ok(report) => {
+            let speed = tables::tokens_per_second(&report) as u64;
+            eprintln!("{} tokens/s, {}", grouped(speed), human(tables::peak(&report)));
+            Ok(Some(Run { stage, report }))
+        }
+        Err(Failure::OutOfMemory(_)) => {
+            eprintln!("does not fit");
+            Ok(None)
+        }
+        Err(other) => Err(other),
+    }
+}

@@ -1,0 +1,176 @@
+//! Memory profiles as pictures: SVG, and characters for a terminal.
+
+use super::profile::Profile;
+use events::Class;
+use std::fmt::Write;
+use trainer::{human, time};
+use viz::export::svg::css;
+use viz::theme::{class_colour, class_glyph};
+
+/// Classes from the ground up: what stays longest first.
+const STACK: [Class; 7] = [
+    Class::Parameters,
+    Class::Gradients,
+    Class::Optimizer,
+    Class::GatheredParameters,
+    Class::CommunicationBuckets,
+    Class::Activations,
+    Class::Workspace,
+];
+const _: () = assert!(STACK.len() == Class::ALL.len());
+
+/// Columns and rows of a terminal plot.
+const TERMINAL: (usize, usize) = (72, 10);
+
+/// The plot for a terminal, with `top` bytes at its upper edge.
+pub(crate) fn terminal(name: &str, profile: &Profile, top: u64) -> String {
+    let (width, height) = TERMINAL;
+    let columns = profile.columns(width);
+    let mut text = format!("{name}: rank 0 in the last step, peak {}\n", human(profile.peak()));
+    for row in (0..height).rev() {
+        // The middle of the row decides.
+        let bytes = (2 * row as u64 + 1) * top / (2 * height as u64);
+        let label = if row + 1 == height { human(top) } else { String::new() };
+        let line: String =
+            columns.iter().map(|live| class_at(live, bytes).map_or(" ", class_glyph)).collect();
+        text.push_str(format!("{label:>8} │{}", line.trim_end()).trim_end());
+        text.push('\n');
+    }
+    let _ = writeln!(text, "{:>8} └{}", 0, "─".repeat(width));
+    let _ = writeln!(text, "{:>9} 0{:>right$}", "", time(profile.length as f64 * 1e-9), right = width - 1);
+    text
+}
+
+/// Which class is at a height of `bytes` in a stack, if the stack is that high.
+fn class_at(live: &[u64], bytes: u64) -> Option<Class> {
+    let mut below = 0;
+    STACK.into_iter().find(|class| {
+        below += live[class.index()];
+        bytes < below
+    })
+}
+
+/// What the characters mean.
+pub(crate) fn key() -> String {
+    let entries = STACK.map(|class| format!("{} {class}", class_glyph(class)));
+    format!("{}\n{}\n", entries[..4].join("   "), entries[4..].join("   "))
+}
+
+const SIZE: (f64, f64) = (760.0, 300.0);
+const LEFT: f64 = 70.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 56.0;
+/// Columns of the picture.
+const COLUMNS: usize = 640;
+
+/// The plot as SVG, with `top` bytes at its upper edge.
+pub(crate) fn svg(name: &str, profile: &Profile, top: u64) -> String {
+    let (width, height) = SIZE;
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
+         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
+         <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{name}: memory of rank 0 in the last step, peak {}</text>\n",
+        human(profile.peak())
+    );
+    let columns = profile.columns(COLUMNS);
+    let mut below = vec![0; COLUMNS];
+    for class in STACK {
+        let above: Vec<u64> = below.iter().zip(&columns).map(|(b, live)| b + live[class.index()]).collect();
+        if above != below {
+            area(&mut out, class, &below, &above, top);
+        }
+        below = above;
+    }
+    axes(&mut out, profile, top);
+    legend(&mut out, &columns);
+    out + "</svg>\n"
+}
+
+fn plot_size() -> (f64, f64) {
+    (SIZE.0 - LEFT - 20.0, SIZE.1 - TOP - BOTTOM)
+}
+
+/// One class: a band with steps, since memory changes at once.
+fn area(out: &mut String, class: Class, below: &[u64], above: &[u64], top: u64) {
+    let (width, height) = plot_size();
+    let x = |column: usize| LEFT + width * column as f64 / COLUMNS as f64;
+    let y = |bytes: u64| TOP + height * (1.0 - bytes as f64 / top.max(1) as f64);
+    let mut path = edge(above).map(|(column, bytes)| (x(column), y(bytes))).collect::<Vec<_>>();
+    path.extend(edge(below).rev().map(|(column, bytes)| (x(column), y(bytes))));
+    let path: Vec<String> = path.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    let _ = writeln!(out, "<polygon fill=\"{}\" points=\"{}\"/>", colour(class), path.join(" "));
+}
+
+/// The corners of a line of steps: where a height begins and where it ends.
+fn edge(heights: &[u64]) -> impl DoubleEndedIterator<Item = (usize, u64)> {
+    let begins = |column: usize| column == 0 || heights[column] != heights[column - 1];
+    let starts: Vec<usize> = (0..heights.len()).filter(|&column| begins(column)).collect();
+    let ends = starts[1..].iter().copied().chain([heights.len()]);
+    let corners =
+        starts.iter().zip(ends).flat_map(|(&from, to)| [(from, heights[from]), (to, heights[from])]);
+    corners.collect::<Vec<_>>().into_iter()
+}
+
+fn axes(out: &mut String, profile: &Profile, top: u64) {
+    let (width, height) = plot_size();
+    for quarter in 0..=4 {
+        let y = TOP + height * (1.0 - f64::from(quarter) / 4.0);
+        let label = human(top * u64::from(quarter as u32) / 4);
+        let _ = writeln!(
+            out,
+            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#d0d4da\" stroke-width=\"0.6\"/>\n\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#505865\">{label}</text>",
+            LEFT + width,
+            LEFT - 6.0,
+            y + 4.0
+        );
+    }
+    let (y, end) = (TOP + height + 16.0, time(profile.length as f64 * 1e-9));
+    let _ = writeln!(
+        out,
+        "<text x=\"{LEFT}\" y=\"{y:.1}\" fill=\"#505865\">0</text>\n\
+         <text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\" fill=\"#505865\">{end}</text>",
+        LEFT + width
+    );
+}
+
+fn legend(out: &mut String, columns: &[[u64; Class::ALL.len()]]) {
+    let used = |class: &Class| columns.iter().any(|live| live[class.index()] > 0);
+    let (mut x, y) = (LEFT, SIZE.1 - 14.0);
+    for class in STACK.into_iter().filter(used) {
+        let _ = writeln!(
+            out,
+            "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{}\"/>\n\
+             <text x=\"{:.1}\" y=\"{y:.1}\" font-size=\"11\">{class}</text>",
+            y - 9.0,
+            colour(class),
+            x + 14.0
+        );
+        x += 24.0 + 5.6 * class.label().len() as f64;
+    }
+}
+
+fn colour(class: Class) -> String {
+    css(class_colour(class)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::profile::tests::hill;
+    use super::*;
+
+    #[test]
+    fn a_profile_for_a_terminal() {
+        insta::assert_snapshot!(terminal("ZeRO-3", &hill(), 125) + &key());
+    }
+
+    #[test]
+    fn a_profile_as_svg() {
+        let svg = svg("ZeRO-3", &hill(), 125);
+        for part in ["peak 100 B", "activations", "workspace", "parameters", "100 ns"] {
+            assert!(svg.contains(part), "{part} is missing in {svg}");
+        }
+        assert_eq!(svg.matches("<polygon").count(), 3, "one area per class that is used");
+        assert!(!svg.contains("optimizer") && svg.ends_with("</svg>\n"));
+    }
+}

@@ -1,0 +1,179 @@
+//! The tables of a comparison: a column per stage.
+
+use super::{Comparison, Outcome, Run};
+use events::Class;
+use planner::Stage;
+use planner::table::{Table, grouped};
+use trainer::{Account, Report, human, time};
+
+/// Every table, in order.
+pub(super) fn all(comparison: &Comparison) -> Vec<Table> {
+    let mut tables = vec![memory(comparison)];
+    if comparison.outcomes.iter().all(|outcome| outcome.run().is_none()) {
+        return tables;
+    }
+    tables.push(costs(comparison));
+    if !comparison.scaling.is_empty() {
+        let base = comparison.config.world_size;
+        tables.push(sweep(comparison, &comparison.scaling, Some(base), "tokens/s by ranks", speed));
+        tables.push(sweep(comparison, &comparison.scaling, Some(base), "peak per rank by ranks", |r| {
+            human(peak(r))
+        }));
+    }
+    if !comparison.buckets.is_empty() {
+        let title = |what: &str| format!("{what} by bucket");
+        let buckets = &comparison.buckets;
+        tables
+            .push(sweep(comparison, buckets, None, &title("step"), |report| time(seconds_per_step(report))));
+        tables.push(sweep(comparison, buckets, None, &title("exposed"), |r| time(exposed(r))));
+        tables.push(sweep(comparison, buckets, None, &title("collectives"), |r| grouped(calls(r))));
+        tables.push(sweep(comparison, buckets, None, &title("peak per rank"), |r| human(peak(r))));
+    }
+    tables
+}
+
+fn stages(comparison: &Comparison) -> impl Iterator<Item = Stage> + '_ {
+    comparison.outcomes.iter().map(Outcome::stage)
+}
+
+/// A row: a cell per stage that has run, a dash for the others.
+fn row(table: &mut Table, name: &str, comparison: &Comparison, cell: impl Fn(&Report) -> String) {
+    let cells = comparison.outcomes.iter().map(|o| o.run().map_or("-".into(), |run| cell(&run.report)));
+    table.row(name, cells);
+}
+
+fn memory(comparison: &Comparison) -> Table {
+    let mut table = Table::numbers("peak bytes, largest rank", stages(comparison));
+    let of_class = |report: &Report, class: Class| {
+        let rows = report.memory.iter().filter(|row| row.class == class.label());
+        rows.map(|row| row.peak_bytes).max().unwrap_or(0)
+    };
+    let used = |class: &&Class| {
+        comparison.outcomes.iter().filter_map(Outcome::run).any(|run| of_class(&run.report, **class) > 0)
+    };
+    for class in Class::ALL.iter().filter(used) {
+        row(&mut table, class.label(), comparison, |report| match of_class(report, *class) {
+            0 => "-".into(),
+            bytes => human(bytes),
+        });
+    }
+    let total = comparison.outcomes.iter().map(|outcome| match outcome {
+        Outcome::Ran(run, _) => human(peak(&run.report)),
+        Outcome::TooLarge(_, needed) => human(*needed),
+    });
+    table.row("= at any one time", total);
+    let verdict = comparison.outcomes.iter().map(|outcome| match outcome {
+        Outcome::Ran(run, _) if run.report.predictions_hold() => "yes",
+        Outcome::Ran(..) => "NO",
+        Outcome::TooLarge(..) => "too large",
+    });
+    table.row("as predicted, to the byte", verdict);
+    table
+}
+
+fn costs(comparison: &Comparison) -> Table {
+    let mut table = Table::numbers("per step", stages(comparison));
+    let account = |part: fn(&Account) -> f64| move |report: &Report| time(part(&Account::of(report)));
+    row(&mut table, "sent by a rank", comparison, |report| {
+        human(sent(report) / report.steps.len().max(1) as u64)
+    });
+    row(&mut table, "collectives", comparison, |report| grouped(calls(report)));
+    row(&mut table, "time (median)", comparison, |report| time(seconds_per_step(report)));
+    row(
+        &mut table,
+        "  computing",
+        comparison,
+        account(|a| a.forward + a.backward + a.recompute + a.optimizer),
+    );
+    row(&mut table, "  moving data", comparison, account(|a| a.moving));
+    row(&mut table, "  exposed communication", comparison, |report| time(exposed(report)));
+    row(&mut table, "  waiting for ranks", comparison, account(|a| a.peers));
+    row(&mut table, "tokens/s, all ranks", comparison, speed);
+    let first = comparison.outcomes.iter().find_map(Outcome::run);
+    row(&mut table, "first loss", comparison, |report| loss(report.steps.first().map(|step| step.loss)));
+    row(&mut table, "last loss", comparison, |report| loss(report.steps.last().map(|step| step.loss)));
+    row(&mut table, "losses and weights", comparison, |report| {
+        first.map_or(String::new(), |first| equality(first, report))
+    });
+    table
+}
+
+/// What a sweep changes, row by row. `base` is the setting of the main runs, which get a row of their own.
+fn sweep(
+    comparison: &Comparison,
+    runs: &[(usize, Run)],
+    base: Option<usize>,
+    title: &str,
+    cell: impl Fn(&Report) -> String,
+) -> Table {
+    let mut table = Table::numbers(title, stages(comparison));
+    let mut settings: Vec<Option<usize>> = runs.iter().map(|run| Some(run.0)).chain([base]).collect();
+    settings.sort_unstable();
+    settings.dedup();
+    for setting in settings {
+        let name = setting.map_or("default".into(), |setting| grouped(setting as u64));
+        let main = setting == base;
+        let of = |outcome: &Outcome| {
+            let swept = runs.iter().find(|(at, run)| Some(*at) == setting && run.stage == outcome.stage());
+            let run = if main { outcome.run() } else { swept.map(|swept| &swept.1) };
+            run.map_or("-".into(), |run| cell(&run.report))
+        };
+        table.row(name, comparison.outcomes.iter().map(of).collect::<Vec<_>>());
+    }
+    table
+}
+
+/// Most bytes on any rank.
+pub(super) fn peak(report: &Report) -> u64 {
+    report.total_peak_bytes.iter().map(|row| row.peak_bytes).max().unwrap_or(0)
+}
+
+fn sent(report: &Report) -> u64 {
+    report.traffic.iter().filter(|row| row.rank == 0).map(|row| row.bytes_sent).sum()
+}
+
+/// Collectives per step that move data.
+fn calls(report: &Report) -> u64 {
+    let rows = report.traffic.iter().filter(|row| row.rank == 0 && row.operation != "scalars");
+    rows.map(|row| row.calls).sum::<u64>() / report.steps.len().max(1) as u64
+}
+
+/// Seconds of a step: the median, without the first two where there are more.
+pub(super) fn seconds_per_step(report: &Report) -> f64 {
+    let skipped = if report.steps.len() > 2 { 2 } else { 0 };
+    let mut seconds: Vec<f64> = report.steps[skipped..].iter().map(|step| step.seconds).collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Tokens per second, by the median step.
+pub(super) fn tokens_per_second(report: &Report) -> f64 {
+    report.steps.first().map_or(0.0, |step| step.tokens as f64) / seconds_per_step(report)
+}
+
+fn speed(report: &Report) -> String {
+    grouped(tokens_per_second(report) as u64)
+}
+
+fn exposed(report: &Report) -> f64 {
+    Account::of(report).exposed
+}
+
+fn loss(loss: Option<f64>) -> String {
+    loss.map_or("-".into(), |loss| format!("{loss:.6}"))
+}
+
+/// How a run's losses compare with the first stage's.
+fn equality(first: &Run, report: &Report) -> String {
+    let reference = &first.report;
+    if report.stage == reference.stage {
+        return "reference".into();
+    }
+    let pairs = reference.steps.iter().zip(&report.steps);
+    let apart = pairs.map(|(a, b)| (a.loss - b.loss).abs()).fold(0.0, f64::max);
+    match (apart == 0.0, reference.weights_blake3 == report.weights_blake3) {
+        (true, true) => "same bits".into(),
+        (true, false) => "same losses".into(),
+        _ => format!("≤ {apart:.0e} apart"),
+    }
+}

@@ -1,0 +1,20 @@
+//! `explain REPORT`: why a finished run was as slow as it was.
+
+use clap::Args;
+use std::path::PathBuf;
+use trainer::{Report, Result, diagnosis};
+
+/// Which run.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// What a run's --report has written
+    report: PathBuf,
+}
+
+/// Prints the explanation.
+///
+/// # Errors
+/// If there is no such report.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    Report::read(&arguments.report).map(|report| print!("{}", diagnosis(&report)))
+}
