@@ -193,7 +193,7 @@ mod tests {
             assert_eq!(found.measured.as_ref().unwrap().batch, found.predicted, "{}", found.stage);
         }
         assert_eq!(found[0].predicted, 0, "DDP's model states alone are larger");
-        assert!(found[3].predicted > found[2].predicted && found[2].predicted > found[1].predicted);
+        assert!(found[3].predicted >= found[2].predicted && found[2].predicted > found[1].predicted);
         insta::assert_snapshot!(table(&found, 12_000_000).render(Format::Terminal));
     }
 }

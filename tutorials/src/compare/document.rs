@@ -68,7 +68,7 @@ fn file(folder: &Path, name: &str, text: &str) -> Result<()> {
 fn settings(comparison: &Comparison) -> String {
     let config = &comparison.config;
     format!(
-        "{} on {} ranks ({}): {} steps of {} micro-batches of {} × {} tokens per rank",
+        "{} on {} ranks, {}\n{} steps of {} micro-batches of {} × {} tokens per rank",
         config.model.name,
         config.world_size,
         config.device_words(),
@@ -81,17 +81,16 @@ fn settings(comparison: &Comparison) -> String {
 
 /// How the numbers are to be read.
 fn notes(comparison: &Comparison) -> String {
-    let mut notes = String::from(
-        "Times are rank means, but for the median step. Losses and weights are compared with the first column's.\n",
-    );
+    let mut notes =
+        String::from("Times are means over ranks. Losses and weights are held against the first column's.\n");
     let cores = trainer::config::cores();
     if comparison.config.world_size > cores {
         notes.push_str(&format!(
-            "The ranks share {cores} processor cores: more ranks are not faster here, but they show memory and traffic.\n"
+            "The ranks share {cores} processor cores, so that more of them are not faster here.\n"
         ));
     }
     if comparison.config.link.is_none() {
-        notes.push_str("No link is simulated, so nothing waits for one: add --link ethernet25g to see what it would expose.\n");
+        notes.push_str("No link is simulated, so nothing waits for one: see --link.\n");
     }
     notes
 }

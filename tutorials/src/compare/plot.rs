@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_profile_as_svg() {
         let svg = svg("ZeRO-3", &hill(), 125);
-        for part in ["peak 100 B", "activations", "workspace", "parameters", "100 ns"] {
+        for part in ["peak 100 B", "activations", "workspace", "parameters", "0.10 µs"] {
             assert!(svg.contains(part), "{part} is missing in {svg}");
         }
         assert_eq!(svg.matches("<polygon").count(), 3, "one area per class that is used");
