@@ -12,6 +12,9 @@ use crossterm::{cursor, execute, queue};
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::AsFd;
+use rustix::time::Timespec;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGSTOP, SIGTERM, SIGTSTP};
 use signal_hook::{SigId, flag, low_level};
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -19,6 +22,7 @@ use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 /// Whether the terminal is ours now.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
@@ -172,6 +176,18 @@ impl Screen {
     /// A signal that has arrived since the last call.
     pub(crate) fn signal(&self) -> Option<Signal> {
         self.signals.take()
+    }
+
+    /// Waits until there are keys to read, a signal has arrived or `patience` is over. Returns whether the terminal is
+    /// still there: `crossterm` would read from a closed one for ever.
+    pub(crate) fn wait(&self, patience: Duration) -> bool {
+        let (stdin, stdout) = (io::stdin(), io::stdout());
+        let terminal = if stdin.is_terminal() { stdin.as_fd() } else { stdout.as_fd() };
+        let mut polled = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
+        let patience = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
+        // Interrupted by a signal, nothing is known of the terminal: the next call tells.
+        let _ = poll(&mut polled, Some(&patience));
+        !polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
     }
 
     /// The first panic on a thread that is neither this one nor a rank's.

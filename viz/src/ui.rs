@@ -159,13 +159,14 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for keys until it is time for the next picture. Returns whether to quit.
+    /// Waits for keys until it is time for the next picture. Returns whether to quit, as when the terminal is gone.
     fn keys(&mut self, app: &mut App, screen: &mut Screen, feed: &mut Feed) -> Result<bool, VizError> {
         let idle = app.player().motion() == Motion::Standing;
-        let mut patience = if idle { FRAME * 3 / 2 } else { FRAME };
         // A signal interrupts the wait: it is looked at next.
-        while event::poll(patience).unwrap_or(false) {
-            patience = Duration::ZERO;
+        if !screen.wait(if idle { FRAME * 3 / 2 } else { FRAME }) {
+            return Ok(true);
+        }
+        while event::poll(Duration::ZERO).unwrap_or(false) {
             let Some(input) = translate(&event::read()?) else { continue };
             self.asked = true;
             if let Some(effect) = app.update(input)

@@ -33,17 +33,8 @@ pub(crate) struct Pty {
 
 impl Pty {
     /// Starts `command` in a terminal of this size.
-    pub(crate) fn start(command: &mut Command, (columns, rows): (u16, u16)) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let path = std::ffi::OsStr::from_bytes(name.as_bytes());
-        let terminal = File::options().read(true).write(true).open(path).unwrap();
-        tcsetwinsize(&master, size(columns, rows)).unwrap();
-        let end = || Stdio::from(terminal.try_clone().unwrap());
-        command.env("TERM", "xterm-256color").env("COLORTERM", "truecolor").env("LC_ALL", "C.UTF-8");
-        let child = command.env_remove("NO_COLOR").stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+    pub(crate) fn start(command: &mut Command, size: (u16, u16)) -> Self {
+        let (master, child) = spawn(command, size);
         let output = Arc::new(Output::default());
         let (mut reader, into) = (File::from(master.try_clone().unwrap()), output.clone());
         std::thread::spawn(move || {
@@ -171,6 +162,44 @@ impl Drop for Pty {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Starts `command` in a terminal of this size; returns the terminal's other end.
+fn spawn(command: &mut Command, (columns, rows): (u16, u16)) -> (OwnedFd, Child) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let path = std::ffi::OsStr::from_bytes(name.as_bytes());
+    let terminal = File::options().read(true).write(true).open(path).unwrap();
+    tcsetwinsize(&master, size(columns, rows)).unwrap();
+    let end = || Stdio::from(terminal.try_clone().unwrap());
+    command.env("TERM", "xterm-256color").env("COLORTERM", "truecolor").env("LC_ALL", "C.UTF-8");
+    let child = command.env_remove("NO_COLOR").stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+    (master, child)
+}
+
+/// Starts `command` in a terminal, takes the terminal away once `text` is written, as when a window is closed, and waits
+/// for the program to end by itself.
+pub(crate) fn outlives_its_terminal(command: &mut Command, text: &str) -> bool {
+    let (master, mut child) = spawn(command, (120, 40));
+    let mut terminal = File::from(master);
+    let (mut bytes, mut written) = ([0; 1 << 16], Vec::new());
+    while !String::from_utf8_lossy(&written).contains(text) {
+        let read = terminal.read(&mut bytes).unwrap();
+        written.extend_from_slice(&bytes[..read]);
+    }
+    drop(terminal);
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
 }
 
 /// What a terminal shows after these bytes: it knows how to place the cursor, to clear and to print.

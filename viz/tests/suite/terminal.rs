@@ -1,6 +1,6 @@
 //! The terminal is given back, whatever happens.
 
-use crate::pty::Pty;
+use crate::pty::{Pty, outlives_its_terminal};
 use crate::support::{path, recorded};
 use events::{Boundary, Class, Emitter, Hub, HubOptions, Pace, Pass, Place, What, channel};
 use rustix::process::Signal;
@@ -80,6 +80,14 @@ fn control_c_and_signals_restore_the_terminal() {
             time
         });
     }
+}
+
+/// Without a signal: the terminal is not the program's controlling one here.
+#[test]
+fn a_program_ends_with_its_terminal() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
+    command.arg("replay").arg(path("zero3", "events")).arg("--paused");
+    assert!(!outlives_its_terminal(&mut command, SCREEN), "it goes on without a terminal");
 }
 
 #[test]
