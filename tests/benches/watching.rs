@@ -145,7 +145,7 @@ fn screens(flags: &Flags, stage: Stage, dir: &Path) -> f64 {
     for (round, cpu) in runs.iter().enumerate() {
         let seconds = [cpu.process, cpu.screen, cpu.collector].map(|seconds| format!("{seconds:.3}"));
         let [process, screen, collector] = seconds;
-        table.row(&format!("run {}", round + 1), [process, screen, collector, percent(cpu.share())]);
+        table.row(format!("run {}", round + 1), [process, screen, collector, percent(cpu.share())]);
     }
     let share = median(runs.iter().map(|cpu| cpu.share()).collect());
     println!("{stage} with its screen open, 120×40\n\n{}", table.render(Format::Terminal));
@@ -198,7 +198,7 @@ fn recordings(flags: &Flags, stage: Stage, dir: &Path) -> f64 {
             millis(watched.wall),
             percent(wall),
         ];
-        table.row(&format!("pair {}", round + 1), row);
+        table.row(format!("pair {}", round + 1), row);
     }
     let cpu = median(added.iter().map(|pair| pair.0).collect());
     let wall = median(added.iter().map(|pair| pair.1).collect());
