@@ -60,9 +60,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for &stage in &arguments.stages {
         found.push(fit(stage, arguments, capacity)?);
     }
-    println!("{}", table(&found, capacity).render(Format::Terminal));
+    events::say!("{}", table(&found, capacity).render(Format::Terminal));
     for found in &found {
-        found.measured.iter().for_each(|measured| println!("{}", tried(found.stage, measured)));
+        found.measured.iter().for_each(|measured| events::say!("{}", tried(found.stage, measured)));
     }
     match found.iter().find(|found| found.measured.as_ref().is_some_and(|m| m.batch != found.predicted)) {
         None => Ok(()),
@@ -90,7 +90,7 @@ fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
             config.sequence_length,
         )));
     }
-    eprintln!("{stage}: up to {predicted} predicted; running …");
+    events::complain!("{stage}: up to {predicted} predicted; running …");
     Ok(Found { stage, predicted, measured: Some(search(|batch| peak(stage, arguments, batch))?) })
 }
 

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            events::complain!("error: {failure}");
             ExitCode::from(failure.code())
         }
     }

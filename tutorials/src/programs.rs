@@ -26,7 +26,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Some("zero3") => main_from::<zero3::Zero3>(words),
         Some("planner") => planner(&words),
         _ => {
-            eprintln!("error: there is no program {:?}; there are {}", words[0], NAMES.join(", "));
+            events::complain!("error: there is no program {:?}; there are {}", words[0], NAMES.join(", "));
             ExitCode::from(2)
         }
     }

@@ -129,7 +129,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            events::complain!("error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -164,13 +164,18 @@ fn open(files: &[PathBuf]) -> Result<Vec<Recording>, events::RecordingError> {
 fn list() -> Result<(), Box<dyn Error>> {
     let runs = runs::list(&runs::directory())?;
     if runs.is_empty() {
-        println!("nothing is running now; every training run can be followed while it lasts");
+        events::say!("nothing is running now; every training run can be followed while it lasts");
     }
     for run in runs {
         let header = &run.header;
-        println!(
+        events::say!(
             "{}  {} {}, {} ranks, {} steps, {}",
-            run.name, header.stage, header.model, header.world_size, header.steps, header.device
+            run.name,
+            header.stage,
+            header.model,
+            header.world_size,
+            header.steps,
+            header.device
         );
     }
     Ok(())

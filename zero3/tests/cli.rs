@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn zero3(flags: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zero3")).args(flags.split_whitespace()).output().unwrap()
@@ -43,6 +43,17 @@ fn what_gpus_take_is_named_where_it_is_missing() {
     refuses("doctor --gpus 2", 1, &["2 ranks would not run on GPUs here", "libcuda"]);
     refuses("--device cuda", 2, &["--device cuda: libcuda was not found", "nvidia-driver", "--device cpu"]);
     refuses("--tf32 --device cpu", 2, &["--tf32"]);
+}
+
+/// As with `zero3 … | head -1`.
+#[test]
+fn a_reader_that_leaves_does_not_end_the_run() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zero3"));
+    command.args(SHORT.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //! * [`snapshot`], [`units`], [`history`], [`catchup`]: the fold of all events so far.
 //! * [`frame`], [`recording`], [`socket`], [`runs`]: the fold's and the events' way into files and other processes.
 //! * [`relay`]: the events of other processes of a job.
+//! * [`say!`], [`complain!`]: lines for a person who may have stopped reading.
 //! * [`pace`]: the other direction, pausing and stepping a run.
 
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ pub mod recording;
 pub mod relay;
 pub mod ring;
 pub mod runs;
+mod say;
 pub mod snapshot;
 pub mod socket;
 pub mod units;

@@ -15,7 +15,7 @@ use std::fmt::Write;
 /// # Errors
 /// A failed run that says what is missing.
 pub(crate) fn examine(args: &DoctorArgs) -> Result<()> {
-    println!("{}\n{}{}", libraries().render(Format::Terminal), devices(), surroundings());
+    events::say!("{}\n{}{}", libraries().render(Format::Terminal), devices(), surroundings());
     match args.gpus {
         Some(ranks) => verdict(ranks),
         None => Ok(()),
@@ -75,9 +75,9 @@ fn verdict(ranks: usize) -> Result<()> {
     let hardware = Hardware::Gpus { gpus, tf32: false };
     for gpu in hardware.open(ranks).map_err(|failure| refused(failure.to_string()))? {
         let (free, total) = gpu.memory().map_err(|error| refused(error.to_string()))?;
-        println!("{}: {} of {} free.", opened(&gpu), human(free), human(total));
+        events::say!("{}: {} of {} free.", opened(&gpu), human(free), human(total));
     }
-    println!("{}.", hardware.line(ranks, 1));
+    events::say!("{}.", hardware.line(ranks, 1));
     Ok(())
 }
 

@@ -71,7 +71,7 @@ pub fn main_from<S: Stage>(arguments: impl IntoIterator<Item = OsString>) -> Exi
     let cli = Cli::parse_from(arguments);
     let result = match cli.command {
         Some(Command::Generate(args)) => {
-            generate::<S>(&args).map(|texts| texts.iter().for_each(|text| println!("{text}")))
+            generate::<S>(&args).map(|texts| texts.iter().for_each(|text| events::say!("{text}")))
         }
         Some(Command::Doctor(args)) => doctor::examine(&args),
         Some(Command::Explain(args)) => {
@@ -82,7 +82,7 @@ pub fn main_from<S: Stage>(arguments: impl IntoIterator<Item = OsString>) -> Exi
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            events::complain!("error: {failure}");
             ExitCode::from(failure.code())
         }
     }
@@ -96,9 +96,9 @@ fn train<S: Stage>(mut args: TrainArgs) -> Result<()> {
     let unsaid = if print { deepspeed::left_out(&config) } else { Vec::new() };
     let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", S::NAME));
     let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle);
-    warnings.filter(|_| config.leads()).for_each(|warning| eprintln!("warning: {warning}"));
+    warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
     if print {
-        println!("{}", deepspeed::print(&config, S::PLAN)?);
+        events::say!("{}", deepspeed::print(&config, S::PLAN)?);
         return Ok(());
     }
     let plan = plan::prepare::<S>(config)?;
@@ -128,7 +128,7 @@ enum Ranks {
 
 /// Runs, and prints for all ranks.
 fn lead<S: Stage>(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<()> {
-    println!("{}", progress::opening::<S>(plan));
+    events::say!("{}", progress::opening::<S>(plan));
     let watch = Watch::start::<S>(plan, true, links)?;
     let outcome = match plan.config.screen {
         Some(options) => on_screen::<S>(plan, ranks, &watch, options, logs),
@@ -137,9 +137,9 @@ fn lead<S: Stage>(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs:
     watch.settle();
     let watched = watch.hub.finish();
     let report = outcome?;
-    println!("{}", tables::closing(&report));
+    events::say!("{}", tables::closing(&report));
     for line in progress::farewell(plan, &watched) {
-        println!("{line}");
+        events::say!("{line}");
     }
     Ok(())
 }

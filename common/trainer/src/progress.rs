@@ -95,7 +95,7 @@ impl Lines {
             ProgressBar::new(u64::from(steps)).with_style(style)
         });
         if bar.is_none() {
-            println!(
+            events::say!(
                 "{:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}{}",
                 "step",
                 "loss",
@@ -124,7 +124,7 @@ impl Lines {
             return;
         }
         if row.step.is_multiple_of(self.every) || row.step + 1 == self.steps || row.skipped {
-            println!(
+            events::say!(
                 "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}{}",
                 row.step,
                 row.loss,

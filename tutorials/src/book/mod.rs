@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut problems = Vec::new();
     for file in chapters()? {
         if arguments.chapters.is_empty() || arguments.chapters.iter().any(|&n| number(&file) == Some(n)) {
-            println!("{}", file.display());
+            events::say!("{}", file.display());
             problems
                 .extend(inspect(&file, &mut workshop).unwrap_or_else(|failure| vec![failure.to_string()]));
         }

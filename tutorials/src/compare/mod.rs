@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return Err(Failure::run(recommend::recommendation(&comparison)));
     }
     let written = document::write(&comparison, &arguments.out)?;
-    println!("\nwritten to {}: {}", arguments.out.display(), written.join(", "));
+    events::say!("\nwritten to {}: {}", arguments.out.display(), written.join(", "));
     Ok(())
 }
 
@@ -172,11 +172,11 @@ fn outcome_of(stage: Stage, config: Config, how: &str) -> Result<Option<Run>> {
     match stages::train(stage, config) {
         Ok(report) => {
             let speed = tables::tokens_per_second(&report) as u64;
-            eprintln!("{} tokens/s, {}", grouped(speed), human(tables::peak(&report)));
+            events::complain!("{} tokens/s, {}", grouped(speed), human(tables::peak(&report)));
             Ok(Some(Run { stage, report }))
         }
         Err(Failure::OutOfMemory(_)) => {
-            eprintln!("does not fit");
+            events::complain!("does not fit");
             Ok(None)
         }
         Err(other) => Err(other),

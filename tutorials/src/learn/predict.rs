@@ -28,15 +28,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn play(number: u32, input: &mut dyn BufRead, progress: &mut Progress) -> Result<()> {
     let chapter = super::chapter(number)?;
     if chapter.guesses.is_empty() {
-        println!(
+        events::say!(
             "Chapter {number} has no numbers to guess; its quiz: cargo run -p tutorials -- quiz {number}"
         );
         return Ok(());
     }
-    println!("Type a number of bytes (3,674,624 or 3.67MB). Enter skips, q leaves.\n");
+    events::say!("Type a number of bytes (3,674,624 or 3.67MB). Enter skips, q leaves.\n");
     let lab = Lab::default();
     for (index, guess) in chapter.guesses.iter().enumerate() {
-        println!("{}. {}\n   {}", index + 1, guess.ask, guess.run.command());
+        events::say!("{}. {}\n   {}", index + 1, guess.ask, guess.run.command());
         let typed = match number_from(input)? {
             Asked::Left => return Ok(()),
             Asked::Skipped => None,
@@ -64,7 +64,7 @@ fn number_from(input: &mut dyn BufRead) -> Result<Asked> {
             Typed::Skip => return Ok(Asked::Skipped),
             Typed::Answer(text) => match read_number(&text) {
                 Some(value) => return Ok(Asked::Number(value)),
-                None => println!("   {text:?} is no number: write 3,674,624 or 3.67MB"),
+                None => events::say!("   {text:?} is no number: write 3,674,624 or 3.67MB"),
             },
         }
     }
@@ -75,11 +75,11 @@ fn show(guess: &Guess, typed: Option<f64>, lab: &Lab) -> Result<bool> {
     let (predicted, measured) = guess.figure.of(&*lab.report(&guess.run)?);
     let right = typed.is_some_and(|value| is_right(value, measured as f64));
     let guessed = typed.map_or("-".into(), |value| grouped(value as u64));
-    println!("   guess {guessed}   predicted {}   measured {}", grouped(predicted), grouped(measured));
+    events::say!("   guess {guessed}   predicted {}   measured {}", grouped(predicted), grouped(measured));
     match typed {
-        Some(_) if right => println!("   right\n"),
-        Some(value) if measured > 0 => println!("   {:.2} × what it is\n", value / measured as f64),
-        _ => println!(),
+        Some(_) if right => events::say!("   right\n"),
+        Some(value) if measured > 0 => events::say!("   {:.2} × what it is\n", value / measured as f64),
+        _ => events::say!(),
     }
     Ok(right)
 }

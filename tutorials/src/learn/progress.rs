@@ -27,15 +27,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let progress = Progress::load();
     for chapter in chapters::ALL {
-        println!(
+        events::say!(
             "chapter {:>2}   {}   {}",
             chapter.number,
             progress.prediction_line(chapter),
             progress.quiz_line(chapter)
         );
     }
-    println!("exercises    solved {}", progress.exercises().join(", "));
-    println!("\nkept in {}", file.display());
+    events::say!("exercises    solved {}", progress.exercises().join(", "));
+    events::say!("\nkept in {}", file.display());
     Ok(())
 }
 

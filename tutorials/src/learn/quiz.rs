@@ -30,24 +30,24 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress) -> Result<()> {
     let chapter = super::chapter(arguments.chapter)?;
     let lab = Lab::default();
-    println!("Enter skips, q leaves; where you stop, you go on next time.\n");
+    events::say!("Enter skips, q leaves; where you stop, you go on next time.\n");
     for (index, question) in chapter.quiz.iter().enumerate() {
         if !arguments.again && progress.is_answered(chapter.number, index) {
             continue;
         }
-        println!("{}. {}", index + 1, question.ask);
+        events::say!("{}. {}", index + 1, question.ask);
         match ask(input, &prompt(question))? {
             Typed::Leave => return Ok(()),
-            Typed::Skip => println!("   {}\n", pages::answer(question, &lab)?),
+            Typed::Skip => events::say!("   {}\n", pages::answer(question, &lab)?),
             Typed::Answer(text) => {
                 let right = judge(question, &text, &lab)?;
                 let verdict = if right { "right" } else { "no" };
-                println!("   {verdict}: {}\n", pages::answer(question, &lab)?);
+                events::say!("   {verdict}: {}\n", pages::answer(question, &lab)?);
                 progress.answered(chapter.number, index, right)?;
             }
         }
     }
-    println!("{}", progress.quiz_line(chapter));
+    events::say!("{}", progress.quiz_line(chapter));
     Ok(())
 }
 

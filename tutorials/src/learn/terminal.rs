@@ -20,7 +20,7 @@ pub(crate) fn ask(input: &mut dyn BufRead, prompt: &str) -> Result<Typed> {
     std::io::stdout().flush().map_err(fail)?;
     let mut line = String::new();
     if input.read_line(&mut line).map_err(fail)? == 0 {
-        println!();
+        events::say!();
         return Ok(Typed::Leave);
     }
     Ok(match line.trim() {
