@@ -1,6 +1,6 @@
 //! Tokens per second of every stage, and where the time goes: `cargo bench -p tests --bench throughput`.
 //!
-//! Flags after `--`: `--models tiny,small`, `--stages ddp,zero1,zero2,zero3`, `--gpus 4`, `--steps 20`, `--rounds 3`, and
+//! Flags after `--`: `--models tiny,small`, `--stages zero0-ddp,zero1,zero2,zero3`, `--gpus 4`, `--steps 20`, `--rounds 3`, and
 //! `--peer "NAME=COMMAND"` for another trainer that prints a JSON line with `tokens_per_s`; rounds alternate between
 //! all of them, so that ratios hold on a noisy machine. `--record` adds every stage once more, recorded.
 
@@ -16,8 +16,8 @@ use trainer::Report;
 struct Flags {
     #[arg(long, value_delimiter = ',', default_value = "tiny,small")]
     models: Vec<String>,
-    #[arg(long, value_delimiter = ',', default_value = "ddp,zero1,zero2,zero3")]
-    stages: Vec<String>,
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = Stage::ALL)]
+    stages: Vec<Stage>,
     #[arg(long, default_value_t = 4)]
     gpus: usize,
     #[arg(long, default_value_t = 12)]
@@ -43,11 +43,6 @@ fn main() {
     }
 }
 
-fn stage(name: &str) -> Stage {
-    let known = Stage::ALL.into_iter().find(|stage| stage.label().to_lowercase().replace('-', "") == name);
-    known.unwrap_or_else(|| panic!("--stages {name}: choose from ddp, zero1, zero2, zero3"))
-}
-
 /// One stage's or peer's rounds.
 struct Row {
     name: String,
@@ -63,7 +58,7 @@ enum Contender {
 
 fn contenders(flags: &Flags, recording: &Path) -> Vec<(String, Contender)> {
     let mut all = Vec::new();
-    for stage in flags.stages.iter().map(|name| stage(name)) {
+    for &stage in &flags.stages {
         all.push((stage.label().to_string(), Contender::Stage(stage, String::new())));
         if flags.record {
             let words = format!("--record {}", recording.display());

@@ -2,26 +2,25 @@
 //!
 //! * The screen: a run with its screen open in a pseudo-terminal. The CPU time of the thread that draws and of the one
 //!   that collects events, as a share of the whole process's, from the first picture to the last step.
-//! * The recording: runs that nobody listens to and recorded ones in pairs, one right after the other and in alternating
-//!   order. CPU time of the process per step, so that other programs on the machine matter little, and the median wall
-//!   time of a step beside it. What counts is the median of the differences within the pairs.
+//! * The recording: a run that nobody listens to and a recorded one side by side, at the same time, so that whatever else
+//!   the machine does slows both. CPU time of each process per step, and its median step. What counts is the median of
+//!   the differences within the pairs.
 //!
-//! Flags after `--`: `--stages ddp,zero1,zero2,zero3`, `--model tiny`, `--gpus 4`, `--steps 40`, `--rounds 7`, and
+//! Flags after `--`: `--stages zero0-ddp,zero1,zero2,zero3`, `--model tiny`, `--gpus 4`, `--steps 40`, `--rounds 7`, and
 //! `--strict` to fail if one of the two takes more than one percent.
 
 #[allow(dead_code, reason = "the visualizer's own tests use the rest")]
 #[path = "../../viz/tests/suite/pty.rs"]
 mod pty;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use planner::Stage;
 use planner::table::{Format, Table};
 use pty::Pty;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
-use tests::train;
 
 /// The most that either may take.
 const LIMIT: f64 = 0.01;
@@ -30,8 +29,8 @@ const CHILD: &str = "ZERO_BENCH_STAGE";
 
 #[derive(Parser)]
 struct Flags {
-    #[arg(long, value_delimiter = ',', default_value = "ddp,zero1,zero2,zero3")]
-    stages: Vec<String>,
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = Stage::ALL)]
+    stages: Vec<Stage>,
     #[arg(long, default_value = "tiny")]
     model: String,
     #[arg(long, default_value_t = 4)]
@@ -60,30 +59,30 @@ fn main() -> ExitCode {
     }
     let flags = Flags::parse();
     let dir = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-    let stages: Vec<Stage> = flags.stages.iter().map(|name| stage(name)).collect();
-    let screens: Vec<f64> = stages.iter().map(|&stage| screens(&flags, stage, dir.path())).collect();
-    let recordings: Vec<f64> = stages.iter().map(|&stage| recordings(&flags, stage, dir.path())).collect();
+    let screens: Vec<f64> = flags.stages.iter().map(|&stage| screens(&flags, stage, dir.path())).collect();
+    let recordings: Vec<f64> =
+        flags.stages.iter().map(|&stage| recordings(&flags, stage, dir.path())).collect();
     let kept = screens.iter().chain(&recordings).all(|share| *share <= LIMIT);
     println!("limit for each: {:.0} % {}", 100.0 * LIMIT, if kept { "kept" } else { "NOT KEPT" });
     if kept || !flags.strict { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn as_program(stage: &str) -> ExitCode {
-    match self::stage(stage) {
-        Stage::Ddp => trainer::main::<zero0_ddp::Ddp>(),
-        Stage::Zero1 => trainer::main::<zero1::Zero1>(),
-        Stage::Zero2 => trainer::main::<zero2::Zero2>(),
-        Stage::Zero3 => trainer::main::<zero3::Zero3>(),
+    match Stage::from_str(stage, false) {
+        Ok(Stage::Ddp) => trainer::main::<zero0_ddp::Ddp>(),
+        Ok(Stage::Zero1) => trainer::main::<zero1::Zero1>(),
+        Ok(Stage::Zero2) => trainer::main::<zero2::Zero2>(),
+        Ok(Stage::Zero3) => trainer::main::<zero3::Zero3>(),
+        Err(error) => panic!("{CHILD}: {error}"),
     }
 }
 
-fn short(stage: Stage) -> String {
-    stage.label().to_lowercase().replace('-', "")
-}
-
-fn stage(name: &str) -> Stage {
-    let known = Stage::ALL.into_iter().find(|&stage| short(stage) == name);
-    known.unwrap_or_else(|| panic!("--stages {name}: choose from ddp, zero1, zero2, zero3"))
+/// This program as if it were that of `stage`, with its sockets under `dir`.
+fn program(flags: &Flags, stage: Stage, dir: &Path) -> Command {
+    let program = std::env::current_exe().unwrap_or_else(|error| panic!("{error}"));
+    let mut command = Command::new(program);
+    command.args(flags.run().split_whitespace()).env(CHILD, stage.package()).env("XDG_RUNTIME_DIR", dir);
+    command
 }
 
 /// CPU seconds so far.
@@ -154,9 +153,7 @@ fn screens(flags: &Flags, stage: Stage, dir: &Path) -> f64 {
 }
 
 fn screen(flags: &Flags, stage: Stage, dir: &Path) -> Cpu {
-    let program = std::env::current_exe().unwrap_or_else(|error| panic!("{error}"));
-    let mut command = Command::new(program);
-    command.args(flags.run().split_whitespace()).env(CHILD, short(stage)).env("XDG_RUNTIME_DIR", dir);
+    let mut command = program(flags, stage, dir);
     let mut pty = Pty::start(&mut command, (120, 40));
     pty.expect("\x1b[?1049h");
     // As long as it takes: the machine may be busy, and the run long.
@@ -176,26 +173,21 @@ struct Cost {
     wall: f64,
 }
 
-/// Pairs of runs; the median of what recording adds to the CPU time of a step.
+/// Pairs of runs; the medians of what recording adds to the CPU time of a step and to a step: the larger.
 fn recordings(flags: &Flags, stage: Stage, dir: &Path) -> f64 {
     let mut table = Table::numbers("ms per step", ["CPU", "recorded", "added", "wall", "recorded", "added"]);
-    let recorded = format!("{} --record {}", flags.run(), dir.join("run.events").display());
-    cost(flags, stage, &flags.run());
     let mut added = Vec::new();
     for round in 0..flags.rounds {
-        let plain_first = round % 2 == 0;
-        let early = plain_first.then(|| cost(flags, stage, &flags.run()));
-        let watched = cost(flags, stage, &recorded);
-        let plain = early.unwrap_or_else(|| cost(flags, stage, &flags.run()));
-        let more = |plain: f64, watched: f64| (watched - plain) / plain;
-        let (cpu, wall) = (more(plain.cpu, watched.cpu), more(plain.wall, watched.wall));
+        let (plain, recorded) = pair(flags, stage, dir, round % 2 == 0);
+        let more = |plain: f64, recorded: f64| (recorded - plain) / plain;
+        let (cpu, wall) = (more(plain.cpu, recorded.cpu), more(plain.wall, recorded.wall));
         added.push((cpu, wall));
         let row = [
             millis(plain.cpu),
-            millis(watched.cpu),
+            millis(recorded.cpu),
             percent(cpu),
             millis(plain.wall),
-            millis(watched.wall),
+            millis(recorded.wall),
             percent(wall),
         ];
         table.row(format!("pair {}", round + 1), row);
@@ -204,22 +196,42 @@ fn recordings(flags: &Flags, stage: Stage, dir: &Path) -> f64 {
     let wall = median(added.iter().map(|pair| pair.1).collect());
     println!("{stage}, recorded\n\n{}", table.render(Format::Terminal));
     println!("median of the pairs: {} CPU time, {} wall time per step\n", percent(cpu), percent(wall));
-    cpu
+    cpu.max(wall)
 }
 
-/// CPU time of the process and the median wall time, per step.
-fn cost(flags: &Flags, stage: Stage, words: &str) -> Cost {
-    let before = own_seconds();
-    let report = train(stage, words).unwrap_or_else(|failure| panic!("{failure}"));
-    let cpu = (own_seconds() - before) / f64::from(flags.steps);
+/// A run that is not recorded and one that is, at the same time; which starts first is the caller's.
+fn pair(flags: &Flags, stage: Stage, dir: &Path, plain_first: bool) -> (Cost, Cost) {
+    let recording = dir.join("run.zero").display().to_string();
+    let start = |recorded: bool| {
+        let report = dir.join(if recorded { "recorded.json" } else { "plain.json" });
+        let mut command = program(flags, stage, dir);
+        command.arg("--headless").arg("--report").arg(&report).stdout(Stdio::null()).stdin(Stdio::null());
+        if recorded {
+            command.args(["--record", &recording]);
+        }
+        (command.spawn().unwrap_or_else(|error| panic!("{error}")), report)
+    };
+    let first = start(!plain_first);
+    let second = start(plain_first);
+    let (plain, recorded) = if plain_first { (first, second) } else { (second, first) };
+    (cost(flags, plain), cost(flags, recorded))
+}
+
+/// CPU time of the process and its median step, once it has ended.
+fn cost(flags: &Flags, (mut child, report): (Child, PathBuf)) -> Cost {
+    let process = Pid::from_child(&child);
+    // It stays to be asked for its times until it is waited for in earnest.
+    let ended = waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    ended.unwrap_or_else(|error| panic!("{error}"));
+    let cpu = process_seconds(child.id()) / f64::from(flags.steps);
+    let status = child.wait().unwrap_or_else(|error| panic!("{error}"));
+    assert!(status.success(), "{status}");
+    let rows: serde_json::Value =
+        serde_json::from_str(&read(&report)).unwrap_or_else(|error| panic!("{error}"));
+    let steps = rows["steps"].as_array().into_iter().flatten();
     // The first step pays for first touches of memory.
-    let wall = median(report.steps.iter().skip(1).map(|step| step.seconds).collect());
+    let wall = median(steps.skip(1).filter_map(|step| step["seconds"].as_f64()).collect());
     Cost { cpu, wall }
-}
-
-fn own_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -15,8 +15,7 @@ const MOST: usize = 1024;
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Stages to fit
-    #[arg(long, value_name = "STAGE,…", value_delimiter = ',', value_parser = stages::parser())]
-    #[arg(default_values = stages::NAMES)]
+    #[arg(long, value_name = "STAGE,…", value_delimiter = ',', value_enum, default_values_t = Stage::ALL)]
     stages: Vec<Stage>,
     /// Only predict
     #[arg(long)]

@@ -1,20 +1,9 @@
 //! The stages as libraries: any of them, by name, run in this process.
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use planner::Stage;
 use trainer::cli::TrainArgs;
 use trainer::config::Config;
 use trainer::{Failure, Report, Result};
-
-/// Their packages.
-pub(crate) const NAMES: [&str; 4] =
-    [Stage::Ddp.package(), Stage::Zero1.package(), Stage::Zero2.package(), Stage::Zero3.package()];
-
-/// Reads a stage by its package's name.
-pub(crate) fn parser() -> impl TypedValueParser<Value = Stage> {
-    let words = PossibleValuesParser::new(NAMES);
-    words.map(|word| Stage::ALL.into_iter().find(|stage| stage.package() == word).unwrap_or(Stage::Zero3))
-}
 
 /// Trains as `config` says, without printing anything.
 ///

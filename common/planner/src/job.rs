@@ -9,16 +9,20 @@ use serde::Serialize;
 use thiserror::Error;
 
 /// Who holds what: how far the model states are sharded over the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Everything replicated.
+    #[value(name = Stage::Ddp.package(), alias = "ddp", help = None)]
     Ddp,
     /// Optimizer states sharded (P_os in the paper).
+    #[value(help = None)]
     Zero1,
     /// Optimizer states and gradients sharded (P_os+g).
+    #[value(help = None)]
     Zero2,
     /// Everything sharded (P_os+g+p).
+    #[value(help = None)]
     Zero3,
 }
 

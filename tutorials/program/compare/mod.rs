@@ -23,8 +23,7 @@ const STEPS: u32 = 20;
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Stages to compare
-    #[arg(long, value_name = "STAGE,…", value_delimiter = ',', value_parser = stages::parser())]
-    #[arg(default_values = stages::NAMES)]
+    #[arg(long, value_name = "STAGE,…", value_delimiter = ',', value_enum, default_values_t = Stage::ALL)]
     stages: Vec<Stage>,
     /// Numbers of ranks to compare beside --gpus, each with the same batch per rank [default: its halves, down to 1]
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
