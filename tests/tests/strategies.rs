@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use planner::Stage;
-use tests::{STAGES, fixture, largest_difference, losses, mispredictions, train};
+use tests::{STAGES, fixture, largest_difference, losses, run, train};
 use trainer::Report;
 
 fn flags(model: &str, world: usize, micro_batches: usize) -> String {
@@ -13,12 +13,6 @@ fn flags(model: &str, world: usize, micro_batches: usize) -> String {
          --device cpu --val-fraction 0.1 --eval-every 3 --eval-batches 2",
         fixture(model),
     )
-}
-
-fn run(stage: Stage, flags: &str) -> Report {
-    let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
-    assert_eq!(mispredictions(&report), Vec::<String>::new(), "{stage} {flags}");
-    report
 }
 
 fn assert_same(a: &Report, b: &Report, case: &str) {
@@ -186,6 +180,9 @@ fn strategies_agree_in_16_bits_and_with_everything_else() {
         "--precision bf16",
         "--precision fp16 --inject overflow@rank1,step1",
         "--precision bf16 --grad-dtype fp32",
+        "--precision bf16 --reduce-dtype fp32",
+        "--precision fp16 --reduce-dtype fp32",
+        "--precision bf16 --grad-dtype fp16 --reduce-dtype fp32 --contiguous-gradients false",
     ] {
         let full = run(Stage::Zero3, &format!("{plain} {types}"));
         for strategy in
@@ -196,8 +193,8 @@ fn strategies_agree_in_16_bits_and_with_everything_else() {
         }
         let hybrid =
             run(Stage::Zero3, &format!("{plain} {types} --strategy hybrid-shard --shard-group-size 2"));
-        if types.contains("grad-dtype fp32") {
-            assert_same(&full, &hybrid, "partial sums in f32");
+        if types.contains("dtype fp32") {
+            assert_same(&full, &hybrid, &format!("partial sums in f32: {types}"));
         } else {
             let apart = largest_difference(&losses(&full), &losses(&hybrid));
             assert!(apart < 2e-3, "{types}: partial sums are rounded to 16 bits once more: {apart}");

@@ -8,8 +8,8 @@
 //!
 //! FSDP's shard-grad-op is the same but for one choice: full parameters stay from forward until backward is done with
 //! them. It holds as little between steps, as much as ZeRO-2 in between, and gathers once less. FSDP's hybrid sharding
-//! shards over groups of neighbours: gathers and reduce-scatters stay inside a group, and once per step an all-reduce
-//! across groups sums the shards. ZeRO++'s hpZ shards over all ranks and lets backward gather from a second copy that
+//! shards over groups of neighbours: gathers and reduce-scatters stay inside a group, and in the last micro-batch's
+//! backward an all-reduce across groups sums the shards. ZeRO++'s hpZ shards over all ranks and lets backward gather from a second copy that
 //! neighbours share (Wang et al., "ZeRO++", 2023, section 3.2).
 
 use collectives::Group;
@@ -35,12 +35,12 @@ pub struct Zero3 {
     /// This rank's slice, per unit; the whole of units that stay whole.
     parameters: UnitBuffers,
     /// This rank's slice, per unit.
-    gradients: Vec<Buffer>,
+    gradients: UnitBuffers,
     /// For this rank's slice of each unit.
     optimizer: Vec<AdamWShard>,
     reductions: Buckets,
     /// Hybrid sharding: over the ranks that own the same shard of other copies.
-    replicas: ReplicaSum,
+    replicas: Option<ReplicaSum>,
     /// hpZ: what backward gathers from, in place of the shards.
     secondary: Option<SecondaryShards>,
     window: GatherWindow,
@@ -67,7 +67,7 @@ impl Stage for Zero3 {
         }
         Ok(Zero3 {
             parameters: UnitBuffers::new(parameters, "parameters"),
-            gradients,
+            gradients: UnitBuffers::new(gradients, "gradients"),
             optimizer,
             reductions: setup.reductions(Group::reduce_scatter),
             replicas: setup.replica_sum(),
@@ -114,10 +114,11 @@ impl Stage for Zero3 {
     }
 
     fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+        let shard = self.gradients.get_mut(unit)?;
         if micro.is_first() {
-            self.rank.kernels().fill(self.gradients[unit].view_mut(), 0.0)?;
+            self.rank.kernels().fill(shard.view_mut(), 0.0)?;
         }
-        FullGradients::fresh(unit, &self.rank, &self.partition, self.gradients[unit].dtype())
+        FullGradients::fresh(unit, &self.rank, &self.partition, shard.dtype())
     }
 
     fn reduce(&mut self, gradients: FullGradients, _micro: Micro) -> Result<()> {
@@ -128,7 +129,10 @@ impl Stage for Zero3 {
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
         let reduced = self.reductions.finish(&self.rank)?;
         self.reduced(reduced)?;
-        self.replicas.sum(&self.rank, &mut self.gradients)?;
+        if let Some(replicas) = &mut self.replicas {
+            let summed = replicas.finish(&self.rank)?;
+            self.summed(summed);
+        }
         let grad_norm = update.unscaled(self.norm()?);
         let Some(scale) = update.gradient_scale(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
@@ -136,7 +140,7 @@ impl Stage for Zero3 {
         for unit in 0..self.optimizer.len() {
             let (own, whole) = (self.own(unit), self.stays_whole(unit));
             let mut held = self.parameters.take(unit)?;
-            let gradients = self.gradients[unit].view();
+            let gradients = self.gradients.get(unit)?.view();
             self.optimizer[unit].update(&self.rank, held.slice_mut(own), gradients, update, scale)?;
             let gathered =
                 if whole { self.gathers.push(&self.rank, unit, held)? } else { vec![(unit, held)] };
@@ -171,7 +175,7 @@ impl Zero3 {
         }
         let (group, shard) = match (&self.secondary, self.rank.secondary_group()) {
             (Some(secondary), Some(neighbours)) if pass == Pass::Backward => {
-                (neighbours, secondary.shard(unit))
+                (neighbours, secondary.shard(unit)?)
             }
             _ => (self.rank.shard_group(), self.parameters.get(unit)?),
         };
@@ -192,13 +196,28 @@ impl Zero3 {
         Ok(())
     }
 
-    /// Adds this rank's slice of summed gradients to its shard and frees the full ones.
+    /// Adds this rank's slice of summed gradients to its shard and frees the full ones. In hybrid sharding that sum is
+    /// over one group, and with the last micro-batch's the shard goes on to be summed over groups.
     fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
         for (unit, full) in units {
-            let slice = self.slice(unit);
-            self.rank.kernels().add(self.gradients[unit].view_mut(), full.slice(slice))?;
+            let sum = full.slice(self.slice(unit));
+            let mut shard = self.gradients.take(unit)?;
+            let summed = if let Some(replicas) = &mut self.replicas {
+                replicas.add(&self.rank, unit, shard, sum)?
+            } else {
+                self.rank.kernels().add(shard.view_mut(), sum)?;
+                vec![(unit, shard)]
+            };
+            self.summed(summed);
         }
         Ok(())
+    }
+
+    /// Takes back this rank's shards.
+    fn summed(&mut self, units: Vec<(UnitId, Buffer)>) {
+        for (unit, shard) in units {
+            self.gradients.put(unit, shard);
+        }
     }
 
     /// Takes back parameters in which every rank's slice is updated.
@@ -224,7 +243,8 @@ impl Zero3 {
     }
 
     fn norm(&self) -> Result<f64> {
-        let gradients: Vec<_> = self.gradients.iter().map(Buffer::view).collect();
-        global_norm(&self.rank, &gradients)
+        let gradients: Result<Vec<_>> =
+            (0..self.optimizer.len()).map(|unit| Ok(self.gradients.get(unit)?.view())).collect();
+        global_norm(&self.rank, &gradients?)
     }
 }

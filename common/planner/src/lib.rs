@@ -36,6 +36,7 @@ pub mod report;
 mod strategy;
 pub mod table;
 pub mod traffic;
+mod walk;
 
 pub use books::Memory;
 pub use fit::{Fit, StageFit, explain_fit};

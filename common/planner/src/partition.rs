@@ -58,8 +58,8 @@ impl Partition {
     /// What a rank of `job` holds between steps.
     pub fn model_states(&self, job: &Job) -> ModelStates {
         let states = job.recipe.model_states(&self.sizes(), job.sharing_ranks(), job.stage);
-        let padded: u64 = self.units.iter().map(|unit| unit.padded).sum();
-        let slice = job.secondary_shards.map_or(0, |ranks| padded / ranks as u64);
+        let gathered: u64 = self.units.iter().filter(|unit| !unit.whole).map(|unit| unit.padded).sum();
+        let slice = job.secondary_shards.map_or(0, |ranks| gathered / ranks as u64);
         let whole = self.units.iter().filter(|unit| unit.whole);
         let beyond_shards: u64 = whole.map(|unit| unit.padded - unit.padded / job.shards()).sum();
         ModelStates {

@@ -24,6 +24,20 @@ pub(crate) fn buckets(units: impl IntoIterator<Item = u64>, size: u64) -> Vec<Ve
     buckets
 }
 
+/// A unit's gradients on their way.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) unit: usize,
+    pub(crate) elements: u64,
+    /// Whether this is backward's last unit.
+    pub(crate) ends_pass: bool,
+    /// Whether this backward is the step's last.
+    pub(crate) ends_step: bool,
+}
+
+/// What one bucket takes along, and the full gradients or copies that are held meanwhile.
+pub(crate) type Bucket = Vec<(Part, Option<Held>)>;
+
 /// The reduction of gradients on one rank.
 pub(crate) struct Reducer {
     among: Among,
@@ -37,10 +51,8 @@ pub(crate) struct Reducer {
     /// Whether backward goes on while a bucket is reduced.
     overlap: bool,
     full: Vec<Option<Held>>,
-    /// The open bucket's units, in elements, and their full gradients.
-    open: Vec<u64>,
-    filling: Vec<Held>,
-    in_flight: Vec<Held>,
+    filling: Bucket,
+    in_flight: Bucket,
 }
 
 impl Reducer {
@@ -55,10 +67,14 @@ impl Reducer {
             converted: job.converted_gradients,
             overlap: job.overlap,
             full: partition.units.iter().map(|_| None).collect(),
-            open: Vec::new(),
             filling: Vec::new(),
             in_flight: Vec::new(),
         }
+    }
+
+    /// The same for shards, of which there are `shards`: those of a bucket are a bucket again.
+    pub(crate) fn of_shards(self, shards: u64) -> Self {
+        Reducer { size: self.size.div_ceil(shards), ..self }
     }
 
     /// A place for the full gradients of `unit`, for backward to write to: allocated unless a persistent one exists
@@ -70,39 +86,35 @@ impl Reducer {
         }
     }
 
-    /// `elements` gradients of `unit` are complete. Closes the bucket if it is full or this is the pass's `last` unit.
-    pub(crate) fn reduce(
-        &mut self,
-        books: &mut Books,
-        tally: &mut Tally,
-        (unit, elements): (usize, u64),
-        last: bool,
-    ) {
-        self.open.push(elements);
+    /// The gradients of `part` are complete. Closes the bucket if it is full or the pass ends; what came back meanwhile.
+    pub(crate) fn reduce(&mut self, books: &mut Books, tally: &mut Tally, part: Part) -> Bucket {
+        let full = self.full[part.unit].take();
         // A conversion reads the full gradients, and frees them if they are temporary.
-        let converted =
-            self.converted.map(|bytes| books.allocate(Class::CommunicationBuckets, elements * bytes));
-        let full = self.full[unit].take();
-        match converted {
-            None => self.filling.extend(full),
-            Some(converted) => {
+        let travels = match self.converted {
+            None => full,
+            Some(bytes) => {
+                let converted = books.allocate(Class::CommunicationBuckets, part.elements * bytes);
                 books.free_all(full);
-                self.filling.push(converted);
+                Some(converted)
             }
+        };
+        self.filling.push((part, travels));
+        let open: Vec<u64> = self.filling.iter().map(|(part, _)| part.elements).collect();
+        if !part.ends_pass && open.iter().sum::<u64>() < self.size {
+            return Vec::new();
         }
-        if last || self.open.iter().sum::<u64>() >= self.size {
-            self.wait(books);
-            let bytes = self.converted.unwrap_or(self.bytes_per_element);
-            tally.collective(self.among, self.operation, &std::mem::take(&mut self.open), bytes);
-            self.in_flight = std::mem::take(&mut self.filling);
-        }
+        let mut back = self.wait();
+        let bytes = self.converted.unwrap_or(self.bytes_per_element);
+        tally.collective(self.among, self.operation, &open, bytes);
+        self.in_flight = std::mem::take(&mut self.filling);
         if !self.overlap {
-            self.wait(books);
+            back.extend(self.wait());
         }
+        back
     }
 
-    /// Waits for the bucket in flight, and frees its full gradients.
-    pub(crate) fn wait(&mut self, books: &mut Books) {
-        books.free_all(std::mem::take(&mut self.in_flight));
+    /// Waits for the bucket in flight.
+    pub(crate) fn wait(&mut self) -> Bucket {
+        std::mem::take(&mut self.in_flight)
     }
 }

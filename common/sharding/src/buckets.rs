@@ -12,7 +12,7 @@ use crate::Result;
 use crate::partition::UnitId;
 use crate::rank::Rank;
 use collectives::{Bucket, Group, Pending};
-use device::{Buffer, Class, DType};
+use device::{Buffer, Class, DType, View};
 use events::event::NO_UNIT;
 
 /// The collective that a bucket is for.
@@ -69,7 +69,33 @@ impl Buckets {
     /// If a collective fails, or there is no memory for a conversion.
     pub fn push(&mut self, rank: &Rank, unit: UnitId, buffer: Buffer) -> Result<Vec<(UnitId, Buffer)>> {
         let (held, buffer) = self.convert(rank, buffer)?;
-        self.filling.push((Origin { unit, held }, buffer));
+        self.queue(rank, Origin { unit, held }, buffer)
+    }
+
+    /// The same with `more` added to the buffer first: in the wider of the buffer's type and the one that travels.
+    ///
+    /// # Errors
+    /// As [`Buckets::push`].
+    pub fn push_sum(
+        &mut self,
+        rank: &Rank,
+        unit: UnitId,
+        mut buffer: Buffer,
+        more: View<'_>,
+    ) -> Result<Vec<(UnitId, Buffer)>> {
+        if buffer.dtype().size() >= self.options.wire.size() {
+            rank.kernels().add(buffer.view_mut(), more)?;
+            return self.push(rank, unit, buffer);
+        }
+        let (held, mut buffer) = self.convert(rank, buffer)?;
+        rank.kernels().add(buffer.view_mut(), more)?;
+        self.queue(rank, Origin { unit, held }, buffer)
+    }
+
+    /// Queues what travels.
+    fn queue(&mut self, rank: &Rank, origin: Origin, buffer: Buffer) -> Result<Vec<(UnitId, Buffer)>> {
+        let unit = origin.unit;
+        self.filling.push((origin, buffer));
         let filled: usize = self.filling.iter().map(|(_, buffer)| buffer.len()).sum();
         if filled < self.options.capacity && unit != self.options.last {
             return Ok(Vec::new());

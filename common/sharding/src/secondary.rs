@@ -2,16 +2,20 @@
 //!
 //! Model states are sharded over all ranks, and in addition a few neighbours share a copy of the parameters as forward
 //! gathered them. Backward gathers from that copy, and so sends nothing beyond the neighbours. The price is memory: a
-//! slice of every unit, cut over the neighbours alone.
+//! slice of every unit that is gathered, cut over the neighbours alone.
 
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
-use crate::{FullParameters, Result};
+use crate::{Error, FullParameters, Result};
 use device::{Buffer, Class, DType};
 
-/// This rank's slices of the second copy, one per unit.
+/// This rank's slices of the second copy, one per unit that is gathered.
 pub struct SecondaryShards {
-    shards: Vec<Buffer>,
+    shards: Vec<Option<Buffer>>,
+}
+
+fn missing(unit: UnitId) -> Error {
+    Error::Missing { unit, what: "secondary shards" }
 }
 
 impl SecondaryShards {
@@ -23,23 +27,27 @@ impl SecondaryShards {
         let Some(neighbours) = rank.secondary_group() else { return Ok(None) };
         let ranks = neighbours.size() as usize;
         let room = |padded: usize| rank.device.allocate(Class::Parameters, dtype, padded / ranks);
-        let shards = partition.units.iter().map(|unit| room(unit.padded)).collect::<device::Result<_>>()?;
+        let gathered = partition.units.iter().map(|unit| (!unit.whole).then_some(unit.padded));
+        let shards = gathered.map(|padded| padded.map(room).transpose()).collect::<device::Result<_>>()?;
         Ok(Some(SecondaryShards { shards }))
     }
 
     /// Keeps this rank's slice of what has been gathered over all ranks.
     ///
     /// # Errors
-    /// If a kernel fails.
+    /// If a kernel fails, or the unit is never gathered.
     pub fn keep(&mut self, rank: &Rank, full: &FullParameters) -> Result<()> {
-        let shard = &mut self.shards[full.unit];
+        let shard = self.shards[full.unit].as_mut().ok_or(missing(full.unit))?;
         let place = rank.secondary_group().map_or(0, |neighbours| neighbours.rank() as usize);
         let slice = place * shard.len()..(place + 1) * shard.len();
         Ok(rank.kernels().copy(shard.view_mut(), full.buffer.slice(slice))?)
     }
 
     /// This rank's slice of `unit`, as last kept.
-    pub fn shard(&self, unit: UnitId) -> &Buffer {
-        &self.shards[unit]
+    ///
+    /// # Errors
+    /// If the unit is never gathered.
+    pub fn shard(&self, unit: UnitId) -> Result<&Buffer> {
+        self.shards[unit].as_ref().ok_or(missing(unit))
     }
 }

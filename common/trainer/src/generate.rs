@@ -82,6 +82,7 @@ impl<S: Stage> Sampler<S> {
             grad_sync: GradSync::default(),
             strategy: Strategy::default(),
             precision: Precision::FP32,
+            micro_batches: 1,
         };
         let batch = Batch { batch: args.samples, tokens: 1 };
         Ok(Sampler {

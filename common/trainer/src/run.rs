@@ -182,6 +182,7 @@ impl<'a, S: Stage> Worker<'a, S> {
             grad_sync: config.grad_sync,
             strategy: config.strategy.unwrap_or_default(),
             precision: config.precision,
+            micro_batches: config.micro_batches,
         };
         let batch = Batch { batch: config.batch_size, tokens: config.sequence_length };
         let passes = Passes::new(

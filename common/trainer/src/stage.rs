@@ -6,8 +6,9 @@ use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
 use sharding::{
-    AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Precision, Rank,
-    ReplicaSum, Result, Schedule, SecondaryShards, UnitId, Update, WeightSource, buckets::Issue, source,
+    AdamWShard, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition,
+    Precision, Rank, ReplicaSum, Result, Schedule, SecondaryShards, UnitId, Update, WeightSource,
+    buckets::Issue, source,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -41,6 +42,8 @@ pub struct Setup {
     pub strategy: Strategy,
     /// Element types.
     pub precision: Precision,
+    /// Micro-batches per step.
+    pub micro_batches: usize,
 }
 
 impl Setup {
@@ -101,10 +104,14 @@ impl Setup {
         Buckets::new(sum, self.communication.reductions(self.precision, &self.partition, last))
     }
 
-    /// Sums over replicas of what [`Setup::reductions`] has summed.
-    pub fn replica_sum(&self) -> ReplicaSum {
-        let last = self.partition.units.len() - 1;
-        ReplicaSum::new(self.communication.reductions(self.precision, &self.partition, last))
+    /// Sums over the copies of the model states, if there are several. Shards of units that [`Setup::reductions`] has
+    /// reduced as one travel as one.
+    pub fn replica_sum(&self) -> Option<ReplicaSum> {
+        let last = self.schedule.last_reduced();
+        let full = self.communication.reductions(self.precision, &self.partition, last);
+        let shards = BucketOptions { capacity: full.capacity.div_ceil(self.partition.shards), ..full };
+        let units = self.partition.units.len();
+        self.rank.replicas().map(|_| ReplicaSum::new(shards, units, self.micro_batches))
     }
 
     /// Room for secondary shards, where the run has them.

@@ -1,0 +1,306 @@
+//! The walk: a step and an evaluation, as one rank's ledger and traffic counters would see them.
+
+use crate::activations::{BlockKept, HeadKept, Sizes};
+use crate::books::{Books, Held, Memory};
+use crate::gather::GatherWindow;
+use crate::job::{Job, Stage};
+use crate::moment::{Moment, Peak};
+use crate::partition::Partition;
+use crate::reduce::{Bucket, Part, Reducer, buckets};
+use crate::strategy::Strategy;
+use crate::traffic::{Among, Tally};
+use events::{Operation, Pass};
+use model::LayerKind;
+
+/// Bytes of a hash of the initial weights, which ranks compare at start.
+const HASH: u64 = 32;
+/// Bytes of a loss and of the wish to stop: an f64 and a 64-bit flag per rank.
+const LOSS: u64 = 16;
+/// Bytes of the gradient norm's two exchanges: the largest magnitude (f32), then the sum of squares (128-bit fixed
+/// point).
+const NORM: [u64; 2] = [4, 16];
+/// Bytes with which a rank says which group of a split it joins.
+const COLOUR: u64 = 8;
+
+/// What a rank sends in the parts of a run.
+#[derive(Default)]
+pub(crate) struct Tallies {
+    pub(crate) setup: Tally,
+    pub(crate) step: Tally,
+    pub(crate) skipped_step: Tally,
+    pub(crate) evaluation: Tally,
+    pub(crate) evaluation_batch: Tally,
+}
+
+/// One rank's run. Ranks differ only in what they send, since shards are equal.
+pub(crate) struct Walk<'a> {
+    job: &'a Job,
+    partition: &'a Partition,
+    sizes: Sizes,
+    books: Books,
+    tally: Tally,
+    parameters: GatherWindow<'a>,
+    gradients: Reducer,
+    /// Hybrid sharding: over the ranks that own the same shard.
+    replicas: Option<Reducer>,
+    pass: Pass,
+}
+
+impl<'a> Walk<'a> {
+    /// Before the run.
+    pub(crate) fn new(job: &'a Job, partition: &'a Partition) -> Self {
+        Walk {
+            job,
+            partition,
+            sizes: Sizes::new(job),
+            books: Books::default(),
+            tally: Tally::default(),
+            pass: Pass::Forward,
+            parameters: GatherWindow::new(job, partition),
+            gradients: Reducer::new(job, partition, (sharing(job), reduction(job))),
+            replicas: (job.strategy == Strategy::HybridShard).then(|| {
+                let kind = (Among::Across(job.shards()), Operation::AllReduce);
+                Reducer::new(job, partition, kind).of_shards(job.shards())
+            }),
+        }
+    }
+
+    /// Walks through setup, a step and an evaluation.
+    pub(crate) fn run(mut self) -> (Memory, Peak, Tallies) {
+        let states = self.model_states();
+        let resting = self.books.live();
+        let mut tallies = Tallies::default();
+        for _ in 0..splits(self.job) {
+            self.tally.exchange(Among::World, COLOUR);
+        }
+        self.tally.exchange(Among::World, HASH);
+        tallies.setup = std::mem::take(&mut self.tally);
+        self.step();
+        tallies.skipped_step = self.tally.clone();
+        self.gather_updated_parameters();
+        tallies.step = std::mem::take(&mut self.tally);
+        self.evaluation_batch();
+        tallies.evaluation_batch = std::mem::take(&mut self.tally);
+        self.tally.exchange(Among::World, LOSS);
+        tallies.evaluation = std::mem::take(&mut self.tally);
+        debug_assert_eq!(self.books.live(), resting, "a step and an evaluation give back what they take");
+        self.books.free_all(states);
+        (self.books.memory(), self.books.peak(), tallies)
+    }
+
+    /// What the rank holds between steps.
+    fn model_states(&mut self) -> Vec<Held> {
+        let states = self.partition.model_states(self.job);
+        states.by_class().map(|(class, bytes)| self.books.allocate(class, bytes)).into()
+    }
+
+    /// A step up to the gradient's norm: all of it but the update, if gradients have overflowed.
+    fn step(&mut self) {
+        for micro in 0..self.job.micro_batches {
+            let batch = self.sizes.batch(&mut self.books);
+            let kept = self.forward();
+            self.backward(kept, micro + 1 == self.job.micro_batches);
+            self.books.free(batch);
+        }
+        self.books.enter(Moment::Update);
+        self.tally.exchange(Among::World, LOSS);
+        let reduced = self.gradients.wait();
+        self.reduced(reduced);
+        let summed = self.replicas.as_mut().map(Reducer::wait);
+        self.free(summed.into_iter().flatten());
+        if self.job.stage.sharded().optimizer {
+            for bytes in NORM {
+                self.tally.exchange(sharing(self.job), bytes);
+            }
+        }
+    }
+
+    /// Reduced gradients join their shards and are freed. In hybrid sharding, the step's last take their shards along, to
+    /// be summed over all copies of the model states.
+    fn reduced(&mut self, units: Bucket) {
+        for (part, full) in units {
+            if let (Some(replicas), true) = (&mut self.replicas, part.ends_step) {
+                let shard = Part { elements: part.elements / self.job.shards(), ..part };
+                let summed = replicas.reduce(&mut self.books, &mut self.tally, shard);
+                self.free(summed);
+            }
+            self.books.free_all(full);
+        }
+    }
+
+    fn free(&mut self, units: impl IntoIterator<Item = (Part, Option<Held>)>) {
+        self.books.free_all(units.into_iter().filter_map(|(_, held)| held));
+    }
+
+    /// ZeRO-1 and ZeRO-2, and ZeRO-3 for what stays whole: everybody gets what everybody updated, in place.
+    fn gather_updated_parameters(&mut self) {
+        let sharded = self.job.stage.sharded();
+        if !sharded.optimizer {
+            return;
+        }
+        let size = self.job.gather_bucket.unwrap_or(self.partition.largest());
+        let updated = self.partition.units.iter().filter(|unit| unit.whole || !sharded.parameters);
+        for bucket in buckets(updated.map(|unit| unit.padded), size) {
+            self.tally.collective(sharing(self.job), Operation::AllGather, &bucket, self.job.recipe.weights);
+        }
+    }
+
+    fn forward(&mut self) -> Kept {
+        let last = self.partition.last_layer();
+        self.begin(Pass::Forward, 0..=last, sharing(self.job));
+        self.acquire(0);
+        let mut x = self.sizes.embed_forward(&mut self.books);
+        self.leave_forward(0);
+        let mut blocks = Vec::new();
+        for layer in 1..last {
+            self.acquire(layer);
+            let checkpointing = self.job.checkpointing;
+            let (kept, out) = self.sizes.block_forward(&mut self.books, x, checkpointing);
+            blocks.push(kept);
+            x = out;
+            self.leave_forward(layer);
+        }
+        self.acquire(last);
+        let head = self.sizes.head_forward(&mut self.books, x);
+        self.leave_forward(last);
+        Kept { blocks, head }
+    }
+
+    fn backward(&mut self, kept: Kept, last_micro_batch: bool) {
+        let last = self.partition.last_layer();
+        let neighbours = |size: usize| Among::Neighbours(size as u64);
+        let among = self.job.secondary_shards.map_or(sharing(self.job), neighbours);
+        self.begin(Pass::Backward, (0..=last).rev(), among);
+        self.acquire_with_gradients(last);
+        let mut dx = self.sizes.head_backward(&mut self.books, kept.head);
+        self.finish_backward(last, last_micro_batch);
+        for (block, layer) in kept.blocks.into_iter().zip(1..last).rev() {
+            self.acquire(layer);
+            let block = self.sizes.block_recompute(&mut self.books, block);
+            self.acquire_gradients(layer);
+            dx = self.sizes.block_backward(&mut self.books, block, dx);
+            self.finish_backward(layer, last_micro_batch);
+        }
+        self.acquire_with_gradients(0);
+        self.sizes.embed_backward(&mut self.books, dx);
+        self.finish_backward(0, last_micro_batch);
+    }
+
+    fn evaluation_batch(&mut self) {
+        let last = self.partition.last_layer();
+        let batch = self.sizes.batch(&mut self.books);
+        self.begin(Pass::Evaluate, 0..=last, sharing(self.job));
+        self.acquire(0);
+        let mut x = self.sizes.embed_forward(&mut self.books);
+        self.free_after(0);
+        for layer in 1..last {
+            self.acquire(layer);
+            x = self.sizes.block_evaluate(&mut self.books, x);
+            self.free_after(layer);
+        }
+        self.acquire(last);
+        self.sizes.head_evaluate(&mut self.books, x);
+        self.free_after(last);
+        self.books.free(batch);
+    }
+
+    /// Begins a pass over `layers` that gathers among `among`. Where parameters are not sharded, no unit is ever gathered.
+    fn begin(&mut self, pass: Pass, layers: impl Iterator<Item = usize>, among: Among) {
+        self.pass = pass;
+        let needs = &self.partition.needs;
+        let sharded = self.job.stage.sharded().parameters;
+        let units = layers.filter(|_| sharded).flat_map(|layer| needs[layer].iter().copied());
+        self.parameters.begin(pass, units, among);
+    }
+
+    /// Full parameters of every unit that `layer` needs.
+    fn acquire(&mut self, layer: usize) {
+        self.books.enter(Moment::Layer(self.pass, self.kind(layer)));
+        for &unit in &self.partition.needs[layer] {
+            self.parameters.acquire(&mut self.books, &mut self.tally, unit);
+        }
+    }
+
+    fn kind(&self, layer: usize) -> LayerKind {
+        match layer {
+            0 => LayerKind::Embedding,
+            _ if layer == self.partition.last_layer() => LayerKind::Head,
+            _ => LayerKind::Block(layer - 1),
+        }
+    }
+
+    fn acquire_with_gradients(&mut self, layer: usize) {
+        self.acquire(layer);
+        self.acquire_gradients(layer);
+    }
+
+    fn acquire_gradients(&mut self, layer: usize) {
+        for &unit in &self.partition.needs[layer] {
+            self.gradients.acquire(&mut self.books, self.partition, unit);
+        }
+    }
+
+    /// Forward is done with `layer`, and so with units that no later layer needs; backward is to come.
+    fn leave_forward(&mut self, layer: usize) {
+        for unit in self.partition.last_used_by(layer) {
+            self.parameters.leave_forward(&mut self.books, unit);
+        }
+    }
+
+    /// An evaluation is done with `layer`, and so with units that no later layer needs.
+    fn free_after(&mut self, layer: usize) {
+        for unit in self.partition.last_used_by(layer) {
+            self.parameters.free(&mut self.books, &mut self.tally, unit);
+        }
+    }
+
+    /// Backward is done with `layer`: units that no earlier layer needs are freed, then reduced.
+    fn finish_backward(&mut self, layer: usize, last_micro_batch: bool) {
+        let units = self.partition.first_used_by(layer);
+        for &unit in &units {
+            self.parameters.free(&mut self.books, &mut self.tally, unit);
+        }
+        if !self.job.stage.sharded().gradients && !last_micro_batch {
+            return;
+        }
+        for (i, &unit) in units.iter().enumerate() {
+            let part = Part {
+                unit,
+                elements: self.partition.units[unit].padded,
+                ends_pass: layer == 0 && i + 1 == units.len(),
+                ends_step: last_micro_batch,
+            };
+            let reduced = self.gradients.reduce(&mut self.books, &mut self.tally, part);
+            self.reduced(reduced);
+        }
+    }
+}
+
+/// What forward leaves for backward.
+struct Kept {
+    blocks: Vec<BlockKept>,
+    head: HeadKept,
+}
+
+/// The operation that reduces gradients.
+fn reduction(job: &Job) -> Operation {
+    let textbook = job.stage == Stage::Zero1 && job.textbook_all_reduce;
+    if job.stage == Stage::Ddp || textbook { Operation::AllReduce } else { Operation::ReduceScatter }
+}
+
+/// The ranks that share one copy of the model states.
+fn sharing(job: &Job) -> Among {
+    match job.strategy {
+        Strategy::HybridShard => Among::Neighbours(job.shards()),
+        _ => Among::World,
+    }
+}
+
+/// How often the world is split into groups.
+fn splits(job: &Job) -> usize {
+    match (job.strategy, job.secondary_shards) {
+        (Strategy::HybridShard, _) => 2,
+        (_, Some(_)) => 1,
+        (_, None) => 0,
+    }
+}
