@@ -52,7 +52,7 @@ struct Measured {
 /// If the flags make no sense, a run fails for another reason than memory, or prediction and measurement differ.
 pub fn run(arguments: &Arguments) -> Result<()> {
     stages::refuse_single(&arguments.train, "fit")?;
-    let Some(capacity) = arguments.train.device_memory else {
+    let Some(capacity) = arguments.train.memory.device_memory else {
         return Err(Failure::usage("fit needs a capacity: add --device-memory 40MB, say"));
     };
     let mut found = Vec::new();
@@ -134,7 +134,9 @@ fn peak(stage: Stage, arguments: &Arguments, batch: usize) -> Result<Option<u64>
 }
 
 fn with_batch(args: &TrainArgs, batch: usize) -> Result<Config> {
-    Config::new(TrainArgs { batch_size: Some(batch), headless: true, ..args.clone() })
+    let mut args = args.clone();
+    (args.training.batch_size, args.watching.headless) = (Some(batch), true);
+    Config::new(args)
 }
 
 fn table(found: &[Found], capacity: u64) -> Table {

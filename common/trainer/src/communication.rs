@@ -3,7 +3,7 @@
 //! Sizes count elements, padding included. A unit is never split, so that a size of 1 stands for one unit.
 
 use crate::deepspeed::Given;
-use crate::size::elements;
+use crate::size::{elements, whole};
 use clap::{ArgAction, Args};
 use events::header::Sharded;
 use planner::{BackwardPrefetch, Gathering, Job};
@@ -35,7 +35,7 @@ pub struct CommunicationArgs {
     #[arg(long, value_enum, value_name = "pre|post|none", hide_possible_values = true)]
     pub backward_prefetch: Option<BackwardPrefetch>,
     /// ZeRO-3: all-gathers in flight beyond which nothing is gathered ahead, from 1 to 64. [default: 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=64))]
     pub limit_all_gathers: Option<u64>,
     /// ZeRO-3: elements gathered at once beyond which nothing is gathered ahead or kept. [default: unlimited]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
@@ -223,8 +223,8 @@ mod tests {
         ("--param-persistence-threshold 0.1", "from 0 to 2^53"),
         ("--model-persistence-threshold x", "from 0 to 2^53"),
         ("--sub-group-size 0", "from 1 to 2^53"),
-        ("--limit-all-gathers 0", "1..=64"),
-        ("--limit-all-gathers 65", "1..=64"),
+        ("--limit-all-gathers 0", "from 1 to 64"),
+        ("--limit-all-gathers many", "from 1 to 64"),
         ("--backward-prefetch early", "pre, post, none"),
         ("--contiguous-gradients maybe", "true, false"),
         ("--no-overlap --prefetch-bucket 5", "cannot be used with"),

@@ -1,6 +1,6 @@
 //! The flags, checked and completed: what a run needs to know.
 
-use crate::cli::{AlgorithmChoice, TrainArgs};
+use crate::cli::{AlgorithmChoice, RANKS, TrainArgs, WatchArgs};
 use crate::communication::Communication;
 use crate::data::Source;
 use crate::deepspeed::{self, Findings};
@@ -119,54 +119,57 @@ impl Config {
         let (args, findings) = deepspeed::merge(args, |args| Ok(architecture(args)?.width))?;
         check(&args)?;
         let model = architecture(&args)?;
-        let precision = precision::precision(&args);
-        let loss_scaling = precision::loss_scaling(&args, precision)?;
+        let precision = precision::precision(&args.types);
+        let loss_scaling = precision::loss_scaling(&args.types, precision)?;
         let mesh = groups::mesh(&args)?;
         let screen = screen(&args);
         let config = Config {
             hardware: Hardware::choose(&args, precision)?,
             world_size: args.gpus,
             data: Source {
-                path: args.data,
-                format: args.data_format,
-                validation: args.val_fraction,
-                shuffle: args.shuffle_seed,
+                path: args.corpus.data,
+                format: args.corpus.data_format,
+                validation: args.corpus.val_fraction,
+                shuffle: args.corpus.shuffle_seed,
             },
-            steps: args.steps,
-            batch_size: args.batch_size.unwrap_or(model.batch_size),
-            sequence_length: args.seq_len.unwrap_or(model.sequence_length),
-            micro_batches: args.grad_accum,
-            checkpointing: args.checkpoint_activations,
-            wrap: args.wrap,
-            strategy: args.strategy,
+            steps: args.training.steps,
+            batch_size: args.training.batch_size.unwrap_or(model.batch_size),
+            sequence_length: args.training.seq_len.unwrap_or(model.sequence_length),
+            micro_batches: args.training.grad_accum,
+            checkpointing: args.memory.checkpoint_activations,
+            wrap: args.sharding.wrap,
+            strategy: args.sharding.strategy,
             mesh,
             schedule: args.file_only.scheduler.schedule(
-                args.lr,
-                args.warmup_steps.unwrap_or((args.steps / 10).min(100)),
-                args.steps,
+                args.training.lr,
+                args.training.warmup_steps.unwrap_or((args.training.steps / 10).min(100)),
+                args.training.steps,
             ),
             betas: args.file_only.betas.unwrap_or((0.9, 0.95)),
             eps: args.file_only.eps.unwrap_or(1e-8),
-            weight_decay: args.weight_decay,
-            max_grad_norm: if args.file_only.unclipped { f64::INFINITY } else { args.max_grad_norm },
-            seed: args.seed,
-            evaluation: args.eval_every.map(|every| Evaluation { every, batches: args.eval_batches }),
-            device_memory: args.device_memory,
-            ignore_plan: args.ignore_plan,
+            weight_decay: args.training.weight_decay as f32,
+            max_grad_norm: if args.file_only.unclipped { f64::INFINITY } else { args.training.max_grad_norm },
+            seed: args.architecture.seed,
+            evaluation: args
+                .corpus
+                .eval_every
+                .map(|every| Evaluation { every, batches: args.corpus.eval_batches }),
+            device_memory: args.memory.device_memory,
+            ignore_plan: args.memory.ignore_plan,
             threads: args.threads.unwrap_or_else(|| cores().div_euclid(args.gpus).max(1)),
             algorithm: args.algorithm,
             link: args.link,
             communication: Communication::new(&args.communication),
-            grad_sync: args.grad_sync.unwrap_or_default(),
+            grad_sync: args.sharding.grad_sync.unwrap_or_default(),
             precision,
             loss_scaling,
             timeout: Duration::from_secs(args.timeout),
             screen,
-            record: args.record,
-            report: args.report,
-            save: args.save,
-            init_from: args.init_from,
-            log_dir: args.log_dir,
+            record: args.output.record,
+            report: args.output.report,
+            save: args.output.save,
+            init_from: args.architecture.init_from,
+            log_dir: args.output.log_dir,
             job: None,
             faults: args.inject,
             findings,
@@ -212,47 +215,12 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// Refuses what no flag alone can tell, wherever its values come from.
 fn check(args: &TrainArgs) -> Result<()> {
-    let at_least_one = [
-        ("--gpus", Some(args.gpus)),
-        ("--steps", Some(args.steps as usize)),
-        ("--batch-size", args.batch_size),
-        ("--seq-len", args.seq_len),
-        ("--grad-accum", Some(args.grad_accum)),
-        ("--threads", args.threads),
-        ("--eval-every", args.eval_every.map(|n| n as usize)),
-        ("--eval-batches", args.eval_batches),
-        ("--timeout", Some(args.timeout as usize)),
-    ];
-    for (flag, value) in at_least_one {
-        if value == Some(0) {
-            return Err(Failure::usage(format!("{flag} 0 makes no sense: it must be at least 1")));
-        }
+    if !(1..=RANKS).contains(&(args.gpus as u64)) {
+        return Err(Failure::usage(format!("{} ranks: one process holds 1 to {RANKS} (--gpus)", args.gpus)));
     }
-    if args.gpus > 1024 {
-        return Err(Failure::usage(format!("--gpus {}: at most 1024 ranks fit in one process", args.gpus)));
-    }
-    let positive = [("--lr", args.lr), ("--max-grad-norm", args.max_grad_norm)];
-    for (flag, value) in positive {
-        if !(value > 0.0 && value.is_finite()) {
-            return Err(Failure::usage(format!(
-                "{flag} {value} makes no sense: it must be a positive number"
-            )));
-        }
-    }
-    if !(0.0..1.0).contains(&f64::from(args.weight_decay)) {
-        return Err(Failure::usage(format!(
-            "--weight-decay {}: choose from 0 up to, not including, 1",
-            args.weight_decay
-        )));
-    }
-    if !(0.001..=1.0).contains(&args.pace) {
-        return Err(Failure::usage(format!("--pace {}: choose from 0.001 to 1", args.pace)));
-    }
-    if !(0.0..=0.9).contains(&args.val_fraction) {
-        return Err(Failure::usage(format!("--val-fraction {}: choose from 0 to 0.9", args.val_fraction)));
-    }
-    if args.eval_every.is_some() && args.val_fraction == 0.0 {
+    if args.corpus.eval_every.is_some() && args.corpus.val_fraction == 0.0 {
         return Err(Failure::usage(
             "--eval-every needs data that training does not see: add --val-fraction 0.1",
         ));
@@ -269,13 +237,13 @@ fn check(args: &TrainArgs) -> Result<()> {
 
 /// The screen, if there is a terminal for it and nobody asked for lines.
 fn screen(args: &TrainArgs) -> Option<viz::LiveOptions> {
-    let wanted = !args.headless && viz::terminal_available();
-    let TrainArgs { paused, pace, view, display, .. } = *args;
+    let wanted = !args.watching.headless && viz::terminal_available();
+    let WatchArgs { paused, pace, view, display, .. } = args.watching;
     wanted.then_some(viz::LiveOptions { paused, pace, view, display })
 }
 
 fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
-    let mut model = match (&args.init_from, &args.model) {
+    let mut model = match (&args.architecture.init_from, &args.architecture.model) {
         (Some(_), Some(_)) => {
             return Err(Failure::usage("--init-from supplies the architecture: leave --model out"));
         }
@@ -284,8 +252,8 @@ fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
         }
         (None, name) => named(name.as_deref().unwrap_or("tiny"))?,
     };
-    model.batch_size = args.batch_size.unwrap_or(model.batch_size);
-    model.sequence_length = args.seq_len.unwrap_or(model.sequence_length);
+    model.batch_size = args.training.batch_size.unwrap_or(model.batch_size);
+    model.sequence_length = args.training.seq_len.unwrap_or(model.sequence_length);
     model.validate().map_err(|e| Failure::usage(e.to_string()))?;
     Ok(model)
 }
@@ -309,8 +277,8 @@ mod tests {
     use clap::Parser;
 
     fn config(flags: &str) -> Result<Config> {
-        let cli = Cli::try_parse_from(["zero"].into_iter().chain(flags.split_whitespace())).unwrap();
-        Config::new(cli.train)
+        let words = ["zero"].into_iter().chain(flags.split_whitespace());
+        Config::new(Cli::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?.train)
     }
 
     #[test]
@@ -339,7 +307,7 @@ mod tests {
             ("--precision bf16 --hysteresis 2", "--precision fp16"),
             ("--precision fp16 --hysteresis 0", "--hysteresis"),
             ("--precision fp16 --loss-scale-window 0", "--loss-scale-window"),
-            ("--precision fp16 --loss-scale nan", "--loss-scale"),
+            ("--precision fp16 --loss-scale nan", "up to 2^64"),
             ("--precision fp16 --initial-scale-power 65", "0 to 64"),
             ("--precision fp16 --min-loss-scale 0", "--min-loss-scale"),
             ("--precision fp16 --initial-scale-power 2 --min-loss-scale 8", "2^2"),

@@ -10,10 +10,11 @@ use sharding::MeshShape;
 /// # Errors
 /// A usage failure that names the flag and the sizes that it accepts.
 pub(crate) fn mesh(args: &TrainArgs) -> Result<MeshShape> {
-    let (shard, secondary) = (args.shard_group_size, args.secondary_shard_size.unwrap_or(1));
+    let (shard, secondary) =
+        (args.sharding.shard_group_size, args.sharding.secondary_shard_size.unwrap_or(1));
     divides("--shard-group-size", shard.unwrap_or(1), args.gpus)?;
     divides("--secondary-shard-size", secondary, args.gpus)?;
-    match (args.strategy, shard) {
+    match (args.sharding.strategy, shard) {
         (Some(Strategy::HybridShard), _) if secondary > 1 => Err(Failure::usage(format!(
             "--secondary-shard-size {secondary}: backward gathers from neighbours already with --strategy hybrid-shard, \
              choose one of the two"

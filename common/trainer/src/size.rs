@@ -1,4 +1,6 @@
-//! Sizes as people write and read them.
+//! Numbers and sizes as people write and read them.
+
+use std::ops::RangeInclusive;
 
 /// Reads `512MiB`, `80GB`, `1.5GiB` or a plain number of bytes.
 ///
@@ -37,6 +39,30 @@ pub(crate) fn elements(text: &str, low: u64) -> Result<usize, String> {
     Err(format!("write a whole number of elements from {low} to 2^53, such as 200000 or 5e8"))
 }
 
+/// Reads a whole number of `range`.
+///
+/// The function's error is a sentence that says what is accepted.
+pub(crate) fn whole<N: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync {
+    move |text| {
+        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
+        let fits = number.and_then(|number| N::try_from(number).ok());
+        fits.ok_or_else(|| format!("write a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// Reads a number that is `allowed`, in words for the error.
+pub(crate) fn number(
+    allowed: &'static str,
+    is_allowed: fn(f64) -> bool,
+) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync {
+    move |text| {
+        let number = text.parse::<f64>().ok().filter(|&number| is_allowed(number));
+        number.ok_or_else(|| format!("write {allowed}"))
+    }
+}
+
 /// Up to here, every whole number is an f64.
 const MOST_ELEMENTS: f64 = (1u64 << 53) as f64;
 
@@ -69,6 +95,20 @@ mod tests {
         }
         for bad in ["0", "-3", "1.5", "1e-3", "1e17", "nan", "inf", "", "12k"] {
             assert!(elements(bad, 1).unwrap_err().contains("from 1 to 2^53"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_told_the_range() {
+        let percent = whole::<u32>(1..=100);
+        assert_eq!((percent("1"), percent("100")), (Ok(1), Ok(100)));
+        for bad in ["0", "101", "-1", "1.5", "", "ten", "99999999999999999999"] {
+            assert_eq!(percent(bad), Err("write a whole number from 1 to 100".into()), "{bad}");
+        }
+        let share = number("a number from 0 to 1", |x| (0.0..=1.0).contains(&x));
+        assert_eq!(share("0.5"), Ok(0.5));
+        for bad in ["-0.1", "nan", "inf", "half", ""] {
+            assert_eq!(share(bad), Err("write a number from 0 to 1".into()), "{bad}");
         }
     }
 

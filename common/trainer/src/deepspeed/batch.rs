@@ -46,12 +46,16 @@ pub(super) fn settle(args: &mut TrainArgs, file: &str, warnings: &mut Vec<String
         let typed = flag.map(|value| Count { value, typed: true });
         typed.or(ours.map(|value| Count { value, typed: false }))
     };
-    let micro = either(MICRO, batch.micro, "--batch-size", flag("batch_size", args.batch_size));
-    let accumulation =
-        either(ACCUMULATION, batch.accumulation, "--grad-accum", flag("grad_accum", Some(args.grad_accum)));
+    let micro = either(MICRO, batch.micro, "--batch-size", flag("batch_size", args.training.batch_size));
+    let accumulation = either(
+        ACCUMULATION,
+        batch.accumulation,
+        "--grad-accum",
+        flag("grad_accum", Some(args.training.grad_accum)),
+    );
     let Some(total) = batch.total else {
-        args.batch_size = micro.map(|count| count.value).or(args.batch_size);
-        args.grad_accum = accumulation.map_or(1, |count| count.value);
+        args.training.batch_size = micro.map(|count| count.value).or(args.training.batch_size);
+        args.training.grad_accum = accumulation.map_or(1, |count| count.value);
         return Ok(());
     };
     let (m, a) = split(total, micro, accumulation, args.gpus);
@@ -64,7 +68,7 @@ pub(super) fn settle(args: &mut TrainArgs, file: &str, warnings: &mut Vec<String
             product([m, a, args.gpus])
         ));
     }
-    (args.batch_size, args.grad_accum) = (Some(m), a);
+    (args.training.batch_size, args.training.grad_accum) = (Some(m), a);
     Ok(())
 }
 
@@ -115,7 +119,7 @@ mod tests {
         args.file_only.batch = Batch { total, micro, accumulation };
         let mut warnings = Vec::new();
         settle(&mut args, "ds.json", &mut warnings)?;
-        Ok((args.batch_size, args.grad_accum, warnings.len()))
+        Ok((args.training.batch_size, args.training.grad_accum, warnings.len()))
     }
 
     #[test]

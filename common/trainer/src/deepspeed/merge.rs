@@ -77,7 +77,7 @@ impl Merging {
     /// Whether `key` has no meaning at the file's stage, or in a precision that a flag chose.
     fn is_idle(&self, key: &Key) -> bool {
         let scales_loss = key.path.starts_with("fp16.") && key.path != "fp16.enabled";
-        if scales_loss && self.args.precision != FloatType::Fp16 {
+        if scales_loss && self.args.types.precision != FloatType::Fp16 {
             return true;
         }
         let stage = self.args.file_only.stage;
@@ -126,8 +126,8 @@ impl Merging {
                 "{file}: this scheduler.type needs {total}: give a number, or auto for --steps"
             ));
         }
-        let steps = scheduler.total.unwrap_or(self.args.steps);
-        if let Some(warmup) = self.args.warmup_steps.filter(|&warmup| decays && warmup >= steps) {
+        let steps = scheduler.total.unwrap_or(self.args.training.steps);
+        if let Some(warmup) = self.args.training.warmup_steps.filter(|&warmup| decays && warmup >= steps) {
             self.findings
                 .warnings
                 .push(format!("{file}: {total} {steps} leaves nothing after a warm-up of {warmup} steps"));

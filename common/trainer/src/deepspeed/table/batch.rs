@@ -47,7 +47,7 @@ pub(super) static KEYS: &[Key] = &[
         Some("max_grad_norm"),
         |args, value| match number(value) {
             0.0 => args.file_only.unclipped = true,
-            norm => args.max_grad_norm = norm,
+            norm => args.training.max_grad_norm = norm,
         },
         |run| {
             let norm = run.config.max_grad_norm;
@@ -63,7 +63,7 @@ pub(super) static KEYS: &[Key] = &[
     .honoured(None, |_, _| {}, |_| Some(Node::text("AdamW"))),
     Key::new("optimizer.params.lr", RATE, "0.001", "peak learning rate").auto(Auto::Flags).honoured(
         Some("lr"),
-        |args, value| args.lr = number(value),
+        |args, value| args.training.lr = number(value),
         |run| Some(Node::Number(run.config.schedule.peak())),
     ),
     Key::new(
@@ -92,7 +92,7 @@ pub(super) static KEYS: &[Key] = &[
         .auto(Auto::Flags)
         .honoured(
             Some("weight_decay"),
-            |args, value| args.weight_decay = number(value) as f32,
+            |args, value| args.training.weight_decay = number(value),
             |run| Some(Node::single(run.config.weight_decay)),
         ),
     Key::new("optimizer.params.torch_adam", Kind::Flag, "false", "which implementation does the arithmetic"),
@@ -155,7 +155,7 @@ pub(super) static KEYS: &[Key] = &[
     .auto(Auto::Flags)
     .honoured(
         Some("lr"),
-        |args, value| args.lr = number(value),
+        |args, value| args.training.lr = number(value),
         |run| match run.config.schedule {
             Schedule::WarmupLr { high, .. } | Schedule::WarmupDecayLr { high, .. } => {
                 Some(Node::Number(high))
@@ -167,7 +167,7 @@ pub(super) static KEYS: &[Key] = &[
         .auto(Auto::Flags)
         .honoured(
             Some("warmup_steps"),
-            |args, value| args.warmup_steps = Some(count(value) as u32),
+            |args, value| args.training.warmup_steps = Some(count(value) as u32),
             |run| run.config.schedule.warm_up().map(|warmup| Node::count(warmup.steps as usize)),
         ),
     Key::new(

@@ -23,28 +23,32 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new("fp16.loss_scale", Kind::Number(0.0, 1e30), "0", "0 finds the scale by trying").honoured(
         Some("loss_scale"),
-        |args, value| args.loss_scale = Some(number(value)),
+        |args, value| args.types.loss_scale = Some(number(value)),
         |run| scaling(run, |scaling| scaling.fixed.unwrap_or(0.0)),
     ),
     Key::new("fp16.initial_scale_power", Kind::Count(0, 32), "16", SCALING).honoured(
         Some("initial_scale_power"),
-        |args, value| args.initial_scale_power = Some(small(value)),
+        |args, value| args.types.initial_scale_power = Some(small(value)),
         |run| scaling(run, |scaling| scaling.initial_power.into()),
     ),
     Key::new("fp16.loss_scale_window", SMALL, "1000", SCALING).honoured(
         Some("loss_scale_window"),
-        |args, value| args.loss_scale_window = Some(small(value)),
+        |args, value| args.types.loss_scale_window = Some(small(value)),
         |run| scaling(run, |scaling| scaling.window.into()),
     ),
     Key::new("fp16.hysteresis", SMALL, "2", SCALING).honoured(
         Some("hysteresis"),
-        |args, value| args.hysteresis = Some(small(value)),
+        |args, value| args.types.hysteresis = Some(small(value)),
         |run| scaling(run, |scaling| scaling.hysteresis.into()),
     ),
-    Key::new("fp16.consecutive_hysteresis", Kind::Flag, "false", SCALING).not_yet(off),
+    Key::new("fp16.consecutive_hysteresis", Kind::Flag, "false", SCALING).honoured(
+        Some("consecutive_hysteresis"),
+        |args, value| args.types.consecutive_hysteresis = Some(flag(value)),
+        |run| run.config.loss_scaling.map(|scaling| Node::Flag(scaling.consecutive_hysteresis)),
+    ),
     Key::new("fp16.min_loss_scale", Kind::Number(0.0, 1e30), "1", SCALING).honoured(
         Some("min_loss_scale"),
-        |args, value| args.min_loss_scale = Some(number(value)),
+        |args, value| args.types.min_loss_scale = Some(number(value)),
         |run| scaling(run, |scaling| scaling.minimum),
     ),
     Key::new("fp16.auto_cast", Kind::Flag, "false", "tokens are whole numbers: there are no inputs to cast"),
@@ -74,7 +78,7 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("communication_data_type", DTYPE, "null", "gradients on the wire; as in memory if left out")
         .honoured(
             Some("reduce_dtype"),
-            |args, value| args.reduce_dtype = dtype(value),
+            |args, value| args.types.reduce_dtype = dtype(value),
             |run| Some(Node::text(name(run.config.precision.reduce))),
         ),
     Key::new(
@@ -86,7 +90,7 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("data_types.grad_accum_dtype", DTYPE, "null", "gradients in memory; as parameters if left out")
         .honoured(
             Some("grad_dtype"),
-            |args, value| args.grad_dtype = dtype(value),
+            |args, value| args.types.grad_dtype = dtype(value),
             |run| Some(Node::text(name(run.config.precision.gradients))),
         ),
     Key::new("fp32_allreduce", Kind::Flag, "false", "sums are in f32, always"),
@@ -95,7 +99,7 @@ pub(super) static KEYS: &[Key] = &[
 /// A section that is switched off leaves the precision to the other, or to the flags.
 fn switch(args: &mut TrainArgs, value: &Node, precision: FloatType) {
     if flag(value) {
-        args.precision = precision;
+        args.types.precision = precision;
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) static KEYS: &[Key] = &[
     .honoured(
         Some("grad_sync"),
         |args, value| {
-            args.grad_sync = Some(if flag(value) { GradSync::ReduceScatter } else { GradSync::AllReduce })
+            args.sharding.grad_sync = Some(if flag(value) { GradSync::ReduceScatter } else { GradSync::AllReduce })
         },
         |run| Some(Node::Flag(run.config.grad_sync == GradSync::ReduceScatter)),
     ),
@@ -198,7 +198,7 @@ pub(super) static KEYS: &[Key] = &[
     )
     .honoured(
         Some("secondary_shard_size"),
-        |args, value| args.secondary_shard_size = Some(count(value)).filter(|&size| size > 1),
+        |args, value| args.sharding.secondary_shard_size = Some(count(value)).filter(|&size| size > 1),
         |run| {
             let size = run.config.mesh.secondary().unwrap_or(1);
             run.stage.sharded().parameters.then(|| Node::count(size))
@@ -219,8 +219,8 @@ pub(super) static KEYS: &[Key] = &[
         Some("strategy"),
         |args, value| {
             if number(value) >= 1.0 {
-                args.strategy = Some(Strategy::HybridShard);
-                args.shard_group_size = args.shard_group_size.or(Some(count(value)));
+                args.sharding.strategy = Some(Strategy::HybridShard);
+                args.sharding.shard_group_size = args.sharding.shard_group_size.or(Some(count(value)));
             }
         },
         |run| {
