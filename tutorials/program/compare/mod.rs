@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Numbers of ranks to compare beside --gpus, each with the same batch per rank [default: its halves, down to 1]
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     scaling: Option<Vec<usize>>,
-    /// Sizes of --reduce-bucket to compare, in elements
+    /// Sizes of buckets to compare, in elements, each for --reduce-bucket, --allgather-bucket and --prefetch-bucket
     #[arg(long, value_name = "ELEMENTS,…", value_delimiter = ',')]
     buckets: Vec<usize>,
     /// Folder for the tables, pictures and reports
@@ -121,7 +121,12 @@ fn gather(arguments: &Arguments) -> Result<Comparison> {
         }
     }
     for &bucket in &arguments.buckets {
-        let config = settings(&arguments.train, |args| args.communication.reduce_bucket = Some(bucket))?;
+        let config = settings(&arguments.train, |args| {
+            let buckets = &mut args.communication;
+            buckets.reduce_bucket = Some(bucket);
+            buckets.allgather_bucket = Some(bucket);
+            buckets.prefetch_bucket = Some(bucket);
+        })?;
         for &stage in &fitting {
             let run = outcome_of(stage, config.clone(), &format!("with buckets of {bucket}"))?;
             comparison.buckets.extend(run.map(|run| (bucket, run)));
@@ -132,9 +137,10 @@ fn gather(arguments: &Arguments) -> Result<Comparison> {
 
 /// The common settings, changed by `change`.
 fn settings(args: &TrainArgs, change: impl FnOnce(&mut TrainArgs)) -> Result<Config> {
-    let mut args = TrainArgs { headless: true, ..args.clone() };
+    let mut args = args.clone();
+    args.watching.headless = true;
     if args.given.typed("steps").is_none() {
-        args.steps = STEPS;
+        args.training.steps = STEPS;
     }
     change(&mut args);
     Config::new(args)
