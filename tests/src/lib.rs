@@ -39,6 +39,16 @@ pub fn train(stage: Stage, flags: &str) -> Result<Report> {
     }
 }
 
+/// As [`train`], of a run that succeeds and whose predictions hold.
+///
+/// # Panics
+/// If it fails, or a prediction does.
+pub fn run(stage: Stage, flags: &str) -> Report {
+    let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
+    assert_eq!(mispredictions(&report), Vec::<String>::new(), "{stage} {flags}");
+    report
+}
+
 /// The losses of a report, in order.
 pub fn losses(report: &Report) -> Vec<f64> {
     report.steps.iter().map(|row| row.loss).collect()
@@ -67,9 +77,11 @@ pub fn mispredictions(report: &Report) -> Vec<String> {
         .traffic_to_neighbours
         .iter()
         .map(|row| (row.rank, "to neighbours", row.predicted_bytes, row.bytes_sent));
+    let calls = report.traffic.iter().map(|row| (row.rank, row.operation, row.predicted_calls, row.calls));
     memory
         .chain(total)
         .chain(traffic)
+        .chain(calls)
         .chain(neighbours)
         .filter(|(_, _, predicted, measured)| predicted != measured)
         .map(|(rank, what, predicted, measured)| {

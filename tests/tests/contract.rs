@@ -1,7 +1,7 @@
 //! The stage contract: whatever a stage shards, it trains the same model, and the planner knew what it would need.
 
 use planner::Stage;
-use tests::{STAGES, fixture, largest_difference, losses, train};
+use tests::{STAGES, fixture, largest_difference, losses};
 use trainer::Report;
 
 /// A model whose sizes divide by none of the world sizes above 2; 48 sequences of 16 tokens per step.
@@ -15,24 +15,11 @@ fn flags(model: &str, world: usize, micro_batches: usize, steps: u32) -> String 
 }
 
 fn run(stage: Stage, flags: &str) -> Report {
-    let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
-    assert_predictions(stage, &report);
-    report
-}
-
-fn assert_predictions(stage: Stage, report: &Report) {
-    for row in &report.memory {
-        assert_eq!(row.predicted_bytes, row.peak_bytes, "{stage}, rank {}, {}", row.rank, row.class);
-    }
-    for row in &report.total_peak_bytes {
-        assert_eq!(row.predicted_bytes, row.peak_bytes, "{stage}, rank {}, all classes at once", row.rank);
-    }
-    for row in &report.traffic {
-        assert_eq!(row.predicted_bytes, row.bytes_sent, "{stage}, rank {}, {}", row.rank, row.operation);
-    }
+    let report = tests::run(stage, flags);
     assert!(report.predictions_hold());
     let parameters = report.memory.iter().find(|row| row.class == "parameters").unwrap();
     assert!(parameters.peak_bytes > 0, "a ledger that counts nothing proves nothing");
+    report
 }
 
 fn assert_same(a: &Report, b: &Report) {

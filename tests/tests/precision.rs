@@ -1,20 +1,8 @@
 //! Mixed precision: whatever the element types, the stages agree and the planner knew what they would need.
 
 use planner::Stage;
-use tests::{STAGES, fixture, losses, train};
+use tests::{STAGES, fixture, losses, run, train};
 use trainer::Report;
-
-/// A run whose predictions must hold.
-fn run(stage: Stage, flags: &str) -> Report {
-    let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
-    let memory = report.memory.iter().map(|row| (row.class, row.rank, row.predicted_bytes, row.peak_bytes));
-    let total = report.total_peak_bytes.iter().map(|r| ("all", r.rank, r.predicted_bytes, r.peak_bytes));
-    let traffic = report.traffic.iter().map(|r| (r.operation, r.rank, r.predicted_bytes, r.bytes_sent));
-    for (what, rank, predicted, measured) in memory.chain(total).chain(traffic) {
-        assert_eq!(predicted, measured, "{stage} {flags}: {what} on rank {rank}");
-    }
-    report
-}
 
 fn odd(world: usize, more: &str) -> String {
     format!(

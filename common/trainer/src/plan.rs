@@ -9,7 +9,6 @@ use crate::run::{Measured, Plan};
 use crate::source::weights;
 use crate::stage::{GradSync, Stage};
 use checkpoint::Writer;
-use events::Operation;
 use model::Model;
 use planner::{Job, Prediction, RankPrediction, Recipe, Strategy};
 use sharding::{MeshShape, Partition, Precision, Schedule};
@@ -137,7 +136,7 @@ pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Report {
     let traffic = |rank: &RankPrediction| {
         let mut traffic = rank.traffic(steps - skipped, evaluations, plan.evaluation_batches as u64);
         traffic.add(&rank.traffic_per_skipped_step, skipped);
-        Operation::ALL.iter().map(|&operation| traffic.bytes(operation)).collect()
+        traffic
     };
     let batches = evaluations * plan.evaluation_batches as u64;
     let to_neighbours = |rank: &RankPrediction| rank.to_neighbours.total(steps - skipped, skipped, batches);

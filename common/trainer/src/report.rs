@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Version of the report's layout.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// One optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ pub struct TotalRow {
     pub peak_bytes: u64,
 }
 
-/// Payload sent by one rank for one operation over the run.
+/// Payload sent by one rank for one operation over the run, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficRow {
     /// The rank.
@@ -83,8 +83,17 @@ pub struct TrafficRow {
     pub predicted_bytes: u64,
     /// Measured payload.
     pub bytes_sent: u64,
-    /// Calls.
+    /// Predicted number of collectives.
+    pub predicted_calls: u64,
+    /// Measured number of collectives.
     pub calls: u64,
+}
+
+impl TrafficRow {
+    /// Whether payload and number of collectives are as predicted.
+    pub fn is_as_predicted(&self) -> bool {
+        (self.predicted_bytes, self.predicted_calls) == (self.bytes_sent, self.calls)
+    }
 }
 
 /// Of what one rank sent over the run, what stayed in its group of neighbours.
@@ -240,8 +249,8 @@ pub struct Predicted {
     pub memory: Vec<Vec<u64>>,
     /// Peak bytes by rank, all classes together.
     pub total: Vec<u64>,
-    /// Payload by rank and operation, over the steps that were run.
-    pub traffic: Vec<Vec<u64>>,
+    /// Payload and collectives by rank, over the steps that were run.
+    pub traffic: Vec<planner::traffic::Traffic>,
     /// Of that, payload to neighbours by rank.
     pub to_neighbours: Vec<u64>,
 }
@@ -301,8 +310,9 @@ impl Report {
             traffic: rows(measured, Operation::ALL, |rank, operation, m| TrafficRow {
                 rank,
                 operation: operation.label(),
-                predicted_bytes: predicted.traffic[rank][operation.index()],
+                predicted_bytes: predicted.traffic[rank].bytes(operation),
                 bytes_sent: m.traffic.sent(operation),
+                predicted_calls: predicted.traffic[rank].calls(operation),
                 calls: m.traffic.calls[operation.index()],
             }),
             traffic_to_neighbours: measured
@@ -359,7 +369,7 @@ impl Report {
     pub fn predictions_hold(&self) -> bool {
         self.memory.iter().all(|row| row.predicted_bytes == row.peak_bytes)
             && self.total_peak_bytes.iter().all(|row| row.predicted_bytes == row.peak_bytes)
-            && self.traffic.iter().all(|row| row.predicted_bytes == row.bytes_sent)
+            && self.traffic.iter().all(TrafficRow::is_as_predicted)
             && self.traffic_to_neighbours.iter().all(|row| row.predicted_bytes == row.bytes_sent)
     }
 }
@@ -436,7 +446,7 @@ pub(crate) mod tests {
         let predicted = Predicted {
             memory: vec![vec![3; Class::ALL.len()]; ranks],
             total: vec![21; ranks],
-            traffic: vec![vec![0; Operation::ALL.len()]; ranks],
+            traffic: vec![planner::traffic::Traffic::default(); ranks],
             to_neighbours: vec![0; ranks],
         };
         Report::new(("ZeRO-3", Some("full-shard")), &config, 918_656, 6, &predicted, &vec![measured; ranks])

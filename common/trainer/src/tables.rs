@@ -16,11 +16,20 @@ fn table(title: String) -> Table {
 }
 
 fn row(table: &mut Table, name: &str, predicted: u64, measured: u64) {
-    let verdict = match i128::from(measured) - i128::from(predicted) {
+    table.row(name, bytes(predicted, measured));
+}
+
+/// The cells of a number of bytes.
+fn bytes(predicted: u64, measured: u64) -> [String; 4] {
+    [grouped(predicted), grouped(measured), human(measured), verdict(predicted, measured, " B")]
+}
+
+/// `equal`, or by how much the measured figure is larger.
+fn verdict(predicted: u64, measured: u64, unit: &str) -> String {
+    match i128::from(measured) - i128::from(predicted) {
         0 => "equal".into(),
-        difference => format!("{difference:+} B"),
-    };
-    table.row(name, [grouped(predicted), grouped(measured), human(measured), verdict]);
+        difference => format!("{difference:+}{unit}"),
+    }
 }
 
 /// One table per kind of rank: ranks whose rows are alike share one.
@@ -57,12 +66,17 @@ fn traffic(report: &Report) -> String {
     if report.world_size == 1 {
         return "\nOne rank has nobody to send to.\n".into();
     }
-    let mut table = table(format!("sent by rank 0, {} steps", report.steps.len()));
+    let title = format!("sent by rank 0, {} steps", report.steps.len());
+    let mut table = Table::numbers(title, ["predicted", "measured", "", "calls", ""]);
     for r in report.traffic.iter().filter(|r| r.rank == 0 && r.calls > 0) {
-        row(&mut table, r.operation, r.predicted_bytes, r.bytes_sent);
+        let [predicted, measured, human, of_bytes] = bytes(r.predicted_bytes, r.bytes_sent);
+        let of_calls = verdict(r.predicted_calls, r.calls, " calls");
+        let verdict = if r.predicted_bytes == r.bytes_sent { of_calls } else { of_bytes };
+        table.row(r.operation, [predicted, measured, human, grouped(r.calls), verdict]);
     }
     if let Some(r) = report.traffic_to_neighbours.first() {
-        row(&mut table, "of that to neighbours", r.predicted_bytes, r.bytes_sent);
+        let [predicted, measured, human, verdict] = bytes(r.predicted_bytes, r.bytes_sent);
+        table.row("of that to neighbours", [predicted, measured, human, String::new(), verdict]);
     }
     format!("\n{}", table.render(Format::Terminal))
 }
