@@ -1,6 +1,6 @@
 //! One chapter, made again from its source.
 
-use super::{code, console, diff, picture, tables};
+use super::{claims, code, console, diff, picture, stages, tables, translation};
 use crate::learn;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ impl Workshop {
             out.push(line.into());
             let directive = directive(line);
             match directive {
-                Some((word @ ("show" | "fails"), rest)) => {
+                Some((word @ ("show" | "fails" | "recorded"), rest)) => {
                     options.insert(word, rest);
                     continue;
                 }
@@ -88,6 +88,9 @@ impl Workshop {
         match word {
             "code" => code::block(&self.root, rest),
             "diff" => diff::blocks(&self.root, rest, old, &mut self.problems),
+            "table" if rest == "claims" => claims::lines(&self.lab),
+            "table" if rest == "stages" => stages::lines(&self.lab),
+            "table" if rest == "translation" => translation::lines(&self.root),
             "table" => tables::lines(rest),
             "predict" => learn::pages::guesses(rest),
             "answers" => learn::pages::answers(rest, &self.lab),

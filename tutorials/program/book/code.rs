@@ -61,6 +61,9 @@ fn end(lines: &[&str], at: usize) -> Option<usize> {
     if lines[at].ends_with(';') || lines[at].ends_with("{}") {
         return Some(at);
     }
+    if lines[at].ends_with('=') {
+        return lines[at..].iter().position(|line| line.ends_with(';')).map(|length| at + length);
+    }
     let closes = |line: &&str| indentation(line) == indent && line.trim_start().starts_with(['}', ']', ')']);
     // A `)` or `]` may be followed by the body's brace on the same line.
     let mut from = at + 1;
@@ -97,6 +100,9 @@ impl Thing {
     }
 
     fn step_two(&self) {}
+
+    const WORDS: &[u8] =
+        &[1, 2];
 }
 ";
 
@@ -109,6 +115,7 @@ impl Thing {
         let step = item(SOURCE, "fn step").unwrap();
         assert_eq!(step, ["/// Does.", "fn step(", "    &self,", ") -> u8 {", "    1", "}"]);
         assert_eq!(item(SOURCE, "fn step_two").unwrap(), ["fn step_two(&self) {}"]);
+        assert_eq!(item(SOURCE, "const WORDS").unwrap(), ["const WORDS: &[u8] =", "    &[1, 2];"]);
         assert_eq!(item(SOURCE, "fn ste"), None);
     }
 }

@@ -1,30 +1,35 @@
 //! Links in the book that lead nowhere.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
-/// Every dead link and every picture that no chapter shows, in words.
+/// Every dead link in the folder's pages, in words.
 ///
 /// # Errors
-/// If the chapters cannot be read.
+/// If they cannot be read.
 pub(super) fn dead(folder: &Path) -> Result<Vec<String>> {
+    let pages = pages(folder)?;
+    Ok(pages.iter().flat_map(|(file, text)| dead_in(text, file)).collect())
+}
+
+/// Every picture that no page of the folder shows.
+///
+/// # Errors
+/// If the pages cannot be read.
+pub(super) fn unshown(folder: &Path) -> Result<Vec<String>> {
+    let pages = pages(folder)?;
+    let pictures = std::fs::read_dir(folder.join("img")).into_iter().flatten().flatten();
+    let names = pictures.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let shown = |name: &String| pages.iter().any(|(_, text)| text.contains(&format!("(img/{name})")));
+    Ok(names.filter(|name| !shown(name)).map(|name| format!("no chapter shows img/{name}")).collect())
+}
+
+/// The Markdown files of a folder, with their texts.
+fn pages(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
     let fail = |e: std::io::Error| Failure::run(format!("cannot read {}: {e}", folder.display()));
-    let mut problems = Vec::new();
-    let mut all = String::new();
-    for entry in std::fs::read_dir(folder).map_err(fail)?.flatten() {
-        if entry.path().extension().is_some_and(|extension| extension == "md") {
-            let text = std::fs::read_to_string(entry.path()).map_err(fail)?;
-            problems.extend(dead_in(&text, &entry.path()));
-            all.push_str(&text);
-        }
-    }
-    for entry in std::fs::read_dir(folder.join("img")).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if !all.contains(&format!("(img/{name})")) {
-            problems.push(format!("no chapter shows img/{name}"));
-        }
-    }
-    Ok(problems)
+    let files = std::fs::read_dir(folder).map_err(fail)?.flatten().map(|entry| entry.path());
+    let markdown = files.filter(|file| file.extension().is_some_and(|extension| extension == "md"));
+    markdown.map(|file| Ok((file.clone(), std::fs::read_to_string(&file).map_err(fail)?))).collect()
 }
 
 fn dead_in(text: &str, file: &Path) -> Vec<String> {

@@ -4,7 +4,9 @@
 //! such place is marked by an HTML comment, which readers of the rendered page do not see, or is a `console` block.
 //! [`Workshop::render`] makes all of them again; a chapter that differs from its rendering is stale.
 
+mod activations;
 mod chapter;
+mod claims;
 mod code;
 mod console;
 mod diff;
@@ -12,7 +14,9 @@ mod equations;
 mod links;
 mod numbers;
 mod picture;
+mod stages;
 mod tables;
+mod translation;
 
 pub use chapter::Workshop;
 
@@ -39,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         std::env::current_exe().map_err(|e| Failure::run(format!("cannot find this program: {e}")))?;
     let mut workshop = Workshop::new(root(), program, arguments.bless)?;
     let mut problems = Vec::new();
-    for file in chapters()? {
+    for file in pages()? {
         if arguments.chapters.is_empty() || arguments.chapters.iter().any(|&n| number(&file) == Some(n)) {
             events::say!("{}", file.display());
             problems
@@ -50,12 +54,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Failure::run(problems.join("\n\n"))) }
 }
 
-/// Links that lead nowhere, and pictures that no chapter shows.
+/// Links that lead nowhere, in the book and in the documents around it, and pictures that no chapter shows.
 ///
 /// # Errors
-/// If the chapters cannot be read.
+/// If the pages cannot be read.
 pub fn dead_links() -> Result<Vec<String>> {
-    links::dead(&sources())
+    let mut dead = links::unshown(&sources())?;
+    for folder in [sources(), root(), root().join("docs")] {
+        dead.extend(links::dead(&folder)?);
+    }
+    Ok(dead)
 }
 
 /// What is wrong with the chapter in `file`, after writing its rendering if the workshop may.
@@ -97,16 +105,17 @@ fn sources() -> PathBuf {
     root().join("tutorials/src")
 }
 
-/// The chapters, in order.
+/// The chapters, in order, and the README.
 ///
 /// # Errors
 /// If their folder cannot be read.
-pub fn chapters() -> Result<Vec<PathBuf>> {
+pub fn pages() -> Result<Vec<PathBuf>> {
     let folder =
         std::fs::read_dir(sources()).map_err(|e| Failure::run(format!("cannot read the chapters: {e}")))?;
     let mut files: Vec<PathBuf> = folder.flatten().map(|entry| entry.path()).collect();
     files.retain(|file| number(file).is_some());
     files.sort();
+    files.push(root().join("README.md"));
     Ok(files)
 }
 

@@ -1,16 +1,22 @@
 //! Tables that the planner makes.
 
+use super::activations;
 use crate::learn::lab;
 use planner::closed::sweeps_table;
+use planner::paper::table_1;
 use planner::table::{Format, Table, grouped};
 use planner::{Job, Partition, Recipe, Stage};
 use trainer::{Failure, Result};
 
-/// The Markdown that `planner ARGUMENTS` prints; for `recipes`, what they count; for `sweeps`, the price list; for
-/// `deepspeed`, the keys of its configurations; for `units FLAGS`, the units of a run.
+/// The Markdown that `planner ARGUMENTS` prints; for `recipes`, what they count; for `sizes`, 7B in each; for `paper`,
+/// the ZeRO paper's table; for `activations`, what a block keeps; for `sweeps`, the price list; for `deepspeed`, the keys
+/// of its configurations; for `units FLAGS`, the units of a run.
 pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
     match arguments {
         "recipes" => return Ok(spaced(&recipes())),
+        "sizes" => return Ok(spaced(&sizes())),
+        "paper" => return Ok(spaced(&table_1())),
+        "activations" => return activations::lines(),
         "sweeps" => return Ok(spaced(&sweeps_table(&[1, 2, 4, 8]))),
         "deepspeed" => return Ok(around(&trainer::deepspeed::markdown())),
         _ => {}
@@ -33,6 +39,20 @@ fn recipes() -> Table {
     for recipe in Recipe::ALL {
         let Recipe { weights, gradients, master, momentum, variance, .. } = recipe;
         table.row(recipe.name, [weights, gradients, master, momentum, variance, recipe.total()]);
+    }
+    table
+}
+
+/// Model states of 7 billion parameters in every recipe, on 4 and on 8 GPUs.
+fn sizes() -> Table {
+    let mut table = Table::numbers("7e9 parameters", Stage::ALL);
+    for (recipe, gpus) in Recipe::ALL.into_iter().flat_map(|recipe| [(recipe, 4), (recipe, 8)]) {
+        let unit = recipe.unit;
+        let cell = |stage| {
+            let bytes = recipe.model_states(&[7_000_000_000], gpus, stage).total();
+            format!("{:.2} {}", bytes as f64 / unit.bytes(), unit.label())
+        };
+        table.row(format!("{}, {gpus} GPUs", recipe.name), Stage::ALL.map(cell));
     }
     table
 }

@@ -181,10 +181,10 @@ pub(super) const DDP: Chapter = Chapter {
             "Scaled at its source, the plain sum over ranks and micro-batches is the mean.",
         ),
         measured(
-            "How many bytes of optimizer states do all four ranks of this DDP run hold of which only a quarter is unique? Answer for one rank.",
+            "Bytes of optimizer states on one rank of this DDP run?",
             run(Ddp, TWO),
             Figure::Peak("optimizer"),
-            "Every rank holds them all.",
+            "Every rank holds all of them: four copies of the same numbers.",
         ),
     ],
 };

@@ -1,14 +1,41 @@
 //! Chapters 11 to 14: real GPUs, choosing, claims, diagnosis.
 
-use super::{ACCUMULATED, choose, measured, planned, run, states};
+use super::{ACCUMULATED, TWO, choose, guess, measured, planned, run, states};
 use crate::learn::question::{Chapter, Figure};
 use planner::Recipe;
 use planner::Stage::{Ddp, Zero1, Zero2, Zero3};
 use planner::closed::Sweeps;
 
+const HYBRID: &str =
+    "--gpus 4 --steps 2 --batch-size 2 --headless --strategy hybrid-shard --shard-group-size 2";
+const EIGHT: &str = "--gpus 4 --steps 1 --batch-size 2 --grad-accum 8 --headless";
+const ONE_BUCKET: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --reduce-bucket 1000000";
+const SHORT: &str = "--gpus 4 --steps 2 --batch-size 1 --seq-len 8 --headless --reduce-bucket 1000000";
+const OVERFLOW: &str =
+    "--gpus 4 --steps 3 --batch-size 2 --headless --precision fp16 --inject overflow@rank1,step1";
+
 pub(super) const GPUS: Chapter = Chapter {
     number: 11,
-    guesses: &[],
+    guesses: &[
+        guess(
+            "Hybrid sharding, two groups of two: bytes of parameters that a rank keeps.",
+            Zero3,
+            HYBRID,
+            Figure::Peak("parameters"),
+        ),
+        guess(
+            "The same, two steps: bytes that rank 0 sends in all-reduces, all of them to the other group.",
+            Zero3,
+            HYBRID,
+            Figure::Sent("all-reduce"),
+        ),
+        guess(
+            "hpZ with neighbours in pairs, two steps: bytes that rank 0 sends in all-gathers. Forward gathers over four ranks, backward over two, the head once.",
+            Zero3,
+            "--gpus 4 --steps 2 --batch-size 2 --headless --secondary-shard-size 2",
+            Figure::Sent("all-gather"),
+        ),
+    ],
     quiz: &[
         choose(
             "Code that is written for a rank can tell whether its peers are threads or processes",
@@ -39,7 +66,21 @@ pub(super) const GPUS: Chapter = Chapter {
 
 pub(super) const CHOOSING: Chapter = Chapter {
     number: 12,
-    guesses: &[],
+    guesses: &[
+        guess(
+            "One step of eight micro-batches in ZeRO-1, four ranks: bytes that rank 0 sends.",
+            Zero1,
+            EIGHT,
+            Figure::SentInAll,
+        ),
+        guess("The same in ZeRO-3.", Zero3, EIGHT, Figure::SentInAll),
+        guess(
+            "ZeRO-1, two sequences per micro-batch: the peak of one rank. In DDP it is 24,555,520.",
+            Zero1,
+            TWO,
+            Figure::TotalPeak,
+        ),
+    ],
     quiz: &[
         choose(
             "DDP, ZeRO-1 and ZeRO-3 all fit. Which do you measure first?",
@@ -70,7 +111,26 @@ pub(super) const CHOOSING: Chapter = Chapter {
 
 pub(super) const CLAIMS: Chapter = Chapter {
     number: 13,
-    guesses: &[],
+    guesses: &[
+        guess(
+            "\"Optimizer states take 32 bytes per parameter.\" bf16 with fp32 masters, ZeRO-1 on eight ranks: bytes of optimizer states on each.",
+            Zero1,
+            "--gpus 8 --steps 2 --batch-size 2 --headless --precision bf16",
+            Figure::Peak("optimizer"),
+        ),
+        guess(
+            "\"A bucket of 5e8 is 500 MB.\" ZeRO-2 in fp32 with all 918,656 elements in one bucket: bytes of communication buckets.",
+            Zero2,
+            ONE_BUCKET,
+            Figure::Peak("communication buckets"),
+        ),
+        guess(
+            "\"ZeRO-1 costs what ZeRO-2 costs.\" Two steps of four micro-batches in ZeRO-1: bytes that rank 0 sends.",
+            Zero1,
+            ACCUMULATED,
+            Figure::SentInAll,
+        ),
+    ],
     quiz: &[
         planned(
             "ZeRO-1 in the mixed recipe on 8 GPUs saves how many times?",
@@ -101,7 +161,27 @@ pub(super) const CLAIMS: Chapter = Chapter {
 
 pub(super) const DIAGNOSIS: Chapter = Chapter {
     number: 14,
-    guesses: &[],
+    guesses: &[
+        guess(
+            "ZeRO-2 in fp16, three steps, of which the second overflows on rank 1: bytes that rank 0 sends in reduce-scatters.",
+            Zero2,
+            OVERFLOW,
+            Figure::Sent("reduce-scatter"),
+        ),
+        guess(
+            "The same run: bytes that rank 0 sends in all-gathers.",
+            Zero2,
+            OVERFLOW,
+            Figure::Sent("all-gather"),
+        ),
+        guess(
+            "ZeRO-2, one sequence of 8 tokens, the whole model in one bucket: bytes of communication buckets.",
+            Zero2,
+            SHORT,
+            Figure::Peak("communication buckets"),
+        ),
+        guess("The same run: the peak of one rank. ZeRO-1's is 9,494,592.", Zero2, SHORT, Figure::TotalPeak),
+    ],
     quiz: &[
         choose(
             "Every rank but rank 1 reports a time-out in a reduce-scatter. Where do you look?",

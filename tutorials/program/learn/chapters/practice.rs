@@ -36,7 +36,7 @@ pub(super) const HIDING: Chapter = Chapter {
             "A link takes 50 µs to start and moves 3.125 GB/s. Milliseconds for a rank to send 12.5 MB in one collective?",
             || 0.05 + 12.5e6 / 3.125e9 * 1e3,
             "ms",
-            "α + βn: the latency once, the bytes over the bandwidth.",
+            "α + n/β: the latency once, the bytes over the bandwidth.",
         ),
         planned(
             "The same bytes in a hundred collectives, one after another?",

@@ -1,0 +1,262 @@
+//! What is said about ZeRO, what holds by the formulas, and what runs of the default model measure.
+
+use crate::learn::lab::Lab;
+use crate::learn::pages::number;
+use crate::learn::question::{Figure, Run};
+use planner::Stage::{self, Ddp, Zero1, Zero2, Zero3};
+use planner::claims::claims;
+use planner::table::grouped;
+use trainer::{Failure, Result};
+
+/// 16-bit weights and gradients with fp32 masters: the recipe `mixed`.
+const MIXED_4: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16";
+const MIXED_8: &str = "--gpus 8 --steps 2 --batch-size 2 --headless --precision bf16";
+const FP32: &str = "--gpus 4 --steps 2 --batch-size 2 --headless";
+const ACCUMULATED: &str = "--gpus 4 --steps 2 --batch-size 2 --grad-accum 4 --headless";
+const TEXTBOOK: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --grad-sync all-reduce";
+const ONE_UNIT: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --wrap model";
+const KEPT: &str = "--gpus 16 --steps 2 --batch-size 2 --headless --precision bf16 --strategy shard-grad-op";
+const KEPT_BY_NONE: &str = "--gpus 16 --steps 2 --batch-size 2 --headless --precision bf16";
+const ONE_BUCKET: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --reduce-bucket 1000000";
+const ONE_BUCKET_16: &str =
+    "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16 --reduce-bucket 1000000";
+
+/// Every claim as an item of a list.
+///
+/// # Errors
+/// If a run fails, or a claim and its measurement do not find each other.
+pub(super) fn lines(lab: &Lab) -> Result<Vec<String>> {
+    let bench = Bench { lab };
+    let claims = claims();
+    let unknown = MEASURED.iter().find(|(says, _)| claims.iter().all(|claim| claim.says != *says));
+    if let Some((says, _)) = unknown {
+        return Err(Failure::run(format!("nobody claims {says:?}")));
+    }
+    let mut lines = vec![String::new()];
+    for (index, claim) in claims.iter().enumerate() {
+        let measured = MEASURED.iter().find(|(says, _)| *says == claim.says);
+        let (_, measure) =
+            measured.ok_or_else(|| Failure::run(format!("nothing measures {:?}", claim.says)))?;
+        let number = format!("{}.", index + 1);
+        let indent = " ".repeat(number.len() + 1);
+        lines.push(format!("{number} **{}** ({})", claim.says, claim.source.label()));
+        lines.push(String::new());
+        lines.push(format!("{indent}{}", claim.holds));
+        lines.push(String::new());
+        lines.push(format!("{indent}*Measured:* {}", measure(&bench)?));
+        lines.push(String::new());
+    }
+    Ok(lines)
+}
+
+type Measure = fn(&Bench<'_>) -> Result<String>;
+
+/// What is said, and what runs say to it.
+const MEASURED: &[(&str, Measure)] = &[
+    ("ZeRO-1 saves 4×", |b| b.savings(Zero1)),
+    ("ZeRO-2 saves 8×", |b| b.savings(Zero2)),
+    ("ZeRO-3 saves 10× or more", |b| b.savings(Zero3)),
+    ("The stages save 33 %, 50 % and 75 %", |b| b.shares()),
+    ("Optimizer states take 32 bytes per parameter", |b| b.optimizer()),
+    ("A bucket of 5e8 is 500 MB", |b| b.bucket()),
+    ("7B with DDP takes 70 GB: 14 + 14 + 56", |b| b.scaled(Ddp, MIXED_4, 7)),
+    ("In ZeRO-2 on 4 GPUs, gradients and optimizer take 14 + 14 = 28 GB", |b| b.drained()),
+    ("7B with ZeRO-3 on 4 GPUs takes about 21 GB", |b| b.scaled(Zero3, MIXED_4, 7)),
+    ("SHARD_GRAD_OP takes about 2/N of the memory", |b| b.kept()),
+    ("7B without ZeRO takes 136 to 166 GB", |b| b.replicated()),
+    ("ZeRO-3's peak of 48.5 GB includes the whole model, gathered", |b| b.units()),
+    ("Each GPU holds some of the layers", |b| b.slices()),
+    ("ZeRO-2 all-reduces gradients", |b| b.sweeps(Zero2)),
+    ("ZeRO-3 all-reduces gradients in backward", |b| b.sweeps(Zero3)),
+    ("ZeRO-1 all-reduces gradients, gathers parameters, and sends as much as DDP", |b| b.textbook()),
+    ("One would never use ZeRO-1: ZeRO-2 costs the same", |b| b.accumulated()),
+    ("ShardedLinear is FSDP in miniature", |b| b.gathers()),
+    ("13B needs ZeRO-3 on 8 GPUs of 80 GB", |b| b.scaled(Zero2, MIXED_8, 13)),
+    ("7B to 30B: ZeRO-2", |b| {
+        Ok(format!("{} {}", b.scaled(Zero2, MIXED_8, 30)?, b.scaled(Zero3, MIXED_8, 30)?))
+    }),
+    ("13B on 8 GPUs: 108.96, 87.78 and 24.21 GB", |b| {
+        let stages = [Zero1, Zero2, Zero3].map(|stage| b.scaled(stage, MIXED_8, 13));
+        Ok(stages.into_iter().collect::<Result<Vec<_>>>()?.join(" "))
+    }),
+    ("ZeRO-3 moves 89.41 GB for 24 layers of 1B", |b| b.sweeps(Zero3)),
+];
+
+/// Runs of the default model, measured on rank 0.
+struct Bench<'a> {
+    lab: &'a Lab,
+}
+
+impl Bench<'_> {
+    fn measured(&self, stage: Stage, flags: &'static str, figure: Figure) -> Result<u64> {
+        Ok(figure.of(&*self.lab.report(&Run { stage, flags })?).1)
+    }
+
+    fn peak(&self, stage: Stage, flags: &'static str, class: &'static str) -> Result<u64> {
+        self.measured(stage, flags, Figure::Peak(class))
+    }
+
+    fn sent(&self, stage: Stage, flags: &'static str, operation: &'static str) -> Result<u64> {
+        self.measured(stage, flags, Figure::Sent(operation))
+    }
+
+    /// Parameters, gradients and optimizer states.
+    fn states(&self, stage: Stage, flags: &'static str) -> Result<u64> {
+        let peaks = ["parameters", "gradients", "optimizer"].map(|class| self.peak(stage, flags, class));
+        peaks.into_iter().sum()
+    }
+
+    fn parameters(&self) -> Result<f64> {
+        Ok(self.lab.report(&Run { stage: Ddp, flags: MIXED_4 })?.model.parameters as f64)
+    }
+
+    /// Bytes per parameter.
+    fn each(&self, bytes: u64) -> Result<String> {
+        Ok(number(bytes as f64 / self.parameters()?))
+    }
+
+    fn savings(&self, stage: Stage) -> Result<String> {
+        let replicated = self.states(Ddp, MIXED_4)?;
+        let of = |flags| self.states(stage, flags);
+        let (four, eight) = (of(MIXED_4)?, of(MIXED_8)?);
+        let times = |bytes: u64| replicated as f64 / bytes as f64;
+        Ok(format!(
+            "{} bytes of model states in DDP; in {stage} {} on 4 ranks ({}×), {} on 8 ({}×).",
+            grouped(replicated),
+            grouped(four),
+            number(times(four)),
+            grouped(eight),
+            number(times(eight))
+        ))
+    }
+
+    fn shares(&self) -> Result<String> {
+        let all = self.states(Ddp, FP32)? as f64;
+        let saved = |stage| Ok(number(100.0 * (1.0 - self.states(stage, FP32)? as f64 / all)));
+        let saved: Result<Vec<String>> = [Zero1, Zero2, Zero3].into_iter().map(saved).collect();
+        let saved = saved?;
+        Ok(format!("{} %, {} % and {} % on 4 ranks in fp32.", saved[0], saved[1], saved[2]))
+    }
+
+    fn optimizer(&self) -> Result<String> {
+        let of = |flags| self.each(self.peak(Ddp, flags, "optimizer")?);
+        let (mixed, fp32) = (of(MIXED_4)?, of(FP32)?);
+        Ok(format!("{mixed} bytes per parameter in bf16 with fp32 masters, {fp32} in fp32 (DDP)."))
+    }
+
+    fn bucket(&self) -> Result<String> {
+        let of = |flags| self.peak(Zero2, flags, "communication buckets");
+        let (fp32, half) = (of(ONE_BUCKET)?, of(ONE_BUCKET_16)?);
+        Ok(format!(
+            "a bucket that holds all {} elements takes {} bytes in fp32, {} each, and {} in bf16, {} each.",
+            grouped(self.parameters()? as u64),
+            grouped(fp32),
+            self.each(fp32)?,
+            grouped(half),
+            self.each(half)?
+        ))
+    }
+
+    /// Bytes per parameter, and what they make of a larger model.
+    fn scaled(&self, stage: Stage, flags: &'static str, billions: u64) -> Result<String> {
+        let ranks = self.lab.report(&Run { stage, flags })?.world_size;
+        let states = self.states(stage, flags)?;
+        let scaled = states as f64 / self.parameters()? * billions as f64;
+        Ok(format!(
+            "{stage} on {ranks} ranks holds {} bytes of model states per parameter; {billions}e9 of them take {} GB.",
+            self.each(states)?,
+            number(scaled)
+        ))
+    }
+
+    fn drained(&self) -> Result<String> {
+        let of = |class| self.each(self.peak(Zero2, MIXED_4, class)?);
+        let (gradients, optimizer) = (of("gradients")?, of("optimizer")?);
+        Ok(format!(
+            "{gradients} bytes of gradients per parameter and {optimizer} of optimizer states, fp32 masters \
+             included; a quarter of 2 and of 12."
+        ))
+    }
+
+    fn kept(&self) -> Result<String> {
+        let held = self.states(Zero3, KEPT)? + self.peak(Zero3, KEPT, "gathered parameters")?;
+        let full =
+            self.states(Zero3, KEPT_BY_NONE)? + self.peak(Zero3, KEPT_BY_NONE, "gathered parameters")?;
+        let replicated = self.states(Ddp, MIXED_4)? as f64;
+        let share = |bytes: u64| number(bytes as f64 / replicated);
+        Ok(format!(
+            "on 16 ranks model states and gathered parameters peak at {} of DDP's model states, full-shard's at {}; \
+             2/N would be {}.",
+            share(held),
+            share(full),
+            2.0 / 16.0
+        ))
+    }
+
+    fn replicated(&self) -> Result<String> {
+        let of = |flags| self.each(self.states(Ddp, flags)?);
+        let (mixed, fp32) = (of(MIXED_4)?, of(FP32)?);
+        Ok(format!("{mixed} bytes of model states per parameter in bf16, {fp32} in fp32."))
+    }
+
+    fn units(&self) -> Result<String> {
+        let of = |flags| self.peak(Zero3, flags, "gathered parameters");
+        Ok(format!(
+            "{} bytes gathered at once with `--wrap model`, {} with a unit per block.",
+            grouped(of(ONE_UNIT)?),
+            grouped(of(FP32)?)
+        ))
+    }
+
+    fn slices(&self) -> Result<String> {
+        let report = self.lab.report(&Run { stage: Zero3, flags: FP32 })?;
+        let rows = report.memory.iter().filter(|row| row.class == "parameters");
+        let bytes: Vec<String> = rows.map(|row| grouped(row.peak_bytes)).collect();
+        Ok(format!(
+            "the four ranks hold {} bytes of parameters. Four blocks, an embedding and a head cannot be dealt out so \
+             evenly.",
+            bytes.join(", ")
+        ))
+    }
+
+    /// What a stage's collectives send, in sweeps over the model.
+    fn sweeps(&self, stage: Stage) -> Result<String> {
+        let sweep = 2.0 * self.parameters()? * 2.0 * 3.0 / 4.0;
+        let of = |operation| Ok(number(self.sent(stage, MIXED_4, operation)? as f64 / sweep));
+        let (reduced, scattered, gathered): (String, String, String) =
+            (of("all-reduce")?, of("reduce-scatter")?, of("all-gather")?);
+        Ok(format!(
+            "per step {stage} sends {scattered} times the model in reduce-scatters, {gathered} in all-gathers and \
+             {reduced} in all-reduces."
+        ))
+    }
+
+    fn textbook(&self) -> Result<String> {
+        let of = |stage, flags| self.measured(stage, flags, Figure::SentInAll);
+        Ok(format!(
+            "{} bytes in two steps with the all-reduce, {} with the reduce-scatter; DDP {}.",
+            grouped(of(Zero1, TEXTBOOK)?),
+            grouped(of(Zero1, FP32)?),
+            grouped(of(Ddp, FP32)?)
+        ))
+    }
+
+    fn accumulated(&self) -> Result<String> {
+        let of = |stage, flags| self.measured(stage, flags, Figure::SentInAll);
+        Ok(format!(
+            "two steps of one micro-batch: {} bytes in ZeRO-1 and {} in ZeRO-2; of four: {} and {}.",
+            grouped(of(Zero1, FP32)?),
+            grouped(of(Zero2, FP32)?),
+            grouped(of(Zero1, ACCUMULATED)?),
+            grouped(of(Zero2, ACCUMULATED)?)
+        ))
+    }
+
+    fn gathers(&self) -> Result<String> {
+        Ok(format!(
+            "ZeRO-3 gathers full weights: {} bytes sent in all-gathers in two steps, {} held at once.",
+            grouped(self.sent(Zero3, FP32, "all-gather")?),
+            grouped(self.peak(Zero3, FP32, "gathered parameters")?)
+        ))
+    }
+}

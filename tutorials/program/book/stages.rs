@@ -1,0 +1,40 @@
+//! The stages side by side, measured: the README's table.
+
+use crate::learn::lab::Lab;
+use crate::learn::question::{Figure, Run};
+use planner::Stage;
+use planner::table::grouped;
+use trainer::{Report, Result};
+
+const FLAGS: &str = "--gpus 4 --steps 5 --headless";
+
+/// A row per stage.
+///
+/// # Errors
+/// If a run fails.
+pub(super) fn lines(lab: &Lab) -> Result<Vec<String>> {
+    let mut lines = vec![
+        String::new(),
+        "| | run it | parameters | gradients | optimizer | temporary¹ | sent |".into(),
+        "|---|---|--:|--:|--:|--:|--:|".into(),
+    ];
+    for stage in Stage::ALL {
+        lines.push(row(stage, &*lab.report(&Run { stage, flags: FLAGS })?));
+    }
+    lines.push(String::new());
+    Ok(lines)
+}
+
+fn row(stage: Stage, report: &Report) -> String {
+    let peak = |class| Figure::Peak(class).of(report).1;
+    let [parameters, gradients, optimizer] = ["parameters", "gradients", "optimizer"].map(peak).map(grouped);
+    let temporary = peak("communication buckets") + peak("gathered parameters");
+    let sweep = report.model.parameters as f64 * 4.0 * 3.0 / 4.0 * report.steps.len() as f64;
+    let sent = Figure::SentInAll.of(report).1 as f64 / sweep;
+    let note = if sent.fract() == 0.0 { "" } else { "²" };
+    format!(
+        "| {stage} | `cargo run -p {}` | {parameters} | {gradients} | {optimizer} | {} | {sent:.2}{note} |",
+        stage.package(),
+        grouped(temporary)
+    )
+}

@@ -1,0 +1,65 @@
+//! DeepSpeed's keys beside the flags and the code that do the same here.
+
+use super::code;
+use std::path::Path;
+use trainer::deepspeed::keys::{Fate, Key};
+use trainer::deepspeed::table::keys;
+use trainer::{Failure, Result};
+
+/// A key, or how several begin, and where the code is that does what it says: a file, and an item in it.
+const PLACES: &[(&str, &str, &str)] = &[
+    ("train_", "common/trainer/src/deepspeed/batch.rs", "fn settle"),
+    ("gradient_accumulation_steps", "common/trainer/src/run.rs", "fn micro_batch"),
+    ("gradient_clipping", "common/sharding/src/optimizer.rs", "fn gradient_scale"),
+    ("optimizer.params.lr", "common/trainer/src/schedule.rs", "fn rate"),
+    ("optimizer.", "common/sharding/src/optimizer.rs", "fn kernel"),
+    ("scheduler.", "common/trainer/src/schedule.rs", "fn rate"),
+    ("zero_optimization.stage3_prefetch_bucket_size", "common/sharding/src/window.rs", "fn next_ahead"),
+    ("zero_optimization.stage3_param_persist", "common/sharding/src/partition.rs", "fn with_whole_tensors"),
+    ("zero_optimization.stage3_model_persist", "common/sharding/src/partition.rs", "fn with_whole_tensors"),
+    ("zero_optimization.stage3_max_live_parameters", "common/sharding/src/window.rs", "fn has_room"),
+    ("zero_optimization.stage3_max_reuse_distance", "zero3/src/lib.rs", "fn stays_for_backward"),
+    ("zero_optimization.stage", "zero3/src/lib.rs", "const SHARDED"),
+    ("zero_optimization.reduce_bucket_size", "common/sharding/src/buckets.rs", "fn push"),
+    ("zero_optimization.overlap_comm", "common/sharding/src/buckets.rs", "fn push"),
+    ("zero_optimization.allgather_bucket_size", "zero2/src/lib.rs", "fn step"),
+    ("zero_optimization.reduce_scatter", "zero1/src/lib.rs", "fn new"),
+    ("zero_optimization.contiguous_gradients", "common/sharding/src/buckets.rs", "fn convert"),
+    ("zero_optimization.sub_group_size", "common/sharding/src/optimizer.rs", "fn update"),
+    (
+        "zero_optimization.zero_hpz_partition_size",
+        "common/sharding/src/secondary.rs",
+        "struct SecondaryShards",
+    ),
+    ("zero_optimization.mics_shard_size", "common/sharding/src/replicas.rs", "struct ReplicaSum"),
+    ("fp16.enabled", "common/sharding/src/precision.rs", "struct Precision"),
+    ("fp16.", "common/sharding/src/loss_scale.rs", "struct LossScaler"),
+    ("bf16.enabled", "common/sharding/src/precision.rs", "struct Precision"),
+    ("communication_data_type", "common/sharding/src/buckets.rs", "fn convert"),
+    ("data_types.grad_accum_dtype", "common/trainer/src/stage.rs", "fn gradients"),
+    ("num_processes", "common/trainer/src/config.rs", "struct Config"),
+    ("deepspeed_config.deepspeed_config_file", "common/trainer/src/deepspeed/merge.rs", "fn merge"),
+];
+
+/// A row for every key that changes a run.
+///
+/// # Errors
+/// If a key has no place, or a place is no longer there.
+pub(super) fn lines(root: &Path) -> Result<Vec<String>> {
+    let mut lines = vec![String::new(), "| key | flag | does | where |".into(), "|---|---|---|---|".into()];
+    for key in keys().filter(|key| matches!(key.fate, Fate::Honoured { .. })) {
+        lines.push(row(root, key)?);
+    }
+    lines.push(String::new());
+    Ok(lines)
+}
+
+fn row(root: &Path, key: &Key) -> Result<String> {
+    let fail = |what: &str| Failure::run(format!("translation: {}: {what}", key.path));
+    let place = PLACES.iter().find(|(begins, ..)| key.path.starts_with(begins));
+    let (_, file, item) = place.ok_or_else(|| fail("no place in the code is named"))?;
+    code::item(&code::read(&root.join(file))?, item)
+        .ok_or_else(|| fail(&format!("{file} has no item `{item}`")))?;
+    let flag = key.flag().map_or_else(String::new, |flag| format!("`{flag}`"));
+    Ok(format!("| `{}` | {flag} | {} | [`{item}`](../../{file}) |", key.path, key.note))
+}
