@@ -15,6 +15,36 @@ struct Account {
     peak_total: u64,
 }
 
+impl Account {
+    /// Adds `bytes` to what is live; `None`, with nothing changed, if that is more than `capacity` or than can be counted.
+    /// What is live in one class then.
+    fn take(&mut self, class: Class, bytes: u64, capacity: Option<u64>) -> Option<u64> {
+        let total = self.live_total.checked_add(bytes)?;
+        if capacity.is_some_and(|capacity| total > capacity) {
+            return None;
+        }
+        let (live, peak) = (&mut self.live[class.index()], &mut self.peak[class.index()]);
+        // No class holds more than the total, which has just been counted.
+        *live += bytes;
+        *peak = (*live).max(*peak);
+        self.live_total = total;
+        self.peak_total = total.max(self.peak_total);
+        Some(*live)
+    }
+
+    /// Takes `bytes` off what is live. What is live in one class then.
+    ///
+    /// # Panics
+    /// If less was live: books that do not balance prove nothing about memory.
+    fn give_back(&mut self, class: Class, bytes: u64) -> u64 {
+        let balance = |live: u64| live.checked_sub(bytes).expect("no lease gives back more than it took");
+        let live = &mut self.live[class.index()];
+        self.live_total = balance(self.live_total);
+        *live = balance(*live);
+        *live
+    }
+}
+
 struct Books {
     accounts: [Account; PLACES],
     capacity: Option<u64>,
@@ -42,30 +72,16 @@ impl Ledger {
     /// # Errors
     /// [`OutOfMemory`] if the device's capacity would be exceeded; nothing is taken then.
     pub(crate) fn lease(&self, place: Place, class: Class, bytes: u64) -> Result<Lease, OutOfMemory> {
-        let live = {
+        let (account, capacity, live) = {
             let mut books = self.books();
-            let capacity = books.capacity.filter(|_| place == Place::Device).unwrap_or(u64::MAX);
+            let capacity = books.capacity.filter(|_| place == Place::Device);
             let account = &mut books.accounts[place.index()];
-            let total = account.live_total.saturating_add(bytes);
-            if total > capacity {
-                self.emitter.emit(What::Failing);
-                return Err(OutOfMemory {
-                    rank: self.emitter.rank(),
-                    place,
-                    class,
-                    requested: bytes,
-                    capacity,
-                    live_total: account.live_total,
-                    live: account.live.to_vec(),
-                });
-            }
-            let live = &mut account.live[class.index()];
-            *live += bytes;
-            let live = *live;
-            account.peak[class.index()] = account.peak[class.index()].max(live);
-            account.live_total = total;
-            account.peak_total = account.peak_total.max(total);
-            live
+            let live = account.take(class, bytes, capacity);
+            (*account, capacity.unwrap_or(u64::MAX), live)
+        };
+        let Some(live) = live else {
+            self.emitter.emit(What::Failing);
+            return Err(self.out_of_memory(place, class, bytes, capacity, account));
         };
         self.emitter.emit(What::Memory { place, class, delta: bytes as i64, live });
         Ok(Lease { ledger: self.clone(), place, class, bytes })
@@ -74,25 +90,30 @@ impl Ledger {
     /// That a place with only `free` bytes left has no room for `bytes` more.
     pub(crate) fn refusal(&self, place: Place, class: Class, bytes: u64, free: u64) -> OutOfMemory {
         let account = self.books().accounts[place.index()];
+        self.out_of_memory(place, class, bytes, account.live_total.saturating_add(free), account)
+    }
+
+    fn out_of_memory(
+        &self,
+        place: Place,
+        class: Class,
+        requested: u64,
+        capacity: u64,
+        account: Account,
+    ) -> OutOfMemory {
         OutOfMemory {
             rank: self.emitter.rank(),
             place,
             class,
-            requested: bytes,
-            capacity: account.live_total + free,
+            requested,
+            capacity,
             live_total: account.live_total,
             live: account.live.to_vec(),
         }
     }
 
     fn give_back(&self, place: Place, class: Class, bytes: u64) {
-        let live = {
-            let mut books = self.books();
-            let account = &mut books.accounts[place.index()];
-            account.live_total -= bytes;
-            account.live[class.index()] -= bytes;
-            account.live[class.index()]
-        };
+        let live = self.books().accounts[place.index()].give_back(class, bytes);
         self.emitter.emit(What::Memory { place, class, delta: -(bytes as i64), live });
     }
 
@@ -163,5 +184,23 @@ mod tests {
         let host = ledger.lease(Place::Host, Class::Optimizer, 1000).unwrap();
         assert_eq!((ledger.live_total(Place::Host), ledger.live_total(Place::Device)), (1000, 0));
         drop(host);
+    }
+
+    #[test]
+    fn more_bytes_than_can_be_counted_are_refused() {
+        let ledger = Ledger::new(Emitter::silent(0), None);
+        let most = ledger.lease(Place::Host, Class::Optimizer, u64::MAX).unwrap();
+        assert!(ledger.lease(Place::Host, Class::Optimizer, 1).is_err());
+        assert_eq!(ledger.live_total(Place::Host), u64::MAX);
+        drop(most);
+        assert_eq!((ledger.live(Place::Host, Class::Optimizer), ledger.live_total(Place::Host)), (0, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "gives back more than it took")]
+    fn books_that_do_not_balance_panic() {
+        let ledger = Ledger::new(Emitter::silent(0), None);
+        let _lease = ledger.lease(Place::Device, Class::Gradients, 8).unwrap();
+        ledger.give_back(Place::Device, Class::Gradients, 9);
     }
 }
