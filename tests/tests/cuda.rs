@@ -32,6 +32,11 @@ fn assert_same(a: &Report, b: &Report) {
     assert_eq!(a.weights_blake3, b.weights_blake3, "{} and {}: weights", a.stage, b.stage);
 }
 
+/// As [`flags`], of the model in `fixture`.
+fn flags_of(model: &str, world: usize, steps: u32) -> String {
+    flags(world, 1, steps).replace(&fixture("odd.json"), &fixture(model))
+}
+
 /// All stages agree bit for bit, and follow the CPU as closely as `apart`.
 fn stages_agree(flags: &str, apart: f64) {
     let reports = STAGES.map(|stage| on_gpu(stage, flags));
@@ -48,6 +53,16 @@ fn stages_agree_bit_for_bit_on_1_2_and_4_ranks() {
         return;
     }
     [1, 2, 4].iter().for_each(|&world| stages_agree(&flags(world, 1, 3), 1e-4));
+}
+
+/// Heads for which tiled attention has no room.
+#[test]
+fn stages_agree_with_wide_heads() {
+    if !standin("stages_agree_with_wide_heads", &[]) {
+        return;
+    }
+    stages_agree(&flags_of("wide-heads.json", 2, 2), 1e-4);
+    stages_agree(&format!("{} --precision bf16 --grad-dtype fp32", flags_of("wide-heads.json", 2, 2)), 0.02);
 }
 
 #[test]

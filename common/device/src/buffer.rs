@@ -1,12 +1,10 @@
-//! Buffers: flat device memory with an element type and a lease, and views into them.
+//! Buffers: flat device memory with an element type and a lease.
 
 use crate::cpu;
 use crate::cuda::{Block, Pinned, Runtime};
 use crate::dtype::{DType, Element};
 use crate::ledger::Lease;
-use crate::{DeviceError, Result};
 use events::Class;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// What holds a buffer's bytes.
@@ -78,35 +76,14 @@ impl Buffer {
         self.lease.class()
     }
 
-    /// All of it, to read.
-    pub fn view(&self) -> View<'_> {
-        self.slice(0..self.len)
+    /// The largest of the indices that were written to it last, if the host knows it.
+    pub(crate) fn largest_index(&self) -> Option<u32> {
+        self.largest_index
     }
 
-    /// All of it, to write.
-    pub fn view_mut(&mut self) -> ViewMut<'_> {
-        let range = 0..self.len;
-        self.slice_mut(range)
-    }
-
-    /// Elements `range`, to read.
-    pub fn slice(&self, range: Range<usize>) -> View<'_> {
-        assert!(
-            range.start <= range.end && range.end <= self.len,
-            "slice {range:?} of {} elements",
-            self.len
-        );
-        View { buffer: self, range }
-    }
-
-    /// Elements `range`, to write.
-    pub fn slice_mut(&mut self, range: Range<usize>) -> ViewMut<'_> {
-        assert!(
-            range.start <= range.end && range.end <= self.len,
-            "slice {range:?} of {} elements",
-            self.len
-        );
-        ViewMut { buffer: self, range }
+    /// Notes the largest index that it holds from now on.
+    pub(crate) fn note_largest(&mut self, largest: Option<u32>) {
+        self.largest_index = largest;
     }
 
     /// The bytes, to read, if they lie in main memory.
@@ -163,161 +140,4 @@ impl Buffer {
         assert_eq!(T::DTYPE, self.dtype, "element type");
         bytemuck::cast_slice_mut(self.bytes_mut())
     }
-}
-
-/// A contiguous range of a buffer, to read.
-#[derive(Clone)]
-pub struct View<'a> {
-    buffer: &'a Buffer,
-    range: Range<usize>,
-}
-
-impl<'a> View<'a> {
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    /// Whether it has no elements.
-    pub fn is_empty(&self) -> bool {
-        self.range.is_empty()
-    }
-
-    /// Element type.
-    pub fn dtype(&self) -> DType {
-        self.buffer.dtype
-    }
-
-    /// The elements as Rust values.
-    ///
-    /// # Panics
-    /// If `T` is not the element type, or the buffer lies in a GPU's memory.
-    pub fn as_slice<T: Element>(&self) -> &'a [T] {
-        &self.buffer.as_slice::<T>()[self.range.clone()]
-    }
-
-    /// Whether the buffer lies in main memory.
-    pub fn on_host(&self) -> bool {
-        self.buffer.on_host()
-    }
-
-    /// The address of the first element in a GPU's memory.
-    pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
-        address(self.buffer, &self.range, kernel, operand)
-    }
-
-    /// The largest of the buffer's indices, if the host knows it.
-    pub(crate) fn largest_index(&self) -> Option<u32> {
-        self.buffer.largest_index
-    }
-
-    /// The bytes.
-    pub(crate) fn bytes(&self) -> &'a [u8] {
-        let size = self.dtype().size();
-        &self.buffer.bytes()[self.range.start * size..self.range.end * size]
-    }
-
-    /// Elements `range` of this view.
-    pub fn slice(&self, range: Range<usize>) -> View<'a> {
-        let start = self.range.start;
-        assert!(range.end <= self.len(), "slice {range:?} of {} elements", self.len());
-        View { buffer: self.buffer, range: start + range.start..start + range.end }
-    }
-
-    /// Whether `next` begins in the same buffer where this view ends, so that both can be read as one.
-    pub fn joins(&self, next: &View<'_>) -> bool {
-        std::ptr::eq(self.buffer, next.buffer) && self.range.end == next.range.start
-    }
-
-    /// This view and the adjacent `next` as one; see [`View::joins`].
-    pub fn join(&self, next: &View<'_>) -> View<'a> {
-        assert!(self.joins(next), "views are not adjacent");
-        View { buffer: self.buffer, range: self.range.start..next.range.end }
-    }
-}
-
-/// A contiguous range of a buffer, to write.
-pub struct ViewMut<'a> {
-    buffer: &'a mut Buffer,
-    range: Range<usize>,
-}
-
-impl<'a> ViewMut<'a> {
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    /// Whether it has no elements.
-    pub fn is_empty(&self) -> bool {
-        self.range.is_empty()
-    }
-
-    /// Element type.
-    pub fn dtype(&self) -> DType {
-        self.buffer.dtype
-    }
-
-    /// Whether the buffer lies in main memory.
-    pub fn on_host(&self) -> bool {
-        self.buffer.on_host()
-    }
-
-    /// The address of the first element in a GPU's memory.
-    pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
-        address(self.buffer, &self.range, kernel, operand)
-    }
-
-    /// Notes the largest index that the whole buffer holds from now on.
-    pub(crate) fn note_largest(&mut self, largest: Option<u32>) {
-        let whole = self.range == (0..self.buffer.len);
-        self.buffer.largest_index = largest.filter(|_| whole);
-    }
-
-    /// The same range, borrowed for a shorter time.
-    pub fn reborrow(&mut self) -> ViewMut<'_> {
-        ViewMut { buffer: self.buffer, range: self.range.clone() }
-    }
-
-    /// The same range, to read.
-    pub fn view(&self) -> View<'_> {
-        View { buffer: self.buffer, range: self.range.clone() }
-    }
-
-    /// The elements as Rust values.
-    ///
-    /// # Panics
-    /// If `T` is not the element type, or the buffer lies in a GPU's memory.
-    pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
-        let range = self.range.clone();
-        &mut self.buffer.as_mut_slice::<T>()[range]
-    }
-
-    /// The elements for as long as the view's borrow lasts; `T` is the element type.
-    pub(crate) fn into_mut_slice<T: Element>(self) -> &'a mut [T] {
-        &mut self.buffer.as_mut_slice::<T>()[self.range]
-    }
-
-    /// The bytes for as long as the view's borrow lasts.
-    pub(crate) fn into_bytes_mut(self) -> &'a mut [u8] {
-        let size = self.buffer.dtype.size();
-        &mut self.buffer.bytes_mut()[self.range.start * size..self.range.end * size]
-    }
-
-    /// Elements `range` of this view, to write.
-    pub fn slice_mut(&mut self, range: Range<usize>) -> ViewMut<'_> {
-        let start = self.range.start;
-        assert!(range.end <= self.len(), "slice {range:?} of {} elements", self.len());
-        ViewMut { buffer: self.buffer, range: start + range.start..start + range.end }
-    }
-}
-
-fn address(
-    buffer: &Buffer,
-    range: &Range<usize>,
-    kernel: &'static str,
-    operand: &'static str,
-) -> Result<u64> {
-    let (_, start) = buffer.on_gpu().ok_or(DeviceError::Elsewhere { kernel, operand })?;
-    Ok(start + (range.start * buffer.dtype.size()) as u64)
 }

@@ -1,11 +1,13 @@
 //! Conversions between f32 and the 16-bit floats: widening is exact, narrowing rounds to nearest, ties to even.
+//!
+//! For use inside [`vectorized!`](crate::vectorized).
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// `to = from`.
 #[inline(always)]
-pub(super) fn widen_bf16(to: &mut [f32], from: &[bf16]) {
+pub fn widen_bf16(to: &mut [f32], from: &[bf16]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = f32::from_bits(u32::from(from.to_bits()) << 16);
     }
@@ -13,7 +15,7 @@ pub(super) fn widen_bf16(to: &mut [f32], from: &[bf16]) {
 
 /// `to = from`, rounded. NaN stays NaN.
 #[inline(always)]
-pub(super) fn narrow_bf16(to: &mut [bf16], from: &[f32]) {
+pub fn narrow_bf16(to: &mut [bf16], from: &[f32]) {
     for (to, from) in to.iter_mut().zip(from) {
         let bits = from.to_bits();
         let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
@@ -25,12 +27,12 @@ pub(super) fn narrow_bf16(to: &mut [bf16], from: &[f32]) {
 
 /// `to = from`.
 #[inline(always)]
-pub(super) fn widen_f16(to: &mut [f32], from: &[f16]) {
+pub fn widen_f16(to: &mut [f32], from: &[f16]) {
     from.convert_to_f32_slice(to);
 }
 
 /// `to = from`, rounded.
 #[inline(always)]
-pub(super) fn narrow_f16(to: &mut [f16], from: &[f32]) {
+pub fn narrow_f16(to: &mut [f16], from: &[f32]) {
     to.convert_from_f32_slice(from);
 }

@@ -1,4 +1,4 @@
-//! Run-time choice of vector instructions.
+//! Run-time choice of vector instructions, for loops in this crate and in those above it.
 //!
 //! Rust contracts no multiplication with an addition by itself, and reductions here have fixed partial sums, so the
 //! choice changes the speed and never the bits.
@@ -6,19 +6,20 @@
 /// Evaluates a block compiled for the widest vector instructions that this CPU has.
 ///
 /// Only what is inlined into the block profits: functions and closures called from it are `#[inline(always)]`.
+#[macro_export]
 macro_rules! vectorized {
     ($work:expr) => {
-        $crate::cpu::dispatch::dispatch(
+        $crate::dispatch::dispatch(
             #[inline(always)]
             || $work,
         )
     };
 }
-pub(super) use vectorized;
 
+/// Calls `work`, compiled for the widest vector instructions that this CPU has: what [`vectorized!`] stands on.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-pub(super) fn dispatch<R>(work: impl FnOnce() -> R) -> R {
+pub fn dispatch<R>(work: impl FnOnce() -> R) -> R {
     if std::arch::is_x86_feature_detected!("avx512f")
         && std::arch::is_x86_feature_detected!("avx512bw")
         && std::arch::is_x86_feature_detected!("avx512dq")
@@ -37,7 +38,7 @@ pub(super) fn dispatch<R>(work: impl FnOnce() -> R) -> R {
 /// Elsewhere the instructions that every CPU of the target has, such as NEON, are all there is.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
-pub(super) fn dispatch<R>(work: impl FnOnce() -> R) -> R {
+pub fn dispatch<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 

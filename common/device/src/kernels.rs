@@ -5,7 +5,7 @@
 //! element-wise kernels give an element the same bits wherever a buffer is cut.
 
 use crate::Result;
-use crate::buffer::{View, ViewMut};
+use crate::view::{View, ViewMut};
 
 /// Whether a kernel overwrites its output or adds to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,11 @@ impl<'a> Matrix<'a> {
     /// The same elements with rows `stride` apart.
     pub fn with_stride(self, stride: usize) -> Self {
         Matrix { stride, ..self }
+    }
+
+    /// Rows and columns of what the product takes.
+    pub(crate) fn shape(&self) -> (usize, usize) {
+        if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) }
     }
 }
 

@@ -10,27 +10,35 @@
 
 mod adamw;
 mod buffer;
+mod check;
+pub mod convert;
 mod cpu;
 pub mod cuda;
+#[doc(hidden)]
+pub mod dispatch;
 mod dtype;
 mod error;
 mod kernels;
 mod ledger;
 mod peak;
 mod rotation;
+mod view;
 
-pub use buffer::{Buffer, View, ViewMut};
+pub use buffer::Buffer;
 pub use dtype::{DType, Element};
 pub use error::{DeviceError, OutOfMemory};
 pub use events::{Class, Place};
 pub use kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write};
 pub use ledger::Ledger;
 pub use peak::{matmul_peak, multiply_add_peak};
+pub use view::{View, ViewMut};
 
 use buffer::Memory;
+use check::Check;
 use cpu::Cpu;
 use cuda::{Gpu, Options, Runtime};
 use half::{bf16, f16};
+use ledger::Lease;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -101,13 +109,19 @@ impl Device {
         self.gpu().map_or(Ok(()), |rank| rank.synchronize())
     }
 
+    /// The bytes of `len` elements, entered in the ledger.
+    fn lease(&self, place: Place, class: Class, dtype: DType, len: usize) -> Result<(usize, Lease)> {
+        let uncountable = || self.ledger.refusal(place, class, u64::MAX, 0);
+        let bytes = len.checked_mul(dtype.size()).ok_or_else(uncountable)?;
+        Ok((bytes, self.ledger.lease(place, class, bytes as u64)?))
+    }
+
     /// A buffer of `len` elements with unspecified contents.
     ///
     /// # Errors
     /// [`OutOfMemory`] if the bytes exceed what is left of the ledger's capacity, or of the GPU's memory.
     pub fn allocate(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
-        let bytes = len * dtype.size();
-        let lease = self.ledger.lease(Place::Device, class, bytes as u64)?;
+        let (bytes, lease) = self.lease(Place::Device, class, dtype, len)?;
         let memory = match &self.backend {
             Backend::Cpu(cpu) => Memory::Host(cpu.pool().take(bytes)),
             Backend::Cuda(rank) => match rank.block(bytes)? {
@@ -142,8 +156,7 @@ impl Device {
     /// # Errors
     /// None on the CPU; the driver's.
     pub fn allocate_host(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
-        let bytes = len * dtype.size();
-        let lease = self.ledger.lease(Place::Host, class, bytes as u64)?;
+        let (bytes, lease) = self.lease(Place::Host, class, dtype, len)?;
         let memory = match &self.backend {
             Backend::Cpu(cpu) => Memory::Host(cpu.pool().take(bytes)),
             Backend::Cuda(rank) => Memory::Pinned(rank.pinned(bytes)?),
@@ -169,7 +182,7 @@ impl Device {
                 self.write(buffer.view_mut(), &rounded)?;
             }
             (Backend::Cuda(_), DType::U32) => {
-                return Err(DeviceError::Type { kernel: "upload", operand: "out", got: dtype });
+                return Check("upload").refuse("out", dtype);
             }
         }
         Ok(buffer)
@@ -190,7 +203,8 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit.
     pub fn write<T: Element>(&self, mut out: ViewMut<'_>, values: &[T]) -> Result<()> {
-        fits::<T>("write", out.dtype(), out.len(), Some(values.len()))?;
+        fits::<T>("write", out.dtype())?;
+        Check("write").len("the values", values.len(), out.len())?;
         match self.gpu().filter(|_| !out.on_host()) {
             Some(rank) => rank.write(out, bytemuck::cast_slice(values)),
             None => {
@@ -206,7 +220,7 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Type`] if `T` is not the element type.
     pub fn read<'a, T: Element>(&self, view: View<'a>) -> Result<Cow<'a, [T]>> {
-        fits::<T>("read", view.dtype(), view.len(), None)?;
+        fits::<T>("read", view.dtype())?;
         match self.gpu().filter(|_| !view.on_host()) {
             Some(rank) => {
                 let mut values = vec![T::zeroed(); view.len()];
@@ -218,13 +232,7 @@ impl Device {
     }
 }
 
-/// Refuses a transfer of elements of another type, or of another number of them.
-fn fits<T: Element>(transfer: &'static str, dtype: DType, len: usize, given: Option<usize>) -> Result<()> {
-    if dtype != T::DTYPE {
-        return Err(DeviceError::Type { kernel: transfer, operand: "the buffer", got: dtype });
-    }
-    match given.filter(|&given| given != len) {
-        Some(got) => Err(DeviceError::Shape { kernel: transfer, operand: "the values", expected: len, got }),
-        None => Ok(()),
-    }
+/// Refuses a transfer of elements of another type.
+fn fits<T: Element>(transfer: &'static str, dtype: DType) -> Result<()> {
+    if dtype == T::DTYPE { Ok(()) } else { Check(transfer).refuse("the buffer", dtype) }
 }

@@ -126,7 +126,7 @@ impl Hardware {
     ) -> device::Result<Device> {
         match self {
             Hardware::Gpus { tf32, .. } if !opened.is_empty() => {
-                let options = Options { tf32: *tf32, threads };
+                let options = Options { tf32: *tf32, threads, ..Options::default() };
                 Device::cuda(ledger, opened[rank % opened.len()].clone(), options)
             }
             _ => Ok(Device::cpu(ledger, threads)),

@@ -1,13 +1,14 @@
 //! AdamW (Loshchilov & Hutter, 2019, algorithm 2), rounding as PyTorch's: decay first, then the adaptive step.
 
 use super::Cpu;
-use super::dispatch::vectorized;
 use super::elementwise::{BLOCK, blocks};
-use super::operand::{Check, Source, Split};
+use super::operand::{Source, Split};
 use crate::Result;
 use crate::adamw::Factors;
-use crate::buffer::{View, ViewMut};
+use crate::check::Check;
 use crate::kernels::AdamW;
+use crate::vectorized;
+use crate::view::{View, ViewMut};
 use std::ops::Range;
 
 pub(super) fn adamw(

@@ -1,12 +1,13 @@
 //! Cross-entropy of logits, and its gradient in their place.
 
 use super::Cpu;
-use super::dispatch::vectorized;
 use super::math::{exponentiate, maximum};
-use super::operand::{Check, Split, Target};
+use super::operand::{Split, Target};
 use crate::Result;
-use crate::buffer::{View, ViewMut};
+use crate::check::Check;
 use crate::kernels::RowShape;
+use crate::vectorized;
+use crate::view::{View, ViewMut};
 
 pub(super) fn cross_entropy(
     cpu: &Cpu,

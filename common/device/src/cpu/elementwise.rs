@@ -1,10 +1,11 @@
 //! Addition, copies with conversion, and filling.
 
 use super::Cpu;
-use super::dispatch::vectorized;
-use super::operand::{Check, Source, Split, Target};
+use super::operand::{Source, Split, Target};
 use crate::Result;
-use crate::buffer::{View, ViewMut};
+use crate::check::Check;
+use crate::vectorized;
+use crate::view::{View, ViewMut};
 use half::{bf16, f16};
 use std::ops::Range;
 

@@ -1,11 +1,12 @@
 //! Table look-up and its gradient.
 
 use super::Cpu;
-use super::dispatch::vectorized;
 use super::elementwise::add_slice;
-use super::operand::{Check, Source, Split, Target};
-use crate::buffer::{View, ViewMut};
+use super::operand::{Source, Split, Target};
+use crate::check::Check;
 use crate::kernels::{RowShape, Write};
+use crate::vectorized;
+use crate::view::{View, ViewMut};
 use crate::{DeviceError, Result};
 use std::ops::Range;
 

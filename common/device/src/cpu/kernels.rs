@@ -4,8 +4,8 @@ use super::{
     Cpu, adamw, attention, cross_entropy, elementwise, embedding, matmul, norm, reduction, rope, swiglu,
 };
 use crate::Result;
-use crate::buffer::{View, ViewMut};
 use crate::kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write};
+use crate::view::{View, ViewMut};
 
 impl Kernels for Cpu {
     fn matmul(&self, out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, write: Write) -> Result<()> {

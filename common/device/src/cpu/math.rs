@@ -117,7 +117,7 @@ fn exponentiate_lanes(x: &mut [f32], scale: f32, shift: f32, sums: &mut [f32; LA
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::dispatch::vectorized;
+    use crate::vectorized;
 
     /// Distance in units in the last place of the exact value.
     fn error(x: f32) -> f64 {

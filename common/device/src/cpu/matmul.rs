@@ -1,12 +1,12 @@
 //! Matrix products: cut over threads, and into panels where operands have to be widened or laid out anew.
 
 use super::Cpu;
-use super::operand::Check;
 use super::tile::{Tile, TileMut, multiply};
 use super::transpose::transposed_stride;
 use super::workers::cut;
+use crate::Result;
+use crate::check::Check;
 use crate::kernels::{Matrix, MatrixMut, Write};
-use crate::{DeviceError, Result};
 use std::ops::Range;
 
 /// Rows and columns of a panel, at most: its copying must be little beside the product of it.
@@ -24,28 +24,9 @@ const GRAIN: usize = 1 << 20;
 /// Threads take multiples of this many rows or columns: what the innermost loops work on at once.
 const MULTIPLE: usize = 16;
 
-fn check_matrix(
-    check: Check,
-    operand: &'static str,
-    len: usize,
-    (rows, columns): (usize, usize),
-    stride: usize,
-) -> Result<()> {
-    let expected = if rows == 0 || columns == 0 { 0 } else { (rows - 1) * stride.max(columns) + columns };
-    if len < expected {
-        return Err(DeviceError::Shape { kernel: check.0, operand, expected, got: len });
-    }
-    if stride < columns && rows > 1 {
-        return Err(DeviceError::Shape { kernel: check.0, operand, expected: columns, got: stride });
-    }
-    Ok(())
-}
-
-fn operand<'a>(check: Check, name: &'static str, matrix: &Matrix<'a>) -> Result<Tile<'a>> {
-    let Matrix { data, rows, columns, stride, transposed } = matrix;
-    check_matrix(check, name, data.len(), (*rows, *columns), *stride)?;
-    let source = check.floats(name, data)?;
-    Ok(Tile::new(source, *rows, *columns, *stride).transposed_if(*transposed))
+fn tile<'a>(check: Check, name: &'static str, matrix: &Matrix<'a>) -> Result<Tile<'a>> {
+    let source = check.floats(name, &matrix.data)?;
+    Ok(Tile::new(source, matrix.rows, matrix.columns, matrix.stride).transposed_if(matrix.transposed))
 }
 
 pub(super) fn matmul(
@@ -56,12 +37,9 @@ pub(super) fn matmul(
     write: Write,
 ) -> Result<()> {
     let check = Check("matmul");
-    let (a, b) = (operand(check, "a", &a)?, operand(check, "b", &b)?);
+    check.product(&out, &a, &b)?;
+    let (a, b) = (tile(check, "a", &a)?, tile(check, "b", &b)?);
     let MatrixMut { data, rows, columns, stride } = out;
-    check_matrix(check, "out", data.len(), (rows, columns), stride)?;
-    check.len("rows of a", a.shape().0, rows)?;
-    check.len("columns of b", b.shape().1, columns)?;
-    check.len("rows of b", b.shape().0, a.shape().1)?;
     let out = TileMut::new(check.floats_mut("out", data)?, rows, columns, stride);
     if rows == 0 || columns == 0 {
         return Ok(());

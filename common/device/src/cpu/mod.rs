@@ -2,9 +2,7 @@
 
 mod adamw;
 mod attention;
-mod convert;
 mod cross_entropy;
-mod dispatch;
 mod elementwise;
 mod embedding;
 mod kernels;

@@ -1,13 +1,14 @@
 //! Root-mean-square normalisation (Zhang & Sennrich, 2019), forward and backward.
 
 use super::Cpu;
-use super::dispatch::vectorized;
 use super::elementwise::add_slice;
 use super::math::dot;
-use super::operand::{Check, Source, Split, Target};
+use super::operand::{Source, Split, Target};
 use crate::Result;
-use crate::buffer::{View, ViewMut};
+use crate::check::Check;
 use crate::kernels::{RowShape, Write};
+use crate::vectorized;
+use crate::view::{View, ViewMut};
 use std::ops::Range;
 
 pub(super) fn rms_norm(

@@ -3,9 +3,10 @@
 //! An f32 operand is handed out where it lies; a 16-bit one is widened into (exactly) and narrowed from (to nearest
 //! even) scratch memory. So each kernel is written once, in f32.
 
-use super::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
-use crate::buffer::{View, ViewMut};
-use crate::{DType, DeviceError, Result};
+use crate::check::Check;
+use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
+use crate::view::{View, ViewMut};
+use crate::{DType, Result};
 use half::{bf16, f16};
 use std::ops::Range;
 
@@ -141,23 +142,7 @@ impl<T> Split for &mut [T] {
     }
 }
 
-/// Checks the operands of the kernel it names.
-#[derive(Clone, Copy)]
-pub(super) struct Check(pub(super) &'static str);
-
 impl Check {
-    /// Refuses an operand that has `got` instead of `expected` elements.
-    pub(super) fn len(self, operand: &'static str, got: usize, expected: usize) -> Result<()> {
-        if got == expected {
-            return Ok(());
-        }
-        Err(DeviceError::Shape { kernel: self.0, operand, expected, got })
-    }
-
-    fn refuse<T>(self, operand: &'static str, got: DType) -> Result<T> {
-        Err(DeviceError::Type { kernel: self.0, operand, got })
-    }
-
     /// `len` floats to read.
     pub(super) fn source<'a>(self, operand: &'static str, view: &View<'a>, len: usize) -> Result<Source<'a>> {
         self.len(operand, view.len(), len)?;
@@ -230,9 +215,8 @@ impl Check {
             return self.refuse(operand, view.dtype());
         }
         let indices = view.as_slice::<u32>();
-        match indices.iter().find(|&&i| i as usize >= bound) {
-            Some(&got) => Err(DeviceError::Index { kernel: self.0, operand, got, bound }),
-            None => Ok(indices),
-        }
+        let beyond = indices.iter().copied().find(|&i| i as usize >= bound);
+        self.bound(operand, beyond, bound)?;
+        Ok(indices)
     }
 }

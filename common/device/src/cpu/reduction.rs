@@ -1,11 +1,12 @@
 //! Reductions whose result does not depend on how a tensor is cut: a maximum, and a sum in fixed point.
 
 use super::Cpu;
-use super::dispatch::vectorized;
 use super::elementwise::{BLOCK, blocks};
-use super::operand::{Check, Source};
+use super::operand::Source;
 use crate::Result;
-use crate::buffer::View;
+use crate::check::Check;
+use crate::vectorized;
+use crate::view::View;
 use std::ops::Range;
 
 /// Calls `reduce` with runs of `x`, on several threads, and returns its results in order.

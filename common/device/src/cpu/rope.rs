@@ -1,12 +1,13 @@
 //! Rotary position embedding (Su et al., 2021), in the rotate-half layout of Llama.
 
 use super::Cpu;
-use super::dispatch::vectorized;
-use super::operand::{Check, Split, Target};
+use super::operand::{Split, Target};
 use crate::Result;
-use crate::buffer::ViewMut;
+use crate::check::Check;
 use crate::kernels::Rope;
 use crate::rotation::turns;
+use crate::vectorized;
+use crate::view::ViewMut;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 

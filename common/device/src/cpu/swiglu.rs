@@ -1,12 +1,13 @@
 //! The gated activation SwiGLU (Shazeer, 2020), forward and backward.
 
 use super::Cpu;
-use super::dispatch::vectorized;
 use super::math::sigmoid;
-use super::operand::{Check, Source, Split, Target};
+use super::operand::{Source, Split, Target};
 use crate::Result;
-use crate::buffer::{View, ViewMut};
+use crate::check::Check;
 use crate::kernels::RowShape;
+use crate::vectorized;
+use crate::view::{View, ViewMut};
 use std::ops::Range;
 
 pub(super) fn swiglu(cpu: &Cpu, out: ViewMut<'_>, gate_up: View<'_>, shape: RowShape) -> Result<()> {

@@ -1,10 +1,10 @@
 //! Matrices of floats of any width, cut into tiles and handed out as f32.
 
-use super::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
-use super::dispatch::vectorized;
 use super::operand::{Source, Target};
 use super::transpose::{transpose, transposed_stride};
+use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::kernels::Write;
+use crate::vectorized;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use half::{bf16, f16};

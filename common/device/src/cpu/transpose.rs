@@ -1,7 +1,7 @@
 //! Transposing copies.
 
-use super::dispatch::vectorized;
 use super::tile::row_of;
+use crate::vectorized;
 use faer::MatRef;
 
 /// Side of the squares that are turned in registers.

@@ -5,9 +5,10 @@
 //! alignment alone, so that equal products round alike on every rank and in every stage.
 
 use super::driver::Stream;
+use super::kernels::MatrixOperand;
 use super::memory::Pool;
 use super::runtime::no_room;
-use crate::kernels::{Matrix, MatrixMut, Write};
+use crate::kernels::Write;
 use crate::{DType, DeviceError, Result};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
@@ -36,7 +37,7 @@ unsafe impl Sync for Blas {}
 
 /// A matrix as it is stored, and whether the product takes its transpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Operand {
+struct Layout {
     dtype: DType,
     rows: usize,
     columns: usize,
@@ -46,12 +47,19 @@ struct Operand {
     alignment: u32,
 }
 
+impl Layout {
+    fn of(matrix: &MatrixOperand) -> Self {
+        let MatrixOperand { data, rows, columns, stride, transposed } = *matrix;
+        Layout { dtype: data.dtype, rows, columns, stride, transposed, alignment: alignment(data.pointer) }
+    }
+}
+
 /// Everything that the choice of an algorithm depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
-    out: Operand,
-    a: Operand,
-    b: Operand,
+    out: Layout,
+    a: Layout,
+    b: Layout,
 }
 
 impl Shape {
@@ -71,15 +79,13 @@ impl Blas {
     pub(super) fn multiply(
         &self,
         stream: &Stream,
-        out: MatrixMut<'_>,
-        a: &Matrix<'_>,
-        b: &Matrix<'_>,
+        out: MatrixOperand,
+        a: MatrixOperand,
+        b: MatrixOperand,
         write: Write,
     ) -> Result<()> {
-        let target = out.data.address("matmul", "out")?;
-        let (left, right) = (a.data.address("matmul", "a")?, b.data.address("matmul", "b")?);
-        let shape = Shape { out: target_operand(&out, target), a: operand(a, left), b: operand(b, right) };
-        let plan = self.plan(shape)?;
+        let plan = self.plan(Shape { out: Layout::of(&out), a: Layout::of(&a), b: Layout::of(&b) })?;
+        let [out, a, b] = [out, a, b].map(|matrix| matrix.data.pointer as *mut c_void);
         let (one, beta) = (1.0f32, if write == Write::Accumulate { 1.0f32 } else { 0.0 });
         let scale = |value: &f32| std::ptr::from_ref(value).cast::<c_void>();
         // SAFETY: the plan's descriptions fit the operands, which were checked against their buffers and are held by the
@@ -90,13 +96,13 @@ impl Blas {
                 plan.product,
                 scale(&one),
                 scale(&beta),
-                right as *const c_void,
+                b,
                 plan.b,
-                left as *const c_void,
+                a,
                 plan.a,
-                target as *const c_void,
+                out,
                 plan.out,
-                target as *mut c_void,
+                out,
                 plan.out,
                 &plan.algorithm,
                 self.workspace as *mut c_void,
@@ -127,16 +133,6 @@ impl Drop for Blas {
 
 fn alignment(address: u64) -> u32 {
     1 << address.trailing_zeros().min(ALIGNED.trailing_zeros())
-}
-
-fn operand(matrix: &Matrix<'_>, address: u64) -> Operand {
-    let Matrix { ref data, rows, columns, stride, transposed } = *matrix;
-    Operand { dtype: data.dtype(), rows, columns, stride, transposed, alignment: alignment(address) }
-}
-
-fn target_operand(matrix: &MatrixMut<'_>, address: u64) -> Operand {
-    let MatrixMut { ref data, rows, columns, stride } = *matrix;
-    Operand { dtype: data.dtype(), rows, columns, stride, transposed: false, alignment: alignment(address) }
 }
 
 /// The descriptions of one product, and the algorithm chosen for it.
@@ -220,7 +216,7 @@ fn product(tf32: bool) -> Result<sys::cublasLtMatmulDesc_t> {
     named("cublasLtMatmulDescCreate", result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F))
 }
 
-fn layout(operand: &Operand) -> Result<sys::cublasLtMatrixLayout_t> {
+fn layout(operand: &Layout) -> Result<sys::cublasLtMatrixLayout_t> {
     let dtype = match operand.dtype {
         DType::F32 => sys::cudaDataType::CUDA_R_32F,
         DType::Bf16 => sys::cudaDataType::CUDA_R_16BF,

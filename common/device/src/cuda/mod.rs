@@ -7,7 +7,7 @@
 //! | `compile`, `modules` | CUDA C++ to machine code, kept on disk; kernels in a context |
 //! | `runtime` | one rank on a GPU: streams, launches, the fences between streams |
 //! | `memory`, `transfer` | its memory, and copies from and to main memory |
-//! | `matmul`, `operations` | products by cuBLASLt; the kernel trait over [`kernels`] |
+//! | `matmul`, `operand`, `operations` | products by cuBLASLt; the kernel trait over [`kernels`] |
 //!
 //! A rank queues work on its compute stream in the order of its program and waits for it only where the host needs a
 //! number. Communication runs on a stream of its own; fences order the two.
@@ -20,6 +20,7 @@ mod library;
 mod matmul;
 mod memory;
 mod modules;
+mod operand;
 mod operations;
 mod rotations;
 mod runtime;

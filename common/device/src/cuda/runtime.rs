@@ -2,11 +2,12 @@
 
 use super::driver::{Fence, Named, Stream};
 use super::gpu::Gpu;
-use super::kernels::{Launch, Launcher};
+use super::kernels::{Launch, Launcher, MatrixOperand, Multiplier};
 use super::matmul::Blas;
 use super::memory::{Block, Pool};
 use super::rotations::Rotations;
 use crate::cpu::Cpu;
+use crate::kernels::Write;
 use crate::{DeviceError, Result};
 use cudarc::driver::result;
 use std::ffi::c_void;
@@ -17,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Options {
     /// Products of f32 matrices round their operands to TF32 first.
     pub tf32: bool,
+    /// Attention by matrix products even where the tiled kernels have room for the heads: what these are compared with.
+    pub attention_by_products: bool,
     /// Threads for what the rank does in main memory; 0 counts as 1.
     pub threads: usize,
 }
@@ -30,6 +33,7 @@ pub struct Runtime {
     pub(super) compute: Stream,
     pub(super) communication: Stream,
     pub(super) blas: Blas,
+    pub(super) attention_by_products: bool,
     pub(super) host: Arc<Cpu>,
     /// Held between operations for the next one's partial results, on the compute stream alone.
     scratch: Mutex<Option<(u64, usize)>>,
@@ -47,6 +51,7 @@ impl Runtime {
             compute: Stream::new(false)?,
             communication: Stream::new(true)?,
             blas: Blas::new(&pool, options.tf32)?,
+            attention_by_products: options.attention_by_products,
             host: Arc::new(Cpu::new(options.threads.max(1))),
             scratch: Mutex::default(),
             result: pool.take(RESULT)?.ok_or_else(|| no_room("results", RESULT))?,
@@ -169,6 +174,13 @@ impl Launcher for Runtime {
     fn architecture(&self) -> u32 {
         let (major, minor) = self.gpu.info().capability;
         (major * 10 + minor) as u32
+    }
+}
+
+impl Multiplier for Runtime {
+    fn multiply(&self, out: MatrixOperand, a: MatrixOperand, b: MatrixOperand, write: Write) -> Result<()> {
+        self.gpu.context.enter()?;
+        self.blas.multiply(&self.compute, out, a, b, write)
     }
 }
 

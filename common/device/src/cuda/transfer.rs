@@ -3,8 +3,8 @@
 use super::driver::Named;
 use super::memory::Pinned;
 use super::runtime::Runtime;
-use crate::buffer::{View, ViewMut};
-use crate::{DType, DeviceError, Result};
+use crate::view::{View, ViewMut};
+use crate::{DType, Result};
 use cudarc::driver::result;
 
 impl Runtime {
@@ -88,17 +88,4 @@ impl Runtime {
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.compute.handle()) }
             .named("cuMemcpyDtoDAsync")
     }
-}
-
-/// Refuses operands of another length.
-pub(super) fn same_len(
-    kernel: &'static str,
-    operand: &'static str,
-    got: usize,
-    expected: usize,
-) -> Result<()> {
-    if got == expected {
-        return Ok(());
-    }
-    Err(DeviceError::Shape { kernel, operand, expected, got })
 }

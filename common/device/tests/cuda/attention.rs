@@ -1,9 +1,9 @@
-//! Attention: tiled in f32 arithmetic, tiled on tensor cores, and the softmax between matrix products.
+//! Attention: tiled in f32 arithmetic, tiled on tensor cores, by matrix products, and the softmax between these.
 
 use crate::memory::{Bench, Memory, Setting, assert_close, cases, floats, roundings, settings};
 use crate::shim::Shim;
 use device::cuda::kernels::{self, AttentionGradient, AttentionOutput, Operand, ScoreTile};
-use device::{Attention, Buffer, DType, Matrix, MatrixMut, Write};
+use device::{Attention, Buffer, DType, Matrix, MatrixMut, Result, Write};
 use proptest::prelude::*;
 
 fn shapes(
@@ -15,6 +15,19 @@ fn shapes(
     })
 }
 
+/// A way to compute attention: forward and backward.
+#[derive(Clone, Copy)]
+struct Way {
+    forward: fn(&Shim, AttentionOutput, Operand, Attention) -> Result<()>,
+    backward: fn(&Shim, AttentionGradient, Operand, Attention) -> Result<()>,
+}
+
+/// The best that there is for the operands.
+const CHOSEN: Way = Way { forward: kernels::attention, backward: kernels::attention_backward };
+
+const BY_PRODUCTS: Way =
+    Way { forward: kernels::attention_by_products, backward: kernels::attention_backward_by_products };
+
 /// What both sides computed.
 struct Results {
     want: [Buffer; 3],
@@ -22,7 +35,7 @@ struct Results {
 }
 
 /// Output, log_sum and the gradient of the input; the backward pass of both sides starts from the CPU's output.
-fn run(bench: &mut Bench, shim: &Shim, dtype: DType, shape: Attention) -> Results {
+fn run(bench: &mut Bench, shim: &Shim, way: Way, dtype: DType, shape: Attention) -> Results {
     let rows = shape.rows();
     let (qkv, qkv_memory) = bench.tensor(dtype, rows * shape.packed_width(), 1.5);
     let (dout, dout_memory) = bench.tensor(dtype, rows * shape.width(), 1.0);
@@ -32,7 +45,7 @@ fn run(bench: &mut Bench, shim: &Shim, dtype: DType, shape: Attention) -> Result
     let device = bench.device.clone();
     device.kernels().attention(out.view_mut(), log_sum.view_mut(), qkv.view(), shape).unwrap();
     let output = AttentionOutput { out: out_memory.operand(), log_sum: log_sum_memory.pointer() };
-    kernels::attention(shim, output, qkv_memory.operand(), shape).unwrap();
+    (way.forward)(shim, output, qkv_memory.operand(), shape).unwrap();
     let (dqkv_view, out_view, log_sum_view) = (dqkv.view_mut(), out.view(), log_sum.view());
     device
         .kernels()
@@ -41,12 +54,23 @@ fn run(bench: &mut Bench, shim: &Shim, dtype: DType, shape: Attention) -> Result
     let (given_out, given_log_sum) = (Memory::copy_of(&out, bench.shift), Memory::copy_of(&log_sum, 0));
     let output = AttentionOutput { out: given_out.operand(), log_sum: given_log_sum.pointer() };
     let gradient = AttentionGradient { dqkv: dqkv_memory.operand(), dout: dout_memory.operand(), output };
-    kernels::attention_backward(shim, gradient, qkv_memory.operand(), shape).unwrap();
+    (way.backward)(shim, gradient, qkv_memory.operand(), shape).unwrap();
     Results { want: [out, log_sum, dqkv], got: [out_memory, log_sum_memory, dqkv_memory] }
 }
 
-fn check(setting: Setting, shim: &Shim, dtype: DType, shape: Attention, [forward, backward]: [f64; 2]) {
-    let Results { want, got } = run(&mut setting.bench(), shim, dtype, shape);
+fn check(setting: Setting, shim: &Shim, dtype: DType, shape: Attention, tolerances: [f64; 2]) {
+    check_way(setting, shim, CHOSEN, dtype, shape, tolerances);
+}
+
+fn check_way(
+    setting: Setting,
+    shim: &Shim,
+    way: Way,
+    dtype: DType,
+    shape: Attention,
+    [forward, backward]: [f64; 2],
+) {
+    let Results { want, got } = run(&mut setting.bench(), shim, way, dtype, shape);
     assert_close(&got[0], &want[0], forward);
     assert_close(&got[1], &want[1], roundings(64.0));
     assert_close(&got[2], &want[2], backward);
@@ -81,6 +105,54 @@ proptest! {
     ) {
         check(Setting { seed, shift: 0 }, &Shim::new(seed), dtype, shape, tolerances(dtype));
     }
+
+    #[test]
+    fn by_products(
+        setting in settings(),
+        dtype in floats(),
+        shape in shapes(prop_oneof![1usize..40, 129usize..140], prop_oneof![1usize..20, 30usize..40]),
+    ) {
+        check_way(setting, &Shim::new(setting.seed), BY_PRODUCTS, dtype, shape, tolerances(dtype));
+    }
+}
+
+#[test]
+fn by_products_in_several_tiles_of_queries() {
+    let shape = Attention { batch: 1, tokens: 300, heads: 2, kv_heads: 1, head_dim: 6 };
+    for dtype in [DType::F32, DType::Bf16] {
+        let setting = Setting { seed: 4, shift: 1 };
+        check_way(setting, &Shim::new(4), BY_PRODUCTS, dtype, shape, tolerances(dtype));
+    }
+}
+
+/// Products round what is between them to 16 bits; nothing else that these heads could be computed by does.
+#[test]
+fn heads_that_are_too_wide_for_tiles_are_computed_by_products() {
+    let too_wide = |architecture, head_dim| {
+        let shape = Attention { batch: 1, tokens: 20, heads: 2, kv_heads: 1, head_dim };
+        let setting = Setting { seed: 3, shift: 0 };
+        let results = |way| {
+            let shim = Shim::new(3).with_architecture(architecture);
+            let Results { got, .. } = run(&mut setting.bench(), &shim, way, DType::F16, shape);
+            got.map(|memory| memory.bytes().to_vec())
+        };
+        let ([out, _, dqkv], [out_by_products, _, dqkv_by_products]) =
+            (results(CHOSEN), results(BY_PRODUCTS));
+        check(
+            setting,
+            &Shim::new(3).with_architecture(architecture),
+            DType::F16,
+            shape,
+            tolerances(DType::F16),
+        );
+        [out == out_by_products, dqkv == dqkv_by_products]
+    };
+    assert_eq!(too_wide(90, 130), [true, true]);
+    assert_eq!(too_wide(75, 130), [true, true]);
+    // Four tiles of 128 elements are more than such a GPU has room for, three are not.
+    assert_eq!(too_wide(75, 100), [false, true]);
+    assert_eq!(too_wide(75, 64), [false, false]);
+    assert_eq!(too_wide(86, 100), [false, false]);
 }
 
 #[test]
@@ -98,20 +170,12 @@ fn the_order_of_lanes_and_blocks_changes_no_bit() {
     let shape = Attention { batch: 1, tokens: 130, heads: 2, kv_heads: 1, head_dim: 64 };
     for dtype in [DType::F32, DType::Bf16] {
         let bytes = |seed| {
-            let results = run(&mut Setting { seed: 1, shift: 0 }.bench(), &Shim::new(seed), dtype, shape);
+            let setting = Setting { seed: 1, shift: 0 };
+            let results = run(&mut setting.bench(), &Shim::new(seed), CHOSEN, dtype, shape);
             results.got.map(|memory| memory.bytes().to_vec())
         };
         assert_eq!(bytes(1), bytes(2));
     }
-}
-
-#[test]
-fn heads_that_are_too_wide_are_refused() {
-    let shape =
-        Attention { batch: 1, tokens: 1, heads: 1, kv_heads: 1, head_dim: kernels::TILED_HEAD_DIM + 1 };
-    let memory = Memory::poisoned(DType::F32, 1, 0);
-    let output = AttentionOutput { out: memory.operand(), log_sum: memory.pointer() };
-    assert!(kernels::attention(&Shim::new(0), output, memory.operand(), shape).is_err());
 }
 
 /// One head's attention as matrix products with the softmax kernels between them, a tile of queries at a time.
@@ -133,7 +197,8 @@ impl Products {
         let mut bench = setting.bench();
         let shim = Shim::new(setting.seed);
         let Attention { tokens, head_dim, .. } = self.shape;
-        let Results { want: [_, log_sum, _], .. } = run(&mut setting.bench(), &shim, DType::F32, self.shape);
+        let Results { want: [_, log_sum, _], .. } =
+            run(&mut setting.bench(), &shim, CHOSEN, DType::F32, self.shape);
         // The same numbers again.
         let (qkv, _) = bench.tensor(DType::F32, tokens * 3 * head_dim, 1.5);
         let part = |column: usize, rows: std::ops::Range<usize>| {

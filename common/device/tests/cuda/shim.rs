@@ -1,8 +1,9 @@
 //! The host shim as a place to launch kernels: see `tests/shim/shim.h`.
 
 use crate::memory::Memory;
-use device::cuda::kernels::{Argument, Launch, Launcher};
-use device::{DType, Result};
+use device::cuda::kernels::{Argument, Launch, Launcher, MatrixOperand, Multiplier};
+use device::{DType, Result, Write};
+use half::{bf16, f16};
 use libloading::Library;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -145,6 +146,9 @@ impl Launcher for Shim {
     fn launch(&self, launch: Launch<'_>) -> Result<()> {
         let letters: String = launch.arguments.iter().map(Argument::letter).collect();
         assert_eq!(signature(launch.kernel.name), Some(letters), "arguments of {}", launch.kernel.name);
+        // The most that a block may ask for, of the GPUs of each generation that have least.
+        let most = if self.architecture < 80 { 64 << 10 } else { 99 << 10 };
+        assert!(launch.shared_bytes <= most, "{}: {} bytes", launch.kernel.name, launch.shared_bytes);
         self.run(launch).unwrap_or_else(|error| panic!("{error}"));
         Ok(())
     }
@@ -158,5 +162,56 @@ impl Launcher for Shim {
 
     fn architecture(&self) -> u32 {
         self.architecture
+    }
+}
+
+/// Element (row, column) of what a product takes.
+///
+/// # Safety
+/// The matrix lies in memory as it says.
+unsafe fn element(matrix: &MatrixOperand, row: usize, column: usize) -> f64 {
+    let (row, column) = if matrix.transposed { (column, row) } else { (row, column) };
+    assert!(row < matrix.rows && column < matrix.columns);
+    let address = matrix.data.pointer as usize + (row * matrix.stride + column) * matrix.data.dtype.size();
+    // SAFETY: the caller's promise; tensors may start at any multiple of their elements' size.
+    unsafe {
+        match matrix.data.dtype {
+            DType::F32 => f64::from((address as *const f32).read()),
+            DType::Bf16 => (address as *const bf16).read().to_f64(),
+            DType::F16 => (address as *const f16).read().to_f64(),
+            DType::U32 => panic!("a product of indices"),
+        }
+    }
+}
+
+/// As cuBLASLt's, but for the sums, which are f64 here, and exact enough to stand for any order of summation.
+impl Multiplier for Shim {
+    fn multiply(&self, out: MatrixOperand, a: MatrixOperand, b: MatrixOperand, write: Write) -> Result<()> {
+        let size = |matrix: &MatrixOperand| match matrix.transposed {
+            true => (matrix.columns, matrix.rows),
+            false => (matrix.rows, matrix.columns),
+        };
+        let ((rows, depth), (b_rows, columns)) = (size(&a), size(&b));
+        assert_eq!((rows, columns, depth), (out.rows, out.columns, b_rows));
+        assert!(a.data.dtype == b.data.dtype && [a.data.dtype, DType::F32].contains(&out.data.dtype));
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+            // SAFETY: the caller's matrices lie in memory as they say.
+            let product: f64 =
+                (0..depth).map(|i| unsafe { element(&a, row, i) * element(&b, i, column) }).sum();
+            // SAFETY: as above.
+            let before = if write == Write::Accumulate { unsafe { element(&out, row, column) } } else { 0.0 };
+            let sum = (before + product) as f32;
+            let address = out.data.pointer as usize + (row * out.stride + column) * out.data.dtype.size();
+            // SAFETY: as above.
+            unsafe {
+                match out.data.dtype {
+                    DType::F32 => (address as *mut f32).write(sum),
+                    DType::Bf16 => (address as *mut bf16).write(bf16::from_f32(sum)),
+                    DType::F16 => (address as *mut f16).write(f16::from_f32(sum)),
+                    DType::U32 => panic!("a product of indices"),
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -17,7 +17,7 @@ enum Closeness {
 
 use Closeness::{Bits, Rounding};
 
-const OPERATIONS: [(&str, Closeness, Operation); 14] = [
+const OPERATIONS: [(&str, Closeness, Operation); 15] = [
     ("matmul", Rounding, matmul),
     ("matmul, transposed and accumulated", Rounding, matmul_transposed),
     ("rms_norm", Rounding, rms_norm),
@@ -25,6 +25,7 @@ const OPERATIONS: [(&str, Closeness, Operation); 14] = [
     ("rope", Bits, rope),
     ("attention, heads of 64", Rounding, attention_64),
     ("attention, heads of 20", Rounding, attention_20),
+    ("attention, heads of 136", Rounding, attention_136),
     ("swiglu and its backward", Bits, swiglu),
     ("embedding and its backward", Bits, embedding),
     ("cross_entropy", Rounding, cross_entropy),
@@ -36,11 +37,25 @@ const OPERATIONS: [(&str, Closeness, Operation); 14] = [
 
 /// Every operation in every type that the GPU has.
 pub(crate) fn check(cpu: &Device, gpu: &Device, bf16: bool) -> Vec<Finding> {
-    let types = [DType::F32, DType::F16, DType::Bf16];
-    let types = types.into_iter().filter(|&dtype| bf16 || dtype != DType::Bf16);
-    types
+    types(bf16)
         .flat_map(|dtype| OPERATIONS.iter().map(move |operation| compare(cpu, gpu, operation, dtype)))
         .collect()
+}
+
+/// Tiled attention against attention by matrix products, both on the GPU.
+pub(crate) fn check_attention(by_products: &Device, tiled: &Device, bf16: bool) -> Vec<Finding> {
+    let ways: [(&str, Closeness, Operation); 2] = [
+        ("tiled attention, heads of 64", Rounding, attention_64),
+        ("tiled attention, heads of 20", Rounding, attention_20),
+    ];
+    types(bf16)
+        .flat_map(|dtype| ways.iter().map(move |operation| compare(by_products, tiled, operation, dtype)))
+        .collect()
+}
+
+fn types(bf16: bool) -> impl Iterator<Item = DType> {
+    let types = [DType::F32, DType::F16, DType::Bf16];
+    types.into_iter().filter(move |&dtype| bf16 || dtype != DType::Bf16)
 }
 
 fn compare(
@@ -167,6 +182,10 @@ fn attention_64(device: &Device, dtype: DType) -> Result<Vec<f32>> {
 
 fn attention_20(device: &Device, dtype: DType) -> Result<Vec<f32>> {
     attention(device, dtype, Attention { batch: 1, tokens: 37, heads: 3, kv_heads: 1, head_dim: 20 })
+}
+
+fn attention_136(device: &Device, dtype: DType) -> Result<Vec<f32>> {
+    attention(device, dtype, Attention { batch: 1, tokens: 300, heads: 4, kv_heads: 2, head_dim: 136 })
 }
 
 fn attention(device: &Device, dtype: DType, shape: Attention) -> Result<Vec<f32>> {

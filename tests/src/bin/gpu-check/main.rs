@@ -1,6 +1,6 @@
 //! One command for a machine with a GPU: whether this workspace computes there what it computes on the CPU.
 //!
-//! Every kernel on the device against the CPU's; every stage on 1, 2 and 4 ranks against the CPU's losses, against the other
+//! Every kernel on the device against the CPU's, and attention against itself by matrix products; every stage on 1, 2 and 4 ranks against the CPU's losses, against the other
 //! stages and against itself; the ledger against the driver. Needs this program, NVIDIA's driver and the libraries that
 //! `doctor` lists; no Rust.
 
@@ -69,9 +69,15 @@ fn examine(arguments: &Arguments) -> Result<usize, String> {
     let (major, minor) = info.capability;
     println!("{}, compute capability {major}.{minor}, {} bytes of memory", info.name, info.memory);
     let ledger = || Ledger::new(Emitter::silent(0), None);
-    let rank = || Device::cuda(ledger(), gpu.clone(), Options::default()).map_err(in_words);
+    let rank_with = |options| Device::cuda(ledger(), gpu.clone(), options).map_err(in_words);
+    let rank = || rank_with(Options::default());
+    let by_products = rank_with(Options { attention_by_products: true, ..Options::default() })?;
     let cpu = Device::cpu(ledger(), 1);
     let mut failed = show("Kernels against the CPU's", &kernels::check(&cpu, &rank()?, info.has_bf16()));
+    failed += show(
+        "Tiled attention against matrix products",
+        &kernels::check_attention(&by_products, &rank()?, info.has_bf16()),
+    );
     // A rank of its own: nothing is kept for reuse yet.
     failed += show("The ledger against the driver", &memory::check(&rank()?).map_err(in_words)?);
     failed += show("Stages", &training::check(arguments, info.has_bf16())?);

@@ -2,13 +2,14 @@
 
 use super::{Heads, QUERIES, Sizes, hide, pairs, per_head};
 use crate::Result;
-use crate::buffer::{View, ViewMut};
+use crate::check::Check;
 use crate::cpu::Cpu;
-use crate::cpu::dispatch::vectorized;
 use crate::cpu::math::{dot, exponentiate};
-use crate::cpu::operand::{Check, Source, Target};
+use crate::cpu::operand::{Source, Target};
 use crate::cpu::tile::{Tile, TileMut, multiply, packed, packed_mut, row_of};
 use crate::kernels::{Attention, Write};
+use crate::vectorized;
+use crate::view::{View, ViewMut};
 use faer::{MatMut, MatRef};
 use std::ops::Range;
 

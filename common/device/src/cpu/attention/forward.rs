@@ -2,13 +2,13 @@
 
 use super::{Heads, QUERIES, Sizes, hide, pairs, per_head};
 use crate::Result;
-use crate::buffer::{View, ViewMut};
+use crate::check::Check;
 use crate::cpu::Cpu;
-use crate::cpu::dispatch::vectorized;
 use crate::cpu::math::{exponentiate, maximum};
-use crate::cpu::operand::Check;
 use crate::cpu::tile::{TileMut, multiply, packed, packed_mut, row_of_mut};
 use crate::kernels::{Attention, Write};
+use crate::vectorized;
+use crate::view::{View, ViewMut};
 use faer::MatMut;
 use std::ops::Range;
 

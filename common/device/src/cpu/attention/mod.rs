@@ -10,9 +10,10 @@ pub(super) use backward::attention_backward;
 pub(super) use forward::attention;
 
 use super::math::LANES;
-use super::operand::{Check, Source};
+use super::operand::Source;
 use super::tile::{Tile, TileMut};
 use crate::Result;
+use crate::check::Check;
 use crate::kernels::Attention;
 use std::ops::Range;
 
@@ -32,14 +33,12 @@ struct Sizes {
 
 impl Sizes {
     fn new(check: Check, shape: Attention) -> Result<Self> {
-        let kv_heads = shape.kv_heads.max(1);
-        check.len("heads", shape.heads, shape.heads.next_multiple_of(kv_heads))?;
-        check.len("kv_heads", shape.kv_heads, kv_heads)?;
+        check.heads(shape)?;
         let scale = 1.0 / (shape.head_dim as f64).sqrt();
         Ok(Sizes {
             tokens: shape.tokens,
             head_dim: shape.head_dim,
-            group: shape.heads / kv_heads,
+            group: shape.heads / shape.kv_heads,
             scale: scale as f32,
         })
     }

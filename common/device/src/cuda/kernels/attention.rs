@@ -1,16 +1,18 @@
-//! Launches of `attention.cu` (any type and head, f32 arithmetic), `attention_mma.cu` (16-bit types on tensor cores) and
-//! `softmax.cu` (what stands between two matrix products).
+//! Attention: launches of `attention_mma.cu` (16-bit types on tensor cores) and `attention.cu` (any type, f32 arithmetic),
+//! and which heads they have room for; the others are left to matrix products.
 
+use super::products::{attention_backward_by_products, attention_by_products};
+use super::softmax::attention_delta;
 use super::table::{
-    ATTENTION, ATTENTION_DELTA, ATTENTION_KEYS, ATTENTION_MMA, ATTENTION_MMA_KEYS, ATTENTION_MMA_QUERIES,
-    ATTENTION_QUERIES, ATTENTION_SOFTMAX, ATTENTION_SOFTMAX_BACKWARD, ByType, of_type, same_type,
+    ATTENTION, ATTENTION_KEYS, ATTENTION_MMA, ATTENTION_MMA_KEYS, ATTENTION_MMA_QUERIES, ATTENTION_QUERIES,
+    of_type, same_type,
 };
-use super::{Argument, Kernel, Launch, Launcher, Operand, THREADS, launch_blocks, row_threads};
+use super::{Argument, Kernel, Launch, Launcher, Multiplier, Operand, THREADS};
 use crate::kernels::Attention;
-use crate::{DType, DeviceError, Result};
+use crate::{DType, Result};
 
-/// The widest head that tiled attention takes.
-pub const TILED_HEAD_DIM: usize = 128;
+/// Widths of heads that `attention.cu` is made for; narrower ones are padded.
+const HEAD_DIMS: [usize; 3] = [32, 64, 128];
 
 /// Queries, and keys, of a tile in f32 arithmetic.
 const TILE: usize = 32;
@@ -50,13 +52,16 @@ struct Tiling<const N: usize> {
     shared_bytes: [usize; N],
 }
 
-/// See [`crate::Kernels::attention`]; operands have one type. On tensor cores where the type and the head allow it.
+/// See [`crate::Kernels::attention`]; operands have one type. On tensor cores where the type and the head allow it; by matrix
+/// products where tiles of the heads do not fit into shared memory.
 ///
 /// # Errors
-/// If types differ or are no floats; if heads are wider than [`TILED_HEAD_DIM`]; the launcher's.
-pub fn attention(l: &impl Launcher, output: AttentionOutput, qkv: Operand, shape: Attention) -> Result<()> {
+/// If types differ or are no floats; the launcher's.
+pub fn attention(l: &impl Multiplier, output: AttentionOutput, qkv: Operand, shape: Attention) -> Result<()> {
     same_type("attention", qkv, [("out", output.out)])?;
-    let tiling = forward_tiling(l, qkv, shape)?;
+    let Some(tiling) = forward_tiling(l, qkv, shape)? else {
+        return attention_by_products(l, output, qkv, shape);
+    };
     let pointers = [output.out.pointer, output.log_sum, qkv.pointer].map(Argument::Pointer);
     let arguments = [pointers.as_slice(), &shape_arguments(shape)].concat();
     launch_tiles(
@@ -75,14 +80,16 @@ pub fn attention(l: &impl Launcher, output: AttentionOutput, qkv: Operand, shape
 /// # Errors
 /// As [`attention`].
 pub fn attention_backward(
-    l: &impl Launcher,
+    l: &impl Multiplier,
     gradient: AttentionGradient,
     qkv: Operand,
     shape: Attention,
 ) -> Result<()> {
     let AttentionGradient { dqkv, dout, output } = gradient;
     same_type("attention_backward", qkv, [("dqkv", dqkv), ("dout", dout), ("out", output.out)])?;
-    let tiling = backward_tiling(l, [qkv, dout], shape)?;
+    let Some(tiling) = backward_tiling(l, [qkv, dout], shape)? else {
+        return attention_backward_by_products(l, gradient, qkv, shape);
+    };
     let delta = l.scratch((shape.rows() * shape.heads * 4).max(1))?;
     attention_delta(l, delta, dout, output.out, shape)?;
     let pointers = [dqkv.pointer, dout.pointer, qkv.pointer, output.log_sum, delta].map(Argument::Pointer);
@@ -90,91 +97,6 @@ pub fn attention_backward(
     let [keys, queries] = [0, 1].map(|i| (tiling.kernels[i], tiling.shared_bytes[i]));
     launch_tiles(l, keys, &tiling, [shape.kv_heads, shape.batch], shape, &arguments)?;
     launch_tiles(l, queries, &tiling, [shape.heads, shape.batch], shape, &arguments)
-}
-
-/// `delta = Σ dout · out` per row and head: f32 `[batch, heads, tokens]`. A warp each.
-///
-/// # Errors
-/// If types differ or are no floats; the launcher's.
-pub fn attention_delta(
-    l: &impl Launcher,
-    delta: u64,
-    dout: Operand,
-    out: Operand,
-    shape: Attention,
-) -> Result<()> {
-    let kernel = of_type(&ATTENTION_DELTA, "dout", dout.dtype)?;
-    same_type(kernel.name, dout, [("out", out)])?;
-    let sizes =
-        [shape.rows(), shape.tokens, shape.heads, shape.head_dim].map(|size| Argument::U32(size as u32));
-    let pointers = [delta, dout.pointer, out.pointer].map(Argument::Pointer);
-    let arguments = [pointers.as_slice(), &sizes].concat();
-    let warps = shape.rows() * shape.heads;
-    launch_blocks(l, kernel, [warps.div_ceil(THREADS / 32), 1], THREADS, &arguments)
-}
-
-/// Scores of some queries of some heads against the keys before them: packed `[heads, queries, keys]`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ScoreTile {
-    /// Heads, which follow each other in `log_sum`.
-    pub heads: usize,
-    /// Position of the first query.
-    pub first: usize,
-    /// Queries.
-    pub queries: usize,
-    /// Keys: those up to the last query, at least.
-    pub keys: usize,
-    /// Tokens of a sequence: the distance of two heads in `log_sum`.
-    pub tokens: usize,
-    /// What scores are multiplied with.
-    pub scale: f32,
-}
-
-/// `probabilities = softmax(scores · scale + causal mask)` and `log_sum` = the log of its denominator. `scores` is f32;
-/// `log_sum` is the address of the first head's first token, f32. `probabilities` may lie where `scores` do if it is f32.
-///
-/// # Errors
-/// If `probabilities` holds no floats; the launcher's.
-pub fn attention_softmax(
-    l: &impl Launcher,
-    probabilities: Operand,
-    log_sum: u64,
-    scores: u64,
-    tile: ScoreTile,
-) -> Result<()> {
-    let kernel = of_type(&ATTENTION_SOFTMAX, "probabilities", probabilities.dtype)?;
-    let pointers = [probabilities.pointer, log_sum, scores].map(Argument::Pointer);
-    launch_scores(l, kernel, &pointers, tile)
-}
-
-/// The probabilities again, and the gradient of the raw scores:
-/// `dscores = probabilities · (dprobabilities − delta) · scale`. `scores` and `dprobabilities` are f32, and outputs may lie
-/// where they do if they are f32 too; `delta` is laid out as `log_sum`.
-///
-/// # Errors
-/// If outputs differ in type or are no floats; the launcher's.
-pub fn attention_softmax_backward(
-    l: &impl Launcher,
-    [probabilities, dscores]: [Operand; 2],
-    [scores, dprobabilities]: [u64; 2],
-    [log_sum, delta]: [u64; 2],
-    tile: ScoreTile,
-) -> Result<()> {
-    let kernel = of_type(&ATTENTION_SOFTMAX_BACKWARD, "probabilities", probabilities.dtype)?;
-    same_type(kernel.name, probabilities, [("dscores", dscores)])?;
-    let pointers = [probabilities.pointer, dscores.pointer, scores, dprobabilities, log_sum, delta];
-    launch_scores(l, kernel, &pointers.map(Argument::Pointer), tile)
-}
-
-fn launch_scores(
-    l: &impl Launcher,
-    kernel: Kernel,
-    pointers: &[Argument<'_>],
-    tile: ScoreTile,
-) -> Result<()> {
-    let sizes = [tile.first, tile.queries, tile.keys, tile.tokens].map(|size| Argument::U32(size as u32));
-    let arguments = [pointers, &sizes, &[Argument::F32(tile.scale)]].concat();
-    launch_blocks(l, kernel, [tile.queries, tile.heads], row_threads(tile.keys, THREADS), &arguments)
 }
 
 fn launch_tiles<const N: usize>(
@@ -208,39 +130,45 @@ fn on_tensor_cores(l: &impl Launcher, inputs: &[Operand], shape: Attention) -> O
     (aligned && l.architecture() >= 80).then_some((head, dtype))
 }
 
-fn forward_tiling(l: &impl Launcher, qkv: Operand, shape: Attention) -> Result<Tiling<1>> {
+/// `None` if a tile does not fit.
+fn forward_tiling(l: &impl Launcher, qkv: Operand, shape: Attention) -> Result<Option<Tiling<1>>> {
     if let Some((head, dtype)) = on_tensor_cores(l, &[qkv], shape) {
         // The queries, and two tiles of keys and values: one is computed with while the next arrives.
         let shared_bytes = [5 * MMA_TILE * shape.head_dim * 2];
         let kernels = [ATTENTION_MMA[head][dtype]];
-        return Ok(Tiling { kernels, tile: MMA_TILE, threads: MMA_THREADS, shared_bytes });
+        return Ok(Some(Tiling { kernels, tile: MMA_TILE, threads: MMA_THREADS, shared_bytes }));
     }
-    let (index, width) = padded_head(shape)?;
-    let kernels = [of_type(&ATTENTION[index], "qkv", qkv.dtype)?];
-    // Queries, keys and values, rows one element apart from a multiple of 32.
-    Ok(Tiling { kernels, tile: TILE, threads: THREADS, shared_bytes: [3 * TILE * (width + 1) * 4] })
+    // Queries, keys and values.
+    let Some((head, bytes)) = padded_tiles(l, 3, shape) else { return Ok(None) };
+    let kernels = [of_type(&ATTENTION[head], "qkv", qkv.dtype)?];
+    Ok(Some(Tiling { kernels, tile: TILE, threads: THREADS, shared_bytes: [bytes] }))
 }
 
-fn backward_tiling(l: &impl Launcher, inputs: [Operand; 2], shape: Attention) -> Result<Tiling<2>> {
+/// `None` if a tile does not fit.
+fn backward_tiling(l: &impl Launcher, inputs: [Operand; 2], shape: Attention) -> Result<Option<Tiling<2>>> {
     if let Some((head, dtype)) = on_tensor_cores(l, &inputs, shape) {
         let kernels = [ATTENTION_MMA_KEYS[head][dtype], ATTENTION_MMA_QUERIES[head][dtype]];
         let shared_bytes =
             [6 * MMA_TILE * shape.head_dim * 2 + 4 * MMA_TILE * 4, 6 * MMA_TILE * shape.head_dim * 2];
-        return Ok(Tiling { kernels, tile: MMA_TILE, threads: MMA_THREADS, shared_bytes });
+        return Ok(Some(Tiling { kernels, tile: MMA_TILE, threads: MMA_THREADS, shared_bytes }));
     }
-    let (index, width) = padded_head(shape)?;
-    let of = |family: &[ByType; 3]| of_type(&family[index], "qkv", inputs[0].dtype);
-    let kernels = [of(&ATTENTION_KEYS)?, of(&ATTENTION_QUERIES)?];
     // Queries, their output's gradient, keys and values.
-    Ok(Tiling { kernels, tile: TILE, threads: THREADS, shared_bytes: [4 * TILE * (width + 1) * 4; 2] })
+    let Some((head, bytes)) = padded_tiles(l, 4, shape) else { return Ok(None) };
+    let of = |family: &[_; 3]| of_type(&family[head], "qkv", inputs[0].dtype);
+    let kernels = [of(&ATTENTION_KEYS)?, of(&ATTENTION_QUERIES)?];
+    Ok(Some(Tiling { kernels, tile: TILE, threads: THREADS, shared_bytes: [bytes; 2] }))
 }
 
-/// The narrowest head that kernels are made for and that holds this one: its index, and its width.
-fn padded_head(shape: Attention) -> Result<(usize, usize)> {
-    let widths = [32, 64, TILED_HEAD_DIM];
-    let index = widths.into_iter().position(|width| width >= shape.head_dim);
-    let kernel = "attention";
-    let too_wide =
-        DeviceError::Shape { kernel, operand: "head", expected: TILED_HEAD_DIM, got: shape.head_dim };
-    index.map(|index| (index, widths[index])).ok_or(too_wide)
+/// The narrowest of [`HEAD_DIMS`] that holds this head, and the bytes of `count` tiles of it, whose rows lie one element
+/// apart from a multiple of 32. `None` if there is no such width, or the tiles do not fit into a block's shared memory.
+fn padded_tiles(l: &impl Launcher, count: usize, shape: Attention) -> Option<(usize, usize)> {
+    let head = HEAD_DIMS.iter().position(|&width| width >= shape.head_dim)?;
+    let bytes = count * TILE * (HEAD_DIMS[head] + 1) * 4;
+    (bytes <= shared_memory(l.architecture())).then_some((head, bytes))
+}
+
+/// Bytes of shared memory that a block may ask for, at least (CUDA C++ programming guide, table "Technical Specifications per
+/// Compute Capability").
+fn shared_memory(architecture: u32) -> usize {
+    if architecture < 80 { 64 << 10 } else { 99 << 10 }
 }

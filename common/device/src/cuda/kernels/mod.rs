@@ -14,30 +14,31 @@ mod cross_entropy;
 mod elementwise;
 mod embedding;
 mod norm;
+mod products;
 mod reduction;
 mod rope;
+mod softmax;
 mod source;
 mod swiglu;
 mod table;
 mod tree_sum;
 
 pub use adamw::{States, adamw};
-pub use attention::{
-    AttentionGradient, AttentionOutput, ScoreTile, TILED_HEAD_DIM, attention, attention_backward,
-    attention_delta, attention_softmax, attention_softmax_backward,
-};
+pub use attention::{AttentionGradient, AttentionOutput, attention, attention_backward};
 pub use cross_entropy::cross_entropy;
 pub use elementwise::{add, convert, fill};
 pub use embedding::{embedding, embedding_backward};
 pub use norm::{NormGradient, NormInputs, rms_norm, rms_norm_backward};
+pub use products::{attention_backward_by_products, attention_by_products};
 pub use reduction::{max_index, max_magnitude, sum_of_squares};
 pub use rope::{rope, rope_table};
+pub use softmax::{ScoreTile, attention_delta, attention_softmax, attention_softmax_backward};
 pub use source::{OPTIONS, Source};
 pub use swiglu::{swiglu, swiglu_backward};
 pub use table::{Kernel, kernels};
 pub use tree_sum::{PEERS, tree_sum};
 
-use crate::kernels::RowShape;
+use crate::kernels::{RowShape, Write};
 use crate::{DType, Result};
 use std::ffi::c_void;
 
@@ -48,6 +49,29 @@ pub struct Operand {
     pub pointer: u64,
     /// Element type.
     pub dtype: DType,
+}
+
+/// A matrix on the device: `rows × columns` elements as stored, whose rows start `stride` elements apart; `transposed` reads it
+/// the other way.
+#[derive(Clone, Copy, Debug)]
+pub struct MatrixOperand {
+    /// Its first element.
+    pub data: Operand,
+    /// Rows as stored.
+    pub rows: usize,
+    /// Columns as stored.
+    pub columns: usize,
+    /// Elements between the starts of two stored rows.
+    pub stride: usize,
+    /// Whether a product takes the transpose.
+    pub transposed: bool,
+}
+
+impl MatrixOperand {
+    /// The transpose of this matrix.
+    pub fn t(self) -> Self {
+        MatrixOperand { transposed: !self.transposed, ..self }
+    }
 }
 
 /// One argument of a kernel, as CUDA takes it: by address, with the size that the kernel's parameter has.
@@ -125,6 +149,15 @@ pub trait Launcher {
 
     /// Compute capability of the GPU, as in 90 for 9.0.
     fn architecture(&self) -> u32;
+}
+
+/// A launcher beside which matrices are multiplied, in one order with the launches.
+pub trait Multiplier: Launcher {
+    /// `out = a · b` or `out += a · b`, with sums in f32. `a` and `b` have one type, and `out` has that type or is f32.
+    ///
+    /// # Errors
+    /// The library's.
+    fn multiply(&self, out: MatrixOperand, a: MatrixOperand, b: MatrixOperand, write: Write) -> Result<()>;
 }
 
 /// Elements that a thread of an element-wise kernel handles: 16 bytes of a 16-bit type.

@@ -1,5 +1,5 @@
-// What attention needs between two matrix products: the causal softmax of a tile of scores, its gradient, and the inner products
-// of outputs and their gradients.
+// What attention needs between matrix products: the causal softmax of a tile of scores, its gradient, the inner products of outputs
+// and their gradients, and rounding of sums.
 #include "block.cuh"
 #include "math.cuh"
 
@@ -72,6 +72,13 @@ __device__ inline void attention_softmax_backward(T *probabilities, T *dscores, 
     }
 }
 
+// to[row][column] = from[row][column], rounded; rows of `to` are `stride` apart. A thread per element.
+template <class T>
+__device__ inline void attention_store(T *to, const float *from, u32 rows, u32 columns, u32 stride) {
+    u32 item = blockIdx.x * blockDim.x + threadIdx.x;
+    if (item < rows * columns) to[u64(item / columns) * stride + item % columns] = narrow<T>(from[item]);
+}
+
 #define SOFTMAX(T, t)                                                                                                 \
     KERNEL(attention_delta_##t, 256, float *delta, const T *dout, const T *out, u32 rows, u32 tokens, u32 heads,      \
            u32 head_dim) {                                                                                            \
@@ -86,5 +93,8 @@ __device__ inline void attention_softmax_backward(T *probabilities, T *dscores, 
            u32 tokens, float scale) {                                                                                 \
         attention_softmax_backward(probabilities, dscores, scores, dprobabilities, log_sum, delta, first, queries,    \
                                    keys, tokens, scale);                                                              \
+    }                                                                                                                 \
+    KERNEL(attention_store_##t, 256, T *to, const float *from, u32 rows, u32 columns, u32 stride) {                   \
+        attention_store(to, from, rows, columns, stride);                                                             \
     }
 FOR_EACH_TYPE(SOFTMAX)

@@ -85,6 +85,7 @@ pub(super) static SUM_OF_PARTS: Kernel = kernel!(Reduction, "sum_of_parts");
 pub(super) static ATTENTION_DELTA: ByType = by_type!(Softmax, "attention_delta");
 pub(super) static ATTENTION_SOFTMAX: ByType = by_type!(Softmax, "attention_softmax");
 pub(super) static ATTENTION_SOFTMAX_BACKWARD: ByType = by_type!(Softmax, "attention_softmax_backward");
+pub(super) static ATTENTION_STORE: ByType = by_type!(Softmax, "attention_store");
 pub(super) static ATTENTION: [ByType; 3] = by_head_dim!("attention");
 pub(super) static ATTENTION_KEYS: [ByType; 3] = by_head_dim!("attention_keys");
 pub(super) static ATTENTION_QUERIES: [ByType; 3] = by_head_dim!("attention_queries");
@@ -111,6 +112,7 @@ pub fn kernels() -> Vec<Kernel> {
         &ATTENTION_DELTA,
         &ATTENTION_SOFTMAX,
         &ATTENTION_SOFTMAX_BACKWARD,
+        &ATTENTION_STORE,
         &TREE_SUM,
     ];
     let squares = [&ADD, &CONVERT, &ADAMW_ROUNDING, &EMBEDDING_BACKWARD];

@@ -1,0 +1,106 @@
+//! Launches of `softmax.cu`: what attention by matrix products takes between them.
+
+use super::table::{
+    ATTENTION_DELTA, ATTENTION_SOFTMAX, ATTENTION_SOFTMAX_BACKWARD, ATTENTION_STORE, of_type, same_type,
+};
+use super::{
+    Argument, Kernel, Launcher, MatrixOperand, Operand, THREADS, launch_blocks, launch_each, row_threads,
+};
+use crate::Result;
+use crate::kernels::Attention;
+
+/// `delta = Σ dout · out` per row and head: f32 `[batch, heads, tokens]`. A warp each.
+///
+/// # Errors
+/// If types differ or are no floats; the launcher's.
+pub fn attention_delta(
+    l: &impl Launcher,
+    delta: u64,
+    dout: Operand,
+    out: Operand,
+    shape: Attention,
+) -> Result<()> {
+    let kernel = of_type(&ATTENTION_DELTA, "dout", dout.dtype)?;
+    same_type(kernel.name, dout, [("out", out)])?;
+    let sizes =
+        [shape.rows(), shape.tokens, shape.heads, shape.head_dim].map(|size| Argument::U32(size as u32));
+    let pointers = [delta, dout.pointer, out.pointer].map(Argument::Pointer);
+    let arguments = [pointers.as_slice(), &sizes].concat();
+    let warps = shape.rows() * shape.heads;
+    launch_blocks(l, kernel, [warps.div_ceil(THREADS / 32), 1], THREADS, &arguments)
+}
+
+/// Scores of some queries of some heads against the keys before them: packed `[heads, queries, keys]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScoreTile {
+    /// Heads, which follow each other in `log_sum`.
+    pub heads: usize,
+    /// Position of the first query.
+    pub first: usize,
+    /// Queries.
+    pub queries: usize,
+    /// Keys: those up to the last query, at least.
+    pub keys: usize,
+    /// Tokens of a sequence: the distance of two heads in `log_sum`.
+    pub tokens: usize,
+    /// What scores are multiplied with.
+    pub scale: f32,
+}
+
+/// `probabilities = softmax(scores · scale + causal mask)` and `log_sum` = the log of its denominator. `scores` is f32;
+/// `log_sum` is the address of the first head's first token, f32. `probabilities` may lie where `scores` do if it is f32.
+///
+/// # Errors
+/// If `probabilities` holds no floats; the launcher's.
+pub fn attention_softmax(
+    l: &impl Launcher,
+    probabilities: Operand,
+    log_sum: u64,
+    scores: u64,
+    tile: ScoreTile,
+) -> Result<()> {
+    let kernel = of_type(&ATTENTION_SOFTMAX, "probabilities", probabilities.dtype)?;
+    let pointers = [probabilities.pointer, log_sum, scores].map(Argument::Pointer);
+    launch_scores(l, kernel, &pointers, tile)
+}
+
+/// The probabilities again, and the gradient of the raw scores:
+/// `dscores = probabilities · (dprobabilities − delta) · scale`. `scores` and `dprobabilities` are f32, and outputs may lie
+/// where they do if they are f32 too; `delta` is laid out as `log_sum`.
+///
+/// # Errors
+/// If outputs differ in type or are no floats; the launcher's.
+pub fn attention_softmax_backward(
+    l: &impl Launcher,
+    [probabilities, dscores]: [Operand; 2],
+    [scores, dprobabilities]: [u64; 2],
+    [log_sum, delta]: [u64; 2],
+    tile: ScoreTile,
+) -> Result<()> {
+    let kernel = of_type(&ATTENTION_SOFTMAX_BACKWARD, "probabilities", probabilities.dtype)?;
+    same_type(kernel.name, probabilities, [("dscores", dscores)])?;
+    let pointers = [probabilities.pointer, dscores.pointer, scores, dprobabilities, log_sum, delta];
+    launch_scores(l, kernel, &pointers.map(Argument::Pointer), tile)
+}
+
+fn launch_scores(
+    l: &impl Launcher,
+    kernel: Kernel,
+    pointers: &[Argument<'_>],
+    tile: ScoreTile,
+) -> Result<()> {
+    let sizes = [tile.first, tile.queries, tile.keys, tile.tokens].map(|size| Argument::U32(size as u32));
+    let arguments = [pointers, &sizes, &[Argument::F32(tile.scale)]].concat();
+    launch_blocks(l, kernel, [tile.queries, tile.heads], row_threads(tile.keys, THREADS), &arguments)
+}
+
+/// `to = from`, rounded; `from` is f32, and packed.
+///
+/// # Errors
+/// If `to` holds no floats; the launcher's.
+pub(super) fn attention_store(l: &impl Launcher, to: MatrixOperand, from: u64) -> Result<()> {
+    let kernel = of_type(&ATTENTION_STORE, "to", to.data.dtype)?;
+    let pointers = [to.data.pointer, from].map(Argument::Pointer);
+    let sizes = [to.rows, to.columns, to.stride].map(|size| Argument::U32(size as u32));
+    launch_each(l, kernel, to.rows * to.columns, &[pointers.as_slice(), &sizes].concat())
+}
