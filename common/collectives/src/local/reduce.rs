@@ -4,9 +4,9 @@
 //! power-of-two groups are subtrees. Each element is summed by itself, so the result does not depend on how buffers are
 //! cut.
 
-use half::slice::HalfFloatSliceExt;
+use device::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
+use device::vectorized;
 use half::{bf16, f16};
-use pulp::{Arch, NullaryFnOnce};
 use std::ops::Range;
 
 /// Elements summed at a time: inputs and partial sums of a few ranks stay in the first-level cache.
@@ -22,39 +22,45 @@ pub(crate) trait Summand: Copy + Default + 'static {
 }
 
 impl Summand for f32 {
+    #[inline(always)]
     fn wide<'a>(values: &'a [f32], _: &'a mut [f32]) -> &'a [f32] {
         values
     }
 
+    #[inline(always)]
     fn narrow<'a>(values: &'a [f32], _: &'a mut [f32]) -> &'a [f32] {
         values
     }
 }
 
 impl Summand for bf16 {
+    #[inline(always)]
     fn wide<'a>(values: &'a [bf16], room: &'a mut [f32]) -> &'a [f32] {
         let room = &mut room[..values.len()];
-        run(Widen { out: room, a: values });
+        widen_bf16(room, values);
         room
     }
 
+    #[inline(always)]
     fn narrow<'a>(values: &'a [f32], room: &'a mut [bf16]) -> &'a [bf16] {
         let room = &mut room[..values.len()];
-        run(Narrow { out: room, a: values });
+        narrow_bf16(room, values);
         room
     }
 }
 
 impl Summand for f16 {
+    #[inline(always)]
     fn wide<'a>(values: &'a [f16], room: &'a mut [f32]) -> &'a [f32] {
         let room = &mut room[..values.len()];
-        values.convert_to_f32_slice(room);
+        widen_f16(room, values);
         room
     }
 
+    #[inline(always)]
     fn narrow<'a>(values: &'a [f32], room: &'a mut [f16]) -> &'a [f16] {
         let room = &mut room[..values.len()];
-        room.convert_from_f32_slice(values);
+        narrow_f16(room, values);
         room
     }
 }
@@ -75,7 +81,7 @@ impl<T: Summand> Adder<T> {
     pub(crate) fn sum<'a>(&mut self, len: usize, ranks: usize, read: &impl Fn(usize) -> &'a [T]) -> &[T] {
         let total = &mut self.total[..len];
         tree_sum(total, 0..ranks, read, &mut self.inputs);
-        T::narrow(total, &mut self.rounded)
+        vectorized!(T::narrow(total, &mut self.rounded))
     }
 }
 
@@ -85,116 +91,46 @@ fn tree_sum<'a, T: Summand>(
     read: &impl Fn(usize) -> &'a [T],
     rooms: &mut [[f32; BLOCK]; 4],
 ) {
-    let [a, b, c, d] = rooms;
     let first = ranks.start;
     match ranks.len() {
-        1 => out.copy_from_slice(T::wide(read(first), a)),
-        2 => run(Pair { out, a: T::wide(read(first), a), b: T::wide(read(first + 1), b) }),
-        4 => {
-            let (a, b) = (T::wide(read(first), a), T::wide(read(first + 1), b));
-            let (c, d) = (T::wide(read(first + 2), c), T::wide(read(first + 3), d));
-            run(Quad { out, a, b, c, d });
-        }
+        1 => vectorized!(out.copy_from_slice(T::wide(read(first), &mut rooms[0]))),
+        2 => vectorized!(add_two(out, [0, 1].map(|i| read(first + i)), rooms)),
+        4 => vectorized!(add_four(out, [0, 1, 2, 3].map(|i| read(first + i)), rooms)),
         count => {
             let middle = first + count.next_power_of_two() / 2;
             tree_sum(out, first..middle, read, rooms);
             let right = &mut [0.0; BLOCK][..out.len()];
             tree_sum(right, middle..ranks.end, read, rooms);
-            run(Add { out, a: right });
+            vectorized!(add(out, right));
         }
     }
 }
 
-/// Runs a loop with the widest vectors that this processor has.
-fn run(kernel: impl NullaryFnOnce<Output = ()>) {
-    Arch::new().dispatch(kernel);
-}
-
-struct Widen<'a> {
-    out: &'a mut [f32],
-    a: &'a [bf16],
-}
-
-impl NullaryFnOnce for Widen<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        for (out, a) in self.out.iter_mut().zip(self.a) {
-            *out = f32::from_bits(u32::from(a.to_bits()) << 16);
-        }
+/// `out = a + b`
+#[inline(always)]
+fn add_two<T: Summand>(out: &mut [f32], [a, b]: [&[T]; 2], rooms: &mut [[f32; BLOCK]; 4]) {
+    let [room_a, room_b, ..] = rooms;
+    for ((out, a), b) in out.iter_mut().zip(T::wide(a, room_a)).zip(T::wide(b, room_b)) {
+        *out = a + b;
     }
 }
 
-struct Narrow<'a> {
-    out: &'a mut [bf16],
-    a: &'a [f32],
-}
-
-impl NullaryFnOnce for Narrow<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        for (out, a) in self.out.iter_mut().zip(self.a) {
-            let bits = a.to_bits();
-            let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-            let quiet = (bits >> 16) | 0x40;
-            *out = bf16::from_bits(if a.is_nan() { quiet } else { rounded } as u16);
-        }
+/// `out = (a + b) + (c + d)`
+#[inline(always)]
+fn add_four<T: Summand>(out: &mut [f32], [a, b, c, d]: [&[T]; 4], rooms: &mut [[f32; BLOCK]; 4]) {
+    let [room_a, room_b, room_c, room_d] = rooms;
+    let left = T::wide(a, room_a).iter().zip(T::wide(b, room_b));
+    let right = T::wide(c, room_c).iter().zip(T::wide(d, room_d));
+    for ((out, (a, b)), (c, d)) in out.iter_mut().zip(left).zip(right) {
+        *out = (a + b) + (c + d);
     }
 }
 
-struct Pair<'a> {
-    out: &'a mut [f32],
-    a: &'a [f32],
-    b: &'a [f32],
-}
-
-impl NullaryFnOnce for Pair<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        for ((out, a), b) in self.out.iter_mut().zip(self.a).zip(self.b) {
-            *out = a + b;
-        }
-    }
-}
-
-struct Quad<'a> {
-    out: &'a mut [f32],
-    a: &'a [f32],
-    b: &'a [f32],
-    c: &'a [f32],
-    d: &'a [f32],
-}
-
-impl NullaryFnOnce for Quad<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        let inputs = self.a.iter().zip(self.b).zip(self.c.iter().zip(self.d));
-        for (out, ((a, b), (c, d))) in self.out.iter_mut().zip(inputs) {
-            *out = (a + b) + (c + d);
-        }
-    }
-}
-
-struct Add<'a> {
-    out: &'a mut [f32],
-    a: &'a [f32],
-}
-
-impl NullaryFnOnce for Add<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        for (out, a) in self.out.iter_mut().zip(self.a) {
-            *out += a;
-        }
+/// `out += a`
+#[inline(always)]
+fn add(out: &mut [f32], a: &[f32]) {
+    for (out, a) in out.iter_mut().zip(a) {
+        *out += a;
     }
 }
 
