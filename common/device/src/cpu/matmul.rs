@@ -1,7 +1,8 @@
 //! Matrix products: cut over threads, and into panels where operands have to be widened or laid out anew.
 
 use super::Cpu;
-use super::tile::{Tile, TileMut, multiply};
+use super::multiply::multiply;
+use super::tile::{Tile, TileMut};
 use super::transpose::transposed_stride;
 use super::workers::cut;
 use crate::Result;

@@ -9,6 +9,7 @@ mod kernels;
 mod math;
 mod matmul;
 mod memory;
+mod multiply;
 mod norm;
 mod operand;
 mod reduction;

@@ -5,27 +5,9 @@ use super::transpose::{transpose, transposed_stride};
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::kernels::Write;
 use crate::vectorized;
-use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
+use faer::{MatMut, MatRef};
 use half::{bf16, f16};
 use std::ops::Range;
-
-/// Columns of a product that are computed at a time: a multiple of what the innermost loop works on at once, on AVX2 and
-/// AVX-512. Measured: wider products are up to twice as slow, because the operands' copies leave the nearer caches.
-const COLUMNS: usize = 480;
-
-/// `out = a · b` or `out += a · b`, on this thread.
-pub(super) fn multiply(mut out: MatMut<'_, f32>, write: Write, a: MatRef<'_, f32>, b: MatRef<'_, f32>) {
-    let accumulate = match write {
-        Write::Replace => Accum::Replace,
-        Write::Accumulate => Accum::Add,
-    };
-    for left in (0..out.ncols()).step_by(COLUMNS) {
-        let width = COLUMNS.min(out.ncols() - left);
-        let out = out.as_mut().subcols_mut(left, width);
-        matmul(out, accumulate, a, b.subcols(left, width), 1.0, Par::Seq);
-    }
-}
 
 /// The first `rows · columns` of `data` as a packed row-major matrix.
 pub(super) fn packed(data: &[f32], rows: usize, columns: usize) -> MatRef<'_, f32> {

@@ -80,6 +80,43 @@ fn large_products_are_cut_over_threads_and_panels() {
     }
 }
 
+/// Tensors that lie next to each other are one matrix or several, and cut over threads: neither may change a bit.
+#[test]
+fn columns_do_not_know_their_neighbours() {
+    for depth in [20, 600] {
+        check_columns(depth);
+    }
+}
+
+fn check_columns(depth: usize) {
+    let (rows, widest) = (8, 150);
+    let mut bench = Setting { seed: 3, dtype: DType::F32, threads: 1 }.bench();
+    let a = bench.tensor(DType::F32, rows * depth, 1.0);
+    let b = bench.tensor(DType::F32, depth * widest, 1.0);
+    let mut product = |columns: usize, transposed: bool| {
+        let mut out = bench.tensor(DType::F32, rows * columns, 1.0);
+        let a = if transposed {
+            Matrix::new(a.buffer.view(), depth, rows).t()
+        } else {
+            Matrix::new(a.buffer.view(), rows, depth)
+        };
+        let b = Matrix::new(b.buffer.view(), depth, columns).with_stride(widest);
+        let matrix = MatrixMut::new(out.buffer.view_mut(), rows, columns);
+        bench.device.kernels().matmul(matrix, a, b, Write::Replace).unwrap();
+        out.buffer.as_slice::<f32>().to_vec()
+    };
+    for transposed in [false, true] {
+        let all = product(widest, transposed);
+        for columns in (2..60).chain([96, 119, 120, 121, 128, 129]) {
+            let some = product(columns, transposed);
+            for row in 0..rows {
+                let (some, all) = (&some[row * columns..][..columns], &all[row * widest..][..columns]);
+                assert_eq!(some, all, "{columns} columns of depth {depth}, row {row}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_sum_of_nothing_is_zero() {
     for dtype in [DType::F32, DType::Bf16, DType::F16] {
