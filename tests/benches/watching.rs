@@ -13,7 +13,7 @@
 #[path = "../../viz/tests/suite/pty.rs"]
 mod pty;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use planner::Stage;
 use planner::table::{Format, Table};
 use pty::Pty;
@@ -68,13 +68,8 @@ fn main() -> ExitCode {
 }
 
 fn as_program(stage: &str) -> ExitCode {
-    match Stage::from_str(stage, false) {
-        Ok(Stage::Ddp) => trainer::main::<zero0_ddp::Ddp>(),
-        Ok(Stage::Zero1) => trainer::main::<zero1::Zero1>(),
-        Ok(Stage::Zero2) => trainer::main::<zero2::Zero2>(),
-        Ok(Stage::Zero3) => trainer::main::<zero3::Zero3>(),
-        Err(error) => panic!("{CHILD}: {error}"),
-    }
+    let stage = stages::named(stage).unwrap_or_else(|| panic!("{CHILD}: {stage:?} is no stage"));
+    stages::main_from(stage, std::env::args_os())
 }
 
 /// This program as if it were that of `stage`, with its sockets under `dir`.

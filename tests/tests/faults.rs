@@ -1,7 +1,7 @@
 //! A rank that fails takes its peers down quickly, and the error says who it was.
 
 use std::time::{Duration, Instant};
-use tests::{STAGES, train};
+use tests::{STAGES, losses, train};
 
 const RUN: &str = "--gpus 4 --steps 5 --batch-size 1 --seq-len 16 --threads 1 --timeout 60";
 
@@ -74,5 +74,40 @@ fn running_out_of_memory_is_explained_foreseen_or_not() {
             assert!(text.contains(part), "{part} missing in: {text}");
         }
         assert!(text.lines().count() <= 24, "one screen: {text}");
+    }
+}
+
+#[test]
+fn silent_faults_raise_no_error_and_all_but_a_slow_rank_change_what_is_learned() {
+    for stage in STAGES {
+        let healthy = train(stage, RUN).unwrap();
+        for kind in ["stale", "divisor", "data", "drop", "slow"] {
+            if (stage, kind) == (planner::Stage::Ddp, "stale") {
+                continue;
+            }
+            let ill = train(stage, &format!("{RUN} --inject {kind}@rank2,step2")).unwrap();
+            assert!(ill.predictions_hold(), "{stage} {kind}");
+            assert_eq!(losses(&ill)[..2], losses(&healthy)[..2], "{stage} {kind}: it begins in step 2");
+            let same = ill.weights_blake3 == healthy.weights_blake3;
+            assert_eq!(same, kind == "slow", "{stage} {kind}");
+        }
+        let (text, _) = fail(stage, "--inject nan@rank2,step2");
+        assert!(text.contains("NaN after 2 finished steps"), "{stage}: {text}");
+    }
+}
+
+#[test]
+fn a_rank_can_only_be_stale_where_something_newer_would_come() {
+    let refused = [
+        (planner::Stage::Ddp, "stale@rank1,step2", "DDP"),
+        (planner::Stage::Zero1, "stale@rank1,step0", "step1"),
+        (planner::Stage::Zero3, "stale@rank1,step2 --precision bf16", "fp32"),
+        (planner::Stage::Zero3, "stale@rank0,step2 --gpus 1", "--gpus 2"),
+    ];
+    for (stage, fault, word) in refused {
+        let flags = RUN.replace("--gpus 4 ", if fault.contains("--gpus") { "" } else { "--gpus 4 " });
+        let failure = train(stage, &format!("{flags} --inject {fault}")).expect_err(fault);
+        assert_eq!(failure.code(), 2, "{failure}");
+        assert!(failure.to_string().contains(word), "{fault}: {failure}");
     }
 }

@@ -1,6 +1,6 @@
 //! `fit`: the largest micro-batch of each stage under a capacity, predicted and then found by running.
 
-use crate::stages;
+use crate::single;
 use clap::Args;
 use planner::table::{Format, Table};
 use planner::{Stage, explain_fit};
@@ -51,7 +51,7 @@ struct Measured {
 /// # Errors
 /// If the flags make no sense, a run fails for another reason than memory, or prediction and measurement differ.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    stages::refuse_single(&arguments.train, "fit")?;
+    single::refuse(&arguments.train, "fit")?;
     let Some(capacity) = arguments.train.memory.device_memory else {
         return Err(Failure::usage("fit needs a capacity: add --device-memory 40MB, say"));
     };

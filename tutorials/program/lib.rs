@@ -10,4 +10,4 @@ pub mod explain;
 pub mod fit;
 pub mod learn;
 pub mod programs;
-mod stages;
+mod single;

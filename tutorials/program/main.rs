@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use tutorials::{book, compare, explain, fit, learn, programs};
 
-/// Learn with the book: predict, quiz yourself, check exercises.
+/// Learn with the book: predict, quiz yourself, check exercises, diagnose.
 #[derive(Parser)]
 #[command(name = "tutorials", version, arg_required_else_help = true)]
 struct Cli {
@@ -26,6 +26,8 @@ enum Command {
     Quiz(learn::quiz::Arguments),
     /// Check an exercise
     Check(learn::check::Arguments),
+    /// Diagnose a run that something hidden is wrong with
+    Lab(learn::lab::Arguments),
     /// What is predicted, answered and solved so far
     Progress(learn::progress::Arguments),
     /// Check that the book says what the programs do, or write what they do into it
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Predict(arguments) => learn::predict::run(&arguments),
         Command::Quiz(arguments) => learn::quiz::run(&arguments),
         Command::Check(arguments) => learn::check::run(&arguments),
+        Command::Lab(arguments) => learn::lab::run(&arguments),
         Command::Progress(arguments) => learn::progress::run(&arguments),
         Command::Book(arguments) => book::run(&arguments),
         Command::Program(arguments) => return programs::run(arguments),

@@ -3,7 +3,6 @@
 use clap::Args;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use trainer::main_from;
 
 /// The names that [`run`] knows.
 pub const NAMES: [&str; 5] = ["zero0-ddp", "zero1", "zero2", "zero3", "planner"];
@@ -19,13 +18,11 @@ pub struct Arguments {
 /// Runs the program as if it had been called itself.
 pub fn run(arguments: Arguments) -> ExitCode {
     let words = arguments.words;
-    match words[0].to_str() {
-        Some("zero0-ddp") => main_from::<zero0_ddp::Ddp>(words),
-        Some("zero1") => main_from::<zero1::Zero1>(words),
-        Some("zero2") => main_from::<zero2::Zero2>(words),
-        Some("zero3") => main_from::<zero3::Zero3>(words),
-        Some("planner") => planner(&words),
-        _ => {
+    let name = words[0].to_str().unwrap_or_default();
+    match stages::named(name) {
+        Some(stage) => stages::main_from(stage, words),
+        None if name == "planner" => planner(&words),
+        None => {
             events::complain!("error: there is no program {:?}; there are {}", words[0], NAMES.join(", "));
             ExitCode::from(2)
         }

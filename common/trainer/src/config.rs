@@ -183,6 +183,11 @@ impl Config {
         (self.world_size * self.micro_batches * self.batch_size * self.sequence_length) as u64
     }
 
+    /// Of these, the tokens of one rank.
+    pub fn tokens_per_rank(&self) -> u64 {
+        self.tokens_per_step() / self.world_size as u64
+    }
+
     /// The device in words, and the simulated link between the ranks if there is one.
     pub fn device_words(&self) -> String {
         let device = self.hardware.name();

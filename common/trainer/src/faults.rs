@@ -1,12 +1,20 @@
 //! Failures on demand, so that what happens then can be tested and learned from.
 //!
-//! `--inject KIND@rankR,stepS,PHASE`: `panic@rank2,step3,backward`, `error@rank0,step0,step`,
-//! `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`.
+//! `--inject KIND@rankR,stepS,PHASE`. Some announce themselves: `panic@rank2,step3,backward`, `error@rank0,step0,step`,
+//! `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`. Others are silent, and last from step S on:
+//! `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` is of one step.
 
+use crate::config::Config;
+use crate::error::{Failure, Result};
+use crate::run::RankError;
+use device::DType;
+use events::header::Sharded;
+use sharding::Precision;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// The rank panics.
     Panic,
@@ -18,6 +26,18 @@ pub enum Kind {
     Seed,
     /// The rank's gradients are infinite.
     Overflow,
+    /// All-gathers bring the rank nothing new: it computes with the other ranks' slices of the step before.
+    Stale,
+    /// The rank divides its loss by its own tokens, not by those of all ranks.
+    Divisor,
+    /// The rank reads other samples than its own.
+    Data,
+    /// The rank's gradients never join the sum.
+    Drop,
+    /// The rank takes three times as long to compute.
+    Slow,
+    /// The rank's gradients are not numbers.
+    Nan,
 }
 
 /// Where in a step.
@@ -42,9 +62,9 @@ pub struct Fault {
     pub kind: Kind,
     /// On which rank.
     pub rank: usize,
-    /// In which optimizer step, from 0.
+    /// In which optimizer step, from 0; the first one, of faults that last.
     pub step: u32,
-    /// In which phase.
+    /// In which phase, of faults that have one.
     pub phase: Phase,
 }
 
@@ -54,6 +74,12 @@ const KINDS: &[(&str, Kind)] = &[
     ("stall", Kind::Stall),
     ("seed", Kind::Seed),
     ("overflow", Kind::Overflow),
+    ("stale", Kind::Stale),
+    ("divisor", Kind::Divisor),
+    ("data", Kind::Data),
+    ("drop", Kind::Drop),
+    ("slow", Kind::Slow),
+    ("nan", Kind::Nan),
 ];
 const PHASES: &[(&str, Phase)] = &[
     ("setup", Phase::Setup),
@@ -63,7 +89,94 @@ const PHASES: &[(&str, Phase)] = &[
     ("save", Phase::Save),
 ];
 
-fn pick<T: Copy>(names: &[(&str, T)], name: &str) -> Result<T, String> {
+impl Kind {
+    /// Faults that no rank reports: whoever looks at the evidence finds them.
+    pub const SILENT: [Kind; 6] = [Kind::Stale, Kind::Divisor, Kind::Data, Kind::Drop, Kind::Slow, Kind::Nan];
+
+    /// How `--inject` calls it.
+    pub fn name(self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    /// Whether it belongs to the passes as a whole, so that no phase can be chosen.
+    fn has_no_phase(self) -> bool {
+        self == Kind::Overflow || Kind::SILENT.contains(&self)
+    }
+}
+
+impl Fault {
+    /// A fault that has no phase of its own, on `rank` from `step` on.
+    pub fn silent(kind: Kind, rank: usize, step: u32) -> Self {
+        Fault { kind, rank, step, phase: Phase::Backward }
+    }
+
+    /// Whether `rank` suffers from it in `step`, if it is one that lasts.
+    pub(crate) fn lasts(&self, kind: Kind, rank: usize, step: u32) -> bool {
+        self.kind == kind && self.rank == rank && self.step <= step
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@rank{},step{}", self.kind.name(), self.rank, self.step)
+    }
+}
+
+/// Refuses faults that a stage called `name`, which shards `sharded` over `ranks`, cannot have.
+///
+/// # Errors
+/// A usage failure that says why.
+pub(crate) fn check(
+    faults: &[Fault],
+    (name, sharded): (&str, Sharded),
+    ranks: usize,
+    precision: Precision,
+) -> Result<()> {
+    let Some(stale) = faults.iter().find(|fault| fault.kind == Kind::Stale) else { return Ok(()) };
+    let why = if !sharded.optimizer {
+        format!("no rank of {name} gathers parameters that others have updated: choose a stage that shards")
+    } else if ranks == 1 {
+        "one rank alone gathers nothing: give --gpus 2 or more".into()
+    } else if stale.step == 0 {
+        "in step 0 there is nothing older than the first weights: begin with step1 or later".into()
+    } else if precision.parameters != DType::F32 {
+        "it keeps old parameters in f32: leave --precision at fp32".into()
+    } else {
+        return Ok(());
+    };
+    Err(Failure::usage(format!("--inject {stale}: {why}")))
+}
+
+/// Whether `rank` has a fault of this kind here.
+pub(crate) fn fault(config: &Config, rank: usize, step: u32, phase: Phase, kind: Kind) -> bool {
+    config.faults.iter().any(|f| {
+        f.kind == kind && f.rank == rank && f.phase == phase && (f.step == step || phase == Phase::Save)
+    })
+}
+
+/// Fails here if the flags ask for it.
+#[allow(clippy::panic)]
+pub(crate) fn trip(
+    config: &Config,
+    number: usize,
+    step: u32,
+    phase: Phase,
+) -> std::result::Result<(), RankError> {
+    if fault(config, number, step, phase, Kind::Panic) {
+        // The point of this fault: what happens when code that never should panics all the same.
+        panic!("injected panic in {phase:?} of step {step}");
+    }
+    if fault(config, number, step, phase, Kind::Error) {
+        return Err(RankError::Other(format!("injected error in {phase:?} of step {step}")));
+    }
+    if fault(config, number, step, phase, Kind::Stall) {
+        std::thread::sleep(config.timeout + Duration::from_millis(500));
+        return Err(RankError::Other(format!("injected stall in {phase:?} of step {step}")));
+    }
+    Ok(())
+}
+
+fn pick<T: Copy>(names: &[(&str, T)], name: &str) -> std::result::Result<T, String> {
     let known = || names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     names
         .iter()
@@ -75,10 +188,10 @@ fn pick<T: Copy>(names: &[(&str, T)], name: &str) -> Result<T, String> {
 impl FromStr for Fault {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (kind, place) = text.split_once('@').ok_or("write panic@rank2,step3,backward")?;
         let kind = pick(KINDS, kind)?;
-        let phase = if kind == Kind::Overflow { Phase::Backward } else { Phase::Setup };
+        let phase = if kind.has_no_phase() { Phase::Backward } else { Phase::Setup };
         let mut fault = Fault { kind, rank: 0, step: 0, phase };
         for part in place.split(',') {
             let number = |digits: &str| digits.parse().map_err(|_| format!("{part:?} has no number"));
@@ -86,6 +199,8 @@ impl FromStr for Fault {
                 fault.rank = number(digits)?;
             } else if let Some(digits) = part.strip_prefix("step").filter(|digits| !digits.is_empty()) {
                 fault.step = number(digits)? as u32;
+            } else if pick(PHASES, part)? != phase && kind.has_no_phase() {
+                return Err(format!("{} has no phase: write {}@rank1,step5", kind.name(), kind.name()));
             } else {
                 fault.phase = pick(PHASES, part)?;
             }
@@ -105,8 +220,17 @@ mod tests {
         assert_eq!("error@rank0,step1,step".parse(), fault(Kind::Error, 0, 1, Phase::Step));
         assert_eq!("seed@rank1".parse(), fault(Kind::Seed, 1, 0, Phase::Setup));
         assert_eq!("overflow@rank1,step5".parse(), fault(Kind::Overflow, 1, 5, Phase::Backward));
-        for bad in ["panic", "melt@rank1", "panic@rank,step1", "panic@rank1,sideways"] {
+        for bad in ["panic", "melt@rank1", "panic@rank,step1", "panic@rank1,sideways", "slow@rank1,forward"] {
             assert!(bad.parse::<Fault>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn silent_faults_are_written_as_they_are_read() {
+        for kind in Kind::SILENT {
+            let fault = Fault::silent(kind, 3, 7);
+            assert_eq!(fault.to_string().parse(), Ok(fault));
+            assert!(fault.lasts(kind, 3, 9) && !fault.lasts(kind, 3, 6) && !fault.lasts(kind, 2, 9));
         }
     }
 }

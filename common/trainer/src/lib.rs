@@ -35,6 +35,7 @@ mod tables;
 mod timing;
 mod watch;
 mod wiring;
+mod witness;
 
 pub use communication::Communication;
 pub use diagnosis::{Account, diagnosis, time};
@@ -45,6 +46,7 @@ pub use plan::predict;
 pub use report::Report;
 pub use size::human;
 pub use stage::{GradSync, Setup, Stage, StepOutcome};
+pub use witness::{At, Witness};
 
 use clap::Parser;
 use cli::{Cli, Command, TrainArgs};
@@ -191,7 +193,15 @@ fn on_screen<S: Stage>(
 /// # Errors
 /// Whatever ends the run early, as it would be printed.
 pub fn train_quietly<S: Stage>(config: Config) -> Result<Report> {
-    let plan = plan::prepare::<S>(config)?;
+    train_under::<S>(config, None)
+}
+
+/// The same under the eyes of a witness.
+///
+/// # Errors
+/// As [`train_quietly`].
+pub fn train_under<S: Stage>(config: Config, witness: Option<Arc<dyn Witness>>) -> Result<Report> {
+    let plan = Plan { witness, ..plan::prepare::<S>(config)? };
     let silent = |_: usize, _: &StepRow| {};
     if plan.config.record.is_none() {
         let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();

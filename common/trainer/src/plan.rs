@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::data::{Data, Part};
 use crate::error::{Failure, Result};
 use crate::explain;
+use crate::faults;
 use crate::report::{Predicted, Report};
 use crate::run::{Measured, Plan};
 use crate::source::weights;
@@ -31,6 +32,7 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
         )));
     }
     check_strategy::<S>(&config)?;
+    faults::check(&config.faults, (S::NAME, S::SHARDED), config.world_size, config.precision)?;
     let job = job(S::PLAN, &config);
     let prediction = planner::predict(&job).map_err(|e| Failure::usage(e.to_string()))?;
     let peak = prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
@@ -61,6 +63,7 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
         data,
         prediction,
         stop: Arc::new(AtomicBool::new(false)),
+        witness: None,
         config,
     })
 }

@@ -2,12 +2,13 @@
 
 use crate::config::Config;
 use crate::data::{Data, Part};
-use crate::faults::{Kind, Phase};
+use crate::faults::{Kind, Phase, fault, trip};
 use crate::passes::{Passes, Tokens};
 use crate::report::StepRow;
 use crate::source;
 use crate::stage::{Setup, Stage};
 use crate::timing::{self, Clocks, Stopwatch};
+use crate::witness::{At, Watched, Witness};
 use checkpoint::Writer;
 use collectives::Traffic;
 use device::cuda::Gpu;
@@ -22,7 +23,7 @@ use std::collections::btree_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What all ranks of a run share, read-only but for the wish to stop.
 pub(crate) struct Plan {
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub evaluation_batches: usize,
     /// Set when the run should end after the current step.
     pub stop: Arc<AtomicBool>,
+    /// Who sees what ranks compute with and contribute.
+    pub witness: Option<Arc<dyn Witness>>,
 }
 
 /// What one rank measured.
@@ -104,6 +107,9 @@ impl std::fmt::Display for RankError {
 
 type Result<T> = std::result::Result<T, RankError>;
 
+/// A slow rank is slow even where a pass takes no time.
+const LEAST_DELAY: Duration = Duration::from_millis(50);
+
 /// Told about every finished step by every rank, with its number.
 pub(crate) type Observer<'a> = dyn Fn(usize, &StepRow) + Sync + 'a;
 
@@ -111,7 +117,7 @@ pub(crate) type Observer<'a> = dyn Fn(usize, &StepRow) + Sync + 'a;
 struct Worker<'a, S> {
     plan: &'a Plan,
     rank: Rc<Rank>,
-    stage: S,
+    stage: Watched<S>,
     passes: Passes,
     clocks: Clocks,
     scaler: Option<LossScaler>,
@@ -193,7 +199,7 @@ impl<'a, S: Stage> Worker<'a, S> {
             batch,
             config.checkpointing.keep(),
         );
-        let stage = S::new(setup)?;
+        let stage = Watched::<S>::new(setup)?.by(plan.witness.clone(), &config.faults);
         Ok(Worker {
             plan,
             rank,
@@ -212,11 +218,14 @@ impl<'a, S: Stage> Worker<'a, S> {
         let config = &self.plan.config;
         self.rank.emitter.boundary(Boundary::Step);
         self.rank.emitter.emit(What::StepStarted { step });
-        let started = Instant::now();
+        self.stage.begin(step);
+        let (started, waited) = (Instant::now(), self.waited_for_peers());
         let mut loss = 0.0;
         for index in 0..config.micro_batches {
             loss += self.micro_batch(step, Micro { index, count: config.micro_batches })?;
         }
+        let at = At { step, rank: self.rank.number() };
+        self.tell(|witness| witness.loses(at, loss / config.tokens_per_rank() as f64));
         self.passes.update();
         self.trip(step, Phase::Step)?;
         let watch = self.stopwatch();
@@ -235,6 +244,7 @@ impl<'a, S: Stage> Worker<'a, S> {
             loss_scale,
             skipped: outcome.skipped,
         };
+        self.tell(|witness| witness.finishes(at, &row, self.waited_for_peers() - waited));
         self.finished(row, observer)?;
         let last = stop || step + 1 == config.steps;
         if config.evaluation.is_some_and(|e| last || (step + 1).is_multiple_of(e.every)) {
@@ -259,16 +269,17 @@ impl<'a, S: Stage> Worker<'a, S> {
 
     /// Forward and backward over one micro-batch; the sum of its losses.
     fn micro_batch(&mut self, step: u32, micro: Micro) -> Result<f64> {
-        let config = &self.plan.config;
         let watch = self.stopwatch();
-        let first = ((step as usize * micro.count + micro.index) * config.world_size + self.rank.number())
-            * config.batch_size;
-        let tokens = self.tokens(Part::Training, first as u64);
+        let tokens = self.tokens(Part::Training, self.first_sample(step, micro));
         self.stop(watch, |times| &mut times.data);
         self.trip(step, Phase::Forward)?;
         let watch = self.stopwatch();
         let scale = self.gradient_scale(step);
+        let started = Instant::now();
         let (loss, kept) = self.passes.forward(&mut self.stage, &tokens, micro, scale)?;
+        if self.suffers(Kind::Slow, step) {
+            std::thread::sleep((2 * started.elapsed()).max(LEAST_DELAY));
+        }
         self.stop(watch, |times| &mut times.forward);
         self.trip(step, Phase::Backward)?;
         let watch = self.stopwatch();
@@ -276,6 +287,30 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.stop(watch, |times| &mut times.backward);
         self.clocks.total.recompute = self.passes.recompute_seconds();
         Ok(loss)
+    }
+
+    /// The first sample that this rank reads for a micro-batch.
+    fn first_sample(&self, step: u32, micro: Micro) -> u64 {
+        let Config { steps, world_size, batch_size, .. } = self.plan.config;
+        // Another seed's samples: those of a step that this run does not reach.
+        let step = if self.suffers(Kind::Data, step) { step + steps } else { step };
+        let batch = (step as usize * micro.count + micro.index) * world_size + self.rank.number();
+        (batch * batch_size) as u64
+    }
+
+    /// Whether this rank has a fault that lasts in `step`.
+    fn suffers(&self, kind: Kind, step: u32) -> bool {
+        self.plan.config.faults.iter().any(|fault| fault.lasts(kind, self.rank.number(), step))
+    }
+
+    fn tell(&self, what: impl FnOnce(&dyn Witness)) {
+        if let Some(witness) = &self.plan.witness {
+            what(witness.as_ref());
+        }
+    }
+
+    fn waited_for_peers(&self) -> f64 {
+        self.rank.group.overall_traffic().seconds()[1]
     }
 
     fn stopwatch(&self) -> Stopwatch {
@@ -293,7 +328,9 @@ impl<'a, S: Stage> Worker<'a, S> {
             return f32::INFINITY;
         }
         let loss_scale = self.scaler.as_ref().map_or(1.0, LossScaler::scale);
-        (loss_scale / config.tokens_per_step() as f64) as f32
+        let own = self.suffers(Kind::Divisor, step);
+        let tokens = if own { config.tokens_per_rank() } else { config.tokens_per_step() };
+        (loss_scale / tokens as f64) as f32
     }
 
     /// The mean of all ranks' losses, and whether any of them wants to stop.
@@ -446,27 +483,4 @@ fn agree_on_weights(rank: &Rank, source: &dyn WeightSource, model: &Model) -> Re
             "rank {culprit} starts from other weights than rank 0: give every rank the same --seed and --init-from"
         ))),
     }
-}
-
-fn fault(config: &Config, rank: usize, step: u32, phase: Phase, kind: Kind) -> bool {
-    config.faults.iter().any(|f| {
-        f.kind == kind && f.rank == rank && f.phase == phase && (f.step == step || phase == Phase::Save)
-    })
-}
-
-/// Fails here if the flags ask for it.
-#[allow(clippy::panic)]
-fn trip(config: &Config, number: usize, step: u32, phase: Phase) -> Result<()> {
-    if fault(config, number, step, phase, Kind::Panic) {
-        // The point of this fault: what happens when code that never should panics all the same.
-        panic!("injected panic in {phase:?} of step {step}");
-    }
-    if fault(config, number, step, phase, Kind::Error) {
-        return Err(RankError::Other(format!("injected error in {phase:?} of step {step}")));
-    }
-    if fault(config, number, step, phase, Kind::Stall) {
-        std::thread::sleep(config.timeout + std::time::Duration::from_millis(500));
-        return Err(RankError::Other(format!("injected stall in {phase:?} of step {step}")));
-    }
-    Ok(())
 }

@@ -1,6 +1,5 @@
 //! What a block leaves behind for its backward, tensor by tensor.
 
-use crate::learn::lab;
 use events::Class;
 use planner::table::grouped;
 use planner::{Job, Recipe, Stage, predict};
@@ -108,7 +107,7 @@ pub(super) fn lines() -> Result<Vec<String>> {
 }
 
 fn job(model: &str, recipe: Recipe) -> Result<Job> {
-    let config = lab::config(&format!("--model {model}"))?;
+    let config = stages::config(&format!("--model {model}"))?;
     Ok(Job { recipe, ..Job::new(config.model, Stage::Ddp, 1) })
 }
 

@@ -13,7 +13,7 @@ const END: &str = "<!-- end -->";
 pub struct Workshop {
     root: PathBuf,
     console: console::Console,
-    lab: learn::lab::Lab,
+    runs: learn::runs::Runs,
     /// Whether to write what is made.
     pub(super) bless: bool,
     /// What is wrong beside what differs.
@@ -46,7 +46,7 @@ impl Workshop {
     /// If there is no temporary folder to work in.
     pub fn new(root: PathBuf, program: PathBuf, bless: bool) -> Result<Self> {
         let console = console::Console::new(&root, program)?;
-        Ok(Workshop { root, console, lab: learn::lab::Lab::default(), bless, problems: Vec::new() })
+        Ok(Workshop { root, console, runs: learn::runs::Runs::default(), bless, problems: Vec::new() })
     }
 
     /// `text` with everything in it that programs make made again.
@@ -88,13 +88,13 @@ impl Workshop {
         match word {
             "code" => code::block(&self.root, rest),
             "diff" => diff::blocks(&self.root, rest, old, &mut self.problems),
-            "table" if rest == "claims" => claims::lines(&self.lab),
-            "table" if rest == "stages" => stages::lines(&self.lab),
+            "table" if rest == "claims" => claims::lines(&self.runs),
+            "table" if rest == "stages" => stages::lines(&self.runs),
             "table" if rest == "translation" => translation::lines(&self.root),
             "table" => tables::lines(rest),
             "predict" => learn::pages::guesses(rest),
-            "answers" => learn::pages::answers(rest, &self.lab),
-            "quiz" => learn::pages::quiz(rest, &self.lab),
+            "answers" => learn::pages::answers(rest, &self.runs),
+            "quiz" => learn::pages::quiz(rest, &self.runs),
             _ => Err(Failure::run(format!("there is no directive {word:?}"))),
         }
     }

@@ -1,8 +1,8 @@
 //! What is said about ZeRO, what holds by the formulas, and what runs of the default model measure.
 
-use crate::learn::lab::Lab;
 use crate::learn::pages::number;
 use crate::learn::question::{Figure, Run};
+use crate::learn::runs::Runs;
 use planner::Stage::{self, Ddp, Zero1, Zero2, Zero3};
 use planner::claims::claims;
 use planner::table::grouped;
@@ -25,8 +25,8 @@ const ONE_BUCKET_16: &str =
 ///
 /// # Errors
 /// If a run fails, or a claim and its measurement do not find each other.
-pub(super) fn lines(lab: &Lab) -> Result<Vec<String>> {
-    let bench = Bench { lab };
+pub(super) fn lines(runs: &Runs) -> Result<Vec<String>> {
+    let bench = Bench { runs };
     let claims = claims();
     let unknown = MEASURED.iter().find(|(says, _)| claims.iter().all(|claim| claim.says != *says));
     if let Some((says, _)) = unknown {
@@ -84,12 +84,12 @@ const MEASURED: &[(&str, Measure)] = &[
 
 /// Runs of the default model, measured on rank 0.
 struct Bench<'a> {
-    lab: &'a Lab,
+    runs: &'a Runs,
 }
 
 impl Bench<'_> {
     fn measured(&self, stage: Stage, flags: &'static str, figure: Figure) -> Result<u64> {
-        Ok(figure.of(&*self.lab.report(&Run { stage, flags })?).1)
+        Ok(figure.of(&*self.runs.report(&Run { stage, flags })?).1)
     }
 
     fn peak(&self, stage: Stage, flags: &'static str, class: &'static str) -> Result<u64> {
@@ -107,7 +107,7 @@ impl Bench<'_> {
     }
 
     fn parameters(&self) -> Result<f64> {
-        Ok(self.lab.report(&Run { stage: Ddp, flags: MIXED_4 })?.model.parameters as f64)
+        Ok(self.runs.report(&Run { stage: Ddp, flags: MIXED_4 })?.model.parameters as f64)
     }
 
     /// Bytes per parameter.
@@ -159,7 +159,7 @@ impl Bench<'_> {
 
     /// Bytes per parameter, and what they make of a larger model.
     fn scaled(&self, stage: Stage, flags: &'static str, billions: u64) -> Result<String> {
-        let ranks = self.lab.report(&Run { stage, flags })?.world_size;
+        let ranks = self.runs.report(&Run { stage, flags })?.world_size;
         let states = self.states(stage, flags)?;
         let scaled = states as f64 / self.parameters()? * billions as f64;
         Ok(format!(
@@ -209,7 +209,7 @@ impl Bench<'_> {
     }
 
     fn slices(&self) -> Result<String> {
-        let report = self.lab.report(&Run { stage: Zero3, flags: FP32 })?;
+        let report = self.runs.report(&Run { stage: Zero3, flags: FP32 })?;
         let rows = report.memory.iter().filter(|row| row.class == "parameters");
         let bytes: Vec<String> = rows.map(|row| grouped(row.peak_bytes)).collect();
         Ok(format!(

@@ -1,7 +1,7 @@
 //! The stages side by side, measured: the README's table.
 
-use crate::learn::lab::Lab;
 use crate::learn::question::{Figure, Run};
+use crate::learn::runs::Runs;
 use planner::Stage;
 use planner::table::grouped;
 use trainer::{Report, Result};
@@ -12,14 +12,14 @@ const FLAGS: &str = "--gpus 4 --steps 5 --headless";
 ///
 /// # Errors
 /// If a run fails.
-pub(super) fn lines(lab: &Lab) -> Result<Vec<String>> {
+pub(super) fn lines(runs: &Runs) -> Result<Vec<String>> {
     let mut lines = vec![
         String::new(),
         "| | run it | parameters | gradients | optimizer | temporary¹ | sent |".into(),
         "|---|---|--:|--:|--:|--:|--:|".into(),
     ];
     for stage in Stage::ALL {
-        lines.push(row(stage, &*lab.report(&Run { stage, flags: FLAGS })?));
+        lines.push(row(stage, &*runs.report(&Run { stage, flags: FLAGS })?));
     }
     lines.push(String::new());
     Ok(lines)

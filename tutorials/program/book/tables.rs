@@ -1,7 +1,6 @@
 //! Tables that the planner makes.
 
 use super::activations;
-use crate::learn::lab;
 use planner::closed::sweeps_table;
 use planner::paper::table_1;
 use planner::table::{Format, Table, grouped};
@@ -68,7 +67,7 @@ fn around(text: &str) -> Vec<String> {
 
 /// Parameters of every unit of the run with `flags`, without and with padding.
 fn units(flags: &str) -> Result<Table> {
-    let config = lab::config(flags)?;
+    let config = stages::config(flags)?;
     let job = Job { wrap: config.wrap, ..Job::new(config.model, Stage::Zero3, config.world_size) };
     let mut table = Table::numbers("unit", ["parameters", "with padding"]);
     for unit in Partition::of(&job).units {

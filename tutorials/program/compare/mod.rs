@@ -6,7 +6,7 @@ mod profile;
 mod recommend;
 mod tables;
 
-use crate::stages;
+use crate::single;
 use clap::Args;
 use planner::Stage;
 use planner::table::grouped;
@@ -84,7 +84,7 @@ struct Comparison {
 /// # Errors
 /// If the flags make no sense, a run fails for another reason than memory, or the folder cannot be written.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    stages::refuse_single(&arguments.train, "compare")?;
+    single::refuse(&arguments.train, "compare")?;
     let zero = |sizes: &[usize]| sizes.contains(&0);
     if zero(&arguments.buckets) || arguments.scaling.as_deref().is_some_and(zero) {
         return Err(Failure::usage("--scaling and --buckets take numbers of at least 1"));

@@ -71,7 +71,7 @@ mod tests {
 
     /// A run of `stage` whose steps took so many milliseconds, with a peak of so many megabytes.
     fn ran(stage: Stage, milliseconds: f64, megabytes: u64) -> Outcome {
-        let mut report = crate::stages::train(stage, config()).unwrap();
+        let mut report = stages::train(stage, config()).unwrap();
         report.steps.iter_mut().for_each(|step| step.seconds = milliseconds * 1e-3);
         report.total_peak_bytes.iter_mut().for_each(|row| row.peak_bytes = megabytes * 1_000_000);
         Outcome::Ran(Box::new(Run { stage, report }), hill())

@@ -1,13 +1,15 @@
-//! Learning in the terminal: predictions, quizzes, what is done so far.
+//! Learning in the terminal: predictions, quizzes, exercises, labs, what is done so far.
 
 pub mod chapters;
 pub mod check;
+pub mod exercises;
 pub mod lab;
 pub mod pages;
 pub mod predict;
 pub mod progress;
 pub mod question;
 pub mod quiz;
+pub mod runs;
 mod terminal;
 
 use trainer::{Failure, Result};

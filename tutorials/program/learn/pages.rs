@@ -1,7 +1,7 @@
 //! Questions and answers as they stand in a chapter.
 
-use super::lab::Lab;
 use super::question::{Answer, Chapter, Question};
+use super::runs::Runs;
 use planner::table::grouped;
 use trainer::{Failure, Result};
 
@@ -28,11 +28,11 @@ pub fn guesses(number: &str) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// If there is no such chapter, or a run fails.
-pub fn answers(number: &str, lab: &Lab) -> Result<Vec<String>> {
+pub fn answers(number: &str, runs: &Runs) -> Result<Vec<String>> {
     let chapter = chapter(number)?;
     let mut lines = vec![String::new(), "| | predicted | measured |".into(), "|---|--:|--:|".into()];
     for (index, guess) in chapter.guesses.iter().enumerate() {
-        let (predicted, measured) = guess.figure.of(&*lab.report(&guess.run)?);
+        let (predicted, measured) = guess.figure.of(&*runs.report(&guess.run)?);
         lines.push(format!(
             "| {}. {} | {} | {} |",
             index + 1,
@@ -49,7 +49,7 @@ pub fn answers(number: &str, lab: &Lab) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// If there is no such chapter, or an answer cannot be computed.
-pub fn quiz(number: &str, lab: &Lab) -> Result<Vec<String>> {
+pub fn quiz(number: &str, runs: &Runs) -> Result<Vec<String>> {
     let mut lines = vec![String::new()];
     for (index, question) in chapter(number)?.quiz.iter().enumerate() {
         lines.push(format!("**{}.** {}", index + 1, question.ask));
@@ -59,7 +59,7 @@ pub fn quiz(number: &str, lab: &Lab) -> Result<Vec<String>> {
                 .extend(options.iter().enumerate().map(|(at, option)| format!("- {}) {option}", letter(at))));
             lines.push(String::new());
         }
-        lines.push(format!("<details><summary>Answer</summary>{}</details>", answer(question, lab)?));
+        lines.push(format!("<details><summary>Answer</summary>{}</details>", answer(question, runs)?));
         lines.push(String::new());
     }
     Ok(lines)
@@ -69,10 +69,10 @@ pub fn quiz(number: &str, lab: &Lab) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// If it cannot be computed.
-pub fn answer(question: &Question, lab: &Lab) -> Result<String> {
+pub fn answer(question: &Question, runs: &Runs) -> Result<String> {
     let answer = match &question.answer {
         Answer::Choice(_, right) => letter(*right).to_string(),
-        Answer::Number(compute, unit) => format!("{} {unit}", number(compute.value(lab)?)),
+        Answer::Number(compute, unit) => format!("{} {unit}", number(compute.value(runs)?)),
     };
     Ok(format!("{}. {}", answer.trim_end(), question.why))
 }

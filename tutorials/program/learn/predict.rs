@@ -1,8 +1,8 @@
 //! `predict CHAPTER`: guess, then see what was predicted and measured.
 
-use super::lab::Lab;
 use super::progress::Progress;
 use super::question::{Guess, is_right, read_number};
+use super::runs::Runs;
 use super::terminal::{Typed, ask};
 use clap::Args;
 use planner::table::grouped;
@@ -33,8 +33,10 @@ fn play(number: u32, input: &mut dyn BufRead, progress: &mut Progress) -> Result
         );
         return Ok(());
     }
-    events::say!("Type a number of bytes (3,674,624 or 3.67MB). Enter skips, q leaves.\n");
-    let lab = Lab::default();
+    events::say!(
+        "Type a number of bytes (3,674,624 or 3.67MB); within 1 % is right. Enter skips, q leaves.\n"
+    );
+    let runs = Runs::default();
     for (index, guess) in chapter.guesses.iter().enumerate() {
         events::say!("{}. {}\n   {}", index + 1, guess.ask, guess.run.command());
         let typed = match number_from(input)? {
@@ -42,11 +44,12 @@ fn play(number: u32, input: &mut dyn BufRead, progress: &mut Progress) -> Result
             Asked::Skipped => None,
             Asked::Number(value) => Some(value),
         };
-        let right = show(guess, typed, &lab)?;
+        let right = show(guess, typed, &runs)?;
         if typed.is_some() {
             progress.predicted(number, index, right)?;
         }
     }
+    events::say!("{}", progress.prediction_line(chapter));
     Ok(())
 }
 
@@ -71,8 +74,9 @@ fn number_from(input: &mut dyn BufRead) -> Result<Asked> {
 }
 
 /// Runs, and puts the guess beside prediction and measurement; whether it was within 1 %.
-fn show(guess: &Guess, typed: Option<f64>, lab: &Lab) -> Result<bool> {
-    let (predicted, measured) = guess.figure.of(&*lab.report(&guess.run)?);
+fn show(guess: &Guess, typed: Option<f64>, runs: &Runs) -> Result<bool> {
+    events::complain!("   running …");
+    let (predicted, measured) = guess.figure.of(&*runs.report(&guess.run)?);
     let right = typed.is_some_and(|value| is_right(value, measured as f64));
     let guessed = typed.map_or("-".into(), |value| grouped(value as u64));
     events::say!("   guess {guessed}   predicted {}   measured {}", grouped(predicted), grouped(measured));

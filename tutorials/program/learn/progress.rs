@@ -1,7 +1,8 @@
 //! What a reader has predicted, answered and solved, kept in a small file.
 
-use super::chapters;
+use super::lab::case::Case;
 use super::question::Chapter;
+use super::{chapters, exercises};
 use clap::Args;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -34,7 +35,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             progress.quiz_line(chapter)
         );
     }
-    events::say!("exercises    solved {}", progress.exercises().join(", "));
+    progress.exercises();
+    progress.labs();
     events::say!("\nkept in {}", file.display());
     Ok(())
 }
@@ -72,14 +74,40 @@ impl Progress {
         self.note(format!("quiz/{chapter}/{index}"), right)
     }
 
-    /// An exercise was solved.
-    pub fn solved(&mut self, exercise: &str) -> Result<()> {
-        self.note(format!("solved/{exercise}"), true)
+    /// An exercise was solved, with such a score: what was counted, as multiples of what is enough.
+    pub fn solved(&mut self, exercise: &str, score: Value) -> Result<()> {
+        self.keep(format!("solved/{exercise}"), score)
     }
 
-    /// Names of the exercises that are solved.
-    fn exercises(&self) -> Vec<&str> {
-        self.done.keys().filter_map(|key| key.strip_prefix("solved/")).collect()
+    /// How an exercise was solved, if it was.
+    pub fn score(&self, exercise: &str) -> Option<String> {
+        let Value::Object(figures) = self.done.get(&format!("solved/{exercise}"))? else {
+            return Some("solved".into());
+        };
+        let figure =
+            |(what, ratio): (&String, &Value)| format!("{what} {:.2}x", ratio.as_f64().unwrap_or(1.0));
+        let words: Vec<String> = ["solved".into()].into_iter().chain(figures.iter().map(figure)).collect();
+        Some(words.join(", "))
+    }
+
+    /// A lab's fault was found.
+    pub fn diagnosed(&mut self, lab: &str) -> Result<()> {
+        self.note(format!("lab/{lab}"), true)
+    }
+
+    fn exercises(&self) {
+        let solved = exercises::ALL.iter().filter_map(|e| Some((e.name, self.score(e.name)?)));
+        let solved: Vec<(&str, String)> = solved.collect();
+        events::say!("exercises    {} of {} solved", solved.len(), exercises::ALL.len());
+        solved.iter().for_each(|(name, score)| events::say!("{:13}{name:<17}  {score}", ""));
+    }
+
+    fn labs(&self) {
+        let named: Vec<String> = Case::named().map(|case| case.name).collect();
+        let solved: Vec<&str> = self.done.keys().filter_map(|key| key.strip_prefix("lab/")).collect();
+        let count = named.iter().filter(|name| solved.contains(&name.as_str())).count();
+        let names = if solved.is_empty() { String::new() } else { format!(": {}", solved.join(", ")) };
+        events::say!("labs         {count} of {} solved{names}", named.len());
     }
 
     /// Whether a question was answered rightly before.
@@ -92,7 +120,8 @@ impl Progress {
         format!("quiz {} of {}", self.right("quiz", chapter.number), chapter.quiz.len())
     }
 
-    fn prediction_line(&self, chapter: &Chapter) -> String {
+    /// How far the chapter's predictions are.
+    pub fn prediction_line(&self, chapter: &Chapter) -> String {
         if chapter.guesses.is_empty() {
             return "nothing to guess".into();
         }
@@ -107,9 +136,13 @@ impl Progress {
             .count()
     }
 
-    /// Writes the file whole or not at all.
     fn note(&mut self, key: String, right: bool) -> Result<()> {
-        self.done.insert(key, Value::Bool(right));
+        self.keep(key, Value::Bool(right))
+    }
+
+    /// Writes the file whole or not at all.
+    fn keep(&mut self, key: String, value: Value) -> Result<()> {
+        self.done.insert(key, value);
         let fail =
             |e: &dyn std::fmt::Display| Failure::run(format!("cannot write {}: {e}", self.file.display()));
         let folder = self.file.parent().unwrap_or(Path::new("."));
@@ -117,5 +150,25 @@ impl Progress {
         let text = serde_json::to_vec_pretty(&self.done).map_err(|e| fail(&e))?;
         std::io::Write::write_all(&mut fresh, &text).map_err(|e| fail(&e))?;
         fresh.persist(&self.file).map(drop).map_err(|e| fail(&e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn scores_are_kept_and_older_files_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("progress.json");
+        std::fs::write(&file, r#"{"solved/bucket": true}"#).unwrap();
+        let mut progress = Progress::at(file.clone());
+        progress.solved("partition", json!({"elements with padding": 1.5})).unwrap();
+        progress.diagnosed("drift").unwrap();
+        let again = Progress::at(file);
+        assert_eq!(again.score("bucket").as_deref(), Some("solved"));
+        assert_eq!(again.score("partition").as_deref(), Some("solved, elements with padding 1.50x"));
+        assert_eq!(again.score("shard-norm"), None);
     }
 }

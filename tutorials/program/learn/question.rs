@@ -1,6 +1,6 @@
 //! What chapters ask, and how answers are computed.
 
-use super::lab::Lab;
+use super::runs::Runs;
 use planner::Stage;
 use trainer::{Report, Result};
 
@@ -105,10 +105,10 @@ impl Compute {
     ///
     /// # Errors
     /// If the run fails.
-    pub fn value(&self, lab: &Lab) -> Result<f64> {
+    pub fn value(&self, runs: &Runs) -> Result<f64> {
         match self {
             Compute::Planned(number) => Ok(number()),
-            Compute::Measured(run, figure) => Ok(figure.of(&*lab.report(run)?).1 as f64),
+            Compute::Measured(run, figure) => Ok(figure.of(&*runs.report(run)?).1 as f64),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! `quiz CHAPTER`: the chapter's quiz in the terminal.
 
-use super::lab::Lab;
 use super::pages::{self, letter};
 use super::progress::Progress;
 use super::question::{Answer, Question, is_right, read_number};
-use super::terminal::{Typed, ask};
+use super::runs::Runs;
+use super::terminal::{Typed, ask, tell};
 use clap::Args;
 use std::io::BufRead;
 use trainer::Result;
@@ -29,26 +29,56 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress) -> Result<()> {
     let chapter = super::chapter(arguments.chapter)?;
-    let lab = Lab::default();
+    let runs = Runs::default();
     events::say!("Enter skips, q leaves; where you stop, you go on next time.\n");
     for (index, question) in chapter.quiz.iter().enumerate() {
         if !arguments.again && progress.is_answered(chapter.number, index) {
             continue;
         }
         events::say!("{}. {}", index + 1, question.ask);
-        match ask(input, &prompt(question))? {
-            Typed::Leave => return Ok(()),
-            Typed::Skip => events::say!("   {}\n", pages::answer(question, &lab)?),
-            Typed::Answer(text) => {
-                let right = judge(question, &text, &lab)?;
-                let verdict = if right { "right" } else { "no" };
-                events::say!("   {verdict}: {}\n", pages::answer(question, &lab)?);
-                progress.answered(chapter.number, index, right)?;
-            }
+        let answered = match answer_to(question, input, &runs)? {
+            Answered::Left => return Ok(()),
+            Answered::Skipped => None,
+            Answered::Judged(right) => Some(right),
+        };
+        let verdict = answered.map_or("", |right| if right { "right: " } else { "no: " });
+        tell(&format!("{verdict}{}", pages::answer(question, &runs)?));
+        events::say!();
+        if let Some(right) = answered {
+            progress.answered(chapter.number, index, right)?;
         }
     }
     events::say!("{}", progress.quiz_line(chapter));
     Ok(())
+}
+
+enum Answered {
+    Judged(bool),
+    Skipped,
+    Left,
+}
+
+/// Asks until what is typed is an answer, nothing, or the wish to leave.
+fn answer_to(question: &Question, input: &mut dyn BufRead, runs: &Runs) -> Result<Answered> {
+    let mut words = prompt(question);
+    loop {
+        match ask(input, &words)? {
+            Typed::Leave => return Ok(Answered::Left),
+            Typed::Skip => return Ok(Answered::Skipped),
+            Typed::Answer(text) => match judge(question, &text, runs)? {
+                Some(right) => return Ok(Answered::Judged(right)),
+                None => words = format!("   {text:?} is no {}:", expected(question)),
+            },
+        }
+    }
+}
+
+/// What answers look like.
+fn expected(question: &Question) -> String {
+    match &question.answer {
+        Answer::Choice(options, _) => format!("letter from a to {}", letter(options.len() - 1)),
+        Answer::Number(_, unit) => format!("number of {unit}, like 3.5"),
+    }
 }
 
 fn prompt(question: &Question) -> String {
@@ -62,14 +92,17 @@ fn prompt(question: &Question) -> String {
     }
 }
 
-fn judge(question: &Question, text: &str, lab: &Lab) -> Result<bool> {
+/// Whether `text` is right; nothing if it is no answer to the question.
+fn judge(question: &Question, text: &str, runs: &Runs) -> Result<Option<bool>> {
     Ok(match &question.answer {
-        Answer::Choice(_, right) => {
-            text.trim_end_matches(')').eq_ignore_ascii_case(&letter(*right).to_string())
+        Answer::Choice(options, right) => {
+            let typed = text.trim_end_matches(')').to_lowercase();
+            let option = (0..options.len()).find(|&option| typed == letter(option).to_string());
+            option.map(|option| option == *right)
         }
         Answer::Number(compute, unit) => match read_number(text.strip_suffix(unit).unwrap_or(text)) {
-            Some(typed) => is_right(typed, compute.value(lab)?),
-            None => false,
+            Some(typed) => Some(is_right(typed, compute.value(runs)?)),
+            None => None,
         },
     })
 }
@@ -90,7 +123,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("progress.json");
         let mut progress = Progress::at(file.clone());
-        assert_eq!(played("a\n25 times\nq\n", &mut progress), 0, "a wrong letter, a wrong number");
+        assert_eq!(
+            played("z\na\nmany\n25 times\nq\n", &mut progress),
+            0,
+            "no letter, a wrong one; no number, a wrong one"
+        );
         assert_eq!(played("b\n24 times\n", &mut progress), 2, "the end of input leaves");
         let mut again = Progress::at(file);
         assert_eq!(played("112\n", &mut again), 3, "within a percent; only what is open is asked");

@@ -1,7 +1,10 @@
-//! Asking in a terminal, line by line; an empty line skips, the end of input leaves.
+//! Asking and telling in a terminal: an empty line skips, the end of input leaves; sentences are wrapped.
 
 use std::io::{BufRead, Write};
 use trainer::{Failure, Result};
+
+/// Columns that sentences keep to.
+const WIDTH: usize = 96;
 
 /// What a reader typed.
 pub(crate) enum Typed {
@@ -28,4 +31,35 @@ pub(crate) fn ask(input: &mut dyn BufRead, prompt: &str) -> Result<Typed> {
         "" => Typed::Skip,
         text => Typed::Answer(text.to_string()),
     })
+}
+
+/// Says `text` after three spaces, wrapped between words.
+pub(crate) fn tell(text: &str) {
+    events::say!("{}", wrapped(text));
+}
+
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut line) = (Vec::new(), String::from("  "));
+    for word in text.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH && !line.trim().is_empty() {
+            lines.push(std::mem::replace(&mut line, "  ".into()));
+        }
+        line = line + " " + word;
+    }
+    lines.push(line);
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_sentences_are_wrapped_between_words() {
+        assert_eq!(wrapped("right: so it is"), "   right: so it is");
+        let long = wrapped(&"word ".repeat(50));
+        assert_eq!(long.lines().count(), 3);
+        assert!(long.lines().all(|line| line.starts_with("   word") && line.chars().count() <= WIDTH));
+        assert_eq!(wrapped(&"x".repeat(200)).lines().count(), 1);
+    }
 }

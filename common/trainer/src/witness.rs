@@ -1,0 +1,153 @@
+//! Those who look over the ranks' shoulders, and the hand that a fault plays in between.
+
+use crate::faults::{Fault, Kind};
+use crate::report::StepRow;
+use crate::stage::{Setup, Stage, StepOutcome};
+use device::Buffer;
+use events::Pass;
+use events::header::Sharded;
+use planner::Strategy;
+use sharding::{FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitId, Update};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A rank in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    /// The step, from 0.
+    pub step: u32,
+    /// The rank.
+    pub rank: usize,
+}
+
+/// Sees what ranks that are threads compute with and what each contributes before anything is summed. Called on the
+/// ranks' own threads, in each rank's program order. Parameters and gradients must be fp32.
+pub trait Witness: Send + Sync {
+    /// The rank is about to compute with the full parameters of `unit`, padding included.
+    fn computes_with(&self, _at: At, _unit: UnitId, _pass: Pass, _values: &[f32]) {}
+
+    /// The rank hands over its own gradients of `unit`, padding included.
+    fn contributes(&self, _at: At, _unit: UnitId, _values: &[f32]) {}
+
+    /// The rank's own part of the step's batch has this mean loss, in nats per token.
+    fn loses(&self, _at: At, _loss: f64) {}
+
+    /// The step is over; of its seconds the rank has spent `waiting` for peers.
+    fn finishes(&self, _at: At, _row: &StepRow, _waiting: f64) {}
+}
+
+/// A stage between the training loop and a witness, with the faults of its rank: the loop and the stage know of neither.
+pub(crate) struct Watched<S> {
+    stage: S,
+    rank: Rc<Rank>,
+    partition: Arc<Partition>,
+    faults: Vec<Fault>,
+    witness: Option<Arc<dyn Witness>>,
+    step: u32,
+    /// What a stale rank keeps computing with.
+    old: BTreeMap<UnitId, Vec<f32>>,
+}
+
+impl<S: Stage> Watched<S> {
+    /// With `faults`, of which only this rank's matter, under the eyes of `witness`.
+    pub(crate) fn by(self, witness: Option<Arc<dyn Witness>>, faults: &[Fault]) -> Self {
+        Watched { witness, faults: faults.to_vec(), ..self }
+    }
+
+    /// The passes of `step` begin.
+    pub(crate) fn begin(&mut self, step: u32) {
+        self.step = step;
+    }
+
+    fn at(&self) -> At {
+        At { step: self.step, rank: self.rank.number() }
+    }
+
+    fn suffers(&self, kind: Kind) -> bool {
+        self.faults.iter().any(|fault| fault.lasts(kind, self.rank.number(), self.step))
+    }
+
+    /// Whether this is the step before the rank falls behind.
+    fn turns_stale(&self) -> bool {
+        let next = self.step + 1;
+        self.faults
+            .iter()
+            .any(|fault| fault.step == next && fault.lasts(Kind::Stale, self.rank.number(), next))
+    }
+
+    /// Puts the other ranks' slices back to what they were, once the rank is stale.
+    fn stale(&mut self, full: &mut FullParameters) -> Result<()> {
+        let device = &self.rank.device;
+        if self.turns_stale() && !self.old.contains_key(&full.unit) {
+            self.old.insert(full.unit, device.read::<f32>(full.buffer.view())?.into_owned());
+        }
+        if let (true, Some(old)) = (self.suffers(Kind::Stale), self.old.get(&full.unit)) {
+            let own = self.partition.slice(full.unit, self.rank.shard());
+            for others in [0..own.start, own.end..old.len()] {
+                device.write(full.buffer.slice_mut(others.clone()), &old[others])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Spoils what the rank contributes.
+    fn spoil(&self, gradients: &mut FullGradients) -> Result<()> {
+        if self.suffers(Kind::Drop) {
+            self.rank.kernels().fill(gradients.buffer.view_mut(), 0.0)?;
+        }
+        let number = self.rank.number();
+        if self.faults.iter().any(|f| f.kind == Kind::Nan && (f.rank, f.step) == (number, self.step)) {
+            self.rank.kernels().fill(gradients.buffer.slice_mut(0..1), f32::NAN)?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: Stage> Stage for Watched<S> {
+    const NAME: &'static str = S::NAME;
+    const PLAN: planner::Stage = S::PLAN;
+    const SHARDED: Sharded = S::SHARDED;
+    const STRATEGIES: &'static [Strategy] = S::STRATEGIES;
+    const HAS_GRAD_SYNC: bool = S::HAS_GRAD_SYNC;
+
+    fn new(setup: Setup) -> Result<Self> {
+        let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
+        let (faults, witness, step, old) = (Vec::new(), None, 0, BTreeMap::new());
+        Ok(Watched { stage: S::new(setup)?, rank, partition, faults, witness, step, old })
+    }
+
+    fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
+        let mut full = self.stage.acquire(unit, pass)?;
+        self.stale(&mut full)?;
+        if let Some(witness) = &self.witness {
+            witness.computes_with(self.at(), unit, pass, &self.rank.device.read(full.buffer.view())?);
+        }
+        Ok(full)
+    }
+
+    fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()> {
+        self.stage.release(full, pass)
+    }
+
+    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+        self.stage.gradients(unit, micro)
+    }
+
+    fn reduce(&mut self, mut gradients: FullGradients, micro: Micro) -> Result<()> {
+        self.spoil(&mut gradients)?;
+        if let Some(witness) = &self.witness {
+            let values = self.rank.device.read(gradients.buffer.view())?;
+            witness.contributes(self.at(), gradients.unit, &values);
+        }
+        self.stage.reduce(gradients, micro)
+    }
+
+    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
+        self.stage.step(update)
+    }
+
+    fn master(&mut self, unit: UnitId) -> Result<Buffer> {
+        self.stage.master(unit)
+    }
+}

@@ -1,0 +1,92 @@
+//! The four stages by name, run in this process, and the [contract] that each of them keeps.
+
+pub mod contract;
+
+use clap::{Parser, ValueEnum};
+use planner::Stage;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use trainer::cli::{Cli, TrainArgs};
+use trainer::config::Config;
+use trainer::{Failure, Report, Result, Witness};
+
+/// What is done with a stage, whichever it is.
+pub trait With {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with `S`.
+    fn with<S: trainer::Stage>(self) -> Self::Output;
+}
+
+/// Does `what` with `stage`.
+pub fn with<W: With>(stage: Stage, what: W) -> W::Output {
+    match stage {
+        Stage::Ddp => what.with::<zero0_ddp::Ddp>(),
+        Stage::Zero1 => what.with::<zero1::Zero1>(),
+        Stage::Zero2 => what.with::<zero2::Zero2>(),
+        Stage::Zero3 => what.with::<zero3::Zero3>(),
+    }
+}
+
+/// The stage of that name.
+pub fn named(name: &str) -> Option<Stage> {
+    Stage::from_str(name, false).ok()
+}
+
+/// What `flags` say.
+///
+/// # Errors
+/// A usage failure if they say nothing that a program would understand.
+pub fn parse(flags: &str) -> Result<TrainArgs> {
+    let words = ["program"].into_iter().chain(flags.split_whitespace());
+    Ok(Cli::try_parse_from(words).map_err(|e| Failure::usage(e.to_string()))?.train)
+}
+
+/// The settings that `flags` ask for.
+///
+/// # Errors
+/// What the program would print.
+pub fn config(flags: &str) -> Result<Config> {
+    Config::new(parse(flags)?)
+}
+
+/// Trains as `config` says, without printing anything.
+///
+/// # Errors
+/// What the program would print.
+pub fn train(stage: Stage, config: Config) -> Result<Report> {
+    with(stage, Training(config, None))
+}
+
+/// The same under the eyes of `witness`.
+///
+/// # Errors
+/// What the program would print.
+pub fn train_under(stage: Stage, config: Config, witness: Arc<dyn Witness>) -> Result<Report> {
+    with(stage, Training(config, Some(witness)))
+}
+
+struct Training(Config, Option<Arc<dyn Witness>>);
+
+impl With for Training {
+    type Output = Result<Report>;
+
+    fn with<S: trainer::Stage>(self) -> Result<Report> {
+        trainer::train_under::<S>(self.0, self.1)
+    }
+}
+
+/// The whole program of `stage`; the first of `arguments` is the program's name.
+pub fn main_from(stage: Stage, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    struct Program<A>(A);
+    impl<A: IntoIterator<Item = OsString>> With for Program<A> {
+        type Output = ExitCode;
+
+        fn with<S: trainer::Stage>(self) -> ExitCode {
+            trainer::main_from::<S>(self.0)
+        }
+    }
+    with(stage, Program(arguments))
+}

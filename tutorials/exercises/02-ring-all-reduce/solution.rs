@@ -1,0 +1,20 @@
+//! A ring all-reduce.
+
+use exercises::ring_all_reduce::Wire;
+
+/// Sums travel to their owner, then on to everybody.
+pub fn all_reduce(buffers: &mut [Vec<f32>], wire: &mut Wire) {
+    let ranks = buffers.len();
+    let length = buffers[0].len() / ranks;
+    for step in 0..2 * (ranks - 1) {
+        for rank in 0..ranks {
+            // The second half begins with the slice that the first half has completed here: rank + 1.
+            let slice = (rank + 2 * ranks - step) % ranks;
+            let (range, right) = (slice * length..(slice + 1) * length, (rank + 1) % ranks);
+            let arrived = wire.send(rank, right, &buffers[rank][range.clone()]);
+            for (own, value) in buffers[right][range].iter_mut().zip(arrived) {
+                *own = if step < ranks - 1 { *own + value } else { value };
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! # Chapter 4: ZeRO-1's update
+//!
+//! Goal: every rank updates its slice of each unit; then all have whole parameters again. The rest of the stage is
+//! `zero1/src/lib.rs`, as it is.
+//!
+//! Check: `cargo run -p tutorials -- check zero1-step`; a hint: `--hints 1`, another: `--hints 2`.
+//! One way to write it is in `solution.rs`, beside `src`.
+
+include!(concat!(env!("OUT_DIR"), "/stage.rs"));
+
+impl Zero1 {
+    /// The stage's `step`. `self.optimizer[unit]` updates a slice of full parameters with its gradients, as
+    /// `update(&self.rank, parameters, gradients, update, scale)`; `self.gathers` queues units for the all-gather.
+    fn written_step(&mut self, update: &Update) -> Result<StepOutcome> {
+        let reduced = self.reductions.finish(&self.rank)?;
+        self.reduced(reduced);
+        let grad_norm = update.unscaled(self.norm()?);
+        let Some(scale) = update.gradient_scale(grad_norm)? else {
+            return Ok(StepOutcome { grad_norm, skipped: true });
+        };
+        // Your code here.
+        Ok(StepOutcome { grad_norm, skipped: false })
+    }
+}

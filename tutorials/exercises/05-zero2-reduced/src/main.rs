@@ -1,0 +1,10 @@
+//! Checks this exercise.
+
+#[path = "../solution.rs"]
+mod solution;
+
+use exercises::stage::check;
+
+fn main() -> std::process::ExitCode {
+    exercises::main(check::<zero2_reduced::Zero2>, check::<solution::Zero2>)
+}

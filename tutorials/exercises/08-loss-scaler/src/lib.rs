@@ -1,0 +1,14 @@
+//! # Chapter 8: the loss scale of the next step
+//!
+//! Goal: the scale goes where DeepSpeed's goes: down after overflows, up after a window of clean steps.
+//!
+//! Check: `cargo run -p tutorials -- check loss-scaler`; a hint: `--hints 1`, another: `--hints 2`.
+//! One way to write it is in `solution.rs`, beside `src`.
+
+use exercises::loss_scaler::Scale;
+
+/// A step is over. An overflow uses up hysteresis and then halves the scale; a window of clean steps doubles it and refills
+/// the hysteresis.
+pub fn next(scale: &mut Scale, overflow: bool) {
+    // Your code here.
+}

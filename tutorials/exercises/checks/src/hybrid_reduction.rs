@@ -1,0 +1,95 @@
+//! A two-level reduction over vectors.
+
+use crate::provenance::{complaint, contribution};
+use crate::{Score, Verdict};
+use events::Operation;
+use planner::traffic::elements_sent;
+use std::ops::Range;
+
+/// Ranks in nodes: carries out collectives, and counts what crosses from node to node.
+pub struct Cluster {
+    node: usize,
+    crossed: u64,
+    collectives: u64,
+}
+
+impl Cluster {
+    /// The i-th of `ranks` gets the sum of slice i, of as many slices as there are `ranks`; its other slices are lost.
+    pub fn reduce_scatter(&mut self, buffers: &mut [Vec<f32>], ranks: &[usize]) {
+        let length = buffers[ranks[0]].len() / ranks.len();
+        self.count(Operation::ReduceScatter, ranks, length * ranks.len());
+        let sums = sum(buffers, ranks, 0..length * ranks.len());
+        for (at, &rank) in ranks.iter().enumerate() {
+            buffers[rank].fill(0.0);
+            let range = at * length..(at + 1) * length;
+            buffers[rank][range.clone()].copy_from_slice(&sums[range]);
+        }
+    }
+
+    /// Every one of `ranks` gets the sum of `range`.
+    pub fn all_reduce(&mut self, buffers: &mut [Vec<f32>], ranks: &[usize], range: Range<usize>) {
+        self.count(Operation::AllReduce, ranks, range.len());
+        let sums = sum(buffers, ranks, range.clone());
+        for &rank in ranks {
+            buffers[rank][range.clone()].copy_from_slice(&sums);
+        }
+    }
+
+    /// A collective whose ranks are in several nodes crosses with all it sends.
+    fn count(&mut self, operation: Operation, ranks: &[usize], elements: usize) {
+        self.collectives += 1;
+        if ranks.iter().any(|rank| rank / self.node != ranks[0] / self.node) {
+            self.crossed += sent(operation, elements, ranks.len());
+        }
+    }
+}
+
+/// Elements that all of `ranks` send together.
+fn sent(operation: Operation, elements: usize, ranks: usize) -> u64 {
+    (0..ranks as u64).map(|rank| elements_sent(operation, elements as u64, ranks as u64, rank)).sum()
+}
+
+fn sum(buffers: &[Vec<f32>], ranks: &[usize], range: Range<usize>) -> Vec<f32> {
+    range.map(|at| ranks.iter().map(|&rank| buffers[rank][at]).sum()).collect()
+}
+
+/// What is checked: (buffers, ranks per node, the cluster).
+pub type Reduce = fn(&mut [Vec<f32>], usize, &mut Cluster);
+
+/// Reduces over clusters of several shapes.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn check(reduce: Reduce) -> Verdict {
+    let (mut crossed, mut collectives) = ((0, 0), (0, 0));
+    for (ranks, node) in [(4, 2), (6, 3), (6, 2)] {
+        let (shard, nodes) = (2 * ranks, ranks / node);
+        let cluster = run(reduce, ranks, node)?;
+        // Every place of a node has a shard, which is all-reduced among the nodes' ranks at that place.
+        let least = node as u64 * sent(Operation::AllReduce, shard, nodes);
+        crossed = (crossed.0 + cluster.crossed, crossed.1 + least);
+        collectives = (collectives.0 + cluster.collectives, collectives.1 + (nodes + node) as u64);
+    }
+    Ok(Score::right("every rank has its shard of the whole sum")
+        .with("elements between nodes", crossed.0, crossed.1)
+        .with("collectives", collectives.0, collectives.1))
+}
+
+fn run(reduce: Reduce, ranks: usize, node: usize) -> Result<Cluster, String> {
+    let length = 2 * ranks * node;
+    let shard = length / node;
+    let mut buffers: Vec<Vec<f32>> = (0..ranks).map(|rank| vec![contribution(rank); length]).collect();
+    let mut cluster = Cluster { node, crossed: 0, collectives: 0 };
+    reduce(&mut buffers, node, &mut cluster);
+    for (rank, buffer) in buffers.iter().enumerate() {
+        let own = rank % node * shard..(rank % node + 1) * shard;
+        for &value in &buffer[own] {
+            if let Some(complaint) = complaint(value, ranks) {
+                return Err(format!(
+                    "{ranks} ranks in nodes of {node}: in the shard of rank {rank}, {complaint}"
+                ));
+            }
+        }
+    }
+    Ok(cluster)
+}

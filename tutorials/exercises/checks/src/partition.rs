@@ -1,0 +1,52 @@
+//! Slices of a padded unit.
+
+use crate::{Score, Verdict};
+use planner::{Recipe, Stage};
+use std::ops::Range;
+
+/// What is checked: (parameters, shards, rank) to the rank's slice.
+pub type Slice = fn(usize, usize, usize) -> Range<usize>;
+
+/// Units of several sizes, cut for several numbers of ranks.
+const UNITS: [(usize, usize); 5] = [(12, 4), (10, 4), (1, 3), (213_248, 3), (7, 8)];
+
+/// Cuts units into slices.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn check(slice: Slice) -> Verdict {
+    let (mut padded, mut least) = (0, 0);
+    for (parameters, shards) in UNITS {
+        padded += run(slice, parameters, shards)? as u64;
+        let planned = Recipe::FP32.model_states(&[parameters as u64], shards, Stage::Zero1);
+        least += planned.weights / Recipe::FP32.weights;
+    }
+    Ok(Score::right("equal slices that cover each unit once").with("elements with padding", padded, least))
+}
+
+/// Elements of all slices together.
+fn run(slice: Slice, parameters: usize, shards: usize) -> Result<usize, String> {
+    let what = format!("{parameters} parameters over {shards} ranks");
+    let slices: Vec<Range<usize>> = (0..shards).map(|rank| slice(parameters, shards, rank)).collect();
+    let mut end = 0;
+    for (rank, range) in slices.iter().enumerate() {
+        if range.len() != slices[0].len() {
+            return Err(format!(
+                "{what}: rank {rank} owns {} elements and rank 0 {}",
+                range.len(),
+                slices[0].len()
+            ));
+        }
+        if range.start != end {
+            return Err(format!(
+                "{what}: rank {rank}'s slice begins at {}, and the one before ends at {end}",
+                range.start
+            ));
+        }
+        end = range.end;
+    }
+    match end {
+        end if end < parameters => Err(format!("{what}: nobody owns the last {}", parameters - end)),
+        _ => Ok(end),
+    }
+}

@@ -1,0 +1,42 @@
+//! The program of every exercise.
+
+use crate::{Check, Verdict, guarded};
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Check this exercise of the book.
+#[derive(Parser)]
+struct Arguments {
+    /// Check the solution in place of the starter
+    #[arg(long)]
+    solution: bool,
+    /// Where the score goes
+    #[arg(long, value_name = "FILE", hide = true)]
+    score: Option<PathBuf>,
+}
+
+/// Checks what stands in the starter now, or the solution.
+pub fn main(starter: Check, solution: Check) -> ExitCode {
+    let arguments = Arguments::parse();
+    let verdict = guarded(if arguments.solution { solution } else { starter });
+    if let (Ok(score), Some(file)) = (&verdict, &arguments.score)
+        && let Err(error) = score.write(file)
+    {
+        eprintln!("error: cannot write --score {}: {error}", file.display());
+        return ExitCode::from(2);
+    }
+    say(&verdict)
+}
+
+fn say(verdict: &Verdict) -> ExitCode {
+    match verdict {
+        Ok(score) if score.is_best() => println!("solved: {score}"),
+        Ok(score) => println!("solved, and more than is needed: {score}"),
+        Err(problem) => {
+            println!("not yet: {problem}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}

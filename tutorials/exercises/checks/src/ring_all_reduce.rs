@@ -1,0 +1,76 @@
+//! A ring all-reduce over vectors.
+
+use crate::provenance::{complaint, contribution};
+use crate::{Score, Verdict};
+use events::Operation;
+use planner::traffic::elements_sent;
+
+/// The links of a ring: counts what travels.
+pub struct Wire {
+    ranks: usize,
+    sent: Vec<u64>,
+    messages: Vec<u64>,
+    stranger: Option<(usize, usize)>,
+}
+
+impl Wire {
+    /// Sends `values` from rank `from` to rank `to`; returns what arrives.
+    pub fn send(&mut self, from: usize, to: usize, values: &[f32]) -> Vec<f32> {
+        if to != (from + 1) % self.ranks {
+            self.stranger = Some((from, to));
+        }
+        self.sent[from] += values.len() as u64;
+        self.messages[from] += 1;
+        values.to_vec()
+    }
+}
+
+/// What is checked.
+pub type AllReduce = fn(&mut [Vec<f32>], &mut Wire);
+
+const PER_SLICE: usize = 5;
+
+/// Sums over rings of several sizes.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn check(all_reduce: AllReduce) -> Verdict {
+    let (mut sent, mut messages) = ((0, 0), (0, 0));
+    for ranks in [2, 3, 4, 6] {
+        let wire = run(all_reduce, ranks)?;
+        let count = ranks as u64;
+        let least = elements_sent(Operation::AllReduce, count * PER_SLICE as u64, count, 0);
+        sent = (sent.0 + most(&wire.sent), sent.1 + least);
+        messages = (messages.0 + most(&wire.messages), messages.1 + 2 * (count - 1));
+    }
+    Ok(Score::right("every rank has the sum, and sends to its neighbour alone")
+        .with("elements sent by a rank", sent.0, sent.1)
+        .with("messages of a rank", messages.0, messages.1))
+}
+
+fn most(by_rank: &[u64]) -> u64 {
+    by_rank.iter().copied().max().unwrap_or(0)
+}
+
+fn run(all_reduce: AllReduce, ranks: usize) -> Result<Wire, String> {
+    let length = ranks * PER_SLICE;
+    let mut buffers: Vec<Vec<f32>> = (0..ranks).map(|rank| vec![contribution(rank); length]).collect();
+    let mut wire = Wire { ranks, sent: vec![0; ranks], messages: vec![0; ranks], stranger: None };
+    all_reduce(&mut buffers, &mut wire);
+    if let Some((from, to)) = wire.stranger {
+        return Err(format!(
+            "{ranks} ranks: rank {from} sends to rank {to}, which is not its right neighbour"
+        ));
+    }
+    for (rank, buffer) in buffers.iter().enumerate() {
+        for (at, &value) in buffer.iter().enumerate() {
+            if let Some(complaint) = complaint(value, ranks) {
+                return Err(format!(
+                    "{ranks} ranks: in slice {} of rank {rank}, {complaint}",
+                    at / PER_SLICE
+                ));
+            }
+        }
+    }
+    Ok(wire)
+}

@@ -1,0 +1,73 @@
+//! What an answer costs, beside what is enough.
+
+use serde_json::{Value, json};
+use std::fmt;
+use std::path::Path;
+
+/// A figure of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// What is counted.
+    pub what: &'static str,
+    /// How much of it the answer needs.
+    pub own: u64,
+    /// How much is enough.
+    pub target: u64,
+}
+
+/// An answer that is right: what it does, and what it costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Score {
+    /// What it does.
+    pub does: String,
+    /// Its figures; none where there is nothing to save.
+    pub figures: Vec<Figure>,
+}
+
+impl Figure {
+    /// `own` where `target` is enough; of several runs, those of the one that needs most more than enough.
+    fn ratio(&self) -> f64 {
+        if self.own == self.target { 1.0 } else { self.own as f64 / self.target.max(1) as f64 }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Figure { what, own, target } = self;
+        write!(f, "{what:<24} {own:>12}   {:.2}x of the target, {target}", self.ratio())
+    }
+}
+
+impl Score {
+    /// An answer that `does` something, with nothing to count.
+    pub fn right(does: impl Into<String>) -> Self {
+        Score { does: does.into(), figures: Vec::new() }
+    }
+
+    /// The same with a figure.
+    pub fn with(mut self, what: &'static str, own: u64, target: u64) -> Self {
+        self.figures.push(Figure { what, own, target });
+        self
+    }
+
+    /// Whether nothing could be saved.
+    pub fn is_best(&self) -> bool {
+        self.figures.iter().all(|figure| figure.own <= figure.target)
+    }
+
+    /// Writes the figures' ratios for whoever keeps the progress.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, file: &Path) -> std::io::Result<()> {
+        let figures = self.figures.iter().map(|figure| (figure.what.to_string(), json!(figure.ratio())));
+        std::fs::write(file, Value::Object(figures.collect()).to_string())
+    }
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.does)?;
+        self.figures.iter().try_for_each(|figure| write!(f, "\n  {figure}"))
+    }
+}

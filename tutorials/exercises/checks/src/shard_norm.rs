@@ -1,0 +1,68 @@
+//! The norm of a gradient that is spread over ranks.
+
+use crate::{Score, Verdict};
+
+/// What is checked: (a rank's slice, the sum over ranks of what each of them passes) to the norm of the whole.
+pub type Norm = fn(&[f32], &mut dyn FnMut(f64) -> f64) -> f64;
+
+/// Most numbers that a rank may exchange before the check gives up on it.
+const PATIENCE: usize = 100;
+
+/// Norms of gradients in slices.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn check(norm: Norm) -> Verdict {
+    let mut exchanged = (0, 0);
+    for shards in [vec![vec![3.0], vec![4.0]], vec![vec![1.0, 2.0], vec![2.0, 4.0], vec![0.0, -2.0]]] {
+        exchanged = (exchanged.0 + run(norm, &shards)? as u64, exchanged.1 + 1);
+    }
+    Ok(Score::right("every rank gets the norm of the whole").with(
+        "numbers exchanged by a rank",
+        exchanged.0,
+        exchanged.1,
+    ))
+}
+
+/// How many numbers each rank exchanges.
+fn run(norm: Norm, shards: &[Vec<f32>]) -> Result<usize, String> {
+    let mut sums: Vec<f64> = Vec::new();
+    // Ranks run one after the other, again and again, until every exchange knows the sum of what all pass to it.
+    while sums.len() < PATIENCE {
+        let rounds: Vec<(Vec<f64>, f64)> = shards.iter().map(|shard| round(norm, shard, &sums)).collect();
+        if let Some(odd) = rounds.iter().position(|(passed, _)| passed.len() != rounds[0].0.len()) {
+            return Err(format!(
+                "rank {odd} exchanges {} numbers and rank 0 {}: every rank takes part in every sum",
+                rounds[odd].0.len(),
+                rounds[0].0.len()
+            ));
+        }
+        if rounds[0].0.len() <= sums.len() {
+            return judge(shards, &rounds).map(|()| sums.len());
+        }
+        let next = sums.len();
+        sums.push(rounds.iter().map(|(passed, _)| passed[next]).sum());
+    }
+    Err(format!("after {PATIENCE} exchanged numbers the norm is still not there"))
+}
+
+/// What a rank passes to each exchange and what it returns, where the first exchanges answer with `sums`.
+fn round(norm: Norm, shard: &[f32], sums: &[f64]) -> (Vec<f64>, f64) {
+    let mut passed = Vec::new();
+    let returned = norm(shard, &mut |own| {
+        passed.push(own);
+        sums.get(passed.len() - 1).copied().unwrap_or(own)
+    });
+    (passed, returned)
+}
+
+fn judge(shards: &[Vec<f32>], rounds: &[(Vec<f64>, f64)]) -> Result<(), String> {
+    let right = shards.iter().flatten().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>().sqrt();
+    match rounds.iter().position(|(_, own)| (own - right).abs() > 1e-9 * right) {
+        None => Ok(()),
+        Some(rank) => Err(format!(
+            "slices {shards:?}: rank {rank} clips by a norm of {}, and the gradient's is {right}",
+            rounds[rank].1
+        )),
+    }
+}

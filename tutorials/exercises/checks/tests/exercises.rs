@@ -1,0 +1,128 @@
+//! Every starter compiles and fails with a sentence; every solution passes, at its target.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a panic")]
+// Solutions are `pub`, the form that readers write.
+#![allow(unreachable_pub)]
+
+#[path = "../../03-bucket/solution.rs"]
+mod bucket_solution;
+#[path = "../../11-hybrid-reduction/solution.rs"]
+mod hybrid_reduction_solution;
+#[path = "../../08-loss-scaler/solution.rs"]
+mod loss_scaler_solution;
+#[path = "../../04-partition/solution.rs"]
+mod partition_solution;
+#[path = "../../01-planner-formula/solution.rs"]
+mod planner_formula_solution;
+#[path = "../../02-ring-all-reduce/solution.rs"]
+mod ring_all_reduce_solution;
+#[path = "../../04-shard-norm/solution.rs"]
+mod shard_norm_solution;
+
+use exercises::{Check, guarded, stage};
+use std::path::{Path, PathBuf};
+
+/// An exercise: its folder, the starter, the solution.
+struct Exercise(&'static str, Check, Check);
+
+/// One that is a function.
+macro_rules! function {
+    ($folder:literal, $name:ident, $solution:ident, $function:ident) => {
+        Exercise(
+            $folder,
+            || exercises::$name::check($name::$function),
+            || exercises::$name::check($solution::$function),
+        )
+    };
+}
+
+const ALL: [Exercise; 10] = [
+    function!("01-planner-formula", planner_formula, planner_formula_solution, model_states),
+    function!("02-ring-all-reduce", ring_all_reduce, ring_all_reduce_solution, all_reduce),
+    function!("03-bucket", bucket, bucket_solution, push),
+    function!("04-partition", partition, partition_solution, slice),
+    function!("04-shard-norm", shard_norm, shard_norm_solution, norm),
+    Exercise("04-zero1-step", stage::check::<zero1_step::Zero1>, stage::check::<zero1::Zero1>),
+    Exercise("05-zero2-reduced", stage::check::<zero2_reduced::Zero2>, stage::check::<zero2::Zero2>),
+    Exercise("06-zero3-gather", stage::check::<zero3_gather::Zero3>, stage::check::<zero3::Zero3>),
+    function!("08-loss-scaler", loss_scaler, loss_scaler_solution, next),
+    function!("11-hybrid-reduction", hybrid_reduction, hybrid_reduction_solution, reduce),
+];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(name)
+}
+
+#[test]
+fn all_are_here() {
+    let entries = std::fs::read_dir(folder("")).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut folders: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+    folders.retain(|name| name != "checks");
+    folders.sort();
+    assert_eq!(folders, ALL.map(|Exercise(folder, ..)| folder));
+}
+
+#[test]
+fn solutions_pass_and_cost_what_the_planner_says() {
+    for Exercise(name, _, solution) in ALL {
+        let score = guarded(solution).unwrap_or_else(|problem| panic!("{name}: {problem}"));
+        assert!(!score.does.is_empty());
+        for figure in &score.figures {
+            assert!(figure.target > 0, "{name}: {figure}");
+            assert_eq!(figure.own, figure.target, "{name}: {}", figure.what);
+        }
+    }
+}
+
+#[test]
+fn untouched_starters_fail_with_a_sentence() {
+    for Exercise(name, starter, _) in ALL {
+        let text = std::fs::read_to_string(folder(name).join("src/lib.rs")).unwrap();
+        // A reader's answer may pass; what they have not begun must not.
+        if text.contains("// Your code here.") {
+            let problem = guarded(starter).expect_err(name);
+            assert!(problem.len() > 20 && problem.lines().count() <= 12, "{name}: {problem}");
+            assert!(!problem.contains("panicked"), "{name}: {problem}");
+        }
+    }
+}
+
+#[test]
+fn a_starter_says_what_to_do_and_a_solution_is_short() {
+    for Exercise(name, ..) in ALL {
+        let read = |file: &str| std::fs::read_to_string(folder(name).join(file)).unwrap();
+        let (number, plain) = name.split_once('-').unwrap();
+        let (starter, manifest) = (read("src/lib.rs"), read("Cargo.toml"));
+        let chapter = format!("//! # Chapter {}:", number.trim_start_matches('0'));
+        let check = format!("cargo run -p tutorials -- check {plain}`");
+        for part in [&chapter, "//! Goal:", &check, "--hints 1"] {
+            assert!(starter.contains(part), "{name}: {part} is missing");
+        }
+        assert!(manifest.contains(&format!("name = \"{plain}\"\n")), "{name}");
+        let solution = read("solution.rs");
+        let body = solution.lines().skip_while(|line| !line.starts_with("pub fn")).skip(1);
+        assert!(body.take_while(|line| *line != "}").count() <= 15, "{name}: more than 15 lines");
+    }
+}
+
+/// Answers that are right and dear.
+#[test]
+fn what_costs_more_than_is_needed_passes_and_says_so() {
+    let padded = exercises::partition::check(|parameters, shards, rank| {
+        let length = parameters.div_ceil(shards) + 1;
+        rank * length..(rank + 1) * length
+    });
+    let flat = exercises::hybrid_reduction::check(|buffers, _, cluster| {
+        let (ranks, length): (Vec<usize>, _) = ((0..buffers.len()).collect(), buffers[0].len());
+        cluster.all_reduce(buffers, &ranks, 0..length);
+    });
+    let chatty = exercises::shard_norm::check(|mine, over_ranks| {
+        let squares = |values: &[f32]| values.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>();
+        let (first, rest) = mine.split_at(1);
+        (over_ranks(squares(first)) + over_ranks(squares(rest))).sqrt()
+    });
+    for (score, times) in [(padded, "of the target"), (flat, "3.48x"), (chatty, "2.00x")] {
+        let score = score.unwrap();
+        assert!(!score.is_best() && score.to_string().contains(times), "{score}");
+    }
+}

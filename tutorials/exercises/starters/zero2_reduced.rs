@@ -1,4 +1,0 @@
-    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
-        // Your code here.
-        Ok(())
-    }

@@ -1,0 +1,144 @@
+//! The book's exercises: each is a crate under `tutorials/exercises`, with a body to write.
+
+/// An exercise.
+pub struct Exercise {
+    /// Its name, and its crate's.
+    pub name: &'static str,
+    /// The chapter that asks for it.
+    pub chapter: u32,
+    /// What to do.
+    pub task: &'static str,
+    /// Hints, from a nudge to nearly the answer.
+    pub hints: [&'static str; 2],
+}
+
+impl Exercise {
+    /// The one called `name`, or in the folder of that name.
+    pub fn of(name: &str) -> Option<&'static Exercise> {
+        ALL.iter().find(|exercise| exercise.name == name || exercise.folder() == name)
+    }
+
+    /// Its folder's name.
+    pub fn folder(&self) -> String {
+        format!("{:02}-{}", self.chapter, self.name)
+    }
+
+    /// Where its starter is.
+    pub fn file(&self) -> String {
+        format!("tutorials/exercises/{}/src/lib.rs", self.folder())
+    }
+}
+
+/// All of them, in the book's order.
+pub const ALL: &[Exercise] = &[
+    Exercise {
+        name: "planner-formula",
+        chapter: 1,
+        task: "Model states per rank, for every stage.",
+        hints: [
+            "Four cases. Which of weights, gradients and optimizer does each stage divide by the ranks?",
+            "A slice is parameters.div_ceil(ranks); what is not sharded is ranks times a slice, padding included.",
+        ],
+    },
+    Exercise {
+        name: "ring-all-reduce",
+        chapter: 2,
+        task: "Sum the ranks' buffers around a ring, neighbour to neighbour.",
+        hints: [
+            "N−1 steps of adding, then N−1 steps of copying. In step s rank r sends slice r−s.",
+            "In the copying half rank r begins with the slice whose sum it has completed: slice r+1.",
+        ],
+    },
+    Exercise {
+        name: "bucket",
+        chapter: 3,
+        task: "Queue units, and close a bucket when it is full or the pass ends.",
+        hints: [
+            "Push first, then look at how many elements there are.",
+            "std::mem::take empties the queue and hands you what was in it.",
+        ],
+    },
+    Exercise {
+        name: "partition",
+        chapter: 4,
+        task: "The slice of a unit that a rank owns, with padding.",
+        hints: [
+            "All slices have the same length, so the padded unit is a multiple of the shards.",
+            "usize::next_multiple_of, or div_ceil.",
+        ],
+    },
+    Exercise {
+        name: "shard-norm",
+        chapter: 4,
+        task: "The norm of a gradient of which every rank has a slice.",
+        hints: [
+            "A root of a sum is not a sum of roots.",
+            "Sum the squares of your slice, then over ranks, then the root.",
+        ],
+    },
+    Exercise {
+        name: "zero1-step",
+        chapter: 4,
+        task: "ZeRO-1's update: a slice of every unit, then whole parameters again.",
+        hints: [
+            "For every unit: take the full parameters, update your slice of them, push them to be gathered.",
+            "What push returns, and what finish returns after the loop, goes to self.gathered.",
+        ],
+    },
+    Exercise {
+        name: "zero2-reduced",
+        chapter: 5,
+        task: "ZeRO-2: take in summed gradients and let the full buffer go.",
+        hints: [
+            "Of each full buffer this rank's slice is the sum; add it to the unit's shard.",
+            "self.rank.kernels().add(shard, slice) adds; the buffer is freed where it goes out of scope.",
+        ],
+    },
+    Exercise {
+        name: "zero3-gather",
+        chapter: 6,
+        task: "ZeRO-3: issue a unit's all-gather, neither twice nor too late.",
+        hints: [
+            "If the window has the unit already, there is nothing to do.",
+            "Allocate the padded unit, copy your shard to its place, hand it to all_gather, tell the window.",
+        ],
+    },
+    Exercise {
+        name: "loss-scaler",
+        chapter: 8,
+        task: "The loss scale of the next step.",
+        hints: [
+            "An overflow first uses up hysteresis, and only then halves the scale.",
+            "A full window of clean steps doubles the scale and refills the hysteresis; count clean steps modulo the window.",
+        ],
+    },
+    Exercise {
+        name: "hybrid-reduction",
+        chapter: 11,
+        task: "Sum gradients inside groups first, then shards across groups.",
+        hints: [
+            "A reduce-scatter in every group leaves rank r with a shard of its group's sum.",
+            "The ranks at the same place of all groups own the same shard: all-reduce that shard among them.",
+        ],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_book_knows_every_exercise_and_every_exercise_is_there() {
+        let root = crate::book::root();
+        let folders = std::fs::read_dir(root.join("tutorials/exercises")).unwrap();
+        let folders: Vec<_> =
+            folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert_eq!(folders.len(), ALL.len() + 1, "and what checks them: {folders:?}");
+        for exercise in ALL {
+            assert!(root.join(exercise.file()).exists(), "{}", exercise.file());
+            let chapter = crate::book::pages().unwrap().into_iter().nth(exercise.chapter as usize).unwrap();
+            let command = format!("-- check {}`", exercise.name);
+            assert!(std::fs::read_to_string(chapter).unwrap().contains(&command), "{command}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A run with a fault that nobody is told: drawn from a seed.
+
+use planner::Stage;
+use trainer::faults::{Fault, Kind};
+use trainer::{Failure, Result};
+
+/// Ranks of every run.
+pub const RANKS: usize = 4;
+/// Steps of every run.
+pub const STEPS: u32 = 10;
+/// The first step in which something may go wrong.
+const FIRST: u32 = 3;
+/// In how many steps it may begin.
+const BEGINNINGS: u64 = 4;
+
+/// Name, what somebody noticed, and the seed.
+const NAMED: [(&str, &str, u64); 6] = [
+    ("drift", "The loss is not where the same run was last week.", 49),
+    ("jolt", "At some point the gradient norm jumped.", 42),
+    ("crawl", "It computes what it should, but at some point became slow.", 27),
+    ("thin", "It still learns, and the gradient norm looks too small.", 25),
+    ("offbeat", "The loss is another than last week's, though no worse.", 58),
+    ("halt", "The run ends, and the error accuses nobody.", 37),
+];
+
+/// A run to diagnose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Its name, for files and for the progress.
+    pub name: String,
+    /// What somebody noticed.
+    pub complaint: &'static str,
+    /// What runs.
+    pub stage: Stage,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+impl Case {
+    /// Those that have names, in order.
+    pub fn named() -> impl Iterator<Item = Case> {
+        NAMED.into_iter().map(|(name, complaint, seed)| Case::drawn(name.into(), complaint, seed))
+    }
+
+    /// The one called `name`, or the one drawn from that number.
+    ///
+    /// # Errors
+    /// A usage failure if it is neither a name nor a number.
+    pub fn of(name: &str) -> Result<Case> {
+        if let Some(case) = Case::named().find(|case| case.name == name) {
+            return Ok(case);
+        }
+        let names: Vec<&str> = NAMED.iter().map(|(name, ..)| *name).collect();
+        let seed: u64 = name.parse().map_err(|_| {
+            Failure::usage(format!("no lab is called {name:?}: choose {}, or any number", names.join(", ")))
+        })?;
+        Ok(Case::drawn(format!("lab-{seed}"), "Something is wrong with it.", seed))
+    }
+
+    fn drawn(name: String, complaint: &'static str, seed: u64) -> Case {
+        let pick = |which: u64, among: u64| (mixed(seed, which) % among) as usize;
+        let kind = Kind::SILENT[pick(0, Kind::SILENT.len() as u64)];
+        // Only where parameters are gathered can they be stale.
+        let stage = if kind == Kind::Stale { Stage::ALL[1 + pick(1, 3)] } else { Stage::ALL[pick(1, 4)] };
+        let (rank, step) = (pick(2, RANKS as u64), FIRST + pick(3, BEGINNINGS) as u32);
+        Case { name, complaint, stage, fault: Fault::silent(kind, rank, step) }
+    }
+
+    /// The flags of the run, the fault left out.
+    pub fn flags() -> String {
+        format!(
+            "--gpus {RANKS} --steps {STEPS} --batch-size 1 --seq-len 32 --threads 1 --device cpu --headless"
+        )
+    }
+}
+
+/// The `which`-th number of a seed: SplitMix64's finalizer (Steele et al., 2014).
+fn mixed(seed: u64, which: u64) -> u64 {
+    let state = seed.wrapping_add((which + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let state = (state ^ (state >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    state ^ (state >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn named_labs_have_all_kinds_and_numbers_draw_all_ranks_and_beginnings() {
+        let kinds: BTreeSet<Kind> = Case::named().map(|case| case.fault.kind).collect();
+        assert_eq!(kinds.len(), Kind::SILENT.len());
+        let drawn: Vec<Fault> = (0..99).map(|n| Case::of(&n.to_string()).unwrap().fault).collect();
+        let ranks: BTreeSet<usize> = drawn.iter().map(|fault| fault.rank).collect();
+        let steps: BTreeSet<u32> = drawn.iter().map(|fault| fault.step).collect();
+        assert_eq!((ranks.len(), steps.len()), (RANKS, BEGINNINGS as usize));
+        assert!(
+            steps.iter().all(|&step| step >= 1 && step + 3 < STEPS),
+            "healthy and ill steps on both sides"
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_answered_with_those_there_are() {
+        let error = Case::of("drfit").unwrap_err().to_string();
+        assert!(error.contains("drift") && error.contains("number"), "{error}");
+    }
+}

@@ -1,0 +1,245 @@
+//! A run with its evidence, and the judgement of what a reader makes of it.
+
+use super::case::{Case, RANKS, STEPS};
+use super::evidence::Evidence;
+use super::finding::Finding;
+use super::tables;
+use crate::learn::pages::letter;
+use crate::learn::progress::Progress;
+use crate::learn::terminal::{Typed, ask, tell};
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use trainer::faults::{Fault, Kind};
+use trainer::{Failure, Result};
+
+/// Answers that were given as flags.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Given {
+    /// What is wrong.
+    pub what: Option<Kind>,
+    /// With which rank.
+    pub rank: Option<usize>,
+    /// From which step on.
+    pub step: Option<u32>,
+}
+
+impl Given {
+    pub(crate) fn any(&self) -> bool {
+        self.what.is_some() || self.rank.is_some() || self.step.is_some()
+    }
+}
+
+/// A case with its evidence.
+pub struct Patient {
+    case: Case,
+    /// The run with the fault.
+    pub ill: Evidence,
+    /// The same without.
+    pub healthy: Evidence,
+    finding: Finding,
+    recordings: [PathBuf; 2],
+    hinted: usize,
+}
+
+/// What can be asked.
+#[derive(Clone, Copy)]
+enum Question {
+    What,
+    Rank,
+    Step,
+}
+
+impl Patient {
+    /// Runs the case with and without its fault, and records both in `folder`.
+    ///
+    /// # Errors
+    /// If a run cannot begin, or the healthy one fails.
+    pub fn examine(case: Case, folder: &Path) -> Result<Self> {
+        let fail =
+            |e: std::io::Error| Failure::run(format!("cannot write to --out {}: {e}", folder.display()));
+        std::fs::create_dir_all(folder).map_err(fail)?;
+        let recordings = ["", "-healthy"].map(|which| folder.join(format!("{}{which}.zero", case.name)));
+        let runs: [&[Fault]; 2] = [&[case.fault], &[]];
+        let [ill, healthy] = [0, 1].map(|which| Evidence::of(case.stage, runs[which], &recordings[which]));
+        let (ill, healthy) = (ill?, healthy?);
+        if let Err(failure) = &healthy.outcome {
+            return Err(Failure::run(failure));
+        }
+        let Fault { kind, rank, step, .. } = case.fault;
+        Ok(Patient { finding: Finding { kind, rank, step }, case, ill, healthy, recordings, hinted: 0 })
+    }
+
+    /// What a reader sees first.
+    pub fn sight(&self) -> String {
+        let Case { name, complaint, stage, .. } = &self.case;
+        let [ill, healthy] = self.recordings.each_ref().map(|file| file.display());
+        format!(
+            "{name}: {stage}, {RANKS} ranks, {STEPS} steps. {complaint}\n\n{}\n\n\
+             In the visualizer: cargo run -p viz -- replay {ill}\n\
+             Beside the healthy run: cargo run -p viz -- compare {healthy} {ill}",
+            tables::all(&self.ill, &self.healthy)
+        )
+    }
+
+    /// Judges answers that were given as flags.
+    ///
+    /// # Errors
+    /// If one is wrong.
+    pub fn judge(&self, given: &Given, progress: &mut Progress) -> Result<()> {
+        let what = given.what.map(|kind| self.answer_what(kind));
+        let rank = given.rank.map(|rank| self.answer_rank(rank));
+        let step = given.step.map(|step| self.answer_step(step));
+        let verdicts: Vec<_> = [what, rank, step].into_iter().flatten().collect();
+        events::say!();
+        verdicts.iter().for_each(say);
+        match verdicts.iter().all(std::result::Result::is_ok) {
+            true if verdicts.len() == 3 => {
+                self.reveal("solved");
+                progress.diagnosed(&self.case.name)
+            }
+            true => Ok(()),
+            false => Err(Failure::run(format!("not solved yet. A hint: --hints {}", self.hinted + 1))),
+        }
+    }
+
+    /// Asks, until everything is right, given up, or the reader leaves.
+    ///
+    /// # Errors
+    /// If the terminal or the progress fails.
+    pub fn ask(&mut self, input: &mut dyn BufRead, progress: &mut Progress) -> Result<()> {
+        events::say!("\nEnter tells the answer, h gives a hint, q leaves.");
+        let mut solved = true;
+        for question in [Question::What, Question::Rank, Question::Step] {
+            match self.question(question, input)? {
+                Some(right) => solved &= right,
+                None => return Ok(()),
+            }
+        }
+        self.reveal(if solved { "solved" } else { "told" });
+        if solved { progress.diagnosed(&self.case.name) } else { Ok(()) }
+    }
+
+    /// Names the fault, once there is nothing more to find.
+    fn reveal(&self, how: &str) {
+        let Case { name, stage, fault, .. } = &self.case;
+        events::say!("\n{name} is {how}. Here it is again:");
+        events::say!("cargo run -p {} -- {} --inject {fault}", stage.package(), Case::flags());
+    }
+
+    /// Whether a question was answered, in the end; nothing if the reader leaves.
+    fn question(&mut self, question: Question, input: &mut dyn BufRead) -> Result<Option<bool>> {
+        events::say!("\n{}", asked(question));
+        loop {
+            match ask(input, "   answer:")? {
+                Typed::Leave => return Ok(None),
+                Typed::Skip => {
+                    tell(&self.told(question));
+                    return Ok(Some(false));
+                }
+                Typed::Answer(text) if ["h", "hint"].contains(&text.as_str()) => self.hint(),
+                Typed::Answer(text) => match self.answer(question, &text) {
+                    None => events::say!("   {text:?} is no answer to that"),
+                    Some(verdict) => {
+                        say(&verdict);
+                        if verdict.is_ok() {
+                            return Ok(Some(true));
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// Says the next hint.
+    pub(crate) fn hint(&mut self) {
+        match self.finding.hints().get(self.hinted) {
+            Some(hint) => tell(&format!("hint: {hint}")),
+            None => tell("no more hints; Enter tells the answer"),
+        }
+        self.hinted += 1;
+    }
+
+    /// The answer, and what shows it.
+    fn told(&self, question: Question) -> String {
+        match question {
+            Question::What => format!("{}: {}", words(self.finding.kind), self.finding.shows_what()),
+            Question::Rank => format!("rank {}: {}", self.finding.rank, self.finding.shows_rank()),
+            Question::Step => format!("step {}: {}", self.finding.step, self.finding.shows_step()),
+        }
+    }
+
+    /// The verdict about what was typed, if it is an answer at all.
+    fn answer(&self, question: Question, text: &str) -> Option<Verdict> {
+        let number = |word: &str| text.trim_start_matches(word).trim().parse().ok();
+        match question {
+            Question::What => kind(text).map(|kind| self.answer_what(kind)),
+            Question::Rank => number("rank").map(|rank: u32| self.answer_rank(rank as usize)),
+            Question::Step => number("step").map(|step| self.answer_step(step)),
+        }
+    }
+
+    fn answer_what(&self, kind: Kind) -> Verdict {
+        if kind == self.finding.kind {
+            Ok(self.finding.shows_what())
+        } else {
+            Err(self.finding.refutes(kind).into())
+        }
+    }
+
+    fn answer_rank(&self, rank: usize) -> Verdict {
+        match rank {
+            rank if rank == self.finding.rank => Ok(self.finding.shows_rank()),
+            rank if rank < RANKS => Err(format!("it is not rank {rank} that began it")),
+            rank => Err(format!("there is no rank {rank}")),
+        }
+    }
+
+    fn answer_step(&self, step: u32) -> Verdict {
+        match step {
+            step if step == self.finding.step => Ok(self.finding.shows_step()),
+            step if step > self.finding.step => Err(format!("it began before step {step}")),
+            step => Err(format!("in step {step} everything is well yet")),
+        }
+    }
+}
+
+/// What shows that an answer is right, or speaks against it.
+type Verdict = std::result::Result<String, String>;
+
+fn say(verdict: &Verdict) {
+    match verdict {
+        Ok(shown) => tell(&format!("right: {shown}")),
+        Err(against) => tell(&format!("no: {against}")),
+    }
+}
+
+fn asked(question: Question) -> String {
+    match question {
+        Question::What => {
+            let options = Kind::SILENT.into_iter().enumerate();
+            let lines: Vec<String> =
+                options.map(|(at, kind)| format!("   {}) {}", letter(at), words(kind))).collect();
+            format!("What is wrong?\n{}", lines.join("\n"))
+        }
+        Question::Rank => "With which rank?".into(),
+        Question::Step => "From which step on?".into(),
+    }
+}
+
+fn words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Stale => "a rank computes with parameters that others have updated since",
+        Kind::Divisor => "a rank divides its loss by another number of tokens",
+        Kind::Data => "a rank reads other samples than its own",
+        Kind::Drop => "a rank's gradients never join the sum",
+        Kind::Slow => "a rank takes longer to compute",
+        _ => "a rank's gradients are not numbers",
+    }
+}
+
+/// The kind that a letter or `--what`'s word stands for.
+fn kind(text: &str) -> Option<Kind> {
+    let text = text.trim_end_matches(')').to_lowercase();
+    let mut options = Kind::SILENT.into_iter().enumerate();
+    options.find(|(at, kind)| text == letter(*at).to_string() || text == kind.name()).map(|(_, kind)| kind)
+}

@@ -1,0 +1,75 @@
+//! The evidence as tables: a run, and beside it the same run without a fault.
+
+use super::case::{RANKS, STEPS};
+use super::evidence::{Evidence, Part};
+use planner::table::{Format, Table};
+
+/// Everything there is to see.
+pub(crate) fn all(ill: &Evidence, healthy: &Evidence) -> String {
+    let tables = [run(ill, healthy), contributions(ill, healthy), ranks(ill, healthy)];
+    let tables = tables.map(|table| table.render(Format::Terminal)).join("\n");
+    format!("{tables}\n* not as in the healthy run. {}", ending(ill))
+}
+
+/// Memory and traffic beside the plan, or what the run failed with.
+fn ending(ill: &Evidence) -> String {
+    match &ill.outcome {
+        Ok(report) if report.predictions_hold() => "Memory and traffic are as predicted, to the byte.".into(),
+        Ok(_) => "Memory or traffic are not as predicted.".into(),
+        Err(failure) => format!("The run ended with this error:\n\n{failure}"),
+    }
+}
+
+/// The run as a whole.
+fn run(ill: &Evidence, healthy: &Evidence) -> Table {
+    let columns = ["loss", "healthy", "norm", "healthy", "ms", "healthy"];
+    let mut table = Table::numbers("the run, by step", columns);
+    for step in 0..STEPS as usize {
+        let cells = [ill, healthy].map(|run| {
+            run.steps.get(step).map_or(["-".into(), "-".into(), "-".into()], |row| {
+                [format!("{:.4}", row.loss), format!("{:.4}", row.grad_norm), milliseconds(row.seconds)]
+            })
+        });
+        let [ill, healthy] = cells;
+        let beside = ill.into_iter().zip(healthy).flat_map(|(ill, healthy)| [ill, healthy]);
+        table.row(step.to_string(), beside);
+    }
+    table
+}
+
+/// What a table says of a rank's part in a step; and whether it is the same in every healthy run.
+type Cell = (fn(&Part) -> String, bool);
+
+/// What each rank adds to a step.
+fn contributions(ill: &Evidence, healthy: &Evidence) -> Table {
+    let loss: Cell = (|part| format!("{:.4}", part.loss), true);
+    let norm: Cell = (|part| format!("{:.4}", part.norm()), true);
+    by_rank("each rank's own part", ["loss", "norm"], [loss, norm], ill, healthy)
+}
+
+/// What each rank computes with, and how long it waits.
+fn ranks(ill: &Evidence, healthy: &Evidence) -> Table {
+    let parameters: Cell = (|part| format!("{:04x}", part.fingerprint >> 48), true);
+    let waiting: Cell = (|part| milliseconds(part.waiting), false);
+    by_rank("parameters, ms it waits", ["param", "ms"], [parameters, waiting], ill, healthy)
+}
+
+/// A row per step, two cells per rank; a star where what is always the same is not as in the healthy run.
+fn by_rank(title: &str, names: [&str; 2], cells: [Cell; 2], ill: &Evidence, healthy: &Evidence) -> Table {
+    let columns = names.into_iter().flat_map(|name| (0..RANKS).map(move |rank| format!("{name} {rank}")));
+    let mut table = Table::numbers(title, columns);
+    for step in (0..STEPS).filter(|&step| ill.part(step, 0).is_some()) {
+        let cell = |(of, constant): Cell, rank| match (ill.part(step, rank), healthy.part(step, rank)) {
+            (Some(ill), Some(healthy)) if constant && of(ill) != of(healthy) => format!("{}*", of(ill)),
+            (Some(ill), _) => of(ill),
+            (None, _) => "-".into(),
+        };
+        let row = cells.into_iter().flat_map(|of| (0..RANKS).map(move |rank| cell(of, rank)));
+        table.row(step.to_string(), row);
+    }
+    table
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{:.0}", 1e3 * seconds)
+}

@@ -1,0 +1,29 @@
+//! Runs that questions are about, each made once.
+
+use super::question::Run;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use trainer::{Report, Result};
+
+/// The runs made so far.
+#[derive(Default)]
+pub struct Runs {
+    reports: RefCell<BTreeMap<String, Rc<Report>>>,
+}
+
+impl Runs {
+    /// What `run` reports.
+    ///
+    /// # Errors
+    /// What the program would print.
+    pub fn report(&self, run: &Run) -> Result<Rc<Report>> {
+        let command = run.command();
+        if let Some(report) = self.reports.borrow().get(&command) {
+            return Ok(report.clone());
+        }
+        let report = Rc::new(stages::train(run.stage, stages::config(run.flags)?)?);
+        self.reports.borrow_mut().insert(command, report.clone());
+        Ok(report)
+    }
+}

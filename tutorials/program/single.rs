@@ -1,0 +1,19 @@
+//! Flags that a command for several runs cannot take.
+
+use trainer::cli::TrainArgs;
+use trainer::{Failure, Result};
+
+/// Refuses flags that only a single run understands.
+///
+/// # Errors
+/// A usage failure that names the flag.
+pub(crate) fn refuse(args: &TrainArgs, command: &str) -> Result<()> {
+    let single = ["report", "record", "save", "print_config", "inject", "paused", "pace", "view"];
+    match single.into_iter().find(|id| args.given.typed(id).is_some()) {
+        None => Ok(()),
+        Some(id) => Err(Failure::usage(format!(
+            "--{} belongs to a single run: leave it out of {command}",
+            id.replace('_', "-")
+        ))),
+    }
+}
