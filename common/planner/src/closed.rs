@@ -1,7 +1,7 @@
 //! Traffic as closed forms, for a model of which only the number of parameters is known.
 
-use crate::job::Stage;
 use crate::recipe::Recipe;
+use crate::stage::Stage;
 use crate::table::Table;
 use crate::traffic::{Among, Tally, Traffic, elements_sent};
 use events::Operation;

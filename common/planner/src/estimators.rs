@@ -4,8 +4,8 @@
 //! for ZeRO-1. 18 bytes per sharded parameter are 2 for a 16-bit gradient, 4 for an fp32 one, 4 for the master weight
 //! and 8 for Adam, by the comment beside the ZeRO-2 formula; the ZeRO-3 formula uses 18 as well.
 
-use crate::job::Stage;
 use crate::recipe::Recipe;
+use crate::stage::Stage;
 use crate::table::{Scale, Table};
 use model::Layout;
 

@@ -1,8 +1,10 @@
 //! What fits under a capacity.
 
-use crate::job::{InvalidJob, Job, Stage};
+use crate::invalid::InvalidJob;
+use crate::job::Job;
 use crate::predict::total_peak;
 use crate::recipe::ByteUnit;
+use crate::stage::Stage;
 use crate::table::{Scale, Table, grouped};
 use serde::Serialize;
 

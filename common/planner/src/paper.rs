@@ -1,7 +1,7 @@
 //! Table 1 of the ZeRO paper, computed.
 
-use crate::job::Stage;
 use crate::recipe::Recipe;
+use crate::stage::Stage;
 use crate::table::Table;
 
 /// Model sizes of the paper's table 1.

@@ -1,7 +1,8 @@
 //! What a run will need, rank by rank.
 
 use crate::books::Memory;
-use crate::job::{InvalidJob, Job};
+use crate::invalid::InvalidJob;
+use crate::job::Job;
 use crate::moment::Peak;
 use crate::partition::{Partition, Unit};
 use crate::traffic::Traffic;

@@ -1,6 +1,6 @@
 //! Bytes per parameter, and the model states of a rank as closed forms.
 
-use crate::job::Stage;
+use crate::stage::Stage;
 use events::Class;
 use serde::Serialize;
 

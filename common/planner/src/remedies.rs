@@ -1,9 +1,11 @@
 //! What would make a job fit, and what each remedy saves: one table of knobs, tried on the planner's walk.
 
 use crate::fit::largest_batch;
-use crate::job::{Gathering, Job, Stage};
+use crate::gather::Gathering;
+use crate::job::Job;
 use crate::predict::total_peak;
 use crate::recipe::Recipe;
+use crate::stage::Stage;
 use crate::strategy::Strategy;
 use model::{Checkpointing, Wrap};
 

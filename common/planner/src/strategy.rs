@@ -1,6 +1,6 @@
 //! FSDP's sharding strategies (Zhao et al., "PyTorch FSDP", 2023, section 3.2).
 
-use crate::job::Stage;
+use crate::stage::Stage;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;

@@ -3,10 +3,11 @@
 use crate::activations::{BlockKept, HeadKept, Sizes};
 use crate::books::{Books, Held, Memory};
 use crate::gather::GatherWindow;
-use crate::job::{Job, Stage};
+use crate::job::Job;
 use crate::moment::{Moment, Peak};
 use crate::partition::Partition;
 use crate::reduce::{Bucket, Part, Reducer, buckets};
+use crate::stage::Stage;
 use crate::strategy::Strategy;
 use crate::traffic::{Among, Tally};
 use events::{Operation, Pass};

@@ -399,6 +399,9 @@ proptest! {
                 prop_assert_eq!(step.bytes(operation), within.traffic_per_step.bytes(operation));
             }
             prop_assert_eq!(step.bytes(Operation::Scalars), 16 * (world_size as u64 - 1) + norm);
+            // What was reduced as one bucket goes on as one.
+            let all_reduces = step.calls(Operation::AllReduce) * job.micro_batches as u64;
+            prop_assert_eq!(all_reduces, step.calls(Operation::ReduceScatter));
             let moved = step.bytes(Operation::ReduceScatter) + step.bytes(Operation::AllGather);
             prop_assert_eq!(rank.to_neighbours.per_step, moved + norm);
         }
@@ -431,6 +434,18 @@ proptest! {
             prop_assert_eq!(with.to_neighbours.per_step, backward);
             prop_assert_eq!(with.traffic_per_evaluation_batch, without.traffic_per_evaluation_batch);
         }
+    }
+
+    /// What stays whole is never gathered: secondary shards hold nothing of it.
+    #[test]
+    fn secondary_shards_beside_whole_tensors(job in jobs(), groups in 1usize..5, whole_tensor in 0u64..2_000) {
+        let neighbours = job.world_size;
+        let full = Job { world_size: neighbours * groups, whole_tensor, ..job.with_stage(Stage::Zero3) };
+        let secondary = Job { secondary_shards: Some(neighbours), ..full.clone() };
+        let units = Partition::of(&full).units;
+        let gathered: u64 = units.iter().filter(|unit| !unit.whole).map(|unit| unit.padded).sum();
+        let more = gathered / neighbours as u64 * F32;
+        prop_assert_eq!(peak(&secondary, Class::Parameters), peak(&full, Class::Parameters) + more);
     }
 
     /// A bucket per unit: full gradients of the unit in backward and of the one before it, which is being reduced.

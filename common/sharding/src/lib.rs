@@ -28,6 +28,7 @@ pub mod schedule;
 mod secondary;
 pub mod source;
 pub mod window;
+mod wrap;
 
 pub use buckets::{BucketOptions, Buckets};
 pub use error::Error;

@@ -154,7 +154,7 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "T", value_parser = whole::<usize>(1..=MOST))]
     pub seq_len: Option<usize>,
     /// Micro-batches per optimizer step.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>(1..=planner::job::MOST as u64))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>(1..=planner::invalid::MOST as u64))]
     pub grad_accum: usize,
     /// Peak learning rate.
     #[arg(long, default_value_t = 3e-3, value_name = "RATE", value_parser = number(POSITIVE, |x| x > 0.0 && x.is_finite()))]

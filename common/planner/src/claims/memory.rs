@@ -1,0 +1,155 @@
+//! Claims about memory.
+
+use super::{BILLION, Claim, Source, claim, gb, times_less};
+use crate::job::Job;
+use crate::partition::Partition;
+use crate::predict::predict;
+use crate::recipe::Recipe;
+use crate::stage::Stage;
+use crate::stage::Stage::{Ddp, Zero1, Zero2, Zero3};
+use events::Class;
+use model::ModelConfig;
+
+/// Every one.
+pub(super) fn claims() -> Vec<Claim> {
+    [savings(), sizes(), totals(), peaks()].concat()
+}
+
+fn savings() -> Vec<Claim> {
+    let saved =
+        |stage| 100.0 * (1.0 - gb(Recipe::FP32, BILLION, 4, stage) / gb(Recipe::FP32, BILLION, 4, Ddp));
+    vec![
+        claim(
+            Source::Guide,
+            "ZeRO-1 saves 4×",
+            1,
+            "{}× on 4 GPUs, {}× on 8, {}× on 64. 4× is the limit for many GPUs, with 12 bytes of optimizer states per parameter.",
+            &[4, 8, 64].map(|gpus| times_less(gpus, Zero1)),
+        ),
+        claim(
+            Source::Guide,
+            "ZeRO-2 saves 8×",
+            1,
+            "{}× on 4 GPUs, {}× on 8, {}× on 64. 8× is the limit for many GPUs.",
+            &[4, 8, 64].map(|gpus| times_less(gpus, Zero2)),
+        ),
+        claim(
+            Source::Guide,
+            "ZeRO-3 saves 10× or more",
+            1,
+            "As many times as there are GPUs: {}× on 4, {}× on 8, {}× on 64.",
+            &[4, 8, 64].map(|gpus| times_less(gpus, Zero3)),
+        ),
+        claim(
+            Source::Course,
+            "The stages save 33 %, 50 % and 75 %",
+            2,
+            "{} %, {} % and {} % of the model states in fp32 on 4 GPUs.",
+            &[Zero1, Zero2, Zero3].map(saved),
+        ),
+    ]
+}
+
+/// 7B on 4 GPUs, in GB.
+fn seven(recipe: Recipe, stage: Stage) -> f64 {
+    gb(recipe, 7 * BILLION, 4, stage)
+}
+
+fn sizes() -> Vec<Claim> {
+    let optimizer = |recipe: Recipe| recipe.optimizer() as f64;
+    vec![
+        claim(
+            Source::Guide,
+            "Optimizer states take 32 bytes per parameter",
+            0,
+            "Adam's take {} in mixed precision, master weights included, and {} in fp32.",
+            &[optimizer(Recipe::MIXED), optimizer(Recipe::FP32)],
+        ),
+        claim(
+            Source::Guide,
+            "A bucket of 5e8 is 500 MB",
+            0,
+            "Buckets count elements: {} GB in 16 bits, {} GB in fp32.",
+            &[5e8 * Recipe::MIXED.gradients as f64 / 1e9, 5e8 * Recipe::FP32.gradients as f64 / 1e9],
+        ),
+    ]
+}
+
+fn totals() -> Vec<Claim> {
+    let no_master = Recipe::NO_MASTER.model_states(&[7 * BILLION], 4, Zero2);
+    vec![
+        claim(
+            Source::Tutorial,
+            "7B with DDP takes 70 GB: 14 + 14 + 56",
+            1,
+            "These add up to {} GB, and without master weights; with them it is {} GB.",
+            &[seven(Recipe::NO_MASTER, Ddp), seven(Recipe::MIXED, Ddp)],
+        ),
+        claim(
+            Source::Tutorial,
+            "In ZeRO-2 on 4 GPUs, gradients and optimizer take 14 + 14 = 28 GB",
+            1,
+            "The gradients are sharded too: {} + {} = {} GB.",
+            &[no_master.gradients, no_master.optimizer(), no_master.gradients + no_master.optimizer()]
+                .map(|bytes| bytes as f64 / 1e9),
+        ),
+        claim(
+            Source::Tutorial,
+            "7B with ZeRO-3 on 4 GPUs takes about 21 GB",
+            1,
+            "{} GB only without master weights; with them {} GB, as its own table says.",
+            &[seven(Recipe::NO_MASTER, Zero3), seven(Recipe::MIXED, Zero3)],
+        ),
+        claim(
+            Source::Tutorial,
+            "SHARD_GRAD_OP takes about 2/N of the memory",
+            3,
+            "Full parameters stay while a step computes: on 64 GPUs {} of DDP's model states, not {}.",
+            &[1.0 / times_less(64, Zero2), 2.0 / 64.0],
+        ),
+        claim(
+            Source::Course,
+            "7B without ZeRO takes 136 to 166 GB",
+            0,
+            "That counts 18 bytes per parameter, fp32 weights beside 16-bit ones and fp32 gradients. At {} bytes, mixed or fp32, it is {} GB, with the same activations {} to {} GB.",
+            &[
+                Recipe::MIXED.total() as f64,
+                seven(Recipe::MIXED, Ddp),
+                seven(Recipe::MIXED, Ddp) + 10.0,
+                seven(Recipe::FP32, Ddp) + 40.0,
+            ],
+        ),
+    ]
+}
+
+/// Most bytes of gathered parameters that ZeRO-3 has at once for Llama-2-7B on 4 GPUs, weights in 16 bits, in GB; and
+/// the parameters of a block, in millions: whole, and one rank's slice on 8 GPUs.
+fn llama_units() -> Option<(f64, f64, f64)> {
+    let config = ModelConfig::preset("llama2-7b").ok()?;
+    let job = Job { recipe: Recipe::MIXED_FP32_GRADIENTS, ..Job::new(config, Zero3, 4) };
+    let gathered = predict(&job).ok()?.ranks.first()?.memory.peak(Class::GatheredParameters);
+    let block = Partition::of(&Job { world_size: 8, ..job }).units.get(1)?.padded as f64 / 1e6;
+    Some((gathered as f64 / 1e9, block, block / 8.0))
+}
+
+fn peaks() -> Vec<Claim> {
+    let average = gb(Recipe::MIXED_FP32_GRADIENTS, 7 * BILLION, 4, Zero3) + 10.0;
+    let whole = average + 2.0 * 7.0;
+    let Some((gathered, block, slice)) = llama_units() else { return Vec::new() };
+    vec![
+        claim(
+            Source::Course,
+            "ZeRO-3's peak of 48.5 GB includes the whole model, gathered",
+            1,
+            "{} GB only if the whole model is one unit. With a unit per block and one gathered ahead, {} GB are gathered at once: {} GB.",
+            &[whole, gathered, average + gathered],
+        ),
+        claim(
+            Source::Course,
+            "Each GPU holds some of the layers",
+            1,
+            "Each holds a slice of every layer: of a block's {} million parameters in Llama-2-7B, {} million on each of 8 GPUs. Whole layers per GPU would be pipeline parallelism.",
+            &[block, slice],
+        ),
+    ]
+}

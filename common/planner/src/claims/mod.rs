@@ -1,0 +1,99 @@
+//! What is said about ZeRO, beside what holds.
+//!
+//! Each claim is from a document that many people learn from. The numbers beside it are computed by this crate.
+
+mod advice;
+mod memory;
+
+use crate::recipe::{ByteUnit, Recipe};
+use crate::stage::Stage;
+use crate::stage::Stage::Ddp;
+use crate::table::Table;
+use serde::Serialize;
+
+const BILLION: u64 = 1_000_000_000;
+const GIB: f64 = ByteUnit::Gibibyte.bytes();
+
+/// The documents that claims are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// *ZeRO and FSDP: Memory-Efficient Data Parallelism*, a tutorial.
+    Tutorial,
+    /// *DeepSpeed ZeRO for Distributed Training*, one lesson of a course.
+    Course,
+    /// *AI in Multiple GPUs: ZeRO & FSDP*, an article.
+    Article,
+    /// *ZeRO Optimization Deep Dive*, a guide.
+    Guide,
+    /// The seventh notebook of a series on the *Ultra-Scale Playbook*.
+    Notebook,
+}
+
+impl Source {
+    /// One word for tables.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Source::Tutorial => "tutorial",
+            Source::Course => "course",
+            Source::Article => "article",
+            Source::Guide => "guide",
+            Source::Notebook => "notebook",
+        }
+    }
+}
+
+/// A claim and what holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Claim {
+    /// Who says so.
+    pub source: Source,
+    /// What they say.
+    pub says: &'static str,
+    /// What holds, with its numbers.
+    pub holds: String,
+    /// The numbers in `holds`, unrounded, in order.
+    pub numbers: Vec<f64>,
+}
+
+/// Every claim, with what holds computed.
+pub fn claims() -> Vec<Claim> {
+    [memory::claims(), advice::claims()].concat()
+}
+
+/// The claims as a table.
+pub fn table() -> Table {
+    let mut table = Table::prose(["who", "says", "what holds"]);
+    for claim in claims() {
+        table.row(claim.source.label(), [claim.says.to_string(), claim.holds]);
+    }
+    table
+}
+
+/// Fills the `{}` of `pattern` with `numbers`, each to at most `decimals` places.
+fn claim(source: Source, says: &'static str, decimals: usize, pattern: &str, numbers: &[f64]) -> Claim {
+    let mut holds = String::new();
+    let mut parts = pattern.split("{}");
+    holds.push_str(parts.next().unwrap_or_default());
+    for (part, number) in parts.zip(numbers) {
+        holds.push_str(&plain(*number, decimals));
+        holds.push_str(part);
+    }
+    Claim { source, says, holds, numbers: numbers.to_vec() }
+}
+
+/// `number` to at most `decimals` places, without zeros at its end.
+fn plain(number: f64, decimals: usize) -> String {
+    let text = format!("{number:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
+}
+
+/// Model states per GPU in GB.
+fn gb(recipe: Recipe, parameters: u64, gpus: usize, stage: Stage) -> f64 {
+    recipe.model_states(&[parameters], gpus, stage).total() as f64 / 1e9
+}
+
+/// How many times less than DDP, in the mixed recipe.
+fn times_less(gpus: usize, stage: Stage) -> f64 {
+    gb(Recipe::MIXED, 1024 * BILLION, gpus, Ddp) / gb(Recipe::MIXED, 1024 * BILLION, gpus, stage)
+}

@@ -1,0 +1,116 @@
+//! Jobs that no run can have.
+
+use crate::job::Job;
+use thiserror::Error;
+
+/// Most ranks, and most micro-batches per step, that a prediction counts one by one.
+pub const MOST: usize = 1 << 16;
+
+/// A job that no run can have.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum InvalidJob {
+    /// A count is zero.
+    #[error("{name} is 0: give at least 1")]
+    Zero {
+        /// The count's name.
+        name: &'static str,
+    },
+    /// A count is beyond what is predicted one by one.
+    #[error("{name} is {count}: give at most {MOST}")]
+    TooMany {
+        /// The count's name.
+        name: &'static str,
+        /// The count.
+        count: usize,
+    },
+    /// Groups of neighbours that do not cover the ranks evenly.
+    #[error("the {name} size is {size}: give a size that divides the {ranks} ranks")]
+    Group {
+        /// Whose size.
+        name: &'static str,
+        /// The size.
+        size: usize,
+        /// The ranks.
+        ranks: usize,
+    },
+    /// Bytes do not fit into 64 bits.
+    #[error(
+        "a rank's memory or traffic could reach {exabytes} EB, beyond any machine: give a smaller batch or model"
+    )]
+    TooLarge {
+        /// Rough size, in units of 10¹⁸ bytes.
+        exabytes: u64,
+    },
+}
+
+impl Job {
+    /// Refuses groups of neighbours of which the world is no multiple.
+    fn check_groups(&self) -> Result<(), InvalidJob> {
+        let groups = [("shard group", self.shard_group), ("secondary shard", self.secondary_shards)];
+        for (name, size) in groups {
+            let size = size.unwrap_or(1);
+            if size == 0 || !self.world_size.is_multiple_of(size) {
+                return Err(InvalidJob::Group { name, size, ranks: self.world_size });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what no run can have.
+    ///
+    /// # Errors
+    /// [`InvalidJob::Zero`] if a count is 0, [`InvalidJob::TooMany`] if there are more ranks or micro-batches than
+    /// [`MOST`], [`InvalidJob::Group`] if groups do not divide the world, [`InvalidJob::TooLarge`] if bytes could overflow.
+    pub fn validate(&self) -> Result<(), InvalidJob> {
+        let c = &self.config;
+        check_counts(self.world_size, self.micro_batches)?;
+        self.check_groups()?;
+        let counts = [
+            ("batch size", self.batch_size),
+            ("tokens per sequence", self.tokens),
+            ("vocabulary", c.vocabulary),
+            ("width", c.width),
+            ("heads", c.heads),
+            ("heads of keys and values", c.kv_heads),
+            ("elements per head", c.head_dim),
+            ("feed-forward width", c.feed_forward),
+        ];
+        if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+            return Err(InvalidJob::Zero { name });
+        }
+        let bytes = self.rough_bytes();
+        if bytes < EXABYTE {
+            Ok(())
+        } else {
+            Err(InvalidJob::TooLarge { exabytes: (bytes / EXABYTE) as u64 })
+        }
+    }
+
+    /// An upper estimate, in floating point, of any byte count in the prediction.
+    fn rough_bytes(&self) -> f64 {
+        let c = &self.config;
+        let layers = c.layers as f64 + 1.0;
+        let rows = self.batch_size as f64 * self.tokens as f64;
+        let heads = (c.heads + 2 * c.kv_heads) as f64 * c.head_dim as f64;
+        let row = 8.0 * (c.width as f64 + heads + 3.0 * c.feed_forward as f64 + c.heads as f64);
+        let block = c.width as f64 * (2.0 * heads + 3.0 * c.feed_forward as f64 + 2.0);
+        let parameters = layers * block + 2.0 * c.vocabulary as f64 * c.width as f64;
+        let activations = rows * (layers * row + 8.0 * c.vocabulary as f64);
+        let traffic = (parameters + layers * self.world_size as f64) * self.micro_batches as f64;
+        32.0 * (activations + traffic)
+    }
+}
+
+/// Refuses numbers of ranks and micro-batches that are 0 or beyond [`MOST`].
+pub(crate) fn check_counts(world_size: usize, micro_batches: usize) -> Result<(), InvalidJob> {
+    for (name, count) in [("world size", world_size), ("micro-batches per step", micro_batches)] {
+        match count {
+            0 => return Err(InvalidJob::Zero { name }),
+            1..=MOST => {}
+            _ => return Err(InvalidJob::TooMany { name, count }),
+        }
+    }
+    Ok(())
+}
+
+const EXABYTE: f64 = 1e18;

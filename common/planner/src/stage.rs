@@ -1,0 +1,71 @@
+//! The stages, and the one table of who holds what.
+
+use clap::ValueEnum;
+use events::header::Sharded;
+use serde::Serialize;
+
+/// Who holds what: how far the model states are sharded over the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Everything replicated.
+    #[value(name = Stage::Ddp.package(), alias = "ddp", help = None)]
+    Ddp,
+    /// Optimizer states sharded (P_os in the paper).
+    #[value(help = None)]
+    Zero1,
+    /// Optimizer states and gradients sharded (P_os+g).
+    #[value(help = None)]
+    Zero2,
+    /// Everything sharded (P_os+g+p).
+    #[value(help = None)]
+    Zero3,
+}
+
+impl Stage {
+    /// Every stage, from everything replicated to everything sharded.
+    pub const ALL: [Stage; 4] = [Stage::Ddp, Stage::Zero1, Stage::Zero2, Stage::Zero3];
+
+    /// The stage in which nothing is sharded, to compare with.
+    pub const REPLICATED: Stage = Stage::Ddp;
+
+    /// The name that tables and reports use.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Stage::Ddp => "DDP",
+            Stage::Zero1 => "ZeRO-1",
+            Stage::Zero2 => "ZeRO-2",
+            Stage::Zero3 => "ZeRO-3",
+        }
+    }
+
+    /// The package that trains this way.
+    pub const fn package(self) -> &'static str {
+        match self {
+            Stage::Ddp => "zero0-ddp",
+            Stage::Zero1 => "zero1",
+            Stage::Zero2 => "zero2",
+            Stage::Zero3 => "zero3",
+        }
+    }
+
+    /// Which model states a rank keeps only its shard of, between steps.
+    pub fn sharded(self) -> Sharded {
+        Sharded {
+            optimizer: self >= Stage::Zero1,
+            gradients: self >= Stage::Zero2,
+            parameters: self >= Stage::Zero3,
+        }
+    }
+
+    /// Number of slices that a unit is cut into, for `world_size` ranks: one where nothing is sharded.
+    pub fn shard_count(self, world_size: usize) -> u64 {
+        if self == Stage::Ddp { 1 } else { world_size as u64 }
+    }
+}
+
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.label())
+    }
+}
