@@ -138,7 +138,11 @@ fn unusable_weights_and_directories_are_refused_and_leave_nothing_behind() {
     fs::write(&blocked, "in the way").unwrap();
     refuses(&format!("{SHORT} --save {}/weights", blocked.display()), 1, &["file"]);
     assert_eq!(fs::read_to_string(&blocked).unwrap(), "in the way");
-    refuses(&format!("{SHORT} --report {}/no/such/report.json", dir.path().display()), 1, &["--report"]);
+    refuses(&format!("{SHORT} --init-from {}/none", dir.path().display()), 2, &["--init-from", "none"]);
+    // Before the first of many steps, not after the last.
+    let long = format!("{SHORT} --steps 1000000 --report");
+    refuses(&format!("{long} {}/no/such/report.json", dir.path().display()), 1, &["--report"]);
+    refuses(&format!("{long} {}", dir.path().display()), 1, &["--report", "names no file"]);
 }
 
 #[test]

@@ -253,7 +253,8 @@ fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
             return Err(Failure::usage("--init-from supplies the architecture: leave --model out"));
         }
         (Some(dir), None) => {
-            Reader::open(dir).and_then(|reader| reader.config()).map_err(|e| Failure::usage(e.to_string()))?
+            let config = Reader::open(dir).and_then(|reader| reader.config());
+            config.map_err(|e| Failure::usage(format!("--init-from: {e}")))?
         }
         (None, name) => named(name.as_deref().unwrap_or("tiny"))?,
     };

@@ -1,7 +1,7 @@
 //! Forward and backward over all layers, through whatever a stage hands out.
 
 use crate::stage::Stage;
-use device::{Buffer, Class, Device};
+use device::{Buffer, Class};
 use events::{Boundary, Emitter, Pass, What};
 use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Model, SavedBlock, SavedHead};
 use planner::Moment;
@@ -20,6 +20,9 @@ pub(crate) struct Tokens {
     /// What it should say next.
     pub targets: Vec<u32>,
 }
+
+/// The micro-batch of a pass that is no step's.
+const ONLY: Micro = Micro { index: 0, count: 1 };
 
 /// The model on one rank: its layers' passes over what the stage hands out.
 pub(crate) struct Passes {
@@ -66,7 +69,6 @@ impl Passes {
         keep: Keep,
     ) -> Self {
         let units = partition.units.len();
-        let empty = |_| None;
         Passes {
             rank,
             model,
@@ -76,7 +78,7 @@ impl Passes {
             keep,
             recompute_seconds: 0.0,
             moment: Moment::Setup,
-            parameters: (0..units).map(empty).collect(),
+            parameters: (0..units).map(|_| None).collect(),
             gradients: (0..units).map(|_| None).collect(),
         }
     }
@@ -92,12 +94,7 @@ impl Passes {
         micro: Micro,
         gradient_scale: f32,
     ) -> Result<(f64, Kept)> {
-        let inputs = self.rank.device.upload(Class::Activations, &tokens.inputs)?;
-        let targets = self.rank.device.upload(Class::Activations, &tokens.targets)?;
-        let mut saved = Vec::new();
-        let (loss, _) =
-            self.walk(stage, Pass::Forward, micro, &inputs, &targets, gradient_scale, Some(&mut saved))?;
-        Ok((loss, Kept { inputs, _targets: targets, saved }))
+        self.losses(stage, (Pass::Forward, micro), tokens, gradient_scale, self.keep)
     }
 
     /// Forward alone: the sum of the losses in nats.
@@ -105,57 +102,87 @@ impl Passes {
     /// # Errors
     /// If the stage, a kernel or an allocation fails.
     pub(crate) fn evaluate(&mut self, stage: &mut impl Stage, tokens: &Tokens) -> Result<f64> {
-        let inputs = self.rank.device.upload(Class::Activations, &tokens.inputs)?;
-        let targets = self.rank.device.upload(Class::Activations, &tokens.targets)?;
-        let micro = Micro { index: 0, count: 1 };
-        Ok(self.walk(stage, Pass::Evaluate, micro, &inputs, &targets, 0.0, None)?.0)
+        Ok(self.losses(stage, (Pass::Evaluate, ONLY), tokens, 0.0, Keep::Nothing)?.0)
     }
 
-    #[allow(clippy::too_many_arguments)]
+    /// The logits of each sequence's last token, f32 `[batch, vocabulary]`, for `inputs` of shape `batch`.
+    ///
+    /// # Errors
+    /// If the stage, a kernel or an allocation fails.
+    pub(crate) fn next_logits(
+        &mut self,
+        stage: &mut impl Stage,
+        inputs: &[u32],
+        batch: Batch,
+    ) -> Result<Vec<f32>> {
+        let (model, rank) = (self.model.clone(), self.rank.clone());
+        let inputs = rank.device.upload(Class::Activations, inputs)?;
+        let mut out = Vec::new();
+        self.walk(stage, (Pass::Evaluate, ONLY), (&inputs, batch), Keep::Nothing, |weights, x| {
+            let logits = model.logits(&rank.device, weights, x, batch)?;
+            out = rank.device.read::<f32>(logits.view())?.into_owned();
+            Ok(None)
+        })?;
+        Ok(out)
+    }
+
+    /// A pass that ends in losses: their sum, and what it leaves.
+    fn losses(
+        &mut self,
+        stage: &mut impl Stage,
+        pass: (Pass, Micro),
+        tokens: &Tokens,
+        gradient_scale: f32,
+        keep: Keep,
+    ) -> Result<(f64, Kept)> {
+        let (model, rank, batch) = (self.model.clone(), self.rank.clone(), self.batch);
+        let inputs = rank.device.upload(Class::Activations, &tokens.inputs)?;
+        let targets = rank.device.upload(Class::Activations, &tokens.targets)?;
+        let mut loss = 0.0;
+        let saved = self.walk(stage, pass, (&inputs, batch), keep, |weights, x| {
+            let (sum, saved) = model.head(&rank.device, weights, x, &targets, gradient_scale, batch, keep)?;
+            loss = sum;
+            Ok(saved)
+        })?;
+        Ok((loss, Kept { inputs, _targets: targets, saved }))
+    }
+
+    /// A pass from the embedding to `head`, which gets the last block's output; what it leaves for backward.
     fn walk(
         &mut self,
         stage: &mut impl Stage,
-        pass: Pass,
-        micro: Micro,
-        inputs: &Buffer,
-        targets: &Buffer,
-        gradient_scale: f32,
-        mut saved: Option<&mut Vec<Saved>>,
-    ) -> Result<(f64, Option<Buffer>)> {
+        (pass, micro): (Pass, Micro),
+        (inputs, batch): (&Buffer, Batch),
+        keep: Keep,
+        mut head: impl FnMut(&LayerWeights<'_>, Buffer) -> Result<Option<SavedHead>>,
+    ) -> Result<Vec<Saved>> {
         let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
-        let device: &Device = &rank.device;
-        let keep = if saved.is_some() { self.keep } else { Keep::Nothing };
         let visits = schedule.pass(pass);
-        let (mut x, mut loss) = (None, 0.0);
+        let (mut x, mut saved) = (None, Vec::new());
         for at in 0..visits.layers.len() {
             let layer = &model.layout.layers[visits.layers[at]];
             let bracket = self.enter(stage, pass, visits, at, micro)?;
-            let weights =
-                LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters };
-            let (next, kept) = match (layer.kind, x.take()) {
+            let weights = self.weights(layer);
+            let kept = match (layer.kind, x.take()) {
                 (LayerKind::Embedding, _) => {
-                    (Some(model.embed(device, &weights, inputs, self.batch)?), Some(Saved::Embedding))
+                    x = Some(model.embed(&rank.device, &weights, inputs, batch)?);
+                    Some(Saved::Embedding)
                 }
-                (LayerKind::Block(_), Some(x)) => {
-                    let (x, kept) = model.block(device, &weights, x, self.batch, keep)?;
-                    (Some(x), kept.map(|kept| Saved::Block(Box::new(kept))))
+                (LayerKind::Block(_), Some(input)) => {
+                    let (output, kept) = model.block(&rank.device, &weights, input, batch, keep)?;
+                    x = Some(output);
+                    kept.map(|kept| Saved::Block(Box::new(kept)))
                 }
-                (LayerKind::Head, Some(x)) => {
-                    let (sum, kept) =
-                        model.head(device, &weights, x, targets, gradient_scale, self.batch, keep)?;
-                    loss = sum;
-                    (None, kept.map(|kept| Saved::Head(Box::new(kept))))
+                (LayerKind::Head, Some(input)) => {
+                    head(&weights, input)?.map(|kept| Saved::Head(Box::new(kept)))
                 }
-                (_, None) => (None, None),
+                (_, None) => None,
             };
-            x = next;
-            if let (Some(saved), Some(kept)) = (saved.as_deref_mut(), kept) {
-                saved.push(kept);
-            }
+            saved.extend(kept);
             drop(bracket);
             self.leave(stage, pass, visits, at)?;
         }
-        Ok((loss, x))
+        Ok(saved)
     }
 
     /// Backward over one micro-batch; hands every unit's gradients to the stage as they are complete.
@@ -207,44 +234,6 @@ impl Passes {
         Ok(())
     }
 
-    /// The logits of each sequence's last token, f32 `[batch, vocabulary]`, for `inputs` of shape `batch`.
-    ///
-    /// # Errors
-    /// If the stage, a kernel or an allocation fails.
-    pub(crate) fn next_logits(
-        &mut self,
-        stage: &mut impl Stage,
-        inputs: &[u32],
-        batch: Batch,
-    ) -> Result<Vec<f32>> {
-        let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
-        let inputs = rank.device.upload(Class::Activations, inputs)?;
-        let micro = Micro { index: 0, count: 1 };
-        let (mut x, mut out) = (None, Vec::new());
-        let visits = &schedule.forward;
-        for at in 0..visits.layers.len() {
-            let layer = &model.layout.layers[visits.layers[at]];
-            let bracket = self.enter(stage, Pass::Evaluate, visits, at, micro)?;
-            let weights =
-                LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters };
-            x = match (layer.kind, x.take()) {
-                (LayerKind::Embedding, _) => Some(model.embed(&rank.device, &weights, &inputs, batch)?),
-                (LayerKind::Block(_), Some(x)) => {
-                    Some(model.block(&rank.device, &weights, x, batch, Keep::Nothing)?.0)
-                }
-                (LayerKind::Head, Some(x)) => {
-                    let logits = model.logits(&rank.device, &weights, x, batch)?;
-                    out = rank.device.read::<f32>(logits.view())?.into_owned();
-                    None
-                }
-                (_, None) => None,
-            };
-            drop(bracket);
-            self.leave(stage, Pass::Evaluate, visits, at)?;
-        }
-        Ok(out)
-    }
-
     /// Completes what a layer's forward has saved, while its unit is held for backward anyway.
     fn recompute(&mut self, layer: &Layer, saved: Option<Saved>, micro: Micro) -> Result<Option<Complete>> {
         let saved = match saved {
@@ -255,13 +244,17 @@ impl Passes {
         };
         let bracket = (self.keep != Keep::Everything).then(|| self.bracket(layer, Pass::Recompute, micro));
         let started = Instant::now();
-        let weights =
-            LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters };
+        let weights = self.weights(layer);
         let block = self.model.block_recompute(&self.rank.device, &weights, *saved, self.batch)?;
         if bracket.is_some() {
             self.recompute_seconds += started.elapsed().as_secs_f64();
         }
         Ok(Some(Complete::Block(Box::new(block))))
+    }
+
+    /// `layer`'s weights in the units that are held.
+    fn weights<'a>(&'a self, layer: &'a Layer) -> LayerWeights<'a> {
+        LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters }
     }
 
     /// Where the rank is, or was last.

@@ -44,6 +44,9 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     if config.init_from.is_some() {
         weights(&config, &model, config.seed).map_err(Failure::usage)?;
     }
+    if let Some(path) = &config.report {
+        Report::probe(path)?;
+    }
     if let Some(dir) = &config.save {
         Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
     }

@@ -3,188 +3,23 @@
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::labels::{self, Label};
-use crate::link::LinkChoice;
 use crate::precision;
 use crate::run::Measured;
-use crate::timing::Times;
-use collectives::Traffic;
 use events::{Class, Operation};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use tempfile::NamedTempFile;
+
+mod rows;
+
+pub use rows::{
+    EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, OperationTime, StepRow, Throughput, TimeRow,
+    TotalRow, TrafficRow,
+};
+use rows::{link_row, operation_times, throughput};
 
 /// Version of the report's layout.
 pub const SCHEMA: u32 = 2;
-
-/// One optimizer step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StepRow {
-    /// Its number, from 0.
-    pub step: u32,
-    /// Mean loss over the global batch before the update, in nats per token.
-    pub loss: f64,
-    /// Gradient norm before clipping, without the loss's scale; null in JSON if it overflowed.
-    #[serde(deserialize_with = "labels::finite_or_null")]
-    pub grad_norm: f64,
-    /// Learning rate used.
-    pub lr: f64,
-    /// Tokens in the global batch.
-    pub tokens: u64,
-    /// Wall-clock seconds on the reporting rank.
-    pub seconds: f64,
-    /// What the loss was multiplied with before backward; null if it is not scaled.
-    pub loss_scale: Option<f64>,
-    /// Whether gradients overflowed, so that nothing was updated.
-    pub skipped: bool,
-}
-
-/// A validation loss.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EvaluationRow {
-    /// After so many optimizer steps.
-    pub step: u32,
-    /// Mean validation loss in nats per token.
-    pub loss: f64,
-}
-
-/// Peak memory of one class on one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryRow {
-    /// The rank.
-    pub rank: usize,
-    /// The class.
-    #[serde(deserialize_with = "labels::known")]
-    pub class: Label,
-    /// Predicted peak.
-    pub predicted_bytes: u64,
-    /// Measured peak.
-    pub peak_bytes: u64,
-}
-
-/// Peak memory of all classes together on one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TotalRow {
-    /// The rank.
-    pub rank: usize,
-    /// Predicted peak.
-    pub predicted_bytes: u64,
-    /// Measured peak.
-    pub peak_bytes: u64,
-}
-
-/// Payload sent by one rank for one operation over the run, and how often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrafficRow {
-    /// The rank.
-    pub rank: usize,
-    /// The operation.
-    #[serde(deserialize_with = "labels::known")]
-    pub operation: Label,
-    /// Predicted payload.
-    pub predicted_bytes: u64,
-    /// Measured payload.
-    pub bytes_sent: u64,
-    /// Predicted number of collectives.
-    pub predicted_calls: u64,
-    /// Measured number of collectives.
-    pub calls: u64,
-}
-
-impl TrafficRow {
-    /// Whether payload and number of collectives are as predicted.
-    pub fn is_as_predicted(&self) -> bool {
-        (self.predicted_bytes, self.predicted_calls) == (self.bytes_sent, self.calls)
-    }
-}
-
-/// Of what one rank sent over the run, what stayed in its group of neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NeighbourRow {
-    /// The rank.
-    pub rank: usize,
-    /// Predicted payload.
-    pub predicted_bytes: u64,
-    /// Measured payload.
-    pub bytes_sent: u64,
-}
-
-/// Seconds that one rank spent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TimeRow {
-    /// The rank.
-    pub rank: usize,
-    /// Seconds of all its steps.
-    pub seconds: f64,
-    /// Seconds per phase, waiting included.
-    pub phases: Times,
-    /// Of them, seconds in waits for collectives.
-    pub waits: Times,
-    /// Of these, waiting for peers.
-    pub for_peers: Times,
-    /// Of these, waiting for a simulated link: communication that no computation hides.
-    pub for_link: Times,
-    /// Seconds in waits for collectives, by operation.
-    pub operations: Vec<OperationTime>,
-}
-
-/// Seconds in one operation.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OperationTime {
-    /// The operation.
-    #[serde(deserialize_with = "labels::known")]
-    pub operation: Label,
-    /// Seconds: waiting for peers, moving data, waiting for a simulated link.
-    pub seconds: f64,
-    /// Of them, waiting for peers.
-    pub peers_seconds: f64,
-    /// Of them, waiting for a simulated link.
-    pub link_seconds: f64,
-}
-
-/// A simulated link.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LinkRow {
-    /// In words.
-    pub name: String,
-    /// Seconds per round.
-    pub latency_seconds: f64,
-    /// Bytes per second.
-    pub bytes_per_second: f64,
-}
-
-/// The model, in numbers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ModelRow {
-    /// Its name.
-    pub name: String,
-    /// Parameters (Ψ).
-    pub parameters: u64,
-    /// Tokens per sequence.
-    pub sequence_length: usize,
-    /// Sequences per micro-batch and rank.
-    pub batch_size: usize,
-    /// Micro-batches per step.
-    pub micro_batches: usize,
-    /// What blocks compute again in backward: none, block or selective.
-    #[serde(deserialize_with = "labels::known")]
-    pub checkpoint_activations: Label,
-    /// What is gathered, reduced and released as one: model, block, module, parameter or size:N.
-    pub wrap: String,
-    /// Number of units that this makes.
-    pub units: usize,
-}
-
-/// How fast it went.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Throughput {
-    /// Tokens per second over all ranks, the first two steps left out.
-    pub tokens_per_second: f64,
-    /// Floating-point operations per token, forward and backward.
-    pub flops_per_token: u64,
-    /// What activation checkpointing adds to them by computing again.
-    pub recomputed_flops_per_token: u64,
-    /// The first times the second: recomputed operations teach the model nothing and do not count.
-    pub model_flops_per_second: f64,
-}
 
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -343,15 +178,23 @@ impl Report {
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let fail = |e: &dyn std::fmt::Display| {
-            Failure::run(format!("cannot write --report {}: {e}", path.display()))
-        };
-        let json = serde_json::to_vec_pretty(self).map_err(|e| fail(&e))?;
+        let mut file = Self::probe(path)?;
+        let json = serde_json::to_vec_pretty(self).map_err(|e| unwritable(path, &e))?;
+        std::io::Write::write_all(&mut file, &json).map_err(|e| unwritable(path, &e))?;
+        file.persist(path).map(drop).map_err(|e| unwritable(path, &e))
+    }
+
+    /// Whether a report can be written to `path`, before a long run finds out that it cannot: the empty file that would
+    /// take its place, gone when dropped.
+    ///
+    /// # Errors
+    /// If the path names no file, or its folder takes none.
+    pub(crate) fn probe(path: &Path) -> Result<NamedTempFile> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = path.file_name().ok_or_else(|| fail(&"it names no file"))?;
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|e| fail(&e))?;
-        std::io::Write::write_all(&mut file, &json).map_err(|e| fail(&e))?;
-        file.persist(folder.join(name)).map(drop).map_err(|e| fail(&e))
+        if path.file_name().is_none() || path.is_dir() {
+            return Err(unwritable(path, &"it names no file"));
+        }
+        NamedTempFile::new_in(folder).map_err(|e| unwritable(path, &e))
     }
 
     /// Reads a report that [`Report::write`] has written.
@@ -374,42 +217,13 @@ impl Report {
     }
 }
 
+fn unwritable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+    Failure::run(format!("cannot write --report {}: {why}", path.display()))
+}
+
 fn rows<K: Copy, R>(measured: &[Measured], keys: &[K], row: impl Fn(usize, K, &Measured) -> R) -> Vec<R> {
     let row = &row;
     measured.iter().enumerate().flat_map(|(rank, m)| keys.iter().map(move |&key| row(rank, key, m))).collect()
-}
-
-fn link_row(choice: &LinkChoice) -> LinkRow {
-    LinkRow {
-        name: choice.words(),
-        latency_seconds: choice.link.latency.as_secs_f64(),
-        bytes_per_second: choice.link.bandwidth,
-    }
-}
-
-fn operation_times(traffic: &Traffic) -> Vec<OperationTime> {
-    let seconds = |counters: &[u64], operation: Operation| counters[operation.index()] as f64 * 1e-9;
-    let row = |&operation: &Operation| OperationTime {
-        operation: operation.label(),
-        seconds: seconds(&traffic.nanoseconds, operation),
-        peers_seconds: seconds(&traffic.for_peers, operation),
-        link_seconds: seconds(&traffic.for_link, operation),
-    };
-    Operation::ALL.iter().map(row).collect()
-}
-
-fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
-    let Config { model, sequence_length, checkpointing, .. } = config;
-    let flops_per_token = model.flops_per_token(*sequence_length);
-    let counted = if steps.len() > 2 { &steps[2..] } else { steps };
-    let (tokens, seconds) = counted.iter().fold((0, 0.0), |(t, s), row| (t + row.tokens, s + row.seconds));
-    let tokens_per_second = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
-    Throughput {
-        tokens_per_second,
-        flops_per_token,
-        recomputed_flops_per_token: model.recomputed_flops_per_token(*sequence_length, *checkpointing),
-        model_flops_per_second: tokens_per_second * flops_per_token as f64,
-    }
 }
 
 #[cfg(test)]
@@ -417,6 +231,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::cli::Cli;
     use clap::Parser;
+    use collectives::Traffic;
 
     /// A report of one skipped step with `flags`, with made-up measurements.
     pub(crate) fn one_step(flags: &str) -> Report {

@@ -9,21 +9,25 @@ use crate::source;
 use crate::stage::{Setup, Stage};
 use crate::timing::{self, Clocks, Stopwatch};
 use crate::witness::{At, Watched, Witness};
-use checkpoint::Writer;
 use collectives::Traffic;
 use device::cuda::Gpu;
-use device::{Buffer, Class, OutOfMemory, Place};
+use device::{Class, Place};
 use events::{Boundary, Operation, What};
 use model::{Batch, Model};
 use planner::{Moment, Prediction};
 use serde::{Deserialize, Serialize};
-use sharding::{LossScaler, Micro, Partition, Rank, Schedule, UnitId, WeightSource};
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use sharding::{LossScaler, Micro, Partition, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+mod error;
+mod weights;
+
+pub(crate) use error::RankError;
+use error::other;
+use weights::agree_on_weights;
 
 /// What all ranks of a run share, read-only but for the wish to stop.
 pub(crate) struct Plan {
@@ -68,41 +72,6 @@ pub struct Measured {
     pub clocks: Clocks,
     /// Hash of the final weights; rank 0 alone has it.
     pub weights_blake3: Option<String>,
-}
-
-/// Why a rank ended early.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum RankError {
-    /// The stage, its device or its peers.
-    Stage(sharding::Error),
-    /// Its device's memory.
-    OutOfMemory(OutOfMemory, Moment),
-    /// Anything else, in words.
-    Other(String),
-}
-
-impl<E: Into<sharding::Error>> From<E> for RankError {
-    fn from(error: E) -> Self {
-        RankError::Stage(error.into())
-    }
-}
-
-impl RankError {
-    /// Running out of memory, with where it happened; any other error as it is.
-    fn at(self, moment: Moment) -> Self {
-        let RankError::Stage(error) = &self else { return self };
-        error.out_of_memory().cloned().map_or(self, |oom| RankError::OutOfMemory(oom, moment))
-    }
-}
-
-impl std::fmt::Display for RankError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            RankError::Stage(error) => error.fmt(f),
-            RankError::OutOfMemory(oom, moment) => write!(f, "{oom}, in {moment}"),
-            RankError::Other(message) => f.write_str(message),
-        }
-    }
 }
 
 type Result<T> = std::result::Result<T, RankError>;
@@ -405,82 +374,5 @@ impl<'a, S: Stage> Worker<'a, S> {
             clocks: self.clocks,
             weights_blake3,
         })
-    }
-
-    /// Gathers the master weights, unit by unit; rank 0 hashes them tensor by tensor, in the layout's order, and writes
-    /// them if asked to.
-    fn save(&mut self) -> Result<Option<String>> {
-        let plan = self.plan;
-        let leader = self.rank.number() == 0;
-        let mut writer = None;
-        if let (true, Some(dir)) = (leader, &plan.config.save) {
-            writer = Some(Writer::create(dir, &plan.model.config, &plan.model.layout).map_err(other)?);
-        }
-        let mut hasher = blake3::Hasher::new();
-        let mut gathered = Gathered::default();
-        for tensor in 0..plan.model.layout.tensors.len() {
-            let (unit, slot) = plan.partition.home(tensor);
-            let full = gathered.unit(unit, || self.stage.master(unit))?;
-            if leader {
-                let values = self.rank.device.read::<f32>(full.slice(slot.range()))?;
-                values.iter().for_each(|value| {
-                    hasher.update(&value.to_le_bytes());
-                });
-                if let Some(writer) = &mut writer {
-                    writer.write(tensor, &values).map_err(other)?;
-                }
-            }
-            gathered.read(unit, plan.partition.units[unit].slots.len());
-        }
-        if let Some(writer) = writer {
-            writer.finish().map_err(other)?;
-        }
-        Ok(leader.then(|| hasher.finalize().to_hex().to_string()))
-    }
-}
-
-/// Units that are gathered for as long as some of their tensors are still to be read.
-#[derive(Default)]
-struct Gathered(BTreeMap<UnitId, (Buffer, usize)>);
-
-impl Gathered {
-    /// `unit`, gathered by `gather` if it is not here.
-    fn unit(
-        &mut self,
-        unit: UnitId,
-        gather: impl FnOnce() -> sharding::Result<Buffer>,
-    ) -> sharding::Result<&Buffer> {
-        let (full, _) = match self.0.entry(unit) {
-            Entry::Occupied(here) => here.into_mut(),
-            Entry::Vacant(place) => place.insert((gather()?, 0)),
-        };
-        Ok(full)
-    }
-
-    /// Another tensor of `unit`, of `tensors` in all, has been read.
-    fn read(&mut self, unit: UnitId, tensors: usize) {
-        if let Some((_, read)) = self.0.get_mut(&unit) {
-            *read += 1;
-            if *read == tensors {
-                self.0.remove(&unit);
-            }
-        }
-    }
-}
-
-fn other(error: impl std::fmt::Display) -> RankError {
-    RankError::Other(error.to_string())
-}
-
-/// Ranks that silently start from different weights never agree again: compare first.
-fn agree_on_weights(rank: &Rank, source: &dyn WeightSource, model: &Model) -> Result<()> {
-    let mine = source::fingerprint(source, &model.layout).map_err(RankError::Other)?;
-    let all = rank.group.exchange(&mine)?;
-    let differ = |other: &&[u8]| *other != all[0].as_slice();
-    match all.iter().map(Vec::as_slice).enumerate().find(|(_, theirs)| differ(theirs)) {
-        None => Ok(()),
-        Some((culprit, _)) => Err(RankError::Other(format!(
-            "rank {culprit} starts from other weights than rank 0: give every rank the same --seed and --init-from"
-        ))),
     }
 }

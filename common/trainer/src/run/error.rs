@@ -1,0 +1,44 @@
+//! How a rank ends early.
+
+use device::OutOfMemory;
+use planner::Moment;
+
+/// Why a rank ended early.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum RankError {
+    /// The stage, its device or its peers.
+    Stage(sharding::Error),
+    /// Its device's memory.
+    OutOfMemory(OutOfMemory, Moment),
+    /// Anything else, in words.
+    Other(String),
+}
+
+impl<E: Into<sharding::Error>> From<E> for RankError {
+    fn from(error: E) -> Self {
+        RankError::Stage(error.into())
+    }
+}
+
+impl RankError {
+    /// Running out of memory, with where it happened; any other error as it is.
+    pub(super) fn at(self, moment: Moment) -> Self {
+        let RankError::Stage(error) = &self else { return self };
+        error.out_of_memory().cloned().map_or(self, |oom| RankError::OutOfMemory(oom, moment))
+    }
+}
+
+impl std::fmt::Display for RankError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RankError::Stage(error) => error.fmt(f),
+            RankError::OutOfMemory(oom, moment) => write!(f, "{oom}, in {moment}"),
+            RankError::Other(message) => f.write_str(message),
+        }
+    }
+}
+
+/// An error of no kind of its own.
+pub(super) fn other(error: impl std::fmt::Display) -> RankError {
+    RankError::Other(error.to_string())
+}

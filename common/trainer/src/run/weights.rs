@@ -1,0 +1,87 @@
+//! The weights before the first step and after the last.
+
+use super::error::{RankError, other};
+use super::{Result, Worker};
+use crate::source;
+use crate::stage::Stage;
+use checkpoint::Writer;
+use device::Buffer;
+use model::Model;
+use sharding::{Rank, UnitId, WeightSource};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// Ranks that silently start from different weights never agree again: compare first.
+pub(super) fn agree_on_weights(rank: &Rank, source: &dyn WeightSource, model: &Model) -> Result<()> {
+    let mine = source::fingerprint(source, &model.layout).map_err(RankError::Other)?;
+    let all = rank.group.exchange(&mine)?;
+    let differ = |other: &&[u8]| *other != all[0].as_slice();
+    match all.iter().map(Vec::as_slice).enumerate().find(|(_, theirs)| differ(theirs)) {
+        None => Ok(()),
+        Some((culprit, _)) => Err(RankError::Other(format!(
+            "rank {culprit} starts from other weights than rank 0: give every rank the same --seed and --init-from"
+        ))),
+    }
+}
+
+impl<S: Stage> Worker<'_, S> {
+    /// Gathers the master weights, unit by unit; rank 0 hashes them tensor by tensor, in the layout's order, and writes
+    /// them if asked to.
+    pub(super) fn save(&mut self) -> Result<Option<String>> {
+        let plan = self.plan;
+        let leader = self.rank.number() == 0;
+        let mut writer = None;
+        if let (true, Some(dir)) = (leader, &plan.config.save) {
+            writer = Some(Writer::create(dir, &plan.model.config, &plan.model.layout).map_err(other)?);
+        }
+        let mut hasher = blake3::Hasher::new();
+        let mut gathered = Gathered::default();
+        for tensor in 0..plan.model.layout.tensors.len() {
+            let (unit, slot) = plan.partition.home(tensor);
+            let full = gathered.unit(unit, || self.stage.master(unit))?;
+            if leader {
+                let values = self.rank.device.read::<f32>(full.slice(slot.range()))?;
+                values.iter().for_each(|value| {
+                    hasher.update(&value.to_le_bytes());
+                });
+                if let Some(writer) = &mut writer {
+                    writer.write(tensor, &values).map_err(other)?;
+                }
+            }
+            gathered.read(unit, plan.partition.units[unit].slots.len());
+        }
+        if let Some(writer) = writer {
+            writer.finish().map_err(other)?;
+        }
+        Ok(leader.then(|| hasher.finalize().to_hex().to_string()))
+    }
+}
+
+/// Units that are gathered for as long as some of their tensors are still to be read.
+#[derive(Default)]
+struct Gathered(BTreeMap<UnitId, (Buffer, usize)>);
+
+impl Gathered {
+    /// `unit`, gathered by `gather` if it is not here.
+    fn unit(
+        &mut self,
+        unit: UnitId,
+        gather: impl FnOnce() -> sharding::Result<Buffer>,
+    ) -> sharding::Result<&Buffer> {
+        let (full, _) = match self.0.entry(unit) {
+            Entry::Occupied(here) => here.into_mut(),
+            Entry::Vacant(place) => place.insert((gather()?, 0)),
+        };
+        Ok(full)
+    }
+
+    /// Another tensor of `unit`, of `tensors` in all, has been read.
+    fn read(&mut self, unit: UnitId, tensors: usize) {
+        if let Some((_, read)) = self.0.get_mut(&unit) {
+            *read += 1;
+            if *read == tensors {
+                self.0.remove(&unit);
+            }
+        }
+    }
+}
