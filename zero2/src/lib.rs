@@ -24,7 +24,7 @@ pub struct Zero2 {
     /// Full, per unit.
     parameters: UnitBuffers,
     /// This rank's slice, per unit.
-    gradients: Vec<Buffer>,
+    gradients: UnitBuffers,
     /// For this rank's slice of each unit.
     optimizer: Vec<AdamWShard>,
     reductions: Buckets,
@@ -47,7 +47,7 @@ impl Stage for Zero2 {
         }
         Ok(Zero2 {
             parameters: UnitBuffers::new(parameters, "parameters"),
-            gradients,
+            gradients: UnitBuffers::new(gradients, "gradients"),
             optimizer,
             reductions: setup.reductions(Group::reduce_scatter),
             gathers: setup.gathers(Group::all_gather),
@@ -66,10 +66,11 @@ impl Stage for Zero2 {
     }
 
     fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+        let shard = self.gradients.get_mut(unit)?;
         if micro.is_first() {
-            self.rank.kernels().fill(self.gradients[unit].view_mut(), 0.0)?;
+            self.rank.kernels().fill(shard.view_mut(), 0.0)?;
         }
-        FullGradients::fresh(unit, &self.rank, &self.partition, self.gradients[unit].dtype())
+        FullGradients::fresh(unit, &self.rank, &self.partition, shard.dtype())
     }
 
     fn reduce(&mut self, gradients: FullGradients, _micro: Micro) -> Result<()> {
@@ -87,7 +88,7 @@ impl Stage for Zero2 {
         for unit in 0..self.optimizer.len() {
             let slice = self.slice(unit);
             let mut full = self.parameters.take(unit)?;
-            let gradients = self.gradients[unit].view();
+            let gradients = self.gradients.get(unit)?.view();
             self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, scale)?;
             let gathered = self.gathers.push(&self.rank, unit, full)?;
             self.gathered(gathered);
@@ -108,8 +109,8 @@ impl Zero2 {
     /// Adds this rank's slice of summed gradients to its shard and frees the full ones.
     fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
         for (unit, full) in units {
-            let slice = self.slice(unit);
-            self.rank.kernels().add(self.gradients[unit].view_mut(), full.slice(slice))?;
+            let sum = full.slice(self.slice(unit));
+            self.rank.kernels().add(self.gradients.get_mut(unit)?.view_mut(), sum)?;
         }
         Ok(())
     }
@@ -126,7 +127,8 @@ impl Zero2 {
     }
 
     fn norm(&self) -> Result<f64> {
-        let gradients: Vec<_> = self.gradients.iter().map(Buffer::view).collect();
-        global_norm(&self.rank, &gradients)
+        let gradients: Result<Vec<_>> =
+            (0..self.optimizer.len()).map(|unit| Ok(self.gradients.get(unit)?.view())).collect();
+        global_norm(&self.rank, &gradients?)
     }
 }

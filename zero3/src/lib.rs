@@ -201,19 +201,18 @@ impl Zero3 {
     fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
         for (unit, full) in units {
             let sum = full.slice(self.slice(unit));
-            let mut shard = self.gradients.take(unit)?;
-            let summed = if let Some(replicas) = &mut self.replicas {
-                replicas.add(&self.rank, unit, shard, sum)?
-            } else {
-                self.rank.kernels().add(shard.view_mut(), sum)?;
-                vec![(unit, shard)]
+            let Some(replicas) = &mut self.replicas else {
+                self.rank.kernels().add(self.gradients.get_mut(unit)?.view_mut(), sum)?;
+                continue;
             };
+            let shard = self.gradients.take(unit)?;
+            let summed = replicas.add(&self.rank, unit, shard, sum)?;
             self.summed(summed);
         }
         Ok(())
     }
 
-    /// Takes back this rank's shards.
+    /// Takes back shards that are now the sum over all groups, or have been added to.
     fn summed(&mut self, units: Vec<(UnitId, Buffer)>) {
         for (unit, shard) in units {
             self.gradients.put(unit, shard);
