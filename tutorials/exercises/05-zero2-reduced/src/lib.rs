@@ -10,7 +10,7 @@ include!(concat!(env!("OUT_DIR"), "/stage.rs"));
 
 impl Zero2 {
     /// `units` have come back from their reduce-scatter: in each full buffer this rank's slice is the sum over ranks.
-    /// `self.gradients[unit]` is this rank's shard, to which micro-batches add up.
+    /// `self.gradients.get_mut(unit)?` is this rank's shard, to which micro-batches add up.
     fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
         // Your code here.
         Ok(())
