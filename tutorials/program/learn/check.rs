@@ -34,6 +34,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     })?;
     events::say!("{}: {}\n{}\n", exercise.name, exercise.task, exercise.file());
     exercise.hints.iter().take(arguments.hints).for_each(|hint| events::say!("hint: {hint}"));
+    events::complain!("building it …");
     match check(exercise, arguments.solution)? {
         Some(_) if arguments.solution => Ok(()),
         Some(score) => Progress::load().solved(exercise.name, score),
