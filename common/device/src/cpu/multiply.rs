@@ -32,14 +32,14 @@ pub(super) fn multiply(mut out: MatMut<'_, f32>, write: Write, a: MatRef<'_, f32
 /// Columns to compute next of `rest` that are left.
 ///
 /// A last vector by itself has too few sums at a time to hide how long one takes, so that three vectors and one take a quarter
-/// longer than two and two. An element's sum is the same either way.
+/// longer than two and two. Not more strips than that takes: each reads all of `a` again. An element's sum is the same either
+/// way.
 fn strip(rest: usize, avx2: bool) -> usize {
     const GROUP: usize = AVX2_VECTORS * AVX2_VECTOR;
     let single = avx2 && (1..=AVX2_VECTOR).contains(&(rest % GROUP));
     match rest {
         _ if rest > COLUMNS => COLUMNS,
-        _ if single && rest > 2 * GROUP => rest - GROUP - rest % GROUP,
-        _ if single && rest > GROUP => 2 * AVX2_VECTOR,
+        _ if single && rest > GROUP => rest - AVX2_VECTOR - rest % GROUP,
         _ => rest,
     }
 }
@@ -63,8 +63,8 @@ mod tests {
             [[8], [24], [64], [384]].map(Vec::from)
         );
         assert_eq!(strips(32, true), [16, 16]);
-        assert_eq!(strips(49, true), [24, 16, 9]);
-        assert_eq!(strips(128, true), [96, 16, 16]);
+        assert_eq!(strips(49, true), [40, 9]);
+        assert_eq!(strips(128, true), [112, 16]);
         assert_eq!(strips(1000, true), [480, 480, 40]);
         assert_eq!(strips(992, true), [480, 480, 16, 16]);
         assert_eq!(strips(1000, false), [480, 480, 40]);
