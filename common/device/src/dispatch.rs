@@ -25,11 +25,11 @@ pub fn dispatch<R>(work: impl FnOnce() -> R) -> R {
         && std::arch::is_x86_feature_detected!("avx512dq")
         && std::arch::is_x86_feature_detected!("avx512vl")
     {
-        // SAFETY: the CPU has these instructions.
+        // SAFETY: the CPU has just said that it has these instructions.
         return unsafe { with_avx512(work) };
     }
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the CPU has these instructions.
+        // SAFETY: the CPU has just said that it has these instructions.
         return unsafe { with_avx2(work) };
     }
     work()

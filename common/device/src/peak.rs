@@ -93,12 +93,12 @@ fn multiply_adds() -> usize {
     }
 
     if std::arch::is_x86_feature_detected!("avx512f") {
-        // SAFETY: the CPU has these instructions.
+        // SAFETY: the CPU has just said that it has these instructions.
         unsafe { avx512() };
         return 16;
     }
     if std::arch::is_x86_feature_detected!("avx") && std::arch::is_x86_feature_detected!("fma") {
-        // SAFETY: the CPU has these instructions.
+        // SAFETY: the CPU has just said that it has these instructions.
         unsafe { avx2() };
         return 8;
     }

@@ -32,7 +32,7 @@ pub(super) struct Blas {
 
 // SAFETY: the library's handle may be used from any thread.
 unsafe impl Send for Blas {}
-// SAFETY: as above.
+// SAFETY: and from several at once. Products are queued on one stream, so the workspace serves one at a time.
 unsafe impl Sync for Blas {}
 
 /// A matrix as it is stored, and whether the product takes its transpose.

@@ -50,7 +50,7 @@ impl Pool {
             return Ok(Some(address));
         }
         self.context.enter()?;
-        // SAFETY: a plain allocation.
+        // SAFETY: the driver takes a size and touches nothing of ours; a context is current.
         let mut taken = unsafe { result::malloc_sync(size) };
         if taken.is_err() {
             self.release()?;
@@ -135,7 +135,7 @@ pub(crate) struct Pinned {
     bytes: usize,
 }
 
-// SAFETY: plain memory with one owner.
+// SAFETY: memory that nobody else refers to, and that any thread may free.
 unsafe impl Send for Pinned {}
 // SAFETY: as above; shared references only read.
 unsafe impl Sync for Pinned {}
@@ -143,7 +143,7 @@ unsafe impl Sync for Pinned {}
 impl Pinned {
     pub(super) fn new(context: Arc<Context>, bytes: usize) -> Result<Self> {
         context.enter()?;
-        // SAFETY: a plain allocation.
+        // SAFETY: as in `take`, for main memory.
         let start = unsafe { result::malloc_host(bytes.max(1), 0) }.named("cuMemHostAlloc")?;
         // SAFETY: just allocated with this many bytes; nobody else has it.
         unsafe { start.cast::<u8>().write_bytes(0, bytes) };
