@@ -24,8 +24,13 @@ struct Ranks {
 
 /// `count` ranks that go through [`PROGRAM`], held from the beginning.
 fn held(count: usize) -> Ranks {
+    told(count, Pace::pause)
+}
+
+/// `count` ranks that go through [`PROGRAM`] at the pace that `asked` has set before they begin.
+fn told(count: usize, asked: impl Fn(&Pace)) -> Ranks {
     let pace = Arc::new(Pace::new());
-    pace.pause();
+    asked(&pace);
     let passed: Arc<Vec<AtomicUsize>> = Arc::new((0..count).map(|_| AtomicUsize::new(0)).collect());
     let thread = |rank: usize| {
         let (pace, passed) = (pace.clone(), passed.clone());
@@ -81,6 +86,51 @@ fn an_event_step_moves_the_rank_that_is_furthest_behind() {
     ranks.settle(&[1, 1]);
     ranks.pace.step(Boundary::Event);
     ranks.settle(&[2, 1]);
+    ranks.pace.cancel();
+    ranks.join();
+}
+
+/// As when a key is pressed faster than ranks compute.
+#[test]
+fn steps_asked_for_at_once_all_count() {
+    let three_units = |pace: &Pace| (0..3).for_each(|_| pace.step(Boundary::Unit));
+    let ranks = told(3, three_units);
+    ranks.settle(&[6; 3]);
+    ranks.pace.cancel();
+    ranks.join();
+    let mixed = |pace: &Pace| {
+        [Boundary::Unit, Boundary::Event, Boundary::Collective].into_iter().for_each(|b| pace.step(b));
+    };
+    let ranks = told(1, mixed);
+    // To the first unit, to the next collective, and one boundary further.
+    ranks.settle(&[3]);
+    ranks.pace.cancel();
+    ranks.join();
+}
+
+#[test]
+fn a_hold_begins_without_the_steps_of_the_one_before() {
+    let again = |pace: &Pace| {
+        (0..5).for_each(|_| pace.step(Boundary::Unit));
+        pace.step(Boundary::Event);
+        pace.resume();
+        pace.pause();
+    };
+    let ranks = told(2, again);
+    ranks.settle(&[0; 2]);
+    ranks.pace.step(Boundary::Unit);
+    ranks.settle(&[1; 2]);
+    ranks.pace.cancel();
+    ranks.join();
+}
+
+#[test]
+fn pausing_again_forgets_steps_that_nobody_has_begun() {
+    let ranks = told(2, |pace| {
+        (0..5).for_each(|_| pace.step(Boundary::Unit));
+        pace.pause();
+    });
+    ranks.settle(&[0; 2]);
     ranks.pace.cancel();
     ranks.join();
 }

@@ -6,6 +6,9 @@
 //! nothing happened on any rank. Event times and deadlines leave it out, so a run looks the same at every pace and never
 //! times out because somebody is watching it.
 
+mod state;
+
+use state::{Mode, State, Verdict};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -21,49 +24,6 @@ pub enum Boundary {
     Unit,
     /// Before an optimizer step.
     Step,
-}
-
-impl Boundary {
-    /// Whether a step of granularity `self` ends at `reached`.
-    fn ends_at(self, reached: Boundary) -> bool {
-        self == Boundary::Event || self == reached || reached == Boundary::Step
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Mode {
-    Free,
-    Paused,
-    /// Run time passes `factor` times as fast as real time, counted from this moment of both clocks.
-    Slow {
-        factor: f64,
-        real: Duration,
-        run: Duration,
-    },
-}
-
-#[derive(Clone, Copy, Default)]
-struct Rank {
-    waiting: bool,
-    passed: u64,
-    generation: u64,
-}
-
-struct State {
-    mode: Mode,
-    cancelled: bool,
-    granularity: Boundary,
-    /// Counts the steps asked for; a rank that has not run for the latest one may go on.
-    generation: u64,
-    /// Boundaries that single ranks may still pass: steps of granularity [`Boundary::Event`].
-    tokens: u64,
-    ranks: Vec<Rank>,
-}
-
-enum Verdict {
-    Go,
-    Wait,
-    WaitFor(Duration),
 }
 
 /// The pace that a run is held to. Shared by the viewer and all ranks of a process.
@@ -86,16 +46,8 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        let state = State {
-            mode: Mode::Free,
-            cancelled: false,
-            granularity: Boundary::Event,
-            generation: 0,
-            tokens: 0,
-            ranks: Vec::new(),
-        };
         Pace {
-            state: Mutex::new(state),
+            state: Mutex::default(),
             changed: Condvar::new(),
             epoch: Instant::now(),
             active: AtomicBool::new(false),
@@ -137,7 +89,7 @@ impl Pace {
             self.book();
         }
         change(&mut state);
-        let active = state.mode != Mode::Free && !state.cancelled;
+        let active = state.is_active();
         if active && !self.active.swap(true, Ordering::AcqRel) {
             self.touch();
         }
@@ -181,9 +133,9 @@ impl Pace {
         }
     }
 
-    /// Holds ranks at their next boundary.
+    /// Holds ranks at their next boundary. Steps that no rank has begun are forgotten.
     pub fn pause(&self) {
-        self.set(|state| state.mode = Mode::Paused);
+        self.set(State::hold);
         self.tell(Control::Pause);
     }
 
@@ -194,16 +146,9 @@ impl Pace {
     }
 
     /// Holds the run and lets it go on to the next boundary of this kind: every rank, or for [`Boundary::Event`] only
-    /// the rank that is furthest behind.
+    /// the rank that is furthest behind. Steps asked for while ranks are still in the one before all count.
     pub fn step(&self, granularity: Boundary) {
-        self.set(|state| {
-            state.mode = Mode::Paused;
-            state.granularity = granularity;
-            match granularity {
-                Boundary::Event => state.tokens += 1,
-                _ => state.generation += 1,
-            }
-        });
+        self.set(|state| state.step(granularity));
         self.tell(Control::Step(granularity));
     }
 
@@ -227,7 +172,7 @@ impl Pace {
     /// Whether ranks are held at boundaries until somebody steps or resumes.
     pub fn is_paused(&self) -> bool {
         let state = self.lock();
-        state.mode == Mode::Paused && !state.cancelled
+        state.is_paused()
     }
 
     /// Ranks that are held at a boundary right now.
@@ -308,57 +253,5 @@ impl Pace {
         }
         let now = self.epoch.elapsed().as_nanos() as u64;
         Duration::from_nanos(now.saturating_sub(self.last_activity.load(Ordering::Acquire)))
-    }
-}
-
-impl State {
-    fn arrive(&mut self, rank: u32) {
-        let rank = rank as usize;
-        if self.ranks.len() <= rank {
-            self.ranks.resize(rank + 1, Rank::default());
-        }
-        self.ranks[rank].waiting = true;
-    }
-
-    fn depart(&mut self, rank: u32) {
-        let rank = &mut self.ranks[rank as usize];
-        rank.waiting = false;
-        rank.passed += 1;
-    }
-
-    fn verdict(&mut self, rank: u32, boundary: Boundary, arrived: Duration, now: Duration) -> Verdict {
-        if self.cancelled {
-            return Verdict::Go;
-        }
-        match self.mode {
-            Mode::Free => Verdict::Go,
-            Mode::Paused => {
-                if self.may_step(rank as usize, boundary) {
-                    Verdict::Go
-                } else {
-                    Verdict::Wait
-                }
-            }
-            Mode::Slow { factor, real, run } => {
-                let due = real + arrived.saturating_sub(run).div_f64(factor);
-                due.checked_sub(now).filter(|rest| !rest.is_zero()).map_or(Verdict::Go, Verdict::WaitFor)
-            }
-        }
-    }
-
-    fn may_step(&mut self, rank: usize, boundary: Boundary) -> bool {
-        if self.granularity == Boundary::Event {
-            let furthest_behind = (0..self.ranks.len())
-                .filter(|&other| self.ranks[other].waiting)
-                .min_by_key(|&other| (self.ranks[other].passed, other));
-            let may = self.tokens > 0 && furthest_behind == Some(rank);
-            self.tokens -= u64::from(may);
-            return may;
-        }
-        if self.ranks[rank].generation < self.generation {
-            self.ranks[rank].generation = self.generation;
-            return true;
-        }
-        !self.granularity.ends_at(boundary)
     }
 }
