@@ -4,6 +4,7 @@
 
 pub mod app;
 pub mod export;
+pub mod groups;
 pub mod input;
 pub mod narration;
 pub mod open;

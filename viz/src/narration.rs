@@ -1,5 +1,6 @@
 //! One sentence that says what is happening now, in the field's words.
 
+use crate::groups::{self, Part};
 use crate::player::Scene;
 use crate::words;
 use events::event::NO_UNIT;
@@ -52,14 +53,14 @@ fn waiting(scene: &Scene) -> Option<String> {
         rank.pass.is_none() && rank.flights.first().is_some_and(|flight| flight.started.is_none())
     };
     let waiting: Vec<usize> = (0..ranks.len()).filter(|&rank| stuck(&ranks[rank])).collect();
-    let flight = ranks.get(*waiting.first()?)?.flights.first()?;
-    let has = |rank: &RankSnapshot| rank.flights.iter().any(|f| f.event.sequence >= flight.event.sequence);
-    let past = |rank: &RankSnapshot| {
-        rank.last_flight.is_some_and(|last| last.event.sequence >= flight.event.sequence)
-    };
-    let late: Vec<usize> =
-        (0..ranks.len()).filter(|&rank| !has(&ranks[rank]) && !past(&ranks[rank])).collect();
-    if late.is_empty() || late.len() == ranks.len() {
+    let event = ranks.get(*waiting.first()?)?.flights.first()?.event;
+    let parts = groups::beside(&scene.now, event.group);
+    let members = &groups::of_rank(&parts, waiting[0])?.ranks;
+    let waiting: Vec<usize> = waiting.into_iter().filter(|rank| members.contains(rank)).collect();
+    let flight = ranks[waiting[0]].flights.first()?;
+    let late = |rank: &&usize| !ranks[**rank].has_issued(event.group, event.sequence);
+    let late: Vec<usize> = members.iter().filter(late).copied().collect();
+    if late.is_empty() || late.len() == members.len() {
         return None;
     }
     let verb = if waiting.len() == 1 { "waits" } else { "wait" };
@@ -95,25 +96,44 @@ pub fn name(scene: &Scene, flight: &Flight) -> String {
 
 fn collective(scene: &Scene, flight: &Flight) -> String {
     let units = words::units(&scene.header, flight.event.unit, flight.event.units);
-    let ranks = u64::from(scene.header.world_size.max(1));
-    let slice = words::bytes(flight.event.bytes / ranks);
+    let parts = groups::beside(&scene.now, flight.event.group);
+    let slice = words::bytes(slice(&parts, flight.event.bytes));
+    let (others, among) = if parts.len() > 1 {
+        ("its neighbours", format!(" in every group of {}", members(&parts)))
+    } else {
+        ("the others", String::new())
+    };
     match flight.event.operation {
+        Operation::AllReduce if !groups::are_neighbours(&parts) => {
+            let whole = words::bytes(flight.event.bytes);
+            format!("All-reduce of {units} across groups: owners of a slice add up ({whole})")
+        }
         Operation::AllGather if scene.header.sharded.parameters => {
-            format!("All-gather of {units}: every rank sends its slice ({slice}) to the others")
+            format!("All-gather of {units}: every rank sends its slice ({slice}) to {others}")
         }
         Operation::AllGather => {
-            format!("All-gather of {units}: every rank sends the slice it has updated ({slice})")
+            format!("All-gather of {units}: every rank sends its updated slice ({slice})")
         }
         Operation::ReduceScatter => {
-            format!("Reduce-scatter of {units}: rank r keeps the sum of slice r ({slice})")
+            format!("Reduce-scatter of {units}{among}: rank r keeps the sum of slice r ({slice})")
         }
         Operation::AllReduce => {
             let whole = words::bytes(flight.event.bytes);
-            format!("All-reduce of {units}: every rank gets the sum of all gradients ({whole})")
+            format!("All-reduce of {units}: every rank gets the gradients' sum ({whole})")
         }
         Operation::Broadcast => format!("Broadcast of {units}: one rank sends its copy to all others"),
         other => format!("{} of {units}", capitalised(other.label())),
     }
+}
+
+/// Ranks in each group.
+pub fn members(parts: &[Part]) -> usize {
+    parts.first().map_or(1, |part| part.ranks.len()).max(1)
+}
+
+/// Bytes of a member's slice of a buffer.
+pub fn slice(parts: &[Part], bytes: u64) -> u64 {
+    bytes / members(parts) as u64
 }
 
 fn computing(scene: &Scene, pass: PassNow) -> String {

@@ -118,12 +118,44 @@ fn last_to_issue(window: &Window, group: u16, sequence: u64) -> Option<usize> {
             lane.transfers.iter().rev().find(|t| t.event.sequence == sequence && t.event.group == group);
         found.map_or(u64::MAX, |transfer| transfer.issued)
     };
-    (0..window.lanes.len()).max_by_key(|&rank| issued(&window.lanes[rank]))
+    let members = (0..window.lanes.len()).filter(|&rank| window.lanes[rank].is_member(group));
+    members.max_by_key(|&rank| issued(&window.lanes[rank]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use events::{CollectiveEvent, Event, Operation, Progress, Snapshot, What};
+
+    /// Two groups of two neighbours: the others' do not count, whatever they have issued.
+    #[test]
+    fn only_members_of_a_group_are_waited_for() {
+        let mut window = Window::new(&Snapshot::new(4, 1));
+        for rank in 0..4 {
+            let (group, first) = (rank as u16 / 2 + 1, rank / 2 * 2);
+            let what = What::Joined { group, ranks: vec![first, first + 1] };
+            window.apply(&Event { at: 0, rank, what });
+        }
+        let mut tell = |at, rank, progress| {
+            let (sequence, operation, group) = (0, Operation::AllGather, 1);
+            let event = CollectiveEvent {
+                progress,
+                sequence,
+                operation,
+                group,
+                unit: 0,
+                units: 1,
+                bytes: 8,
+                sent: 0,
+            };
+            window.apply(&Event { at, rank, what: What::Collective(event) });
+        };
+        tell(10, 0, Progress::Issued);
+        tell(40, 1, Progress::Issued);
+        tell(40, 0, Progress::Started);
+        tell(50, 0, Progress::Finished);
+        assert_eq!(measure(&window, (0, 100))[0].waited_for, [0, 30, 0, 0]);
+    }
 
     #[test]
     fn intervals_merge_and_intersect() {

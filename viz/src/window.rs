@@ -73,6 +73,8 @@ pub struct Lane {
     pub spans: VecDeque<Span>,
     /// Collectives, barriers and scalars included.
     pub transfers: VecDeque<Transfer>,
+    /// The groups within the world that the rank is a member of.
+    groups: Vec<u16>,
     /// Bytes sent per operation since the run started.
     sent: [u64; Operation::ALL.len()],
 }
@@ -91,7 +93,9 @@ impl Window {
     pub fn new(now: &Snapshot) -> Self {
         let lanes = now.ranks.iter().map(|rank| {
             let sample = Sample { at: now.at, live: rank.live[Place::Device.index()] };
-            Lane { memory: VecDeque::from([sample]), sent: rank.sent.by_operation, ..Lane::default() }
+            let groups = rank.groups.iter().map(|group| group.number).collect();
+            let memory = VecDeque::from([sample]);
+            Lane { memory, groups, sent: rank.sent.by_operation, ..Lane::default() }
         });
         Window { lanes: lanes.collect(), steps: VecDeque::new() }
     }
@@ -146,6 +150,7 @@ impl Lane {
                 }
             }
             What::Collective(collective) => self.collective(event.at, collective),
+            What::Joined { group, .. } => self.groups.push(group),
             What::Crossed { group, sequence, began, ended, .. } => {
                 if let Some(transfer) = self.transfer(group, sequence) {
                     transfer.started = Some(event.at.saturating_sub(began));
@@ -154,6 +159,11 @@ impl Lane {
             }
             _ => {}
         }
+    }
+
+    /// Whether the rank takes part in the collectives of this group; 0 is the world.
+    pub fn is_member(&self, group: u16) -> bool {
+        group == 0 || self.groups.contains(&group)
     }
 
     /// The latest transfer with this number. Those in flight are few and recent.

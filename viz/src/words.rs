@@ -9,7 +9,7 @@ pub fn bytes(bytes: u64) -> String {
     if unit.is_empty() { format!("{bytes} B") } else { format!("{} {unit}B", digits(value)) }
 }
 
-/// Bytes in at most five columns: `4.7M`, `919K`.
+/// Bytes in at most four columns: `4.7M`, `919k`.
 pub fn short_bytes(bytes: u64) -> String {
     let (value, unit) = scaled(bytes);
     match unit {
@@ -20,9 +20,9 @@ pub fn short_bytes(bytes: u64) -> String {
 }
 
 fn scaled(bytes: u64) -> (f64, &'static str) {
-    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")];
+    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let exact = bytes as f64;
-    // 999.95 K would be written as 1000 K.
+    // 999.95 kB would be written as 1000 kB.
     let found = units.iter().find(|(size, _)| exact >= size * 0.9995);
     found.map_or((exact, ""), |(size, unit)| (exact / size, unit))
 }

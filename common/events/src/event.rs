@@ -188,6 +188,8 @@ pub enum What {
     Collective(CollectiveEvent),
     /// One chunk crossed from one rank to another inside a collective.
     Hop {
+        /// The process group: 0 is the world.
+        group: u16,
         /// The collective's sequence number.
         sequence: u64,
         /// Sending rank.
@@ -220,7 +222,7 @@ pub enum What {
         lr: f64,
         /// Tokens in the global batch.
         tokens: u64,
-        /// Wall-clock seconds of the step on this rank.
+        /// Wall-clock seconds of the step on this rank, without the time for which the run was held.
         seconds: f64,
     },
     /// A validation loss, in nats per token. Never dropped.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub const MAGIC: [u8; 8] = *b"\x89ZERO\r\n\x1a";
 
 /// Version of the format that this crate writes and the only one that it reads.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Bytes of [`MAGIC`] and version.
 pub const PREAMBLE: usize = MAGIC.len() + 2;

@@ -12,6 +12,8 @@ pub struct UnitHeader {
     pub parameters: u64,
     /// Parameters in it, padded to a multiple of the shard count.
     pub padded: u64,
+    /// Whether every rank keeps its parameters whole, even where others are sharded.
+    pub whole: bool,
 }
 
 /// Which model states a rank keeps whole and which it keeps only its slice of, between steps.
@@ -76,6 +78,9 @@ pub struct RunHeader {
     pub sequence_length: u32,
     /// Device capacity per rank in bytes, if it has one.
     pub capacity: Option<u64>,
+    /// Ranks that share one copy of what is sharded; with hybrid sharding fewer than all, and groups of so many
+    /// neighbours hold the same.
+    pub shard_group: u32,
     /// What the stage shards.
     pub sharded: Sharded,
     /// The partition, in forward order.

@@ -45,5 +45,5 @@ pub use recording::{Recorder, Recording, RecordingError};
 pub use relay::{Inlets, Outlet};
 pub use ring::{Emitter, Feed, Receiver, channel, feed};
 pub use runs::AttachError;
-pub use snapshot::{Flight, Outcome, PassNow, RankSnapshot, Scaling, Sent, Snapshot};
+pub use snapshot::{Flight, Membership, Outcome, PassNow, RankSnapshot, Scaling, Sent, Snapshot};
 pub use socket::Attachment;

@@ -109,6 +109,11 @@ impl Emitter {
         }
     }
 
+    /// How long the run has been held so far: no part of its time.
+    pub fn held(&self) -> Duration {
+        self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.held())
+    }
+
     /// The pacing that this rank obeys, if any. Deadlines subtract the time it held ranks.
     pub fn pace(&self) -> Option<&Arc<Pace>> {
         self.pace.as_ref()

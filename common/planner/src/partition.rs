@@ -90,6 +90,7 @@ impl Partition {
             name: unit.name.clone(),
             parameters: unit.parameters,
             padded: unit.padded,
+            whole: unit.whole,
         };
         self.units.iter().map(header).collect()
     }

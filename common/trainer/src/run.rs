@@ -189,6 +189,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.rank.emitter.emit(What::StepStarted { step });
         self.stage.begin(step);
         let (started, waited) = (Instant::now(), self.waited_for_peers());
+        let held = self.rank.emitter.held();
         let mut loss = 0.0;
         for index in 0..config.micro_batches {
             loss += self.micro_batch(step, Micro { index, count: config.micro_batches })?;
@@ -203,13 +204,14 @@ impl<'a, S: Stage> Worker<'a, S> {
         let outcome = self.stage.step(&update)?;
         let (loss, stop) = self.agree(loss / config.tokens_per_step() as f64)?;
         self.stop(watch, |times| &mut times.step);
+        let held_since = |before| self.rank.emitter.held().saturating_sub(before);
         let row = StepRow {
             step,
             loss,
             grad_norm: outcome.grad_norm,
             lr: update.lr,
             tokens: config.tokens_per_step(),
-            seconds: started.elapsed().as_secs_f64(),
+            seconds: started.elapsed().saturating_sub(held_since(held)).as_secs_f64(),
             loss_scale,
             skipped: outcome.skipped,
         };

@@ -79,6 +79,7 @@ fn header<S: Stage>(plan: &Plan) -> Result<RunHeader> {
         batch_size: config.batch_size as u32,
         sequence_length: config.sequence_length as u32,
         capacity: config.device_memory,
+        shard_group: job.sharing_ranks() as u32,
         sharded: S::SHARDED,
         units: planner::Partition::of(&job).headers(),
         predicted_memory: plan.prediction.memory_header(),

@@ -143,6 +143,7 @@ impl<'a> Simulation<'a> {
             let at = started + (finished - started) * (hop as u64 + 1) / (hops as u64 + 1);
             for from in 0..ranks {
                 let what = What::Hop {
+                    group: 0,
                     sequence: collective.sequence,
                     from: from as u16,
                     to: ((from + 1) % ranks) as u16,

@@ -57,7 +57,7 @@ impl Plan {
 fn units(plan: &Plan) -> Vec<UnitHeader> {
     let unit = |name: String, parameters: u64| {
         let padded = parameters.next_multiple_of(u64::from(plan.ranks));
-        UnitHeader { name, parameters, padded }
+        UnitHeader { name, parameters, padded, whole: false }
     };
     let mut units = vec![unit("embedding".into(), 32_768)];
     units.extend((0..plan.blocks).map(|block| unit(format!("block {block}"), 213_248)));
@@ -82,6 +82,7 @@ fn header(plan: &Plan) -> RunHeader {
         batch_size: 8,
         sequence_length: 128,
         capacity: Some(64 << 20),
+        shard_group: plan.ranks,
         sharded: Sharded {
             optimizer: plan.stage >= 1,
             gradients: plan.stage >= 2,

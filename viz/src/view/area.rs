@@ -51,6 +51,32 @@ impl Column {
         })
     }
 
+    /// A rank's memory over `axis` by class, of `classes` alone. A column shows what is live for most of its time, so that
+    /// what comes and goes is seen to do so.
+    pub(super) fn mostly(lane: &Lane, axis: Axis, now: u64, classes: &[Class]) -> Vec<Column> {
+        let samples = &lane.memory;
+        let mut start = axis.from as f64;
+        let mut next = samples.partition_point(|sample| sample.at < axis.from);
+        axis.fill(now, |end| {
+            let mut longest = (-1.0, next.saturating_sub(1));
+            let mut from = start;
+            while from < end {
+                let to = samples.get(next).map_or(end, |sample| (sample.at as f64).min(end));
+                if to - from > longest.0 && next > 0 {
+                    longest = (to - from, next - 1);
+                }
+                next += usize::from(to < end);
+                from = to;
+            }
+            start = end;
+            let mut column = Column::default();
+            if let Some(sample) = samples.get(longest.1) {
+                classes.iter().for_each(|class| column.parts[class.index()] = sample.live[class.index()]);
+            }
+            column
+        })
+    }
+
     /// What all ranks together have sent since their step began, by operation. A column shows the most of its time.
     pub(super) fn traffic(window: &Window, axis: Axis, now: u64) -> Vec<Column> {
         let mut landed: Vec<(u64, Operation, u64)> = window.landings().collect();

@@ -3,18 +3,35 @@
 use super::bar::{self, Bar};
 use super::paint::{Paint, columns, fitted};
 use crate::app::App;
+use crate::groups;
 use crate::player::Scene;
 use crate::theme::{
     self, ACCENT, ALARM, DIM, FAINT, GOOD, WAITING, bold, class_colour, class_glyph, class_name, ink,
 };
 use crate::words;
-use events::{Class, Outcome, Place, RankSnapshot};
+use events::{Class, Flight, Outcome, Place, RankSnapshot};
 use ratatui::style::{Color, Style};
 
 /// More ranks than this are shown as a table.
 pub(super) const MOST: usize = 8;
 /// Narrower cards are unreadable.
-pub(super) const NARROWEST: u16 = 19;
+const NARROWEST: u16 = 19;
+/// Rows of a card with a row per class, and what a screen with two rows of cards shows below them.
+pub(super) const TALL: u16 = 11;
+const REST: u16 = 7;
+
+/// How many cards stand beside each other: all, or half of them where all would be too narrow; none where neither fits.
+pub(super) fn per_row(ranks: usize, (width, height): (u16, u16)) -> Option<usize> {
+    let wide = |cards: usize| width / cards.max(1) as u16 >= NARROWEST;
+    let half = ranks.div_ceil(2);
+    if ranks > MOST {
+        None
+    } else if wide(ranks) {
+        Some(ranks)
+    } else {
+        Some(half).filter(|&half| wide(half) && height >= 2 * TALL + REST)
+    }
+}
 
 /// The columns in which `ranks` cards' middles are on a screen of `width` columns.
 pub(super) fn centres(ranks: usize, width: u16) -> Vec<u16> {
@@ -41,14 +58,14 @@ pub(super) fn bar_scale(scene: &Scene) -> Bar {
     Bar { scale, ghost, capacity }
 }
 
-/// Draws a card per rank.
-pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
+/// Draws a card per rank, so many beside each other, each `height` rows tall.
+pub(super) fn draw(app: &App, per_row: usize, height: u16, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let bar = bar_scale(scene);
-    let (width, height) = (paint.width(), paint.height());
+    let (bar, width) = (bar_scale(scene), paint.width());
     for (number, rank) in scene.now.ranks.iter().enumerate() {
-        let (x, width) = place(number, scene.now.ranks.len(), width);
-        card(app, number, rank, &bar, &mut paint.part(x, 0, width, height));
+        let (x, width) = place(number % per_row, per_row, width);
+        let y = (number / per_row) as u16 * height;
+        card(app, number, rank, &bar, &mut paint.part(x, y, width, height));
     }
 }
 
@@ -67,11 +84,11 @@ fn card(app: &App, number: usize, rank: &RankSnapshot, bar: &Bar, paint: &mut Pa
     let parts = rank.live[Place::Device.index()];
     bar.draw(&mut inside, (x, 1, inner), &parts);
     let mut y = 2;
-    if inside.height() >= 11 {
+    if inside.height() >= TALL {
         bar.draw(&mut inside, (x, 2, inner), &parts);
         y = 4;
     }
-    classes(rank, bar, &mut inside.part(x, y, inner, u16::MAX));
+    classes(scene, number, bar, &mut inside.part(x, y, inner, u16::MAX));
     let length = columns(&total);
     paint.text(width.saturating_sub(length + 1), height.saturating_sub(1), total, bold(Color::Reset));
 }
@@ -103,7 +120,7 @@ pub(super) fn activity(scene: &Scene, rank: &RankSnapshot) -> (String, Style) {
         return (format!("{} {unit}", words::pass(pass.pass)), bold(theme::pass_colour(pass.pass)));
     }
     match rank.flights.first() {
-        Some(flight) if flight.started.is_none() => {
+        Some(flight) if flight.started.is_none() && is_awaited(scene, flight) => {
             (format!("waits: {}", flight.event.operation), bold(WAITING))
         }
         Some(flight) => {
@@ -112,6 +129,14 @@ pub(super) fn activity(scene: &Scene, rank: &RankSnapshot) -> (String, Style) {
         }
         None => ("between passes".into(), ink(DIM)),
     }
+}
+
+/// Whether some rank has not issued the collective yet.
+fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
+    let event = &flight.event;
+    let parts = groups::beside(&scene.now, event.group);
+    let members = parts.iter().filter(|part| part.number == event.group).flat_map(|part| &part.ranks);
+    members.into_iter().any(|&rank| !scene.now.ranks[rank].has_issued(event.group, event.sequence))
 }
 
 /// What a rank was at when it failed.
@@ -123,10 +148,15 @@ fn failed(scene: &Scene, rank: &RankSnapshot) -> String {
     }
 }
 
-/// A row per class that has ever been used.
-fn classes(rank: &RankSnapshot, bar: &Bar, paint: &mut Paint<'_>) {
+/// A row per class that is or will be used.
+fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), usize::from(paint.height()));
-    let used = |class: &&Class| rank.peak_of(**class) > 0;
+    let rank = &scene.now.ranks[number];
+    let planned = |class: Class| {
+        let mut predicted = scene.header.predicted_memory.iter();
+        predicted.any(|p| p.rank as usize == number && p.class == class && p.bytes > 0)
+    };
+    let used = |class: &&Class| rank.peak_of(**class) > 0 || planned(**class);
     let bars = width >= 34;
     for (y, &class) in (0u16..).zip(Class::ALL.iter().filter(used).take(height)) {
         let live = rank.live_of(class);
@@ -135,8 +165,10 @@ fn classes(rank: &RankSnapshot, bar: &Bar, paint: &mut Paint<'_>) {
         let label = if live > 0 { ink(Color::Reset) } else { ink(FAINT) };
         let value = if live == 0 { "–".into() } else { words::short_bytes(live) };
         let start = width.saturating_sub(columns(&value));
-        let room = if bars { 12 } else { start.saturating_sub(2) };
-        paint.part(2, y, room, 1).text(0, 0, class_name(class), label);
+        // The longest name and value leave no room for a blank on the narrowest cards.
+        let name = 1 + u16::from(width >= 18);
+        let room = if bars { 12 } else { start.saturating_sub(name) };
+        paint.part(name, y, room, 1).text(0, 0, class_name(class), label);
         if bars {
             let scale = bar.scale as f64;
             bar::plain(paint, (15, y, width - 22), live as f64, scale, class_colour(class));
@@ -181,11 +213,12 @@ pub(super) fn legend(scenes: &[&Scene], paint: &mut Paint<'_>) {
     let long = room(Class::label) + columns(ghost) + 2 <= paint.width();
     let spacious = room(class_name) + columns(ghost) + 2 <= paint.width();
     let gap = if spacious { 3 } else { 1 };
+    let close = room(class_name) > 2 * classes.len() as u16 + 1 + paint.width();
     let mut x = 0;
     for &class in &classes {
         x = paint.text(x, 0, class_glyph(class), ink(class_colour(class)));
         let name = if long { class.label() } else { class_name(class) };
-        x = paint.text(x + 1, 0, name, ink(DIM)) + gap;
+        x = paint.text(x + u16::from(!close), 0, name, ink(DIM)) + gap;
     }
     if spacious {
         let fill = if paint.theme().colours() { "░" } else { "·" };
@@ -200,16 +233,18 @@ fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let width = paint.width();
     let style = if app.rank == number { bold(ACCENT) } else { ink(DIM) };
     paint.right(3, 0, number.to_string(), style);
-    let value = words::short_bytes(rank.live_total());
+    let wide = width >= 50;
+    let live = rank.live_total();
+    let value = if wide { words::bytes(live) } else { words::short_bytes(live) };
     paint.right(width, 0, &value, ink(Color::Reset));
     let (text, activity_style) = activity(scene, rank);
-    let words = if width >= 50 { 26 } else { 0 };
+    let words = if wide { 26 } else { 0 };
     if words > 0 {
         paint.part(4, 0, words - 1, 1).text(0, 0, fitted(&text, words - 1), activity_style);
     } else {
         paint.put(4, 0, "▌", activity_style);
     }
     let start = 5 + words;
-    let length = width.saturating_sub(start + 5 + u16::from(width >= 20));
+    let length = width.saturating_sub(start + if wide { 9 } else { 5 + u16::from(width >= 20) });
     bar.draw(paint, (start, 0, length), &rank.live[Place::Device.index()]);
 }

@@ -26,9 +26,9 @@ pub(super) fn scale(area: &Area, paint: &mut Paint<'_>) {
     }
 }
 
-/// A dashed line at `bytes`, behind nothing and before empty places. Its text stands above it, next to where the area
-/// first reaches it.
-pub(super) fn rule(area: &Area, bytes: u64, text: &str, style: Style, paint: &mut Paint<'_>) {
+/// A dashed line at `bytes`, behind nothing and before empty places. The longest of `texts` that fits stands above it, next
+/// to where the area first reaches it.
+pub(super) fn rule(area: &Area, bytes: u64, texts: &[&str], style: Style, paint: &mut Paint<'_>) {
     let y = area.row(bytes, paint.height());
     for (x, column) in (0u16..).zip(&area.columns) {
         if area.row(column.total(), paint.height()) > y || column.total() == 0 {
@@ -37,10 +37,14 @@ pub(super) fn rule(area: &Area, bytes: u64, text: &str, style: Style, paint: &mu
     }
     // Clear of a mark on the area's peak, which is in the same row where the two are equal.
     let peak = area.columns.iter().position(|column| column.total() >= bytes).unwrap_or(0) as u16;
-    let (length, row) = (columns(text), y.saturating_sub(u16::from(y > 0)));
-    if peak + 2 + length <= paint.width() {
-        paint.text(peak + 2, row, text, style);
-    } else {
-        paint.right(peak.saturating_sub(1).max(length).min(paint.width()), row, text, style);
+    let (row, width) = (y.saturating_sub(u16::from(y > 0)), paint.width());
+    let after = |text: &&&str| peak + 2 + columns(text) <= width;
+    let before = |text: &&&str| columns(text) < peak;
+    if let Some(text) = texts.iter().find(|text| after(text) || before(text)) {
+        if after(&text) {
+            paint.text(peak + 2, row, text, style);
+        } else {
+            paint.right(peak - 1, row, text, style);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::area::{Area, Column, Layers};
 use super::axis::Axis;
 use super::bar::Bar;
-use super::paint::{Paint, fitted};
+use super::paint::{Paint, columns, fitted};
 use super::{cards, frame};
 use crate::app::App;
 use crate::player::{Player, Scene};
@@ -106,8 +106,11 @@ fn sent(player: &Player) -> Sent {
 fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let each = paint.width().saturating_sub(LABEL) / app.players.len().max(1) as u16;
     let each = each.min(26);
-    let labels = ["", "live now", "peak so far", "sent per step", "step time", "tokens/s", "loss"];
-    for (y, label) in (0u16..).zip(labels) {
+    let labels = ["live now", "peak so far", "sent per step", "tokens/s", "loss", "step time"];
+    // Where there is little room the last one, which says the same as the tokens per second, is left out.
+    let rows =
+        if paint.height() >= 7 + app.players.len() as u16 - 1 { labels.len() } else { labels.len() - 1 };
+    for (y, label) in (1u16..).zip(&labels[..rows]) {
         paint.text(0, y, label, ink(DIM));
     }
     for (place, player) in (0u16..).zip(&app.players) {
@@ -122,24 +125,30 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
             or_dash(now.map(|rank| words::bytes(rank.live_total()))),
             or_dash(now.map(|rank| words::bytes(rank.total_peak))),
             or_dash(step.map(|_| words::bytes(sent(player).total()))),
-            or_dash(step.map(|record| words::time((record.seconds * 1e9) as u64))),
             or_dash(step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9)))),
             or_dash(step.map(|record| format!("{:.6}", record.loss))),
+            or_dash(step.map(|record| words::time((record.seconds * 1e9) as u64))),
         ];
-        for (y, value) in (1u16..).zip(values) {
+        for (y, value) in (1u16..).zip(&values[..rows]) {
             paint.right(end, y, value, ink(Color::Reset));
         }
     }
-    labels.len() as u16
+    1 + rows as u16
 }
 
 /// The difference of every run to the first, in words. Returns the rows used.
 fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let Some((first, others)) = app.players.split_first() else { return 0 };
     for (y, other) in (0u16..).zip(others) {
-        let sentence = difference(&name(app, first), first, &name(app, other), other, rank);
+        let names = (name(app, first), name(app, other));
         let x = paint.text(0, y, "▌", ink(frame::stage_colour(&other.scene().header)));
         let room = paint.width().saturating_sub(x + 1);
+        let long = difference(&names.0, first, &names.1, other, rank);
+        let sentence = if columns(&long) <= room {
+            long
+        } else {
+            in_short((&names.0, first), (&names.1, other), rank).unwrap_or(long)
+        };
         paint.text(x + 1, y, fitted(&sentence, room), ink(Color::Reset));
     }
     others.len() as u16
@@ -159,7 +168,10 @@ pub fn difference(first_name: &str, first: &Player, name: &str, other: &Player, 
     sentence += &format!(", peaked {}", relation(before.1, after.1, "higher", "lower"));
     let (a, b) = (sent(first).total() as f64, sent(other).total() as f64);
     if a > 0.0 && b > 0.0 {
-        sentence += &format!(", sends {:.2} times as much", b / a);
+        sentence += &match b / a {
+            ratio if (ratio - 1.0).abs() < 5e-3 => ", sends as much".into(),
+            ratio => format!(", sends {ratio:.2} times as much"),
+        };
     }
     sentence += match (last_step(first), last_step(other)) {
         (Some(a), Some(b)) if a.step == b.step && a.loss.to_bits() == b.loss.to_bits() => {
@@ -171,6 +183,37 @@ pub fn difference(first_name: &str, first: &Player, name: &str, other: &Player, 
         _ => ".",
     };
     sentence
+}
+
+/// `ZeRO-3 against DDP: now −55 %, peak −35 %, sent ×1.50; same losses`: the same where there is little room.
+fn in_short(
+    (first_name, first): (&str, &Player),
+    (name, other): (&str, &Player),
+    rank: usize,
+) -> Option<String> {
+    let (before, after) = (first.scene().now.ranks.get(rank)?, other.scene().now.ranks.get(rank)?);
+    let change = |before: u64, after: u64| {
+        let percent = 100.0 * (after as f64 - before as f64) / (before as f64).max(1.0);
+        format!("{}{:.0} %", if percent < 0.0 { "−" } else { "+" }, percent.abs())
+    };
+    let mut text = format!(
+        "{name} against {first_name}: now {}, peak {}",
+        change(before.live_total(), after.live_total()),
+        change(before.total_peak, after.total_peak)
+    );
+    let (a, b) = (sent(first).total() as f64, sent(other).total() as f64);
+    if a > 0.0 && b > 0.0 {
+        text += &format!(", sent ×{:.2}", b / a);
+    }
+    let (a, b) = (last_step(first), last_step(other));
+    let (Some(a), Some(b)) = (a, b) else { return Some(text) };
+    let equal = a.loss.to_bits() == b.loss.to_bits();
+    let apart = || format!("; losses differ by {:.1e}", (a.loss - b.loss).abs());
+    Some(match a.step == b.step {
+        true if equal => text + "; same losses",
+        true => text + &apart(),
+        false => text,
+    })
 }
 
 fn relation(before: f64, after: f64, more: &str, less: &str) -> String {

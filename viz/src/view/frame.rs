@@ -104,9 +104,12 @@ pub fn stage_colour(header: &RunHeader) -> Color {
 fn title(app: &App, paint: &mut Paint<'_>) {
     let header = &app.player().scene().header;
     let width = paint.width();
-    let badge = format!(" {} ", header.stage);
     let theme = paint.theme();
-    let x = paint.text(1, 0, badge, theme::badge(stage_colour(header), theme)) + 1;
+    let compared = if app.view == View::Compare { app.players.len() } else { 1 };
+    let x = app.players[..compared].iter().fold(1, |x, player| {
+        let header = &player.scene().header;
+        paint.text(x, 0, format!(" {} ", header.stage), theme::badge(stage_colour(header), theme)) + 1
+    });
     let x = paint.text(x, 0, format!(" {}", header.model), bold(Color::Reset));
     let status = status(app);
     let progress = progress(app.player());
@@ -125,7 +128,7 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     } else {
         format!("  {} parameters · {} ranks", words::count(header.parameters as f64), header.world_size)
     };
-    paint.text(x, 0, fitted(&about, width.saturating_sub(x + right)), ink(DIM));
+    paint.text(x, 0, fitted(&about, width.saturating_sub(x + right + 2)), ink(DIM));
     let start = width.saturating_sub(right);
     let x = paint.text(start, 0, progress, ink(Color::Reset)) + 2;
     paint.text(x, 0, status.0, bold(status.1));
@@ -148,6 +151,7 @@ fn status(app: &App) -> (String, Color) {
         (Source::Recording, Motion::Standing) => ("‖ paused".into(), theme::WAITING),
         (Source::Recording, _) => (format!("▶ {}", speed(player.speed())), GOOD),
         _ if app.at_close() => ("■ finished".into(), GOOD),
+        _ if app.held && !player.at_end() => ("‖ held, looking back".into(), theme::WAITING),
         _ if app.held => ("‖ held".into(), theme::WAITING),
         (_, Motion::Standing) => ("‖ looking back".into(), theme::WAITING),
         _ if app.pace < 1.0 => (format!("● live {}", speed(app.pace)), GOOD),
@@ -241,6 +245,9 @@ fn footer(app: &App, paint: &mut Paint<'_>) {
             "pause" if app.player().motion() == Motion::Standing || app.held => "play".into(),
             other => other.to_string(),
         };
+        if x + columns(binding.label) + 1 + columns(&short) > paint.width() {
+            continue;
+        }
         x = paint.text(x, 0, binding.label, bold(Color::Reset));
         x = paint.text(x + 1, 0, short, ink(DIM)) + gap;
     }

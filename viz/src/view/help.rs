@@ -44,7 +44,7 @@ pub(super) fn closing(app: &App, paint: &mut Paint<'_>) {
 }
 
 fn failed(message: &str, paint: &mut Paint<'_>) {
-    let width = paint.width().saturating_sub(4).min(100);
+    let width = paint.width().saturating_sub(4).min(116);
     let lines = wrapped(message, width.saturating_sub(4));
     let height = lines.len() as u16 + 4;
     let mut area = middle(paint, width, height);
@@ -56,12 +56,16 @@ fn failed(message: &str, paint: &mut Paint<'_>) {
     inside.text(1, y, "q leaves the screen · esc looks at where it happened", ink(DIM));
 }
 
-/// Lines of at most `width` columns, broken between words. A line that fits stays as it is: it may be a table's.
+/// Lines of at most `width` columns, broken between words. A line that fits stays as it is, and one of a table is cut.
 fn wrapped(text: &str, width: u16) -> Vec<String> {
     let mut lines = Vec::new();
     for paragraph in text.lines() {
         if columns(paragraph) <= width {
             lines.push(paragraph.to_string());
+            continue;
+        }
+        if paragraph.trim().contains("  ") {
+            lines.push(fitted(paragraph, width));
             continue;
         }
         let mut line = String::new();

@@ -23,7 +23,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let chart_width = width.saturating_sub(table + if beside { 3 } else { 0 });
     let used = used_classes(scene, rank).count() as u16 + 2;
     let chart_height = if beside { height } else { height.saturating_sub(used) };
-    chart(app, rank, &mut paint.part(0, 0, chart_width, chart_height));
+    charts(app, rank, &mut paint.part(0, 0, chart_width, chart_height));
     if beside {
         let mut side = paint.part(chart_width + 3, 0, table, height);
         let used = classes(scene, rank, &mut side);
@@ -37,7 +37,21 @@ fn predicted_total(scene: &Scene, rank: usize) -> Option<u64> {
     scene.header.predicted_total.get(rank).copied().filter(|&bytes| bytes > 0)
 }
 
-fn chart(app: &App, rank: usize, paint: &mut Paint<'_>) {
+/// Rows of the chart of what sharding changes, with the blank row before it; and the least that the other one needs.
+const STATES: u16 = 12;
+const LEAST: u16 = 14;
+
+/// Everything over the last two steps and, where there is room, what sharding changes over the last one.
+fn charts(app: &App, rank: usize, paint: &mut Paint<'_>) {
+    let (width, height) = (paint.width(), paint.height());
+    let lower = if height >= STATES + LEAST { STATES.max(height * 2 / 5) } else { 0 };
+    everything(app, rank, &mut paint.part(0, 0, width, height - lower));
+    if lower > 0 {
+        states(app, rank, &mut paint.part(0, height - lower + 1, width, lower - 1));
+    }
+}
+
+fn everything(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let (player, scene) = (app.player(), app.player().scene());
     let (width, height) = (paint.width().saturating_sub(SCALE), paint.height().saturating_sub(4));
     let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));
@@ -53,18 +67,50 @@ fn chart(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
     area.draw(&mut paint.part(SCALE, 1, width, height));
     chart::scale(&area, &mut paint.part(0, 1, SCALE, height));
+    let mut inside = paint.part(SCALE, 1, width, height);
     if let Some(predicted) = predicted {
-        let met = peak == predicted;
-        let text =
-            format!("predicted peak {}{}", words::bytes(predicted), if met { " = measured ✓" } else { "" });
-        let style = if met { ink(GOOD) } else { ink(Color::Reset) };
-        chart::rule(&area, predicted, &text, style, &mut paint.part(SCALE, 1, width, height));
+        let (long, short) = prediction(peak, predicted);
+        let style = if peak == predicted { ink(GOOD) } else { ink(Color::Reset) };
+        chart::rule(&area, predicted, &[&long, &short], style, &mut inside);
     }
     if let Some(capacity) = scene.header.capacity.filter(|&capacity| capacity <= area.top) {
-        chart::rule(&area, capacity, "capacity", ink(ALARM), &mut paint.part(SCALE, 1, width, height));
+        chart::rule(&area, capacity, &["capacity"], ink(ALARM), &mut inside);
     }
-    let label = predicted.is_none_or(|predicted| predicted != peak);
-    peak_mark(&area, peak, label, &mut paint.part(SCALE, 1, width, height));
+    peak_mark(&area, peak, predicted.is_none_or(|predicted| predicted != peak), &mut inside);
+    passes(scene, rank, axis, &mut paint.part(SCALE, height + 1, width, 2));
+    axis.draw(paint, SCALE, height + 3);
+}
+
+/// The predicted peak against the measured one: in full, and where there is little room.
+fn prediction(peak: u64, predicted: u64) -> (String, String) {
+    let bytes = words::bytes(predicted);
+    if peak == predicted {
+        (format!("predicted peak {bytes} = measured ✓"), format!("{bytes}, as predicted ✓"))
+    } else {
+        (format!("predicted peak {bytes}"), bytes)
+    }
+}
+
+/// The model states, and what is gathered or waits for reduction: on a scale of its own, without what is computed with them.
+fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
+    const CLASSES: [Class; 5] = [
+        Class::Parameters,
+        Class::Gradients,
+        Class::Optimizer,
+        Class::GatheredParameters,
+        Class::CommunicationBuckets,
+    ];
+    let (player, scene) = (app.player(), app.player().scene());
+    let (width, height) = (paint.width().saturating_sub(SCALE), paint.height().saturating_sub(4));
+    let x = paint.heading(0, 0, "What sharding changes");
+    paint.text(x + 2, 0, "the last step, without activations", ink(DIM));
+    let axis = Axis::last_steps(scene, player.clock(), 1, width);
+    let lane = &scene.window.lanes[rank];
+    let columns = Column::mostly(lane, axis, player.clock(), &CLASSES);
+    let top = columns.iter().map(Column::total).max().unwrap_or(0).max(1);
+    let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
+    area.draw(&mut paint.part(SCALE, 1, width, height));
+    chart::scale(&area, &mut paint.part(0, 1, SCALE, height));
     passes(scene, rank, axis, &mut paint.part(SCALE, height + 1, width, 2));
     axis.draw(paint, SCALE, height + 3);
 }
@@ -102,7 +148,8 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
         let short = name.strip_prefix("block ").unwrap_or(name);
         let label = if columns(name) < to - from { name } else { short };
         let shade = if number.is_multiple_of(2) { DIM } else { FAINT };
-        let fitting = columns(label) <= to - from;
+        // Longer words keep clear of their neighbours.
+        let fitting = columns(label) + u16::from(columns(label) > 1) <= to - from;
         if fitting {
             paint.centred(from, to - from, 1, label, ink(shade));
         } else {

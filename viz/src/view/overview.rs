@@ -11,32 +11,50 @@ use crate::words;
 
 /// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
-    let scene = app.player().scene();
-    let ranks = scene.now.ranks.len();
-    let (width, height) = (paint.width(), paint.height());
-    if ranks <= cards::MOST && width / ranks.max(1) as u16 >= cards::NARROWEST {
-        let gap = u16::from(height >= 28);
-        let wires = ranks as u16 + 1;
-        let bottom = (height / 4).clamp(4, 14);
-        let most = if width / ranks as u16 >= 40 { 14 } else { 13 };
-        let cards_height = height.saturating_sub(wires + bottom + 2 * gap).min(most);
-        let bottom = height.saturating_sub(cards_height + wires + 2 * gap);
-        cards::draw(app, &mut paint.part(0, 0, width, cards_height));
-        let y = cards_height + gap;
-        wires::draw(scene, &cards::centres(ranks, width), &mut paint.part(0, y, width, wires));
-        let y = y + wires + gap;
-        let areas = if bottom >= 22 { bottom - 14 } else { 0 };
-        memories(app, &mut paint.part(0, y, width, areas.saturating_sub(1)));
-        progress(app.player(), &mut paint.part(0, y + areas, width, bottom - areas));
-    } else {
-        let bottom = (height / 4).clamp(4, 12);
-        let table = height.saturating_sub(bottom + 2);
-        let used = cards::table(app, &mut paint.part(0, 0, width, table));
-        let y = used + u16::from(height >= 28);
-        wires::line(scene, &mut paint.part(0, y, width, 1));
-        let bottom = height.saturating_sub(y + 2);
-        progress(app.player(), &mut paint.part(0, y + 2, width, bottom));
+    let ranks = app.player().scene().now.ranks.len();
+    match cards::per_row(ranks, (paint.width(), paint.height())) {
+        Some(all) if all == ranks => one_row(app, paint),
+        Some(per_row) => two_rows(app, per_row, paint),
+        None => table(app, paint),
     }
+}
+
+/// Cards beside each other, and below them the wires between them.
+fn one_row(app: &App, paint: &mut Paint<'_>) {
+    let scene = app.player().scene();
+    let (ranks, width, height) = (scene.now.ranks.len(), paint.width(), paint.height());
+    let gap = u16::from(height >= 28);
+    let wires = ranks as u16 + 1;
+    let bottom = (height / 4).clamp(4, 14);
+    let most = if width / ranks.max(1) as u16 >= 40 { 14 } else { 13 };
+    let cards_height = height.saturating_sub(wires + bottom + 2 * gap).min(most);
+    let bottom = height.saturating_sub(cards_height + wires + 2 * gap);
+    cards::draw(app, ranks, cards_height, &mut paint.part(0, 0, width, cards_height));
+    let y = cards_height + gap;
+    wires::draw(scene, &cards::centres(ranks, width), &mut paint.part(0, y, width, wires));
+    let y = y + wires + gap;
+    let areas = if bottom >= 22 { bottom - 14 } else { 0 };
+    memories(app, &mut paint.part(0, y, width, areas.saturating_sub(1)));
+    progress(app.player(), &mut paint.part(0, y + areas, width, bottom - areas));
+}
+
+/// Two rows of cards: the collective in words only.
+fn two_rows(app: &App, per_row: usize, paint: &mut Paint<'_>) {
+    let (width, height) = (paint.width(), paint.height());
+    let y = 2 * cards::TALL;
+    cards::draw(app, per_row, cards::TALL, &mut paint.part(0, 0, width, y));
+    wires::line(app.player().scene(), &mut paint.part(0, y, width, 1));
+    progress(app.player(), &mut paint.part(0, y + 2, width, height.saturating_sub(y + 2)));
+}
+
+/// A row per rank.
+fn table(app: &App, paint: &mut Paint<'_>) {
+    let (width, height) = (paint.width(), paint.height());
+    let bottom = (height / 4).clamp(4, 12);
+    let used = cards::table(app, &mut paint.part(0, 0, width, height.saturating_sub(bottom + 2)));
+    let y = used + u16::from(height >= 28);
+    wires::line(app.player().scene(), &mut paint.part(0, y, width, 1));
+    progress(app.player(), &mut paint.part(0, y + 2, width, height.saturating_sub(y + 2)));
 }
 
 /// Every rank's memory over the last two steps, below its card and on one scale.

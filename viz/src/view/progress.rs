@@ -138,6 +138,8 @@ fn prediction(scene: &Scene, paint: &mut Paint<'_>, y: u16) {
         (format!("{over} of {ranks} ranks peaked above the prediction"), ALARM)
     } else if equal == ranks {
         ("✓ every peak is as predicted, to the byte".into(), GOOD)
+    } else if equal == 0 {
+        ("no rank has reached its predicted peak yet".into(), DIM)
     } else {
         (format!("{equal} of {ranks} ranks have reached the predicted peak"), DIM)
     };

@@ -2,7 +2,7 @@
 //!
 //! A cell is the unit's flat buffer from left to right, cut into one slot per rank.
 
-use super::paint::{Paint, fitted};
+use super::paint::{Paint, columns, fitted};
 use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{self, ACCENT, DIM, FAINT, bold, class_colour, class_glyph, ink};
@@ -45,7 +45,7 @@ impl Grid {
         let shown = ranks.min(usize::from(room / least)).max(1);
         let gap = if room / shown as u16 > 12 { 2 } else { 1 };
         let each = (room / shown as u16).saturating_sub(gap).max(1);
-        let slots = ranks as u16;
+        let slots = slots(scene) as u16;
         let cell = if each >= slots { each / slots * slots } else { each };
         let room = height.saturating_sub(1);
         let fits = |&(tall, each): &(u16, u16)| (units as u16).saturating_mul(each) + KEY < room || tall == 1;
@@ -114,8 +114,10 @@ fn unit(scene: &Scene, grid: &Grid, unit: usize, y: u16, paint: &mut Paint<'_>) 
         let now = &scene.now.ranks[rank];
         let state = now.units.units.get(unit).copied().unwrap_or_default();
         let held = now.peak_of(Class::Parameters) > 0;
-        let cell = Cell { rank, ranks: scene.now.ranks.len(), width: grid.cell, x, tall: grid.tall, held };
-        cell.parameters(scene, &state, y, paint);
+        let slots = slots(scene);
+        let cell = Cell { slot: rank % slots, slots, width: grid.cell, x, tall: grid.tall, held };
+        let whole = scene.header.units[unit].whole || !scene.header.sharded.parameters;
+        cell.parameters(whole, &state, y, paint);
         cell.gradients(scene, &state, y + grid.tall, paint);
         cell.optimizer(scene, y + 2 * grid.tall, paint);
     }
@@ -153,15 +155,24 @@ fn held(scene: &Scene, grid: &Grid, y: u16, paint: &mut Paint<'_>) {
         let mut part = paint.part(x, y, grid.cell + grid.gap - 1, 1);
         let x = part.text(0, 0, words::short_bytes(states), bold(Color::Reset));
         if passing > 0 && roomy {
-            part.text(x + 1, 0, format!("+ {} for a while", words::short_bytes(passing)), ink(DIM));
+            let short = format!("+ {}", words::short_bytes(passing));
+            let long = format!("{short} for a while");
+            let fits = x + 1 + columns(&long) <= part.width();
+            part.text(x + 1, 0, if fits { long } else { short }, ink(DIM));
         }
     }
 }
 
+/// Slices that units are cut into: as many as ranks share one copy.
+fn slots(scene: &Scene) -> usize {
+    (scene.header.shard_group as usize).clamp(1, scene.now.ranks.len().max(1))
+}
+
 /// One rank's copy of one unit.
 struct Cell {
-    rank: usize,
-    ranks: usize,
+    /// The slice that the rank owns, of so many.
+    slot: usize,
+    slots: usize,
     width: u16,
     x: u16,
     tall: u16,
@@ -172,9 +183,10 @@ struct Cell {
 impl Cell {
     /// The columns of the slice that the rank owns.
     fn own(&self) -> std::ops::Range<u16> {
-        let (rank, ranks, width) = (self.rank as u16, self.ranks as u16, self.width);
-        let start = (u32::from(rank) * u32::from(width) / u32::from(ranks)) as u16;
-        let end = ((u32::from(rank) + 1) * u32::from(width)).div_ceil(u32::from(ranks)) as u16;
+        let (slot, slots, width) = (self.slot as u32, self.slots as u32, u32::from(self.width));
+        let start = (slot * width / slots) as u16;
+        let end = ((slot + 1) * width).div_ceil(slots) as u16;
+        let width = self.width;
         start..end.max(start + 1).min(width.max(start + 1))
     }
 
@@ -188,15 +200,15 @@ impl Cell {
         }
     }
 
-    fn parameters(&self, scene: &Scene, state: &UnitNow, y: u16, paint: &mut Paint<'_>) {
+    fn parameters(&self, whole: bool, state: &UnitNow, y: u16, paint: &mut Paint<'_>) {
         let full = class_style(Class::Parameters);
         let gathered = class_style(Class::GatheredParameters);
-        let rest = match (scene.header.sharded.parameters, state.gather, state.refreshing) {
-            (false, _, true) => ("›", gathered.1),
-            (false, ..) => full,
-            (true, Gather::Gathered, _) => gathered,
-            (true, Gather::Gathering, _) => ("›", gathered.1),
-            (true, Gather::Released, _) => nothing(),
+        let rest = match (whole, state.gather, state.refreshing) {
+            (true, _, true) => ("›", gathered.1),
+            (true, ..) => full,
+            (false, Gather::Gathered, _) => gathered,
+            (false, Gather::Gathering, _) => ("›", gathered.1),
+            (false, Gather::Released, _) => nothing(),
         };
         let own = if self.held { full } else { nothing() };
         self.line(y, paint, own, if self.held { rest } else { nothing() });
@@ -275,7 +287,14 @@ fn key(scene: &Scene, paint: &mut Paint<'_>) {
 
 fn owned(scene: &Scene) -> String {
     let sharded = scene.header.sharded;
-    let each = |yes: bool| if yes { format!("1/{}", scene.header.world_size) } else { "all".into() };
+    let slots = slots(scene);
+    let each = |yes: bool| if yes { format!("1/{slots}") } else { "all".into() };
+    let groups = scene.now.ranks.len() / slots;
+    if groups > 1 {
+        return format!(
+            "Between steps each rank keeps 1/{slots} of all model states; {groups} groups hold the same."
+        );
+    }
     format!(
         "Between steps each rank keeps {} of the parameters, {} of the gradients and {} of the optimizer states.",
         each(sharded.parameters),

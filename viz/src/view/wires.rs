@@ -1,9 +1,11 @@
 //! The collective between the ranks: who sends what to whom.
 //!
 //! One lane per slice of the buffer. In an all-gather, slice r leaves rank r for everybody; in a reduce-scatter,
-//! everybody's contribution to slice r arrives at rank r. A ring's lanes are its latest hops.
+//! everybody's contribution to slice r arrives at rank r. Groups within the world do so side by side. A ring's lanes are
+//! its latest hops.
 
-use super::paint::{Paint, columns, fitted};
+use super::paint::{Paint, columns};
+use crate::groups::{self, Part};
 use crate::narration::{self, leading_collective};
 use crate::player::Scene;
 use crate::theme::{DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
@@ -31,17 +33,21 @@ enum Stage {
     Done,
 }
 
-fn stage(scene: &Scene, rank: usize, sequence: u64, group: u16) -> Stage {
-    let rank = &scene.now.ranks[rank];
-    let flying = rank.flights.iter().find(|f| f.event.sequence == sequence && f.event.group == group);
-    let done =
-        rank.last_flight.is_some_and(|last| last.event.sequence >= sequence && last.event.group == group);
-    match flying {
-        Some(flight) if flight.started.is_some() => Stage::Moving,
-        Some(_) => Stage::Issued,
-        None if done => Stage::Done,
-        None => Stage::Absent,
-    }
+/// How far each rank has come with `flight`, or with what its own group does meanwhile.
+fn stages(scene: &Scene, parts: &[Part], flight: &Flight) -> Vec<Stage> {
+    let sequence = flight.event.sequence;
+    let of = |number: usize| {
+        let group = groups::of_rank(parts, number).map_or(flight.event.group, |part| part.number);
+        let rank = &scene.now.ranks[number];
+        let same = |f: &&Flight| f.event.sequence == sequence && f.event.group == group;
+        match rank.flights.iter().find(same) {
+            Some(flight) if flight.started.is_some() => Stage::Moving,
+            Some(_) => Stage::Issued,
+            None if rank.has_finished(group, sequence) => Stage::Done,
+            None => Stage::Absent,
+        }
+    };
+    (0..scene.now.ranks.len()).map(of).collect()
 }
 
 /// One line of words about the collective.
@@ -51,32 +57,52 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
         return;
     };
     let event = flight.event;
+    let parts = groups::beside(&scene.now, event.group);
     let colour = if flying { operation_colour(event.operation) } else { DIM };
     let mut x = paint.text(0, 0, if flying { "▶ " } else { "✓ " }, bold(colour));
     x = paint.text(x, 0, narration::name(scene, &flight), bold(colour));
-    let ranks = scene.now.ranks.len();
-    let slice = words::bytes(event.bytes / ranks.max(1) as u64);
-    let size = format!("  {} in slices of {slice}", words::bytes(event.bytes));
-    x = paint.text(x, 0, size, ink(DIM));
-    let stages: Vec<Stage> = (0..ranks).map(|r| stage(scene, r, event.sequence, event.group)).collect();
+    let state = state(&stages(scene, &parts, &flight), flying, colour);
+    let more: usize = scene.now.ranks.iter().map(data_flights).max().unwrap_or(0);
+    let more = if more > 1 { format!("  + {} more in flight", more - 1) } else { String::new() };
+    let room = paint.width().saturating_sub(x);
+    let notes = sizes(&parts, event.bytes);
+    let fitting = notes.iter().find(|note| columns(note) + columns(&state.0) + columns(&more) <= room);
+    let fitting = fitting.or_else(|| notes.iter().find(|note| columns(note) + columns(&state.0) <= room));
+    x = paint.text(x, 0, fitting.map_or("", |note| note.as_str()), ink(DIM));
+    x = paint.text(x, 0, state.0, ink(state.1));
+    if x + columns(&more) <= paint.width() {
+        paint.text(x, 0, more, ink(DIM));
+    }
+}
+
+/// How large the buffer is and how it is shared out, from the longest words to the shortest.
+fn sizes(parts: &[Part], bytes: u64) -> Vec<String> {
+    let (members, whole) = (narration::members(parts), words::bytes(bytes));
+    let slice = words::bytes(narration::slice(parts, bytes));
+    let mut notes = vec![format!("  {whole} in slices of {slice}"), format!("  {whole}")];
+    if parts.len() > 1 {
+        let count = parts.len();
+        notes.insert(0, format!("  in {count} groups of {members}, {whole} each, in slices of {slice}"));
+        notes.insert(1, format!("  in {count} groups of {members}, {whole} each"));
+    }
+    notes
+}
+
+/// How far the collective has come, in words.
+fn state(stages: &[Stage], flying: bool, colour: Color) -> (String, Color) {
+    let ranks = stages.len();
     let counted = |wanted: Stage| stages.iter().filter(|stage| **stage == wanted).count();
-    let (absent, done) = (counted(Stage::Absent), counted(Stage::Done));
-    let moving = counted(Stage::Moving);
-    let state = if absent > 0 && flying {
+    let (absent, done, moving) = (counted(Stage::Absent), counted(Stage::Done), counted(Stage::Moving));
+    if absent > 0 && flying {
         (format!("  issued by {} of {ranks}", ranks - absent), WAITING)
     } else if done == ranks {
         ("  complete on every rank".into(), GOOD)
-    } else if done + moving == 0 {
-        ("  issued by every rank".into(), DIM)
-    } else {
+    } else if done > 0 {
         (format!("  complete on {done} of {ranks}"), GOOD)
-    };
-    x = paint.text(x, 0, state.0, ink(state.1));
-    let more: usize = scene.now.ranks.iter().map(data_flights).max().unwrap_or(0);
-    if more > 1 {
-        let text = format!("  + {} more in flight", more - 1);
-        let room = paint.width().saturating_sub(x);
-        paint.text(x, 0, fitted(&text, room), ink(DIM));
+    } else if moving > 0 {
+        ("  moving".into(), colour)
+    } else {
+        ("  issued by every rank".into(), DIM)
     }
 }
 
@@ -89,18 +115,16 @@ pub(super) fn draw(scene: &Scene, centres: &[u16], paint: &mut Paint<'_>) {
     line(scene, &mut paint.part(0, 0, paint.width(), 1));
     let Some((flight, flying)) = shown(scene) else { return };
     let ranks = scene.now.ranks.len();
-    let stages: Vec<Stage> =
-        (0..ranks).map(|rank| stage(scene, rank, flight.event.sequence, flight.event.group)).collect();
+    let parts = groups::beside(&scene.now, flight.event.group);
+    let stages = stages(scene, &parts, &flight);
     let moving = flying && stages.iter().any(|stage| matches!(stage, Stage::Moving | Stage::Done));
-    let ring = scene.header.algorithm == "ring";
-    let lanes = Lanes { scene, flight: &flight, centres, stages: &stages, flying, moving };
-    for lane in 0..ranks.min(usize::from(paint.height().saturating_sub(1))) {
-        let mut row = paint.part(0, lane as u16 + 1, paint.width(), 1);
-        if ring {
-            let hop = scene.now.ranks[lane].last_hop.filter(|hop| hop.sequence == flight.event.sequence);
-            lanes.hop(lane, hop, &mut row);
+    let lanes = Lanes { scene, flight: &flight, centres, stages: &stages, parts: &parts, flying, moving };
+    for row in 0..ranks.min(usize::from(paint.height().saturating_sub(1))) {
+        let mut paint = paint.part(0, row as u16 + 1, paint.width(), 1);
+        if scene.header.algorithm == "ring" {
+            lanes.hop(row, &mut paint);
         } else {
-            lanes.slice(lane, &mut row);
+            lanes.row(row, &mut paint);
         }
     }
 }
@@ -110,6 +134,7 @@ struct Lanes<'a> {
     flight: &'a Flight,
     centres: &'a [u16],
     stages: &'a [Stage],
+    parts: &'a [Part],
     flying: bool,
     moving: bool,
 }
@@ -132,41 +157,56 @@ impl Lanes<'_> {
         }
     }
 
-    /// Slice `lane` on its way from or to rank `lane`.
-    fn slice(&self, lane: usize, paint: &mut Paint<'_>) {
-        let (Some(&left), Some(&right)) = (self.centres.first(), self.centres.last()) else { return };
+    /// The lanes in a row: groups of neighbours share it, others take turns.
+    fn row(&self, row: usize, paint: &mut Paint<'_>) {
+        let shared = groups::are_neighbours(self.parts);
+        let (lane, parts) = if shared {
+            (row, self.parts)
+        } else {
+            let turn = row % self.parts.len();
+            (row / self.parts.len(), &self.parts[turn..=turn])
+        };
+        if lane >= narration::members(self.parts) {
+            return;
+        }
         self.label(lane, paint);
+        parts.iter().for_each(|part| self.slice(part, lane, paint));
+        self.bytes(paint, self.centres.last().copied().unwrap_or(0));
+    }
+
+    /// Slice `lane` of a group's buffer on its way from or to the group's member of that number.
+    fn slice(&self, part: &Part, lane: usize, paint: &mut Paint<'_>) {
+        let column = |rank: &usize| self.centres.get(*rank).copied();
+        let (Some(left), Some(right)) =
+            (part.ranks.first().and_then(column), part.ranks.last().and_then(column))
+        else {
+            return;
+        };
         paint.run(left, 0, right - left, self.wire(), self.style());
-        let inward = matches!(self.flight.event.operation, Operation::ReduceScatter);
-        let both = matches!(self.flight.event.operation, Operation::AllReduce);
-        let strong =
-            if self.flying { bold(operation_colour(self.flight.event.operation)) } else { ink(FAINT) };
-        for (rank, &column) in self.centres.iter().enumerate() {
-            let away = rank != lane;
-            let symbol = match (away, inward || both) {
-                (true, false) => {
-                    if rank < lane {
-                        "◀"
-                    } else {
-                        "▶"
-                    }
-                }
-                (true, true) => "●",
-                (false, true) => "Σ",
-                (false, false) => "●",
-            };
-            paint.put(column, 0, symbol, strong);
-            if inward && away {
-                let (arrow, x) =
-                    if rank < lane { ("▶", column + 2) } else { ("◀", column.saturating_sub(2)) };
-                paint.put(x, 0, arrow, strong);
-            }
-            if both && away {
-                paint.put(column, 0, "◆", strong);
-            }
+        for (member, &rank) in part.ranks.iter().enumerate() {
+            let Some(column) = column(&rank) else { return };
+            self.member(member, lane, column, paint);
             self.state(rank, column, paint);
         }
-        self.bytes(paint, right);
+    }
+
+    /// What a member does with slice `lane`: it sends or gets it, or adds it up.
+    fn member(&self, member: usize, lane: usize, column: u16, paint: &mut Paint<'_>) {
+        let operation = self.flight.event.operation;
+        let style = if self.flying { bold(operation_colour(operation)) } else { ink(FAINT) };
+        let (away, before) = (member != lane, member < lane);
+        let symbol = match (operation, away) {
+            (Operation::AllReduce, true) => "◆",
+            (Operation::AllReduce | Operation::ReduceScatter, false) => "Σ",
+            (Operation::ReduceScatter, true) | (_, false) => "●",
+            (_, true) if before => "◀",
+            (_, true) => "▶",
+        };
+        paint.put(column, 0, symbol, style);
+        if operation == Operation::ReduceScatter && away {
+            let (arrow, x) = if before { ("▶", column + 2) } else { ("◀", column.saturating_sub(2)) };
+            paint.put(x, 0, arrow, style);
+        }
     }
 
     /// A rank that has not issued yet leaves a gap; one that is done a tick.
@@ -181,19 +221,27 @@ impl Lanes<'_> {
     }
 
     fn bytes(&self, paint: &mut Paint<'_>, right: u16) {
-        let ranks = self.scene.now.ranks.len().max(1) as u64;
         let style = if self.flying { ink(Color::Reset) } else { ink(FAINT) };
-        paint.text(right + 3, 0, words::short_bytes(self.flight.event.bytes / ranks), style);
+        let slice = narration::slice(self.parts, self.flight.event.bytes);
+        paint.text(right + 3, 0, words::short_bytes(slice), style);
+    }
+
+    /// The latest hop of this collective that left a rank.
+    fn last_hop(&self, rank: usize) -> Option<Hop> {
+        let group = groups::of_rank(self.parts, rank)?.number;
+        let event = &self.flight.event;
+        let same = |hop: &Hop| (hop.group, hop.sequence) == (group, event.sequence);
+        self.scene.now.ranks[rank].last_hop.filter(same)
     }
 
     /// The latest hop that rank `lane` sent to its neighbour on the ring.
-    fn hop(&self, lane: usize, hop: Option<Hop>, paint: &mut Paint<'_>) {
+    fn hop(&self, lane: usize, paint: &mut Paint<'_>) {
         for &column in self.centres {
             paint.put(column, 0, "·", ink(FAINT));
         }
         let (first, last) = (self.centres.first().copied(), self.centres.last().copied());
         let (Some(first), Some(last)) = (first, last) else { return };
-        let Some(Hop { to, chunk, bytes, number, .. }) = hop else {
+        let Some(Hop { to, chunk, bytes, number, .. }) = self.last_hop(lane) else {
             paint.put(self.centres[lane], 0, "○", ink(if self.flying { WAITING } else { FAINT }));
             return;
         };
@@ -207,7 +255,7 @@ impl Lanes<'_> {
         }
         let x = paint.text(last + 3, 0, words::short_bytes(bytes), ink(Color::Reset));
         let rounds = if self.flight.event.operation == Operation::AllReduce { 2 } else { 1 };
-        let hops = rounds * self.centres.len().saturating_sub(1);
+        let hops = rounds * narration::members(self.parts).saturating_sub(1);
         let count = format!("hop {number} of {hops}");
         if x + 2 + columns(&count) <= paint.width() {
             paint.text(x + 2, 0, count, ink(if number as usize >= hops { GOOD } else { DIM }));

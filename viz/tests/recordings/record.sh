@@ -19,6 +19,9 @@ done
 run zero3 $tiny --algorithm ring --record "$here/ring.events" --report "$here/ring.json"
 # A slow link, behind whose transfers there is something to compute.
 run zero3 $tiny --link 100us,100MB/s --record "$here/link.events" --report "$here/link.json"
+# Shards among two neighbours, copies across.
+run zero3 $tiny --strategy hybrid-shard --shard-group-size 2 \
+    --record "$here/hybrid.events" --report "$here/hybrid.json"
 # fp16 with a gradient that overflows, and activations computed again.
 run zero2 $tiny --precision fp16 --checkpoint-activations block --inject overflow@rank1,step1 \
     --record "$here/fp16.events" --report "$here/fp16.json"

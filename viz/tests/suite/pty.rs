@@ -14,6 +14,15 @@ use std::time::{Duration, Instant};
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Within this the terminal is as it was.
+pub(crate) const PROMPT: Duration = Duration::from_millis(250);
+
+/// Three attempts: other programs on the machine may take the processor at the wrong moment.
+pub(crate) fn promptly(mut attempt: impl FnMut() -> Duration) {
+    let times: Vec<Duration> = (0..3).map(|_| attempt()).collect();
+    assert!(times.iter().any(|time| *time <= PROMPT), "restored only after {times:?}");
+}
+
 #[derive(Default)]
 struct Output {
     bytes: Mutex<Vec<u8>>,

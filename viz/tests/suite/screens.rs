@@ -108,6 +108,33 @@ fn transfers_over_a_slow_link() {
     }
 }
 
+/// Groups within the world: slices among neighbours, and sums across.
+#[test]
+fn hybrid_sharding() {
+    let mut player = recorded("hybrid");
+    player.seek_into_step(1, 0.62);
+    let mut app = App::new(vec![player], Source::Recording);
+    for view in [View::Overview, View::Shards, View::Traffic] {
+        app.view = view;
+        let name = format!("hybrid_{}", view.label().to_lowercase());
+        insta::assert_snapshot!(name, text(&view::picture(&app, Theme::FULL, 120, 40)));
+    }
+    let across = "across groups: owners of a slice add up";
+    let told = |app: &App| viz::narration::sentence(app.player().scene(), 200).contains(across);
+    while !told(&app) && !app.player().at_end() {
+        app.players[0].step_forward(Boundary::Event);
+    }
+    app.view = View::Overview;
+    let screen = text(&view::picture(&app, Theme::FULL, 120, 40));
+    assert!(screen.contains(across), "{screen}");
+    insta::assert_snapshot!("hybrid_across", screen);
+    let end = app.player().timeline().len();
+    app.players[0].seek(end);
+    app.view = View::Traffic;
+    let screen = text(&view::picture(&app, Theme::FULL, 120, 40));
+    assert!(screen.contains("as theory says"), "{screen}");
+}
+
 /// Memory as it was when the first rank failed, not as it is once everything is freed.
 #[test]
 fn a_failed_run_holds_its_last_state() {
@@ -118,7 +145,7 @@ fn a_failed_run_holds_its_last_state() {
     assert!(message.starts_with(&format!("rank {culprit} is out of memory")), "{message}");
     assert!(message.contains("cargo run -p zero1"), "the remedy is there: {message}");
     let live = viz::words::bytes(ranks[culprit as usize].live_total());
-    assert!(message.contains(&format!("of which {live} are in use")), "{live}: {message}");
+    assert!(message.contains(&format!("{live} are in use")), "{live}: {message}");
     assert!(ranks.iter().all(|rank| rank.live_total() > 20_000_000));
     let mut app = App::new(vec![player], Source::Recording);
     insta::assert_snapshot!("failed_explained", text(&view::picture(&app, Theme::FULL, 120, 40)));
@@ -149,6 +176,22 @@ fn fewer_colours_and_ascii() {
         let theme = Theme { depth, ascii: depth == Depth::None };
         let name = format!("depth_{depth:?}").to_lowercase();
         insta::assert_snapshot!(name, text(&view::picture(&app("zero3", View::Memory), theme, 120, 40)));
+    }
+}
+
+/// Text on a coloured ground is ink: the ground must be there.
+#[test]
+fn sixteen_colours_keep_every_ground() {
+    let theme = Theme { depth: Depth::Named, ascii: false };
+    for stage in STAGES {
+        for view in View::ALL {
+            let full = view::picture(&app(stage, view), Theme::FULL, 120, 40);
+            let picture = view::picture(&app(stage, view), theme, 120, 40);
+            for (cell, full) in picture.content.iter().zip(&full.content) {
+                let ink = full.fg == viz::theme::INK;
+                assert!(!ink || cell.bg != ratatui::style::Color::Reset, "{stage} {view:?}: {:?}", full);
+            }
+        }
     }
 }
 

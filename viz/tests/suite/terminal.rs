@@ -1,6 +1,6 @@
 //! The terminal is given back, whatever happens.
 
-use crate::pty::{Pty, outlives_its_terminal};
+use crate::pty::{PROMPT, Pty, outlives_its_terminal, promptly};
 use crate::support::{path, recorded};
 use events::{Boundary, Class, Emitter, Hub, HubOptions, Pace, Pass, Place, What, channel};
 use rustix::process::Signal;
@@ -14,8 +14,6 @@ use viz::simulate::Plan;
 use viz::{DisplayOptions, LiveOptions};
 
 const SCREEN: &str = "\x1b[?1049h";
-/// Within this the terminal is as it was.
-const PROMPT: Duration = Duration::from_millis(250);
 
 fn replay() -> Pty {
     let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
@@ -34,12 +32,6 @@ fn live(mode: &str) -> Pty {
     pty.expect(SCREEN);
     pty.expect_on_screen("quit");
     pty
-}
-
-/// Three attempts: other programs on the machine may take the processor at the wrong moment.
-fn promptly(mut attempt: impl FnMut() -> Duration) {
-    let times: Vec<Duration> = (0..3).map(|_| attempt()).collect();
-    assert!(times.iter().any(|time| *time <= PROMPT), "restored only after {times:?}");
 }
 
 #[test]

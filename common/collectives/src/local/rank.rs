@@ -296,6 +296,7 @@ impl Part<'_> {
     fn tell(&self, from: usize, to: usize, chunk: usize, bytes: u64) {
         let name = |party| self.rank.names()[self.ticket.lane.member(party)] as u16;
         self.watch.emitter.emit(What::Hop {
+            group: self.watch.group,
             sequence: self.ticket.sequence,
             from: name(from),
             to: name(to),

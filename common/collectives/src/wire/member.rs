@@ -244,6 +244,7 @@ impl Member {
         let hop = |from: usize, to: usize, part: Part| {
             let bytes = |span: &Span| span.bytes_of(&part.range(span.len(), work.parties));
             work.watch.emitter.emit(What::Hop {
+                group: work.watch.group,
                 sequence: work.ticket.sequence,
                 from: self.name(work, from) as u16,
                 to: self.name(work, to) as u16,

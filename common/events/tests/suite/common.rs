@@ -5,7 +5,7 @@ use events::{Class, CollectiveEvent, Event, Operation, Place, Progress, RunHeade
 
 /// A header with `ranks` ranks and two units.
 pub(crate) fn header(ranks: u32) -> RunHeader {
-    let unit = |name: &str| UnitHeader { name: name.into(), parameters: 10, padded: 12 };
+    let unit = |name: &str| UnitHeader { name: name.into(), parameters: 10, padded: 12, whole: false };
     RunHeader {
         stage: "ZeRO-3".into(),
         model: "test".into(),
@@ -20,6 +20,7 @@ pub(crate) fn header(ranks: u32) -> RunHeader {
         batch_size: 1,
         sequence_length: 8,
         capacity: None,
+        shard_group: ranks,
         sharded: Sharded { parameters: true, gradients: true, optimizer: true },
         units: vec![unit("a"), unit("b")],
         predicted_memory: vec![],

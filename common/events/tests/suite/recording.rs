@@ -11,7 +11,14 @@ fn some_events() -> impl Strategy<Value = Vec<Event>> {
     let what = prop_oneof![
         any::<u32>().prop_map(|step| What::StepStarted { step }),
         (any::<i64>(), any::<u64>()).prop_map(|(delta, live)| memory(Class::Gradients, delta, live)),
-        any::<u64>().prop_map(|sequence| What::Hop { sequence, from: 1, to: 2, chunk: 3, bytes: 4 }),
+        any::<u64>().prop_map(|sequence| What::Hop {
+            group: 3,
+            sequence,
+            from: 1,
+            to: 2,
+            chunk: 3,
+            bytes: 4
+        }),
         ".{0,20}".prop_map(|message| What::Failed { message }),
         prop::collection::vec(any::<u64>(), 0..8).prop_map(|peaks| What::Finished {
             total_peak: 1,

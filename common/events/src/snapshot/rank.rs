@@ -1,6 +1,4 @@
-//! Every rank as it is right now: the fold of all its events so far.
-//!
-//! Events carry absolute values, so a fold that has missed some is right again after the next one of the same kind.
+//! One rank as it is right now.
 
 use crate::event::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, What};
 use crate::units::Units;
@@ -86,9 +84,20 @@ pub struct Scaling {
     pub overflowed: bool,
 }
 
+/// A process group within the world that a rank is a member of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// What its collectives call it.
+    pub number: u16,
+    /// Its members, by their ranks in the world.
+    pub ranks: Vec<u32>,
+}
+
 /// One chunk on its way from a rank to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hop {
+    /// The process group: 0 is the world.
+    pub group: u16,
     /// The collective's sequence number.
     pub sequence: u64,
     /// Receiving rank.
@@ -124,6 +133,10 @@ pub struct RankSnapshot {
     pub flights: Vec<Flight>,
     /// The collective that finished last.
     pub last_flight: Option<Flight>,
+    /// Per group, the number of the latest collective that finished.
+    finished: Vec<(u16, u64)>,
+    /// The groups within the world that it is a member of, in the order in which it joined them: the same on all ranks.
+    pub groups: Vec<Membership>,
     /// The latest hop that left this rank.
     pub last_hop: Option<Hop>,
     /// Collectives finished so far, barriers and scalars left out.
@@ -143,6 +156,17 @@ pub struct RankSnapshot {
 }
 
 impl RankSnapshot {
+    pub(super) fn new(world_size: u32, units: usize) -> Self {
+        let sent = Sent { by_receiver: vec![0; world_size as usize], ..Sent::default() };
+        RankSnapshot {
+            sent_before: sent.clone(),
+            sent_last_step: sent.clone(),
+            sent,
+            units: Units::new(units),
+            ..RankSnapshot::default()
+        }
+    }
+
     /// Bytes live on the device, all classes together.
     pub fn live_total(&self) -> u64 {
         self.live[Place::Device.index()].iter().sum()
@@ -161,6 +185,17 @@ impl RankSnapshot {
     /// Bytes sent since the current step began.
     pub fn sent_this_step(&self) -> Sent {
         self.sent.since(&self.sent_before)
+    }
+
+    /// Whether a collective is complete here.
+    pub fn has_finished(&self, group: u16, sequence: u64) -> bool {
+        self.finished.iter().any(|&(of, latest)| of == group && latest >= sequence)
+    }
+
+    /// Whether a collective has been issued here.
+    pub fn has_issued(&self, group: u16, sequence: u64) -> bool {
+        let issued = |f: &Flight| f.event.group == group && f.event.sequence >= sequence;
+        self.flights.iter().any(issued) || self.has_finished(group, sequence)
     }
 
     fn memory(&mut self, place: Place, class: Class, delta: i64, live: u64) {
@@ -208,8 +243,16 @@ impl RankSnapshot {
             self.last_flight = Some(landed);
             self.collectives += 1;
         }
+        self.note_finished(event.group, event.sequence);
         let total = &mut self.sent.by_operation[event.operation.index()];
         *total = (*total).max(event.sent);
+    }
+
+    fn note_finished(&mut self, group: u16, sequence: u64) {
+        match self.finished.iter_mut().find(|(of, _)| *of == group) {
+            Some((_, latest)) => *latest = sequence.max(*latest),
+            None => self.finished.push((group, sequence)),
+        }
     }
 
     fn finish_step(&mut self, step: u32) {
@@ -223,8 +266,9 @@ impl RankSnapshot {
         self.units.start_step();
     }
 
-    fn hop(&mut self, hop: Hop) {
-        let before = self.last_hop.filter(|last| last.sequence == hop.sequence);
+    pub(super) fn hop(&mut self, hop: Hop) {
+        let same = |last: &Hop| (last.group, last.sequence) == (hop.group, hop.sequence);
+        let before = self.last_hop.filter(same);
         self.last_hop = Some(Hop { number: before.map_or(1, |last| last.number + 1), ..hop });
         if let Some(total) = self.sent.by_receiver.get_mut(usize::from(hop.to)) {
             *total += hop.bytes;
@@ -249,7 +293,7 @@ impl RankSnapshot {
         }
     }
 
-    fn apply(&mut self, event: &Event) {
+    pub(super) fn apply(&mut self, event: &Event) {
         match &event.what {
             What::StepStarted { step } => self.start_step(event.at, *step),
             &What::PassStarted { pass, unit, micro } => {
@@ -260,7 +304,10 @@ impl RankSnapshot {
             &What::Memory { place, class, delta, live } => self.memory(place, class, delta, live),
             What::Collective(collective) => self.collective(event.at, *collective),
             What::Hop { .. } | What::Transfer { .. } | What::Evaluated { .. } => {}
-            What::Crossed { .. } | What::Joined { .. } => {}
+            What::Crossed { .. } => {}
+            What::Joined { group, ranks } => {
+                self.groups.push(Membership { number: *group, ranks: ranks.clone() });
+            }
             &What::LossScale { scale, skipped, .. } => {
                 let overflowed = skipped > self.scaling.map_or(0, |before| before.skipped);
                 self.scaling = Some(Scaling { scale, skipped, overflowed });
@@ -270,66 +317,5 @@ impl RankSnapshot {
             What::Failed { message } => self.outcome = Outcome::Failed(message.clone()),
             What::Finished { peaks, total_peak, sent } => self.finish(peaks, *total_peak, sent),
         }
-    }
-}
-
-/// All ranks right now.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// Time of the latest event.
-    pub at: u64,
-    /// Events so far.
-    pub events: u64,
-    /// The ranks.
-    pub ranks: Vec<RankSnapshot>,
-    /// The first rank that failed, and why; later failures are mostly its echo.
-    pub failure: Option<(u32, String)>,
-    /// The first rank that was about to fail: its explanation counts, even if an echo's comes first.
-    failing: Option<u32>,
-}
-
-impl Snapshot {
-    /// The beginning of a run of `world_size` ranks over `units` units.
-    pub fn new(world_size: u32, units: usize) -> Self {
-        let sent = Sent { by_receiver: vec![0; world_size as usize], ..Sent::default() };
-        let rank = RankSnapshot {
-            sent_before: sent.clone(),
-            sent_last_step: sent.clone(),
-            sent,
-            units: Units::new(units),
-            ..RankSnapshot::default()
-        };
-        Snapshot { ranks: vec![rank; world_size as usize], ..Snapshot::default() }
-    }
-
-    /// Takes one event into account. An event of a rank that does not exist changes nothing.
-    pub fn apply(&mut self, event: &Event) {
-        self.at = self.at.max(event.at);
-        self.events += 1;
-        match &event.what {
-            // Whoever moves a chunk tells of it: the sender or the receiver.
-            &What::Hop { sequence, from, to, chunk, bytes } => {
-                let sender = self.ranks.get_mut(usize::from(from));
-                if let Some(sender) = sender.filter(|sender| sender.outcome == Outcome::Running) {
-                    sender.hop(Hop { sequence, to, chunk, bytes, number: 1 });
-                }
-                return;
-            }
-            What::Failing => self.failing = self.failing.or(Some(event.rank)),
-            What::Failed { message } if self.failure.is_none() || self.failing == Some(event.rank) => {
-                self.failure = Some((event.rank, message.clone()));
-            }
-            _ => {}
-        }
-        let rank = self.ranks.get_mut(event.rank as usize);
-        if let Some(rank) = rank.filter(|rank| rank.takes(event)) {
-            rank.apply(event);
-        }
-    }
-
-    /// Whether every rank has finished, or some rank has failed.
-    pub fn is_over(&self) -> bool {
-        let over = |rank: &RankSnapshot| matches!(rank.outcome, Outcome::Finished | Outcome::Failed(_));
-        self.failure.is_some() || self.ranks.iter().all(over)
     }
 }

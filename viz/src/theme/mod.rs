@@ -1,6 +1,8 @@
 //! Colours and glyphs: one palette that colour-blind people can tell apart, and what terminals with fewer colours,
 //! without colours or without Unicode show instead.
 
+mod reduce;
+
 use events::{Class, Operation, Pass};
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
@@ -83,7 +85,7 @@ impl Theme {
             cell.fg = self.colour(cell.fg);
             cell.bg = self.colour(cell.bg);
             if self.ascii && !cell.symbol().is_ascii() {
-                let plain: String = cell.symbol().chars().map(plain).collect();
+                let plain: String = cell.symbol().chars().map(reduce::plain).collect();
                 cell.set_symbol(&plain);
             }
         }
@@ -93,52 +95,16 @@ impl Theme {
         let Color::Rgb(r, g, b) = colour else { return colour };
         match self.depth {
             Depth::Truecolor => colour,
-            Depth::Indexed => Color::Indexed(indexed(r, g, b)),
-            Depth::Named => named(colour),
+            Depth::Indexed => Color::Indexed(reduce::indexed(r, g, b)),
+            Depth::Named => reduce::named(colour),
             Depth::None => Color::Reset,
         }
     }
 }
 
-/// The nearest colour of the 6 × 6 × 6 cube or the grey ramp.
-fn indexed(r: u8, g: u8, b: u8) -> u8 {
-    let level = |v: u8| if v < 48 { 0 } else { ((u16::from(v) - 35) / 40).min(5) as u8 };
-    let value = |level: u8| if level == 0 { 0i32 } else { 55 + 40 * i32::from(level) };
-    let distance = |x: [i32; 3]| {
-        let pairs = [(r, x[0]), (g, x[1]), (b, x[2])];
-        pairs.iter().map(|(a, b)| (i32::from(*a) - b).pow(2)).sum::<i32>()
-    };
-    let cube = [level(r), level(g), level(b)];
-    let grey = ((u16::from(r) + u16::from(g) + u16::from(b)) / 3).saturating_sub(3) / 10;
-    let grey = grey.min(23) as u8;
-    let grey_value = 8 + 10 * i32::from(grey);
-    if distance([grey_value; 3]) < distance(cube.map(value)) {
-        232 + grey
-    } else {
-        16 + 36 * cube[0] + 6 * cube[1] + cube[2]
-    }
-}
-
-/// The palette in 16 colours, chosen by hand so that classes stay apart.
-fn named(colour: Color) -> Color {
-    match colour {
-        DIM | FAINT => Color::DarkGray,
-        ACCENT => Color::LightCyan,
-        ALARM => Color::LightRed,
-        GOOD => Color::LightGreen,
-        WAITING => Color::Yellow,
-        INK => Color::Black,
-        PARAMETERS => Color::Blue,
-        GRADIENTS => Color::Red,
-        OPTIMIZER => Color::Green,
-        GATHERED => Color::LightBlue,
-        ACTIVATIONS => Color::Magenta,
-        BUCKETS => Color::LightYellow,
-        WORKSPACE => Color::Gray,
-        _ => Color::Reset,
-    }
-}
-
+const FORWARD: Color = Color::Rgb(0x5f, 0xb0, 0xe8);
+const BACKWARD: Color = Color::Rgb(0xe8, 0x93, 0x4a);
+const RECOMPUTE: Color = Color::Rgb(0xc9, 0xa4, 0xd8);
 const PARAMETERS: Color = Color::Rgb(0x3b, 0x82, 0xd6);
 const GRADIENTS: Color = Color::Rgb(0xe2, 0x6d, 0x3c);
 const OPTIMIZER: Color = Color::Rgb(0x1f, 0x9d, 0x78);
@@ -185,11 +151,11 @@ pub const fn class_name(class: Class) -> &'static str {
 /// The colour of a pass.
 pub const fn pass_colour(pass: Pass) -> Color {
     match pass {
-        Pass::Forward => Color::Rgb(0x5f, 0xb0, 0xe8),
-        Pass::Backward => Color::Rgb(0xe8, 0x93, 0x4a),
+        Pass::Forward => FORWARD,
+        Pass::Backward => BACKWARD,
         Pass::Step => OPTIMIZER,
         Pass::Evaluate => WORKSPACE,
-        Pass::Recompute => Color::Rgb(0xc9, 0xa4, 0xd8),
+        Pass::Recompute => RECOMPUTE,
     }
 }
 
@@ -241,54 +207,5 @@ pub fn chosen(theme: Theme) -> Style {
     match theme.depth {
         Depth::Truecolor | Depth::Indexed => bold(ACCENT).bg(SLATE),
         Depth::Named | Depth::None => Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED),
-    }
-}
-
-fn plain(symbol: char) -> char {
-    match symbol {
-        '■' => 'P',
-        '▲' => 'G',
-        '●' => 'O',
-        '□' => 'F',
-        '◆' => 'A',
-        '△' => 'B',
-        '○' => 'w',
-        '─' | '━' | '╌' | '┄' | '╴' | '╶' | '–' | '—' | '╍' => '-',
-        '│' | '┃' | '▏' | '▎' | '▍' | '▌' | '▐' | '▕' | '╎' => '|',
-        '╭' | '╮' | '╰' | '╯' | '┼' | '┬' | '┴' | '├' | '┤' | '╪' | '└' | '┘' | '┌' | '┐' => {
-            '+'
-        }
-        '▶' | '▸' | '→' | '›' => '>',
-        '◀' | '◂' | '←' | '‹' => '<',
-        '▼' | '↓' => 'v',
-        '↑' => '^',
-        '█' | '▉' | '▊' | '▋' | '▓' | '▇' => '#',
-        '▒' | '▆' | '▅' | '▄' => '=',
-        '░' | '▃' | '▂' | '▁' => '.',
-        '·' | '…' => '.',
-        '•' => 'o',
-        '×' => 'x',
-        'µ' => 'u',
-        'Σ' => '+',
-        'Ψ' => 'P',
-        '✓' => '*',
-        '✗' => 'x',
-        '‖' => '=',
-        '≤' => '<',
-        'α' => 'a',
-        '−' => '-',
-        dots if ('\u{2800}'..='\u{28ff}').contains(&dots) => braille(dots),
-        _ => '?',
-    }
-}
-
-fn braille(dots: char) -> char {
-    let dots = u32::from(dots) - 0x2800;
-    let (top, bottom) = (dots & 0b0001_1011, dots & 0b1110_0100);
-    match (top != 0, bottom != 0) {
-        (false, false) => ' ',
-        (true, false) => '\'',
-        (false, true) => '.',
-        (true, true) => ':',
     }
 }

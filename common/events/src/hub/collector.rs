@@ -1,22 +1,17 @@
-//! The collector: one thread that takes events from all ranks' rings and hands them to whoever watches.
-//!
-//! The screen in this process, the recording and viewers in other processes get the same messages. None of them can
-//! hold up the thread, and the thread cannot hold up a rank.
+//! The thread that collects, and those it hands events to.
 
+use super::{HubOptions, HubReport, Signals};
 use crate::catchup::CatchUp;
 use crate::event::Event;
 use crate::frame::{self, Batch, Message};
 use crate::header::RunHeader;
 use crate::pace::Pace;
-use crate::recording::{Recorder, RecordingError};
+use crate::recording::Recorder;
 use crate::ring::Receiver;
-use crate::runs;
 use crate::socket::Server;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often rings are emptied: oftener than pictures are drawn, and seldom enough to cost next to nothing.
@@ -26,168 +21,6 @@ const FLUSH_PERIOD: Duration = Duration::from_millis(200);
 /// Events younger than this wait a round, so that slower ranks' earlier events can be put before them: ranks of this
 /// process, and of others.
 const SETTLE: [u64; 2] = [2_000_000, 100_000_000];
-/// Batches that the screen may be behind before it is sent a fresh state instead.
-const SUBSCRIPTION_DEPTH: usize = 256;
-
-/// What the collector does beside collecting.
-#[derive(Clone, Default)]
-pub struct HubOptions {
-    /// Write a recording to this file.
-    pub record: Option<PathBuf>,
-    /// Open a socket for viewers in other processes.
-    pub socket: bool,
-    /// What viewers in other processes may hold.
-    pub pace: Option<Arc<Pace>>,
-    /// Whether some ranks are other processes, whose events take time to come here.
-    pub remote: bool,
-}
-
-/// A collector that cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum HubError {
-    /// The recording cannot be created.
-    #[error(transparent)]
-    Recording(#[from] RecordingError),
-    /// The thread cannot be started.
-    #[error("cannot start the thread that collects events: {0}")]
-    Thread(std::io::Error),
-}
-
-/// What the collector saw.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HubReport {
-    /// Events collected.
-    pub events: u64,
-    /// Events lost because a ring was full.
-    pub dropped: u64,
-    /// The recording, if one was written to its end.
-    pub recorded: Option<PathBuf>,
-    /// Why the recording stopped before the run did.
-    pub recording_error: Option<String>,
-}
-
-#[derive(Default)]
-struct Signals {
-    ending: AtomicBool,
-    closing: AtomicBool,
-    newcomers: Mutex<Vec<SyncSender<Message>>>,
-}
-
-/// A running collector.
-pub struct Hub {
-    header: RunHeader,
-    signals: Arc<Signals>,
-    thread: Option<JoinHandle<HubReport>>,
-    run_name: Option<String>,
-    socket_problem: Option<String>,
-}
-
-/// The screen's end.
-pub struct Subscription {
-    /// The run's description.
-    pub header: RunHeader,
-    messages: mpsc::Receiver<Message>,
-}
-
-impl Subscription {
-    /// What has happened since the last call; [`Message::CatchUp`] comes first, and again after falling behind.
-    pub fn poll(&self) -> Vec<Message> {
-        self.messages.try_iter().collect()
-    }
-}
-
-impl Hub {
-    /// Starts collecting.
-    ///
-    /// # Errors
-    /// [`HubError`]. A socket that cannot be opened is no error: see [`Self::socket_problem`].
-    pub fn start(header: RunHeader, receivers: Vec<Receiver>, options: HubOptions) -> Result<Self, HubError> {
-        let recorder = options.record.as_deref().map(|path| Recorder::create(path, &header)).transpose()?;
-        let run_name = run_name(&header);
-        let opened = options.socket.then(|| Server::open(&runs::directory(), &run_name, &header));
-        let (server, socket_problem) = match opened {
-            Some(Err(error)) => (None, Some(error.to_string())),
-            other => (other.and_then(Result::ok), None),
-        };
-        let signals = Arc::new(Signals::default());
-        let collector = Collector {
-            signals: signals.clone(),
-            state: CatchUp::new(header.world_size, header.units.len()),
-            receivers,
-            pace: options.pace,
-            settle: SETTLE[usize::from(options.remote)],
-            recorder,
-            flushed: Instant::now(),
-            server,
-            subscribers: Vec::new(),
-            waiting: Vec::new(),
-            report: HubReport::default(),
-            ended: false,
-        };
-        let run_name = collector.server.is_some().then_some(run_name);
-        let thread = std::thread::Builder::new().name("events".into()).spawn(move || collector.run());
-        let thread = Some(thread.map_err(HubError::Thread)?);
-        Ok(Hub { header, signals, thread, run_name, socket_problem })
-    }
-
-    /// A new watcher in this process.
-    pub fn subscribe(&self) -> Subscription {
-        let (sender, messages) = mpsc::sync_channel(SUBSCRIPTION_DEPTH);
-        self.signals.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
-        self.wake();
-        Subscription { header: self.header.clone(), messages }
-    }
-
-    /// The name under which other processes can follow the run, if a socket is open.
-    pub fn run_name(&self) -> Option<&str> {
-        self.run_name.as_deref()
-    }
-
-    /// Why no socket is open although one was asked for.
-    pub fn socket_problem(&self) -> Option<&str> {
-        self.socket_problem.as_deref()
-    }
-
-    /// Tells watchers that nothing will follow: every rank's thread has ended.
-    pub fn end(&self) {
-        self.signals.ending.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    /// Takes what is left, completes the recording, closes the socket. Call it when all ranks' threads have ended.
-    pub fn finish(mut self) -> HubReport {
-        self.close()
-    }
-
-    fn close(&mut self) -> HubReport {
-        self.signals.closing.store(true, Ordering::Release);
-        self.wake();
-        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
-    }
-
-    fn wake(&self) {
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
-        }
-    }
-}
-
-impl Drop for Hub {
-    fn drop(&mut self) {
-        if self.thread.is_some() {
-            self.close();
-        }
-    }
-}
-
-/// `zero3-tiny-4711`: what `viz attach` calls the run.
-fn run_name(header: &RunHeader) -> String {
-    let word = |text: &str| {
-        let kept = text.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.');
-        kept.collect::<String>().to_lowercase()
-    };
-    format!("{}-{}-{}", word(&header.stage), word(&header.model), std::process::id())
-}
 
 struct Subscriber {
     sender: SyncSender<Message>,
@@ -197,7 +30,7 @@ struct Subscriber {
     told_end: bool,
 }
 
-struct Collector {
+pub(super) struct Collector {
     signals: Arc<Signals>,
     state: CatchUp,
     receivers: Vec<Receiver>,
@@ -213,7 +46,30 @@ struct Collector {
 }
 
 impl Collector {
-    fn run(mut self) -> HubReport {
+    pub(super) fn new(
+        header: &RunHeader,
+        receivers: Vec<Receiver>,
+        (recorder, server): (Option<Recorder>, Option<Server>),
+        options: HubOptions,
+        signals: Arc<Signals>,
+    ) -> Self {
+        Collector {
+            signals,
+            state: CatchUp::new(header.world_size, header.units.len()),
+            receivers,
+            pace: options.pace,
+            settle: SETTLE[usize::from(options.remote)],
+            recorder,
+            flushed: Instant::now(),
+            server,
+            subscribers: Vec::new(),
+            waiting: Vec::new(),
+            report: HubReport::default(),
+            ended: false,
+        }
+    }
+
+    pub(super) fn run(mut self) -> HubReport {
         loop {
             let closing = self.signals.closing.load(Ordering::Acquire);
             let ending = closing || self.signals.ending.load(Ordering::Acquire);

@@ -1,8 +1,10 @@
 //! What the program knows and how it changes: [`App::update`] takes an input and returns what to do outside. It reads
 //! no clock, no terminal and no file, so the same inputs always lead to the same picture.
 
+mod travel;
+
 use crate::input::Input;
-use crate::player::{Motion, Player};
+use crate::player::Player;
 use crate::view::frame::{self, Target};
 use events::{Boundary, Control, Message};
 use ratatui::layout::Rect;
@@ -100,9 +102,6 @@ pub enum Effect {
     Quit,
 }
 
-/// The speeds, run seconds per real second.
-const SPEEDS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
-
 /// Everything that the screen shows.
 pub struct App {
     /// The runs: one, or up to four beside each other, of which the first leads.
@@ -199,7 +198,7 @@ impl App {
             Action::Show(view) => self.view = view,
             Action::NextRank => self.rank = (self.rank + 1).min(self.ranks().saturating_sub(1)),
             Action::PreviousRank => self.rank = self.rank.saturating_sub(1),
-            Action::Granularity => self.granularity = next_granularity(self.granularity),
+            Action::Granularity => self.granularity = travel::next_granularity(self.granularity),
             moving => return self.travel(moving),
         }
         None
@@ -207,104 +206,6 @@ impl App {
 
     fn ranks(&self) -> usize {
         self.player().scene().now.ranks.len()
-    }
-
-    fn travel(&mut self, action: Action) -> Option<Effect> {
-        let effect = match action {
-            Action::TogglePause => self.toggle_pause(),
-            Action::Forward => self.forward(),
-            Action::Back => {
-                let granularity = self.granularity;
-                self.stand(|player| player.step_back(granularity))
-            }
-            Action::NextStep => self.stand(|player| player.step_forward(Boundary::Step)),
-            Action::PreviousStep => self.stand(|player| player.step_back(Boundary::Step)),
-            Action::First => self.stand(|player| player.seek(player.timeline().beginning())),
-            Action::Last => self.stand(|player| player.seek(player.timeline().len())),
-            Action::Slower => self.change_speed(-1),
-            Action::Faster => self.change_speed(1),
-            Action::Release => self.release(),
-            _ => None,
-        };
-        self.lock();
-        effect
-    }
-
-    /// Whether the run itself may be held.
-    pub fn may_hold(&self) -> bool {
-        let alive = !self.player().timeline().ended();
-        alive && matches!(self.source, Source::Live | Source::Attached { control: true })
-    }
-
-    fn hold(&mut self) -> Option<Effect> {
-        if self.held || !self.may_hold() {
-            return None;
-        }
-        self.held = true;
-        Some(Effect::Control(Control::Pause))
-    }
-
-    /// Moves by hand: whatever moved by itself stops first.
-    fn stand(&mut self, change: impl FnOnce(&mut Player)) -> Option<Effect> {
-        let effect = self.hold();
-        self.lead().set_motion(Motion::Standing);
-        change(self.lead());
-        effect
-    }
-
-    fn toggle_pause(&mut self) -> Option<Effect> {
-        let standing = self.lead().motion() == Motion::Standing;
-        match self.source {
-            Source::Recording => {
-                self.lead().set_motion(if standing { Motion::Playing } else { Motion::Standing });
-                None
-            }
-            _ if standing || self.held => self.go_on(),
-            _ => self.stand(|_| ()),
-        }
-    }
-
-    fn go_on(&mut self) -> Option<Effect> {
-        self.lead().set_motion(Motion::Following);
-        let was_held = std::mem::replace(&mut self.held, false);
-        let control = if self.pace < 1.0 { Control::Slow(self.pace) } else { Control::Resume };
-        (was_held && self.may_hold()).then_some(Effect::Control(control))
-    }
-
-    fn release(&mut self) -> Option<Effect> {
-        self.pace = 1.0;
-        if self.source == Source::Recording {
-            self.lead().set_speed(1.0);
-            self.lead().set_motion(Motion::Playing);
-            return None;
-        }
-        self.held = false;
-        self.lead().set_motion(Motion::Following);
-        self.may_hold().then_some(Effect::Control(Control::Resume))
-    }
-
-    fn forward(&mut self) -> Option<Effect> {
-        let granularity = self.granularity;
-        if self.source == Source::Recording || !self.lead().at_end() {
-            return self.stand(|player| player.step_forward(granularity));
-        }
-        // At the latest event, the run itself goes on by a step and the picture follows.
-        self.lead().set_motion(Motion::Following);
-        self.held = self.may_hold();
-        self.held.then_some(Effect::Control(Control::Step(granularity)))
-    }
-
-    fn change_speed(&mut self, by: isize) -> Option<Effect> {
-        let current = if self.source == Source::Recording { self.lead().speed() } else { self.pace };
-        let index = SPEEDS.iter().position(|&speed| speed >= current * 0.999).unwrap_or(SPEEDS.len() - 1);
-        let speed = SPEEDS[index.saturating_add_signed(by).min(SPEEDS.len() - 1)];
-        if self.source == Source::Recording {
-            self.lead().set_speed(speed);
-            return None;
-        }
-        self.pace = if self.may_hold() { speed } else { 1.0 };
-        let control = if speed < 1.0 { Control::Slow(speed) } else { Control::Resume };
-        (self.may_hold() && !self.held).then_some(Effect::Control(control))
     }
 
     fn point(&mut self, column: u16, row: u16) {
@@ -324,14 +225,5 @@ impl App {
         if let Some((lead, others)) = self.players.split_first_mut() {
             others.iter_mut().for_each(|player| player.lock_to(lead));
         }
-    }
-}
-
-fn next_granularity(granularity: Boundary) -> Boundary {
-    match granularity {
-        Boundary::Event => Boundary::Collective,
-        Boundary::Collective => Boundary::Unit,
-        Boundary::Unit => Boundary::Step,
-        Boundary::Step => Boundary::Event,
     }
 }

@@ -1,0 +1,122 @@
+//! The socket's two sides.
+
+use super::*;
+use crate::event::{Event, What};
+use crate::frame::Batch;
+use crate::header::Sharded;
+use crate::pace::Boundary;
+
+fn header() -> RunHeader {
+    RunHeader {
+        stage: "ZeRO-1".into(),
+        model: "test".into(),
+        parameters: 1,
+        world_size: 1,
+        device: "CPU".into(),
+        precision: "fp32".into(),
+        communicated_bytes: 4,
+        algorithm: "direct".into(),
+        steps: 1,
+        micro_batches: 1,
+        batch_size: 1,
+        sequence_length: 1,
+        capacity: None,
+        shard_group: 1,
+        sharded: Sharded { parameters: false, gradients: false, optimizer: true },
+        units: Vec::new(),
+        predicted_memory: Vec::new(),
+        predicted_total: Vec::new(),
+        replicated_total: Vec::new(),
+        predicted_traffic: Vec::new(),
+        version: String::new(),
+    }
+}
+
+fn batch(step: u32) -> Vec<u8> {
+    let events = vec![Event { at: u64::from(step), rank: 0, what: What::StepStarted { step } }];
+    let mut bytes = Vec::new();
+    frame::encode(&Message::Batch(Batch { dropped: 0, events }), &mut bytes);
+    bytes
+}
+
+/// A run with one viewer who has seen the greeting.
+fn watched(directory: &Path) -> (Server, Attachment) {
+    let mut server = Server::open(directory, "run", &header()).unwrap();
+    let socket = directory.join("run.sock");
+    let viewer = std::thread::spawn(move || Attachment::open(&socket, "run", Duration::from_secs(20)));
+    while !viewer.is_finished() {
+        server.accept(&CatchUp::new(1, 0));
+        server.pump(None);
+        std::thread::yield_now();
+    }
+    (server, viewer.join().unwrap().unwrap())
+}
+
+fn directory() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("runs");
+    (dir, path)
+}
+
+#[test]
+fn a_viewer_gets_the_description_the_state_and_what_follows() {
+    let (_dir, directory) = directory();
+    let (mut server, mut viewer) = watched(&directory);
+    assert_eq!(viewer.header(), &header());
+    server.send(&batch(7));
+    server.close(Duration::from_secs(20));
+    let messages = viewer.poll().unwrap();
+    assert!(matches!(&messages[0], Message::CatchUp(_)));
+    assert!(matches!(&messages[1], Message::Batch(b) if b.events[0].what == What::StepStarted { step: 7 }));
+    assert!(matches!(messages.last(), Some(Message::End)));
+}
+
+#[test]
+fn a_stalled_viewer_is_dropped_and_never_waited_for() {
+    let (_dir, directory) = directory();
+    let (mut server, viewer) = watched(&directory);
+    let frame = batch(1).repeat(1000);
+    let needed = BACKLOG / frame.len() + 200;
+    for _ in 0..needed {
+        server.send(&frame);
+        server.pump(None);
+    }
+    assert!(!server.is_watched());
+    drop(viewer);
+}
+
+#[test]
+fn a_viewer_that_goes_lets_the_run_go_on() {
+    let (_dir, directory) = directory();
+    let (mut server, mut viewer) = watched(&directory);
+    let pace = Pace::new();
+    viewer.control(Control::Step(Boundary::Unit)).unwrap();
+    while !pace.is_paused() {
+        server.pump(Some(&pace));
+    }
+    drop(viewer);
+    while server.is_watched() {
+        server.pump(Some(&pace));
+    }
+    assert!(!pace.is_paused());
+}
+
+#[test]
+fn runs_are_listed_and_sockets_left_behind_are_removed() {
+    let (_dir, directory) = directory();
+    assert!(runs::list(&directory).unwrap().is_empty());
+    runs::private(&directory).unwrap();
+    drop(UnixListener::bind(directory.join("dead.sock")).unwrap());
+    assert!(runs::list(&directory).unwrap().is_empty());
+    assert!(!directory.join("dead.sock").exists());
+    let error = runs::attach(&directory, "zero3").err().unwrap().to_string();
+    assert!(error.contains("no run is called zero3"), "{error}");
+}
+
+#[test]
+fn a_directory_that_others_can_enter_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(Server::open(dir.path(), "run", &header()).is_err());
+}

@@ -1,0 +1,118 @@
+//! What terminals with fewer colours or without Unicode show instead.
+
+use super::{
+    ACCENT, ACTIVATIONS, ALARM, BACKWARD, BUCKETS, DIM, FAINT, FORWARD, GATHERED, GOOD, GRADIENTS, INK,
+    OPTIMIZER, PARAMETERS, RECOMPUTE, WAITING, WORKSPACE,
+};
+use ratatui::style::Color;
+
+/// The nearest colour of the 6 × 6 × 6 cube or the grey ramp.
+pub(super) fn indexed(r: u8, g: u8, b: u8) -> u8 {
+    let level = |v: u8| if v < 48 { 0 } else { ((u16::from(v) - 35) / 40).min(5) as u8 };
+    let value = |level: u8| if level == 0 { 0i32 } else { 55 + 40 * i32::from(level) };
+    let distance = |x: [i32; 3]| {
+        let pairs = [(r, x[0]), (g, x[1]), (b, x[2])];
+        pairs.iter().map(|(a, b)| (i32::from(*a) - b).pow(2)).sum::<i32>()
+    };
+    let cube = [level(r), level(g), level(b)];
+    let grey = ((u16::from(r) + u16::from(g) + u16::from(b)) / 3).saturating_sub(3) / 10;
+    let grey = grey.min(23) as u8;
+    let grey_value = 8 + 10 * i32::from(grey);
+    if distance([grey_value; 3]) < distance(cube.map(value)) {
+        232 + grey
+    } else {
+        16 + 36 * cube[0] + 6 * cube[1] + cube[2]
+    }
+}
+
+/// The palette in 16 colours, chosen by hand so that classes stay apart.
+pub(super) fn named(colour: Color) -> Color {
+    match colour {
+        DIM | FAINT => Color::DarkGray,
+        ACCENT => Color::LightCyan,
+        ALARM => Color::LightRed,
+        GOOD => Color::LightGreen,
+        WAITING => Color::Yellow,
+        INK => Color::Black,
+        PARAMETERS => Color::Blue,
+        GRADIENTS => Color::Red,
+        OPTIMIZER => Color::Green,
+        GATHERED => Color::LightBlue,
+        ACTIVATIONS => Color::Magenta,
+        BUCKETS => Color::LightYellow,
+        WORKSPACE => Color::Gray,
+        FORWARD => Color::Cyan,
+        BACKWARD => Color::Yellow,
+        RECOMPUTE => Color::LightMagenta,
+        other => nearest(other),
+    }
+}
+
+/// Any other colour, such as a shade or a stage's: the nearest of the bright ones, which dark text stands out from.
+fn nearest(colour: Color) -> Color {
+    const BRIGHT: [(Color, [i32; 3]); 8] = [
+        (Color::LightBlue, [92, 140, 255]),
+        (Color::LightCyan, [97, 214, 214]),
+        (Color::Cyan, [58, 150, 221]),
+        (Color::LightGreen, [80, 200, 120]),
+        (Color::Yellow, [190, 130, 50]),
+        (Color::LightYellow, [249, 241, 165]),
+        (Color::LightMagenta, [214, 150, 214]),
+        (Color::Gray, [190, 190, 190]),
+    ];
+    let Color::Rgb(r, g, b) = colour else { return colour };
+    let distance = |other: [i32; 3]| {
+        let parts = [r, g, b].into_iter().zip(other);
+        parts.map(|(part, other)| (i32::from(part) - other).pow(2)).sum::<i32>()
+    };
+    BRIGHT.into_iter().min_by_key(|(_, other)| distance(*other)).map_or(Color::Gray, |(name, _)| name)
+}
+
+pub(super) fn plain(symbol: char) -> char {
+    match symbol {
+        '■' => 'P',
+        '▲' => 'G',
+        '●' => 'O',
+        '□' => 'F',
+        '◆' => 'A',
+        '△' => 'B',
+        '○' => 'w',
+        '─' | '━' | '╌' | '┄' | '╴' | '╶' | '–' | '—' | '╍' => '-',
+        '│' | '┃' | '▏' | '▎' | '▍' | '▌' | '▐' | '▕' | '╎' => '|',
+        '╭' | '╮' | '╰' | '╯' | '┼' | '┬' | '┴' | '├' | '┤' | '╪' | '└' | '┘' | '┌' | '┐' => {
+            '+'
+        }
+        '▶' | '▸' | '→' | '›' => '>',
+        '◀' | '◂' | '←' | '‹' => '<',
+        '▼' | '↓' => 'v',
+        '↑' => '^',
+        '█' | '▉' | '▊' | '▋' | '▓' | '▇' => '#',
+        '▒' | '▆' | '▅' | '▄' => '=',
+        '░' | '▃' | '▂' | '▁' => '.',
+        '·' | '…' => '.',
+        '•' => 'o',
+        '×' => 'x',
+        'µ' => 'u',
+        'Σ' => '+',
+        'Ψ' => 'P',
+        '✓' => '*',
+        '✗' => 'x',
+        '‖' => '=',
+        '≤' => '<',
+        'α' => 'a',
+        '−' => '-',
+        dots if ('\u{2800}'..='\u{28ff}').contains(&dots) => braille(dots),
+        _ => '?',
+    }
+}
+
+fn braille(dots: char) -> char {
+    let dots = u32::from(dots) - 0x2800;
+    let (top, bottom) = (dots & 0b0001_1011, dots & 0b1110_0100);
+    match (top != 0, bottom != 0) {
+        (false, false) => ' ',
+        (true, false) => '\'',
+        (false, true) => '.',
+        (true, true) => ':',
+    }
+}

@@ -1,0 +1,82 @@
+//! A stream, drawn column by column.
+
+use super::super::axis::Axis;
+use super::super::paint::{Paint, columns};
+use crate::theme::{FAINT, INK, ink};
+use ratatui::style::{Color, Style};
+
+/// What fills one column: how it looks and which span it belongs to.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Fill {
+    pub(super) colour: Color,
+    pub(super) glyph: &'static str,
+    pub(super) solid: bool,
+    pub(super) span: usize,
+}
+
+/// A stream, column by column: each shows whatever takes most of its time.
+pub(super) struct Strip {
+    axis: Axis,
+    pub(super) columns: Vec<(f64, Option<Fill>)>,
+}
+
+impl Strip {
+    pub(super) fn new(axis: Axis) -> Self {
+        Strip { axis, columns: vec![(0.0, None); usize::from(axis.width)] }
+    }
+
+    pub(super) fn add(&mut self, from: u64, to: u64, fill: Fill) {
+        let (from, to) =
+            (self.axis.column(from).max(0.0), self.axis.column(to).min(f64::from(self.axis.width)));
+        let mut column = from.floor();
+        while column < to {
+            let covered = to.min(column + 1.0) - from.max(column);
+            let slot = &mut self.columns[column as usize];
+            if covered > slot.0 && covered > 0.08 {
+                *slot = (covered, Some(fill));
+            }
+            column += 1.0;
+        }
+    }
+
+    /// What is issued and does not move yet fills only columns in which nothing moves.
+    pub(super) fn add_pending(&mut self, from: u64, to: u64, span: usize) {
+        let (from, to) =
+            (self.axis.column(from).max(0.0), self.axis.column(to).min(f64::from(self.axis.width)));
+        for column in from.floor() as usize..to.ceil().max(0.0) as usize {
+            if let Some(slot) = self.columns.get_mut(column).filter(|slot| slot.1.is_none()) {
+                slot.1 = Some(Fill { colour: FAINT, glyph: "╌", solid: false, span });
+            }
+        }
+    }
+
+    /// Draws it over the whole of `paint`; `labels` names a span, from the longest name to the shortest.
+    pub(super) fn draw(&self, paint: &mut Paint<'_>, labels: &dyn Fn(usize) -> Vec<String>) {
+        let (mut x, height) = (0, paint.height());
+        while x < self.columns.len() {
+            let fill = self.columns[x].1;
+            let same = self.columns[x..].iter().take_while(|column| column.1 == fill).count();
+            match fill {
+                Some(fill) => run(&mut paint.part(x as u16, 0, same as u16, height), fill, labels(fill.span)),
+                None => paint.run(x as u16, height / 2, same as u16, "·", ink(FAINT)),
+            }
+            x += same;
+        }
+    }
+}
+
+/// One span, over the whole of `paint`.
+fn run(paint: &mut Paint<'_>, fill: Fill, labels: Vec<String>) {
+    let (width, middle) = (paint.width(), paint.height() / 2);
+    if !fill.solid {
+        return paint.run(0, middle, width, fill.glyph, ink(fill.colour));
+    }
+    let colours = paint.theme().colours();
+    let style = if colours { Style::new().bg(fill.colour).fg(INK) } else { Style::new() };
+    for y in 0..paint.height() {
+        paint.run(0, y, width, if colours { " " } else { fill.glyph }, style);
+    }
+    if let Some(label) = labels.iter().find(|label| columns(label) + 1 < width) {
+        paint.centred(0, width, middle, label, style);
+    }
+}

@@ -1,0 +1,89 @@
+//! How much communication hides behind computation, and who waited for whom, in numbers.
+
+use super::super::axis::Axis;
+use super::super::paint::Paint;
+use super::LABELS;
+use crate::app::App;
+use crate::overlap::{self, Overlap};
+use crate::theme::{self, ACCENT, DIM, FAINT, WAITING, bold, ink};
+use crate::words;
+use ratatui::style::Color;
+
+/// Overlapped and exposed communication per rank, and who waited for whom.
+pub(super) fn overlaps(app: &App, axis: Axis, shown: (usize, usize), paint: &mut Paint<'_>) {
+    let scene = app.player().scene();
+    let measured = overlap::measure(&scene.window, (axis.from, app.player().clock().min(axis.to)));
+    let labels = ["compute", "communicate", "overlapped", "exposed", "waited"];
+    let wide = paint.width() >= 100;
+    let step = if wide { 16 } else { 14 };
+    for (number, label) in (0u16..).zip(labels) {
+        paint.right(LABELS + step * (number + 1) - 2, 0, label, ink(DIM));
+    }
+    let last = LABELS + step * 5;
+    if wide {
+        paint.text(last + 2, 0, "mostly for", ink(DIM));
+    }
+    for (y, rank) in (1u16..paint.height()).zip(shown.0..shown.1) {
+        let style = if rank == app.rank { bold(ACCENT) } else { ink(Color::Reset) };
+        paint.text(0, y, format!("rank {rank}"), style);
+        row(&measured[rank], y, step, paint);
+        if wide {
+            paint.text(last + 2, y, waited_for(&measured[rank]), ink(theme::WAITING));
+        }
+    }
+    let ranks = (shown.1 - shown.0) as u16;
+    let y = 2 + ranks + u16::from(paint.height() > 2 * ranks + 6);
+    let rest = paint.height().saturating_sub(y);
+    waits(&measured, shown, &mut paint.part(0, y, paint.width(), rest));
+}
+
+/// Who waited for whom, rank by rank, if there is room.
+fn waits(measured: &[Overlap], (first, end): (usize, usize), paint: &mut Paint<'_>) {
+    let ranks = end - first;
+    if paint.height() < ranks as u16 + 3 || paint.width() < LABELS + 10 * ranks as u16 {
+        return;
+    }
+    let x = paint.heading(0, 0, "Who waited for whom");
+    paint.text(x + 2, 0, "a row waits, a column is waited for", ink(DIM));
+    for (place, other) in (1u16..).zip(first..end) {
+        paint.right(LABELS + 10 * place, 1, format!("rank {other}"), ink(DIM));
+    }
+    let most = measured.iter().flat_map(|overlap| &overlap.waited_for).copied().max().unwrap_or(0).max(1);
+    for (y, rank) in (2u16..).zip(first..end) {
+        paint.text(0, y, format!("rank {rank}"), ink(DIM));
+        for (place, other) in (1u16..).zip(first..end) {
+            let time = measured[rank].waited_for[other];
+            let text = if time == 0 { "·".into() } else { words::time(time) };
+            let style = if time * 2 > most {
+                bold(WAITING)
+            } else {
+                ink(if time > 0 { Color::Reset } else { FAINT })
+            };
+            paint.right(LABELS + 10 * place, y, text, style);
+        }
+    }
+}
+
+fn row(overlap: &Overlap, y: u16, step: u16, paint: &mut Paint<'_>) {
+    let communication = overlap.communication as f64;
+    let share =
+        |part: u64| format!("{} {:>5}", words::time(part), words::percent(part as f64, communication));
+    let values = [
+        words::time(overlap.compute),
+        words::time(overlap.communication),
+        share(overlap.overlapped),
+        share(overlap.exposed),
+        words::time(overlap.waiting),
+    ];
+    for (number, value) in (0u16..).zip(values) {
+        paint.right(LABELS + step * (number + 1) - 2, y, value, ink(Color::Reset));
+    }
+}
+
+fn waited_for(overlap: &Overlap) -> String {
+    let most = overlap.waited_for.iter().enumerate().max_by_key(|(_, time)| **time);
+    match most.filter(|(_, time)| **time > 0) {
+        Some((rank, &time)) => format!("rank {rank} ({})", words::time(time)),
+        None => "nobody".into(),
+    }
+}
