@@ -46,11 +46,11 @@ enum Command {
         #[command(flatten)]
         start: Start,
     },
-    /// Play two to four recordings side by side, locked to the same step and phase
+    /// Show two to four recordings side by side, locked to the same step and phase; or as many runs in other processes
     Compare {
-        /// The recordings
+        /// The recordings' files, or the runs' names
         #[arg(num_args = 2..=4, required = true)]
-        files: Vec<PathBuf>,
+        runs: Vec<PathBuf>,
         #[command(flatten)]
         start: Start,
     },
@@ -146,12 +146,12 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
         Some(Command::Attach { run: None, .. }) => list(),
         Some(Command::Attach { run: Some(run), control, view }) => {
             let attachment = runs::attach(&runs::directory(), &run)?;
-            Ok(viz::attached(attachment, control, view, display)?)
+            Ok(viz::attached(vec![attachment], control, Some(view), display)?)
         }
         Some(Command::Replay { file, start }) => {
             Ok(viz::recorded(play(vec![Recording::open(&file)?], &start)?, display)?)
         }
-        Some(Command::Compare { files, start }) => Ok(viz::recorded(play(open(&files)?, &start)?, display)?),
+        Some(Command::Compare { runs, start }) => compare(&runs, &start, display),
         Some(Command::Export(export)) => write_pictures(&export, display),
         Some(Command::Trace { file, out }) => write_trace(&file, &out),
     }
@@ -159,6 +159,15 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
 
 fn open(files: &[PathBuf]) -> Result<Vec<Recording>, events::RecordingError> {
     files.iter().map(|file| Recording::open(file)).collect()
+}
+
+fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
+    if runs.iter().any(|run| run.exists()) {
+        return Ok(viz::recorded(play(open(runs)?, start)?, display)?);
+    }
+    let attach = |run: &PathBuf| events::runs::attach(&events::runs::directory(), &run.to_string_lossy());
+    let attached = runs.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
+    Ok(viz::attached(attached, false, start.view, display)?)
 }
 
 fn list() -> Result<(), Box<dyn Error>> {

@@ -169,6 +169,7 @@ fn between(scene: &Scene) -> String {
         return format!("{} over all ranks: losses, norms, checks.", capitalised(&name(scene, flight)));
     }
     match rank.last_pass {
+        None if rank.in_step => format!("Step {} begins.", rank.step + 1),
         None => "The ranks set up: parameters, gradients and optimizer states are allocated.".into(),
         Some(_) if !rank.in_step => done(rank),
         Some(last) => {

@@ -89,20 +89,21 @@ pub fn live(
     ui::run(app, Feed::Live(Box::new(subscription), pace), options.display.theme())
 }
 
-/// Shows a run of another process until the person quits; with `control`, it can be held.
+/// Shows runs of other processes, one or several to compare, until the person quits; with `control`, they can be held.
 ///
 /// # Errors
 /// [`VizError`].
 pub fn attached(
-    attachment: Attachment,
+    runs: Vec<Attachment>,
     control: bool,
-    view: View,
+    view: Option<View>,
     display: DisplayOptions,
 ) -> Result<(), VizError> {
-    let timeline = Timeline::live(attachment.header().clone(), attachment.name());
-    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Attached { control });
-    app.view = view;
-    ui::run(app, Feed::Attached(Box::new(attachment)), display.theme())
+    let timeline = |run: &Attachment| Timeline::live(run.header().clone(), run.name());
+    let players = runs.iter().map(|run| Player::new(timeline(run), Motion::Following)).collect();
+    let mut app = App::new(players, Source::Attached { control });
+    app.view = view.unwrap_or(app.view);
+    ui::run(app, Feed::Attached(runs), display.theme())
 }
 
 /// Plays one recording, or compares several.

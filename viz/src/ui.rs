@@ -34,17 +34,18 @@ pub(crate) enum Feed {
     None,
     /// A run in this process.
     Live(Box<Subscription>, Arc<Pace>),
-    /// A run in another process.
-    Attached(Box<Attachment>),
+    /// Runs in other processes, in the players' order.
+    Attached(Vec<Attachment>),
 }
 
 impl Feed {
-    fn poll(&mut self) -> Result<Vec<Message>, VizError> {
-        Ok(match self {
-            Feed::None => Vec::new(),
-            Feed::Live(subscription, _) => subscription.poll(),
-            Feed::Attached(attachment) => attachment.poll()?,
-        })
+    /// What is new, player by player.
+    fn poll(&mut self) -> Result<Vec<Vec<Message>>, VizError> {
+        match self {
+            Feed::None => Ok(Vec::new()),
+            Feed::Live(subscription, _) => Ok(vec![subscription.poll()]),
+            Feed::Attached(runs) => runs.iter_mut().map(|run| Ok(run.poll()?)).collect(),
+        }
     }
 
     fn control(&mut self, control: Control) {
@@ -52,7 +53,7 @@ impl Feed {
             Feed::None => {}
             Feed::Live(_, pace) => pace.control(control),
             // A run that is gone says so itself, as the end of its messages.
-            Feed::Attached(attachment) => drop(attachment.control(control)),
+            Feed::Attached(runs) => runs.iter_mut().for_each(|run| drop(run.control(control))),
         }
     }
 }

@@ -98,7 +98,7 @@ fn a_run_begins_held_is_stepped_and_let_go() {
 fn a_viewer() {
     let Some(directory) = std::env::var_os("ZERO_TEST_RUNS") else { return };
     let attachment = runs::attach(Path::new(&directory), "zero3").unwrap();
-    viz::attached(attachment, false, View::Overview, DisplayOptions::default()).unwrap();
+    viz::attached(vec![attachment], false, Some(View::Overview), DisplayOptions::default()).unwrap();
 }
 
 fn viewer(runtime: &Path) -> Pty {

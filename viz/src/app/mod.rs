@@ -4,7 +4,7 @@
 mod travel;
 
 use crate::input::Input;
-use crate::player::Player;
+use crate::player::{Motion, Player};
 use crate::view::frame::{self, Target};
 use events::{Boundary, Control, Message};
 use ratatui::layout::Rect;
@@ -160,10 +160,15 @@ impl App {
         self.player().timeline().ended() && self.player().at_end()
     }
 
-    /// Takes messages of a live run.
-    pub fn receive(&mut self, messages: Vec<Message>) -> bool {
-        let any = !messages.is_empty();
-        messages.into_iter().for_each(|message| self.lead().push(message));
+    /// Takes messages of live runs, in the players' order. Returns whether there were any.
+    pub fn receive(&mut self, messages: Vec<Vec<Message>>) -> bool {
+        let any = messages.iter().any(|messages| !messages.is_empty());
+        for (player, messages) in self.players.iter_mut().zip(messages) {
+            messages.into_iter().for_each(|message| player.push(message));
+        }
+        if any && self.players.len() > 1 {
+            self.lock();
+        }
         any
     }
 
@@ -220,10 +225,25 @@ impl App {
         }
     }
 
-    /// Brings the other runs to the leading one's step and phase.
+    /// Brings the other runs to the leading one's step and phase. Runs that are followed wait for the slowest.
     pub fn lock(&mut self) {
-        if let Some((lead, others)) = self.players.split_first_mut() {
-            others.iter_mut().for_each(|player| player.lock_to(lead));
+        if self.players.len() < 2 {
+            return;
         }
+        let leader = if self.player().motion() == Motion::Following { self.slowest() } else { 0 };
+        let (before, rest) = self.players.split_at_mut(leader);
+        let Some((lead, after)) = rest.split_first_mut() else { return };
+        if lead.motion() == Motion::Following {
+            lead.seek(lead.timeline().len());
+        }
+        before.iter_mut().chain(after).for_each(|player| player.lock_to(lead));
+    }
+
+    /// The run that has come least far, of those that go on.
+    fn slowest(&self) -> usize {
+        let players = || self.players.iter().enumerate();
+        let going = players().filter(|(_, player)| !player.timeline().ended());
+        let least = |(_, player): &(usize, &Player)| player.latest_phase();
+        going.min_by_key(least).or_else(|| players().min_by_key(least)).map_or(0, |(number, _)| number)
     }
 }

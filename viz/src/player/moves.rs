@@ -99,6 +99,12 @@ impl Player {
         self.seek(position);
     }
 
+    /// The phase of the latest event: where the run stands in the order of steps, passes and units.
+    pub fn latest_phase(&self) -> impl Ord + use<> {
+        let units = self.timeline.header().units.len() as u16;
+        self.timeline.marks().back().map(|mark| phase(mark, units))
+    }
+
     /// Goes to the same step, pass and unit as `other`.
     pub fn lock_to(&mut self, other: &Player) {
         let units = self.timeline.header().units.len() as u16;

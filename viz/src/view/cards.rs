@@ -77,7 +77,7 @@ fn card(app: &App, number: usize, rank: &RankSnapshot, bar: &Bar, paint: &mut Pa
     let (width, height) = (paint.width(), paint.height());
     let total = format!(" {} ", summary(scene, number, rank, width));
     let mut inside = paint.card(&[(&name, bold(if chosen { ACCENT } else { Color::Reset }))], border);
-    let (text, style) = activity(scene, rank);
+    let (text, style) = activity(scene, number);
     let roomy = inside.width() >= 24;
     let (x, inner) = (u16::from(roomy), inside.width().saturating_sub(2 * u16::from(roomy)));
     inside.text(x, 0, fitted(&text, inner), style);
@@ -108,9 +108,10 @@ fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> Str
 }
 
 /// What a rank is doing, in a few words.
-pub(super) fn activity(scene: &Scene, rank: &RankSnapshot) -> (String, Style) {
+pub(super) fn activity(scene: &Scene, number: usize) -> (String, Style) {
+    let rank = &scene.now.ranks[number];
     match &rank.outcome {
-        Outcome::Failed(_) => return (failed(scene, rank), bold(ALARM)),
+        Outcome::Failed(_) => return failed(scene, number),
         Outcome::Finished => return ("✓ finished".into(), bold(GOOD)),
         Outcome::Failing => return ("✗ failing".into(), bold(ALARM)),
         Outcome::Running => {}
@@ -139,12 +140,19 @@ fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
     members.into_iter().any(|&rank| !scene.now.ranks[rank].has_issued(event.group, event.sequence))
 }
 
-/// What a rank was at when it failed.
-fn failed(scene: &Scene, rank: &RankSnapshot) -> String {
-    match (rank.pass, rank.flights.first()) {
-        (Some(pass), _) => format!("✗ {} {}", words::pass(pass.pass), words::unit(&scene.header, pass.unit)),
-        (None, Some(flight)) => format!("✗ {}", flight.event.operation),
-        (None, None) => "✗ failed".into(),
+/// What a rank was at when it failed, or when another one's failure stopped it.
+fn failed(scene: &Scene, number: usize) -> (String, Style) {
+    let rank = &scene.now.ranks[number];
+    let at = match (rank.pass, rank.flights.first()) {
+        (Some(pass), _) => format!("{} {}", words::pass(pass.pass), words::unit(&scene.header, pass.unit)),
+        (None, Some(flight)) => flight.event.operation.to_string(),
+        (None, None) => "failed".into(),
+    };
+    match scene.now.failure {
+        Some((culprit, _)) if culprit as usize != number => {
+            (if at == "failed" { "stopped".into() } else { format!("stopped: {at}") }, bold(WAITING))
+        }
+        _ => (format!("✗ {at}"), bold(ALARM)),
     }
 }
 
@@ -237,8 +245,8 @@ fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let live = rank.live_total();
     let value = if wide { words::bytes(live) } else { words::short_bytes(live) };
     paint.right(width, 0, &value, ink(Color::Reset));
-    let (text, activity_style) = activity(scene, rank);
-    let words = if wide { 26 } else { 0 };
+    let (text, activity_style) = activity(scene, number);
+    let words = if width >= 100 { 26 } else { 20 * u16::from(wide) };
     if words > 0 {
         paint.part(4, 0, words - 1, 1).text(0, 0, fitted(&text, words - 1), activity_style);
     } else {

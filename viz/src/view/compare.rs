@@ -66,7 +66,7 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     };
     let width = paint.width();
     paint.part(0, 0, LABEL - 1, 2).text(0, 0, &scene.header.stage, bold(frame::stage_colour(&scene.header)));
-    let (text, style) = cards::activity(scene, now);
+    let (text, style) = cards::activity(scene, rank);
     paint.part(0, 1, LABEL - 1, 1).text(0, 0, fitted(&text, LABEL - 1), style);
     let value = 10;
     bar.draw(paint, (LABEL, 0, width.saturating_sub(LABEL + value)), &now.live[Place::Device.index()]);

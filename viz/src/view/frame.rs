@@ -114,7 +114,9 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let status = status(app);
     let progress = progress(app.player());
     let right = columns(&progress) + columns(&status.0) + 4;
-    let about = if width >= 110 {
+    let about = if compared > 1 {
+        format!("  {} ranks", header.world_size)
+    } else if width >= 110 {
         format!(
             "  {} parameters · {} ranks · {} · {} · {} collectives",
             words::grouped(header.parameters),

@@ -34,7 +34,8 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
 
 /// What a closing run says, if it should be shown.
 pub(super) fn closing(app: &App, paint: &mut Paint<'_>) {
-    let wanted = app.at_close() && !app.dismissed && app.source != Source::Recording;
+    let alone = app.players.len() == 1 && app.source != Source::Recording;
+    let wanted = alone && app.at_close() && !app.dismissed;
     let failure = app.player().scene().now.failure.as_ref().filter(|_| !app.dismissed);
     match failure {
         Some((_, message)) => failed(message, paint),

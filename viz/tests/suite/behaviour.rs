@@ -108,6 +108,25 @@ fn compared_runs_stay_at_the_same_step_and_phase() {
     }
 }
 
+/// Runs that are followed side by side: the one that is ahead waits for the other on screen.
+#[test]
+fn compared_live_runs_wait_for_the_slowest() {
+    let runs = [Plan::new(0, 2).run(), Plan::new(3, 2).run()];
+    let player =
+        |run: &viz::simulate::Run| Player::new(Timeline::live(run.header.clone(), ""), Motion::Following);
+    let mut app = App::new(runs.iter().map(player).collect(), Source::Attached { control: false });
+    let part = |run: usize, to: usize| {
+        let events = runs[run].events[..to].to_vec();
+        vec![Message::Batch(events::Batch { dropped: 0, events })]
+    };
+    app.receive(vec![part(0, runs[0].events.len()), part(1, runs[1].events.len() / 2)]);
+    app.update(Input::Passed(0.1));
+    let steps: Vec<_> = app.players.iter().map(|player| player.scene().now.ranks[0].step).collect();
+    assert_eq!(steps, [1, 1]);
+    assert!(app.players[1].at_end() && !app.players[0].at_end());
+    assert_eq!(app.view, View::Compare);
+}
+
 #[test]
 fn the_mouse_chooses_views_and_moments() {
     let mut app = replay("zero3");

@@ -41,7 +41,9 @@ fn views_steps_sizes_and_quitting() {
     pty.send("3");
     pty.expect_on_screen("Memory of rank 0");
     pty.send("\x1b[C\x1b[C");
-    pty.expect_on_screen("runs through embedding");
+    let mut player = recorded("zero3");
+    (0..2).for_each(|_| player.step_forward(Boundary::Unit));
+    pty.expect_on_screen(&format!("event {} ", viz::words::grouped(player.position())));
     pty.send("?");
     pty.expect_on_screen("this list");
     pty.send("\x1b\x1b");
