@@ -59,10 +59,20 @@ fn alive(target: &str, text: &str, folder: &Path) -> bool {
         return true;
     }
     let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
-    let read = |path: &str| std::fs::read_to_string(folder.join(path)).unwrap_or_default();
+    let read = |path: &str| with_includes(&folder.join(path));
     let exists = path.is_empty() || folder.join(path).exists();
     exists
         && (anchor.is_empty() || has_heading(&if path.is_empty() { text.into() } else { read(path) }, anchor))
+}
+
+/// A page's text, with that of the pages that mdBook includes in it.
+fn with_includes(page: &Path) -> String {
+    let text = std::fs::read_to_string(page).unwrap_or_default();
+    let folder = page.parent().unwrap_or(Path::new("."));
+    let included = text.lines().filter_map(|line| line.strip_prefix("{{#include ")?.strip_suffix("}}"));
+    let included: Vec<String> =
+        included.map(|path| std::fs::read_to_string(folder.join(path)).unwrap_or_default()).collect();
+    text + &included.concat()
 }
 
 /// Whether a page has a heading whose anchor is `anchor`.
