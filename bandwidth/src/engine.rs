@@ -5,8 +5,12 @@ use crate::measure::Row;
 use clap::ValueEnum;
 use collectives::local::{Algorithm, Options, World};
 use collectives::tcp::{self, Joined};
-use collectives::{CollectiveError, Group};
+use collectives::{CollectiveError, Group, nccl};
+use device::cuda::{self, Gpu};
+use device::{Device, DeviceError, Ledger};
+use events::Emitter;
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 use trainer::launcher::{self, Placement};
 
@@ -21,6 +25,8 @@ pub(crate) enum Engine {
     Tcp,
     /// MPI: between the processes of an MPI job.
     Mpi,
+    /// NCCL: between GPUs, of threads or of processes.
+    Nccl,
 }
 
 impl Engine {
@@ -31,6 +37,7 @@ impl Engine {
             Engine::Ring => "ring",
             Engine::Tcp => "tcp",
             Engine::Mpi => "mpi",
+            Engine::Nccl => "nccl",
         }
     }
 }
@@ -54,8 +61,51 @@ fn run_failure(error: impl std::fmt::Display) -> Failure {
     Failure::Run(error.to_string())
 }
 
-/// What a rank does with its end of a group.
-pub(crate) type Body<'a> = &'a (dyn Fn(&Group, Engine) -> Result<Vec<Row>, Failure> + Sync);
+/// One rank: its end of the group, and where its buffers lie.
+pub(crate) struct Rank {
+    pub(crate) group: Group,
+    pub(crate) engine: Engine,
+    pub(crate) device: Device,
+}
+
+impl Rank {
+    /// On `gpu`, with NCCL under the group, if there is one.
+    fn new(group: Group, engine: Engine, gpu: Option<Arc<Gpu>>, flags: &Flags) -> Result<Self, Failure> {
+        let ledger = Ledger::new(Emitter::silent(group.rank()), None);
+        let Some(gpu) = gpu else { return Ok(Rank { group, engine, device: Device::cpu(ledger, 1) }) };
+        let device = Device::cuda(ledger, gpu, cuda::Options::default()).map_err(run_failure)?;
+        let group = match device.gpu() {
+            Some(runtime) => nccl::join(group, runtime, Duration::from_secs(flags.timeout))?,
+            None => group,
+        };
+        Ok(Rank { group, engine, device })
+    }
+}
+
+/// What a rank does.
+pub(crate) type Body<'a> = &'a (dyn Fn(&Rank) -> Result<Vec<Row>, Failure> + Sync);
+
+/// The GPUs of so many ranks of this process, the first of them the machine's number `first`; none for other engines.
+fn gpus(engine: Engine, first: usize, ranks: usize) -> Result<Vec<Option<Arc<Gpu>>>, Failure> {
+    if engine != Engine::Nccl {
+        return Ok(vec![None; ranks]);
+    }
+    let missing = |error: DeviceError| {
+        Failure::Run(format!(
+            "--engine nccl: {error}\nThe subcommand doctor of every stage lists what is here."
+        ))
+    };
+    nccl::allow_sharing();
+    nccl::version().map_err(missing)?;
+    let here = cuda::list().map_err(missing)?.len();
+    if here == 0 {
+        return Err(Failure::Run("--engine nccl: the driver knows no GPU".into()));
+    }
+    let used = here.min(ranks);
+    let opened: Vec<_> =
+        (0..used).map(|gpu| Gpu::open((first + gpu) % here)).collect::<Result<_, _>>().map_err(missing)?;
+    Ok((0..ranks).map(|rank| Some(opened[rank % used].clone())).collect())
+}
 
 /// Runs `body` on every rank of every engine; what rank 0 measured, if it is in this process.
 pub(crate) fn run(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
@@ -73,15 +123,17 @@ fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Ro
     let by_default = if cfg!(feature = "mpi") && placement.under_mpi { Engine::Mpi } else { Engine::Tcp };
     let engine = match flags.engine[..] {
         [] => by_default,
-        [engine @ (Engine::Tcp | Engine::Mpi)] => engine,
-        _ => return Err(Failure::Usage("--engine: between processes choose one, tcp or mpi".into())),
+        [engine @ (Engine::Tcp | Engine::Mpi | Engine::Nccl)] => engine,
+        _ => return Err(Failure::Usage("--engine: between processes choose one, tcp, mpi or nccl".into())),
     };
+    let number = placement.local_rank.unwrap_or(placement.rank);
+    let gpu = gpus(engine, number, 1)?.pop().flatten();
     let joined =
         if engine == Engine::Mpi { join_mpi(flags, placement)? } else { join_tcp(flags, placement)? };
     if placement.rank == 0 {
         heading(placement.world_size, "processes");
     }
-    let rows = body(&joined.group, engine)?;
+    let rows = body(&Rank::new(joined.group, engine, gpu, flags)?)?;
     Ok(if placement.rank == 0 { rows } else { Vec::new() })
 }
 
@@ -131,7 +183,7 @@ fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
             Engine::Tcp => (0..ranks).map(|_| None).collect(),
             _ => shared(engine, ranks, flags).into_iter().map(Some).collect(),
         };
-        rows.extend(threads(groups, engine, &meeting, body)?);
+        rows.extend(threads(groups, engine, &meeting, flags, body)?);
     }
     Ok(rows)
 }
@@ -164,10 +216,12 @@ fn threads(
     groups: Vec<Option<Group>>,
     engine: Engine,
     meeting: &tcp::Place,
+    flags: &Flags,
     body: Body<'_>,
 ) -> Result<Vec<Row>, Failure> {
+    let gpus = gpus(engine, 0, groups.len())?;
     std::thread::scope(|scope| {
-        let start = |(rank, group): (usize, Option<Group>)| {
+        let start = |((rank, group), gpu): ((usize, Option<Group>), Option<Arc<Gpu>>)| {
             scope.spawn(move || {
                 let group = match group {
                     Some(group) => group,
@@ -176,10 +230,10 @@ fn threads(
                         tcp::join(&place).map_err(run_failure)?.group
                     }
                 };
-                body(&group, engine)
+                body(&Rank::new(group, engine, gpu, flags)?)
             })
         };
-        let ranks: Vec<_> = groups.into_iter().enumerate().map(start).collect();
+        let ranks: Vec<_> = groups.into_iter().enumerate().zip(gpus).map(start).collect();
         let results = ranks.into_iter().map(|rank| match rank.join() {
             Ok(result) => result,
             Err(_) => Err(Failure::Run("a rank panicked".into())),

@@ -7,6 +7,7 @@
 
 mod engine;
 mod measure;
+mod overhead;
 mod plot;
 
 use clap::{Parser, ValueEnum};
@@ -111,17 +112,21 @@ fn main() -> ExitCode {
 
 fn measure_all(flags: &Flags) -> Result<(), Failure> {
     let mut rows = Vec::new();
-    let measured = engine::run(flags, &|group, engine| {
-        let print = group.rank() == 0;
+    let measured = engine::run(flags, &|rank| {
+        let print = rank.group.rank() == 0;
         let mut rows = Vec::new();
         for collective in &flags.operation {
             for size in flags.sizes() {
-                let row = measure::measure(group, engine, collective.operation(), size)?;
+                let row = measure::measure(rank, collective.operation(), size)?;
                 if print {
                     println!("{row}");
                 }
                 rows.push(row);
             }
+        }
+        if rank.engine == engine::Engine::Nccl {
+            let lines = overhead::measure(rank, &flags.operation, flags.timeout)?;
+            lines.iter().filter(|_| print).for_each(|line| println!("{line}"));
         }
         Ok(rows)
     })?;

@@ -1,9 +1,9 @@
 //! One operation at one size, on one rank.
 
-use crate::engine::{Engine, Failure};
+use crate::engine::{Engine, Failure, Rank};
 use collectives::{Bucket, CollectiveError, Group, Pending};
-use device::{Buffer, Class, DType, Device, Ledger};
-use events::{Emitter, Operation};
+use device::{Buffer, Class, DType, Device, DeviceError};
+use events::Operation;
 use std::time::{Duration, Instant};
 
 /// Bytes that all calls of one size move together, roughly.
@@ -54,36 +54,41 @@ impl std::fmt::Display for Row {
     }
 }
 
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        Failure::Run(error.to_string())
+    }
+}
+
 /// Measures `operation` on buffers of `size` bytes; the same row on every rank.
-pub(crate) fn measure(
-    group: &Group,
-    engine: Engine,
-    operation: Operation,
-    size: usize,
-) -> Result<Row, Failure> {
+pub(crate) fn measure(rank: &Rank, operation: Operation, size: usize) -> Result<Row, Failure> {
+    let Rank { group, engine, device } = rank;
     let ranks = group.size() as usize;
     let elements = (size / size_of::<f32>()).next_multiple_of(ranks);
-    let device = Device::cpu(Ledger::new(Emitter::silent(group.rank()), None), 1);
-    let mut buffer = device
-        .zeros(Class::Workspace, DType::F32, elements)
-        .map_err(|error| Failure::Run(error.to_string()))?;
+    let mut buffer = device.zeros(Class::Workspace, DType::F32, elements)?;
     let mut times = Vec::new();
     for _ in 0..(VOLUME / size).clamp(5, 400) {
-        buffer.as_mut_slice::<f32>().fill((group.rank() + 1) as f32);
+        device.kernels().fill(buffer.view_mut(), (group.rank() + 1) as f32)?;
+        device.synchronize()?;
         group.barrier()?;
         let begin = Instant::now();
         let back = issue(group, operation, vec![buffer].into())?.wait()?.pop();
+        device.synchronize()?;
         times.push(begin.elapsed().as_nanos() as u64);
-        buffer = back.ok_or_else(|| Failure::Run("a bucket came back empty".into()))?;
-        check(group, operation, &buffer)?;
+        buffer = back.ok_or_else(lost)?;
+        check(group, device, operation, &buffer)?;
     }
     let slowest = slowest(group, &times)?;
     let (median, best) = (slowest[slowest.len() / 2], slowest[0]);
-    Ok(Row { operation, engine, size: elements * size_of::<f32>(), ranks, median, best })
+    Ok(Row { operation, engine: *engine, size: elements * size_of::<f32>(), ranks, median, best })
+}
+
+pub(crate) fn lost() -> Failure {
+    Failure::Run("a bucket came back empty".into())
 }
 
 /// The slowest rank's time of each call, the shortest first.
-fn slowest(group: &Group, times: &[u64]) -> Result<Vec<Duration>, Failure> {
+pub(crate) fn slowest(group: &Group, times: &[u64]) -> Result<Vec<Duration>, Failure> {
     let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
     let all = group.exchange(&bytes)?;
     let word = |bytes: &[u8], call: usize| {
@@ -96,7 +101,7 @@ fn slowest(group: &Group, times: &[u64]) -> Result<Vec<Duration>, Failure> {
     Ok(slowest)
 }
 
-fn issue(group: &Group, operation: Operation, bucket: Bucket) -> Result<Pending, CollectiveError> {
+pub(crate) fn issue(group: &Group, operation: Operation, bucket: Bucket) -> Result<Pending, CollectiveError> {
     match operation {
         Operation::AllReduce => group.all_reduce(bucket),
         Operation::ReduceScatter => group.reduce_scatter(bucket),
@@ -106,9 +111,9 @@ fn issue(group: &Group, operation: Operation, bucket: Bucket) -> Result<Pending,
 }
 
 /// Compares a result with what the ranks' numbers add up to.
-fn check(group: &Group, operation: Operation, buffer: &Buffer) -> Result<(), Failure> {
+fn check(group: &Group, device: &Device, operation: Operation, buffer: &Buffer) -> Result<(), Failure> {
     let (ranks, rank) = (group.size() as usize, group.rank() as usize);
-    let values = buffer.as_slice::<f32>();
+    let values = device.read::<f32>(buffer.view())?;
     let slice = values.len() / ranks;
     let sum = (ranks * (ranks + 1) / 2) as f32;
     let right = match operation {

@@ -77,6 +77,8 @@ fn build(compiler: &str) -> PathBuf {
         let options = ["-O2", "-ffp-contract=off", "-pthread"];
         library(compiler, &draft, "cuda", &sources, &options, &[&kernels, &shim]);
         library(compiler, &draft, "cublasLt", &[standin.join("blas.cpp")], &["-O3", "-L.", "-lcuda"], &[]);
+        let nccl = [standin.join("nccl.cpp")];
+        library(compiler, &draft, "nccl", &nccl, &["-O2", "-pthread", "-L.", "-lcuda", "-lrt"], &[]);
         library(compiler, &draft, "nvrtc", &[standin.join("compiler.cpp")], &["-O1"], &[]);
         fs::rename(&draft, &folder).expect("the target folder can be written");
     }

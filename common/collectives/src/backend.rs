@@ -3,6 +3,7 @@
 use crate::CollectiveError;
 use crate::traffic::Tally;
 use device::{Buffer, DType};
+use events::event::NO_UNIT;
 use events::{CollectiveEvent, Emitter, Operation, Progress, What};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +24,25 @@ pub(crate) struct Call {
     pub(crate) units: u16,
     /// Bytes of all buffers.
     pub(crate) bytes: u64,
+    /// Others move the buffers' data: the ranks only agree that they mean the same call.
+    pub(crate) elsewhere: bool,
 }
 
 impl Call {
+    /// What stands for a call where none is meant.
+    pub(crate) fn none() -> Self {
+        Call {
+            operation: Operation::Barrier,
+            sequence: 0,
+            peer: 0,
+            shapes: Vec::new(),
+            first_unit: NO_UNIT,
+            units: 0,
+            bytes: 0,
+            elsewhere: false,
+        }
+    }
+
     /// `#7` with the operation, as messages name it.
     pub(crate) fn label(&self) -> String {
         format!("{} #{}", self.operation, self.sequence)
@@ -85,8 +102,23 @@ pub(crate) trait Backend: Send + Sync {
     /// Gives up an issued call: poisons the group and returns once nobody touches the call's buffers any more.
     fn abandon(&self, call: &Call, during: String, reason: String, watch: &Watch);
 
-    /// Fails the group with this rank as the culprit, unless it has failed already.
-    fn poison(&self, during: String, reason: String);
+    /// Fails the group with `culprit` of its members as the culprit, unless it has failed already.
+    fn blame(&self, culprit: usize, during: String, reason: String);
+
+    /// [`Backend::blame`] of this rank itself.
+    fn poison(&self, during: String, reason: String) {
+        self.blame(self.member(), during, reason);
+    }
+
+    /// The group's failure as this rank sees it in `call`, if it has failed.
+    fn failure(&self, call: &Call) -> Option<CollectiveError>;
+
+    /// Lets the others know that this rank has handed in `count` collectives to whatever moves data
+    /// [elsewhere](Call::elsewhere).
+    fn report(&self, count: u64);
+
+    /// What every member has reported last, in order; 0 of those who have not.
+    fn reports(&self) -> Vec<u64>;
 
     /// This rank will issue nothing more.
     fn depart(&self);
@@ -108,6 +140,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// Of what is no part of the run.
+    pub(crate) fn silent(rank: u32) -> Self {
+        let (tally, overall) = (Arc::default(), Arc::default());
+        Watch { emitter: Emitter::silent(rank), tally, overall, group: 0 }
+    }
+
     /// Tells how far a collective has come.
     pub(crate) fn tell(&self, call: &Call, progress: Progress) {
         self.emitter.emit(What::Collective(CollectiveEvent {

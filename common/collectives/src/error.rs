@@ -71,6 +71,14 @@ pub enum CollectiveError {
         /// The device's error.
         reason: String,
     },
+    /// This rank cannot be connected with the others.
+    #[error("rank {rank} cannot use NCCL: {reason}")]
+    Setup {
+        /// The rank.
+        rank: u32,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// This rank called with something that the operation cannot take.
     #[error("rank {rank}: {operation} cannot take {what}")]
     Invalid {

@@ -58,6 +58,19 @@ impl Group {
         }
     }
 
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// The same group over the backend that `wrap` makes of its own.
+    pub(crate) fn over<E>(
+        mut self,
+        wrap: impl FnOnce(Arc<dyn Backend>) -> std::result::Result<Arc<dyn Backend>, E>,
+    ) -> std::result::Result<Self, E> {
+        self.backend = wrap(self.backend.clone())?;
+        Ok(self)
+    }
+
     /// Tells events to `emitter` from now on and obeys its pace.
     pub fn attach(&mut self, emitter: Emitter) {
         self.watch.emitter = emitter;
@@ -217,6 +230,7 @@ impl Group {
             first_unit,
             units,
             bytes: buffers.iter().map(|buffer| buffer.byte_len() as u64).sum::<u64>() + bytes.len() as u64,
+            elsewhere: false,
         };
         self.last.replace(Some((operation, call.sequence)));
         self.watch.tell(&call, Progress::Issued);

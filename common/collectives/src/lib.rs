@@ -23,6 +23,7 @@ mod group;
 pub mod local;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+pub mod nccl;
 pub mod tcp;
 mod traffic;
 mod wire;

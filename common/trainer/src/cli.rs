@@ -37,7 +37,7 @@ pub enum AlgorithmChoice {
 /// What connects the ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CollectivesChoice {
-    /// Threads share memory; processes use MPI under its own launcher if this build has it, else TCP.
+    /// Threads share memory; processes use NCCL if they have GPUs, MPI under its own launcher if this build has it, else TCP.
     #[default]
     Auto,
     /// Threads of one process that share memory.
@@ -46,6 +46,8 @@ pub enum CollectivesChoice {
     Tcp,
     /// Processes of an MPI job; needs a build with --features mpi.
     Mpi,
+    /// GPUs, of threads or of processes, through NVIDIA's NCCL.
+    Nccl,
 }
 
 /// A type of floats.

@@ -14,6 +14,7 @@ use crate::processes::Job;
 use crate::schedule::Schedule;
 use crate::stage::GradSync;
 use checkpoint::Reader;
+use collectives::nccl;
 use model::{Checkpointing, ModelConfig, Wrap};
 use planner::Strategy;
 use sharding::{LossScaling, MeshShape, Precision, Update};
@@ -67,7 +68,9 @@ pub struct Config {
     pub ignore_plan: bool,
     /// Threads per rank.
     pub threads: usize,
-    /// How collectives move data.
+    /// The NCCL that moves data between the ranks' GPUs, if one does.
+    pub nccl: Option<nccl::Version>,
+    /// How local collectives move data.
     pub algorithm: AlgorithmChoice,
     /// The simulated link, if any.
     pub link: Option<LinkChoice>,
@@ -123,8 +126,10 @@ impl Config {
         let loss_scaling = precision::loss_scaling(&args.types, precision)?;
         let mesh = groups::mesh(&args)?;
         let screen = screen(&args);
+        let hardware = Hardware::choose(&args, precision)?;
         let config = Config {
-            hardware: Hardware::choose(&args, precision)?,
+            nccl: hardware.nccl(&args, args.on_this_machine.unwrap_or(args.gpus))?,
+            hardware,
             world_size: args.gpus,
             data: Source {
                 path: args.corpus.data,

@@ -6,6 +6,7 @@ use crate::error::{Failure, Result};
 use crate::hardware::{Hardware, gpus};
 use crate::launcher;
 use crate::size::human;
+use collectives::nccl;
 use device::cuda::{Gpu, GpuInfo, Library, list};
 use planner::table::{Format, Table};
 use std::fmt::Write;
@@ -15,7 +16,14 @@ use std::fmt::Write;
 /// # Errors
 /// A failed run that says what is missing.
 pub(crate) fn examine(args: &DoctorArgs) -> Result<()> {
-    events::say!("{}\n{}{}", libraries().render(Format::Terminal), devices(), surroundings());
+    nccl::allow_sharing();
+    events::say!(
+        "{}\n{}{}{}",
+        libraries().render(Format::Terminal),
+        devices(),
+        between_gpus(),
+        surroundings()
+    );
     match args.gpus {
         Some(ranks) => verdict(ranks),
         None => Ok(()),
@@ -38,6 +46,19 @@ fn devices() -> String {
         Ok(gpus) if gpus.is_empty() => "The driver knows no GPU.\n".into(),
         Ok(gpus) => gpus.iter().map(|gpu| format!("{}\n", words(gpu))).collect(),
         Err(error) => format!("No GPU can be asked: {error}.\n"),
+    }
+}
+
+/// What could connect ranks on GPUs.
+fn between_gpus() -> String {
+    match nccl::version() {
+        Ok(version) if version.shares_gpus() => {
+            format!("NCCL {version} connects GPUs, of several processes too, and ranks that share one.\n")
+        }
+        Ok(version) => format!(
+            "NCCL {version} connects GPUs, of several processes too, one rank each: ranks share a GPU from 2.30 on.\n"
+        ),
+        Err(error) => format!("No NCCL: ranks on GPUs are threads of one process ({error}).\n"),
     }
 }
 
@@ -77,7 +98,7 @@ fn verdict(ranks: usize) -> Result<()> {
         let (free, total) = gpu.memory().map_err(|error| refused(error.to_string()))?;
         events::say!("{}: {} of {} free.", opened(&gpu), human(free), human(total));
     }
-    events::say!("{}.", hardware.line(ranks, 1));
+    events::say!("{}.", hardware.line(ranks, 1, None));
     Ok(())
 }
 

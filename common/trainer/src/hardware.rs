@@ -1,9 +1,10 @@
 //! Where the ranks compute.
 
-use crate::cli::{AlgorithmChoice, DeviceChoice, TrainArgs};
+use crate::cli::{AlgorithmChoice, CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::config::cores;
 use crate::error::{Failure, Result};
 use crate::size::human;
+use collectives::nccl;
 use device::cuda::{Gpu, GpuInfo, Library, Options, list};
 use device::{DType, Device, DeviceError, Ledger};
 use sharding::Precision;
@@ -32,6 +33,9 @@ impl Hardware {
     /// # Errors
     /// A usage failure if `--device cuda` has something missing, named, or flags do not go together.
     pub(crate) fn choose(args: &TrainArgs, precision: Precision) -> Result<Self> {
+        if args.collectives == CollectivesChoice::Nccl {
+            nccl::allow_sharing();
+        }
         let hardware = match args.device {
             DeviceChoice::Cpu => Hardware::Cpu { unused: None },
             DeviceChoice::Cuda => match gpus() {
@@ -73,6 +77,61 @@ impl Hardware {
         }
     }
 
+    /// The version of NCCL that connects the ranks, if `args` want it to; `ranks` of them share these GPUs.
+    ///
+    /// # Errors
+    /// A usage failure with what stands in the way.
+    pub(crate) fn nccl(&self, args: &TrainArgs, ranks: usize) -> Result<Option<nccl::Version>> {
+        if args.collectives != CollectivesChoice::Nccl {
+            return Ok(None);
+        }
+        let Hardware::Gpus { gpus, .. } = self else {
+            return Err(Failure::usage(
+                "--collectives nccl connects GPUs, and the ranks would compute on the CPU\n\
+                 The subcommand doctor shows which GPUs are here; leave --collectives out to run without.",
+            ));
+        };
+        if args.link.is_some() {
+            return Err(Failure::usage(
+                "--link simulates a link between ranks that share memory: NCCL has its own",
+            ));
+        }
+        let version = nccl::version().map_err(|error| {
+            Failure::usage(format!("--collectives nccl: {error}\nThe subcommand doctor shows what is here."))
+        })?;
+        if ranks > gpus.len() && !version.shares_gpus() {
+            let who = format!("{ranks} ranks on {} would share", gpus_in_words(gpus.len()));
+            return Err(Failure::usage(nccl::SharedGpu { who, version }.to_string()));
+        }
+        Ok(Some(version))
+    }
+
+    /// Of the GPUs of a machine the one that the process with this number on it computes on.
+    pub(crate) fn of_process(self, number: usize) -> Self {
+        match self {
+            Hardware::Gpus { gpus, tf32 } if !gpus.is_empty() => {
+                Hardware::Gpus { gpus: vec![gpus[number % gpus.len()].clone()], tf32 }
+            }
+            hardware => hardware,
+        }
+    }
+
+    /// The first GPU in words, if there is one.
+    pub(crate) fn one(&self) -> Option<String> {
+        match self {
+            Hardware::Cpu { .. } => None,
+            Hardware::Gpus { gpus, .. } => gpus.first().map(named),
+        }
+    }
+
+    /// What must be the same in all processes.
+    pub(crate) fn kind(&self) -> Self {
+        match self {
+            Hardware::Cpu { .. } => Hardware::Cpu { unused: None },
+            Hardware::Gpus { tf32, .. } => Hardware::Gpus { gpus: Vec::new(), tf32: *tf32 },
+        }
+    }
+
     /// Name in words, for reports.
     pub(crate) fn name(&self) -> &str {
         match self {
@@ -82,7 +141,7 @@ impl Hardware {
     }
 
     /// The line, without a full stop, that says what `ranks` ranks compute on.
-    pub(crate) fn line(&self, ranks: usize, threads: usize) -> String {
+    pub(crate) fn line(&self, ranks: usize, threads: usize, nccl: Option<nccl::Version>) -> String {
         match self {
             Hardware::Cpu { unused } => {
                 let why =
@@ -90,7 +149,7 @@ impl Hardware {
                 let threads = self::threads(threads);
                 format!("{why}The ranks are threads on this machine's {} CPU cores, {threads}", cores())
             }
-            Hardware::Gpus { gpus, .. } => on_gpus(gpus, ranks),
+            Hardware::Gpus { gpus, .. } => on_gpus(gpus, ranks, nccl),
         }
     }
 
@@ -157,25 +216,37 @@ fn missing(error: &DeviceError) -> Failure {
     ))
 }
 
-fn on_gpus(gpus: &[GpuInfo], ranks: usize) -> String {
+/// `1 GPU`, `2 GPUs`.
+fn gpus_in_words(count: usize) -> String {
+    if count == 1 { "1 GPU".into() } else { format!("{count} GPUs") }
+}
+
+fn on_gpus(gpus: &[GpuInfo], ranks: usize, nccl: Option<nccl::Version>) -> String {
     let used = gpus.len().min(ranks);
-    let first = &gpus[0];
-    let (name, memory) = (&first.name, human(first.memory));
+    let first = named(&gpus[0]);
+    let connected =
+        |copies: &str| nccl.map_or(copies.into(), |version| format!("NCCL {version} connects them"));
     match (used, ranks) {
-        (1, 1) => format!("One rank on GPU {}, {name} ({memory})", first.ordinal),
-        (1, _) => format!(
-            "All {ranks} ranks share GPU {}, {name} ({memory}): collectives copy within its memory",
-            first.ordinal
-        ),
+        (1, 1) => format!("One rank on {first}"),
+        (1, _) => {
+            format!("All {ranks} ranks share {first}: {}", connected("collectives copy within its memory"))
+        }
         _ if used == ranks => {
             format!(
-                "One rank per GPU on {used} GPUs, {name} ({memory}) first: collectives copy between them."
+                "One rank per GPU on {used} GPUs, {first} first: {}",
+                connected("collectives copy between them")
             )
         }
         _ => format!(
-            "{ranks} ranks share {used} GPUs, {name} ({memory}) first: collectives copy within and between them"
+            "{ranks} ranks share {used} GPUs, {first} first: {}",
+            connected("collectives copy within and between them")
         ),
     }
+}
+
+/// `GPU 0, NAME (80.00 GB)`.
+fn named(gpu: &GpuInfo) -> String {
+    format!("GPU {}, {} ({})", gpu.ordinal, gpu.name, human(gpu.memory))
 }
 
 #[cfg(test)]
@@ -183,15 +254,21 @@ mod tests {
     use super::*;
 
     fn gpus(count: usize) -> Vec<GpuInfo> {
-        let gpu =
-            |ordinal| GpuInfo { ordinal, name: "A GPU".into(), capability: (9, 0), memory: 8_000_000_000 };
+        let gpu = |ordinal| GpuInfo {
+            ordinal,
+            name: "A GPU".into(),
+            capability: (9, 0),
+            memory: 8_000_000_000,
+            uuid: [0; 16],
+        };
         (0..count).map(gpu).collect()
     }
 
     #[test]
     fn the_first_lines_say_who_shares_what() {
-        assert!(on_gpus(&gpus(1), 4).starts_with("All 4 ranks share GPU 0, A GPU (8.00 GB)"));
-        assert!(on_gpus(&gpus(8), 4).starts_with("One rank per GPU on 4 GPUs"));
-        assert!(on_gpus(&gpus(2), 4).starts_with("4 ranks share 2 GPUs"));
+        let words = |count, ranks| on_gpus(&gpus(count), ranks, None);
+        assert!(words(1, 4).starts_with("All 4 ranks share GPU 0, A GPU (8.00 GB): collectives copy"));
+        assert!(words(8, 4).starts_with("One rank per GPU on 4 GPUs"));
+        assert!(words(2, 4).starts_with("4 ranks share 2 GPUs"));
     }
 }

@@ -6,7 +6,7 @@ use crate::explain;
 use crate::run::{self, Measured, Observer, Plan, RankError};
 use crate::stage::Stage;
 use crate::wiring;
-use collectives::{CollectiveError, Group};
+use collectives::{CollectiveError, Group, nccl};
 use device::Ledger;
 use events::{Emitter, What};
 use sharding::{Mesh, Rank};
@@ -109,6 +109,10 @@ fn guarded<S: Stage, T>(
                 group.poison("its setup".into(), error.to_string());
                 return Err(error.into());
             }
+        };
+        let group = match device.gpu().filter(|_| plan.config.nccl.is_some()) {
+            Some(gpu) => nccl::join(group, gpu, plan.config.timeout)?,
+            None => group,
         };
         let mesh = Mesh::new(&group, plan.config.mesh)?;
         body(Rc::new(Rank { device, mesh, group, emitter: voice }))

@@ -18,6 +18,8 @@ pub struct Placement {
     pub rank: usize,
     /// Number of processes, one rank each.
     pub world_size: usize,
+    /// Its number among those on this machine, if anything says so.
+    pub local_rank: Option<usize>,
     /// Processes on this machine, as far as known.
     pub local_world_size: usize,
     /// Where rank 0 listens, if anything says so.
@@ -129,7 +131,8 @@ fn by_flags(rank: usize, flags: Flags<'_>) -> Result<Placement> {
         )));
     }
     let (launcher, local_world_size) = ("you", 1);
-    Ok(Placement { launcher, rank, world_size, local_world_size, master: None, under_mpi: false })
+    let (local_rank, master) = (None, None);
+    Ok(Placement { launcher, rank, world_size, local_rank, local_world_size, master, under_mpi: false })
 }
 
 /// One launcher's variables, if they are there.
@@ -172,6 +175,7 @@ fn read(family: &Family, variables: Variables<'_>) -> Result<Option<Placement>> 
         launcher: family.launcher,
         rank,
         world_size,
+        local_rank,
         local_world_size: local_size.unwrap_or(1),
         master: None,
         under_mpi: family.mpi,

@@ -7,12 +7,14 @@ use crate::cli::{AlgorithmChoice, CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::config::{Config, cores};
 use crate::deepspeed::Findings;
 use crate::error::{Failure, Result};
+use crate::hardware::gpus;
 use crate::launcher::{self, Placement, Variables};
 use crate::report::StepRow;
 use crate::run::Plan;
 use crate::stage::Stage;
 use crate::watch::RING;
 use crate::{launch, progress};
+use collectives::nccl;
 use collectives::tcp::{self, Joined, Place};
 use events::{Outlet, Pace, channel, relay};
 use std::fs::File;
@@ -58,7 +60,8 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Jo
     let Some(placement) = launcher::find(flags, variables)? else {
         return match args.collectives {
             CollectivesChoice::Auto | CollectivesChoice::Local => Ok(None),
-            _ => Err(Failure::usage(
+            CollectivesChoice::Nccl => Ok(None),
+            CollectivesChoice::Tcp | CollectivesChoice::Mpi => Err(Failure::usage(
                 "--collectives tcp and mpi connect processes, and this one is alone\n\
                  Start it with torchrun, mpirun or srun, or give each process --rank, --gpus and --master.",
             )),
@@ -74,18 +77,43 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Jo
             "--link simulates a link between ranks that are threads: processes have a real one",
         ));
     }
-    if args.device == DeviceChoice::Cuda {
-        return Err(Failure::usage(format!(
-            "--device cuda in several processes needs NCCL between them, which this build does not use yet\n\
-             One process serves all GPUs of a machine: start it alone, with --gpus {}.",
-            placement.world_size
-        )));
-    }
-    args.device = DeviceChoice::Cpu;
+    choose_device(args, &placement)?;
     args.gpus = placement.world_size;
+    args.on_this_machine = Some(placement.local_world_size);
     args.threads = args.threads.or(Some((cores() / placement.local_world_size).max(1)));
     let engine = engine(args.collectives, &placement)?;
     Ok(Some(Job { placement, engine }))
+}
+
+/// Makes `args` say whether the processes compute on GPUs, connected by NCCL, or on the CPU.
+fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
+    let by_nccl = match (args.collectives, args.device) {
+        (CollectivesChoice::Nccl, DeviceChoice::Cpu) | (CollectivesChoice::Auto, DeviceChoice::Cpu) => false,
+        (CollectivesChoice::Nccl, _) | (CollectivesChoice::Auto, DeviceChoice::Cuda) => true,
+        (CollectivesChoice::Auto, DeviceChoice::Auto) => {
+            placement.master.is_some() && nccl_would_do(placement.local_world_size)
+        }
+        (_, DeviceChoice::Cuda) => {
+            return Err(Failure::usage(
+                "--device cuda in several processes needs NCCL between them: tcp and mpi move main memory only\n\
+                 Leave --collectives out, or say --collectives nccl.",
+            ));
+        }
+        _ => false,
+    };
+    if by_nccl {
+        (args.device, args.collectives) = (DeviceChoice::Cuda, CollectivesChoice::Nccl);
+    } else {
+        args.device = DeviceChoice::Cpu;
+    }
+    Ok(())
+}
+
+/// Whether this machine has GPUs and an NCCL for so many processes on it.
+fn nccl_would_do(processes: usize) -> bool {
+    nccl::allow_sharing();
+    let (Ok(gpus), Ok(version)) = (gpus(), nccl::version()) else { return false };
+    processes <= gpus.len() || version.shares_gpus()
 }
 
 fn engine(choice: CollectivesChoice, placement: &Placement) -> Result<Engine> {
@@ -118,6 +146,7 @@ impl Config {
     /// A usage failure if a file asks for another number of ranks than there are processes.
     pub fn in_job(mut self, job: Option<Job>) -> Result<Self> {
         let Some(Job { placement, .. }) = &job else { return Ok(self) };
+        self.hardware = self.hardware.of_process(placement.local_rank.unwrap_or(placement.rank));
         if self.world_size != placement.world_size {
             return Err(Failure::usage(format!(
                 "{}: {} ranks, but {} started {} processes",
@@ -143,6 +172,7 @@ fn settings<S: Stage>(config: &Config) -> String {
     (shared.screen, shared.record, shared.report, shared.save) = (None, None, None, None);
     (shared.job, shared.log_dir, shared.init_from, shared.data.path) = (None, None, None, None);
     (shared.threads, shared.findings) = (0, Findings::default());
+    shared.hardware = shared.hardware.kind();
     format!("{} {}\n{shared:#?}", S::NAME, env!("CARGO_PKG_VERSION"))
 }
 

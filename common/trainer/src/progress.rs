@@ -51,13 +51,21 @@ fn simulated(config: &Config) -> String {
 /// What the ranks are, and what they compute with.
 fn where_ranks_are(config: &Config) -> String {
     match &config.job {
-        None => config.hardware.line(config.world_size, config.threads),
+        None => config.hardware.line(config.world_size, config.threads, config.nccl),
         Some(job) => {
             let (launcher, engine) = (job.placement.launcher, &job.engine);
-            let threads = hardware::threads(config.threads);
-            format!(
-                "The ranks are processes that {launcher} started, connected by {engine}, on CPU cores, {threads}"
-            )
+            match (config.nccl, config.hardware.one()) {
+                (Some(version), Some(gpu)) => format!(
+                    "The ranks are processes that {launcher} started, connected by NCCL {version} (words by {engine}), \
+                     this one on {gpu}"
+                ),
+                _ => {
+                    let threads = hardware::threads(config.threads);
+                    format!(
+                        "The ranks are processes that {launcher} started, connected by {engine}, on CPU cores, {threads}"
+                    )
+                }
+            }
         }
     }
 }

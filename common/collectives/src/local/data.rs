@@ -109,7 +109,7 @@ pub(crate) struct Contribution {
 impl Contribution {
     /// Where its buffers lie, in words.
     fn place(&self) -> &'static str {
-        if self.gpu.is_some() { "on a GPU" } else { "in main memory" }
+        if self.gpu.is_some() || self.call.elsewhere { "on a GPU" } else { "in main memory" }
     }
 }
 

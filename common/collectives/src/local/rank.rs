@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     delivery: Arc<AtomicU64>,
     /// Sub-groups by their key.
     children: Mutex<Children>,
+    /// By member: what it has reported.
+    reports: Vec<AtomicU64>,
 }
 
 type Children = BTreeMap<(u64, u64), Arc<Shared>>;
@@ -41,15 +43,23 @@ impl Shared {
     pub(crate) fn new(names: Vec<u32>, options: Options) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if names.len() <= cores { SPIN } else { Duration::ZERO };
+        Shared::with(names, options, spin, Instant::now(), Arc::default())
+    }
+
+    fn with(
+        names: Vec<u32>,
+        options: Options,
+        spin: Duration,
+        start: Instant,
+        delivery: Arc<AtomicU64>,
+    ) -> Self {
+        let reports = names.iter().map(|_| AtomicU64::new(0)).collect();
         let hub = Hub::new(names, spin);
-        let delivery = Arc::default();
-        Shared { hub, options, spin, start: Instant::now(), delivery, children: Mutex::default() }
+        Shared { hub, options, spin, start, delivery, children: Mutex::default(), reports }
     }
 
     fn sub_group(&self, names: Vec<u32>) -> Self {
-        let hub = Hub::new(names, self.spin);
-        let (options, spin, start, delivery) = (self.options, self.spin, self.start, self.delivery.clone());
-        Shared { hub, options, spin, start, delivery, children: Mutex::default() }
+        Shared::with(names, self.options, self.spin, self.start, self.delivery.clone())
     }
 
     fn children(&self) -> MutexGuard<'_, Children> {
@@ -229,8 +239,21 @@ impl Backend for Rank {
         let _ = self.shared.hub.settle(&self.ticket(call), &patience);
     }
 
-    fn poison(&self, during: String, reason: String) {
-        self.shared.poison(&Failure { culprit: self.name(), cause: Cause::Poisoned { during, reason } });
+    fn blame(&self, culprit: usize, during: String, reason: String) {
+        let culprit = self.names()[culprit];
+        self.shared.poison(&Failure { culprit, cause: Cause::Poisoned { during, reason } });
+    }
+
+    fn failure(&self, call: &Call) -> Option<CollectiveError> {
+        self.shared.hub.failure().map(|failure| self.explain(failure, call))
+    }
+
+    fn report(&self, count: u64) {
+        self.shared.reports[self.member].store(count, Ordering::Relaxed);
+    }
+
+    fn reports(&self) -> Vec<u64> {
+        self.shared.reports.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
     fn depart(&self) {
@@ -259,6 +282,10 @@ impl Part<'_> {
         let me = self.ticket.party();
         let call = &self.all[me].call;
         self.watch.tell(call, Progress::Started);
+        if call.elsewhere {
+            self.finished = Some(direct::sent(&self.all[me], me, self.all.len()));
+            return;
+        }
         let ring = Ring { all: self.all, me };
         let data = !matches!(call.operation, Operation::Barrier | Operation::Scalars);
         let whole = matches!(self.ticket.lane, Lane::Group);

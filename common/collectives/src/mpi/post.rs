@@ -102,6 +102,11 @@ impl State {
                     mailbox.fail(group, failure);
                 }
             }
+            Kind::Report { group, count } => {
+                if let Some(mailbox) = mailbox {
+                    mailbox.report(group, from, count);
+                }
+            }
             Kind::Departed { group } => {
                 if group == wire::WORLD {
                     self.departed[from as usize] = true;

@@ -145,6 +145,7 @@ fn read_message(stream: &mut TcpStream, rank: u32, mailbox: &Mailbox) -> std::io
         }
         Kind::Failed { group } => mailbox.fail(group, wire::failure(&text).ok_or_else(damaged)?),
         Kind::Departed { group } => mailbox.depart(group, rank),
+        Kind::Report { group, count } => mailbox.report(group, rank, count),
     }
     Ok(())
 }

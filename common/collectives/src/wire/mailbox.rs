@@ -31,6 +31,8 @@ struct State {
     told: BTreeSet<u64>,
     /// Who will send nothing more to which group.
     departed: BTreeSet<(u64, u32)>,
+    /// What each rank has reported to each group.
+    reports: BTreeMap<(u64, u32), u64>,
     /// Counts arrivals.
     epoch: u64,
 }
@@ -64,6 +66,16 @@ impl Mailbox {
     /// `rank` sends nothing more to `group`.
     pub(crate) fn depart(&self, group: u64, rank: u32) {
         self.change(|state| state.departed.insert((group, rank)));
+    }
+
+    /// `rank` has handed in `count` collectives of `group` elsewhere.
+    pub(crate) fn report(&self, group: u64, rank: u32, count: u64) {
+        self.lock().reports.insert((group, rank), count);
+    }
+
+    /// What `rank` has reported last, or 0.
+    pub(crate) fn reported(&self, group: u64, rank: u32) -> u64 {
+        self.lock().reports.get(&(group, rank)).copied().unwrap_or(0)
     }
 
     /// The connection to `rank` is gone. Its fault, unless it had said farewell.

@@ -167,6 +167,10 @@ impl Member {
         self.compare(work, &openings)?;
         work.watch.tell(work.call(), Progress::Started);
         let mut outcome = Outcome { sent: self.sent(work), waits, ..Outcome::default() };
+        if work.call().elsewhere {
+            self.discard(openings);
+            return Ok(outcome);
+        }
         let me = work.me();
         match work.call().operation {
             Operation::AllReduce => {
@@ -328,9 +332,23 @@ impl Backend for Member {
         self.open().remove(&(self.lane(call), call.sequence));
     }
 
-    fn poison(&self, during: String, reason: String) {
-        let culprit = self.names[self.member];
+    fn blame(&self, culprit: usize, during: String, reason: String) {
+        let culprit = self.names[culprit];
         self.fail(Failure { culprit, cause: Cause::Poisoned { during, reason } });
+    }
+
+    fn failure(&self, call: &Call) -> Option<CollectiveError> {
+        let failure = Member::failure(self)?;
+        Some(failure.seen_by(self.names[self.member], call.operation, call.sequence))
+    }
+
+    fn report(&self, count: u64) {
+        self.tell(self.names.iter().copied(), Kind::Report { group: self.id(), count }, &[]);
+        self.endpoint.mailbox.report(self.id(), self.endpoint.rank, count);
+    }
+
+    fn reports(&self) -> Vec<u64> {
+        self.names.iter().map(|&rank| self.endpoint.mailbox.reported(self.id(), rank)).collect()
     }
 
     fn depart(&self) {

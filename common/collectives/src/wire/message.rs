@@ -8,7 +8,6 @@ use crate::backend::Call;
 use crate::local::ticket::{Cause, Failure, Lane};
 use device::DType;
 use events::Operation;
-use events::event::NO_UNIT;
 use std::time::Duration;
 
 /// Bytes of a head.
@@ -53,6 +52,8 @@ pub(crate) enum Kind {
     Failed { group: u64 },
     /// The sender takes part in nothing more.
     Departed { group: u64 },
+    /// How many collectives the sender has handed in to what moves data elsewhere.
+    Report { group: u64, count: u64 },
 }
 
 /// A head, read.
@@ -69,11 +70,13 @@ pub(crate) struct Head {
 pub(crate) fn encode(kind: Kind, mut note: Vec<u8>, payload: usize) -> Vec<u8> {
     note.resize(padded(note.len()), 0);
     let mut bytes = Vec::with_capacity(HEAD + note.len());
-    let nowhere = |group| Address { group, lane: Lane::Group, sequence: 0, phase: Phase::Opening, from: 0 };
+    let nowhere =
+        |group, sequence| Address { group, lane: Lane::Group, sequence, phase: Phase::Opening, from: 0 };
     let (tag, address) = match kind {
         Kind::Letter(address) => (b'L', address),
-        Kind::Failed { group } => (b'F', nowhere(group)),
-        Kind::Departed { group } => (b'D', nowhere(group)),
+        Kind::Failed { group } => (b'F', nowhere(group, 0)),
+        Kind::Departed { group } => (b'D', nowhere(group, 0)),
+        Kind::Report { group, count } => (b'R', nowhere(group, count)),
     };
     let (lane, from, to) = match address.lane {
         Lane::Group => (0, 0, 0),
@@ -101,6 +104,7 @@ pub(crate) fn decode(bytes: &[u8; HEAD]) -> Option<Head> {
         b'L' => Kind::Letter(Address { group, lane, sequence, phase, from: sender }),
         b'F' => Kind::Failed { group },
         b'D' => Kind::Departed { group },
+        b'R' => Kind::Report { group, count: sequence },
         _ => return None,
     };
     let sane = note <= u64::from(MAX_NOTE);
@@ -109,7 +113,7 @@ pub(crate) fn decode(bytes: &[u8; HEAD]) -> Option<Head> {
 
 /// A call as a note.
 pub(crate) fn describe(call: &Call) -> Vec<u8> {
-    let mut bytes = vec![call.operation.index() as u8];
+    let mut bytes = vec![call.operation.index() as u8, u8::from(call.elsewhere)];
     bytes.extend((call.peer as u32).to_le_bytes());
     bytes.extend((call.shapes.len() as u32).to_le_bytes());
     for &(len, dtype) in &call.shapes {
@@ -124,7 +128,7 @@ const DTYPES: [DType; 4] = [DType::F32, DType::Bf16, DType::F16, DType::U32];
 /// Reads [`describe`]'s note.
 pub(crate) fn call(note: &[u8], sequence: u64) -> Option<Call> {
     let mut reader = Reader(note);
-    let [operation] = reader.array()?;
+    let [operation, elsewhere] = reader.array()?;
     let operation = *Operation::ALL.get(usize::from(operation))?;
     let (peer, count) = (reader.u32()? as usize, reader.u32()?);
     let mut shapes = Vec::new();
@@ -133,7 +137,8 @@ pub(crate) fn call(note: &[u8], sequence: u64) -> Option<Call> {
         let [dtype] = reader.array()?;
         shapes.push((len, *DTYPES.get(usize::from(dtype))?));
     }
-    Some(Call { operation, sequence, peer, shapes, first_unit: NO_UNIT, units: 0, bytes: 0 })
+    let elsewhere = elsewhere != 0;
+    Some(Call { operation, sequence, peer, shapes, elsewhere, ..Call::none() })
 }
 
 /// A failure as a note.
@@ -232,7 +237,8 @@ mod tests {
             phase: Phase::Closing,
             from: 3,
         };
-        for kind in [Kind::Letter(address), Kind::Failed { group: 9 }, Kind::Departed { group: 0 }] {
+        let report = Kind::Report { group: 3, count: 1 << 50 };
+        for kind in [Kind::Letter(address), Kind::Failed { group: 9 }, Kind::Departed { group: 0 }, report] {
             let bytes = encode(kind, vec![1, 2, 3], 77);
             let head = decode(bytes[..HEAD].try_into().unwrap()).unwrap();
             assert_eq!(head, Head { kind, note: 8, payload: 77 });

@@ -80,6 +80,17 @@ pub struct Fence {
     event: sys::CUevent,
 }
 
+impl Fence {
+    /// Whether the stream has come so far.
+    pub(super) fn is_reached(&self) -> Result<bool> {
+        // SAFETY: the event lives as long as `self`.
+        match unsafe { result::event::query(self.event) } {
+            Err(error) if error.0 == sys::cudaError_enum::CUDA_ERROR_NOT_READY => Ok(false),
+            reached => reached.map(|()| true).named("cuEventQuery"),
+        }
+    }
+}
+
 // SAFETY: as for `Stream`.
 unsafe impl Send for Fence {}
 // SAFETY: as above.

@@ -20,6 +20,8 @@ pub struct GpuInfo {
     pub capability: (i32, i32),
     /// Bytes of memory.
     pub memory: u64,
+    /// What tells it from every other GPU, of other machines too.
+    pub uuid: [u8; 16],
 }
 
 /// The oldest compute capability that the kernels are written for.
@@ -43,7 +45,8 @@ impl GpuInfo {
         // SAFETY: as above.
         let memory = unsafe { device::total_mem(gpu) }.named("cuDeviceTotalMem")? as u64;
         let name = device::get_name(gpu).named("cuDeviceGetName")?;
-        Ok(GpuInfo { ordinal, name, capability: (major, minor), memory })
+        let uuid = device::get_uuid(gpu).named("cuDeviceGetUuid")?.bytes.map(|byte| byte as u8);
+        Ok(GpuInfo { ordinal, name, capability: (major, minor), memory, uuid })
     }
 }
 

@@ -19,7 +19,7 @@ pub enum Library {
     Nvrtc,
     /// Matrix products.
     CublasLt,
-    /// Collectives between processes. Nothing needs it yet.
+    /// Collectives between GPUs, of one process or of several. Only `--collectives nccl` needs it.
     Nccl,
 }
 
@@ -111,6 +111,27 @@ impl Library {
         Err(DeviceError::Missing { library: self.label(), remedy: self.remedy() })
     }
 
+    /// The function called `name`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Missing`] if the library is nowhere, [`DeviceError::Cuda`] if it has no such function.
+    ///
+    /// # Safety
+    /// `F` is the function's type, a pointer to an `extern "C"` function.
+    pub unsafe fn function<F: Copy>(self, name: &'static str) -> Result<F> {
+        self.require()?;
+        let none =
+            || DeviceError::Cuda { call: name, reason: format!("{} has no such function", self.label()) };
+        let path = self.path().ok_or_else(none)?;
+        // SAFETY: the library is loaded for good, so this only finds it again and what it gives stays; the type is the
+        // caller's promise.
+        unsafe {
+            let library = Handle::open(Some(path), RTLD_NOW).map_err(|_| none())?;
+            let symbol: Symbol<F> = library.get(name.as_bytes()).map_err(|_| none())?;
+            Ok(*symbol)
+        }
+    }
+
     /// Its version, if it is there and says so.
     pub fn version(self) -> Option<String> {
         if !self.load() {
@@ -127,9 +148,8 @@ impl Library {
                 Library::Nvrtc => compile::version().ok().map(|(major, minor)| format!("{major}.{minor}")),
                 Library::CublasLt => Some(dotted(cudarc::cublaslt::sys::cublasLtGetVersion() as i32)),
                 Library::Nccl => {
-                    let library = Handle::open(Some(self.path()?), RTLD_NOW).ok()?;
-                    let version: Symbol<unsafe extern "C" fn(*mut i32) -> i32> =
-                        library.get(b"ncclGetVersion").ok()?;
+                    let version: unsafe extern "C" fn(*mut i32) -> i32 =
+                        self.function("ncclGetVersion").ok()?;
                     (version(&mut number) == 0).then(|| dotted(number))
                 }
             }

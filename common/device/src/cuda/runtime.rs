@@ -114,6 +114,23 @@ impl Runtime {
         self.communication.fence()
     }
 
+    /// Whether everything before `fence` is done.
+    ///
+    /// # Errors
+    /// The driver's; also what an earlier launch did wrong.
+    pub fn has_reached(&self, fence: &Fence) -> Result<bool> {
+        self.gpu.context.enter()?;
+        fence.is_reached()
+    }
+
+    /// Makes the GPU the calling thread's, for libraries that work on the thread's own.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn enter(&self) -> Result<()> {
+        self.gpu.context.enter()
+    }
+
     fn enqueue(&self, stream: &Stream, launch: &Launch<'_>) -> Result<()> {
         let Launch { kernel, grid, block, shared_bytes, arguments } = *launch;
         let function = self.gpu.modules.function(kernel, shared_bytes)?;
@@ -198,6 +215,11 @@ pub struct Communication<'a> {
 }
 
 impl Communication<'_> {
+    /// The driver's handle of the stream, for libraries that queue work on it. Good for as long as the rank is there.
+    pub fn handle(&self) -> *mut c_void {
+        self.rank.communication.handle().cast()
+    }
+
     /// Copies `bytes` bytes between addresses on GPUs of this process.
     ///
     /// # Errors

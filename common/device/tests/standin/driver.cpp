@@ -40,6 +40,7 @@ enum Status {
     INVALID_CONTEXT = 201,
     PEER_ACCESS_ALREADY_ENABLED = 704,
     NOT_FOUND = 500,
+    NOT_READY = 600,
     LAUNCH_FAILED = 719,
 };
 
@@ -289,6 +290,12 @@ int cuDeviceGetAttribute(int *value, int attribute, int) {
     }
 }
 
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
+    memset(uuid, 0, 16);
+    uuid[0] = 0x5d, uuid[15] = (unsigned char)(device);
+    return SUCCESS;
+}
+
 int cuDeviceTotalMem_v2(size_t *bytes, int device) {
     *bytes = devices()[size_t(device)].memory;
     return SUCCESS;
@@ -307,6 +314,17 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
 int cuCtxSetCurrent(Context *context) {
     current = context;
     return broken;
+}
+
+int cuCtxGetCurrent(Context **context) {
+    *context = current;
+    return broken;
+}
+
+int cuCtxGetDevice(int *device) {
+    if (int status = ready()) return status;
+    *device = current->device->ordinal;
+    return SUCCESS;
 }
 
 int cuCtxSynchronize() {
@@ -389,6 +407,12 @@ int cuEventRecord(EventHandle *handle, Stream *stream) {
         event->when = std::chrono::steady_clock::now();
         event->changed.notify_all();
     });
+}
+
+int cuEventQuery(EventHandle *handle) {
+    std::lock_guard<std::mutex> lock(handle->event->mutex);
+    if (broken != SUCCESS) return broken;
+    return handle->event->reached < handle->event->recorded ? NOT_READY : SUCCESS;
 }
 
 static void await(Event &event, uint64_t number) {

@@ -53,6 +53,9 @@ pub struct TrainArgs {
     /// Simulate a link between ranks that are threads: nvlink, pcie4, ethernet25g, or such as 50us,3GB/s.
     #[arg(long, value_parser = link::parse, value_name = "NAME|LATENCY,BANDWIDTH")]
     pub link: Option<LinkChoice>,
+    /// Ranks on this machine, where a launcher says how many.
+    #[arg(skip)]
+    pub on_this_machine: Option<usize>,
     /// This process's rank, where no launcher says so; with --gpus and --master.
     #[arg(long, value_name = "R", value_parser = whole::<usize>(0..=RANKS - 1))]
     pub rank: Option<usize>,

@@ -1,0 +1,52 @@
+//! What the layer over NCCL costs: the same calls through it and without it, many queued at once, as training does.
+
+use crate::Collective;
+use crate::engine::{Failure, Rank};
+use crate::measure::{issue, lost, slowest};
+use collectives::nccl::Repeater;
+use device::{Class, DType};
+use std::time::{Duration, Instant};
+
+/// Bytes of a buffer.
+const SIZE: usize = 16 << 20;
+/// Calls between two looks at the clock, and how often each way is measured, in turn.
+const CALLS: usize = 20;
+const ROUNDS: usize = 7;
+
+/// A line per operation; the same on every rank. Nothing without GPUs.
+pub(crate) fn measure(rank: &Rank, operations: &[Collective], timeout: u64) -> Result<Vec<String>, Failure> {
+    let Rank { group, device, .. } = rank;
+    let Some(runtime) = device.gpu() else { return Ok(Vec::new()) };
+    let mut raw = Repeater::new(group, runtime, Duration::from_secs(timeout))?;
+    let elements = (SIZE / size_of::<f32>()).next_multiple_of(group.size() as usize);
+    // Sums of zeros stay zeros, however often they are added.
+    let mut buffer = device.zeros(Class::Workspace, DType::F32, elements)?;
+    let mut lines = Vec::new();
+    for collective in operations {
+        let operation = collective.operation();
+        let (mut without, mut with) = (Vec::new(), Vec::new());
+        raw.time(operation, &buffer, 1)?;
+        for _ in 0..ROUNDS {
+            without.push(raw.time(operation, &buffer, CALLS)?.as_nanos() as u64);
+            device.synchronize()?;
+            group.barrier()?;
+            let began = Instant::now();
+            for _ in 0..CALLS {
+                buffer = issue(group, operation, vec![buffer].into())?.wait()?.pop().ok_or_else(lost)?;
+            }
+            device.synchronize()?;
+            with.push(began.elapsed().as_nanos() as u64);
+        }
+        let [without, with] =
+            [slowest(group, &without)?, slowest(group, &with)?].map(|times| times[ROUNDS / 2]);
+        let micros = |time: Duration| time.as_secs_f64() * 1e6 / CALLS as f64;
+        lines.push(format!(
+            "{:<15}at 16 MiB: {:.1} µs per call, raw NCCL {:.1} µs: {:+.2} %",
+            operation.label(),
+            micros(with),
+            micros(without),
+            (with.as_secs_f64() / without.as_secs_f64() - 1.0) * 100.0
+        ));
+    }
+    Ok(lines)
+}

@@ -1,0 +1,176 @@
+//! An owned communicator: made and split without blocking, one call at a time, and aborted when dropped before its end.
+
+use super::calls::{Result, State, Transfer};
+use super::raw::{Functions, Handle, Stream, UniqueId};
+use device::cuda::Runtime;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// How long an abort waits for a call that is under way. A call that hangs in the driver is aborted all the same.
+const POLITE: Duration = Duration::from_secs(1);
+/// Pauses between two looks at a communicator's state: the first, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_micros(10), Duration::from_millis(1)];
+
+/// Says why a wait is to end early, if it is.
+pub(crate) type GiveUp<'a> = &'a dyn Fn() -> Option<String>;
+
+/// One rank's end of a communicator.
+pub(crate) struct Communicator {
+    functions: &'static Functions,
+    runtime: Arc<Runtime>,
+    /// Null once aborted or destroyed.
+    handle: AtomicPtr<c_void>,
+    /// Held during a call.
+    busy: Mutex<()>,
+    pub(crate) member: usize,
+    pub(crate) size: usize,
+}
+
+impl Communicator {
+    /// Begins to make one; [`Communicator::settle`] waits until all ranks have come.
+    ///
+    /// # Safety
+    /// Every rank calls it with the same word and size and a member's number of its own.
+    pub(crate) unsafe fn begin(
+        runtime: &Arc<Runtime>,
+        id: UniqueId,
+        (member, size): (usize, usize),
+    ) -> Result<Self> {
+        let functions = Functions::get().map_err(|error| error.to_string())?;
+        runtime.enter().map_err(|error| error.to_string())?;
+        // SAFETY: the caller's promise.
+        let (handle, _) = unsafe { functions.begin(size, id, member) }?;
+        Ok(Communicator::new(functions, runtime, handle, (member, size)))
+    }
+
+    fn new(
+        functions: &'static Functions,
+        runtime: &Arc<Runtime>,
+        handle: Handle,
+        (member, size): (usize, usize),
+    ) -> Self {
+        let (handle, busy) = (AtomicPtr::new(handle), Mutex::new(()));
+        Communicator { functions, runtime: runtime.clone(), handle, busy, member, size }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call with the handle, the GPU being the thread's.
+    fn call<T>(&self, call: impl FnOnce(Handle) -> Result<T>) -> Result<T> {
+        self.runtime.enter().map_err(|error| error.to_string())?;
+        let _busy = self.lock();
+        match self.handle.load(Ordering::Acquire) {
+            handle if handle.is_null() => Err("the communicator was aborted".into()),
+            handle => call(handle),
+        }
+    }
+
+    /// How far it has come; an error of its own, of a peer or of the network.
+    pub(crate) fn state(&self) -> Result<State> {
+        // SAFETY: the handle is a communicator's.
+        self.call(|handle| unsafe { self.functions.progress(handle) })
+    }
+
+    /// As [`Communicator::state`], unless another call is under way.
+    pub(crate) fn state_unless_busy(&self) -> Result<State> {
+        match self.busy.try_lock() {
+            Err(TryLockError::WouldBlock) => return Ok(State::Running),
+            free => drop(free),
+        }
+        self.state()
+    }
+
+    /// Waits until every call so far has done everything, or until `give_up` has a reason not to.
+    pub(crate) fn settle(&self, give_up: GiveUp<'_>) -> Result<()> {
+        let [mut pause, longest] = PAUSES;
+        while self.state()? == State::Running {
+            if let Some(reason) = give_up() {
+                return Err(reason);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(longest);
+        }
+        Ok(())
+    }
+
+    /// Hands in `transfers` as one, for `stream`. They are on it once the communicator has settled.
+    ///
+    /// # Safety
+    /// The communicator has settled. The buffers are whole, lie on this rank's GPU, and stay there, untouched, until the
+    /// stream is past them. All ranks hand in transfers that fit together, in the same order.
+    pub(crate) unsafe fn hand_in(&self, transfers: &[Transfer], stream: Stream) -> Result<State> {
+        let place = (self.member, self.size);
+        // SAFETY: the caller's promise.
+        self.call(|handle| unsafe { self.functions.queue(handle, place, transfers, stream) })
+    }
+
+    /// Splits it: ranks of the same `color` form a communicator, in the order of `key`; none for those without a colour.
+    ///
+    /// # Safety
+    /// Every rank calls it, with nothing queued; `place` is this rank's and the size of what it comes to be in.
+    pub(crate) unsafe fn split(
+        &self,
+        color: Option<usize>,
+        place: (usize, usize),
+        give_up: GiveUp<'_>,
+    ) -> Result<Option<Self>> {
+        // NCCL writes to it when it comes to it: it is let go of only once that is certain.
+        let made = Box::into_raw(Box::new(std::ptr::null_mut()));
+        // SAFETY: the caller's promise; the place stays until the communicator is done.
+        self.call(|handle| unsafe { self.functions.begin_split(handle, color, place.0, made) })?;
+        self.settle(give_up)?;
+        // SAFETY: made above, and NCCL is done with it.
+        let handle = *unsafe { Box::from_raw(made) };
+        if color.is_none() || handle.is_null() {
+            return Ok(None);
+        }
+        let child = Communicator::new(self.functions, &self.runtime, handle, place);
+        child.settle(give_up)?;
+        Ok(Some(child))
+    }
+
+    /// Ends it in order, together with all other ranks.
+    pub(crate) fn finish(&self, give_up: GiveUp<'_>) -> Result<()> {
+        // SAFETY: the handle is a communicator's, and nothing is called after this.
+        let code = self.call(|handle| Ok(unsafe { (self.functions.finalize)(handle) }))?;
+        if code != super::raw::SUCCESS && code != super::raw::IN_PROGRESS {
+            return Err(self.functions.words(code, std::ptr::null_mut()));
+        }
+        self.settle(give_up)?;
+        let _busy = self.lock();
+        let handle = self.handle.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if !handle.is_null() {
+            // SAFETY: nobody else has the handle any more, and the communicator is finalized.
+            unsafe { (self.functions.destroy)(handle) };
+        }
+        Ok(())
+    }
+
+    /// Ends it at once, whatever is under way: kernels that wait for other ranks return. From any thread.
+    pub(crate) fn abort(&self) {
+        let since = Instant::now();
+        let mut busy = self.busy.try_lock();
+        while matches!(busy, Err(TryLockError::WouldBlock)) && since.elapsed() < POLITE {
+            drop(busy);
+            std::thread::sleep(PAUSES[1]);
+            busy = self.busy.try_lock();
+        }
+        let handle = self.handle.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if handle.is_null() || self.runtime.enter().is_err() {
+            return;
+        }
+        // SAFETY: the handle is a communicator's, and whoever comes later finds none. A call that is still under way
+        // hangs, and an abort from another thread is NCCL's own remedy for that.
+        unsafe { (self.functions.abort)(handle) };
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}

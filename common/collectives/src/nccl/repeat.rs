@@ -1,0 +1,109 @@
+//! NCCL's own calls, one after the other, to measure the layer above them against.
+
+use super::calls::{Move, State, Transfer};
+use super::communicator::Communicator;
+use super::setup::Setup;
+use crate::CollectiveError;
+use crate::backend::{Backend, Call, Watch};
+use crate::group::Group;
+use device::cuda::Runtime;
+use device::{Buffer, DeviceError};
+use events::Operation;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A communicator of all ranks of a group, for nothing but repeated calls.
+pub struct Repeater {
+    control: Arc<dyn Backend>,
+    runtime: Arc<Runtime>,
+    communicator: Option<Communicator>,
+    timeout: Duration,
+    next: u64,
+}
+
+impl Repeater {
+    /// Makes one beside what the group has. Every rank calls it, with its GPU.
+    ///
+    /// # Errors
+    /// As [`join`](super::join).
+    pub fn new(group: &Group, runtime: &Arc<Runtime>, timeout: Duration) -> Result<Self, CollectiveError> {
+        let all: Vec<usize> = (0..group.size() as usize).collect();
+        let control = group.backend().split((u64::MAX - 1, u64::MAX), &all);
+        let (_, communicator) = Setup::new(&control, runtime, timeout).run()?;
+        Ok(Repeater { control, runtime: runtime.clone(), communicator, timeout, next: 0 })
+    }
+
+    /// How long `calls` calls of `operation` (a reduction, a gathering, or a broadcast of rank 0's) on `buffer` take, one
+    /// queued behind the other, until the GPU has done all. Ranks agree about the call once, not at every repetition.
+    ///
+    /// # Errors
+    /// The group's failure, NCCL's, or the driver's.
+    pub fn time(
+        &mut self,
+        operation: Operation,
+        buffer: &Buffer,
+        calls: usize,
+    ) -> Result<Duration, CollectiveError> {
+        let (len, dtype) = (buffer.len(), buffer.dtype());
+        let (rank, sequence) = (self.control.names()[self.control.member()], self.next);
+        let invalid = |what: &str| CollectiveError::Invalid { rank, operation, what: what.into() };
+        let movement = match operation {
+            Operation::AllReduce => Move::AllReduce,
+            Operation::ReduceScatter => Move::ReduceScatter,
+            Operation::AllGather => Move::AllGather,
+            Operation::Broadcast => Move::Broadcast { root: 0 },
+            _ => return Err(invalid("repetition")),
+        };
+        let own = buffer.on_gpu().filter(|(runtime, _)| Arc::ptr_eq(runtime, &self.runtime));
+        let (_, address) = own.ok_or_else(|| invalid("a buffer elsewhere than on this rank's GPU"))?;
+        let call = Call { operation, sequence, shapes: vec![(len, dtype)], elsewhere: true, ..Call::none() };
+        let watch = Watch::silent(rank);
+        self.next += 1;
+        self.control.issue(&call, &mut [], &[], &watch)?;
+        self.control.wait(&call, &watch)?;
+        let transfer = Transfer { movement, address, len, dtype };
+        self.repeat(&call, transfer, calls).map_err(|error| CollectiveError::Device {
+            rank,
+            operation,
+            sequence,
+            reason: error.to_string(),
+        })
+    }
+
+    fn repeat(&self, call: &Call, transfer: Transfer, calls: usize) -> device::Result<Duration> {
+        self.runtime.synchronize()?;
+        let began = Instant::now();
+        let Some(communicator) = &self.communicator else { return Ok(began.elapsed()) };
+        let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
+        let give_up = || {
+            let failed = self.control.failure(call).map(|error| error.to_string());
+            failed.or_else(|| (began.elapsed() > self.timeout).then(|| "patience is over".to_string()))
+        };
+        self.runtime.communicate([], |stream| {
+            for _ in 0..calls {
+                // SAFETY: the ranks have agreed about operation, length and type, and each repeats it as often; the
+                // buffer is borrowed until the GPU is done, below.
+                let state = unsafe { communicator.hand_in(&[transfer], stream.handle()) }.map_err(nccl)?;
+                if state == State::Running {
+                    communicator.settle(&give_up).map_err(nccl)?;
+                }
+            }
+            Ok(())
+        })?;
+        self.runtime.synchronize()?;
+        Ok(began.elapsed())
+    }
+}
+
+impl Drop for Repeater {
+    fn drop(&mut self) {
+        let since = Instant::now();
+        let give_up =
+            || (since.elapsed() > self.timeout).then(|| "the others do not come to its end".to_string());
+        if let Some(communicator) = &self.communicator {
+            // What cannot be ended in order is aborted when it is dropped.
+            let _ = communicator.finish(&give_up);
+        }
+        self.control.depart();
+    }
+}

@@ -1,0 +1,219 @@
+//! How ranks come to have communicators, and what stands in the way.
+
+use super::communicator::Communicator;
+use super::member::Member;
+use super::raw::{Functions, OLDEST, UniqueId};
+use super::watchdog::Watchdog;
+use crate::CollectiveError;
+use crate::backend::{Backend, Call, Watch};
+use crate::group::Group;
+use device::DeviceError;
+use device::cuda::Runtime;
+use events::Operation;
+use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
+
+/// The first version that lets ranks share a GPU: 2.30, as NCCL writes it.
+const SHARING: u32 = 23_000;
+/// Variables that let ranks share a GPU: NCCL's permission, and enough hardware queues that a rank's kernels, which wait
+/// for other ranks', cannot stand before them in one.
+const VARIABLES: [(&str, &str); 2] =
+    [("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32")];
+
+/// A version of NCCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(u32);
+
+impl Version {
+    /// Whether ranks may share a GPU.
+    pub fn shares_gpus(self) -> bool {
+        self.0 >= SHARING
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}", self.0 / 10_000, self.0 / 100 % 100, self.0 % 100)
+    }
+}
+
+/// NCCL cannot connect ranks that share a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{who} a GPU, which NCCL {version} does not let them: 2.30 or newer does (pip install -U nvidia-nccl-cu13)\n\
+     Or give every rank a GPU of its own; or leave --collectives out and start one process: its ranks may share GPUs."
+)]
+pub struct SharedGpu {
+    /// `ranks 0 and 1 share`.
+    pub who: String,
+    /// The version that is here.
+    pub version: Version,
+}
+
+/// The version of NCCL that is here.
+///
+/// # Errors
+/// [`DeviceError::Missing`] if there is none; [`DeviceError::Cuda`] if it is too old.
+pub fn version() -> Result<Version, DeviceError> {
+    let functions = Functions::get()?;
+    let version = Version(functions.version());
+    if version < Version(OLDEST) {
+        let reason = format!(
+            "NCCL {version} is too old: it takes {} (pip install -U nvidia-nccl-cu13)",
+            Version(OLDEST)
+        );
+        return Err(DeviceError::Cuda { call: "NCCL", reason });
+    }
+    Ok(version)
+}
+
+/// Sets the variables that let ranks of this process share a GPU, where they are not set already. Call it before
+/// anything of NVIDIA's is loaded.
+pub fn allow_sharing() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for (name, value) in VARIABLES.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
+            // SAFETY: the variables are read by NVIDIA's libraries alone, which are loaded after this. Rust's own readers
+            // are locked out meanwhile; nobody else reads the environment while a program reads its flags.
+            unsafe { std::env::set_var(name, value) };
+        }
+    });
+}
+
+/// Puts NCCL under `group`: buffers on the GPU of `runtime`, this rank's, then travel through it. Every rank of the group
+/// calls it.
+///
+/// # Errors
+/// [`CollectiveError::Setup`] if NCCL is missing, too old, or refuses; the group's failure if another rank could not.
+pub fn join(group: Group, runtime: &Arc<Runtime>, timeout: Duration) -> Result<Group, CollectiveError> {
+    group.over(|control| {
+        let setup = Setup::new(&control, runtime, timeout);
+        let (watchdog, communicator) = setup.run().inspect_err(|error| {
+            if let CollectiveError::Setup { reason, .. } = error {
+                control.poison("its NCCL setup".into(), reason.clone());
+            }
+        })?;
+        let member = Member::new(control.clone(), runtime.clone(), timeout, watchdog, communicator);
+        Ok(Arc::new(member) as Arc<dyn Backend>)
+    })
+}
+
+/// One rank on its way to a communicator.
+pub(crate) struct Setup<'a> {
+    control: &'a Arc<dyn Backend>,
+    runtime: &'a Arc<Runtime>,
+    timeout: Duration,
+    rank: u32,
+}
+
+/// What ranks tell each other before: the GPU, the version, and of the first rank the word by which they find each other.
+struct Card {
+    gpu: [u8; 16],
+    version: Version,
+    id: UniqueId,
+}
+
+impl Card {
+    const BYTES: usize = 16 + 4 + 128;
+
+    fn bytes(&self) -> Vec<u8> {
+        [&self.gpu[..], &self.version.0.to_le_bytes(), &self.id.0].concat()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Card::BYTES] = bytes.try_into().ok()?;
+        let (gpu, rest) = bytes.split_first_chunk()?;
+        let (version, id) = rest.split_first_chunk()?;
+        Some(Card {
+            gpu: *gpu,
+            version: Version(u32::from_le_bytes(*version)),
+            id: UniqueId(id.try_into().ok()?),
+        })
+    }
+}
+
+/// The rank's watchdog, and its end of the communicator; none where it is alone.
+pub(crate) type Ready = (Arc<Watchdog>, Option<Communicator>);
+
+impl<'a> Setup<'a> {
+    pub(crate) fn new(control: &'a Arc<dyn Backend>, runtime: &'a Arc<Runtime>, timeout: Duration) -> Self {
+        Setup { control, runtime, timeout, rank: control.names()[control.member()] }
+    }
+
+    fn refused(&self, reason: impl ToString) -> CollectiveError {
+        CollectiveError::Setup { rank: self.rank, reason: reason.to_string() }
+    }
+
+    pub(crate) fn run(&self) -> Result<Ready, CollectiveError> {
+        let watchdog = Watchdog::start(self.rank).map_err(|error| self.refused(error))?;
+        let cards = self.meet()?;
+        self.check(&cards)?;
+        let size = cards.len();
+        let communicator = if size > 1 { Some(self.connect(cards[0].id, size)?) } else { None };
+        Ok((Arc::new(watchdog), communicator))
+    }
+
+    /// Everybody's cards. What goes between the ranks here is no part of the run's traffic.
+    fn meet(&self) -> Result<Vec<Card>, CollectiveError> {
+        let version = version().map_err(|error| self.refused(error))?;
+        let functions = Functions::get().map_err(|error| self.refused(error))?;
+        let first = self.control.member() == 0;
+        let id = if first { functions.new_id().map_err(|e| self.refused(e))? } else { UniqueId([0; 128]) };
+        let card = Card { gpu: self.runtime.gpu().info().uuid, version, id };
+        let all: Vec<usize> = (0..self.control.names().len()).collect();
+        let beside = self.control.split((u64::MAX, u64::MAX), &all);
+        let (call, watch) =
+            (Call { operation: Operation::Scalars, ..Call::none() }, Watch::silent(self.rank));
+        beside.issue(&call, &mut [], &card.bytes(), &watch)?;
+        let cards = beside.wait(&call, &watch)?.gathered;
+        let read =
+            |bytes: &Vec<u8>| Card::read(bytes).ok_or_else(|| self.refused("a rank sent what is no card"));
+        cards.iter().map(read).collect()
+    }
+
+    /// Whether NCCL can connect these ranks, as far as can be told before it tries.
+    fn check(&self, cards: &[Card]) -> Result<(), CollectiveError> {
+        let oldest = cards.iter().map(|card| card.version).min().unwrap_or(Version(0));
+        let shares = |a: &usize| (0..*a).find(|&b| cards[b].gpu == cards[*a].gpu).map(|b| (b, *a));
+        match (0..cards.len()).find_map(|a| shares(&a)).filter(|_| !oldest.shares_gpus()) {
+            Some((a, b)) => {
+                let names = self.control.names();
+                let who = format!("ranks {} and {} share", names[a], names[b]);
+                Err(self.refused(SharedGpu { who, version: oldest }))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// This rank's end of the communicator of all.
+    fn connect(&self, id: UniqueId, size: usize) -> Result<Communicator, CollectiveError> {
+        let place = (self.control.member(), size);
+        // SAFETY: all ranks have exchanged cards, and come here with the first rank's word.
+        let communicator = unsafe { Communicator::begin(self.runtime, id, place) };
+        let communicator = communicator.map_err(|reason| self.refused(reason))?;
+        self.control.report(1);
+        let since = Instant::now();
+        let give_up = || {
+            let failed = self.control.failure(&Call::none()).map(|error| error.to_string());
+            failed.or_else(|| (since.elapsed() > self.timeout).then(|| self.late()))
+        };
+        communicator
+            .settle(&give_up)
+            .map_err(|reason| self.control.failure(&Call::none()).unwrap_or_else(|| self.refused(reason)))?;
+        Ok(communicator)
+    }
+
+    /// Blames who has not come, if that can be told; in words.
+    fn late(&self) -> String {
+        let (rank, waited) = (self.rank, self.timeout);
+        let missing = self.control.reports().iter().position(|&count| count == 0);
+        match missing {
+            Some(culprit) => {
+                let reason = format!("rank {rank} waited {waited:?} for it, but it never began to connect");
+                self.control.blame(culprit, "its NCCL setup".into(), reason.clone());
+                reason
+            }
+            None => format!("all ranks have begun to connect, but NCCL has not finished within {waited:?}"),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A thread per rank that looks after its communicators: no rank may wait forever for what a GPU does.
+//!
+//! Ranks wait for each other on the host before anything is queued, with deadlines of their own. What is left is what
+//! happens on the GPU: NCCL fails there, or waits for a rank that has agreed and then does not come. Who computes blocks
+//! then in the driver, which knows no deadline. This thread sees it, fails the group, and aborts the communicator; then
+//! the driver returns.
+
+use super::communicator::Communicator;
+use crate::backend::{Backend, Call, Watch};
+use device::cuda::{Fence, Runtime};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Something that was queued on the GPU.
+struct Queued {
+    call: Call,
+    /// How many collectives had been handed in with it; none for messages, which not all take part in.
+    count: Option<u64>,
+    done: Arc<Fence>,
+    since: Instant,
+    /// Time for which the run had been held by then.
+    held: Duration,
+    watch: Watch,
+}
+
+/// What is looked after of one group.
+pub(crate) struct Charge {
+    pub(crate) control: Arc<dyn Backend>,
+    pub(crate) communicator: Communicator,
+    runtime: Arc<Runtime>,
+    pub(crate) timeout: Duration,
+    queued: Mutex<VecDeque<Queued>>,
+    /// Collectives handed in so far, and how many of them the others know of.
+    handed_in: AtomicU64,
+    told: AtomicU64,
+    /// The group has ended, one way or the other.
+    over: AtomicBool,
+}
+
+impl Charge {
+    pub(crate) fn new(
+        control: Arc<dyn Backend>,
+        communicator: Communicator,
+        runtime: Arc<Runtime>,
+        timeout: Duration,
+    ) -> Self {
+        // Making the communicator counts as the first.
+        let [handed_in, told] = [1, 0].map(AtomicU64::new);
+        let (queued, over) = (Mutex::default(), AtomicBool::new(false));
+        Charge { control, communicator, runtime, timeout, queued, handed_in, told, over }
+    }
+
+    /// A collective has been handed in: how many that makes.
+    pub(crate) fn count(&self) -> u64 {
+        self.handed_in.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// `call` is queued, and done at `done`.
+    pub(crate) fn watch(&self, call: &Call, count: Option<u64>, done: &Arc<Fence>, watch: &Watch) {
+        let (call, done, watch, since) = (call.clone(), done.clone(), watch.clone(), Instant::now());
+        let mut queued = lock(&self.queued);
+        while queued.front().is_some_and(|first| self.runtime.has_reached(&first.done).unwrap_or(false)) {
+            queued.pop_front();
+        }
+        queued.push_back(Queued { call, count, done, since, held: watch.held(), watch });
+    }
+
+    /// Nothing more is to be looked after.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// Aborts the communicator.
+    pub(crate) fn abort(&self) {
+        self.end();
+        self.communicator.abort();
+    }
+
+    /// Looks once.
+    fn look(&self) {
+        if self.over.load(Ordering::Acquire) {
+            return;
+        }
+        let count = self.handed_in.load(Ordering::Acquire);
+        if self.told.swap(count, Ordering::AcqRel) != count {
+            self.control.report(count);
+        }
+        if let Some((culprit, during, reason)) = self.trouble() {
+            self.control.blame(culprit, during, reason);
+        }
+        if self.control.failure(&Call::none()).is_some() {
+            self.abort();
+        }
+    }
+
+    /// What has gone wrong on the GPU, if anything: who is to blame, during what, and why.
+    fn trouble(&self) -> Option<(usize, String, String)> {
+        let mut queued = lock(&self.queued);
+        let mut broken = None;
+        while let Some(first) = queued.front() {
+            match self.runtime.has_reached(&first.done) {
+                Ok(true) => drop(queued.pop_front()),
+                Ok(false) => break,
+                Err(error) => {
+                    broken = Some(error.to_string());
+                    break;
+                }
+            }
+        }
+        let me = self.communicator.member;
+        let during = queued.front().map_or("its work on the GPU".into(), |first| first.call.label());
+        if let Some(reason) = broken {
+            return Some((me, during, reason));
+        }
+        if let Err(reason) = self.communicator.state_unless_busy() {
+            return Some((me, during, format!("NCCL reports: {reason}")));
+        }
+        let first = queued.front()?;
+        let held = first.watch.held().saturating_sub(first.held);
+        if first.since.elapsed().saturating_sub(held) < self.timeout {
+            return None;
+        }
+        let (culprit, reason) = self.late(first.count);
+        Some((culprit, during, reason))
+    }
+
+    /// Who keeps the collective that was handed in as number `count` from ending, as far as anybody can tell, and why.
+    pub(crate) fn late(&self, count: Option<u64>) -> (usize, String) {
+        let waited = self.timeout;
+        let me = self.control.names()[self.communicator.member];
+        let reports = self.control.reports();
+        let behind = count.and_then(|count| reports.iter().position(|&report| report < count));
+        match behind {
+            Some(culprit) if culprit != self.communicator.member => (
+                culprit,
+                format!(
+                    "rank {me} waited {waited:?} for it on its GPU, but it never handed its part to NCCL"
+                ),
+            ),
+            _ => {
+                let reason = format!(
+                    "NCCL has not finished it within {waited:?}, though every rank has handed in its part"
+                );
+                (self.communicator.member, reason)
+            }
+        }
+    }
+}
+
+/// The thread.
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    charges: Vec<Weak<Charge>>,
+    closing: bool,
+}
+
+impl Watchdog {
+    /// Starts it, for rank `rank`.
+    pub(crate) fn start(rank: u32) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let theirs = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("watch over rank {rank}"))
+            .spawn(move || theirs.run())?;
+        Ok(Watchdog { shared, thread: Some(thread) })
+    }
+
+    /// Looks after `charge` from now on.
+    pub(crate) fn add(&self, charge: &Arc<Charge>) {
+        lock(&self.shared.state).charges.push(Arc::downgrade(charge));
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            let mut state = lock(&self.state);
+            if !state.closing {
+                state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            if state.closing {
+                return;
+            }
+            state.charges.retain(|charge| charge.strong_count() > 0);
+            let charges: Vec<_> = state.charges.iter().filter_map(Weak::upgrade).collect();
+            drop(state);
+            charges.iter().for_each(|charge| charge.look());
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        lock(&self.shared.state).closing = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It ends within a look; what it has seen, it has told the group.
+            let _ = thread.join();
+        }
+    }
+}

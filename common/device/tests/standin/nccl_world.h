@@ -1,0 +1,155 @@
+// The meeting place of a stand-in communicator's ranks, threads or processes: a file in /dev/shm that all of them map.
+//
+// Ranks take steps together (`together`) and put data where the others read it. Whoever waits looks at its own abort flag, as
+// a kernel of NCCL's does; nothing tells the others that a rank has aborted.
+#pragma once
+#include "floats.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr size_t MOST = 8, STAGE = 256 << 10, LANE = 32 << 10;
+
+// What a rank is about to do.
+struct Call {
+    int what, type, root;
+    size_t count;
+    bool operator==(const Call &other) const {
+        return what == other.what && type == other.type && root == other.root && count == other.count;
+    }
+};
+
+struct Shared {
+    std::atomic<uint64_t> steps[MOST];
+    unsigned char gpu[MOST][16];
+    int color[MOST], key[MOST];
+    Call calls[MOST];
+    struct Lane {
+        std::atomic<uint64_t> written, taken;
+        unsigned char data[LANE];
+    } lanes[MOST][MOST];
+    unsigned char stage[MOST][STAGE];
+};
+
+class World {
+public:
+    const std::string name;
+    const int rank, size;
+    std::atomic<bool> aborted{false};
+
+    World(const std::string &name, int rank, int size) : name(name), rank(rank), size(size) {
+        int file = shm_open(path().c_str(), O_RDWR | O_CREAT, 0600);
+        if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) return;
+        void *memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        close(file);
+        if (memory != MAP_FAILED) shared = static_cast<Shared *>(memory);
+    }
+
+    ~World() {
+        if (shared) munmap(shared, sizeof(Shared));
+        forget();
+    }
+
+    // Nobody else comes: the file's name is not needed any more.
+    void forget() { shm_unlink(path().c_str()); }
+
+    bool usable() const { return shared && size <= int(MOST); }
+    Shared &here() { return *shared; }
+
+    // Waits until every rank has come here as often as this one; false if aborted.
+    bool together() {
+        uint64_t mine = ++shared->steps[rank];
+        for (int other = 0; other < size; other++)
+            for (int tries = 0; shared->steps[other] < mine; tries++)
+                if (!pause(tries)) return false;
+        return true;
+    }
+
+    bool pause(int tries) {
+        if (tries < 50)
+            sched_yield();
+        else
+            usleep(50);
+        return !aborted;
+    }
+
+    // Whether all ranks are about to do the same.
+    bool agree(const Call &call, bool &same) {
+        shared->calls[rank] = call;
+        if (!together()) return false;
+        same = std::all_of(shared->calls, shared->calls + size, [&](const Call &other) { return other == call; });
+        return together();
+    }
+
+    // Sums over ranks, each element from the rank after its owner round to the owner, rounded at every hop. Those of
+    // `wanted` (elements from, to) are kept, at `to` as if it began with element `wanted.first`.
+    bool sum(const unsigned char *from, unsigned char *to, size_t len, int type, std::pair<size_t, size_t> wanted) {
+        size_t width = size_of(type), most = STAGE / width;
+        std::vector<unsigned char> kept((wanted.second - wanted.first) * width);
+        for (size_t start = 0; start < len; start += most) {
+            size_t end = std::min(len, start + most);
+            memcpy(shared->stage[rank], from + start * width, (end - start) * width);
+            if (!together()) return false;
+            for (size_t i = std::max(start, wanted.first); i < std::min(end, wanted.second); i++) {
+                int owner = int(i * size_t(size) / len);
+                unsigned char sum[4];
+                memcpy(sum, shared->stage[(owner + 1) % size] + (i - start) * width, width);
+                for (int hop = 2; hop <= size; hop++)
+                    write(type, sum, 0, read(type, sum, 0) + read(type, shared->stage[(owner + hop) % size], i - start));
+                memcpy(&kept[(i - wanted.first) * width], sum, width);
+            }
+            if (!together()) return false;
+        }
+        memcpy(to, kept.data(), kept.size());
+        return true;
+    }
+
+    // `bytes` of every rank that `sends` to everybody: rank r's to `to(r)`.
+    template <class Sends, class To>
+    bool spread(const unsigned char *from, size_t bytes, Sends sends, To to) {
+        for (size_t start = 0; start < bytes; start += STAGE) {
+            size_t piece = std::min(STAGE, bytes - start);
+            if (sends(rank)) memcpy(shared->stage[rank], from + start, piece);
+            if (!together()) return false;
+            for (int other = 0; other < size; other++)
+                if (sends(other) && other != rank) memcpy(to(other) + start, shared->stage[other], piece);
+            if (!together()) return false;
+        }
+        return true;
+    }
+
+    // Part of a message that could be moved now, in bytes.
+    size_t put(int receiver, const unsigned char *from, size_t bytes) {
+        Shared::Lane &lane = shared->lanes[rank][receiver];
+        if (lane.written != lane.taken) return 0;
+        size_t piece = std::min(LANE, bytes);
+        memcpy(lane.data, from, piece);
+        lane.written = lane.written + piece;
+        return piece;
+    }
+
+    size_t take(int sender, unsigned char *to) {
+        Shared::Lane &lane = shared->lanes[sender][rank];
+        size_t piece = lane.written - lane.taken;
+        memcpy(to, lane.data, piece);
+        lane.taken = lane.taken + piece;
+        return piece;
+    }
+
+private:
+    Shared *shared = nullptr;
+
+    std::string path() const { return "/standin-nccl-" + name; }
+};
+
+}  // namespace

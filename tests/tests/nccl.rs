@@ -1,0 +1,239 @@
+//! Collectives over NCCL, on the stand-in driver and the stand-in NCCL beside it; see [`tests::standin`].
+
+use collectives::local::{Options, World};
+use collectives::{Bucket, CollectiveError, Group, nccl};
+use device::cuda::{self, Gpu};
+use device::{Buffer, Class, DType, Device, Ledger};
+use events::{Emitter, Operation};
+use std::time::{Duration, Instant};
+use tests::standin;
+
+const PATIENT: Duration = Duration::from_secs(60);
+
+/// Runs `body` on every rank of a world on the GPUs that are there; what it returns, in rank order.
+fn world<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device) -> R + Sync) -> Vec<R> {
+    let gpus = cuda::list().unwrap().len();
+    let opened: Vec<_> = (0..gpus).map(|gpu| Gpu::open(gpu).unwrap()).collect();
+    Gpu::connect(&opened).unwrap();
+    std::thread::scope(|scope| {
+        let start = |group: Group| {
+            let (body, gpu) = (&body, opened[group.rank() as usize % gpus].clone());
+            scope.spawn(move || {
+                let ledger = Ledger::new(Emitter::silent(group.rank()), None);
+                let device = Device::cuda(ledger, gpu, cuda::Options::default()).unwrap();
+                body(group, &device)
+            })
+        };
+        let options = Options { timeout, ..Options::default() };
+        let ranks: Vec<_> = World::new(size, options).into_iter().map(start).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// The same with NCCL between the ranks.
+fn connected<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device) -> R + Sync) -> Vec<R> {
+    nccl::allow_sharing();
+    world(size, timeout, |group, device| {
+        body(nccl::join(group, device.gpu().unwrap(), timeout).unwrap(), device)
+    })
+}
+
+/// Numbers that no two ranks and places share, of magnitude up to 3.
+fn value(rank: u32, index: usize) -> f32 {
+    let seed = (u64::from(rank) * 7919 + index as u64 * 31 + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((seed >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * 3.0
+}
+
+fn bucket(device: &Device, dtype: DType, rank: u32, lens: &[usize]) -> Bucket {
+    let buffer = |&len: &usize| {
+        let values: Vec<f32> = (0..len).map(|index| value(rank, index + len)).collect();
+        device.upload_as(Class::Gradients, dtype, &values).unwrap()
+    };
+    Bucket::from(lens.iter().map(buffer).collect::<Vec<_>>())
+}
+
+/// The elements of `buffers`, widened.
+fn read(device: &Device, buffers: &[Buffer]) -> Vec<Vec<f32>> {
+    let wide = |buffer: &Buffer| -> Vec<f32> {
+        let mut wide = device.allocate(Class::Workspace, DType::F32, buffer.len()).unwrap();
+        device.kernels().copy(wide.view_mut(), buffer.view()).unwrap();
+        device.read::<f32>(wide.view()).unwrap().into_owned()
+    };
+    buffers.iter().map(wide).collect()
+}
+
+/// Every operation, some in flight together; what comes out, and what was sent.
+fn everything(group: &Group, device: &Device, dtype: DType, lens: &[usize]) -> (Vec<Vec<f32>>, Vec<u64>) {
+    let (rank, size) = (group.rank(), group.size());
+    let new = || bucket(device, dtype, rank, lens);
+    let mut results = Vec::new();
+    let (sum, more) = (group.all_reduce(new()).unwrap(), group.all_gather(new()).unwrap());
+    // The later one first.
+    results.extend(read(device, &more.wait().unwrap()));
+    results.extend(read(device, &sum.wait().unwrap()));
+    for (buffer, whole) in
+        read(device, &group.reduce_scatter(new()).unwrap().wait().unwrap()).iter().zip(lens)
+    {
+        let slice = whole / size as usize;
+        results.push(buffer[rank as usize * slice..(rank as usize + 1) * slice].to_vec());
+    }
+    results.extend(read(device, &group.broadcast(new(), size - 1).unwrap().wait().unwrap()));
+    let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
+    let [there, here] = [new(), new()].map(|mut bucket| bucket.buffers.remove(0));
+    let (send, recv) = (group.send(there, right).unwrap(), group.recv(here, left).unwrap());
+    results.extend(read(device, &recv.wait().unwrap()));
+    results.extend(read(device, &send.wait().unwrap()));
+    let halves = group.split(u64::from(rank % 2)).unwrap();
+    results.extend(read(device, &halves.all_reduce(new()).unwrap().wait().unwrap()));
+    let words = group.exchange(format!("rank {rank}").as_bytes()).unwrap();
+    results.push(words.concat().into_iter().map(f32::from).collect());
+    group.barrier().unwrap();
+    (results, Operation::ALL.iter().map(|&operation| group.overall_traffic().sent(operation)).collect())
+}
+
+#[test]
+fn every_collective_gives_what_local_ones_give() {
+    if !standin("every_collective_gives_what_local_ones_give", &[("STANDIN_GPUS", "2")]) {
+        return;
+    }
+    let lens = [4, 0, 1200, 100_000];
+    for (size, dtype, apart) in
+        [(2, DType::F32, 1e-5), (4, DType::Bf16, 0.1), (4, DType::F16, 0.02), (3, DType::F32, 1e-5)]
+    {
+        let lens = lens.map(|len| len * size as usize / 4 * 4);
+        let local = world(size, PATIENT, |group, device| everything(&group, device, dtype, &lens));
+        let nccl = connected(size, PATIENT, |group, device| everything(&group, device, dtype, &lens));
+        for (rank, ((local, sent), (nccl, sent_by_nccl))) in local.iter().zip(&nccl).enumerate() {
+            assert_eq!(sent, sent_by_nccl, "{dtype}, rank {rank}");
+            assert_eq!(local.len(), nccl.len());
+            for (place, (local, nccl)) in local.iter().zip(nccl).enumerate() {
+                assert_eq!(local.len(), nccl.len());
+                let off = local.iter().zip(nccl).find(|(a, b)| !((*a - *b).abs() <= apart));
+                assert_eq!(off, None, "{dtype}, {size} ranks, rank {rank}, result {place}");
+            }
+        }
+    }
+}
+
+fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buffer>, CollectiveError> {
+    group.all_reduce(bucket(device, DType::F32, group.rank(), &[len]))?.wait()
+}
+
+/// Sums until something goes wrong, and waits for each on the GPU.
+fn until_it_fails(group: &Group, device: &Device) -> CollectiveError {
+    for _ in 0..1000 {
+        match sum(group, device, 999) {
+            Ok(_) => device.synchronize().unwrap(),
+            Err(error) => return error,
+        }
+    }
+    panic!("nothing went wrong");
+}
+
+#[test]
+fn different_lengths_are_everybodys_error_before_anything_moves() {
+    if !standin("different_lengths_are_everybodys_error_before_anything_moves", &[]) {
+        return;
+    }
+    let errors = connected(3, PATIENT, |group, device| {
+        sum(&group, device, 4).unwrap();
+        sum(&group, device, if group.rank() == 2 { 5 } else { 4 }).err().unwrap()
+    });
+    for error in errors {
+        let CollectiveError::Mismatch { culprit: 2, reference: 0, sequence: 1, expected, theirs, .. } =
+            &error
+        else {
+            panic!("{error}")
+        };
+        assert_eq!(expected, "all-reduce of 1 buffer (buffer 0: 4 × f32)");
+        assert_eq!(theirs, "all-reduce of 1 buffer (buffer 0: 5 × f32)");
+    }
+}
+
+#[test]
+fn an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where() {
+    if !standin(
+        "an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where",
+        &[("STANDIN_NCCL_ERROR", "1:3")],
+    ) {
+        return;
+    }
+    let begin = Instant::now();
+    for error in connected(3, PATIENT, |group, device| until_it_fails(&group, device)) {
+        let CollectiveError::Poisoned { culprit: 1, during, reason, .. } = &error else { panic!("{error}") };
+        assert_eq!(during, "all-reduce #2", "{error}");
+        assert!(reason.contains("NCCL reports") && reason.contains("network error"), "{error}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_rank_that_hangs_in_nccl_is_named_once_patience_ends() {
+    let absent = ("STANDIN_NCCL_ABSENT", "2:2:20000");
+    if !standin("a_rank_that_hangs_in_nccl_is_named_once_patience_ends", &[absent]) {
+        return;
+    }
+    let begin = Instant::now();
+    let errors = connected(3, Duration::from_secs(1), |group, device| until_it_fails(&group, device));
+    for error in errors {
+        let CollectiveError::Poisoned { culprit: 2, during, reason, .. } = &error else { panic!("{error}") };
+        assert_eq!(during, "all-reduce #1", "{error}");
+        assert!(reason.contains("waited 1s") && reason.contains("never handed its part"), "{error}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn who_never_connects_or_never_comes_is_named() {
+    if !standin("who_never_connects_or_never_comes_is_named", &[("STANDIN_NCCL_VERSION", "23004")]) {
+        return;
+    }
+    let timeout = Duration::from_millis(300);
+    nccl::allow_sharing();
+    let (leave, left) = std::sync::mpsc::channel::<()>();
+    let left = std::sync::Mutex::new(left);
+    let errors = world(2, timeout, |group, device| {
+        if group.rank() == 1 {
+            // Stays in the group, and stays away, until the other rank has given up.
+            return left.lock().unwrap().recv().err().map(|error| error.to_string());
+        }
+        let error = nccl::join(group, device.gpu().unwrap(), timeout).err().map(|error| error.to_string());
+        leave.send(()).unwrap();
+        error
+    });
+    let text = errors[0].as_ref().unwrap();
+    assert!(text.contains("rank 1") && text.contains("never issued it"), "{text}");
+    let (leave, left) = std::sync::mpsc::channel::<()>();
+    let left = std::sync::Mutex::new(left);
+    let errors = connected(2, Duration::from_secs(1), |group, device| {
+        sum(&group, device, 8).unwrap();
+        if group.rank() == 1 {
+            left.lock().unwrap().recv().unwrap();
+            return None;
+        }
+        let error = sum(&group, device, 8).err();
+        leave.send(()).unwrap();
+        error
+    });
+    assert!(
+        matches!(&errors[0], Some(CollectiveError::Timeout { culprit: 1, sequence: 1, .. })),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn ranks_that_share_a_gpu_need_a_new_nccl() {
+    let old = ("STANDIN_NCCL_VERSION", "22809");
+    if !standin("ranks_that_share_a_gpu_need_a_new_nccl", &[old, ("STANDIN_GPUS", "2")]) {
+        return;
+    }
+    let join = |group: Group, device: &Device| {
+        nccl::join(group, device.gpu().unwrap(), PATIENT).err().map(|error| error.to_string())
+    };
+    for error in world(3, PATIENT, join) {
+        let text = error.unwrap();
+        assert!(text.contains("ranks 0 and 2 share a GPU") && text.contains("2.28.9"), "{text}");
+        assert!(text.contains("2.30"), "{text}");
+    }
+    assert_eq!(world(2, PATIENT, join), [None, None]);
+}

@@ -1,0 +1,222 @@
+//! Training over NCCL, by threads and by processes, on the stand-in driver and the stand-in NCCL beside it; see
+//! [`tests::standin`]. NCCL adds in an order of its own, so losses agree with other engines' to rounding.
+
+use planner::Stage;
+use std::path::Path;
+use std::time::Duration;
+use tests::job::{Ended, launch, start};
+use tests::{STAGES, fixture, largest_difference, losses, mispredictions, standin, train};
+use trainer::Report;
+
+const STAGE: &str = env!("CARGO_BIN_EXE_stage");
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// 4 sequences of 12 tokens per step, of a model whose sizes divide by none of the world sizes above 2.
+fn flags(world: usize, steps: u32) -> String {
+    format!(
+        "--model {} --batch-size {} --seq-len 12 --steps {steps} --threads 1 --device cuda",
+        fixture("odd.json"),
+        4 / world
+    )
+}
+
+fn run(stage: Stage, flags: &str) -> Report {
+    let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
+    assert_eq!(mispredictions(&report), [""; 0], "{stage} {flags}");
+    report
+}
+
+fn follows(a: &Report, b: &Report, apart: f64) {
+    let difference = largest_difference(&losses(a), &losses(b));
+    assert!(difference < apart, "{}: losses are {difference} apart", a.stage);
+}
+
+/// `stage` over NCCL learns what it learns over copies.
+fn agrees(stage: Stage, flags: &str, apart: f64) {
+    let nccl = run(stage, &format!("{flags} --collectives nccl"));
+    follows(&nccl, &run(stage, flags), apart);
+}
+
+#[test]
+fn every_stage_learns_over_nccl_what_it_learns_over_copies() {
+    if !standin("every_stage_learns_over_nccl_what_it_learns_over_copies", &[]) {
+        return;
+    }
+    for world in [2, 4] {
+        STAGES.iter().for_each(|&stage| agrees(stage, &format!("--gpus {world} {}", flags(world, 3)), 1e-4));
+    }
+}
+
+#[test]
+fn groups_of_neighbours_are_split_communicators() {
+    if !standin("groups_of_neighbours_are_split_communicators", &[("STANDIN_GPUS", "2")]) {
+        return;
+    }
+    let flags = format!("--gpus 4 {}", flags(4, 3));
+    for groups in ["--strategy hybrid-shard --shard-group-size 2", "--secondary-shard-size 2"] {
+        agrees(Stage::Zero3, &format!("{flags} {groups}"), 1e-4);
+    }
+}
+
+#[test]
+fn sixteen_bits_and_accumulation_agree_to_rounding() {
+    if !standin("sixteen_bits_and_accumulation_agree_to_rounding", &[]) {
+        return;
+    }
+    for precision in ["bf16", "fp16 --initial-scale-power 10", "bf16 --grad-dtype fp32"] {
+        agrees(Stage::Zero3, &format!("--gpus 2 {} --precision {precision}", flags(2, 2)), 0.02);
+    }
+    agrees(Stage::Zero2, &format!("--gpus 2 {} --grad-accum 2", flags(4, 2)), 1e-4);
+}
+
+#[test]
+fn an_error_of_nccl_ends_the_run_with_its_words() {
+    if !standin("an_error_of_nccl_ends_the_run_with_its_words", &[("STANDIN_NCCL_ERROR", "1:4")]) {
+        return;
+    }
+    for stage in STAGES {
+        let failure =
+            train(stage, &format!("--gpus 2 {} --collectives nccl", flags(2, 3))).expect_err("it fails");
+        let text = failure.to_string();
+        assert!(text.contains("rank 1") && text.contains("NCCL reports"), "{stage}: {text}");
+        assert!(text.lines().count() <= 24, "{text}");
+    }
+}
+
+fn ends(flags: &str, size: usize) -> Vec<Ended> {
+    launch(STAGE, size, |_| flags.to_string()).into_iter().map(|member| member.end(PATIENCE)).collect()
+}
+
+/// The report of a job of `size` processes.
+fn job(dir: &Path, stage: Stage, size: usize, flags: &str) -> Report {
+    let file = dir.join(format!("{}-{size}.json", stage.package()));
+    let flags = format!("{} --headless {flags} --report {}", stage.package(), file.display());
+    for (rank, ended) in ends(&flags, size).iter().enumerate() {
+        assert_eq!(ended.code, Some(0), "{stage}, rank {rank}: {}", ended.error);
+        let words = "connected by NCCL 2.30.4 (words by TCP)";
+        assert_eq!(ended.out.contains(words), rank == 0, "{}", ended.out);
+    }
+    let report = Report::read(&file).unwrap();
+    assert_eq!(mispredictions(&report), [""; 0], "{stage} {flags}");
+    report
+}
+
+#[test]
+fn processes_learn_over_nccl_what_threads_do() {
+    if !standin("processes_learn_over_nccl_what_threads_do", &[("STANDIN_GPUS", "2")]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for (stage, size) in STAGES.into_iter().zip([2, 4, 2, 4]) {
+        let flags = flags(size, 3);
+        let threads = run(stage, &format!("--gpus {size} {flags}"));
+        follows(&job(dir.path(), stage, size, &flags), &threads, 1e-4);
+    }
+    let flags = format!("{} --strategy hybrid-shard --shard-group-size 2", flags(4, 2));
+    follows(
+        &job(dir.path(), Stage::Zero3, 4, &flags),
+        &run(Stage::Zero3, &format!("--gpus 4 {flags}")),
+        1e-4,
+    );
+}
+
+fn explains(ended: &Ended, words: &[&str]) {
+    assert!(ended.error.starts_with("error: ") && ended.error.lines().count() <= 24, "{}", ended.error);
+    words.iter().for_each(|word| assert!(ended.error.contains(word), "{word:?} is missing: {}", ended.error));
+}
+
+#[test]
+fn every_process_says_which_rank_failed_in_nccl() {
+    if !standin("every_process_says_which_rank_failed_in_nccl", &[("STANDIN_NCCL_ERROR", "1:9")]) {
+        return;
+    }
+    for ended in ends(&format!("zero3 --headless {}", flags(2, 1000)), 2) {
+        assert_eq!(ended.code, Some(1));
+        explains(&ended, &["rank 1 failed during", "NCCL reports", "network error"]);
+    }
+}
+
+#[test]
+fn a_process_that_hangs_in_nccl_is_named_by_all() {
+    let absent = ("STANDIN_NCCL_ABSENT", "1:9:60000");
+    if !standin("a_process_that_hangs_in_nccl_is_named_by_all", &[absent]) {
+        return;
+    }
+    for ended in ends(&format!("zero3 --headless --timeout 2 {}", flags(2, 1000)), 2) {
+        assert_eq!(ended.code, Some(1));
+        explains(&ended, &["rank 1 failed during", "waited 2s", "never handed its part to NCCL"]);
+        assert!(ended.after < Duration::from_secs(30), "{:?}", ended.after);
+    }
+}
+
+#[test]
+fn a_killed_process_ends_the_job_and_is_named() {
+    if !standin("a_killed_process_ends_the_job_and_is_named", &[("STANDIN_GPUS", "2")]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let flags = format!("zero3 --headless {} --log-dir {}", flags(2, 1_000_000), dir.path().display());
+    let mut members = launch(STAGE, 2, |_| flags.clone());
+    let log = || std::fs::read_to_string(dir.path().join("rank-0.log")).unwrap_or_default();
+    while !log().contains("step 1 ") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let victim = members.remove(1);
+    victim.signal("KILL");
+    victim.end(PATIENCE);
+    let ended = members.remove(0).end(PATIENCE);
+    assert_eq!(ended.code, Some(1));
+    explains(&ended, &["rank 1 failed", "its process has ended"]);
+    assert!(ended.after < Duration::from_secs(20), "{:?}", ended.after);
+}
+
+#[test]
+fn what_stands_in_the_way_is_said_before_anything_starts() {
+    let old = ("STANDIN_NCCL_VERSION", "22809");
+    if !standin("what_stands_in_the_way_is_said_before_anything_starts", &[old]) {
+        return;
+    }
+    let refused = |flags: &str, words: &[&str]| {
+        let failure = train(Stage::Zero3, flags).expect_err("it is refused");
+        assert_eq!(failure.code(), 2, "{failure}");
+        let text = failure.to_string();
+        words.iter().for_each(|word| assert!(text.contains(word), "{word:?} is missing: {text}"));
+    };
+    let flags = flags(2, 1);
+    let sharing = ["2 ranks on 1 GPU would share a GPU", "2.28.9", "2.30"];
+    refused(&format!("--gpus 2 {flags} --collectives nccl"), &sharing);
+    refused("--collectives nccl --device cpu", &["connects GPUs", "doctor"]);
+    refused(&format!("--gpus 1 {flags} --collectives nccl --link pcie4"), &["--link"]);
+    // Each process is alone on its machine as far as it knows: only together they see that they share.
+    for ended in ends(&format!("zero3 --headless {flags}"), 2) {
+        explains(&ended, &["ranks 0 and 1 share a GPU", "2.28.9", "2.30"]);
+    }
+    let set = "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1";
+    let ended = start(STAGE, &format!("zero3 --headless {flags} --collectives tcp"), set).end(PATIENCE);
+    explains(&ended, &["--device cuda", "NCCL"]);
+}
+
+#[test]
+fn without_nccl_the_error_says_where_it_comes_from() {
+    if !standin("without_nccl_the_error_says_where_it_comes_from", &[]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let libraries = std::env::var("LD_LIBRARY_PATH").unwrap();
+    for name in ["libcuda.so", "libnvrtc.so", "libcublasLt.so"] {
+        std::os::unix::fs::symlink(Path::new(&libraries).join(name), dir.path().join(name)).unwrap();
+    }
+    // Elsewhere, too, there is none to be found.
+    let set =
+        format!("LD_LIBRARY_PATH={0} PATH={0} HOME={0} VIRTUAL_ENV= CONDA_PREFIX=", dir.path().display());
+    let flags = format!("zero3 --headless --gpus 2 {} --collectives nccl", flags(2, 1));
+    let ended = start(STAGE, &flags, &set).end(PATIENCE);
+    assert_eq!(ended.code, Some(2), "{}", ended.error);
+    explains(&ended, &["libnccl was not found", "pip install nvidia-nccl-cu13", "doctor"]);
+    let ended = start(STAGE, "zero3 doctor", &set).end(PATIENCE);
+    assert!(ended.out.contains("No NCCL") && ended.out.contains("nvidia-nccl-cu13"), "{}", ended.out);
+    let ended = start(STAGE, "zero3 doctor", "").end(PATIENCE);
+    assert!(
+        ended.out.contains("NCCL 2.30.4 connects GPUs, of several processes too, and ranks that share one")
+    );
+}
