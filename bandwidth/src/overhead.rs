@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const SIZE: usize = 16 << 20;
 /// Calls between two looks at the clock, and how often each way is measured, in turn.
 const CALLS: usize = 20;
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 5;
 
 /// A line per operation; the same on every rank. Nothing without GPUs.
 pub(crate) fn measure(rank: &Rank, operations: &[Collective], timeout: u64) -> Result<Vec<String>, Failure> {

@@ -189,4 +189,8 @@ fn gpu_check_finds_everything_in_order() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("Everything holds") && text.contains("attention, heads of 64, bf16"), "{text}");
+    for stage in ["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"] {
+        let line = format!("fp32, 2 ranks: {stage}, losses from copies'");
+        assert!(text.contains(&line), "{line} is missing: {text}");
+    }
 }

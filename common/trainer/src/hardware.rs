@@ -5,6 +5,7 @@ use crate::config::cores;
 use crate::error::{Failure, Result};
 use crate::size::human;
 use collectives::nccl;
+pub use collectives::nccl::allow_sharing;
 use device::cuda::{Gpu, GpuInfo, Library, Options, list};
 use device::{DType, Device, DeviceError, Ledger};
 use sharding::Precision;

@@ -66,6 +66,10 @@ pub struct Report {
     pub memory: Vec<MemoryRow>,
     /// Rows per rank.
     pub total_peak_bytes: Vec<TotalRow>,
+    /// Bytes that NCCL has taken of each rank's GPU to connect all ranks, of every rank on it; empty without it. The ledger does not
+    /// count them.
+    #[serde(default)]
+    pub nccl_bytes: Vec<u64>,
     /// Flat rows per rank and operation.
     pub traffic: Vec<TrafficRow>,
     /// Rows per rank, where ranks have groups of neighbours.
@@ -142,6 +146,7 @@ impl Report {
                 predicted_bytes: predicted.total[rank],
                 peak_bytes: m.total_peak,
             }),
+            nccl_bytes: measured.iter().filter_map(|m| m.beside_ledger).collect(),
             traffic: rows(measured, Operation::ALL, |rank, operation, m| TrafficRow {
                 rank,
                 operation: operation.label(),
@@ -248,6 +253,7 @@ pub(crate) mod tests {
             skipped: true,
         };
         let measured = Measured {
+            beside_ledger: None,
             steps: vec![step],
             evaluations: vec![(1, 2.5)],
             peaks: vec![3; Class::ALL.len()],

@@ -70,6 +70,8 @@ pub struct Measured {
     pub to_neighbours: Option<u64>,
     /// Seconds per phase.
     pub clocks: Clocks,
+    /// Bytes of its GPU's memory that NCCL has taken to connect all ranks, if it does; of every rank on that GPU.
+    pub beside_ledger: Option<u64>,
     /// Hash of the final weights; rank 0 alone has it.
     pub weights_blake3: Option<String>,
 }
@@ -366,7 +368,9 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.trip(self.plan.config.steps, Phase::Save)?;
         let weights_blake3 = self.save()?;
         let (steps, evaluations) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.evaluations));
+        let gpu = self.rank.device.gpu().filter(|_| self.plan.config.nccl.is_some());
         Ok(Measured {
+            beside_ledger: gpu.map(|gpu| gpu.beside()),
             steps,
             evaluations,
             peaks,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// The summary of a finished run.
 pub(crate) fn closing(report: &Report) -> String {
-    format!("{}{}{}", memory(report), traffic(report), summary(report))
+    format!("{}{}{}{}", memory(report), beside(report), traffic(report), summary(report))
 }
 
 fn table(title: String) -> Table {
@@ -60,6 +60,17 @@ fn memory_of(report: &Report, ranks: &[usize]) -> String {
         row(&mut table, "= at any one time", total.predicted_bytes, total.peak_bytes);
     }
     table.render(Format::Terminal)
+}
+
+/// What the ledger does not count.
+fn beside(report: &Report) -> String {
+    let taken = report.nccl_bytes.iter().max();
+    taken.map_or(String::new(), |&bytes| {
+        format!(
+            "\nBeside the ledger NCCL took {} of a GPU for the communicators of all its ranks.\n",
+            human(bytes)
+        )
+    })
 }
 
 fn traffic(report: &Report) -> String {

@@ -75,13 +75,15 @@ impl Communicator {
         self.call(|handle| unsafe { self.functions.progress(handle) })
     }
 
-    /// As [`Communicator::state`], unless another call is under way.
+    /// As [`Communicator::state`]; unless another call is under way, which may hang.
     pub(crate) fn state_unless_busy(&self) -> Result<State> {
-        match self.busy.try_lock() {
-            Err(TryLockError::WouldBlock) => return Ok(State::Running),
-            free => drop(free),
+        self.runtime.enter().map_err(|error| error.to_string())?;
+        let Ok(_busy) = self.busy.try_lock() else { return Ok(State::Running) };
+        match self.handle.load(Ordering::Acquire) {
+            handle if handle.is_null() => Ok(State::Done),
+            // SAFETY: the handle is a communicator's.
+            handle => unsafe { self.functions.progress(handle) },
         }
-        self.state()
     }
 
     /// Waits until every call so far has done everything, or until `give_up` has a reason not to.

@@ -4,13 +4,14 @@
 //! passes on failures, and moves what lies in main memory. Only when all ranks have issued a call and agree is it handed
 //! to NCCL.
 
-use super::calls::{Move, State, Transfer};
+use super::calls::Transfer;
 use super::communicator::Communicator;
+use super::handing::{hand_in, patience, transfers};
 use super::watchdog::{Charge, Watchdog};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Outcome, Result, Watch};
 use crate::local::ticket::Lane;
-use device::cuda::{Communication, Fence, Runtime};
+use device::cuda::{Fence, Runtime};
 use device::{Buffer, DeviceError};
 use events::Operation;
 use std::collections::{BTreeMap, VecDeque};
@@ -126,7 +127,8 @@ impl Member {
     /// Queues calls that all ranks agree about, as one; the point at which they are done. None where nothing moves.
     fn queue(&self, next: &[Open], watch: &Watch) -> Result<Option<Arc<Fence>>> {
         let (Some(charge), Some(Open { call, .. })) = (&self.charge, next.first()) else { return Ok(None) };
-        let transfers: Vec<Transfer> = next.iter().flat_map(transfers).collect();
+        let transfers: Vec<Transfer> =
+            next.iter().flat_map(|open| transfers(&open.call, &open.addresses)).collect();
         if transfers.is_empty() {
             return Ok(None);
         }
@@ -201,68 +203,6 @@ impl Member {
 
 /// How long the end of a group waits for the others.
 const LINGER: Duration = Duration::from_secs(10);
-
-/// Waits on the host until NCCL has taken what was handed in; or until the group has failed, or patience is over, in
-/// which case somebody is blamed. `count`: collectives handed in by then.
-fn patience<'a>(
-    charge: &'a Charge,
-    call: &'a Call,
-    count: Option<u64>,
-    watch: &'a Watch,
-) -> impl Fn() -> Option<String> + 'a {
-    let (since, before) = (Instant::now(), watch.held());
-    move || {
-        if charge.control.failure(call).is_some() {
-            return Some("the group has failed".into());
-        }
-        let held = watch.held().saturating_sub(before);
-        if since.elapsed().saturating_sub(held) < charge.timeout {
-            return None;
-        }
-        let (culprit, reason) = charge.late(count);
-        charge.control.blame(culprit, call.label(), reason.clone());
-        Some(reason)
-    }
-}
-
-/// Hands `transfers` to NCCL for the communication stream; how many collectives have been handed in with them.
-fn hand_in(
-    charge: &Charge,
-    call: &Call,
-    transfers: &[Transfer],
-    stream: &Communication<'_>,
-    watch: &Watch,
-) -> device::Result<Option<u64>> {
-    let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
-    // SAFETY: all ranks agree about operation, lengths and types, and hand in in the same order; what was handed in
-    // before has settled. The callers keep the buffers where they are until `wait` has put its fence before what comes next.
-    let state = unsafe { charge.communicator.hand_in(transfers, stream.handle()) }.map_err(nccl)?;
-    let collective = !matches!(call.operation, Operation::Send | Operation::Recv);
-    let count = collective.then(|| charge.count());
-    if state == State::Running {
-        charge.communicator.settle(&patience(charge, call, count, watch)).map_err(nccl)?;
-    }
-    Ok(count)
-}
-
-/// What NCCL is to do for a call; nothing for empty buffers.
-fn transfers(open: &Open) -> impl Iterator<Item = Transfer> {
-    let peer = open.call.peer;
-    let movement = match open.call.operation {
-        Operation::AllReduce => Some(Move::AllReduce),
-        Operation::ReduceScatter => Some(Move::ReduceScatter),
-        Operation::AllGather => Some(Move::AllGather),
-        Operation::Broadcast => Some(Move::Broadcast { root: peer }),
-        Operation::Send => Some(Move::Send { to: peer }),
-        Operation::Recv => Some(Move::Recv { from: peer }),
-        Operation::Barrier | Operation::Scalars => None,
-    };
-    let buffers = open.call.shapes.iter().zip(&open.addresses);
-    buffers.filter_map(move |(&(len, dtype), &address)| {
-        let movement = movement.filter(|_| len > 0)?;
-        Some(Transfer { movement, address, len, dtype })
-    })
-}
 
 impl Backend for Member {
     fn member(&self) -> usize {

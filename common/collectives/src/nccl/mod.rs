@@ -6,6 +6,7 @@
 //! | `calls` | the same with results for codes |
 //! | `communicator` | an owned communicator: never blocks, can be aborted from any thread |
 //! | `member` | one rank's end of a group: a group of threads or processes agrees, NCCL moves |
+//! | `handing` | from a call that all agree about to NCCL's queue |
 //! | `watchdog` | errors and deadlines on the GPU |
 //! | `repeat` | NCCL's own calls, to measure all this against |
 //! | `setup` | how ranks come to have communicators, and what stands in the way |
@@ -21,6 +22,7 @@
 
 mod calls;
 mod communicator;
+mod handing;
 mod member;
 mod raw;
 mod repeat;

@@ -144,28 +144,65 @@ impl<'a> Setup<'a> {
         CollectiveError::Setup { rank: self.rank, reason: reason.to_string() }
     }
 
+    /// Everybody's bytes, beside the run's own traffic; `sequence` counts from 0.
+    fn exchange(
+        &self,
+        beside: &Arc<dyn Backend>,
+        sequence: u64,
+        bytes: &[u8],
+    ) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let call = Call { operation: Operation::Scalars, sequence, ..Call::none() };
+        let watch = Watch::silent(self.rank);
+        beside.issue(&call, &mut [], bytes, &watch)?;
+        Ok(beside.wait(&call, &watch)?.gathered)
+    }
+
+    /// Free bytes of this rank's GPU.
+    fn free(&self) -> Result<u64, CollectiveError> {
+        self.runtime.gpu().memory().map(|(free, _)| free).map_err(|error| self.refused(error))
+    }
+
+    /// Notes what the communicators of all ranks on this rank's GPU have taken of its memory. `before` bytes were free
+    /// when all ranks had everything else, and just before this rank began.
+    fn note_memory(
+        &self,
+        beside: &Arc<dyn Backend>,
+        cards: &[Card],
+        before: u64,
+    ) -> Result<(), CollectiveError> {
+        let mine = [before, self.free()?].map(u64::to_le_bytes).concat();
+        let free = self.exchange(beside, 1, &mine)?;
+        let gpu = cards[self.control.member()].gpu;
+        let here = cards.iter().zip(&free).filter(|(card, _)| card.gpu == gpu);
+        let (most, least) = here.fold((0, u64::MAX), |(most, least), (_, bytes)| {
+            let (words, _) = bytes.as_chunks::<8>();
+            let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
+            (most.max(word(0)), least.min(word(1)))
+        });
+        self.runtime.note_beside(most.saturating_sub(least));
+        Ok(())
+    }
+
     pub(crate) fn run(&self) -> Result<Ready, CollectiveError> {
         let watchdog = Watchdog::start(self.rank).map_err(|error| self.refused(error))?;
-        let cards = self.meet()?;
+        let all: Vec<usize> = (0..self.control.names().len()).collect();
+        let beside = self.control.split((u64::MAX, u64::MAX), &all);
+        let cards = self.meet(&beside)?;
         self.check(&cards)?;
-        let size = cards.len();
+        let (size, before) = (cards.len(), self.free()?);
         let communicator = if size > 1 { Some(self.connect(cards[0].id, size)?) } else { None };
+        self.note_memory(&beside, &cards, before)?;
         Ok((Arc::new(watchdog), communicator))
     }
 
     /// Everybody's cards. What goes between the ranks here is no part of the run's traffic.
-    fn meet(&self) -> Result<Vec<Card>, CollectiveError> {
+    fn meet(&self, beside: &Arc<dyn Backend>) -> Result<Vec<Card>, CollectiveError> {
         let version = version().map_err(|error| self.refused(error))?;
         let functions = Functions::get().map_err(|error| self.refused(error))?;
         let first = self.control.member() == 0;
         let id = if first { functions.new_id().map_err(|e| self.refused(e))? } else { UniqueId([0; 128]) };
         let card = Card { gpu: self.runtime.gpu().info().uuid, version, id };
-        let all: Vec<usize> = (0..self.control.names().len()).collect();
-        let beside = self.control.split((u64::MAX, u64::MAX), &all);
-        let (call, watch) =
-            (Call { operation: Operation::Scalars, ..Call::none() }, Watch::silent(self.rank));
-        beside.issue(&call, &mut [], &card.bytes(), &watch)?;
-        let cards = beside.wait(&call, &watch)?.gathered;
+        let cards = self.exchange(beside, 0, &card.bytes())?;
         let read =
             |bytes: &Vec<u8>| Card::read(bytes).ok_or_else(|| self.refused("a rank sent what is no card"));
         cards.iter().map(read).collect()

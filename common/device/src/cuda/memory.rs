@@ -18,8 +18,23 @@ const GRAIN: usize = 512;
 struct Stock {
     /// Freed blocks by size.
     shelves: BTreeMap<usize, Vec<u64>>,
-    /// Bytes taken from the driver.
+    /// Every block taken from the driver, with its size.
+    taken: BTreeMap<u64, usize>,
+    /// Bytes of these.
     reserved: u64,
+}
+
+impl Stock {
+    /// Gives a block back to the driver.
+    ///
+    /// # Safety
+    /// Every stream is idle, and nobody holds the block.
+    unsafe fn free(&mut self, address: u64) -> Result<()> {
+        let Some(size) = self.taken.remove(&address) else { return Ok(()) };
+        self.reserved -= size as u64;
+        // SAFETY: taken once, freed once; the rest is the caller's promise.
+        unsafe { result::free_sync(address) }.named("cuMemFree")
+    }
 }
 
 /// What a rank has taken from the driver.
@@ -59,7 +74,9 @@ impl Pool {
         }
         match taken {
             Ok(address) => {
-                self.stock().reserved += size as u64;
+                let mut stock = self.stock();
+                stock.reserved += size as u64;
+                stock.taken.insert(address, size);
                 Ok(Some(address))
             }
             Err(error) if error.0 == cudarc::driver::sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => {
@@ -77,12 +94,9 @@ impl Pool {
     fn release(&self) -> Result<()> {
         self.context.synchronize()?;
         let mut stock = self.stock();
-        for (size, addresses) in std::mem::take(&mut stock.shelves) {
-            for address in addresses {
-                stock.reserved -= size as u64;
-                // SAFETY: allocated once; every stream is idle, and nobody holds the block.
-                unsafe { result::free_sync(address) }.named("cuMemFree")?;
-            }
+        for address in std::mem::take(&mut stock.shelves).into_values().flatten() {
+            // SAFETY: every stream is idle, and what is on the shelves is nobody's.
+            unsafe { stock.free(address) }?;
         }
         Ok(())
     }
@@ -91,7 +105,14 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         // A GPU that fails here is beyond freeing; the driver reclaims everything with the process.
-        let _ = self.release();
+        if self.release().is_err() {
+            return;
+        }
+        let mut stock = self.stock();
+        for address in stock.taken.keys().copied().collect::<Vec<_>>() {
+            // SAFETY: the rank that the pool belongs to ends: buffers keep it alive, and its streams are idle.
+            let _ = unsafe { stock.free(address) };
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::kernels::Write;
 use crate::{DeviceError, Result};
 use cudarc::driver::result;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How a rank computes on its GPU.
@@ -41,6 +42,8 @@ pub struct Runtime {
     pub(super) result: u64,
     pub(super) rotations: Rotations,
     pub(super) pool: Pool,
+    /// See [`Runtime::beside`].
+    beside: AtomicU64,
 }
 
 impl Runtime {
@@ -56,6 +59,7 @@ impl Runtime {
             scratch: Mutex::default(),
             result: pool.take(RESULT)?.ok_or_else(|| no_room("results", RESULT))?,
             rotations: Rotations::default(),
+            beside: AtomicU64::new(0),
             pool,
             gpu,
         }))
@@ -69,6 +73,16 @@ impl Runtime {
     /// Bytes that this rank has taken from the driver: its buffers, what is kept for reuse, and the libraries' workspace.
     pub fn reserved(&self) -> u64 {
         self.pool.reserved()
+    }
+
+    /// Bytes of the GPU's memory that libraries have taken for the ranks on it, as far as they were noted.
+    pub fn beside(&self) -> u64 {
+        self.beside.load(Ordering::Relaxed)
+    }
+
+    /// Notes `bytes` of the GPU's memory that libraries have taken.
+    pub fn note_beside(&self, bytes: u64) {
+        self.beside.store(bytes, Ordering::Relaxed);
     }
 
     /// Waits until everything that this rank has queued is done.

@@ -1,11 +1,13 @@
 //! One command for a machine with a GPU: whether this workspace computes there what it computes on the CPU.
 //!
-//! Every kernel on the device against the CPU's, and attention against itself by matrix products; every stage on 1, 2 and 4 ranks against the CPU's losses, against the other
-//! stages and against itself; the ledger against the driver. Needs this program, NVIDIA's driver and the libraries that
+//! Every kernel on the device against the CPU's, and attention against itself by matrix products; every stage on 1, 2 and 4
+//! ranks against the CPU's losses, against the other stages and against itself; every stage over NCCL against the same over
+//! copies; the ledger against the driver. Needs this program, NVIDIA's driver and the libraries that
 //! `doctor` lists; no Rust.
 
 mod kernels;
 mod memory;
+mod nccl;
 mod training;
 
 use clap::Parser;
@@ -13,6 +15,7 @@ use device::cuda::{Gpu, Options};
 use device::{Device, DeviceError, Ledger};
 use events::Emitter;
 use std::process::ExitCode;
+use trainer::hardware::allow_sharing;
 
 /// Check kernels, stages and memory on a GPU against the CPU.
 #[derive(Parser)]
@@ -64,6 +67,8 @@ fn main() -> ExitCode {
 /// Runs all checks and prints them; how many failed.
 fn examine(arguments: &Arguments) -> Result<usize, String> {
     let in_words = |error: DeviceError| error.to_string();
+    // Before the driver is loaded: it reads variables then.
+    allow_sharing();
     let gpu = Gpu::open(0).map_err(in_words)?;
     let info = gpu.info();
     let (major, minor) = info.capability;
@@ -81,6 +86,7 @@ fn examine(arguments: &Arguments) -> Result<usize, String> {
     // A rank of its own: nothing is kept for reuse yet.
     failed += show("The ledger against the driver", &memory::check(&rank()?).map_err(in_words)?);
     failed += show("Stages", &training::check(arguments, info.has_bf16())?);
+    failed += show("Stages over NCCL", &nccl::check(arguments, info.has_bf16())?);
     Ok(failed)
 }
 

@@ -6,10 +6,10 @@ use tests::{STAGES, largest_difference, losses, mispredictions, train};
 use trainer::Report;
 
 /// How far losses in f32 may be from the CPU's.
-const F32: f64 = 1e-4;
+pub(crate) const F32: f64 = 1e-4;
 
 /// How far losses in bf16 may be from the CPU's, relative to them.
-const BF16: f64 = 0.02;
+pub(crate) const BF16: f64 = 0.02;
 
 /// All runs.
 pub(crate) fn check(arguments: &Arguments, bf16: bool) -> Result<Vec<Finding>, String> {

@@ -1,0 +1,33 @@
+//! NCCL, and what the layer over it costs, on the stand-ins ([`tests::standin`]): that it is measured, not how much it is.
+
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
+
+use std::process::{Command, Output};
+use tests::standin;
+
+fn bandwidth(flags: &str, set: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bandwidth"));
+    command.args(flags.split_whitespace()).envs(set.iter().copied()).output().unwrap()
+}
+
+#[test]
+fn nccl_is_measured_beside_its_own_calls() {
+    if !standin("nccl_is_measured_beside_its_own_calls", &[]) {
+        return;
+    }
+    let output = bandwidth("--gpus 2 --engine nccl --max 16 --operation all-reduce,broadcast", &[]);
+    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{error}");
+    for operation in ["all-reduce", "broadcast"] {
+        let rows = out.lines().filter(|line| line.starts_with(operation) && line.contains(" nccl "));
+        assert_eq!(rows.count(), 3, "{out}");
+        let cost = |line: &&str| {
+            line.starts_with(operation) && line.contains("at 16 MiB") && line.contains("raw NCCL")
+        };
+        assert_eq!(out.lines().filter(cost).count(), 1, "{out}");
+    }
+    assert!(out.contains("Every result was right") && out.contains("n nccl"), "{out}");
+    let output = bandwidth("--gpus 2 --engine nccl --max 16", &[("STANDIN_NCCL_VERSION", "22809")]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.starts_with("error: ") && error.contains("2.30"), "{error}");
+}

@@ -1,0 +1,71 @@
+//! From a call that all ranks agree about to NCCL's queue.
+
+use super::calls::{Move, State, Transfer};
+use super::watchdog::Charge;
+use crate::backend::{Call, Watch};
+use device::DeviceError;
+use device::cuda::Communication;
+use events::Operation;
+use std::time::Instant;
+
+/// Waits on the host until NCCL has taken what was handed in; or until the group has failed, or patience is over, in
+/// which case somebody is blamed. `count`: collectives handed in by then.
+pub(crate) fn patience<'a>(
+    charge: &'a Charge,
+    call: &'a Call,
+    count: Option<u64>,
+    watch: &'a Watch,
+) -> impl Fn() -> Option<String> + 'a {
+    let (since, before) = (Instant::now(), watch.held());
+    move || {
+        if charge.control.failure(call).is_some() {
+            return Some("the group has failed".into());
+        }
+        let held = watch.held().saturating_sub(before);
+        if since.elapsed().saturating_sub(held) < charge.timeout {
+            return None;
+        }
+        let (culprit, reason) = charge.late(count);
+        charge.control.blame(culprit, call.label(), reason.clone());
+        Some(reason)
+    }
+}
+
+/// Hands `transfers` to NCCL for the communication stream; how many collectives have been handed in with them.
+pub(crate) fn hand_in(
+    charge: &Charge,
+    call: &Call,
+    transfers: &[Transfer],
+    stream: &Communication<'_>,
+    watch: &Watch,
+) -> device::Result<Option<u64>> {
+    let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
+    // SAFETY: all ranks agree about operation, lengths and types, and hand in in the same order; what was handed in
+    // before has settled. The callers keep the buffers where they are until `wait` has put its fence before what comes next.
+    let state = unsafe { charge.communicator.hand_in(transfers, stream.handle()) }.map_err(nccl)?;
+    let collective = !matches!(call.operation, Operation::Send | Operation::Recv);
+    let count = collective.then(|| charge.count());
+    if state == State::Running {
+        charge.communicator.settle(&patience(charge, call, count, watch)).map_err(nccl)?;
+    }
+    Ok(count)
+}
+
+/// What NCCL is to do for a call; nothing for empty buffers.
+pub(crate) fn transfers(call: &Call, addresses: &[u64]) -> impl Iterator<Item = Transfer> {
+    let peer = call.peer;
+    let movement = match call.operation {
+        Operation::AllReduce => Some(Move::AllReduce),
+        Operation::ReduceScatter => Some(Move::ReduceScatter),
+        Operation::AllGather => Some(Move::AllGather),
+        Operation::Broadcast => Some(Move::Broadcast { root: peer }),
+        Operation::Send => Some(Move::Send { to: peer }),
+        Operation::Recv => Some(Move::Recv { from: peer }),
+        Operation::Barrier | Operation::Scalars => None,
+    };
+    let buffers = call.shapes.iter().zip(addresses);
+    buffers.filter_map(move |(&(len, dtype), &address)| {
+        let movement = movement.filter(|_| len > 0)?;
+        Some(Transfer { movement, address, len, dtype })
+    })
+}

@@ -1,0 +1,191 @@
+// A communicator of the stand-in NCCL, and what its operations do when a stream comes to them.
+#pragma once
+#include "nccl_world.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <random>
+#include <thread>
+
+extern "C" {
+int standin_enqueue(void *stream, void (*work)(void *), void *data);
+int cuCtxGetCurrent(void **context);
+int cuCtxSetCurrent(void *context);
+int cuCtxGetDevice(int *device);
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device);
+int cuMemAlloc_v2(uint64_t *address, size_t bytes);
+int cuMemFree_v2(uint64_t address);
+}
+
+namespace {
+
+enum Result { SUCCESS = 0, SYSTEM_ERROR = 2, INTERNAL_ERROR = 3, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6, IN_PROGRESS = 7 };
+enum What { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, SEND, RECV };
+enum Number { U32 = 3, HALF = 6, FLOAT = 7, BFLOAT = 9 };
+
+// Memory that a communicator takes for itself.
+constexpr size_t OWN = 4 << 20;
+
+struct Id {
+    char text[128];
+};
+
+struct Settings {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+};
+
+struct Fault {
+    int rank = -1, number = -1, time = 0;
+    explicit Fault(const char *name) {
+        if (const char *text = getenv(name)) sscanf(text, "%d:%d:%d", &rank, &number, &time);
+    }
+    bool hits(int at_rank, int at_number) const { return rank == at_rank && number == at_number; }
+};
+
+const Fault &absent() {
+    static const Fault fault("STANDIN_NCCL_ABSENT");
+    return fault;
+}
+
+const Fault &error() {
+    static const Fault fault("STANDIN_NCCL_ERROR");
+    return fault;
+}
+
+int version() {
+    const char *text = getenv("STANDIN_NCCL_VERSION");
+    return text ? atoi(text) : 23004;
+}
+
+bool is(const char *name, const char *value) {
+    const char *text = getenv(name);
+    return text && std::string(text) == value;
+}
+
+int complain(int result, const std::string &what) {
+    fprintf(stderr, "stand-in NCCL: %s\n", what.c_str());
+    return result;
+}
+
+// A communicator. Its memory is never given back, so that a call that hangs in it may outlive an abort.
+struct Comm {
+    std::shared_ptr<World> world;
+    void *context = nullptr;
+    uint64_t own = 0;
+    bool root = false;
+    int collectives = 0, splits = 0;
+    unsigned turns = 0;
+    std::atomic<int> state{IN_PROGRESS};
+    std::thread helper;
+
+    // Goes on with `work` after the call has returned; its result becomes the state.
+    void later(std::function<int()> work) {
+        if (helper.joinable()) helper.join();
+        state = IN_PROGRESS;
+        helper = std::thread([this, work] {
+            cuCtxSetCurrent(context);
+            int result = work();
+            if (!world->aborted) state = result;
+        });
+    }
+
+    void end(bool orderly) {
+        world->aborted = true;
+        if (helper.joinable()) helper.join();
+        cuCtxSetCurrent(context);
+        if (orderly && own) cuMemFree_v2(own);
+        world->forget();
+    }
+};
+
+struct Operation {
+    Call call;
+    const unsigned char *from;
+    unsigned char *to;
+    void *stream;
+};
+
+size_t width(int number) { return number == U32 || number == FLOAT ? 4 : 2; }
+int kind(int number) { return number == FLOAT ? F32 : number == HALF ? F16 : BF16; }
+
+// Runs a collective; false if aborted.
+bool run(World &world, const Operation &op) {
+    bool same = false;
+    if (!world.agree(op.call, same)) return false;
+    if (!same) {
+        complain(0, "ranks call differently");
+        while (world.pause(100)) {}
+        return false;
+    }
+    auto [what, number, root, count] = op.call;
+    size_t bytes = count * width(number), me = size_t(world.rank), size = size_t(world.size);
+    switch (what) {
+    case ALL_REDUCE: return world.sum(op.from, op.to, count, kind(number), {0, count});
+    case REDUCE_SCATTER:
+        return world.sum(op.from, op.to, count * size, kind(number), {me * count, (me + 1) * count});
+    case ALL_GATHER:
+        if (op.to + me * bytes != op.from) memmove(op.to + me * bytes, op.from, bytes);
+        return world.spread(op.from, bytes, [](int) { return true; }, [&](int rank) { return op.to + size_t(rank) * bytes; });
+    default:
+        return world.spread(op.from, bytes, [&](int rank) { return rank == root; }, [&](int) { return op.to; });
+    }
+}
+
+// Runs messages side by side; false if aborted.
+bool exchange(World &world, const std::vector<Operation> &messages) {
+    std::vector<size_t> done(messages.size());
+    std::vector<bool> begun(messages.size());
+    for (int tries = 0;; tries++) {
+        bool finished = true;
+        std::vector<int> blocked;
+        for (size_t i = 0; i < messages.size(); i++) {
+            const Operation &op = messages[i];
+            size_t bytes = op.call.count * width(op.call.type);
+            if (done[i] == bytes) continue;
+            finished = false;
+            // Messages of one pair go one after the other.
+            int lane = op.call.what == SEND ? op.call.root : ~op.call.root;
+            bool waits = std::find(blocked.begin(), blocked.end(), lane) != blocked.end();
+            blocked.push_back(lane);
+            if (waits) continue;
+            size_t piece = op.call.what == SEND ? world.put(op.call.root, op.from + done[i], bytes - done[i])
+                                                : world.take(op.call.root, op.to + done[i]);
+            done[i] += piece;
+            if (piece) tries = 0;
+        }
+        if (finished) return true;
+        if (!world.pause(tries)) return false;
+    }
+}
+
+struct Batch {
+    Comm *comm;
+    std::shared_ptr<World> world;
+    std::vector<Operation> operations;
+    bool broken = false;
+};
+
+void work(void *data) {
+    std::unique_ptr<Batch> batch(static_cast<Batch *>(data));
+    World &world = *batch->world;
+    if (batch->broken) {
+        if (!world.aborted) batch->comm->state = REMOTE_ERROR;
+        while (world.pause(100)) {}
+        return;
+    }
+    std::vector<Operation> messages;
+    for (const Operation &op : batch->operations) {
+        if (op.call.what >= SEND)
+            messages.push_back(op);
+        else if (world.aborted || !run(world, op))
+            return;
+    }
+    if (!world.aborted) exchange(world, messages);
+}
+
+}  // namespace

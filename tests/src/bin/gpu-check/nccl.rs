@@ -1,0 +1,55 @@
+//! Every stage over NCCL, against the same over copies.
+
+use crate::training::{BF16, F32};
+use crate::{Arguments, Finding};
+use planner::Stage;
+use tests::{STAGES, largest_difference, losses, mispredictions, train};
+use trainer::Failure;
+
+/// All runs; one line that says why, where NCCL is missing or cannot connect as many ranks.
+pub(crate) fn check(arguments: &Arguments, bf16: bool) -> Result<Vec<Finding>, String> {
+    let mut findings = Vec::new();
+    for world in [2, 4].into_iter().filter(|&world| world <= arguments.ranks) {
+        let precisions: &[&str] =
+            if bf16 && world == arguments.ranks { &["fp32", "bf16"] } else { &["fp32"] };
+        for precision in precisions {
+            for stage in STAGES {
+                match compare(arguments, stage, world, precision) {
+                    Ok(finding) => findings.push(finding),
+                    // Nothing has run: this machine has no NCCL for these ranks.
+                    Err(failure) if failure.code() == 2 => {
+                        findings.push(skipped(world, &failure.to_string()));
+                        break;
+                    }
+                    Err(failure) => return Err(format!("{stage}: {failure}")),
+                }
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn skipped(world: usize, reason: &str) -> Finding {
+    let reason = reason.lines().next().unwrap_or_default();
+    println!("\n{world} ranks are not connected by NCCL here: {reason}");
+    Finding { what: format!("{world} ranks over NCCL"), result: "not possible here".into(), holds: true }
+}
+
+fn compare(arguments: &Arguments, stage: Stage, world: usize, precision: &str) -> Result<Finding, Failure> {
+    let Arguments { model, steps, sequences, seq_len, .. } = arguments;
+    let flags = format!(
+        "--model {model} --gpus {world} --batch-size {} --seq-len {seq_len} --steps {steps} --precision {precision} \
+         --device cuda",
+        sequences / world
+    );
+    let nccl = train(stage, &format!("{flags} --collectives nccl"))?;
+    let copies = train(stage, &flags)?;
+    let apart = largest_difference(&losses(&nccl), &losses(&copies));
+    let allowed = if precision == "fp32" { F32 } else { BF16 * losses(&copies)[0] };
+    let wrong = mispredictions(&nccl);
+    Ok(Finding {
+        what: format!("{precision}, {world} ranks: {stage}, losses from copies'"),
+        result: wrong.first().cloned().unwrap_or_else(|| format!("{apart:.1e} (at most {allowed:.0e})")),
+        holds: apart <= allowed && wrong.is_empty(),
+    })
+}
