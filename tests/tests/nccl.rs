@@ -108,7 +108,8 @@ fn every_collective_gives_what_local_ones_give() {
             assert_eq!(local.len(), nccl.len());
             for (place, (local, nccl)) in local.iter().zip(nccl).enumerate() {
                 assert_eq!(local.len(), nccl.len());
-                let off = local.iter().zip(nccl).find(|(a, b)| !((*a - *b).abs() <= apart));
+                let near = |a: &f32, b: &f32| (a - b).abs() <= apart;
+                let off = local.iter().zip(nccl).find(|(a, b)| !near(a, b));
                 assert_eq!(off, None, "{dtype}, {size} ranks, rank {rank}, result {place}");
             }
         }
@@ -219,6 +220,22 @@ fn who_never_connects_or_never_comes_is_named() {
         matches!(&errors[0], Some(CollectiveError::Timeout { culprit: 1, sequence: 1, .. })),
         "{errors:?}"
     );
+}
+
+#[test]
+fn communicators_that_do_not_come_about_end_with_the_deadline() {
+    let absent = ("STANDIN_NCCL_ABSENT", "1:0:20000");
+    if !standin("communicators_that_do_not_come_about_end_with_the_deadline", &[absent]) {
+        return;
+    }
+    nccl::allow_sharing();
+    let (begin, timeout) = (Instant::now(), Duration::from_millis(500));
+    let join =
+        |group: Group, device: &Device| nccl::join(group, device.gpu().unwrap(), timeout).err().unwrap();
+    for error in world(2, timeout, join).into_iter().map(|error| error.to_string()) {
+        assert!(error.contains("NCCL") && error.contains("within 500ms"), "{error}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
 }
 
 #[test]

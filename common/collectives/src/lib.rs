@@ -15,7 +15,8 @@
 //!
 //! [`local`] runs ranks that are threads of one process: sums are added in f32 over a balanced binary tree of ranks in
 //! order and rounded once, so that they do not depend on timing or on how the parameters are cut. [`tcp`] runs ranks
-//! that are processes, on one machine or many, with the same sums.
+//! that are processes, on one machine or many, with the same sums. [`nccl`] goes under either, and has NVIDIA's NCCL move what
+//! lies on GPUs.
 
 mod backend;
 mod error;

@@ -35,8 +35,11 @@ struct Calls {
     /// In the order of issue.
     open: VecDeque<Open>,
     /// On the GPU's queue.
-    queued: BTreeMap<(Lane, u64), (Outcome, Option<Arc<Fence>>)>,
+    queued: BTreeMap<(Lane, u64), Queued>,
 }
+
+/// What a call comes to, and the point at which it is done on the GPU; none where nothing moves.
+type Queued = (Outcome, Option<Arc<Fence>>);
 
 /// An issued call.
 struct Open {
@@ -154,9 +157,12 @@ impl Member {
         before.unwrap_or_else(|| self.device_error(call, reason))
     }
 
-    /// After a failure: nobody waits on a GPU any more.
+    /// After a failure: nobody waits on the GPU any more, and nothing is left there that touches a buffer.
     fn abort(&self) {
-        self.charge.iter().for_each(|charge| charge.abort());
+        let Some(charge) = &self.charge else { return };
+        charge.abort();
+        // What the driver has to say about a failed run adds nothing to the failure.
+        let _ = self.runtime.synchronize();
     }
 
     /// Ends the communicator, in order if all is well.
@@ -246,10 +252,7 @@ impl Backend for Member {
         calls.open.retain(|open| self.key(&open.call) != key);
         let opened = calls.open.len() < before;
         drop(calls);
-        if held {
-            // The communicator is aborted: what was queued ends, and then nobody touches the buffers.
-            let _ = self.runtime.synchronize();
-        } else {
+        if !held {
             let call = Call { elsewhere: opened, ..call.clone() };
             self.control.abandon(&call, during, reason, watch);
         }

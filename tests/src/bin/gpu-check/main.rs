@@ -2,8 +2,7 @@
 //!
 //! Every kernel on the device against the CPU's, and attention against itself by matrix products; every stage on 1, 2 and 4
 //! ranks against the CPU's losses, against the other stages and against itself; every stage over NCCL against the same over
-//! copies; the ledger against the driver. Needs this program, NVIDIA's driver and the libraries that
-//! `doctor` lists; no Rust.
+//! copies; the ledger against the driver. Needs this program, NVIDIA's driver and the libraries that `doctor` lists; no Rust.
 
 mod kernels;
 mod memory;
