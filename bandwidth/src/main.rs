@@ -125,7 +125,7 @@ fn measure_all(flags: &Flags) -> Result<(), Failure> {
             }
         }
         if rank.engine == engine::Engine::Nccl {
-            let lines = overhead::measure(rank, &flags.operation, flags.timeout)?;
+            let lines = overhead::measure(rank, flags)?;
             lines.iter().filter(|_| print).for_each(|line| println!("{line}"));
         }
         Ok(rows)

@@ -1,28 +1,29 @@
 //! What the layer over NCCL costs: the same calls through it and without it, many queued at once, as training does.
 
-use crate::Collective;
+use crate::Flags;
 use crate::engine::{Failure, Rank};
 use crate::measure::{issue, lost, slowest};
 use collectives::nccl::Repeater;
 use device::{Class, DType};
 use std::time::{Duration, Instant};
 
-/// Bytes of a buffer.
+/// Bytes of a buffer, unless the largest that is measured is smaller.
 const SIZE: usize = 16 << 20;
 /// Calls between two looks at the clock, and how often each way is measured, in turn.
 const CALLS: usize = 20;
 const ROUNDS: usize = 5;
 
 /// A line per operation; the same on every rank. Nothing without GPUs.
-pub(crate) fn measure(rank: &Rank, operations: &[Collective], timeout: u64) -> Result<Vec<String>, Failure> {
+pub(crate) fn measure(rank: &Rank, flags: &Flags) -> Result<Vec<String>, Failure> {
     let Rank { group, device, .. } = rank;
     let Some(runtime) = device.gpu() else { return Ok(Vec::new()) };
-    let mut raw = Repeater::new(group, runtime, Duration::from_secs(timeout))?;
-    let elements = (SIZE / size_of::<f32>()).next_multiple_of(group.size() as usize);
+    let mut raw = Repeater::new(group, runtime, Duration::from_secs(flags.timeout))?;
+    let size = SIZE.min(flags.max << 10);
+    let elements = (size / size_of::<f32>()).next_multiple_of(group.size() as usize);
     // Sums of zeros stay zeros, however often they are added.
     let mut buffer = device.zeros(Class::Workspace, DType::F32, elements)?;
     let mut lines = Vec::new();
-    for collective in operations {
+    for collective in &flags.operation {
         let operation = collective.operation();
         let (mut without, mut with) = (Vec::new(), Vec::new());
         raw.time(operation, &buffer, 1)?;
@@ -41,8 +42,9 @@ pub(crate) fn measure(rank: &Rank, operations: &[Collective], timeout: u64) -> R
             [slowest(group, &without)?, slowest(group, &with)?].map(|times| times[ROUNDS / 2]);
         let micros = |time: Duration| time.as_secs_f64() * 1e6 / CALLS as f64;
         lines.push(format!(
-            "{:<15}at 16 MiB: {:.1} µs per call, raw NCCL {:.1} µs: {:+.2} %",
+            "{:<15}at {} KiB: {:.1} µs per call, raw NCCL {:.1} µs: {:+.2} %",
             operation.label(),
+            size >> 10,
             micros(with),
             micros(without),
             (with.as_secs_f64() / without.as_secs_f64() - 1.0) * 100.0

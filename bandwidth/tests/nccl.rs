@@ -22,7 +22,7 @@ fn nccl_is_measured_beside_its_own_calls() {
         let rows = out.lines().filter(|line| line.starts_with(operation) && line.contains(" nccl "));
         assert_eq!(rows.count(), 3, "{out}");
         let cost = |line: &&str| {
-            line.starts_with(operation) && line.contains("at 16 MiB") && line.contains("raw NCCL")
+            line.starts_with(operation) && line.contains("at 16 KiB") && line.contains("raw NCCL")
         };
         assert_eq!(out.lines().filter(cost).count(), 1, "{out}");
     }
