@@ -150,7 +150,7 @@ fn failed(scene: &Scene, number: usize) -> (String, Style) {
     };
     match scene.now.failure {
         Some((culprit, _)) if culprit as usize != number => {
-            (if at == "failed" { "stopped".into() } else { format!("stopped: {at}") }, bold(WAITING))
+            (if at == "failed" { "stopped".into() } else { format!("‖ {at}") }, bold(WAITING))
         }
         _ => (format!("✗ {at}"), bold(ALARM)),
     }
