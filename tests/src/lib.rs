@@ -27,8 +27,26 @@ pub fn fixture(name: &str) -> String {
 /// # Panics
 /// If the flags cannot be parsed: a mistake in a test.
 pub fn train(stage: Stage, flags: &str) -> Result<Report> {
-    let args = stages::parse(flags).unwrap_or_else(|error| panic!("{error}"));
-    stages::train(stage, Config::new(args)?)
+    train_as(stage, config(flags)?)
+}
+
+/// What the command line's `flags` ask for.
+///
+/// # Errors
+/// What the program would print.
+///
+/// # Panics
+/// If the flags cannot be parsed.
+pub fn config(flags: &str) -> Result<Config> {
+    Config::new(stages::parse(flags).unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// As [`train`], with the settings themselves.
+///
+/// # Errors
+/// What the program would print.
+pub fn train_as(stage: Stage, config: Config) -> Result<Report> {
+    stages::train(stage, config)
 }
 
 /// As [`train`], of a run that succeeds and whose predictions hold.
@@ -44,6 +62,13 @@ pub fn run(stage: Stage, flags: &str) -> Report {
 /// The losses of a report, in order.
 pub fn losses(report: &Report) -> Vec<f64> {
     report.steps.iter().map(|row| row.loss).collect()
+}
+
+/// The middle value, the upper one of two; NaN if there is none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The largest absolute difference between two lists of the same length; infinite where one is not a number.

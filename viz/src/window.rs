@@ -1,6 +1,6 @@
 //! The last few steps in detail: memory over time, passes and collectives as spans.
 
-use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Snapshot, What};
+use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Snapshot, What, Work};
 use std::collections::VecDeque;
 
 const CLASSES: usize = Class::ALL.len();
@@ -36,6 +36,8 @@ pub struct Span {
     pub pass: Pass,
     /// The unit.
     pub unit: u16,
+    /// The micro-batch within the step.
+    pub micro: u16,
 }
 
 /// A collective on a rank's communication stream.
@@ -45,9 +47,9 @@ pub struct Transfer {
     pub event: CollectiveEvent,
     /// When this rank issued it.
     pub issued: u64,
-    /// When data began to move here, or on a simulated link.
+    /// When data began to move here, or on a simulated link; on a GPU, once that is known.
     pub started: Option<u64>,
-    /// When it was complete here, or delivered by the link.
+    /// When it was complete here, or delivered by the link; on a GPU, once that is known.
     pub finished: Option<u64>,
     /// Bytes that this rank has sent for it; known once it is complete.
     pub sent: u64,
@@ -140,8 +142,8 @@ impl Lane {
     fn apply(&mut self, event: &Event) {
         match event.what {
             What::Memory { place: Place::Device, class, live, .. } => self.memory(event.at, class, live),
-            What::PassStarted { pass, unit, .. } => {
-                self.spans.push_back(Span { from: event.at, to: None, pass, unit });
+            What::PassStarted { pass, unit, micro } => {
+                self.spans.push_back(Span { from: event.at, to: None, pass, unit, micro });
                 shorten(&mut self.spans);
             }
             What::PassFinished { .. } => {
@@ -157,6 +159,9 @@ impl Lane {
                     transfer.finished = Some(event.at.saturating_sub(ended));
                 }
             }
+            What::Ran { work, began, ended } => {
+                self.ran(work, event.at.saturating_sub(began), event.at.saturating_sub(ended));
+            }
             _ => {}
         }
     }
@@ -164,6 +169,27 @@ impl Lane {
     /// Whether the rank takes part in the collectives of this group; 0 is the world.
     pub fn is_member(&self, group: u16) -> bool {
         group == 0 || self.groups.contains(&group)
+    }
+
+    /// Puts what was told of when it was queued where it ran.
+    fn ran(&mut self, work: Work, from: u64, to: u64) {
+        match work {
+            Work::Pass { pass, unit, micro } => {
+                // One that was queued after this has ended is the next of its kind.
+                let same = |span: &&mut Span| {
+                    (span.pass, span.unit, span.micro) == (pass, unit, micro) && span.from <= to
+                };
+                if let Some(span) = self.spans.iter_mut().rev().find(same) {
+                    (span.from, span.to) = (from, Some(to));
+                }
+            }
+            Work::Collective { group, sequence, operation } => {
+                let found = self.transfer(group, sequence).filter(|t| t.event.operation == operation);
+                if let Some(transfer) = found {
+                    (transfer.started, transfer.finished) = (Some(from), Some(to));
+                }
+            }
+        }
     }
 
     /// The latest transfer with this number. Those in flight are few and recent.
@@ -194,7 +220,7 @@ impl Lane {
             Progress::Issued => {}
             Progress::Started => transfer.started = Some(at),
             Progress::Finished => {
-                // A simulated link has said when it delivered.
+                // A simulated link, or a GPU, has said when it was.
                 (transfer.finished, transfer.sent) = (transfer.finished.or(Some(at)), sent);
             }
         }

@@ -179,6 +179,6 @@ impl Watch {
 
     /// Time for which the run has been held so far.
     pub(crate) fn held(&self) -> Duration {
-        self.emitter.pace().map_or(Duration::ZERO, |pace| pace.held())
+        self.emitter.held()
     }
 }

@@ -283,4 +283,19 @@ pub trait Kernels: Send + Sync {
     /// `Σ round((x · 2^−exponent)² · 2^48)`, exact and so independent of how a tensor is cut. `exponent` must make
     /// every `|x · 2^−exponent| < 2`.
     fn sum_of_squares(&self, x: View<'_>, exponent: i32) -> Result<u128>;
+
+    /// [`Kernels::max_magnitude`] of several tensors, which lie in one kind of memory: on a GPU the host waits once for all.
+    fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32> {
+        all.iter().try_fold(0.0, |largest, x| Ok(max_or_nan(largest, self.max_magnitude(x.clone())?)))
+    }
+
+    /// [`Kernels::sum_of_squares`] over several tensors, which lie in one kind of memory: on a GPU the host waits once for all.
+    fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
+        all.iter().try_fold(0, |sum, x| Ok(sum + self.sum_of_squares(x.clone(), exponent)?))
+    }
+}
+
+/// The larger of two numbers, or NaN if one is.
+pub fn max_or_nan(a: f32, b: f32) -> f32 {
+    if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
 }

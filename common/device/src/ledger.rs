@@ -63,6 +63,11 @@ impl Ledger {
         Ledger { emitter, books: Arc::new(Mutex::new(Books { accounts: Default::default(), capacity })) }
     }
 
+    /// Whom it tells.
+    pub(crate) fn emitter(&self) -> &Emitter {
+        &self.emitter
+    }
+
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -20,6 +20,7 @@ mod dtype;
 mod error;
 mod kernels;
 mod ledger;
+pub mod meter;
 mod peak;
 mod rotation;
 mod view;
@@ -28,7 +29,7 @@ pub use buffer::Buffer;
 pub use dtype::{DType, Element};
 pub use error::{DeviceError, OutOfMemory};
 pub use events::{Class, Place};
-pub use kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write};
+pub use kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write, max_or_nan};
 pub use ledger::Ledger;
 pub use peak::{matmul_peak, multiply_add_peak};
 pub use view::{View, ViewMut};
@@ -36,9 +37,11 @@ pub use view::{View, ViewMut};
 use buffer::Memory;
 use check::Check;
 use cpu::Cpu;
-use cuda::{Gpu, Options, Runtime};
+use cuda::{Begun, Gpu, Options, Runtime};
+use events::Work;
 use half::{bf16, f16};
 use ledger::Lease;
+use meter::{Meter, Spent};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -50,6 +53,7 @@ pub type Result<T> = std::result::Result<T, DeviceError>;
 pub struct Device {
     ledger: Ledger,
     backend: Backend,
+    meter: Option<Arc<Meter>>,
 }
 
 #[derive(Clone)]
@@ -61,7 +65,7 @@ enum Backend {
 impl Device {
     /// A CPU device whose kernels use `threads` threads (at least 1).
     pub fn cpu(ledger: Ledger, threads: usize) -> Self {
-        Device { ledger, backend: Backend::Cpu(Arc::new(Cpu::new(threads))) }
+        Device { ledger, backend: Backend::Cpu(Arc::new(Cpu::new(threads))), meter: None }
     }
 
     /// A rank's share of a GPU, with streams and memory of its own.
@@ -69,7 +73,34 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Cuda`] if the driver or a library refuses.
     pub fn cuda(ledger: Ledger, gpu: Arc<Gpu>, options: Options) -> Result<Self> {
-        Ok(Device { ledger, backend: Backend::Cuda(Runtime::new(gpu, options)?) })
+        let rank = Runtime::new(gpu, options, ledger.emitter())?;
+        Ok(Device { ledger, backend: Backend::Cuda(rank), meter: None })
+    }
+
+    /// The same device, whose kernels are timed one by one from now on: it is slower for it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn metered(self) -> Result<Self> {
+        let meter = Some(Arc::new(Meter::new(self.backend.clone())?));
+        Ok(Device { meter, ..self })
+    }
+
+    /// What kernels have taken since the last [`Device::reset_meter`], in [`meter::Kind::ALL`]'s order; nothing if they are not
+    /// timed. Waits for what is queued.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn spent(&self) -> Result<Vec<Spent>> {
+        self.meter.as_ref().map_or(Ok(Vec::new()), |meter| meter.spent())
+    }
+
+    /// Counts anew from here on.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn reset_meter(&self) -> Result<()> {
+        self.meter.as_ref().map_or(Ok(()), |meter| meter.reset())
     }
 
     /// The ledger under which this device allocates.
@@ -95,10 +126,33 @@ impl Device {
 
     /// The kernels of this device.
     pub fn kernels(&self) -> &dyn Kernels {
-        match &self.backend {
-            Backend::Cpu(cpu) => cpu.as_ref(),
-            Backend::Cuda(rank) => rank.as_ref(),
+        match (&self.meter, &self.backend) {
+            (Some(meter), _) => meter.as_ref(),
+            (None, Backend::Cpu(cpu)) => cpu.as_ref(),
+            (None, Backend::Cuda(rank)) => rank.as_ref(),
         }
+    }
+
+    /// A stretch of computation begins, which [`Device::end`] ends; `None` where work is done when a call returns, so that
+    /// whoever tells of it now tells the truth. A GPU that refuses refuses the computation too, which reports it.
+    pub fn begin(&self) -> Option<Begun> {
+        self.gpu()?.begin().ok()?
+    }
+
+    /// The stretch that has begun was `work`: watchers are told when it really ran, once it is past.
+    pub fn end(&self, begun: Option<Begun>, work: Work) {
+        if let (Some(rank), Some(begun)) = (self.gpu(), begun) {
+            // As in `begin`.
+            let _ = rank.end(begun, work);
+        }
+    }
+
+    /// Tells watchers when queued work ran, as far as it is past. Waits for nothing.
+    ///
+    /// # Errors
+    /// What went wrong on a GPU meanwhile.
+    pub fn tell_past(&self) -> Result<()> {
+        self.gpu().map_or(Ok(()), |rank| rank.tell_past())
     }
 
     /// Waits until everything that was asked of the device so far is done. On the CPU it is.

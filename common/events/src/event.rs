@@ -144,6 +144,29 @@ pub struct CollectiveEvent {
     pub sent: u64,
 }
 
+/// A stretch of work on one of a rank's streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Work {
+    /// A pass over a unit, on the compute stream.
+    Pass {
+        /// The pass.
+        pass: Pass,
+        /// The unit.
+        unit: u16,
+        /// The micro-batch within the step.
+        micro: u16,
+    },
+    /// This rank's part of a collective, on the communication stream.
+    Collective {
+        /// The process group: 0 is the world.
+        group: u16,
+        /// The collective's sequence number.
+        sequence: u64,
+        /// What it does.
+        operation: Operation,
+    },
+}
+
 /// The `unit` of a collective that moves no unit's data (scalars, barriers).
 pub const NO_UNIT: u16 = u16::MAX;
 
@@ -278,6 +301,16 @@ pub enum What {
         group: u16,
         /// Its members, by their ranks in the world.
         ranks: Vec<u32>,
+    },
+    /// When work really ran that was only queued when other events told of it, as on a GPU. Comes once the work is past, at the
+    /// end of its step at the latest.
+    Ran {
+        /// The work.
+        work: Work,
+        /// When it began, in nanoseconds before this event.
+        began: u64,
+        /// When it was done, in nanoseconds before this event.
+        ended: u64,
     },
 }
 

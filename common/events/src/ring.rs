@@ -94,12 +94,27 @@ impl Emitter {
         self.rank
     }
 
+    /// Zero of the clock of events.
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// Whether somebody listens.
+    pub fn is_heard(&self) -> bool {
+        self.shared.is_some()
+    }
+
     /// Says what happened, now. Never blocks: a full ring drops and counts.
     pub fn emit(&self, what: What) {
+        self.emit_timed(|_| what);
+    }
+
+    /// As [`Emitter::emit`], where what happened depends on the event's own time.
+    pub fn emit_timed(&self, what: impl FnOnce(u64) -> What) {
         let Some(shared) = &self.shared else { return };
         let held = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.stamp());
         let at = self.start.elapsed().saturating_sub(held).as_nanos() as u64;
-        shared.push(Event { at, rank: self.rank, what });
+        shared.push(Event { at, rank: self.rank, what: what(at) });
     }
 
     /// A point outside collectives at which a viewer may hold the rank. Returns at once unless the run is paced.

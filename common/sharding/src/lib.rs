@@ -8,11 +8,13 @@
 //! * [`mesh`]: groups of neighbours, for hybrid sharding ([`ReplicaSum`]) and secondary shards ([`SecondaryShards`]);
 //! * [`optimizer`]: AdamW on any slice of a unit;
 //! * [`precision`], [`loss_scale`]: element types, and the scale that keeps f16 gradients in range;
+//! * [`Bracket`]: a pass over a unit, as watchers hear of it;
 //! * [`norm`]: a gradient norm that does not depend on who holds which slice;
 //! * [`source`]: where initial weights come from.
 //!
 //! When to reduce, gather and free is policy, and that is what the stage crates are for. Nothing here knows them.
 
+mod bracket;
 pub mod buckets;
 mod error;
 pub mod full;
@@ -30,6 +32,7 @@ pub mod source;
 pub mod window;
 mod wrap;
 
+pub use bracket::Bracket;
 pub use buckets::{BucketOptions, Buckets};
 pub use error::Error;
 pub use full::{FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, UnitBuffers};

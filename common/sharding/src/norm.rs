@@ -6,7 +6,7 @@
 use crate::Result;
 use crate::rank::Rank;
 use collectives::Group;
-use device::View;
+use device::{View, max_or_nan};
 
 /// The norm over all shards of `gradients`, each rank that shares a copy of the model states holding its own.
 ///
@@ -14,12 +14,13 @@ use device::View;
 /// If a kernel or an exchange fails.
 pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
     let group = rank.shard_group();
-    let largest = combine(group, largest(rank, gradients)?.to_le_bytes(), f32::from_le_bytes)?
-        .into_iter()
-        .fold(0.0, max_or_nan);
+    let largest =
+        combine(group, rank.kernels().max_magnitude_of(gradients)?.to_le_bytes(), f32::from_le_bytes)?
+            .into_iter()
+            .fold(0.0, max_or_nan);
     // The second exchange happens whatever the first said, so that every step sends as much.
     let exponent = exponent(largest);
-    let own = exponent.map_or(Ok(0), |exponent| sum(rank, gradients, exponent))?;
+    let own = exponent.map_or(Ok(0), |exponent| rank.kernels().sum_of_squares_of(gradients, exponent))?;
     let sums = combine(group, own.to_le_bytes(), u128::from_le_bytes)?;
     Ok(exponent.map_or(f64::from(largest), |exponent| root(sums.into_iter().sum(), exponent)))
 }
@@ -29,9 +30,9 @@ pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
 /// # Errors
 /// If a kernel fails.
 pub fn local_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
-    let largest = largest(rank, gradients)?;
+    let largest = rank.kernels().max_magnitude_of(gradients)?;
     let Some(exponent) = exponent(largest) else { return Ok(f64::from(largest)) };
-    Ok(root(sum(rank, gradients, exponent)?, exponent))
+    Ok(root(rank.kernels().sum_of_squares_of(gradients, exponent)?, exponent))
 }
 
 fn combine<T, const B: usize>(group: &Group, mine: [u8; B], decode: fn([u8; B]) -> T) -> Result<Vec<T>> {
@@ -44,26 +45,6 @@ fn combine<T, const B: usize>(group: &Group, mine: [u8; B], decode: fn([u8; B]) 
             decode(value)
         })
         .collect())
-}
-
-fn max_or_nan(a: f32, b: f32) -> f32 {
-    if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
-}
-
-fn largest(rank: &Rank, gradients: &[View<'_>]) -> Result<f32> {
-    let mut largest = 0.0;
-    for view in gradients {
-        largest = max_or_nan(largest, rank.kernels().max_magnitude(view.clone())?);
-    }
-    Ok(largest)
-}
-
-fn sum(rank: &Rank, gradients: &[View<'_>], exponent: i32) -> Result<u128> {
-    let mut sum = 0;
-    for view in gradients {
-        sum += rank.kernels().sum_of_squares(view.clone(), exponent)?;
-    }
-    Ok(sum)
 }
 
 /// The exponent e with `1 <= largest · 2⁻ᵉ < 2`; none for 0, infinity and NaN.

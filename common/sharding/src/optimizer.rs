@@ -5,7 +5,7 @@ use crate::buckets::bucket;
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use device::{AdamW, Buffer, Class, DType, View, ViewMut};
-use events::{Boundary, Pass, What};
+use events::{Boundary, Pass};
 use std::ops::Range;
 
 /// What a step does, the same on every rank.
@@ -113,13 +113,9 @@ impl AdamWShard {
     ) -> Result<()> {
         for number in 0..self.pieces.len() {
             // A screen shows pieces as it shows micro-batches.
-            let (pass, unit, micro) = (Pass::Step, self.unit as u16, number.min(u16::MAX.into()) as u16);
             rank.emitter.boundary(Boundary::Unit);
-            rank.emitter.emit(What::PassStarted { pass, unit, micro });
-            let updated =
-                self.update_piece(rank, number, &mut parameters, &gradients, (update, gradient_scale));
-            rank.emitter.emit(What::PassFinished { pass, unit, micro });
-            updated?;
+            let _bracket = rank.bracket(Pass::Step, self.unit, number);
+            self.update_piece(rank, number, &mut parameters, &gradients, (update, gradient_scale))?;
         }
         Ok(())
     }

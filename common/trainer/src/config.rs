@@ -88,6 +88,8 @@ pub struct Config {
     pub screen: Option<viz::LiveOptions>,
     /// Where the recording goes.
     pub record: Option<PathBuf>,
+    /// Time every kernel, for the report's rows by kind. No flag asks for it: `gpu-bench` does.
+    pub metered: bool,
     /// Where the report goes.
     pub report: Option<PathBuf>,
     /// Where weights go.
@@ -171,6 +173,7 @@ impl Config {
             timeout: Duration::from_secs(args.timeout),
             screen,
             record: args.output.record,
+            metered: false,
             report: args.output.report,
             save: args.output.save,
             init_from: args.architecture.init_from,

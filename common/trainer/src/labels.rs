@@ -2,6 +2,7 @@
 
 use crate::precision;
 use device::DType;
+use device::meter::Kind;
 use events::{Class, Operation};
 use model::Checkpointing;
 use planner::{Stage, Strategy};
@@ -34,7 +35,14 @@ fn find<E: Error>(word: &str) -> Result<Label, E> {
     let checkpointing = Checkpointing::ALL.iter().map(|what| what.label());
     let types = [DType::F32, DType::Bf16, DType::F16].map(precision::name);
     let strategies = Strategy::ALL.iter().map(|strategy| strategy.label());
-    let mut all = classes.chain(operations).chain(stages).chain(checkpointing).chain(strategies).chain(types);
+    let kinds = Kind::ALL.map(Kind::label);
+    let mut all = classes
+        .chain(operations)
+        .chain(stages)
+        .chain(checkpointing)
+        .chain(strategies)
+        .chain(types)
+        .chain(kinds);
     all.find(|label| *label == word).ok_or_else(|| E::custom(format!("unknown word {word:?}")))
 }
 

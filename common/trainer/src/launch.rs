@@ -98,12 +98,13 @@ fn guarded<S: Stage, T>(
     body: impl FnOnce(Rc<Rank>) -> std::result::Result<T, RankError>,
 ) -> std::result::Result<T, RankError> {
     let emitter = group.emitter().clone();
-    let Config { device_memory, threads, ref hardware, .. } = plan.config;
+    let Config { device_memory, threads, metered, ref hardware, .. } = plan.config;
     PANIC_EMITTER.set(Some(emitter.clone()));
     let ledger = Ledger::new(emitter.clone(), device_memory);
     let voice = emitter.clone();
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        let device = match hardware.device(&plan.gpus, group.rank() as usize, ledger, threads) {
+        let device = hardware.device(&plan.gpus, group.rank() as usize, ledger, threads);
+        let device = match device.and_then(|device| if metered { device.metered() } else { Ok(device) }) {
             Ok(device) => device,
             Err(error) => {
                 group.poison("its setup".into(), error.to_string());

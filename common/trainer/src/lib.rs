@@ -16,6 +16,7 @@ pub mod faults;
 mod generate;
 mod groups;
 pub mod hardware;
+pub mod hardware_rows;
 mod labels;
 mod launch;
 pub mod launcher;

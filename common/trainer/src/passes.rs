@@ -2,12 +2,12 @@
 
 use crate::stage::Stage;
 use device::{Buffer, Class};
-use events::{Boundary, Emitter, Pass, What};
+use events::{Boundary, Pass};
 use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Model, SavedBlock, SavedHead};
 use planner::Moment;
 use sharding::{
-    FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Partition, Rank, Result, Schedule,
-    UnitId, Visits,
+    Bracket, FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Partition, Rank, Result,
+    Schedule, UnitId, Visits,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -297,8 +297,7 @@ impl Passes {
 
     /// Says that a pass over `layer` begins.
     fn bracket(&self, layer: &Layer, pass: Pass, micro: Micro) -> Bracket {
-        let unit = self.standing_for(layer);
-        Bracket::open(self.rank.emitter.clone(), pass, unit, micro)
+        self.rank.bracket(pass, self.standing_for(layer), micro.index)
     }
 
     /// The unit that a layer's passes are shown for: the first of its own that is gathered, if any is.
@@ -318,27 +317,5 @@ impl Passes {
             }
         }
         Ok(())
-    }
-}
-
-/// Says that a pass over a unit begins, and when dropped that it is done.
-struct Bracket {
-    emitter: Emitter,
-    pass: Pass,
-    unit: u16,
-    micro: u16,
-}
-
-impl Bracket {
-    fn open(emitter: Emitter, pass: Pass, unit: UnitId, micro: Micro) -> Self {
-        let (unit, micro) = (unit as u16, micro.index as u16);
-        emitter.emit(What::PassStarted { pass, unit, micro });
-        Bracket { emitter, pass, unit, micro }
-    }
-}
-
-impl Drop for Bracket {
-    fn drop(&mut self) {
-        self.emitter.emit(What::PassFinished { pass: self.pass, unit: self.unit, micro: self.micro });
     }
 }

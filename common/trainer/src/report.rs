@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::error::{Failure, Result};
+use crate::hardware_rows::{GpuRow, KernelRow};
 use crate::labels::{self, Label};
 use crate::precision;
 use crate::run::Measured;
@@ -70,6 +71,12 @@ pub struct Report {
     /// count them.
     #[serde(default)]
     pub nccl_bytes: Vec<u64>,
+    /// Rows per rank that computes on a GPU: what the driver gave, beside the ledger. None on the CPU.
+    #[serde(default)]
+    pub gpu: Vec<GpuRow>,
+    /// Flat rows per rank and kind of kernel, if kernels were timed.
+    #[serde(default)]
+    pub kernels: Vec<KernelRow>,
     /// Flat rows per rank and operation.
     pub traffic: Vec<TrafficRow>,
     /// Rows per rank, where ranks have groups of neighbours.
@@ -147,6 +154,8 @@ impl Report {
                 peak_bytes: m.total_peak,
             }),
             nccl_bytes: measured.iter().filter_map(|m| m.beside_ledger).collect(),
+            gpu: measured.iter().filter_map(|m| m.gpu).collect(),
+            kernels: measured.iter().flat_map(|m| m.kernels.clone()).collect(),
             traffic: rows(measured, Operation::ALL, |rank, operation, m| TrafficRow {
                 rank,
                 operation: operation.label(),
@@ -258,6 +267,8 @@ pub(crate) mod tests {
             evaluations: vec![(1, 2.5)],
             peaks: vec![3; Class::ALL.len()],
             total_peak: 21,
+            gpu: None,
+            kernels: Vec::new(),
             traffic: Traffic::default(),
             to_neighbours: None,
             clocks: crate::timing::Clocks::default(),

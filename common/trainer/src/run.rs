@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::data::{Data, Part};
 use crate::faults::{Kind, Phase, fault, trip};
+use crate::hardware_rows::{GpuRow, KernelRow};
 use crate::passes::{Passes, Tokens};
 use crate::report::StepRow;
 use crate::source;
@@ -53,6 +54,9 @@ pub(crate) struct Plan {
     pub witness: Option<Arc<dyn Witness>>,
 }
 
+/// Steps at the beginning that no speed counts, if there are more: memory is taken and code is loaded in them.
+pub(crate) const UNTIMED: u32 = 2;
+
 /// What one rank measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
@@ -64,6 +68,10 @@ pub struct Measured {
     pub peaks: Vec<u64>,
     /// Peak of the sum over classes.
     pub total_peak: u64,
+    /// What the driver gave beside the ledger, on a GPU.
+    pub gpu: Option<GpuRow>,
+    /// Time by kind of kernel, if the device is metered.
+    pub kernels: Vec<KernelRow>,
     /// Bytes and calls per operation.
     pub traffic: Traffic,
     /// Of these bytes, what it sent to neighbours, if it has a group of them.
@@ -187,6 +195,9 @@ impl<'a, S: Stage> Worker<'a, S> {
     /// One optimizer step; whether it was the last.
     fn step(&mut self, step: u32, observer: &Observer<'_>) -> Result<bool> {
         let config = &self.plan.config;
+        if step == UNTIMED {
+            self.rank.device.reset_meter()?;
+        }
         self.rank.emitter.boundary(Boundary::Step);
         self.rank.emitter.emit(What::StepStarted { step });
         self.stage.begin(step);
@@ -206,6 +217,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         let outcome = self.stage.step(&update)?;
         let (loss, stop) = self.agree(loss / config.tokens_per_step() as f64)?;
         self.stop(watch, |times| &mut times.step);
+        self.rank.device.tell_past()?;
         let held_since = |before| self.rank.emitter.held().saturating_sub(before);
         let row = StepRow {
             step,
@@ -358,23 +370,29 @@ impl<'a, S: Stage> Worker<'a, S> {
 
     /// Reads the counters, then gathers the weights to hash and save them.
     fn finish(&mut self) -> Result<Measured> {
+        self.rank.device.synchronize()?;
+        self.rank.device.tell_past()?;
         let ledger = self.rank.device.ledger();
         let peaks: Vec<u64> = Class::ALL.iter().map(|&class| ledger.peak(Place::Device, class)).collect();
         let total_peak = ledger.peak_total(Place::Device);
         let traffic = self.rank.group.overall_traffic();
+        let gpu = GpuRow::of(self.rank.number(), &self.rank.device)?;
+        let kernels = KernelRow::of(self.rank.number(), &self.rank.device)?;
         let to_neighbours = self.rank.mesh.neighbours().map(|group| group.traffic().total());
         let sent = Operation::ALL.iter().map(|&operation| traffic.sent(operation)).collect();
         self.rank.emitter.emit(What::Finished { peaks: peaks.clone(), total_peak, sent });
         self.trip(self.plan.config.steps, Phase::Save)?;
         let weights_blake3 = self.save()?;
         let (steps, evaluations) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.evaluations));
-        let gpu = self.rank.device.gpu().filter(|_| self.plan.config.nccl.is_some());
+        let connected = self.rank.device.gpu().filter(|_| self.plan.config.nccl.is_some());
         Ok(Measured {
-            beside_ledger: gpu.map(|gpu| gpu.beside()),
+            beside_ledger: connected.map(|gpu| gpu.beside()),
             steps,
             evaluations,
             peaks,
             total_peak,
+            gpu,
+            kernels,
             traffic,
             to_neighbours,
             clocks: self.clocks,

@@ -1,5 +1,6 @@
 //! The closing tables: where every byte went, predicted beside measured.
 
+use crate::hardware_rows::taken;
 use crate::report::{Report, StepRow};
 use crate::size::human;
 use crate::timing::Times;
@@ -8,7 +9,8 @@ use std::collections::BTreeMap;
 
 /// The summary of a finished run.
 pub(crate) fn closing(report: &Report) -> String {
-    format!("{}{}{}{}", memory(report), beside(report), traffic(report), summary(report))
+    let beside = format!("{}{}", taken(&report.gpu), beside(report));
+    format!("{}{beside}{}{}", memory(report), traffic(report), summary(report))
 }
 
 fn table(title: String) -> Table {

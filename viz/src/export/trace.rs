@@ -2,7 +2,9 @@
 //! memory by class as counters. Times are microseconds.
 
 use events::event::NO_UNIT;
-use events::{Class, CollectiveEvent, Event, Place, Progress, Recording, RecordingError, RunHeader, What};
+use events::{
+    Class, CollectiveEvent, Event, Place, Progress, Recording, RecordingError, RunHeader, What, Work,
+};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -15,6 +17,8 @@ struct Open {
     pass: Option<(u64, String, &'static str)>,
     collectives: HashMap<(u16, u64), Moving>,
     live: [u64; Class::ALL.len()],
+    /// Where in the trace the latest of each kind of work stands that may turn out to have run at another time.
+    queued: HashMap<Work, usize>,
 }
 
 /// A collective that has not finished.
@@ -42,7 +46,7 @@ pub fn render(recording: &Recording) -> Result<String, RecordingError> {
     for index in 0..recording.len() {
         for event in recording.batch(index)?.events {
             if let Some(state) = open.get_mut(event.rank as usize) {
-                entries.extend(state.entry(header, &event));
+                state.take(header, &event, &mut entries);
             }
         }
     }
@@ -77,6 +81,26 @@ fn complete(
 }
 
 impl Open {
+    /// Adds what `event` completes to `entries`, or puts what they hold where it ran.
+    fn take(&mut self, header: &RunHeader, event: &Event, entries: &mut Vec<Value>) {
+        if let What::Ran { work, began, ended } = event.what {
+            let (from, to) = (event.at.saturating_sub(began), event.at.saturating_sub(ended));
+            if let Some(entry) = self.queued.remove(&work).and_then(|index| entries.get_mut(index)) {
+                (entry["ts"], entry["dur"]) = (json!(microseconds(from)), json!(microseconds(to - from)));
+            } else if let Work::Collective { group, sequence, .. } = work {
+                // It ran before the rank came to wait for it.
+                if let Some(moving) = self.collectives.get_mut(&(group, sequence)) {
+                    (moving.started, moving.delivered) = (Some(from), Some(to));
+                }
+            }
+            return;
+        }
+        if let Some(entry) = self.entry(header, event) {
+            self.queued.extend(done(&event.what).map(|work| (work, entries.len())));
+            entries.push(entry);
+        }
+    }
+
     fn entry(&mut self, header: &RunHeader, event: &Event) -> Option<Value> {
         match &event.what {
             What::PassStarted { pass, unit, .. } => {
@@ -148,5 +172,16 @@ impl Open {
                 Some(complete(&name, collective.operation.label(), place, from, to, arguments))
             }
         }
+    }
+}
+
+/// The work that an event says is done, or at least queued.
+fn done(what: &What) -> Option<Work> {
+    match *what {
+        What::PassFinished { pass, unit, micro } => Some(Work::Pass { pass, unit, micro }),
+        What::Collective(CollectiveEvent { group, sequence, operation, .. }) => {
+            Some(Work::Collective { group, sequence, operation })
+        }
+        _ => None,
     }
 }

@@ -9,7 +9,7 @@ use super::data::slice;
 use crate::backend::Call;
 use device::cuda::{Communication, Fence, Runtime, kernels};
 use device::{Buffer, DType, Result};
-use events::Operation;
+use events::{Operation, Work};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -42,7 +42,8 @@ pub(crate) struct Parties<'a> {
 }
 
 impl Parties<'_> {
-    /// Queues party `me`'s share. `hop(from, to, chunk, bytes)` hears of each transfer.
+    /// Queues party `me`'s share, which watchers know as `what`; alone, there is none. `hop(from, to, chunk, bytes)` hears of
+    /// each transfer.
     ///
     /// # Errors
     /// The driver's.
@@ -50,9 +51,17 @@ impl Parties<'_> {
     /// # Safety
     /// All contributions agree; their buffers are alive and given to this collective until everybody has settled; every
     /// party calls this at most once per collective (of a message, only one of the two does).
-    pub(crate) unsafe fn run(&self, me: usize, hop: &mut dyn FnMut(usize, usize, usize, u64)) -> Result<()> {
+    pub(crate) unsafe fn run(
+        &self,
+        me: usize,
+        what: Work,
+        hop: &mut dyn FnMut(usize, usize, usize, u64),
+    ) -> Result<()> {
+        if self.all.len() == 1 {
+            return Ok(());
+        }
         let own = self.all[me];
-        let fence = own.rank.communicate(self.all.iter().map(|party| &party.ready), |stream| {
+        let fence = own.rank.communicate_as(what, self.all.iter().map(|party| &party.ready), |stream| {
             for index in 0..self.call.shapes.len() {
                 // SAFETY: the caller's promise; slices of different parties do not overlap.
                 unsafe { self.part(stream, index, me, hop) }?;
@@ -133,6 +142,7 @@ impl Parties<'_> {
         let inputs: Vec<u64> =
             self.all.iter().map(|party| at(party.addresses[index], range.start, dtype)).collect();
         let outputs = &inputs[into];
+        stream.moves((inputs.len() + outputs.len()) * range.len() * dtype.size());
         kernels::tree_sum(stream, outputs, &inputs, dtype, range.len())
     }
 

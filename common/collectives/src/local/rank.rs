@@ -11,7 +11,7 @@ use super::{Algorithm, Options, direct};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Crossing, Outcome, Result, Waits, Watch};
 use device::{Buffer, DeviceError};
-use events::{Operation, Progress, What};
+use events::{Operation, Progress, What, Work};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -307,10 +307,12 @@ impl Part<'_> {
 
     /// Queues this rank's share; the bytes that it sends, or `None` once the group knows why it failed.
     fn run_on_gpu(&self, parties: &Parties<'_>, me: usize) -> Option<u64> {
+        let Call { sequence, operation, .. } = self.all[me].call;
+        let what = Work::Collective { group: self.watch.group, sequence, operation };
+        let hop = &mut |from, to, chunk, bytes| self.tell(from, to, chunk, bytes);
         // SAFETY: the protocol let this rank enter once: all have issued and agree. Nobody gets a buffer back before all
         // have queued their shares, and nobody computes on it before those are done.
-        let queued =
-            unsafe { parties.run(me, &mut |from, to, chunk, bytes| self.tell(from, to, chunk, bytes)) };
+        let queued = unsafe { parties.run(me, what, hop) };
         match queued {
             Ok(()) => Some(direct::sent(&self.all[me], me, self.all.len())),
             Err(error) => {

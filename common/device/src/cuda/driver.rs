@@ -4,6 +4,7 @@ use crate::{DeviceError, Result};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::{result, sys};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Names the call in a driver's error.
 pub(super) trait Named<T> {
@@ -22,6 +23,8 @@ impl<T> Named<T> for std::result::Result<T, DriverError> {
 /// A queue of work on a GPU, in order.
 pub(super) struct Stream {
     handle: sys::CUstream,
+    queued: AtomicU64,
+    waits: AtomicU64,
 }
 
 // SAFETY: the driver's handles may be used from any thread; every call is thread-safe.
@@ -37,15 +40,28 @@ impl Stream {
         let kind = result::stream::StreamKind::NonBlocking;
         let handle =
             result::stream::create_with_priority(kind, priority).named("cuStreamCreateWithPriority")?;
-        Ok(Stream { handle })
+        Ok(Stream { handle, queued: AtomicU64::new(0), waits: AtomicU64::new(0) })
     }
 
+    /// The driver's name for it, to queue one piece of work with: these are counted.
     pub(super) fn handle(&self) -> sys::CUstream {
+        self.queued.fetch_add(1, Ordering::Relaxed);
         self.handle
+    }
+
+    /// Kernels, copies and fills queued so far.
+    pub(super) fn queued(&self) -> u64 {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// How often the host has waited for it.
+    pub(super) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Waits on the host until everything queued so far is done.
     pub(super) fn synchronize(&self) -> Result<()> {
+        self.waits.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the stream lives as long as `self`.
         unsafe { result::stream::synchronize(self.handle) }.named("cuStreamSynchronize")
     }
@@ -65,6 +81,12 @@ impl Stream {
         // SAFETY: both live during the call.
         unsafe { result::event::record(fence.event, self.handle) }.named("cuEventRecord")?;
         Ok(fence)
+    }
+
+    /// `mark` becomes the point after everything queued so far.
+    pub(super) fn mark(&self, mark: &Mark) -> Result<()> {
+        // SAFETY: both live during the call.
+        unsafe { result::event::record(mark.event, self.handle) }.named("cuEventRecord")
     }
 }
 
@@ -103,10 +125,53 @@ impl Drop for Fence {
     }
 }
 
+/// A point in a stream's work whose time the GPU notes.
+pub(crate) struct Mark {
+    event: sys::CUevent,
+}
+
+// SAFETY: as for `Stream`.
+unsafe impl Send for Mark {}
+// SAFETY: as above.
+unsafe impl Sync for Mark {}
+
+impl Mark {
+    /// Of the current context; see [`Stream::mark`].
+    pub(super) fn new() -> Result<Self> {
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).named("cuEventCreate")?;
+        Ok(Mark { event })
+    }
+
+    /// Whether the stream is past it.
+    pub(super) fn is_past(&self) -> Result<bool> {
+        // SAFETY: the event lives as long as `self`.
+        match unsafe { result::event::query(self.event) } {
+            Err(error) if error.0 == sys::cudaError_enum::CUDA_ERROR_NOT_READY => Ok(false),
+            answer => answer.named("cuEventQuery").map(|()| true),
+        }
+    }
+
+    /// Nanoseconds from `earlier` to this point; both are past. Exact to about a ten-millionth, and half a microsecond.
+    pub(super) fn since(&self, earlier: &Mark) -> Result<i64> {
+        // SAFETY: both events live during the call.
+        let milliseconds = unsafe { result::event::elapsed(earlier.event, self.event) };
+        Ok((f64::from(milliseconds.named("cuEventElapsedTime")?) * 1e6) as i64)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the handle.
+        let _ = unsafe { result::event::destroy(self.event) };
+    }
+}
+
 /// A GPU's primary context, which all ranks on it share.
 pub(super) struct Context {
     device: sys::CUdevice,
     handle: sys::CUcontext,
+    /// Bytes that the ranks on this GPU have taken.
+    pub(super) taken: AtomicU64,
 }
 
 // SAFETY: as for `Stream`.
@@ -118,7 +183,7 @@ impl Context {
     pub(super) fn retain(device: sys::CUdevice) -> Result<Arc<Self>> {
         // SAFETY: the device comes from the driver.
         let handle = unsafe { result::primary_ctx::retain(device) }.named("cuDevicePrimaryCtxRetain")?;
-        Ok(Arc::new(Context { device, handle }))
+        Ok(Arc::new(Context { device, handle, taken: AtomicU64::new(0) }))
     }
 
     /// Makes it the calling thread's.

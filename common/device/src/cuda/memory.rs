@@ -9,6 +9,7 @@ use crate::Result;
 use cudarc::driver::result;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Sizes are multiples of this many bytes; the driver aligns to it.
@@ -22,6 +23,27 @@ struct Stock {
     taken: BTreeMap<u64, usize>,
     /// Bytes of these.
     reserved: u64,
+    /// The most that was ever taken.
+    most: u64,
+    /// Bytes of the blocks that are buffers' now.
+    lent: u64,
+}
+
+/// What a rank has taken from its GPU's driver, and what else is in use there. Bytes, but for the last two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Taken by this rank, at most.
+    pub taken: u64,
+    /// Of what it holds now, what is no buffer's and not kept for one: workspaces, partial results, tables.
+    pub workspaces: u64,
+    /// In use on the whole GPU now, as the driver counts.
+    pub in_use: u64,
+    /// Of that, taken by the ranks of this process. The rest is contexts, code and other programs.
+    pub of_ranks: u64,
+    /// Kernels, copies and fills that this rank has queued.
+    pub queued: u64,
+    /// How often the host has waited for one of the rank's streams.
+    pub waits: u64,
 }
 
 impl Stock {
@@ -29,9 +51,10 @@ impl Stock {
     ///
     /// # Safety
     /// Every stream is idle, and nobody holds the block.
-    unsafe fn free(&mut self, address: u64) -> Result<()> {
+    unsafe fn free(&mut self, context: &Context, address: u64) -> Result<()> {
         let Some(size) = self.taken.remove(&address) else { return Ok(()) };
         self.reserved -= size as u64;
+        context.taken.fetch_sub(size as u64, Ordering::Relaxed);
         // SAFETY: taken once, freed once; the rest is the caller's promise.
         unsafe { result::free_sync(address) }.named("cuMemFree")
     }
@@ -77,6 +100,8 @@ impl Pool {
                 let mut stock = self.stock();
                 stock.reserved += size as u64;
                 stock.taken.insert(address, size);
+                stock.most = stock.most.max(stock.reserved);
+                self.context.taken.fetch_add(size as u64, Ordering::Relaxed);
                 Ok(Some(address))
             }
             Err(error) if error.0 == cudarc::driver::sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => {
@@ -84,6 +109,26 @@ impl Pool {
             }
             Err(error) => Err(error).named("cuMemAlloc"),
         }
+    }
+
+    /// As [`Pool::take`], for a buffer.
+    fn lend(&self, bytes: usize) -> Result<Option<u64>> {
+        let address = self.take(bytes)?;
+        self.stock().lent += address.map_or(0, |_| rounded(bytes) as u64);
+        Ok(address)
+    }
+
+    /// Takes back what [`Pool::lend`] has given.
+    fn take_back(&self, address: u64, bytes: usize) {
+        self.stock().lent -= rounded(bytes) as u64;
+        self.put(address, bytes);
+    }
+
+    /// The most bytes ever taken from the driver; of those held now, what is neither a buffer's nor kept.
+    pub(super) fn holdings(&self) -> (u64, u64) {
+        let stock = self.stock();
+        let kept: usize = stock.shelves.iter().map(|(size, addresses)| size * addresses.len()).sum();
+        (stock.most, stock.reserved - stock.lent - kept as u64)
     }
 
     pub(super) fn put(&self, address: u64, bytes: usize) {
@@ -96,7 +141,7 @@ impl Pool {
         let mut stock = self.stock();
         for address in std::mem::take(&mut stock.shelves).into_values().flatten() {
             // SAFETY: every stream is idle, and what is on the shelves is nobody's.
-            unsafe { stock.free(address) }?;
+            unsafe { stock.free(&self.context, address) }?;
         }
         Ok(())
     }
@@ -111,7 +156,7 @@ impl Drop for Pool {
         let mut stock = self.stock();
         for address in stock.taken.keys().copied().collect::<Vec<_>>() {
             // SAFETY: the rank that the pool belongs to ends: buffers keep it alive, and its streams are idle.
-            let _ = unsafe { stock.free(address) };
+            let _ = unsafe { stock.free(&self.context, address) };
         }
     }
 }
@@ -130,7 +175,7 @@ pub(crate) struct Block {
 impl Block {
     /// `None` if the GPU has no room.
     pub(super) fn new(rank: Arc<Runtime>, bytes: usize) -> Result<Option<Self>> {
-        Ok(rank.pool.take(bytes)?.map(|address| Block { rank, address, bytes }))
+        Ok(rank.pool.lend(bytes)?.map(|address| Block { rank, address, bytes }))
     }
 
     pub(crate) fn address(&self) -> u64 {
@@ -145,7 +190,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.rank.pool.put(self.address, self.bytes);
+        self.rank.pool.take_back(self.address, self.bytes);
     }
 }
 

@@ -6,8 +6,9 @@
 //! | `gpu` | the GPUs of the machine; what ranks on one GPU share |
 //! | `compile`, `modules` | CUDA C++ to machine code, kept on disk; kernels in a context |
 //! | `runtime` | one rank on a GPU: streams, launches, the fences between streams |
+//! | `timeline`, `timing` | when what was queued really ran, and how long it took |
 //! | `memory`, `transfer` | its memory, and copies from and to main memory |
-//! | `matmul`, `operand`, `operations` | products by cuBLASLt; the kernel trait over [`kernels`] |
+//! | `matmul`, `operand`, `operations`, `reductions` | products by cuBLASLt; the kernel trait over [`kernels`] |
 //!
 //! A rank queues work on its compute stream in the order of its program and waits for it only where the host needs a
 //! number. Communication runs on a stream of its own; fences order the two.
@@ -22,12 +23,18 @@ mod memory;
 mod modules;
 mod operand;
 mod operations;
+mod reductions;
 mod rotations;
 mod runtime;
+mod timeline;
+mod timing;
 mod transfer;
 
 pub use driver::Fence;
 pub use gpu::{Gpu, GpuInfo, list};
 pub use library::Library;
+pub use memory::Usage;
 pub(crate) use memory::{Block, Pinned};
 pub use runtime::{Communication, Options, Runtime};
+pub use timeline::Begun;
+pub(crate) use timing::Lap;

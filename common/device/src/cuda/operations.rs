@@ -266,28 +266,28 @@ impl Kernels for Runtime {
         if x.on_host() {
             return self.host.max_magnitude(x);
         }
-        let len = x.len();
-        kernels::max_magnitude(self, self.result, Check("max_magnitude").operand("x", &x, len)?, len)?;
-        let mut bits = [0; 4];
-        self.download(self.result, &mut bits)?;
-        Ok(f32::from_le_bytes(bits))
+        self.largest_of(&[x])
     }
 
     fn sum_of_squares(&self, x: View<'_>, exponent: i32) -> Result<u128> {
         if x.on_host() {
             return self.host.sum_of_squares(x, exponent);
         }
-        let len = x.len();
-        kernels::sum_of_squares(
-            self,
-            self.result,
-            Check("sum_of_squares").operand("x", &x, len)?,
-            exponent,
-            len,
-        )?;
-        let mut sum = [0; 16];
-        self.download(self.result, &mut sum)?;
-        Ok(u128::from_le_bytes(sum))
+        self.squares_of(&[x], exponent)
+    }
+
+    fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32> {
+        if all.iter().any(View::on_host) {
+            return self.host.max_magnitude_of(all);
+        }
+        self.largest_of(all)
+    }
+
+    fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
+        if all.iter().any(View::on_host) {
+            return self.host.sum_of_squares_of(all, exponent);
+        }
+        self.squares_of(all, exponent)
     }
 }
 

@@ -4,15 +4,18 @@ use super::driver::{Fence, Named, Stream};
 use super::gpu::Gpu;
 use super::kernels::{Launch, Launcher, MatrixOperand, Multiplier};
 use super::matmul::Blas;
-use super::memory::{Block, Pool};
+use super::memory::{Block, Pool, Usage};
 use super::rotations::Rotations;
+use super::timeline::{Lane, Timeline};
+use super::timing::Laps;
 use crate::cpu::Cpu;
 use crate::kernels::Write;
 use crate::{DeviceError, Result};
 use cudarc::driver::result;
+use events::{Emitter, Work};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How a rank computes on its GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +29,10 @@ pub struct Options {
 }
 
 /// Bytes of the largest result of a reduction.
-const RESULT: usize = 16;
+pub(super) const RESULT: usize = 16;
+
+/// Results that wait to be read together.
+pub(super) const RESULTS: usize = 256;
 
 /// One rank's share of a GPU. Two streams: what is queued on one runs in order, and side by side with the other.
 pub struct Runtime {
@@ -41,23 +47,34 @@ pub struct Runtime {
     /// Where reductions leave what the host is going to read.
     pub(super) result: u64,
     pub(super) rotations: Rotations,
+    /// If somebody wants to know.
+    pub(super) timeline: OnceLock<Timeline>,
+    pub(super) laps: Laps,
     pub(super) pool: Pool,
     /// See [`Runtime::beside`].
     beside: AtomicU64,
 }
 
 impl Runtime {
-    pub(crate) fn new(gpu: Arc<Gpu>, options: Options) -> Result<Arc<Self>> {
+    /// A rank's share of `gpu`; tells `emitter` when its work really runs.
+    pub(crate) fn new(gpu: Arc<Gpu>, options: Options, emitter: &Emitter) -> Result<Arc<Self>> {
         gpu.context.enter()?;
         let pool = Pool::new(gpu.context.clone());
+        let compute = Stream::new(false)?;
+        let timeline = OnceLock::new();
+        if emitter.is_heard() {
+            let _ = timeline.set(Timeline::new(emitter, &compute)?);
+        }
         Ok(Arc::new(Runtime {
-            compute: Stream::new(false)?,
+            timeline,
+            laps: Laps::default(),
+            compute,
             communication: Stream::new(true)?,
             blas: Blas::new(&pool, options.tf32)?,
             attention_by_products: options.attention_by_products,
             host: Arc::new(Cpu::new(options.threads.max(1))),
             scratch: Mutex::default(),
-            result: pool.take(RESULT)?.ok_or_else(|| no_room("results", RESULT))?,
+            result: pool.take(RESULT * RESULTS)?.ok_or_else(|| no_room("results", RESULT * RESULTS))?,
             rotations: Rotations::default(),
             beside: AtomicU64::new(0),
             pool,
@@ -83,6 +100,19 @@ impl Runtime {
     /// Notes `bytes` of the GPU's memory that libraries have taken.
     pub fn note_beside(&self, bytes: u64) {
         self.beside.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What this rank has taken from the driver, beside what else is in use.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn usage(&self) -> Result<Usage> {
+        let (free, total) = self.gpu.memory()?;
+        let (taken, workspaces) = self.pool.holdings();
+        let of_ranks = self.gpu.context.taken.load(Ordering::Relaxed);
+        let queued = self.compute.queued() + self.communication.queued();
+        let waits = self.compute.waits() + self.communication.waits();
+        Ok(Usage { taken, workspaces, in_use: total - free, of_ranks, queued, waits })
     }
 
     /// Waits until everything that this rank has queued is done.
@@ -143,6 +173,24 @@ impl Runtime {
     /// The driver's.
     pub fn enter(&self) -> Result<()> {
         self.gpu.context.enter()
+    }
+
+    /// As [`Runtime::communicate`]; watchers are told later that it was `what`, and when it ran.
+    ///
+    /// # Errors
+    /// The driver's, or that of `work`.
+    pub fn communicate_as<'a>(
+        &self,
+        what: Work,
+        fences: impl IntoIterator<Item = &'a Fence>,
+        work: impl FnOnce(&Communication<'_>) -> Result<()>,
+    ) -> Result<Fence> {
+        let Some(timeline) = self.timeline() else { return self.communicate(fences, work) };
+        self.communicate(fences, |stream| {
+            let begun = timeline.begin(&self.communication)?;
+            work(stream)?;
+            timeline.end(Lane::Communication, &self.communication, begun, what)
+        })
     }
 
     fn enqueue(&self, stream: &Stream, launch: &Launch<'_>) -> Result<()> {
@@ -234,6 +282,11 @@ impl Communication<'_> {
         self.rank.communication.handle().cast()
     }
 
+    /// Counts `bytes` that work queued here reads or writes; copies count themselves.
+    pub fn moves(&self, bytes: usize) {
+        self.rank.laps.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// Copies `bytes` bytes between addresses on GPUs of this process.
     ///
     /// # Errors
@@ -246,6 +299,7 @@ impl Communication<'_> {
         if bytes == 0 {
             return Ok(());
         }
+        self.moves(2 * bytes);
         // SAFETY: the caller's promise.
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.rank.communication.handle()) }
             .named("cuMemcpyDtoDAsync")

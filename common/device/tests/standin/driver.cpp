@@ -42,6 +42,8 @@ enum Status {
     NOT_FOUND = 500,
     NOT_READY = 600,
     LAUNCH_FAILED = 719,
+    INVALID_HANDLE = 400,
+    NOT_READY = 600,
 };
 
 // What kernels take by value beside numbers: addresses of up to 64 ranks.
@@ -98,6 +100,7 @@ struct Event {
 
 // Events outlive their handles while a stream still refers to them.
 struct EventHandle {
+    bool timed;
     std::shared_ptr<Event> event = std::make_shared<Event>();
 };
 
@@ -383,9 +386,10 @@ int cuStreamSynchronize(Stream *stream) {
     return broken;
 }
 
-int cuEventCreate(EventHandle **event, unsigned) {
+int cuEventCreate(EventHandle **event, unsigned flags) {
     if (int status = ready()) return status;
-    *event = new EventHandle;
+    // CU_EVENT_DISABLE_TIMING
+    *event = new EventHandle{(flags & 2) == 0};
     return SUCCESS;
 }
 
@@ -438,7 +442,17 @@ int cuEventSynchronize(EventHandle *handle) {
     return broken;
 }
 
+int cuEventQuery(EventHandle *handle) {
+    std::lock_guard<std::mutex> lock(handle->event->mutex);
+    return handle->event->reached < handle->event->recorded ? NOT_READY : broken.load();
+}
+
 int cuEventElapsedTime_v2(float *milliseconds, EventHandle *start, EventHandle *end) {
+    if (!start->timed || !end->timed) return INVALID_HANDLE;
+    for (EventHandle *handle : {start, end}) {
+        if (handle->event->recorded == 0) return INVALID_HANDLE;
+        if (int status = cuEventQuery(handle)) return status;
+    }
     *milliseconds = std::chrono::duration<float, std::milli>(end->event->when - start->event->when).count();
     return broken;
 }

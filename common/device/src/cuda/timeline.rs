@@ -1,0 +1,229 @@
+//! When queued work really ran: pairs of points on a rank's streams, told to watchers once they are past.
+//!
+//! The host queues work and goes on, so that its own clock says nothing about when the work runs. A mark on the stream before
+//! and after it does, on the GPU's clock. Nobody waits for marks: they are asked for when something else is queued.
+
+use super::driver::{Mark, Stream};
+use crate::Result;
+use events::{Emitter, What, Work};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The streams whose work is told of; on each it is done in the order in which it was queued.
+#[derive(Clone, Copy)]
+pub(super) enum Lane {
+    Compute,
+    Communication,
+}
+
+/// A point in a stream's work, and when it was queued.
+struct Point {
+    mark: Mark,
+    /// In nanoseconds of real time since the run started.
+    queued: i64,
+    /// How long the run had been held by then.
+    held: Duration,
+}
+
+/// A stretch of work that has begun; see [`Timeline::end`].
+pub struct Begun(Point);
+
+/// A stretch of work.
+struct Stretch {
+    work: Work,
+    began: Point,
+    ended: Point,
+}
+
+/// One rank's stretches of work.
+pub(super) struct Timeline {
+    emitter: Emitter,
+    zero: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    alignment: Alignment,
+    /// The point from which the GPU counts.
+    origin: Mark,
+    /// By [`Lane`], in the order in which they end.
+    pending: [VecDeque<Stretch>; 2],
+    /// By [`Lane`]: when the last stretch that was told of ended.
+    reached: [i64; 2],
+    /// Marks for reuse.
+    spare: Vec<Mark>,
+    /// Stretches on the communication stream that are past, and their time in nanoseconds.
+    communicated: (u64, u64),
+}
+
+/// Nanoseconds from the GPU's origin after which a later point takes its place: the driver counts milliseconds in f32.
+const FAR: i64 = 4_000_000_000;
+
+impl Timeline {
+    /// A timeline that tells `emitter`. `stream` is idle.
+    pub(super) fn new(emitter: &Emitter, stream: &Stream) -> Result<Self> {
+        let zero = emitter.start();
+        let (origin, alignment) = Alignment::measure(zero, stream)?;
+        let (pending, spare) = (Default::default(), Vec::new());
+        let state = State { alignment, origin, pending, reached: [0; 2], spare, communicated: (0, 0) };
+        Ok(Timeline { emitter: emitter.clone(), zero, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> i64 {
+        self.zero.elapsed().as_nanos() as i64
+    }
+
+    fn point(&self, state: &mut State, stream: &Stream) -> Result<Point> {
+        let mark = state.spare.pop().map_or_else(Mark::new, Ok)?;
+        let (queued, held) = (self.now(), self.emitter.held());
+        stream.mark(&mark)?;
+        Ok(Point { mark, queued, held })
+    }
+
+    /// What is queued on `stream` from now on belongs to a stretch of work. Tells of those that are past.
+    pub(super) fn begin(&self, stream: &Stream) -> Result<Begun> {
+        let mut state = self.state();
+        self.tell(&mut state)?;
+        self.point(&mut state, stream).map(Begun)
+    }
+
+    /// The stretch is queued whole: it was `work`.
+    pub(super) fn end(&self, lane: Lane, stream: &Stream, Begun(began): Begun, work: Work) -> Result<()> {
+        let mut state = self.state();
+        let ended = self.point(&mut state, stream)?;
+        state.pending[lane as usize].push_back(Stretch { work, began, ended });
+        Ok(())
+    }
+
+    /// Tells of everything that is past by now.
+    pub(super) fn tell_past(&self) -> Result<()> {
+        self.tell(&mut self.state())
+    }
+
+    /// Stretches on the communication stream that are known to be past, and their time.
+    pub(super) fn communicated(&self) -> (u64, Duration) {
+        let (count, nanoseconds) = self.state().communicated;
+        (count, Duration::from_nanos(nanoseconds))
+    }
+
+    fn tell(&self, state: &mut State) -> Result<()> {
+        for lane in [Lane::Compute, Lane::Communication] {
+            while let Some(stretch) = state.next_past(lane)? {
+                let seen = self.now();
+                let Stretch { work, began, ended } = stretch;
+                let from = state.place(&began, seen)?.max(state.reached[lane as usize]);
+                let to = state.place(&ended, seen)?.max(from);
+                state.reached[lane as usize] = to;
+                if let Lane::Communication = lane {
+                    state.communicated.0 += 1;
+                    state.communicated.1 += (to - from) as u64;
+                }
+                let on_clock = |at: i64, point: &Point| (at - point.held.as_nanos() as i64).max(0) as u64;
+                let (from, to) = (on_clock(from, &began), on_clock(to, &ended));
+                self.emitter.emit_timed(|at| What::Ran {
+                    work,
+                    began: at.saturating_sub(from),
+                    ended: at.saturating_sub(to),
+                });
+                state.retire(began.mark, ended.mark)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// The oldest stretch of `lane`, if it is past.
+    fn next_past(&mut self, lane: Lane) -> Result<Option<Stretch>> {
+        let pending = &mut self.pending[lane as usize];
+        match pending.front() {
+            Some(stretch) if stretch.ended.mark.is_past()? => Ok(pending.pop_front()),
+            _ => Ok(None),
+        }
+    }
+
+    fn place(&mut self, point: &Point, seen: i64) -> Result<i64> {
+        let elapsed = point.mark.since(&self.origin)?;
+        Ok(self.alignment.place(elapsed, point.queued, seen))
+    }
+
+    /// Keeps marks for reuse. The later may become the point from which the GPU counts.
+    fn retire(&mut self, began: Mark, mut ended: Mark) -> Result<()> {
+        let elapsed = ended.since(&self.origin)?;
+        if elapsed > FAR {
+            self.alignment.origin += elapsed;
+            std::mem::swap(&mut self.origin, &mut ended);
+        }
+        self.spare.extend([began, ended]);
+        Ok(())
+    }
+}
+
+/// The GPU's clock on the host's: where its origin lies, in nanoseconds.
+struct Alignment {
+    origin: i64,
+}
+
+/// How often the clocks are compared at first; the closest comparison counts.
+const COMPARISONS: usize = 16;
+
+impl Alignment {
+    /// A mark on an idle `stream` from which the GPU counts, and where it lies after `zero`: between its queueing and its being
+    /// seen to be past.
+    fn measure(zero: Instant, stream: &Stream) -> Result<(Mark, Self)> {
+        let now = || zero.elapsed().as_nanos() as i64;
+        let mut closest: Option<(i64, Mark, i64)> = None;
+        for _ in 0..COMPARISONS {
+            let (mark, queued) = (Mark::new()?, now());
+            stream.mark(&mark)?;
+            stream.synchronize()?;
+            let width = now() - queued;
+            if closest.as_ref().is_none_or(|(least, ..)| width < *least) {
+                closest = Some((width, mark, queued));
+            }
+        }
+        let (width, mark, queued) = match closest {
+            Some(found) => found,
+            None => (0, Mark::new()?, now()),
+        };
+        Ok((mark, Alignment { origin: queued + width / 2 }))
+    }
+
+    /// When a point was reached that is `elapsed` after the origin, was queued at `queued` and seen to be past at `seen`.
+    /// If that puts it elsewhere the clocks have drifted apart, and the origin moves.
+    fn place(&mut self, elapsed: i64, queued: i64, seen: i64) -> i64 {
+        let at = (self.origin + elapsed).max(queued).min(seen);
+        self.origin = at - elapsed;
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Alignment;
+
+    #[test]
+    fn what_lies_between_its_bounds_is_where_the_gpu_says() {
+        let mut alignment = Alignment { origin: 100 };
+        assert_eq!(alignment.place(50, 120, 200), 150);
+        assert_eq!(alignment.origin, 100);
+    }
+
+    /// A GPU whose clock runs a thousandth fast: bounds 20 µs wide hold it to the host's for any time.
+    #[test]
+    fn bounds_correct_a_clock_that_drifts() {
+        let mut alignment = Alignment { origin: 0 };
+        for second in 1..100 {
+            let truth = second * 1_000_000_000;
+            let placed = alignment.place(truth + truth / 1000, truth - 10_000, truth + 10_000);
+            assert!((placed - truth).abs() <= 10_000, "second {second}: {placed}");
+        }
+        let (late, early) = (alignment.place(0, 5, 9), alignment.place(0, -9, -5));
+        assert_eq!((late, early), (5, -5), "neither before it was queued nor after it was seen");
+    }
+}

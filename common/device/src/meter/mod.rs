@@ -1,0 +1,198 @@
+//! Where a rank's computing time goes: every kernel's time, operations and bytes, by kind.
+//!
+//! On the CPU a kernel's time is what the call takes. On a GPU it is the time between two marks on the compute stream, which
+//! are read later; marks around every kernel cost a few microseconds each, so that a device is metered only on request.
+
+mod kernels;
+
+use crate::cuda::{Lap, Runtime};
+use crate::{Backend, Kernels, Result};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a kernel is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Products of matrices.
+    Matmul,
+    /// Attention, forward and backward.
+    Attention,
+    /// Root-mean-square normalisation.
+    Norm,
+    /// Rotary position embedding.
+    Rope,
+    /// The gated activation.
+    Swiglu,
+    /// Table look-up and its gradient.
+    Embedding,
+    /// Cross-entropy and its gradient.
+    CrossEntropy,
+    /// The optimizer.
+    AdamW,
+    /// Additions, copies, conversions.
+    Copies,
+    /// The gradients' norm, and what the host waits for it.
+    GradientNorm,
+    /// On a GPU: this rank's part in collectives, on a stream of its own. Bytes are those read plus written.
+    Collectives,
+}
+
+impl Kind {
+    /// Every kind, in the order in which tables show them.
+    pub const ALL: [Kind; 11] = [
+        Kind::Matmul,
+        Kind::Attention,
+        Kind::Norm,
+        Kind::Rope,
+        Kind::Swiglu,
+        Kind::Embedding,
+        Kind::CrossEntropy,
+        Kind::AdamW,
+        Kind::Copies,
+        Kind::GradientNorm,
+        Kind::Collectives,
+    ];
+
+    /// The words that tables and reports use.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Kind::Matmul => "matmul",
+            Kind::Attention => "attention",
+            Kind::Norm => "norm",
+            Kind::Rope => "rope",
+            Kind::Swiglu => "swiglu",
+            Kind::Embedding => "embedding",
+            Kind::CrossEntropy => "cross-entropy",
+            Kind::AdamW => "AdamW",
+            Kind::Copies => "copies",
+            Kind::GradientNorm => "gradient norm",
+            Kind::Collectives => "collectives",
+        }
+    }
+}
+
+/// What kernels of one kind have taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Calls.
+    pub calls: u64,
+    /// Time, one call after another.
+    pub time: Duration,
+    /// Floating-point operations of products and attention: a multiplication and an addition each, of attention only those
+    /// that the causal mask leaves. 0 for other kinds.
+    pub flops: u64,
+    /// Bytes of the operands, each read or written once; twice if it is both.
+    pub bytes: u64,
+}
+
+impl Spent {
+    fn minus(self, before: Spent) -> Spent {
+        Spent {
+            calls: self.calls - before.calls,
+            time: self.time.saturating_sub(before.time),
+            flops: self.flops - before.flops,
+            bytes: self.bytes - before.bytes,
+        }
+    }
+}
+
+/// One call, before it is timed.
+#[derive(Clone, Copy)]
+struct Job {
+    kind: Kind,
+    flops: u64,
+    bytes: usize,
+}
+
+/// Kernels that are timed.
+pub(crate) struct Meter {
+    backend: Backend,
+    books: Mutex<Books>,
+}
+
+#[derive(Default)]
+struct Books {
+    spent: [Spent; Kind::ALL.len()],
+    /// On a GPU: calls whose time is not known yet, in order.
+    pending: VecDeque<(Kind, Lap)>,
+    /// On a GPU: what collectives had taken when counting began.
+    before: Spent,
+}
+
+impl Meter {
+    pub(crate) fn new(backend: Backend) -> Result<Self> {
+        if let Backend::Cuda(rank) = &backend {
+            rank.time_collectives()?;
+        }
+        let meter = Meter { backend, books: Mutex::default() };
+        meter.reset()?;
+        Ok(meter)
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn time<T>(&self, job: Job, work: impl FnOnce(&dyn Kernels) -> Result<T>) -> Result<T> {
+        let Job { kind, flops, bytes } = job;
+        let out = match &self.backend {
+            Backend::Cpu(cpu) => {
+                let started = Instant::now();
+                let out = work(cpu.as_ref());
+                self.books().spent[kind as usize].time += started.elapsed();
+                out?
+            }
+            Backend::Cuda(rank) => {
+                let (out, lap) = rank.lap(|| work(rank.as_ref()))?;
+                let mut books = self.books();
+                books.pending.push_back((kind, lap));
+                books.settle(rank, false)?;
+                out
+            }
+        };
+        let spent = &mut self.books().spent[kind as usize];
+        (spent.calls, spent.flops) = (spent.calls + 1, spent.flops + flops);
+        spent.bytes += bytes as u64;
+        Ok(out)
+    }
+
+    /// Per kind, in [`Kind::ALL`]'s order. Waits for what is queued.
+    pub(crate) fn spent(&self) -> Result<Vec<Spent>> {
+        let mut books = self.books();
+        if let Backend::Cuda(rank) = &self.backend {
+            rank.synchronize()?;
+            books.settle(rank, true)?;
+            let (now, before) = (rank.communicated()?, books.before);
+            books.spent[Kind::Collectives as usize] = now.minus(before);
+        }
+        Ok(books.spent.to_vec())
+    }
+
+    /// Begins to count anew.
+    pub(crate) fn reset(&self) -> Result<()> {
+        self.spent()?;
+        let mut books = self.books();
+        books.spent = Default::default();
+        if let Backend::Cuda(rank) = &self.backend {
+            books.before = rank.communicated()?;
+        }
+        Ok(())
+    }
+}
+
+impl Books {
+    /// Adds up calls that are past, oldest first; asks for each, unless `all` are known to be.
+    fn settle(&mut self, rank: &Runtime, all: bool) -> Result<()> {
+        while let Some((kind, lap)) = self.pending.front() {
+            if !all && !rank.is_past(lap)? {
+                return Ok(());
+            }
+            self.spent[*kind as usize].time += rank.lap_time(lap)?;
+            if let Some((_, lap)) = self.pending.pop_front() {
+                rank.keep_lap(lap);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+//! A pass over a unit, as watchers hear of it.
+
+use crate::{Rank, UnitId};
+use device::Device;
+use device::cuda::Begun;
+use events::{Emitter, Pass, What, Work};
+
+/// A pass over a unit that has begun; dropping it says that the pass is done. On a GPU that is when it is queued: when it
+/// really ran is told later.
+#[must_use = "the pass ends when this is dropped"]
+pub struct Bracket {
+    emitter: Emitter,
+    device: Device,
+    begun: Option<Begun>,
+    pass: Pass,
+    unit: u16,
+    micro: u16,
+}
+
+impl Rank {
+    /// Says that `pass` over `unit` begins, in micro-batch `micro` of the step.
+    pub fn bracket(&self, pass: Pass, unit: UnitId, micro: usize) -> Bracket {
+        let (unit, micro) = (unit as u16, micro.min(u16::MAX.into()) as u16);
+        let (emitter, device) = (self.emitter.clone(), self.device.clone());
+        // Before the event, so that the last pass over this unit is told of first.
+        let begun = device.begin();
+        emitter.emit(What::PassStarted { pass, unit, micro });
+        Bracket { emitter, device, begun, pass, unit, micro }
+    }
+}
+
+impl Drop for Bracket {
+    fn drop(&mut self) {
+        let Bracket { pass, unit, micro, .. } = *self;
+        self.emitter.emit(What::PassFinished { pass, unit, micro });
+        self.device.end(self.begun.take(), Work::Pass { pass, unit, micro });
+    }
+}

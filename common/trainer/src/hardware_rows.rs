@@ -1,0 +1,113 @@
+//! Rows of the report that only hardware can fill: memory beside the ledger, and time by kind of kernel.
+
+use crate::labels::{self, Label};
+use crate::size::human;
+use device::Device;
+use device::meter::{Kind, Spent};
+use planner::table::{Format, Table, grouped};
+use serde::{Deserialize, Serialize};
+
+/// What a rank took from its GPU's driver, beside what it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuRow {
+    /// The rank.
+    pub rank: usize,
+    /// The GPU's number.
+    pub gpu: usize,
+    /// The ledger's peak: what buffers asked for.
+    pub requested_bytes: u64,
+    /// Taken from the driver, at most.
+    pub taken_bytes: u64,
+    /// Of that, no buffer's: workspaces of libraries, partial results, tables.
+    pub workspace_bytes: u64,
+    /// In use on the whole GPU after the last step, as the driver counts.
+    pub in_use_bytes: u64,
+    /// Of that, taken by the ranks of this process.
+    pub of_ranks_bytes: u64,
+    /// Kernels, copies and fills queued over the run.
+    pub launches: u64,
+    /// How often the host waited for the rank's streams.
+    pub waits: u64,
+}
+
+impl GpuRow {
+    /// The row of `rank`, if it computes on a GPU.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn of(rank: usize, device: &Device) -> device::Result<Option<Self>> {
+        let Some(runtime) = device.gpu() else { return Ok(None) };
+        let usage = runtime.usage()?;
+        Ok(Some(GpuRow {
+            rank,
+            gpu: runtime.gpu().info().ordinal,
+            requested_bytes: device.ledger().peak_total(events::Place::Device),
+            taken_bytes: usage.taken,
+            workspace_bytes: usage.workspaces,
+            in_use_bytes: usage.in_use,
+            of_ranks_bytes: usage.of_ranks,
+            launches: usage.queued,
+            waits: usage.waits,
+        }))
+    }
+
+    /// Taken for buffers beyond what they asked for at their peak: rounding, and freed blocks that wait for a request of
+    /// their size.
+    pub fn kept_bytes(&self) -> u64 {
+        self.taken_bytes.saturating_sub(self.workspace_bytes + self.requested_bytes)
+    }
+
+    /// In use on the GPU and no rank's: contexts, code, other programs.
+    pub fn beside_bytes(&self) -> u64 {
+        self.in_use_bytes.saturating_sub(self.of_ranks_bytes)
+    }
+}
+
+/// What kernels of one kind took on one rank, the first two steps left out if there are more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelRow {
+    /// The rank.
+    pub rank: usize,
+    /// What they are for.
+    #[serde(deserialize_with = "labels::known")]
+    pub kind: Label,
+    /// Calls.
+    pub calls: u64,
+    /// Seconds, one call after another.
+    pub seconds: f64,
+    /// Floating-point operations of products and attention; 0 for other kinds.
+    pub flops: u64,
+    /// Bytes of the operands, each read or written once.
+    pub bytes: u64,
+}
+
+impl KernelRow {
+    /// The rows of `rank`, if its device is metered.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn of(rank: usize, device: &Device) -> device::Result<Vec<Self>> {
+        let row = |(kind, spent): (&Kind, Spent)| KernelRow {
+            rank,
+            kind: kind.label(),
+            calls: spent.calls,
+            seconds: spent.time.as_secs_f64(),
+            flops: spent.flops,
+            bytes: spent.bytes,
+        };
+        Ok(Kind::ALL.iter().zip(device.spent()?).map(row).collect())
+    }
+}
+
+/// The closing table of what the driver gave, for the rank that took most; nothing on the CPU.
+pub(crate) fn taken(rows: &[GpuRow]) -> String {
+    let Some(row) = rows.iter().rev().max_by_key(|row| row.taken_bytes) else { return String::new() };
+    let mut table = Table::numbers(format!("taken on GPU {}, rank {}", row.gpu, row.rank), ["bytes", ""]);
+    let mut add = |name: &str, bytes: u64| table.row(name, [grouped(bytes), human(bytes)]);
+    add("requested at any one time", row.requested_bytes);
+    add("rounding, blocks kept", row.kept_bytes());
+    add("workspaces", row.workspace_bytes);
+    add("= from the driver", row.taken_bytes);
+    add("contexts, code, others", row.beside_bytes());
+    format!("\n{}", table.render(Format::Terminal))
+}

@@ -1,0 +1,69 @@
+//! Where a step's time goes on the GPU, by kind of kernel, and how near each is to what limits it.
+
+use crate::Arguments;
+use crate::speed::{WARMUP, flags};
+use tests::{config, train_as};
+use trainer::Report;
+use trainer::hardware_rows::KernelRow;
+
+/// Kinds that arithmetic limits; memory limits the others.
+const ARITHMETIC: [&str; 2] = ["matmul", "attention"];
+
+/// Runs our first stage metered and prints the table. `copies` is what the GPU copies in bytes per second.
+pub(crate) fn table(arguments: &Arguments, micro_batch: usize, copies: f64) -> Result<(), String> {
+    let stage = arguments.stages[0];
+    let mut config = config(&flags(arguments, micro_batch, arguments.steps)).map_err(|f| f.to_string())?;
+    config.metered = true;
+    let report = train_as(stage, config).map_err(|failure| failure.to_string())?;
+    println!(
+        "Where a step of {stage} goes, micro-batch {micro_batch}: the time of each kernel on the compute stream, measured by \
+         events around it, which make the step slower than above. The limit of products and attention is {} TFLOP/s (attention \
+         counts what the causal mask leaves), that of all others what the GPU's copies reach, each operand read or written once.\n",
+        arguments.peak
+    );
+    print(&report, arguments.peak * 1e12, copies);
+    Ok(())
+}
+
+fn print(report: &Report, peak: f64, copies: f64) {
+    let counted =
+        report.steps.iter().skip(if report.steps.len() > WARMUP as usize { WARMUP as usize } else { 0 });
+    let (steps, seconds) = counted.fold((0.0, 0.0), |(n, seconds), row| (n + 1.0, seconds + row.seconds));
+    println!("| kernels | of the step | ms per step | calls per step | TFLOP/s | GB/s | of its limit |");
+    println!("|---|--:|--:|--:|--:|--:|--:|");
+    let used = report.kernels.iter().filter(|row| row.rank == 0 && row.calls > 0);
+    let mut computing = 0.0;
+    for row in used {
+        computing += if row.kind == "collectives" { 0.0 } else { row.seconds };
+        println!("{}", line(row, steps, seconds, peak, copies));
+    }
+    let idle = (seconds - computing).max(0.0);
+    println!(
+        "| none: waits for the host and for others | {:.1} % | {:.2} | | | | |\n",
+        100.0 * idle / seconds,
+        1e3 * idle / steps
+    );
+    if let Some(row) = report.gpu.first() {
+        println!(
+            "Launches and copies per step, all of them: {:.0}.\n",
+            row.launches as f64 / report.steps.len() as f64
+        );
+    }
+}
+
+fn line(row: &KernelRow, steps: f64, seconds: f64, peak: f64, copies: f64) -> String {
+    let rate = |amount: u64| amount as f64 / row.seconds.max(1e-12);
+    let (arithmetic, flops) = (ARITHMETIC.contains(&row.kind), rate(row.flops));
+    let share = if arithmetic { flops / peak } else { rate(row.bytes) / copies };
+    let beside = if row.kind == "collectives" { ", on their own stream" } else { "" };
+    format!(
+        "| {}{beside} | {:.1} % | {:.2} | {:.0} | {} | {:.0} | {:.0} % |",
+        row.kind,
+        100.0 * row.seconds / seconds,
+        1e3 * row.seconds / steps,
+        row.calls as f64 / steps,
+        if arithmetic { format!("{:.0}", flops / 1e12) } else { String::new() },
+        rate(row.bytes) / 1e9,
+        100.0 * share,
+    )
+}

@@ -1,0 +1,156 @@
+//! One command for a machine with a GPU: how fast this workspace trains there, beside PyTorch in the same run, and what stands
+//! between each kind of kernel and its limit.
+//!
+//! Prints Markdown for `docs/measurements.md`. Needs this program, NVIDIA's driver and the libraries that `doctor` lists, and for
+//! the comparison a Python with PyTorch; no Rust.
+
+mod collectives;
+mod date;
+mod kinds;
+mod peer;
+mod speed;
+
+use clap::Parser;
+use device::cuda::{Gpu, Library, Options, list};
+use device::{Class, DType, Device, DeviceError, Ledger};
+use events::Emitter;
+use planner::Stage;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+use tests::median;
+
+/// What is measured, for those who have no GPU.
+const WOULD: &str = "With a GPU it would measure: tokens per second of each stage on one rank beside PyTorch (FSDP2 over one rank, \
+                     torch.compile, fused attention and AdamW; rounds alternate), the share of the GPU's peak, time by kind of \
+                     kernel with the share of its limit, and local collectives of several ranks on one GPU.";
+
+/// Measure speed on a GPU beside PyTorch.
+#[derive(Parser)]
+struct Arguments {
+    /// Preset or config.json to train.
+    #[arg(long, default_value = "tinyllama-1.1b")]
+    model: String,
+    /// Stages to train on one rank; micro-batches are tried with the first.
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Stage::Zero3, Stage::Ddp])]
+    stages: Vec<Stage>,
+    /// fp32, bf16 or fp16.
+    #[arg(long, default_value = "bf16")]
+    precision: String,
+    /// Tokens per sequence.
+    #[arg(long, default_value_t = 2048)]
+    seq_len: usize,
+    /// Sequences per step to try, ascending; the fastest is taken.
+    #[arg(long, value_delimiter = ',', default_value = "4,8,16,24,32")]
+    micro_batches: Vec<usize>,
+    /// Steps per round that are timed, after two that are not.
+    #[arg(long, default_value_t = 10)]
+    steps: u32,
+    /// Rounds, in which everybody takes turns.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Further flags for our stages, in one word: "--checkpoint-activations selective".
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    with: String,
+    /// The Python that has PyTorch.
+    #[arg(long, default_value = "python3")]
+    python: String,
+    /// Leave PyTorch out.
+    #[arg(long)]
+    no_peer: bool,
+    /// Further arguments for PyTorch's side: "--device cpu --no-compile".
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    peer_with: String,
+    /// The GPU's peak in TFLOP/s at this precision: an H100's or H200's in bf16, dense.
+    #[arg(long, default_value_t = 989.0)]
+    peak: f64,
+    /// Ranks on the one GPU for collectives.
+    #[arg(long, value_delimiter = ',', default_value = "2,4")]
+    ranks: Vec<u32>,
+    /// Bytes of what is copied and communicated: more than caches hold.
+    #[arg(long, default_value_t = 256 << 20)]
+    buffer_bytes: usize,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Err(error) = ready() {
+        eprintln!("error: {error}\n{WOULD}\nThe subcommand doctor of every stage lists what is here.");
+        return ExitCode::from(2);
+    }
+    match measure(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("error: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures everything and prints it, piece by piece.
+fn measure(arguments: &Arguments) -> Result<(), String> {
+    let words = |error: DeviceError| error.to_string();
+    println!("## Speed on one GPU\n\n{}", heading().map_err(words)?);
+    let copies = {
+        let gpu = Gpu::open(0).map_err(words)?;
+        copy_bandwidth(&gpu, arguments.buffer_bytes).map_err(words)?
+    };
+    println!("Its own copies: {:.0} GB/s, read plus written.\n", copies / 1e9);
+    let best = speed::compare(arguments)?;
+    kinds::table(arguments, best, copies)?;
+    let gpu = Gpu::open(0).map_err(words)?;
+    collectives::table(&gpu, &arguments.ranks, arguments.buffer_bytes, copies)
+}
+
+/// Whether everything is there that computing on a GPU takes.
+fn ready() -> device::Result<()> {
+    if list()?.is_empty() {
+        let reason = "the driver knows no GPU".into();
+        return Err(DeviceError::Cuda { call: "cuDeviceGetCount", reason });
+    }
+    Library::ALL.iter().try_for_each(|library| library.require())
+}
+
+/// The date, the GPU and the libraries.
+fn heading() -> Result<String, DeviceError> {
+    let gpu = &list()?[0];
+    let (major, minor) = gpu.capability;
+    let library = |library: Library| library.version().unwrap_or_else(|| "of unknown version".into());
+    Ok(format!(
+        "{}, {} (compute capability {major}.{minor}, {} bytes), driver {}, NVRTC {}, cuBLASLt {}. \
+         `gpu-bench {}`.\n",
+        date::today(),
+        gpu.name,
+        gpu.memory,
+        library(Library::Driver),
+        library(Library::Nvrtc),
+        library(Library::CublasLt),
+        std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+    ))
+}
+
+/// A rank of its own on `gpu`, in silence.
+fn rank(gpu: &Arc<Gpu>) -> device::Result<Device> {
+    Device::cuda(Ledger::new(Emitter::silent(0), None), gpu.clone(), Options::default())
+}
+
+/// Bytes per second, read plus written, of copies within the GPU's memory: the median of several.
+fn copy_bandwidth(gpu: &Arc<Gpu>, bytes: usize) -> device::Result<f64> {
+    let (device, len) = (rank(gpu)?, bytes / 4);
+    let from = device.zeros(Class::Workspace, DType::F32, len)?;
+    let mut to = device.zeros(Class::Workspace, DType::F32, len)?;
+    let mut speeds = Vec::new();
+    for _ in 0..8 {
+        device.synchronize()?;
+        let started = Instant::now();
+        for _ in 0..REPEATS {
+            device.kernels().copy(to.view_mut(), from.view())?;
+        }
+        device.synchronize()?;
+        speeds.push((8 * len * REPEATS) as f64 / started.elapsed().as_secs_f64());
+    }
+    Ok(median(&speeds))
+}
+
+/// Copies, or collectives, that are queued before anybody looks at the clock.
+const REPEATS: usize = 10;

@@ -1,0 +1,209 @@
+"""A Llama-style transformer trained by PyTorch, for gpu-bench to compare with.
+
+FSDP2 over one rank (`fully_shard` of every block, f32 master weights, 16-bit parameters and reductions), compiled blocks and
+loss, `scaled_dot_product_attention`, fused AdamW. Standard output has a line of JSON per message: what this is, then one per
+command. Commands come on standard input: `BATCH WARMUP STEPS` trains WARMUP + STEPS steps of BATCH sequences and times the
+last STEPS.
+"""
+
+import argparse
+import gc
+import json
+import os
+import socket
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+class Norm(nn.Module):
+    def __init__(self, width, eps):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width))
+        self.eps = eps
+
+    def forward(self, x):
+        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+
+
+def rotated(x, cos, sin):
+    """Rotates the halves of heads against each other: `x` is [batch, tokens, heads, head_dim]."""
+    first, second = x.float().chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+class Block(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = s["heads"], s["kv_heads"], s["head_dim"]
+        packed = (self.heads + 2 * self.kv_heads) * self.head_dim
+        self.attention_norm = Norm(s["width"], s["norm_eps"])
+        self.qkv = nn.Linear(s["width"], packed, bias=False)
+        self.out = nn.Linear(self.heads * self.head_dim, s["width"], bias=False)
+        self.feed_forward_norm = Norm(s["width"], s["norm_eps"])
+        self.gate_up = nn.Linear(s["width"], 2 * s["feed_forward"], bias=False)
+        self.down = nn.Linear(s["feed_forward"], s["width"], bias=False)
+
+    def forward(self, x, cos, sin):
+        batch, tokens, _ = x.shape
+        packed = self.qkv(self.attention_norm(x)).view(batch, tokens, -1, self.head_dim)
+        q, k, v = packed.split((self.heads, self.kv_heads, self.kv_heads), dim=2)
+        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        grouped = self.heads != self.kv_heads
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+        x = x + self.out(a.transpose(1, 2).reshape(batch, tokens, -1))
+        gate, up = self.gate_up(self.feed_forward_norm(x)).chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Head(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.norm = Norm(s["width"], s["norm_eps"])
+        self.project = nn.Linear(s["width"], s["vocabulary"], bias=False)
+
+    def forward(self, x, targets):
+        logits = self.project(self.norm(x)).flatten(0, 1)
+        return F.cross_entropy(logits.float(), targets.flatten())
+
+
+class Llama(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.embedding = nn.Embedding(s["vocabulary"], s["width"])
+        self.blocks = nn.ModuleList(Block(s) for _ in range(s["layers"]))
+        self.head = Head(s)
+        if s["tied"]:
+            self.head.project.weight = self.embedding.weight
+
+    def forward(self, inputs, targets, cos, sin):
+        x = self.embedding(inputs)
+        for block in self.blocks:
+            x = block(x, cos, sin)
+        return self.head(x, targets)
+
+
+def initialise(model):
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            nn.init.ones_(parameter)
+        else:
+            nn.init.normal_(parameter, std=0.02)
+
+
+def angles(s, tokens, device):
+    half = torch.arange(0, s["head_dim"], 2, device=device, dtype=torch.float32)
+    turns = torch.outer(torch.arange(tokens, device=device).float(), s["rope_theta"] ** (-half / s["head_dim"]))
+    return turns.cos()[:, None, :], turns.sin()[:, None, :]
+
+
+def build(arguments, s, device):
+    torch.manual_seed(0)
+    with torch.device("meta"):
+        model = Llama(s)
+    if arguments.compile:
+        for block in model.blocks:
+            block.compile(dynamic=False)
+        model.head.compile(dynamic=False)
+    types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+    dtype = types[arguments.precision]
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype, cast_forward_inputs=False)
+    mesh = init_device_mesh(device.type, (1,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    model.to_empty(device=device)
+    initialise(model)
+    fused = device.type == "cuda"
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=fused)
+    return model, optimizer
+
+
+def wait_for(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def step(model, optimizer, tokens, tables):
+    loss = model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), *tables)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss.item()
+
+
+def run(arguments, s, trainee, device, batch, warmup, steps):
+    tables = angles(s, arguments.seq_len, device)
+    generator = torch.Generator().manual_seed(1)
+    losses, seconds = [], []
+    for _ in range(warmup + steps):
+        tokens = torch.randint(0, s["vocabulary"], (batch, arguments.seq_len + 1), generator=generator)
+        wait_for(device)
+        started = time.perf_counter()
+        losses.append(step(*trainee, tokens.to(device), tables))
+        wait_for(device)
+        seconds.append(time.perf_counter() - started)
+    timed = sum(seconds[warmup:])
+    return {"tokens_per_second": steps * batch * arguments.seq_len / timed, "losses": losses}
+
+
+def release(device):
+    """Gives back what nothing refers to any more."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def say(message):
+    print(json.dumps(message), flush=True)
+
+
+def serve(arguments, s, device):
+    trainee = build(arguments, s, device)
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    parameters = sum(parameter.numel() for parameter in trainee[0].parameters())
+    say({"torch": torch.__version__, "device": name, "parameters": parameters})
+    for line in sys.stdin:
+        batch, warmup, steps = (int(word) for word in line.split())
+        try:
+            say(run(arguments, s, trainee, device, batch, warmup, steps))
+        except torch.OutOfMemoryError:
+            say({"out_of_memory": True})
+            # What an interrupted step has left of the sharding's state is of no use.
+            del trainee
+            release(device)
+            trainee = build(arguments, s, device)
+        trainee[0].zero_grad(set_to_none=True)
+        release(device)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shapes", required=True, type=json.loads)
+    parser.add_argument("--seq-len", required=True, type=int)
+    parser.add_argument("--precision", default="bf16", choices=("bf16", "fp16", "fp32"))
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--no-compile", dest="compile", action="store_false")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    dist.init_process_group("nccl" if arguments.device == "cuda" else "gloo", rank=0, world_size=1)
+    try:
+        serve(arguments, arguments.shapes, device)
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+//! PyTorch in a process of its own, asked for one round at a time.
+
+use crate::Arguments;
+use crate::speed::{self, WARMUP};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// The program that the process runs.
+const PROGRAM: &str = include_str!("peer.py");
+
+/// The process. Its model states stay on the GPU while others take their turns; everything else it gives back.
+pub(crate) struct Peer {
+    /// What it is, for the table.
+    pub(crate) words: String,
+    process: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    program: PathBuf,
+}
+
+impl Peer {
+    /// Starts it and waits until its model is there.
+    pub(crate) fn start(arguments: &Arguments) -> Result<Self, String> {
+        let program = std::env::temp_dir().join(format!("gpu-bench-{}.py", std::process::id()));
+        fs::write(&program, PROGRAM)
+            .map_err(|error| format!("cannot write {}: {error}", program.display()))?;
+        let shapes = shapes(arguments)?.to_string();
+        let spawned = Command::new(&arguments.python)
+            .arg(&program)
+            .args(["--shapes", &shapes, "--precision", &arguments.precision])
+            .args(["--seq-len", &arguments.seq_len.to_string()])
+            .args(arguments.peer_with.split_whitespace())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut process = spawned.map_err(|error| {
+            format!(
+                "--python {}: {error}; name the Python that has PyTorch, or give --no-peer",
+                arguments.python
+            )
+        })?;
+        let (Some(commands), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err("PyTorch's process has no pipes".into());
+        };
+        let answers = BufReader::new(answers);
+        let mut peer = Peer { words: String::new(), process, commands, answers, program };
+        let hello = peer.answer()?;
+        peer.words = format!(
+            "PyTorch {} on {}, {} parameters: FSDP2 over one rank, compiled blocks and loss, fused attention and AdamW.",
+            word(&hello["torch"]),
+            word(&hello["device"]),
+            hello["parameters"]
+        );
+        Ok(peer)
+    }
+
+    /// Tokens per second over `steps` steps; `None` if memory does not do.
+    pub(crate) fn train(&mut self, micro_batch: usize, steps: u32) -> Result<Option<f64>, String> {
+        // Compilation happens in the first steps; the sweep has been through it by the time it counts.
+        let told = writeln!(self.commands, "{micro_batch} {} {steps}", 2 * WARMUP);
+        told.map_err(|error| format!("PyTorch's process has ended: {error}"))?;
+        let answer = self.answer()?;
+        match answer["out_of_memory"] == true {
+            true => Ok(None),
+            false => Ok(Some(answer["tokens_per_second"].as_f64().ok_or("PyTorch gave no speed")?)),
+        }
+    }
+
+    /// The next line that is JSON: libraries may print lines of their own.
+    fn answer(&mut self) -> Result<Value, String> {
+        loop {
+            let mut line = String::new();
+            match self.answers.read_line(&mut line) {
+                Ok(0) => {
+                    return Err(
+                        "PyTorch's process has ended; what it said is above. --no-peer leaves it out".into(),
+                    );
+                }
+                Err(error) => return Err(format!("PyTorch's process cannot be read: {error}")),
+                Ok(_) => {}
+            }
+            if let Ok(answer @ Value::Object(_)) = serde_json::from_str(&line) {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_file(&self.program);
+    }
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
+
+/// The model's shapes, as the presets have them.
+fn shapes(arguments: &Arguments) -> Result<Value, String> {
+    let config = tests::config(&speed::flags(arguments, 1, 1)).map_err(|failure| failure.to_string())?;
+    let model = config.model;
+    Ok(json!({
+        "vocabulary": model.vocabulary, "width": model.width, "layers": model.layers, "heads": model.heads,
+        "kv_heads": model.kv_heads, "head_dim": model.head_dim, "feed_forward": model.feed_forward,
+        "norm_eps": model.norm_eps, "rope_theta": model.rope_theta, "tied": model.tied,
+    }))
+}

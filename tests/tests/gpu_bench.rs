@@ -1,0 +1,161 @@
+//! What is measured on a GPU, on the stand-in driver: memory beside the ledger, work by kind of kernel, launches; and
+//! `gpu-bench`, whose figures mean nothing there.
+
+use planner::Stage;
+use std::process::{Command, Output};
+use tests::{STAGES, config, fixture, standin, train, train_as};
+use trainer::Report;
+
+/// 2 ranks, a sequence each.
+fn flags(device: &str, more: &str) -> String {
+    format!(
+        "--model {} --gpus 2 --batch-size 1 --seq-len 12 --threads 1 --device {device} {more}",
+        fixture("odd.json")
+    )
+}
+
+#[test]
+fn the_driver_gave_what_was_requested_and_what_is_named_beside_it() {
+    if !standin("the_driver_gave_what_was_requested_and_what_is_named_beside_it", &[]) {
+        return;
+    }
+    for stage in [Stage::Ddp, Stage::Zero3] {
+        let report = train(stage, &flags("cuda", "--steps 2")).unwrap();
+        assert_eq!(report.gpu.len(), 2);
+        for (row, total) in report.gpu.iter().zip(&report.total_peak_bytes) {
+            assert_eq!((row.requested_bytes, row.gpu), (total.peak_bytes, 0));
+            // cuBLASLt's, and a little for partial results and rotations.
+            assert!((32 << 20..33 << 20).contains(&row.workspace_bytes), "{row:?}");
+            assert!(row.kept_bytes() > 0, "{row:?}");
+            assert_eq!(row.taken_bytes, row.requested_bytes + row.kept_bytes() + row.workspace_bytes);
+            // The stand-in takes nothing for itself.
+            assert_eq!(row.beside_bytes(), 0, "{row:?}");
+            assert!(row.in_use_bytes > row.taken_bytes, "the other rank's share is in use too: {row:?}");
+        }
+    }
+    assert!(train(Stage::Zero3, &flags("cpu", "--steps 1")).unwrap().gpu.is_empty());
+}
+
+/// A report whose kernels were timed.
+fn metered(stage: Stage, flags: &str) -> Report {
+    let mut config = config(flags).unwrap();
+    config.metered = true;
+    train_as(stage, config).unwrap()
+}
+
+/// Calls, operations and bytes of each kind on rank 0, without times.
+fn work(report: &Report) -> Vec<(&'static str, u64, u64, u64)> {
+    let rows = report.kernels.iter().filter(|row| row.rank == 0 && row.kind != "collectives");
+    rows.map(|row| (row.kind, row.calls, row.flops, row.bytes)).collect()
+}
+
+/// Of the kinds that arithmetic limits, the operations that the model's shape asks for.
+#[test]
+fn products_and_attention_count_what_the_model_takes() {
+    let (tokens, layers, width) = (64, 4, 128);
+    let flags = format!("--gpus 1 --batch-size 2 --seq-len {tokens} --steps 3 --device cpu");
+    let report = metered(Stage::Ddp, &flags);
+    let flops = |kind| report.kernels.iter().find(|row| row.kind == kind).map_or(0, |row| row.flops);
+    // Tiny's matrices but for the embedding, forward and twice backward; the first two of three steps are left out.
+    let matrices = layers * (4 * width * width + 3 * width * 384) + 256 * width;
+    assert_eq!(flops("matmul"), 6 * 2 * tokens * matrices);
+    // Two products forward and five backward, over the pairs that the mask leaves.
+    assert_eq!(flops("attention"), 7 * 2 * 2 * layers * width * tokens * (tokens + 1) / 2);
+    let busy: f64 = report.kernels.iter().map(|row| row.seconds).sum();
+    let step = report.steps[2].seconds;
+    assert!(busy > 0.0 && busy < step, "{busy} s of kernels in a step of {step} s on one rank");
+    assert!(train(Stage::Ddp, &flags).unwrap().kernels.is_empty());
+}
+
+#[test]
+fn kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu() {
+    if !standin("kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu", &[]) {
+        return;
+    }
+    for stage in [Stage::Zero1, Stage::Zero3] {
+        let on = |device| metered(stage, &flags(device, "--steps 3 --precision bf16"));
+        let (cpu, gpu) = (on("cpu"), on("cuda"));
+        assert_eq!(work(&cpu), work(&gpu), "{stage}");
+        for row in gpu.kernels.iter().filter(|row| row.calls > 0) {
+            assert!(row.seconds > 0.0 && row.bytes > 0, "{stage}: {row:?}");
+        }
+        let collectives = gpu.kernels.iter().find(|row| row.kind == "collectives").unwrap();
+        assert!(collectives.calls > 0, "{stage}: {collectives:?}");
+        // Timing changes no bit.
+        let plain = train(stage, &flags("cuda", "--steps 3 --precision bf16")).unwrap();
+        assert_eq!(plain.weights_blake3, gpu.weights_blake3, "{stage}");
+    }
+}
+
+/// Launches are what a small model's step waits for, and a host that waits launches nothing meanwhile.
+#[test]
+fn a_step_takes_few_launches_and_waits() {
+    if !standin("a_step_takes_few_launches_and_waits", &[]) {
+        return;
+    }
+    let counts = |stage, steps: u64| {
+        let report = train(stage, &flags("cuda", &format!("--grad-accum 2 --steps {steps}"))).unwrap();
+        [report.gpu[0].launches, report.gpu[0].waits]
+    };
+    let per_step = STAGES.map(|stage| {
+        let (three, one) = (counts(stage, 3), counts(stage, 1));
+        [0, 1].map(|what| (three[what] - one[what]) / 2)
+    });
+    let [launches, waits] = [0, 1].map(|what| per_step.map(|counts| counts[what]));
+    assert!(launches.iter().all(|count| (150..=MOST).contains(count)), "{launches:?}");
+    // The losses of two micro-batches, the largest gradient, the gradients' norm.
+    assert_eq!(waits, [4; 4]);
+}
+
+/// Launches of a step of two micro-batches over three blocks, at most.
+const MOST: u64 = 400;
+
+fn bench(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gpu-bench")).args(words).output().unwrap()
+}
+
+#[test]
+fn gpu_bench_prints_its_tables() {
+    if !standin("gpu_bench_prints_its_tables", &[]) {
+        return;
+    }
+    let model = fixture("odd.json");
+    let size =
+        ["--model", &model, "--seq-len", "8", "--micro-batches", "1,2", "--steps", "2", "--rounds", "2"];
+    let less = ["--stages", "zero3,zero1", "--no-peer", "--ranks", "2", "--buffer-bytes", "8192"];
+    let output = bench(&[size.as_slice(), &less].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for words in [
+        "Stand-in GPU (compute capability 9.0",
+        "Its own copies:",
+        "Tokens/s of this workspace by micro-batch: 1: ",
+        "| ZeRO-3 | ",
+        "| ZeRO-1 | ",
+        "not measured",
+        "| matmul | ",
+        "| AdamW | ",
+        "| none: waits for the host and for others | ",
+        "| reduce-scatter | 2 | ",
+    ] {
+        assert!(text.contains(words), "{words:?} is missing\n{text}");
+    }
+    let rows =
+        |title: &str| text.split(title).nth(1).unwrap().lines().filter(|line| line.starts_with('|')).count();
+    assert_eq!(rows("12 · layers"), 2 + 2 + rows("Where a step"), "a row per stage");
+}
+
+#[test]
+fn without_a_gpu_gpu_bench_says_what_it_would_measure() {
+    let output = bench(&["--no-peer", "--model", "tiny", "--steps", "1", "--rounds", "1"]);
+    if output.status.success() {
+        eprintln!("skipped: what is missing cannot be seen on a machine with GPUs");
+        return;
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("libcuda") && text.contains("tokens per second") && text.contains("PyTorch"),
+        "{text}"
+    );
+}

@@ -1,0 +1,222 @@
+//! On a GPU the host only queues work: what watchers are told of when it really ran, on the stand-in driver.
+
+use events::{Event, Operation, Pass, Progress, Recording, Snapshot, What, Work};
+use planner::Stage;
+use serde_json::Value;
+use std::collections::HashMap;
+use tests::{fixture, standin, train};
+use viz::export::trace;
+use viz::window::Window;
+
+const RANKS: u32 = 2;
+
+/// How far apart ranks may think their GPU's clock is, in nanoseconds: less than streams doze.
+const CLOCKS: u64 = 1_000_000;
+
+/// A stretch of work on one rank, in nanoseconds of the run.
+#[derive(Clone, Copy, Debug)]
+struct Ran {
+    rank: u32,
+    work: Work,
+    from: u64,
+    to: u64,
+}
+
+struct Run {
+    events: Vec<Event>,
+    units: usize,
+    /// In the Chrome trace format.
+    trace: Value,
+}
+
+/// A recorded run of a stage on the stand-in, of two micro-batches per step.
+fn recorded(stage: Stage) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.zero");
+    let flags = format!(
+        "--model {} --gpus {RANKS} --batch-size 1 --grad-accum 2 --seq-len 12 --steps 2 --device cuda --threads 1 --record {}",
+        fixture("odd.json"),
+        file.display()
+    );
+    train(stage, &flags).unwrap();
+    let recording = Recording::open(&file).unwrap();
+    let events = (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events);
+    let trace = serde_json::from_str(&trace::render(&recording).unwrap()).unwrap();
+    Run { events: events.collect(), units: recording.header().units.len(), trace }
+}
+
+/// All stretches, in the order in which they were told.
+fn stretches(events: &[Event]) -> Vec<Ran> {
+    let ran = |event: &Event| match event.what {
+        What::Ran { work, began, ended } => {
+            Some(Ran { rank: event.rank, work, from: event.at - began, to: event.at - ended })
+        }
+        _ => None,
+    };
+    events.iter().filter_map(ran).collect()
+}
+
+fn passes(all: &[Ran], rank: u32) -> Vec<Ran> {
+    all.iter().filter(|ran| ran.rank == rank && matches!(ran.work, Work::Pass { .. })).copied().collect()
+}
+
+fn transfers(all: &[Ran], rank: u32) -> Vec<Ran> {
+    all.iter()
+        .filter(|ran| ran.rank == rank && matches!(ran.work, Work::Collective { .. }))
+        .copied()
+        .collect()
+}
+
+#[test]
+fn every_pass_and_collective_is_told_of_once_and_in_order() {
+    if !standin("every_pass_and_collective_is_told_of_once_and_in_order", &[("STANDIN_DOZE", "4000")]) {
+        return;
+    }
+    for stage in [Stage::Ddp, Stage::Zero3] {
+        let Run { events, .. } = recorded(stage);
+        let all = stretches(&events);
+        for rank in 0..RANKS {
+            let finished =
+                events.iter().filter(|event| event.rank == rank).filter_map(|event| match event.what {
+                    What::PassFinished { pass, unit, micro } => {
+                        Some((Work::Pass { pass, unit, micro }, event.at))
+                    }
+                    _ => None,
+                });
+            let finished: Vec<(Work, u64)> = finished.collect();
+            let passes = passes(&all, rank);
+            assert_eq!(finished.len(), passes.len(), "{stage}, rank {rank}");
+            for ((work, queued), ran) in finished.iter().zip(&passes) {
+                assert_eq!(*work, ran.work, "{stage}, rank {rank}");
+                assert!(
+                    ran.to >= *queued,
+                    "{stage}, rank {rank}: {ran:?} ended before it was queued, at {queued}"
+                );
+            }
+            for lane in [passes, transfers(&all, rank)] {
+                assert!(lane.len() > 4, "{stage}, rank {rank}: {lane:?}");
+                assert!(lane.iter().all(|ran| ran.from <= ran.to), "{stage}, rank {rank}: {lane:?}");
+                let follows = |pair: &[Ran]| pair[0].to <= pair[1].from;
+                assert!(
+                    lane.windows(2).all(follows),
+                    "{stage}, rank {rank}: one stream, one thing at a time"
+                );
+            }
+        }
+    }
+}
+
+/// What fences promise, seen in times: gathered before computed with, computed by all before summed.
+#[test]
+fn times_respect_what_waits_for_what() {
+    if !standin("times_respect_what_waits_for_what", &[("STANDIN_DOZE", "4000")]) {
+        return;
+    }
+    let Run { events, .. } = recorded(Stage::Zero3);
+    let all = stretches(&events);
+    let mut checked = [0, 0];
+    for (rank, event, about) in issued(&events) {
+        let key =
+            |ran: &&Ran| matches!(ran.work, Work::Collective { sequence, .. } if sequence == event.sequence);
+        let Some(moved) = transfers(&all, rank).iter().find(key).copied() else { continue };
+        match event.operation {
+            Operation::AllGather => {
+                let next = |ran: &&Ran| {
+                    matches!(ran.work, Work::Pass { pass: Pass::Forward | Pass::Backward, unit, .. }
+                        if unit == event.unit)
+                        && ran.to > moved.from
+                };
+                let Some(pass) = passes(&all, rank).iter().find(next).copied() else { continue };
+                assert!(moved.to <= pass.from + CLOCKS, "rank {rank}: {moved:?} is gathered for {pass:?}");
+                checked[0] += 1;
+            }
+            Operation::ReduceScatter => {
+                for other in 0..RANKS {
+                    let Some(pass) = last_before(&all, other, event.unit, about) else { continue };
+                    assert!(
+                        pass.to <= moved.from + CLOCKS,
+                        "rank {rank}: {moved:?} sums what {pass:?} has computed"
+                    );
+                    checked[1] += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(checked.iter().all(|&count| count > 8), "{checked:?}");
+}
+
+/// Every rank's collectives of units, with how many backward passes over the unit it had finished by the issue.
+fn issued(events: &[Event]) -> Vec<(u32, events::CollectiveEvent, usize)> {
+    let mut backward: HashMap<(u32, u16), usize> = HashMap::new();
+    let mut out = Vec::new();
+    for event in events {
+        match event.what {
+            What::PassFinished { pass: Pass::Backward, unit, .. } => {
+                *backward.entry((event.rank, unit)).or_default() += 1;
+            }
+            What::Collective(collective) if collective.progress == Progress::Issued => {
+                let done = backward.get(&(event.rank, collective.unit)).copied().unwrap_or(0);
+                out.push((event.rank, collective, done));
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// The `count`-th backward pass over `unit` on `rank`.
+fn last_before(all: &[Ran], rank: u32, unit: u16, count: usize) -> Option<Ran> {
+    let backward =
+        |ran: &&Ran| matches!(ran.work, Work::Pass { pass: Pass::Backward, unit: of, .. } if of == unit);
+    passes(all, rank).iter().filter(backward).nth(count.checked_sub(1)?).copied()
+}
+
+#[test]
+fn communication_overlaps_computation_and_the_screen_shows_it() {
+    if !standin("communication_overlaps_computation_and_the_screen_shows_it", &[("STANDIN_DOZE", "4000")]) {
+        return;
+    }
+    let Run { events, units, trace } = recorded(Stage::Zero3);
+    let all = stretches(&events);
+    let overlap = |a: &Ran, b: &Ran| a.to.min(b.to).saturating_sub(a.from.max(b.from));
+    for rank in 0..RANKS {
+        let (passes, transfers) = (passes(&all, rank), transfers(&all, rank));
+        let both: u64 = transfers.iter().flat_map(|t| passes.iter().map(|p| overlap(t, p))).sum();
+        assert!(both > 0, "rank {rank}: nothing moves while it computes");
+    }
+    let mut window = Window::new(&Snapshot::new(RANKS, units));
+    events.iter().for_each(|event| window.apply(event));
+    for (rank, lane) in window.lanes.iter().enumerate() {
+        let told = passes(&all, rank as u32);
+        let shown = lane.spans.iter().map(|span| (span.from, span.to.unwrap()));
+        let ran: Vec<(u64, u64)> = told.iter().map(|ran| (ran.from, ran.to)).collect();
+        assert!(shown.len() > 8);
+        for span in shown {
+            assert!(ran.contains(&span), "rank {rank}: {span:?} is shown and never ran");
+        }
+    }
+    for rank in 0..RANKS {
+        for (track, ran) in [(0, passes(&all, rank)), (1, transfers(&all, rank))] {
+            let of_track =
+                |entry: &&Value| entry["ph"] == "X" && entry["pid"] == rank && entry["tid"] == track;
+            let entries = trace["traceEvents"].as_array().unwrap().iter().filter(of_track);
+            let shown: Vec<f64> = entries.map(|entry| entry["ts"].as_f64().unwrap()).collect();
+            for ran in ran {
+                assert!(shown.contains(&(ran.from as f64 / 1e3)), "rank {rank}: {ran:?} is not in the trace");
+            }
+        }
+    }
+}
+
+/// On the CPU a call returns when the work is done: nothing has to be told later.
+#[test]
+fn the_cpu_tells_of_nothing_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.zero");
+    let flags = format!("--gpus 2 --steps 1 --seq-len 16 --device cpu --record {}", file.display());
+    train(Stage::Zero3, &flags).unwrap();
+    let recording = Recording::open(&file).unwrap();
+    let events: Vec<Event> = (0..recording.len()).flat_map(|i| recording.batch(i).unwrap().events).collect();
+    assert!(events.len() > 100 && stretches(&events).is_empty());
+}
