@@ -29,12 +29,13 @@ struct Run {
     trace: Value,
 }
 
-/// A recorded run of a stage on the stand-in, of two micro-batches per step.
-fn recorded(stage: Stage) -> Run {
+/// A recorded run of a stage on the stand-in, of two micro-batches per step; `engine` moves the data.
+fn recorded(stage: Stage, engine: &str) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.zero");
     let flags = format!(
-        "--model {} --gpus {RANKS} --batch-size 1 --grad-accum 2 --seq-len 12 --steps 2 --device cuda --threads 1 --record {}",
+        "--model {} --gpus {RANKS} --batch-size 1 --grad-accum 2 --seq-len 12 --steps 2 --device cuda --threads 1 \
+         --collectives {engine} --record {}",
         fixture("odd.json"),
         file.display()
     );
@@ -72,8 +73,8 @@ fn every_pass_and_collective_is_told_of_once_and_in_order() {
     if !standin("every_pass_and_collective_is_told_of_once_and_in_order", &[("STANDIN_DOZE", "4000")]) {
         return;
     }
-    for stage in [Stage::Ddp, Stage::Zero3] {
-        let Run { events, .. } = recorded(stage);
+    for (stage, engine) in [(Stage::Ddp, "local"), (Stage::Zero3, "local"), (Stage::Zero3, "nccl")] {
+        let Run { events, .. } = recorded(stage, engine);
         let all = stretches(&events);
         for rank in 0..RANKS {
             let finished =
@@ -112,7 +113,7 @@ fn times_respect_what_waits_for_what() {
     if !standin("times_respect_what_waits_for_what", &[("STANDIN_DOZE", "4000")]) {
         return;
     }
-    let Run { events, .. } = recorded(Stage::Zero3);
+    let Run { events, .. } = recorded(Stage::Zero3, "local");
     let all = stretches(&events);
     let mut checked = [0, 0];
     for (rank, event, about) in issued(&events) {
@@ -177,7 +178,7 @@ fn communication_overlaps_computation_and_the_screen_shows_it() {
     if !standin("communication_overlaps_computation_and_the_screen_shows_it", &[("STANDIN_DOZE", "4000")]) {
         return;
     }
-    let Run { events, units, trace } = recorded(Stage::Zero3);
+    let Run { events, units, trace } = recorded(Stage::Zero3, "local");
     let all = stretches(&events);
     let overlap = |a: &Ran, b: &Ran| a.to.min(b.to).saturating_sub(a.from.max(b.from));
     for rank in 0..RANKS {

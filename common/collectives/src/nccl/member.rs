@@ -13,7 +13,7 @@ use crate::backend::{Backend, Call, Outcome, Result, Watch};
 use crate::local::ticket::Lane;
 use device::cuda::{Fence, Runtime};
 use device::{Buffer, DeviceError};
-use events::Operation;
+use events::{Operation, Work};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -136,7 +136,9 @@ impl Member {
             return Ok(None);
         }
         let mut count = None;
-        let queued = self.runtime.communicate(next.iter().map(|open| &open.ready), |stream| {
+        let what =
+            Work::Collective { group: watch.group, sequence: call.sequence, operation: call.operation };
+        let queued = self.runtime.communicate_as(what, next.iter().map(|open| &open.ready), |stream| {
             count = hand_in(charge, call, &transfers, stream, watch)?;
             Ok(())
         });

@@ -70,23 +70,24 @@ impl Stream {
     pub(super) fn wait(&self, fence: &Fence) -> Result<()> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both live during the call, which is all that the driver needs.
-        unsafe { result::stream::wait_event(self.handle, fence.event, flags) }.named("cuStreamWaitEvent")
+        unsafe { result::stream::wait_event(self.handle, fence.0.0, flags) }.named("cuStreamWaitEvent")
     }
 
     /// A point after everything queued so far.
     pub(super) fn fence(&self) -> Result<Fence> {
-        let event =
-            result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).named("cuEventCreate")?;
-        let fence = Fence { event };
-        // SAFETY: both live during the call.
-        unsafe { result::event::record(fence.event, self.handle) }.named("cuEventRecord")?;
-        Ok(fence)
+        let event = Event::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
+        self.record(&event)?;
+        Ok(Fence(event))
     }
 
     /// `mark` becomes the point after everything queued so far.
     pub(super) fn mark(&self, mark: &Mark) -> Result<()> {
+        self.record(&mark.0)
+    }
+
+    fn record(&self, event: &Event) -> Result<()> {
         // SAFETY: both live during the call.
-        unsafe { result::event::record(mark.event, self.handle) }.named("cuEventRecord")
+        unsafe { result::event::record(event.0, self.handle) }.named("cuEventRecord")
     }
 }
 
@@ -97,72 +98,66 @@ impl Drop for Stream {
     }
 }
 
-/// A point in a stream's work, for other streams to wait for.
-pub struct Fence {
-    event: sys::CUevent,
+/// A point in a stream's work.
+struct Event(sys::CUevent);
+
+impl Event {
+    /// Of the current context.
+    fn new(flags: sys::CUevent_flags) -> Result<Self> {
+        result::event::create(flags).named("cuEventCreate").map(Event)
+    }
+
+    /// Whether the stream has come so far.
+    fn is_reached(&self) -> Result<bool> {
+        // SAFETY: the event lives as long as `self`.
+        match unsafe { result::event::query(self.0) } {
+            Err(error) if error.0 == sys::cudaError_enum::CUDA_ERROR_NOT_READY => Ok(false),
+            answer => answer.named("cuEventQuery").map(|()| true),
+        }
+    }
 }
+
+// SAFETY: as for `Stream`.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the handle; waits that were queued before keep what they need of it.
+        let _ = unsafe { result::event::destroy(self.0) };
+    }
+}
+
+/// A point in a stream's work, for other streams to wait for.
+pub struct Fence(Event);
 
 impl Fence {
     /// Whether the stream has come so far.
     pub(super) fn is_reached(&self) -> Result<bool> {
-        // SAFETY: the event lives as long as `self`.
-        match unsafe { result::event::query(self.event) } {
-            Err(error) if error.0 == sys::cudaError_enum::CUDA_ERROR_NOT_READY => Ok(false),
-            reached => reached.map(|()| true).named("cuEventQuery"),
-        }
-    }
-}
-
-// SAFETY: as for `Stream`.
-unsafe impl Send for Fence {}
-// SAFETY: as above.
-unsafe impl Sync for Fence {}
-
-impl Drop for Fence {
-    fn drop(&mut self) {
-        // SAFETY: nobody else has the handle; waits that were queued before keep what they need of it.
-        let _ = unsafe { result::event::destroy(self.event) };
+        self.0.is_reached()
     }
 }
 
 /// A point in a stream's work whose time the GPU notes.
-pub(crate) struct Mark {
-    event: sys::CUevent,
-}
-
-// SAFETY: as for `Stream`.
-unsafe impl Send for Mark {}
-// SAFETY: as above.
-unsafe impl Sync for Mark {}
+pub(crate) struct Mark(Event);
 
 impl Mark {
     /// Of the current context; see [`Stream::mark`].
     pub(super) fn new() -> Result<Self> {
-        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).named("cuEventCreate")?;
-        Ok(Mark { event })
+        Event::new(sys::CUevent_flags::CU_EVENT_DEFAULT).map(Mark)
     }
 
     /// Whether the stream is past it.
     pub(super) fn is_past(&self) -> Result<bool> {
-        // SAFETY: the event lives as long as `self`.
-        match unsafe { result::event::query(self.event) } {
-            Err(error) if error.0 == sys::cudaError_enum::CUDA_ERROR_NOT_READY => Ok(false),
-            answer => answer.named("cuEventQuery").map(|()| true),
-        }
+        self.0.is_reached()
     }
 
     /// Nanoseconds from `earlier` to this point; both are past. Exact to about a ten-millionth, and half a microsecond.
     pub(super) fn since(&self, earlier: &Mark) -> Result<i64> {
         // SAFETY: both events live during the call.
-        let milliseconds = unsafe { result::event::elapsed(earlier.event, self.event) };
+        let milliseconds = unsafe { result::event::elapsed(earlier.0.0, self.0.0) };
         Ok((f64::from(milliseconds.named("cuEventElapsedTime")?) * 1e6) as i64)
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        // SAFETY: nobody else has the handle.
-        let _ = unsafe { result::event::destroy(self.event) };
     }
 }
 

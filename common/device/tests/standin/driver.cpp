@@ -39,11 +39,10 @@ enum Status {
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
     PEER_ACCESS_ALREADY_ENABLED = 704,
+    INVALID_HANDLE = 400,
     NOT_FOUND = 500,
     NOT_READY = 600,
     LAUNCH_FAILED = 719,
-    INVALID_HANDLE = 400,
-    NOT_READY = 600,
 };
 
 // What kernels take by value beside numbers: addresses of up to 64 ranks.
@@ -440,11 +439,6 @@ int cuStreamWaitEvent(Stream *stream, EventHandle *handle, unsigned) {
 int cuEventSynchronize(EventHandle *handle) {
     await(*handle->event, handle->event->recorded);
     return broken;
-}
-
-int cuEventQuery(EventHandle *handle) {
-    std::lock_guard<std::mutex> lock(handle->event->mutex);
-    return handle->event->reached < handle->event->recorded ? NOT_READY : broken.load();
 }
 
 int cuEventElapsedTime_v2(float *milliseconds, EventHandle *start, EventHandle *end) {
