@@ -85,7 +85,7 @@ fn mistakes_are_named() {
     refuses(here, "compare --stages zero4", 2, &["zero4", "zero0-ddp"]);
     refuses(here, "compare --record x", 2, &["--record", "single run"]);
     refuses(here, "compare --buckets 0", 2, &["--buckets"]);
-    refuses(here, "compare --gpus 0", 2, &["--gpus 0"]);
+    refuses(here, "compare --gpus 0", 2, &["'0' for '--gpus", "from 1 to 1024"]);
     refuses(here, "compare --out /proc/nowhere", 1, &["--out", "/proc/nowhere"]);
     refuses(here, &format!("compare {SMALL} --device-memory 1MB"), 1, &["No stage fits"]);
     refuses(here, "explain nothing.json", 2, &["nothing.json"]);
