@@ -20,7 +20,7 @@ use pty::Pty;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The most that either may take.
 const LIMIT: f64 = 0.01;
@@ -93,9 +93,19 @@ impl Cpu {
     fn of(id: u32) -> Self {
         let tasks = format!("/proc/{id}/task");
         let name = |task: &PathBuf| read(&task.join("comm")).trim() == "events";
-        let entries = std::fs::read_dir(&tasks).unwrap_or_else(|error| panic!("{tasks}: {error}"));
-        let collector = entries.flatten().map(|entry| entry.path()).find(name);
-        let collector = collector.unwrap_or_else(|| panic!("no thread of {id} collects events"));
+        let find = || {
+            let entries = std::fs::read_dir(&tasks).unwrap_or_else(|error| panic!("{tasks}: {error}"));
+            entries.flatten().map(|entry| entry.path()).find(name)
+        };
+        // A thread takes its name after it has started.
+        let begin = Instant::now();
+        let collector = loop {
+            match find() {
+                Some(collector) => break collector,
+                None if begin.elapsed() < Duration::from_secs(5) => std::thread::yield_now(),
+                None => panic!("no thread of {id} collects events"),
+            }
+        };
         let screen = thread_seconds(&PathBuf::from(format!("{tasks}/{id}")));
         Cpu { process: process_seconds(id), screen, collector: thread_seconds(&collector) }
     }
