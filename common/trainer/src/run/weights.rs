@@ -41,9 +41,7 @@ impl<S: Stage> Worker<'_, S> {
             let full = gathered.unit(unit, || self.stage.master(unit))?;
             if leader {
                 let values = self.rank.device.read::<f32>(full.slice(slot.range()))?;
-                values.iter().for_each(|value| {
-                    hasher.update(&value.to_le_bytes());
-                });
+                source::hash(&mut hasher, &values);
                 if let Some(writer) = &mut writer {
                     writer.write(tensor, &values).map_err(other)?;
                 }
