@@ -31,10 +31,19 @@ fn follows(a: &Report, b: &Report, apart: f64) {
     assert!(difference < apart, "{}: losses are {difference} apart", a.stage);
 }
 
-/// `stage` over NCCL learns what it learns over copies.
-fn agrees(stage: Stage, flags: &str, apart: f64) {
+/// `stage` over NCCL learns what it learns over copies; its report.
+fn agrees(stage: Stage, flags: &str, apart: f64) -> Report {
     let nccl = run(stage, &format!("{flags} --collectives nccl"));
     follows(&nccl, &run(stage, flags), apart);
+    nccl
+}
+
+/// The stand-in takes 4 MiB for each end of a communicator, `ends` of them per GPU, and nothing for itself.
+fn takes(report: &Report, ends: u64) {
+    assert_eq!(report.gpu.len(), report.world_size);
+    for row in &report.gpu {
+        assert_eq!((row.nccl_bytes, row.beside_bytes()), (ends << 22, 0), "{}: {row:?}", report.stage);
+    }
 }
 
 #[test]
@@ -49,8 +58,7 @@ fn every_stage_learns_over_nccl_what_it_learns_over_copies() {
         for stage in STAGES {
             let report = run(stage, &format!("{flags} --collectives nccl"));
             follows(&report, &copies, 1e-4);
-            // The stand-in takes 4 MiB for each communicator.
-            assert_eq!(report.nccl_bytes, vec![(world as u64) << 22; world], "{stage}");
+            takes(&report, world as u64);
         }
     }
 }
@@ -61,8 +69,11 @@ fn groups_of_neighbours_are_split_communicators() {
         return;
     }
     let flags = format!("--gpus 4 {}", flags(4, 3));
-    for groups in ["--strategy hybrid-shard --shard-group-size 2", "--secondary-shard-size 2"] {
-        agrees(Stage::Zero3, &format!("{flags} {groups}"), 1e-4);
+    // Of the two ranks on a GPU each has an end of the world's communicator, its neighbours', and where it has peers across theirs.
+    for (groups, ends) in
+        [("--strategy hybrid-shard --shard-group-size 2", 3), ("--secondary-shard-size 2", 2)]
+    {
+        takes(&agrees(Stage::Zero3, &format!("{flags} {groups}"), 1e-4), 2 * ends);
     }
 }
 
@@ -103,10 +114,11 @@ fn job(dir: &Path, stage: Stage, size: usize, flags: &str) -> Report {
         assert_eq!(ended.code, Some(0), "{stage}, rank {rank}: {}", ended.error);
         let words = "connected by NCCL 2.30.4 (words by TCP)";
         assert_eq!(ended.out.contains(words), rank == 0, "{}", ended.out);
-        // The stand-in takes 4 MiB for each communicator.
-        assert_eq!(ended.out.contains("Beside the ledger NCCL took 4.19 MB"), rank == 0, "{}", ended.out);
+        assert_eq!(ended.out.contains("NCCL, of all ranks there"), rank == 0, "{}", ended.out);
     }
     let report = Report::read(&file).unwrap();
+    // Every process has a stand-in of its own.
+    takes(&report, if flags.contains("hybrid-shard") { 3 } else { 1 });
     assert_eq!(mispredictions(&report), [""; 0], "{stage} {flags}");
     report
 }

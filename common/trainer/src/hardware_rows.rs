@@ -24,6 +24,10 @@ pub struct GpuRow {
     pub in_use_bytes: u64,
     /// Of that, taken by the ranks of this process.
     pub of_ranks_bytes: u64,
+    /// Of that, taken by NCCL for its communicators when they were made: the world's and those split from it, of all ranks on
+    /// the GPU, in other processes too. 0 without NCCL.
+    #[serde(default)]
+    pub nccl_bytes: u64,
     /// Kernels, copies and fills queued over the run.
     pub launches: u64,
     /// How often the host waited for the rank's streams.
@@ -46,6 +50,7 @@ impl GpuRow {
             workspace_bytes: usage.workspaces,
             in_use_bytes: usage.in_use,
             of_ranks_bytes: usage.of_ranks,
+            nccl_bytes: usage.communicators,
             launches: usage.queued,
             waits: usage.waits,
         }))
@@ -57,9 +62,9 @@ impl GpuRow {
         self.taken_bytes.saturating_sub(self.workspace_bytes + self.requested_bytes)
     }
 
-    /// In use on the GPU and no rank's: contexts, code, other programs.
+    /// In use on the GPU and neither a rank's nor a communicator's: contexts, code, other programs.
     pub fn beside_bytes(&self) -> u64 {
-        self.in_use_bytes.saturating_sub(self.of_ranks_bytes)
+        self.in_use_bytes.saturating_sub(self.of_ranks_bytes + self.nccl_bytes)
     }
 }
 
@@ -108,6 +113,9 @@ pub(crate) fn taken(rows: &[GpuRow]) -> String {
     add("rounding, blocks kept", row.kept_bytes());
     add("workspaces", row.workspace_bytes);
     add("= from the driver", row.taken_bytes);
+    if row.nccl_bytes > 0 {
+        add("NCCL, of all ranks there", row.nccl_bytes);
+    }
     add("contexts, code, others", row.beside_bytes());
     format!("\n{}", table.render(Format::Terminal))
 }

@@ -67,11 +67,7 @@ pub struct Report {
     pub memory: Vec<MemoryRow>,
     /// Rows per rank.
     pub total_peak_bytes: Vec<TotalRow>,
-    /// Bytes that NCCL has taken of each rank's GPU to connect all ranks, of every rank on it; empty without it. The ledger does not
-    /// count them.
-    #[serde(default)]
-    pub nccl_bytes: Vec<u64>,
-    /// Rows per rank that computes on a GPU: what the driver gave, beside the ledger. None on the CPU.
+    /// Rows per rank that computes on a GPU: what lies there beside the ledger. None on the CPU.
     #[serde(default)]
     pub gpu: Vec<GpuRow>,
     /// Flat rows per rank and kind of kernel, if kernels were timed.
@@ -153,7 +149,6 @@ impl Report {
                 predicted_bytes: predicted.total[rank],
                 peak_bytes: m.total_peak,
             }),
-            nccl_bytes: measured.iter().filter_map(|m| m.beside_ledger).collect(),
             gpu: measured.iter().filter_map(|m| m.gpu).collect(),
             kernels: measured.iter().flat_map(|m| m.kernels.clone()).collect(),
             traffic: rows(measured, Operation::ALL, |rank, operation, m| TrafficRow {
@@ -262,7 +257,6 @@ pub(crate) mod tests {
             skipped: true,
         };
         let measured = Measured {
-            beside_ledger: None,
             steps: vec![step],
             evaluations: vec![(1, 2.5)],
             peaks: vec![3; Class::ALL.len()],

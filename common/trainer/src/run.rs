@@ -68,7 +68,7 @@ pub struct Measured {
     pub peaks: Vec<u64>,
     /// Peak of the sum over classes.
     pub total_peak: u64,
-    /// What the driver gave beside the ledger, on a GPU.
+    /// What lies beside the ledger, on a GPU.
     pub gpu: Option<GpuRow>,
     /// Time by kind of kernel, if the device is metered.
     pub kernels: Vec<KernelRow>,
@@ -78,8 +78,6 @@ pub struct Measured {
     pub to_neighbours: Option<u64>,
     /// Seconds per phase.
     pub clocks: Clocks,
-    /// Bytes of its GPU's memory that NCCL has taken to connect all ranks, if it does; of every rank on that GPU.
-    pub beside_ledger: Option<u64>,
     /// Hash of the final weights; rank 0 alone has it.
     pub weights_blake3: Option<String>,
 }
@@ -384,9 +382,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.trip(self.plan.config.steps, Phase::Save)?;
         let weights_blake3 = self.save()?;
         let (steps, evaluations) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.evaluations));
-        let connected = self.rank.device.gpu().filter(|_| self.plan.config.nccl.is_some());
         Ok(Measured {
-            beside_ledger: connected.map(|gpu| gpu.beside()),
             steps,
             evaluations,
             peaks,

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 
 /// The summary of a finished run.
 pub(crate) fn closing(report: &Report) -> String {
-    let beside = format!("{}{}", taken(&report.gpu), beside(report));
-    format!("{}{beside}{}{}", memory(report), traffic(report), summary(report))
+    format!("{}{}{}{}", memory(report), taken(&report.gpu), traffic(report), summary(report))
 }
 
 fn table(title: String) -> Table {
@@ -62,17 +61,6 @@ fn memory_of(report: &Report, ranks: &[usize]) -> String {
         row(&mut table, "= at any one time", total.predicted_bytes, total.peak_bytes);
     }
     table.render(Format::Terminal)
-}
-
-/// What the ledger does not count.
-fn beside(report: &Report) -> String {
-    let taken = report.nccl_bytes.iter().max();
-    taken.map_or(String::new(), |&bytes| {
-        format!(
-            "\nBeside the ledger NCCL took {} of a GPU for the communicators of all its ranks.\n",
-            human(bytes)
-        )
-    })
 }
 
 fn traffic(report: &Report) -> String {

@@ -5,8 +5,10 @@
 //! to NCCL.
 
 use super::calls::Transfer;
+use super::census::Census;
 use super::communicator::Communicator;
 use super::handing::{hand_in, patience, transfers};
+use super::setup::Ready;
 use super::watchdog::{Charge, Watchdog};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Outcome, Result, Watch};
@@ -24,6 +26,7 @@ pub(crate) struct Member {
     runtime: Arc<Runtime>,
     timeout: Duration,
     watchdog: Arc<Watchdog>,
+    census: Census,
     /// Its communicator; none where it is alone.
     charge: Option<Arc<Charge>>,
     /// Calls on the GPU that are not waited for yet. Only the rank's own thread comes here.
@@ -55,14 +58,13 @@ impl Member {
         control: Arc<dyn Backend>,
         runtime: Arc<Runtime>,
         timeout: Duration,
-        watchdog: Arc<Watchdog>,
-        communicator: Option<Communicator>,
+        Ready { watchdog, communicator, census }: Ready,
     ) -> Self {
         let charge = communicator.map(|communicator| {
             Arc::new(Charge::new(control.clone(), communicator, runtime.clone(), timeout))
         });
         charge.iter().for_each(|charge| watchdog.add(charge));
-        Member { control, runtime, timeout, watchdog, charge, calls: Mutex::default() }
+        Member { control, runtime, timeout, watchdog, census, charge, calls: Mutex::default() }
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
@@ -189,12 +191,15 @@ impl Member {
     ) -> std::result::Result<Option<Communicator>, String> {
         let Some(charge) = &self.charge else { return Ok(None) };
         self.runtime.synchronize().map_err(|error| error.to_string())?;
+        let before = self.census.begin().map_err(|error| error.to_string())?;
         let color = members.first().copied().filter(|_| members.len() > 1);
         let (call, watch) = (Call::none(), Watch::silent(self.name()));
         // SAFETY: every member of this group splits it at this point of its program, and nothing is queued.
-        unsafe {
+        let made = unsafe {
             charge.communicator.split(color, (me, members.len()), &patience(charge, &call, None, &watch))
-        }
+        }?;
+        self.census.end(before).map_err(|error| error.to_string())?;
+        Ok(made)
     }
 
     /// Whether `call` is on the GPU and not waited for yet.
@@ -288,7 +293,8 @@ impl Backend for Member {
             self.poison("the split of its group".into(), format!("NCCL reports: {reason}"));
             None
         });
-        let (runtime, watchdog) = (self.runtime.clone(), self.watchdog.clone());
-        Arc::new(Member::new(control, runtime, self.timeout, watchdog, communicator))
+        let census = self.census.split(&control, members);
+        let ready = Ready { watchdog: self.watchdog.clone(), communicator, census };
+        Arc::new(Member::new(control, self.runtime.clone(), self.timeout, ready))
     }
 }

@@ -29,7 +29,7 @@ impl Repeater {
     pub fn new(group: &Group, runtime: &Arc<Runtime>, timeout: Duration) -> Result<Self, CollectiveError> {
         let all: Vec<usize> = (0..group.size() as usize).collect();
         let control = group.backend().split((u64::MAX - 1, u64::MAX), &all);
-        let (_, communicator) = Setup::new(&control, runtime, timeout).run()?;
+        let communicator = Setup::new(&control, runtime, timeout).run()?.communicator;
         Ok(Repeater { control, runtime: runtime.clone(), communicator, timeout, next: 0 })
     }
 

@@ -1,15 +1,15 @@
 //! How ranks come to have communicators, and what stands in the way.
 
+use super::census::{Aside, Census, Uuid};
 use super::communicator::Communicator;
 use super::member::Member;
 use super::raw::{Functions, OLDEST, UniqueId};
 use super::watchdog::Watchdog;
 use crate::CollectiveError;
-use crate::backend::{Backend, Call, Watch};
+use crate::backend::{Backend, Call};
 use crate::group::Group;
 use device::DeviceError;
 use device::cuda::Runtime;
-use events::Operation;
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
@@ -88,12 +88,12 @@ pub fn allow_sharing() {
 pub fn join(group: Group, runtime: &Arc<Runtime>, timeout: Duration) -> Result<Group, CollectiveError> {
     group.over(|control| {
         let setup = Setup::new(&control, runtime, timeout);
-        let (watchdog, communicator) = setup.run().inspect_err(|error| {
+        let ready = setup.run().inspect_err(|error| {
             if let CollectiveError::Setup { reason, .. } = error {
                 control.poison("its NCCL setup".into(), reason.clone());
             }
         })?;
-        let member = Member::new(control.clone(), runtime.clone(), timeout, watchdog, communicator);
+        let member = Member::new(control.clone(), runtime.clone(), timeout, ready);
         Ok(Arc::new(member) as Arc<dyn Backend>)
     })
 }
@@ -108,7 +108,7 @@ pub(crate) struct Setup<'a> {
 
 /// What ranks tell each other before: the GPU, the version, and of the first rank the word by which they find each other.
 struct Card {
-    gpu: [u8; 16],
+    gpu: Uuid,
     version: Version,
     id: UniqueId,
 }
@@ -132,8 +132,13 @@ impl Card {
     }
 }
 
-/// The rank's watchdog, and its end of the communicator; none where it is alone.
-pub(crate) type Ready = (Arc<Watchdog>, Option<Communicator>);
+/// What a rank has once it is connected.
+pub(crate) struct Ready {
+    pub(crate) watchdog: Arc<Watchdog>,
+    /// None where it is alone.
+    pub(crate) communicator: Option<Communicator>,
+    pub(crate) census: Census,
+}
 
 impl<'a> Setup<'a> {
     pub(crate) fn new(control: &'a Arc<dyn Backend>, runtime: &'a Arc<Runtime>, timeout: Duration) -> Self {
@@ -144,65 +149,27 @@ impl<'a> Setup<'a> {
         CollectiveError::Setup { rank: self.rank, reason: reason.to_string() }
     }
 
-    /// Everybody's bytes, beside the run's own traffic; `sequence` counts from 0.
-    fn exchange(
-        &self,
-        beside: &Arc<dyn Backend>,
-        sequence: u64,
-        bytes: &[u8],
-    ) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let call = Call { operation: Operation::Scalars, sequence, ..Call::none() };
-        let watch = Watch::silent(self.rank);
-        beside.issue(&call, &mut [], bytes, &watch)?;
-        Ok(beside.wait(&call, &watch)?.gathered)
-    }
-
-    /// Free bytes of this rank's GPU.
-    fn free(&self) -> Result<u64, CollectiveError> {
-        self.runtime.gpu().memory().map(|(free, _)| free).map_err(|error| self.refused(error))
-    }
-
-    /// Notes what the communicators of all ranks on this rank's GPU have taken of its memory. `before` bytes were free
-    /// when all ranks had everything else, and just before this rank began.
-    fn note_memory(
-        &self,
-        beside: &Arc<dyn Backend>,
-        cards: &[Card],
-        before: u64,
-    ) -> Result<(), CollectiveError> {
-        let mine = [before, self.free()?].map(u64::to_le_bytes).concat();
-        let free = self.exchange(beside, 1, &mine)?;
-        let gpu = cards[self.control.member()].gpu;
-        let here = cards.iter().zip(&free).filter(|(card, _)| card.gpu == gpu);
-        let (most, least) = here.fold((0, u64::MAX), |(most, least), (_, bytes)| {
-            let (words, _) = bytes.as_chunks::<8>();
-            let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
-            (most.max(word(0)), least.min(word(1)))
-        });
-        self.runtime.note_beside(most.saturating_sub(least));
-        Ok(())
-    }
-
     pub(crate) fn run(&self) -> Result<Ready, CollectiveError> {
         let watchdog = Watchdog::start(self.rank).map_err(|error| self.refused(error))?;
-        let all: Vec<usize> = (0..self.control.names().len()).collect();
-        let beside = self.control.split((u64::MAX, u64::MAX), &all);
-        let cards = self.meet(&beside)?;
+        let aside = Aside::new(self.control);
+        let cards = self.meet(&aside)?;
         self.check(&cards)?;
-        let (size, before) = (cards.len(), self.free()?);
+        let size = cards.len();
+        let census = Census::new(aside, self.runtime, cards.iter().map(|card| card.gpu).collect());
+        let before = census.begin()?;
         let communicator = if size > 1 { Some(self.connect(cards[0].id, size)?) } else { None };
-        self.note_memory(&beside, &cards, before)?;
-        Ok((Arc::new(watchdog), communicator))
+        census.end(before)?;
+        Ok(Ready { watchdog: Arc::new(watchdog), communicator, census })
     }
 
     /// Everybody's cards. What goes between the ranks here is no part of the run's traffic.
-    fn meet(&self, beside: &Arc<dyn Backend>) -> Result<Vec<Card>, CollectiveError> {
+    fn meet(&self, aside: &Aside) -> Result<Vec<Card>, CollectiveError> {
         let version = version().map_err(|error| self.refused(error))?;
         let functions = Functions::get().map_err(|error| self.refused(error))?;
         let first = self.control.member() == 0;
         let id = if first { functions.new_id().map_err(|e| self.refused(e))? } else { UniqueId([0; 128]) };
         let card = Card { gpu: self.runtime.gpu().info().uuid, version, id };
-        let cards = self.exchange(beside, 0, &card.bytes())?;
+        let cards = aside.exchange(&card.bytes())?;
         let read =
             |bytes: &Vec<u8>| Card::read(bytes).ok_or_else(|| self.refused("a rank sent what is no card"));
         cards.iter().map(read).collect()

@@ -38,8 +38,11 @@ pub struct Usage {
     pub workspaces: u64,
     /// In use on the whole GPU now, as the driver counts.
     pub in_use: u64,
-    /// Of that, taken by the ranks of this process. The rest is contexts, code and other programs.
+    /// Of that, taken by the ranks of this process.
     pub of_ranks: u64,
+    /// Of that, taken by communicators when they were made: those of all ranks on this GPU, of other processes too. The
+    /// rest is contexts, code and other programs.
+    pub communicators: u64,
     /// Kernels, copies and fills that this rank has queued.
     pub queued: u64,
     /// How often the host has waited for one of the rank's streams.

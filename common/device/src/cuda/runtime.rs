@@ -51,8 +51,8 @@ pub struct Runtime {
     pub(super) timeline: OnceLock<Timeline>,
     pub(super) laps: Laps,
     pub(super) pool: Pool,
-    /// See [`Runtime::beside`].
-    beside: AtomicU64,
+    /// See [`Usage::communicators`].
+    communicators: AtomicU64,
 }
 
 impl Runtime {
@@ -76,7 +76,7 @@ impl Runtime {
             scratch: Mutex::default(),
             result: pool.take(RESULT * RESULTS)?.ok_or_else(|| no_room("results", RESULT * RESULTS))?,
             rotations: Rotations::default(),
-            beside: AtomicU64::new(0),
+            communicators: AtomicU64::new(0),
             pool,
             gpu,
         }))
@@ -92,14 +92,9 @@ impl Runtime {
         self.pool.reserved()
     }
 
-    /// Bytes of the GPU's memory that libraries have taken for the ranks on it, as far as they were noted.
-    pub fn beside(&self) -> u64 {
-        self.beside.load(Ordering::Relaxed)
-    }
-
-    /// Notes `bytes` of the GPU's memory that libraries have taken.
-    pub fn note_beside(&self, bytes: u64) {
-        self.beside.store(bytes, Ordering::Relaxed);
+    /// Notes `bytes` more of the GPU's memory that communicators have taken, those of all ranks on it.
+    pub fn note_communicators(&self, bytes: u64) {
+        self.communicators.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// What this rank has taken from the driver, beside what else is in use.
@@ -112,7 +107,8 @@ impl Runtime {
         let of_ranks = self.gpu.context.taken.load(Ordering::Relaxed);
         let queued = self.compute.queued() + self.communication.queued();
         let waits = self.compute.waits() + self.communication.waits();
-        Ok(Usage { taken, workspaces, in_use: total - free, of_ranks, queued, waits })
+        let communicators = self.communicators.load(Ordering::Relaxed);
+        Ok(Usage { taken, workspaces, in_use: total - free, of_ranks, communicators, queued, waits })
     }
 
     /// Waits until everything that this rank has queued is done.

@@ -1,0 +1,90 @@
+//! What communicators take of a GPU's memory: what is free there before and after, as all ranks on it see it.
+
+use crate::CollectiveError;
+use crate::backend::{Backend, Call, Result, Watch};
+use device::cuda::Runtime;
+use events::Operation;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What tells a GPU from every other.
+pub(crate) type Uuid = [u8; 16];
+
+/// One rank's way to tell the others of a group a few bytes that are no part of the run's traffic.
+pub(crate) struct Aside {
+    backend: Arc<dyn Backend>,
+    sequence: AtomicU64,
+}
+
+impl Aside {
+    /// Beside `control`. Every rank of the group makes one, once.
+    pub(crate) fn new(control: &Arc<dyn Backend>) -> Self {
+        let all: Vec<usize> = (0..control.names().len()).collect();
+        Aside { backend: control.split((u64::MAX, u64::MAX), &all), sequence: AtomicU64::new(0) }
+    }
+
+    fn rank(&self) -> u32 {
+        self.backend.names()[self.backend.member()]
+    }
+
+    /// Everybody's bytes.
+    pub(crate) fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let call = Call { operation: Operation::Scalars, sequence, ..Call::none() };
+        let watch = Watch::silent(self.rank());
+        self.backend.issue(&call, &mut [], bytes, &watch)?;
+        Ok(self.backend.wait(&call, &watch)?.gathered)
+    }
+}
+
+/// One rank's part in counting what communicators take.
+pub(crate) struct Census {
+    aside: Aside,
+    runtime: Arc<Runtime>,
+    /// By member.
+    gpus: Vec<Uuid>,
+}
+
+/// Free bytes of a rank's GPU before communicators are made.
+pub(crate) struct Before(u64);
+
+impl Census {
+    pub(crate) fn new(aside: Aside, runtime: &Arc<Runtime>, gpus: Vec<Uuid>) -> Self {
+        Census { aside, runtime: runtime.clone(), gpus }
+    }
+
+    /// Of the sub-group of `members`, whose group `control` is.
+    pub(crate) fn split(&self, control: &Arc<dyn Backend>, members: &[usize]) -> Self {
+        let gpus = members.iter().map(|&member| self.gpus[member]).collect();
+        Census::new(Aside::new(control), &self.runtime, gpus)
+    }
+
+    fn free(&self) -> Result<u64> {
+        let refused = |error: device::DeviceError| CollectiveError::Setup {
+            rank: self.aside.rank(),
+            reason: error.to_string(),
+        };
+        self.runtime.gpu().memory().map(|(free, _)| free).map_err(refused)
+    }
+
+    /// Every rank comes here before communicators are made; none goes on before all have looked.
+    pub(crate) fn begin(&self) -> Result<Before> {
+        let free = self.free()?;
+        self.aside.exchange(&[]).map(|_| Before(free))
+    }
+
+    /// Every rank comes here when they are made: notes what those of all ranks on this rank's GPU have taken of it.
+    pub(crate) fn end(&self, before: Before) -> Result<()> {
+        let mine = [before.0, self.free()?].map(u64::to_le_bytes).concat();
+        let free = self.aside.exchange(&mine)?;
+        let gpu = self.gpus[self.aside.backend.member()];
+        let here = self.gpus.iter().zip(&free).filter(|(other, _)| **other == gpu);
+        let (most, least) = here.fold((0, u64::MAX), |(most, least), (_, bytes)| {
+            let (words, _) = bytes.as_chunks::<8>();
+            let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
+            (most.max(word(0)), least.min(word(1)))
+        });
+        self.runtime.note_communicators(most.saturating_sub(least));
+        Ok(())
+    }
+}
