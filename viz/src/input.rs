@@ -25,7 +25,7 @@ pub enum Input {
     Passed(f64),
 }
 
-/// One row of the key table.
+/// One row of the key table. Keys that undo each other share a label: the first one has it, the other's is empty.
 #[derive(Debug)]
 pub struct Binding {
     /// The keys.
@@ -50,75 +50,60 @@ const fn binding(
     Binding { keys, label, short, help, action }
 }
 
+/// The other key of the binding before it.
+const fn counterpart(keys: &'static [KeyCode], action: Action) -> Binding {
+    binding(keys, "", "", "", action)
+}
+
+const fn view(keys: &'static [KeyCode], label: &'static str, help: &'static str, view: View) -> Binding {
+    binding(keys, label, "", help, Action::Show(view))
+}
+
 use KeyCode::{BackTab, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
 /// The table.
 pub const BINDINGS: &[Binding] = &[
     binding(&[Char(' ')], "space", "pause", "pause, and go on", Action::TogglePause),
+    binding(&[Left, Char(',')], "←→", "step", "one step back, or forward", Action::Back),
+    counterpart(&[Right, Char('.')], Action::Forward),
     binding(
-        &[Right, Char('.')],
-        "→",
-        "step",
-        "one step forward: an event, collective, unit or step",
-        Action::Forward,
-    ),
-    binding(&[Left, Char(',')], "←", "back", "one step back, as far as the past is kept", Action::Back),
-    binding(&[Char('g')], "g", "by", "what one step is: event, collective, unit, step", Action::Granularity),
-    binding(&[Char('-'), Char('[')], "-", "slow", "slower, down to 1/1000", Action::Slower),
-    binding(&[Char('+'), Char('='), Char(']')], "+", "", "faster, up to real time", Action::Faster),
-    binding(&[Enter, Char('r')], "enter", "", "release: full speed, at the latest event", Action::Release),
-    binding(&[Tab], "tab", "view", "next view", Action::NextView),
-    binding(&[BackTab], "shift-tab", "", "previous view", Action::PreviousView),
-    binding(
-        &[Char('1')],
-        "1",
-        "",
-        "Overview: memory, collectives and progress of every rank",
-        Action::Show(View::Overview),
+        &[Char('g')],
+        "g",
+        "by",
+        "what one step is: event, collective, unit or step",
+        Action::Granularity,
     ),
     binding(
-        &[Char('2')],
-        "2",
-        "",
-        "Shards: which slice of each unit every rank holds",
-        Action::Show(View::Shards),
+        &[Char('-'), Char('[')],
+        "-+",
+        "speed",
+        "slower, down to 1/1000; faster, up to real time",
+        Action::Slower,
     ),
+    counterpart(&[Char('+'), Char('='), Char(']')], Action::Faster),
+    binding(&[Enter, Char('r')], "enter", "", "let go: full speed, at the latest event", Action::Release),
+    binding(&[Tab], "tab", "view", "next view; with shift the previous one", Action::NextView),
+    counterpart(&[BackTab], Action::PreviousView),
+    binding(&[Up, Char('k')], "↑↓", "rank", "previous, next rank", Action::PreviousRank),
+    counterpart(&[Down, Char('j')], Action::NextRank),
+    view(&[Char('1')], "1", "Overview: memory, collectives and progress of every rank", View::Overview),
+    view(&[Char('2')], "2", "Shards: which slice of each unit every rank holds", View::Shards),
+    view(&[Char('3')], "3", "Memory: one rank's memory over the last steps", View::Memory),
+    view(&[Char('4')], "4", "Streams: compute and communication on one time axis", View::Streams),
+    view(&[Char('5')], "5", "Traffic: bytes per operation and pair, against theory", View::Traffic),
+    view(&[Char('6')], "6", "Compare: runs side by side at the same step", View::Compare),
+    binding(&[PageUp], "page up, down", "", "previous, next step of the run", Action::PreviousStep),
+    counterpart(&[PageDown], Action::NextStep),
+    binding(&[Home], "home, end", "", "the beginning, the latest event", Action::First),
+    counterpart(&[End], Action::Last),
     binding(
-        &[Char('3')],
-        "3",
-        "",
-        "Memory: one rank's memory over the last steps",
-        Action::Show(View::Memory),
+        &[Char('?'), Char('h')],
+        "?",
+        "help",
+        "this list; the mouse chooses views, ranks and moments",
+        Action::Help,
     ),
-    binding(
-        &[Char('4')],
-        "4",
-        "",
-        "Streams: compute and communication on one time axis",
-        Action::Show(View::Streams),
-    ),
-    binding(
-        &[Char('5')],
-        "5",
-        "",
-        "Traffic: bytes per operation and pair, against theory",
-        Action::Show(View::Traffic),
-    ),
-    binding(
-        &[Char('6')],
-        "6",
-        "",
-        "Compare: runs side by side at the same step",
-        Action::Show(View::Compare),
-    ),
-    binding(&[PageDown], "page down", "", "next step of the run", Action::NextStep),
-    binding(&[PageUp], "page up", "", "previous step of the run", Action::PreviousStep),
-    binding(&[Home], "home", "", "the beginning", Action::First),
-    binding(&[End], "end", "", "the latest event", Action::Last),
-    binding(&[Char('?'), Char('h')], "?", "help", "this list", Action::Help),
     binding(&[Char('q')], "q", "quit", "quit; a live run ends cleanly at once", Action::Quit),
-    binding(&[Down, Char('j')], "↓", "rank", "next rank", Action::NextRank),
-    binding(&[Up, Char('k')], "↑", "", "previous rank", Action::PreviousRank),
 ];
 
 /// What a terminal's event means, if anything.

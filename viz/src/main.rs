@@ -175,19 +175,32 @@ fn list() -> Result<(), Box<dyn Error>> {
     if runs.is_empty() {
         events::say!("nothing is running now; every training run can be followed while it lasts");
     }
-    for run in runs {
-        let header = &run.header;
-        events::say!(
-            "{}  {} {}, {} ranks, {} steps, {}",
-            run.name,
-            header.stage,
-            header.model,
-            header.world_size,
-            header.steps,
-            header.device
-        );
+    let rows: Vec<[String; 6]> = runs.iter().map(|run| described(&run.name, &run.header)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 6] = std::array::from_fn(width);
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        events::say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    if !rows.is_empty() {
+        events::say!("\nviz attach NAME, or as much of a name as no other run shares, shows one of them");
     }
     Ok(())
+}
+
+/// A run in a row of the list.
+fn described(name: &str, header: &events::RunHeader) -> [String; 6] {
+    let counted = |count: u32, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    // A model that is a file: its name says enough.
+    let model = header.model.rsplit('/').next().unwrap_or(&header.model);
+    [
+        name.into(),
+        header.stage.clone(),
+        model.into(),
+        counted(header.world_size, "rank"),
+        counted(header.steps, "step"),
+        header.device.clone(),
+    ]
 }
 
 fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingError> {

@@ -20,8 +20,16 @@ pub fn sentence(scene: &Scene, room: usize) -> String {
         (None, Some(pass)) => (capitalised(&computing(scene, pass)), pass_note(scene, pass).to_string()),
         (None, None) => return between(scene),
     };
-    let whole = format!("{main}{more}.");
-    if whole.chars().count() <= room { whole } else { format!("{main}.") }
+    fitting(&main, &more, room)
+}
+
+/// The longest that fits: everything, without what is computed meanwhile, without the bytes, without the explanation.
+fn fitting(main: &str, more: &str, room: usize) -> String {
+    let plain = main.rsplit_once(" (").map_or(main, |(plain, _)| plain);
+    let head = main.split(':').next().unwrap_or(main);
+    let all = [format!("{main}{more}."), format!("{main}."), format!("{plain}."), format!("{head}.")];
+    let fits = all.iter().find(|sentence| sentence.chars().count() <= room);
+    fits.unwrap_or(&all[3]).clone()
 }
 
 fn ending(scene: &Scene) -> Option<String> {
@@ -71,7 +79,7 @@ fn waiting(scene: &Scene) -> Option<String> {
 fn listed(ranks: &[usize]) -> String {
     match ranks {
         [only] => format!("rank {only}"),
-        many if ranks.len() > 4 => format!("{} other ranks", many.len()),
+        many if ranks.len() > 4 => format!("{} ranks", many.len()),
         many => {
             let numbers: Vec<String> = many.iter().map(usize::to_string).collect();
             format!("ranks {}", numbers.join(", "))
@@ -99,7 +107,7 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
     let parts = groups::beside(&scene.now, flight.event.group);
     let slice = words::bytes(slice(&parts, flight.event.bytes));
     let (others, among) = if parts.len() > 1 {
-        ("its neighbours", format!(" in every group of {}", members(&parts)))
+        ("its group", format!(" in groups of {}", members(&parts)))
     } else {
         ("the others", String::new())
     };

@@ -19,6 +19,11 @@ pub fn short_bytes(bytes: u64) -> String {
     }
 }
 
+/// Round bytes on a scale: `5M`, `2.5G`.
+pub fn round_bytes(bytes: u64) -> String {
+    short_bytes(bytes).replacen(".0", "", 1)
+}
+
 fn scaled(bytes: u64) -> (f64, &'static str) {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let exact = bytes as f64;
@@ -40,12 +45,12 @@ pub fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A count with a decimal unit where it is large: `20.5k`, `918,656`.
+/// A count with a decimal unit where it is large: `9,901`, `20.5k`.
 pub fn count(value: f64) -> String {
     match value {
         v if v >= 999_500.0 => format!("{}M", digits(v / 1e6)),
         v if v >= 9_995.0 => format!("{}k", digits(v / 1e3)),
-        v => format!("{v:.0}"),
+        v => grouped(v.max(0.0).round() as u64),
     }
 }
 

@@ -171,15 +171,26 @@ pub const fn operation_colour(operation: Operation) -> Color {
     }
 }
 
-/// The glyph of an operation, where areas have no colours.
+/// The letter of a pass, where there is no room or no colour.
+pub const fn pass_glyph(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Forward => "f",
+        Pass::Backward => "b",
+        Pass::Step => "u",
+        Pass::Evaluate => "e",
+        Pass::Recompute => "r",
+    }
+}
+
+/// The letter of an operation, where there is no room or no colour: a capital one, as passes have small ones.
 pub const fn operation_glyph(operation: Operation) -> &'static str {
     match operation {
-        Operation::AllReduce => "a",
-        Operation::ReduceScatter => "r",
-        Operation::AllGather => "g",
-        Operation::Broadcast => "b",
-        Operation::Send | Operation::Recv => "m",
-        Operation::Barrier | Operation::Scalars => "s",
+        Operation::AllReduce => "A",
+        Operation::ReduceScatter => "R",
+        Operation::AllGather => "G",
+        Operation::Broadcast => "B",
+        Operation::Send | Operation::Recv => "M",
+        Operation::Barrier | Operation::Scalars => "S",
     }
 }
 

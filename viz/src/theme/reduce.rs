@@ -73,6 +73,7 @@ pub(super) fn plain(symbol: char) -> char {
         '■' => 'P',
         '▲' => 'G',
         '●' => 'O',
+        '▪' => 'p',
         '□' => 'F',
         '◆' => 'A',
         '△' => 'B',

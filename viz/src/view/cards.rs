@@ -1,4 +1,4 @@
-//! Ranks as cards (up to eight), or as rows of a compact table (up to 64 and beyond).
+//! Ranks as cards, up to eight of them.
 
 use super::bar::{self, Bar};
 use super::paint::{Paint, columns, fitted};
@@ -16,9 +16,13 @@ use ratatui::style::{Color, Style};
 pub(super) const MOST: usize = 8;
 /// Narrower cards are unreadable.
 const NARROWEST: u16 = 19;
-/// Rows of a card with a row per class, and what a screen with two rows of cards shows below them.
-pub(super) const TALL: u16 = 11;
+/// Rows of the tallest card without blank rows, and what a screen with two rows of cards shows below them.
+const TALL: u16 = FRAME + Class::ALL.len() as u16;
 const REST: u16 = 7;
+/// Rows of a card beside those of its classes: its edges, the activity, the bar.
+const FRAME: u16 = 4;
+/// More rows where there is room: a bar twice as tall, and a blank row below it.
+const ROOMY: u16 = 2;
 
 /// How many cards stand beside each other: all, or half of them where all would be too narrow; none where neither fits.
 pub(super) fn per_row(ranks: usize, (width, height): (u16, u16)) -> Option<usize> {
@@ -38,13 +42,27 @@ pub(super) fn centres(ranks: usize, width: u16) -> Vec<u16> {
     (0..ranks).map(|rank| place(rank, ranks, width)).map(|(x, width)| x + width / 2).collect()
 }
 
-/// The first column and the width of a rank's card.
+/// The first column and the width of a rank's card. Where there is little room, neighbours share an edge.
 pub(super) fn place(rank: usize, ranks: usize, width: u16) -> (u16, u16) {
     let (ranks, rank) = (ranks.max(1) as u16, rank as u16);
-    let gap = u16::from(width / ranks >= 24);
-    let each = (width + gap) / ranks;
-    let margin = (width + gap - each * ranks) / 2;
-    (margin + rank * each, each - gap)
+    if share_edges(ranks, width) {
+        let each = width.saturating_sub(1) / ranks;
+        return ((width.saturating_sub(1) - each * ranks) / 2 + rank * each, each + 1);
+    }
+    let each = (width + 1) / ranks;
+    let margin = (width + 1 - each * ranks) / 2;
+    (margin + rank * each, each - 1)
+}
+
+fn share_edges(cards: u16, width: u16) -> bool {
+    width / cards < 24
+}
+
+/// Rows that a card takes: with blank rows if there is `room` for them.
+pub(super) fn height(scene: &Scene, room: u16) -> u16 {
+    let used = |rank: usize| classes_used(scene, rank).count() as u16;
+    let least = FRAME + (0..scene.now.ranks.len()).map(used).max().unwrap_or(0);
+    if least + ROOMY <= room { least + ROOMY } else { least }
 }
 
 /// The bytes at the right end of every bar, the same for all ranks so that bars can be compared.
@@ -62,31 +80,44 @@ pub(super) fn bar_scale(scene: &Scene) -> Bar {
 pub(super) fn draw(app: &App, per_row: usize, height: u16, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let (bar, width) = (bar_scale(scene), paint.width());
-    for (number, rank) in scene.now.ranks.iter().enumerate() {
-        let (x, width) = place(number % per_row, per_row, width);
-        let y = (number / per_row) as u16 * height;
-        card(app, number, rank, &bar, &mut paint.part(x, y, width, height));
+    let corner =
+        |number: usize| (place(number % per_row, per_row, width), (number / per_row) as u16 * height);
+    let mut order: Vec<usize> = (0..scene.now.ranks.len()).collect();
+    // The chosen one last, so that the edges that it shares have its colour.
+    order.sort_by_key(|&number| number == app.rank);
+    for number in order {
+        let ((x, width), y) = corner(number);
+        card(app, number, &bar, &mut paint.part(x, y, width, height));
+    }
+    let shared = |number: &usize| !number.is_multiple_of(per_row) && share_edges(per_row as u16, width);
+    for number in (0..scene.now.ranks.len()).filter(shared) {
+        let ((x, _), y) = corner(number);
+        let chosen = [number, number - 1].contains(&app.rank);
+        let style = ink(if chosen { ACCENT } else { FAINT });
+        paint.put(x, y, "┬", style);
+        paint.put(x, y + height - 1, "┴", style);
     }
 }
 
-fn card(app: &App, number: usize, rank: &RankSnapshot, bar: &Bar, paint: &mut Paint<'_>) {
+fn card(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
+    let rank = &scene.now.ranks[number];
     let chosen = app.rank == number;
     let border = if chosen { ink(ACCENT) } else { ink(FAINT) };
     let name = format!(" rank {number} ");
     let (width, height) = (paint.width(), paint.height());
     let total = format!(" {} ", summary(scene, number, rank, width));
     let mut inside = paint.card(&[(&name, bold(if chosen { ACCENT } else { Color::Reset }))], border);
-    let (text, style) = activity(scene, number);
-    let roomy = inside.width() >= 24;
+    let Activity { text, style, .. } = activity(scene, number);
+    let roomy = inside.width() >= 22;
     let (x, inner) = (u16::from(roomy), inside.width().saturating_sub(2 * u16::from(roomy)));
     inside.text(x, 0, fitted(&text, inner), style);
     let parts = rank.live[Place::Device.index()];
     bar.draw(&mut inside, (x, 1, inner), &parts);
     let mut y = 2;
-    if inside.height() >= TALL {
+    if height >= FRAME + ROOMY + classes_used(scene, number).count() as u16 {
         bar.draw(&mut inside, (x, 2, inner), &parts);
-        y = 4;
+        y += ROOMY;
     }
     classes(scene, number, bar, &mut inside.part(x, y, inner, u16::MAX));
     let length = columns(&total);
@@ -107,28 +138,53 @@ fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> Str
     }
 }
 
-/// What a rank is doing, in a few words.
-pub(super) fn activity(scene: &Scene, number: usize) -> (String, Style) {
+/// What a rank is doing.
+pub(super) struct Activity {
+    /// A letter where there is no room for words: small for what it computes, capital for what it communicates.
+    pub letter: &'static str,
+    /// One or two words, the same for all units.
+    pub kind: &'static str,
+    /// A few words.
+    pub text: String,
+    /// How they look.
+    pub style: Style,
+}
+
+impl Activity {
+    fn plain(letter: &'static str, kind: &'static str, style: Style) -> Self {
+        Activity { letter, kind, text: kind.into(), style }
+    }
+
+    fn marked(letter: &'static str, kind: &'static str, style: Style) -> Self {
+        Activity { text: format!("{letter} {kind}"), ..Activity::plain(letter, kind, style) }
+    }
+}
+
+/// What a rank is doing.
+pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
     let rank = &scene.now.ranks[number];
     match &rank.outcome {
         Outcome::Failed(_) => return failed(scene, number),
-        Outcome::Finished => return ("✓ finished".into(), bold(GOOD)),
-        Outcome::Failing => return ("✗ failing".into(), bold(ALARM)),
+        Outcome::Finished => return Activity::marked("✓", "finished", bold(GOOD)),
+        Outcome::Failing => return Activity::marked("✗", "failing", bold(ALARM)),
         Outcome::Running => {}
     }
     if let Some(pass) = rank.pass {
-        let unit = words::unit(&scene.header, pass.unit);
-        return (format!("{} {unit}", words::pass(pass.pass)), bold(theme::pass_colour(pass.pass)));
+        let (kind, style) = (words::pass(pass.pass), bold(theme::pass_colour(pass.pass)));
+        let text = format!("{kind} {}", words::unit(&scene.header, pass.unit));
+        return Activity { letter: theme::pass_glyph(pass.pass), kind, text, style };
     }
     match rank.flights.first() {
-        Some(flight) if flight.started.is_none() && is_awaited(scene, flight) => {
-            (format!("waits: {}", flight.event.operation), bold(WAITING))
-        }
+        Some(flight) if flight.started.is_none() && is_awaited(scene, flight) => Activity {
+            text: format!("waits: {}", flight.event.operation),
+            ..Activity::plain("w", "waits", bold(WAITING))
+        },
         Some(flight) => {
             let operation = flight.event.operation;
-            (operation.label().into(), bold(theme::operation_colour(operation)))
+            let style = bold(theme::operation_colour(operation));
+            Activity::plain(theme::operation_glyph(operation), operation.label(), style)
         }
-        None => ("between passes".into(), ink(DIM)),
+        None => Activity::plain("·", "between passes", ink(DIM)),
     }
 }
 
@@ -141,7 +197,7 @@ fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
 }
 
 /// What a rank was at when it failed, or when another one's failure stopped it.
-fn failed(scene: &Scene, number: usize) -> (String, Style) {
+fn failed(scene: &Scene, number: usize) -> Activity {
     let rank = &scene.now.ranks[number];
     let at = match (rank.pass, rank.flights.first()) {
         (Some(pass), _) => format!("{} {}", words::pass(pass.pass), words::unit(&scene.header, pass.unit)),
@@ -149,110 +205,42 @@ fn failed(scene: &Scene, number: usize) -> (String, Style) {
         (None, None) => "failed".into(),
     };
     match scene.now.failure {
-        Some((culprit, _)) if culprit as usize != number => {
-            (if at == "failed" { "stopped".into() } else { format!("‖ {at}") }, bold(WAITING))
-        }
-        _ => (format!("✗ {at}"), bold(ALARM)),
+        Some((culprit, _)) if culprit as usize != number => Activity {
+            text: if at == "failed" { "stopped".into() } else { format!("‖ {at}") },
+            ..Activity::plain("‖", "stopped", bold(WAITING))
+        },
+        _ => Activity { text: format!("✗ {at}"), ..Activity::plain("✗", "failed", bold(ALARM)) },
     }
 }
 
-/// A row per class that is or will be used.
-fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
-    let (width, height) = (paint.width(), usize::from(paint.height()));
-    let rank = &scene.now.ranks[number];
-    let planned = |class: Class| {
+/// The classes that a rank uses or is planned to use.
+fn classes_used(scene: &Scene, number: usize) -> impl Iterator<Item = Class> + '_ {
+    let planned = move |class: Class| {
         let mut predicted = scene.header.predicted_memory.iter();
         predicted.any(|p| p.rank as usize == number && p.class == class && p.bytes > 0)
     };
-    let used = |class: &&Class| rank.peak_of(**class) > 0 || planned(**class);
+    let rank = &scene.now.ranks[number];
+    Class::ALL.iter().copied().filter(move |&class| rank.peak_of(class) > 0 || planned(class))
+}
+
+/// A row per class.
+fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
+    let (width, height) = (paint.width(), usize::from(paint.height()));
+    let rank = &scene.now.ranks[number];
     let bars = width >= 34;
-    for (y, &class) in (0u16..).zip(Class::ALL.iter().filter(used).take(height)) {
+    for (y, class) in (0u16..).zip(classes_used(scene, number).take(height)) {
         let live = rank.live_of(class);
         let style = if live > 0 { ink(class_colour(class)) } else { ink(FAINT) };
         paint.text(0, y, class_glyph(class), style);
         let label = if live > 0 { ink(Color::Reset) } else { ink(FAINT) };
         let value = if live == 0 { "–".into() } else { words::short_bytes(live) };
         let start = width.saturating_sub(columns(&value));
-        // The longest name and value leave no room for a blank on the narrowest cards.
-        let name = 1 + u16::from(width >= 18);
-        let room = if bars { 12 } else { start.saturating_sub(name) };
-        paint.part(name, y, room, 1).text(0, 0, class_name(class), label);
+        let room = if bars { 12 } else { start.saturating_sub(2) };
+        paint.part(2, y, room, 1).text(0, 0, class_name(class), label);
         if bars {
             let scale = bar.scale as f64;
             bar::plain(paint, (15, y, width - 22), live as f64, scale, class_colour(class));
         }
         paint.text(start, y, value, label);
     }
-}
-
-/// Draws ranks as a table, in as many columns as it takes. Returns the rows used.
-pub(super) fn table(app: &App, paint: &mut Paint<'_>) -> u16 {
-    let scene = app.player().scene();
-    let ranks = scene.now.ranks.len().max(1);
-    let rows = usize::from(paint.height().saturating_sub(1)).max(1);
-    let fitting = usize::from(paint.width() / 16).max(1);
-    let columns_needed = ranks.div_ceil(rows).clamp(1, fitting);
-    let rows = ranks.div_ceil(columns_needed).min(rows);
-    let shown = rows * columns_needed;
-    // Where not all ranks fit, the chosen one stays visible.
-    let first = if ranks > shown { (app.rank / shown) * shown } else { 0 };
-    let each = (paint.width() + 2) / columns_needed as u16;
-    legend(&[scene], paint);
-    if ranks > shown {
-        let text = format!("ranks {first} to {} of {ranks} ↓ ↑", (first + shown).min(ranks) - 1);
-        paint.right(paint.width(), 0, text, ink(ACCENT));
-    }
-    let bar = bar_scale(scene);
-    for (place, number) in (first..ranks.min(first + shown)).enumerate() {
-        let x = (place / rows) as u16 * each;
-        let y = (place % rows) as u16 + 1;
-        row(app, number, &bar, &mut paint.part(x, y, each.saturating_sub(2), 1));
-    }
-    rows as u16 + 1
-}
-
-/// Which glyph and colour is which class; only classes that are used.
-pub(super) fn legend(scenes: &[&Scene], paint: &mut Paint<'_>) {
-    let ranks = || scenes.iter().flat_map(|scene| &scene.now.ranks);
-    let used = |class: Class| ranks().any(|rank| rank.peak_of(class) > 0);
-    let classes: Vec<Class> = Class::ALL.iter().copied().filter(|&class| used(class)).collect();
-    let room = |name: fn(Class) -> &'static str| classes.iter().map(|&c| columns(name(c)) + 5).sum::<u16>();
-    let ghost = "what DDP would need";
-    let long = room(Class::label) + columns(ghost) + 2 <= paint.width();
-    let spacious = room(class_name) + columns(ghost) + 2 <= paint.width();
-    let gap = if spacious { 3 } else { 1 };
-    let close = room(class_name) > 2 * classes.len() as u16 + 1 + paint.width();
-    let mut x = 0;
-    for &class in &classes {
-        x = paint.text(x, 0, class_glyph(class), ink(class_colour(class)));
-        let name = if long { class.label() } else { class_name(class) };
-        x = paint.text(x + u16::from(!close), 0, name, ink(DIM)) + gap;
-    }
-    if spacious {
-        let fill = if paint.theme().colours() { "░" } else { "·" };
-        x = paint.text(x, 0, fill, ink(FAINT));
-        paint.text(x + 1, 0, ghost, ink(DIM));
-    }
-}
-
-fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
-    let scene = app.player().scene();
-    let rank = &scene.now.ranks[number];
-    let width = paint.width();
-    let style = if app.rank == number { bold(ACCENT) } else { ink(DIM) };
-    paint.right(3, 0, number.to_string(), style);
-    let wide = width >= 50;
-    let live = rank.live_total();
-    let value = if wide { words::bytes(live) } else { words::short_bytes(live) };
-    paint.right(width, 0, &value, ink(Color::Reset));
-    let (text, activity_style) = activity(scene, number);
-    let words = if width >= 100 { 26 } else { 20 * u16::from(wide) };
-    if words > 0 {
-        paint.part(4, 0, words - 1, 1).text(0, 0, fitted(&text, words - 1), activity_style);
-    } else {
-        paint.put(4, 0, "▌", activity_style);
-    }
-    let start = 5 + words;
-    let length = width.saturating_sub(start + if wide { 9 } else { 5 + u16::from(width >= 20) });
-    bar.draw(paint, (start, 0, length), &rank.live[Place::Device.index()]);
 }

@@ -19,7 +19,7 @@ pub(super) fn scale(area: &Area, paint: &mut Paint<'_>) {
     let mut bytes = 0.0;
     while bytes <= area.top as f64 {
         let y = if bytes == 0.0 { height.saturating_sub(1) } else { area.row(bytes as u64, height) };
-        let label = if bytes == 0.0 { "0".into() } else { words::short_bytes(bytes as u64) };
+        let label = if bytes == 0.0 { "0".into() } else { words::round_bytes(bytes as u64) };
         paint.right(SCALE - 2, y, label, ink(DIM));
         paint.put(SCALE - 1, y, "┤", ink(FAINT));
         bytes += step;

@@ -4,7 +4,7 @@ use super::area::{Area, Column, Layers};
 use super::axis::Axis;
 use super::bar::Bar;
 use super::paint::{Paint, columns, fitted};
-use super::{cards, frame};
+use super::{cards, frame, table};
 use crate::app::App;
 use crate::player::{Player, Scene};
 use crate::theme::{DIM, FAINT, bold, ink};
@@ -20,9 +20,11 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));
     paint.text(x + 2, 0, "same step, same phase, same scale", ink(DIM));
-    let spacious = height >= 28;
+    // Rows of everything below with blank rows between; the one below the heading comes last.
+    let needed = 11 + 4 * app.players.len().max(2) as u16;
+    let spacious = height >= needed;
     let each = if spacious { 3 } else { 2 };
-    let mut y = 1 + u16::from(spacious);
+    let mut y = 1 + u16::from(height > needed);
     let bar = common_scale(app);
     for player in &app.players {
         run(player, rank, &bar, &mut paint.part(0, y, width, 2));
@@ -33,7 +35,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         y += 3;
     }
     let scenes: Vec<&Scene> = app.players.iter().map(Player::scene).collect();
-    cards::legend(&scenes, &mut paint.part(0, y, width, 1));
+    table::legend(&scenes, &mut paint.part(0, y, width, 1));
     y += 1 + u16::from(spacious);
     y += metrics(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y)));
     y += u16::from(spacious);
@@ -66,7 +68,7 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     };
     let width = paint.width();
     paint.part(0, 0, LABEL - 1, 2).text(0, 0, &scene.header.stage, bold(frame::stage_colour(&scene.header)));
-    let (text, style) = cards::activity(scene, rank);
+    let cards::Activity { text, style, .. } = cards::activity(scene, rank);
     paint.part(0, 1, LABEL - 1, 1).text(0, 0, fitted(&text, LABEL - 1), style);
     let value = 10;
     bar.draw(paint, (LABEL, 0, width.saturating_sub(LABEL + value)), &now.live[Place::Device.index()]);

@@ -1,14 +1,15 @@
 //! What surrounds every view: title, tabs, narration, seek bar, footer; and what a click on them means.
 
 use super::paint::{Paint, columns, fitted};
-use crate::app::{App, Source, View};
-use crate::input::BINDINGS;
+use crate::app::{Action, App, Source, View};
+use crate::input::{BINDINGS, Binding};
 use crate::player::{Motion, Player};
 use crate::theme::{self, ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink};
 use crate::{narration, words};
 use events::{Boundary, RunHeader};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
+use std::ops::Range;
 
 /// The smallest screen on which everything is readable.
 pub const SMALLEST: (u16, u16) = (80, 24);
@@ -72,7 +73,9 @@ pub fn target(app: &App, column: u16, row: u16) -> Option<Target> {
         let inside = column.checked_sub(start).filter(|offset| *offset < width)?;
         return Some(Target::Seek(f64::from(inside) / f64::from(width.max(2) - 1)));
     }
-    (row == rows.footer && column + 8 > app.area.width).then_some(Target::Help)
+    let help = |entry: &&Entry| entry.action == Action::Help && entry.columns().contains(&column);
+    let on_help = row == rows.footer && entries(app, app.area.width).iter().any(|entry| help(&entry));
+    on_help.then_some(Target::Help)
 }
 
 fn seek_place(width: u16) -> (u16, u16) {
@@ -114,26 +117,37 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let status = status(app);
     let progress = progress(app.player());
     let right = columns(&progress) + columns(&status.0) + 4;
-    let about = if compared > 1 {
-        format!("  {} ranks", header.world_size)
-    } else if width >= 110 {
-        format!(
-            "  {} parameters · {} ranks · {} · {} · {} collectives",
-            words::grouped(header.parameters),
-            header.world_size,
-            header.device,
-            header.precision,
-            header.algorithm
-        )
-    } else if words::simulated(header) {
-        format!("  {} ranks · {}", header.world_size, header.device)
-    } else {
-        format!("  {} parameters · {} ranks", words::count(header.parameters as f64), header.world_size)
-    };
-    paint.text(x, 0, fitted(&about, width.saturating_sub(x + right + 2)), ink(DIM));
+    let room = width.saturating_sub(x + right + 2);
+    let about = about(header, compared > 1);
+    let fitting = about.iter().find(|about| columns(about) <= room).or(about.last());
+    paint.text(x, 0, fitted(fitting.map_or("", |about| about), room), ink(DIM));
     let start = width.saturating_sub(right);
     let x = paint.text(start, 0, progress, ink(Color::Reset)) + 2;
     paint.text(x, 0, status.0, bold(status.1));
+}
+
+/// The run in words, from the longest to the shortest.
+fn about(header: &RunHeader, compared: bool) -> Vec<String> {
+    let ranks = match header.world_size {
+        1 => "1 rank".into(),
+        many => format!("{many} ranks"),
+    };
+    if compared {
+        return vec![format!("  {ranks}")];
+    }
+    let how = format!("{} · {} collectives", header.precision, header.algorithm);
+    let (device, parameters) = (&header.device, words::grouped(header.parameters));
+    let few = words::count(header.parameters as f64);
+    let mut about = vec![
+        format!("  {parameters} parameters · {ranks} · {device} · {how}"),
+        format!("  {few} parameters · {ranks} · {device} · {}", header.precision),
+    ];
+    if words::simulated(header) {
+        about.push(format!("  {ranks} · {device}"));
+        about.push(format!("  {ranks} · simulated link"));
+    }
+    about.extend([format!("  {few} parameters · {ranks}"), format!("  {ranks}")]);
+    about
 }
 
 fn progress(player: &Player) -> String {
@@ -186,7 +200,10 @@ fn tabs(app: &App, paint: &mut Paint<'_>) {
 fn narrate(app: &App, paint: &mut Paint<'_>) {
     let room = paint.width().saturating_sub(2);
     let scene = app.player().scene();
-    let sentence = narration::sentence(scene, usize::from(room));
+    let sentence = match scene.now.events {
+        0 if app.held => "Held before the first event: space lets the run go, → takes one step.".into(),
+        _ => narration::sentence(scene, usize::from(room)),
+    };
     let failed = scene.now.failure.is_some();
     let x = paint.text(0, 0, "▌", ink(if failed { ALARM } else { ACCENT }));
     paint.text(x + 1, 0, fitted(&sentence, room), ink(Color::Reset));
@@ -239,19 +256,58 @@ fn granularity(granularity: Boundary) -> &'static str {
     }
 }
 
-fn footer(app: &App, paint: &mut Paint<'_>) {
-    let (mut x, gap) = (1, if paint.width() >= 110 { 3 } else { 2 });
-    for binding in BINDINGS.iter().filter(|binding| !binding.short.is_empty()) {
+/// One key in the footer.
+struct Entry {
+    x: u16,
+    label: &'static str,
+    short: String,
+    action: Action,
+}
+
+impl Entry {
+    fn of(app: &App, binding: &Binding) -> Self {
         let short = match binding.short {
             "by" => format!("by {}", granularity(app.granularity)),
             "pause" if app.player().motion() == Motion::Standing || app.held => "play".into(),
             other => other.to_string(),
         };
-        if x + columns(binding.label) + 1 + columns(&short) > paint.width() {
-            continue;
+        Entry { x: 0, label: binding.label, short, action: binding.action }
+    }
+
+    fn columns(&self) -> Range<u16> {
+        self.x..self.x + columns(self.label) + 1 + columns(&self.short)
+    }
+}
+
+/// The footer's keys, those that fit: help and quitting always, at the right end.
+fn entries(app: &App, width: u16) -> Vec<Entry> {
+    let gap = if width >= 110 { 3 } else { 2 };
+    let shown = BINDINGS.iter().filter(|binding| !binding.short.is_empty());
+    let (ends, others): (Vec<Entry>, Vec<Entry>) = shown
+        .map(|binding| Entry::of(app, binding))
+        .partition(|entry| matches!(entry.action, Action::Help | Action::Quit));
+    let mut end = width.saturating_sub(1);
+    let mut placed = Vec::new();
+    for entry in ends.into_iter().rev() {
+        let x = end.saturating_sub(entry.columns().len() as u16);
+        end = x.saturating_sub(gap);
+        placed.push(Entry { x, ..entry });
+    }
+    let mut x = 1;
+    for entry in others {
+        let entry = Entry { x, ..entry };
+        if entry.columns().end <= end {
+            x = entry.columns().end + gap;
+            placed.push(entry);
         }
-        x = paint.text(x, 0, binding.label, bold(Color::Reset));
-        x = paint.text(x + 1, 0, short, ink(DIM)) + gap;
+    }
+    placed
+}
+
+fn footer(app: &App, paint: &mut Paint<'_>) {
+    for entry in entries(app, paint.width()) {
+        let x = paint.text(entry.x, 0, entry.label, bold(Color::Reset));
+        paint.text(x + 1, 0, &entry.short, ink(DIM));
     }
 }
 

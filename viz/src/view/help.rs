@@ -1,6 +1,7 @@
 //! What lies over a view: the list of keys, the end of a run.
 
 use super::paint::{Paint, columns, fitted};
+use super::progress;
 use crate::app::{App, Source};
 use crate::input::BINDINGS;
 use crate::theme::{ACCENT, ALARM, DIM, GOOD, bold, class_colour, class_glyph, ink};
@@ -8,27 +9,29 @@ use crate::words;
 use events::{Class, Operation, RankSnapshot};
 use ratatui::style::Color;
 
-/// A box in the middle, cleared.
+/// A box in the middle of the columns that views use, cleared like the row above, the row below and a margin beside it.
 fn middle<'a>(paint: &'a mut Paint<'_>, width: u16, height: u16) -> Paint<'a> {
-    let (width, height) = (width.min(paint.width()), height.min(paint.height()));
+    const MARGIN: (u16, u16) = (2, 1);
+    let (width, height) = (width.min(paint.width().saturating_sub(2)), height.min(paint.height()));
     let (x, y) = ((paint.width() - width) / 2, (paint.height() - height) / 2);
-    let mut part = paint.part(x, y, width, height);
-    part.clear();
-    part
+    let (left, top) = (x.saturating_sub(MARGIN.0), y.saturating_sub(MARGIN.1));
+    paint.part(left, top, x + width + MARGIN.0 - left, y + height + MARGIN.1 - top).clear();
+    paint.part(x, y, width, height)
 }
 
 /// The list of keys, from the same table that acts on them.
 pub(super) fn keys(paint: &mut Paint<'_>) {
-    let half = BINDINGS.len().div_ceil(2) as u16;
-    let two = paint.width() >= 136;
-    let (width, rows) = if two { (134, half) } else { (72, BINDINGS.len() as u16) };
-    let mut area = middle(paint, width, rows + 2);
+    const COLUMN: u16 = 73;
+    let listed = || BINDINGS.iter().filter(|binding| !binding.label.is_empty());
+    let count = listed().count() as u16;
+    let columns = if paint.width() >= 2 * COLUMN + 4 { 2 } else { 1 };
+    let rows = count.div_ceil(columns);
+    let mut area = middle(paint, columns * COLUMN + 2, rows + 2);
     let mut inside = area.card(&[(" keys ", bold(ACCENT))], ink(ACCENT));
-    for (number, binding) in (0u16..).zip(BINDINGS) {
-        let (x, y) = if two { (number / half * 66, number % half) } else { (0, number) };
-        inside.right(x + 11, y, binding.label, bold(Color::Reset));
-        let room = inside.width().saturating_sub(x + 13).min(if two { 52 } else { 60 });
-        inside.text(x + 13, y, fitted(binding.help, room), ink(DIM));
+    for (number, binding) in (0u16..).zip(listed()) {
+        let (x, y) = (number / rows * COLUMN, number % rows);
+        inside.right(x + 14, y, binding.label, bold(Color::Reset));
+        inside.text(x + 16, y, binding.help, ink(DIM));
     }
 }
 
@@ -38,50 +41,78 @@ pub(super) fn closing(app: &App, paint: &mut Paint<'_>) {
     let wanted = alone && app.at_close() && !app.dismissed;
     let failure = app.player().scene().now.failure.as_ref().filter(|_| !app.dismissed);
     match failure {
-        Some((_, message)) => failed(message, paint),
+        Some((_, message)) => failed(message, app.source == Source::Live, paint),
         None if wanted => finished(app, paint),
         None => {}
     }
 }
 
-fn failed(message: &str, paint: &mut Paint<'_>) {
-    let width = paint.width().saturating_sub(4).min(116);
-    let lines = wrapped(message, width.saturating_sub(4));
-    let height = lines.len() as u16 + 4;
-    let mut area = middle(paint, width, height);
+/// Why the run has failed; `printed` says whether the message is printed once the screen is left.
+fn failed(message: &str, printed: bool, paint: &mut Paint<'_>) {
+    let width = paint.width().saturating_sub(2).min(118);
+    let lines =
+        shortened(message, width.saturating_sub(4), usize::from(paint.height().saturating_sub(2)), printed);
+    let mut area = middle(paint, width, lines.len() as u16 + 2);
+    let height = area.height();
     let mut inside = area.card(&[(" the run has failed ", bold(ALARM))], ink(ALARM));
     for (y, line) in (0u16..).zip(&lines) {
         inside.text(1, y, line, ink(Color::Reset));
     }
-    let y = inside.height().saturating_sub(1);
-    inside.text(1, y, "q leaves the screen · esc looks at where it happened", ink(DIM));
+    area.text(2, height.saturating_sub(1), " q leaves the screen · esc shows where it happened ", ink(DIM));
 }
 
-/// Lines of at most `width` columns, broken between words. A line that fits stays as it is, and one of a table is cut.
-fn wrapped(text: &str, width: u16) -> Vec<String> {
-    let mut lines = Vec::new();
-    for paragraph in text.lines() {
-        if columns(paragraph) <= width {
-            lines.push(paragraph.to_string());
-            continue;
-        }
-        if paragraph.trim().contains("  ") {
-            lines.push(fitted(paragraph, width));
-            continue;
-        }
-        let mut line = String::new();
-        for word in paragraph.split_whitespace() {
-            if !line.is_empty() && columns(&line) + 1 + columns(word) > width {
-                lines.push(std::mem::take(&mut line));
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        lines.push(line);
+/// `message` in at most `rows` lines: where they do not suffice, blank lines go first, then its end.
+fn shortened(message: &str, width: u16, rows: usize, printed: bool) -> Vec<String> {
+    let mut lines = wrapped(message, width);
+    if lines.len() > rows {
+        lines.retain(|line| !line.is_empty());
+    }
+    if lines.len() > rows {
+        lines.truncate(rows.saturating_sub(1));
+        lines.push(if printed { "… the rest is printed when the screen is left" } else { "…" }.into());
     }
     lines
+}
+
+/// Lines of at most `width` columns, broken between words and indented alike: a list that goes on in the next line is one
+/// with it. A line of a table loses the columns that do not fit.
+fn wrapped(text: &str, width: u16) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut list = String::new();
+    for line in text.lines() {
+        let joined = if list.is_empty() { line.to_string() } else { format!("{list} {}", line.trim_start()) };
+        if joined.ends_with(',') {
+            list = joined;
+            continue;
+        }
+        list.clear();
+        let paragraph = joined.as_str();
+        if columns(paragraph) <= width {
+            lines.push(paragraph.to_string());
+        } else if paragraph.trim().contains("  ") {
+            let kept = fitted(paragraph, width);
+            lines.push(kept.rsplit_once("  ").map_or(kept.as_str(), |(whole, _)| whole.trim_end()).into());
+        } else {
+            let indent = &paragraph[..paragraph.len() - paragraph.trim_start().len()];
+            broken(paragraph.trim_start(), indent, width, &mut lines);
+        }
+    }
+    lines
+}
+
+/// `text` in lines of at most `width` columns, each with `indent` before it.
+fn broken(text: &str, indent: &str, width: u16, lines: &mut Vec<String>) {
+    let mut line = indent.to_string();
+    for word in text.split(' ') {
+        let begun = line.len() > indent.len();
+        if begun && columns(&line) + 1 + columns(word) > width {
+            lines.push(std::mem::replace(&mut line, indent.to_string()));
+        } else if begun {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
 }
 
 fn finished(app: &App, paint: &mut Paint<'_>) {
@@ -92,7 +123,9 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
         |operation: Operation| ranks.iter().map(|r| r.sent.by_operation[operation.index()]).sum::<u64>();
     let operations: Vec<Operation> = Operation::ALL.iter().copied().filter(|&o| sent(o) > 0).collect();
     let rows = classes.len().max(operations.len()) as u16;
-    let mut area = middle(paint, 78, rows + 9);
+    let verdict = progress::verdict(scene);
+    let mut area = middle(paint, 78, rows + 6 + 2 * u16::from(verdict.is_some()));
+    let height = area.height();
     let title = format!(" {} is done ", scene.header.stage);
     let mut inside = area.card(&[(&title, bold(GOOD))], ink(GOOD));
     inside.text(1, 0, outline(app), ink(Color::Reset));
@@ -113,7 +146,10 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     let all: u64 = operations.iter().map(|&operation| sent(operation)).sum();
     inside.text(45, rows + 3, "together", bold(Color::Reset));
     inside.right(74, rows + 3, words::bytes(all), bold(Color::Reset));
-    inside.text(1, rows + 5, "q leaves the screen · esc looks back at the run", ink(DIM));
+    if let Some((text, colour)) = verdict {
+        inside.text(1, rows + 5, text, ink(colour));
+    }
+    area.text(2, height.saturating_sub(1), " q leaves the screen · esc looks back at the run ", ink(DIM));
 }
 
 fn peak(ranks: &[RankSnapshot], class: Class) -> u64 {

@@ -142,7 +142,11 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
         let (from, to) = (from.max(0.0) as u16, (to.ceil() as u16).min(axis.width));
         match runs.last_mut() {
             Some(run) if run.0 == span.pass && run.2 + 3 >= from => run.2 = to,
-            _ => runs.push((span.pass, from, to)),
+            last => {
+                // Two passes can share a column, which then shows where the later one begins.
+                last.into_iter().for_each(|run| run.2 = run.2.min(from).max(run.1));
+                runs.push((span.pass, from, to));
+            }
         }
         let name = words::unit(&scene.header, span.unit);
         let short = name.strip_prefix("block ").unwrap_or(name);

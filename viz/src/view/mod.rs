@@ -16,6 +16,7 @@ mod plot;
 mod progress;
 mod shards;
 mod streams;
+mod table;
 mod traffic;
 mod wires;
 
@@ -34,7 +35,7 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
     } else {
         let body = frame::draw(app, &mut paint);
         view(app, &mut paint.part(body.x, body.y, body.width, body.height));
-        let mut over = paint.part(0, 2, area.width, area.height.saturating_sub(5));
+        let mut over = paint.part(0, 2, area.width, area.height.saturating_sub(4));
         help::closing(app, &mut over);
         if app.help {
             help::keys(&mut paint.part(0, 0, area.width, area.height));

@@ -4,10 +4,13 @@ use super::area::{Area, Column, Layers};
 use super::axis::Axis;
 use super::paint::Paint;
 use super::progress::progress;
-use super::{cards, wires};
+use super::{cards, table, wires};
 use crate::app::App;
 use crate::theme::{DIM, FAINT, ink};
 use crate::words;
+
+/// Rows that the loss and the run's numbers need.
+const LEAST: u16 = 3;
 
 /// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
@@ -25,9 +28,9 @@ fn one_row(app: &App, paint: &mut Paint<'_>) {
     let (ranks, width, height) = (scene.now.ranks.len(), paint.width(), paint.height());
     let gap = u16::from(height >= 28);
     let wires = ranks as u16 + 1;
-    let bottom = (height / 4).clamp(4, 14);
-    let most = if width / ranks.max(1) as u16 >= 40 { 14 } else { 13 };
-    let cards_height = height.saturating_sub(wires + bottom + 2 * gap).min(most);
+    let rest = wires + (height / 4).clamp(4, 14) + 2 * gap;
+    let cards_height = cards::height(scene, height.saturating_sub(rest));
+    let cards_height = cards_height.min(height.saturating_sub(wires + LEAST + 2 * gap));
     let bottom = height.saturating_sub(cards_height + wires + 2 * gap);
     cards::draw(app, ranks, cards_height, &mut paint.part(0, 0, width, cards_height));
     let y = cards_height + gap;
@@ -40,21 +43,30 @@ fn one_row(app: &App, paint: &mut Paint<'_>) {
 
 /// Two rows of cards: the collective in words only.
 fn two_rows(app: &App, per_row: usize, paint: &mut Paint<'_>) {
-    let (width, height) = (paint.width(), paint.height());
-    let y = 2 * cards::TALL;
-    cards::draw(app, per_row, cards::TALL, &mut paint.part(0, 0, width, y));
-    wires::line(app.player().scene(), &mut paint.part(0, y, width, 1));
-    progress(app.player(), &mut paint.part(0, y + 2, width, height.saturating_sub(y + 2)));
+    let width = paint.width();
+    let each = cards::height(app.player().scene(), 0);
+    cards::draw(app, per_row, each, &mut paint.part(0, 0, width, 2 * each));
+    below(app, 2 * each, paint);
 }
 
 /// A row per rank.
 fn table(app: &App, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
-    let bottom = (height / 4).clamp(4, 12);
-    let used = cards::table(app, &mut paint.part(0, 0, width, height.saturating_sub(bottom + 2)));
-    let y = used + u16::from(height >= 28);
+    let room = height.saturating_sub((height / 4).clamp(4, 12) + 2);
+    let ranks = app.player().scene().now.ranks.len();
+    let room = if table::fits(ranks, width, room) { room } else { height.saturating_sub(1 + LEAST) };
+    let used = table::draw(app, &mut paint.part(0, 0, width, room));
+    below(app, used, paint);
+}
+
+/// From row `y` on the collective in words and the run's progress, with blank rows where there is room for them.
+fn below(app: &App, y: u16, paint: &mut Paint<'_>) {
+    let (width, height) = (paint.width(), paint.height());
+    let spare = height.saturating_sub(y + 1 + LEAST);
+    let y = y + u16::from(spare > 4);
     wires::line(app.player().scene(), &mut paint.part(0, y, width, 1));
-    progress(app.player(), &mut paint.part(0, y + 2, width, height.saturating_sub(y + 2)));
+    let y = y + 1 + u16::from(spare > 0);
+    progress(app.player(), &mut paint.part(0, y, width, height.saturating_sub(y)));
 }
 
 /// Every rank's memory over the last two steps, below its card and on one scale.
@@ -69,7 +81,9 @@ fn memories(app: &App, paint: &mut Paint<'_>) {
     let note = format!("the last two steps of every rank · top {}", words::bytes(top));
     paint.text(x + 2, 0, note, ink(DIM));
     for (rank, lane) in scene.window.lanes.iter().enumerate() {
+        // As wide as what is inside the card.
         let (x, width) = cards::place(rank, ranks, width);
+        let (x, width) = (x + 2, width.saturating_sub(4));
         let axis = Axis::last_steps(scene, app.player().clock(), 2, width);
         let columns = Column::memory(lane, axis, app.player().clock());
         let area = Area { columns, top, layers: Layers::Classes };

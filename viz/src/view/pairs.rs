@@ -1,6 +1,6 @@
 //! The matrix of senders and receivers.
 
-use super::paint::Paint;
+use super::paint::{Paint, columns};
 use super::traffic::{data, of_step};
 use crate::player::Scene;
 use crate::theme::{DIM, FAINT, INK, ink};
@@ -8,38 +8,69 @@ use crate::words;
 use events::{RankSnapshot, Sent};
 use ratatui::style::{Color, Style};
 
-/// Draws who sent how much to whom in this step, a rank in every `tall` rows.
+/// Columns of the senders' numbers, and of the narrowest cell with a number in it.
+const LABELS: u16 = 6;
+const CELL: u16 = 5;
+
+/// How many neighbouring ranks share a row, and a column, so that all fit: a power of two. Two rows are above the matrix.
+pub(super) fn folded(ranks: usize, width: u16, height: u16) -> usize {
+    let most = (width.saturating_sub(LABELS) / CELL).min(height.saturating_sub(2)).max(1);
+    let powers = (0..usize::BITS - 1).map(|power| 1 << power);
+    powers.into_iter().find(|fold| ranks.div_ceil(*fold) <= usize::from(most)).unwrap_or(ranks)
+}
+
+/// Draws who sent how much to whom in this step, a row of the matrix in every `tall` rows.
 pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     let ranks = scene.now.ranks.len();
-    let x = paint.heading(0, 0, "From rank to rank");
+    let fold = folded(ranks, paint.width(), paint.height());
     let exact = scene.now.ranks.iter().any(|rank| rank.last_hop.is_some());
     let fresh = scene.now.ranks.iter().any(|rank| data(&of_step(rank)) > 0);
-    let when = if fresh { "in this step" } else { "in the last step" };
-    let note = if exact { when.to_string() } else { format!("{when}, to all alike") };
-    paint.text(x + 2, 0, note, ink(DIM));
+    heading(fold, exact, fresh, paint);
     let step = |rank: &RankSnapshot| if fresh { of_step(rank) } else { rank.sent_last_step.clone() };
     let sent = scene.now.ranks.iter().enumerate().map(|(rank, now)| receivers(step(now), rank, exact));
-    let sent: Vec<Vec<u64>> = sent.collect();
+    let sent = summed(&sent.collect::<Vec<_>>(), fold);
     let most = sent.iter().flatten().copied().max().unwrap_or(0).max(1);
-    let room = paint.width().saturating_sub(6) / ranks.max(1) as u16;
+    let room = paint.width().saturating_sub(LABELS) / sent.len().max(1) as u16;
     let cell = room.clamp(1, if tall > 2 { 16 } else { 9 });
-    let numbers = cell >= 5;
-    for (place, receiver) in (0..ranks).enumerate() {
-        if numbers || receiver.is_multiple_of(8) {
-            let x = 6 + place as u16 * cell;
-            paint.part(x, 1, cell.max(3), 1).centred(0, cell.max(2), 0, &receiver.to_string(), ink(DIM));
-        }
-    }
     let rows = (tall - 1).max(1);
     for (place, row) in (0u16..).zip(&sent) {
-        let y = 2 + place * tall;
-        paint.right(4, y + rows / 2, place.to_string(), ink(DIM));
-        for (receiver, &bytes) in row.iter().enumerate() {
-            let x = 6 + receiver as u16 * cell;
-            let own = receiver == usize::from(place);
-            pair(&mut paint.part(x, y, cell, rows), if own { 0 } else { bytes }, most, numbers);
+        let (x, y) = (LABELS + place * cell, 2 + place * tall);
+        let first = (usize::from(place) * fold).to_string();
+        paint.part(x, 1, cell, 1).centred(0, cell.saturating_sub(1), 0, &first, ink(DIM));
+        paint.right(LABELS - 2, y + rows / 2, &first, ink(DIM));
+        for (receiver, &bytes) in (0u16..).zip(row) {
+            let mut paint = paint.part(LABELS + receiver * cell, y, cell, rows);
+            pair(&mut paint, bytes, most, cell >= CELL);
         }
     }
+}
+
+fn heading(fold: usize, exact: bool, fresh: bool, paint: &mut Paint<'_>) {
+    let when = if fresh { "this step" } else { "last step" };
+    let alike = if exact { "" } else { ", to all alike" };
+    let cells = if fold > 1 { format!(", {fold} × {fold} ranks a cell") } else { String::new() };
+    let x = paint.heading(0, 0, "From rank to rank") + 2;
+    let notes = [
+        format!("{when}{alike}{cells}: rows send, columns receive"),
+        format!("{when}{alike}{cells}"),
+        when.into(),
+    ];
+    let fits = |note: &&String| x + columns(note) <= paint.width();
+    if let Some(note) = notes.iter().find(fits) {
+        paint.text(x, 0, note, ink(DIM));
+    }
+}
+
+/// The matrix with `fold` neighbours added up in both directions.
+fn summed(sent: &[Vec<u64>], fold: usize) -> Vec<Vec<u64>> {
+    let groups = sent.len().div_ceil(fold);
+    let mut sums = vec![vec![0; groups]; groups];
+    for (sender, receivers) in sent.iter().enumerate() {
+        for (receiver, bytes) in receivers.iter().enumerate() {
+            sums[sender / fold][receiver / fold] += bytes;
+        }
+    }
+    sums
 }
 
 /// What each rank got; where no hops tell, a rank sends to all others alike.

@@ -28,7 +28,8 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
         }
     }
     if points.is_empty() {
-        paint.text(0, heading, "the loss curve begins with the first finished step", ink(DIM));
+        let text = fitted("the curve begins with the first finished step", chart);
+        paint.text(0, heading, text, ink(DIM));
     } else {
         let marks = plot::Marks { points: &validated, symbol: "◆", colour: GOOD };
         let mut part = paint.part(0, heading, chart, height.saturating_sub(heading));
@@ -96,7 +97,10 @@ fn numbers(scene: &Scene, last: Option<&StepRecord>, player: &Player, paint: &mu
         let note = fitted(note, paint.width().saturating_sub(x + 2));
         paint.text(x + 2, y, note, *style);
     }
-    prediction(scene, paint, skip + figures.len() as u16 + 1);
+    if let Some((text, colour)) = verdict(scene) {
+        let text = fitted(&text, paint.width());
+        paint.text(0, skip + figures.len() as u16 + 1, text, ink(colour));
+    }
 }
 
 /// The validations that are finished at the position.
@@ -125,16 +129,16 @@ fn scaling(record: &StepRecord) -> Option<Figure> {
     Some(Figure { style: ink(colour), ..figure("loss scale", Some(scale), note) })
 }
 
-/// Whether the peaks measured so far are the ones predicted.
-fn prediction(scene: &Scene, paint: &mut Paint<'_>, y: u16) {
-    if y >= paint.height() || scene.header.predicted_total.is_empty() {
-        return;
+/// Whether the peaks measured so far are the ones predicted, in words, where there is a prediction.
+pub(super) fn verdict(scene: &Scene) -> Option<(String, Color)> {
+    if scene.header.predicted_total.is_empty() {
+        return None;
     }
     let pairs = scene.now.ranks.iter().zip(&scene.header.predicted_total);
     let over = pairs.clone().filter(|(rank, predicted)| rank.total_peak > **predicted).count();
     let equal = pairs.filter(|(rank, predicted)| rank.total_peak == **predicted).count();
     let ranks = scene.now.ranks.len();
-    let (text, colour) = if over > 0 {
+    Some(if over > 0 {
         (format!("{over} of {ranks} ranks peaked above the prediction"), ALARM)
     } else if equal == ranks {
         ("✓ every peak is as predicted, to the byte".into(), GOOD)
@@ -142,6 +146,5 @@ fn prediction(scene: &Scene, paint: &mut Paint<'_>, y: u16) {
         ("no rank has reached its predicted peak yet".into(), DIM)
     } else {
         (format!("{equal} of {ranks} ranks have reached the predicted peak"), DIM)
-    };
-    paint.text(0, y, fitted(&text, paint.width()), ink(colour));
+    })
 }

@@ -4,7 +4,7 @@ use super::area::{Area, Column, Layers};
 use super::axis::Axis;
 use super::chart::{self, SCALE};
 use super::paint::{Paint, fitted};
-use super::{bar, pairs};
+use super::{bar, cards, pairs};
 use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink, operation_colour, operation_glyph};
@@ -13,7 +13,7 @@ use events::{Operation, RankSnapshot, RunHeader, Sent};
 use ratatui::style::Color;
 
 /// Fewer rows are no chart.
-const CHART: u16 = 9;
+const CHART: u16 = 6;
 
 /// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
@@ -27,17 +27,29 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
     let left = 64.max(width / 2 - 4);
     let used = operations(app, &mut paint.part(0, 0, left, height));
-    let ranks = scene.now.ranks.len() as u16;
-    let fits = |tall: &u16| 2 + ranks * tall <= used.max(height * 2 / 5);
-    let tall = [4, 2].into_iter().find(fits).unwrap_or(1);
-    pairs::draw(scene, tall, &mut paint.part(left + 4, 0, width - left - 4, height));
-    let y = 1 + used.max(2 + ranks * tall);
+    let ranks = scene.now.ranks.len();
+    let (right, room) = (width - left - 4, used.max(height * 2 / 5));
+    let rows = ranks.div_ceil(pairs::folded(ranks, right, room)) as u16;
+    let tall = [4, 2].into_iter().find(|tall| 2 + rows * tall <= room).unwrap_or(1);
+    pairs::draw(scene, tall, &mut paint.part(left + 4, 0, right, room));
+    let y = 1 + used.max(2 + rows * tall);
     let rest = height.saturating_sub(y);
-    let tall = if rest >= 3 + ranks * 2 + CHART { 2 } else { 1 };
-    let bars = 3 + ranks * tall;
+    let (tall, bars) = bars(ranks as u16, rest);
     let chart = if rest >= bars + CHART { rest - bars } else { 0 };
     each_rank(app, tall, &mut paint.part(0, y, width, rest - chart));
     over_time(app, &mut paint.part(0, height - chart, width, chart));
+}
+
+/// Rows per rank's bar, and of all bars with what is above and below them; of more ranks than cards show, a page.
+fn bars(ranks: u16, room: u16) -> (u16, u16) {
+    let all = |tall: u16| 3 + ranks * tall;
+    if room >= all(2) + CHART {
+        (2, all(2))
+    } else if usize::from(ranks) > cards::MOST && room < all(1) + CHART {
+        (1, room.saturating_sub(CHART))
+    } else {
+        (1, all(1))
+    }
 }
 
 /// Ψ in bytes of what is communicated, padding included, times (N−1)/N: the unit in which theory counts.
@@ -138,13 +150,18 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
         return;
     }
     let x = paint.heading(0, 0, "Each rank");
-    paint.text(x + 2, 0, "sent in the run, by operation", ink(DIM));
+    let x = paint.text(x + 2, 0, "sent in the run, by operation", ink(DIM));
     let most = scene.now.ranks.iter().map(|rank| rank.sent.total()).max().unwrap_or(0).max(1);
     let (start, width) = (9, paint.width().saturating_sub(40));
     paint.right(start + width + 12, 1, "the run", ink(DIM));
     paint.right(start + width + 25, 1, "last step", ink(DIM));
-    let shown = usize::from(paint.height() - 2).min(ranks);
-    let first = if ranks > shown { (app.rank / shown * shown).min(ranks - shown) } else { 0 };
+    let pages = ranks.div_ceil(usize::from((paint.height() - 2) / tall).max(1));
+    let shown = ranks.div_ceil(pages);
+    let first = (app.rank / shown * shown).min(ranks - shown);
+    if pages > 1 {
+        let text = format!("ranks {first} to {} of {ranks} ↑↓", first + shown - 1);
+        paint.text(x + 2, 0, text, ink(ACCENT));
+    }
     for (place, rank) in (0u16..).zip(first..first + shown) {
         let y = 2 + place * tall;
         let style = if rank == app.rank { bold(ACCENT) } else { ink(DIM) };

@@ -234,6 +234,30 @@ impl Lanes<'_> {
         self.scene.now.ranks[rank].last_hop.filter(same)
     }
 
+    /// A link of the ring, from the column of its sender to that of its receiver.
+    fn link(&self, start: u16, end: u16, (source, wire): (&str, &str), style: Style, paint: &mut Paint<'_>) {
+        let (left, right) = (start.min(end), start.max(end));
+        paint.run(left, 0, right - left, wire, style);
+        paint.put(start, 0, source, style);
+        paint.put(end, 0, if end > start { "▶" } else { "◀" }, style);
+    }
+
+    /// The way that rank `lane`'s first hop will take.
+    fn no_hop_yet(&self, lane: usize, paint: &mut Paint<'_>) {
+        let Some(ranks) = groups::of_rank(self.parts, lane).map(|part| &part.ranks) else { return };
+        let place = ranks.iter().position(|&rank| rank == lane).unwrap_or(0);
+        let next = ranks[(place + 1) % ranks.len()];
+        let issued = self.flying && self.stages[lane] != Stage::Absent;
+        let style = if issued { self.style() } else { ink(FAINT) };
+        self.link(
+            self.centres[lane],
+            self.centres[next],
+            (if issued { "●" } else { "○" }, "╌"),
+            style,
+            paint,
+        );
+    }
+
     /// The latest hop that rank `lane` sent to its neighbour on the ring.
     fn hop(&self, lane: usize, paint: &mut Paint<'_>) {
         for &column in self.centres {
@@ -242,14 +266,10 @@ impl Lanes<'_> {
         let (first, last) = (self.centres.first().copied(), self.centres.last().copied());
         let (Some(first), Some(last)) = (first, last) else { return };
         let Some(Hop { to, chunk, bytes, number, .. }) = self.last_hop(lane) else {
-            paint.put(self.centres[lane], 0, "○", ink(if self.flying { WAITING } else { FAINT }));
-            return;
+            return self.no_hop_yet(lane, paint);
         };
-        let (start, end) = (self.centres[lane], self.centres.get(usize::from(to)).copied().unwrap_or(first));
-        let (left, right) = (start.min(end), start.max(end));
-        paint.run(left, 0, right - left, self.wire(), self.style());
-        paint.put(start, 0, "●", self.style());
-        paint.put(end, 0, if end > start { "▶" } else { "◀" }, self.style());
+        let end = self.centres.get(usize::from(to)).copied().unwrap_or(first);
+        self.link(self.centres[lane], end, ("●", self.wire()), self.style(), paint);
         if first >= 9 {
             paint.text(first.saturating_sub(9), 0, format!("chunk {chunk}"), ink(DIM));
         }

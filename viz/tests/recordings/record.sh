@@ -22,6 +22,8 @@ run zero3 $tiny --link 100us,100MB/s --record "$here/link.events" --report "$her
 # Shards among two neighbours, copies across.
 run zero3 $tiny --strategy hybrid-shard --shard-group-size 2 \
     --record "$here/hybrid.events" --report "$here/hybrid.json"
+# A second copy of the parameters shared by two neighbours.
+run zero3 $tiny --secondary-shard-size 2 --record "$here/hpz.events" --report "$here/hpz.json"
 # fp16 with a gradient that overflows, and activations computed again.
 run zero2 $tiny --precision fp16 --checkpoint-activations block --inject overflow@rank1,step1 \
     --record "$here/fp16.events" --report "$here/fp16.json"

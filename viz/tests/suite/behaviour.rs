@@ -137,6 +137,10 @@ fn the_mouse_chooses_views_and_moments() {
     let (first, last) = app.player().time_range();
     let share = (app.player().clock() - first) as f64 / (last - first) as f64;
     assert!((0.45..0.55).contains(&share), "{share}");
+    for (column, shown) in [(50, false), (106, true), (116, true), (106, false)] {
+        app.update(Input::Point { column, row: 39 });
+        assert_eq!(app.help, shown, "the footer's help alone is clicked at column {column}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use events::Boundary;
 use viz::app::{App, Source};
 use viz::player::Player;
 use viz::simulate::Plan;
-use viz::theme::{Depth, Theme};
+use viz::theme::{self, Depth, Theme};
 use viz::{View, view};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
@@ -48,12 +48,49 @@ fn stages_compared() {
 fn many_ranks() {
     for ranks in [8, 64] {
         let mut app = made_up(&Plan::new(3, ranks));
-        for view in [View::Overview, View::Shards, View::Traffic] {
+        for view in [View::Overview, View::Shards, View::Streams, View::Traffic] {
             app.view = view;
-            let name = format!("{}_{ranks}_ranks", view.label().to_lowercase());
-            insta::assert_snapshot!(name, text(&view::picture(&app, Theme::FULL, 120, 40)));
+            for (width, height) in [(120, 40), (80, 24)] {
+                let name = format!("{}_{ranks}_ranks_{width}x{height}", view.label().to_lowercase());
+                insta::assert_snapshot!(name, text(&view::picture(&app, Theme::FULL, width, height)));
+            }
         }
     }
+}
+
+/// A second, larger slice of the parameters, from which backward gathers (hpZ).
+#[test]
+fn a_second_copy_of_the_parameters() {
+    let shards = |stage: &str| text(&view::picture(&app(stage, View::Shards), Theme::FULL, 120, 40));
+    let screen = shards("hpz");
+    assert!(screen.contains('▪') && screen.contains("and 1/2 of the parameters again"), "{screen}");
+    insta::assert_snapshot!("hpz_shards", screen);
+    assert!(!shards("zero3").contains('▪'));
+}
+
+/// What must not be lost where there is the least room.
+#[test]
+fn the_smallest_screen_shows_it_all() {
+    let smallest = |app: &App| text(&view::picture(app, Theme::FULL, 80, 24));
+    let mut shown = app("zero3", View::Overview);
+    for &class in events::Class::ALL {
+        let row = format!("{} {}", theme::class_glyph(class), theme::class_name(class));
+        assert_eq!(smallest(&shown).matches(&row).count(), 4, "{class}: a row in every card");
+    }
+    shown.help = true;
+    let last = viz::input::BINDINGS.last().unwrap().help;
+    assert!(smallest(&shown).contains(last), "{}", smallest(&shown));
+    insta::assert_snapshot!("help_80x24", smallest(&shown));
+    let many = smallest(&made_up(&Plan::new(3, 64)));
+    let words: Vec<&str> = many.split_whitespace().collect();
+    let doing = |pair: &[&str]| pair[1].len() == 1 && pair[1].chars().all(char::is_alphabetic);
+    let row = |rank: usize| words.windows(2).any(|pair| pair[0] == rank.to_string() && doing(pair));
+    assert!((0..64).all(row), "every rank, and a letter for what it does: {many}");
+    let mut failed = recorded("failed");
+    failed.seek(failed.timeline().len());
+    let failed = smallest(&App::new(vec![failed], Source::Recording));
+    assert!(failed.contains("--checkpoint-activations selective") && failed.contains("Try one"), "{failed}");
+    insta::assert_snapshot!("failed_explained_80x24", failed);
 }
 
 /// Six events apart, so that a collective can be followed around the ring.
@@ -165,7 +202,7 @@ fn endings_and_help() {
     insta::assert_snapshot!("failed", text(&view::picture(&failed, Theme::FULL, 80, 24)));
     let mut help = app("zero3", View::Overview);
     help.help = true;
-    insta::assert_snapshot!("help", text(&view::picture(&help, Theme::FULL, 120, 40)));
+    insta::assert_snapshot!("help_120x40", text(&view::picture(&help, Theme::FULL, 120, 40)));
     let small = app("zero3", View::Overview);
     insta::assert_snapshot!("too_small", text(&view::picture(&small, Theme::FULL, 40, 5)));
 }

@@ -11,9 +11,9 @@ use viz::timeline::Timeline;
 
 pub(crate) const STAGES: [&str; 4] = ["ddp", "zero1", "zero2", "zero3"];
 
-/// Recorded runs of ZeRO-3 around a ring, over a slow simulated link and with hybrid sharding, and of ZeRO-2 in fp16 with a
-/// skipped step and activations computed again.
-pub(crate) const SPECIAL: [&str; 4] = ["ring", "link", "hybrid", "fp16"];
+/// Recorded runs of ZeRO-3 around a ring, over a slow simulated link, with hybrid sharding and with secondary shards, and of
+/// ZeRO-2 in fp16 with a skipped step and activations computed again.
+pub(crate) const SPECIAL: [&str; 5] = ["ring", "link", "hybrid", "hpz", "fp16"];
 
 /// The file of a recorded run: five steps of the tiny model on four ranks, as `record.sh` beside it does.
 pub(crate) fn path(stage: &str, extension: &str) -> PathBuf {

@@ -7,52 +7,92 @@ use super::axis::Axis;
 use super::paint::{Paint, columns};
 use crate::app::App;
 use crate::player::Scene;
-use crate::theme::{ACCENT, DIM, FAINT, WAITING, bold, ink, operation_colour, pass_colour};
+use crate::theme::{
+    ACCENT, DIM, Depth, FAINT, Theme, WAITING, bold, ink, operation_colour, operation_glyph, pass_colour,
+    pass_glyph,
+};
 use crate::window::Lane;
 use crate::words;
 use events::{Operation, Pass};
 use ratatui::style::Color;
-use strip::{Fill, Strip};
+use strip::{Fill, Look, Strip};
 
 const LABELS: u16 = 10;
+
+/// How the view's rows are shared out.
+struct Layout {
+    /// Ranks on the screen; where they are not all, this many are a page.
+    shown: usize,
+    /// Rows per stream.
+    tall: u16,
+    /// Rows from a rank to the next.
+    each: u16,
+    /// Rows of all lanes.
+    lanes: u16,
+    /// Rows left over.
+    spare: u16,
+}
+
+impl Layout {
+    /// Beside the lanes there are the heading, the axis, the key, and a table with a row per rank.
+    fn new(ranks: usize, height: u16) -> Self {
+        let room = |shown: usize| height.saturating_sub(4 + shown as u16);
+        let fits = |&shown: &usize| shown as u16 * 2 <= room(shown);
+        let shown = (1..=ranks).map(|pages| ranks.div_ceil(pages)).find(fits).unwrap_or(1);
+        let (count, room) = (shown as u16, room(shown));
+        let lanes = |tall: u16, gap: u16| (count * (2 * tall + gap)).saturating_sub(gap);
+        // More rows only where the table of who waited for whom fits as well.
+        let tall = [3, 2].into_iter().find(|&tall| lanes(tall, 1) + count + 6 <= room).unwrap_or(1);
+        let gap = u16::from(lanes(tall, 1) <= room);
+        let lanes = lanes(tall, gap);
+        Layout { shown, tall, each: 2 * tall + gap, lanes, spare: room.saturating_sub(lanes) }
+    }
+}
 
 /// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let ranks = scene.now.ranks.len();
-    let (width, height) = (paint.width(), paint.height());
-    let x = paint.heading(0, 0, "Streams");
-    let note = if words::simulated(&scene.header) {
-        "the last step: each rank's computation above, the SIMULATED link's transfers below"
-    } else {
-        "the last step: each rank's computation above, its communication below"
-    };
-    paint.text(x + 2, 0, note, ink(DIM));
-    let table = (ranks as u16 + 2).min(height / 3);
-    let top = 1 + u16::from(height >= 28 && ranks <= 8);
-    let room = height.saturating_sub(table + 2 + top);
-    // Rows per stream: more only where the table of waits fits as well.
-    let spacious = |tall: &u16| ranks as u16 * (2 * tall + 1) + ranks as u16 + 3 <= room;
-    let tall = [3, 2].into_iter().find(spacious).unwrap_or(1);
-    let each = if room >= ranks as u16 * 3 { 2 * tall + 1 } else { 2 };
-    let shown = usize::from((room / each).max(1)).min(ranks);
-    let first = if ranks > shown { (app.rank / shown * shown).min(ranks - shown) } else { 0 };
+    let (ranks, width) = (scene.now.ranks.len(), paint.width());
+    let Layout { shown, tall, each, lanes, spare } = Layout::new(ranks, paint.height());
+    let first = (app.rank / shown * shown).min(ranks - shown);
+    heading(scene, (first, first + shown), paint);
     let axis = Axis::last_steps(scene, app.player().clock(), 1, width.saturating_sub(LABELS));
-    for (place, rank) in (first..first + shown).enumerate() {
-        let y = top + place as u16 * each;
-        lane(app, rank, axis, &mut paint.part(0, y, width, 2 * tall));
+    let top = 1 + u16::from(spare > 1);
+    for (place, rank) in (0u16..).zip(first..first + shown) {
+        lane(app, rank, axis, &mut paint.part(0, top + place * each, width, 2 * tall));
     }
-    let y = top + shown as u16 * each;
+    let y = top + lanes;
     axis.draw(paint, LABELS, y);
     key(scene, &mut paint.part(0, y + 1, width, 1));
-    let mut rest = paint.part(0, y + 2 + u16::from(height > y + table + 4), width, height);
+    let mut rest = paint.part(0, y + 2 + u16::from(spare > 0), width, u16::MAX);
     waits::overlaps(app, axis, (first, first + shown), &mut rest);
 }
 
-/// Two shades of a colour, so that neighbours stay apart.
-fn shaded(colour: Color, number: usize) -> Color {
+fn heading(scene: &Scene, (first, end): (usize, usize), paint: &mut Paint<'_>) {
+    let (ranks, width) = (scene.now.ranks.len(), paint.width());
+    let x = paint.heading(0, 0, "Streams") + 2;
+    let page = if end - first < ranks {
+        format!("ranks {first} to {} of {ranks} ↑↓", end - 1)
+    } else {
+        String::new()
+    };
+    paint.right(width, 0, &page, ink(ACCENT));
+    let below =
+        if words::simulated(&scene.header) { "the SIMULATED link's transfers" } else { "its communication" };
+    let notes = [
+        format!("the last step: each rank's computation above, {below} below"),
+        format!("computation above, {below} below"),
+    ];
+    let room = width.saturating_sub(x + columns(&page) + 2);
+    if let Some(note) = notes.iter().find(|note| columns(note) <= room) {
+        paint.text(x, 0, note, ink(DIM));
+    }
+}
+
+/// Two shades of a colour, so that neighbours stay apart where a terminal has as many.
+fn shaded(colour: Color, number: u16, theme: Theme) -> Color {
     match colour {
-        Color::Rgb(r, g, b) if number % 2 == 1 => {
+        Color::Rgb(r, g, b) if number % 2 == 1 && theme.depth != Depth::Named => {
             let darker = |v: u8| (u16::from(v) * 4 / 5) as u8;
             Color::Rgb(darker(r), darker(g), darker(b))
         }
@@ -77,14 +117,14 @@ fn compute(scene: &Scene, lane: &Lane, axis: Axis, now: u64, paint: &mut Paint<'
     let mut strip = Strip::new(axis);
     for (number, span) in lane.spans.iter().enumerate() {
         let glyph = pass_glyph(span.pass);
-        let colour = shaded(pass_colour(span.pass), usize::from(span.unit));
-        strip.add(span.from, span.to.unwrap_or(now), Fill { colour, glyph, solid: true, span: number });
+        let colour = shaded(pass_colour(span.pass), span.unit, paint.theme());
+        strip.add(span.from, span.to.unwrap_or(now), Fill { colour, glyph, look: Look::Block, span: number });
     }
     strip.draw(paint, &|number| {
         let span = &lane.spans[number];
         unit_labels(words::unit(&scene.header, span.unit), words::pass(span.pass))
     });
-    strip.columns.iter().map(|column| column.1.is_some()).collect()
+    strip.columns.iter().map(|column| column.1.is_some_and(|fill| fill.look == Look::Block)).collect()
 }
 
 /// Labels from the longest to the shortest.
@@ -98,18 +138,20 @@ fn unit_labels(unit: &str, verb: &str) -> Vec<String> {
 /// its compute stream is idle.
 fn communication(scene: &Scene, lane: &Lane, axis: Axis, now: u64, busy: &[bool], paint: &mut Paint<'_>) {
     let mut strip = Strip::new(axis);
+    let theme = paint.theme();
     for (number, transfer) in lane.transfers.iter().enumerate() {
-        let colour = operation_colour(transfer.event.operation);
+        let event = &transfer.event;
         if let Some(started) = transfer.started {
-            let colour = shaded(colour, usize::from(transfer.event.unit));
-            let finished = transfer.finished.unwrap_or(now);
-            strip.add(started, finished, Fill { colour, glyph: "=", solid: true, span: number });
+            let colour = shaded(operation_colour(event.operation), event.unit, theme);
+            let glyph = operation_glyph(event.operation);
+            let fill = Fill { colour, glyph, look: Look::Block, span: number };
+            strip.add(started, transfer.finished.unwrap_or(now), fill);
         }
         strip.add_pending(transfer.issued, transfer.started.unwrap_or(now), number);
     }
     for (column, busy) in strip.columns.iter_mut().zip(busy) {
-        if let (Some(fill), false) = (&mut column.1, busy) {
-            fill.colour = if fill.solid { fill.colour } else { WAITING };
+        if let Some(fill) = column.1.as_mut().filter(|fill| fill.look == Look::Dashes && !busy) {
+            (fill.colour, fill.glyph) = (WAITING, waiting(theme));
         }
     }
     strip.draw(paint, &|number| {
@@ -121,9 +163,14 @@ fn communication(scene: &Scene, lane: &Lane, axis: Axis, now: u64, busy: &[bool]
     });
 }
 
+/// What fills the time that a rank waits.
+fn waiting(theme: Theme) -> &'static str {
+    if theme.colours() { "╌" } else { "w" }
+}
+
 fn key(scene: &Scene, paint: &mut Paint<'_>) {
-    let colours = paint.theme().colours();
-    let symbol = |glyph| if colours { "█" } else { glyph };
+    let theme = paint.theme();
+    let symbol = |glyph| if theme.colours() { "█" } else { glyph };
     let used = |operation: Operation| {
         scene.now.ranks.iter().any(|rank| rank.sent.by_operation[operation.index()] > 0)
     };
@@ -136,26 +183,19 @@ fn key(scene: &Scene, paint: &mut Paint<'_>) {
         .filter(|&pass| pass != Pass::Recompute || seen(pass))
         .map(|pass| (symbol(pass_glyph(pass)), pass_colour(pass), words::pass(pass)))
         .collect();
+    let operation = |o: Operation| (symbol(operation_glyph(o)), operation_colour(o), o.label());
     let operations = [Operation::AllGather, Operation::ReduceScatter, Operation::AllReduce];
-    entries.extend(
-        operations.iter().filter(|&&o| used(o)).map(|&o| (symbol("="), operation_colour(o), o.label())),
-    );
-    entries.extend([("╌", FAINT, "issued"), ("╌", WAITING, "waits")]);
+    entries.extend(operations.into_iter().filter(|&o| used(o)).map(operation));
+    entries.extend([("╌", FAINT, "issued"), (waiting(theme), WAITING, "waits")]);
     let mut x = if paint.width() >= 100 { LABELS } else { 0 };
+    let scalars = operation(Operation::Scalars);
     let length: u16 = entries.iter().map(|(_, _, label)| columns(label) + 4).sum();
+    if used(Operation::Scalars) && x + length + columns(scalars.2) + 2 <= paint.width() {
+        entries.push(scalars);
+    }
     let gap = if x + length <= paint.width() + 2 { 2 } else { 1 };
     for (glyph, colour, label) in entries {
         x = paint.text(x, 0, glyph, ink(colour));
         x = paint.text(x + 1, 0, label, ink(DIM)) + gap;
-    }
-}
-
-fn pass_glyph(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Forward => "f",
-        Pass::Backward => "b",
-        Pass::Step => "u",
-        Pass::Evaluate => "e",
-        Pass::Recompute => "r",
     }
 }

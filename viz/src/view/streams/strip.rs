@@ -5,12 +5,26 @@ use super::super::paint::{Paint, columns};
 use crate::theme::{FAINT, INK, ink};
 use ratatui::style::{Color, Style};
 
+/// How a span is drawn.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Look {
+    /// A block with its name in it.
+    Block,
+    /// Something that takes far less time than a column.
+    Tick,
+    /// A line of its glyphs.
+    Dashes,
+}
+
+/// Spans of fewer columns are ticks.
+const TICK: f64 = 0.25;
+
 /// What fills one column: how it looks and which span it belongs to.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Fill {
     pub(super) colour: Color,
     pub(super) glyph: &'static str,
-    pub(super) solid: bool,
+    pub(super) look: Look,
     pub(super) span: usize,
 }
 
@@ -28,11 +42,13 @@ impl Strip {
     pub(super) fn add(&mut self, from: u64, to: u64, fill: Fill) {
         let (from, to) =
             (self.axis.column(from).max(0.0), self.axis.column(to).min(f64::from(self.axis.width)));
+        let tick = to - from < TICK;
+        let fill = if tick { Fill { look: Look::Tick, ..fill } } else { fill };
         let mut column = from.floor();
         while column < to {
             let covered = to.min(column + 1.0) - from.max(column);
             let slot = &mut self.columns[column as usize];
-            if covered > slot.0 && covered > 0.08 {
+            if covered > slot.0 && (covered > 0.08 || tick) {
                 *slot = (covered, Some(fill));
             }
             column += 1.0;
@@ -45,7 +61,7 @@ impl Strip {
             (self.axis.column(from).max(0.0), self.axis.column(to).min(f64::from(self.axis.width)));
         for column in from.floor() as usize..to.ceil().max(0.0) as usize {
             if let Some(slot) = self.columns.get_mut(column).filter(|slot| slot.1.is_none()) {
-                slot.1 = Some(Fill { colour: FAINT, glyph: "╌", solid: false, span });
+                slot.1 = Some(Fill { colour: FAINT, glyph: "╌", look: Look::Dashes, span });
             }
         }
     }
@@ -68,15 +84,20 @@ impl Strip {
 /// One span, over the whole of `paint`.
 fn run(paint: &mut Paint<'_>, fill: Fill, labels: Vec<String>) {
     let (width, middle) = (paint.width(), paint.height() / 2);
-    if !fill.solid {
-        return paint.run(0, middle, width, fill.glyph, ink(fill.colour));
-    }
     let colours = paint.theme().colours();
-    let style = if colours { Style::new().bg(fill.colour).fg(INK) } else { Style::new() };
-    for y in 0..paint.height() {
-        paint.run(0, y, width, if colours { " " } else { fill.glyph }, style);
-    }
-    if let Some(label) = labels.iter().find(|label| columns(label) + 1 < width) {
-        paint.centred(0, width, middle, label, style);
+    let (symbol, style) = match fill.look {
+        Look::Dashes => return paint.run(0, middle, width, fill.glyph, ink(fill.colour)),
+        Look::Tick if colours => ("│", ink(fill.colour)),
+        Look::Block if colours => (" ", Style::new().bg(fill.colour).fg(INK)),
+        _ => (fill.glyph, Style::new()),
+    };
+    (0..paint.height()).for_each(|y| paint.run(0, y, width, symbol, style));
+    // Among letters a name keeps clear of them.
+    let margin = if colours { 1 } else { 3 };
+    if let Some(label) =
+        labels.iter().find(|label| fill.look == Look::Block && columns(label) + margin < width)
+    {
+        let label = if colours { label.clone() } else { format!(" {label} ") };
+        paint.centred(0, width, middle, &label, style);
     }
 }

@@ -15,20 +15,20 @@ pub(super) fn overlaps(app: &App, axis: Axis, shown: (usize, usize), paint: &mut
     let measured = overlap::measure(&scene.window, (axis.from, app.player().clock().min(axis.to)));
     let labels = ["compute", "communicate", "overlapped", "exposed", "waited"];
     let wide = paint.width() >= 100;
-    let step = if wide { 16 } else { 14 };
-    for (number, label) in (0u16..).zip(labels) {
-        paint.right(LABELS + step * (number + 1) - 2, 0, label, ink(DIM));
+    let ends = if wide { [24, 40, 58, 76, 90] } else { [18, 31, 47, 63, 75] };
+    for (end, label) in ends.into_iter().zip(labels) {
+        paint.right(end, 0, label, ink(DIM));
     }
-    let last = LABELS + step * 5;
+    let after = ends[ends.len() - 1] + 3;
     if wide {
-        paint.text(last + 2, 0, "mostly for", ink(DIM));
+        paint.text(after, 0, "mostly for", ink(DIM));
     }
     for (y, rank) in (1u16..paint.height()).zip(shown.0..shown.1) {
         let style = if rank == app.rank { bold(ACCENT) } else { ink(Color::Reset) };
         paint.text(0, y, format!("rank {rank}"), style);
-        row(&measured[rank], y, step, paint);
+        row(&measured[rank], y, ends, paint);
         if wide {
-            paint.text(last + 2, y, waited_for(&measured[rank]), ink(theme::WAITING));
+            paint.text(after, y, waited_for(&measured[rank]), ink(theme::WAITING));
         }
     }
     let ranks = (shown.1 - shown.0) as u16;
@@ -64,7 +64,7 @@ fn waits(measured: &[Overlap], (first, end): (usize, usize), paint: &mut Paint<'
     }
 }
 
-fn row(overlap: &Overlap, y: u16, step: u16, paint: &mut Paint<'_>) {
+fn row(overlap: &Overlap, y: u16, ends: [u16; 5], paint: &mut Paint<'_>) {
     let communication = overlap.communication as f64;
     let share =
         |part: u64| format!("{} {:>5}", words::time(part), words::percent(part as f64, communication));
@@ -75,8 +75,8 @@ fn row(overlap: &Overlap, y: u16, step: u16, paint: &mut Paint<'_>) {
         share(overlap.exposed),
         words::time(overlap.waiting),
     ];
-    for (number, value) in (0u16..).zip(values) {
-        paint.right(LABELS + step * (number + 1) - 2, y, value, ink(Color::Reset));
+    for (end, value) in ends.into_iter().zip(values) {
+        paint.right(end, y, value, ink(Color::Reset));
     }
 }
 

@@ -1,0 +1,148 @@
+//! One rank's copy of one unit: a line each for parameters, gradients and optimizer states.
+
+use super::{class_style, nothing, room};
+use crate::groups;
+use crate::player::Scene;
+use crate::theme::{class_colour, ink};
+use crate::view::paint::Paint;
+use events::units::{Gather, Gradient, UnitNow};
+use events::{Class, RankSnapshot};
+use ratatui::style::Style;
+use std::ops::Range;
+
+type Symbol = (&'static str, Style);
+
+/// One of so many equal slices of a unit.
+#[derive(Clone, Copy)]
+pub(super) struct Slice {
+    number: usize,
+    of: usize,
+}
+
+impl Slice {
+    /// The one that a rank owns.
+    pub(super) fn owned(scene: &Scene, rank: usize) -> Self {
+        let slots = slots(scene);
+        Slice { number: rank % slots, of: slots }
+    }
+
+    /// The larger one that a rank keeps a second time, so that backward can gather from neighbours (hpZ): its place among
+    /// the neighbours with whom it shares a copy of what all ranks share.
+    pub(super) fn secondary(scene: &Scene, rank: usize) -> Option<Self> {
+        let groups = scene.now.ranks[rank].groups.iter().filter(|_| scene.header.sharded.parameters);
+        let smaller = |parts: &Vec<groups::Part>| {
+            groups::are_neighbours(parts) && parts.iter().all(|part| part.ranks.len() < slots(scene))
+        };
+        let parts = groups.map(|group| groups::beside(&scene.now, group.number)).find(smaller)?;
+        let members = &groups::of_rank(&parts, rank)?.ranks;
+        let number = members.iter().position(|&member| member == rank)?;
+        Some(Slice { number, of: members.len() })
+    }
+
+    /// How many of it make a copy.
+    pub(super) fn of(self) -> usize {
+        self.of
+    }
+
+    /// Its columns in a line of `width`; at least one.
+    fn columns(self, width: u16) -> Range<u16> {
+        let (number, of, columns) = (self.number as u32, self.of as u32, u32::from(width));
+        let start = (number * columns / of) as u16;
+        let end = ((number + 1) * columns).div_ceil(of) as u16;
+        start..end.max(start + 1).min(width.max(start + 1))
+    }
+}
+
+/// Slices that units are cut into: as many as ranks share one copy.
+pub(super) fn slots(scene: &Scene) -> usize {
+    (scene.header.shard_group as usize).clamp(1, scene.now.ranks.len().max(1))
+}
+
+/// One rank's copy of one unit.
+pub(super) struct Cell<'a> {
+    pub(super) scene: &'a Scene,
+    pub(super) rank: usize,
+    pub(super) unit: usize,
+    /// Its first column, and how many.
+    pub(super) x: u16,
+    pub(super) width: u16,
+    /// Rows per line.
+    pub(super) tall: u16,
+}
+
+impl Cell<'_> {
+    /// Draws the three lines from row `y` on.
+    pub(super) fn draw(&self, y: u16, paint: &mut Paint<'_>) {
+        let state = self.now().units.units.get(self.unit).copied().unwrap_or_default();
+        self.parameters(&state, y, paint);
+        self.gradients(&state, y + self.tall, paint);
+        self.optimizer(y + 2 * self.tall, paint);
+    }
+
+    fn now(&self) -> &RankSnapshot {
+        &self.scene.now.ranks[self.rank]
+    }
+
+    /// Whether the rank has set up its model states.
+    fn held(&self) -> bool {
+        self.now().peak_of(Class::Parameters) > 0
+    }
+
+    /// The first of `parts` that has a column says what it shows, else `rest`.
+    fn line(&self, y: u16, paint: &mut Paint<'_>, parts: &[(Slice, Symbol)], rest: Symbol) {
+        let parts: Vec<(Range<u16>, Symbol)> =
+            parts.iter().map(|(slice, symbol)| (slice.columns(self.width), *symbol)).collect();
+        for column in 0..self.width {
+            let part = parts.iter().find(|(columns, _)| columns.contains(&column));
+            let (symbol, style) = part.map_or(rest, |(_, symbol)| *symbol);
+            (0..self.tall).for_each(|row| paint.put(self.x + column, y + row, symbol, style));
+        }
+    }
+
+    fn parameters(&self, state: &UnitNow, y: u16, paint: &mut Paint<'_>) {
+        let header = &self.scene.header;
+        let whole = header.units[self.unit].whole || !header.sharded.parameters;
+        let (full, gathered) = (class_style(Class::Parameters), class_style(Class::GatheredParameters));
+        let rest = match (whole, state.gather, state.refreshing) {
+            _ if !self.held() => nothing(),
+            (true, _, true) => ("›", gathered.1),
+            (true, ..) => full,
+            (false, Gather::Gathered, _) => gathered,
+            (false, Gather::Gathering, _) => ("›", gathered.1),
+            (false, Gather::Released, _) => nothing(),
+        };
+        let own = if self.held() { full } else { nothing() };
+        let mut parts = vec![(Slice::owned(self.scene, self.rank), own)];
+        if let Some(slice) = Slice::secondary(self.scene, self.rank).filter(|_| self.held() && !whole) {
+            parts.push((slice, second_copy()));
+        }
+        self.line(y, paint, &parts, rest);
+    }
+
+    fn gradients(&self, state: &UnitNow, y: u16, paint: &mut Paint<'_>) {
+        let sharded = self.scene.header.sharded;
+        let (summed, local) = (class_style(Class::Gradients), class_style(Class::CommunicationBuckets));
+        let own_copy = if sharded.gradients { local } else { ("△", summed.1) };
+        let empty = if self.now().live_of(Class::Gradients) > 0 { room() } else { nothing() };
+        let others = if sharded.gradients { nothing() } else { empty };
+        let (own, rest) = match state.gradient {
+            Gradient::Absent => (empty, others),
+            Gradient::Local => (own_copy, own_copy),
+            Gradient::Reducing => (("›", own_copy.1), ("›", own_copy.1)),
+            Gradient::Reduced if sharded.optimizer => (summed, others),
+            Gradient::Reduced => (summed, summed),
+        };
+        self.line(y, paint, &[(Slice::owned(self.scene, self.rank), own)], rest);
+    }
+
+    fn optimizer(&self, y: u16, paint: &mut Paint<'_>) {
+        let full = if self.held() { class_style(Class::Optimizer) } else { nothing() };
+        let rest = if self.scene.header.sharded.optimizer { nothing() } else { full };
+        self.line(y, paint, &[(Slice::owned(self.scene, self.rank), full)], rest);
+    }
+}
+
+/// A part of the parameters that is kept beside the own slice.
+pub(super) fn second_copy() -> Symbol {
+    ("▪", ink(class_colour(Class::Parameters)))
+}

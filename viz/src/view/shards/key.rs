@@ -1,0 +1,103 @@
+//! What the symbols mean, and what a rank keeps between steps: in rows below the cells, or in a column beside them.
+
+use super::cell::{Slice, second_copy, slots};
+use super::{NAMES, class_style, nothing, room};
+use crate::player::Scene;
+use crate::theme::{DIM, ink};
+use crate::view::paint::{Paint, fitted};
+use events::Class;
+use ratatui::style::{Color, Style};
+
+/// Columns of the key where it stands beside the cells.
+pub(super) const WIDTH: u16 = 22;
+
+/// One line of a cell: its class, what share of it a rank keeps, and what its symbols mean; only those that occur.
+struct Line {
+    class: Class,
+    kept: String,
+    symbols: Vec<(&'static str, Style, &'static str)>,
+}
+
+fn lines(scene: &Scene) -> [Line; 3] {
+    let sharded = scene.header.sharded;
+    let share = |yes: bool| if yes { format!("1/{}", slots(scene)) } else { "all".into() };
+    let entry = |(symbol, style): (&'static str, Style), meaning| (symbol, style, meaning);
+    let gathered = class_style(Class::GatheredParameters);
+    let summed = class_style(Class::Gradients);
+    let own = if sharded.gradients { class_style(Class::CommunicationBuckets) } else { ("△", summed.1) };
+    let mut parameters = vec![entry(class_style(Class::Parameters), "kept")];
+    if Slice::secondary(scene, 0).is_some() {
+        parameters.push(entry(second_copy(), "kept twice (hpZ)"));
+    }
+    if sharded.parameters {
+        parameters.push(entry(gathered, "gathered for a while"));
+    }
+    if sharded.optimizer {
+        parameters.push(entry(("›", gathered.1), "on their way"));
+    }
+    let gradients = vec![
+        entry(room(), "room for them"),
+        entry(own, "own, not summed"),
+        entry(("›", own.1), "being summed"),
+        entry(summed, "summed over ranks"),
+    ];
+    let mut optimizer = vec![entry(class_style(Class::Optimizer), "states kept")];
+    if sharded.optimizer {
+        optimizer.push(entry(nothing(), "nothing here"));
+    }
+    [
+        Line { class: Class::Parameters, kept: share(sharded.parameters), symbols: parameters },
+        Line { class: Class::Gradients, kept: share(sharded.gradients), symbols: gradients },
+        Line { class: Class::Optimizer, kept: share(sharded.optimizer), symbols: optimizer },
+    ]
+}
+
+/// In four rows.
+pub(super) fn below(scene: &Scene, paint: &mut Paint<'_>) {
+    for (y, Line { class, symbols, .. }) in (0u16..).zip(lines(scene)) {
+        paint.text(0, y, class.label(), ink(DIM));
+        let mut x = NAMES;
+        for (symbol, style, meaning) in symbols {
+            x = paint.text(x, y, symbol, style);
+            x = paint.text(x + 1, y, meaning, ink(DIM)) + 3;
+        }
+    }
+    let text = fitted(&owned(scene), paint.width());
+    paint.text(0, 3, text, ink(DIM));
+}
+
+/// In a column.
+pub(super) fn beside(scene: &Scene, paint: &mut Paint<'_>) {
+    let mut y = 1;
+    for Line { class, kept, symbols } in lines(scene) {
+        paint.text(0, y, class.label(), ink(Color::Reset));
+        paint.right(WIDTH, y, format!("{kept} kept"), ink(Color::Reset));
+        for (symbol, style, meaning) in symbols {
+            y += 1;
+            paint.text(0, y, symbol, style);
+            paint.text(2, y, meaning, ink(DIM));
+        }
+        y += 2;
+    }
+}
+
+fn owned(scene: &Scene) -> String {
+    let slots = slots(scene);
+    let groups = scene.now.ranks.len() / slots;
+    if groups > 1 {
+        return format!(
+            "Between steps each rank keeps 1/{slots} of all model states; {groups} groups hold the same."
+        );
+    }
+    if let Some(second) = Slice::secondary(scene, 0) {
+        let of = second.of();
+        return format!(
+            "Between steps each rank keeps 1/{slots} of all model states, and 1/{of} of the parameters again."
+        );
+    }
+    let [parameters, gradients, optimizer] = lines(scene).map(|line| line.kept);
+    format!(
+        "Between steps each rank keeps {parameters} of the parameters, {gradients} of the gradients and {optimizer} of \
+         the optimizer states."
+    )
+}

@@ -1,0 +1,178 @@
+//! Who holds what: units × ranks, and in each cell the slices of parameters, gradients and optimizer states.
+//!
+//! A cell is the unit's flat buffer from left to right, cut into one slot per rank.
+
+mod cell;
+mod key;
+
+use super::paint::{Paint, columns, fitted};
+use crate::app::App;
+use crate::player::Scene;
+use crate::theme::{self, ACCENT, DIM, FAINT, bold, class_colour, class_glyph, ink};
+use crate::words;
+use cell::{Cell, slots};
+use events::{Class, RankSnapshot};
+use ratatui::style::{Color, Style};
+
+/// Columns of the units' names, and of the words for their three lines where there is room for them.
+const NAMES: u16 = 14;
+const LINES: u16 = 12;
+/// Rows of the key, with the blank row before it.
+const KEY: u16 = 5;
+
+/// How cells are laid out.
+struct Grid {
+    /// Columns before the first cell.
+    label: u16,
+    first_rank: usize,
+    ranks: usize,
+    /// Columns per cell.
+    cell: u16,
+    /// Columns between cells.
+    gap: u16,
+    first_unit: usize,
+    units: usize,
+    /// Rows for each of a unit's three lines.
+    tall: u16,
+    /// Rows from a unit to the next.
+    each: u16,
+    /// Whether the key stands beside the cells, because not all units leave room below.
+    key_beside: bool,
+}
+
+impl Grid {
+    fn new(app: &App, width: u16, height: u16) -> Self {
+        let scene = app.player().scene();
+        let (ranks, units) = (scene.now.ranks.len().max(1), scene.header.units.len().max(1));
+        let rows = height.saturating_sub(1);
+        let fits = |&(_, each): &(u16, u16)| (units as u16).saturating_mul(each) + KEY <= rows;
+        let size = [(3, 10), (2, 7), (1, 4)].into_iter().find(fits);
+        let (tall, each) = size.unwrap_or((1, if rows >= units as u16 * 4 { 4 } else { 3 }));
+        let key_beside = size.is_none();
+        let label = if width >= 112 { NAMES + LINES } else { NAMES };
+        let room = width.saturating_sub(label + if key_beside { key::WIDTH + 1 } else { 0 });
+        let least = (ranks as u16).clamp(4, 8) + 1;
+        let pages = ranks.div_ceil(usize::from(room / least).max(1));
+        let shown = ranks.div_ceil(pages);
+        let (each_rank, slots) = (room / shown as u16, slots(scene) as u16);
+        let widest = each_rank.saturating_sub(1).max(1);
+        let cell = if widest >= slots { widest / slots * slots } else { widest };
+        let cell = cell.min((slots * 12).max(44 / slots * slots)).max(1);
+        let fitting = usize::from((rows / each).max(1)).min(units);
+        let current = current_unit(scene).unwrap_or(0);
+        Grid {
+            label,
+            first_rank: (app.rank / shown * shown).min(ranks - shown),
+            ranks: shown,
+            cell,
+            gap: each_rank.saturating_sub(cell).clamp(1, 2),
+            first_unit: current.saturating_sub(fitting / 2).min(units - fitting),
+            units: fitting,
+            tall,
+            each,
+            key_beside,
+        }
+    }
+
+    /// The ranks shown, with the column at which each begins.
+    fn columns(&self) -> impl Iterator<Item = (usize, u16)> + '_ {
+        let each = self.cell + self.gap;
+        (0..self.ranks).map(move |place| (self.first_rank + place, self.label + place as u16 * each))
+    }
+}
+
+/// Draws the view.
+pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
+    let scene = app.player().scene();
+    let grid = Grid::new(app, paint.width(), paint.height());
+    header(app, &grid, paint);
+    for place in 0..grid.units.min(scene.header.units.len()) {
+        unit(scene, &grid, grid.first_unit + place, 1 + place as u16 * grid.each, paint);
+    }
+    let (width, height) = (paint.width(), paint.height());
+    if grid.key_beside {
+        return key::beside(scene, &mut paint.part(width.saturating_sub(key::WIDTH), 0, key::WIDTH, height));
+    }
+    let mut y = 1 + grid.units as u16 * grid.each;
+    if height > y + KEY {
+        held(scene, &grid, y, paint);
+        y += 2;
+    }
+    key::below(scene, &mut paint.part(0, y, width, height.saturating_sub(y)));
+}
+
+fn header(app: &App, grid: &Grid, paint: &mut Paint<'_>) {
+    let all = app.player().scene().now.ranks.len();
+    let note = if grid.ranks < all { format!("{all} ranks ↑↓") } else { "unit".into() };
+    paint.text(0, 0, note, ink(DIM));
+    for (rank, x) in grid.columns() {
+        let style = if rank == app.rank { bold(ACCENT) } else { bold(Color::Reset) };
+        let name = if grid.cell >= 6 { format!("rank {rank}") } else { format!("r{rank}") };
+        paint.part(x, 0, grid.cell + grid.gap, 1).text(0, 0, name, style);
+    }
+}
+
+fn current_unit(scene: &Scene) -> Option<usize> {
+    let rank = scene.now.ranks.first()?;
+    rank.pass.or(rank.last_pass).map(|pass| usize::from(pass.unit))
+}
+
+fn unit(scene: &Scene, grid: &Grid, unit: usize, y: u16, paint: &mut Paint<'_>) {
+    label(scene, grid, unit, y, paint);
+    for (rank, x) in grid.columns() {
+        Cell { scene, rank, unit, x, width: grid.cell, tall: grid.tall }.draw(y, paint);
+    }
+}
+
+/// The unit's name, the pass that is in it or its size, and what its lines are.
+fn label(scene: &Scene, grid: &Grid, unit: usize, y: u16, paint: &mut Paint<'_>) {
+    let described = &scene.header.units[unit];
+    let inside = |rank: &&RankSnapshot| rank.pass.is_some_and(|pass| usize::from(pass.unit) == unit);
+    let active = scene.now.ranks.iter().find(inside).and_then(|rank| rank.pass);
+    let style = active.map_or(bold(Color::Reset), |pass| bold(theme::pass_colour(pass.pass)));
+    paint.text(0, y, fitted(&described.name, NAMES - 3), style);
+    if let Some(pass) = active {
+        paint.text(NAMES - 2, y, "▸", style);
+        paint.text(0, y + 1, words::pass(pass.pass), ink(theme::pass_colour(pass.pass)));
+    } else {
+        paint.text(0, y + 1, words::count(described.parameters as f64), ink(DIM));
+    }
+    if grid.label > NAMES {
+        for (line, class) in (0u16..).zip([Class::Parameters, Class::Gradients, Class::Optimizer]) {
+            paint.text(NAMES, y + line * grid.tall, class.label(), ink(DIM));
+        }
+    }
+}
+
+/// What every rank holds now, below its cells: model states, and what it has gathered or not yet reduced.
+fn held(scene: &Scene, grid: &Grid, y: u16, paint: &mut Paint<'_>) {
+    let roomy = grid.label > NAMES;
+    paint.text(0, y, if roomy { "model states held" } else { "states held" }, ink(DIM));
+    for (rank, x) in grid.columns() {
+        let now = &scene.now.ranks[rank];
+        let sum = |classes: &[Class]| classes.iter().map(|&class| now.live_of(class)).sum::<u64>();
+        let states = sum(&[Class::Parameters, Class::Gradients, Class::Optimizer]);
+        let passing = sum(&[Class::GatheredParameters, Class::CommunicationBuckets]);
+        let mut part = paint.part(x, y, grid.cell + grid.gap - 1, 1);
+        let x = part.text(0, 0, words::short_bytes(states), bold(Color::Reset));
+        let short = format!("+ {}", words::short_bytes(passing));
+        let notes = [format!("{short} for a while"), short];
+        let fits = |note: &&String| passing > 0 && x + 1 + columns(note) <= part.width();
+        if let Some(note) = notes.iter().find(fits) {
+            part.text(x + 1, 0, note, ink(DIM));
+        }
+    }
+}
+
+fn class_style(class: Class) -> (&'static str, Style) {
+    (class_glyph(class), ink(class_colour(class)))
+}
+
+fn nothing() -> (&'static str, Style) {
+    ("·", ink(FAINT))
+}
+
+/// Memory that is there and holds nothing yet.
+fn room() -> (&'static str, Style) {
+    ("╌", ink(class_colour(Class::Gradients)))
+}

@@ -1,0 +1,150 @@
+//! Ranks as rows of a compact table, 64 of them on the smallest screen; and the key of the classes.
+
+use super::bar::Bar;
+use super::cards::{self, Activity, activity};
+use super::paint::{Paint, columns, fitted};
+use crate::app::App;
+use crate::player::Scene;
+use crate::theme::{ACCENT, DIM, FAINT, bold, class_colour, class_glyph, class_name, ink};
+use crate::words;
+use events::{Class, Place};
+use ratatui::style::Color;
+
+/// The narrowest column of the table with the gap after it, and the width from which there is room for words.
+const NARROWEST: u16 = 16;
+const WORDS: u16 = 50;
+const GAP: u16 = 2;
+
+/// How ranks are laid out.
+struct Layout {
+    /// Rows above the ranks: the classes and, where activities are letters, what these mean.
+    header: u16,
+    rows: usize,
+    columns: usize,
+    /// Columns from one column of the table to the next.
+    each: u16,
+}
+
+impl Layout {
+    /// For as few columns as `height` rows allow.
+    fn new(ranks: usize, width: u16, height: u16) -> Self {
+        let fitting = usize::from((width + GAP) / NARROWEST).max(1);
+        let wide = |columns: usize| (width + GAP) / columns as u16 >= WORDS + GAP;
+        let header = |columns: usize| 2 - u16::from(wide(columns));
+        let rows = |columns: usize| usize::from(height.saturating_sub(header(columns))).max(1);
+        let columns = (1..=fitting).find(|&columns| ranks.div_ceil(columns) <= rows(columns));
+        let columns = columns.unwrap_or(fitting);
+        let each = (width + GAP) / columns as u16;
+        Layout { header: header(columns), rows: ranks.div_ceil(columns).min(rows(columns)), columns, each }
+    }
+
+    fn shown(&self) -> usize {
+        self.rows * self.columns
+    }
+}
+
+/// Whether `height` rows suffice for all ranks.
+pub(super) fn fits(ranks: usize, width: u16, height: u16) -> bool {
+    Layout::new(ranks, width, height).shown() >= ranks
+}
+
+/// Draws ranks as a table, in as many columns as it takes. Returns the rows used.
+pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
+    let scene = app.player().scene();
+    let ranks = scene.now.ranks.len().max(1);
+    let layout = Layout::new(ranks, paint.width(), paint.height());
+    let (shown, width) = (layout.shown(), paint.width());
+    // Where not all ranks fit, the chosen one stays visible.
+    let first = if ranks > shown { (app.rank / shown) * shown } else { 0 };
+    let mut room = width;
+    if ranks > shown {
+        let text = format!("ranks {first} to {} of {ranks} ↑↓", (first + shown).min(ranks) - 1);
+        paint.right(width, 0, &text, ink(ACCENT));
+        room = width.saturating_sub(columns(&text) + GAP);
+    }
+    legend(&[scene], &mut paint.part(0, 0, room, 1));
+    if layout.header > 1 {
+        activities(scene, &mut paint.part(0, 1, width, 1));
+    }
+    let bar = cards::bar_scale(scene);
+    for (place, number) in (first..ranks.min(first + shown)).enumerate() {
+        let x = (place / layout.rows) as u16 * layout.each;
+        let y = (place % layout.rows) as u16 + layout.header;
+        row(app, number, &bar, &mut paint.part(x, y, layout.each - GAP, 1));
+    }
+    layout.rows as u16 + layout.header
+}
+
+/// How many ranks are doing what, and so what the letters mean.
+fn activities(scene: &Scene, paint: &mut Paint<'_>) {
+    let mut kinds: Vec<(Activity, usize)> = Vec::new();
+    for rank in 0..scene.now.ranks.len() {
+        let activity = activity(scene, rank);
+        match kinds.iter_mut().find(|(other, _)| other.kind == activity.kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((activity, 1)),
+        }
+    }
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let mut x = 0;
+    for (Activity { letter, kind, style, .. }, count) in kinds {
+        x = paint.text(x, 0, letter, style);
+        x = paint.text(x + 1, 0, kind, ink(DIM));
+        x = paint.text(x + 1, 0, count.to_string(), ink(Color::Reset)) + 3;
+    }
+}
+
+fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
+    let scene = app.player().scene();
+    let (rank, width) = (&scene.now.ranks[number], paint.width());
+    let digits = columns(&scene.now.ranks.len().saturating_sub(1).to_string());
+    let style = if app.rank == number { bold(ACCENT) } else { ink(DIM) };
+    paint.right(digits, 0, number.to_string(), style);
+    let wide = width >= WORDS;
+    let live = rank.live_total();
+    let value = if wide { words::bytes(live) } else { words::short_bytes(live) };
+    paint.right(width, 0, &value, ink(Color::Reset));
+    let Activity { letter, text, style, .. } = activity(scene, number);
+    let words = if wide { 20 + 6 * u16::from(width >= 100) } else { 2 };
+    let text = if wide { fitted(&text, words - 1) } else { letter.into() };
+    paint.text(digits + 1, 0, text, style);
+    let start = digits + 1 + words;
+    let length = width.saturating_sub(start + if wide { 9 } else { 5 });
+    bar.draw(paint, (start, 0, length), &rank.live[Place::Device.index()]);
+}
+
+/// The name of a class where there is even less room.
+fn shortest(class: Class) -> &'static str {
+    match class {
+        Class::Parameters => "params",
+        Class::Gradients => "grads",
+        other => class_name(other),
+    }
+}
+
+/// A way to name classes.
+type Name = fn(Class) -> &'static str;
+
+/// Which glyph and colour is which class; only classes that are used, in names as long as fit.
+pub(super) fn legend(scenes: &[&Scene], paint: &mut Paint<'_>) {
+    const GHOST: &str = "what DDP would need";
+    let ranks = || scenes.iter().flat_map(|scene| &scene.now.ranks);
+    let used = |class: &Class| ranks().any(|rank| rank.peak_of(*class) > 0);
+    let classes: Vec<Class> = Class::ALL.iter().copied().filter(used).collect();
+    let length = |name: Name, gap: u16| {
+        classes.iter().map(|&class| columns(name(class)) + 2 + gap).sum::<u16>().saturating_sub(gap)
+    };
+    let names: [(Name, u16); 4] = [(Class::label, 3), (class_name, 3), (class_name, 1), (shortest, 1)];
+    let fitting = names.into_iter().find(|&(name, gap)| length(name, gap) <= paint.width());
+    let (name, gap) = fitting.unwrap_or(names[3]);
+    let mut x = 0;
+    for &class in &classes {
+        x = paint.text(x, 0, class_glyph(class), ink(class_colour(class)));
+        x = paint.text(x + 1, 0, name(class), ink(DIM)) + gap;
+    }
+    if x + columns(GHOST) + 2 <= paint.width() {
+        let fill = if paint.theme().colours() { "░" } else { "·" };
+        x = paint.text(x, 0, fill, ink(FAINT));
+        paint.text(x + 1, 0, GHOST, ink(DIM));
+    }
+}
