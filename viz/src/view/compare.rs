@@ -20,11 +20,13 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));
     paint.text(x + 2, 0, "same step, same phase, same scale", ink(DIM));
-    // Rows of everything below with blank rows between; the one below the heading comes last.
-    let needed = 11 + 4 * app.players.len().max(2) as u16;
-    let spacious = height >= needed;
-    let each = if spacious { 3 } else { 2 };
-    let mut y = 1 + u16::from(height > needed);
+    let runs = app.players.len().max(2) as u16;
+    // Rows beyond those of the heading, the runs, the classes, the numbers and the differences become blank ones: first
+    // above the differences, then above the numbers, below each run and, if one is left at the end, below the heading.
+    let spare = height.saturating_sub(1 + 2 * runs + 1 + 7 + runs - 1);
+    let blank = |rows_before: u16| u16::from(spare > rows_before);
+    let each = 2 + u16::from(spare >= 2 + runs);
+    let mut y = 1 + blank(3 + runs);
     let bar = common_scale(app);
     for player in &app.players {
         run(player, rank, &bar, &mut paint.part(0, y, width, 2));
@@ -36,9 +38,9 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
     let scenes: Vec<&Scene> = app.players.iter().map(Player::scene).collect();
     table::legend(&scenes, &mut paint.part(0, y, width, 1));
-    y += 1 + u16::from(spacious);
+    y += 1 + blank(1);
     y += metrics(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y)));
-    y += u16::from(spacious);
+    y += blank(0);
     y += differences(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y)));
     let rest = height.saturating_sub(y + 1);
     if rest >= 7 {
@@ -90,7 +92,7 @@ fn single(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     bar.draw(paint, (LABEL, 0, width.saturating_sub(LABEL + 10)), &[0; 7]);
     let ghost = player.scene().header.replicated_total.get(rank).copied().unwrap_or(0);
     paint.right(width, 0, words::bytes(ghost), ink(DIM));
-    let hint = "viz compare A B puts two to four recordings here, locked to the same step and phase";
+    let hint = "viz compare A B shows two to four recordings side by side";
     paint.text(LABEL, 1, fitted(hint, width.saturating_sub(LABEL)), ink(DIM));
 }
 

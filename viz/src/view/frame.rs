@@ -51,6 +51,12 @@ impl Rows {
     }
 }
 
+/// The rows that a box over a view may take, with the sentence below it: the first, and how many.
+pub(super) fn overlay(height: u16) -> (u16, u16) {
+    let rows = Rows::new(height);
+    (rows.tabs + 1, rows.narration.saturating_sub(rows.tabs))
+}
+
 fn tab_places(width: u16) -> impl Iterator<Item = (View, u16, u16)> {
     let gap = if width >= 100 { 3 } else { 1 };
     View::ALL.into_iter().scan(1, move |x, view| {

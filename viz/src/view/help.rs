@@ -9,11 +9,20 @@ use crate::words;
 use events::{Class, Operation, RankSnapshot};
 use ratatui::style::Color;
 
-/// A box in the middle of the columns that views use, cleared like the row above, the row below and a margin beside it.
-fn middle<'a>(paint: &'a mut Paint<'_>, width: u16, height: u16) -> Paint<'a> {
+/// Where a box stands.
+#[derive(Clone, Copy, PartialEq)]
+enum At {
+    Middle,
+    /// What is above stays visible.
+    Bottom,
+}
+
+/// A box in the middle of the columns that views use, cleared like the rows above and below it and a margin beside it.
+fn cleared<'a>(paint: &'a mut Paint<'_>, width: u16, height: u16, at: At) -> Paint<'a> {
     const MARGIN: (u16, u16) = (2, 1);
     let (width, height) = (width.min(paint.width().saturating_sub(2)), height.min(paint.height()));
-    let (x, y) = ((paint.width() - width) / 2, (paint.height() - height) / 2);
+    let below = paint.height() - height;
+    let (x, y) = ((paint.width() - width) / 2, if at == At::Middle { below / 2 } else { below });
     let (left, top) = (x.saturating_sub(MARGIN.0), y.saturating_sub(MARGIN.1));
     paint.part(left, top, x + width + MARGIN.0 - left, y + height + MARGIN.1 - top).clear();
     paint.part(x, y, width, height)
@@ -26,7 +35,7 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
     let count = listed().count() as u16;
     let columns = if paint.width() >= 2 * COLUMN + 4 { 2 } else { 1 };
     let rows = count.div_ceil(columns);
-    let mut area = middle(paint, columns * COLUMN + 2, rows + 2);
+    let mut area = cleared(paint, columns * COLUMN + 2, rows + 2, At::Middle);
     let mut inside = area.card(&[(" keys ", bold(ACCENT))], ink(ACCENT));
     for (number, binding) in (0u16..).zip(listed()) {
         let (x, y) = (number / rows * COLUMN, number % rows);
@@ -52,7 +61,7 @@ fn failed(message: &str, printed: bool, paint: &mut Paint<'_>) {
     let width = paint.width().saturating_sub(2).min(118);
     let lines =
         shortened(message, width.saturating_sub(4), usize::from(paint.height().saturating_sub(2)), printed);
-    let mut area = middle(paint, width, lines.len() as u16 + 2);
+    let mut area = cleared(paint, width, lines.len() as u16 + 2, At::Bottom);
     let height = area.height();
     let mut inside = area.card(&[(" the run has failed ", bold(ALARM))], ink(ALARM));
     for (y, line) in (0u16..).zip(&lines) {
@@ -124,7 +133,7 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     let operations: Vec<Operation> = Operation::ALL.iter().copied().filter(|&o| sent(o) > 0).collect();
     let rows = classes.len().max(operations.len()) as u16;
     let verdict = progress::verdict(scene);
-    let mut area = middle(paint, 78, rows + 6 + 2 * u16::from(verdict.is_some()));
+    let mut area = cleared(paint, 78, rows + 6 + 2 * u16::from(verdict.is_some()), At::Middle);
     let height = area.height();
     let title = format!(" {} is done ", scene.header.stage);
     let mut inside = area.card(&[(&title, bold(GOOD))], ink(GOOD));

@@ -35,8 +35,8 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
     } else {
         let body = frame::draw(app, &mut paint);
         view(app, &mut paint.part(body.x, body.y, body.width, body.height));
-        let mut over = paint.part(0, 2, area.width, area.height.saturating_sub(4));
-        help::closing(app, &mut over);
+        let (y, height) = frame::overlay(area.height);
+        help::closing(app, &mut paint.part(0, y, area.width, height));
         if app.help {
             help::keys(&mut paint.part(0, 0, area.width, area.height));
         }

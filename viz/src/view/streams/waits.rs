@@ -14,8 +14,8 @@ pub(super) fn overlaps(app: &App, axis: Axis, shown: (usize, usize), paint: &mut
     let scene = app.player().scene();
     let measured = overlap::measure(&scene.window, (axis.from, app.player().clock().min(axis.to)));
     let labels = ["compute", "communicate", "overlapped", "exposed", "waited"];
-    let wide = paint.width() >= 100;
-    let ends = if wide { [24, 40, 58, 76, 90] } else { [18, 31, 47, 63, 75] };
+    let wide = paint.width() >= 106;
+    let ends = if wide { [21, 35, 52, 69, 82] } else { [18, 31, 47, 63, 75] };
     for (end, label) in ends.into_iter().zip(labels) {
         paint.right(end, 0, label, ink(DIM));
     }
