@@ -95,16 +95,17 @@ fn a_step_takes_few_launches_and_waits() {
     }
     let counts = |stage, steps: u64| {
         let report = train(stage, &flags("cuda", &format!("--grad-accum 2 --steps {steps}"))).unwrap();
-        [report.gpu[0].launches, report.gpu[0].waits]
+        [report.gpu[0].launches, report.gpu[0].waits, report.gpu[0].taken_bytes]
     };
     let per_step = STAGES.map(|stage| {
         let (three, one) = (counts(stage, 3), counts(stage, 1));
+        assert_eq!(three[2], one[2], "{stage}: after the first step nothing is taken from the driver");
         [0, 1].map(|what| (three[what] - one[what]) / 2)
     });
     let [launches, waits] = [0, 1].map(|what| per_step.map(|counts| counts[what]));
     assert!(launches.iter().all(|count| (150..=MOST).contains(count)), "{launches:?}");
-    // The losses of two micro-batches, the largest gradient, the gradients' norm.
-    assert_eq!(waits, [4; 4]);
+    // The largest gradient, and the gradients' norm. For losses nobody waits until the GPU is idle.
+    assert_eq!(waits, [2; 4]);
 }
 
 /// Launches of a step of two micro-batches over three blocks, at most.

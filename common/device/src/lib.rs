@@ -18,6 +18,7 @@ pub mod cuda;
 pub mod dispatch;
 mod dtype;
 mod error;
+mod fetched;
 mod kernels;
 mod ledger;
 pub mod meter;
@@ -29,6 +30,7 @@ pub use buffer::Buffer;
 pub use dtype::{DType, Element};
 pub use error::{DeviceError, OutOfMemory};
 pub use events::{Class, Place};
+pub use fetched::Fetched;
 pub use kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write, max_or_nan};
 pub use ledger::Ledger;
 pub use peak::{matmul_peak, multiply_add_peak};
@@ -282,6 +284,19 @@ impl Device {
                 Ok(Cow::Owned(values))
             }
             None => Ok(Cow::Borrowed(view.as_slice::<T>())),
+        }
+    }
+
+    /// What `what` makes of the elements of a view as they are after everything computed so far. Waits for nothing:
+    /// [`Fetched::wait`] does, when the number is needed, and only for that. The view's buffer may go meanwhile.
+    ///
+    /// # Errors
+    /// [`DeviceError::Type`] if `T` is not the element type.
+    pub fn fetch<T: Element, R>(&self, view: View<'_>, what: fn(&[T]) -> R) -> Result<Fetched<T, R>> {
+        fits::<T>("fetch", view.dtype())?;
+        match self.gpu().filter(|_| !view.on_host()) {
+            Some(rank) => Ok(Fetched::coming(rank.fetch(view)?, what)),
+            None => Ok(Fetched::here(what(view.as_slice::<T>()))),
         }
     }
 }

@@ -142,7 +142,7 @@ impl Bench {
     /// Forward and backward of the head: the mean loss, and the gradient of `x`.
     fn head(&mut self, x: Buffer) -> Result<(f64, Buffer)> {
         let (head, scale) = (self.model.layout.layers.len() - 1, 1.0 / self.shape.rows() as f32);
-        let (loss, saved) = self.timed(head, FORWARD, |b| {
+        let (losses, saved) = self.timed(head, FORWARD, |b| {
             b.model.head(&b.device, &b.layer(head), x, &b.targets, scale, b.shape, Keep::Everything)
         })?;
         let saved = saved.ok_or("the head kept nothing")?;
@@ -153,7 +153,7 @@ impl Bench {
             let weights = OfLayer(&*weights, layer.clone());
             model.head_backward(device, &weights, &mut places, saved, *shape)
         })?;
-        Ok((loss / self.shape.rows() as f64, dx))
+        Ok((losses.wait()? / self.shape.rows() as f64, dx))
     }
 
     /// Forward and backward of one micro-batch.

@@ -21,11 +21,14 @@ use crate::context::{Batch, Context, Model};
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
 use crate::{Gradients, Keep, Weights};
-use device::{Buffer, Class, DType, Device, Result, Write};
+use device::{Buffer, Class, DType, Device, Fetched, Result, Write};
 
 /// Positions of the head's tensors in [`crate::Layer::tensors`].
 const NORM: usize = 0;
 const OUTPUT: usize = 1;
+
+/// The sum of a pass's losses, in nats, which a GPU may still be computing.
+pub type Losses = Fetched<f32, f64>;
 
 /// What the head's forward keeps for its backward.
 pub struct SavedHead {
@@ -56,13 +59,13 @@ impl Model {
         gradient_scale: f32,
         batch: Batch,
         keep: Keep,
-    ) -> Result<(f64, Option<SavedHead>)> {
+    ) -> Result<(Losses, Option<SavedHead>)> {
         let cx = self.context(device, weights, batch);
         let norm = norm::forward(&cx, NORM, &x)?;
         let mut logits = logits(&cx, &norm.out)?;
         let norm = keep.input().then_some(norm);
-        let loss = cross_entropy(&cx, &mut logits, targets, gradient_scale)?;
-        Ok((loss, norm.map(|norm| SavedHead { x, norm, dlogits: logits })))
+        let losses = cross_entropy(&cx, &mut logits, targets, gradient_scale)?;
+        Ok((losses, norm.map(|norm| SavedHead { x, norm, dlogits: logits })))
     }
 
     /// Backward of [`Model::head`]: the gradients of its tensors, and of `x`, which is returned: `[R, d]`.
@@ -115,13 +118,12 @@ fn cross_entropy(
     logits: &mut Buffer,
     targets: &Buffer,
     gradient_scale: f32,
-) -> Result<f64> {
+) -> Result<Losses> {
     let mut losses = cx.workspace(DType::F32, 1)?;
     let shape = cx.row_shape(cx.config.vocabulary);
     let (out, targets) = (losses.view_mut(), targets.view());
     cx.device.kernels().cross_entropy(out, logits.view_mut(), targets, gradient_scale, shape)?;
-    let losses = cx.device.read::<f32>(losses.view())?;
-    Ok(losses.iter().map(|&loss| f64::from(loss)).sum())
+    cx.device.fetch(losses.view(), |losses| losses.iter().map(|&loss| f64::from(loss)).sum())
 }
 
 /// The last row of each sequence of `x`: `[batch, width]`.

@@ -36,7 +36,7 @@ pub use block::{CompleteBlock, SavedBlock};
 pub use config::ModelConfig;
 pub use context::{Batch, Model};
 pub use error::ModelError;
-pub use head::SavedHead;
+pub use head::{Losses, SavedHead};
 pub use keep::{Checkpointing, Keep};
 pub use layout::{Layer, LayerKind, Layout, TensorId, TensorSpec};
 pub use tensors::{Gradients, Weights};

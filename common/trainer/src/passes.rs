@@ -3,7 +3,7 @@
 use crate::stage::Stage;
 use device::{Buffer, Class};
 use events::{Boundary, Pass};
-use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Model, SavedBlock, SavedHead};
+use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Losses, Model, SavedBlock, SavedHead};
 use planner::Moment;
 use sharding::{
     Bracket, FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Partition, Rank, Result,
@@ -83,7 +83,7 @@ impl Passes {
         }
     }
 
-    /// Forward over one micro-batch: the sum of its losses in nats, and what backward needs.
+    /// Forward over one micro-batch: its losses, and what backward needs. Waits for neither.
     ///
     /// # Errors
     /// If the stage, a kernel or an allocation fails.
@@ -93,7 +93,7 @@ impl Passes {
         tokens: &Tokens,
         micro: Micro,
         gradient_scale: f32,
-    ) -> Result<(f64, Kept)> {
+    ) -> Result<(Losses, Kept)> {
         self.losses(stage, (Pass::Forward, micro), tokens, gradient_scale, self.keep)
     }
 
@@ -102,7 +102,7 @@ impl Passes {
     /// # Errors
     /// If the stage, a kernel or an allocation fails.
     pub(crate) fn evaluate(&mut self, stage: &mut impl Stage, tokens: &Tokens) -> Result<f64> {
-        Ok(self.losses(stage, (Pass::Evaluate, ONLY), tokens, 0.0, Keep::Nothing)?.0)
+        Ok(self.losses(stage, (Pass::Evaluate, ONLY), tokens, 0.0, Keep::Nothing)?.0.wait()?)
     }
 
     /// The logits of each sequence's last token, f32 `[batch, vocabulary]`, for `inputs` of shape `batch`.
@@ -126,7 +126,7 @@ impl Passes {
         Ok(out)
     }
 
-    /// A pass that ends in losses: their sum, and what it leaves.
+    /// A pass that ends in losses: these, and what it leaves.
     fn losses(
         &mut self,
         stage: &mut impl Stage,
@@ -134,17 +134,19 @@ impl Passes {
         tokens: &Tokens,
         gradient_scale: f32,
         keep: Keep,
-    ) -> Result<(f64, Kept)> {
+    ) -> Result<(Losses, Kept)> {
         let (model, rank, batch) = (self.model.clone(), self.rank.clone(), self.batch);
         let inputs = rank.device.upload(Class::Activations, &tokens.inputs)?;
         let targets = rank.device.upload(Class::Activations, &tokens.targets)?;
-        let mut loss = 0.0;
+        let mut losses = None;
         let saved = self.walk(stage, pass, (&inputs, batch), keep, |weights, x| {
-            let (sum, saved) = model.head(&rank.device, weights, x, &targets, gradient_scale, batch, keep)?;
-            loss = sum;
+            let (sums, saved) =
+                model.head(&rank.device, weights, x, &targets, gradient_scale, batch, keep)?;
+            losses = Some(sums);
             Ok(saved)
         })?;
-        Ok((loss, Kept { inputs, _targets: targets, saved }))
+        let losses = losses.unwrap_or_else(|| unreachable!("a model's last layer is its head"));
+        Ok((losses, Kept { inputs, _targets: targets, saved }))
     }
 
     /// A pass from the embedding to `head`, which gets the last block's output; what it leaves for backward.

@@ -12,9 +12,9 @@ use crate::timing::{self, Clocks, Stopwatch};
 use crate::witness::{At, Watched, Witness};
 use collectives::Traffic;
 use device::cuda::Gpu;
-use device::{Class, Place};
+use device::{Class, DeviceError, Place};
 use events::{Boundary, Operation, What};
-use model::{Batch, Model};
+use model::{Batch, Losses, Model};
 use planner::{Moment, Prediction};
 use serde::{Deserialize, Serialize};
 use sharding::{LossScaler, Micro, Partition, Rank, Schedule};
@@ -201,10 +201,13 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.stage.begin(step);
         let (started, waited) = (Instant::now(), self.waited_for_peers());
         let held = self.rank.emitter.held();
-        let mut loss = 0.0;
+        let mut losses = Vec::new();
         for index in 0..config.micro_batches {
-            loss += self.micro_batch(step, Micro { index, count: config.micro_batches })?;
+            losses.push(self.micro_batch(step, Micro { index, count: config.micro_batches })?);
         }
+        // On a GPU these are past long since: all of backward is queued behind them.
+        let loss =
+            losses.into_iter().try_fold(0.0, |sum, losses| Ok::<_, DeviceError>(sum + losses.wait()?))?;
         let at = At { step, rank: self.rank.number() };
         self.tell(|witness| witness.loses(at, loss / config.tokens_per_rank() as f64));
         self.passes.update();
@@ -250,8 +253,8 @@ impl<'a, S: Stage> Worker<'a, S> {
         Ok(next?)
     }
 
-    /// Forward and backward over one micro-batch; the sum of its losses.
-    fn micro_batch(&mut self, step: u32, micro: Micro) -> Result<f64> {
+    /// Forward and backward over one micro-batch; its losses.
+    fn micro_batch(&mut self, step: u32, micro: Micro) -> Result<Losses> {
         let watch = self.stopwatch();
         let tokens = self.tokens(Part::Training, self.first_sample(step, micro));
         self.stop(watch, |times| &mut times.data);
@@ -259,7 +262,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         let watch = self.stopwatch();
         let scale = self.gradient_scale(step);
         let started = Instant::now();
-        let (loss, kept) = self.passes.forward(&mut self.stage, &tokens, micro, scale)?;
+        let (losses, kept) = self.passes.forward(&mut self.stage, &tokens, micro, scale)?;
         if self.suffers(Kind::Slow, step) {
             std::thread::sleep((2 * started.elapsed()).max(LEAST_DELAY));
         }
@@ -269,7 +272,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.passes.backward(&mut self.stage, kept, micro)?;
         self.stop(watch, |times| &mut times.backward);
         self.clocks.total.recompute = self.passes.recompute_seconds();
-        Ok(loss)
+        Ok(losses)
     }
 
     /// The first sample that this rank reads for a micro-batch.

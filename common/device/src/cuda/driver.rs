@@ -20,6 +20,19 @@ impl<T> Named<T> for std::result::Result<T, DriverError> {
     }
 }
 
+/// The newest CUDA that the driver knows, as it writes it: 12080 is 12.8.
+pub(super) fn version() -> Result<i32> {
+    let mut version = 0;
+    // SAFETY: the place for the number outlives the call.
+    unsafe { sys::cuDriverGetVersion(&mut version) }.result().named("cuDriverGetVersion")?;
+    Ok(version)
+}
+
+/// A version in words.
+pub(super) fn words(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
 /// A queue of work on a GPU, in order.
 pub(super) struct Stream {
     handle: sys::CUstream,
@@ -54,7 +67,7 @@ impl Stream {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// How often the host has waited for it.
+    /// How often the host has waited until it was idle.
     pub(super) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
@@ -64,6 +77,12 @@ impl Stream {
         self.waits.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the stream lives as long as `self`.
         unsafe { result::stream::synchronize(self.handle) }.named("cuStreamSynchronize")
+    }
+
+    /// Waits on the host for `fence`, a point after everything queued so far.
+    pub(super) fn wait_for(&self, fence: &Fence) -> Result<()> {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        fence.wait()
     }
 
     /// What is queued from now on starts after `fence`.
@@ -136,6 +155,12 @@ impl Fence {
     /// Whether the stream has come so far.
     pub(super) fn is_reached(&self) -> Result<bool> {
         self.0.is_reached()
+    }
+
+    /// Waits on the host until the stream has come so far.
+    pub(super) fn wait(&self) -> Result<()> {
+        // SAFETY: the event lives as long as `self`.
+        unsafe { result::event::synchronize(self.0.0) }.named("cuEventSynchronize")
     }
 }
 

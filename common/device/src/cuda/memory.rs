@@ -45,7 +45,7 @@ pub struct Usage {
     pub communicators: u64,
     /// Kernels, copies and fills that this rank has queued.
     pub queued: u64,
-    /// How often the host has waited for one of the rank's streams.
+    /// How often the host has waited until one of the rank's streams was idle.
     pub waits: u64,
 }
 
@@ -217,6 +217,10 @@ impl Pinned {
         // SAFETY: just allocated with this many bytes; nobody else has it.
         unsafe { start.cast::<u8>().write_bytes(0, bytes) };
         Ok(Pinned { context, start: start.cast(), bytes })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

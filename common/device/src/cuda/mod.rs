@@ -7,7 +7,7 @@
 //! | `compile`, `modules` | CUDA C++ to machine code, kept on disk; kernels in a context |
 //! | `runtime` | one rank on a GPU: streams, launches, the fences between streams |
 //! | `timeline`, `timing` | when what was queued really ran, and how long it took |
-//! | `memory`, `transfer` | its memory, and copies from and to main memory |
+//! | `memory`, `transfer`, `staging` | its memory, and copies from and to main memory |
 //! | `matmul`, `operand`, `operations`, `reductions` | products by cuBLASLt; the kernel trait over [`kernels`] |
 //!
 //! A rank queues work on its compute stream in the order of its program and waits for it only where the host needs a
@@ -26,6 +26,7 @@ mod operations;
 mod reductions;
 mod rotations;
 mod runtime;
+mod staging;
 mod timeline;
 mod timing;
 mod transfer;
@@ -36,5 +37,6 @@ pub use library::Library;
 pub use memory::Usage;
 pub(crate) use memory::{Block, Pinned};
 pub use runtime::{Communication, Options, Runtime};
+pub(crate) use staging::Coming;
 pub use timeline::Begun;
 pub(crate) use timing::Lap;

@@ -6,6 +6,7 @@ use super::kernels::{Launch, Launcher, MatrixOperand, Multiplier};
 use super::matmul::Blas;
 use super::memory::{Block, Pool, Usage};
 use super::rotations::Rotations;
+use super::staging::Staging;
 use super::timeline::{Lane, Timeline};
 use super::timing::Laps;
 use crate::cpu::Cpu;
@@ -50,6 +51,7 @@ pub struct Runtime {
     /// If somebody wants to know.
     pub(super) timeline: OnceLock<Timeline>,
     pub(super) laps: Laps,
+    pub(super) staging: Staging,
     pub(super) pool: Pool,
     /// See [`Usage::communicators`].
     communicators: AtomicU64,
@@ -68,6 +70,7 @@ impl Runtime {
         Ok(Arc::new(Runtime {
             timeline,
             laps: Laps::default(),
+            staging: Staging::default(),
             compute,
             communication: Stream::new(true)?,
             blas: Blas::new(&pool, options.tf32)?,

@@ -3,15 +3,20 @@
 use super::driver::Named;
 use super::memory::Pinned;
 use super::runtime::Runtime;
+use super::staging::{self, Coming};
 use crate::view::{View, ViewMut};
 use crate::{DType, Result};
 use cudarc::driver::result;
+use std::sync::Arc;
 
 impl Runtime {
     /// Copies `bytes` to `address`, after everything computed so far. `bytes` may change once this has returned.
     pub(super) fn upload(&self, address: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
+        }
+        if bytes.len() <= staging::MOST {
+            return self.send(address, bytes);
         }
         self.gpu.context.enter()?;
         // SAFETY: the callers' addresses have room for the bytes. From pageable memory the driver has read them all when
@@ -21,6 +26,9 @@ impl Runtime {
 
     /// Copies from `address` into `bytes`, once everything computed so far is done.
     pub(super) fn download(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        if (1..=staging::MOST).contains(&bytes.len()) {
+            return self.receive(address, bytes);
+        }
         if !bytes.is_empty() {
             self.gpu.context.enter()?;
             // SAFETY: the callers' addresses hold as many bytes; they stay borrowed until the stream is idle.
@@ -55,6 +63,11 @@ impl Runtime {
         self.download(view.address("read", "the buffer")?, bytes)
     }
 
+    /// Sends for what `view` holds once everything computed so far is done, and goes on.
+    pub(crate) fn fetch(self: &Arc<Self>, view: View<'_>) -> Result<Coming> {
+        self.coming(view.address("fetch", "the buffer")?, view.len() * view.dtype().size())
+    }
+
     /// Main memory that this rank's GPU reaches.
     pub(crate) fn pinned(&self, bytes: usize) -> Result<Pinned> {
         Pinned::new(self.gpu.context.clone(), bytes)
@@ -71,8 +84,8 @@ impl Runtime {
             (true, false) => self.download(x.address("copy", "x")?, out.into_bytes_mut()),
             (false, true) => {
                 self.upload(out.address("copy", "out")?, x.bytes())?;
-                // Pinned memory is read later than the call returns.
-                self.compute.synchronize()
+                // Pinned memory is read later than the call returns, where no block of ours stands between.
+                if x.bytes().len() > staging::MOST { self.compute.synchronize() } else { Ok(()) }
             }
             (false, false) => self.copy_on_gpu(out, x),
         }

@@ -37,14 +37,24 @@ struct Task {
 uint64_t rows(const Layout &layout, bool transposed) { return transposed ? layout.columns : layout.rows; }
 uint64_t columns(const Layout &layout, bool transposed) { return transposed ? layout.rows : layout.columns; }
 
-// The matrix in f32, a column of the product's operand after the other.
-std::vector<float> packed(const Layout &layout, const void *data, bool transposed) {
+// To the 10 bits that TF32 keeps behind the leading one, ties to even.
+float tf32(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    if ((bits & 0x7f800000) != 0x7f800000) bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+// The matrix in f32, or what TF32 leaves of it, a column of the product's operand after the other.
+std::vector<float> packed(const Layout &layout, const void *data, bool transposed, int compute) {
     uint64_t m = rows(layout, transposed), n = columns(layout, transposed);
     std::vector<float> out(m * n);
     for (uint64_t column = 0; column < n; column++)
         for (uint64_t row = 0; row < m; row++) {
             size_t from = transposed ? column + row * uint64_t(layout.stride) : row + column * uint64_t(layout.stride);
-            out[row + column * m] = read(layout.type, data, from);
+            float element = read(layout.type, data, from);
+            out[row + column * m] = compute == COMPUTE_TF32 ? tf32(element) : element;
         }
     return out;
 }
@@ -53,8 +63,8 @@ void multiply(void *data) {
     std::vector<float> column;
     Task *task = static_cast<Task *>(data);
     uint64_t m = task->d.rows, n = task->d.columns, depth = columns(task->a, task->product.transpose_a);
-    std::vector<float> a = packed(task->a, task->from_a, task->product.transpose_a);
-    std::vector<float> b = packed(task->b, task->from_b, task->product.transpose_b);
+    std::vector<float> a = packed(task->a, task->from_a, task->product.transpose_a, task->product.compute);
+    std::vector<float> b = packed(task->b, task->from_b, task->product.transpose_b, task->product.compute);
     for (uint64_t j = 0; j < n; j++) {
         column.assign(m, 0.0f);
         for (uint64_t k = 0; k < depth; k++) {

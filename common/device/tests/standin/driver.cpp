@@ -6,10 +6,11 @@
 // A stream is a thread with a queue. Before each piece of work it may doze for a random while, so that streams overtake each
 // other wherever no event holds them back: a missing fence shows as wrong numbers. It is stricter than a GPU where that helps:
 // copies to main memory are never complete before the stream is waited for, fresh memory is full of NaN, and calls without a
-// current context, copies out of bounds and launches that a GPU would refuse are errors.
+// current context, copies out of bounds, launches that a GPU would refuse, and page-locked memory that changes while a copy from it
+// is queued are errors.
 //
 // Environment: STANDIN_GPUS (how many, 1), STANDIN_MEMORY (bytes of each, 1 GiB), STANDIN_CAPABILITY (90 is 9.0),
-// STANDIN_DOZE (longest doze in microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event).
+// STANDIN_DRIVER (13000 is for CUDA 13.0), STANDIN_DOZE (longest doze in microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event).
 #include "shim.h"
 
 #include <atomic>
@@ -246,7 +247,7 @@ int standin_enqueue(void *stream, void (*work)(void *), void *data) {
 int cuInit(unsigned) { return SUCCESS; }
 
 int cuDriverGetVersion(int *version) {
-    *version = 13000;
+    *version = int(setting("STANDIN_DRIVER", 13000));
     return SUCCESS;
 }
 
@@ -506,11 +507,16 @@ int cuMemFreeHost(void *memory) {
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *stream) {
     if (!holds(on_device(), to, bytes)) return INVALID_VALUE;
-    if (holds(pinned(), reinterpret_cast<uint64_t>(from), bytes))
-        return enqueue(stream, [=] { memcpy(reinterpret_cast<void *>(to), from, bytes); });
     auto *start = static_cast<const unsigned char *>(from);
     std::vector<unsigned char> copy(start, start + bytes);
-    return enqueue(stream, [to, copy] { memcpy(reinterpret_cast<void *>(to), copy.data(), copy.size()); });
+    if (!holds(pinned(), reinterpret_cast<uint64_t>(from), bytes))
+        return enqueue(stream, [to, copy] { memcpy(reinterpret_cast<void *>(to), copy.data(), copy.size()); });
+    return enqueue(stream, [to, from, copy] {
+        // A GPU reads page-locked memory when it comes to the copy: whoever changes it before that sends something else.
+        if (!holds(pinned(), reinterpret_cast<uint64_t>(from), copy.size()) || memcmp(from, copy.data(), copy.size()) != 0)
+            return fail("page-locked memory was changed or freed before a copy from it was done");
+        memcpy(reinterpret_cast<void *>(to), from, copy.size());
+    });
 }
 
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, Stream *stream) {

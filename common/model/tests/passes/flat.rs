@@ -127,7 +127,7 @@ impl Fixture {
             saved.push(kept.unwrap());
         }
         let scale = 1.0 / shape.rows() as f32;
-        let (loss, kept) = model.head(device, &self.layer(head), x, targets, scale, *shape, keep).unwrap();
+        let (losses, kept) = model.head(device, &self.layer(head), x, targets, scale, *shape, keep).unwrap();
         let mut places = self.places(gradients, head);
         let mut dx =
             model.head_backward(device, &self.layer(head), &mut places, kept.unwrap(), *shape).unwrap();
@@ -138,7 +138,7 @@ impl Fixture {
             dx = model.block_backward(device, &weights, &mut places, kept, dx, *shape).unwrap();
         }
         model.embed_backward(device, &mut self.places(gradients, 0), ids, dx, *shape).unwrap();
-        loss / shape.rows() as f64
+        losses.wait().unwrap() / shape.rows() as f64
     }
 
     /// The output of the last block, nothing kept.

@@ -301,7 +301,7 @@ fn evaluation_frees_as_it_goes() {
     watched.events();
     let (x, _) = model.block(device, &watched.layer(1), x, shape, Keep::Nothing).unwrap();
     assert_eq!(changes(&watched.events()), tables_of_a_block(sizes, Keep::Nothing).0);
-    model.head(device, &watched.layer(2), x, &watched.ids, 1.0, shape, Keep::Nothing).unwrap();
+    drop(model.head(device, &watched.layer(2), x, &watched.ids, 1.0, shape, Keep::Nothing).unwrap());
     let Sizes { d, logits, statistic, .. } = sizes;
     let expected = [
         change(&[(A, statistic), (A, d), (A, logits)], &[(A, d), (A, statistic)]),
