@@ -64,7 +64,11 @@ fn between_gpus() -> String {
 
 fn words(gpu: &GpuInfo) -> String {
     let (major, minor) = gpu.capability;
-    let bf16 = if gpu.has_bf16() { "bf16" } else { "no bf16" };
+    let bf16 = match gpu.check() {
+        Err(_) => "too old: 7.5 is the oldest supported",
+        Ok(()) if gpu.has_bf16() => "bf16",
+        Ok(()) => "no bf16",
+    };
     format!(
         "GPU {}: {}, {} of memory, compute capability {major}.{minor}, {bf16}",
         gpu.ordinal,

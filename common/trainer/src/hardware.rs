@@ -199,14 +199,16 @@ pub(crate) fn threads(count: usize) -> String {
     if count == 1 { "1 thread each".into() } else { format!("{count} threads each") }
 }
 
-/// The GPUs, if everything is there that computing on them takes.
+/// The GPUs that the kernels are written for, if everything is there that computing on them takes.
 pub(crate) fn gpus() -> device::Result<Vec<GpuInfo>> {
     let gpus = list()?;
     Library::ALL.iter().try_for_each(|library| library.require())?;
-    if gpus.is_empty() {
+    let able: Vec<GpuInfo> = gpus.iter().filter(|gpu| gpu.check().is_ok()).cloned().collect();
+    if able.is_empty() {
+        gpus.iter().try_for_each(GpuInfo::check)?;
         return Err(DeviceError::Cuda { call: "cuDeviceGetCount", reason: "the driver knows no GPU".into() });
     }
-    Ok(gpus)
+    Ok(able)
 }
 
 fn missing(error: &DeviceError) -> Failure {

@@ -1,7 +1,7 @@
 //! A GPU, and what the ranks on it share: its context and its compiled kernels.
 
 use super::compile::{self, Architecture};
-use super::driver::{Context, Named};
+use super::driver::{self, Context, Named};
 use super::library::Library;
 use super::modules::Modules;
 use crate::{DeviceError, Result};
@@ -27,6 +27,9 @@ pub struct GpuInfo {
 /// The oldest compute capability that the kernels are written for.
 const OLDEST: (i32, i32) = (7, 5);
 
+/// The oldest driver that has every call that is made: for CUDA 12.8, as the driver writes it.
+const OLDEST_DRIVER: i32 = 12_080;
+
 /// The first compute capability with bfloat16.
 const BF16: (i32, i32) = (8, 0);
 
@@ -34,6 +37,20 @@ impl GpuInfo {
     /// Whether it computes in bfloat16.
     pub fn has_bf16(&self) -> bool {
         self.capability >= BF16
+    }
+
+    /// Whether the kernels are written for it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Cuda`] if it is too old.
+    pub fn check(&self) -> Result<()> {
+        if self.capability >= OLDEST {
+            return Ok(());
+        }
+        let (major, minor) = self.capability;
+        let reason =
+            format!("{} has compute capability {major}.{minor}; 7.5 is the oldest supported", self.name);
+        Err(DeviceError::Cuda { call: "opening the GPU", reason })
     }
 
     fn read(ordinal: usize) -> Result<Self> {
@@ -53,12 +70,35 @@ impl GpuInfo {
 /// The GPUs of this machine.
 ///
 /// # Errors
-/// [`DeviceError::Missing`] without a driver; the driver's error if it does not work.
+/// [`DeviceError::Missing`] without a driver; the driver's error if it does not work; [`DeviceError::Cuda`] if it is too old.
 pub fn list() -> Result<Vec<GpuInfo>> {
-    Library::Driver.require()?;
-    result::init().named("cuInit")?;
+    wake()?;
     let count = device::get_count().named("cuDeviceGetCount")?;
     (0..count as usize).map(GpuInfo::read).collect()
+}
+
+/// The driver, ready to be asked.
+fn wake() -> Result<()> {
+    Library::Driver.require()?;
+    let version = driver::version()?;
+    if version < OLDEST_DRIVER {
+        let reason = format!(
+            "the driver is for CUDA {}; 12.8 is the oldest supported: install NVIDIA's driver 570 or newer",
+            driver::words(version)
+        );
+        return Err(DeviceError::Cuda { call: "NVIDIA's driver", reason });
+    }
+    result::init().named("cuInit")
+}
+
+/// Machine code that the driver refuses is most often the work of a compiler that is newer than the driver.
+fn explain(error: DeviceError) -> DeviceError {
+    let DeviceError::Cuda { call, reason } = error else { return error };
+    let version = |library: Library| library.version().unwrap_or_else(|| "of unknown version".into());
+    let (compiler, driver) = (version(Library::Nvrtc), version(Library::Driver));
+    let reason =
+        format!("{reason} (compiled by NVRTC {compiler}, the driver is for {driver}: is it as new?)");
+    DeviceError::Cuda { call, reason }
 }
 
 /// A GPU ready to be computed on; ranks that share it share this.
@@ -76,19 +116,14 @@ impl Gpu {
     /// refuses, or the GPU is too old for the kernels.
     pub fn open(ordinal: usize) -> Result<Arc<Self>> {
         Library::ALL.iter().try_for_each(|library| library.require())?;
-        result::init().named("cuInit")?;
+        wake()?;
         let info = GpuInfo::read(ordinal)?;
-        if info.capability < OLDEST {
-            let (major, minor) = info.capability;
-            let reason =
-                format!("{} has compute capability {major}.{minor}; 7.5 is the oldest supported", info.name);
-            return Err(DeviceError::Cuda { call: "opening the GPU", reason });
-        }
+        info.check()?;
         let context = Context::retain(device::get(ordinal as i32).named("cuDeviceGet")?)?;
         context.enter()?;
         let (major, minor) = info.capability;
         let images = compile::all(Architecture { major, minor })?;
-        let modules = Modules::load(context.clone(), &images)?;
+        let modules = Modules::load(context.clone(), &images).map_err(explain)?;
         Ok(Arc::new(Gpu { info, context, modules }))
     }
 

@@ -4,7 +4,7 @@
 //! Python installations at hand, which is where PyTorch brings its own, then under `/usr/local/cuda`. What is found
 //! is loaded with its symbols visible to all, under the very name by which `cudarc` then finds it.
 
-use super::compile;
+use super::{compile, driver};
 use crate::{DeviceError, Result};
 use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW, Symbol};
 use std::path::{Path, PathBuf};
@@ -141,10 +141,7 @@ impl Library {
         // SAFETY: the library is loaded, and the place for its number outlives the call.
         unsafe {
             match self {
-                Library::Driver => {
-                    cudarc::driver::sys::cuDriverGetVersion(&mut number).result().ok()?;
-                    Some(format!("CUDA {}.{}", number / 1000, number % 1000 / 10))
-                }
+                Library::Driver => Some(format!("CUDA {}", driver::words(driver::version().ok()?))),
                 Library::Nvrtc => compile::version().ok().map(|(major, minor)| format!("{major}.{minor}")),
                 Library::CublasLt => Some(dotted(cudarc::cublaslt::sys::cublasLtGetVersion() as i32)),
                 Library::Nccl => {

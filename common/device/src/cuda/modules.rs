@@ -7,6 +7,7 @@ use cudarc::driver::{result, sys};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Dynamic shared memory that a kernel may use without asking first.
 const UNASKED: u32 = 48 << 10;
@@ -15,7 +16,14 @@ const UNASKED: u32 = 48 << 10;
 pub(super) struct Modules {
     context: Arc<Context>,
     modules: Vec<sys::CUmodule>,
-    functions: HashMap<Kernel, sys::CUfunction>,
+    functions: HashMap<Kernel, Function>,
+}
+
+/// A kernel in a module.
+struct Function {
+    handle: sys::CUfunction,
+    /// Dynamic shared memory that it may use.
+    allowed: AtomicU32,
 }
 
 // SAFETY: the driver's handles may be used from any thread; the maps are only read after loading.
@@ -33,8 +41,8 @@ impl Modules {
             loaded.modules.push(module.named("cuModuleLoadData")?);
         }
         for kernel in kernels() {
-            let function = loaded.find(kernel)?;
-            loaded.functions.insert(kernel, function);
+            let (handle, allowed) = (loaded.find(kernel)?, AtomicU32::new(UNASKED));
+            loaded.functions.insert(kernel, Function { handle, allowed });
         }
         Ok(loaded)
     }
@@ -49,14 +57,15 @@ impl Modules {
 
     /// The function of `kernel`, allowed to use `shared_bytes` of dynamic shared memory.
     pub(super) fn function(&self, kernel: Kernel, shared_bytes: u32) -> Result<sys::CUfunction> {
-        let function = *self.functions.get(&kernel).ok_or_else(|| missing(kernel))?;
-        if shared_bytes > UNASKED {
+        let Function { handle, allowed } = self.functions.get(&kernel).ok_or_else(|| missing(kernel))?;
+        if shared_bytes > allowed.load(Ordering::Relaxed) {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function's module is loaded.
-            unsafe { result::function::set_function_attribute(function, attribute, shared_bytes as i32) }
+            unsafe { result::function::set_function_attribute(*handle, attribute, shared_bytes as i32) }
                 .named("cuFuncSetAttribute")?;
+            allowed.store(shared_bytes, Ordering::Relaxed);
         }
-        Ok(function)
+        Ok(*handle)
     }
 }
 

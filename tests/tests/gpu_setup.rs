@@ -1,0 +1,162 @@
+//! Before anything runs on a GPU: which are there and what they can do, `doctor`'s verdict, and the kernels' machine code on
+//! disk. On the stand-in driver, in processes of their own.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use tests::job::{Ended, Member, start};
+use tests::{fixture, losses, standin, train};
+
+const STAGE: &str = env!("CARGO_BIN_EXE_stage");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn doctor(ranks: usize, set: &str) -> Member {
+    start(STAGE, &format!("zero3 doctor --gpus {ranks}"), set)
+}
+
+fn verdict(ranks: usize, set: &str) -> Ended {
+    doctor(ranks, set).end(PATIENCE)
+}
+
+#[test]
+fn doctor_succeeds_exactly_if_so_many_ranks_would_run() {
+    if !standin("doctor_succeeds_exactly_if_so_many_ranks_would_run", &[]) {
+        return;
+    }
+    for (ranks, set, words) in [
+        (1, "", "One rank on GPU 0"),
+        (4, "", "All 4 ranks share GPU 0"),
+        (4, "STANDIN_GPUS=2", "4 ranks share 2 GPUs"),
+        (2, "STANDIN_GPUS=4", "One rank per GPU on 2 GPUs"),
+        (1, "STANDIN_CAPABILITY=75", "compute capability 7.5, no bf16"),
+        (1, "STANDIN_DRIVER=12080", "CUDA 12.8"),
+    ] {
+        let ended = verdict(ranks, set);
+        assert_eq!(ended.code, Some(0), "{set}: {}{}", ended.out, ended.error);
+        assert!(ended.out.contains(words), "{set}: {words:?} is missing\n{}", ended.out);
+    }
+    for (set, words) in [
+        ("STANDIN_GPUS=0", ["would not run on GPUs here", "knows no GPU"]),
+        ("STANDIN_CAPABILITY=70", ["compute capability 7.0", "7.5 is the oldest supported"]),
+        ("STANDIN_DRIVER=12040", ["CUDA 12.4", "12.8 is the oldest supported"]),
+    ] {
+        let ended = verdict(1, set);
+        assert_eq!(ended.code, Some(1), "{set}: {}", ended.out);
+        words.iter().for_each(|word| assert!(ended.error.contains(word), "{set}: {word:?}: {}", ended.error));
+    }
+}
+
+/// Of the libraries all but one, in a folder of their own.
+#[test]
+fn each_missing_library_is_named() {
+    if !standin("each_missing_library_is_named", &[]) {
+        return;
+    }
+    let libraries = std::env::var("LD_LIBRARY_PATH").unwrap();
+    for (missing, remedy) in
+        [("libcuda", "nvidia-driver"), ("libnvrtc", "nvidia-cuda-nvrtc"), ("libcublasLt", "nvidia-cublas")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["libcuda", "libnvrtc", "libcublasLt"].iter().filter(|name| **name != missing) {
+            let file = format!("{name}.so");
+            std::os::unix::fs::symlink(Path::new(&libraries).join(&file), dir.path().join(&file)).unwrap();
+        }
+        let set =
+            format!("LD_LIBRARY_PATH={0} PATH={0} HOME={0} VIRTUAL_ENV= CONDA_PREFIX=", dir.path().display());
+        let ended = verdict(1, &set);
+        assert_eq!(ended.code, Some(1), "{}", ended.out);
+        let what = format!("{missing} was not found");
+        assert!(ended.error.contains(&what) && ended.error.contains(remedy), "{}", ended.error);
+        let ended = start(STAGE, "zero3 --headless --device cuda --steps 1", &set).end(PATIENCE);
+        assert_eq!(ended.code, Some(2), "{}", ended.error);
+        assert!(ended.error.contains(&what) && !ended.error.contains("panicked"), "{}", ended.error);
+    }
+}
+
+/// On a GPU that is too old `auto` is the CPU, and says why.
+#[test]
+fn a_gpu_that_is_too_old_is_left_alone() {
+    if !standin("a_gpu_that_is_too_old_is_left_alone", &[("STANDIN_CAPABILITY", "70")]) {
+        return;
+    }
+    let flags = format!("--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 1", fixture("odd.json"));
+    let ended = start(STAGE, &format!("zero3 --headless {flags}"), "").end(PATIENCE);
+    assert_eq!(ended.code, Some(0), "{}", ended.error);
+    for words in ["No GPU is used: ", "compute capability 7.0", "CPU cores"] {
+        assert!(ended.out.contains(words), "{words:?} is missing: {}", ended.out);
+    }
+    let failure = train(planner::Stage::Ddp, &format!("{flags} --device cuda")).expect_err("it is refused");
+    assert!(failure.code() == 2 && failure.to_string().contains("7.5 is the oldest"), "{failure}");
+}
+
+/// The files of a folder with their contents.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap().flatten();
+    entries.map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap())).collect()
+}
+
+fn succeeds(ended: &Ended) {
+    assert_eq!(ended.code, Some(0), "{}{}", ended.out, ended.error);
+}
+
+#[test]
+fn machine_code_on_disk_outlives_damage_and_many_writers() {
+    if !standin("machine_code_on_disk_outlives_damage_and_many_writers", &[]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (set, folder) = (format!("XDG_CACHE_HOME={}", dir.path().display()), dir.path().join("zero-stages"));
+    // All begin with nothing.
+    let many: Vec<Member> = (0..4).map(|_| doctor(1, &set)).collect();
+    many.into_iter().for_each(|process| succeeds(&process.end(PATIENCE)));
+    let whole = contents(&folder);
+    assert_eq!(
+        whole.len(),
+        device::cuda::kernels::Source::ALL.len(),
+        "a file per source, no drafts: {:?}",
+        whole.keys()
+    );
+    // Cut short, emptied, and with a wrong byte at its end.
+    let files: Vec<&String> = whole.keys().take(3).collect();
+    let damaged = |name: &str, change: fn(&mut Vec<u8>)| {
+        let mut bytes = whole[name].clone();
+        change(&mut bytes);
+        std::fs::write(folder.join(name), bytes).unwrap();
+    };
+    damaged(files[0], |bytes| bytes.truncate(40));
+    damaged(files[1], Vec::clear);
+    damaged(files[2], |bytes| *bytes.last_mut().unwrap() ^= 1);
+    succeeds(&verdict(1, &set));
+    assert!(contents(&folder) == whole, "what was damaged is compiled and written anew");
+    // Another architecture, other files.
+    succeeds(&verdict(1, &format!("{set} STANDIN_CAPABILITY=80")));
+    let both = contents(&folder);
+    assert_eq!(both.len(), 2 * whole.len());
+    assert!(
+        both.keys().all(|name| name.contains("-sm_90-") || name.contains("-sm_80-")),
+        "{:?}",
+        both.keys()
+    );
+    // Where no folder can be made, nothing is kept.
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    succeeds(&verdict(1, &format!("XDG_CACHE_HOME={}", file.display())));
+}
+
+#[test]
+fn tf32_rounds_products_of_f32_by_flag_alone() {
+    if !standin("tf32_rounds_products_of_f32_by_flag_alone", &[]) {
+        return;
+    }
+    let run = |more: &str| {
+        let flags = format!(
+            "--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 2 --device cuda",
+            fixture("odd.json")
+        );
+        losses(&train(planner::Stage::Ddp, &format!("{flags} {more}")).unwrap())
+    };
+    let (exact, rounded) = (run(""), run("--tf32"));
+    let apart = tests::largest_difference(&exact, &rounded);
+    assert!((1e-7..1e-2).contains(&apart), "{exact:?} and {rounded:?}");
+    assert_eq!(run("--precision bf16"), run("--precision bf16 --tf32"));
+}
