@@ -15,18 +15,18 @@ const OPERATIONS: [Operation; 3] = [Operation::AllReduce, Operation::ReduceScatt
 
 /// Times each operation for each number of ranks and prints the table. `copies` is what the GPU copies in bytes per second.
 pub(crate) fn table(gpu: &Arc<Gpu>, ranks: &[u32], bytes: usize, copies: f64) -> Result<(), String> {
-    println!(
+    events::say!(
         "Collectives of ranks that share the GPU, {} of bf16: bytes read plus written by all ranks together, as \
          the GPU's own copies are counted. Target: 45 % of these.\n",
         human(bytes as u64)
     );
-    println!("| | ranks | GB/s, read plus written | of the GPU's copies |");
-    println!("|---|--:|--:|--:|");
+    events::say!("| | ranks | GB/s, read plus written | of the GPU's copies |");
+    events::say!("|---|--:|--:|--:|");
     for &size in ranks {
         for operation in OPERATIONS {
             let seconds = time(gpu, size, operation, bytes)?;
             let speed = touched(operation, size, bytes) as f64 / seconds;
-            println!("| {operation} | {size} | {:.0} | {:.0} % |", speed / 1e9, 100.0 * speed / copies);
+            events::say!("| {operation} | {size} | {:.0} | {:.0} % |", speed / 1e9, 100.0 * speed / copies);
         }
     }
     Ok(())

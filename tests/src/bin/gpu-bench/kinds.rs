@@ -15,7 +15,7 @@ pub(crate) fn table(arguments: &Arguments, micro_batch: usize, copies: f64) -> R
     let mut config = config(&flags(arguments, micro_batch, arguments.steps)).map_err(|f| f.to_string())?;
     config.metered = true;
     let report = train_as(stage, config).map_err(|failure| failure.to_string())?;
-    println!(
+    events::say!(
         "Where a step of {stage} goes, micro-batch {micro_batch}: the time of each kernel on the compute stream, measured by \
          events around it, which make the step slower than above. The limit of products and attention is {} TFLOP/s (attention \
          counts what the causal mask leaves), that of all others what the GPU's copies reach, each operand read or written once.\n",
@@ -29,22 +29,22 @@ fn print(report: &Report, peak: f64, copies: f64) {
     let counted =
         report.steps.iter().skip(if report.steps.len() > WARMUP as usize { WARMUP as usize } else { 0 });
     let (steps, seconds) = counted.fold((0.0, 0.0), |(n, seconds), row| (n + 1.0, seconds + row.seconds));
-    println!("| kernels | of the step | ms per step | calls per step | TFLOP/s | GB/s | of its limit |");
-    println!("|---|--:|--:|--:|--:|--:|--:|");
+    events::say!("| kernels | of the step | ms per step | calls per step | TFLOP/s | GB/s | of its limit |");
+    events::say!("|---|--:|--:|--:|--:|--:|--:|");
     let used = report.kernels.iter().filter(|row| row.rank == 0 && row.calls > 0);
     let mut computing = 0.0;
     for row in used {
         computing += if row.kind == "collectives" { 0.0 } else { row.seconds };
-        println!("{}", line(row, steps, seconds, peak, copies));
+        events::say!("{}", line(row, steps, seconds, peak, copies));
     }
     let idle = (seconds - computing).max(0.0);
-    println!(
+    events::say!(
         "| none: waits for the host and for others | {:.1} % | {:.2} | | | | |\n",
         100.0 * idle / seconds,
         1e3 * idle / steps
     );
     if let Some(row) = report.gpu.first() {
-        println!(
+        events::say!(
             "Launches and copies per step, all of them: {:.0}.\n",
             row.launches as f64 / report.steps.len() as f64
         );

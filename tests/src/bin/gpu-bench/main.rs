@@ -14,6 +14,7 @@ use clap::Parser;
 use device::cuda::{Gpu, Library, Options, list};
 use device::{Class, DType, Device, DeviceError, Ledger};
 use events::Emitter;
+use peer::Opponent;
 use planner::Stage;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -75,13 +76,15 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Err(error) = ready() {
-        eprintln!("error: {error}\n{WOULD}\nThe subcommand doctor of every stage lists what is here.");
+        events::complain!(
+            "error: {error}\n{WOULD}\nThe subcommand doctor of every stage lists what is here."
+        );
         return ExitCode::from(2);
     }
     match measure(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
-            eprintln!("error: {reason}");
+            events::complain!("error: {reason}");
             ExitCode::FAILURE
         }
     }
@@ -90,16 +93,21 @@ fn main() -> ExitCode {
 /// Measures everything and prints it, piece by piece.
 fn measure(arguments: &Arguments) -> Result<(), String> {
     let words = |error: DeviceError| error.to_string();
-    println!("## Speed on one GPU\n\n{}", heading().map_err(words)?);
+    events::say!("## Speed on one GPU\n\n{}", heading().map_err(words)?);
     let copies = {
         let gpu = Gpu::open(0).map_err(words)?;
         copy_bandwidth(&gpu, arguments.buffer_bytes).map_err(words)?
     };
-    println!("Its own copies: {:.0} GB/s, read plus written.\n", copies / 1e9);
-    let best = speed::compare(arguments)?;
+    events::say!("Its own copies: {:.0} GB/s, read plus written.\n", copies / 1e9);
+    // First, so that its model states lie on the GPU whoever else trains there.
+    let mut peer = Opponent::start(arguments);
+    let best = speed::compare(arguments, &mut peer)?;
+    let lost = peer.lost.take();
+    drop(peer);
     kinds::table(arguments, best, copies)?;
     let gpu = Gpu::open(0).map_err(words)?;
-    collectives::table(&gpu, &arguments.ranks, arguments.buffer_bytes, copies)
+    collectives::table(&gpu, &arguments.ranks, arguments.buffer_bytes, copies)?;
+    lost.map_or(Ok(()), |reason| Err(format!("PyTorch did not take part to the end: {reason}")))
 }
 
 /// Whether everything is there that computing on a GPU takes.

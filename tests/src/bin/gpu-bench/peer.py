@@ -14,12 +14,15 @@ import socket
 import sys
 import time
 
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-import torch.nn.functional as F
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+    import torch.nn.functional as F
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+except ImportError as error:
+    sys.exit(f"{sys.executable}: {error}; it takes PyTorch 2.6 or newer (pip install torch)")
 
 
 class Norm(nn.Module):
@@ -166,11 +169,16 @@ def say(message):
     print(json.dumps(message), flush=True)
 
 
+def way(arguments, device):
+    compiled = "compiled blocks and loss" if arguments.compile else "nothing compiled"
+    return f"{compiled}, fused attention" + (" and AdamW" if device.type == "cuda" else "")
+
+
 def serve(arguments, s, device):
     trainee = build(arguments, s, device)
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     parameters = sum(parameter.numel() for parameter in trainee[0].parameters())
-    say({"torch": torch.__version__, "device": name, "parameters": parameters})
+    say({"torch": torch.__version__, "device": name, "parameters": parameters, "how": way(arguments, device)})
     for line in sys.stdin:
         batch, warmup, steps = (int(word) for word in line.split())
         try:
@@ -194,6 +202,9 @@ def main():
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        built = torch.version.cuda or "no CUDA"
+        sys.exit(f"PyTorch {torch.__version__} (built for {built}) finds no GPU here; --peer-with '--device cpu' trains on the CPU")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -11,10 +11,41 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 /// The program that the process runs.
 const PROGRAM: &str = include_str!("peer.py");
 
+/// PyTorch, for as long as it answers: what has been measured without it is not lost with it.
+pub(crate) struct Opponent {
+    peer: Option<Peer>,
+    /// Why it is asked no more.
+    pub(crate) lost: Option<String>,
+}
+
+impl Opponent {
+    /// Starts it, unless it is not wanted.
+    pub(crate) fn start(arguments: &Arguments) -> Self {
+        let mut opponent = Opponent { peer: None, lost: None };
+        if !arguments.no_peer {
+            opponent.peer = opponent.noted(Peer::start(arguments));
+        }
+        opponent
+    }
+
+    /// What it answers; nothing if it is not there (any more).
+    pub(crate) fn ask<T>(&mut self, what: impl FnOnce(&mut Peer) -> Result<T, String>) -> Option<T> {
+        let answer = what(self.peer.as_mut()?);
+        self.noted(answer)
+    }
+
+    fn noted<T>(&mut self, answer: Result<T, String>) -> Option<T> {
+        answer
+            .map_err(|reason| {
+                events::say!("PyTorch is left out from here on: {reason}\n");
+                (self.peer, self.lost) = (None, Some(reason));
+            })
+            .ok()
+    }
+}
+
 /// The process. Its model states stay on the GPU while others take their turns; everything else it gives back.
 pub(crate) struct Peer {
-    /// What it is, for the table.
-    pub(crate) words: String,
     process: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -46,13 +77,14 @@ impl Peer {
             return Err("PyTorch's process has no pipes".into());
         };
         let answers = BufReader::new(answers);
-        let mut peer = Peer { words: String::new(), process, commands, answers, program };
+        let mut peer = Peer { process, commands, answers, program };
         let hello = peer.answer()?;
-        peer.words = format!(
-            "PyTorch {} on {}, {} parameters: FSDP2 over one rank, compiled blocks and loss, fused attention and AdamW.",
+        events::say!(
+            "PyTorch {} on {}, {} parameters: FSDP2 over one rank, {}.\n",
             word(&hello["torch"]),
             word(&hello["device"]),
-            hello["parameters"]
+            hello["parameters"],
+            word(&hello["how"]),
         );
         Ok(peer)
     }
@@ -72,8 +104,8 @@ impl Peer {
     /// The next line that is JSON: libraries may print lines of their own.
     fn answer(&mut self) -> Result<Value, String> {
         loop {
-            let mut line = String::new();
-            match self.answers.read_line(&mut line) {
+            let mut line = Vec::new();
+            match self.answers.read_until(b'\n', &mut line) {
                 Ok(0) => {
                     return Err(
                         "PyTorch's process has ended; what it said is above. --no-peer leaves it out".into(),
@@ -82,7 +114,7 @@ impl Peer {
                 Err(error) => return Err(format!("PyTorch's process cannot be read: {error}")),
                 Ok(_) => {}
             }
-            if let Ok(answer @ Value::Object(_)) = serde_json::from_str(&line) {
+            if let Ok(answer @ Value::Object(_)) = serde_json::from_slice(&line) {
                 return Ok(answer);
             }
         }

@@ -1,7 +1,7 @@
 //! Tokens per second of our stages and of PyTorch, in alternating rounds.
 
 use crate::Arguments;
-use crate::peer::Peer;
+use crate::peer::Opponent;
 use planner::Stage;
 use planner::table::grouped;
 use tests::{config, median, train_as};
@@ -38,16 +38,12 @@ fn train(arguments: &Arguments, stage: Stage, micro_batch: usize, steps: u32) ->
 }
 
 /// Sweeps micro-batches, alternates rounds, prints the table; our micro-batch.
-pub(crate) fn compare(arguments: &Arguments) -> Result<usize, String> {
-    // First, so that its model states lie on the GPU whoever else trains there.
-    let mut peer = if arguments.no_peer { None } else { Some(Peer::start(arguments)?) };
+pub(crate) fn compare(arguments: &Arguments, peer: &mut Opponent) -> Result<usize, String> {
     let best = sweep("this workspace", &arguments.micro_batches, |micro_batch| ours(arguments, micro_batch))?;
     let mut rows: Vec<Row> = arguments.stages.iter().map(|stage| Row::new(stage.label(), best)).collect();
-    if let Some(peer) = &mut peer {
-        println!("{}\n", peer.words);
-        let theirs = sweep("PyTorch", &arguments.micro_batches, |micro_batch| peer.train(micro_batch, 2))?;
-        rows.push(Row::new("PyTorch FSDP2", theirs));
-    }
+    let theirs =
+        peer.ask(|peer| sweep("PyTorch", &arguments.micro_batches, |micro_batch| peer.train(micro_batch, 2)));
+    rows.extend(theirs.map(|micro_batch| Row::new("PyTorch FSDP2", micro_batch)));
     let mut flops_per_token = 0;
     for _ in 0..arguments.rounds {
         for (row, stage) in rows.iter_mut().zip(&arguments.stages) {
@@ -56,10 +52,12 @@ pub(crate) fn compare(arguments: &Arguments) -> Result<usize, String> {
             flops_per_token = report.throughput.flops_per_token;
             row.tokens_per_second.push(report.throughput.tokens_per_second);
         }
-        if let (Some(peer), Some(row)) = (&mut peer, rows.last_mut()) {
-            row.tokens_per_second.extend(peer.train(row.micro_batch, arguments.steps)?);
+        for row in &mut rows[arguments.stages.len()..] {
+            let speed = peer.ask(|peer| peer.train(row.micro_batch, arguments.steps));
+            row.tokens_per_second.extend(speed.flatten());
         }
     }
+    rows.retain(|row| !row.tokens_per_second.is_empty());
     print(arguments, &rows, flops_per_token);
     Ok(best)
 }
@@ -92,7 +90,7 @@ fn sweep(
             Some(_) => {}
         }
     }
-    println!("Tokens/s of {who} by micro-batch: {}.\n", tried.join("; "));
+    events::say!("Tokens/s of {who} by micro-batch: {}.\n", tried.join("; "));
     best.map(|(_, micro_batch)| micro_batch).ok_or_else(|| format!("{who}: no micro-batch fits"))
 }
 
@@ -102,13 +100,13 @@ fn whole(number: f64) -> String {
 
 fn print(arguments: &Arguments, rows: &[Row], flops_per_token: u64) {
     let Arguments { model, precision, seq_len, rounds, peak, .. } = arguments;
-    println!(
+    events::say!(
         "`{model}`, {precision}, T = {seq_len}, one rank. MFU: {} FLOPs per token (6 per parameter without the embedding, \
          12 · layers · width · T for attention, not halved for causality) of {peak} TFLOP/s.\n",
         grouped(flops_per_token)
     );
-    println!("| | micro-batch | tokens/s, median of {rounds} | lowest | highest | MFU | to PyTorch's |");
-    println!("|---|--:|--:|--:|--:|--:|--:|");
+    events::say!("| | micro-batch | tokens/s, median of {rounds} | lowest | highest | MFU | to PyTorch's |");
+    events::say!("|---|--:|--:|--:|--:|--:|--:|");
     let peer = rows.get(arguments.stages.len()).map(|row| median(&row.tokens_per_second));
     for Row { name, micro_batch, tokens_per_second } in rows {
         let middle = median(tokens_per_second);
@@ -116,12 +114,12 @@ fn print(arguments: &Arguments, rows: &[Row], flops_per_token: u64) {
         let highest = tokens_per_second.iter().copied().fold(0.0, f64::max);
         let utilised = 100.0 * middle * flops_per_token as f64 / (peak * 1e12);
         let ratio = peer.map_or("not measured".into(), |peer| format!("{:.2} ×", middle / peer));
-        println!(
+        events::say!(
             "| {name} | {micro_batch} | {} | {} | {} | {utilised:.1} % | {ratio} |",
             whole(middle),
             whole(lowest),
             whole(highest)
         );
     }
-    println!();
+    events::say!();
 }

@@ -43,19 +43,27 @@ struct Finding {
     holds: bool,
 }
 
+impl Finding {
+    /// Something that could not be checked, since it failed; says why at once, and whole.
+    fn failed(what: String, reason: &str) -> Self {
+        events::say!("\n{what}: {reason}");
+        Finding { what, result: reason.lines().next().unwrap_or_default().into(), holds: false }
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match examine(&arguments) {
         Ok(0) => {
-            println!("\nEverything holds.");
+            events::say!("\nEverything holds.");
             ExitCode::SUCCESS
         }
         Ok(failed) => {
-            println!("\n{failed} checks failed.");
+            events::say!("\n{failed} checks failed.");
             ExitCode::FAILURE
         }
         Err(reason) => {
-            eprintln!(
+            events::complain!(
                 "error: {reason}\nThe subcommand doctor of every stage lists what CUDA takes and what is here."
             );
             ExitCode::FAILURE
@@ -71,7 +79,7 @@ fn examine(arguments: &Arguments) -> Result<usize, String> {
     let gpu = Gpu::open(0).map_err(in_words)?;
     let info = gpu.info();
     let (major, minor) = info.capability;
-    println!("{}, compute capability {major}.{minor}, {} bytes of memory", info.name, info.memory);
+    events::say!("{}, compute capability {major}.{minor}, {} bytes of memory", info.name, info.memory);
     let ledger = || Ledger::new(Emitter::silent(0), None);
     let rank_with = |options| Device::cuda(ledger(), gpu.clone(), options).map_err(in_words);
     let rank = || rank_with(Options::default());
@@ -83,17 +91,19 @@ fn examine(arguments: &Arguments) -> Result<usize, String> {
         &kernels::check_attention(&by_products, &rank()?, info.has_bf16()),
     );
     // A rank of its own: nothing is kept for reuse yet.
-    failed += show("The ledger against the driver", &memory::check(&rank()?).map_err(in_words)?);
-    failed += show("Stages", &training::check(arguments, info.has_bf16())?);
-    failed += show("Stages over NCCL", &nccl::check(arguments, info.has_bf16())?);
+    let memory = memory::check(&rank()?)
+        .unwrap_or_else(|error| vec![Finding::failed("memory".into(), &error.to_string())]);
+    failed += show("The ledger against the driver", &memory);
+    failed += show("Stages", &training::check(arguments, info.has_bf16()));
+    failed += show("Stages over NCCL", &nccl::check(arguments, info.has_bf16()));
     Ok(failed)
 }
 
 /// Prints findings as a table; how many do not hold.
 fn show(title: &str, findings: &[Finding]) -> usize {
-    println!("\n{title}\n{}", "─".repeat(100));
+    events::say!("\n{title}\n{}", "─".repeat(100));
     for Finding { what, result, holds } in findings {
-        println!("{what:<52} {result:<38} {}", if *holds { "ok" } else { "FAILED" });
+        events::say!("{what:<52} {result:<38} {}", if *holds { "ok" } else { "FAILED" });
     }
     findings.iter().filter(|finding| !finding.holds).count()
 }

@@ -7,7 +7,7 @@ use tests::{STAGES, largest_difference, losses, mispredictions, train};
 use trainer::Failure;
 
 /// All runs; one line that says why, where NCCL is missing or cannot connect as many ranks.
-pub(crate) fn check(arguments: &Arguments, bf16: bool) -> Result<Vec<Finding>, String> {
+pub(crate) fn check(arguments: &Arguments, bf16: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for world in [2, 4].into_iter().filter(|&world| world <= arguments.ranks) {
         let precisions: &[&str] =
@@ -21,17 +21,20 @@ pub(crate) fn check(arguments: &Arguments, bf16: bool) -> Result<Vec<Finding>, S
                         findings.push(skipped(world, &failure.to_string()));
                         break;
                     }
-                    Err(failure) => return Err(format!("{stage}: {failure}")),
+                    Err(failure) => {
+                        let what = format!("{precision}, {world} ranks: {stage} over NCCL");
+                        findings.push(Finding::failed(what, &failure.to_string()));
+                    }
                 }
             }
         }
     }
-    Ok(findings)
+    findings
 }
 
 fn skipped(world: usize, reason: &str) -> Finding {
     let reason = reason.lines().next().unwrap_or_default();
-    println!("\n{world} ranks are not connected by NCCL here: {reason}");
+    events::say!("\n{world} ranks are not connected by NCCL here: {reason}");
     Finding { what: format!("{world} ranks over NCCL"), result: "not possible here".into(), holds: true }
 }
 

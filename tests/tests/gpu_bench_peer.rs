@@ -1,0 +1,105 @@
+//! `gpu-bench` and its PyTorch: that the two train the same model, take turns, and that ours is measured whatever becomes of it.
+//! On the stand-in driver; figures mean nothing there.
+
+use planner::Stage;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use tests::{fixture, standin, train};
+
+/// The Python that has PyTorch: what `PEER_PYTHON` names, or the system's. A test without one says that it was skipped.
+fn python() -> Option<String> {
+    let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".into());
+    let imports = Command::new(&python).args(["-c", "import torch, safetensors"]).output();
+    if imports.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    eprintln!("skipped: {python} has no torch and safetensors; PEER_PYTHON names a Python that has");
+    None
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The smallest bench, with `python` beside it.
+fn bench(python: &str, more: &[&str]) -> Output {
+    let model = fixture("odd.json");
+    let size = ["--model", &model, "--seq-len", "8", "--micro-batches", "1", "--steps", "1", "--rounds", "2"];
+    let less = ["--stages", "ddp", "--ranks", "2", "--buffer-bytes", "4096", "--python", python];
+    let command = env!("CARGO_BIN_EXE_gpu-bench");
+    Command::new(command).args(size.iter().chain(&less).chain(more)).output().unwrap()
+}
+
+#[test]
+fn its_model_has_our_loss_and_gradients_with_our_weights() {
+    let Some(python) = python() else { return };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/check_bench.py");
+    let output = Command::new(python).arg(script).output().unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+#[test]
+fn a_live_pytorch_takes_turns() {
+    let Some(python) = python() else { return };
+    if !standin("a_live_pytorch_takes_turns", &[]) {
+        return;
+    }
+    let output = bench(&python, &["--peer-with", "--device cpu --no-compile", "--precision", "fp32"]);
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{shown}{}", text(&output.stderr));
+    let ours =
+        format!("--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 1 --device cpu", fixture("odd.json"));
+    let parameters = train(Stage::Ddp, &ours).unwrap().model.parameters;
+    let peer = format!(" on CPU, {parameters} parameters: FSDP2 over one rank, nothing compiled");
+    for words in [peer.as_str(), "| PyTorch FSDP2 | 1 | "] {
+        assert!(shown.contains(words), "{words:?} is missing\n{shown}");
+    }
+    assert!(shown.contains("| 1.00 × |"), "PyTorch to itself\n{shown}");
+    assert!(!shown.contains("not measured"), "{shown}");
+}
+
+/// A program in place of Python.
+fn fake(folder: &Path, script: &str) -> String {
+    let file = folder.join("python");
+    std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    file.to_str().unwrap().into()
+}
+
+#[test]
+fn a_peer_that_fails_costs_its_own_row_alone() {
+    if !standin("a_peer_that_fails_costs_its_own_row_alone", &[]) {
+        return;
+    }
+    let hello = "echo no JSON; printf '\\377\\376\\n[1]\\n'; echo '{\"torch\": \"0\", \"device\": \"none\", \"parameters\": 1, \"how\": \"not at all\"}'";
+    let answer = "read line; echo '{\"tokens_per_second\": 5.0}'";
+    let folder = tempfile::tempdir().unwrap();
+    for (script, words, rows) in [
+        (format!("{hello}; read line; kill -9 $$"), "PyTorch's process has ended", 0),
+        (format!("{hello}; {answer}; {answer}; read line; echo '{{}}'; cat"), "PyTorch gave no speed", 1),
+    ] {
+        let output = bench(&fake(folder.path(), &script), &[]);
+        let (shown, error) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{script}\n{shown}{error}");
+        assert!(
+            error.contains("PyTorch did not take part to the end") && error.contains(words),
+            "{script}\n{error}"
+        );
+        assert_eq!(shown.matches("| PyTorch FSDP2 |").count(), rows, "{script}\n{shown}");
+        for ours in ["PyTorch is left out from here on", "| DDP | 1 | ", "| matmul | ", "| all-gather | 2 | "]
+        {
+            assert!(shown.contains(ours), "{script}: {ours:?} is missing\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_python_that_is_not_there_is_named() {
+    if !standin("a_python_that_is_not_there_is_named", &[]) {
+        return;
+    }
+    let output = bench("/nowhere/python", &[]);
+    let error = text(&output.stderr);
+    assert!(error.contains("--python /nowhere/python") && error.contains("--no-peer"), "{error}");
+}
