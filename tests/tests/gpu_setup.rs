@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use tests::job::{Ended, Member, start};
+use tests::job::{Ended, Member, launch, start};
 use tests::{fixture, losses, standin, train};
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
@@ -87,6 +87,23 @@ fn a_gpu_that_is_too_old_is_left_alone() {
     }
     let failure = train(planner::Stage::Ddp, &format!("{flags} --device cuda")).expect_err("it is refused");
     assert!(failure.code() == 2 && failure.to_string().contains("7.5 is the oldest"), "{failure}");
+}
+
+#[test]
+fn an_nccl_that_is_too_old_is_named_by_every_process() {
+    if !standin("an_nccl_that_is_too_old_is_named_by_every_process", &[("STANDIN_NCCL_VERSION", "21700")]) {
+        return;
+    }
+    let flags = "zero3 --headless --device cuda --steps 1";
+    let mut ended = vec![start(STAGE, &format!("{flags} --gpus 2 --collectives nccl"), "").end(PATIENCE)];
+    ended.extend(launch(STAGE, 2, |_| flags.into()).into_iter().map(|process| process.end(PATIENCE)));
+    for Ended { code, error, .. } in ended {
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.starts_with("error: ") && error.lines().count() <= 24, "{error}");
+        for words in ["NCCL 2.17.0 is too old", "2.18.0", "pip install -U nvidia-nccl-cu13"] {
+            assert!(error.contains(words), "{words:?} is missing: {error}");
+        }
+    }
 }
 
 /// The files of a folder with their contents.
