@@ -1,6 +1,6 @@
 //! The matrix of senders and receivers.
 
-use super::paint::{Paint, columns};
+use super::paint::{Paint, columns, fitted};
 use super::traffic::{data, of_step};
 use crate::player::Scene;
 use crate::theme::{DIM, FAINT, INK, ink};
@@ -19,46 +19,74 @@ pub(super) fn folded(ranks: usize, width: u16, height: u16) -> usize {
     powers.into_iter().find(|fold| ranks.div_ceil(*fold) <= usize::from(most)).unwrap_or(ranks)
 }
 
-/// Draws who sent how much to whom in this step, a row of the matrix in every `tall` rows.
+/// Draws who sent how much to whom, a row of the matrix in every `tall` rows: in this step, and in the run below it or, where
+/// rows are few and columns are not, beside it.
 pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
-    let ranks = scene.now.ranks.len();
-    let fold = folded(ranks, paint.width(), paint.height());
-    let exact = scene.now.ranks.iter().any(|rank| rank.last_hop.is_some());
-    let fresh = scene.now.ranks.iter().any(|rank| data(&of_step(rank)) > 0);
-    heading(fold, exact, fresh, paint);
+    let ranks = &scene.now.ranks;
+    let (width, height) = (paint.width(), paint.height());
+    let fold = folded(ranks.len(), width, height);
+    let exact = ranks.iter().any(|rank| rank.last_hop.is_some());
+    let fresh = ranks.iter().any(|rank| data(&of_step(rank)) > 0);
     let step = |rank: &RankSnapshot| if fresh { of_step(rank) } else { rank.sent_last_step.clone() };
-    let sent = scene.now.ranks.iter().enumerate().map(|(rank, now)| receivers(step(now), rank, exact));
-    let sent = summed(&sent.collect::<Vec<_>>(), fold);
+    let matrix = |sent: &dyn Fn(&RankSnapshot) -> Sent| {
+        let sent = ranks.iter().enumerate().map(|(rank, now)| receivers(sent(now), rank, exact));
+        summed(&sent.collect::<Vec<_>>(), fold)
+    };
+    let (step, run) = (matrix(&step), matrix(&|rank| rank.sent.clone()));
+    let half = width.saturating_sub(2) / 2;
+    let beside = tall == 1 && LABELS + step.len() as u16 * CELL <= half;
+    let first = if beside { half } else { width };
+    let mut when = if fresh { "this step" } else { "last step" }.to_string();
+    when.push_str(if tall > 1 { ", below it the run" } else { "" });
+    when.push_str(if exact { "" } else { ", to all alike" });
+    heading(fold, &when, &mut paint.part(0, 0, first, 1));
+    cells(&step, Some(&run).filter(|_| tall > 1), (fold, tall), &mut paint.part(0, 1, first, height));
+    if beside {
+        paint.text(half + 2, 0, format!("in the run{}", sharing(fold)), ink(DIM));
+        cells(&run, None, (fold, tall), &mut paint.part(half + 2, 1, half, height));
+    }
+}
+
+/// The numbers of senders and receivers, and their cells; `below` is written below each.
+fn cells(
+    sent: &[Vec<u64>],
+    below: Option<&Vec<Vec<u64>>>,
+    (fold, tall): (usize, u16),
+    paint: &mut Paint<'_>,
+) {
     let most = sent.iter().flatten().copied().max().unwrap_or(0).max(1);
     let room = paint.width().saturating_sub(LABELS) / sent.len().max(1) as u16;
     let cell = room.clamp(1, if tall > 2 { 16 } else { 9 });
     let rows = (tall - 1).max(1);
-    for (place, row) in (0u16..).zip(&sent) {
-        let (x, y) = (LABELS + place * cell, 2 + place * tall);
+    for (place, row) in (0u16..).zip(sent) {
+        let (x, y) = (LABELS + place * cell, 1 + place * tall);
         let first = (usize::from(place) * fold).to_string();
-        paint.part(x, 1, cell, 1).centred(0, cell.saturating_sub(1), 0, &first, ink(DIM));
+        paint.part(x, 0, cell, 1).centred(0, cell.saturating_sub(1), 0, &first, ink(DIM));
         paint.right(LABELS - 2, y + rows / 2, &first, ink(DIM));
         for (receiver, &bytes) in (0u16..).zip(row) {
-            let mut paint = paint.part(LABELS + receiver * cell, y, cell, rows);
-            pair(&mut paint, bytes, most, cell >= CELL);
+            let x = LABELS + receiver * cell;
+            pair(&mut paint.part(x, y, cell, rows), bytes, most, cell >= CELL);
+            let below = below.map_or(0, |below| below[usize::from(place)][usize::from(receiver)]);
+            if below > 0 {
+                let text = words::short_bytes(below);
+                paint.part(x, y + rows, cell, 1).centred(0, cell - 1, 0, &text, ink(DIM));
+            }
         }
     }
 }
 
-fn heading(fold: usize, exact: bool, fresh: bool, paint: &mut Paint<'_>) {
-    let when = if fresh { "this step" } else { "last step" };
-    let alike = if exact { "" } else { ", to all alike" };
-    let cells = if fold > 1 { format!(", {fold} × {fold} ranks a cell") } else { String::new() };
+fn heading(fold: usize, when: &str, paint: &mut Paint<'_>) {
+    let cells = sharing(fold);
     let x = paint.heading(0, 0, "From rank to rank") + 2;
-    let notes = [
-        format!("{when}{alike}{cells}: rows send, columns receive"),
-        format!("{when}{alike}{cells}"),
-        when.into(),
-    ];
+    let notes = [format!("{when}{cells}: rows send, columns receive"), format!("{when}{cells}"), when.into()];
     let fits = |note: &&String| x + columns(note) <= paint.width();
-    if let Some(note) = notes.iter().find(fits) {
-        paint.text(x, 0, note, ink(DIM));
-    }
+    let note =
+        notes.iter().find(fits).map_or_else(|| fitted(when, paint.width().saturating_sub(x)), String::clone);
+    paint.text(x, 0, note, ink(DIM));
+}
+
+fn sharing(fold: usize) -> String {
+    if fold > 1 { format!(", {fold} × {fold} ranks a cell") } else { String::new() }
 }
 
 /// The matrix with `fold` neighbours added up in both directions.

@@ -222,7 +222,9 @@ fn against_theory(scene: &Scene, y: u16, unit: f64, paint: &mut Paint<'_>) -> u1
     let colour = if equals(expected) || planned { GOOD } else { ACCENT };
     paint.text(0, y + 1, "last step", ink(DIM));
     bar::plain(paint, (x, y + 1, width), finished as f64, scale, colour);
-    let verdict = if finished == 0 {
+    let verdict = if ranks.len() == 1 {
+        ("nobody to send to".to_string(), DIM)
+    } else if finished == 0 {
         ("no step is finished yet".to_string(), DIM)
     } else if equals(expected) {
         (format!("{:.2} ✓ as theory says", finished as f64 / unit.max(1.0)), GOOD)

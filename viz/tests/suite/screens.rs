@@ -58,6 +58,28 @@ fn many_ranks() {
     }
 }
 
+/// What went from each rank to each other one, in the step and in the whole run, beside or below each other.
+#[test]
+fn traffic_of_the_step_and_of_the_run() {
+    let mut player = recorded("zero3");
+    player.seek(player.timeline().len());
+    let rank = &player.scene().now.ranks[0];
+    let step = viz::words::short_bytes(rank.sent_last_step.by_receiver[1]);
+    let run = viz::words::short_bytes(rank.sent.by_receiver[1]);
+    let mut app = App::new(vec![player], Source::Recording);
+    app.view = View::Traffic;
+    for ((width, height), told) in
+        SIZES.into_iter().zip(["in the run", "below it the run", "below it the run"])
+    {
+        let screen = text(&view::picture(&app, Theme::FULL, width, height));
+        assert!(screen.contains(told), "{screen}");
+        for value in [&step, &run] {
+            let cells = screen.split_whitespace().filter(|word| word == value).count();
+            assert_eq!(cells, 12, "{value}: {screen}");
+        }
+    }
+}
+
 /// A second, larger slice of the parameters, from which backward gathers (hpZ).
 #[test]
 fn a_second_copy_of_the_parameters() {
