@@ -4,6 +4,7 @@ use crate::groups::{self, Part};
 use crate::player::Scene;
 use crate::words;
 use events::event::NO_UNIT;
+use events::units::Gather;
 use events::{Flight, Operation, Outcome, Pass, PassNow, RankSnapshot, Scaling};
 
 /// What is happening in `scene`, in at most `room` characters where that leaves a sentence.
@@ -54,12 +55,18 @@ pub fn leading_collective(scene: &Scene) -> Option<Flight> {
     flights.min_by_key(|flight| (flight.started.is_none(), flight.event.sequence))
 }
 
+/// Whether a rank computes nothing and the oldest collective that it has issued does not move. A rank that has gathered a
+/// unit goes on with that one, and an all-gather is for the next.
+pub fn stuck(rank: &RankSnapshot) -> bool {
+    let gathered = || rank.units.units.iter().any(|unit| unit.gather == Gather::Gathered);
+    let ahead = |flight: &Flight| flight.event.operation == Operation::AllGather && gathered();
+    let still = |flight: &Flight| flight.started.is_none() && !ahead(flight);
+    rank.pass.is_none() && rank.flights.first().is_some_and(still)
+}
+
 /// Ranks that have issued a collective and wait in it for one that has not.
 fn waiting(scene: &Scene) -> Option<String> {
     let ranks = &scene.now.ranks;
-    let stuck = |rank: &RankSnapshot| {
-        rank.pass.is_none() && rank.flights.first().is_some_and(|flight| flight.started.is_none())
-    };
     let waiting: Vec<usize> = (0..ranks.len()).filter(|&rank| stuck(&ranks[rank])).collect();
     let event = ranks.get(*waiting.first()?)?.flights.first()?.event;
     let parts = groups::beside(&scene.now, event.group);

@@ -4,6 +4,7 @@ use super::bar::{self, Bar};
 use super::paint::{Paint, columns, fitted};
 use crate::app::App;
 use crate::groups;
+use crate::narration;
 use crate::player::Scene;
 use crate::theme::{
     self, ACCENT, ALARM, DIM, FAINT, GOOD, WAITING, bold, class_colour, class_glyph, class_name, ink,
@@ -175,7 +176,7 @@ pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
         return Activity { letter: theme::pass_glyph(pass.pass), kind, text, style };
     }
     match rank.flights.first() {
-        Some(flight) if flight.started.is_none() && is_awaited(scene, flight) => Activity {
+        Some(flight) if narration::stuck(rank) && is_awaited(scene, flight) => Activity {
             text: format!("waits: {}", flight.event.operation),
             ..Activity::plain("w", "waits", bold(WAITING))
         },

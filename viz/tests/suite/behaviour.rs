@@ -1,10 +1,12 @@
 //! What keys do to the program, and time travel.
 
 use crate::support::{STAGES, live, recorded};
-use events::{Boundary, Control, Message};
+use events::units::Gather;
+use events::{Boundary, Control, Message, Operation};
 use ratatui::layout::Rect;
 use viz::app::{Action, App, Effect, Source, View};
 use viz::input::Input;
+use viz::narration;
 use viz::player::{Motion, Player};
 use viz::simulate::Plan;
 use viz::timeline::Timeline;
@@ -141,6 +143,25 @@ fn the_mouse_chooses_views_and_moments() {
         app.update(Input::Point { column, row: 39 });
         assert_eq!(app.help, shown, "the footer's help alone is clicked at column {column}");
     }
+}
+
+/// A rank that has gathered a unit and asks for the next one goes on to compute: it is not said to wait.
+#[test]
+fn asking_ahead_is_no_waiting() {
+    let mut player = recorded("zero3");
+    let (mut asked, mut waited) = (0, 0);
+    while !player.at_end() {
+        player.step_forward(Boundary::Event);
+        for rank in &player.scene().now.ranks {
+            let gathered = rank.units.units.iter().any(|unit| unit.gather == Gather::Gathered);
+            let first = rank.flights.first().filter(|flight| flight.started.is_none());
+            let gathering = first.is_some_and(|flight| flight.event.operation == Operation::AllGather);
+            asked += usize::from(rank.pass.is_none() && gathering && gathered);
+            waited += usize::from(narration::stuck(rank));
+            assert!(!(narration::stuck(rank) && gathering && gathered));
+        }
+    }
+    assert!(asked > 100 && waited > 100, "both happen: {asked}, {waited}");
 }
 
 #[test]

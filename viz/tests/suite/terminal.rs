@@ -48,9 +48,10 @@ fn views_steps_sizes_and_quitting() {
     pty.expect_on_screen("this list");
     pty.send("\x1b\x1b");
     pty.send("4");
-    pty.expect_on_screen("Streams");
+    // What only the view says: a key that comes with a change of size may be read with the next key only.
+    pty.expect_on_screen("communication below");
     pty.resize(80, 24);
-    pty.expect_on_screen("Streams");
+    pty.expect_on_screen("communication below");
     pty.resize(40, 5);
     pty.expect_on_screen("needs 80");
     pty.resize(200, 60);
