@@ -76,7 +76,7 @@ fn a_run_begins_held_is_stepped_and_let_go() {
     let dir = tempfile::tempdir().unwrap();
     let mut pty = on_screen("--steps 40 --paused --view shards", dir.path());
     pty.expect_on_screen("held");
-    pty.expect_on_screen("Nothing has happened yet");
+    pty.expect_on_screen("Held before the first event");
     pty.send(".");
     pty.expect_on_screen("The ranks set up");
     // To the first unit, and through it.
