@@ -1,6 +1,6 @@
 //! A two-level reduction over vectors.
 
-use crate::provenance::{complaint, contribution};
+use crate::provenance::{complaint, contribution, misplaced, placed};
 use crate::{Score, Verdict};
 use events::Operation;
 use planner::traffic::elements_sent;
@@ -76,20 +76,33 @@ pub fn check(reduce: Reduce) -> Verdict {
 }
 
 fn run(reduce: Reduce, ranks: usize, node: usize) -> Result<Cluster, String> {
-    let length = 2 * ranks * node;
-    let shard = length / node;
-    let mut buffers: Vec<Vec<f32>> = (0..ranks).map(|rank| vec![contribution(rank); length]).collect();
-    let mut cluster = Cluster { node, crossed: 0, collectives: 0 };
-    reduce(&mut buffers, node, &mut cluster);
+    let what = format!("{ranks} ranks in nodes of {node}: in the shard of rank");
+    let shard = |rank: usize| rank % node * 2 * ranks..(rank % node + 1) * 2 * ranks;
+    let (buffers, cluster) = reduced(reduce, ranks, node, |rank, _| contribution(rank));
     for (rank, buffer) in buffers.iter().enumerate() {
-        let own = rank % node * shard..(rank % node + 1) * shard;
-        for &value in &buffer[own] {
-            if let Some(complaint) = complaint(value, ranks) {
-                return Err(format!(
-                    "{ranks} ranks in nodes of {node}: in the shard of rank {rank}, {complaint}"
-                ));
-            }
+        if let Some(complaint) = buffer[shard(rank)].iter().find_map(|&value| complaint(value, ranks)) {
+            return Err(format!("{what} {rank}, {complaint}"));
+        }
+    }
+    let (buffers, _) = reduced(reduce, ranks, node, placed);
+    for (rank, buffer) in buffers.iter().enumerate() {
+        if misplaced(buffer, shard(rank), ranks).is_some() {
+            return Err(format!("{what} {rank} are sums of other places"));
         }
     }
     Ok(cluster)
+}
+
+/// What `reduce` makes of each rank's `values`, by rank and place, and what the cluster counted.
+fn reduced(
+    reduce: Reduce,
+    ranks: usize,
+    node: usize,
+    values: fn(usize, usize) -> f32,
+) -> (Vec<Vec<f32>>, Cluster) {
+    let own = |rank| (0..2 * ranks * node).map(|place| values(rank, place)).collect();
+    let mut buffers: Vec<Vec<f32>> = (0..ranks).map(own).collect();
+    let mut cluster = Cluster { node, crossed: 0, collectives: 0 };
+    reduce(&mut buffers, node, &mut cluster);
+    (buffers, cluster)
 }

@@ -1,6 +1,6 @@
 //! A ring all-reduce over vectors.
 
-use crate::provenance::{complaint, contribution};
+use crate::provenance::{complaint, contribution, misplaced, placed};
 use crate::{Score, Verdict};
 use events::Operation;
 use planner::traffic::elements_sent;
@@ -53,24 +53,37 @@ fn most(by_rank: &[u64]) -> u64 {
 }
 
 fn run(all_reduce: AllReduce, ranks: usize) -> Result<Wire, String> {
-    let length = ranks * PER_SLICE;
-    let mut buffers: Vec<Vec<f32>> = (0..ranks).map(|rank| vec![contribution(rank); length]).collect();
-    let mut wire = Wire { ranks, sent: vec![0; ranks], messages: vec![0; ranks], stranger: None };
-    all_reduce(&mut buffers, &mut wire);
+    let (buffers, wire) = summed(all_reduce, ranks, |rank, _| contribution(rank));
     if let Some((from, to)) = wire.stranger {
         return Err(format!(
             "{ranks} ranks: rank {from} sends to rank {to}, which is not its right neighbour"
         ));
     }
+    let slice = |place: usize| place / PER_SLICE;
     for (rank, buffer) in buffers.iter().enumerate() {
         for (at, &value) in buffer.iter().enumerate() {
             if let Some(complaint) = complaint(value, ranks) {
-                return Err(format!(
-                    "{ranks} ranks: in slice {} of rank {rank}, {complaint}",
-                    at / PER_SLICE
-                ));
+                return Err(format!("{ranks} ranks: in slice {} of rank {rank}, {complaint}", slice(at)));
             }
         }
     }
+    let (buffers, _) = summed(all_reduce, ranks, placed);
+    for (rank, buffer) in buffers.iter().enumerate() {
+        if let Some(at) = misplaced(buffer, 0..buffer.len(), ranks) {
+            return Err(format!(
+                "{ranks} ranks: slice {} of rank {rank} is a sum of other slices: what arrives belongs where it was",
+                slice(at)
+            ));
+        }
+    }
     Ok(wire)
+}
+
+/// What `all_reduce` makes of each rank's `values`, by rank and place, and what travelled.
+fn summed(all_reduce: AllReduce, ranks: usize, values: fn(usize, usize) -> f32) -> (Vec<Vec<f32>>, Wire) {
+    let own = |rank| (0..ranks * PER_SLICE).map(|place| values(rank, place)).collect();
+    let mut buffers: Vec<Vec<f32>> = (0..ranks).map(own).collect();
+    let mut wire = Wire { ranks, sent: vec![0; ranks], messages: vec![0; ranks], stranger: None };
+    all_reduce(&mut buffers, &mut wire);
+    (buffers, wire)
 }

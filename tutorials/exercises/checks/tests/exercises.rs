@@ -19,6 +19,9 @@ mod ring_all_reduce_solution;
 #[path = "../../04-shard-norm/solution.rs"]
 mod shard_norm_solution;
 
+#[path = "answers/wrong.rs"]
+mod wrong;
+
 use exercises::{Check, guarded, stage};
 use std::path::{Path, PathBuf};
 

@@ -1,0 +1,173 @@
+//! Answers that readers might give and that are wrong: each is refused, in words about what is wrong with it.
+
+use super::{hybrid_reduction_solution, ring_all_reduce_solution};
+use exercises::bucket::Unit;
+use exercises::loss_scaler::Scale;
+use exercises::{
+    Verdict, bucket, hybrid_reduction, loss_scaler, partition, planner_formula, ring_all_reduce, shard_norm,
+};
+
+fn refused(verdict: Verdict, words: &str) {
+    match verdict {
+        Ok(score) => panic!("accepted: {score}; to be refused because {words}"),
+        Err(problem) => assert!(problem.contains(words), "{problem}"),
+    }
+}
+
+#[test]
+fn model_states() {
+    let unpadded = |parameters: u64, ranks: u64, stage: u32, [weights, gradients, optimizer]: [u64; 3]| {
+        let held = |from: u32| if stage >= from { parameters / ranks } else { parameters };
+        held(3) * weights + held(2) * gradients + held(1) * optimizer
+    };
+    refused(planner_formula::check(unpadded), "ZeRO-1, recipe mixed, 1001 parameters, 3 ranks");
+    let gradients_too_late = |parameters: u64, ranks: u64, stage: u32, bytes: [u64; 3]| {
+        let shards = if stage == 0 { 1 } else { ranks };
+        let slice = parameters.div_ceil(shards);
+        let held = |from: u32| if stage >= from { slice } else { slice * shards };
+        held(3) * (bytes[0] + bytes[1]) + held(1) * bytes[2]
+    };
+    refused(
+        planner_formula::check(gradients_too_late),
+        "ZeRO-2, recipe mixed, 7000000000 parameters, 4 ranks",
+    );
+}
+
+#[test]
+fn rings() {
+    refused(ring_all_reduce::check(|_, _| ()), "in slice 0 of rank 0, rank 1's contribution is missing");
+    refused(
+        ring_all_reduce::check(|buffers, wire| {
+            let first = buffers[0].clone();
+            wire.send(0, buffers.len() - 1, &first);
+        }),
+        "rank 0 sends to rank 2, which is not its right neighbour",
+    );
+    let twice: ring_all_reduce::AllReduce = |buffers, wire| {
+        ring_all_reduce_solution::all_reduce(buffers, wire);
+        buffers[1][0] += buffers[0][0];
+    };
+    refused(ring_all_reduce::check(twice), "in slice 0 of rank 1, rank 0's contribution is in it 2 times");
+    // Every value is a sum over all ranks, of another place.
+    let rotated: ring_all_reduce::AllReduce = |buffers, wire| {
+        ring_all_reduce_solution::all_reduce(buffers, wire);
+        let slice = buffers[0].len() / buffers.len();
+        buffers.iter_mut().for_each(|buffer| buffer.rotate_left(slice));
+    };
+    refused(ring_all_reduce::check(rotated), "slice 0 of rank 0 is a sum of other slices");
+}
+
+/// Closes as `closes` says, of the elements in the queue, the capacity, and whether the unit is the last.
+fn queue(
+    queue: &mut Vec<Unit>,
+    unit: Unit,
+    capacity: usize,
+    closes: impl Fn(usize, usize) -> bool,
+) -> Option<Vec<usize>> {
+    queue.push(unit);
+    let filled = queue.iter().map(|(_, elements)| elements).sum();
+    closes(filled, capacity).then(|| std::mem::take(queue).into_iter().map(|(unit, _)| unit).collect())
+}
+
+#[test]
+fn buckets() {
+    let late: bucket::Push = |queued, unit, capacity, last| {
+        queue(queued, unit, capacity, |filled, capacity| filled > capacity || last)
+    };
+    refused(bucket::check(late), "capacity 213: 213 elements wait after unit");
+    let early: bucket::Push = |queued, unit, capacity, _| queue(queued, unit, capacity, |_, _| true);
+    refused(bucket::check(early), "capacity 213: a bucket closes with 33 elements after unit 5");
+    let open: bucket::Push =
+        |queued, unit, capacity, _| queue(queued, unit, capacity, |filled, capacity| filled >= capacity);
+    refused(bucket::check(open), "were pushed, and [");
+    let kept: bucket::Push = |queued, unit, capacity, last| {
+        let before = queued.clone();
+        let closed = queue(queued, unit, capacity, |filled, capacity| filled >= capacity || last);
+        queued.extend(before.into_iter().filter(|_| closed.is_some()));
+        closed
+    };
+    refused(bucket::check(kept), "travelled");
+}
+
+#[test]
+fn slices() {
+    let floor = |parameters: usize, shards: usize, rank: usize| {
+        let length = parameters / shards;
+        rank * length..(rank + 1) * length
+    };
+    refused(partition::check(floor), "10 parameters over 4 ranks: nobody owns the last 2");
+    let ragged = |parameters: usize, shards: usize, rank: usize| {
+        let length = parameters.div_ceil(shards);
+        (rank * length).min(parameters)..((rank + 1) * length).min(parameters)
+    };
+    refused(partition::check(ragged), "10 parameters over 4 ranks: rank 3 owns 1 elements and rank 0 3");
+    let apart = |parameters: usize, shards: usize, rank: usize| {
+        let length = parameters.div_ceil(shards);
+        rank * (length + 1)..rank * (length + 1) + length
+    };
+    refused(partition::check(apart), "rank 1's slice begins at 4, and the one before ends at 3");
+}
+
+fn squares(mine: &[f32]) -> f64 {
+    mine.iter().map(|&g| f64::from(g) * f64::from(g)).sum()
+}
+
+#[test]
+fn norms() {
+    refused(shard_norm::check(|mine, _| squares(mine).sqrt()), "rank 0 clips by a norm of 3");
+    refused(shard_norm::check(|mine, over_ranks| over_ranks(squares(mine).sqrt())), "clips by a norm of 7");
+    let some: shard_norm::Norm = |mine, over_ranks| {
+        let own = squares(mine);
+        if mine[0] > 3.0 { over_ranks(own).sqrt() } else { own.sqrt() }
+    };
+    refused(shard_norm::check(some), "every rank takes part in every sum");
+}
+
+#[test]
+fn loss_scales() {
+    let impatient = |scale: &mut Scale, overflow: bool| {
+        if overflow {
+            (scale.clean, scale.scale) = (0, scale.scale / 2.0);
+        }
+    };
+    refused(loss_scaler::check(impatient), "after step");
+    let forgiving = |scale: &mut Scale, overflow: bool| match overflow {
+        true if scale.left > 1 => (scale.clean, scale.left) = (0, scale.left - 1),
+        true => (scale.clean, scale.scale) = (0, scale.scale / 2.0),
+        // One clean step fills the hysteresis.
+        false => {
+            (scale.clean, scale.left) = (scale.clean + 1, scale.hysteresis);
+            if scale.clean.is_multiple_of(scale.window) {
+                scale.scale *= 2.0;
+            }
+        }
+    };
+    refused(loss_scaler::check(forgiving), "steps x.x");
+    let without_restart = |scale: &mut Scale, overflow: bool| match overflow {
+        true if scale.left > 1 => scale.left -= 1,
+        true => scale.scale /= 2.0,
+        false => {
+            scale.clean += 1;
+            if scale.clean.is_multiple_of(scale.window) {
+                (scale.scale, scale.left) = (scale.scale * 2.0, scale.hysteresis);
+            }
+        }
+    };
+    refused(loss_scaler::check(without_restart), "steps ..x...");
+}
+
+#[test]
+fn sums_over_nodes() {
+    let inside: hybrid_reduction::Reduce = |buffers, node, cluster| {
+        for first in (0..buffers.len()).step_by(node) {
+            cluster.reduce_scatter(buffers, &(first..first + node).collect::<Vec<_>>());
+        }
+    };
+    refused(hybrid_reduction::check(inside), "in the shard of rank 0, rank 2's contribution is missing");
+    let rotated: hybrid_reduction::Reduce = |buffers, node, cluster| {
+        hybrid_reduction_solution::reduce(buffers, node, cluster);
+        let shard = buffers[0].len() / node;
+        buffers.iter_mut().for_each(|buffer| buffer.chunks_mut(shard).for_each(|shard| shard.rotate_left(1)));
+    };
+    refused(hybrid_reduction::check(rotated), "in the shard of rank 0 are sums of other places");
+}
