@@ -24,7 +24,7 @@ pub(super) struct Console {
     program: PathBuf,
     outputs: BTreeMap<String, Said>,
     /// Commands that ended with `&`, until their block ends.
-    background: Vec<Child>,
+    background: Vec<(String, Child)>,
     /// What stands for [`PORT`] in commands.
     port: String,
     hashes: BTreeMap<String, String>,
@@ -74,7 +74,8 @@ impl Console {
         for command in commands {
             fresh.push(format!("$ {command}"));
             if let Some(command) = command.strip_suffix(" &") {
-                self.background.push(start(self.process(command)?.stdout(Stdio::null()), command)?);
+                let child = start(self.process(command)?.stdout(Stdio::null()), command)?;
+                self.background.push((command.into(), child));
                 continue;
             }
             let said = self.say(command)?;
@@ -91,8 +92,11 @@ impl Console {
             let missing = || Failure::run(format!("{command}: what is to be shown is not in:\n{text}"));
             fresh.extend(lines.ok_or_else(missing)?);
         }
-        for mut child in self.background.drain(..) {
-            child.wait().map_err(|e| Failure::run(e.to_string()))?;
+        for (command, mut child) in self.background.drain(..) {
+            let status = child.wait().map_err(|e| Failure::run(format!("{command} &: {e}")))?;
+            if !status.success() {
+                return Err(Failure::run(format!("{command} & ended with {status}")));
+            }
         }
         if self.alike(old, &fresh) {
             Ok(old.iter().map(|line| line.to_string()).collect())
@@ -278,6 +282,71 @@ mod tests {
         assert_eq!(shown(&lines, Some("b .. c")).unwrap(), ["…", "b", "c", "…"]);
         assert_eq!(shown(&lines, Some("a; d")).unwrap(), ["a", "…", "d"]);
         assert_eq!(shown(&lines, Some("x")), None);
+    }
+
+    /// A console whose every program is this shell script.
+    fn console(script: &str) -> Console {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let console = Console::new(root.path(), PathBuf::new()).unwrap();
+        let program = console.folder.path().join("program");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Console { program, ..console }
+    }
+
+    fn fresh(script: &str, old: &[&str], options: &[(&'static str, &'static str)]) -> Result<Vec<String>> {
+        console(script).block(old, &options.iter().copied().collect())
+    }
+
+    #[test]
+    fn what_a_command_says_now_takes_the_place_of_what_it_said() {
+        let command = "$ cargo run -p zero3 -- --steps 2";
+        for (said, old, stays) in [
+            ("loss 5.4321", "loss 5.4330", true),
+            ("loss 5.4321", "loss 5.4421", false),
+            ("peak 918,656", "peak 918,657", false),
+            ("peak 918,656", "peak 918,656 more", false),
+            ("4 ranks", "3 ranks", false),
+            ("12 of 45.8", "12 of 45.9", false),
+            ("1234 tokens/s", "… tokens/s", true),
+        ] {
+            let block = fresh(&format!("echo '{said}'"), &[command, old], &[]).unwrap();
+            assert_eq!(block[1] == old, stays, "{said:?} where the book has {old:?}: {block:?}");
+        }
+        let more = fresh("echo one; echo two", &[command, "one"], &[]).unwrap();
+        assert_eq!(more, [command, "one", "two"]);
+    }
+
+    #[test]
+    fn hashes_are_renamed_alike_everywhere() {
+        let (a, b, c) = ("a".repeat(16), "b".repeat(16), "c".repeat(16));
+        let command = "$ cargo run -p zero3";
+        let same = format!("echo {a} {a}");
+        let block = |old: &str| fresh(&same, &[command, old], &[]).unwrap()[1] == old;
+        assert!(block(&format!("{b} {b}")), "another machine's hash, twice");
+        assert!(!block(&format!("{b} {c}")), "what was two hashes is one now");
+        let two = format!("{a} {c}");
+        let old = format!("{b} {b}");
+        assert_eq!(
+            fresh(&format!("echo {two}"), &[command, &old], &[]).unwrap()[1],
+            two,
+            "one hash is two now"
+        );
+    }
+
+    #[test]
+    fn a_command_must_end_as_the_block_says() {
+        let (command, fails) = ("$ cargo run -p zero3", [("fails", "2")]);
+        assert!(fresh("exit 0", &[command], &[]).is_ok());
+        assert!(fresh("exit 2", &[command], &fails).is_ok());
+        for (script, options) in [("exit 1", &[][..]), ("exit 0", &fails), ("exit 1", &fails)] {
+            assert!(fresh(script, &[command], options).unwrap_err().to_string().contains("ended with"));
+        }
+        let background = "$ cargo run -p zero3 &";
+        assert!(fresh("exit 0", &[background], &[]).is_ok());
+        assert!(fresh("exit 1", &[background], &[]).unwrap_err().to_string().contains("ended with"));
+        assert!(fresh("exit 0", &["$ rm -r x"], &[]).unwrap_err().to_string().contains("cargo run"));
     }
 
     #[test]
