@@ -1,7 +1,5 @@
 //! Published tables of model states and traffic, recomputed.
 
-#![allow(clippy::unwrap_used)]
-
 use events::Operation;
 use model::{Checkpointing, Wrap};
 use planner::closed::{Sweeps, bus_bandwidth_factor, sweeps_table};

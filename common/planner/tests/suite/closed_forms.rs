@@ -1,7 +1,5 @@
 //! The walk against closed forms, wherever a closed form exists.
 
-#![allow(clippy::unwrap_used)]
-
 use events::{Class, Operation};
 use model::{Layout, ModelConfig};
 use planner::{Job, Stage, predict};

@@ -1,7 +1,5 @@
 //! What the program prints.
 
-#![allow(clippy::unwrap_used)]
-
 use planner::cli::run;
 
 fn output(arguments: &str) -> String {

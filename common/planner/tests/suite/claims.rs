@@ -1,7 +1,5 @@
 //! What is said beside what holds: the numbers of the second column, by hand.
 
-#![allow(clippy::unwrap_used)]
-
 use planner::claims::{claims, table};
 use planner::table::Format;
 

@@ -1,0 +1,9 @@
+//! What the planner predicts and prints, against published tables, closed forms and properties.
+
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
+
+mod claims;
+mod closed_forms;
+mod properties;
+mod recipes;
+mod screens;

@@ -1,0 +1,122 @@
+//! What is held, and when most of it.
+
+use super::*;
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// What is held between steps is the recipe's closed form over padded units.
+    #[test]
+    fn model_states(job in jobs()) {
+        let n = job.world_size as u64;
+        let full: u64 = Partition::of(&job).parameters();
+        let padded: u64 = padded(&job.with_stage(Stage::Zero3)).iter().sum();
+        let shard = padded / n;
+        let closed = [
+            (Stage::Ddp, [full, full, 2 * full]),
+            (Stage::Zero1, [padded, padded, 2 * shard]),
+            (Stage::Zero2, [padded, shard, 2 * shard]),
+            (Stage::Zero3, [shard, shard, 2 * shard]),
+        ];
+        for (stage, elements) in closed {
+            let job = job.with_stage(stage);
+            let held = [Class::Parameters, Class::Gradients, Class::Optimizer].map(|class| peak(&job, class));
+            prop_assert_eq!(held, elements.map(|elements| elements * F32), "{}", stage);
+        }
+    }
+
+    /// Activations and workspace are the model's affair: the same at every stage, as counted from its contract.
+    #[test]
+    fn residual_states(job in jobs()) {
+        let letters = Letters::of(&job);
+        for stage in Stage::ALL {
+            let job = job.with_stage(stage);
+            prop_assert_eq!(peak(&job, Class::Activations), letters.activations());
+            prop_assert_eq!(peak(&job, Class::Workspace), letters.workspace());
+        }
+        let memory = ranks(&job)[0].memory;
+        let states = 16 * Partition::of(&job).parameters();
+        prop_assert_eq!(memory.total_peak, states + letters.together(), "DDP: nothing else moves");
+    }
+
+    /// What checkpointing saves is what blocks no longer keep; it sends nothing more.
+    #[test]
+    fn checkpointing(job in jobs()) {
+        for stage in Stage::ALL {
+            let with = |checkpointing| ranks(&Job { checkpointing, ..job.with_stage(stage) })[0];
+            let everything = with(Checkpointing::None);
+            for checkpointing in [Checkpointing::Selective, Checkpointing::Block] {
+                let less = with(checkpointing);
+                prop_assert_eq!(less.traffic_per_step, everything.traffic_per_step);
+                prop_assert!(less.memory.total_peak <= everything.memory.total_peak);
+                let classes = Class::ALL.iter().filter(|&&class| class != Class::Activations);
+                for &class in classes {
+                    prop_assert_eq!(less.memory.peak(class), everything.memory.peak(class), "{}", class);
+                }
+            }
+        }
+    }
+
+    /// The total peak of ZeRO-3, layer by layer.
+    #[test]
+    fn total_of_zero3(job in jobs()) {
+        let mut job = Job { reduce_bucket: Some(1), micro_batches: 1, ..job.with_stage(Stage::Zero3) };
+        job.config.tied = false;
+        let padded = padded(&job);
+        let states = 4 * padded.iter().sum::<u64>() / job.world_size as u64 * F32;
+        prop_assert_eq!(ranks(&job)[0].memory.total_peak, states + Letters::of(&job).zero3(&padded));
+    }
+
+    /// The total is at least what is live when forward ends, and at most the sum of the peaks.
+    #[test]
+    fn totals_are_bounded(job in jobs()) {
+        for stage in Stage::ALL {
+            let memory = ranks(&job.with_stage(stage))[0].memory;
+            let held: u64 = [Class::Parameters, Class::Gradients, Class::Optimizer, Class::Activations]
+                .map(|class| memory.peak(class)).iter().sum();
+            prop_assert!(held <= memory.total_peak && memory.total_peak <= memory.peaks().iter().sum());
+        }
+    }
+
+    /// From the second micro-batch on, nothing about memory changes.
+    #[test]
+    fn micro_batches_repeat(job in jobs(), bucket in 1u64..5000) {
+        for stage in Stage::ALL {
+            let with = |micro_batches| {
+                let job = Job { micro_batches, reduce_bucket: Some(bucket), ..job.with_stage(stage) };
+                ranks(&job)[0].memory
+            };
+            prop_assert_eq!(with(2), with(7));
+        }
+    }
+
+    /// More sequences, more tokens: more memory.
+    #[test]
+    fn grows_with_the_batch(job in jobs()) {
+        for stage in Stage::ALL {
+            let job = job.with_stage(stage);
+            let total = |job: &Job| ranks(job)[0].memory.total_peak;
+            let wider = Job { batch_size: job.batch_size + 1, ..job.clone() };
+            let longer = Job { tokens: job.tokens + 1, ..job.clone() };
+            prop_assert!(total(&job) < total(&wider));
+            prop_assert!(total(&job) < total(&longer));
+        }
+    }
+
+    /// The largest micro-batch fits and the next does not.
+    #[test]
+    fn fit(job in jobs(), capacity in 1_000u64..10_000_000) {
+        let fit = explain_fit(&job, capacity).unwrap();
+        prop_assert_eq!(fit.stages.len(), 4);
+        for stage in fit.stages {
+            let total = |batch_size| {
+                ranks(&Job { batch_size, ..job.with_stage(stage.stage) })[0].memory.total_peak
+            };
+            prop_assert_eq!(stage.total_peak, total(job.batch_size));
+            prop_assert_eq!(stage.fits, stage.largest_batch.is_some_and(|largest| job.batch_size <= largest));
+            let largest = stage.largest_batch.unwrap_or(0);
+            prop_assert!(largest == 0 || total(largest) <= capacity);
+            prop_assert!(total(largest + 1) > capacity);
+        }
+    }
+}

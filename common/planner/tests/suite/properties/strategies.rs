@@ -1,0 +1,89 @@
+//! FSDP's strategies, and secondary shards.
+
+use super::*;
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// What stays gathered is gathered once; before backward, it is the whole model.
+    #[test]
+    fn shard_grad_op(job in jobs()) {
+        let full = job.with_stage(Stage::Zero3);
+        let kept = Job { strategy: Sharding::ShardGradOp, ..full.clone() };
+        let (n, m) = (job.world_size as u64, job.micro_batches as u64);
+        let sum: u64 = padded(&full).iter().sum();
+        prop_assert_eq!(peak(&kept, Class::GatheredParameters), F32 * sum);
+        for (kept, full) in ranks(&kept).iter().zip(ranks(&full)) {
+            prop_assert_eq!(kept.traffic_per_step.bytes(Operation::AllGather), m * sum / n * (n - 1) * F32);
+            prop_assert_eq!(kept.traffic_per_evaluation_batch, full.traffic_per_evaluation_batch);
+            prop_assert_eq!(kept.to_neighbours.total(1, 1, 1), 0);
+        }
+    }
+
+    /// Hybrid sharding: every group is a world of its own, but for the shards' sums across groups and a loss that all
+    /// ranks exchange.
+    #[test]
+    fn hybrid_sharding(job in jobs(), groups in 1usize..5) {
+        let alone = job.with_stage(Stage::Zero3);
+        let n = alone.world_size;
+        let (world_size, shard_group) = (n * groups, Some(n));
+        let strategy = Sharding::HybridShard;
+        let hybrid = Job { world_size, strategy, shard_group, ..alone.clone() };
+        let (group, world) = (ranks(&alone), ranks(&hybrid));
+        let norm = (4 + 16) * (n as u64 - 1);
+        for (number, rank) in world.iter().enumerate() {
+            let (within, step) = (&group[number % n], &rank.traffic_per_step);
+            prop_assert_eq!(rank.memory, within.memory);
+            for operation in [Operation::ReduceScatter, Operation::AllGather] {
+                prop_assert_eq!(step.bytes(operation), within.traffic_per_step.bytes(operation));
+            }
+            prop_assert_eq!(step.bytes(Operation::Scalars), 16 * (world_size as u64 - 1) + norm);
+            // What was reduced as one bucket goes on as one.
+            let all_reduces = step.calls(Operation::AllReduce) * job.micro_batches as u64;
+            prop_assert_eq!(all_reduces, step.calls(Operation::ReduceScatter));
+            let moved = step.bytes(Operation::ReduceScatter) + step.bytes(Operation::AllGather);
+            prop_assert_eq!(rank.to_neighbours.per_step, moved + norm);
+        }
+        let across: u64 = world.iter().map(|rank| rank.traffic_per_step.bytes(Operation::AllReduce)).sum();
+        let sum: u64 = padded(&hybrid).iter().sum();
+        prop_assert_eq!(across, 2 * (groups as u64 - 1) * sum * F32, "once per step");
+    }
+
+    /// Secondary shards: backward gathers among neighbours, from a slice of every unit that is held beside all else.
+    #[test]
+    fn secondary_shards(job in jobs(), groups in 1usize..5) {
+        let neighbours = job.world_size;
+        let full = Job { world_size: neighbours * groups, ..job.with_stage(Stage::Zero3) };
+        let secondary = Job { secondary_shards: Some(neighbours), ..full.clone() };
+        let units = padded(&full);
+        let sum: u64 = units.iter().sum();
+        let kept = units[units.len() - 1] + if job.config.tied { units[0] } else { 0 };
+        let (n, s, m) = (full.world_size as u64, neighbours as u64, job.micro_batches as u64);
+        for class in Class::ALL {
+            let more = if *class == Class::Parameters { sum / s * F32 } else { 0 };
+            prop_assert_eq!(peak(&secondary, *class), peak(&full, *class) + more, "{}", class);
+        }
+        let among = |elements: u64, ranks: u64| elements / ranks * (ranks - 1) * F32;
+        for (with, without) in ranks(&secondary).iter().zip(ranks(&full)) {
+            let (step, plain) = (&with.traffic_per_step, &without.traffic_per_step);
+            let backward = m * among(sum - kept, s);
+            prop_assert_eq!(step.bytes(Operation::AllGather), m * among(sum, n) + backward);
+            prop_assert_eq!(step.calls(Operation::AllGather), plain.calls(Operation::AllGather));
+            prop_assert_eq!(step.bytes(Operation::ReduceScatter), plain.bytes(Operation::ReduceScatter));
+            prop_assert_eq!(with.to_neighbours.per_step, backward);
+            prop_assert_eq!(with.traffic_per_evaluation_batch, without.traffic_per_evaluation_batch);
+        }
+    }
+
+    /// What stays whole is never gathered: secondary shards hold nothing of it.
+    #[test]
+    fn secondary_shards_beside_whole_tensors(job in jobs(), groups in 1usize..5, whole_tensor in 0u64..2_000) {
+        let neighbours = job.world_size;
+        let full = Job { world_size: neighbours * groups, whole_tensor, ..job.with_stage(Stage::Zero3) };
+        let secondary = Job { secondary_shards: Some(neighbours), ..full.clone() };
+        let units = Partition::of(&full).units;
+        let gathered: u64 = units.iter().filter(|unit| !unit.whole).map(|unit| unit.padded).sum();
+        let more = gathered / neighbours as u64 * F32;
+        prop_assert_eq!(peak(&secondary, Class::Parameters), peak(&full, Class::Parameters) + more);
+    }
+}

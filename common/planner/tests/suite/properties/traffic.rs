@@ -1,0 +1,86 @@
+//! Bytes and collectives of a step.
+
+use super::*;
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// A skipped step gathers no updated parameters, and is otherwise like any other.
+    #[test]
+    fn skipped_steps(job in jobs()) {
+        for stage in Stage::ALL {
+            let rank = ranks(&job.with_stage(stage))[0];
+            let (step, skipped) = (rank.traffic_per_step, rank.traffic_per_skipped_step);
+            let gathers = matches!(stage, Stage::Zero1 | Stage::Zero2);
+            for &operation in Operation::ALL {
+                let spared = gathers && operation == Operation::AllGather;
+                let expected = if spared { 0 } else { step.bytes(operation) };
+                prop_assert_eq!(skipped.bytes(operation), expected, "{} {}", stage, operation);
+            }
+        }
+    }
+
+    /// Reduce-scatter and all-gather per step: 2Ψ, 2Ψ, (M+1)Ψ and, the head being kept, a little under 3MΨ, each times
+    /// (N−1)/N, on every rank.
+    #[test]
+    fn traffic(job in jobs()) {
+        let (n, m) = (job.world_size as u64, job.micro_batches as u64);
+        let units = padded(&job.with_stage(Stage::Zero3));
+        let sum: u64 = units.iter().sum();
+        let kept = units[units.len() - 1] + if job.config.tied { units[0] } else { 0 };
+        let share = |elements: u64| elements / n * (n - 1) * F32;
+        let closed = [
+            (Stage::Zero1, share(sum), share(sum)),
+            (Stage::Zero2, m * share(sum), share(sum)),
+            (Stage::Zero3, m * share(sum), m * share(2 * sum - kept)),
+        ];
+        for (stage, reduced, gathered) in closed {
+            for rank in ranks(&job.with_stage(stage)) {
+                let step = rank.traffic_per_step;
+                prop_assert_eq!(step.bytes(Operation::ReduceScatter), reduced, "{}", stage);
+                prop_assert_eq!(step.bytes(Operation::AllGather), gathered, "{}", stage);
+                prop_assert_eq!(step.bytes(Operation::Scalars), (16 + 4 + 16) * (n - 1));
+                prop_assert_eq!(step.calls(Operation::Scalars), 3);
+                prop_assert_eq!(rank.traffic_setup.total_bytes(), 32 * (n - 1));
+                prop_assert_eq!(rank.traffic_per_evaluation.total_bytes(), 16 * (n - 1));
+            }
+        }
+        let gathers = ranks(&job.with_stage(Stage::Zero3))[0].traffic_per_step.calls(Operation::AllGather);
+        let kept_units = 1 + u64::from(job.config.tied);
+        prop_assert_eq!(gathers, m * (2 * units.len() as u64 - kept_units));
+    }
+
+    /// All-reduce: slices may be uneven, but all ranks together send 2(N−1)Ψ elements, and none is a slice off.
+    #[test]
+    fn all_reduce(job in jobs()) {
+        let n = job.world_size as u64;
+        let full = Partition::of(&job).parameters();
+        let sent = ranks(&job).iter().map(|rank| rank.traffic_per_step.bytes(Operation::AllReduce)).collect::<Vec<_>>();
+        prop_assert_eq!(sent.iter().sum::<u64>(), 2 * (n - 1) * full * F32);
+        let units = Partition::of(&job).units.len() as u64;
+        let (least, most) = (*sent.iter().min().unwrap(), *sent.iter().max().unwrap());
+        prop_assert!(most - least <= units * n.saturating_sub(2) * F32);
+        let step = ranks(&job)[0].traffic_per_step;
+        prop_assert_eq!((step.calls(Operation::Scalars), step.bytes(Operation::Scalars)), (1, 16 * (n - 1)));
+
+        let textbook = Job { textbook_all_reduce: true, ..job.with_stage(Stage::Zero1) };
+        let sum: u64 = padded(&textbook).iter().sum();
+        let step = ranks(&textbook)[0].traffic_per_step;
+        prop_assert_eq!(step.payload_bytes(), 3 * (sum / n) * (n - 1) * F32);
+    }
+
+    /// An evaluation's batch: every unit gathered once in ZeRO-3, nothing elsewhere.
+    #[test]
+    fn evaluation(job in jobs()) {
+        let n = job.world_size as u64;
+        for stage in Stage::ALL {
+            let job = job.with_stage(stage);
+            let batch = ranks(&job)[0].traffic_per_evaluation_batch;
+            let units = padded(&job);
+            let (calls, elements) =
+                if stage == Stage::Zero3 { (units.len() as u64, units.iter().sum()) } else { (0, 0) };
+            prop_assert_eq!(batch.calls(Operation::AllGather), calls);
+            prop_assert_eq!(batch.total_bytes(), elements / n * (n - 1) * F32);
+        }
+    }
+}
