@@ -1,7 +1,7 @@
 //! A rank's end of a process group.
 
 use crate::CollectiveError;
-use crate::backend::{Backend, Call, Outcome, Result, Watch};
+use crate::backend::{Backend, Call, Result, Watch};
 use crate::traffic::Traffic;
 use device::{Buffer, DType};
 use events::event::NO_UNIT;
@@ -9,7 +9,10 @@ use events::{Boundary, Emitter, Operation, Progress, What};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+
+mod pending;
+
+pub use pending::Pending;
 
 /// Buffers that go through one collective together, and the units whose data they hold.
 pub struct Bucket {
@@ -296,59 +299,5 @@ impl Drop for Group {
             self.backend.poison(during, "it panicked".into());
         }
         self.backend.depart();
-    }
-}
-
-/// A collective that has been issued; owns its buffers until it is done.
-///
-/// Pending collectives may be waited for in any order, but a group moves their data in the order of issue. Dropping
-/// one without waiting is a failure of this rank, for all.
-#[must_use = "a pending collective must be waited for"]
-pub struct Pending {
-    /// `None` once waited for.
-    buffers: Option<Vec<Buffer>>,
-    call: Call,
-    backend: Arc<dyn Backend>,
-    watch: Watch,
-}
-
-impl Pending {
-    /// Waits until the result is complete on this rank and gives the buffers back, in the bucket's order.
-    ///
-    /// # Errors
-    /// The group's failure; the buffers are freed then.
-    pub fn wait(self) -> Result<Vec<Buffer>> {
-        self.finish().map(|(buffers, _)| buffers)
-    }
-
-    fn finish(mut self) -> Result<(Vec<Buffer>, Vec<Vec<u8>>)> {
-        // Should this unwind, the buffers are still here and Drop keeps them for as long as peers need them.
-        let started = Instant::now();
-        let outcome = self.backend.wait(&self.call, &self.watch).inspect_err(|_| self.watch.failing());
-        let buffers = self.buffers.take().unwrap_or_default();
-        let Outcome { sent, gathered, waits, crossing } = outcome?;
-        let elapsed = started.elapsed();
-        for tally in [&self.watch.tally, &self.watch.overall] {
-            tally.finished(self.call.operation, sent, elapsed, waits);
-        }
-        if let Some(crossing) = crossing {
-            self.watch.tell_crossing(&self.call, crossing);
-        }
-        self.watch.tell(&self.call, Progress::Finished);
-        Ok((buffers, gathered))
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let Some(buffers) = self.buffers.take() else { return };
-        let call = &self.call;
-        let (during, reason) = if std::thread::panicking() {
-            (format!("its work after issuing {}", call.label()), "it panicked".to_string())
-        } else {
-            (call.label(), "it dropped the pending collective without waiting for it".to_string())
-        };
-        self.backend.abandon(call, during, reason, &self.watch);
-        drop(buffers);
     }
 }

@@ -4,18 +4,21 @@ use super::data::{Contribution, Span};
 use super::deadline::Patience;
 use super::gpu::{OnGpu, Parties};
 use super::protocol::Hub;
-use super::ring::{Neighbours, Ring};
 use super::slot::Entry;
 use super::ticket::{Cause, Failure, Lane, Ticket};
 use super::{Algorithm, Options, direct};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Crossing, Outcome, Result, Waits, Watch};
 use device::{Buffer, DeviceError};
-use events::{Operation, Progress, What, Work};
+use events::Operation;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+mod part;
+
+use part::Part;
 
 /// What the ranks of a group share.
 pub(crate) struct Shared {
@@ -263,98 +266,6 @@ impl Backend for Rank {
     fn split(&self, key: (u64, u64), members: &[usize]) -> Arc<dyn Backend> {
         let member = members.iter().position(|&member| member == self.member).unwrap_or(0);
         Arc::new(Rank::new(self.shared.child(key, members), member))
-    }
-}
-
-/// One rank inside one collective's data; leaves it when dropped, in an unwinding too.
-struct Part<'a> {
-    rank: &'a Rank,
-    ticket: Ticket,
-    all: &'a [Contribution],
-    watch: &'a Watch,
-    patience: &'a Patience<'a>,
-    /// Bytes sent, once the part is complete.
-    finished: Option<u64>,
-}
-
-impl Part<'_> {
-    fn run(mut self) {
-        let me = self.ticket.party();
-        let call = &self.all[me].call;
-        self.watch.tell(call, Progress::Started);
-        if call.elsewhere {
-            self.finished = Some(direct::sent(&self.all[me], me, self.all.len()));
-            return;
-        }
-        let ring = Ring { all: self.all, me };
-        let data = !matches!(call.operation, Operation::Barrier | Operation::Scalars);
-        let whole = matches!(self.ticket.lane, Lane::Group);
-        if let Some(parties) = parties(self.all) {
-            self.finished = self.run_on_gpu(&parties, me);
-            return;
-        }
-        self.finished = if self.rank.shared.options.algorithm == Algorithm::Ring && data && whole {
-            // SAFETY: the protocol let this rank enter once: all have issued and agree, and nobody's buffer is given
-            // back before this rank has left.
-            unsafe { ring.run(&mut self) }.is_ok().then(|| ring.sent())
-        } else {
-            // SAFETY: as above.
-            Some(unsafe {
-                direct::run(self.all, me, &mut |from, to, chunk, bytes| self.tell(from, to, chunk, bytes))
-            })
-        };
-    }
-
-    /// Queues this rank's share; the bytes that it sends, or `None` once the group knows why it failed.
-    fn run_on_gpu(&self, parties: &Parties<'_>, me: usize) -> Option<u64> {
-        let Call { sequence, operation, .. } = self.all[me].call;
-        let what = Work::Collective { group: self.watch.group, sequence, operation };
-        let hop = &mut |from, to, chunk, bytes| self.tell(from, to, chunk, bytes);
-        // SAFETY: the protocol let this rank enter once: all have issued and agree. Nobody gets a buffer back before all
-        // have queued their shares, and nobody computes on it before those are done.
-        let queued = unsafe { parties.run(me, what, hop) };
-        match queued {
-            Ok(()) => Some(direct::sent(&self.all[me], me, self.all.len())),
-            Err(error) => {
-                self.rank.poison(parties.call.label(), error.to_string());
-                None
-            }
-        }
-    }
-
-    fn tell(&self, from: usize, to: usize, chunk: usize, bytes: u64) {
-        let name = |party| self.rank.names()[self.ticket.lane.member(party)] as u16;
-        self.watch.emitter.emit(What::Hop {
-            group: self.watch.group,
-            sequence: self.ticket.sequence,
-            from: name(from),
-            to: name(to),
-            chunk: chunk as u16,
-            bytes,
-        });
-    }
-}
-
-impl Neighbours<Failure> for Part<'_> {
-    fn follow(&mut self, left: usize, steps: usize) -> std::result::Result<(), Failure> {
-        self.rank.shared.hub.follow(&self.ticket, left, steps, self.patience)
-    }
-
-    fn advance(&mut self) {
-        self.rank.shared.hub.advance(&self.ticket);
-    }
-
-    fn hop(&mut self, from: usize, to: usize, chunk: usize, bytes: u64) {
-        self.tell(from, to, chunk, bytes);
-    }
-}
-
-impl Drop for Part<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.rank.poison(self.all[0].call.label(), "it panicked".into());
-        }
-        self.rank.shared.hub.exit(&self.ticket, self.finished.is_some(), self.finished.unwrap_or(0));
     }
 }
 

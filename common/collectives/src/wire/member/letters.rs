@@ -1,0 +1,142 @@
+//! The letters of a call: written, collected, and held against what belongs in them.
+
+use super::{Failed, Member};
+use crate::backend::Call;
+use crate::local::data::{Contribution, Span};
+use crate::local::deadline::Deadline;
+use crate::local::ticket::{Cause, Failure, Ticket, disagreement};
+use crate::wire::data::{Part, Work};
+use crate::wire::message::{Address, Kind, Letter, Phase, describe, encode};
+use crate::wire::parcel::{ALIGN, padded};
+use events::{Operation, What};
+
+impl Member {
+    /// The rank in the world of a party of `work`.
+    fn name(&self, work: &Work<'_>, party: usize) -> u32 {
+        self.names[work.ticket.lane.member(party)]
+    }
+
+    fn address(&self, work: &Work<'_>, phase: Phase, from: usize) -> Address {
+        let Ticket { lane, sequence, .. } = work.ticket;
+        Address { group: self.id(), lane, sequence, phase, from: self.name(work, from) }
+    }
+
+    /// Sends `part` of every buffer, and the bytes of scalars, to party `to`.
+    pub(super) fn post(&self, work: &Work<'_>, phase: Phase, to: usize, part: Part) {
+        let mut pieces: Vec<&[u8]> = Vec::with_capacity(2 * work.own.spans.len() + 1);
+        for span in &work.own.spans {
+            let range = part.range(span.len(), work.parties);
+            // SAFETY: the buffer was given to this collective, and only this thread touches it until `wait` returns.
+            let bytes = unsafe { span.read_bytes(range) };
+            pieces.extend([bytes, &[0; ALIGN][..padded(bytes.len()) - bytes.len()]]);
+        }
+        if matches!(phase, Phase::Opening) {
+            pieces.push(&work.own.bytes);
+        }
+        let address = self.address(work, phase, work.me());
+        let size = pieces.iter().map(|piece| piece.len()).sum();
+        let head = encode(Kind::Letter(address), describe(work.call()), size);
+        let to = self.name(work, to);
+        if let Err(reason) = self.endpoint.transport.send(to, &head, &pieces) {
+            self.endpoint.mailbox.lost(to, reason);
+        }
+    }
+
+    /// Everybody else's letters of one phase, by party.
+    pub(super) fn collect(&self, work: &Work<'_>, phase: Phase) -> Failed<Vec<(usize, Letter)>> {
+        let mailbox = &self.endpoint.mailbox;
+        let parties: Vec<usize> = (0..work.parties).filter(|&party| party != work.me()).collect();
+        let addresses: Vec<Address> = parties.iter().map(|&party| self.address(work, phase, party)).collect();
+        let deadline = Deadline::start(work.patience);
+        loop {
+            let (missing, seen) = match mailbox.take(&addresses) {
+                Ok(letters) => return Ok(parties.into_iter().zip(letters).collect()),
+                Err(missing) => missing,
+            };
+            if let Some(failure) = self.failure() {
+                return Err(failure);
+            }
+            let culprit = addresses[missing].from;
+            if mailbox.has_departed(self.id(), culprit) {
+                return Err(self.fail(Failure { culprit, cause: Cause::Departed }));
+            }
+            let left = deadline.left(work.patience);
+            if left.is_zero() {
+                return Err(self.fail(self.late(work, phase, culprit)));
+            }
+            self.endpoint.transport.progress(mailbox, seen, left);
+        }
+    }
+
+    fn late(&self, work: &Work<'_>, phase: Phase, culprit: u32) -> Failure {
+        let (operation, sequence) = (work.call().operation, work.ticket.sequence);
+        let (reporter, issued) = (self.names[self.member], phase == Phase::Closing);
+        let waited = work.patience.timeout;
+        Failure { culprit, cause: Cause::Late { reporter, operation, sequence, issued, waited } }
+    }
+
+    /// Whether all mean the same collective, and sent what belongs to it.
+    pub(super) fn compare(&self, work: &Work<'_>, openings: &[(usize, Letter)]) -> Failed<()> {
+        let contribution = |call: &Call| Contribution {
+            call: call.clone(),
+            spans: Vec::new(),
+            gpu: None,
+            bytes: Vec::new(),
+        };
+        let mut all: Vec<Contribution> =
+            openings.iter().map(|(_, letter)| contribution(&letter.call)).collect();
+        all.insert(work.me(), contribution(work.call()));
+        if let Some(failure) = disagreement(&all, &work.ticket, &self.names) {
+            return Err(self.fail(failure));
+        }
+        if work.call().operation == Operation::Scalars {
+            return Ok(());
+        }
+        self.check(work, openings, |from| Part::opening(work.call(), from, work.me()))
+    }
+
+    /// Whether letters carry as many bytes as their sender's `part` has.
+    pub(super) fn check(
+        &self,
+        work: &Work<'_>,
+        letters: &[(usize, Letter)],
+        part: impl Fn(usize) -> Part,
+    ) -> Failed<()> {
+        let carried = |letter: &Letter| letter.payload.bytes().len();
+        let wrong = |(from, letter): &&(usize, Letter)| carried(letter) != work.size(part(*from));
+        let Some((from, letter)) = letters.iter().find(wrong) else { return Ok(()) };
+        let (got, expected) = (carried(letter), work.size(part(*from)));
+        let reason = format!("its letter carries {got} bytes where {expected} belong");
+        let cause = Cause::Poisoned { during: work.call().label(), reason };
+        Err(self.fail(Failure { culprit: self.name(work, *from), cause }))
+    }
+
+    pub(super) fn discard(&self, letters: Vec<(usize, Letter)>) {
+        letters.into_iter().for_each(|(_, letter)| self.endpoint.mailbox.store.give(letter.payload));
+    }
+
+    /// Tells each transfer once: sums at who adds, copies at who has the data.
+    pub(super) fn tell_hops(&self, work: &Work<'_>) {
+        let (me, own) = (work.me(), Part::Slice(work.me()));
+        let hop = |from: usize, to: usize, part: Part| {
+            let bytes = |span: &Span| span.bytes_of(&part.range(span.len(), work.parties));
+            work.watch.emitter.emit(What::Hop {
+                group: work.watch.group,
+                sequence: work.ticket.sequence,
+                from: self.name(work, from) as u16,
+                to: self.name(work, to) as u16,
+                chunk: me as u16,
+                bytes: work.own.spans.iter().map(bytes).sum(),
+            });
+        };
+        let adds = matches!(work.call().operation, Operation::AllReduce | Operation::ReduceScatter);
+        work.others().filter(|_| adds).for_each(|from| hop(from, me, own));
+        let part = match work.call().operation {
+            Operation::AllReduce | Operation::AllGather => own,
+            Operation::Broadcast if work.call().peer == me => Part::Whole,
+            Operation::Send => Part::Whole,
+            _ => return,
+        };
+        work.others().for_each(|to| hop(me, to, part));
+    }
+}
