@@ -38,19 +38,25 @@ pub struct ModelConfig {
     pub tied: bool,
 }
 
+/// Largest width, vocabulary, number of tokens and the like: with these, no count of elements leaves 64 bits.
+const LARGEST: usize = 1 << 24;
+
+/// Most blocks: so that every tensor can be a unit, and units be numbered with 16 bits.
+const MOST_LAYERS: usize = 4096;
+
 impl ModelConfig {
     /// Whether the numbers make a model.
     ///
     /// # Errors
     /// [`ModelError::Invalid`] names the first numbers that do not fit together, and what would.
     pub fn validate(&self) -> Result<(), ModelError> {
-        match self.positive().and_then(|()| self.heads_fit()).and_then(|()| self.floats()) {
+        match self.counts().and_then(|()| self.heads_fit()).and_then(|()| self.floats()) {
             Ok(()) => Ok(()),
             Err(problem) => Err(ModelError::Invalid { name: self.name.clone(), problem }),
         }
     }
 
-    fn positive(&self) -> Result<(), String> {
+    fn counts(&self) -> Result<(), String> {
         let numbers = [
             ("vocabulary", self.vocabulary),
             ("width", self.width),
@@ -62,10 +68,17 @@ impl ModelConfig {
             ("sequence_length", self.sequence_length),
             ("batch_size", self.batch_size),
         ];
-        match numbers.iter().find(|(_, number)| *number == 0) {
-            Some((name, _)) => Err(format!("`{name}` is 0; it must be at least 1")),
-            None => Ok(()),
+        for (name, number) in numbers {
+            let most = if name == "layers" { MOST_LAYERS } else { LARGEST };
+            match number {
+                0 => return Err(format!("`{name}` is 0; it must be at least 1")),
+                number if number > most => {
+                    return Err(format!("`{name}` is {number}; it must be at most {most}"));
+                }
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     fn heads_fit(&self) -> Result<(), String> {
@@ -139,6 +152,8 @@ mod tests {
     #[test]
     fn errors_name_the_numbers() {
         insta::assert_snapshot!(problem(|c| c.layers = 0), @"model `tiny`: `layers` is 0; it must be at least 1");
+        insta::assert_snapshot!(problem(|c| c.layers = 1 << 40), @"model `tiny`: `layers` is 1099511627776; it must be at most 4096");
+        insta::assert_snapshot!(problem(|c| c.width = 1 << 60), @"model `tiny`: `width` is 1152921504606846976; it must be at most 16777216");
         insta::assert_snapshot!(problem(|c| c.heads = 3), @"model `tiny`: 3 heads do not divide a width of 128 evenly; `heads` must divide `width`");
         insta::assert_snapshot!(problem(|c| c.kv_heads = 3), @"model `tiny`: 4 query heads cannot share 3 key/value heads evenly; `kv_heads` must divide `heads`");
         insta::assert_snapshot!(problem(|c| c.head_dim = 5), @"model `tiny`: `head_dim` is 5; rotary embedding turns pairs of elements, so it must be even");
