@@ -60,6 +60,7 @@ fn a_reader_that_leaves_does_not_end_the_run() {
 fn senseless_flags_are_usage_errors() {
     refuses("--gpus 0", 2, &["--gpus", "from 1 to 1024"]);
     refuses("--model enormous", 2, &["enormous", "tiny"]);
+    refuses("--seq-len 99999999999", 2, &["`sequence_length` is 99999999999", "at most"]);
     refuses("--steps none", 2, &["--steps"]);
     refuses("--device-memory lots", 2, &["--device-memory", "512MiB"]);
     refuses("--grad-sync all-reduce", 2, &["--grad-sync", "zero1"]);
@@ -143,6 +144,20 @@ fn unusable_weights_and_directories_are_refused_and_leave_nothing_behind() {
     let long = format!("{SHORT} --steps 1000000 --report");
     refuses(&format!("{long} {}/no/such/report.json", dir.path().display()), 1, &["--report"]);
     refuses(&format!("{long} {}", dir.path().display()), 1, &["--report", "names no file"]);
+}
+
+#[test]
+fn training_from_weights_keeps_their_tokenizer() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
+    assert!(zero3(&format!("{SHORT} --save {}", first.display())).status.success());
+    fs::write(first.join("tokenizer.json"), "theirs").unwrap();
+    fs::write(first.join("special_tokens_map.json"), "{}").unwrap();
+    let go_on = format!("{SHORT} --init-from {} --save {}", first.display(), second.display());
+    assert!(zero3(&go_on).status.success());
+    for name in ["tokenizer.json", "special_tokens_map.json", "tokenizer_config.json"] {
+        assert_eq!(fs::read(second.join(name)).unwrap(), fs::read(first.join(name)).unwrap(), "{name}");
+    }
 }
 
 #[test]

@@ -55,3 +55,14 @@ const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 /// The architecture.
 const CONFIG: &str = "config.json";
+/// What may lie beside the weights and says how text becomes tokens, as Transformers names it.
+const TOKENIZER: [&str; 8] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+];

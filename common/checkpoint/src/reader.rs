@@ -1,10 +1,11 @@
 //! Loading a model.
 
 use crate::source::Source;
-use crate::{CONFIG, CheckpointError, INDEX, Result, WEIGHTS, index};
+use crate::{CONFIG, CheckpointError, INDEX, Result, TOKENIZER, WEIGHTS, index};
 use model::{Layout, ModelConfig, TensorSpec};
 use safetensors::tensor::TensorInfo;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -57,6 +58,24 @@ impl Reader {
         let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("open", &path))?;
         ModelConfig::from_hugging_face(&text, &self.name())
             .map_err(|source| CheckpointError::Config { path, source })
+    }
+
+    /// The files of the tokenizer that lies beside the weights, by name; none if there is none. What is trained from these
+    /// weights speaks its tokens: see [`Writer::attach`](crate::Writer::attach).
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`] naming the file that is there and cannot be read.
+    pub fn tokenizer(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
+        let mut files = Vec::new();
+        for name in TOKENIZER {
+            let path = self.directory.join(name);
+            match std::fs::read(&path) {
+                Ok(contents) => files.push((name, contents)),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(CheckpointError::io("read", &path)(error)),
+            }
+        }
+        Ok(files)
     }
 
     /// Checks that every tensor of `layout` is there, with its shape and in a type that is read, so that

@@ -13,13 +13,16 @@ use crate::precision;
 use crate::processes::Job;
 use crate::schedule::Schedule;
 use crate::stage::GradSync;
-use checkpoint::Reader;
 use collectives::nccl;
 use model::{Checkpointing, ModelConfig, Wrap};
 use planner::Strategy;
 use sharding::{LossScaling, MeshShape, Precision, Update};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
+
+mod architecture;
+
+use architecture::architecture;
 
 /// A training run, fully determined.
 #[derive(Clone, Debug)]
@@ -253,35 +256,6 @@ fn screen(args: &TrainArgs) -> Option<viz::LiveOptions> {
     let wanted = !args.watching.headless && viz::terminal_available();
     let WatchArgs { paused, pace, view, display, .. } = args.watching;
     wanted.then_some(viz::LiveOptions { paused, pace, view, display })
-}
-
-fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
-    let mut model = match (&args.architecture.init_from, &args.architecture.model) {
-        (Some(_), Some(_)) => {
-            return Err(Failure::usage("--init-from supplies the architecture: leave --model out"));
-        }
-        (Some(dir), None) => {
-            let config = Reader::open(dir).and_then(|reader| reader.config());
-            config.map_err(|e| Failure::usage(format!("--init-from: {e}")))?
-        }
-        (None, name) => named(name.as_deref().unwrap_or("tiny"))?,
-    };
-    model.batch_size = args.training.batch_size.unwrap_or(model.batch_size);
-    model.sequence_length = args.training.seq_len.unwrap_or(model.sequence_length);
-    model.validate().map_err(|e| Failure::usage(e.to_string()))?;
-    Ok(model)
-}
-
-/// A preset, or a `config.json`.
-fn named(name: &str) -> Result<ModelConfig> {
-    let path = Path::new(name);
-    if !name.ends_with(".json") && !path.exists() {
-        return ModelConfig::preset(name).map_err(|e| Failure::usage(e.to_string()));
-    }
-    let path = if path.is_dir() { path.join("config.json") } else { path.into() };
-    let text = std::fs::read_to_string(&path)
-        .map_err(|e| Failure::usage(format!("cannot read --model {}: {e}", path.display())))?;
-    ModelConfig::from_hugging_face(&text, name).map_err(|e| Failure::usage(e.to_string()))
 }
 
 #[cfg(test)]

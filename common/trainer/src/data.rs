@@ -195,6 +195,42 @@ mod tests {
     }
 
     #[test]
+    fn every_seed_and_every_epoch_has_an_order_of_its_own() {
+        let windows: u64 = (1000 - 17) / 16;
+        let order = |seed, epoch| -> Vec<u32> {
+            let data = data(1000, Some(seed));
+            (0..windows).map(|i| data.sample(Part::Training, epoch * windows + i, 16)[0]).collect()
+        };
+        let orders = [order(0, 0), order(0, 1), order(1, 0), order(1, 1), order(u64::MAX, 0)];
+        for (index, one) in orders.iter().enumerate() {
+            assert!(orders[..index].iter().all(|other| other != one), "order {index} was there before");
+        }
+        assert_eq!(order(1, 1), orders[3], "the same every time");
+    }
+
+    #[test]
+    fn training_and_validation_read_no_token_of_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ids.bin");
+        let ids: Vec<u8> = (0..400u16).flat_map(u16::to_le_bytes).collect();
+        std::fs::write(&path, ids).unwrap();
+        for shuffle in [None, Some(3)] {
+            let source =
+                Source { path: Some(path.clone()), format: TokenFormat::U16, validation: 0.25, shuffle };
+            let data = Data::load(&source, 400, 8).unwrap();
+            assert_eq!((data.len(Part::Training), data.len(Part::Validation)), (300, 100));
+            let seen = |part| (0..1000).flat_map(|g| data.sample(part, g, 8)).fold((400, 0), minmax);
+            let ((first, last), (held, end)) = (seen(Part::Training), seen(Part::Validation));
+            assert!(first == 0 && (290..300).contains(&last), "training reads {first} to {last}");
+            assert!(held == 300 && (390..400).contains(&end), "validation reads {held} to {end}");
+        }
+    }
+
+    fn minmax((least, most): (u32, u32), token: &u32) -> (u32, u32) {
+        (least.min(*token), most.max(*token))
+    }
+
+    #[test]
     fn token_files_are_little_endian() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ids.bin");

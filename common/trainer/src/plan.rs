@@ -7,7 +7,7 @@ use crate::explain;
 use crate::faults;
 use crate::report::{Predicted, Report};
 use crate::run::{Measured, Plan};
-use crate::source::weights;
+use crate::source::{self, weights};
 use crate::stage::{GradSync, Stage};
 use checkpoint::Writer;
 use model::Model;
@@ -44,6 +44,7 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     if config.init_from.is_some() {
         weights(&config, &model, config.seed).map_err(Failure::usage)?;
     }
+    let tokenizer = source::tokenizer(&config).map_err(Failure::usage)?;
     if let Some(path) = &config.report {
         Report::probe(path)?;
     }
@@ -64,6 +65,7 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
         partition: Arc::new(partition),
         schedule: Arc::new(schedule),
         data,
+        tokenizer,
         prediction,
         stop: Arc::new(AtomicBool::new(false)),
         witness: None,

@@ -242,10 +242,15 @@ pub(crate) mod tests {
     use clap::Parser;
     use collectives::Traffic;
 
+    /// What `flags` ask for.
+    pub(crate) fn config(flags: &str) -> Config {
+        let words = ["zero"].into_iter().chain(flags.split_whitespace());
+        Config::new(Cli::parse_from(words).train).unwrap()
+    }
+
     /// A report of one skipped step with `flags`, with made-up measurements.
     pub(crate) fn one_step(flags: &str) -> Report {
-        let words = ["zero"].into_iter().chain(flags.split_whitespace());
-        let config = Config::new(Cli::parse_from(words).train).unwrap();
+        let config = config(flags);
         let step = StepRow {
             step: 0,
             loss: 0.1 + 0.2,
@@ -287,5 +292,20 @@ pub(crate) mod tests {
         assert_eq!(Report::read(&path).unwrap(), report);
         std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace("bf16", "fp17")).unwrap();
         assert!(Report::read(&path).unwrap_err().to_string().contains("fp17"));
+    }
+
+    #[test]
+    fn a_report_takes_the_place_of_another_whole() {
+        use std::io::Read;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.json");
+        std::fs::write(&path, "an older one").unwrap();
+        // Who has the old one open goes on reading it: it is replaced, not written over.
+        let mut old = std::fs::File::open(&path).unwrap();
+        one_step("--gpus 1").write(&path).unwrap();
+        let mut text = String::new();
+        old.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "an older one");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left there");
     }
 }

@@ -1,10 +1,10 @@
 //! What every rank does: set up, train step by step, report what was measured.
 
 use crate::config::Config;
-use crate::data::{Data, Part};
+use crate::data::Data;
 use crate::faults::{Kind, Phase, fault, trip};
 use crate::hardware_rows::{GpuRow, KernelRow};
-use crate::passes::{Passes, Tokens};
+use crate::passes::Passes;
 use crate::report::StepRow;
 use crate::source;
 use crate::stage::{Setup, Stage};
@@ -20,14 +20,17 @@ use serde::{Deserialize, Serialize};
 use sharding::{LossScaler, Micro, Partition, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 mod error;
+mod exchange;
+mod samples;
 mod weights;
 
 pub(crate) use error::RankError;
-use error::other;
+pub(crate) use exchange::share;
+use exchange::tell_peers;
 use weights::agree_on_weights;
 
 /// What all ranks of a run share, read-only but for the wish to stop.
@@ -42,6 +45,8 @@ pub(crate) struct Plan {
     pub schedule: Arc<Schedule>,
     /// The tokens.
     pub data: Data,
+    /// The tokenizer of the weights that training starts from, to be saved with those that it ends with.
+    pub tokenizer: source::Tokenizer,
     /// The GPUs that ranks compute on, if they do.
     pub gpus: Vec<Arc<Gpu>>,
     /// What the planner says about it.
@@ -125,27 +130,6 @@ pub(crate) fn train<S: Stage>(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'
         }
     }
     worker.finish().map_err(|error| tell_peers(&rank, "saving", error))
-}
-
-/// Everybody's measurements, in rank order: what ranks of other processes have to say comes through the group. Of steps
-/// and validations, which are the same on every rank, only this rank's are kept.
-///
-/// # Errors
-/// The group's failure.
-pub(crate) fn share(rank: &Rank, measured: Measured) -> Result<Vec<Measured>> {
-    let mine = Measured { steps: Vec::new(), evaluations: Vec::new(), ..measured.clone() };
-    let all = rank.group.exchange(&serde_json::to_vec(&mine).map_err(other)?)?;
-    let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).map_err(other);
-    let mut all: Vec<Measured> = all.iter().map(read).collect::<Result<_>>()?;
-    all[rank.number()] = measured;
-    Ok(all)
-}
-
-/// Fails the group with this rank as the culprit, unless the failure came from the group.
-fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankError {
-    rank.emitter.emit(What::Failing);
-    rank.group.poison(during.into(), error.to_string());
-    error
 }
 
 impl<'a, S: Stage> Worker<'a, S> {
@@ -256,7 +240,7 @@ impl<'a, S: Stage> Worker<'a, S> {
     /// Forward and backward over one micro-batch; its losses.
     fn micro_batch(&mut self, step: u32, micro: Micro) -> Result<Losses> {
         let watch = self.stopwatch();
-        let tokens = self.tokens(Part::Training, self.first_sample(step, micro));
+        let tokens = self.training_tokens(step, micro);
         self.stop(watch, |times| &mut times.data);
         self.trip(step, Phase::Forward)?;
         let watch = self.stopwatch();
@@ -273,15 +257,6 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.stop(watch, |times| &mut times.backward);
         self.clocks.total.recompute = self.passes.recompute_seconds();
         Ok(losses)
-    }
-
-    /// The first sample that this rank reads for a micro-batch.
-    fn first_sample(&self, step: u32, micro: Micro) -> u64 {
-        let Config { steps, world_size, batch_size, .. } = self.plan.config;
-        // Another seed's samples: those of a step that this run does not reach.
-        let step = if self.suffers(Kind::Data, step) { step + steps } else { step };
-        let batch = (step as usize * micro.count + micro.index) * world_size + self.rank.number();
-        (batch * batch_size) as u64
     }
 
     /// Whether this rank has a fault that lasts in `step`.
@@ -317,51 +292,6 @@ impl<'a, S: Stage> Worker<'a, S> {
         let own = self.suffers(Kind::Divisor, step);
         let tokens = if own { config.tokens_per_rank() } else { config.tokens_per_step() };
         (loss_scale / tokens as f64) as f32
-    }
-
-    /// The mean of all ranks' losses, and whether any of them wants to stop.
-    fn agree(&self, loss: f64) -> Result<(f64, bool)> {
-        let stop = u64::from(self.plan.stop.load(Ordering::Relaxed));
-        let mut mine = [0; 16];
-        mine[..8].copy_from_slice(&loss.to_le_bytes());
-        mine[8..].copy_from_slice(&stop.to_le_bytes());
-        let all = self.rank.group.exchange(&mine)?;
-        let word = |bytes: &[u8], at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            word
-        };
-        let loss = all.iter().map(|bytes| f64::from_le_bytes(word(bytes, 0))).sum();
-        Ok((loss, all.iter().any(|bytes| u64::from_le_bytes(word(bytes, 8)) != 0)))
-    }
-
-    fn evaluate(&mut self, steps: u32) -> Result<()> {
-        let watch = self.stopwatch();
-        let config = &self.plan.config;
-        let mut sum = 0.0;
-        for batch in 0..self.plan.evaluation_batches {
-            let first = (batch * config.world_size + self.rank.number()) * config.batch_size;
-            let tokens = self.tokens(Part::Validation, first as u64);
-            sum += self.passes.evaluate(&mut self.stage, &tokens)?;
-        }
-        let tokens =
-            self.plan.evaluation_batches * config.world_size * config.batch_size * config.sequence_length;
-        let (loss, _) = self.agree(sum / tokens as f64)?;
-        self.rank.emitter.emit(What::Evaluated { step: steps, loss });
-        self.evaluations.push((steps, loss));
-        self.stop(watch, |times| &mut times.evaluate);
-        Ok(())
-    }
-
-    fn tokens(&self, part: Part, first: u64) -> Tokens {
-        let Config { batch_size, sequence_length, .. } = self.plan.config;
-        let mut tokens = Tokens { inputs: Vec::new(), targets: Vec::new() };
-        for row in 0..batch_size as u64 {
-            let sample = self.plan.data.sample(part, first + row, sequence_length);
-            tokens.inputs.extend_from_slice(&sample[..sequence_length]);
-            tokens.targets.extend_from_slice(&sample[1..]);
-        }
-        tokens
     }
 
     fn trip(&self, step: u32, phase: Phase) -> Result<()> {

@@ -55,6 +55,18 @@ pub(crate) fn weights(config: &Config, model: &Model, seed: u64) -> Result<Arc<d
     })
 }
 
+/// Files of a tokenizer, by name.
+pub(crate) type Tokenizer = Vec<(&'static str, Vec<u8>)>;
+
+/// The tokenizer of the weights that training starts from, where it is to be saved with those that training ends with.
+///
+/// # Errors
+/// If it is there and cannot be read.
+pub(crate) fn tokenizer(config: &Config) -> Result<Tokenizer, String> {
+    let (Some(dir), Some(_)) = (&config.init_from, &config.save) else { return Ok(Vec::new()) };
+    Reader::open(dir).and_then(|reader| reader.tokenizer()).map_err(|e| e.to_string())
+}
+
 /// A hash over the beginning of every tensor, which ranks compare so that none silently starts from other weights.
 ///
 /// # Errors

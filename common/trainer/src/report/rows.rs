@@ -211,3 +211,26 @@ pub(super) fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
         model_flops_per_second: tokens_per_second * flops_per_token as f64,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::config;
+
+    fn step(step: u32, seconds: f64) -> StepRow {
+        let (loss, grad_norm, lr, tokens, loss_scale, skipped) = (1.0, 1.0, 1.0, 1000, None, false);
+        StepRow { step, loss, grad_norm, lr, tokens, seconds, loss_scale, skipped }
+    }
+
+    #[test]
+    fn speed_leaves_the_first_two_steps_out_unless_there_are_no_others() {
+        let config = config("--gpus 2 --checkpoint-activations block");
+        let speed = |steps: &[StepRow]| throughput(steps, &config).tokens_per_second;
+        assert_eq!(speed(&[step(0, 100.0), step(1, 50.0), step(2, 2.0), step(3, 2.0)]), 500.0);
+        assert_eq!(speed(&[step(0, 3.0), step(1, 1.0)]), 500.0);
+        assert_eq!(speed(&[]), 0.0);
+        let row = throughput(&[step(0, 2.0)], &config);
+        assert!(row.recomputed_flops_per_token > 0, "blocks are computed again");
+        assert_eq!(row.model_flops_per_second, 500.0 * config.model.flops_per_token(128) as f64);
+    }
+}

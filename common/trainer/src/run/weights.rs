@@ -32,7 +32,9 @@ impl<S: Stage> Worker<'_, S> {
         let leader = self.rank.number() == 0;
         let mut writer = None;
         if let (true, Some(dir)) = (leader, &plan.config.save) {
-            writer = Some(Writer::create(dir, &plan.model.config, &plan.model.layout).map_err(other)?);
+            let new =
+                writer.insert(Writer::create(dir, &plan.model.config, &plan.model.layout).map_err(other)?);
+            plan.tokenizer.iter().for_each(|(name, contents)| new.attach(name, contents.as_slice()));
         }
         let mut hasher = blake3::Hasher::new();
         let mut gathered = Gathered::default();

@@ -97,6 +97,7 @@ fn a_file_sets_what_its_keys_say() {
     assert_eq!(config.findings.warnings, [""; 0]);
     let update = config.update(2, None);
     assert_eq!((update.betas, update.eps), ((0.8, 0.99), 1e-6));
+    assert_eq!((update.max_grad_norm, update.weight_decay), (0.5, 0.01));
     assert!((update.lr - (1e-5 + (1e-3 - 1e-5) / 5.0)).abs() < 1e-15);
 }
 

@@ -1,0 +1,102 @@
+//! What each launcher tells a process about its place.
+
+use super::{Placement, Variables, contradiction};
+use crate::error::{Failure, Result};
+
+/// The variables of one launcher: rank, size, local rank, local size. The last two may be missing.
+pub(super) struct Family {
+    pub(super) launcher: &'static str,
+    pub(super) names: [&'static str; 4],
+    mpi: bool,
+    /// It counts only where this variable is present too.
+    only_with: Option<&'static str>,
+}
+
+/// From strongest to weakest.
+pub(super) const FAMILIES: [Family; 4] = [
+    Family {
+        launcher: "torchrun",
+        names: ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"],
+        mpi: false,
+        only_with: None,
+    },
+    Family {
+        launcher: "mpirun",
+        names: [
+            "OMPI_COMM_WORLD_RANK",
+            "OMPI_COMM_WORLD_SIZE",
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+            "OMPI_COMM_WORLD_LOCAL_SIZE",
+        ],
+        mpi: true,
+        only_with: None,
+    },
+    Family {
+        launcher: "mpiexec",
+        names: ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
+        mpi: true,
+        only_with: None,
+    },
+    Family {
+        launcher: "Slurm",
+        names: ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"],
+        mpi: false,
+        only_with: Some("SLURM_STEP_ID"),
+    },
+];
+
+/// One launcher's variables, if they are there.
+pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<Placement>> {
+    if family.only_with.is_some_and(|name| variables(name).is_none()) {
+        return Ok(None);
+    }
+    let number = |name: &'static str| match variables(name).map(|text| (text.trim().parse::<usize>(), text)) {
+        None => Ok(None),
+        Some((Ok(number), _)) => Ok(Some(number)),
+        Some((Err(_), text)) => {
+            Err(Failure::usage(format!("{name}={text:?} is no number: it is {}'s", family.launcher)))
+        }
+    };
+    let [rank_name, size_name, local_rank_name, local_size_name] = family.names;
+    let (rank, world_size) = match (number(rank_name)?, number(size_name)?) {
+        (Some(rank), Some(size)) => (rank, size),
+        (None, None) => return Ok(None),
+        (Some(_), None) => return Err(partial(family, rank_name, size_name)),
+        (None, Some(_)) => return Err(partial(family, size_name, rank_name)),
+    };
+    if rank >= world_size {
+        return Err(contradiction(
+            &format!("{rank_name}={rank} and {size_name}={world_size}"),
+            "ranks count from 0",
+        ));
+    }
+    let (local_rank, local_size) = (number(local_rank_name)?, number(local_size_name)?);
+    if let Some(local) = local_size.filter(|&local| local > world_size || local == 0) {
+        let what = format!("{local_size_name}={local} and {size_name}={world_size}");
+        return Err(contradiction(&what, "a machine has at least one and at most all of the processes"));
+    }
+    if let (Some(local), Some(size)) = (local_rank, local_size)
+        && local >= size
+    {
+        let what = format!("{local_rank_name}={local} and {local_size_name}={size}");
+        return Err(contradiction(&what, "ranks count from 0"));
+    }
+    Ok(Some(Placement {
+        launcher: family.launcher,
+        rank,
+        world_size,
+        local_rank,
+        local_world_size: local_size.unwrap_or(1),
+        master: None,
+        under_mpi: family.mpi,
+    }))
+}
+
+fn partial(family: &Family, there: &str, missing: &str) -> Failure {
+    let [rank, size, ..] = family.names;
+    Failure::usage(format!(
+        "{there} is set but {missing} is not: {} sets both\n\
+         Start through a launcher, set both, or `unset {rank} {size}` to train in one process.",
+        family.launcher
+    ))
+}

@@ -1,0 +1,57 @@
+//! What a rank reads: the samples of a micro-batch and of a validation.
+
+use super::{Result, Worker};
+use crate::config::Config;
+use crate::data::Part;
+use crate::faults::Kind;
+use crate::passes::Tokens;
+use crate::stage::Stage;
+use events::What;
+use sharding::Micro;
+
+impl<S: Stage> Worker<'_, S> {
+    /// What this rank learns from in a micro-batch.
+    pub(super) fn training_tokens(&self, step: u32, micro: Micro) -> Tokens {
+        self.tokens(Part::Training, self.first_sample(step, micro))
+    }
+
+    /// The first sample that this rank reads for a micro-batch.
+    fn first_sample(&self, step: u32, micro: Micro) -> u64 {
+        let Config { steps, world_size, batch_size, .. } = self.plan.config;
+        // Another seed's samples: those of a step that this run does not reach.
+        let step = if self.suffers(Kind::Data, step) { step + steps } else { step };
+        let batch = (step as usize * micro.count + micro.index) * world_size + self.rank.number();
+        (batch * batch_size) as u64
+    }
+
+    /// The loss on the validation part, after `steps` steps.
+    pub(super) fn evaluate(&mut self, steps: u32) -> Result<()> {
+        let watch = self.stopwatch();
+        let config = &self.plan.config;
+        let mut sum = 0.0;
+        for batch in 0..self.plan.evaluation_batches {
+            let first = (batch * config.world_size + self.rank.number()) * config.batch_size;
+            let tokens = self.tokens(Part::Validation, first as u64);
+            sum += self.passes.evaluate(&mut self.stage, &tokens)?;
+        }
+        let tokens =
+            self.plan.evaluation_batches * config.world_size * config.batch_size * config.sequence_length;
+        let (loss, _) = self.agree(sum / tokens as f64)?;
+        self.rank.emitter.emit(What::Evaluated { step: steps, loss });
+        self.evaluations.push((steps, loss));
+        self.stop(watch, |times| &mut times.evaluate);
+        Ok(())
+    }
+
+    /// The micro-batch whose first sample is `first`.
+    fn tokens(&self, part: Part, first: u64) -> Tokens {
+        let Config { batch_size, sequence_length, .. } = self.plan.config;
+        let mut tokens = Tokens { inputs: Vec::new(), targets: Vec::new() };
+        for row in 0..batch_size as u64 {
+            let sample = self.plan.data.sample(part, first + row, sequence_length);
+            tokens.inputs.extend_from_slice(&sample[..sequence_length]);
+            tokens.targets.extend_from_slice(&sample[1..]);
+        }
+        tokens
+    }
+}
