@@ -42,6 +42,19 @@ fn the_old_model_stays_until_the_end_and_is_then_replaced() {
     assert_eq!(names(directory.path()), files);
 }
 
+/// Something in the way of the weights alone shows what comes before them.
+#[test]
+fn weights_come_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer = Writer::create(directory.path(), &larger(), &Layout::new(&larger())).unwrap();
+    write_all(&mut writer, &larger());
+    std::fs::create_dir(directory.path().join("model.safetensors")).unwrap();
+    let error = writer.finish().unwrap_err().to_string();
+    assert!(error.contains("cannot replace") && error.contains("model.safetensors"), "{error}");
+    let files = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
+    assert_eq!(names(directory.path()), files);
+}
+
 #[test]
 fn an_abandoned_save_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();

@@ -76,6 +76,29 @@ fn a_byte_level_model_brings_its_tokenizer() {
     save(directory.path(), &ModelConfig { vocabulary: 256, ..config() }).unwrap();
     let files = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
     assert_eq!(names(directory.path()), files);
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(directory.path().join(name)).unwrap()).unwrap()
+    };
+    let config_json = read("config.json");
+    assert_eq!(read("tokenizer_config.json")["model_max_length"], config_json["max_position_embeddings"]);
+    let (tokenizer, bytes) = (read("tokenizer.json"), serde_json::json!("ByteLevel"));
+    assert_eq!((&tokenizer["pre_tokenizer"]["type"], &tokenizer["decoder"]["type"]), (&bytes, &bytes));
+    // Neither adds a space nor cuts words, so that every byte is a token and nothing else is one.
+    for switch in ["add_prefix_space", "use_regex"] {
+        assert_eq!(tokenizer["pre_tokenizer"][switch], false, "{switch}");
+    }
+    assert_eq!(tokenizer["model"]["type"], "BPE");
+    assert_eq!(tokenizer["model"]["merges"], serde_json::json!([]));
+    let vocabulary = tokenizer["model"]["vocab"].as_object().unwrap();
+    // The symbols that GPT-2's vocabulary has for these bytes.
+    for (byte, symbol) in
+        [(b'a', "a"), (b' ', "Ġ"), (b'\n', "Ċ"), (0, "Ā"), (0x7F, "ġ"), (0xC3, "Ã"), (0xAD, "Ń")]
+    {
+        assert_eq!(vocabulary[symbol], byte, "{symbol}");
+    }
+    let mut ids: Vec<u64> = vocabulary.values().map(|id| id.as_u64().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..256).collect::<Vec<_>>());
 }
 
 #[test]
@@ -88,6 +111,22 @@ fn attached_files_come_along_and_take_precedence() {
     writer.attach("tokenizer.json", "another");
     writer.finish().unwrap();
     assert_eq!(std::fs::read_to_string(directory.path().join("tokenizer.json")).unwrap(), "another");
+}
+
+#[test]
+fn a_tokenizer_is_read_with_its_weights() {
+    assert_eq!(SAVED.1.tokenizer().unwrap(), []);
+    let directory = tempfile::tempdir().unwrap();
+    save(directory.path(), &config()).unwrap();
+    for name in ["tokenizer.model", "special_tokens_map.json", "notes.txt"] {
+        std::fs::write(directory.path().join(name), name).unwrap();
+    }
+    let reader = Reader::open(directory.path().join("model.safetensors")).unwrap();
+    let expected =
+        ["special_tokens_map.json", "tokenizer.model"].map(|name| (name, name.as_bytes().to_vec()));
+    assert_eq!(reader.tokenizer().unwrap(), expected);
+    std::fs::create_dir(directory.path().join("merges.txt")).unwrap();
+    assert!(reader.tokenizer().unwrap_err().to_string().contains("merges.txt"));
 }
 
 #[test]
