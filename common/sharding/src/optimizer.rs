@@ -245,6 +245,30 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_is_told_what_the_update_says() {
+        let update = Update {
+            step: 3,
+            lr: 0.5,
+            betas: (0.25, 0.75),
+            eps: 1e-3,
+            weight_decay: 0.125,
+            max_grad_norm: 2.0,
+            loss_scale: None,
+        };
+        let kernel = AdamW {
+            lr: 0.5,
+            beta1: 0.25,
+            beta2: 0.75,
+            eps: 1e-3,
+            weight_decay: 0.125,
+            step: 4,
+            gradient_scale: 0.0625,
+        };
+        assert_eq!(update.kernel(true, 0.0625), kernel);
+        assert_eq!(update.kernel(false, 0.0625), AdamW { weight_decay: 0.0, ..kernel });
+    }
+
+    #[test]
     fn pieces_cover_all_stretches_once() {
         let stretches = [(0..5, true), (5..6, false), (8..20, true)];
         assert_eq!(pieces(&stretches, 20, usize::MAX), [stretches.to_vec()]);
