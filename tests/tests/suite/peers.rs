@@ -20,8 +20,9 @@ fn curve(micro_batches: u64) -> Value {
 fn training_follows_pytorch_from_the_same_weights() {
     for micro_batches in [1, 2] {
         let run = curve(micro_batches);
-        let (expected, norms) = (floats(&run, "losses"), floats(&run, "gradient_norms"));
-        assert_eq!(expected.len(), 50);
+        let [expected, norms, rates] =
+            ["losses", "gradient_norms", "learning_rates"].map(|key| floats(&run, key));
+        assert_eq!((expected.len(), rates.len()), (50, 50));
         for stage in Stage::ALL {
             let report = train(
                 stage,
@@ -36,6 +37,12 @@ fn training_follows_pytorch_from_the_same_weights() {
             assert!(apart < 1e-3, "{stage}, accumulation {micro_batches}: losses differ by {apart}");
             let first = (report.steps[0].grad_norm - norms[0]).abs() / norms[0];
             assert!(first < 1e-4, "{stage}: the first gradient norm differs by {first}");
+            for ((row, norm), rate) in report.steps.iter().zip(&norms).zip(&rates) {
+                let apart = (row.grad_norm - norm).abs() / norm;
+                assert!(apart < 0.01, "{stage}: the gradient norm of step {} differs by {apart}", row.step);
+                assert!((row.lr - rate).abs() < 1e-12, "{stage}: step {} at a rate of {}", row.step, row.lr);
+                assert_eq!(row.tokens, 4 * micro_batches * 2 * 32, "{stage}: step {}", row.step);
+            }
         }
     }
 }

@@ -135,20 +135,6 @@ fn the_ring_follows_the_tree_and_sends_as_much() {
     }
 }
 
-#[test]
-fn evaluation_is_the_same_in_every_stage_and_leaves_training_alone() {
-    let plain = flags("odd.json", 3, 1, 12);
-    let evaluated = format!("{plain} --val-fraction 0.2");
-    let with = format!("{evaluated} --eval-every 5 --eval-batches 3");
-    let reports = STAGES.map(|stage| run(stage, &with));
-    for report in &reports {
-        assert_same(&reports[0], report);
-        assert_eq!(report.evaluations, reports[0].evaluations);
-        assert_eq!(report.evaluations.iter().map(|e| e.step).collect::<Vec<_>>(), [5, 10, 12]);
-    }
-    assert_same(&reports[0], &run(Stage::Ddp, &evaluated));
-}
-
 /// A stage with these flags held to the contract, parameters in every step included.
 struct Held<'a>(&'a str, Stage);
 

@@ -1,9 +1,19 @@
 //! Being watched changes nothing, and what watchers see adds up to the report.
 
-use events::{Class, Operation, Recording, What};
+use events::{Class, Event, Operation, Pass, Recording, What};
+use planner::{Job, Partition, Stage};
+use std::path::Path;
 use tests::{STAGES, losses, train};
 
 const RUN: &str = "--gpus 4 --steps 4 --batch-size 2 --seq-len 32 --threads 1";
+
+fn recorded(file: &Path) -> Recording {
+    Recording::open(file).unwrap()
+}
+
+fn events(recording: &Recording) -> Vec<Event> {
+    (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events).collect()
+}
 
 #[test]
 fn a_recorded_run_learns_the_same_bits_and_its_events_add_up_to_the_report() {
@@ -15,17 +25,16 @@ fn a_recorded_run_learns_the_same_bits_and_its_events_add_up_to_the_report() {
         assert_eq!(losses(&plain), losses(&report), "{stage}");
         assert_eq!(plain.weights_blake3, report.weights_blake3, "{stage}");
 
-        let recording = Recording::open(&file).unwrap();
+        let recording = recorded(&file);
         assert!(recording.is_complete());
         assert_eq!(recording.header().stage, report.stage);
-        let batches = (0..recording.len()).map(|i| recording.batch(i).unwrap());
-        let events: Vec<_> = batches.flat_map(|batch| batch.events).collect();
-        let recorded = |what: &What| match what {
+        let events = events(&recording);
+        let loss = |what: &What| match what {
             What::StepFinished { loss, .. } => Some(*loss),
             _ => None,
         };
         let rank_0 = events.iter().filter(|event| event.rank == 0);
-        assert_eq!(rank_0.filter_map(|event| recorded(&event.what)).collect::<Vec<_>>(), losses(&report));
+        assert_eq!(rank_0.filter_map(|event| loss(&event.what)).collect::<Vec<_>>(), losses(&report));
         let mut finished = 0;
         for event in &events {
             let What::Finished { peaks, total_peak, sent } = &event.what else { continue };
@@ -42,5 +51,24 @@ fn a_recorded_run_learns_the_same_bits_and_its_events_add_up_to_the_report() {
             }
         }
         assert_eq!(finished, 4, "{stage}");
+    }
+}
+
+/// The optimizer goes over a rank's slices in pieces of the size that was asked for, and shows each.
+#[test]
+fn updates_go_in_pieces_of_the_size_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run");
+    let slices = |stage| {
+        let units = Partition::of(&Job::new(stages::config("").unwrap().model, stage, 4)).units;
+        units.into_iter().map(|unit| unit.padded / 4)
+    };
+    for (flags, size) in [("", u64::MAX), ("--sub-group-size 10000", 10_000)] {
+        let expected: u64 = slices(Stage::Zero3).map(|slice| slice.div_ceil(size)).sum();
+        train(Stage::Zero3, &format!("{RUN} {flags} --record {}", file.display())).unwrap();
+        let pieces = events(&recorded(&file)).into_iter().filter(|event| {
+            event.rank == 3 && matches!(event.what, What::PassStarted { pass: Pass::Step, .. })
+        });
+        assert_eq!(pieces.count() as u64, 4 * expected, "four steps {flags}");
     }
 }

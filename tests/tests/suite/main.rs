@@ -1,0 +1,15 @@
+//! What holds across crates, of runs whose ranks are threads on the CPU.
+
+mod architecture;
+mod contract;
+mod evaluation;
+mod faults;
+mod memory_tables;
+mod peers;
+mod precision;
+mod properties;
+mod recompute;
+mod recording;
+mod remedies;
+mod saving;
+mod strategies;
