@@ -10,6 +10,7 @@ use viz::narration;
 use viz::player::{Motion, Player};
 use viz::simulate::Plan;
 use viz::timeline::Timeline;
+use viz::window::{Lane, Span, StepSpan, Transfer};
 
 fn replay(stage: &str) -> App {
     App::new(vec![recorded(stage)], Source::Recording)
@@ -27,9 +28,47 @@ fn seeking_equals_playing() {
             played.seek(0);
             (0..position).for_each(|_| played.step_forward(Boundary::Event));
             assert_eq!(jumped.scene().now, played.scene().now, "{stage} at {position}");
-            let steps = |player: &Player| player.scene().window.steps.clone();
-            assert_eq!(steps(&jumped).back(), steps(&played).back());
+            assert_eq!(detail(&jumped), detail(&played), "{stage} at {position}");
         }
+    }
+}
+
+/// The steps in a player's window, and by rank the passes and collectives that began within them.
+type Detail = (Vec<StepSpan>, Vec<(Vec<Span>, Vec<Transfer>)>);
+
+fn detail(player: &Player) -> Detail {
+    let window = &player.scene().window;
+    let oldest = window.steps.front().map_or(0, |step| step.from);
+    let lane = |lane: &Lane| {
+        let spans = lane.spans.iter().filter(|span| span.from >= oldest).copied().collect();
+        let transfers = lane.transfers.iter().filter(|transfer| transfer.issued >= oldest).copied().collect();
+        (spans, transfers)
+    };
+    (window.steps.iter().copied().collect(), window.lanes.iter().map(lane).collect())
+}
+
+#[test]
+fn the_window_has_the_current_step_and_the_two_before_it() {
+    let mut player = recorded("zero3");
+    for step in [0, 1, 2, 3, 4, 1] {
+        player.seek_into_step(step, 0.5);
+        let shown: Vec<u32> = player.scene().window.steps.iter().map(|span| span.step).collect();
+        assert_eq!(shown, (step.saturating_sub(2)..=step).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_share_of_the_run_is_a_moment_with_all_that_came_before_it() {
+    let run = Plan::new(2, 3).run();
+    let mut player = live(run.clone()).players.remove(0);
+    player.set_motion(Motion::Standing);
+    let (first, last) = player.time_range();
+    for share in [0.0, 0.31, 0.5, 0.07, 0.77, 1.0] {
+        player.seek_fraction(share);
+        let moment = first as f64 + share * (last - first) as f64;
+        let before = run.events.iter().filter(|event| event.at as f64 <= moment).count();
+        assert_eq!(player.position(), before as u64, "{share}");
+        assert!((player.clock() as f64 - moment).abs() <= 1.0, "{share}: {}", player.clock());
     }
 }
 
@@ -95,18 +134,24 @@ fn an_attached_run_is_left_alone_unless_asked_for() {
 
 #[test]
 fn compared_runs_stay_at_the_same_step_and_phase() {
-    let mut app = App::new(STAGES.into_iter().map(recorded).collect(), Source::Recording);
-    for _ in 0..25 {
-        app.update(Input::Do(Action::Forward));
-        let phases: Vec<_> = app
-            .players
-            .iter()
-            .map(|player| {
+    let made_up = |stage| live(Plan { micro_batches: 3, ..Plan::new(stage, 2) }.run()).players.remove(0);
+    let accumulating = [0, 2].map(|stage| {
+        let mut player = made_up(stage);
+        player.set_motion(Motion::Standing);
+        player.seek(0);
+        player
+    });
+    for (players, steps) in [(STAGES.map(recorded).into(), 25), (accumulating.into(), 60)] {
+        let mut app = App::new(players, Source::Recording);
+        for _ in 0..steps {
+            app.update(Input::Do(Action::Forward));
+            let phase = |player: &Player| {
                 let rank = &player.scene().now.ranks[0];
-                (rank.step, rank.pass.or(rank.last_pass).map(|pass| (pass.pass, pass.unit)))
-            })
-            .collect();
-        assert!(phases.iter().all(|phase| *phase == phases[0]), "{phases:?}");
+                (rank.step, rank.pass.or(rank.last_pass).map(|pass| (pass.pass, pass.unit, pass.micro)))
+            };
+            let phases: Vec<_> = app.players.iter().map(phase).collect();
+            assert!(phases.iter().all(|phase| *phase == phases[0]), "{phases:?}");
+        }
     }
 }
 
@@ -162,6 +207,17 @@ fn asking_ahead_is_no_waiting() {
         }
     }
     assert!(asked > 100 && waited > 100, "both happen: {asked}, {waited}");
+}
+
+#[test]
+fn events_that_were_lost_are_missing_from_then_on() {
+    let run = Plan::new(3, 4).run();
+    let (before, after) = run.events.split_at(run.events.len() / 2);
+    let mut timeline = Timeline::live(run.header.clone(), "");
+    for (dropped, events) in [(0, before), (7, after)] {
+        timeline.push(Message::Batch(events::Batch { dropped, events: events.to_vec() }));
+    }
+    assert_eq!((timeline.dropped(0), timeline.dropped(timeline.len() - 1)), (0, 7));
 }
 
 #[test]

@@ -113,6 +113,32 @@ fn runs_are_listed_and_sockets_left_behind_are_removed() {
     assert!(error.contains("no run is called zero3"), "{error}");
 }
 
+/// A run is found by its name, or by how its name begins if no other's begins so.
+#[test]
+fn a_beginning_that_two_runs_share_names_neither() {
+    let (_dir, directory) = directory();
+    let names = ["zero3-tiny-1", "zero3-tiny-12", "zero3-base-7"];
+    let mut servers = names.map(|name| Server::open(&directory, name, &header()).unwrap());
+    let mut attached = |name: &'static str| {
+        let directory = directory.clone();
+        let viewer = std::thread::spawn(move || {
+            runs::attach(&directory, name).map(|found| found.name().to_string()).map_err(|e| e.to_string())
+        });
+        while !viewer.is_finished() {
+            for server in &mut servers {
+                server.accept(&CatchUp::new(1, 0));
+                server.pump(None);
+            }
+            std::thread::yield_now();
+        }
+        viewer.join().unwrap()
+    };
+    assert_eq!(attached("zero3-base"), Ok("zero3-base-7".into()));
+    assert_eq!(attached("zero3-tiny-1"), Ok("zero3-tiny-1".into()), "a whole name, though another begins so");
+    let error = attached("zero3-tiny").unwrap_err();
+    assert!(names.iter().all(|name| error.contains(name)), "{error}");
+}
+
 #[test]
 fn a_directory_that_others_can_enter_is_refused() {
     use std::os::unix::fs::PermissionsExt;
