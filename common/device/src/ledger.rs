@@ -184,7 +184,9 @@ mod tests {
         assert_eq!(ledger.peak(Place::Device, Class::Parameters), 60);
         assert_eq!(ledger.live_total(Place::Device), 40);
         assert_eq!(ledger.peak_total(Place::Device), 100);
-        drop(second);
+        let third = ledger.lease(Place::Device, Class::Optimizer, 50).unwrap();
+        assert_eq!((ledger.live_total(Place::Device), ledger.peak_total(Place::Device)), (90, 100));
+        drop((second, third));
         assert_eq!(ledger.live_total(Place::Device), 0);
         let host = ledger.lease(Place::Host, Class::Optimizer, 1000).unwrap();
         assert_eq!((ledger.live_total(Place::Host), ledger.live_total(Place::Device)), (1000, 0));

@@ -139,5 +139,8 @@ mod tests {
         assert_eq!(pick(&logits, 1.0, 0.2), 0);
         assert_eq!(pick(&logits, 1.0, 0.3), 1);
         assert_eq!(pick(&logits, 1.0, 0.999_999), 1);
+        // Weights 1 and 9 at half the temperature, 1 and √3 at twice: the first has 0.1, and 0.366.
+        assert_eq!([0.09, 0.11].map(|uniform| pick(&logits, 0.5, uniform)), [0, 1]);
+        assert_eq!([0.36, 0.37].map(|uniform| pick(&logits, 2.0, uniform)), [0, 1]);
     }
 }

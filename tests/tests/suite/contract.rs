@@ -2,6 +2,8 @@
 
 use planner::Stage;
 use stages::{With, contract};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
 use tests::{STAGES, fixture, largest_difference, losses};
 use trainer::Report;
 
@@ -15,7 +17,15 @@ fn flags(model: &str, world: usize, micro_batches: usize, steps: u32) -> String 
     )
 }
 
+/// Reports of runs that have been made: several tests look at the same ones.
+static RUNS: Mutex<BTreeMap<(Stage, String), Arc<OnceLock<Report>>>> = Mutex::new(BTreeMap::new());
+
 fn run(stage: Stage, flags: &str) -> Report {
+    let slot = RUNS.lock().unwrap().entry((stage, flags.into())).or_default().clone();
+    slot.get_or_init(|| measured(stage, flags)).clone()
+}
+
+fn measured(stage: Stage, flags: &str) -> Report {
     let report = tests::run(stage, flags);
     assert!(report.predictions_hold());
     let parameters = report.memory.iter().find(|row| row.class == "parameters").unwrap();

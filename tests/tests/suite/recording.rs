@@ -72,3 +72,38 @@ fn updates_go_in_pieces_of_the_size_asked_for() {
         assert_eq!(pieces.count() as u64, 4 * expected, "four steps {flags}");
     }
 }
+
+/// What a screen is told of validations and of the loss's scale is what the report says.
+#[test]
+fn validations_and_scales_are_told_as_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run");
+    let flags = format!(
+        "{RUN} --precision fp16 --initial-scale-power 10 --hysteresis 1 --inject overflow@rank1,step1 \
+         --val-fraction 0.1 --eval-every 2 --eval-batches 1 --record {}",
+        file.display()
+    );
+    let report = train(Stage::Zero2, &flags).unwrap();
+    let (mut scales, mut validations) = (Vec::new(), Vec::new());
+    for event in events(&recorded(&file)).into_iter().filter(|event| event.rank == 2) {
+        match event.what {
+            What::LossScale { step, scale, skipped } => scales.push((step, Some(scale), skipped)),
+            What::Evaluated { step, loss } => validations.push((step, loss)),
+            _ => {}
+        }
+    }
+    let mut skipped = 0;
+    let told: Vec<_> = report
+        .steps
+        .iter()
+        .map(|row| {
+            skipped += u32::from(row.skipped);
+            (row.step, row.loss_scale, skipped)
+        })
+        .collect();
+    assert_eq!(scales, told);
+    assert_eq!(told.iter().map(|row| row.1).collect::<Vec<_>>(), [1024.0, 1024.0, 512.0, 512.0].map(Some));
+    assert_eq!((told[3].2, report.skipped_steps), (1, 1));
+    let evaluated: Vec<_> = report.evaluations.iter().map(|row| (row.step, row.loss)).collect();
+    assert_eq!((validations.len(), validations), (2, evaluated));
+}

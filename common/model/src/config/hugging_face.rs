@@ -241,6 +241,16 @@ mod tests {
     }
 
     #[test]
+    fn theta_is_where_version_5_writes_it_before_where_version_4_does() {
+        let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
+        assert_eq!(read(&object.to_string()).unwrap().rope_theta, 100_000.0);
+        object["rope_parameters"] = json!({ "rope_type": "default", "rope_theta": 7e6 });
+        assert_eq!(read(&object.to_string()).unwrap().rope_theta, 7e6);
+        object["rope_theta"] = Value::Null;
+        assert_eq!(read(&object.to_string()).unwrap().rope_theta, 7e6);
+    }
+
+    #[test]
     fn what_is_written() {
         let config = ModelConfig::preset("smollm2-135m").unwrap();
         insta::assert_snapshot!(serde_json::to_string_pretty(&config.to_hugging_face()).unwrap());
