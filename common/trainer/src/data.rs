@@ -221,7 +221,7 @@ mod tests {
             assert_eq!((data.len(Part::Training), data.len(Part::Validation)), (300, 100));
             let seen = |part| (0..1000).flat_map(|g| data.sample(part, g, 8)).fold((400, 0), minmax);
             let ((first, last), (held, end)) = (seen(Part::Training), seen(Part::Validation));
-            assert!(first == 0 && (290..300).contains(&last), "training reads {first} to {last}");
+            assert!(first == 0 && (288..300).contains(&last), "training reads {first} to {last}");
             assert!(held == 300 && (390..400).contains(&end), "validation reads {held} to {end}");
         }
     }

@@ -38,7 +38,7 @@ pub struct ModelConfig {
     pub tied: bool,
 }
 
-/// Largest width, vocabulary, number of tokens and the like: with these, no count of elements leaves 64 bits.
+/// Largest width, vocabulary, number of heads and the like: with these, no count of parameters leaves 64 bits.
 const LARGEST: usize = 1 << 24;
 
 /// Most blocks: so that every tensor can be a unit, and units be numbered with 16 bits.
@@ -69,7 +69,12 @@ impl ModelConfig {
             ("batch_size", self.batch_size),
         ];
         for (name, number) in numbers {
-            let most = if name == "layers" { MOST_LAYERS } else { LARGEST };
+            let most = match name {
+                "layers" => MOST_LAYERS,
+                // These are the run's affair.
+                "sequence_length" | "batch_size" => usize::MAX,
+                _ => LARGEST,
+            };
             match number {
                 0 => return Err(format!("`{name}` is 0; it must be at least 1")),
                 number if number > most => {

@@ -39,9 +39,9 @@ fn rings() {
     refused(
         ring_all_reduce::check(|buffers, wire| {
             let first = buffers[0].clone();
-            wire.send(0, buffers.len() - 1, &first);
+            wire.send(0, 0, &first);
         }),
-        "rank 0 sends to rank 2, which is not its right neighbour",
+        "rank 0 sends to rank 0, which is not its right neighbour",
     );
     let twice: ring_all_reduce::AllReduce = |buffers, wire| {
         ring_all_reduce_solution::all_reduce(buffers, wire);
