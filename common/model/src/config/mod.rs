@@ -93,6 +93,12 @@ impl ModelConfig {
                 "{heads} heads do not divide a width of {width} evenly; `heads` must divide `width`"
             ));
         }
+        if heads * head_dim > LARGEST {
+            return Err(format!(
+                "{heads} heads of {head_dim} elements are {} together; they must be at most {LARGEST}",
+                heads * head_dim
+            ));
+        }
         if heads % kv_heads != 0 {
             return Err(format!(
                 "{heads} query heads cannot share {kv_heads} key/value heads evenly; `kv_heads` must divide `heads`"
@@ -159,6 +165,7 @@ mod tests {
         insta::assert_snapshot!(problem(|c| c.layers = 0), @"model `tiny`: `layers` is 0; it must be at least 1");
         insta::assert_snapshot!(problem(|c| c.layers = 1 << 40), @"model `tiny`: `layers` is 1099511627776; it must be at most 4096");
         insta::assert_snapshot!(problem(|c| c.width = 1 << 60), @"model `tiny`: `width` is 1152921504606846976; it must be at most 16777216");
+        insta::assert_snapshot!(problem(|c| c.head_dim = 1 << 23), @"model `tiny`: 4 heads of 8388608 elements are 33554432 together; they must be at most 16777216");
         insta::assert_snapshot!(problem(|c| c.heads = 3), @"model `tiny`: 3 heads do not divide a width of 128 evenly; `heads` must divide `width`");
         insta::assert_snapshot!(problem(|c| c.kv_heads = 3), @"model `tiny`: 4 query heads cannot share 3 key/value heads evenly; `kv_heads` must divide `heads`");
         insta::assert_snapshot!(problem(|c| c.head_dim = 5), @"model `tiny`: `head_dim` is 5; rotary embedding turns pairs of elements, so it must be even");
