@@ -200,6 +200,12 @@ mod tests {
         assert_eq!(place("PMI_RANK=3 PMI_SIZE=4"), (3, 4, 1, "mpiexec"));
         assert_eq!(place(SLURM), (5, 8, 4, "Slurm"));
         assert_eq!(place(&format!("{SLURM} PMIX_RANK=5")), (5, 8, 4, "Slurm"));
+        let local = |set: &str| {
+            let found = with(Flags::default(), set).unwrap().unwrap();
+            (found.local_rank, found.under_mpi)
+        };
+        assert_eq!([torch, SLURM].map(local), [(Some(0), false), (Some(1), false)]);
+        assert_eq!([OPEN_MPI, "PMI_RANK=3 PMI_SIZE=4"].map(local), [(Some(1), true), (None, true)]);
     }
 
     #[test]

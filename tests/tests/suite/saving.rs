@@ -12,7 +12,9 @@ fn hash(dir: &Path) -> String {
     for tensor in &Layout::new(&reader.config().unwrap()).tensors {
         let mut values = vec![0.0; tensor.elements()];
         reader.read(tensor, 0..values.len(), &mut values).unwrap();
-        values.iter().for_each(|value| drop(hasher.update(&value.to_le_bytes())));
+        for value in values {
+            hasher.update(&value.to_le_bytes());
+        }
     }
     hasher.finalize().to_hex().to_string()
 }
