@@ -40,7 +40,9 @@ fn what_training_does_not_see_is_not_learned() {
     let flags = format!("{} --lr 1e-2 --data {data} --val-fraction 0.2 --eval-every 30", flags(2, 30));
     let report = run(Stage::Zero3, &flags);
     let (seen, unseen) = (report.steps[29].loss, report.evaluations[0].loss);
-    assert!(seen < 0.5 && unseen > 3.0, "what is seen costs {seen}, what is not {unseen}");
+    // Knowing nothing costs ln 257.
+    let guess = 257f64.ln();
+    assert!(seen < guess / 3.0 && unseen > guess, "what is seen costs {seen}, what is not {unseen}");
 }
 
 /// Of a text that repeats itself every 16 tokens all samples are alike, so that validation after a step measures what the
