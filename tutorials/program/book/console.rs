@@ -284,15 +284,14 @@ mod tests {
         assert_eq!(shown(&lines, Some("x")), None);
     }
 
-    /// A console whose every program is this shell script.
+    /// A console whose every program is this shell script: a shell reads it where it is, and nobody executes a file that
+    /// somebody might still have open.
     fn console(script: &str) -> Console {
-        use std::os::unix::fs::PermissionsExt;
         let root = tempfile::tempdir().unwrap();
-        let console = Console::new(root.path(), PathBuf::new()).unwrap();
-        let program = console.folder.path().join("program");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        Console { program, ..console }
+        let console = Console::new(root.path(), "/bin/sh".into()).unwrap();
+        // What is run is `sh program PACKAGE …`.
+        std::fs::write(console.folder.path().join("program"), script).unwrap();
+        console
     }
 
     fn fresh(script: &str, old: &[&str], options: &[(&'static str, &'static str)]) -> Result<Vec<String>> {
