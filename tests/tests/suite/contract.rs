@@ -17,8 +17,11 @@ fn flags(model: &str, world: usize, micro_batches: usize, steps: u32) -> String 
     )
 }
 
-/// Reports of runs that have been made: several tests look at the same ones.
-static RUNS: Mutex<BTreeMap<(Stage, String), Arc<OnceLock<Report>>>> = Mutex::new(BTreeMap::new());
+/// Reports by stage and flags.
+type Runs = BTreeMap<(Stage, String), Arc<OnceLock<Report>>>;
+
+/// Runs that have been made: several tests look at the same ones.
+static RUNS: Mutex<Runs> = Mutex::new(BTreeMap::new());
 
 fn run(stage: Stage, flags: &str) -> Report {
     let slot = RUNS.lock().unwrap().entry((stage, flags.into())).or_default().clone();
