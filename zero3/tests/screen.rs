@@ -52,6 +52,18 @@ fn a_run_that_is_left_ends_cleanly_and_prints_its_tables() {
     }
 }
 
+/// Where a bar grows, too: what a step did is not lost with it.
+#[test]
+fn without_a_screen_a_terminal_shows_the_lines_that_a_file_would_get() {
+    let dir = tempfile::tempdir().unwrap();
+    let skipping = "--headless --steps 3 --precision fp16 --inject overflow@rank1,step1";
+    let mut pty = Pty::start(&mut zero3(skipping, dir.path()), (120, 40));
+    pty.expect("grad norm");
+    pty.expect("overflow: skipped");
+    pty.expect("predicted");
+    assert!(pty.wait().success());
+}
+
 #[test]
 fn a_rank_that_panics_is_explained_on_screen_and_afterwards() {
     let dir = tempfile::tempdir().unwrap();

@@ -84,7 +84,7 @@ pub(crate) fn farewell(plan: &Plan, watched: &events::HubReport) -> Vec<String> 
     lines
 }
 
-/// One line per step now and then, or a bar on a terminal.
+/// One line per step now and then; on a terminal a bar below them.
 pub(crate) struct Lines {
     steps: u32,
     every: u32,
@@ -102,18 +102,16 @@ impl Lines {
                 .unwrap_or(ProgressStyle::default_bar());
             ProgressBar::new(u64::from(steps)).with_style(style)
         });
-        if bar.is_none() {
-            events::say!(
-                "{:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}{}",
-                "step",
-                "loss",
-                "lr",
-                "grad norm",
-                "tokens/s",
-                "memory",
-                if plan.config.loss_scaling.is_some() { "  loss scale" } else { "" }
-            );
-        }
+        events::say!(
+            "{:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}{}",
+            "step",
+            "loss",
+            "lr",
+            "grad norm",
+            "tokens/s",
+            "memory",
+            if plan.config.loss_scaling.is_some() { "  loss scale" } else { "" }
+        );
         Lines {
             steps,
             every: steps.div_ceil(LINES).max(1),
@@ -126,23 +124,31 @@ impl Lines {
     /// A step has finished.
     pub(crate) fn step(&self, row: &StepRow) {
         let rate = row.tokens as f64 * f64::from(row.step + 1) / self.started.elapsed().as_secs_f64();
-        if let Some(bar) = &self.bar {
-            bar.set_position(u64::from(row.step) + 1);
-            bar.set_message(format!("loss {:.4}  {} tokens/s", row.loss, grouped(rate as u64)));
-            return;
+        let shown = row.step.is_multiple_of(self.every) || row.step + 1 == self.steps || row.skipped;
+        match &self.bar {
+            Some(bar) => {
+                if shown {
+                    bar.suspend(|| self.line(row, rate));
+                }
+                bar.set_position(u64::from(row.step) + 1);
+                bar.set_message(format!("loss {:.4}  {} tokens/s", row.loss, grouped(rate as u64)));
+            }
+            None if shown => self.line(row, rate),
+            None => {}
         }
-        if row.step.is_multiple_of(self.every) || row.step + 1 == self.steps || row.skipped {
-            events::say!(
-                "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}{}",
-                row.step,
-                row.loss,
-                row.lr,
-                row.grad_norm,
-                grouped(rate as u64),
-                human(self.memory),
-                loss_scale(row),
-            );
-        }
+    }
+
+    fn line(&self, row: &StepRow, rate: f64) {
+        events::say!(
+            "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}{}",
+            row.step,
+            row.loss,
+            row.lr,
+            row.grad_norm,
+            grouped(rate as u64),
+            human(self.memory),
+            loss_scale(row),
+        );
     }
 
     /// The run is over.
