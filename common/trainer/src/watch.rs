@@ -5,7 +5,7 @@ use crate::plan;
 use crate::precision;
 use crate::run::Plan;
 use crate::stage::Stage;
-use events::{Emitter, Hub, HubOptions, Inlets, Pace, RunHeader, channel, feed};
+use events::{Emitter, Hub, HubError, HubOptions, Inlets, Pace, RecordingError, RunHeader, channel, feed};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,10 +45,9 @@ impl Watch {
         receivers.extend(more);
         let (record, remote) = (plan.config.record.clone(), !far.is_empty());
         let options = HubOptions { record, socket, pace: Some(pace.clone()), remote };
-        let failed = |error: &dyn std::fmt::Display| Failure::run(error.to_string());
-        let hub = Hub::start(header::<S>(plan)?, receivers, options).map_err(|e| failed(&e))?;
+        let hub = Hub::start(header::<S>(plan)?, receivers, options).map_err(unwatched)?;
         let inlets = remote.then(|| Inlets::start(links, feeds, start, &pace)).transpose();
-        Ok(Watch { emitters, hub, pace, inlets: inlets.map_err(|e| failed(&e))? })
+        Ok(Watch { emitters, hub, pace, inlets: inlets.map_err(|e| Failure::run(e.to_string()))? })
     }
 
     /// Waits for what other processes still have to say. Call it when the run is over.
@@ -56,6 +55,16 @@ impl Watch {
         if let Some(inlets) = &self.inlets {
             inlets.finish(LAST_EVENTS);
         }
+    }
+}
+
+/// Why nobody can watch; of a recording, by the flag that asked for it.
+fn unwatched(error: HubError) -> Failure {
+    match error {
+        HubError::Recording(RecordingError::Io { path, source, .. }) => {
+            Failure::run(format!("cannot write --record {}: {source}", path.display()))
+        }
+        error => Failure::run(error.to_string()),
     }
 }
 

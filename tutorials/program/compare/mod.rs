@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let probe = std::fs::create_dir_all(&arguments.out).and_then(|()| tempfile::tempfile_in(&arguments.out));
     probe.map_err(|e| cannot_write(&arguments.out, &e))?;
     let comparison = gather(arguments)?;
-    print!("{}", document::terminal(&comparison));
+    events::say!("{}", document::terminal(&comparison).trim_end());
     if comparison.outcomes.iter().all(|outcome| outcome.run().is_none()) {
         return Err(Failure::run(recommend::recommendation(&comparison)));
     }

@@ -134,9 +134,7 @@ impl Serialize for Node {
         match self {
             Node::Null => serializer.serialize_unit(),
             Node::Flag(flag) => serializer.serialize_bool(*flag),
-            Node::Number(n) if n.fract() == 0.0 && (0.0..=WHOLE).contains(n) => {
-                serializer.serialize_u64(*n as u64)
-            }
+            Node::Number(n) if n.fract() == 0.0 && n.abs() <= WHOLE => serializer.serialize_i64(*n as i64),
             Node::Number(n) => serializer.serialize_f64(*n),
             Node::Text(text) => serializer.serialize_str(text),
             Node::List(items) => serializer.collect_seq(items),
@@ -242,6 +240,6 @@ mod tests {
         assert!(Node::text(&"x".repeat(9999)).to_string().chars().count() <= SHOWN + 1);
         assert_eq!(shortened("a\u{1b}[31m"), "a\\u{1b}[31m");
         assert_eq!(Node::single(0.95).to_string(), "0.95");
-        assert_eq!(Node::Number(-2.0).to_string(), "-2.0");
+        assert_eq!(Node::Number(-2.0).to_string(), "-2");
     }
 }
