@@ -1,5 +1,6 @@
 //! What is said about ZeRO, what holds by the formulas, and what runs of the default model measure.
 
+use crate::learn::flags::{ACCUMULATED, BF16, BF16_OF_EIGHT, ONE_BUCKET, ONE_UNIT, TEXTBOOK, TWO};
 use crate::learn::pages::number;
 use crate::learn::question::{Figure, Run};
 use crate::learn::runs::Runs;
@@ -8,16 +9,8 @@ use planner::claims::claims;
 use planner::table::grouped;
 use trainer::{Failure, Result};
 
-/// 16-bit weights and gradients with fp32 masters: the recipe `mixed`.
-const MIXED_4: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16";
-const MIXED_8: &str = "--gpus 8 --steps 2 --batch-size 2 --headless --precision bf16";
-const FP32: &str = "--gpus 4 --steps 2 --batch-size 2 --headless";
-const ACCUMULATED: &str = "--gpus 4 --steps 2 --batch-size 2 --grad-accum 4 --headless";
-const TEXTBOOK: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --grad-sync all-reduce";
-const ONE_UNIT: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --wrap model";
 const KEPT: &str = "--gpus 16 --steps 2 --batch-size 2 --headless --precision bf16 --strategy shard-grad-op";
 const KEPT_BY_NONE: &str = "--gpus 16 --steps 2 --batch-size 2 --headless --precision bf16";
-const ONE_BUCKET: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --reduce-bucket 1000000";
 const ONE_BUCKET_16: &str =
     "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16 --reduce-bucket 1000000";
 
@@ -59,9 +52,9 @@ const MEASURED: &[(&str, Measure)] = &[
     ("The stages save 33 %, 50 % and 75 %", |b| b.shares()),
     ("Optimizer states take 32 bytes per parameter", |b| b.optimizer()),
     ("A bucket of 5e8 is 500 MB", |b| b.bucket()),
-    ("7B with DDP takes 70 GB: 14 + 14 + 56", |b| b.scaled(Ddp, MIXED_4, 7)),
+    ("7B with DDP takes 70 GB: 14 + 14 + 56", |b| b.scaled(Ddp, BF16, 7)),
     ("In ZeRO-2 on 4 GPUs, gradients and optimizer take 14 + 14 = 28 GB", |b| b.drained()),
-    ("7B with ZeRO-3 on 4 GPUs takes about 21 GB", |b| b.scaled(Zero3, MIXED_4, 7)),
+    ("7B with ZeRO-3 on 4 GPUs takes about 21 GB", |b| b.scaled(Zero3, BF16, 7)),
     ("SHARD_GRAD_OP takes about 2/N of the memory", |b| b.kept()),
     ("7B without ZeRO takes 136 to 166 GB", |b| b.replicated()),
     ("ZeRO-3's peak of 48.5 GB includes the whole model, gathered", |b| b.units()),
@@ -71,12 +64,12 @@ const MEASURED: &[(&str, Measure)] = &[
     ("ZeRO-1 all-reduces gradients, gathers parameters, and sends as much as DDP", |b| b.textbook()),
     ("One would never use ZeRO-1: ZeRO-2 costs the same", |b| b.accumulated()),
     ("ShardedLinear is FSDP in miniature", |b| b.gathers()),
-    ("13B needs ZeRO-3 on 8 GPUs of 80 GB", |b| b.scaled(Zero2, MIXED_8, 13)),
+    ("13B needs ZeRO-3 on 8 GPUs of 80 GB", |b| b.scaled(Zero2, BF16_OF_EIGHT, 13)),
     ("7B to 30B: ZeRO-2", |b| {
-        Ok(format!("{} {}", b.scaled(Zero2, MIXED_8, 30)?, b.scaled(Zero3, MIXED_8, 30)?))
+        Ok(format!("{} {}", b.scaled(Zero2, BF16_OF_EIGHT, 30)?, b.scaled(Zero3, BF16_OF_EIGHT, 30)?))
     }),
     ("13B on 8 GPUs: 108.96, 87.78 and 24.21 GB", |b| {
-        let stages = [Zero1, Zero2, Zero3].map(|stage| b.scaled(stage, MIXED_8, 13));
+        let stages = [Zero1, Zero2, Zero3].map(|stage| b.scaled(stage, BF16_OF_EIGHT, 13));
         Ok(stages.into_iter().collect::<Result<Vec<_>>>()?.join(" "))
     }),
     ("ZeRO-3 moves 89.41 GB for 24 layers of 1B", |b| b.sweeps(Zero3)),
@@ -107,7 +100,7 @@ impl Bench<'_> {
     }
 
     fn parameters(&self) -> Result<f64> {
-        Ok(self.runs.report(&Run { stage: Ddp, flags: MIXED_4 })?.model.parameters as f64)
+        Ok(self.runs.report(&Run { stage: Ddp, flags: BF16 })?.model.parameters as f64)
     }
 
     /// Bytes per parameter.
@@ -116,9 +109,9 @@ impl Bench<'_> {
     }
 
     fn savings(&self, stage: Stage) -> Result<String> {
-        let replicated = self.states(Ddp, MIXED_4)?;
+        let replicated = self.states(Ddp, BF16)?;
         let of = |flags| self.states(stage, flags);
-        let (four, eight) = (of(MIXED_4)?, of(MIXED_8)?);
+        let (four, eight) = (of(BF16)?, of(BF16_OF_EIGHT)?);
         let times = |bytes: u64| replicated as f64 / bytes as f64;
         Ok(format!(
             "{} bytes of model states in DDP; in {stage} {} on 4 ranks ({}×), {} on 8 ({}×).",
@@ -131,8 +124,8 @@ impl Bench<'_> {
     }
 
     fn shares(&self) -> Result<String> {
-        let all = self.states(Ddp, FP32)? as f64;
-        let saved = |stage| Ok(number(100.0 * (1.0 - self.states(stage, FP32)? as f64 / all)));
+        let all = self.states(Ddp, TWO)? as f64;
+        let saved = |stage| Ok(number(100.0 * (1.0 - self.states(stage, TWO)? as f64 / all)));
         let saved: Result<Vec<String>> = [Zero1, Zero2, Zero3].into_iter().map(saved).collect();
         let saved = saved?;
         Ok(format!("{} %, {} % and {} % on 4 ranks in fp32.", saved[0], saved[1], saved[2]))
@@ -140,7 +133,7 @@ impl Bench<'_> {
 
     fn optimizer(&self) -> Result<String> {
         let of = |flags| self.each(self.peak(Ddp, flags, "optimizer")?);
-        let (mixed, fp32) = (of(MIXED_4)?, of(FP32)?);
+        let (mixed, fp32) = (of(BF16)?, of(TWO)?);
         Ok(format!("{mixed} bytes per parameter in bf16 with fp32 masters, {fp32} in fp32 (DDP)."))
     }
 
@@ -170,7 +163,7 @@ impl Bench<'_> {
     }
 
     fn drained(&self) -> Result<String> {
-        let of = |class| self.each(self.peak(Zero2, MIXED_4, class)?);
+        let of = |class| self.each(self.peak(Zero2, BF16, class)?);
         let (gradients, optimizer) = (of("gradients")?, of("optimizer")?);
         Ok(format!(
             "{gradients} bytes of gradients per parameter and {optimizer} of optimizer states, fp32 masters \
@@ -182,7 +175,7 @@ impl Bench<'_> {
         let held = self.states(Zero3, KEPT)? + self.peak(Zero3, KEPT, "gathered parameters")?;
         let full =
             self.states(Zero3, KEPT_BY_NONE)? + self.peak(Zero3, KEPT_BY_NONE, "gathered parameters")?;
-        let replicated = self.states(Ddp, MIXED_4)? as f64;
+        let replicated = self.states(Ddp, BF16)? as f64;
         let share = |bytes: u64| number(bytes as f64 / replicated);
         Ok(format!(
             "on 16 ranks model states and gathered parameters peak at {} of DDP's model states, full-shard's at {}; \
@@ -195,7 +188,7 @@ impl Bench<'_> {
 
     fn replicated(&self) -> Result<String> {
         let of = |flags| self.each(self.states(Ddp, flags)?);
-        let (mixed, fp32) = (of(MIXED_4)?, of(FP32)?);
+        let (mixed, fp32) = (of(BF16)?, of(TWO)?);
         Ok(format!("{mixed} bytes of model states per parameter in bf16, {fp32} in fp32."))
     }
 
@@ -204,12 +197,12 @@ impl Bench<'_> {
         Ok(format!(
             "{} bytes gathered at once with `--wrap model`, {} with a unit per block.",
             grouped(of(ONE_UNIT)?),
-            grouped(of(FP32)?)
+            grouped(of(TWO)?)
         ))
     }
 
     fn slices(&self) -> Result<String> {
-        let report = self.runs.report(&Run { stage: Zero3, flags: FP32 })?;
+        let report = self.runs.report(&Run { stage: Zero3, flags: TWO })?;
         let rows = report.memory.iter().filter(|row| row.class == "parameters");
         let bytes: Vec<String> = rows.map(|row| grouped(row.peak_bytes)).collect();
         Ok(format!(
@@ -222,7 +215,7 @@ impl Bench<'_> {
     /// What a stage's collectives send, in sweeps over the model.
     fn sweeps(&self, stage: Stage) -> Result<String> {
         let sweep = 2.0 * self.parameters()? * 2.0 * 3.0 / 4.0;
-        let of = |operation| Ok(number(self.sent(stage, MIXED_4, operation)? as f64 / sweep));
+        let of = |operation| Ok(number(self.sent(stage, BF16, operation)? as f64 / sweep));
         let (reduced, scattered, gathered): (String, String, String) =
             (of("all-reduce")?, of("reduce-scatter")?, of("all-gather")?);
         Ok(format!(
@@ -236,8 +229,8 @@ impl Bench<'_> {
         Ok(format!(
             "{} bytes in two steps with the all-reduce, {} with the reduce-scatter; DDP {}.",
             grouped(of(Zero1, TEXTBOOK)?),
-            grouped(of(Zero1, FP32)?),
-            grouped(of(Ddp, FP32)?)
+            grouped(of(Zero1, TWO)?),
+            grouped(of(Ddp, TWO)?)
         ))
     }
 
@@ -245,8 +238,8 @@ impl Bench<'_> {
         let of = |stage, flags| self.measured(stage, flags, Figure::SentInAll);
         Ok(format!(
             "two steps of one micro-batch: {} bytes in ZeRO-1 and {} in ZeRO-2; of four: {} and {}.",
-            grouped(of(Zero1, FP32)?),
-            grouped(of(Zero2, FP32)?),
+            grouped(of(Zero1, TWO)?),
+            grouped(of(Zero2, TWO)?),
             grouped(of(Zero1, ACCUMULATED)?),
             grouped(of(Zero2, ACCUMULATED)?)
         ))
@@ -255,8 +248,8 @@ impl Bench<'_> {
     fn gathers(&self) -> Result<String> {
         Ok(format!(
             "ZeRO-3 gathers full weights: {} bytes sent in all-gathers in two steps, {} held at once.",
-            grouped(self.sent(Zero3, FP32, "all-gather")?),
-            grouped(self.peak(Zero3, FP32, "gathered parameters")?)
+            grouped(self.sent(Zero3, TWO, "all-gather")?),
+            grouped(self.peak(Zero3, TWO, "gathered parameters")?)
         ))
     }
 }

@@ -1,12 +1,11 @@
 //! The stages side by side, measured: the README's table.
 
+use crate::learn::flags::FIVE;
 use crate::learn::question::{Figure, Run};
 use crate::learn::runs::Runs;
 use planner::Stage;
 use planner::table::grouped;
 use trainer::{Report, Result};
-
-const FLAGS: &str = "--gpus 4 --steps 5 --headless";
 
 /// A row per stage.
 ///
@@ -19,7 +18,7 @@ pub(super) fn lines(runs: &Runs) -> Result<Vec<String>> {
         "|---|---|--:|--:|--:|--:|--:|".into(),
     ];
     for stage in Stage::ALL {
-        lines.push(row(stage, &*runs.report(&Run { stage, flags: FLAGS })?));
+        lines.push(row(stage, &*runs.report(&Run { stage, flags: FIVE })?));
     }
     lines.push(String::new());
     Ok(lines)

@@ -1,6 +1,7 @@
 //! Chapters 0 to 3: the first run, bytes, collectives, DDP.
 
-use super::{ACCUMULATED, FIVE, TWO, choose, guess, measured, planned, run, states};
+use super::{choose, guess, measured, planned, run, states};
+use crate::learn::flags::{ACCUMULATED, FIVE, TWO};
 use crate::learn::question::{Chapter, Figure};
 use events::Operation;
 use planner::Recipe;

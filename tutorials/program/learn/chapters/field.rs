@@ -1,6 +1,7 @@
 //! Chapters 11 to 14: real GPUs, choosing, claims, diagnosis.
 
-use super::{ACCUMULATED, TWO, choose, guess, measured, planned, run, states};
+use super::{choose, guess, measured, planned, run, states};
+use crate::learn::flags::{ACCUMULATED, BF16_OF_EIGHT, ONE_BUCKET, TWO};
 use crate::learn::question::{Chapter, Figure};
 use planner::Recipe;
 use planner::Stage::{Ddp, Zero1, Zero2, Zero3};
@@ -9,7 +10,6 @@ use planner::closed::Sweeps;
 const HYBRID: &str =
     "--gpus 4 --steps 2 --batch-size 2 --headless --strategy hybrid-shard --shard-group-size 2";
 const EIGHT: &str = "--gpus 4 --steps 1 --batch-size 2 --grad-accum 8 --headless";
-const ONE_BUCKET: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --reduce-bucket 1000000";
 const SHORT: &str = "--gpus 4 --steps 2 --batch-size 1 --seq-len 8 --headless --reduce-bucket 1000000";
 const OVERFLOW: &str =
     "--gpus 4 --steps 3 --batch-size 2 --headless --precision fp16 --inject overflow@rank1,step1";
@@ -115,7 +115,7 @@ pub(super) const CLAIMS: Chapter = Chapter {
         guess(
             "\"Optimizer states take 32 bytes per parameter.\" bf16 with fp32 masters, ZeRO-1 on eight ranks: bytes of optimizer states on each.",
             Zero1,
-            "--gpus 8 --steps 2 --batch-size 2 --headless --precision bf16",
+            BF16_OF_EIGHT,
             Figure::Peak("optimizer"),
         ),
         guess(

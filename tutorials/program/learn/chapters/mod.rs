@@ -27,13 +27,6 @@ pub const ALL: &[Chapter] = &[
     field::DIAGNOSIS,
 ];
 
-/// Four ranks, five steps.
-const FIVE: &str = "--gpus 4 --steps 5 --headless";
-/// Four ranks, two short steps.
-const TWO: &str = "--gpus 4 --steps 2 --batch-size 2 --headless";
-/// The same with four micro-batches per step.
-const ACCUMULATED: &str = "--gpus 4 --steps 2 --batch-size 2 --grad-accum 4 --headless";
-
 const fn run(stage: Stage, flags: &'static str) -> Run {
     Run { stage, flags }
 }

@@ -1,6 +1,7 @@
 //! Chapters 7 to 10: hiding communication, precision, activations, configurations.
 
-use super::{TWO, choose, guess, measured, planned, run};
+use super::{choose, guess, measured, planned, run};
+use crate::learn::flags::{ACCUMULATED, BF16, TWO};
 use crate::learn::question::{Chapter, Figure};
 use planner::Recipe;
 use planner::Stage::{Ddp, Zero3};
@@ -97,8 +98,6 @@ pub(super) const PRECISION: Chapter = Chapter {
     ],
 };
 
-const BF16: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16";
-
 pub(super) const ACTIVATIONS: Chapter = Chapter {
     number: 9,
     guesses: &[
@@ -148,7 +147,7 @@ pub(super) const CONFIGURATIONS: Chapter = Chapter {
     guesses: &[guess(
         "The example on four ranks with two sequences per micro-batch, two steps: bytes that rank 0 sends. Four micro-batches per step.",
         Zero3,
-        "--gpus 4 --steps 2 --batch-size 2 --grad-accum 4 --headless",
+        ACCUMULATED,
         Figure::SentInAll,
     )],
     quiz: &[

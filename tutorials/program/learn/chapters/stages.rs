@@ -1,6 +1,7 @@
 //! Chapters 4 to 6: the three stages of ZeRO.
 
-use super::{ACCUMULATED, TWO, choose, guess, measured, planned, run, states};
+use super::{choose, guess, measured, planned, run, states};
+use crate::learn::flags::{ACCUMULATED, ONE_UNIT, TEXTBOOK, TWO};
 use crate::learn::question::{Chapter, Figure};
 use planner::Recipe;
 use planner::Stage::{Zero1, Zero2, Zero3};
@@ -16,12 +17,7 @@ pub(super) const ZERO1: Chapter = Chapter {
             Figure::Peak("optimizer"),
         ),
         guess("ZeRO-1, two steps: bytes that rank 0 sends.", Zero1, TWO, Figure::SentInAll),
-        guess(
-            "The same with `--grad-sync all-reduce`.",
-            Zero1,
-            "--gpus 4 --steps 2 --batch-size 2 --headless --grad-sync all-reduce",
-            Figure::SentInAll,
-        ),
+        guess("The same with `--grad-sync all-reduce`.", Zero1, TEXTBOOK, Figure::SentInAll),
     ],
     quiz: &[
         choose(
@@ -140,7 +136,7 @@ pub(super) const ZERO3: Chapter = Chapter {
         ),
         measured(
             "The whole model is one unit (`--wrap model`): bytes of gathered parameters?",
-            run(Zero3, "--gpus 4 --steps 2 --batch-size 2 --headless --wrap model"),
+            run(Zero3, ONE_UNIT),
             Figure::Peak("gathered parameters"),
             "All of them at once, which is what sharding was to avoid.",
         ),
