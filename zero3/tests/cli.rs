@@ -74,6 +74,8 @@ fn senseless_flags_are_usage_errors() {
     refuses(&format!("{hybrid} --shard-group-size 3"), 2, &["--shard-group-size 3", "choose 1, 2 or 4"]);
     refuses(&format!("{hybrid} --shard-group-size 0"), 2, &["--shard-group-size", "from 1 to 1024"]);
     refuses("--shard-group-size 2", 2, &["--strategy hybrid-shard"]);
+    refuses("--contributions --precision bf16", 2, &["--contributions", "--precision"]);
+    refuses("--contributions --grad-accum 2", 2, &["--contributions", "--grad-accum"]);
     refuses("--secondary-shard-size 8", 2, &["--secondary-shard-size 8", "choose 1, 2 or 4"]);
     refuses("--secondary-shard-size 2 --strategy shard-grad-op", 2, &["--strategy full-shard"]);
     refuses(&format!("{hybrid} --shard-group-size 2 --secondary-shard-size 2"), 2, &["choose one"]);
@@ -144,6 +146,8 @@ fn unusable_weights_and_directories_are_refused_and_leave_nothing_behind() {
     let long = format!("{SHORT} --steps 1000000 --report");
     refuses(&format!("{long} {}/no/such/report.json", dir.path().display()), 1, &["--report"]);
     refuses(&format!("{long} {}", dir.path().display()), 1, &["--report", "names no file"]);
+    let missing = format!("{}/no/such/run.zero", dir.path().display());
+    refuses(&format!("{SHORT} --record {missing}"), 1, &["cannot write --record", &missing]);
 }
 
 #[test]

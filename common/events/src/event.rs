@@ -312,6 +312,24 @@ pub enum What {
         /// When it was done, in nanoseconds before this event.
         ended: u64,
     },
+    /// What the rank itself adds to a step, before anything is summed over ranks. Precedes the step's
+    /// [`What::StepFinished`], if the run was asked for it. Never dropped.
+    Contributed(Contribution),
+}
+
+/// One rank's own part in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Contribution {
+    /// The optimizer step.
+    pub step: u32,
+    /// Mean loss over the rank's own part of the batch, in nats per token.
+    pub loss: f64,
+    /// Norm of its own gradients.
+    pub grad_norm: f64,
+    /// Stands for the full parameters that its forward computed with: others hardly have the same number.
+    pub parameters: u64,
+    /// Seconds of the step that it waited for other ranks.
+    pub waited: f64,
 }
 
 impl What {
@@ -325,6 +343,7 @@ impl What {
                 | What::Failed { .. }
                 | What::Finished { .. }
                 | What::Joined { .. }
+                | What::Contributed(_)
         )
     }
 }

@@ -91,6 +91,8 @@ pub struct Config {
     pub screen: Option<viz::LiveOptions>,
     /// Where the recording goes.
     pub record: Option<PathBuf>,
+    /// Tell what each rank itself adds to a step.
+    pub contributions: bool,
     /// Time every kernel, for the report's rows by kind. No flag asks for it: `gpu-bench` does.
     pub metered: bool,
     /// Where the report goes.
@@ -176,6 +178,7 @@ impl Config {
             timeout: Duration::from_secs(args.timeout),
             screen,
             record: args.output.record,
+            contributions: args.watching.contributions,
             metered: false,
             report: args.output.report,
             save: args.output.save,

@@ -5,6 +5,7 @@
 pub mod cli;
 pub mod communication;
 pub mod config;
+mod contribution;
 pub mod corpus;
 pub mod data;
 pub mod deepspeed;

@@ -11,7 +11,7 @@ use sharding::{
 };
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Tokens of one micro-batch: inputs and targets, u32, row by row.
 pub(crate) struct Tokens {
@@ -24,6 +24,9 @@ pub(crate) struct Tokens {
 /// The micro-batch of a pass that is no step's.
 const ONLY: Micro = Micro { index: 0, count: 1 };
 
+/// A slow rank is slow even where a pass takes no time.
+const LEAST_DELAY: Duration = Duration::from_millis(20);
+
 /// The model on one rank: its layers' passes over what the stage hands out.
 pub(crate) struct Passes {
     rank: Rc<Rank>,
@@ -33,6 +36,7 @@ pub(crate) struct Passes {
     batch: Batch,
     keep: Keep,
     recompute_seconds: f64,
+    slow: bool,
     moment: Moment,
     parameters: Vec<Option<FullParameters>>,
     gradients: Vec<Option<FullGradients>>,
@@ -77,6 +81,7 @@ impl Passes {
             batch,
             keep,
             recompute_seconds: 0.0,
+            slow: false,
             moment: Moment::Setup,
             parameters: (0..units).map(|_| None).collect(),
             gradients: (0..units).map(|_| None).collect(),
@@ -164,6 +169,7 @@ impl Passes {
         for at in 0..visits.layers.len() {
             let layer = &model.layout.layers[visits.layers[at]];
             let bracket = self.enter(stage, pass, visits, at, micro)?;
+            let began = Instant::now();
             let weights = self.weights(layer);
             let kept = match (layer.kind, x.take()) {
                 (LayerKind::Embedding, _) => {
@@ -181,6 +187,7 @@ impl Passes {
                 (_, None) => None,
             };
             saved.extend(kept);
+            self.linger(began);
             drop(bracket);
             self.leave(stage, pass, visits, at)?;
         }
@@ -201,6 +208,7 @@ impl Passes {
             self.acquire(stage, Pass::Backward, visits, at)?;
             let saved = self.recompute(layer, saved.pop(), micro)?;
             let bracket = self.bracket(layer, Pass::Backward, micro);
+            let began = Instant::now();
             for &unit in &visits.first[at] {
                 self.gradients[unit] = Some(stage.gradients(unit, micro)?);
             }
@@ -225,6 +233,7 @@ impl Passes {
                 }
                 _ => None,
             };
+            self.linger(began);
             drop(bracket);
             self.leave(stage, Pass::Backward, visits, at)?;
             for &unit in &visits.last[at] {
@@ -257,6 +266,18 @@ impl Passes {
     /// `layer`'s weights in the units that are held.
     fn weights<'a>(&'a self, layer: &'a Layer) -> LayerWeights<'a> {
         LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters }
+    }
+
+    /// Whether passes take three times as long from now on.
+    pub(crate) fn slow_down(&mut self, slow: bool) {
+        self.slow = slow;
+    }
+
+    /// The delay of a slow rank in a pass over a layer that began at `began`.
+    fn linger(&self, began: Instant) {
+        if self.slow {
+            std::thread::sleep((2 * began.elapsed()).max(LEAST_DELAY));
+        }
     }
 
     /// Where the rank is, or was last.

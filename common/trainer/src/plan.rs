@@ -1,6 +1,7 @@
 //! Everything that is known before a run starts, and what is predicted for it.
 
 use crate::config::Config;
+use crate::contribution;
 use crate::data::{Data, Part};
 use crate::error::{Failure, Result};
 use crate::explain;
@@ -32,6 +33,7 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
         )));
     }
     check_strategy::<S>(&config)?;
+    contribution::check(&config)?;
     faults::check(&config.faults, (S::NAME, S::SHARDED), config.world_size, config.precision)?;
     let job = job(S::PLAN, &config);
     let prediction = planner::predict(&job).map_err(|e| Failure::usage(e.to_string()))?;

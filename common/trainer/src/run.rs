@@ -9,7 +9,7 @@ use crate::report::StepRow;
 use crate::source;
 use crate::stage::{Setup, Stage};
 use crate::timing::{self, Clocks, Stopwatch};
-use crate::witness::{At, Watched, Witness};
+use crate::witness::{Watched, Witness};
 use collectives::Traffic;
 use device::cuda::Gpu;
 use device::{Class, DeviceError, Place};
@@ -21,7 +21,7 @@ use sharding::{LossScaler, Micro, Partition, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 mod error;
 mod exchange;
@@ -88,9 +88,6 @@ pub struct Measured {
 }
 
 type Result<T> = std::result::Result<T, RankError>;
-
-/// A slow rank is slow even where a pass takes no time.
-const LEAST_DELAY: Duration = Duration::from_millis(50);
 
 /// Told about every finished step by every rank, with its number.
 pub(crate) type Observer<'a> = dyn Fn(usize, &StepRow) + Sync + 'a;
@@ -160,7 +157,7 @@ impl<'a, S: Stage> Worker<'a, S> {
             batch,
             config.checkpointing.keep(),
         );
-        let stage = Watched::<S>::new(setup)?.by(plan.witness.clone(), &config.faults);
+        let stage = Watched::<S>::new(setup)?.by(plan.witness.clone(), config);
         Ok(Worker {
             plan,
             rank,
@@ -183,6 +180,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.rank.emitter.boundary(Boundary::Step);
         self.rank.emitter.emit(What::StepStarted { step });
         self.stage.begin(step);
+        self.passes.slow_down(self.suffers(Kind::Slow, step));
         let (started, waited) = (Instant::now(), self.waited_for_peers());
         let held = self.rank.emitter.held();
         let mut losses = Vec::new();
@@ -192,14 +190,14 @@ impl<'a, S: Stage> Worker<'a, S> {
         // On a GPU these are past long since: all of backward is queued behind them.
         let loss =
             losses.into_iter().try_fold(0.0, |sum, losses| Ok::<_, DeviceError>(sum + losses.wait()?))?;
-        let at = At { step, rank: self.rank.number() };
-        self.tell(|witness| witness.loses(at, loss / config.tokens_per_rank() as f64));
         self.passes.update();
         self.trip(step, Phase::Step)?;
         let watch = self.stopwatch();
         let loss_scale = self.scaler.as_ref().map(LossScaler::scale);
         let update = config.update(self.updates, loss_scale);
-        let outcome = self.stage.step(&update)?;
+        let outcome = self.stage.step(&update);
+        self.stage.tell(loss / config.tokens_per_rank() as f64, self.waited_for_peers() - waited);
+        let outcome = outcome?;
         let (loss, stop) = self.agree(loss / config.tokens_per_step() as f64)?;
         self.stop(watch, |times| &mut times.step);
         self.rank.device.tell_past()?;
@@ -214,7 +212,6 @@ impl<'a, S: Stage> Worker<'a, S> {
             loss_scale,
             skipped: outcome.skipped,
         };
-        self.tell(|witness| witness.finishes(at, &row, self.waited_for_peers() - waited));
         self.finished(row, observer)?;
         let last = stop || step + 1 == config.steps;
         if config.evaluation.is_some_and(|e| last || (step + 1).is_multiple_of(e.every)) {
@@ -245,11 +242,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.trip(step, Phase::Forward)?;
         let watch = self.stopwatch();
         let scale = self.gradient_scale(step);
-        let started = Instant::now();
         let (losses, kept) = self.passes.forward(&mut self.stage, &tokens, micro, scale)?;
-        if self.suffers(Kind::Slow, step) {
-            std::thread::sleep((2 * started.elapsed()).max(LEAST_DELAY));
-        }
         self.stop(watch, |times| &mut times.forward);
         self.trip(step, Phase::Backward)?;
         let watch = self.stopwatch();
@@ -262,12 +255,6 @@ impl<'a, S: Stage> Worker<'a, S> {
     /// Whether this rank has a fault that lasts in `step`.
     fn suffers(&self, kind: Kind, step: u32) -> bool {
         self.plan.config.faults.iter().any(|fault| fault.lasts(kind, self.rank.number(), step))
-    }
-
-    fn tell(&self, what: impl FnOnce(&dyn Witness)) {
-        if let Some(witness) = &self.plan.witness {
-            what(witness.as_ref());
-        }
     }
 
     fn waited_for_peers(&self) -> f64 {

@@ -1,11 +1,12 @@
 //! Those who look over the ranks' shoulders, and the hand that a fault plays in between.
 
+use crate::config::Config;
+use crate::contribution::Own;
 use crate::faults::{Fault, Kind};
-use crate::report::StepRow;
 use crate::stage::{Setup, Stage, StepOutcome};
 use device::Buffer;
-use events::Pass;
 use events::header::Sharded;
+use events::{Pass, What};
 use planner::Strategy;
 use sharding::{FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitId, Update};
 use std::collections::BTreeMap;
@@ -29,12 +30,6 @@ pub trait Witness: Send + Sync {
 
     /// The rank hands over its own gradients of `unit`, padding included.
     fn contributes(&self, _at: At, _unit: UnitId, _values: &[f32]) {}
-
-    /// The rank's own part of the step's batch has this mean loss, in nats per token.
-    fn loses(&self, _at: At, _loss: f64) {}
-
-    /// The step is over; of its seconds the rank has spent `waiting` for peers.
-    fn finishes(&self, _at: At, _row: &StepRow, _waiting: f64) {}
 }
 
 /// A stage between the training loop and a witness, with the faults of its rank: the loop and the stage know of neither.
@@ -44,20 +39,30 @@ pub(crate) struct Watched<S> {
     partition: Arc<Partition>,
     faults: Vec<Fault>,
     witness: Option<Arc<dyn Witness>>,
+    own: Option<Own>,
     step: u32,
     /// What a stale rank keeps computing with.
     old: BTreeMap<UnitId, Vec<f32>>,
 }
 
 impl<S: Stage> Watched<S> {
-    /// With `faults`, of which only this rank's matter, under the eyes of `witness`.
-    pub(crate) fn by(self, witness: Option<Arc<dyn Witness>>, faults: &[Fault]) -> Self {
-        Watched { witness, faults: faults.to_vec(), ..self }
+    /// With the faults of `config`, of which only this rank's matter, under the eyes of `witness`.
+    pub(crate) fn by(self, witness: Option<Arc<dyn Witness>>, config: &Config) -> Self {
+        let own = config.contributions.then(Own::default);
+        Watched { witness, own, faults: config.faults.clone(), ..self }
     }
 
     /// The passes of `step` begin.
     pub(crate) fn begin(&mut self, step: u32) {
         self.step = step;
+        self.own = self.own.take().map(|_| Own::default());
+    }
+
+    /// Tells of the rank's own part in the step, of which it has lost `loss` and waited for `waited` seconds.
+    pub(crate) fn tell(&self, loss: f64, waited: f64) {
+        if let Some(own) = &self.own {
+            self.rank.emitter.emit(What::Contributed(own.part(self.step, loss, waited)));
+        }
     }
 
     fn at(&self) -> At {
@@ -113,15 +118,19 @@ impl<S: Stage> Stage for Watched<S> {
 
     fn new(setup: Setup) -> Result<Self> {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
-        let (faults, witness, step, old) = (Vec::new(), None, 0, BTreeMap::new());
-        Ok(Watched { stage: S::new(setup)?, rank, partition, faults, witness, step, old })
+        let (faults, witness, own, step, old) = (Vec::new(), None, None, 0, BTreeMap::new());
+        Ok(Watched { stage: S::new(setup)?, rank, partition, faults, witness, own, step, old })
     }
 
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
         let mut full = self.stage.acquire(unit, pass)?;
         self.stale(&mut full)?;
+        let values = || self.rank.device.read(full.buffer.view());
         if let Some(witness) = &self.witness {
-            witness.computes_with(self.at(), unit, pass, &self.rank.device.read(full.buffer.view())?);
+            witness.computes_with(self.at(), unit, pass, &values()?);
+        }
+        if let Some(own) = &mut self.own {
+            own.computes_with(pass, &values()?);
         }
         Ok(full)
     }
@@ -136,9 +145,12 @@ impl<S: Stage> Stage for Watched<S> {
 
     fn reduce(&mut self, mut gradients: FullGradients, micro: Micro) -> Result<()> {
         self.spoil(&mut gradients)?;
+        let values = || self.rank.device.read(gradients.buffer.view());
         if let Some(witness) = &self.witness {
-            let values = self.rank.device.read(gradients.buffer.view())?;
-            witness.contributes(self.at(), gradients.unit, &values);
+            witness.contributes(self.at(), gradients.unit, &values()?);
+        }
+        if let Some(own) = &mut self.own {
+            own.contributes(&values()?);
         }
         self.stage.reduce(gradients, micro)
     }

@@ -4,7 +4,7 @@ use super::area::{Area, Column, Layers};
 use super::axis::Axis;
 use super::bar::Bar;
 use super::paint::{Paint, columns, fitted};
-use super::{cards, frame, table};
+use super::{cards, contributions, frame, table};
 use crate::app::App;
 use crate::player::{Player, Scene};
 use crate::theme::{DIM, FAINT, bold, ink};
@@ -21,9 +21,10 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));
     paint.text(x + 2, 0, "same step, same phase, same scale", ink(DIM));
     let runs = app.players.len().max(2) as u16;
-    // Rows beyond those of the heading, the runs, the classes, the numbers and the differences become blank ones: first
-    // above the differences, then above the numbers, below each run and, if one is left at the end, below the heading.
-    let spare = height.saturating_sub(1 + 2 * runs + 1 + 7 + runs - 1);
+    let parts = contributions::rows(app);
+    // Rows beyond those of the heading, the runs, the classes, the numbers, the differences and the ranks' own parts become
+    // blank ones: first above the differences, then above the numbers, below each run, below the heading and above the parts.
+    let spare = height.saturating_sub(1 + 2 * runs + 1 + 7 + runs - 1 + parts);
     let blank = |rows_before: u16| u16::from(spare > rows_before);
     let each = 2 + u16::from(spare >= 2 + runs);
     let mut y = 1 + blank(3 + runs);
@@ -39,9 +40,14 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scenes: Vec<&Scene> = app.players.iter().map(Player::scene).collect();
     table::legend(&scenes, &mut paint.part(0, y, width, 1));
     y += 1 + blank(1);
-    y += metrics(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y)));
+    y += metrics(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y + parts)));
     y += blank(0);
     y += differences(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y)));
+    if parts > 0 {
+        y += blank(4 + runs);
+        contributions::draw(app, &mut paint.part(0, y, width, parts));
+        y += parts;
+    }
     let rest = height.saturating_sub(y + 1);
     if rest >= 7 {
         areas(app, rank, &mut paint.part(0, y + 1, width, rest));

@@ -6,6 +6,7 @@ mod bar;
 mod cards;
 mod chart;
 pub mod compare;
+mod contributions;
 pub mod frame;
 mod help;
 mod memory;

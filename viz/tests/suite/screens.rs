@@ -1,10 +1,10 @@
 //! Every view of a recorded run of each stage, at three sizes, symbols and colours.
 
 use crate::support::{STAGES, live, made_up, recorded, text};
-use events::Boundary;
+use events::{Boundary, Contribution, Event, What};
 use viz::app::{App, Source};
-use viz::player::Player;
-use viz::simulate::Plan;
+use viz::player::{Motion, Player};
+use viz::simulate::{Plan, Run};
 use viz::theme::{self, Depth, Theme};
 use viz::{View, view};
 
@@ -42,6 +42,51 @@ fn stages_compared() {
     players[0].seek_into_step(1, 0.62);
     snapshots("all", &App::new(players, Source::Recording));
     snapshots("one", &app("zero2", View::Compare));
+}
+
+/// A made-up run whose ranks tell of their own parts; `wrong` has gradients that are four times too large from step 1 on.
+fn with_contributions(wrong: Option<u32>) -> Run {
+    let mut run = Plan::new(2, 4).run();
+    let told = run.events.into_iter().flat_map(|event| {
+        let own = |step: u32| {
+            let times = if wrong == Some(event.rank) && step >= 1 { 4.0 } else { 1.0 };
+            let grad_norm = times * f64::from(2 + event.rank);
+            let own = Contribution { step, loss: 5.5, grad_norm, parameters: u64::MAX, waited: 0.003 };
+            Event { what: What::Contributed(own), ..event.clone() }
+        };
+        let part = match event.what {
+            What::StepFinished { step, .. } => Some(own(step)),
+            _ => None,
+        };
+        part.into_iter().chain([event.clone()])
+    });
+    run.events = told.collect();
+    run
+}
+
+#[test]
+fn the_part_that_is_not_as_in_the_first_run_has_a_star() {
+    let runs = [None, Some(1)].map(with_contributions);
+    let at = |step| {
+        let mut players: Vec<_> = runs.iter().map(|run| live(run.clone()).players.remove(0)).collect();
+        players.iter_mut().for_each(|player| player.set_motion(Motion::Standing));
+        players[0].seek_into_step(step, 0.5);
+        let mut app = App::new(players, Source::Recording);
+        app.view = View::Compare;
+        app
+    };
+    for (step, starred) in [(1, ""), (2, "12.0000*")] {
+        let app = at(step);
+        for (width, height) in SIZES {
+            let shown = text(&view::picture(&app, Theme::FULL, width, height));
+            let stars: Vec<&str> =
+                shown.split_whitespace().filter(|word| word.len() > 1 && word.ends_with('*')).collect();
+            let expected: Vec<&str> = Some(starred).into_iter().filter(|word| !word.is_empty()).collect();
+            assert_eq!(stars, expected, "{width}x{height}, step {step}\n{shown}");
+            assert!(shown.contains("rank 3") && shown.contains("5.0000"), "{shown}");
+        }
+    }
+    insta::assert_snapshot!("contributions", text(&view::picture(&at(2), Theme::FULL, 80, 24)));
 }
 
 #[test]

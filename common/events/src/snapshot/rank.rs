@@ -1,6 +1,6 @@
 //! One rank as it is right now.
 
-use crate::event::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, What};
+use crate::event::{Class, CollectiveEvent, Contribution, Event, Operation, Pass, Place, Progress, What};
 use crate::units::Units;
 use serde::{Deserialize, Serialize};
 
@@ -151,6 +151,8 @@ pub struct RankSnapshot {
     pub units: Units,
     /// How its loss is scaled, if it is.
     pub scaling: Option<Scaling>,
+    /// Its own part in the latest finished step, if the run tells.
+    pub contribution: Option<Contribution>,
     /// How its run ended.
     pub outcome: Outcome,
 }
@@ -312,6 +314,7 @@ impl RankSnapshot {
                 let overflowed = skipped > self.scaling.map_or(0, |before| before.skipped);
                 self.scaling = Some(Scaling { scale, skipped, overflowed });
             }
+            What::Contributed(contribution) => self.contribution = Some(*contribution),
             What::StepFinished { step, .. } => self.finish_step(*step),
             What::Failing => self.outcome = Outcome::Failing,
             What::Failed { message } => self.outcome = Outcome::Failed(message.clone()),

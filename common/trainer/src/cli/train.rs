@@ -259,6 +259,10 @@ pub struct WatchArgs {
     /// Run seconds per real second, from 0.001 to 1, on the screen.
     #[arg(long, default_value_t = 1.0, value_name = "SPEED", value_parser = number("a number from 0.001 to 1", |x| (0.001..=1.0).contains(&x)))]
     pub pace: f64,
+    /// Tell what each rank itself adds to a step, before anything is summed: its loss, its gradients' norm, a fingerprint of
+    /// its parameters, its waits. In the compare view, and in a recording; in fp32.
+    #[arg(long)]
+    pub contributions: bool,
     /// How the screen is drawn.
     #[command(flatten)]
     pub display: viz::DisplayOptions,

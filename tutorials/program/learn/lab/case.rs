@@ -69,7 +69,7 @@ impl Case {
     /// The flags of the run, the fault left out.
     pub fn flags() -> String {
         format!(
-            "--gpus {RANKS} --steps {STEPS} --batch-size 1 --seq-len 32 --threads 1 --device cpu --headless"
+            "--gpus {RANKS} --steps {STEPS} --batch-size 1 --seq-len 32 --threads 1 --device cpu --headless --contributions"
         )
     }
 }

@@ -1,7 +1,8 @@
 //! What the evidence shows, found without knowing the fault, and in which words.
 
 use super::case::{RANKS, STEPS};
-use super::evidence::{Evidence, Part};
+use super::evidence::Evidence;
+use events::Contribution;
 use std::ops::Range;
 use trainer::faults::Kind;
 
@@ -17,7 +18,7 @@ pub struct Finding {
 }
 
 /// Seconds by which others must wait longer for a rank than before, for it to be slow.
-const DELAY: f64 = 0.025;
+const DELAY: f64 = 0.1;
 
 /// What is wrong with `ill`, which ran as `healthy` did but for one fault; nothing if no number says so.
 pub fn find(ill: &Evidence, healthy: &Evidence) -> Option<Finding> {
@@ -33,11 +34,11 @@ fn departs(ill: &Evidence, healthy: &Evidence, step: u32) -> Option<Finding> {
     })
 }
 
-fn differs(ill: &Part, healthy: &Part) -> Option<Kind> {
-    let times = ill.norm() / healthy.norm();
+fn differs(ill: &Contribution, healthy: &Contribution) -> Option<Kind> {
+    let times = ill.grad_norm / healthy.grad_norm;
     match () {
-        () if !ill.norm().is_finite() => Some(Kind::Nan),
-        () if ill.fingerprint != healthy.fingerprint => Some(Kind::Stale),
+        () if !ill.grad_norm.is_finite() => Some(Kind::Nan),
+        () if ill.parameters != healthy.parameters => Some(Kind::Stale),
         () if ill.loss != healthy.loss => Some(Kind::Data),
         () if times == 0.0 => Some(Kind::Drop),
         () if (times - RANKS as f64).abs() < 1e-3 => Some(Kind::Divisor),
@@ -57,9 +58,9 @@ fn slow(ill: &Evidence) -> Option<Finding> {
 
 /// By how much the others wait longer than `rank` does, step by step.
 fn waited_for(evidence: &Evidence, rank: usize, steps: Range<u32>) -> Vec<f64> {
-    let longer = |parts: Vec<&Part>| {
+    let longer = |parts: Vec<&Contribution>| {
         let others = parts.iter().enumerate().filter(|(other, _)| *other != rank);
-        middle(others.map(|(_, part)| part.waiting).collect()) - parts[rank].waiting
+        middle(others.map(|(_, part)| part.waited).collect()) - parts[rank].waited
     };
     steps.filter_map(|step| evidence.ranks(step)).map(longer).collect()
 }

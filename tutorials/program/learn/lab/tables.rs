@@ -1,7 +1,8 @@
 //! The evidence as tables: a run, and beside it the same run without a fault.
 
 use super::case::{RANKS, STEPS};
-use super::evidence::{Evidence, Part};
+use super::evidence::Evidence;
+use events::Contribution;
 use planner::table::{Format, Table};
 
 /// Everything there is to see.
@@ -38,19 +39,19 @@ fn run(ill: &Evidence, healthy: &Evidence) -> Table {
 }
 
 /// What a table says of a rank's part in a step; and whether it is the same in every healthy run.
-type Cell = (fn(&Part) -> String, bool);
+type Cell = (fn(&Contribution) -> String, bool);
 
 /// What each rank adds to a step.
 fn contributions(ill: &Evidence, healthy: &Evidence) -> Table {
     let loss: Cell = (|part| format!("{:.4}", part.loss), true);
-    let norm: Cell = (|part| format!("{:.4}", part.norm()), true);
+    let norm: Cell = (|part| format!("{:.4}", part.grad_norm), true);
     by_rank("each rank's own part", ["loss", "norm"], [loss, norm], ill, healthy)
 }
 
 /// What each rank computes with, and how long it waits.
 fn ranks(ill: &Evidence, healthy: &Evidence) -> Table {
-    let parameters: Cell = (|part| format!("{:04x}", part.fingerprint >> 48), true);
-    let waiting: Cell = (|part| milliseconds(part.waiting), false);
+    let parameters: Cell = (|part| format!("{:04x}", part.parameters >> 48), true);
+    let waiting: Cell = (|part| milliseconds(part.waited), false);
     by_rank("parameters, ms it waits", ["param", "ms"], [parameters, waiting], ill, healthy)
 }
 

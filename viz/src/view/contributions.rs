@@ -1,0 +1,83 @@
+//! What each rank itself has added to the latest step, before anything was summed over ranks: run beside run, and what is
+//! not as in the first of them.
+
+use super::frame;
+use super::paint::Paint;
+use crate::app::App;
+use crate::player::Player;
+use crate::theme::{ALARM, DIM, bold, ink};
+use crate::words;
+use events::Contribution;
+use ratatui::style::Color;
+
+const LABEL: u16 = 8;
+const CELL: u16 = 9;
+
+/// What is said of a part; and whether it is the same in every healthy run.
+type Cell = (&'static str, fn(&Contribution) -> String, bool);
+
+const CELLS: [Cell; 4] = [
+    ("loss", |part| format!("{:.4}", part.loss), true),
+    ("norm", |part| format!("{:.4}", part.grad_norm), true),
+    ("params", |part| format!("{:04x}", part.parameters >> 48), true),
+    ("waited", |part| words::time((part.waited * 1e9) as u64), false),
+];
+
+/// Rows that the table needs; none where no run tells of its ranks' parts.
+pub(super) fn rows(app: &App) -> u16 {
+    let ranks = app.players.iter().map(|player| player.scene().now.ranks.len()).max().unwrap_or(0);
+    let told = app.players.iter().any(|player| (0..ranks).any(|rank| part(player, rank).is_some()));
+    if told { 2 + ranks as u16 } else { 0 }
+}
+
+fn part(player: &Player, rank: usize) -> Option<&Contribution> {
+    player.scene().now.ranks.get(rank)?.contribution.as_ref()
+}
+
+/// Draws a row per rank, as many as fit from the top.
+pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
+    let Some(first) = app.players.first() else { return };
+    let x = paint.heading(0, 0, "Each rank's own part");
+    let step = part(first, app.rank).map_or(String::new(), |part| format!("step {}, ", part.step + 1));
+    let star = if app.players.len() > 1 { "; * not as in the first run" } else { "" };
+    paint.text(x + 2, 0, format!("{step}before the sum{star}"), ink(DIM));
+    let each = paint.width().saturating_sub(LABEL) / app.players.len() as u16;
+    let cells = &CELLS[..usize::from(each / CELL).min(CELLS.len())];
+    for (place, player) in (0u16..).zip(&app.players) {
+        let (x, width) = (LABEL + place * each, cells.len() as u16 * CELL);
+        let mut column = paint.part(x, 1, width, u16::MAX);
+        labels(player, cells, &mut column);
+        for rank in 0..first.scene().now.ranks.len() {
+            let mut row = column.part(0, 1 + rank as u16, width, 1);
+            parts(part(player, rank), part(first, rank), cells, &mut row);
+        }
+    }
+    for rank in 0..first.scene().now.ranks.len() {
+        let style = if rank == app.rank { bold(Color::Reset) } else { ink(DIM) };
+        paint.text(0, 2 + rank as u16, format!("rank {rank}"), style);
+    }
+}
+
+/// The columns' labels, and the run's colour: runs stand in the order of the tables above.
+fn labels(player: &Player, cells: &[Cell], paint: &mut Paint<'_>) {
+    paint.text(0, 0, "▌", ink(frame::stage_colour(&player.scene().header)));
+    for (end, (label, ..)) in (1u16..).zip(cells) {
+        paint.right(end * CELL - 1, 0, label, ink(DIM));
+    }
+}
+
+/// One rank's cells; a star where what is always the same is not as in the first run.
+fn parts(own: Option<&Contribution>, first: Option<&Contribution>, cells: &[Cell], paint: &mut Paint<'_>) {
+    for (end, (_, of, constant)) in (1u16..).zip(cells) {
+        let Some(own) = own else {
+            paint.right(end * CELL - 1, 0, "–", ink(DIM));
+            continue;
+        };
+        let other = first.is_some_and(|first| first.step == own.step && of(first) != of(own));
+        let style = if *constant && other { bold(ALARM) } else { ink(Color::Reset) };
+        let x = paint.right(end * CELL - 1, 0, of(own), style);
+        if *constant && other {
+            paint.text(x, 0, "*", style);
+        }
+    }
+}
