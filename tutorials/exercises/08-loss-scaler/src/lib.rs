@@ -8,7 +8,8 @@
 use exercises::loss_scaler::Scale;
 
 /// A step is over. An overflow uses up hysteresis and then halves the scale; a window of clean steps doubles it and refills
-/// the hysteresis.
+/// the hysteresis. Of a scale there are `scale` itself, `left` (overflows until it halves, that one included), `clean` (steps
+/// since the last overflow), and what does not change: `window`, and `hysteresis`, to which `left` is refilled.
 pub fn next(scale: &mut Scale, overflow: bool) {
     // Your code here.
 }
