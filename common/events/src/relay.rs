@@ -137,12 +137,19 @@ impl Inlets {
         let outgoing = links.iter().map(TcpStream::try_clone).collect::<io::Result<Vec<_>>>()?;
         pace.in_company();
         let controls = pace.listen();
-        std::thread::Builder::new().name("controls".into()).spawn(move || pass_on(&outgoing, &controls))?;
+        // What viewers ask must not come between the answers about the clock: whoever has told it lets go of `telling`.
+        let (telling, told) = mpsc::channel::<()>();
+        std::thread::Builder::new().name("controls".into()).spawn(move || {
+            told.iter().for_each(drop);
+            pass_on(&outgoing, &controls);
+        })?;
         for (link, feed) in links.into_iter().zip(feeds) {
-            let open = open.clone();
+            let (open, telling) = (open.clone(), telling.clone());
             open.fetch_add(1, Ordering::AcqRel);
             std::thread::Builder::new().name("events in".into()).spawn(move || {
-                if tell_clock(&link, start).is_ok() {
+                let knows = tell_clock(&link, start);
+                drop(telling);
+                if knows.is_ok() {
                     read(link, &feed);
                 }
                 open.fetch_sub(1, Ordering::AcqRel);
@@ -248,6 +255,24 @@ mod tests {
         }
         ours.resume();
         while theirs.is_paused() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// A screen asks for its pace at once, before the other processes know the time.
+    #[test]
+    fn what_viewers_ask_does_not_come_between_the_answers_about_the_clock() {
+        let (here, there) = link();
+        let (ours, theirs) = (Pace::new(), Arc::new(Pace::new()));
+        let start = Instant::now();
+        let _inlets = Inlets::start(vec![here], vec![feed(10, start).0], start, &ours).unwrap();
+        ours.pause();
+        there.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        assert!(there.peek(&mut [0]).is_err(), "an answer that nobody asked for");
+        let apart = clock(&there).unwrap().max(start) - start;
+        assert!(apart < Duration::from_secs(1), "{apart:?}");
+        let _outlet = Outlet::start(there, channel(1, 10, start, None).1, theirs.clone()).unwrap();
+        while !theirs.is_paused() {
             std::thread::yield_now();
         }
     }
