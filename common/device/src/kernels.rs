@@ -159,6 +159,18 @@ pub trait Kernels: Send + Sync {
     /// `out = a · b` or `out += a · b`, after the transposes that `a` and `b` ask for. Sums in f32.
     fn matmul(&self, out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, write: Write) -> Result<()>;
 
+    /// `out = base + a · b`, with `base` packed as `out` is, and of its type.
+    fn matmul_onto(
+        &self,
+        mut out: MatrixMut<'_>,
+        base: View<'_>,
+        a: Matrix<'_>,
+        b: Matrix<'_>,
+    ) -> Result<()> {
+        self.copy(out.data.reborrow(), base)?;
+        self.matmul(out, a, b, Write::Accumulate)
+    }
+
     /// `out = x / rms(x) · weight` per row, `inverse_rms = 1 / rms(x)`, with `rms² = mean(x²) + eps`.
     ///
     /// `out`, `x`: `[rows, width]`; `weight`: `[width]`; `inverse_rms`: f32 `[rows]`.

@@ -21,7 +21,7 @@ use crate::context::{Batch, Context, Model};
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
 use crate::{Gradients, Keep, Weights};
-use device::{Buffer, Class, DType, Device, Fetched, Result, Write};
+use device::{Buffer, Class, DType, Device, Fetched, Result};
 
 /// Positions of the head's tensors in [`crate::Layer::tensors`].
 const NORM: usize = 0;
@@ -108,7 +108,7 @@ impl Model {
 /// `n · Wᵀ`: `[R, V]`.
 fn logits(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
     let mut logits = cx.activation(n.dtype(), cx.config.vocabulary)?;
-    project(cx).forward(cx, &mut logits, n, Write::Replace)?;
+    project(cx).forward(cx, &mut logits, n)?;
     Ok(logits)
 }
 

@@ -57,14 +57,14 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         }
     }
 
-    /// `out = x · Wᵀ`, or `+=`.
-    pub(crate) fn forward(&self, cx: &Context<'_>, out: &mut Buffer, x: &Buffer, write: Write) -> Result<()> {
+    /// `out = x · Wᵀ`.
+    pub(crate) fn forward(&self, cx: &Context<'_>, out: &mut Buffer, x: &Buffer) -> Result<()> {
         let rows = cx.batch.rows();
         for (weight, part) in self.weights(cx.weights) {
             let x = Matrix::new(x.view(), rows, self.inputs);
             let weight = Matrix::new(weight, part.columns.len(), self.inputs);
             let out = columns_mut(out, rows, self.width(), part.columns);
-            cx.device.kernels().matmul(out, x, weight.t(), write)?;
+            cx.device.kernels().matmul(out, x, weight.t(), Write::Replace)?;
         }
         Ok(())
     }
@@ -115,6 +115,23 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         let dout = columns(dout, rows, self.width(), part.columns);
         let x = Matrix::new(x.view(), rows, self.inputs);
         cx.device.kernels().matmul(dweight, dout.t(), x, write)
+    }
+}
+
+impl Projection<1> {
+    /// `out = base + x · Wᵀ`: where a half of a block adds its result to the residual stream.
+    pub(crate) fn forward_onto(
+        &self,
+        cx: &Context<'_>,
+        out: &mut Buffer,
+        base: &Buffer,
+        x: &Buffer,
+    ) -> Result<()> {
+        let (rows, [outputs]) = (cx.batch.rows(), self.outputs);
+        let weight = Matrix::new(weight(cx.weights, self.first), outputs, self.inputs);
+        let (out, x) =
+            (MatrixMut::new(out.view_mut(), rows, outputs), Matrix::new(x.view(), rows, self.inputs));
+        cx.device.kernels().matmul_onto(out, base.view(), x, weight.t())
     }
 }
 

@@ -8,7 +8,6 @@ use super::driver::Stream;
 use super::kernels::MatrixOperand;
 use super::memory::Pool;
 use super::runtime::no_room;
-use crate::kernels::Write;
 use crate::{DType, DeviceError, Result};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
@@ -54,10 +53,18 @@ impl Layout {
     }
 }
 
+/// Where a product goes, and the address of what it is added to, a matrix like it; nothing if it is not.
+pub(super) struct Onto {
+    pub(super) out: MatrixOperand,
+    pub(super) base: Option<u64>,
+}
+
 /// Everything that the choice of an algorithm depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
     out: Layout,
+    /// Of what the product is added to.
+    base_alignment: u32,
     a: Layout,
     b: Layout,
 }
@@ -75,18 +82,23 @@ impl Blas {
         Ok(Blas { handle, workspace, tf32, plans: Mutex::default() })
     }
 
-    /// `out = a · b` or `out += a · b` on `stream`.
+    /// `out = a · b` or `out = base + a · b` on `stream`.
     pub(super) fn multiply(
         &self,
         stream: &Stream,
-        out: MatrixOperand,
+        Onto { out, base }: Onto,
         a: MatrixOperand,
         b: MatrixOperand,
-        write: Write,
     ) -> Result<()> {
-        let plan = self.plan(Shape { out: Layout::of(&out), a: Layout::of(&a), b: Layout::of(&b) })?;
+        let (one, beta) = (1.0f32, if base.is_some() { 1.0f32 } else { 0.0 });
+        let base = base.unwrap_or(out.data.pointer);
+        let plan = self.plan(Shape {
+            out: Layout::of(&out),
+            base_alignment: alignment(base),
+            a: Layout::of(&a),
+            b: Layout::of(&b),
+        })?;
         let [out, a, b] = [out, a, b].map(|matrix| matrix.data.pointer as *mut c_void);
-        let (one, beta) = (1.0f32, if write == Write::Accumulate { 1.0f32 } else { 0.0 });
         let scale = |value: &f32| std::ptr::from_ref(value).cast::<c_void>();
         // SAFETY: the plan's descriptions fit the operands, which were checked against their buffers and are held by the
         // caller until the stream is past this; the workspace is used on this one stream alone.
@@ -100,7 +112,7 @@ impl Blas {
                 plan.b,
                 a,
                 plan.a,
-                out,
+                base as *const c_void,
                 plan.out,
                 out,
                 plan.out,
@@ -239,7 +251,7 @@ impl Preference {
         for (attribute, alignment) in [
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.b.alignment),
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a.alignment),
-            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.out.alignment),
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.base_alignment),
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.out.alignment),
         ] {
             preference.set(attribute, &alignment)?;

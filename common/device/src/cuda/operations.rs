@@ -6,6 +6,7 @@
 use super::kernels::{
     self, AttentionGradient, AttentionOutput, Multiplier, NormGradient, NormInputs, States,
 };
+use super::matmul::Onto;
 use super::runtime::Runtime;
 use crate::check::{Check, Product};
 use crate::kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write};
@@ -24,6 +25,28 @@ impl Kernels for Runtime {
         }
         let out = check.matrix_operand_mut("out", &out)?;
         self.multiply(out, check.matrix_operand("a", &a)?, check.matrix_operand("b", &b)?, write)
+    }
+
+    /// The library reads `base` where it would read `out`, so that nothing is copied.
+    fn matmul_onto(
+        &self,
+        mut out: MatrixMut<'_>,
+        base: View<'_>,
+        a: Matrix<'_>,
+        b: Matrix<'_>,
+    ) -> Result<()> {
+        let check = Check("matmul");
+        let Product { rows, columns, depth } = check.product(&out, &a, &b)?;
+        let packed = out.stride == columns && base.dtype() == out.data.dtype();
+        if rows * columns * depth == 0 || !packed || base.on_host() {
+            self.copy(out.data.reborrow(), base)?;
+            return self.matmul(out, a, b, Write::Accumulate);
+        }
+        let base = check.operand("base", &base, rows * columns)?.pointer;
+        let out = check.matrix_operand_mut("out", &out)?;
+        let (a, b) = (check.matrix_operand("a", &a)?, check.matrix_operand("b", &b)?);
+        self.gpu.context.enter()?;
+        self.blas.multiply(&self.compute, Onto { out, base: Some(base) }, a, b)
     }
 
     fn rms_norm(

@@ -3,7 +3,7 @@
 use super::driver::{Fence, Named, Stream};
 use super::gpu::Gpu;
 use super::kernels::{Launch, Launcher, MatrixOperand, Multiplier};
-use super::matmul::Blas;
+use super::matmul::{Blas, Onto};
 use super::memory::{Block, Pool, Usage};
 use super::rotations::Rotations;
 use super::staging::Staging;
@@ -258,7 +258,8 @@ impl Launcher for Runtime {
 impl Multiplier for Runtime {
     fn multiply(&self, out: MatrixOperand, a: MatrixOperand, b: MatrixOperand, write: Write) -> Result<()> {
         self.gpu.context.enter()?;
-        self.blas.multiply(&self.compute, out, a, b, write)
+        let base = (write == Write::Accumulate).then_some(out.data.pointer);
+        self.blas.multiply(&self.compute, Onto { out, base }, a, b)
     }
 }
 

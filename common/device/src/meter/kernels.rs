@@ -32,15 +32,24 @@ fn rows(shape: RowShape, dtype: DType) -> usize {
     shape.rows * shape.width * dtype.size()
 }
 
+fn product(out: &MatrixMut<'_>, a: &Matrix<'_>, b: &Matrix<'_>, write: Write) -> Job {
+    let depth = if a.transposed { a.rows } else { a.columns };
+    let size = |rows: usize, columns: usize, dtype: DType| rows * columns * dtype.size();
+    let inputs = size(a.rows, a.columns, a.data.dtype()) + size(b.rows, b.columns, b.data.dtype());
+    let output = size(out.rows, out.columns, out.data.dtype());
+    let flops = 2 * (out.rows * out.columns * depth) as u64;
+    Job { kind: Kind::Matmul, flops, bytes: inputs + written(output, write) }
+}
+
 impl Kernels for Meter {
     fn matmul(&self, out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, write: Write) -> Result<()> {
-        let depth = if a.transposed { a.rows } else { a.columns };
-        let size = |rows: usize, columns: usize, dtype: DType| rows * columns * dtype.size();
-        let inputs = size(a.rows, a.columns, a.data.dtype()) + size(b.rows, b.columns, b.data.dtype());
-        let output = size(out.rows, out.columns, out.data.dtype());
-        let flops = 2 * (out.rows * out.columns * depth) as u64;
-        let job = Job { kind: Kind::Matmul, flops, bytes: inputs + written(output, write) };
+        let job = product(&out, &a, &b, write);
         self.time(job, |kernels| kernels.matmul(out, a, b, write))
+    }
+
+    fn matmul_onto(&self, out: MatrixMut<'_>, base: View<'_>, a: Matrix<'_>, b: Matrix<'_>) -> Result<()> {
+        let job = product(&out, &a, &b, Write::Accumulate);
+        self.time(job, |kernels| kernels.matmul_onto(out, base, a, b))
     }
 
     fn rms_norm(

@@ -21,13 +21,12 @@
 //! | rope inverse on dqkv, dn = dqkv · Wqkv, dWqkv = dqkvᵀ · n | dn \[R·d·e\] | dqkv, n |
 //! | dout += norm backward | | dn, x, inverse_rms |
 
-use super::residual;
 use crate::context::Context;
 use crate::layout::block::{INPUT_NORM, O, QKV};
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
 use crate::{Gradients, Keep};
-use device::{Buffer, DType, Result, Write};
+use device::{Buffer, DType, Result};
 
 /// What is expensive to compute again.
 pub(crate) struct Attended {
@@ -110,15 +109,15 @@ fn attended(cx: &Context<'_>, n: &Buffer) -> Result<Attended> {
 
 /// `x + attended · Woᵀ`: `[R, d]`.
 fn add_to(cx: &Context<'_>, x: &Buffer, attended: &Buffer) -> Result<Buffer> {
-    let mut out = residual(cx.device, x)?;
-    project_out(cx).forward(cx, &mut out, attended, Write::Accumulate)?;
+    let mut out = cx.activation(x.dtype(), cx.config.width)?;
+    project_out(cx).forward_onto(cx, &mut out, x, attended)?;
     Ok(out)
 }
 
 /// Packed queries, keys and values of `n` `[R, d]`, the first two rotated: `[R, H + 2K]`.
 fn queries_keys_values(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
     let mut qkv = cx.activation(n.dtype(), cx.attention().packed_width())?;
-    project_in(cx).forward(cx, &mut qkv, n, Write::Replace)?;
+    project_in(cx).forward(cx, &mut qkv, n)?;
     cx.device.kernels().rope(qkv.view_mut(), cx.rope(false))?;
     Ok(qkv)
 }

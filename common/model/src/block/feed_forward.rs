@@ -23,13 +23,12 @@
 //! | dn = dgate_up · Wgate_up, dWgate_up = dgate_upᵀ · n | dn \[R·d·e\] | dgate_up, n |
 //! | dout += norm backward | | dn, x, inverse_rms |
 
-use super::residual;
 use crate::context::Context;
 use crate::layout::block::{DOWN, GATE_UP, POST_NORM};
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
 use crate::{Gradients, Keep};
-use device::{Buffer, Result, Write};
+use device::{Buffer, Result};
 
 /// What forward keeps, beside x: as much as [`Keep`] says.
 pub(crate) struct KeptFeedForward {
@@ -61,8 +60,8 @@ pub(crate) fn forward(cx: &Context<'_>, x: &Buffer, keep: Keep) -> Result<(Buffe
     let norm = keep.cheap().then_some(norm);
     let h = gated(cx, &gate_up)?;
     let gate_up = keep.expensive().then_some(gate_up);
-    let mut out = residual(cx.device, x)?;
-    project_out(cx).forward(cx, &mut out, &h, Write::Accumulate)?;
+    let mut out = cx.activation(x.dtype(), cx.config.width)?;
+    project_out(cx).forward_onto(cx, &mut out, x, &h)?;
     Ok((out, KeptFeedForward { norm, gate_up, h: keep.cheap().then_some(h) }))
 }
 
@@ -98,7 +97,7 @@ pub(crate) fn backward(
 /// Packed gates and ups of `n` `[R, d]`: `[R, 2f]`.
 fn gates_ups(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
     let mut gate_up = cx.activation(n.dtype(), 2 * cx.config.feed_forward)?;
-    project_in(cx).forward(cx, &mut gate_up, n, Write::Replace)?;
+    project_in(cx).forward(cx, &mut gate_up, n)?;
     Ok(gate_up)
 }
 

@@ -30,7 +30,7 @@ pub mod feed_forward;
 use crate::context::{Batch, Model};
 use crate::{Gradients, Keep, Weights};
 use attention::{KeptAttention, SavedAttention};
-use device::{Buffer, Class, Device, Result};
+use device::{Buffer, Device, Result};
 use feed_forward::{KeptFeedForward, SavedFeedForward};
 
 /// What a block's forward keeps for its backward: its input, and as much more as [`Keep`] says.
@@ -108,11 +108,4 @@ impl Model {
         attention::backward(&cx, gradients, x, attention, &mut dout)?;
         Ok(dout)
     }
-}
-
-/// A copy of `x`: where a half adds its result to the residual stream.
-fn residual(device: &Device, x: &Buffer) -> Result<Buffer> {
-    let mut out = device.allocate(Class::Activations, x.dtype(), x.len())?;
-    device.kernels().copy(out.view_mut(), x.view())?;
-    Ok(out)
 }

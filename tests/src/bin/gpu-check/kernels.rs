@@ -17,9 +17,10 @@ enum Closeness {
 
 use Closeness::{Bits, Rounding};
 
-const OPERATIONS: [(&str, Closeness, Operation); 15] = [
+const OPERATIONS: [(&str, Closeness, Operation); 16] = [
     ("matmul", Rounding, matmul),
     ("matmul, transposed and accumulated", Rounding, matmul_transposed),
+    ("matmul onto another matrix", Rounding, matmul_onto),
     ("rms_norm", Rounding, rms_norm),
     ("rms_norm_backward", Rounding, rms_norm_backward),
     ("rope", Bits, rope),
@@ -135,6 +136,16 @@ fn matmul_transposed(device: &Device, dtype: DType) -> Result<Vec<f32>> {
     let (a, b) = (Matrix::new(a.view(), k, m).t(), Matrix::new(b.view(), n, k).t());
     device.kernels().matmul(MatrixMut::new(out.view_mut(), m, n), a, b, Write::Accumulate)?;
     numbers(device, &out)
+}
+
+fn matmul_onto(device: &Device, dtype: DType) -> Result<Vec<f32>> {
+    let (m, n, k) = (50, 33, 72);
+    let (a, b) = (tensor(device, dtype, 30, m * k)?, tensor(device, dtype, 31, n * k)?);
+    let base = tensor(device, dtype, 32, m * n)?;
+    let mut out = device.allocate(Class::Workspace, dtype, m * n)?;
+    let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), n, k).t());
+    device.kernels().matmul_onto(MatrixMut::new(out.view_mut(), m, n), base.view(), a, b)?;
+    all(device, &[&out, &base])
 }
 
 const ROWS: RowShape = RowShape { rows: 19, width: 100 };
