@@ -8,7 +8,12 @@ use ratatui::style::Color;
 
 /// The nearest colour of the 6 × 6 × 6 cube or the grey ramp.
 pub(super) fn indexed(r: u8, g: u8, b: u8) -> u8 {
-    let level = |v: u8| if v < 48 { 0 } else { ((u16::from(v) - 35) / 40).min(5) as u8 };
+    // The cube's levels are 0, 95, 135, … 255: the nearest one.
+    let level = |v: u8| match v {
+        0..48 => 0,
+        48..115 => 1,
+        _ => (v - 35) / 40,
+    };
     let value = |level: u8| if level == 0 { 0i32 } else { 55 + 40 * i32::from(level) };
     let distance = |x: [i32; 3]| {
         let pairs = [(r, x[0]), (g, x[1]), (b, x[2])];

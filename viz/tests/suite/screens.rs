@@ -283,6 +283,21 @@ fn fewer_colours_and_ascii() {
     }
 }
 
+/// A colour becomes its nearest neighbour among 256, never a grey.
+#[test]
+fn colours_stay_colours() {
+    let theme = Theme { depth: Depth::Indexed, ascii: false };
+    let classes = events::Class::ALL.iter().filter(|class| **class != events::Class::Workspace);
+    let classes = classes.map(|&class| theme::class_colour(class));
+    for colour in classes.chain([theme::WAITING, theme::ALARM, theme::GOOD, theme::ACCENT]) {
+        let mut buffer = ratatui::buffer::Buffer::empty(ratatui::layout::Rect::new(0, 0, 1, 1));
+        buffer[(0, 0)].fg = colour;
+        theme.adapt(&mut buffer);
+        let indexed = buffer[(0, 0)].fg;
+        assert!(matches!(indexed, ratatui::style::Color::Indexed(16..=231)), "{colour:?}: {indexed:?}");
+    }
+}
+
 /// Text on a coloured ground is ink: the ground must be there.
 #[test]
 fn sixteen_colours_keep_every_ground() {
