@@ -153,7 +153,7 @@ impl Audit {
                     "{here} something else than the initial parameters of {name}, in the slice that rank {owner} owns"
                 ),
                 (false, _) => format!(
-                    "{here} parameters of {name} that are neither old nor right, in the slice that rank {owner} owns: that rank updated it in step {last} before its gradients were the sum over all ranks"
+                    "{here} parameters of {name} that are neither old nor right, in the slice that rank {owner} owns: that rank updated it in step {last} before its gradients were the sum over all ranks and micro-batches"
                 ),
             });
         }

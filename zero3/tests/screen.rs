@@ -97,6 +97,8 @@ fn a_run_begins_held_is_stepped_and_let_go() {
         pty.shows("All-gather of block 0", Duration::from_millis(500))
     };
     assert!((0..40).any(|_| beyond(&mut pty)), "steps lead nowhere");
+    // Held as the pass begins: its unit is there while the next is on its way.
+    pty.expect_on_screen("embedding   ▸ parameters  ■");
     pty.expect_on_screen("held");
     pty.send("\r");
     pty.expect_on_screen("ZeRO-3 is done");

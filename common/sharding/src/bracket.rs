@@ -3,7 +3,7 @@
 use crate::{Rank, UnitId};
 use device::Device;
 use device::cuda::Begun;
-use events::{Emitter, Pass, What, Work};
+use events::{Boundary, Emitter, Pass, What, Work};
 
 /// A pass over a unit that has begun; dropping it says that the pass is done. On a GPU that is when it is queued: when it
 /// really ran is told later.
@@ -18,13 +18,16 @@ pub struct Bracket {
 }
 
 impl Rank {
-    /// Says that `pass` over `unit` begins, in micro-batch `micro` of the step.
+    /// Says that `pass` over `unit` begins, in micro-batch `micro` of the step. Here a viewer may hold the rank: the unit
+    /// is there, and what comes next is on its way.
     pub fn bracket(&self, pass: Pass, unit: UnitId, micro: usize) -> Bracket {
         let (unit, micro) = (unit as u16, micro.min(u16::MAX.into()) as u16);
         let (emitter, device) = (self.emitter.clone(), self.device.clone());
-        // Before the event, so that the last pass over this unit is told of first.
-        let begun = device.begin();
+        // Before the event, so that the last pass over this unit is told of first. What it may report, the next kernel does.
+        let _ = device.tell_past();
         emitter.emit(What::PassStarted { pass, unit, micro });
+        emitter.boundary(Boundary::Unit);
+        let begun = device.begin();
         Bracket { emitter, device, begun, pass, unit, micro }
     }
 }

@@ -5,7 +5,7 @@ use crate::buckets::bucket;
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use device::{AdamW, Buffer, Class, DType, View, ViewMut};
-use events::{Boundary, Pass};
+use events::Pass;
 use std::ops::Range;
 
 /// What a step does, the same on every rank.
@@ -113,7 +113,6 @@ impl AdamWShard {
     ) -> Result<()> {
         for number in 0..self.pieces.len() {
             // A screen shows pieces as it shows micro-batches.
-            rank.emitter.boundary(Boundary::Unit);
             let _bracket = rank.bracket(Pass::Step, self.unit, number);
             self.update_piece(rank, number, &mut parameters, &gradients, (update, gradient_scale))?;
         }

@@ -2,7 +2,7 @@
 
 use crate::stage::Stage;
 use device::{Buffer, Class};
-use events::{Boundary, Pass};
+use events::Pass;
 use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Losses, Model, SavedBlock, SavedHead};
 use planner::Moment;
 use sharding::{
@@ -311,7 +311,6 @@ impl Passes {
     /// Acquires what the layer at `at` needs for the first time in this pass.
     fn acquire(&mut self, stage: &mut impl Stage, pass: Pass, visits: &Visits, at: usize) -> Result<()> {
         self.moment = Moment::Layer(pass, self.model.layout.layers[visits.layers[at]].kind);
-        self.rank.emitter.boundary(Boundary::Unit);
         for &unit in &visits.first[at] {
             self.parameters[unit] = Some(stage.acquire(unit, pass)?);
         }

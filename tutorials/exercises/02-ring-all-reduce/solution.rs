@@ -8,8 +8,8 @@ pub fn all_reduce(buffers: &mut [Vec<f32>], wire: &mut Wire) {
     let length = buffers[0].len() / ranks;
     for step in 0..2 * (ranks - 1) {
         for rank in 0..ranks {
-            // The second half begins with the slice that the first half has completed here: rank + 1.
-            let slice = (rank + 2 * ranks - step) % ranks;
+            // The second half begins with the slice that the first half has completed here: this rank's own.
+            let slice = (rank + 2 * ranks - step - 1) % ranks;
             let (range, right) = (slice * length..(slice + 1) * length, (rank + 1) % ranks);
             let arrived = wire.send(rank, right, &buffers[rank][range.clone()]);
             for (own, value) in buffers[right][range].iter_mut().zip(arrived) {

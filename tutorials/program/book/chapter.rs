@@ -1,6 +1,6 @@
 //! One chapter, made again from its source.
 
-use super::{claims, code, console, diff, picture, stages, tables, translation};
+use super::{claims, code, console, diff, hops, picture, stages, tables, translation};
 use crate::learn;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,10 @@ impl Workshop {
             "table" if rest == "claims" => claims::lines(&self.runs),
             "table" if rest == "stages" => stages::lines(&self.runs),
             "table" if rest == "translation" => translation::lines(&self.root),
-            "table" => tables::lines(rest),
+            "table" => match rest.strip_prefix("hops ") {
+                Some(recorded) => hops::lines(&self.root, recorded),
+                None => tables::lines(rest),
+            },
             "predict" => learn::pages::guesses(rest),
             "answers" => learn::pages::answers(rest, &self.runs),
             "quiz" => learn::pages::quiz(rest, &self.runs),

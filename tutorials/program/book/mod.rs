@@ -11,6 +11,7 @@ mod code;
 mod console;
 mod diff;
 mod equations;
+mod hops;
 mod links;
 mod numbers;
 mod picture;

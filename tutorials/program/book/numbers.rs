@@ -38,7 +38,7 @@ fn divide(chapter: &str) -> (Vec<String>, Vec<&str>) {
     let (mut own, mut made) = (Vec::new(), Vec::new());
     let (mut fence, mut place) = (false, false);
     for line in chapter.lines() {
-        let is_fence = line.starts_with("```");
+        let is_fence = line.trim_start().starts_with("```");
         if line.starts_with("<!-- ") {
             place = line != "<!-- end -->"
                 && ["code", "diff", "table", "predict", "answers", "quiz"]
@@ -117,6 +117,7 @@ mod tests {
             "four ranks, 2 of them",
             "2 × 22.9 MB = 45.8 MB",
             "see `--x 12.5`",
+            "1. try\n\n   ```\n   x --bytes 12345\n   ```\n",
             "in 2020",
         ] {
             assert_eq!(unfounded(&page(fine)), Vec::<String>::new());

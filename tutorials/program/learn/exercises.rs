@@ -45,8 +45,8 @@ pub const ALL: &[Exercise] = &[
         chapter: 2,
         task: "Sum the ranks' buffers around a ring, neighbour to neighbour.",
         hints: [
-            "N−1 steps of adding, then N−1 steps of copying. In step s rank r sends slice r−s.",
-            "In the copying half rank r begins with the slice whose sum it has completed: slice r+1.",
+            "N−1 steps of adding, then N−1 of copying. In step s of adding rank r receives slice r−s−2, as in the chapter.",
+            "After adding, rank r has the sum of slice r. In step s of copying it receives slice r−s−1, counted modulo N.",
         ],
     },
     Exercise {

@@ -20,7 +20,7 @@ pub enum Boundary {
     Event,
     /// Before a collective is issued.
     Collective,
-    /// Before a pass over a unit.
+    /// At the start of a pass over a unit.
     Unit,
     /// Before an optimizer step.
     Step,

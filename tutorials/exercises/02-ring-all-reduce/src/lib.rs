@@ -9,7 +9,7 @@
 use exercises::ring_all_reduce::Wire;
 
 /// `buffers[r]` is rank r's, all of the same length, a multiple of the number of ranks. Afterwards every rank has the sum of
-/// all. `wire.send(from, to, values)` moves values to the right neighbour and returns what arrives there.
+/// all. `wire.send(from, to, &values)` moves values to the right neighbour and returns what arrives there, a `Vec<f32>`.
 pub fn all_reduce(buffers: &mut [Vec<f32>], wire: &mut Wire) {
     // Your code here.
 }

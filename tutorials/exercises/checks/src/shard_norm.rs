@@ -18,7 +18,7 @@ pub fn check(norm: Norm) -> Verdict {
         exchanged = (exchanged.0 + run(norm, &shards)? as u64, exchanged.1 + 1);
     }
     Ok(Score::right("every rank gets the norm of the whole").with(
-        "numbers exchanged by a rank",
+        "numbers exchanged for two norms",
         exchanged.0,
         exchanged.1,
     ))
