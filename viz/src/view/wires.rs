@@ -271,7 +271,7 @@ impl Lanes<'_> {
         let end = self.centres.get(usize::from(to)).copied().unwrap_or(first);
         self.link(self.centres[lane], end, ("●", self.wire()), self.style(), paint);
         if first >= 9 {
-            paint.text(first.saturating_sub(9), 0, format!("chunk {chunk}"), ink(DIM));
+            paint.text(first.saturating_sub(9), 0, format!("slice {chunk}"), ink(DIM));
         }
         let x = paint.text(last + 3, 0, words::short_bytes(bytes), ink(Color::Reset));
         let rounds = if self.flight.event.operation == Operation::AllReduce { 2 } else { 1 };
