@@ -251,6 +251,13 @@ fn check(args: &TrainArgs) -> Result<()> {
             args.gpus - 1
         )));
     }
+    if let Some(fault) = args.inject.iter().find(|fault| fault.step >= args.training.steps) {
+        return Err(Failure::usage(format!(
+            "--inject names step {}, but the steps are 0 to {} (--steps)",
+            fault.step,
+            args.training.steps.saturating_sub(1)
+        )));
+    }
     Ok(())
 }
 
@@ -293,6 +300,7 @@ mod tests {
             ("--model enormous", "enormous"),
             ("--model no/such/config.json", "no/such"),
             ("--inject panic@rank4", "rank 4"),
+            ("--steps 5 --inject panic@rank1,step5", "0 to 4"),
             ("--model tiny --init-from /nowhere", "--init-from"),
             ("--loss-scale 8", "--precision fp16"),
             ("--precision bf16 --hysteresis 2", "--precision fp16"),

@@ -98,9 +98,28 @@ impl Kind {
         KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether it belongs to the passes as a whole, so that no phase can be chosen.
-    fn has_no_phase(self) -> bool {
-        self == Kind::Overflow || Kind::SILENT.contains(&self)
+    /// The phase that is meant where `phase` and `step` are written: a fault in no step is one of the setup, else of backward.
+    ///
+    /// # Errors
+    /// The fault has no such phase, or the phase no steps.
+    fn phase(self, step: Option<u32>, phase: Option<Phase>) -> std::result::Result<Phase, String> {
+        let name = self.name();
+        let only = match self {
+            Kind::Panic | Kind::Error | Kind::Stall => None,
+            Kind::Seed => Some((Phase::Setup, "")),
+            _ => Some((Phase::Backward, ",step5")),
+        };
+        if let Some((only, step)) = only
+            && phase.is_some_and(|phase| phase != only)
+        {
+            return Err(format!("{name} has no phase: write {name}@rank1{step}"));
+        }
+        let steps = if step.is_some() { Phase::Backward } else { Phase::Setup };
+        let phase = only.map(|(only, _)| only).or(phase).unwrap_or(steps);
+        if step.is_some() && matches!(phase, Phase::Setup | Phase::Save) {
+            return Err(format!("{name} here happens outside the steps: leave the step out"));
+        }
+        Ok(phase)
     }
 }
 
@@ -191,21 +210,18 @@ impl FromStr for Fault {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (kind, place) = text.split_once('@').ok_or("write panic@rank2,step3,backward")?;
         let kind = pick(KINDS, kind)?;
-        let phase = if kind.has_no_phase() { Phase::Backward } else { Phase::Setup };
-        let mut fault = Fault { kind, rank: 0, step: 0, phase };
+        let (mut rank, mut step, mut phase) = (0, None, None);
         for part in place.split(',') {
             let number = |digits: &str| digits.parse().map_err(|_| format!("{part:?} has no number"));
             if let Some(digits) = part.strip_prefix("rank") {
-                fault.rank = number(digits)?;
+                rank = number(digits)?;
             } else if let Some(digits) = part.strip_prefix("step").filter(|digits| !digits.is_empty()) {
-                fault.step = number(digits)? as u32;
-            } else if pick(PHASES, part)? != phase && kind.has_no_phase() {
-                return Err(format!("{} has no phase: write {}@rank1,step5", kind.name(), kind.name()));
+                step = Some(number(digits)? as u32);
             } else {
-                fault.phase = pick(PHASES, part)?;
+                phase = Some(pick(PHASES, part)?);
             }
         }
-        Ok(fault)
+        Ok(Fault { kind, rank, step: step.unwrap_or(0), phase: kind.phase(step, phase)? })
     }
 }
 
@@ -218,9 +234,14 @@ mod tests {
         let fault = |kind, rank, step, phase| Ok(Fault { kind, rank, step, phase });
         assert_eq!("panic@rank2,step3,backward".parse(), fault(Kind::Panic, 2, 3, Phase::Backward));
         assert_eq!("error@rank0,step1,step".parse(), fault(Kind::Error, 0, 1, Phase::Step));
+        assert_eq!("panic@rank2,step3".parse(), fault(Kind::Panic, 2, 3, Phase::Backward));
+        assert_eq!("panic@rank2".parse(), fault(Kind::Panic, 2, 0, Phase::Setup));
+        assert_eq!("panic@rank1,save".parse(), fault(Kind::Panic, 1, 0, Phase::Save));
         assert_eq!("seed@rank1".parse(), fault(Kind::Seed, 1, 0, Phase::Setup));
         assert_eq!("overflow@rank1,step5".parse(), fault(Kind::Overflow, 1, 5, Phase::Backward));
-        for bad in ["panic", "melt@rank1", "panic@rank,step1", "panic@rank1,sideways", "slow@rank1,forward"] {
+        let never =
+            ["panic@rank1,step2,setup", "seed@rank1,step2", "seed@rank1,forward", "slow@rank1,forward"];
+        for bad in ["panic", "melt@rank1", "panic@rank,step1", "panic@rank1,sideways"].iter().chain(&never) {
             assert!(bad.parse::<Fault>().is_err(), "{bad}");
         }
     }
