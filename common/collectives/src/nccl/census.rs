@@ -16,11 +16,22 @@ pub(crate) struct Aside {
     sequence: AtomicU64,
 }
 
+/// What a rank tells the others aside. A group has one sub-group for each, and a communicator's setup may go over a group that
+/// has been split already: calls of the one never meet those of the other.
+#[derive(Clone, Copy)]
+pub(crate) enum Concern {
+    /// Making a communicator of all.
+    Setup,
+    /// Counting what communicators split off take.
+    Splits,
+}
+
 impl Aside {
-    /// Beside `control`. Every rank of the group makes one, once.
-    pub(crate) fn new(control: &Arc<dyn Backend>) -> Self {
+    /// Beside `control`. Every rank of the group makes one, once per concern.
+    pub(crate) fn new(control: &Arc<dyn Backend>, concern: Concern) -> Self {
         let all: Vec<usize> = (0..control.names().len()).collect();
-        Aside { backend: control.split((u64::MAX, u64::MAX), &all), sequence: AtomicU64::new(0) }
+        let backend = control.split((u64::MAX, u64::MAX - concern as u64), &all);
+        Aside { backend, sequence: AtomicU64::new(0) }
     }
 
     fn rank(&self) -> u32 {
@@ -56,7 +67,7 @@ impl Census {
     /// Of the sub-group of `members`, whose group `control` is.
     pub(crate) fn split(&self, control: &Arc<dyn Backend>, members: &[usize]) -> Self {
         let gpus = members.iter().map(|&member| self.gpus[member]).collect();
-        Census::new(Aside::new(control), &self.runtime, gpus)
+        Census::new(Aside::new(control, Concern::Splits), &self.runtime, gpus)
     }
 
     fn free(&self) -> Result<u64> {

@@ -1,6 +1,6 @@
 //! How ranks come to have communicators, and what stands in the way.
 
-use super::census::{Aside, Census, Uuid};
+use super::census::{Aside, Census, Concern, Uuid};
 use super::communicator::Communicator;
 use super::member::Member;
 use super::raw::{Functions, OLDEST, UniqueId};
@@ -151,7 +151,7 @@ impl<'a> Setup<'a> {
 
     pub(crate) fn run(&self) -> Result<Ready, CollectiveError> {
         let watchdog = Watchdog::start(self.rank).map_err(|error| self.refused(error))?;
-        let aside = Aside::new(self.control);
+        let aside = Aside::new(self.control, Concern::Setup);
         let cards = self.meet(&aside)?;
         self.check(&cards)?;
         let size = cards.len();
