@@ -152,6 +152,11 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
+/// `1 rank`, `4 ranks`: a number of things of which one is `one` and several are `many`.
+pub fn counted(number: usize, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number as u64), if number == 1 { one } else { many })
+}
+
 /// A count in words: `6.74 billion`; below a million, `918,656`.
 pub fn in_words(count: u64) -> String {
     let scales = [(1e12, "trillion"), (1e9, "billion"), (1e6, "million")];

@@ -25,8 +25,8 @@ pub enum Error {
     },
     /// Gradients overflow f16 however little the loss is scaled.
     #[error(
-        "gradients overflow fp16 although the loss scale is at its minimum, {scale}; {skipped} steps were skipped: \
-         lower --lr, train in --precision bf16, or give a lower --min-loss-scale"
+        "gradients overflow fp16 although the loss scale is at its minimum, {scale}; steps skipped: {skipped}. \
+         Lower --lr, train in --precision bf16, or give a lower --min-loss-scale"
     )]
     LossScaleAtMinimum {
         /// The scale.

@@ -4,6 +4,7 @@ use crate::report::{Report, TimeRow};
 use crate::timing::Times;
 use planner::Stage;
 use planner::closed::Sweeps;
+use planner::table::counted;
 
 /// Shares of a step below this are not worth a remedy.
 const NOTABLE: f64 = 0.01;
@@ -113,12 +114,12 @@ fn heading(report: &Report, account: &Account) -> String {
     let link =
         report.link.as_ref().map(|link| format!(" · SIMULATED link ({})", link.name)).unwrap_or_default();
     format!(
-        "{} · {} · {} ranks · {} micro-batches of {} × {} tokens{link}\n\
+        "{} · {} · {} · {} of {} × {} tokens{link}\n\
          A step takes {}, the mean of {}. Where a rank's time goes, the mean of all ranks:\n\n",
         report.stage,
         report.model.name,
-        report.world_size,
-        report.model.micro_batches,
+        counted(report.world_size, "rank", "ranks"),
+        counted(report.model.micro_batches, "micro-batch", "micro-batches"),
         report.model.batch_size,
         report.model.sequence_length,
         time(account.step),

@@ -8,7 +8,7 @@ use crate::run::Plan;
 use crate::size::human;
 use crate::stage::Stage;
 use indicatif::{ProgressBar, ProgressStyle};
-use planner::table::grouped;
+use planner::table::{counted, grouped};
 use std::io::IsTerminal;
 use std::time::Instant;
 
@@ -18,23 +18,24 @@ const LINES: u32 = 30;
 /// The first lines: what runs, and on what.
 pub(crate) fn opening<S: Stage>(plan: &Plan) -> String {
     let config = &plan.config;
+    let ranks = counted(config.world_size, "rank", "ranks");
     let peak = plan.prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
     format!(
-        "{} · {} · {} parameters · {} · {} ranks\n\
+        "{} · {} · {} parameters · {} · {}\n\
          {}.\n{}\
-         Global batch {} tokens = {} ranks × {} micro-batches × {} sequences × {} tokens. Predicted peak {} per rank.\n",
+         Global batch {} tokens = {} × {} × {} × {}. Predicted peak {} per rank.\n",
         S::NAME,
         config.model.name,
         grouped(plan.model.layout.parameters()),
         precision::words(config.precision),
-        config.world_size,
+        ranks,
         where_ranks_are(config),
         simulated(config),
         grouped(config.tokens_per_step()),
-        config.world_size,
-        config.micro_batches,
-        config.batch_size,
-        config.sequence_length,
+        ranks,
+        counted(config.micro_batches, "micro-batch", "micro-batches"),
+        counted(config.batch_size, "sequence", "sequences"),
+        counted(config.sequence_length, "token", "tokens"),
         human(peak),
     )
 }

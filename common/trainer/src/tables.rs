@@ -4,7 +4,7 @@ use crate::hardware_rows::taken;
 use crate::report::{Report, StepRow};
 use crate::size::human;
 use crate::timing::Times;
-use planner::table::{Format, Table, grouped};
+use planner::table::{Format, Table, counted, grouped};
 use std::collections::BTreeMap;
 
 /// The summary of a finished run.
@@ -67,17 +67,17 @@ fn traffic(report: &Report) -> String {
     if report.world_size == 1 {
         return "\nOne rank has nobody to send to.\n".into();
     }
-    let title = format!("sent by rank 0, {} steps", report.steps.len());
-    let mut table = Table::numbers(title, ["predicted", "measured", "", "calls", ""]);
+    let title = format!("sent by rank 0, {}", counted(report.steps.len(), "step", "steps"));
+    let mut table = Table::numbers(title, ["predicted", "measured", "calls", ""]);
     for r in report.traffic.iter().filter(|r| r.rank == 0 && r.calls > 0) {
-        let [predicted, measured, human, of_bytes] = bytes(r.predicted_bytes, r.bytes_sent);
+        let [predicted, measured, _, of_bytes] = bytes(r.predicted_bytes, r.bytes_sent);
         let of_calls = verdict(r.predicted_calls, r.calls, " calls");
         let verdict = if r.predicted_bytes == r.bytes_sent { of_calls } else { of_bytes };
-        table.row(r.operation, [predicted, measured, human, grouped(r.calls), verdict]);
+        table.row(r.operation, [predicted, measured, grouped(r.calls), verdict]);
     }
     if let Some(r) = report.traffic_to_neighbours.first() {
-        let [predicted, measured, human, verdict] = bytes(r.predicted_bytes, r.bytes_sent);
-        table.row("of that to neighbours", [predicted, measured, human, String::new(), verdict]);
+        let [predicted, measured, _, verdict] = bytes(r.predicted_bytes, r.bytes_sent);
+        table.row("of that to neighbours", [predicted, measured, String::new(), verdict]);
     }
     format!("\n{}", table.render(Format::Terminal))
 }
@@ -88,19 +88,19 @@ fn summary(report: &Report) -> String {
     let validation =
         report.evaluations.last().map(|e| format!(", validation {:.4}", e.loss)).unwrap_or_default();
     format!(
-        "\n{} · {} parameters · {} ranks{} · {} steps\n\
+        "\n{} · {} parameters · {}{} · {}\n\
          loss {:.4} → {:.4} nats per token{validation}{}\n\
          {} tokens/s · {:.1} GFLOP/s{}\n\
          weights blake3 {}\n",
         report.stage,
         grouped(report.model.parameters),
-        report.world_size,
+        counted(report.world_size, "rank", "ranks"),
         report
             .link
             .as_ref()
             .map(|link| format!(" over a SIMULATED link ({})", link.name))
             .unwrap_or_default(),
-        report.steps.len(),
+        counted(report.steps.len(), "step", "steps"),
         loss(report.steps.first()),
         loss(report.steps.last()),
         skipped(report),
@@ -131,6 +131,7 @@ fn recomputed(report: &Report) -> String {
 fn skipped(report: &Report) -> String {
     let scale = report.steps.last().and_then(|row| row.loss_scale);
     scale.map_or(String::new(), |scale| {
-        format!("; {} steps skipped by overflow, last loss scale {scale}", report.skipped_steps)
+        let skipped = counted(report.skipped_steps as usize, "step", "steps");
+        format!("; {skipped} skipped by overflow, last loss scale {scale}")
     })
 }
