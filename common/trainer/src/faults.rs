@@ -101,7 +101,7 @@ impl Kind {
     /// The phase that is meant where `phase` and `step` are written: a fault in no step is one of the setup, else of backward.
     ///
     /// # Errors
-    /// The fault has no such phase, or the phase no steps.
+    /// The fault has no such phase, or the phase no such step.
     fn phase(self, step: Option<u32>, phase: Option<Phase>) -> std::result::Result<Phase, String> {
         let name = self.name();
         let only = match self {
@@ -116,7 +116,7 @@ impl Kind {
         }
         let steps = if step.is_some() { Phase::Backward } else { Phase::Setup };
         let phase = only.map(|(only, _)| only).or(phase).unwrap_or(steps);
-        if step.is_some() && matches!(phase, Phase::Setup | Phase::Save) {
+        if step.is_some_and(|step| step > 0) && matches!(phase, Phase::Setup | Phase::Save) {
             return Err(format!("{name} here happens outside the steps: leave the step out"));
         }
         Ok(phase)
@@ -236,6 +236,7 @@ mod tests {
         assert_eq!("error@rank0,step1,step".parse(), fault(Kind::Error, 0, 1, Phase::Step));
         assert_eq!("panic@rank2,step3".parse(), fault(Kind::Panic, 2, 3, Phase::Backward));
         assert_eq!("panic@rank2".parse(), fault(Kind::Panic, 2, 0, Phase::Setup));
+        assert_eq!("panic@rank2,step0,setup".parse(), fault(Kind::Panic, 2, 0, Phase::Setup));
         assert_eq!("panic@rank1,save".parse(), fault(Kind::Panic, 1, 0, Phase::Save));
         assert_eq!("seed@rank1".parse(), fault(Kind::Seed, 1, 0, Phase::Setup));
         assert_eq!("overflow@rank1,step5".parse(), fault(Kind::Overflow, 1, 5, Phase::Backward));
