@@ -116,8 +116,8 @@ impl Kind {
         }
         let steps = if step.is_some() { Phase::Backward } else { Phase::Setup };
         let phase = only.map(|(only, _)| only).or(phase).unwrap_or(steps);
-        if step.is_some_and(|step| step > 0) && matches!(phase, Phase::Setup | Phase::Save) {
-            return Err(format!("{name} here happens outside the steps: leave the step out"));
+        if step.is_some_and(|step| step > 0) && phase == Phase::Setup {
+            return Err(format!("{name} in the setup happens before the first step: leave the step out"));
         }
         Ok(phase)
     }
