@@ -78,8 +78,9 @@ fn a_peer_that_fails_costs_its_own_row_alone() {
     for (script, words, rows) in [
         (format!("{hello}; read line; kill -9 $$"), "PyTorch's process has ended", 0),
         (format!("{hello}; {answer}; {answer}; read line; echo '{{}}'; cat"), "PyTorch gave no speed", 1),
+        (format!("{hello}; {answer}; {answer}; exec sleep 600"), "PyTorch has said nothing for 3 s", 1),
     ] {
-        let output = bench(&fake(folder.path(), &script), &[]);
+        let output = bench(&fake(folder.path(), &script), &["--peer-timeout", "3"]);
         let (shown, error) = (text(&output.stdout), text(&output.stderr));
         assert_eq!(output.status.code(), Some(1), "{script}\n{shown}{error}");
         assert!(

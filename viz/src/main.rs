@@ -10,7 +10,7 @@ use viz::app::{App, Source};
 use viz::export::{asciicast, svg, trace};
 use viz::player::{Motion, Player};
 use viz::timeline::Timeline;
-use viz::{DisplayOptions, View, view};
+use viz::{DisplayOptions, View, view, words};
 
 /// The recording that ships with the program.
 const SHIPPED: &[u8] = include_bytes!("../recordings/zero3.events");
@@ -190,15 +190,14 @@ fn list() -> Result<(), Box<dyn Error>> {
 
 /// A run in a row of the list.
 fn described(name: &str, header: &events::RunHeader) -> [String; 6] {
-    let counted = |count: u32, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     // A model that is a file: its name says enough.
     let model = header.model.rsplit('/').next().unwrap_or(&header.model);
     [
         name.into(),
         header.stage.clone(),
         model.into(),
-        counted(header.world_size, "rank"),
-        counted(header.steps, "step"),
+        words::counted(header.world_size, "rank"),
+        words::counted(header.steps, "step"),
         header.device.clone(),
     ]
 }

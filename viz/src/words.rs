@@ -67,6 +67,11 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
+/// `1 rank`, `4 ranks`: so many of what one is called.
+pub fn counted(number: u32, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Nanoseconds as `3.42 ms`, `128 us`, `1.20 s`.
 pub fn time(nanoseconds: u64) -> String {
     match nanoseconds as f64 {

@@ -212,11 +212,11 @@ impl FromStr for Fault {
         let kind = pick(KINDS, kind)?;
         let (mut rank, mut step, mut phase) = (0, None, None);
         for part in place.split(',') {
-            let number = |digits: &str| digits.parse().map_err(|_| format!("{part:?} has no number"));
+            let number = |digits: &str| digits.parse::<u32>().map_err(|_| format!("{part:?} has no number"));
             if let Some(digits) = part.strip_prefix("rank") {
-                rank = number(digits)?;
+                rank = number(digits)? as usize;
             } else if let Some(digits) = part.strip_prefix("step").filter(|digits| !digits.is_empty()) {
-                step = Some(number(digits)? as u32);
+                step = Some(number(digits)?);
             } else {
                 phase = Some(pick(PHASES, part)?);
             }
@@ -240,8 +240,13 @@ mod tests {
         assert_eq!("panic@rank1,save".parse(), fault(Kind::Panic, 1, 0, Phase::Save));
         assert_eq!("seed@rank1".parse(), fault(Kind::Seed, 1, 0, Phase::Setup));
         assert_eq!("overflow@rank1,step5".parse(), fault(Kind::Overflow, 1, 5, Phase::Backward));
-        let never =
-            ["panic@rank1,step2,setup", "seed@rank1,step2", "seed@rank1,forward", "slow@rank1,forward"];
+        let never = [
+            "panic@rank1,step2,setup",
+            "panic@rank1,step4294967297",
+            "seed@rank1,step2",
+            "seed@rank1,forward",
+            "slow@rank1,forward",
+        ];
         for bad in ["panic", "melt@rank1", "panic@rank,step1", "panic@rank1,sideways"].iter().chain(&never) {
             assert!(bad.parse::<Fault>().is_err(), "{bad}");
         }

@@ -134,10 +134,7 @@ fn title(app: &App, paint: &mut Paint<'_>) {
 
 /// The run in words, from the longest to the shortest.
 fn about(header: &RunHeader, compared: bool) -> Vec<String> {
-    let ranks = match header.world_size {
-        1 => "1 rank".into(),
-        many => format!("{many} ranks"),
-    };
+    let ranks = words::counted(header.world_size, "rank");
     if compared {
         return vec![format!("  {ranks}")];
     }

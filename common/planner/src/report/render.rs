@@ -3,7 +3,7 @@
 use super::{CAPACITIES, CapacityFit, Compute, MicroBatch, Report, StageReport};
 use crate::recipe::Recipe;
 use crate::strategy::Strategy;
-use crate::table::{Format, Scale, Table, grouped, in_words};
+use crate::table::{Format, Scale, Table, counted, grouped, in_words};
 use events::{Class, Operation};
 
 impl Report {
@@ -22,16 +22,16 @@ impl Report {
             Some(model) => format!("{model}, {} parameters", in_words(self.parameters)),
             None => format!("{} parameters", in_words(self.parameters)),
         };
-        let gpus = counted(self.gpus, "GPU");
+        let gpus = counted(self.gpus, "GPU", "GPUs");
         let recipe = format!("recipe {name}: {weights} + {gradients} + {optimizer} bytes per parameter");
         let batch = self.micro_batch.map_or(String::new(), |MicroBatch { batch_size, tokens }| {
             format!(
                 "{} of {} tokens per micro-batch, ",
-                counted(batch_size, "sequence"),
+                counted(batch_size, "sequence", "sequences"),
                 grouped(tokens as u64)
             )
         });
-        let steps = counted(self.micro_batches, "micro-batch");
+        let steps = counted(self.micro_batches, "micro-batch", "micro-batches");
         let (recomputed, strategy) = (self.recomputed(), self.strategy());
         format!("{subject}, on {gpus}\n{recipe}\n{batch}{steps} per step\n{recomputed}{strategy}")
     }
@@ -40,10 +40,10 @@ impl Report {
     fn strategy(&self) -> String {
         match (self.strategy, self.shard_group, self.secondary_shards) {
             (Strategy::HybridShard, Some(size), _) => {
-                format!("ZeRO-3 is {} in groups of {}\n", self.strategy, counted(size, "GPU"))
+                format!("ZeRO-3 is {} in groups of {}\n", self.strategy, counted(size, "GPU", "GPUs"))
             }
             (Strategy::FullShard, _, Some(size)) => {
-                format!("ZeRO-3 has secondary shards, shared by {}\n", counted(size, "GPU"))
+                format!("ZeRO-3 has secondary shards, shared by {}\n", counted(size, "GPU", "GPUs"))
             }
             (strategy, ..) if strategy == Strategy::default() => String::new(),
             (strategy, ..) => format!("ZeRO-3 is {strategy}\n"),
@@ -170,12 +170,3 @@ ZeRO-3 keeps the head gathered for backward: a little less than 3 per micro-batc
 const PARAMETERS_NOTES: &str = "\
 Activations, gathered units and buckets depend on the model: give one with --model.
 ";
-
-fn counted(count: usize, what: &str) -> String {
-    let plural = match what {
-        _ if count == 1 => "",
-        "micro-batch" => "es",
-        _ => "s",
-    };
-    format!("{} {what}{plural}", grouped(count as u64))
-}

@@ -62,6 +62,9 @@ struct Arguments {
     /// Further arguments for PyTorch's side: "--device cpu --no-compile".
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     peer_with: String,
+    /// Seconds that PyTorch may take for one answer; compiling a large model takes minutes.
+    #[arg(long, default_value_t = 900)]
+    peer_timeout: u64,
     /// The GPU's peak in TFLOP/s at this precision: an H100's or H200's in bf16, dense.
     #[arg(long, default_value_t = 989.0)]
     peak: f64,

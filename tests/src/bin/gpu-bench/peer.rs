@@ -4,9 +4,11 @@ use crate::Arguments;
 use crate::speed::{self, WARMUP};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 /// The program that the process runs.
 const PROGRAM: &str = include_str!("peer.py");
@@ -48,7 +50,8 @@ impl Opponent {
 pub(crate) struct Peer {
     process: Child,
     commands: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    answers: Receiver<io::Result<Value>>,
+    patience: Duration,
     program: PathBuf,
 }
 
@@ -76,8 +79,8 @@ impl Peer {
         let (Some(commands), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
             return Err("PyTorch's process has no pipes".into());
         };
-        let answers = BufReader::new(answers);
-        let mut peer = Peer { process, commands, answers, program };
+        let patience = Duration::from_secs(arguments.peer_timeout);
+        let mut peer = Peer { process, commands, answers: objects(answers), patience, program };
         let hello = peer.answer()?;
         events::say!(
             "PyTorch {} on {}, {} parameters: FSDP2 over one rank, {}.\n",
@@ -101,24 +104,38 @@ impl Peer {
         }
     }
 
-    /// The next line that is JSON: libraries may print lines of their own.
+    /// The next answer.
     fn answer(&mut self) -> Result<Value, String> {
-        loop {
-            let mut line = Vec::new();
-            match self.answers.read_until(b'\n', &mut line) {
-                Ok(0) => {
-                    return Err(
-                        "PyTorch's process has ended; what it said is above. --no-peer leaves it out".into(),
-                    );
-                }
-                Err(error) => return Err(format!("PyTorch's process cannot be read: {error}")),
-                Ok(_) => {}
+        match self.answers.recv_timeout(self.patience) {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(format!("PyTorch's process cannot be read: {error}")),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err("PyTorch's process has ended; what it said is above. --no-peer leaves it out".into())
             }
-            if let Ok(answer @ Value::Object(_)) = serde_json::from_slice(&line) {
-                return Ok(answer);
-            }
+            Err(RecvTimeoutError::Timeout) => Err(format!(
+                "PyTorch has said nothing for {} s; --peer-timeout waits longer, --no-peer leaves it out",
+                self.patience.as_secs()
+            )),
         }
     }
+}
+
+/// The lines of `answers` that are JSON objects, until it ends: libraries may print lines of their own.
+fn objects(answers: ChildStdout) -> Receiver<io::Result<Value>> {
+    let (told, objects) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(answers).split(b'\n') {
+            let answer = match line.map(|line| serde_json::from_slice(&line)) {
+                Ok(Ok(answer @ Value::Object(_))) => Ok(answer),
+                Ok(_) => continue,
+                Err(error) => Err(error),
+            };
+            if told.send(answer).is_err() {
+                return;
+            }
+        }
+    });
+    objects
 }
 
 impl Drop for Peer {
