@@ -2,14 +2,15 @@
 //!
 //! Flags after `--`: `--models tiny,small`, `--stages zero0-ddp,zero1,zero2,zero3`, `--gpus 4`, `--steps 20`, `--rounds 3`, and
 //! `--peer "NAME=COMMAND"` for another trainer that prints a JSON line with `tokens_per_s`; rounds alternate between
-//! all of them, so that ratios hold on a noisy machine. `--record` adds every stage once more, recorded.
+//! all of them, so that ratios hold on a noisy machine. `--with "NAME=FLAGS"` adds every stage once more, with further flags:
+//! `--with "bf16=--precision bf16"`; `--record` adds it recorded.
 
 use clap::Parser;
 use planner::Stage;
 use planner::table::{Format, Table, grouped};
 use std::path::Path;
 use std::process::Command;
-use tests::train;
+use tests::{median, train};
 use trainer::Report;
 
 #[derive(Parser)]
@@ -27,6 +28,9 @@ struct Flags {
     /// `NAME=COMMAND`; `{model}` in the command becomes the model's name.
     #[arg(long)]
     peer: Vec<String>,
+    /// `NAME=FLAGS`: measure every stage with these flags, too.
+    #[arg(long, allow_hyphen_values = true)]
+    with: Vec<String>,
     /// Measure every stage recorded, too.
     #[arg(long)]
     record: bool,
@@ -57,19 +61,26 @@ enum Contender {
 }
 
 fn contenders(flags: &Flags, recording: &Path) -> Vec<(String, Contender)> {
+    let mut variants: Vec<(&str, String)> = flags.with.iter().map(|with| named(with)).collect();
+    if flags.record {
+        variants.push(("recorded", format!("--record {}", recording.display())));
+    }
     let mut all = Vec::new();
     for &stage in &flags.stages {
         all.push((stage.label().to_string(), Contender::Stage(stage, String::new())));
-        if flags.record {
-            let words = format!("--record {}", recording.display());
-            all.push((format!("{stage}, recorded"), Contender::Stage(stage, words)));
-        }
+        let variant = |(name, words): &(&str, String)| {
+            (format!("{stage}, {name}"), Contender::Stage(stage, words.clone()))
+        };
+        all.extend(variants.iter().map(variant));
     }
-    all.extend(flags.peer.iter().map(|peer| {
-        let (name, command) = peer.split_once('=').unwrap_or((peer, peer));
-        (name.to_string(), Contender::Peer(command.to_string()))
-    }));
+    let peers = flags.peer.iter().map(|peer| named(peer));
+    all.extend(peers.map(|(name, command)| (name.to_string(), Contender::Peer(command))));
     all
+}
+
+/// What comes before the first `=`, and what after it.
+fn named(text: &str) -> (&str, String) {
+    text.split_once('=').map_or((text, text.into()), |(name, rest)| (name, rest.into()))
 }
 
 fn measure(flags: &Flags, model: &str, recording: &Path) {
@@ -120,12 +131,6 @@ fn run_peer(peer: &str, model: &str) -> f64 {
     speed.unwrap_or_else(|| {
         panic!("{command}: no JSON line with tokens_per_s\n{}", String::from_utf8_lossy(&output.stderr))
     })
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 fn speeds(rows: &[Row], peak: f64) -> Table {

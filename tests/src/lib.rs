@@ -64,11 +64,16 @@ pub fn losses(report: &Report) -> Vec<f64> {
     report.steps.iter().map(|row| row.loss).collect()
 }
 
-/// The middle value, the upper one of two; NaN if there is none.
+/// The middle value, or the mean of the two in the middle; NaN if there is none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    let middle = sorted.len() / 2;
+    match sorted.get(middle) {
+        Some(&value) if sorted.len() % 2 == 1 => value,
+        Some(&value) => (sorted[middle - 1] + value) / 2.0,
+        None => f64::NAN,
+    }
 }
 
 /// The largest absolute difference between two lists of the same length; infinite where one is not a number.

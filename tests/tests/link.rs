@@ -8,7 +8,7 @@
 use events::{CollectiveEvent, Event, Operation, Pass, Progress, Recording, Snapshot, What};
 use planner::Stage;
 use std::collections::BTreeMap;
-use tests::train;
+use tests::{median, train};
 use trainer::{Failure, Report};
 use viz::window::Window;
 
@@ -180,7 +180,8 @@ fn flags() -> String {
 /// The link on which `stage` communicates for as long as it computes, by a run without one.
 fn link_for_half_of_the_step(stage: Stage, file: &std::path::Path) -> Result<AlphaBeta, Failure> {
     let report = train(stage, &format!("{} --record {}", flags(), file.display()))?;
-    let seconds = median(report.steps.iter().skip(1).map(|step| step.seconds).collect());
+    let seconds: Vec<f64> = report.steps.iter().skip(1).map(|step| step.seconds).collect();
+    let seconds = median(&seconds);
     let infinite = AlphaBeta { latency: 0.0, bandwidth: 1.0 };
     let bytes: f64 = {
         let events = events(file);
@@ -189,11 +190,6 @@ fn link_for_half_of_the_step(stage: Stage, file: &std::path::Path) -> Result<Alp
         step.acts.iter().map(cost).sum()
     };
     Ok(AlphaBeta { latency: 50e-6, bandwidth: bytes / seconds })
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// What was left exposed beyond the model, as a share of what can be hidden, and the share of communication that can be
@@ -211,8 +207,8 @@ fn beyond_the_model(events: &[Event], link: AlphaBeta) -> (f64, f64) {
     // The first step pays for first touches of memory.
     let judged: Vec<(f64, f64)> = (1..STEPS as usize).map(judge).collect();
     println!("{judged:.3?}");
-    let (beyond, hideable) = judged.into_iter().unzip();
-    (median(beyond), median(hideable))
+    let (beyond, hideable): (Vec<f64>, Vec<f64>) = judged.into_iter().unzip();
+    (median(&beyond), median(&hideable))
 }
 
 /// The share of the last step's communication that the streams view shows beside computation, on the rank where it is
