@@ -1,6 +1,7 @@
 //! What the tests across crates share: any stage, run by name, in this process.
 
 pub mod job;
+pub mod peer;
 
 use planner::Stage;
 use trainer::config::Config;
@@ -62,6 +63,12 @@ pub fn run(stage: Stage, flags: &str) -> Report {
 /// The losses of a report, in order.
 pub fn losses(report: &Report) -> Vec<f64> {
     report.steps.iter().map(|row| row.loss).collect()
+}
+
+/// Bytes by which all ranks' shards of the parameters exceed the parameters, in a run of ZeRO-3 in fp32.
+pub fn padding(zero3: &Report) -> u64 {
+    let shards = zero3.memory.iter().filter(|row| row.class == "parameters").map(|row| row.peak_bytes);
+    shards.sum::<u64>() - 4 * zero3.model.parameters
 }
 
 /// The middle value, or the mean of the two in the middle; NaN if there is none.

@@ -11,11 +11,11 @@ use trainer::Report;
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// 4 sequences of 12 tokens per step, of a model whose sizes divide by none of the world sizes above 2.
+/// 4 sequences of 12 tokens per step, of a model of which some units divide by no number of ranks above 1.
 fn flags(world: usize, steps: u32) -> String {
     format!(
         "--model {} --batch-size {} --seq-len 12 --steps {steps} --threads 1 --device cuda",
-        fixture("odd.json"),
+        fixture("uneven.json"),
         4 / world
     )
 }
