@@ -1,8 +1,8 @@
-"""Loads a saved model in Transformers and prints its mean loss over the first batch of DATA, as one line of JSON.
+"""Loads saved models in Transformers and prints the mean loss of each over the first batch of DATA, as a line of JSON.
 
-    python tests/peers/check_saved.py DIR DATA [--expect LOSS] [--weights-only]
+    python tests/peers/check_saved.py DIR… DATA [--expect LOSS] [--weights-only]
 
-A model of 256 tokens must bring a tokenizer whose ids are the bytes, unless --weights-only is given. Exits with 1 if the model or its tokenizer does not load, or if the loss differs from LOSS by more than 1e-4.
+A model of 256 tokens must bring a tokenizer whose ids are the bytes, unless --weights-only is given. Exits with 1 if a model or its tokenizer does not load, or if a loss differs from LOSS by more than 1e-4.
 
 Needs: torch, transformers.
 """
@@ -22,19 +22,23 @@ TOLERANCE = 1e-4
 def main():
     arguments = parse_arguments()
     torch.set_num_threads(1)
-    report = {"directory": str(arguments.directory)}
+    reports = [report(directory, arguments) for directory in arguments.directories]
+    for line in reports:
+        print(json.dumps(line))
+    sys.exit(0 if all(line["ok"] for line in reports) else 1)
+
+
+def report(directory, arguments):
     try:
-        report |= check(arguments)
+        return {"directory": str(directory)} | check(directory, arguments)
     except Exception as error:  # Whatever a load fails with, the reader of this line wants to see it.
-        report |= {"ok": False, "problem": f"{type(error).__name__}: {error}"}
-    print(json.dumps(report))
-    sys.exit(0 if report["ok"] else 1)
+        return {"directory": str(directory), "ok": False, "problem": f"{type(error).__name__}: {error}"}
 
 
 def parse_arguments():
     recipe = Recipe()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, metavar="DIR")
+    parser.add_argument("directories", type=Path, metavar="DIR", nargs="+")
     parser.add_argument("data", type=Path, metavar="DATA")
     parser.add_argument("--expect", type=float, metavar="LOSS")
     parser.add_argument("--weights-only", action="store_true", help="the model has no tokenizer: do not ask for one")
@@ -44,8 +48,8 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def check(arguments):
-    model = load(arguments.directory)
+def check(directory, arguments):
+    model = load(directory)
     data = arguments.data.read_bytes()
     report = {
         "transformers": transformers.__version__,
@@ -55,7 +59,7 @@ def check(arguments):
         "ok": True,
     }
     if model.config.vocab_size == 256 and not arguments.weights_only:
-        report["tokenizer"] = check_tokenizer(arguments.directory, data)
+        report["tokenizer"] = check_tokenizer(directory, data)
     if arguments.expect is not None and not abs(report["loss"] - arguments.expect) <= TOLERANCE:
         report |= {"ok": False, "problem": f"the loss is not within {TOLERANCE} of {arguments.expect}"}
     return report

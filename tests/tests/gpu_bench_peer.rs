@@ -5,18 +5,10 @@ use planner::Stage;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use tests::peer::python;
 use tests::{fixture, standin, train};
 
-/// The Python that has PyTorch: what `PEER_PYTHON` names, or the system's. A test without one says that it was skipped.
-fn python() -> Option<String> {
-    let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".into());
-    let imports = Command::new(&python).args(["-c", "import torch, safetensors"]).output();
-    if imports.is_ok_and(|output| output.status.success()) {
-        return Some(python);
-    }
-    eprintln!("skipped: {python} has no torch and safetensors; PEER_PYTHON names a Python that has");
-    None
-}
+const PACKAGES: &str = "torch, safetensors";
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -33,7 +25,9 @@ fn bench(python: &str, more: &[&str]) -> Output {
 
 #[test]
 fn its_model_has_our_loss_and_gradients_with_our_weights() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("its_model_has_our_loss_and_gradients_with_our_weights", PACKAGES) else {
+        return;
+    };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/check_bench.py");
     let output = Command::new(python).arg(script).output().unwrap();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
@@ -41,7 +35,7 @@ fn its_model_has_our_loss_and_gradients_with_our_weights() {
 
 #[test]
 fn a_live_pytorch_takes_turns() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("a_live_pytorch_takes_turns", PACKAGES) else { return };
     if !standin("a_live_pytorch_takes_turns", &[]) {
         return;
     }

@@ -1,9 +1,12 @@
 //! What a run leaves: the weights that it ended with, and their hash.
 
 use checkpoint::Reader;
+use events::{Place, Recording, What};
 use model::Layout;
+use planner::{Partition, Stage};
 use std::path::Path;
-use tests::{STAGES, fixture, run};
+use std::process::Command;
+use tests::{STAGES, fixture, losses, peer, run};
 
 /// The hash that a report has of the weights saved in `dir`: f32, little-endian, unpadded, in Hugging Face's order.
 fn hash(dir: &Path) -> String {
@@ -40,4 +43,92 @@ fn a_reports_hash_is_that_of_the_saved_weights_which_training_goes_on_from() {
         assert!(apart < 1e-9, "{stage}: training goes on {apart} beside where it ended");
         assert_ne!(on.weights_blake3, report.weights_blake3, "{stage}: a step changes weights");
     }
+}
+
+/// Most bytes that each rank held in main memory at once: that is where weights are gathered to be saved.
+fn host_peaks(recording: &Path, ranks: usize) -> Vec<u64> {
+    let recording = Recording::open(recording).unwrap();
+    assert!(recording.is_complete());
+    let (mut live, mut peaks) = (vec![0i64; ranks], vec![0i64; ranks]);
+    for event in (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events) {
+        let What::Memory { place: Place::Host, delta, .. } = event.what else { continue };
+        let rank = event.rank as usize;
+        live[rank] += delta;
+        peaks[rank] = peaks[rank].max(live[rank]);
+    }
+    assert_eq!(live, vec![0; ranks], "what is taken is given back");
+    peaks.into_iter().map(|peak| peak as u64).collect()
+}
+
+#[test]
+fn weights_are_gathered_one_unit_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    for (stage, model) in STAGES.into_iter().zip(["uneven.json", "uneven-tied.json"].into_iter().cycle()) {
+        let [saved, recorded] = ["saved", "run"].map(|name| dir.path().join(name));
+        let flags = format!(
+            "--model {} --gpus 3 --steps 1 --batch-size 1 --seq-len 4 --threads 1 --device cpu --save {} --record {}",
+            fixture(model),
+            saved.display(),
+            recorded.display()
+        );
+        run(stage, &flags);
+        let (job, _) = trainer::predict(stage, &stages::config(&flags).unwrap()).unwrap();
+        let largest = 4 * Partition::of(&job).largest();
+        assert_eq!(host_peaks(&recorded, 3), [largest; 3], "{stage} {model}");
+    }
+}
+
+/// What the stages have trained and saved under `dir`, each a model of 256 tokens and one that ranks cannot share out
+/// evenly; with the loss that it has here on the first `SEQUENCES` of the text at `data`.
+fn trained(dir: &Path, data: &str) -> Vec<(String, f64)> {
+    let mut saved = Vec::new();
+    for (stage, model) in STAGES.iter().flat_map(|&s| [(s, "tiny".into()), (s, fixture("uneven-tied.json"))])
+    {
+        let to = dir.join(format!("{}-{}", stage.package(), saved.len()));
+        let shape = format!("--data {data} --seq-len 32 --threads 1 --device cpu");
+        let train = format!("--model {model} --gpus 3 --steps 12 --batch-size 2 --save {}", to.display());
+        let before = losses(&run(stage, &format!("{train} {shape}")))[0];
+        let again = format!("--init-from {} --gpus 1 --steps 1 --batch-size {SEQUENCES}", to.display());
+        let after = losses(&run(Stage::Ddp, &format!("{again} {shape}")))[0];
+        assert!(after < before - 0.5, "{stage}: weights that are trained, {before} to {after}");
+        saved.push((to.display().to_string(), after));
+    }
+    saved
+}
+
+const SEQUENCES: usize = 4;
+
+#[test]
+fn transformers_has_the_same_loss_with_the_weights_that_each_stage_saved() {
+    let test = "transformers_has_the_same_loss_with_the_weights_that_each_stage_saved";
+    let Some(python) = peer::python(test, "torch, transformers") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let data = fixture("curve/text.txt");
+    let saved = trained(dir.path(), &data);
+    let output = Command::new(python)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peers/check_saved.py"))
+        .args(saved.iter().map(|(directory, _)| directory))
+        .args([
+            &data,
+            "--world-size",
+            "1",
+            "--micro-batch",
+            &SEQUENCES.to_string(),
+            "--sequence-length",
+            "32",
+        ])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}{}", String::from_utf8_lossy(&output.stderr));
+    let theirs: Vec<serde_json::Value> =
+        shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(theirs.len(), saved.len(), "{shown}");
+    for ((directory, loss), theirs) in saved.iter().zip(&theirs) {
+        assert_eq!(theirs["directory"], directory.as_str());
+        let apart = (theirs["loss"].as_f64().unwrap() - loss).abs();
+        assert!(apart < 1e-4, "{directory}: {loss} here, {apart} away in Transformers");
+    }
+    let tokenizers = theirs.iter().filter(|report| report["tokenizer"] != "not checked").count();
+    assert_eq!(tokenizers, STAGES.len(), "{shown}");
 }
