@@ -1,7 +1,7 @@
 //! Attention: tiled in f32 arithmetic, tiled on tensor cores, by matrix products, and the softmax between these.
 
 use crate::memory::{Bench, Memory, Setting, assert_close, cases, floats, roundings, settings};
-use crate::shim::Shim;
+use crate::shim::{self, Shim};
 use device::cuda::kernels::{self, AttentionGradient, AttentionOutput, Operand, ScoreTile};
 use device::{Attention, Buffer, DType, Matrix, MatrixMut, Result, Write};
 use proptest::prelude::*;
@@ -118,6 +118,9 @@ proptest! {
 
 #[test]
 fn by_products_in_several_tiles_of_queries() {
+    if !shim::can_be_built() {
+        return;
+    }
     let shape = Attention { batch: 1, tokens: 300, heads: 2, kv_heads: 1, head_dim: 6 };
     for dtype in [DType::F32, DType::Bf16] {
         let setting = Setting { seed: 4, shift: 1 };
@@ -128,6 +131,9 @@ fn by_products_in_several_tiles_of_queries() {
 /// Products round what is between them to 16 bits; nothing else that these heads could be computed by does.
 #[test]
 fn heads_that_are_too_wide_for_tiles_are_computed_by_products() {
+    if !shim::can_be_built() {
+        return;
+    }
     let too_wide = |architecture, head_dim| {
         let shape = Attention { batch: 1, tokens: 20, heads: 2, kv_heads: 1, head_dim };
         let setting = Setting { seed: 3, shift: 0 };
@@ -157,6 +163,9 @@ fn heads_that_are_too_wide_for_tiles_are_computed_by_products() {
 
 #[test]
 fn without_tensor_cores_or_alignment_wide_heads_are_computed_in_f32() {
+    if !shim::can_be_built() {
+        return;
+    }
     let shape = Attention { batch: 1, tokens: 33, heads: 2, kv_heads: 1, head_dim: 64 };
     let aligned = Setting { seed: 5, shift: 0 };
     let older = Shim::new(5).with_architecture(75);
@@ -167,6 +176,9 @@ fn without_tensor_cores_or_alignment_wide_heads_are_computed_in_f32() {
 
 #[test]
 fn the_order_of_lanes_and_blocks_changes_no_bit() {
+    if !shim::can_be_built() {
+        return;
+    }
     let shape = Attention { batch: 1, tokens: 130, heads: 2, kv_heads: 1, head_dim: 64 };
     for dtype in [DType::F32, DType::Bf16] {
         let bytes = |seed| {
@@ -242,6 +254,9 @@ impl Products {
 
 #[test]
 fn softmax_between_matrix_products() {
+    if !shim::can_be_built() {
+        return;
+    }
     let shape = Attention { batch: 1, tokens: 45, heads: 1, kv_heads: 1, head_dim: 16 };
     for (seed, dtype) in [(1, DType::F32), (2, DType::Bf16), (3, DType::F16)] {
         Products { shape, queries: 20 }.check(Setting { seed, shift: 0 }, dtype);
