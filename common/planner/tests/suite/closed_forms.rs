@@ -38,4 +38,9 @@ fn calls_of_tiny() {
     assert_eq!(calls(Stage::Zero1), [0, 5, 5, 3]);
     assert_eq!(calls(Stage::Zero2), [0, 5, 5, 3]);
     assert_eq!(calls(Stage::Zero3), [0, 5, 2 * 6 - 1, 3]);
+    let row = |stage| format!("{stage}: {:?}\n", calls(stage));
+    insta::assert_snapshot!(format!(
+        "all-reduce, reduce-scatter, all-gather, scalars per step, 6 units\n{}",
+        Stage::ALL.map(row).concat()
+    ));
 }

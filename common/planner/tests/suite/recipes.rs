@@ -137,6 +137,12 @@ fn the_papers_formulas() {
         let closed = [16 * psi, 4 * psi + 12 * psi / n, 2 * psi + 14 * psi / n, 16 * psi / n];
         assert_eq!(Stage::ALL.map(total), closed);
     }
+    let mut table = String::from("bytes per parameter, mixed\n");
+    for (gpus, stage) in [1, 2, 4, 8, 64, 1024].iter().flat_map(|&n| Stage::ALL.map(|stage| (n, stage))) {
+        let bytes = Recipe::MIXED.model_states(&[1 << 30], gpus, stage).total() as f64 / (1u64 << 30) as f64;
+        table.push_str(&format!("N = {gpus:<5} {stage:<7} {bytes:>9.5}\n"));
+    }
+    insta::assert_snapshot!(table);
 }
 
 /// 7B in 16 bits on 4 GPUs without offloading: 14 + 31.5 GB and 4L + 31.5 GB.
@@ -176,6 +182,8 @@ fn bytes_per_step() {
     };
     assert_eq!(Stage::ALL.map(|stage| bytes(stage, false)), [24.5, 24.5, 24.5, 36.75]);
     assert_eq!(bytes(Stage::Zero1, true), 36.75);
+    let rows = Stage::ALL.map(|stage| format!("{stage}: {} GB\n", bytes(stage, false))).concat();
+    insta::assert_snapshot!(format!("{rows}ZeRO-1, textbook: {} GB", bytes(Stage::Zero1, true)));
 }
 
 #[test]
@@ -186,4 +194,10 @@ fn bus_bandwidth() {
         assert_eq!(bus_bandwidth_factor(Operation::ReduceScatter, n), share);
         assert_eq!(bus_bandwidth_factor(Operation::AllGather, n), share);
     }
+    let factors = |operation: Operation| {
+        let of = |n| format!("  {:.4} on {n}", bus_bandwidth_factor(operation, n));
+        format!("{:<14}{}\n", operation.label(), [2, 3, 4, 8].map(of).concat())
+    };
+    let operations = [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather];
+    insta::assert_snapshot!(operations.map(factors).concat());
 }
