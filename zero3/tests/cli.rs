@@ -262,3 +262,6 @@ fn an_interrupt_finishes_the_step_saves_and_prints_the_tables() {
     assert!(rest.contains("peak bytes") && rest.contains("saved to"), "{rest}");
     assert!(saved.join("model.safetensors").exists());
 }
+    let peak = trainer::human(report["total_peak_bytes"][0]["peak_bytes"].as_u64().unwrap());
+    let steps: Vec<&str> = screen.lines().filter(|line| line.trim_start().starts_with(['0', '1'])).collect();
+    assert!(steps.len() == 2 && steps.iter().all(|line| line.ends_with(&peak)), "{peak} at most\n{screen}");

@@ -152,10 +152,10 @@ fn lead<S: Stage>(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs:
 fn in_lines<S: Stage>(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Report> {
     stop_on_signal(plan)?;
     let lines = progress::Lines::new(plan);
-    let observer = |rank: usize, row: &StepRow| {
+    let observer = |rank: usize, row: &StepRow, peak: u64| {
         logs.step(rank, row);
         if rank == 0 {
-            lines.step(row);
+            lines.step(row, peak);
         }
     };
     let report = run_plan::<S>(plan, ranks, watch.emitters.clone(), &observer)?;
@@ -176,7 +176,7 @@ fn on_screen<S: Stage>(
     let subscription = watch.hub.subscribe();
     std::thread::scope(|scope| {
         let ranks = scope.spawn(move || {
-            let observer = |rank: usize, row: &StepRow| logs.step(rank, row);
+            let observer = |rank: usize, row: &StepRow, _: u64| logs.step(rank, row);
             let report = run_plan::<S>(plan, ranks, watch.emitters.clone(), &observer);
             watch.settle();
             watch.hub.end();
@@ -204,7 +204,7 @@ pub fn train_quietly<S: Stage>(config: Config) -> Result<Report> {
 /// As [`train_quietly`].
 pub fn train_under<S: Stage>(config: Config, witness: Option<Arc<dyn Witness>>) -> Result<Report> {
     let plan = Plan { witness, ..plan::prepare::<S>(config)? };
-    let silent = |_: usize, _: &StepRow| {};
+    let silent = |_: usize, _: &StepRow, _: u64| {};
     if plan.config.record.is_none() {
         let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
         return run_plan::<S>(&plan, Ranks::Threads, emitters, &silent);

@@ -227,7 +227,7 @@ pub(crate) fn follow<S: Stage>(plan: &Plan, joined: Joined, logs: &Logs) -> Resu
         None => None,
     };
     crate::stop_on_signal(plan)?;
-    let outcome = launch::one::<S>(plan, group, &|rank, row| logs.step(rank, row));
+    let outcome = launch::one::<S>(plan, group, &|rank, row, _| logs.step(rank, row));
     drop(outlet);
     outcome.map(drop)
 }

@@ -89,7 +89,6 @@ pub(crate) fn farewell(plan: &Plan, watched: &events::HubReport) -> Vec<String> 
 pub(crate) struct Lines {
     steps: u32,
     every: u32,
-    memory: u64,
     started: Instant,
     bar: Option<ProgressBar>,
 }
@@ -113,43 +112,24 @@ impl Lines {
             "memory",
             if plan.config.loss_scaling.is_some() { "  loss scale" } else { "" }
         );
-        Lines {
-            steps,
-            every: steps.div_ceil(LINES).max(1),
-            memory: plan.prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0),
-            started: Instant::now(),
-            bar,
-        }
+        Lines { steps, every: steps.div_ceil(LINES).max(1), started: Instant::now(), bar }
     }
 
-    /// A step has finished.
-    pub(crate) fn step(&self, row: &StepRow) {
+    /// A step has finished; the rank that says so has held `peak` bytes at most until now, by its ledger.
+    pub(crate) fn step(&self, row: &StepRow, peak: u64) {
         let rate = row.tokens as f64 * f64::from(row.step + 1) / self.started.elapsed().as_secs_f64();
         let shown = row.step.is_multiple_of(self.every) || row.step + 1 == self.steps || row.skipped;
         match &self.bar {
             Some(bar) => {
                 if shown {
-                    bar.suspend(|| self.line(row, rate));
+                    bar.suspend(|| line(row, rate, peak));
                 }
                 bar.set_position(u64::from(row.step) + 1);
                 bar.set_message(format!("loss {:.4}  {} tokens/s", row.loss, grouped(rate as u64)));
             }
-            None if shown => self.line(row, rate),
+            None if shown => line(row, rate, peak),
             None => {}
         }
-    }
-
-    fn line(&self, row: &StepRow, rate: f64) {
-        events::say!(
-            "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}{}",
-            row.step,
-            row.loss,
-            row.lr,
-            row.grad_norm,
-            grouped(rate as u64),
-            human(self.memory),
-            loss_scale(row),
-        );
     }
 
     /// The run is over.
@@ -158,6 +138,19 @@ impl Lines {
             bar.finish_and_clear();
         }
     }
+}
+
+fn line(row: &StepRow, rate: f64, peak: u64) {
+    events::say!(
+        "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}{}",
+        row.step,
+        row.loss,
+        row.lr,
+        row.grad_norm,
+        grouped(rate as u64),
+        human(peak),
+        loss_scale(row),
+    );
 }
 
 /// The column of a scaled loss.

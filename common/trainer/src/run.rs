@@ -89,8 +89,8 @@ pub struct Measured {
 
 type Result<T> = std::result::Result<T, RankError>;
 
-/// Told about every finished step by every rank, with its number.
-pub(crate) type Observer<'a> = dyn Fn(usize, &StepRow) + Sync + 'a;
+/// Told about every finished step by every rank, with its number and the most bytes that it has held at once so far.
+pub(crate) type Observer<'a> = dyn Fn(usize, &StepRow, u64) + Sync + 'a;
 
 /// One rank of a run.
 struct Worker<'a, S> {
@@ -225,7 +225,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         let StepRow { step, loss, grad_norm, lr, tokens, seconds, .. } = row;
         self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
         self.updates += u32::from(!row.skipped);
-        observer(self.rank.number(), &row);
+        observer(self.rank.number(), &row, self.rank.device.ledger().peak_total(Place::Device));
         self.steps.push(row);
         let Some(scaler) = &mut self.scaler else { return Ok(()) };
         let scale = scaler.scale();
