@@ -49,6 +49,10 @@ fn what_gpus_take_is_named_where_it_is_missing() {
 #[test]
 fn a_reader_that_leaves_does_not_end_the_run() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zero3"));
+    let first_lines = |flags: &str| text(&zero3(&format!("{SHORT} {flags}")).stdout);
+    let auto = first_lines("");
+    assert!(auto.contains("\nNo CUDA GPU here: the ranks are threads on this machine's "), "{auto}");
+    assert!(first_lines("--device cpu").contains("\nThe ranks are threads on this machine's "));
     command.args(SHORT.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());

@@ -15,10 +15,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hardware {
     /// The CPU.
-    Cpu {
-        /// Why GPUs that are there are not used.
-        unused: Option<String>,
-    },
+    Cpu(Why),
     /// GPUs; rank r computes on the r-th, counting round.
     Gpus {
         /// At least one.
@@ -26,6 +23,17 @@ pub enum Hardware {
         /// Products of f32 matrices round their operands to TF32.
         tf32: bool,
     },
+}
+
+/// Why ranks compute on the CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The flags say so.
+    Asked,
+    /// There is no driver, and so no GPU that could be used.
+    NoDriver,
+    /// Something else that GPUs take is not there.
+    Missing(String),
 }
 
 impl Hardware {
@@ -38,15 +46,15 @@ impl Hardware {
             nccl::allow_sharing();
         }
         let hardware = match args.device {
-            DeviceChoice::Cpu => Hardware::Cpu { unused: None },
+            DeviceChoice::Cpu => Hardware::Cpu(Why::Asked),
             DeviceChoice::Cuda => match gpus() {
                 Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
                 Err(error) => return Err(missing(&error)),
             },
-            DeviceChoice::Auto if !Library::Driver.load() => Hardware::Cpu { unused: None },
+            DeviceChoice::Auto if !Library::Driver.load() => Hardware::Cpu(Why::NoDriver),
             DeviceChoice::Auto => match gpus() {
                 Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
-                Err(error) => Hardware::Cpu { unused: Some(error.to_string()) },
+                Err(error) => Hardware::Cpu(Why::Missing(error.to_string())),
             },
         };
         hardware.check(args, precision)?;
@@ -120,7 +128,7 @@ impl Hardware {
     /// The first GPU in words, if there is one.
     pub(crate) fn one(&self) -> Option<String> {
         match self {
-            Hardware::Cpu { .. } => None,
+            Hardware::Cpu(_) => None,
             Hardware::Gpus { gpus, .. } => gpus.first().map(named),
         }
     }
@@ -128,7 +136,7 @@ impl Hardware {
     /// What must be the same in all processes.
     pub(crate) fn kind(&self) -> Self {
         match self {
-            Hardware::Cpu { .. } => Hardware::Cpu { unused: None },
+            Hardware::Cpu(_) => Hardware::Cpu(Why::Asked),
             Hardware::Gpus { tf32, .. } => Hardware::Gpus { gpus: Vec::new(), tf32: *tf32 },
         }
     }
@@ -136,7 +144,7 @@ impl Hardware {
     /// Name in words, for reports.
     pub(crate) fn name(&self) -> &str {
         match self {
-            Hardware::Cpu { .. } => "CPU",
+            Hardware::Cpu(_) => "CPU",
             Hardware::Gpus { gpus, .. } => gpus.first().map_or("GPU", |gpu| &gpu.name),
         }
     }
@@ -144,13 +152,20 @@ impl Hardware {
     /// The line, without a full stop, that says what `ranks` ranks compute on.
     pub(crate) fn line(&self, ranks: usize, threads: usize, nccl: Option<nccl::Version>) -> String {
         match self {
-            Hardware::Cpu { unused } => {
-                let why =
-                    unused.as_ref().map_or(String::new(), |reason| format!("No GPU is used: {reason}.\n"));
+            Hardware::Cpu(_) => {
                 let threads = self::threads(threads);
-                format!("{why}The ranks are threads on this machine's {} CPU cores, {threads}", cores())
+                format!("{} ranks are threads on this machine's {} CPU cores, {threads}", self.the(), cores())
             }
             Hardware::Gpus { gpus, .. } => on_gpus(gpus, ranks, nccl),
+        }
+    }
+
+    /// "The", after what is to be said of GPUs where the ranks use none that they might have been meant to.
+    pub(crate) fn the(&self) -> String {
+        match self {
+            Hardware::Gpus { .. } | Hardware::Cpu(Why::Asked) => "The".into(),
+            Hardware::Cpu(Why::NoDriver) => "No CUDA GPU here: the".into(),
+            Hardware::Cpu(Why::Missing(what)) => format!("No CUDA GPU is used: {what}.\nThe"),
         }
     }
 
@@ -273,5 +288,16 @@ mod tests {
         assert!(words(1, 4).starts_with("All 4 ranks share GPU 0, A GPU (8.00 GB): collectives copy"));
         assert!(words(8, 4).starts_with("One rank per GPU on 4 GPUs"));
         assert!(words(2, 4).starts_with("4 ranks share 2 GPUs"));
+    }
+
+    #[test]
+    fn the_first_lines_say_so_where_no_gpu_is_used() {
+        let words = |why| Hardware::Cpu(why).line(4, 1, None);
+        assert!(words(Why::Asked).starts_with("The ranks are threads on this machine's "));
+        assert!(
+            words(Why::NoDriver).starts_with("No CUDA GPU here: the ranks are threads on this machine's ")
+        );
+        let lacks = words(Why::Missing("libnvrtc was not found".into()));
+        assert!(lacks.starts_with("No CUDA GPU is used: libnvrtc was not found.\nThe ranks are threads"));
     }
 }

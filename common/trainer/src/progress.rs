@@ -61,9 +61,9 @@ fn where_ranks_are(config: &Config) -> String {
                      this one on {gpu}"
                 ),
                 _ => {
-                    let threads = hardware::threads(config.threads);
+                    let (the, threads) = (config.hardware.the(), hardware::threads(config.threads));
                     format!(
-                        "The ranks are processes that {launcher} started, connected by {engine}, on CPU cores, {threads}"
+                        "{the} ranks are processes that {launcher} started, connected by {engine}, on CPU cores, {threads}"
                     )
                 }
             }
