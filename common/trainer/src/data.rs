@@ -141,10 +141,12 @@ fn bytes_to_tokens(bytes: &[u8]) -> Vec<u32> {
 }
 
 fn read(path: &Path, format: TokenFormat) -> Result<Vec<u32>> {
-    let bytes = std::fs::read(path)
-        .map_err(|e| Failure::usage(format!("cannot read --data {}: {e}", path.display())))?;
+    let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
     if bytes.is_empty() {
-        return Err(Failure::usage(format!("--data {} is empty", path.display())));
+        return Err(Failure::usage(format!(
+            "--data {} is empty\nGive a file with something to learn, or leave --data out for the built-in text.",
+            path.display()
+        )));
     }
     let size = match format {
         TokenFormat::Bytes => return Ok(bytes_to_tokens(&bytes)),
@@ -160,6 +162,18 @@ fn read(path: &Path, format: TokenFormat) -> Result<Vec<u32>> {
     }
     let id = |chunk: &[u8]| chunk.iter().rev().fold(0u32, |id, &byte| id << 8 | u32::from(byte));
     Ok(bytes.chunks_exact(size).map(id).collect())
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    use std::io::ErrorKind::*;
+    let remedy = match error.kind() {
+        NotFound => "Check the path, or leave --data out for the built-in text.",
+        IsADirectory => "This is a directory. Name one file in it.",
+        NotADirectory => "A part of the path is a file: check the path.",
+        PermissionDenied => "Give this user access to it, or choose another file.",
+        _ => "Choose another file, or look into the cause that the system gives.",
+    };
+    Failure::usage(format!("cannot read --data {}: {error}\n{remedy}", path.display()))
 }
 
 #[cfg(test)]
