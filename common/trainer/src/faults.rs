@@ -4,12 +4,12 @@
 //! `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`. Others are silent, and last from step S on:
 //! `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` is of one step.
 
-use crate::config::Config;
+use crate::config::{Config, Evaluation};
 use crate::error::{Failure, Result};
 use crate::run::RankError;
 use device::DType;
 use events::header::Sharded;
-use sharding::Precision;
+use model::Keep;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -45,12 +45,18 @@ pub enum Kind {
 pub enum Phase {
     /// Before the first step.
     Setup,
+    /// While a micro-batch is read.
+    Data,
     /// In forward.
     Forward,
     /// In backward.
     Backward,
+    /// While backward computes a block's activations again.
+    Recompute,
     /// In the optimizer step.
     Step,
+    /// In the validation after a step.
+    Evaluate,
     /// While weights are saved.
     Save,
 }
@@ -83,9 +89,12 @@ const KINDS: &[(&str, Kind)] = &[
 ];
 const PHASES: &[(&str, Phase)] = &[
     ("setup", Phase::Setup),
+    ("data", Phase::Data),
     ("forward", Phase::Forward),
     ("backward", Phase::Backward),
+    ("recompute", Phase::Recompute),
     ("step", Phase::Step),
+    ("evaluate", Phase::Evaluate),
     ("save", Phase::Save),
 ];
 
@@ -141,29 +150,44 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// Refuses faults that a stage called `name`, which shards `sharded` over `ranks`, cannot have.
+/// Refuses faults that never come in `config`'s run of a stage called `name`, which shards `sharded`.
 ///
 /// # Errors
 /// A usage failure that says why.
-pub(crate) fn check(
-    faults: &[Fault],
-    (name, sharded): (&str, Sharded),
-    ranks: usize,
-    precision: Precision,
-) -> Result<()> {
-    let Some(stale) = faults.iter().find(|fault| fault.kind == Kind::Stale) else { return Ok(()) };
+pub(crate) fn check(config: &Config, (name, sharded): (&str, Sharded)) -> Result<()> {
+    config.faults.iter().try_for_each(|fault| check_phase(fault, config))?;
+    let stale = config.faults.iter().find(|fault| fault.kind == Kind::Stale);
+    let Some(stale) = stale else { return Ok(()) };
     let why = if !sharded.optimizer {
         format!("no rank of {name} gathers parameters that others have updated: choose a stage that shards")
-    } else if ranks == 1 {
+    } else if config.world_size == 1 {
         "one rank alone gathers nothing: give --gpus 2 or more".into()
     } else if stale.step == 0 {
         "in step 0 there is nothing older than the first weights: begin with step1 or later".into()
-    } else if precision.parameters != DType::F32 {
+    } else if config.precision.parameters != DType::F32 {
         "it keeps old parameters in f32: leave --precision at fp32".into()
     } else {
         return Ok(());
     };
     Err(Failure::usage(format!("--inject {stale}: {why}")))
+}
+
+/// Refuses a fault in a phase that its step does not have.
+fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
+    let evaluated = |every| (fault.step + 1).is_multiple_of(every) || fault.step + 1 == config.steps;
+    let (phase, why) = match (fault.phase, config.evaluation) {
+        (Phase::Recompute, _) if config.checkpointing.keep() == Keep::Everything => {
+            ("recompute", "nothing is computed again without --checkpoint-activations block or selective")
+        }
+        (Phase::Evaluate, None) => {
+            ("evaluate", "nothing is validated without --val-fraction 0.1 --eval-every 1")
+        }
+        (Phase::Evaluate, Some(Evaluation { every, .. })) if !evaluated(every) => {
+            ("evaluate", "no validation follows that step: --eval-every says which have one")
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(format!("--inject {fault},{phase}: {why}")))
 }
 
 /// Whether `rank` has a fault of this kind here.
@@ -234,6 +258,7 @@ mod tests {
         let fault = |kind, rank, step, phase| Ok(Fault { kind, rank, step, phase });
         assert_eq!("panic@rank2,step3,backward".parse(), fault(Kind::Panic, 2, 3, Phase::Backward));
         assert_eq!("error@rank0,step1,step".parse(), fault(Kind::Error, 0, 1, Phase::Step));
+        assert_eq!("stall@rank0,step1,recompute".parse(), fault(Kind::Stall, 0, 1, Phase::Recompute));
         assert_eq!("panic@rank2,step3".parse(), fault(Kind::Panic, 2, 3, Phase::Backward));
         assert_eq!("panic@rank2".parse(), fault(Kind::Panic, 2, 0, Phase::Setup));
         assert_eq!("panic@rank2,step0,setup".parse(), fault(Kind::Panic, 2, 0, Phase::Setup));

@@ -1,5 +1,6 @@
 //! Forward and backward over all layers, through whatever a stage hands out.
 
+use crate::run::RankError;
 use crate::stage::Stage;
 use device::{Buffer, Class};
 use events::Pass;
@@ -20,6 +21,9 @@ pub(crate) struct Tokens {
     /// What it should say next.
     pub targets: Vec<u32>,
 }
+
+/// Fails where a failure of recomputation is asked for.
+pub(crate) type Tripwire<'a> = dyn Fn() -> std::result::Result<(), RankError> + 'a;
 
 /// The micro-batch of a pass that is no step's.
 const ONLY: Micro = Micro { index: 0, count: 1 };
@@ -194,11 +198,18 @@ impl Passes {
         Ok(saved)
     }
 
-    /// Backward over one micro-batch; hands every unit's gradients to the stage as they are complete.
+    /// Backward over one micro-batch; hands every unit's gradients to the stage as they are complete. Before it computes
+    /// anything again it touches `tripwire`.
     ///
     /// # Errors
-    /// If the stage, a kernel or an allocation fails.
-    pub(crate) fn backward(&mut self, stage: &mut impl Stage, kept: Kept, micro: Micro) -> Result<()> {
+    /// The tripwire's, or if the stage, a kernel or an allocation fails.
+    pub(crate) fn backward(
+        &mut self,
+        stage: &mut impl Stage,
+        kept: Kept,
+        micro: Micro,
+        tripwire: &Tripwire<'_>,
+    ) -> std::result::Result<(), RankError> {
         let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
         let visits = &schedule.backward;
         let Kept { inputs, _targets, mut saved } = kept;
@@ -206,7 +217,7 @@ impl Passes {
         for at in 0..visits.layers.len() {
             let layer = &model.layout.layers[visits.layers[at]];
             self.acquire(stage, Pass::Backward, visits, at)?;
-            let saved = self.recompute(layer, saved.pop(), micro)?;
+            let saved = self.recompute(layer, saved.pop(), micro, tripwire)?;
             let bracket = self.bracket(layer, Pass::Backward, micro);
             let began = Instant::now();
             for &unit in &visits.first[at] {
@@ -246,7 +257,13 @@ impl Passes {
     }
 
     /// Completes what a layer's forward has saved, while its unit is held for backward anyway.
-    fn recompute(&mut self, layer: &Layer, saved: Option<Saved>, micro: Micro) -> Result<Option<Complete>> {
+    fn recompute(
+        &mut self,
+        layer: &Layer,
+        saved: Option<Saved>,
+        micro: Micro,
+        tripwire: &Tripwire<'_>,
+    ) -> std::result::Result<Option<Complete>, RankError> {
         let saved = match saved {
             Some(Saved::Block(saved)) => saved,
             Some(Saved::Head(saved)) => return Ok(Some(Complete::Head(saved))),
@@ -254,6 +271,9 @@ impl Passes {
             None => return Ok(None),
         };
         let bracket = (self.keep != Keep::Everything).then(|| self.bracket(layer, Pass::Recompute, micro));
+        if bracket.is_some() {
+            tripwire()?;
+        }
         let started = Instant::now();
         let weights = self.weights(layer);
         let block = self.model.block_recompute(&self.rank.device, &weights, *saved, self.batch)?;

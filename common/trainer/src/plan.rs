@@ -34,7 +34,7 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     }
     check_strategy::<S>(&config)?;
     contribution::check(&config)?;
-    faults::check(&config.faults, (S::NAME, S::SHARDED), config.world_size, config.precision)?;
+    faults::check(&config, (S::NAME, S::SHARDED))?;
     let job = job(S::PLAN, &config);
     let prediction = planner::predict(&job).map_err(|e| Failure::usage(e.to_string()))?;
     let peak = prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);

@@ -215,7 +215,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.finished(row, observer)?;
         let last = stop || step + 1 == config.steps;
         if config.evaluation.is_some_and(|e| last || (step + 1).is_multiple_of(e.every)) {
-            self.evaluate(step + 1)?;
+            self.evaluate(step)?;
         }
         Ok(last)
     }
@@ -236,6 +236,7 @@ impl<'a, S: Stage> Worker<'a, S> {
 
     /// Forward and backward over one micro-batch; its losses.
     fn micro_batch(&mut self, step: u32, micro: Micro) -> Result<Losses> {
+        self.trip(step, Phase::Data)?;
         let watch = self.stopwatch();
         let tokens = self.training_tokens(step, micro);
         self.stop(watch, |times| &mut times.data);
@@ -246,7 +247,9 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.stop(watch, |times| &mut times.forward);
         self.trip(step, Phase::Backward)?;
         let watch = self.stopwatch();
-        self.passes.backward(&mut self.stage, kept, micro)?;
+        let (config, number) = (&self.plan.config, self.rank.number());
+        let tripwire = || trip(config, number, step, Phase::Recompute);
+        self.passes.backward(&mut self.stage, kept, micro, &tripwire)?;
         self.stop(watch, |times| &mut times.backward);
         self.clocks.total.recompute = self.passes.recompute_seconds();
         Ok(losses)

@@ -5,6 +5,18 @@ use tests::{STAGES, losses, train};
 
 const RUN: &str = "--gpus 4 --steps 5 --batch-size 1 --seq-len 16 --threads 1 --timeout 60";
 
+/// Every phase of a run, with the flags that it takes.
+const PHASES: [(&str, &str); 8] = [
+    ("setup", ""),
+    ("data", ""),
+    ("forward", ""),
+    ("backward", ""),
+    ("recompute", "--checkpoint-activations selective"),
+    ("step", ""),
+    ("evaluate", "--val-fraction 0.1 --eval-every 3 --eval-batches 1"),
+    ("save", ""),
+];
+
 /// Trains with a fault; returns the failure's text and how long it took.
 fn fail(stage: planner::Stage, flags: &str) -> (String, Duration) {
     let started = Instant::now();
@@ -16,11 +28,11 @@ fn fail(stage: planner::Stage, flags: &str) -> (String, Duration) {
 #[test]
 fn a_panic_in_any_phase_ends_all_ranks_within_five_seconds_and_names_the_culprit() {
     for stage in STAGES {
-        for phase in ["setup", "forward", "backward", "step", "save"] {
+        for (phase, flags) in PHASES {
             let step = if phase == "setup" { 0 } else { 2 };
-            let (text, took) = fail(stage, &format!("--inject panic@rank2,step{step},{phase}"));
+            let (text, took) = fail(stage, &format!("--inject panic@rank2,step{step},{phase} {flags}"));
             assert!(text.starts_with("rank 2: panic at "), "{stage} {phase}: {text}");
-            assert!(text.contains("injected panic"), "{text}");
+            assert!(text.to_lowercase().contains(&format!("injected panic in {phase} of step")), "{text}");
             assert!(took < Duration::from_secs(5), "{stage} {phase} took {took:?}");
         }
     }
@@ -93,6 +105,23 @@ fn silent_faults_raise_no_error_and_all_but_a_slow_rank_change_what_is_learned()
         }
         let (text, _) = fail(stage, "--inject nan@rank2,step2");
         assert!(text.contains("NaN after 2 finished steps"), "{stage}: {text}");
+    }
+}
+
+#[test]
+fn a_phase_that_a_step_does_not_have_is_refused() {
+    let refused = [
+        ("recompute", "--checkpoint-activations"),
+        ("evaluate", "--val-fraction"),
+        ("evaluate --val-fraction 0.1 --eval-every 2", "--eval-every"),
+    ];
+    for (phase, word) in refused {
+        let flags = format!("{RUN} --inject panic@rank2,step2,{phase}");
+        let failure = train(planner::Stage::Zero2, &flags).expect_err(phase);
+        assert_eq!(failure.code(), 2, "{failure}");
+        let fault = phase.split(' ').next().unwrap();
+        assert!(failure.to_string().contains(&format!("step2,{fault}: ")), "{failure}");
+        assert!(failure.to_string().contains(word), "{phase}: {failure}");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Result, Worker};
 use crate::config::Config;
 use crate::data::Part;
-use crate::faults::Kind;
+use crate::faults::{Kind, Phase};
 use crate::passes::Tokens;
 use crate::stage::Stage;
 use events::What;
@@ -24,8 +24,9 @@ impl<S: Stage> Worker<'_, S> {
         (batch * batch_size) as u64
     }
 
-    /// The loss on the validation part, after `steps` steps.
-    pub(super) fn evaluate(&mut self, steps: u32) -> Result<()> {
+    /// The loss on the validation part, after `step`.
+    pub(super) fn evaluate(&mut self, step: u32) -> Result<()> {
+        self.trip(step, Phase::Evaluate)?;
         let watch = self.stopwatch();
         let config = &self.plan.config;
         let mut sum = 0.0;
@@ -37,8 +38,8 @@ impl<S: Stage> Worker<'_, S> {
         let tokens =
             self.plan.evaluation_batches * config.world_size * config.batch_size * config.sequence_length;
         let (loss, _) = self.agree(sum / tokens as f64)?;
-        self.rank.emitter.emit(What::Evaluated { step: steps, loss });
-        self.evaluations.push((steps, loss));
+        self.rank.emitter.emit(What::Evaluated { step: step + 1, loss });
+        self.evaluations.push((step + 1, loss));
         self.stop(watch, |times| &mut times.evaluate);
         Ok(())
     }
