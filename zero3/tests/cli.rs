@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -26,6 +28,11 @@ fn refuses(flags: &str, code: i32, words: &[&str]) {
     }
 }
 
+/// Says on the terminal, whatever is captured, what could not be tested here.
+fn skipped(what: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {what}");
+}
+
 const SHORT: &str = "--headless --gpus 2 --steps 2 --batch-size 1 --seq-len 16 --threads 1";
 
 #[test]
@@ -37,22 +44,21 @@ fn what_gpus_take_is_named_where_it_is_missing() {
     }
     assert!(zero3("doctor").status.success());
     if doctor.status.success() {
-        eprintln!("skipped: what is missing cannot be seen on a machine with GPUs");
-        return;
+        return skipped("what is missing cannot be seen on a machine with GPUs");
     }
     refuses("doctor --gpus 2", 1, &["2 ranks would not run on GPUs here", "libcuda"]);
     refuses("--device cuda", 2, &["--device cuda: libcuda was not found", "nvidia-driver", "--device cpu"]);
     refuses("--tf32 --device cpu", 2, &["--tf32"]);
+    let first_lines = |flags: &str| text(&zero3(&format!("{SHORT} {flags}")).stdout);
+    let auto = first_lines("");
+    assert!(auto.contains("\nNo CUDA GPU here: the ranks are threads on this machine's "), "{auto}");
+    assert!(first_lines("--device cpu").contains("\nThe ranks are threads on this machine's "));
 }
 
 /// As with `zero3 … | head -1`.
 #[test]
 fn a_reader_that_leaves_does_not_end_the_run() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zero3"));
-    let first_lines = |flags: &str| text(&zero3(&format!("{SHORT} {flags}")).stdout);
-    let auto = first_lines("");
-    assert!(auto.contains("\nNo CUDA GPU here: the ranks are threads on this machine's "), "{auto}");
-    assert!(first_lines("--device cpu").contains("\nThe ranks are threads on this machine's "));
     command.args(SHORT.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
@@ -94,8 +100,17 @@ fn unusable_data_is_a_usage_error() {
         fs::write(&path, bytes).unwrap();
         path.display().to_string()
     };
-    refuses(&format!("{SHORT} --data {}/missing.txt", dir.path().display()), 2, &["--data", "missing.txt"]);
-    refuses(&format!("{SHORT} --data {}", file("empty.txt", b"")), 2, &["empty"]);
+    let data = |path: &str, words: &[&str]| refuses(&format!("{SHORT} --data {path}"), 2, words);
+    let folder = dir.path().display().to_string();
+    data(&format!("{folder}/missing.txt"), &["--data", "missing.txt", "Check the path", "built-in text"]);
+    data(&folder, &[&folder, "a directory", "Name one file"]);
+    data(&file("empty.txt", b""), &["empty.txt is empty", "built-in text"]);
+    let locked = file("locked.txt", b"nobody may read this");
+    fs::set_permissions(&locked, PermissionsExt::from_mode(0o000)).unwrap();
+    match fs::read(&locked) {
+        Ok(_) => skipped("no file is locked to this user: --data of one was not refused"),
+        Err(_) => data(&locked, &["locked.txt", "Give this user access"]),
+    }
     refuses(&format!("{SHORT} --data {}", file("short.txt", b"too short")), 2, &["9", "--seq-len"]);
     refuses(
         &format!("{SHORT} --data-format u16 --data {}", file("odd.bin", &[0; 99])),
@@ -183,6 +198,38 @@ fn a_failed_save_keeps_the_old_files() {
     assert_eq!(contents(&saved), before, "the old files stay, and no others appear");
 }
 
+/// A disk of its own that has room for one model and not for two.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_named_with_the_remedy_and_keeps_the_old_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = r#"
+        mount -t tmpfs -o size=5m full "$0" || exit 99
+        list() { (cd "$0/saved" && ls -A && cksum ./*) || exit 98; }
+        "$@" --save "$0/saved" > "$0/log" || exit 98
+        list
+        echo and then
+        "$@" --seed 1 --save "$0/saved" > "$0/log"
+        code=$?
+        list
+        exit $code"#;
+    let words = ["--map-root-user", "--mount", "bash", "-c", script, dir.path().to_str().unwrap()];
+    let program = [env!("CARGO_BIN_EXE_zero3")].into_iter().chain(SHORT.split_whitespace());
+    let output = Command::new("unshare").args(words).args(program).output();
+    let Some(output) = output.ok().filter(|output| ![Some(1), Some(99)].contains(&output.status.code()))
+    else {
+        return skipped("this user may not mount a disk of its own (unshare, tmpfs): none was filled");
+    };
+    let (shown, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{shown}{error}");
+    let (before, after) = shown.split_once("and then\n").unwrap();
+    assert_eq!(before, after, "the old files stay, and no others appear");
+    assert!(before.contains("model.safetensors"), "{before}");
+    for word in ["error: cannot write", "model.safetensors", "No space left", "free some space"] {
+        assert!(error.contains(word), "{word:?} is missing\n{error}");
+    }
+}
+
 fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = fs::read_dir(dir)
         .unwrap()
@@ -219,6 +266,9 @@ fn the_report_says_what_the_readme_documents() {
         assert!(keys.iter().any(|k| *k == key), "{key}");
     }
     let screen = text(&output.stdout);
+    let peak = trainer::human(report["total_peak_bytes"][0]["peak_bytes"].as_u64().unwrap());
+    let steps: Vec<&str> = screen.lines().filter(|line| line.trim_start().starts_with(['0', '1'])).collect();
+    assert!(steps.len() == 2 && steps.iter().all(|line| line.ends_with(&peak)), "{peak} at most\n{screen}");
     for word in ["ZeRO-3", "CPU", "gathered parameters", "predicted", "measured", "equal", "all-gather"] {
         assert!(screen.contains(word), "{word} is missing\n{screen}");
     }
@@ -266,6 +316,3 @@ fn an_interrupt_finishes_the_step_saves_and_prints_the_tables() {
     assert!(rest.contains("peak bytes") && rest.contains("saved to"), "{rest}");
     assert!(saved.join("model.safetensors").exists());
 }
-    let peak = trainer::human(report["total_peak_bytes"][0]["peak_bytes"].as_u64().unwrap());
-    let steps: Vec<&str> = screen.lines().filter(|line| line.trim_start().starts_with(['0', '1'])).collect();
-    assert!(steps.len() == 2 && steps.iter().all(|line| line.ends_with(&peak)), "{peak} at most\n{screen}");
