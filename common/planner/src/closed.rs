@@ -3,7 +3,7 @@
 use crate::recipe::Recipe;
 use crate::stage::Stage;
 use crate::table::Table;
-use crate::traffic::{Among, Tally, Traffic, elements_sent};
+use crate::traffic::{Algorithm, Among, Sender, Tally, Traffic};
 use events::Operation;
 
 /// How often a step moves all gradients or parameters, by operation.
@@ -51,14 +51,14 @@ impl Sweeps {
                 tally.collective(Among::World, operation, &[elements], bytes);
             }
         }
-        tally.of_rank(world_size as u64, 0)
+        tally.of(Sender { algorithm: Algorithm::default(), ranks: world_size as u64, rank: 0 })
     }
 }
 
 /// Bus bandwidth, as NCCL's tests print it, over algorithm bandwidth (buffer bytes over time) for `ranks`: 2(N−1)/N for
 /// an all-reduce, (N−1)/N for a reduce-scatter or an all-gather. It is what a rank sends over the buffer's size.
 pub fn bus_bandwidth_factor(operation: Operation, ranks: u64) -> f64 {
-    elements_sent(operation, ranks, ranks, 0) as f64 / ranks as f64
+    Algorithm::default().elements_sent(operation, ranks, ranks, 0) as f64 / ranks as f64
 }
 
 /// Elements sent per rank and step by every stage, in units of Ψ(N−1)/N, for several numbers of micro-batches.

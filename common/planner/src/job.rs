@@ -4,6 +4,7 @@ use crate::gather::Gathering;
 use crate::recipe::Recipe;
 use crate::stage::Stage;
 use crate::strategy::Strategy;
+use crate::traffic::Algorithm;
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
 
 /// A run, as far as its memory and traffic depend on it.
@@ -41,6 +42,8 @@ pub struct Job {
     pub gather_bucket: Option<u64>,
     /// Bytes per gradient on the wire, if gradients are converted or copied on their way there.
     pub converted_gradients: Option<u64>,
+    /// How collectives move data: decides who sends an element more where slices are uneven.
+    pub algorithm: Algorithm,
     /// Whether ranks compute while collectives are on their way.
     pub overlap: bool,
     /// ZeRO-3: how parameters are gathered.
@@ -72,6 +75,7 @@ impl Job {
             reduce_bucket: None,
             gather_bucket: None,
             converted_gradients: None,
+            algorithm: Algorithm::default(),
             overlap: true,
             gathering: Gathering::default(),
             whole_tensor: 0,

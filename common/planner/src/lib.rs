@@ -52,4 +52,4 @@ pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, remedies};
 pub use stage::Stage;
 pub use strategy::Strategy;
-pub use traffic::Traffic;
+pub use traffic::{Algorithm, Traffic};

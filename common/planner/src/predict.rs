@@ -5,7 +5,7 @@ use crate::invalid::InvalidJob;
 use crate::job::Job;
 use crate::moment::Peak;
 use crate::partition::{Partition, Unit};
-use crate::traffic::Traffic;
+use crate::traffic::{Sender, Traffic};
 use crate::walk::Walk;
 use events::header::{PredictedMemory, PredictedTraffic};
 use events::{Class, Operation};
@@ -115,18 +115,21 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     let partition = Partition::of(job);
     let (memory, peak, tallies) = Walk::new(job, &partition).run();
     let ranks = job.world_size as u64;
-    let of_rank = |rank: u64| RankPrediction {
-        memory,
-        traffic_setup: tallies.setup.of_rank(ranks, rank),
-        traffic_per_step: tallies.step.of_rank(ranks, rank),
-        traffic_per_skipped_step: tallies.skipped_step.of_rank(ranks, rank),
-        traffic_per_evaluation: tallies.evaluation.of_rank(ranks, rank),
-        traffic_per_evaluation_batch: tallies.evaluation_batch.of_rank(ranks, rank),
-        to_neighbours: NeighbourBytes {
-            per_step: tallies.step.to_neighbours(ranks, rank),
-            per_skipped_step: tallies.skipped_step.to_neighbours(ranks, rank),
-            per_evaluation_batch: tallies.evaluation_batch.to_neighbours(ranks, rank),
-        },
+    let of_rank = |rank: u64| {
+        let sender = Sender { algorithm: job.algorithm, ranks, rank };
+        RankPrediction {
+            memory,
+            traffic_setup: tallies.setup.of(sender),
+            traffic_per_step: tallies.step.of(sender),
+            traffic_per_skipped_step: tallies.skipped_step.of(sender),
+            traffic_per_evaluation: tallies.evaluation.of(sender),
+            traffic_per_evaluation_batch: tallies.evaluation_batch.of(sender),
+            to_neighbours: NeighbourBytes {
+                per_step: tallies.step.to_neighbours(sender),
+                per_skipped_step: tallies.skipped_step.to_neighbours(sender),
+                per_evaluation_batch: tallies.evaluation_batch.to_neighbours(sender),
+            },
+        }
     };
     Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), units: partition.units, peak })
 }

@@ -56,20 +56,46 @@ impl Serialize for Traffic {
     }
 }
 
-/// Elements that rank `rank` of `ranks` sends in one `operation` on a buffer of `elements`, cut into slices
-/// [r·n/N, (r+1)·n/N), rounded down.
-///
-/// Reduce-scatter: each of the other ranks gets its slice of this rank's buffer. All-gather: each of the other ranks
-/// gets this rank's slice. All-reduce: the one, then the other. The totals are those of a ring and of direct exchange.
-pub fn elements_sent(operation: Operation, elements: u64, ranks: u64, rank: u64) -> u64 {
-    let boundary = |r: u64| (r as u128 * elements as u128 / ranks as u128) as u64;
-    let slice = boundary(rank + 1) - boundary(rank);
-    match operation {
-        Operation::ReduceScatter => elements - slice,
-        Operation::AllGather => slice * (ranks - 1),
-        Operation::AllReduce => elements - slice + slice * (ranks - 1),
-        _ => 0,
+/// Who sends what to whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Everybody to everybody.
+    #[default]
+    Direct,
+    /// Everybody to its right neighbour alone (Patarasuk and Yuan, 2009).
+    Ring,
+}
+
+impl Algorithm {
+    /// Elements that rank `rank` of `ranks` sends in one `operation` on a buffer of `elements`, cut into slices
+    /// [r·n/N, (r+1)·n/N), rounded down. 0 in operations that no stage uses on buffers.
+    ///
+    /// Reduce-scatter: every slice leaves but the rank's own, to its owner or as a partial sum. All-gather: the rank's slice
+    /// goes to each of the others, or every slice but the right neighbour's goes to that neighbour. All-reduce: the one, then
+    /// the other. All ranks together send as much either way, and so does each where N divides the elements.
+    pub fn elements_sent(self, operation: Operation, elements: u64, ranks: u64, rank: u64) -> u64 {
+        let boundary = |r: u64| (r as u128 * elements as u128 / ranks as u128) as u64;
+        let slice = |r: u64| boundary(r + 1) - boundary(r);
+        let scattered = elements - slice(rank);
+        let gathered = match self {
+            Algorithm::Direct => slice(rank) * (ranks - 1),
+            Algorithm::Ring => elements - slice((rank + 1) % ranks),
+        };
+        match operation {
+            Operation::ReduceScatter => scattered,
+            Operation::AllGather => gathered,
+            Operation::AllReduce => scattered + gathered,
+            _ => 0,
+        }
     }
+}
+
+/// One rank, as a sender.
+#[derive(Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) ranks: u64,
+    pub(crate) rank: u64,
 }
 
 /// The ranks of a collective.
@@ -84,8 +110,8 @@ pub(crate) enum Among {
 }
 
 impl Among {
-    /// Size of a group, and place in it, of rank `rank` of `ranks`.
-    fn place(self, ranks: u64, rank: u64) -> (u64, u64) {
+    /// Size of `sender`'s group, and its place there.
+    fn place(self, Sender { ranks, rank, .. }: Sender) -> (u64, u64) {
         match self {
             Among::World => (ranks, rank),
             Among::Neighbours(size) => (size, rank % size),
@@ -125,26 +151,27 @@ impl Tally {
         *self.scalars.entry(among).or_default() += bytes;
     }
 
-    /// What one rank sends.
-    pub(crate) fn of_rank(&self, ranks: u64, rank: u64) -> Traffic {
-        Traffic { calls: self.calls, bytes: self.bytes(ranks, rank, |_| true) }
+    /// What `sender` sends.
+    pub(crate) fn of(&self, sender: Sender) -> Traffic {
+        Traffic { calls: self.calls, bytes: self.bytes(sender, |_| true) }
     }
 
-    /// Bytes that one rank sends in groups of neighbours.
-    pub(crate) fn to_neighbours(&self, ranks: u64, rank: u64) -> u64 {
-        self.bytes(ranks, rank, |among| matches!(among, Among::Neighbours(_))).iter().sum()
+    /// Bytes that `sender` sends in groups of neighbours.
+    pub(crate) fn to_neighbours(&self, sender: Sender) -> u64 {
+        self.bytes(sender, |among| matches!(among, Among::Neighbours(_))).iter().sum()
     }
 
-    /// Bytes that one rank sends among `wanted` ranks, per operation.
-    fn bytes(&self, ranks: u64, rank: u64, wanted: fn(Among) -> bool) -> [u64; OPERATIONS] {
+    /// Bytes that `sender` sends among `wanted` ranks, per operation. Scalars never travel round a ring.
+    fn bytes(&self, sender: Sender, wanted: fn(Among) -> bool) -> [u64; OPERATIONS] {
         let mut sent = [0; OPERATIONS];
         let buffers = self.buffers.iter().filter(|((among, ..), _)| wanted(*among));
         for (&(among, operation, elements, bytes), times) in buffers {
-            let (ranks, rank) = among.place(ranks, rank);
-            sent[operation.index()] += times * bytes * elements_sent(operation, elements, ranks, rank);
+            let (ranks, rank) = among.place(sender);
+            let elements = sender.algorithm.elements_sent(operation, elements, ranks, rank);
+            sent[operation.index()] += times * bytes * elements;
         }
         for (&among, bytes) in self.scalars.iter().filter(|(among, _)| wanted(**among)) {
-            sent[Operation::Scalars.index()] += bytes * (among.place(ranks, rank).0 - 1);
+            sent[Operation::Scalars.index()] += bytes * (among.place(sender).0 - 1);
         }
         sent
     }

@@ -1,5 +1,6 @@
 //! Everything that is known before a run starts, and what is predicted for it.
 
+use crate::cli::AlgorithmChoice;
 use crate::config::Config;
 use crate::contribution;
 use crate::data::{Data, Part};
@@ -12,7 +13,7 @@ use crate::source::{self, weights};
 use crate::stage::{GradSync, Stage};
 use checkpoint::Writer;
 use model::Model;
-use planner::{Job, Prediction, RankPrediction, Recipe, Strategy};
+use planner::{Algorithm, Job, Prediction, RankPrediction, Recipe, Strategy};
 use sharding::{MeshShape, Partition, Precision, Schedule};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -126,6 +127,10 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
         secondary_shards: config.mesh.secondary(),
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
         recipe: recipe(config.precision),
+        algorithm: match config.algorithm {
+            AlgorithmChoice::Direct => Algorithm::Direct,
+            AlgorithmChoice::Ring => Algorithm::Ring,
+        },
         ..Job::new(config.model.clone(), stage, config.world_size)
     };
     config.communication.plan(job, config.precision)

@@ -165,6 +165,31 @@ fn the_ring_follows_the_tree_and_sends_as_much() {
     }
 }
 
+/// Around a ring too every rank sends what was predicted, although that is not what it sends directly where slices are
+/// uneven: in DDP, whose units are not padded, and between groups, where shards are cut once more.
+#[test]
+fn around_a_ring_predictions_hold_where_slices_are_uneven() {
+    let odd = fixture("odd.json");
+    let sent = |report: &Report| report.traffic.iter().map(|row| row.bytes_sent).collect::<Vec<_>>();
+    let uneven = |stage: Stage, flags: &str| {
+        let (direct, ring) = (run(stage, flags), run(stage, &format!("{flags} --algorithm ring")));
+        assert_ne!(sent(&direct), sent(&ring), "{stage} {flags}: slices are uneven");
+        assert_eq!(sent(&direct).iter().sum::<u64>(), sent(&ring).iter().sum::<u64>(), "{stage} {flags}");
+    };
+    for (model, world) in [("tiny", 3), ("tiny", 5), (&odd, 8), (&odd, 10)] {
+        let flags = format!(
+            "--model {model} --gpus {world} --batch-size 1 --seq-len 16 --steps 2 --threads 1 --device cpu"
+        );
+        uneven(Stage::Ddp, &flags);
+        for grad_sync in ["reduce-scatter", "all-reduce"] {
+            run(Stage::Zero1, &format!("{flags} --grad-sync {grad_sync} --algorithm ring"));
+        }
+        if world == 10 {
+            uneven(Stage::Zero3, &format!("{flags} --strategy hybrid-shard --shard-group-size 2"));
+        }
+    }
+}
+
 /// A stage with these flags held to the contract, parameters in every step included.
 struct Held<'a>(&'a str, Stage);
 

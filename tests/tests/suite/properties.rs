@@ -218,3 +218,21 @@ fn hybrid_sharding_is_predicted_in_any_groups() {
         }
     }
 }
+
+/// Around a ring bits depend on how buffers are cut, but nothing is predicted the worse: any stage, ranks, types and flags.
+#[test]
+fn rings_are_predicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random(SEED + 2);
+    for number in 0..CASES {
+        let path = folder.path().join(format!("{number}.json"));
+        std::fs::write(&path, model(&mut random)).unwrap();
+        let (ranks, _, flags) = shape(&mut random);
+        let (types, stage) = (precision(&mut random), random.one_of(&STAGES));
+        let own = indifferent(&mut random, stage, (ranks, true));
+        let flags = format!("--model {} {flags} {types} {own} --algorithm ring", path.display());
+        let report = train(stage, &flags).unwrap_or_else(|failure| panic!("{stage} {flags}\n{failure}"));
+        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{flags}");
+        assert!(losses(&report).iter().all(|loss| loss.is_finite()), "{stage} {flags}");
+    }
+}

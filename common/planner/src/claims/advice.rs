@@ -4,7 +4,7 @@ use super::{BILLION, Claim, GIB, Source, claim, gb};
 use crate::closed::Sweeps;
 use crate::recipe::Recipe;
 use crate::stage::Stage::{Ddp, Zero1, Zero2, Zero3};
-use crate::traffic::elements_sent;
+use crate::traffic::Algorithm;
 use events::Operation;
 
 /// Every one.
@@ -49,7 +49,8 @@ fn traffic() -> Vec<Claim> {
             "ShardedLinear is FSDP in miniature",
             1,
             "It computes 1/N of the outputs and never gathers: column (tensor) parallelism. FSDP gathers the weight: for 4096 → 11008 on 8 GPUs, {} MB arrive at each in 16 bits.",
-            &[2.0 * elements_sent(Operation::AllGather, 4096 * 11008, 8, 0) as f64 / 1e6],
+            &[2.0 * Algorithm::default().elements_sent(Operation::AllGather, 4096 * 11008, 8, 0) as f64
+                / 1e6],
         ),
     ]
 }

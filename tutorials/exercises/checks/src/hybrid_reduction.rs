@@ -3,7 +3,7 @@
 use crate::provenance::{complaint, contribution, misplaced, placed};
 use crate::{Score, Verdict};
 use events::Operation;
-use planner::traffic::elements_sent;
+use planner::Algorithm;
 use std::ops::Range;
 
 /// Ranks in nodes: carries out collectives, and counts what crosses from node to node.
@@ -46,7 +46,8 @@ impl Cluster {
 
 /// Elements that all of `ranks` send together.
 fn sent(operation: Operation, elements: usize, ranks: usize) -> u64 {
-    (0..ranks as u64).map(|rank| elements_sent(operation, elements as u64, ranks as u64, rank)).sum()
+    let by = |rank| Algorithm::default().elements_sent(operation, elements as u64, ranks as u64, rank);
+    (0..ranks as u64).map(by).sum()
 }
 
 fn sum(buffers: &[Vec<f32>], ranks: &[usize], range: Range<usize>) -> Vec<f32> {

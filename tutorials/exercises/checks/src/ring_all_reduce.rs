@@ -3,7 +3,7 @@
 use crate::provenance::{complaint, contribution, misplaced, placed};
 use crate::{Score, Verdict};
 use events::Operation;
-use planner::traffic::elements_sent;
+use planner::Algorithm;
 
 /// The links of a ring: counts what travels.
 pub struct Wire {
@@ -39,7 +39,7 @@ pub fn check(all_reduce: AllReduce) -> Verdict {
     for ranks in [2, 3, 4, 6] {
         let wire = run(all_reduce, ranks)?;
         let count = ranks as u64;
-        let least = elements_sent(Operation::AllReduce, count * PER_SLICE as u64, count, 0);
+        let least = Algorithm::Ring.elements_sent(Operation::AllReduce, count * PER_SLICE as u64, count, 0);
         sent = (sent.0 + most(&wire.sent), sent.1 + least);
         messages = (messages.0 + most(&wire.messages), messages.1 + 2 * (count - 1));
     }

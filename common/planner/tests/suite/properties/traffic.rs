@@ -1,6 +1,27 @@
 //! Bytes and collectives of a step.
 
 use super::*;
+use planner::Algorithm;
+
+/// A buffer cut for `ranks` ranks.
+fn slices(elements: u64, ranks: u64) -> Vec<u64> {
+    let cut = |rank: u64| rank * elements / ranks;
+    (0..ranks).map(|rank| cut(rank + 1) - cut(rank)).collect()
+}
+
+/// What rank `rank` passes on around a ring, hop by hop. Partial sums begin with the slice to its left and end before its
+/// own; results begin with its own and end before its right neighbour's.
+fn passed_on(operation: Operation, slices: &[u64], rank: usize) -> u64 {
+    let ranks = slices.len();
+    let back = |steps: usize| slices[(rank + ranks - steps) % ranks];
+    let sums: u64 = (1..ranks).map(back).sum();
+    let results: u64 = (0..ranks - 1).map(back).sum();
+    match operation {
+        Operation::ReduceScatter => sums,
+        Operation::AllGather => results,
+        _ => sums + results,
+    }
+}
 
 proptest! {
     #![proptest_config(config())]
@@ -67,6 +88,44 @@ proptest! {
         let sum: u64 = padded(&textbook).iter().sum();
         let step = ranks(&textbook)[0].traffic_per_step;
         prop_assert_eq!(step.payload_bytes(), 3 * (sum / n) * (n - 1) * F32);
+    }
+
+    /// Around a ring a rank passes slices on. All together send what they do directly, and so does each if slices are even.
+    #[test]
+    fn rings(elements in 0u64..2_000, ranks in 1u64..10) {
+        let slices = slices(elements, ranks);
+        for operation in [Operation::ReduceScatter, Operation::AllGather, Operation::AllReduce] {
+            let sent = |algorithm: Algorithm| -> Vec<u64> {
+                (0..ranks).map(|rank| algorithm.elements_sent(operation, elements, ranks, rank)).collect()
+            };
+            let (direct, ring) = (sent(Algorithm::Direct), sent(Algorithm::Ring));
+            let hops: Vec<u64> = (0..ranks).map(|rank| passed_on(operation, &slices, rank as usize)).collect();
+            prop_assert_eq!(&ring, &hops);
+            prop_assert_eq!(ring.iter().sum::<u64>(), direct.iter().sum::<u64>());
+            prop_assert!(!elements.is_multiple_of(ranks) || ring == direct);
+        }
+    }
+
+    /// A job around a ring: the same memory, and the same traffic but where slices are uneven, in all-reduces.
+    #[test]
+    fn jobs_around_a_ring(job in jobs()) {
+        for stage in Stage::ALL {
+            let direct = job.with_stage(stage);
+            let around = ranks(&Job { algorithm: Algorithm::Ring, ..direct.clone() });
+            let units = padded(&direct);
+            for (rank, (ring, direct)) in around.iter().zip(ranks(&direct)).enumerate() {
+                let (step, plain) = (ring.traffic_per_step, direct.traffic_per_step);
+                if stage == Stage::Ddp {
+                    let cut = units.iter().map(|&unit| slices(unit, job.world_size as u64));
+                    let passed = cut.map(|slices| passed_on(Operation::AllReduce, &slices, rank));
+                    prop_assert_eq!(step.bytes(Operation::AllReduce), passed.sum::<u64>() * F32);
+                } else {
+                    prop_assert_eq!(step, plain);
+                }
+                prop_assert_eq!(step.bytes(Operation::Scalars), plain.bytes(Operation::Scalars));
+                prop_assert_eq!(ring.memory, direct.memory);
+            }
+        }
     }
 
     /// An evaluation's batch: every unit gathered once in ZeRO-3, nothing elsewhere.
