@@ -95,6 +95,18 @@ fn stages_agree_in_16_bits() {
 }
 
 #[test]
+fn hybrid_sharding_agrees_bit_for_bit_in_16_bits() {
+    if !standin("hybrid_sharding_agrees_bit_for_bit_in_16_bits", &[]) {
+        return;
+    }
+    for precision in ["bf16", "fp16 --initial-scale-power 10"] {
+        let flags = format!("{} --precision {precision}", flags(4, 1, 2));
+        let hybrid = on_gpu(Stage::Zero3, &format!("{flags} --strategy hybrid-shard --shard-group-size 2"));
+        assert_same(&on_gpu(Stage::Zero3, &flags), &hybrid);
+    }
+}
+
+#[test]
 fn ranks_spread_over_two_gpus_and_share_them() {
     if !standin("ranks_spread_over_two_gpus_and_share_them", &[("STANDIN_GPUS", "2")]) {
         return;

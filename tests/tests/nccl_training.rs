@@ -86,6 +86,8 @@ fn sixteen_bits_and_accumulation_agree_to_rounding() {
         agrees(Stage::Zero3, &format!("--gpus 2 {} --precision {precision}", flags(2, 2)), 0.02);
     }
     agrees(Stage::Zero2, &format!("--gpus 2 {} --grad-accum 2", flags(4, 2)), 1e-4);
+    let hybrid = "--strategy hybrid-shard --shard-group-size 2 --precision bf16";
+    agrees(Stage::Zero3, &format!("--gpus 4 {} {hybrid}", flags(4, 2)), 0.02);
 }
 
 #[test]

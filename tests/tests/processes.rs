@@ -75,7 +75,9 @@ fn four_processes_learn_the_bits_of_four_threads_in_every_stage() {
 #[test]
 fn four_processes_in_groups_learn_the_bits_of_four_threads() {
     let dir = tempfile::tempdir().unwrap();
-    let groups = ["--strategy hybrid-shard --shard-group-size 2", "--secondary-shard-size 2"];
+    let hybrid = "--strategy hybrid-shard --shard-group-size 2";
+    let in_16_bits = format!("{hybrid} --precision bf16");
+    let groups = [hybrid, &in_16_bits, "--secondary-shard-size 2"];
     for (number, groups) in groups.into_iter().enumerate() {
         let flags = format!("{} {groups}", run(Stage::Zero3));
         let threads = train(Stage::Zero3, &format!("{flags} --gpus 4")).unwrap();

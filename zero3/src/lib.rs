@@ -200,13 +200,13 @@ impl Zero3 {
     /// over one group, and with the last micro-batch's the shard goes on to be summed over groups.
     fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
         for (unit, full) in units {
-            let sum = full.slice(self.slice(unit));
+            let own = self.slice(unit);
             let Some(replicas) = &mut self.replicas else {
-                self.rank.kernels().add(self.gradients.get_mut(unit)?.view_mut(), sum)?;
+                self.rank.kernels().add(self.gradients.get_mut(unit)?.view_mut(), full.slice(own))?;
                 continue;
             };
             let shard = self.gradients.take(unit)?;
-            let summed = replicas.add(&self.rank, unit, shard, sum)?;
+            let summed = replicas.add(&self.rank, unit, shard, (full, own))?;
             self.summed(summed);
         }
         Ok(())

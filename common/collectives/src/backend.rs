@@ -92,7 +92,11 @@ pub(crate) trait Backend: Send + Sync {
     /// The members' ranks in the world.
     fn names(&self) -> &[u32];
 
-    /// Hands in buffers (or `bytes`, for scalars) and returns without waiting for others.
+    /// Whether a reduce-scatter can hand out its sums before they are rounded.
+    fn sums_exactly(&self) -> bool;
+
+    /// Hands in buffers (or `bytes`, for scalars) and returns without waiting for others. Buffers beyond those of the
+    /// call's shapes are where a reduce-scatter leaves its sums, if it [can](Backend::sums_exactly).
     fn issue(&self, call: &Call, buffers: &mut [Buffer], bytes: &[u8], watch: &Watch) -> Result<()>;
 
     /// Returns once the call is complete here and nobody touches its buffers any more; or with the group's failure,

@@ -123,6 +123,35 @@ impl Group {
         self.issue(Operation::ReduceScatter, 0, bucket)
     }
 
+    /// Whether [`Group::reduce_scatter_exact`] has a way to go here: sums of a ring and of NCCL are rounded.
+    pub fn sums_exactly(&self) -> bool {
+        self.backend.sums_exactly()
+    }
+
+    /// As [`Group::reduce_scatter`], but the sums are handed out as they are before rounding: that of rank r's slice of
+    /// each buffer in the buffer of `sums` at the same place, f32. The bucket's own buffers are unspecified afterwards, in
+    /// every slice; what comes back is these, then `sums`.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`]; [`CollectiveError::Invalid`] too where `sums` are others than that, or
+    /// [rounded](Group::sums_exactly).
+    pub fn reduce_scatter_exact(&self, bucket: Bucket, sums: Vec<Buffer>) -> Result<Pending> {
+        let operation = Operation::ReduceScatter;
+        self.check(operation, &bucket.buffers, true, true)?;
+        let size = self.size() as usize;
+        let fits =
+            |(sum, buffer): (&Buffer, &Buffer)| sum.dtype() == DType::F32 && sum.len() == buffer.len() / size;
+        if sums.len() != bucket.buffers.len() || !sums.iter().zip(&bucket.buffers).all(fits) {
+            return Err(
+                self.invalid(operation, "places for sums that are not f32 slices of the buffers".into())
+            );
+        }
+        if !self.sums_exactly() {
+            return Err(self.invalid(operation, "sums before rounding: a ring and NCCL round them".into()));
+        }
+        self.issue_with(operation, 0, bucket, (sums, &[]))
+    }
+
     /// Slice r of every rank's buffers becomes rank r's slice r. Lengths must be multiples of the group's size; any
     /// element type.
     ///
@@ -174,7 +203,7 @@ impl Group {
     /// # Errors
     /// The group's failure.
     pub fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.issue_bytes(Operation::Scalars, 0, Vec::new().into(), bytes)?
+        self.issue_with(Operation::Scalars, 0, Vec::new().into(), (Vec::new(), bytes))?
             .finish()
             .map(|(_, gathered)| gathered)
     }
@@ -213,15 +242,16 @@ impl Group {
     }
 
     fn issue(&self, operation: Operation, peer: usize, bucket: Bucket) -> Result<Pending> {
-        self.issue_bytes(operation, peer, bucket, &[])
+        self.issue_with(operation, peer, bucket, (Vec::new(), &[]))
     }
 
-    fn issue_bytes(
+    /// Issues a bucket with what does not travel as one of its buffers: places for sums, and the bytes of scalars.
+    fn issue_with(
         &self,
         operation: Operation,
         peer: usize,
         bucket: Bucket,
-        bytes: &[u8],
+        (sums, bytes): (Vec<Buffer>, &[u8]),
     ) -> Result<Pending> {
         let Bucket { mut buffers, first_unit, units } = bucket;
         self.watch.emitter.boundary(Boundary::Collective);
@@ -236,6 +266,7 @@ impl Group {
             elsewhere: false,
         };
         self.last.replace(Some((operation, call.sequence)));
+        buffers.extend(sums);
         self.watch.tell(&call, Progress::Issued);
         self.backend.issue(&call, &mut buffers, bytes, &self.watch).inspect_err(|_| self.watch.failing())?;
         let (backend, watch) = (self.backend.clone(), self.watch.clone());

@@ -203,6 +203,28 @@ fn unfit_buffers_and_peers_are_refused() {
 }
 
 #[test]
+fn places_for_sums_must_fit_and_a_ring_has_none() {
+    let refused = |options, dtype, len| {
+        let results = world(2, options, move |group, device| {
+            let full = || vec![upload(device, DType::Bf16, &[1.0; 4])];
+            let places = vec![upload(device, dtype, &vec![0.0; len])];
+            let error = group.reduce_scatter_exact(full().into(), places).err();
+            let none = group.reduce_scatter_exact(full().into(), Vec::new()).err();
+            [error, none]
+        });
+        results.into_iter().flatten().map(|error| error.map(|e| e.to_string())).collect::<Vec<_>>()
+    };
+    let says = |errors: Vec<Option<String>>, words: &str| {
+        assert!(errors.iter().flatten().any(|error| error.contains(words)), "{errors:?}");
+        assert!(errors.iter().all(Option::is_some), "{errors:?}");
+    };
+    for (dtype, len) in [(DType::F32, 4), (DType::Bf16, 2)] {
+        says(refused(direct(), dtype, len), "not f32 slices");
+    }
+    says(refused(ring(), DType::F32, 2), "a ring and NCCL round them");
+}
+
+#[test]
 fn poison_reaches_subgroups() {
     let results = world(4, direct(), |group, device| {
         let node = group.split(u64::from(group.rank() / 2)).unwrap();

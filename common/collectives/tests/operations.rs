@@ -6,7 +6,7 @@ mod common;
 
 use collectives::{Bucket, Group};
 use common::{direct, ring, round, tree_sum, upload, value, values, world};
-use device::{Buffer, DType, Device};
+use device::{Buffer, Class, DType, Device};
 use events::Operation;
 use proptest::prelude::*;
 
@@ -111,6 +111,31 @@ proptest! {
                 let bytes: usize = case.lens.iter().sum::<usize>() * case.dtype.size();
                 prop_assert_eq!(traffic.total() as usize, bytes - bytes / case.size);
             }
+        }
+    }
+
+    #[test]
+    fn reduce_scatter_hands_out_its_sums_before_rounding(case in cases()) {
+        let case = case.padded();
+        let results = world(case.size as u32, direct(), |group, device| {
+            let bucket = case.bucket(device, group.rank() as usize);
+            let place = |&len: &usize| device.zeros(Class::Gradients, DType::F32, len / case.size).unwrap();
+            let sums = case.lens.iter().map(place).collect();
+            let mut buffers = group.reduce_scatter_exact(bucket, sums).unwrap().wait().unwrap();
+            let sums = buffers.split_off(case.lens.len());
+            let lens = buffers.iter().map(|buffer| (buffer.len(), buffer.dtype())).collect::<Vec<_>>();
+            (lens, bits(&sums), group.traffic())
+        });
+        let bucket: Vec<_> = case.lens.iter().map(|&len| (len, case.dtype)).collect();
+        for (rank, (buffers, sums, traffic)) in results.into_iter().enumerate() {
+            prop_assert_eq!(&buffers, &bucket);
+            for (buffer, got) in sums.iter().enumerate() {
+                let sum = |index| tree_sum(&case.column(buffer, index)).to_bits();
+                let slice = own(rank, case.lens[buffer], case.size);
+                prop_assert_eq!(got, &slice.map(sum).collect::<Vec<_>>());
+            }
+            let bytes: usize = case.lens.iter().sum::<usize>() * case.dtype.size();
+            prop_assert_eq!(traffic.total() as usize, bytes - bytes / case.size, "places for sums do not travel");
         }
     }
 

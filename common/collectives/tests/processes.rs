@@ -8,7 +8,7 @@ use collectives::CollectiveError::{self, Mismatch, Poisoned, Timeout};
 use collectives::tcp::{JoinError, Place, join};
 use collectives::{Bucket, Group};
 use common::{direct, upload, value, values, world};
-use device::{Buffer, DType, Device, Ledger};
+use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Emitter, Operation};
 use proptest::prelude::*;
 use std::net::TcpListener;
@@ -89,6 +89,10 @@ fn everything(case: &Case, group: &Group, device: &Device) -> (Vec<Vec<u32>>, Ve
         let own = rank * buffer.len() / case.size..(rank + 1) * buffer.len() / case.size;
         results.push(bits(&buffer)[own].to_vec());
     }
+    let place = |len: &usize| device.zeros(Class::Gradients, DType::F32, len / case.size).unwrap();
+    let places: Vec<Buffer> = case.lens.iter().map(place).collect();
+    let exact = group.reduce_scatter_exact(bucket(7), places).unwrap().wait().unwrap();
+    results.extend(exact[case.lens.len()..].iter().map(bits));
     let mut keep = |buffers: Vec<Buffer>| results.extend(buffers.iter().map(bits));
     keep(group.broadcast(bucket(3), case.root as u32).unwrap().wait().unwrap());
     if case.size > 1 {

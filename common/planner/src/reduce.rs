@@ -1,10 +1,13 @@
 //! Gradients: units fill buckets, and a bucket is reduced as one while backward goes on.
 //!
-//! Gradients that travel as copies, or in another element type, are converted as their unit joins the bucket.
+//! Gradients that travel as copies, or in another element type, are converted as their unit joins the bucket. Sums over one
+//! of several copies of the model states are not rounded to 16 bits: they come out in f32, beside what is reduced, and go on
+//! so to be summed over copies.
 
 use crate::books::{Books, Held};
 use crate::job::Job;
 use crate::partition::Partition;
+use crate::strategy::Strategy;
 use crate::traffic::{Among, Tally};
 use events::{Class, Operation};
 
@@ -35,7 +38,10 @@ pub(crate) struct Part {
     pub(crate) ends_step: bool,
 }
 
-/// What one bucket takes along, and the full gradients or copies that are held meanwhile.
+/// Bytes per element of a sum that is not rounded.
+const F32: u64 = 4;
+
+/// What one bucket takes along, and the full gradients, copies or partial sums that are held meanwhile.
 pub(crate) type Bucket = Vec<(Part, Option<Held>)>;
 
 /// The reduction of gradients on one rank.
@@ -48,16 +54,24 @@ pub(crate) struct Reducer {
     temporary: bool,
     /// Bytes per element on the wire, if gradients are converted or copied on their way there.
     converted: Option<u64>,
+    /// Slices per unit, if what comes out of a unit is its sum over one slice in f32.
+    partial: Option<u64>,
+    /// Bytes per element of a buffer in which each result is rounded before it is converted back, if there is one.
+    rounded: Option<u64>,
     /// Whether backward goes on while a bucket is reduced.
     overlap: bool,
     full: Vec<Option<Held>>,
     filling: Bucket,
     in_flight: Bucket,
+    /// Places for the partial sums of what is in flight.
+    sums: Vec<Held>,
 }
 
 impl Reducer {
     /// Nothing in flight.
     pub(crate) fn new(job: &Job, partition: &Partition, (among, operation): (Among, Operation)) -> Self {
+        let travels = job.converted_gradients.unwrap_or(job.recipe.gradients);
+        let partial = job.strategy == Strategy::HybridShard && travels < F32;
         Reducer {
             among,
             operation,
@@ -65,16 +79,27 @@ impl Reducer {
             bytes_per_element: job.recipe.gradients,
             temporary: job.stage.sharded().gradients,
             converted: job.converted_gradients,
+            partial: partial.then(|| job.shards()),
+            rounded: None,
             overlap: job.overlap,
             full: partition.units.iter().map(|_| None).collect(),
             filling: Vec::new(),
             in_flight: Vec::new(),
+            sums: Vec::new(),
         }
     }
 
-    /// The same for shards, of which there are `shards`: those of a bucket are a bucket again.
+    /// The same for shards, of which there are `shards`: those of a bucket are a bucket again. Partial sums travel as they
+    /// are, and their sum is rounded to what others travel in.
     pub(crate) fn of_shards(self, shards: u64) -> Self {
-        Reducer { size: self.size.div_ceil(shards), ..self }
+        let size = self.size.div_ceil(shards);
+        match self.partial {
+            None => Reducer { size, ..self },
+            Some(_) => {
+                let rounded = self.converted;
+                Reducer { size, bytes_per_element: F32, converted: None, partial: None, rounded, ..self }
+            }
+        }
     }
 
     /// A place for the full gradients of `unit`, for backward to write to: allocated unless a persistent one exists
@@ -89,6 +114,17 @@ impl Reducer {
     /// The gradients of `part` are complete. Closes the bucket if it is full or the pass ends; what came back meanwhile.
     pub(crate) fn reduce(&mut self, books: &mut Books, tally: &mut Tally, part: Part) -> Bucket {
         let full = self.full[part.unit].take();
+        self.queue(books, tally, part, full)
+    }
+
+    /// The same with what is held of `part` until it is reduced.
+    pub(crate) fn queue(
+        &mut self,
+        books: &mut Books,
+        tally: &mut Tally,
+        part: Part,
+        full: Option<Held>,
+    ) -> Bucket {
         // A conversion reads the full gradients, and frees them if they are temporary.
         let travels = match self.converted {
             None => full,
@@ -103,18 +139,42 @@ impl Reducer {
         if !part.ends_pass && open.iter().sum::<u64>() < self.size {
             return Vec::new();
         }
-        let mut back = self.wait();
+        let mut back = self.wait(books);
         let bytes = self.converted.unwrap_or(self.bytes_per_element);
         tally.collective(self.among, self.operation, &open, bytes);
+        if let Some(slices) = self.partial {
+            let place = |elements| books.allocate(Class::CommunicationBuckets, elements / slices * F32);
+            self.sums = open.into_iter().map(place).collect();
+        }
         self.in_flight = std::mem::take(&mut self.filling);
         if !self.overlap {
-            back.extend(self.wait());
+            back.extend(self.wait(books));
         }
         back
     }
 
-    /// Waits for the bucket in flight.
-    pub(crate) fn wait(&mut self) -> Bucket {
-        std::mem::take(&mut self.in_flight)
+    /// Waits for the bucket in flight. Of partial sums, what was reduced is freed; results that are to be rounded are so one
+    /// after the other.
+    pub(crate) fn wait(&mut self, books: &mut Books) -> Bucket {
+        let mut back = std::mem::take(&mut self.in_flight);
+        if self.partial.is_some() {
+            let sums = std::mem::take(&mut self.sums);
+            let reduced = back.iter_mut().zip(sums).map(|((_, held), sum)| held.replace(sum));
+            let reduced: Vec<Held> = reduced.flatten().collect();
+            books.free_all(reduced);
+        }
+        if let Some(bytes) = self.rounded {
+            for (part, held) in &mut back {
+                let rounded = books.allocate(Class::CommunicationBuckets, part.elements * bytes);
+                books.free_all(held.replace(rounded));
+                books.free_all(held.take());
+            }
+        }
+        back
+    }
+
+    /// Whether what comes out is partial sums.
+    pub(crate) fn sums_partly(&self) -> bool {
+        self.partial.is_some()
     }
 }

@@ -17,7 +17,8 @@ pub enum Strategy {
     ShardGradOp,
     /// Nothing is sharded.
     NoShard,
-    /// Full-shard inside groups of neighbours, replicated between them.
+    /// Full-shard inside groups of neighbours, replicated between them. A group's sums of gradients travel to the other groups
+    /// in f32, where FSDP sends them as they are reduced.
     HybridShard,
 }
 

@@ -105,9 +105,9 @@ impl<'a> Walk<'a> {
         }
         self.books.enter(Moment::Update);
         self.tally.exchange(Among::World, LOSS);
-        let reduced = self.gradients.wait();
+        let reduced = self.gradients.wait(&mut self.books);
         self.reduced(reduced);
-        let summed = self.replicas.as_mut().map(Reducer::wait);
+        let summed = self.replicas.as_mut().map(|replicas| replicas.wait(&mut self.books));
         self.free(summed.into_iter().flatten());
         if self.job.stage.sharded().optimizer {
             for bytes in NORM {
@@ -117,12 +117,13 @@ impl<'a> Walk<'a> {
     }
 
     /// Reduced gradients join their shards and are freed. In hybrid sharding, the step's last take their shards along, to
-    /// be summed over all copies of the model states.
+    /// be summed over all copies of the model states; partial sums are what travels then.
     fn reduced(&mut self, units: Bucket) {
-        for (part, full) in units {
+        for (part, mut full) in units {
             if let (Some(replicas), true) = (&mut self.replicas, part.ends_step) {
                 let shard = Part { elements: part.elements / self.job.shards(), ..part };
-                let summed = replicas.reduce(&mut self.books, &mut self.tally, shard);
+                let travels = if self.gradients.sums_partly() { full.take() } else { None };
+                let summed = replicas.queue(&mut self.books, &mut self.tally, shard, travels);
                 self.free(summed);
             }
             self.books.free_all(full);

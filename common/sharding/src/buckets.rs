@@ -7,6 +7,9 @@
 //! Buffers travel from where they are, unless they are to be copied or their element type is not the one that travels:
 //! then they are converted as they are queued, into buffers of class [`Class::CommunicationBuckets`]. A buffer of that
 //! class is freed by its conversion; any other is held meanwhile, and the result is converted back into it.
+//!
+//! Sums are rounded to the type that travels. Where they are but parts of a larger sum, that would be once too often: then
+//! they come back as they are before rounding, in f32, and the larger sum is rounded to that type in the end.
 
 use crate::Result;
 use crate::partition::UnitId;
@@ -41,8 +44,20 @@ pub struct Buckets {
     issue: Issue,
     among: Among,
     options: BucketOptions,
+    /// Whether what comes back of a unit is the sum of the rank's slice before rounding.
+    partial: bool,
+    /// What results are rounded to before they are converted back, if they travel in a wider type for the sum's sake.
+    rounded: Option<DType>,
     filling: Vec<(Origin, Buffer)>,
-    in_flight: Option<(Vec<Origin>, Pending)>,
+    in_flight: Option<Flight>,
+}
+
+/// A closed bucket.
+struct Flight {
+    origins: Vec<Origin>,
+    pending: Pending,
+    /// Places for sums before rounding where the group has rounded them already.
+    sums: Vec<Buffer>,
 }
 
 /// Where a buffer on its way came from.
@@ -55,7 +70,28 @@ struct Origin {
 impl Buckets {
     /// Buckets that go through `issue`, among the ranks that share one copy of the model states.
     pub fn new(issue: Issue, options: BucketOptions) -> Self {
-        Buckets { issue, among: Rank::shard_group, options, filling: Vec::new(), in_flight: None }
+        Buckets {
+            issue,
+            among: Rank::shard_group,
+            options,
+            partial: false,
+            rounded: None,
+            filling: Vec::new(),
+            in_flight: None,
+        }
+    }
+
+    /// Buckets that are reduce-scattered for sums which are parts of larger ones: what comes back of a unit is this rank's
+    /// slice in f32 alone, of class [`Class::CommunicationBuckets`]. Not rounded, except by a group whose sums
+    /// [are](Group::sums_exactly).
+    pub fn of_partial_sums(options: BucketOptions) -> Self {
+        Buckets { partial: true, ..Buckets::new(Group::reduce_scatter, options) }
+    }
+
+    /// The same for partial sums, which travel in f32. Results are rounded to what others travel in.
+    pub fn in_f32(self) -> Self {
+        let options = BucketOptions { wire: DType::F32, ..self.options };
+        Buckets { options, rounded: Some(self.options.wire), ..self }
     }
 
     /// The same among others.
@@ -92,6 +128,20 @@ impl Buckets {
         self.queue(rank, Origin { unit, held }, buffer)
     }
 
+    /// Queues `sum` of the type that travels. What comes back for the unit is `held`, into which the result is converted.
+    ///
+    /// # Errors
+    /// If a collective fails, or there is no memory to round its result.
+    pub fn push_for(
+        &mut self,
+        rank: &Rank,
+        unit: UnitId,
+        held: Buffer,
+        sum: Buffer,
+    ) -> Result<Vec<(UnitId, Buffer)>> {
+        self.queue(rank, Origin { unit, held: Some(held) }, sum)
+    }
+
     /// Queues what travels.
     fn queue(&mut self, rank: &Rank, origin: Origin, buffer: Buffer) -> Result<Vec<(UnitId, Buffer)>> {
         let unit = origin.unit;
@@ -103,24 +153,63 @@ impl Buckets {
         let mut done = self.finish(rank)?;
         let (origins, buffers): (Vec<Origin>, Vec<Buffer>) = self.filling.drain(..).unzip();
         let units: Vec<UnitId> = origins.iter().map(|origin| origin.unit).collect();
-        self.in_flight = Some((origins, (self.issue)((self.among)(rank), bucket(buffers, &units))?));
+        let (pending, sums) = self.start(rank, bucket(buffers, &units))?;
+        self.in_flight = Some(Flight { origins, pending, sums });
         if !self.options.overlap {
             done.extend(self.finish(rank)?);
         }
         Ok(done)
     }
 
+    /// Issues a bucket's collective; places for its sums that are still to be filled.
+    fn start(&self, rank: &Rank, bucket: Bucket) -> Result<(Pending, Vec<Buffer>)> {
+        let group = (self.among)(rank);
+        if !self.partial {
+            return Ok(((self.issue)(group, bucket)?, Vec::new()));
+        }
+        let (class, slice) =
+            (Class::CommunicationBuckets, |full: &Buffer| full.len() / group.size() as usize);
+        let places = bucket.buffers.iter().map(|full| rank.device.allocate(class, DType::F32, slice(full)));
+        let sums = places.collect::<device::Result<Vec<_>>>()?;
+        if group.sums_exactly() {
+            return Ok((group.reduce_scatter_exact(bucket, sums)?, Vec::new()));
+        }
+        Ok(((self.issue)(group, bucket)?, sums))
+    }
+
     /// Waits for the bucket in flight and returns its units with their buffers.
     ///
     /// # Errors
-    /// If the collective fails.
+    /// If the collective fails, or there is no memory to round its result.
     pub fn finish(&mut self, rank: &Rank) -> Result<Vec<(UnitId, Buffer)>> {
-        let Some((origins, pending)) = self.in_flight.take() else { return Ok(Vec::new()) };
+        let Some(Flight { origins, pending, sums }) = self.in_flight.take() else { return Ok(Vec::new()) };
+        let mut results = pending.wait()?;
+        if self.partial {
+            results = self.partial_sums(rank, results, sums)?;
+        }
         let mut done = Vec::new();
-        for (Origin { unit, held }, result) in origins.into_iter().zip(pending.wait()?) {
-            done.push((unit, convert_back(rank, held, result)?));
+        for (Origin { unit, held }, result) in origins.into_iter().zip(results) {
+            done.push((unit, self.convert_back(rank, held, result)?));
         }
         Ok(done)
+    }
+
+    /// The sums of this rank's slices in f32: those that came back after the buffers, or else those in the buffers.
+    fn partial_sums(
+        &self,
+        rank: &Rank,
+        mut buffers: Vec<Buffer>,
+        mut sums: Vec<Buffer>,
+    ) -> Result<Vec<Buffer>> {
+        if sums.is_empty() {
+            return Ok(buffers.split_off(buffers.len() / 2));
+        }
+        let place = (self.among)(rank).rank() as usize;
+        for (sum, full) in sums.iter_mut().zip(&buffers) {
+            let own = place * sum.len()..(place + 1) * sum.len();
+            rank.kernels().copy(sum.view_mut(), full.slice(own))?;
+        }
+        Ok(sums)
     }
 
     /// What is held meanwhile, and what travels.
@@ -134,12 +223,19 @@ impl Buckets {
         let held = Some(buffer).filter(|buffer| buffer.class() != Class::CommunicationBuckets);
         Ok((held, converted))
     }
-}
 
-fn convert_back(rank: &Rank, held: Option<Buffer>, result: Buffer) -> Result<Buffer> {
-    let Some(mut held) = held else { return Ok(result) };
-    rank.kernels().copy(held.view_mut(), result.view())?;
-    Ok(held)
+    /// `result` in `held`, if anything is held. A result that is to be rounded on its way takes a buffer for that, but
+    /// where gradients travel in their own type and place.
+    fn convert_back(&self, rank: &Rank, held: Option<Buffer>, mut result: Buffer) -> Result<Buffer> {
+        let Some(mut held) = held else { return Ok(result) };
+        if let Some(dtype) = self.rounded.filter(|&dtype| dtype != held.dtype() || self.options.copied) {
+            let mut rounded = rank.device.allocate(Class::CommunicationBuckets, dtype, result.len())?;
+            rank.kernels().copy(rounded.view_mut(), result.view())?;
+            result = rounded;
+        }
+        rank.kernels().copy(held.view_mut(), result.view())?;
+        Ok(held)
+    }
 }
 
 /// A bucket of `buffers` that hold `units`, for [`Group`]'s collectives.

@@ -9,7 +9,8 @@ pub struct Precision {
     pub parameters: DType,
     /// Gradients, from backward to the update.
     pub gradients: DType,
-    /// Gradients while they are reduced: what travels, and what their sum is rounded to.
+    /// Gradients while they are reduced: what travels, and what their sum is rounded to. A sum over one of several copies of
+    /// the model states is not rounded: it travels in f32 to be summed over copies.
     pub reduce: DType,
 }
 

@@ -98,10 +98,15 @@ impl Setup {
         AdamWShard::new(&self.rank, &self.partition, unit, range, master, piece)
     }
 
-    /// The queue of gradients on their way through `sum`.
+    /// The queue of gradients on their way through `sum`; where the model states have several copies, on their way to
+    /// [`Setup::replica_sum`], by reduce-scatters.
     pub fn reductions(&self, sum: Issue) -> Buckets {
         let last = self.schedule.last_reduced();
-        Buckets::new(sum, self.communication.reductions(self.precision, &self.partition, last))
+        let options = self.communication.reductions(self.precision, &self.partition, last);
+        match self.rank.replicas() {
+            Some(_) => ReplicaSum::within(options),
+            None => Buckets::new(sum, options),
+        }
     }
 
     /// Sums over the copies of the model states, if there are several. Shards of units that [`Setup::reductions`] has

@@ -101,6 +101,8 @@ pub(crate) struct Contribution {
     pub(crate) call: Call,
     /// Its buffers, if they lie in main memory.
     pub(crate) spans: Vec<Span>,
+    /// Where the sums of its slice go, f32, if they are not to be rounded into the buffers.
+    pub(crate) sums: Vec<Span>,
     /// Its buffers, if they lie on a GPU.
     pub(crate) gpu: Option<OnGpu>,
     pub(crate) bytes: Vec<u8>,

@@ -25,7 +25,7 @@ pub(crate) unsafe fn run(
     hop: &mut dyn FnMut(usize, usize, usize, u64),
 ) -> u64 {
     let call = &all[me].call;
-    if all.len() > 1 {
+    if all.len() > 1 || !all[me].sums.is_empty() {
         for index in 0..call.shapes.len() {
             let spans = Spans { all, index };
             // SAFETY: the caller's promise; slices of different parties do not overlap.
@@ -88,13 +88,15 @@ unsafe fn part(
         Operation::AllReduce => {
             others().for_each(|from| hop(from, me, me, bytes));
             // SAFETY: slice `me` of every buffer is this party's alone.
-            unsafe { sum(spans, own, 0..spans.count()) };
+            unsafe { sum(spans, own, To::Buffers(0..spans.count())) };
             others().for_each(|to| hop(me, to, me, bytes));
         }
         Operation::ReduceScatter => {
             others().for_each(|from| hop(from, me, me, bytes));
-            // SAFETY: nobody else touches slice `me` of any buffer.
-            unsafe { sum(spans, own, me..me + 1) };
+            let place = spans.all[me].sums.get(spans.index);
+            let to = place.map_or(To::Buffers(me..me + 1), To::Exact);
+            // SAFETY: nobody else touches slice `me` of any buffer, or this party's places for sums.
+            unsafe { sum(spans, own, to) };
         }
         Operation::AllGather => {
             // SAFETY: as above.
@@ -115,17 +117,26 @@ unsafe fn part(
     }
 }
 
-/// Sums `range` over all buffers into the buffers of `into`.
+/// Where sums over all buffers go.
+#[derive(Clone)]
+enum To<'a> {
+    /// Rounded, to where they were read, in the buffers of these parties.
+    Buffers(Range<usize>),
+    /// As they are, to an f32 buffer of their own.
+    Exact(&'a Span),
+}
+
+/// Sums `range` over all buffers.
 ///
 /// # Safety
-/// Nobody else touches `range` of any of the buffers.
-unsafe fn sum(spans: Spans<'_>, range: Range<usize>, into: Range<usize>) {
+/// Nobody else touches `range` of any of the buffers, or a place of its own for the sums.
+unsafe fn sum(spans: Spans<'_>, range: Range<usize>, to: To<'_>) {
     // SAFETY: the buffers agree in type; the rest is the caller's promise.
     unsafe {
         match spans.of(0).dtype() {
-            DType::F32 => sum_as::<f32>(spans, range, into),
-            DType::Bf16 => sum_as::<bf16>(spans, range, into),
-            DType::F16 => sum_as::<f16>(spans, range, into),
+            DType::F32 => sum_as::<f32>(spans, range, to),
+            DType::Bf16 => sum_as::<bf16>(spans, range, to),
+            DType::F16 => sum_as::<f16>(spans, range, to),
             DType::U32 => unreachable!("checked when issued"),
         }
     }
@@ -133,16 +144,26 @@ unsafe fn sum(spans: Spans<'_>, range: Range<usize>, into: Range<usize>) {
 
 /// # Safety
 /// As [`sum`], and the elements are of type `T`.
-unsafe fn sum_as<T: Summand>(spans: Spans<'_>, range: Range<usize>, into: Range<usize>) {
+unsafe fn sum_as<T: Summand>(spans: Spans<'_>, range: Range<usize>, to: To<'_>) {
     let mut adder = Adder::<T>::new();
     for start in range.clone().step_by(BLOCK) {
         let block = start..range.end.min(start + BLOCK);
         // SAFETY: only this thread touches the block, and these borrows end before the writes below.
         let read = |rank| unsafe { spans.of(rank).read::<T>(block.clone()) };
-        let sum = adder.sum(block.len(), spans.count(), &read);
-        for party in into.clone() {
-            // SAFETY: only this thread touches the block.
-            unsafe { spans.of(party).write::<T>(block.clone()) }.copy_from_slice(sum);
+        match &to {
+            To::Buffers(parties) => {
+                let sum = adder.sum(block.len(), spans.count(), &read);
+                for party in parties.clone() {
+                    // SAFETY: only this thread touches the block.
+                    unsafe { spans.of(party).write::<T>(block.clone()) }.copy_from_slice(sum);
+                }
+            }
+            To::Exact(place) => {
+                let sum = adder.exact(block.len(), spans.count(), &read);
+                let at = block.start - range.start..block.end - range.start;
+                // SAFETY: only this thread touches the place.
+                unsafe { place.write::<f32>(at) }.copy_from_slice(sum);
+            }
         }
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct OnGpu {
     rank: Arc<Runtime>,
     /// Of each buffer's first element.
     addresses: Vec<u64>,
+    /// Of the places where the sums of its slice go, f32, if they are not to be rounded into the buffers.
+    sums: Vec<u64>,
     /// After what the rank had computed when it issued.
     ready: Fence,
     /// After the share that this party did, once it has queued one.
@@ -25,14 +27,24 @@ pub(crate) struct OnGpu {
 }
 
 impl OnGpu {
-    /// Where `buffers` lie, if all are on a GPU; `None` if some are not.
-    pub(crate) fn of(buffers: &[Buffer]) -> Result<Option<Self>> {
+    /// Where `buffers` lie, if all are on a GPU; `None` if some are not. Those after `count` are places for sums.
+    pub(crate) fn of(buffers: &[Buffer], count: usize) -> Result<Option<Self>> {
         let places: Option<Vec<_>> = buffers.iter().map(Buffer::on_gpu).collect();
         let Some(places) = places else { return Ok(None) };
         let Some((rank, _)) = places.first() else { return Ok(None) };
-        let (rank, addresses) = ((*rank).clone(), places.iter().map(|(_, address)| *address).collect());
-        Ok(Some(OnGpu { ready: rank.computed()?, rank, addresses, done: OnceLock::new() }))
+        let (rank, mut addresses) =
+            ((*rank).clone(), places.iter().map(|(_, address)| *address).collect::<Vec<_>>());
+        let sums = addresses.split_off(count);
+        Ok(Some(OnGpu { ready: rank.computed()?, rank, addresses, sums, done: OnceLock::new() }))
     }
+}
+
+/// Where sums over everybody's buffers go.
+enum To {
+    /// Rounded, to where they were read, in the buffers of these parties.
+    Buffers(Range<usize>),
+    /// As they are, to this address.
+    Exact(u64),
 }
 
 /// Everybody's buffers.
@@ -57,10 +69,10 @@ impl Parties<'_> {
         what: Work,
         hop: &mut dyn FnMut(usize, usize, usize, u64),
     ) -> Result<()> {
-        if self.all.len() == 1 {
+        let own = self.all[me];
+        if self.all.len() == 1 && own.sums.is_empty() {
             return Ok(());
         }
-        let own = self.all[me];
         let fence = own.rank.communicate_as(what, self.all.iter().map(|party| &party.ready), |stream| {
             for index in 0..self.call.shapes.len() {
                 // SAFETY: the caller's promise; slices of different parties do not overlap.
@@ -101,12 +113,14 @@ impl Parties<'_> {
             match self.call.operation {
                 Operation::AllReduce => {
                     others().for_each(|from| hop(from, me, me, bytes));
-                    self.sum(stream, index, own, 0..count)?;
+                    self.sum(stream, index, own, To::Buffers(0..count))?;
                     others().for_each(|to| hop(me, to, me, bytes));
                 }
                 Operation::ReduceScatter => {
                     others().for_each(|from| hop(from, me, me, bytes));
-                    self.sum(stream, index, own, me..me + 1)?;
+                    let place = self.all[me].sums.get(index);
+                    let to = place.map_or(To::Buffers(me..me + 1), |&place| To::Exact(place));
+                    self.sum(stream, index, own, to)?;
                 }
                 Operation::AllGather => {
                     self.spread(stream, index, own, me)?;
@@ -127,23 +141,26 @@ impl Parties<'_> {
         Ok(())
     }
 
-    /// Sums `range` over everybody's buffers into those of `into`, over the same tree as in main memory.
+    /// Sums `range` over everybody's buffers, over the same tree as in main memory.
     ///
     /// # Safety
-    /// Nobody else touches `range` of any of the buffers.
+    /// Nobody else touches `range` of any of the buffers, or a place of its own for the sums.
     unsafe fn sum(
         &self,
         stream: &Communication<'_>,
         index: usize,
         range: Range<usize>,
-        into: Range<usize>,
+        to: To,
     ) -> Result<()> {
         let (_, dtype) = self.call.shapes[index];
         let inputs: Vec<u64> =
             self.all.iter().map(|party| at(party.addresses[index], range.start, dtype)).collect();
-        let outputs = &inputs[into];
-        stream.moves((inputs.len() + outputs.len()) * range.len() * dtype.size());
-        kernels::tree_sum(stream, outputs, &inputs, dtype, range.len())
+        let (outputs, stored) = match &to {
+            To::Buffers(parties) => (&inputs[parties.clone()], dtype),
+            To::Exact(place) => (std::slice::from_ref(place), DType::F32),
+        };
+        stream.moves(range.len() * (inputs.len() * dtype.size() + outputs.len() * stored.size()));
+        kernels::tree_sum(stream, outputs, &inputs, (dtype, stored), range.len())
     }
 
     /// Copies `range` of party `from`'s buffer into everybody else's.

@@ -171,8 +171,8 @@ impl Rank {
             operation: call.operation,
             what: what.into(),
         };
-        let gpu = OnGpu::of(buffers).map_err(|error| self.device_error(call, &error))?;
-        let spans = match &gpu {
+        let gpu = OnGpu::of(buffers, call.shapes.len()).map_err(|error| self.device_error(call, &error))?;
+        let mut spans = match &gpu {
             Some(_) if self.shared.options.algorithm == Algorithm::Ring => {
                 return Err(invalid("buffers on a GPU around a ring: there it moves main memory only"));
             }
@@ -181,7 +181,8 @@ impl Rank {
                 Span::of(buffers).ok_or_else(|| invalid("some buffers on a GPU and some in main memory"))?
             }
         };
-        Ok(Contribution { call: call.clone(), spans, gpu, bytes: bytes.to_vec() })
+        let sums = spans.split_off(call.shapes.len().min(spans.len()));
+        Ok(Contribution { call: call.clone(), spans, sums, gpu, bytes: bytes.to_vec() })
     }
 
     fn device_error(&self, call: &Call, error: &DeviceError) -> CollectiveError {
@@ -205,6 +206,10 @@ impl Backend for Rank {
 
     fn names(&self) -> &[u32] {
         self.shared.hub.names()
+    }
+
+    fn sums_exactly(&self) -> bool {
+        self.shared.options.algorithm == Algorithm::Direct
     }
 
     fn issue(&self, call: &Call, buffers: &mut [Buffer], bytes: &[u8], watch: &Watch) -> Result<()> {

@@ -77,11 +77,16 @@ impl<T: Summand> Adder<T> {
         Adder { inputs: [[0.0; BLOCK]; 4], total: [0.0; BLOCK], rounded: [T::default(); BLOCK] }
     }
 
-    /// The sum over `ranks` ranks of what `read` gives for each.
+    /// The sum over `ranks` ranks of what `read` gives for each, before it is rounded.
+    pub(crate) fn exact<'a>(&mut self, len: usize, ranks: usize, read: &impl Fn(usize) -> &'a [T]) -> &[f32] {
+        tree_sum(&mut self.total[..len], 0..ranks, read, &mut self.inputs);
+        &self.total[..len]
+    }
+
+    /// The same, rounded.
     pub(crate) fn sum<'a>(&mut self, len: usize, ranks: usize, read: &impl Fn(usize) -> &'a [T]) -> &[T] {
-        let total = &mut self.total[..len];
-        tree_sum(total, 0..ranks, read, &mut self.inputs);
-        vectorized!(T::narrow(total, &mut self.rounded))
+        self.exact(len, ranks, read);
+        vectorized!(T::narrow(&self.total[..len], &mut self.rounded))
     }
 }
 

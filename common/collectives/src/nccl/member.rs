@@ -226,6 +226,10 @@ impl Backend for Member {
         self.control.names()
     }
 
+    fn sums_exactly(&self) -> bool {
+        false
+    }
+
     fn issue(&self, call: &Call, buffers: &mut [Buffer], bytes: &[u8], watch: &Watch) -> Result<()> {
         let Some(addresses) = self.addresses(call, buffers)? else {
             return self.control.issue(call, buffers, bytes, watch).inspect_err(|_| self.abort());

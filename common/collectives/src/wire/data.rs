@@ -72,17 +72,18 @@ impl Work<'_> {
     }
 }
 
-/// Sums this member's slice of every buffer over all parties.
+/// Sums this member's slice of every buffer over all parties: into the buffer, or as it is before rounding to its place.
 pub(crate) fn add(work: &Work<'_>, openings: &[(usize, Letter)]) {
     let mut start = 0;
-    for span in &work.own.spans {
+    for (index, span) in work.own.spans.iter().enumerate() {
+        let sums = work.own.sums.get(index);
         let range = slice(span.len(), work.me(), work.parties);
-        // SAFETY: the buffer was given to this collective and its elements are of the type named.
+        // SAFETY: the buffers were given to this collective and their elements are of the type named; sums are f32.
         unsafe {
             match span.dtype() {
-                DType::F32 => add_as::<f32>(work, span, &range, openings, start),
-                DType::Bf16 => add_as::<bf16>(work, span, &range, openings, start),
-                DType::F16 => add_as::<f16>(work, span, &range, openings, start),
+                DType::F32 => add_as::<f32>(work, (span, sums), &range, openings, start),
+                DType::Bf16 => add_as::<bf16>(work, (span, sums), &range, openings, start),
+                DType::F16 => add_as::<f16>(work, (span, sums), &range, openings, start),
                 DType::U32 => unreachable!("checked when issued"),
             }
         }
@@ -93,10 +94,10 @@ pub(crate) fn add(work: &Work<'_>, openings: &[(usize, Letter)]) {
 /// `start`: where the slice begins in a letter.
 ///
 /// # Safety
-/// Nobody else touches the buffer behind `span`, whose elements are of type `T`, a float.
+/// Nobody else touches the buffers behind `span`, whose elements are of type `T`, a float, and `sums`, f32.
 unsafe fn add_as<T: Summand>(
     work: &Work<'_>,
-    span: &Span,
+    (span, sums): (&Span, Option<&Span>),
     range: &Range<usize>,
     openings: &[(usize, Letter)],
     start: usize,
@@ -115,6 +116,13 @@ unsafe fn add_as<T: Summand>(
             // SAFETY: any bits are a float.
             unsafe { letter.payload.elements::<T>(offset, block.len()) }
         };
+        if let Some(sums) = sums {
+            let at = block.start - range.start..block.end - range.start;
+            let sum = adder.exact(block.len(), work.parties, &read);
+            // SAFETY: the caller's promise.
+            unsafe { sums.write::<f32>(at) }.copy_from_slice(sum);
+            continue;
+        }
         let sum = adder.sum(block.len(), work.parties, &read);
         // SAFETY: the caller's promise.
         unsafe { span.write::<T>(block.clone()) }.copy_from_slice(sum);

@@ -173,16 +173,21 @@ impl Backend for Member {
         &self.names
     }
 
+    fn sums_exactly(&self) -> bool {
+        true
+    }
+
     fn issue(&self, call: &Call, buffers: &mut [Buffer], bytes: &[u8], watch: &Watch) -> Result<()> {
         if let Some(failure) = self.failure() {
             return Err(failure.seen_by(self.names[self.member], call.operation, call.sequence));
         }
-        let Some(spans) = Span::of(buffers) else {
+        let Some(mut spans) = Span::of(buffers) else {
             let (rank, operation) = (self.names[self.member], call.operation);
             let what = "buffers on a GPU: between processes it moves main memory only".into();
             return Err(CollectiveError::Invalid { rank, operation, what });
         };
-        let own = Contribution { call: call.clone(), spans, gpu: None, bytes: bytes.to_vec() };
+        let sums = spans.split_off(call.shapes.len().min(spans.len()));
+        let own = Contribution { call: call.clone(), spans, sums, gpu: None, bytes: bytes.to_vec() };
         let held = || watch.held();
         let patience = Patience { timeout: self.endpoint.timeout, held: &held, delivered: &|| Duration::MAX };
         let work = self.work(call.sequence, &own, watch, &patience);

@@ -74,7 +74,8 @@ fn tree(values: &[f32]) -> f32 {
     }
 }
 
-fn check_tree_sum(setting: Setting, dtype: DType, ranks: usize, outputs: usize, len: usize) {
+/// With sums stored as they are read, or exactly.
+fn check_tree_sum(setting: Setting, (dtype, exact): (DType, bool), ranks: usize, outputs: usize, len: usize) {
     let mut bench = setting.bench();
     let (buffers, memories): (Vec<_>, Vec<_>) = (0..ranks).map(|_| bench.tensor(dtype, len, 100.0)).unzip();
     let inputs: Vec<Vec<f32>> = buffers
@@ -83,13 +84,14 @@ fn check_tree_sum(setting: Setting, dtype: DType, ranks: usize, outputs: usize, 
         .collect();
     let sums: Vec<f32> =
         (0..len).map(|i| tree(&inputs.iter().map(|input| input[i]).collect::<Vec<_>>())).collect();
-    let (want, _) = bench.store(dtype, &sums);
+    let stored = if exact { DType::F32 } else { dtype };
+    let (want, _) = bench.store(stored, &sums);
     // In place where there are as many outputs as inputs.
-    let others: Vec<_> = (0..outputs).map(|_| bench.tensor(dtype, len, 1.0).1).collect();
-    let outputs = if outputs == ranks { &memories } else { &others };
+    let others: Vec<_> = (0..outputs).map(|_| bench.tensor(stored, len, 1.0).1).collect();
+    let outputs = if outputs == ranks && stored == dtype { &memories } else { &others };
     let pointers = |all: &[Memory]| all.iter().map(Memory::pointer).collect::<Vec<_>>();
     let (to, from) = (pointers(outputs), pointers(&memories));
-    kernels::tree_sum(&Shim::new(setting.seed), &to, &from, dtype, len).unwrap();
+    kernels::tree_sum(&Shim::new(setting.seed), &to, &from, (dtype, stored), len).unwrap();
     outputs.iter().for_each(|out| assert_same(out, &want));
 }
 
@@ -116,11 +118,12 @@ proptest! {
     fn tree_sum(
         setting in settings(),
         dtype in floats(),
+        exact in any::<bool>(),
         ranks in prop_oneof![1usize..9, 1usize..65],
         outputs in 0usize..5,
         len in 1usize..600,
     ) {
-        check_tree_sum(setting, dtype, ranks, outputs, len);
+        check_tree_sum(setting, (dtype, exact), ranks, outputs, len);
     }
 }
 
@@ -130,7 +133,7 @@ fn sums_over_every_number_of_ranks() {
         return;
     }
     for ranks in 1..=kernels::PEERS {
-        check_tree_sum(Setting { seed: ranks as u64, shift: 0 }, DType::F32, ranks, ranks, 19);
+        check_tree_sum(Setting { seed: ranks as u64, shift: 0 }, (DType::F32, false), ranks, ranks, 19);
     }
 }
 

@@ -80,6 +80,7 @@ impl Member {
         let contribution = |call: &Call| Contribution {
             call: call.clone(),
             spans: Vec::new(),
+            sums: Vec::new(),
             gpu: None,
             bytes: Vec::new(),
         };

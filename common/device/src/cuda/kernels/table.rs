@@ -93,6 +93,7 @@ pub(super) static ATTENTION_MMA: [[Kernel; 2]; 2] = on_tensor_cores!("attention_
 pub(super) static ATTENTION_MMA_KEYS: [[Kernel; 2]; 2] = on_tensor_cores!("attention_mma_keys");
 pub(super) static ATTENTION_MMA_QUERIES: [[Kernel; 2]; 2] = on_tensor_cores!("attention_mma_queries");
 pub(super) static TREE_SUM: ByType = by_type!(TreeSum, "tree_sum");
+pub(super) static TREE_SUM_EXACT: ByType = by_type!(TreeSum, "tree_sum_exact");
 
 /// Every kernel.
 pub fn kernels() -> Vec<Kernel> {
@@ -114,6 +115,7 @@ pub fn kernels() -> Vec<Kernel> {
         &ATTENTION_SOFTMAX_BACKWARD,
         &ATTENTION_STORE,
         &TREE_SUM,
+        &TREE_SUM_EXACT,
     ];
     let squares = [&ADD, &CONVERT, &ADAMW_ROUNDING, &EMBEDDING_BACKWARD];
     let tiled = [&ATTENTION, &ATTENTION_KEYS, &ATTENTION_QUERIES];

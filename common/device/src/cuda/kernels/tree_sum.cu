@@ -87,8 +87,8 @@ template <class T> __device__ inline void sum_ranks(float (&sum)[CHUNK], const C
     }
 }
 
-// outputs[0..output_count] = Σ inputs[0..count]; an output may be an input.
-template <class T>
+// outputs[0..output_count] = Σ inputs[0..count]; an output may be an input where the types are the same.
+template <class Output, class T>
 __device__ inline void tree_sum(const Peers &outputs, const Peers &inputs, u32 output_count, u32 count, u64 len) {
     u64 start = (u64(blockIdx.x) * blockDim.x + threadIdx.x) * CHUNK;
     if (start >= len) return;
@@ -96,11 +96,14 @@ __device__ inline void tree_sum(const Peers &outputs, const Peers &inputs, u32 o
     float sum[CHUNK];
     sum_ranks(sum, chunk, count);
     for (u32 rank = 0; rank < output_count; rank++)
-        store_chunk(static_cast<T *>(outputs.at[rank]) + start, sum, chunk.length);
+        store_chunk(static_cast<Output *>(outputs.at[rank]) + start, sum, chunk.length);
 }
 
 #define TREE_SUM(T, t)                                                                               \
     KERNEL(tree_sum_##t, 256, Peers outputs, Peers inputs, u32 output_count, u32 count, u64 len) {   \
-        tree_sum<T>(outputs, inputs, output_count, count, len);                                      \
+        tree_sum<T, T>(outputs, inputs, output_count, count, len);                                   \
+    }                                                                                                \
+    KERNEL(tree_sum_exact_##t, 256, Peers outputs, Peers inputs, u32 output_count, u32 count, u64 len) { \
+        tree_sum<float, T>(outputs, inputs, output_count, count, len);                               \
     }
 FOR_EACH_TYPE(TREE_SUM)

@@ -1,6 +1,6 @@
 //! Launches of `tree_sum.cu`: a thread sums 8 elements over all ranks.
 
-use super::table::{TREE_SUM, of_type};
+use super::table::{TREE_SUM, TREE_SUM_EXACT, of_type};
 use super::{Argument, CHUNK, Launcher, launch_each};
 use crate::{DType, Result};
 
@@ -8,15 +8,24 @@ use crate::{DType, Result};
 pub const PEERS: usize = 64;
 
 /// Every one of `outputs` = the sum of `inputs` over a balanced binary tree in order, in f32, rounded once: `len` elements
-/// of type `dtype` from each address. An output may be one of the inputs. The bits of the CPU's collectives.
+/// from each address, of the types `(read, stored)`. What is stored has the type that is read, and an output may be one of
+/// the inputs then; or it is f32. The bits of the CPU's collectives.
 ///
 /// # Errors
-/// If `dtype` is no float type; the launcher's.
+/// If one of the types is no float type; the launcher's.
 ///
 /// # Panics
-/// If there are no inputs, or more than [`PEERS`] of either.
-pub fn tree_sum(l: &impl Launcher, outputs: &[u64], inputs: &[u64], dtype: DType, len: usize) -> Result<()> {
-    let kernel = of_type(&TREE_SUM, "inputs", dtype)?;
+/// If there are no inputs, more than [`PEERS`] of either, or if sums are to be stored in another 16-bit type.
+pub fn tree_sum(
+    l: &impl Launcher,
+    outputs: &[u64],
+    inputs: &[u64],
+    (read, stored): (DType, DType),
+    len: usize,
+) -> Result<()> {
+    assert!(stored == read || stored == DType::F32, "{read} stored as {stored}");
+    let family = if stored == read { &TREE_SUM } else { &TREE_SUM_EXACT };
+    let kernel = of_type(family, "inputs", read)?;
     assert!((1..=PEERS).contains(&inputs.len()) && outputs.len() <= PEERS, "1 to {PEERS} ranks");
     launch_each(
         l,

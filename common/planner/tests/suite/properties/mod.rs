@@ -3,7 +3,9 @@
 use events::{Class, Operation};
 use model::{Checkpointing, ModelConfig, Wrap};
 use planner::Strategy as Sharding;
-use planner::{BackwardPrefetch, Gathering, Job, Partition, RankPrediction, Stage, explain_fit, predict};
+use planner::{
+    BackwardPrefetch, Gathering, Job, Partition, RankPrediction, Recipe, Stage, explain_fit, predict,
+};
 use proptest::prelude::*;
 
 mod gathering;

@@ -49,6 +49,34 @@ proptest! {
         prop_assert_eq!(across, 2 * (groups as u64 - 1) * sum * F32, "once per step");
     }
 
+    /// In 16 bits a group's sums are f32, beside what it reduces, and travel so between groups. Where gradients travel as
+    /// copies, the result is rounded in a buffer of its own before it is copied back.
+    #[test]
+    fn hybrid_sharding_in_16_bits(job in jobs(), groups in 1usize..5, copied in any::<bool>()) {
+        let mut alone = job.with_stage(Stage::Zero3);
+        (alone.recipe, alone.config.tied) = (Recipe::MIXED, false);
+        (alone.reduce_bucket, alone.overlap, alone.converted_gradients) = (Some(1), false, copied.then_some(2));
+        let (n, strategy) = (alone.world_size, Sharding::HybridShard);
+        let hybrid = Job { world_size: n * groups, strategy, shard_group: Some(n), ..alone.clone() };
+        let (group, world) = (ranks(&alone), ranks(&hybrid));
+        for (number, rank) in world.iter().enumerate() {
+            for operation in [Operation::ReduceScatter, Operation::AllGather] {
+                let within = group[number % n].traffic_per_step.bytes(operation);
+                prop_assert_eq!(rank.traffic_per_step.bytes(operation), within);
+            }
+        }
+        let across: u64 = world.iter().map(|rank| rank.traffic_per_step.bytes(Operation::AllReduce)).sum();
+        let units = padded(&hybrid);
+        prop_assert_eq!(across, 2 * (groups as u64 - 1) * units.iter().sum::<u64>() * F32);
+        let most = |unit: &u64| {
+            let (full, sum) = (2 * unit, F32 * unit / n as u64);
+            let reducing = full + sum;
+            if copied { reducing.max(2 * full).max(sum + full / n as u64) } else { reducing }
+        };
+        let most = units.iter().map(most).max().unwrap();
+        prop_assert_eq!(peak(&hybrid, Class::CommunicationBuckets), most);
+    }
+
     /// Secondary shards: backward gathers among neighbours, from a slice of every unit that is held beside all else.
     #[test]
     fn secondary_shards(job in jobs(), groups in 1usize..5) {
