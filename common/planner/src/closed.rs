@@ -22,14 +22,12 @@ impl Sweeps {
     /// reduces and gathers once, by an all-reduce if `textbook`; ZeRO-2 reduces at every micro-batch, since it has no
     /// place for full gradients, and gathers once; ZeRO-3 gathers twice and reduces once at every micro-batch.
     pub fn of(stage: Stage, micro_batches: u64, textbook: bool) -> Self {
-        let (all_reduce, reduce_scatter, all_gather) = match stage {
-            Stage::Ddp => (1, 0, 0),
-            Stage::Zero1 if textbook => (1, 0, 1),
-            Stage::Zero1 => (0, 1, 1),
-            Stage::Zero2 => (0, micro_batches, 1),
-            Stage::Zero3 => (0, micro_batches, 2 * micro_batches),
-        };
-        Sweeps { all_reduce, reduce_scatter, all_gather }
+        let sharded = stage.sharded();
+        let all_reduce = u64::from(stage.all_reduces(textbook));
+        let reductions = if sharded.gradients { micro_batches } else { 1 };
+        let updates = u64::from(sharded.optimizer);
+        let all_gather = if sharded.parameters { 2 * micro_batches } else { updates };
+        Sweeps { all_reduce, reduce_scatter: reductions - all_reduce, all_gather }
     }
 
     /// Elements that a rank sends, in units of Ψ(N−1)/N.
@@ -65,13 +63,14 @@ pub fn bus_bandwidth_factor(operation: Operation, ranks: u64) -> f64 {
 pub fn sweeps_table(micro_batches: &[u64]) -> Table {
     let columns = micro_batches.iter().map(|count| format!("M = {count}"));
     let mut table = Table::numbers("× Ψ(N−1)/N", columns);
-    let mut row = |name: &str, stage, textbook| {
+    let mut row = |name: String, stage, textbook| {
         table.row(name, micro_batches.iter().map(|&count| Sweeps::of(stage, count, textbook).total()));
     };
-    row("DDP", Stage::Ddp, false);
-    row("ZeRO-1", Stage::Zero1, false);
-    row("ZeRO-1, all-reduce", Stage::Zero1, true);
-    row("ZeRO-2", Stage::Zero2, false);
-    row("ZeRO-3", Stage::Zero3, false);
+    for stage in Stage::ALL {
+        row(stage.to_string(), stage, false);
+        if stage == Stage::SUMS_EITHER_WAY {
+            row(format!("{stage}, all-reduce"), stage, true);
+        }
+    }
     table
 }

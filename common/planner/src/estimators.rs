@@ -53,7 +53,7 @@ pub fn comparison(parameters: u64, largest_layer: u64, gpus: u64) -> Table {
     let zero3 = |offload| zero3_gpu(parameters, largest_layer, gpus, offload);
     let scale = Scale::suiting(16 * parameters, Recipe::MIXED.unit);
     let title = format!("DeepSpeed's estimate, {}", scale.label());
-    let mut table = Table::numbers(title, [Stage::Zero1, Stage::Zero2, Stage::Zero3]);
+    let mut table = Table::numbers(title, Stage::SHARDED);
     let mut row = |name: &str, cells: [Option<u64>; 3]| {
         table.row(name, cells.map(|cell| cell.map_or("none".into(), |bytes| scale.show(bytes))));
     };
@@ -61,7 +61,7 @@ pub fn comparison(parameters: u64, largest_layer: u64, gpus: u64) -> Table {
     row("nothing offloaded", none);
     row("optimizer offloaded", [None, Some(zero2(Offload::Optimizer)), Some(zero3(Offload::Optimizer))]);
     row("and parameters", [None, None, Some(zero3(Offload::OptimizerAndParameters))]);
-    let states = [Stage::Zero1, Stage::Zero2, Stage::Zero3].map(|stage| Some(states(stage)));
+    let states = Stage::SHARDED.map(|stage| Some(states(stage)));
     row("model states, recipe mixed", states);
     table
 }

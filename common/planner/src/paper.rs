@@ -14,7 +14,7 @@ pub const GPUS: [usize; 6] = [1, 4, 16, 64, 256, 1024];
 pub fn table_1() -> Table {
     let mut table = Table::numbers("GPUs", GPUS);
     for parameters in PARAMETERS {
-        for stage in [Stage::Zero1, Stage::Zero2, Stage::Zero3] {
+        for stage in Stage::SHARDED {
             let name = format!("{} B, {stage}", parameters as f64 / 1e9);
             table.row(name, GPUS.map(|gpus| three_digits(gigabytes(parameters, gpus, stage))));
         }

@@ -63,7 +63,7 @@ impl Recipe {
         master: 0,
         momentum: 4,
         variance: 4,
-        master_sharded_from: Stage::Zero1,
+        master_sharded_from: Stage::SHARDS_OPTIMIZER,
         unit: ByteUnit::Gigabyte,
     };
     /// 16-bit weights and gradients, fp32 master weights and moments: 2 + 2 + 12 bytes, K = 12 in the ZeRO paper
@@ -77,7 +77,7 @@ impl Recipe {
     /// [`Recipe::MIXED`] with master weights that stay whole until ZeRO-3, printed in GiB.
     pub const NOTEBOOK: Recipe = Recipe {
         name: "notebook",
-        master_sharded_from: Stage::Zero3,
+        master_sharded_from: Stage::SHARDS_PARAMETERS,
         unit: ByteUnit::Gibibyte,
         ..Recipe::MIXED
     };

@@ -29,6 +29,22 @@ impl Stage {
     /// The stage in which nothing is sharded, to compare with.
     pub const REPLICATED: Stage = Stage::Ddp;
 
+    /// The others: those of the ZeRO paper.
+    pub const SHARDED: [Stage; 3] = [Stage::Zero1, Stage::Zero2, Stage::Zero3];
+
+    /// The first stage that shards optimizer states.
+    pub const SHARDS_OPTIMIZER: Stage = Stage::Zero1;
+
+    /// The first stage that shards gradients.
+    pub const SHARDS_GRADIENTS: Stage = Stage::Zero2;
+
+    /// The first stage that shards parameters, and so everything.
+    pub const SHARDS_PARAMETERS: Stage = Stage::Zero3;
+
+    /// The stage that holds full gradients and needs a shard of their sum: it may all-reduce them, as textbooks draw it, in
+    /// place of a reduce-scatter.
+    pub const SUMS_EITHER_WAY: Stage = Stage::Zero1;
+
     /// The name that tables and reports use.
     pub const fn label(self) -> &'static str {
         match self {
@@ -52,15 +68,20 @@ impl Stage {
     /// Which model states a rank keeps only its shard of, between steps.
     pub fn sharded(self) -> Sharded {
         Sharded {
-            optimizer: self >= Stage::Zero1,
-            gradients: self >= Stage::Zero2,
-            parameters: self >= Stage::Zero3,
+            optimizer: self >= Stage::SHARDS_OPTIMIZER,
+            gradients: self >= Stage::SHARDS_GRADIENTS,
+            parameters: self >= Stage::SHARDS_PARAMETERS,
         }
+    }
+
+    /// Whether gradients are all-reduced: where every rank updates everything, and where they are if `textbook`.
+    pub fn all_reduces(self, textbook: bool) -> bool {
+        self == Stage::REPLICATED || textbook && self == Stage::SUMS_EITHER_WAY
     }
 
     /// Number of slices that a unit is cut into, for `world_size` ranks: one where nothing is sharded.
     pub fn shard_count(self, world_size: usize) -> u64 {
-        if self == Stage::Ddp { 1 } else { world_size as u64 }
+        if self == Stage::REPLICATED { 1 } else { world_size as u64 }
     }
 }
 

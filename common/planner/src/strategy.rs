@@ -40,8 +40,8 @@ impl Strategy {
     /// The stage that trains this way: all but one shard parameters between steps.
     pub const fn stage(self) -> Stage {
         match self {
-            Strategy::NoShard => Stage::Ddp,
-            Strategy::FullShard | Strategy::ShardGradOp | Strategy::HybridShard => Stage::Zero3,
+            Strategy::NoShard => Stage::REPLICATED,
+            Strategy::FullShard | Strategy::ShardGradOp | Strategy::HybridShard => Stage::SHARDS_PARAMETERS,
         }
     }
 

@@ -7,7 +7,6 @@ use crate::job::Job;
 use crate::moment::{Moment, Peak};
 use crate::partition::Partition;
 use crate::reduce::{Bucket, Part, Reducer, buckets};
-use crate::stage::Stage;
 use crate::strategy::Strategy;
 use crate::traffic::{Among, Tally};
 use events::{Operation, Pass};
@@ -286,8 +285,10 @@ struct Kept {
 
 /// The operation that reduces gradients.
 fn reduction(job: &Job) -> Operation {
-    let textbook = job.stage == Stage::Zero1 && job.textbook_all_reduce;
-    if job.stage == Stage::Ddp || textbook { Operation::AllReduce } else { Operation::ReduceScatter }
+    match job.stage.all_reduces(job.textbook_all_reduce) {
+        true => Operation::AllReduce,
+        false => Operation::ReduceScatter,
+    }
 }
 
 /// The ranks that share one copy of the model states.

@@ -250,7 +250,8 @@ fn computation(report: &Report, account: &Account) -> Vec<Help> {
     ];
     if report.stage == Stage::REPLICATED.label() {
         let others = 1.0 - 1.0 / report.world_size as f64;
-        let how = "cargo run -p zero1: each rank updates its share alone";
+        let package = Stage::SHARDS_OPTIMIZER.package();
+        let how = format!("cargo run -p {package}: each rank updates its share alone");
         helps.push(help(how, account.optimizer * others));
     }
     helps

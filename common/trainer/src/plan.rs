@@ -28,8 +28,10 @@ const EVALUATION_BATCHES: usize = 20;
 pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     config.findings.check(S::PLAN)?;
     if config.grad_sync != GradSync::default() && !S::HAS_GRAD_SYNC {
+        let other = planner::Stage::SUMS_EITHER_WAY;
         return Err(Failure::usage(format!(
-            "--grad-sync belongs to ZeRO-1: cargo run -p zero1, not {}",
+            "--grad-sync belongs to {other}: cargo run -p {}, not {}",
+            other.package(),
             S::NAME
         )));
     }

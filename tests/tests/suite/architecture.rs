@@ -8,23 +8,30 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// Every Rust source below `dir`, build outputs left out.
-fn sources(dir: &Path) -> Vec<PathBuf> {
+/// Every file below `dir` with one of these endings, build outputs left out.
+fn files(dir: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() && !entry.ends_with("target") && !entry.ends_with(".git") {
-            found.extend(sources(&entry));
-        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            found.extend(files(&entry, endings));
+        } else if entry.extension().is_some_and(|extension| endings.iter().any(|ending| extension == *ending))
+        {
             found.push(entry);
         }
     }
     found
 }
 
-/// The workspace crates that a crate's library depends on, read from its manifest.
-fn dependencies(manifest: &Path, crates: &[&str]) -> Vec<String> {
+/// Every Rust source below `dir`.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    files(dir, &["rs"])
+}
+
+/// The workspace crates in a section of a crate's manifest.
+fn dependencies(manifest: &Path, section: &str, crates: &[&str]) -> Vec<String> {
     let text = fs::read_to_string(manifest).unwrap();
-    let section = text.split("[dependencies]").nth(1).unwrap_or("").split("\n[").next().unwrap_or("");
+    let section =
+        text.split(&format!("\n[{section}]")).nth(1).unwrap_or("").split("\n[").next().unwrap_or("");
     let names = section.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
     names.filter(|name| crates.contains(name)).map(String::from).collect()
 }
@@ -80,15 +87,32 @@ fn nobody_reaches_upwards() {
         let listed = rooms.iter().any(|(_, dir, _)| Path::new(dir) == folder);
         assert!(listed || is_exercise(folder), "{}: say what it may depend on", folder.display());
     }
+    let manifest = |dir: &str| root().join(dir).join("Cargo.toml");
     let mut edges = BTreeMap::new();
     for (name, dir, allowed) in rooms {
-        let found = dependencies(&root().join(dir).join("Cargo.toml"), &names);
+        let found = dependencies(&manifest(dir), "dependencies", &names);
         for dependency in &found {
             assert!(allowed.contains(&dependency.as_str()), "{name} must not depend on {dependency}");
         }
-        edges.insert(name, found.len());
+        edges.insert(name.to_string(), found);
     }
-    assert!(edges["trainer"] >= 7 && edges["zero3"] >= 3, "the manifests were read: {edges:?}");
+    assert!(edges["trainer"].len() >= 7 && edges["zero3"].len() >= 3, "the manifests were read: {edges:?}");
+    let mut tested_with = 0;
+    for (name, dir, _) in rooms {
+        for other in dependencies(&manifest(dir), "dev-dependencies", &names) {
+            assert!(
+                !stands_on(&other, name, &edges),
+                "{name} must not be tested with {other}, which stands on it"
+            );
+            tested_with += 1;
+        }
+    }
+    assert!(tested_with >= 5, "the manifests' dev-dependencies were read");
+}
+
+/// Whether `room` reaches `other` along `edges`.
+fn stands_on(room: &str, other: &str, edges: &BTreeMap<String, Vec<String>>) -> bool {
+    edges[room].iter().any(|below| below == other || stands_on(below, other, edges))
 }
 
 const STAGE: &[&str] = &["events", "device", "collectives", "model", "planner", "sharding", "trainer"];
@@ -120,7 +144,11 @@ fn unsafe_lives_in_device_and_collectives_alone() {
 
 #[test]
 fn nothing_under_common_asks_which_stage_it_serves() {
-    let stages = ["Stage::Ddp", "Stage::Zero1", "Stage::Zero2", "Stage::Zero3"];
+    let stages =
+        ["Stage::Ddp", "Stage::Zero1", "Stage::Zero2", "Stage::Zero3", "Stage::{", "Stage::*", "Self::Zero"];
+    // The one table of who holds what, and what is said about the stages by name.
+    let exempt = ["common/planner/src/stage.rs", "common/planner/src/claims"].map(|path| root().join(path));
+    assert!(exempt.iter().all(|path| path.exists()), "{exempt:?}");
     let numbered = |line: &str| {
         let compared =
             |rest: &str| rest.trim_start().trim_start_matches(['=', '<', '>', '!']).trim_start().to_owned();
@@ -130,9 +158,8 @@ fn nothing_under_common_asks_which_stage_it_serves() {
     };
     assert!(numbered("if stage >= 2 {") && !numbered("if stage == job.stage") && !numbered("\"stage3_x\""));
     for path in sources(&root().join("common")) {
-        if path.starts_with(root().join("common/planner"))
-            || path.components().any(|c| c.as_os_str() == "tests")
-        {
+        let is_exempt = exempt.iter().any(|exempt| path.starts_with(exempt));
+        if is_exempt || path.components().any(|c| c.as_os_str() == "tests") {
             continue;
         }
         for line in code(&path) {
@@ -150,5 +177,34 @@ fn a_stage_is_one_file_of_at_most_250_lines_of_code() {
         let lib = code(&root().join(stage).join("src/lib.rs"));
         let lines = lib.iter().filter(|line| !line.trim().is_empty()).count();
         assert!((50..=250).contains(&lines), "{stage} has {lines} lines of code");
+    }
+}
+
+/// Sums whose order depends on timing: CUDA's `atomicAdd` and its kin, C++'s `fetch_add`, PTX's `atom` and `red`.
+fn adds_atomically(line: &str) -> bool {
+    let words = line.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '.');
+    let atomic = |word: &str| {
+        let begins = |prefix: &str| word.to_lowercase().starts_with(prefix);
+        begins("atomic") || begins("atom.") || begins("red.") || word.contains("fetch_")
+    };
+    words.into_iter().any(atomic)
+}
+
+#[test]
+fn no_kernel_uses_atomics() {
+    for bad in [
+        "    atomicAdd(&sum[row], value);",
+        "asm(\"red.global.add.f32 [%0], %1;\" :: \"l\"(to), \"f\"(x));",
+        "asm volatile(\"atom.add.f32 %0, [%1], %2;\")",
+        "sum.fetch_add(x)",
+    ] {
+        assert!(adds_atomically(bad), "{bad}");
+    }
+    let kernels = files(&root().join("common/device/src/cuda/kernels"), &["cu", "cuh"]);
+    assert!(kernels.len() > 15, "{kernels:?}");
+    for path in kernels {
+        for line in code(&path) {
+            assert!(!adds_atomically(&line), "{}: {line}", path.display());
+        }
     }
 }

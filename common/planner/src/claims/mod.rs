@@ -7,7 +7,6 @@ mod memory;
 
 use crate::recipe::{ByteUnit, Recipe};
 use crate::stage::Stage;
-use crate::stage::Stage::Ddp;
 use crate::table::Table;
 use serde::Serialize;
 
@@ -95,5 +94,6 @@ fn gb(recipe: Recipe, parameters: u64, gpus: usize, stage: Stage) -> f64 {
 
 /// How many times less than DDP, in the mixed recipe.
 fn times_less(gpus: usize, stage: Stage) -> f64 {
-    gb(Recipe::MIXED, 1024 * BILLION, gpus, Ddp) / gb(Recipe::MIXED, 1024 * BILLION, gpus, stage)
+    gb(Recipe::MIXED, 1024 * BILLION, gpus, Stage::REPLICATED)
+        / gb(Recipe::MIXED, 1024 * BILLION, gpus, stage)
 }
