@@ -68,8 +68,9 @@ fn theory(header: &RunHeader) -> (f64, String) {
         return (factor, why);
     }
     let why = why.split(',').next().unwrap_or_default();
-    // Among neighbours, and the owners of the same shard across groups add up what they have.
-    let (within, across) = ((sharing - 1.0) / sharing, 2.0 * (groups - 1.0) / groups / sharing);
+    // Among neighbours, and the owners of the same shard across groups add up what they have: in f32, whatever travels within.
+    let wider = 4.0 / f64::from(header.communicated_bytes.max(1));
+    let (within, across) = ((sharing - 1.0) / sharing, 2.0 * (groups - 1.0) / groups / sharing * wider);
     let factor = (factor * within + across) * ranks / (ranks - 1.0);
     (factor, format!("{why} in groups of {sharing} + the shards' all-reduce across"))
 }
