@@ -22,7 +22,8 @@ const WORTH_PACKING: usize = 96;
 /// Multiplications below which a product is not worth another thread.
 const GRAIN: usize = 1 << 20;
 
-/// Threads take multiples of this many rows or columns: what the innermost loops work on at once.
+/// Threads take multiples of this many rows or columns, and the last one what is left: what the innermost loops work on at
+/// once. None takes a single row or column of several: the product of a vector is added up in another order.
 const MULTIPLE: usize = 16;
 
 fn tile<'a>(check: Check, name: &'static str, matrix: &Matrix<'a>) -> Result<Tile<'a>> {
@@ -70,12 +71,12 @@ impl Product<'_> {
         let worth = (rows * columns * self.a.shape().1).div_ceil(GRAIN);
         let by_rows = rows >= columns;
         let long = if by_rows { rows } else { columns };
-        let blocks = long.div_ceil(MULTIPLE);
+        let blocks = (long / MULTIPLE).max(1);
         let parts = cpu.workers.threads().min(worth).min(blocks).max(1);
         let mut rest = out;
         let mut shares = Vec::with_capacity(parts);
         for run in cut(blocks, parts) {
-            let run = run.start * MULTIPLE..(run.end * MULTIPLE).min(long);
+            let run = run.start * MULTIPLE..if run.end == blocks { long } else { run.end * MULTIPLE };
             let (out, next) =
                 if by_rows { rest.split_rows(run.len()) } else { rest.split_columns(run.len()) };
             shares.push(match by_rows {
@@ -92,7 +93,9 @@ impl Product<'_> {
         let a = self.a.at(share.rows, 0..depth);
         let b = self.b.at(0..depth, share.columns.clone());
         let in_place = a.is_f32() && b.is_f32() && share.out.is_f32();
-        if in_place && !(a.is_transposed() && share.columns.len() >= WORTH_PACKING) {
+        // As the whole product has it, not the share.
+        let wide = self.b.shape().1 >= WORTH_PACKING;
+        if in_place && !(a.is_transposed() && wide) {
             let (a, b) = (a.read(&mut []), b.read(&mut []));
             return share.out.compute(self.write, &mut [], |out, write| multiply(out, write, a, b));
         }
@@ -134,7 +137,14 @@ impl Panels {
     }
 }
 
-/// `0..total` in pieces of `size`; one empty piece if there is nothing.
+/// `0..total` in pieces of at most `size`; one empty piece if there is nothing. The last one is no single row or column,
+/// unless that is all.
 fn pieces(total: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..total.max(1)).step_by(size.max(1)).map(move |start| start..(start + size).min(total))
+    let after = move |start: usize| match total - start {
+        rest if rest <= size => total,
+        rest if rest == size + 1 => start + size - MULTIPLE.min(size - 1),
+        _ => start + size,
+    };
+    let first = Some(0..after(0));
+    std::iter::successors(first, move |piece| (piece.end < total).then(|| piece.end..after(piece.end)))
 }

@@ -38,6 +38,8 @@ fn strip(rest: usize, avx2: bool) -> usize {
     const GROUP: usize = AVX2_VECTORS * AVX2_VECTOR;
     let single = avx2 && (1..=AVX2_VECTOR).contains(&(rest % GROUP));
     match rest {
+        // A single column would be added up in another order.
+        _ if rest == COLUMNS + 1 => COLUMNS - GROUP,
         _ if rest > COLUMNS => COLUMNS,
         _ if single && rest > GROUP => rest - AVX2_VECTOR - rest % GROUP,
         _ => rest,
@@ -68,5 +70,6 @@ mod tests {
         assert_eq!(strips(1000, true), [480, 480, 40]);
         assert_eq!(strips(992, true), [480, 480, 16, 16]);
         assert_eq!(strips(1000, false), [480, 480, 40]);
+        assert_eq!([true, false].map(|avx2| strips(961, avx2)), [[480, 456, 25]; 2].map(Vec::from));
     }
 }

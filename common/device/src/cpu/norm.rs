@@ -4,6 +4,7 @@ use super::Cpu;
 use super::elementwise::add_slice;
 use super::math::dot;
 use super::operand::{Source, Split, Target};
+use super::workers::cut;
 use crate::Result;
 use crate::check::Check;
 use crate::kernels::{RowShape, Write};
@@ -94,17 +95,24 @@ pub(super) fn rms_norm_backward(
         width,
     };
     let runs = cpu.workers.runs(rows, width);
-    let mut partial = cpu.scratch(runs.len() * width);
-    partial.fill(0.0);
-    let outputs = dx.runs(&runs, width).into_iter().zip(partial.chunks_mut(width.max(1)));
-    let tasks = runs.iter().cloned().zip(outputs).collect();
-    cpu.workers.each(tasks, |(run, (dx, dweight))| backward(cpu, dx, dweight, &inputs, run));
+    let mut sums = cpu.scratch(width);
+    sums.fill(0.0);
+    if runs.len() == 1 {
+        backward(cpu, dx, Some(&mut sums[..]), &inputs, 0..rows);
+    } else {
+        let tasks = runs.iter().cloned().zip(dx.runs(&runs, width)).collect();
+        cpu.workers.each(tasks, |(run, dx)| backward(cpu, dx, None, &inputs, run));
+        // A sum goes over all rows in order, whoever adds it up, so that its bits do not depend on the threads.
+        let columns = cut(width, runs.len().min(width));
+        let tasks = columns.iter().cloned().zip((&mut sums[..]).runs(&columns, 1)).collect();
+        cpu.workers.each(tasks, |(columns, sums)| weigh(cpu, sums, &inputs, rows, columns));
+    }
     let mut wide = cpu.scratch(width);
     dweight.update(
         0..width,
         &mut wide,
         #[inline(always)]
-        |dweight| add_up(dweight, write, partial.chunks(width.max(1))),
+        |dweight| add_up(dweight, write, &sums),
     );
     Ok(())
 }
@@ -117,8 +125,14 @@ struct Inputs<'a> {
     width: usize,
 }
 
-/// With r = 1/rms and n = width: dx += r·(w·dy) − x·r³/n·Σ(w·dy·x), and dw += Σ_rows dy·x·r.
-fn backward(cpu: &Cpu, mut dx: Target<'_>, dweight: &mut [f32], inputs: &Inputs<'_>, run: Range<usize>) {
+/// With r = 1/rms and n = width: dx += r·(w·dy) − x·r³/n·Σ(w·dy·x), and dw += Σ_rows dy·x·r if it is asked for.
+fn backward(
+    cpu: &Cpu,
+    mut dx: Target<'_>,
+    mut dweight: Option<&mut [f32]>,
+    inputs: &Inputs<'_>,
+    run: Range<usize>,
+) {
     let width = inputs.width;
     let mut scratch = cpu.scratch(5 * width);
     let [wide_dx, wide_dout, wide_x, wide_weight, scaled] = scratch.parts([width; 5]);
@@ -129,7 +143,12 @@ fn backward(cpu: &Cpu, mut dx: Target<'_>, dweight: &mut [f32], inputs: &Inputs<
             let dout = inputs.dout.read(range.clone(), wide_dout);
             let x = inputs.x.read(range, wide_x);
             let inverse = inputs.inverse_rms[row];
-            weigh_row(scaled, dweight, dout, x, weight, inverse);
+            for ((scaled, dout), weight) in scaled.iter_mut().zip(dout).zip(weight) {
+                *scaled = dout * weight;
+            }
+            if let Some(dweight) = &mut dweight {
+                weigh_row(dweight, dout, x, inverse);
+            }
             let along = dot(scaled, x) * inverse * inverse * inverse / width as f32;
             dx.update(
                 i * width..(i + 1) * width,
@@ -141,22 +160,33 @@ fn backward(cpu: &Cpu, mut dx: Target<'_>, dweight: &mut [f32], inputs: &Inputs<
     });
 }
 
-/// `scaled = w·dy`, `dweight += dy·x·r`.
+/// dw += Σ_rows dy·x·r, of some columns.
+fn weigh(cpu: &Cpu, dweight: &mut [f32], inputs: &Inputs<'_>, rows: usize, columns: Range<usize>) {
+    let mut scratch = cpu.scratch(2 * columns.len());
+    let [wide_dout, wide_x] = scratch.parts([columns.len(); 2]);
+    vectorized!({
+        for row in 0..rows {
+            let range = row * inputs.width + columns.start..row * inputs.width + columns.end;
+            let dout = inputs.dout.read(range.clone(), wide_dout);
+            weigh_row(dweight, dout, inputs.x.read(range, wide_x), inputs.inverse_rms[row]);
+        }
+    });
+}
+
+/// `dweight += dy·x·r`.
 #[inline(always)]
-fn weigh_row(scaled: &mut [f32], dweight: &mut [f32], dout: &[f32], x: &[f32], weight: &[f32], inverse: f32) {
-    let inputs = dout.iter().zip(x).zip(weight);
-    for ((scaled, dweight), ((dout, x), weight)) in scaled.iter_mut().zip(dweight).zip(inputs) {
-        *scaled = dout * weight;
+fn weigh_row(dweight: &mut [f32], dout: &[f32], x: &[f32], inverse: f32) {
+    for ((dweight, dout), x) in dweight.iter_mut().zip(dout).zip(x) {
         *dweight += dout * (x * inverse);
     }
 }
 
-/// `dweight` = or += the sum of `partial`, in order.
-fn add_up<'a>(dweight: &mut [f32], write: Write, partial: impl Iterator<Item = &'a [f32]>) {
+/// `dweight` = or += `sums`.
+fn add_up(dweight: &mut [f32], write: Write, sums: &[f32]) {
     if write == Write::Replace {
         dweight.fill(0.0);
     }
-    partial.for_each(|partial| add_slice(dweight, partial));
+    add_slice(dweight, sums);
 }
 
 /// `dx += r·scaled − x·along`.

@@ -117,6 +117,41 @@ fn check_columns(depth: usize) {
     }
 }
 
+/// One product with so many threads; the bits of what comes out.
+fn bits(setting: Setting, size: (usize, usize, usize), transposed: [bool; 2], write: Write) -> Vec<u64> {
+    let (rows, columns, depth) = size;
+    let mut bench = setting.bench();
+    let (a_stored, b_stored) =
+        (stored(rows, depth, 0, transposed[0]), stored(depth, columns, 0, transposed[1]));
+    let a = bench.tensor(setting.dtype, rows * depth, 1.0);
+    let b = bench.tensor(setting.dtype, depth * columns, 1.0);
+    let mut out = bench.tensor(setting.dtype, rows * columns, 1.0);
+    let matrix_out = MatrixMut::new(out.buffer.view_mut(), rows, columns);
+    let kernels = bench.device.kernels();
+    kernels.matmul(matrix_out, matrix(&a, a_stored), matrix(&b, b_stored), write).unwrap();
+    read(&out.buffer).into_iter().map(f64::to_bits).collect()
+}
+
+/// Sizes at which a cut over threads could leave a single row or column, or choose another way for a part than for the whole.
+#[test]
+fn threads_do_not_change_the_bits() {
+    for size in
+        [(33, 31, 4100), (17, 16, 8000), (40, 100, 600), (70, 190, 513), (2049, 33, 40), (20, 961, 130)]
+    {
+        for (a, b) in [(false, false), (true, false), (false, true)] {
+            for dtype in [DType::F32, DType::Bf16] {
+                for write in [Write::Replace, Write::Accumulate] {
+                    let run = |threads| bits(Setting { seed: 5, dtype, threads }, size, [a, b], write);
+                    let one = run(1);
+                    for threads in 2..5 {
+                        assert!(one == run(threads), "{size:?}, {dtype}, {a}, {b}, {threads} threads");
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_sum_of_nothing_is_zero() {
     for dtype in [DType::F32, DType::Bf16, DType::F16] {

@@ -1,7 +1,7 @@
 //! Kernels that work row by row: normalisation, SwiGLU, rotary embedding, embedding.
 
 use crate::oracle;
-use crate::support::{Bench, Setting, assert_close, cases, finite_differences, inner, settings};
+use crate::support::{Bench, Setting, assert_close, cases, finite_differences, inner, read, settings};
 use device::{Attention, Class, DType, Rope, RowShape, Write};
 use proptest::prelude::*;
 
@@ -241,4 +241,28 @@ fn a_rotation_and_its_inverse_cancel() {
     kernels.rope(qkv.buffer.view_mut(), rope).unwrap();
     kernels.rope(qkv.buffer.view_mut(), Rope { inverse: true, ..rope }).unwrap();
     assert_close(&qkv.buffer, &qkv.values, 4.0);
+}
+
+#[test]
+fn threads_do_not_change_the_bits_of_a_norms_gradient() {
+    let shape = RowShape { rows: 700, width: 83 };
+    let run = |threads, dtype, write| {
+        let mut bench = Setting { seed: 4, dtype, threads }.bench();
+        let len = shape.rows * shape.width;
+        let [x, dout, mut dx] = [2.0, 1.0, 1.0].map(|magnitude| bench.tensor(dtype, len, magnitude).buffer);
+        let [weight, mut dweight] = [1.0, 1.0].map(|size| bench.tensor(dtype, shape.width, size).buffer);
+        let inverse = bench.tensor(DType::F32, shape.rows, 1.0).buffer;
+        let (kernels, inputs) = (bench.device.kernels(), (x.view(), weight.view(), inverse.view()));
+        let (dx_view, dweight_view, dout) = (dx.view_mut(), dweight.view_mut(), dout.view());
+        kernels
+            .rms_norm_backward(dx_view, dweight_view, write, dout, inputs.0, inputs.1, inputs.2, shape)
+            .unwrap();
+        [read(&dx), read(&dweight)]
+    };
+    for dtype in [DType::F32, DType::Bf16] {
+        for write in [Write::Replace, Write::Accumulate] {
+            let one = run(1, dtype, write);
+            (2..5).for_each(|threads| assert_eq!(one, run(threads, dtype, write), "{threads} threads"));
+        }
+    }
 }
