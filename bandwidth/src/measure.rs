@@ -66,9 +66,11 @@ pub(crate) fn measure(rank: &Rank, operation: Operation, size: usize) -> Result<
     let ranks = group.size() as usize;
     let elements = (size / size_of::<f32>()).next_multiple_of(ranks);
     let mut buffer = device.zeros(Class::Workspace, DType::F32, elements)?;
+    let numbers: Vec<f32> =
+        (0..elements.min(CHUNK)).map(|place| number(place, group.rank() as usize + 1)).collect();
     let mut times = Vec::new();
     for _ in 0..(VOLUME / size).clamp(5, 400) {
-        device.kernels().fill(buffer.view_mut(), (group.rank() + 1) as f32)?;
+        fill(device, &mut buffer, &numbers)?;
         device.synchronize()?;
         group.barrier()?;
         let begin = Instant::now();
@@ -110,28 +112,100 @@ pub(crate) fn issue(group: &Group, operation: Operation, bucket: Bucket) -> Resu
     }
 }
 
+/// After so many places numbers repeat: a prime, so that the slices of a buffer begin with different ones.
+const PERIOD: usize = 4093;
+/// Places that are written at once: whole periods.
+const CHUNK: usize = PERIOD << 8;
+
+/// What stands at `place` in the buffer of the rank whose number is `factor` − 1; what ranks' buffers add up to if `factor`
+/// is the sum of these. A whole number, and exact as long as `factor` is at most 4096.
+fn number(place: usize, factor: usize) -> f32 {
+    ((place % PERIOD + 1) * factor) as f32
+}
+
+/// Writes this rank's numbers, whose first [`CHUNK`] are given.
+fn fill(device: &Device, buffer: &mut Buffer, numbers: &[f32]) -> Result<(), DeviceError> {
+    for first in (0..buffer.len()).step_by(CHUNK) {
+        let range = first..buffer.len().min(first + CHUNK);
+        device.write(buffer.slice_mut(range.clone()), &numbers[..range.len()])?;
+    }
+    Ok(())
+}
+
+/// The first place of a result that is wrong on rank `rank` of `ranks`.
+fn first_wrong(values: &[f32], operation: Operation, rank: usize, ranks: usize) -> Option<usize> {
+    let slice = values.len() / ranks;
+    let own = rank * slice..(rank + 1) * slice;
+    let sum = ranks * (ranks + 1) / 2;
+    let right = |place: usize| match operation {
+        Operation::AllReduce | Operation::ReduceScatter => number(place, sum),
+        Operation::AllGather => number(place, place / slice + 1),
+        _ => number(place, 1),
+    };
+    let mut checked = if operation == Operation::ReduceScatter { own } else { 0..values.len() };
+    checked.find(|&place| values[place] != right(place))
+}
+
 /// Compares a result with what the ranks' numbers add up to.
 fn check(group: &Group, device: &Device, operation: Operation, buffer: &Buffer) -> Result<(), Failure> {
     let (ranks, rank) = (group.size() as usize, group.rank() as usize);
     let values = device.read::<f32>(buffer.view())?;
-    let slice = values.len() / ranks;
-    let sum = (ranks * (ranks + 1) / 2) as f32;
-    let right = match operation {
-        Operation::AllReduce => values.iter().all(|&value| value == sum),
-        Operation::ReduceScatter => {
-            values[rank * slice..(rank + 1) * slice].iter().all(|&value| value == sum)
-        }
-        Operation::AllGather => {
-            let mut slices = values.chunks_exact(slice).zip(1..);
-            slices.all(|(slice, owner)| slice.iter().all(|&value| value == owner as f32))
-        }
-        _ => values.iter().all(|&value| value == 1.0),
-    };
-    if right {
-        return Ok(());
-    }
+    let Some(place) = first_wrong(&values, operation, rank, ranks) else { return Ok(()) };
     Err(Failure::Run(format!(
-        "{operation} of {} elements between {ranks} ranks gave a wrong result on rank {rank}",
-        values.len()
+        "{operation} of {} elements between {ranks} ranks gave a wrong result on rank {rank}: element {place} is {}",
+        values.len(),
+        values[place]
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANKS: usize = 3;
+    const SLICE: usize = 5000;
+
+    /// What an operation should leave on rank 1.
+    fn right(operation: Operation) -> Vec<f32> {
+        let factor = |place: usize| match operation {
+            Operation::AllGather => place / SLICE + 1,
+            Operation::Broadcast => 1,
+            _ => 1 + 2 + 3,
+        };
+        (0..RANKS * SLICE).map(|place| number(place, factor(place))).collect()
+    }
+
+    #[test]
+    fn what_stands_in_another_place_than_its_own_is_found() {
+        for operation in
+            [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::Broadcast]
+        {
+            let wrong = |values: &[f32]| first_wrong(values, operation, 1, RANKS);
+            assert_eq!(wrong(&right(operation)), None, "{operation}");
+            let mut swapped = right(operation);
+            swapped.swap(SLICE + 7, SLICE + 8);
+            assert_eq!(wrong(&swapped), Some(SLICE + 7), "{operation}");
+            let mut shifted = right(operation);
+            shifted[SLICE..2 * SLICE].rotate_left(1);
+            assert_eq!(wrong(&shifted), Some(SLICE), "{operation}");
+            let mut last = right(operation);
+            last[2 * SLICE - 1] += 1.0;
+            assert_eq!(wrong(&last), Some(2 * SLICE - 1), "{operation}");
+        }
+    }
+
+    #[test]
+    fn of_a_reduce_scatter_only_the_own_slice_counts() {
+        let mut values = right(Operation::ReduceScatter);
+        values[0] = 0.0;
+        assert_eq!(first_wrong(&values, Operation::ReduceScatter, 1, RANKS), None);
+        assert_eq!(first_wrong(&values, Operation::AllReduce, 1, RANKS), Some(0));
+    }
+
+    #[test]
+    fn the_largest_number_is_exact() {
+        let ranks = 64;
+        assert_eq!(number(PERIOD - 1, ranks * (ranks + 1) / 2) as usize, PERIOD * ranks * (ranks + 1) / 2);
+        assert!(PERIOD * ranks * (ranks + 1) / 2 < 1 << 24);
+    }
 }
