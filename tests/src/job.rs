@@ -21,6 +21,10 @@ pub struct Ended {
     pub after: Duration,
 }
 
+/// Open MPI starts more processes than there are cores, and under root, only if told to.
+pub const OPEN_MPI: &str =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1";
+
 /// A port of this machine that is free right now.
 ///
 /// # Panics
@@ -53,6 +57,21 @@ pub fn launch(program: &str, size: usize, flags: impl Fn(usize) -> String) -> Ve
     let port = free_port();
     let set = |rank| format!("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={port}");
     (0..size).map(|rank| start(program, &flags(rank), &set(rank))).collect()
+}
+
+/// Checks the error of a rank, of which there are at least three, after `culprit` has left out an `operation`; the number that it gives this.
+///
+/// # Panics
+/// If it says something else.
+pub fn desync(error: &str, culprit: u32, operation: &str) -> u64 {
+    let (_, after) = error.split_once("collective #").unwrap_or_else(|| panic!("no collective in: {error}"));
+    let (number, after) = after.split_once(' ').unwrap_or_default();
+    let culprits = format!("differs between ranks: rank {culprit} issued ");
+    assert!(after.starts_with(&culprits), "{error}");
+    let others = format!(", rank {} issued {operation} of ", u32::from(culprit == 0));
+    assert!(after.contains(&others) && after.contains("every rank must issue the same"), "{error}");
+    assert!(error.lines().count() <= 24, "one screen: {error}");
+    number.parse().unwrap_or_else(|_| panic!("no number in: {error}"))
 }
 
 impl Member {

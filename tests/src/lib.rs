@@ -2,6 +2,7 @@
 
 pub mod job;
 pub mod peer;
+pub mod script;
 
 use planner::Stage;
 use trainer::config::Config;

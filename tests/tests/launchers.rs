@@ -1,12 +1,12 @@
-//! The scripts that start jobs, run as they stand: of their surroundings only what is not here is played, `cargo` (the programs
-//! are built) and Slurm's `scontrol` and `srun`.
+//! The scripts that start jobs, run as they stand ([`tests::script`]): played are Slurm's `scontrol` and `srun`, and
+//! `torchrun`. `mpirun` is real: `tests/mpi.rs`.
 
 use planner::Stage;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use tests::job::free_port;
+use tests::script::succeeded;
 use tests::{fixture, train};
 use trainer::Report;
 
@@ -23,35 +23,19 @@ const SRUN: &str = "shift\n\
     wait $other || code=$?\n\
     exit $code";
 
-/// Runs a script of `scripts/launch` from `folder`, with the variables `set`.
 fn launch(folder: &Path, script: &str, words: &str, set: &[(&str, String)]) -> Output {
-    let programs = folder.join("programs");
-    std::fs::create_dir_all(folder.join("target/release")).unwrap();
-    std::fs::create_dir_all(&programs).unwrap();
-    let stage = format!("exec {} zero3 \"$@\"", env!("CARGO_BIN_EXE_stage"));
-    for (file, body) in [
-        (folder.join("target/release/zero3"), stage.as_str()),
-        (programs.join("cargo"), "exit 0"),
-        (programs.join("scontrol"), "echo 127.0.0.1"),
-        (programs.join("srun"), SRUN),
-    ] {
-        std::fs::write(&file, format!("#!/bin/sh\n{body}\n")).unwrap();
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
-    }
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-    let script = format!("{}/../scripts/launch/{script}", env!("CARGO_MANIFEST_DIR"));
-    let mut command = Command::new(script);
-    command.args(words.split_whitespace()).current_dir(folder).env("PATH", path);
-    command
-        .env("CARGO_TARGET_DIR", folder.join("target"))
-        .envs(set.iter().map(|(name, value)| (name, value)));
-    command.output().unwrap()
+    let played = [("scontrol", "echo 127.0.0.1"), ("srun", SRUN), ("torchrun", TORCHRUN)];
+    tests::script::launch(env!("CARGO_BIN_EXE_stage"), folder, script, words, set, &played)
 }
 
-fn succeeded(output: &Output) {
-    let text = |bytes| String::from_utf8_lossy(bytes);
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-}
+/// As torchrun does: an agent that listens at the port, and two workers, of which the first failure is the job's.
+const TORCHRUN: &str = "[ \"$1 $2 $3 $4\" = '--standalone --nproc-per-node 2 --no-python' ] || exit 2\n\
+    shift 4\n\
+    export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TORCHELASTIC_USE_AGENT_STORE=True\n\
+    RANK=1 LOCAL_RANK=1 \"$@\" & other=$!\n\
+    RANK=0 LOCAL_RANK=0 \"$@\"; code=$?\n\
+    wait $other || code=$?\n\
+    exit $code";
 
 /// The report in `file` is of what two threads learn.
 fn is_threads(file: &Path) {
@@ -86,4 +70,23 @@ fn tasks_of_a_slurm_job_learn_what_threads_do() {
         let log = folder.path().join(format!("zero-{job}/rank-{rank}.log"));
         assert!(std::fs::read_to_string(log).unwrap().contains("finished"), "rank {rank}");
     }
+}
+
+/// The agent keeps its port while the workers, who have nothing but the variables, meet beside it.
+#[test]
+fn workers_of_torchrun_learn_what_threads_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let beside = |agent: &TcpListener| {
+        let port = agent.local_addr().unwrap().port();
+        port < u16::MAX && TcpListener::bind(("127.0.0.1", port + 1)).is_ok()
+    };
+    let agent = std::iter::repeat_with(|| TcpListener::bind(("127.0.0.1", 0)).unwrap()).find(beside).unwrap();
+    let port = [("MASTER_PORT", agent.local_addr().unwrap().port().to_string())];
+    let report = folder.path().join("report.json");
+    let words = format!("2 zero3 {} --report {}", flags(), report.display());
+    succeeded(&launch(folder.path(), "torchrun", &words, &port));
+    is_threads(&report);
+    let failing = format!("2 zero3 {} --inject panic@rank1,step0,forward", flags());
+    let output = launch(folder.path(), "torchrun", &failing, &port);
+    assert_eq!(output.status.code(), Some(1), "a failing worker is the script's failure");
 }
