@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// How long a process that has connected may take to introduce itself.
 const INTRODUCTION: Duration = Duration::from_secs(5);
+/// How much later than the deadline the answer of rank 0 may arrive, and the last connection stand.
+const GRACE: Duration = Duration::from_secs(2);
 /// How often to look again for what is not there yet.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -33,7 +35,7 @@ pub(crate) fn meet(place: &Place) -> Result<Met, JoinError> {
     let system = |source| JoinError::System { what: "listen for the other ranks", source };
     let (mut links, directory, listener);
     if place.rank == 0 {
-        let meeting = open(place)?;
+        let meeting = open(place, deadline)?;
         let here = meeting.local_addr().map_err(system)?.ip();
         listener = TcpListener::bind((here, 0)).map_err(system)?;
         let port = listener.local_addr().map_err(system)?.port();
@@ -54,10 +56,15 @@ pub(crate) fn meet(place: &Place) -> Result<Met, JoinError> {
     Ok(Met { peers, links })
 }
 
-fn resolve(place: &Place) -> Result<Vec<SocketAddr>, JoinError> {
+/// The numbers behind the address of rank 0. The system may ask other machines for them, for longer than the deadline.
+fn resolve(place: &Place, deadline: Instant) -> Result<Vec<SocketAddr>, JoinError> {
     let (rank, address) = (place.rank, place.address.clone());
     let unknown = |source| JoinError::Unknown { rank, address: address.clone(), source };
-    let found: Vec<_> = (place.address.as_str(), place.port).to_socket_addrs().map_err(unknown)?.collect();
+    let (tell, told) = std::sync::mpsc::channel();
+    let asked = (place.address.clone(), place.port);
+    std::thread::spawn(move || tell.send(asked.to_socket_addrs().map(Vec::from_iter)));
+    let found = told.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    let found = found.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map_err(unknown)?;
     if found.is_empty() {
         return Err(unknown(ErrorKind::NotFound.into()));
     }
@@ -70,8 +77,8 @@ fn target(place: &Place) -> String {
 
 /// Rank 0 listens at the meeting's address. A name that means this machine only to itself is open to all: others may
 /// know the machine by another number.
-fn open(place: &Place) -> Result<TcpListener, JoinError> {
-    let mut found = resolve(place)?;
+fn open(place: &Place, deadline: Instant) -> Result<TcpListener, JoinError> {
+    let mut found = resolve(place, deadline)?;
     let literal = place.address.parse::<IpAddr>().is_ok() || place.address == "localhost";
     if found.iter().all(|address| address.ip().is_loopback()) && !literal {
         found = vec![(Ipv4Addr::UNSPECIFIED, place.port).into()];
@@ -114,12 +121,13 @@ fn receive(
     Ok((links, Directory { token, places }))
 }
 
-/// Collects the introductions of all other ranks; or says why the job cannot start.
+/// Collects the introductions of all other ranks; or says why the job cannot start, once the first of those that came has
+/// waited long enough.
 fn gather(
     place: &Place,
     meeting: &TcpListener,
     guests: &mut [Option<(TcpStream, Hello)>],
-    deadline: Instant,
+    mut deadline: Instant,
 ) -> Result<(), String> {
     loop {
         let missing: Vec<u32> =
@@ -129,7 +137,7 @@ fn gather(
         }
         let Some(link) = accept(meeting, deadline).map_err(|e| format!("rank 0 cannot listen: {e}"))? else {
             return Err(format!(
-                "rank 0 waited {:?} at {} for all {} ranks, but {} never came\n\
+                "waited {:?} at {} for all {} ranks, but {} never came\n\
                  Have they been started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE?",
                 place.timeout,
                 target(place),
@@ -144,6 +152,7 @@ fn gather(
         match problem {
             None => {
                 let seat = hello.rank as usize;
+                deadline = deadline.min(Instant::now() + hello.left.min(place.timeout));
                 guests[seat] = Some((link, hello));
             }
             Some(reason) => {
@@ -221,7 +230,7 @@ fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<Option<TcpStr
 
 /// Connects to rank 0, which may not have started yet.
 fn reach(place: &Place, deadline: Instant) -> Result<TcpStream, JoinError> {
-    let addresses = resolve(place)?;
+    let addresses = resolve(place, deadline)?;
     let mut last = String::from("no attempt was made");
     loop {
         for address in &addresses {
@@ -250,11 +259,12 @@ fn introduce(place: &Place, link: &TcpStream, port: u16, deadline: Instant) -> R
         world_size: place.world_size,
         port,
         process: std::process::id(),
+        left: deadline.saturating_duration_since(Instant::now()),
         settings: place.settings.clone(),
     };
     say(link, &hello.bytes()).map_err(|_| foreign())?;
-    // Rank 0 says at its own deadline who is missing: leave it time to.
-    let answer = hear(link, deadline + INTRODUCTION).map_err(|error| match error.kind() {
+    // Rank 0 says at the deadline who is missing: leave it time to.
+    let answer = hear(link, deadline + GRACE).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => foreign(),
         ErrorKind::TimedOut => JoinError::Refused(format!(
             "rank {rank} reached {} but got no answer within {:?}\nIs it rank 0 of this program that listens there?",
@@ -289,7 +299,7 @@ fn connect(
     deadline: Instant,
 ) -> Result<Vec<Option<TcpStream>>, JoinError> {
     // Those who came last have the least time: everybody gets some more.
-    let deadline = deadline.max(Instant::now() + INTRODUCTION);
+    let deadline = deadline.max(Instant::now() + GRACE);
     let mut peers: Vec<Option<TcpStream>> = (0..place.world_size).map(|_| None).collect();
     let apart = |missing: &[u32]| JoinError::Apart {
         rank: place.rank,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// First bytes of what a process says: this program, this version of its words.
 const MAGIC: [u8; 8] = *b"ZERO-TCP";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// No message is longer.
 const LONGEST: u32 = 1 << 20;
 
@@ -19,6 +19,8 @@ pub(crate) struct Hello {
     /// Where it listens for its peers.
     pub(crate) port: u16,
     pub(crate) process: u32,
+    /// How long it will go on waiting, to the millisecond.
+    pub(crate) left: Duration,
     pub(crate) settings: String,
 }
 
@@ -37,6 +39,7 @@ impl Hello {
         [VERSION, self.rank, self.world_size, u32::from(self.port), self.process]
             .iter()
             .for_each(|word| bytes.extend(word.to_le_bytes()));
+        bytes.extend((self.left.as_millis() as u64).to_le_bytes());
         put_text(&mut bytes, &self.settings);
         bytes
     }
@@ -45,8 +48,8 @@ impl Hello {
         let mut reader = Reader(bytes);
         let ours = reader.array()? == MAGIC && reader.u32()? == VERSION;
         let [rank, world_size, port, process] = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
-        let settings = reader.text()?;
-        ours.then_some(Hello { rank, world_size, port: port as u16, process, settings })
+        let (left, settings) = (Duration::from_millis(reader.u64()?), reader.text()?);
+        ours.then_some(Hello { rank, world_size, port: port as u16, process, left, settings })
     }
 }
 
@@ -135,7 +138,14 @@ mod tests {
 
     #[test]
     fn words_come_back_as_they_were() {
-        let hello = Hello { rank: 3, world_size: 4, port: 65_535, process: 9, settings: "steps 3".into() };
+        let hello = Hello {
+            rank: 3,
+            world_size: 4,
+            port: 65_535,
+            process: 9,
+            left: Duration::from_millis(1234),
+            settings: "steps 3".into(),
+        };
         assert_eq!(Hello::read(&hello.bytes()), Some(hello.clone()));
         assert_eq!(Hello::read(&hello.bytes()[..20]), None);
         assert_eq!(Hello::read(b"GET / HTTP/1.1\r\n\r\n"), None);
