@@ -3,21 +3,19 @@
 #![cfg(feature = "mpi")]
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
-use tests::job::{Ended, start};
-use tests::{STAGES, fixture, train};
+use std::time::{Duration, Instant};
+use tests::job::{Ended, OPEN_MPI, desync, start};
+use tests::{STAGES, fixture, script, train};
+use trainer::Report;
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Open MPI starts more processes than there are cores, and under root, only if told to.
-const ALLOWED: &str =
-    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1";
-
 fn mpirun(size: usize, flags: &str) -> tests::job::Member {
-    start("mpirun", &format!("-n {size} {STAGE} {flags}"), ALLOWED)
+    start("mpirun", &format!("-n {size} {STAGE} {flags}"), OPEN_MPI)
 }
 
 fn endless(more: &str) -> String {
@@ -51,6 +49,21 @@ fn four_mpi_processes_learn_the_bits_of_four_threads_in_every_stage() {
         ranks.sort();
         assert_eq!(ranks, [0, 1, 2, 3], "{stage}: all ranks' events are recorded");
     }
+}
+
+/// The script as it stands: what it builds is here already, mpirun is real.
+#[test]
+fn the_script_starts_processes_that_learn_what_threads_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.json");
+    let flags = format!("--model {} --batch-size 1 --seq-len 8 --steps 1 --threads 1", fixture("odd.json"));
+    let words = format!("2 zero3 {flags} --report {}", report.display());
+    let set = [("MPIRUN_FLAGS", "--oversubscribe --allow-run-as-root".to_string())];
+    let output = script::launch(STAGE, folder.path(), "mpirun", &words, &set, &[]);
+    script::succeeded(&output);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("connected by MPI"));
+    let threads = train(planner::Stage::Zero3, &format!("--gpus 2 {flags}")).unwrap();
+    assert_eq!(Report::read(&report).unwrap().weights_blake3, threads.weights_blake3);
 }
 
 /// The process numbers of the ranks of a job, found by a word that only they have on their command line.
@@ -90,6 +103,18 @@ fn an_error_of_one_mpi_rank_ends_all() {
     assert_ne!(ended.code, Some(0));
     assert!(ended.error.contains("error: rank 1: injected error in Backward of step 2"), "{}", ended.error);
     assert!(ended.error.contains("rank 1 failed during step 2: injected error"), "{}", ended.error);
+}
+
+#[test]
+fn an_mpi_rank_that_leaves_out_a_collective_is_named_by_all() {
+    let begin = Instant::now();
+    let ended = mpirun(3, &endless("--timeout 60 --inject skip@rank2,step1")).end(PATIENCE);
+    assert_ne!(ended.code, Some(0));
+    let errors: Vec<&str> =
+        ended.error.split("error: ").filter(|text| text.contains("collective #")).collect();
+    let numbers: BTreeSet<u64> = errors.iter().map(|error| desync(error, 2, "all-gather")).collect();
+    assert_eq!((errors.len(), numbers.len()), (3, 1), "all name the same collective: {}", ended.error);
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
 }
 
 #[test]

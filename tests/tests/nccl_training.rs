@@ -2,9 +2,9 @@
 //! [`tests::standin`]. NCCL adds in an order of its own, so losses agree with other engines' to rounding.
 
 use planner::Stage;
-use std::path::Path;
-use std::time::Duration;
-use tests::job::{Ended, free_port, launch, start};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tests::job::{Ended, desync, free_port, launch, start};
 use tests::{STAGES, fixture, largest_difference, losses, mispredictions, standin, train};
 use trainer::Report;
 
@@ -161,6 +161,24 @@ fn every_process_says_which_rank_failed_in_nccl() {
 }
 
 #[test]
+fn whoever_leaves_out_a_collective_is_named_by_all() {
+    if !standin("whoever_leaves_out_a_collective_is_named_by_all", &[]) {
+        return;
+    }
+    let flags = format!("{} --timeout 60 --inject skip@rank1,step1", flags(3, 1000));
+    for (stage, operation) in [(Stage::Ddp, "all-reduce"), (Stage::Zero3, "all-gather")] {
+        let begin = Instant::now();
+        let threads = train(stage, &format!("--gpus 3 {flags} --collectives nccl")).expect_err("it fails");
+        let number = desync(&threads.to_string(), 1, operation);
+        for ended in ends(&format!("{} --headless {flags}", stage.package()), 3) {
+            assert_eq!(ended.code, Some(1));
+            assert_eq!(desync(&ended.error, 1, operation), number, "{stage}: {}", ended.error);
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{stage}: {:?}", begin.elapsed());
+    }
+}
+
+#[test]
 fn a_process_that_hangs_in_nccl_is_named_by_all() {
     let absent = ("STANDIN_NCCL_ABSENT", "1:9:60000");
     if !standin("a_process_that_hangs_in_nccl_is_named_by_all", &[absent]) {
@@ -232,16 +250,61 @@ fn what_stands_in_the_way_is_said_before_anything_starts() {
     explains(&ended, &["--device cuda", "NCCL"]);
 }
 
+/// Fills `folder` with the stand-ins for all libraries but NCCL; where that one lies.
+fn without_nccl(folder: &Path) -> PathBuf {
+    let libraries = PathBuf::from(std::env::var("LD_LIBRARY_PATH").unwrap());
+    for name in ["libcuda.so", "libnvrtc.so", "libcublasLt.so"] {
+        std::os::unix::fs::symlink(libraries.join(name), folder.join(name)).unwrap();
+    }
+    libraries.join("libnccl.so")
+}
+
+/// Under the name that pip's packages give it, in their folder of every Python at hand, and on the loader's path.
+#[test]
+fn nccl_is_found_wherever_pip_puts_it() {
+    if !standin("nccl_is_found_wherever_pip_puts_it", &[]) {
+        return;
+    }
+    let packages = "lib/python3.12/site-packages/nvidia/nccl/lib";
+    for (variable, place, name) in [
+        ("VIRTUAL_ENV", packages, "libnccl.so.2"),
+        ("CONDA_PREFIX", packages, "libnccl.so.2"),
+        ("HOME", ".local/lib/python3.9/site-packages/nvidia/nccl/lib", "libnccl.so.2"),
+        ("PATH", "../lib/python3.13/dist-packages/nvidia/nccl/lib", "libnccl.so.2"),
+        ("LD_LIBRARY_PATH", "", "libnccl.so.2"),
+        ("LD_LIBRARY_PATH", "", "libnccl.so"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let [system, there] = ["system", "there/bin"].map(|name| dir.path().join(name));
+        [&system, &there].iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
+        let nccl = without_nccl(&system);
+        std::fs::write(there.join("python3"), "").unwrap();
+        std::fs::create_dir_all(there.join(place)).unwrap();
+        std::fs::copy(nccl, there.join(place).join(name)).unwrap();
+        let set = ["VIRTUAL_ENV", "CONDA_PREFIX", "HOME", "PATH", "LD_LIBRARY_PATH"].map(|other| {
+            let here = (other == variable).then(|| there.display().to_string());
+            match (other, here) {
+                ("LD_LIBRARY_PATH", Some(here)) => format!("{other}={}:{here}", system.display()),
+                ("LD_LIBRARY_PATH", None) => format!("{other}={}", system.display()),
+                (_, here) => format!("{other}={}", here.unwrap_or_default()),
+            }
+        });
+        let ended = start(STAGE, "zero3 doctor", &set.join(" ")).end(PATIENCE);
+        assert!(
+            ended.out.contains("NCCL 2.30.4 connects GPUs"),
+            "{variable}, {place}, {name}: {}",
+            ended.out
+        );
+    }
+}
+
 #[test]
 fn without_nccl_the_error_says_where_it_comes_from() {
     if !standin("without_nccl_the_error_says_where_it_comes_from", &[]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let libraries = std::env::var("LD_LIBRARY_PATH").unwrap();
-    for name in ["libcuda.so", "libnvrtc.so", "libcublasLt.so"] {
-        std::os::unix::fs::symlink(Path::new(&libraries).join(name), dir.path().join(name)).unwrap();
-    }
+    without_nccl(dir.path());
     // Elsewhere, too, there is none to be found.
     let set =
         format!("LD_LIBRARY_PATH={0} PATH={0} HOME={0} VIRTUAL_ENV= CONDA_PREFIX=", dir.path().display());

@@ -3,11 +3,11 @@
 use events::{Recording, What};
 use planner::Stage;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::path::Path;
-use std::time::Duration;
-use tests::job::{Ended, Member, free_port, launch, start};
+use std::time::{Duration, Instant};
+use tests::job::{Ended, Member, desync, free_port, launch, start};
 use tests::{STAGES, fixture, train};
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
@@ -27,6 +27,12 @@ fn run(stage: Stage) -> String {
 fn endless(more: &str) -> String {
     format!("zero3 --headless --batch-size 1 --seq-len 16 --threads 1 --steps 1000000 {more}")
 }
+
+/// How long ranks wait for each other, where a test is about waiting.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// How late all may be that have to wait for each other at the start: the meeting's two seconds, and some for starting.
+const LATE: Duration = Duration::from_secs(4);
 
 fn ends(members: Vec<Member>) -> Vec<Ended> {
     members.into_iter().map(|member| member.end(PATIENCE)).collect()
@@ -69,6 +75,20 @@ fn four_processes_learn_the_bits_of_four_threads_in_every_stage() {
         assert_eq!(losses(&processes), losses(&threads), "{stage}");
         assert_eq!(processes["time"].as_array().unwrap().len(), 4, "every rank's measurements are there");
     }
+}
+
+/// On machines of different sizes, or where nothing says how many processes share one.
+#[test]
+fn processes_learn_the_same_bits_however_many_threads_each_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.json");
+    let flags = "--batch-size 4 --seq-len 64 --steps 2";
+    let one = train(Stage::Zero2, &format!("{flags} --gpus 2 --threads 1")).unwrap();
+    let members = launch(STAGE, 2, |rank| {
+        format!("zero2 --headless {flags} --threads {} --report {}", 2 * rank + 1, report.display())
+    });
+    ends(members).iter().for_each(|ended| assert_eq!(ended.code, Some(0), "{}", ended.error));
+    assert_eq!(json(&report)["weights_blake3"], serde_json::to_value(&one).unwrap()["weights_blake3"]);
 }
 
 /// Groups within the world work between processes too.
@@ -225,6 +245,26 @@ fn an_error_or_panic_of_one_rank_is_everybodys() {
 }
 
 #[test]
+fn a_rank_that_leaves_out_a_collective_is_named_by_all_before_any_deadline() {
+    let patience = Duration::from_secs(30);
+    for (stage, culprit, operation) in
+        [("zero0-ddp", 0, "all-reduce"), ("zero1", 1, "reduce-scatter"), ("zero3", 2, "all-gather")]
+    {
+        let fault = format!("--timeout {} --inject skip@rank{culprit},step1", patience.as_secs());
+        let flags = endless(&fault).replace("zero3", stage);
+        let begin = Instant::now();
+        let ended = ends(launch(STAGE, 3, |_| flags.clone()));
+        assert!(begin.elapsed() < patience, "{stage}: {:?}", begin.elapsed());
+        let numbers = ended.iter().map(|ended| {
+            explains(ended, 1, &[]);
+            desync(&ended.error, culprit, operation)
+        });
+        let numbers: BTreeSet<u64> = numbers.collect();
+        assert_eq!(numbers.len(), 1, "{stage}: all name the same collective");
+    }
+}
+
+#[test]
 fn contradictory_variables_and_flags_are_refused_before_anything_starts() {
     let refused = |flags: &str, set: &str, words: &[&str]| {
         let flags = endless(flags);
@@ -248,10 +288,12 @@ fn contradictory_variables_and_flags_are_refused_before_anything_starts() {
 fn whoever_is_missing_at_the_start_is_named() {
     let port = free_port();
     let set = |rank| format!("RANK={rank} WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={port}");
+    let begin = Instant::now();
     let members = [0, 2].map(|rank| start(STAGE, &endless("--timeout 2"), &set(rank)));
     for ended in ends(members.into()) {
         explains(&ended, 1, &["rank 1 never came", "waited 2s", "WORLD_SIZE"]);
     }
+    assert!(begin.elapsed() < DEADLINE + LATE, "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -265,8 +307,10 @@ fn a_wrong_address_is_explained_on_every_rank() {
     let [zero, one] = [0, 1].map(|rank| join("192.0.2.1", rank).end(PATIENCE));
     explains(&zero, 1, &["192.0.2.1", "no such address", "MASTER_ADDR"]);
     explains(&one, 1, &["rank 1 has not reached rank 0 at 192.0.2.1", "MASTER_ADDR"]);
+    assert!(zero.after.max(one.after) < DEADLINE + LATE, "{:?}, {:?}", zero.after, one.after);
     for ended in [0, 1].map(|rank| join("no-such-host.invalid", rank).end(PATIENCE)) {
         explains(&ended, 1, &["no machine called", "no-such-host.invalid", "MASTER_ADDR"]);
+        assert!(ended.after < DEADLINE + LATE, "{:?}", ended.after);
     }
 }
 
@@ -275,9 +319,11 @@ fn a_port_in_use_is_explained_on_every_rank() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
     let set = |rank| format!("RANK={rank} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={port}");
+    let begin = Instant::now();
     let [zero, one] = [0, 1].map(|rank| start(STAGE, &endless("--timeout 2"), &set(rank)));
     explains(&zero.end(PATIENCE), 1, &["port is in use", "MASTER_PORT"]);
     explains(&one.end(PATIENCE), 1, &["no answer", "rank 0"]);
+    assert!(begin.elapsed() < DEADLINE + LATE, "{:?}", begin.elapsed());
 }
 
 #[test]

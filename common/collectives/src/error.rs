@@ -50,7 +50,7 @@ pub enum CollectiveError {
         rank: u32,
         /// The first rank that differs from `reference`.
         culprit: u32,
-        /// The rank compared with: the group's first, or the sender.
+        /// The rank compared with: the first of those that most agree with; of a message, the sender.
         reference: u32,
         /// The sequence number.
         sequence: u64,

@@ -46,6 +46,8 @@ pub struct Group {
     next_group: Cell<u16>,
     /// The last collective, in words.
     last: RefCell<Option<(Operation, u64)>>,
+    /// Whether the next collective that moves buffers is left out.
+    leaves_out: Cell<bool>,
 }
 
 impl Group {
@@ -58,6 +60,7 @@ impl Group {
             next_message: RefCell::default(),
             next_group: Cell::new(group + 1),
             last: RefCell::default(),
+            leaves_out: Cell::default(),
         }
     }
 
@@ -241,6 +244,12 @@ impl Group {
         self.backend.poison(during, reason);
     }
 
+    /// Leaves out the next collective of this rank that moves buffers, as a program does that has taken another branch
+    /// than its peers': it takes no number, nobody hears of it, and waiting gives its buffers back as they are.
+    pub fn leave_out(&self) {
+        self.leaves_out.set(true);
+    }
+
     fn issue(&self, operation: Operation, peer: usize, bucket: Bucket) -> Result<Pending> {
         self.issue_with(operation, peer, bucket, (Vec::new(), &[]))
     }
@@ -254,6 +263,10 @@ impl Group {
         (sums, bytes): (Vec<Buffer>, &[u8]),
     ) -> Result<Pending> {
         let Bucket { mut buffers, first_unit, units } = bucket;
+        let (backend, watch) = (self.backend.clone(), self.watch.clone());
+        if !buffers.is_empty() && self.leaves_out.take() {
+            return Ok(Pending { buffers: Some(buffers), call: None, backend, watch });
+        }
         self.watch.emitter.boundary(Boundary::Collective);
         let call = Call {
             operation,
@@ -269,8 +282,7 @@ impl Group {
         buffers.extend(sums);
         self.watch.tell(&call, Progress::Issued);
         self.backend.issue(&call, &mut buffers, bytes, &self.watch).inspect_err(|_| self.watch.failing())?;
-        let (backend, watch) = (self.backend.clone(), self.watch.clone());
-        Ok(Pending { buffers: Some(buffers), call, backend, watch })
+        Ok(Pending { buffers: Some(buffers), call: Some(call), backend, watch })
     }
 
     /// Takes the next sequence number.

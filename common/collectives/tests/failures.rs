@@ -5,9 +5,9 @@
 mod common;
 
 use collectives::CollectiveError::{self, Invalid, Mismatch, Poisoned, Timeout};
-use collectives::Group;
 use collectives::local::Options;
-use common::{direct, ring, upload, world};
+use collectives::{Bucket, Group};
+use common::{direct, ring, upload, values, world};
 use device::{Buffer, DType, Device};
 use events::Operation;
 use std::time::Duration;
@@ -31,6 +31,51 @@ fn different_lengths_are_everybodys_error() {
         };
         assert_eq!(reporter as usize, rank);
     }
+}
+
+/// The all-reduces of units 4 to 6, of as many elements each, until one fails.
+fn sums_of_units(group: &Group, device: &Device) -> CollectiveError {
+    let sum = |first_unit| {
+        let buffers = vec![upload(device, DType::F32, &[1.0; 4])];
+        group.all_reduce(Bucket { buffers, first_unit, units: 1 })?.wait()
+    };
+    (4..7).find_map(|unit| sum(unit).err()).unwrap()
+}
+
+/// Whoever leaves out a collective is told from the others where it does so, even if what follows looks the same, and
+/// even if it is the first rank.
+#[test]
+fn who_leaves_out_a_collective_differs_from_most_in_the_next() {
+    for odd in 0..3 {
+        let errors = world(3, direct(), |group, device| {
+            sum(&group, device, 4).unwrap();
+            if group.rank() == odd {
+                group.leave_out();
+            }
+            sums_of_units(&group, device)
+        });
+        for error in errors {
+            let Mismatch { culprit, reference, sequence: 1, expected, theirs, .. } = &error else {
+                panic!("{error}")
+            };
+            assert_eq!((*culprit, *reference), (odd, u32::from(odd == 0)));
+            assert_eq!(expected, "all-reduce of 1 buffer (buffer 0: 4 × f32) of unit 4");
+            assert_eq!(theirs, "all-reduce of 1 buffer (buffer 0: 4 × f32) of unit 5");
+        }
+    }
+}
+
+#[test]
+fn what_is_left_out_comes_back_as_it_was_and_what_moves_no_buffer_is_not_left_out() {
+    world(2, direct(), |group, device| {
+        group.leave_out();
+        assert_eq!(group.exchange(&[group.rank() as u8]).unwrap(), [[0], [1]]);
+        let mine = [group.rank() as f32; 3];
+        let back = group.all_reduce(vec![upload(device, DType::F32, &mine)].into()).unwrap().wait().unwrap();
+        assert_eq!(values(&back[0]), mine);
+        assert_eq!(values(&sum(&group, device, 2).unwrap()[0]), [2.0; 2]);
+        assert_eq!(group.traffic().sent(Operation::AllReduce), 8, "only the second one");
+    });
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Failures on demand, so that what happens then can be tested and learned from.
 //!
 //! `--inject KIND@rankR,stepS,PHASE`. Some announce themselves: `panic@rank2,step3,backward`, `error@rank0,step0,step`,
-//! `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`. Others are silent, and last from step S on:
-//! `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` is of one step.
+//! `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`, `skip@rank1,step5`. Others are silent, and last from
+//! step S on: `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` is of one step.
 
 use crate::config::{Config, Evaluation};
 use crate::error::{Failure, Result};
@@ -38,6 +38,8 @@ pub enum Kind {
     Slow,
     /// The rank's gradients are not numbers.
     Nan,
+    /// The rank leaves out the first collective of the step that moves data.
+    Skip,
 }
 
 /// Where in a step.
@@ -86,6 +88,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("drop", Kind::Drop),
     ("slow", Kind::Slow),
     ("nan", Kind::Nan),
+    ("skip", Kind::Skip),
 ];
 const PHASES: &[(&str, Phase)] = &[
     ("setup", Phase::Setup),
@@ -156,8 +159,13 @@ impl std::fmt::Display for Fault {
 /// A usage failure that says why.
 pub(crate) fn check(config: &Config, (name, sharded): (&str, Sharded)) -> Result<()> {
     config.faults.iter().try_for_each(|fault| check_phase(fault, config))?;
-    let stale = config.faults.iter().find(|fault| fault.kind == Kind::Stale);
-    let Some(stale) = stale else { return Ok(()) };
+    let first = |kind| config.faults.iter().find(|fault| fault.kind == kind);
+    if let (Some(skip), 1) = (first(Kind::Skip), config.world_size) {
+        return Err(Failure::usage(format!(
+            "--inject {skip}: one rank alone has no peers: give --gpus 2 or more"
+        )));
+    }
+    let Some(stale) = first(Kind::Stale) else { return Ok(()) };
     let why = if !sharded.optimizer {
         format!("no rank of {name} gathers parameters that others have updated: choose a stage that shards")
     } else if config.world_size == 1 {
@@ -265,6 +273,7 @@ mod tests {
         assert_eq!("panic@rank1,save".parse(), fault(Kind::Panic, 1, 0, Phase::Save));
         assert_eq!("seed@rank1".parse(), fault(Kind::Seed, 1, 0, Phase::Setup));
         assert_eq!("overflow@rank1,step5".parse(), fault(Kind::Overflow, 1, 5, Phase::Backward));
+        assert_eq!("skip@rank1,step5".parse(), fault(Kind::Skip, 1, 5, Phase::Backward));
         let never = [
             "panic@rank1,step2,setup",
             "panic@rank1,step4294967297",

@@ -55,6 +55,9 @@ impl<S: Stage> Watched<S> {
     /// The passes of `step` begin.
     pub(crate) fn begin(&mut self, step: u32) {
         self.step = step;
+        if self.has(Kind::Skip) {
+            self.rank.shard_group().leave_out();
+        }
         self.own = self.own.take().map(|_| Own::default());
     }
 
@@ -71,6 +74,12 @@ impl<S: Stage> Watched<S> {
 
     fn suffers(&self, kind: Kind) -> bool {
         self.faults.iter().any(|fault| fault.lasts(kind, self.rank.number(), self.step))
+    }
+
+    /// Whether the rank has a fault of this kind in this very step.
+    fn has(&self, kind: Kind) -> bool {
+        let here = (kind, self.rank.number(), self.step);
+        self.faults.iter().any(|fault| (fault.kind, fault.rank, fault.step) == here)
     }
 
     /// Whether this is the step before the rank falls behind.
@@ -101,8 +110,7 @@ impl<S: Stage> Watched<S> {
         if self.suffers(Kind::Drop) {
             self.rank.kernels().fill(gradients.buffer.view_mut(), 0.0)?;
         }
-        let number = self.rank.number();
-        if self.faults.iter().any(|f| f.kind == Kind::Nan && (f.rank, f.step) == (number, self.step)) {
+        if self.has(Kind::Nan) {
             self.rank.kernels().fill(gradients.buffer.slice_mut(0..1), f32::NAN)?;
         }
         Ok(())

@@ -1,6 +1,8 @@
 //! A rank that fails takes its peers down quickly, and the error says who it was.
 
+use events::{Operation, Recording, What};
 use std::time::{Duration, Instant};
+use tests::job::desync;
 use tests::{STAGES, losses, train};
 
 const RUN: &str = "--gpus 4 --steps 5 --batch-size 1 --seq-len 16 --threads 1 --timeout 60";
@@ -69,6 +71,37 @@ fn an_error_on_one_rank_is_the_error_of_the_run() {
 fn a_rank_with_other_weights_is_found_before_the_first_step() {
     let (text, _) = fail(planner::Stage::Zero3, "--inject seed@rank3");
     assert!(text.contains("rank 3 starts from other weights than rank 0"), "{text}");
+}
+
+/// The first collective of a step that moves data, in a run without faults: its number and what it is.
+fn first_collective(stage: planner::Stage, step: u32) -> (u64, Operation) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    train(stage, &format!("{RUN} --record {}", file.path().display())).unwrap();
+    let recording = Recording::open(file.path()).unwrap();
+    let events = (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events);
+    let mut own = events.filter(|event| event.rank == 0).map(|event| event.what);
+    own.find(|what| matches!(what, What::StepStarted { step: begun } if *begun == step)).unwrap();
+    let moves = |what: What| match what {
+        What::Collective(event) if event.units > 0 => Some((event.sequence, event.operation)),
+        _ => None,
+    };
+    own.find_map(moves).unwrap()
+}
+
+#[test]
+fn a_rank_that_leaves_out_a_collective_is_named_with_what_it_left_out() {
+    for (stage, culprit) in STAGES.into_iter().zip([0, 1, 2, 3]) {
+        let (text, took) = fail(stage, &format!("--inject skip@rank{culprit},step2"));
+        let (number, operation) = first_collective(stage, 2);
+        assert_eq!(desync(&text, culprit, operation.label()), number, "{stage}: {text}");
+        assert!(took < Duration::from_secs(5), "{stage} took {took:?}");
+    }
+    let groups = "--strategy hybrid-shard --shard-group-size 2 --inject skip@rank3,step1";
+    let (text, _) = fail(planner::Stage::Zero3, groups);
+    assert!(text.contains("differs between ranks: rank 3 issued all-gather"), "{text}");
+    let alone = RUN.replace("--gpus 4", "--gpus 1");
+    let refused = train(planner::Stage::Zero3, &format!("{alone} --inject skip@rank0,step1")).unwrap_err();
+    assert!(refused.code() == 2 && refused.to_string().contains("--gpus 2"), "{refused}");
 }
 
 #[test]

@@ -14,7 +14,8 @@ use std::time::Instant;
 pub struct Pending {
     /// `None` once waited for.
     pub(super) buffers: Option<Vec<Buffer>>,
-    pub(super) call: Call,
+    /// What was issued; nothing if it was left out.
+    pub(super) call: Option<Call>,
     pub(super) backend: Arc<dyn Backend>,
     pub(super) watch: Watch,
 }
@@ -30,27 +31,29 @@ impl Pending {
 
     /// The same with everybody's bytes, where these travel.
     pub(super) fn finish(mut self) -> Result<(Vec<Buffer>, Vec<Vec<u8>>)> {
+        let Some(call) = &self.call else {
+            return Ok((self.buffers.take().unwrap_or_default(), Vec::new()));
+        };
         // Should this unwind, the buffers are still here and Drop keeps them for as long as peers need them.
         let started = Instant::now();
-        let outcome = self.backend.wait(&self.call, &self.watch).inspect_err(|_| self.watch.failing());
+        let outcome = self.backend.wait(call, &self.watch).inspect_err(|_| self.watch.failing());
         let buffers = self.buffers.take().unwrap_or_default();
         let Outcome { sent, gathered, waits, crossing } = outcome?;
         let elapsed = started.elapsed();
         for tally in [&self.watch.tally, &self.watch.overall] {
-            tally.finished(self.call.operation, sent, elapsed, waits);
+            tally.finished(call.operation, sent, elapsed, waits);
         }
         if let Some(crossing) = crossing {
-            self.watch.tell_crossing(&self.call, crossing);
+            self.watch.tell_crossing(call, crossing);
         }
-        self.watch.tell(&self.call, Progress::Finished);
+        self.watch.tell(call, Progress::Finished);
         Ok((buffers, gathered))
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        let Some(buffers) = self.buffers.take() else { return };
-        let call = &self.call;
+        let (Some(buffers), Some(call)) = (self.buffers.take(), &self.call) else { return };
         let (during, reason) = if std::thread::panicking() {
             (format!("its work after issuing {}", call.label()), "it panicked".to_string())
         } else {

@@ -5,6 +5,7 @@ use crate::local::gpu::OnGpu;
 use crate::local::ticket;
 use device::{Buffer, DType};
 use events::Operation;
+use events::event::NO_UNIT;
 use std::ops::Range;
 
 /// Where an issued buffer lies. Its owner has given it away until the collective has settled.
@@ -125,6 +126,7 @@ impl ticket::Contribution for Contribution {
         let root = |call: &Call| (call.operation == Operation::Broadcast).then_some(call.peer);
         kind(ours.operation) == kind(theirs.operation)
             && ours.shapes == theirs.shapes
+            && holds(ours) == holds(theirs)
             && root(ours) == root(theirs)
             && self.place() == other.place()
     }
@@ -146,8 +148,22 @@ impl ticket::Contribution for Contribution {
             Some((len, dtype)) => format!(" (buffer {}: {len} × {dtype})", index.min(ours.shapes.len() - 1)),
             None => String::new(),
         };
+        let units = if holds(ours) == holds(theirs) { String::new() } else { held(ours) };
         let place = if self.place() == other.place() { String::new() } else { format!(" {}", self.place()) };
-        format!("{}{root}{buffers}{buffer}{place}", ours.operation)
+        format!("{}{root}{buffers}{buffer}{units}{place}", ours.operation)
+    }
+}
+
+/// Whose data its buffers hold: the first unit, and how many.
+fn holds(call: &Call) -> (u16, u16) {
+    (call.first_unit, call.units)
+}
+
+fn held(call: &Call) -> String {
+    match holds(call) {
+        (NO_UNIT, _) => " of no unit".into(),
+        (first, 0 | 1) => format!(" of unit {first}"),
+        (first, count) => format!(" of {count} units from {first} on"),
     }
 }
 

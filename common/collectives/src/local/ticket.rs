@@ -110,12 +110,19 @@ impl Failure {
     }
 }
 
-/// How the first contribution that differs from the first party's differs, if one does.
+/// How the first contribution that differs from what most parties hand in differs, if one does. The first party's counts
+/// where no other has more on its side.
 pub(crate) fn disagreement<C: Contribution>(all: &[C], ticket: &Ticket, names: &[u32]) -> Option<Failure> {
-    let reference = &all[0];
+    let alike = |one: &C| all.iter().filter(|other| other.agrees(one)).count();
+    if alike(&all[0]) == all.len() {
+        return None;
+    }
+    let most = all.iter().map(alike).max();
+    let standard = all.iter().position(|one| Some(alike(one)) == most)?;
+    let reference = &all[standard];
     let party = all.iter().position(|other| !other.agrees(reference))?;
     let cause = Cause::Mismatch {
-        reference: names[ticket.lane.member(0)],
+        reference: names[ticket.lane.member(standard)],
         sequence: ticket.sequence,
         expected: reference.describe(&all[party]),
         theirs: all[party].describe(reference),

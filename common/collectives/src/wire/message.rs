@@ -114,6 +114,7 @@ pub(crate) fn decode(bytes: &[u8; HEAD]) -> Option<Head> {
 /// A call as a note.
 pub(crate) fn describe(call: &Call) -> Vec<u8> {
     let mut bytes = vec![call.operation.index() as u8, u8::from(call.elsewhere)];
+    [call.first_unit, call.units].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
     bytes.extend((call.peer as u32).to_le_bytes());
     bytes.extend((call.shapes.len() as u32).to_le_bytes());
     for &(len, dtype) in &call.shapes {
@@ -129,6 +130,7 @@ const DTYPES: [DType; 4] = [DType::F32, DType::Bf16, DType::F16, DType::U32];
 pub(crate) fn call(note: &[u8], sequence: u64) -> Option<Call> {
     let mut reader = Reader(note);
     let [operation, elsewhere] = reader.array()?;
+    let [first_unit, units] = [reader.u16()?, reader.u16()?];
     let operation = *Operation::ALL.get(usize::from(operation))?;
     let (peer, count) = (reader.u32()? as usize, reader.u32()?);
     let mut shapes = Vec::new();
@@ -138,7 +140,7 @@ pub(crate) fn call(note: &[u8], sequence: u64) -> Option<Call> {
         shapes.push((len, *DTYPES.get(usize::from(dtype))?));
     }
     let elsewhere = elsewhere != 0;
-    Some(Call { operation, sequence, peer, shapes, elsewhere, ..Call::none() })
+    Some(Call { operation, sequence, peer, shapes, first_unit, units, elsewhere, ..Call::none() })
 }
 
 /// A failure as a note.
@@ -204,6 +206,10 @@ impl Reader<'_> {
         let (first, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*first)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
     }
 
     pub(crate) fn u32(&mut self) -> Option<u32> {
