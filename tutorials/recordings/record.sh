@@ -17,6 +17,8 @@ run zero3 --steps 8 --link 1ms,20MB/s --record $here/link.events --report $here/
 run zero0-ddp --gpus 4 --batch-size 4 --steps 5 --device-memory 34MB --ignore-plan --record $here/failed.events 2>/dev/null || true
 # Rank 1 stops taking part; the others give up after a second.
 run zero2 --steps 3 --timeout 1 --inject stall@rank1,step1,backward --record $here/stall.events 2>/dev/null || true
+# Rank 2 leaves out the first all-gather of the second step: from then on it means other collectives than its peers.
+run zero3 --gpus 4 --steps 3 --inject skip@rank2,step1 --record $here/skip.events 2>/dev/null || true
 # Rank 1 takes three times as long to compute as it should.
 run zero2 --steps 5 --batch-size 8 --inject slow@rank1,step2 --record $here/slow.events
 # A fault that says nothing, and the same run without it: every rank tells of its own part.
