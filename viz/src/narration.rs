@@ -83,7 +83,8 @@ fn waiting(scene: &Scene) -> Option<String> {
     Some(format!("{} {verb} for {} in the {what}.", capitalised(&listed(&waiting)), listed(&late)))
 }
 
-fn listed(ranks: &[usize]) -> String {
+/// `rank 2`, `ranks 1, 3`.
+pub fn listed(ranks: &[usize]) -> String {
     match ranks {
         [only] => format!("rank {only}"),
         many if ranks.len() > 4 => format!("{} ranks", many.len()),

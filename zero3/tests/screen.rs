@@ -10,6 +10,7 @@ use events::runs;
 use pty::{Pty, promptly};
 use rustix::process::Signal;
 use serde_json::Value;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -81,6 +82,55 @@ fn a_rank_that_panics_is_explained_on_screen_and_afterwards() {
         assert_eq!(pty.wait().code(), Some(1));
         time
     });
+}
+
+/// The screen says who issued what before the words of the failure cover it, and after these are put away.
+#[test]
+fn a_rank_that_left_out_a_collective_stands_out_on_screen() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pty = on_screen("--gpus 3 --steps 1000 --inject skip@rank2,step1", dir.path());
+    pty.expect_on_screen("the run has failed");
+    pty.expect_on_screen("rank 2 issued all-gather");
+    pty.send("\x1b");
+    pty.expect_on_screen("all-gather of embedding");
+    pty.expect_on_screen("but rank 2: all-gather of block 0");
+    let rows = pty.now();
+    let failed = rows.lines().find(|row| row.contains('‖')).unwrap();
+    let (before, after) = failed.split_once('✗').unwrap();
+    assert!(before.contains('‖') && !after.contains('✗'), "rank 2's card alone is marked:\n{rows}");
+    pty.send("q");
+    pty.expect_restored();
+    assert_eq!(pty.wait().code(), Some(1));
+}
+
+/// The ranks of a job are processes; its first one has the terminal.
+#[test]
+fn the_screen_of_a_job_shows_what_its_other_process_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port().to_string();
+    let member = |rank: &str, flags: &str| {
+        let mut command = zero3(&format!("--steps 3 {flags}"), dir.path());
+        let set = [
+            ("RANK", rank),
+            ("WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", port.as_str()),
+        ];
+        command.envs(set);
+        command
+    };
+    let mut other = member("1", "--headless").stdout(Stdio::null()).spawn().unwrap();
+    let mut pty = Pty::start(&mut member("0", "--view overview"), (120, 40));
+    pty.expect_on_screen("ZeRO-3 is done");
+    let screen = pty.now();
+    let row = |word: &str| screen.lines().find(|row| row.contains(word)).unwrap_or_default();
+    assert!(row("─ rank 0 ─").contains("─ rank 1 ─"), "{screen}");
+    assert_eq!(row("✓ finished").matches("✓ finished").count(), 2, "{screen}");
+    let held: Vec<&str> = row("■ parameters").split_whitespace().filter(|word| word.ends_with('M')).collect();
+    assert!(held.len() == 2 && held[0] == held[1], "each holds its half of the parameters:\n{screen}");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success() && other.wait().unwrap().success());
 }
 
 #[test]

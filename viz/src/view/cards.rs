@@ -3,6 +3,7 @@
 use super::bar::{self, Bar};
 use super::paint::{Paint, columns, fitted};
 use crate::app::App;
+use crate::disagreement;
 use crate::groups;
 use crate::narration;
 use crate::player::Scene;
@@ -205,8 +206,10 @@ fn failed(scene: &Scene, number: usize) -> Activity {
         (None, Some(flight)) => flight.event.operation.to_string(),
         (None, None) => "failed".into(),
     };
-    match scene.now.failure {
-        Some((culprit, _)) if culprit as usize != number => Activity {
+    let disagreement = rank.flights.first().and_then(|flight| disagreement::about(scene, flight));
+    let culprit = scene.now.failure.as_ref().map(|(culprit, _)| vec![*culprit as usize]);
+    match disagreement.map(|found| found.odd).or(culprit) {
+        Some(culprits) if !culprits.contains(&number) => Activity {
             text: if at == "failed" { "stopped".into() } else { format!("‖ {at}") },
             ..Activity::plain("‖", "stopped", bold(WAITING))
         },

@@ -5,10 +5,11 @@
 //! its latest hops.
 
 use super::paint::{Paint, columns};
+use crate::disagreement::{self, Disagreement};
 use crate::groups::{self, Part};
 use crate::narration::{self, leading_collective};
 use crate::player::Scene;
-use crate::theme::{DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
+use crate::theme::{ALARM, DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
 use crate::words;
 use events::event::NO_UNIT;
 use events::snapshot::Hop;
@@ -21,13 +22,16 @@ fn shown(scene: &Scene) -> Option<(Flight, bool)> {
     let flying = leading_collective(scene);
     let landed =
         || ranks.iter().filter_map(|rank| rank.last_flight).max_by_key(|flight| flight.event.sequence);
-    flying.map(|flight| (flight, true)).or_else(|| landed().map(|flight| (flight, false)))
+    let usual = |flight| disagreement::about(scene, &flight).map_or(flight, |found| found.usual);
+    flying.map(|flight| (usual(flight), true)).or_else(|| landed().map(|flight| (flight, false)))
 }
 
 /// How far the collective has come on a rank.
 #[derive(Clone, Copy, PartialEq)]
 enum Stage {
     Absent,
+    /// It has issued another one under the same number.
+    Other,
     Issued,
     Moving,
     Done,
@@ -36,11 +40,13 @@ enum Stage {
 /// How far each rank has come with `flight`, or with what its own group does meanwhile.
 fn stages(scene: &Scene, parts: &[Part], flight: &Flight) -> Vec<Stage> {
     let sequence = flight.event.sequence;
+    let odd = disagreement::about(scene, flight).map_or(Vec::new(), |found| found.odd);
     let of = |number: usize| {
         let group = groups::of_rank(parts, number).map_or(flight.event.group, |part| part.number);
         let rank = &scene.now.ranks[number];
         let same = |f: &&Flight| f.event.sequence == sequence && f.event.group == group;
         match rank.flights.iter().find(same) {
+            Some(_) if odd.contains(&number) => Stage::Other,
             Some(flight) if flight.started.is_some() => Stage::Moving,
             Some(_) => Stage::Issued,
             None if rank.has_finished(group, sequence) => Stage::Done,
@@ -61,7 +67,10 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
     let colour = if flying { operation_colour(event.operation) } else { DIM };
     let mut x = paint.text(0, 0, if flying { "▶ " } else { "✓ " }, bold(colour));
     x = paint.text(x, 0, narration::name(scene, &flight), bold(colour));
-    let state = state(&stages(scene, &parts, &flight), flying, colour);
+    let state = disagreement::about(scene, &flight).map_or_else(
+        || state(&stages(scene, &parts, &flight), flying, colour),
+        |found| instead(scene, &found),
+    );
     let more: usize = scene.now.ranks.iter().map(data_flights).max().unwrap_or(0);
     let more = if more > 1 { format!("  + {} more in flight", more - 1) } else { String::new() };
     let room = paint.width().saturating_sub(x);
@@ -104,6 +113,12 @@ fn state(stages: &[Stage], flying: bool, colour: Color) -> (String, Color) {
     } else {
         ("  issued by every rank".into(), DIM)
     }
+}
+
+/// Who has issued another collective, and which.
+fn instead(scene: &Scene, found: &Disagreement) -> (String, Color) {
+    let who = narration::listed(&found.odd);
+    (format!("  but {who}: {}", narration::name(scene, &found.theirs)), ALARM)
 }
 
 fn data_flights(rank: &events::RankSnapshot) -> usize {
@@ -213,6 +228,7 @@ impl Lanes<'_> {
     fn state(&self, rank: usize, column: u16, paint: &mut Paint<'_>) {
         match self.stages[rank] {
             Stage::Absent if self.flying => paint.put(column, 0, "○", ink(WAITING)),
+            Stage::Other if self.flying => paint.put(column, 0, "✗", bold(ALARM)),
             Stage::Done if self.flying => {
                 paint.put(column + 1, 0, "✓", ink(GOOD));
             }

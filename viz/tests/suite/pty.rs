@@ -101,7 +101,8 @@ impl Pty {
     }
 
     /// What stands on the screen.
-    fn now(&self) -> String {
+    #[allow(dead_code, reason = "for the programs' own tests")]
+    pub(crate) fn now(&self) -> String {
         screen(&self.output.bytes.lock().unwrap())
     }
 
