@@ -41,8 +41,11 @@ impl Server {
     pub(crate) fn open(directory: &Path, name: &str, header: &RunHeader) -> io::Result<Self> {
         runs::private(directory)?;
         let path = directory.join(format!("{name}.sock"));
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
+        // Nobody must find it before it answers: who lists runs takes away sockets that do not.
+        let fresh = directory.join(format!("{name}.new"));
+        let _ = std::fs::remove_file(&fresh);
+        let listener = UnixListener::bind(&fresh)?;
+        std::fs::rename(&fresh, &path)?;
         listener.set_nonblocking(true)?;
         let mut greeting = frame::preamble().to_vec();
         frame::encode(&Message::Header(Box::new(header.clone())), &mut greeting);
