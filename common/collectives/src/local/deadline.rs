@@ -1,6 +1,10 @@
 //! How long a rank waits for others.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
+
+/// How often, at least, one who waits looks at the clock.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How long a member waits for others. The clock stands still while the run is paused, and while a simulated link
 /// delivers.
@@ -12,24 +16,38 @@ pub(crate) struct Patience<'a> {
     pub(crate) delivered: &'a dyn Fn() -> Duration,
 }
 
-/// A deadline that does not run while the run is held or a simulated link delivers.
+/// A deadline that does not run while the run is held, a simulated link delivers or the whole process is stopped, as by a
+/// shell.
 pub(crate) struct Deadline {
     since: Instant,
     held: Duration,
+    /// Run time from the start to the latest look.
+    looked: Cell<Duration>,
+    /// Time in which nobody looked though somebody should have: the process stood still.
+    stopped: Cell<Duration>,
     pub(crate) spun: bool,
 }
 
 impl Deadline {
     pub(crate) fn start(patience: &Patience<'_>) -> Self {
-        Deadline { since: Instant::now(), held: (patience.held)(), spun: false }
+        let (looked, stopped) = (Cell::default(), Cell::default());
+        Deadline { since: Instant::now(), held: (patience.held)(), looked, stopped, spun: false }
     }
 
-    /// What is left of the patience. While the run is held it does not shrink, so at least a few milliseconds.
+    /// How long to wait before the next look; zero once the patience is over. While the run is held it does not shrink, so
+    /// at least a few milliseconds.
     pub(crate) fn left(&self, patience: &Patience<'_>) -> Duration {
         let held = (patience.held)().saturating_sub(self.held);
-        let waited = self.since.elapsed().saturating_sub(held).min((patience.delivered)());
+        self.left_at(self.since.elapsed().saturating_sub(held), patience)
+    }
+
+    /// The same after `run` of the run's time.
+    fn left_at(&self, run: Duration, patience: &Patience<'_>) -> Duration {
+        let unseen = run.saturating_sub(self.looked.replace(run)).saturating_sub(LOOK);
+        self.stopped.set(self.stopped.get() + unseen);
+        let waited = run.saturating_sub(self.stopped.get()).min((patience.delivered)());
         let left = patience.timeout.saturating_sub(waited);
-        if left.is_zero() { left } else { left.max(Duration::from_millis(5)) }
+        if left.is_zero() { left } else { left.clamp(Duration::from_millis(5), LOOK) }
     }
 }
 
@@ -49,6 +67,19 @@ mod tests {
         assert_eq!(deadline.left(&patience), Duration::ZERO);
         held.set(Duration::from_secs(60));
         assert!(!deadline.left(&patience).is_zero());
+    }
+
+    /// Ten seconds of patience, of which three pass before a stop of a minute.
+    #[test]
+    fn time_in_which_the_process_stands_still_does_not_count() {
+        let seconds = Duration::from_secs;
+        let patience =
+            Patience { timeout: seconds(10), held: &|| Duration::ZERO, delivered: &|| Duration::MAX };
+        let deadline = Deadline::start(&patience);
+        let left = |run: u64| deadline.left_at(seconds(run), &patience);
+        assert!((1..=3).all(|run| left(run) == LOOK), "it looks again and again");
+        assert!((63..69).all(|run| left(run) == LOOK), "{:?}", deadline.stopped);
+        assert_eq!(left(70), Duration::ZERO, "{:?}", deadline.stopped);
     }
 
     #[test]
