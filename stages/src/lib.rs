@@ -7,6 +7,7 @@ use planner::Stage;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use trainer::cli::{Cli, TrainArgs};
 use trainer::config::Config;
 use trainer::{Failure, Report, Result, Witness};
@@ -57,7 +58,7 @@ pub fn config(flags: &str) -> Result<Config> {
 /// # Errors
 /// What the program would print.
 pub fn train(stage: Stage, config: Config) -> Result<Report> {
-    with(stage, Training(config, None))
+    with(stage, Training(config, None, Arc::default()))
 }
 
 /// The same under the eyes of `witness`.
@@ -65,16 +66,29 @@ pub fn train(stage: Stage, config: Config) -> Result<Report> {
 /// # Errors
 /// What the program would print.
 pub fn train_under(stage: Stage, config: Config, witness: Arc<dyn Witness>) -> Result<Report> {
-    with(stage, Training(config, Some(witness)))
+    train_until(stage, config, witness, Arc::default())
 }
 
-struct Training(Config, Option<Arc<dyn Witness>>);
+/// The same, until `enough` is set.
+///
+/// # Errors
+/// What the program would print.
+pub fn train_until(
+    stage: Stage,
+    config: Config,
+    witness: Arc<dyn Witness>,
+    enough: Arc<AtomicBool>,
+) -> Result<Report> {
+    with(stage, Training(config, Some(witness), enough))
+}
+
+struct Training(Config, Option<Arc<dyn Witness>>, Arc<AtomicBool>);
 
 impl With for Training {
     type Output = Result<Report>;
 
     fn with<S: trainer::Stage>(self) -> Result<Report> {
-        trainer::train_under::<S>(self.0, self.1)
+        trainer::train_until::<S>(self.0, self.1, self.2)
     }
 }
 

@@ -223,6 +223,40 @@ fn a_viewer_holds_all_processes_for_longer_than_their_patience_and_an_interrupt_
     }
 }
 
+/// A step of these takes minutes; the interrupt is one rank's alone.
+#[test]
+fn an_interrupt_ends_a_long_step_between_two_micro_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let (port, flags) = (free_port(), endless("--grad-accum 100000"));
+    let set = |rank| {
+        let runs = dir.path().display();
+        format!("RANK={rank} WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={port} XDG_RUNTIME_DIR={runs}")
+    };
+    let members: Vec<Member> = (0..3).map(|rank| start(STAGE, &flags, &set(rank))).collect();
+    let sockets = dir.path().join("zero-runs");
+    let mut viewer = loop {
+        match events::runs::attach(&sockets, "zero3") {
+            Ok(viewer) => break viewer,
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let under_way = |message: events::Message| match message {
+        events::Message::Batch(batch) => {
+            batch.events.iter().any(|event| matches!(event.what, What::PassStarted { micro: 1.., .. }))
+        }
+        _ => false,
+    };
+    while !viewer.poll().unwrap().into_iter().any(under_way) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    members[1].signal("INT");
+    for (rank, ended) in ends(members).iter().enumerate() {
+        assert_eq!(ended.code, Some(0), "{}", ended.error);
+        assert!(ended.after < Duration::from_secs(10), "{:?}", ended.after);
+        assert_eq!(ended.out.contains("before its first step was done"), rank == 0, "{}", ended.out);
+    }
+}
+
 #[test]
 fn an_error_or_panic_of_one_rank_is_everybodys() {
     for (fault, own, others) in [

@@ -1,11 +1,13 @@
 //! What a group asks of the machinery that moves its data.
 
 use crate::CollectiveError;
+use crate::group::Concern;
 use crate::traffic::Tally;
 use device::{Buffer, DType};
 use events::event::NO_UNIT;
 use events::{CollectiveEvent, Emitter, Operation, Progress, What};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub(crate) type Result<T> = std::result::Result<T, CollectiveError>;
@@ -130,6 +132,12 @@ pub(crate) trait Backend: Send + Sync {
     /// This rank's end of the sub-group of `members`. All of them call with the same arguments; `key` tells apart
     /// the sub-groups of this group.
     fn split(&self, key: (u64, u64), members: &[usize]) -> Arc<dyn Backend>;
+
+    /// This rank's end of a sub-group of all members for words alone. All of them call with the same `concern`, once.
+    fn beside(&self, concern: Concern) -> Arc<dyn Backend> {
+        let all: Vec<usize> = (0..self.names().len()).collect();
+        self.split((u64::MAX, u64::MAX - concern as u64), &all)
+    }
 }
 
 /// Where a rank's doings are counted and told.
@@ -141,13 +149,20 @@ pub(crate) struct Watch {
     pub(crate) overall: Arc<Tally>,
     /// The group's number.
     pub(crate) group: u16,
+    /// Whether results on their way are no longer wanted; for the same groups as `overall`.
+    pub(crate) winding_down: Arc<AtomicBool>,
 }
 
 impl Watch {
     /// Of what is no part of the run.
     pub(crate) fn silent(rank: u32) -> Self {
-        let (tally, overall) = (Arc::default(), Arc::default());
-        Watch { emitter: Emitter::silent(rank), tally, overall, group: 0 }
+        Watch::of(Emitter::silent(rank), 0)
+    }
+
+    /// Of group number `group`, told to `emitter`.
+    pub(crate) fn of(emitter: Emitter, group: u16) -> Self {
+        let (tally, overall, winding_down) = (Arc::default(), Arc::default(), Arc::default());
+        Watch { emitter, tally, overall, group, winding_down }
     }
 
     /// Tells how far a collective has come.

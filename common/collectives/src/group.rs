@@ -9,9 +9,13 @@ use events::{Boundary, Emitter, Operation, Progress, What};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+mod aside;
 mod pending;
 
+pub use aside::Aside;
+pub(crate) use aside::Concern;
 pub use pending::Pending;
 
 /// Buffers that go through one collective together, and the units whose data they hold.
@@ -55,7 +59,7 @@ impl Group {
         let emitter = Emitter::silent(backend.names()[backend.member()]);
         Group {
             backend,
-            watch: Watch { emitter, tally: Arc::default(), overall: Arc::default(), group },
+            watch: Watch::of(emitter, group),
             next: Cell::new(0),
             next_message: RefCell::default(),
             next_group: Cell::new(group + 1),
@@ -234,8 +238,21 @@ impl Group {
         let mut group = Group::new(self.backend.split((key, color), &members), number);
         group.attach(self.watch.emitter.clone());
         group.watch.overall = self.watch.overall.clone();
+        group.watch.winding_down = self.watch.winding_down.clone();
         self.watch.emitter.emit(What::Joined { group: number, ranks: group.backend.names().into() });
         Ok(group)
+    }
+
+    /// A way to tell the others a few bytes that are no part of the run. Every rank makes one, at the same point of its
+    /// program, and one only.
+    pub fn aside(&self) -> Aside {
+        Aside::new(self.backend.beside(Concern::Ending), self.watch.emitter.hushed())
+    }
+
+    /// Results on their way are no longer wanted, in this group and in those that come from the same splits: from now on a
+    /// pending collective may be dropped, which waits for it. Every rank must have issued the same collectives by then.
+    pub fn wind_down(&self) {
+        self.watch.winding_down.store(true, Ordering::Relaxed);
     }
 
     /// Fails the group with this rank as the culprit: every rank that waits, or comes later, returns

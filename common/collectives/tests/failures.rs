@@ -200,6 +200,26 @@ fn leaving_early_is_an_error_for_those_who_stay() {
     }
 }
 
+/// A rank may drop before another has come to wait for anything; what comes later is not disturbed.
+#[test]
+fn once_a_group_winds_down_a_dropped_pending_fails_nobody() {
+    for options in [direct(), ring()] {
+        world(3, options, |group, device| {
+            let neighbours = group.split(u64::from(group.rank() / 2)).unwrap();
+            let issue =
+                |group: &Group| group.all_gather(vec![upload(device, DType::F32, &[1.0; 6])].into()).unwrap();
+            let (mut unwanted, of_neighbours) = (vec![issue(&group), issue(&group)], issue(&neighbours));
+            group.wind_down();
+            if group.rank() == 1 {
+                unwanted.clear();
+            }
+            assert_eq!(values(&sum(&group, device, 4).unwrap()[0]), [3.0; 4]);
+            drop((unwanted, of_neighbours));
+            assert_eq!(group.traffic().calls[Operation::AllGather.index()], 0, "nobody has wanted them");
+        });
+    }
+}
+
 #[test]
 fn a_dropped_pending_fails_the_group() {
     for options in [direct(), ring()] {

@@ -307,3 +307,21 @@ fn a_port_in_use_and_another_machines_address_are_rank_0s_errors() {
     place.address = "no-such-host.invalid".into();
     assert!(matches!(join(&place), Err(JoinError::Unknown { .. })));
 }
+
+/// Words aside are no part of the run: no number of a collective and no count changes.
+#[test]
+fn what_is_told_aside_is_not_counted() {
+    let tell = |group: Group| {
+        let aside = group.aside();
+        let mine = [group.rank() as u8];
+        let told =
+            [aside.exchange(&mine).unwrap(), group.exchange(&mine).unwrap(), aside.exchange(&[7]).unwrap()];
+        assert_eq!(
+            told,
+            [vec![vec![0], vec![1], vec![2]], vec![vec![0], vec![1], vec![2]], vec![vec![7]; 3]]
+        );
+        group.traffic().calls[Operation::Scalars.index()]
+    };
+    assert_eq!(connected(3, PATIENT, |group, _| tell(group)), [1; 3]);
+    assert_eq!(world(3, direct(), |group, _| tell(group)), [1; 3]);
+}

@@ -89,6 +89,11 @@ impl Emitter {
         Emitter { rank, start: Instant::now(), shared: None, pace: None }
     }
 
+    /// The same to whom nobody listens: it obeys the pace, and says nothing.
+    pub fn hushed(&self) -> Self {
+        Emitter { shared: None, ..self.clone() }
+    }
+
     /// The rank that this emitter speaks for.
     pub fn rank(&self) -> u32 {
         self.rank

@@ -29,8 +29,9 @@ pub(crate) fn rank_failure(stage: Stage, plan: &Plan, rank: usize, error: &RankE
         RankError::OutOfMemory(oom, moment) => {
             Failure::OutOfMemory(ran_out(&plan::job(stage, &plan.config), &plan.prediction, oom, *moment))
         }
-        RankError::Stage(error) => Failure::run(format!("rank {rank}: {error}")),
-        RankError::Other(message) => Failure::run(format!("rank {rank}: {message}")),
+        RankError::Stage(_) | RankError::Other(_) | RankError::Stopped => {
+            Failure::run(format!("rank {rank}: {error}"))
+        }
     }
 }
 

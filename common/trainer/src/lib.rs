@@ -57,12 +57,13 @@ use config::Config;
 use events::Emitter;
 use processes::Logs;
 use report::StepRow;
-use run::Plan;
+use run::{Plan, Wish};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use watch::Watch;
 
 /// The whole program of a stage: parses the command line, runs, prints, and turns failures into exit codes.
@@ -182,7 +183,9 @@ fn on_screen<S: Stage>(
             watch.hub.end();
             report
         });
-        let screen = viz::live(subscription, watch.pace.clone(), options, plan.stop.clone());
+        let screen = viz::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
+        // The run ends by now: who is in a greater hurry need not wait for its tables.
+        stop_on_signal(plan)?;
         let report =
             ranks.join().unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
         screen.map_err(|e| Failure::run(e.to_string()))?;
@@ -203,7 +206,20 @@ pub fn train_quietly<S: Stage>(config: Config) -> Result<Report> {
 /// # Errors
 /// As [`train_quietly`].
 pub fn train_under<S: Stage>(config: Config, witness: Option<Arc<dyn Witness>>) -> Result<Report> {
-    let plan = Plan { witness, ..plan::prepare::<S>(config)? };
+    train_until::<S>(config, witness, Arc::default())
+}
+
+/// The same, until `enough` is set: the report is of the steps that were whole by then.
+///
+/// # Errors
+/// As [`train_quietly`].
+pub fn train_until<S: Stage>(
+    config: Config,
+    witness: Option<Arc<dyn Witness>>,
+    enough: Arc<AtomicBool>,
+) -> Result<Report> {
+    let stop = Arc::new(Wish::new(enough, config.world_size));
+    let plan = Plan { witness, stop, ..plan::prepare::<S>(config)? };
     let silent = |_: usize, _: &StepRow, _: u64| {};
     if plan.config.record.is_none() {
         let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
@@ -237,14 +253,14 @@ fn run_plan<S: Stage>(
     Ok(report)
 }
 
-/// The first Ctrl-C or SIGTERM ends the run after the current step; a second one at once.
+/// The first Ctrl-C or SIGTERM ends the run; a second one the process, at once.
 fn stop_on_signal(plan: &Plan) -> Result<()> {
     for signal in [SIGINT, SIGTERM] {
         let failed = |e| Failure::run(format!("cannot listen for signals: {e}"));
         let code = 128 + signal;
-        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&plan.stop))
-            .map_err(failed)?;
-        signal_hook::flag::register(signal, Arc::clone(&plan.stop)).map_err(failed)?;
+        let wish = &plan.stop.flag;
+        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(wish)).map_err(failed)?;
+        signal_hook::flag::register(signal, Arc::clone(wish)).map_err(failed)?;
     }
     Ok(())
 }

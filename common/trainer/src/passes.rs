@@ -1,14 +1,14 @@
 //! Forward and backward over all layers, through whatever a stage hands out.
 
-use crate::run::RankError;
+use crate::run::{Ending, Result};
 use crate::stage::Stage;
 use device::{Buffer, Class};
 use events::Pass;
 use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Losses, Model, SavedBlock, SavedHead};
 use planner::Moment;
 use sharding::{
-    Bracket, FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Partition, Rank, Result,
-    Schedule, UnitId, Visits,
+    Bracket, FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Partition, Rank, Schedule,
+    UnitId, Visits,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Tokens {
 }
 
 /// Fails where a failure of recomputation is asked for.
-pub(crate) type Tripwire<'a> = dyn Fn() -> std::result::Result<(), RankError> + 'a;
+pub(crate) type Tripwire<'a> = dyn Fn() -> Result<()> + 'a;
 
 /// The micro-batch of a pass that is no step's.
 const ONLY: Micro = Micro { index: 0, count: 1 };
@@ -42,6 +42,7 @@ pub(crate) struct Passes {
     recompute_seconds: f64,
     slow: bool,
     moment: Moment,
+    ending: Ending,
     parameters: Vec<Option<FullParameters>>,
     gradients: Vec<Option<FullGradients>>,
 }
@@ -87,15 +88,29 @@ impl Passes {
             recompute_seconds: 0.0,
             slow: false,
             moment: Moment::Setup,
+            ending: Ending::Never,
             parameters: (0..units).map(|_| None).collect(),
             gradients: (0..units).map(|_| None).collect(),
         }
     }
 
+    /// The same, to be broken off where `ending` says so.
+    pub(crate) fn until(self, ending: Ending) -> Self {
+        Passes { ending, ..self }
+    }
+
+    /// The passes over a micro-batch, or a validation's batch, begin.
+    ///
+    /// # Errors
+    /// If the run ends here, or the ranks cannot agree about that.
+    pub(crate) fn begin(&self, micro: Micro) -> Result<()> {
+        self.ending.before(micro)
+    }
+
     /// Forward over one micro-batch: its losses, and what backward needs. Waits for neither.
     ///
     /// # Errors
-    /// If the stage, a kernel or an allocation fails.
+    /// If the stage, a kernel or an allocation fails, or the run ends.
     pub(crate) fn forward(
         &mut self,
         stage: &mut impl Stage,
@@ -109,7 +124,7 @@ impl Passes {
     /// Forward alone: the sum of the losses in nats.
     ///
     /// # Errors
-    /// If the stage, a kernel or an allocation fails.
+    /// If the stage, a kernel or an allocation fails, or the run ends.
     pub(crate) fn evaluate(&mut self, stage: &mut impl Stage, tokens: &Tokens) -> Result<f64> {
         Ok(self.losses(stage, (Pass::Evaluate, ONLY), tokens, 0.0, Keep::Nothing)?.0.wait()?)
     }
@@ -117,7 +132,7 @@ impl Passes {
     /// The logits of each sequence's last token, f32 `[batch, vocabulary]`, for `inputs` of shape `batch`.
     ///
     /// # Errors
-    /// If the stage, a kernel or an allocation fails.
+    /// If the stage, a kernel or an allocation fails, or the run ends.
     pub(crate) fn next_logits(
         &mut self,
         stage: &mut impl Stage,
@@ -171,6 +186,7 @@ impl Passes {
         let visits = schedule.pass(pass);
         let (mut x, mut saved) = (None, Vec::new());
         for at in 0..visits.layers.len() {
+            self.ending.before_layer()?;
             let layer = &model.layout.layers[visits.layers[at]];
             let bracket = self.enter(stage, pass, visits, at, micro)?;
             let began = Instant::now();
@@ -202,19 +218,20 @@ impl Passes {
     /// anything again it touches `tripwire`.
     ///
     /// # Errors
-    /// The tripwire's, or if the stage, a kernel or an allocation fails.
+    /// The tripwire's, or if the stage, a kernel or an allocation fails, or the run ends.
     pub(crate) fn backward(
         &mut self,
         stage: &mut impl Stage,
         kept: Kept,
         micro: Micro,
         tripwire: &Tripwire<'_>,
-    ) -> std::result::Result<(), RankError> {
+    ) -> Result<()> {
         let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
         let visits = &schedule.backward;
         let Kept { inputs, _targets, mut saved } = kept;
         let mut dx: Option<Buffer> = None;
         for at in 0..visits.layers.len() {
+            self.ending.before_layer()?;
             let layer = &model.layout.layers[visits.layers[at]];
             self.acquire(stage, Pass::Backward, visits, at)?;
             let saved = self.recompute(layer, saved.pop(), micro, tripwire)?;
@@ -263,7 +280,7 @@ impl Passes {
         saved: Option<Saved>,
         micro: Micro,
         tripwire: &Tripwire<'_>,
-    ) -> std::result::Result<Option<Complete>, RankError> {
+    ) -> Result<Option<Complete>> {
         let saved = match saved {
             Some(Saved::Block(saved)) => saved,
             Some(Saved::Head(saved)) => return Ok(Some(Complete::Head(saved))),
@@ -281,6 +298,19 @@ impl Passes {
             self.recompute_seconds += started.elapsed().as_secs_f64();
         }
         Ok(Some(Complete::Block(Box::new(block))))
+    }
+
+    /// Hands back what is held of a pass that was broken off.
+    ///
+    /// # Errors
+    /// If the stage fails.
+    pub(crate) fn let_go(&mut self, stage: &mut impl Stage) -> Result<()> {
+        self.gradients.iter_mut().for_each(|held| *held = None);
+        for full in self.parameters.iter_mut().filter_map(Option::take) {
+            // Nothing is gathered ahead or kept after a pass of this kind.
+            stage.release(full, Pass::Evaluate)?;
+        }
+        Ok(())
     }
 
     /// `layer`'s weights in the units that are held.

@@ -8,7 +8,7 @@ use crate::error::{Failure, Result};
 use crate::explain;
 use crate::faults;
 use crate::report::{Predicted, Report};
-use crate::run::{Measured, Plan};
+use crate::run::{Measured, Plan, Wish};
 use crate::source::{self, weights};
 use crate::stage::{GradSync, Stage};
 use checkpoint::Writer;
@@ -16,7 +16,6 @@ use model::Model;
 use planner::{Algorithm, Job, Prediction, RankPrediction, Recipe, Strategy};
 use sharding::{MeshShape, Partition, Precision, Schedule};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Most validation batches per rank unless more are asked for.
 const EVALUATION_BATCHES: usize = 20;
@@ -72,7 +71,7 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
         data,
         tokenizer,
         prediction,
-        stop: Arc::new(AtomicBool::new(false)),
+        stop: Arc::new(Wish::new(Arc::default(), config.world_size)),
         witness: None,
         config,
     })

@@ -20,14 +20,15 @@ use serde::{Deserialize, Serialize};
 use sharding::{LossScaler, Micro, Partition, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+mod ending;
 mod error;
 mod exchange;
 mod samples;
 mod weights;
 
+pub(crate) use ending::{Ending, Wish};
 pub(crate) use error::RankError;
 pub(crate) use exchange::share;
 use exchange::tell_peers;
@@ -53,8 +54,8 @@ pub(crate) struct Plan {
     pub prediction: Prediction,
     /// Validation batches per rank.
     pub evaluation_batches: usize,
-    /// Set when the run should end after the current step.
-    pub stop: Arc<AtomicBool>,
+    /// The wish to end the run early.
+    pub stop: Arc<Wish>,
     /// Who sees what ranks compute with and contribute.
     pub witness: Option<Arc<dyn Witness>>,
 }
@@ -87,7 +88,7 @@ pub struct Measured {
     pub weights_blake3: Option<String>,
 }
 
-type Result<T> = std::result::Result<T, RankError>;
+pub(crate) type Result<T> = std::result::Result<T, RankError>;
 
 /// Told about every finished step by every rank, with its number and the most bytes that it has held at once so far.
 pub(crate) type Observer<'a> = dyn Fn(usize, &StepRow, u64) + Sync + 'a;
@@ -104,6 +105,23 @@ struct Worker<'a, S> {
     updates: u32,
     steps: Vec<StepRow>,
     evaluations: Vec<(u32, f64)>,
+    /// As of the last whole step, or the validation after it.
+    counted: Counted,
+}
+
+/// What a rank has sent and where its time went.
+#[derive(Clone, Copy)]
+struct Counted {
+    traffic: Traffic,
+    to_neighbours: Option<u64>,
+    clocks: Clocks,
+}
+
+impl Counted {
+    fn so_far(rank: &Rank, clocks: Clocks) -> Self {
+        let to_neighbours = rank.mesh.neighbours().map(|group| group.traffic().total());
+        Counted { traffic: rank.group.overall_traffic(), to_neighbours, clocks }
+    }
 }
 
 /// Runs `rank` from the first weights to the last.
@@ -156,10 +174,12 @@ impl<'a, S: Stage> Worker<'a, S> {
             plan.schedule.clone(),
             batch,
             config.checkpointing.keep(),
-        );
+        )
+        .until(Ending::of(plan, &rank));
         let stage = Watched::<S>::new(setup)?.by(plan.witness.clone(), config);
         Ok(Worker {
             plan,
+            counted: Counted::so_far(&rank, Clocks::default()),
             rank,
             stage,
             passes,
@@ -171,8 +191,19 @@ impl<'a, S: Stage> Worker<'a, S> {
         })
     }
 
-    /// One optimizer step; whether it was the last.
+    /// One optimizer step; whether it was the last. A step that is broken off does not count: no weight has changed yet.
     fn step(&mut self, step: u32, observer: &Observer<'_>) -> Result<bool> {
+        match self.whole_step(step, observer) {
+            Err(RankError::Stopped) => {
+                self.passes.let_go(&mut self.stage)?;
+                self.rank.group.wind_down();
+                Ok(true)
+            }
+            other => other,
+        }
+    }
+
+    fn whole_step(&mut self, step: u32, observer: &Observer<'_>) -> Result<bool> {
         let config = &self.plan.config;
         if step == UNTIMED {
             self.rank.device.reset_meter()?;
@@ -213,11 +244,11 @@ impl<'a, S: Stage> Worker<'a, S> {
             skipped: outcome.skipped,
         };
         self.finished(row, observer)?;
-        let last = stop || step + 1 == config.steps;
-        if config.evaluation.is_some_and(|e| last || (step + 1).is_multiple_of(e.every)) {
+        let last = step + 1 == config.steps;
+        if config.evaluation.is_some_and(|e| last || (step + 1).is_multiple_of(e.every)) && !stop {
             self.evaluate(step)?;
         }
-        Ok(last)
+        Ok(stop || last)
     }
 
     /// Tells everybody about a finished step. Its successor's loss scale follows from it.
@@ -227,6 +258,7 @@ impl<'a, S: Stage> Worker<'a, S> {
         self.updates += u32::from(!row.skipped);
         observer(self.rank.number(), &row, self.rank.device.ledger().peak_total(Place::Device));
         self.steps.push(row);
+        self.counted = Counted::so_far(&self.rank, self.clocks);
         let Some(scaler) = &mut self.scaler else { return Ok(()) };
         let scale = scaler.scale();
         let next = scaler.finished(row.skipped);
@@ -236,6 +268,7 @@ impl<'a, S: Stage> Worker<'a, S> {
 
     /// Forward and backward over one micro-batch; its losses.
     fn micro_batch(&mut self, step: u32, micro: Micro) -> Result<Losses> {
+        self.passes.begin(micro)?;
         self.trip(step, Phase::Data)?;
         let watch = self.stopwatch();
         let tokens = self.training_tokens(step, micro);
@@ -289,17 +322,16 @@ impl<'a, S: Stage> Worker<'a, S> {
             .inspect_err(|_| self.rank.emitter.emit(What::Failing))
     }
 
-    /// Reads the counters, then gathers the weights to hash and save them.
+    /// Reads the meters, then gathers the weights to hash and save them.
     fn finish(&mut self) -> Result<Measured> {
         self.rank.device.synchronize()?;
         self.rank.device.tell_past()?;
         let ledger = self.rank.device.ledger();
         let peaks: Vec<u64> = Class::ALL.iter().map(|&class| ledger.peak(Place::Device, class)).collect();
         let total_peak = ledger.peak_total(Place::Device);
-        let traffic = self.rank.group.overall_traffic();
         let gpu = GpuRow::of(self.rank.number(), &self.rank.device)?;
         let kernels = KernelRow::of(self.rank.number(), &self.rank.device)?;
-        let to_neighbours = self.rank.mesh.neighbours().map(|group| group.traffic().total());
+        let Counted { traffic, to_neighbours, clocks } = self.counted;
         let sent = Operation::ALL.iter().map(|&operation| traffic.sent(operation)).collect();
         self.rank.emitter.emit(What::Finished { peaks: peaks.clone(), total_peak, sent });
         self.trip(self.plan.config.steps, Phase::Save)?;
@@ -314,7 +346,7 @@ impl<'a, S: Stage> Worker<'a, S> {
             kernels,
             traffic,
             to_neighbours,
-            clocks: self.clocks,
+            clocks,
             weights_blake3,
         })
     }

@@ -87,6 +87,9 @@ fn summary(report: &Report) -> String {
     let loss = |row: Option<&StepRow>| row.map_or(f64::NAN, |row| row.loss);
     let validation =
         report.evaluations.last().map(|e| format!(", validation {:.4}", e.loss)).unwrap_or_default();
+    if report.steps.is_empty() {
+        return "\nEnded before its first step was done: what is predicted is for whole steps.\n".into();
+    }
     format!(
         "\n{} · {} parameters · {}{} · {}\n\
          loss {:.4} → {:.4} nats per token{validation}{}\n\

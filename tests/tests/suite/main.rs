@@ -2,6 +2,7 @@
 
 mod architecture;
 mod contract;
+mod ending;
 mod evaluation;
 mod faults;
 mod memory_tables;

@@ -4,12 +4,13 @@ use crate::backend::{Backend, Call, Outcome, Result, Watch};
 use device::Buffer;
 use events::Progress;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// A collective that has been issued; owns its buffers until it is done.
 ///
 /// Pending collectives may be waited for in any order, but a group moves their data in the order of issue. Dropping
-/// one without waiting is a failure of this rank, for all.
+/// one without waiting is a failure of this rank, for all, unless the group is [winding down](crate::Group::wind_down).
 #[must_use = "a pending collective must be waited for"]
 pub struct Pending {
     /// `None` once waited for.
@@ -54,6 +55,11 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         let (Some(buffers), Some(call)) = (self.buffers.take(), &self.call) else { return };
+        if self.watch.winding_down.load(Ordering::Relaxed) && !std::thread::panicking() {
+            // A failure of the group is told by what is still wanted of it.
+            let _ = self.backend.wait(call, &self.watch);
+            return drop(buffers);
+        }
         let (during, reason) = if std::thread::panicking() {
             (format!("its work after issuing {}", call.label()), "it panicked".to_string())
         } else {

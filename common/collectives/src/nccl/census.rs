@@ -1,52 +1,13 @@
 //! What communicators take of a GPU's memory: what is free there before and after, as all ranks on it see it.
 
 use crate::CollectiveError;
-use crate::backend::{Backend, Call, Result, Watch};
+use crate::backend::{Backend, Result};
+use crate::group::{Aside, Concern};
 use device::cuda::Runtime;
-use events::Operation;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What tells a GPU from every other.
 pub(crate) type Uuid = [u8; 16];
-
-/// One rank's way to tell the others of a group a few bytes that are no part of the run's traffic.
-pub(crate) struct Aside {
-    backend: Arc<dyn Backend>,
-    sequence: AtomicU64,
-}
-
-/// What a rank tells the others aside. A group has one sub-group for each, and a communicator's setup may go over a group that
-/// has been split already: calls of the one never meet those of the other.
-#[derive(Clone, Copy)]
-pub(crate) enum Concern {
-    /// Making a communicator of all.
-    Setup,
-    /// Counting what communicators split off take.
-    Splits,
-}
-
-impl Aside {
-    /// Beside `control`. Every rank of the group makes one, once per concern.
-    pub(crate) fn new(control: &Arc<dyn Backend>, concern: Concern) -> Self {
-        let all: Vec<usize> = (0..control.names().len()).collect();
-        let backend = control.split((u64::MAX, u64::MAX - concern as u64), &all);
-        Aside { backend, sequence: AtomicU64::new(0) }
-    }
-
-    fn rank(&self) -> u32 {
-        self.backend.names()[self.backend.member()]
-    }
-
-    /// Everybody's bytes.
-    pub(crate) fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        let call = Call { operation: Operation::Scalars, sequence, ..Call::none() };
-        let watch = Watch::silent(self.rank());
-        self.backend.issue(&call, &mut [], bytes, &watch)?;
-        Ok(self.backend.wait(&call, &watch)?.gathered)
-    }
-}
 
 /// One rank's part in counting what communicators take.
 pub(crate) struct Census {
@@ -67,7 +28,7 @@ impl Census {
     /// Of the sub-group of `members`, whose group `control` is.
     pub(crate) fn split(&self, control: &Arc<dyn Backend>, members: &[usize]) -> Self {
         let gpus = members.iter().map(|&member| self.gpus[member]).collect();
-        Census::new(Aside::new(control, Concern::Splits), &self.runtime, gpus)
+        Census::new(Aside::beside(control, Concern::Splits), &self.runtime, gpus)
     }
 
     fn free(&self) -> Result<u64> {
@@ -88,7 +49,7 @@ impl Census {
     pub(crate) fn end(&self, before: Before) -> Result<()> {
         let mine = [before.0, self.free()?].map(u64::to_le_bytes).concat();
         let free = self.aside.exchange(&mine)?;
-        let gpu = self.gpus[self.aside.backend.member()];
+        let gpu = self.gpus[self.aside.member()];
         let here = self.gpus.iter().zip(&free).filter(|(other, _)| **other == gpu);
         let (most, least) = here.fold((0, u64::MAX), |(most, least), (_, bytes)| {
             let (words, _) = bytes.as_chunks::<8>();

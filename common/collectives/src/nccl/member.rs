@@ -12,6 +12,7 @@ use super::setup::Ready;
 use super::watchdog::{Charge, Watchdog};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Outcome, Result, Watch};
+use crate::group::Concern;
 use crate::local::ticket::Lane;
 use device::cuda::{Fence, Runtime};
 use device::{Buffer, DeviceError};
@@ -300,5 +301,9 @@ impl Backend for Member {
         let census = self.census.split(&control, members);
         let ready = Ready { watchdog: self.watchdog.clone(), communicator, census };
         Arc::new(Member::new(control, self.runtime.clone(), self.timeout, ready))
+    }
+
+    fn beside(&self, concern: Concern) -> Arc<dyn Backend> {
+        self.control.beside(concern)
     }
 }

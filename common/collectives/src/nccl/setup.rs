@@ -1,13 +1,13 @@
 //! How ranks come to have communicators, and what stands in the way.
 
-use super::census::{Aside, Census, Concern, Uuid};
+use super::census::{Census, Uuid};
 use super::communicator::Communicator;
 use super::member::Member;
 use super::raw::{Functions, OLDEST, UniqueId};
 use super::watchdog::Watchdog;
 use crate::CollectiveError;
 use crate::backend::{Backend, Call};
-use crate::group::Group;
+use crate::group::{Aside, Concern, Group};
 use device::DeviceError;
 use device::cuda::Runtime;
 use std::sync::{Arc, Once};
@@ -151,7 +151,7 @@ impl<'a> Setup<'a> {
 
     pub(crate) fn run(&self) -> Result<Ready, CollectiveError> {
         let watchdog = Watchdog::start(self.rank).map_err(|error| self.refused(error))?;
-        let aside = Aside::new(self.control, Concern::Setup);
+        let aside = Aside::beside(self.control, Concern::Setup);
         let cards = self.meet(&aside)?;
         self.check(&cards)?;
         let size = cards.len();

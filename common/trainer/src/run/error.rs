@@ -12,6 +12,8 @@ pub(crate) enum RankError {
     OutOfMemory(OutOfMemory, Moment),
     /// Anything else, in words.
     Other(String),
+    /// As all others did, because somebody wished it: no failure.
+    Stopped,
 }
 
 impl<E: Into<sharding::Error>> From<E> for RankError {
@@ -34,6 +36,7 @@ impl std::fmt::Display for RankError {
             RankError::Stage(error) => error.fmt(f),
             RankError::OutOfMemory(oom, moment) => write!(f, "{oom}, in {moment}"),
             RankError::Other(message) => f.write_str(message),
+            RankError::Stopped => f.write_str("the run was stopped"),
         }
     }
 }

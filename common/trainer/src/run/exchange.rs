@@ -5,7 +5,6 @@ use super::{Measured, RankError, Result, Worker};
 use crate::stage::Stage;
 use events::What;
 use sharding::Rank;
-use std::sync::atomic::Ordering;
 
 /// Everybody's measurements, in rank order: what ranks of other processes have to say comes through the group. Of steps
 /// and validations, which are the same on every rank, only this rank's are kept.
@@ -31,7 +30,7 @@ pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankErr
 impl<S: Stage> Worker<'_, S> {
     /// The sum of what every rank adds to the mean loss, and whether any of them wants to stop.
     pub(super) fn agree(&self, loss: f64) -> Result<(f64, bool)> {
-        let stop = u64::from(self.plan.stop.load(Ordering::Relaxed));
+        let stop = u64::from(self.plan.stop.is_there());
         let mut mine = [0; 16];
         mine[..8].copy_from_slice(&loss.to_le_bytes());
         mine[8..].copy_from_slice(&stop.to_le_bytes());

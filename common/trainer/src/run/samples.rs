@@ -1,6 +1,6 @@
 //! What a rank reads: the samples of a micro-batch and of a validation.
 
-use super::{Result, Worker};
+use super::{Counted, Result, Worker};
 use crate::config::Config;
 use crate::data::Part;
 use crate::faults::{Kind, Phase};
@@ -30,17 +30,19 @@ impl<S: Stage> Worker<'_, S> {
         let watch = self.stopwatch();
         let config = &self.plan.config;
         let mut sum = 0.0;
-        for batch in 0..self.plan.evaluation_batches {
+        let count = self.plan.evaluation_batches;
+        for batch in 0..count {
+            self.passes.begin(Micro { index: batch, count })?;
             let first = (batch * config.world_size + self.rank.number()) * config.batch_size;
             let tokens = self.tokens(Part::Validation, first as u64);
             sum += self.passes.evaluate(&mut self.stage, &tokens)?;
         }
-        let tokens =
-            self.plan.evaluation_batches * config.world_size * config.batch_size * config.sequence_length;
+        let tokens = count * config.world_size * config.batch_size * config.sequence_length;
         let (loss, _) = self.agree(sum / tokens as f64)?;
         self.rank.emitter.emit(What::Evaluated { step: step + 1, loss });
         self.evaluations.push((step + 1, loss));
         self.stop(watch, |times| &mut times.evaluate);
+        self.counted = Counted::so_far(&self.rank, self.clocks);
         Ok(())
     }
 

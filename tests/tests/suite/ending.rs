@@ -1,0 +1,113 @@
+//! A run that is ended early, wherever it is: what was whole counts, and nothing else is left of the rest.
+
+use events::Pass;
+use planner::Stage;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tests::{STAGES, losses, mispredictions};
+use trainer::config::Config;
+use trainer::schedule::{Climb, Schedule, WarmUp};
+use trainer::{At, Report, Witness};
+
+const RUN: &str = "--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --grad-accum 3";
+
+/// Wishes the end when `at` computes with `unit` in `pass`, for the second time.
+struct Impatient {
+    at: At,
+    unit: usize,
+    pass: Pass,
+    once: AtomicBool,
+    enough: Arc<AtomicBool>,
+}
+
+impl Witness for Impatient {
+    fn computes_with(&self, at: At, unit: usize, pass: Pass, _: &[f32]) {
+        let here = (at, unit, pass) == (self.at, self.unit, self.pass);
+        if here && self.once.swap(true, Ordering::AcqRel) {
+            self.enough.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// What `flags` ask for, at a learning rate that does not depend on the steps planned.
+fn config(flags: &str) -> Config {
+    let warmup = WarmUp { steps: 2, climb: Climb::Linear };
+    let schedule = Schedule::WarmupLr { low: 1e-3, high: 1e-3, warmup };
+    Config { schedule, ..tests::config(&format!("{RUN} {flags}")).unwrap() }
+}
+
+/// A run of six steps that is ended within its third, in the second micro-batch.
+fn ended(stage: Stage, flags: &str, rank: usize, unit: usize, pass: Pass) -> Report {
+    let (once, enough) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    let at = At { step: 2, rank };
+    let witness = Arc::new(Impatient { at, unit, pass, once, enough: enough.clone() });
+    let report = stages::train_until(stage, config(&format!("--steps 6 {flags}")), witness, enough.clone());
+    assert!(enough.load(Ordering::Acquire), "{stage} {flags}: nobody has wished anything");
+    report.unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"))
+}
+
+/// As if two steps had been asked for: losses, weights, and every byte and collective that is told of them.
+fn is_of_two_steps(stage: Stage, flags: &str, places: &[(usize, usize, Pass)]) {
+    let whole = stages::train(stage, config(&format!("--steps 2 {flags}"))).unwrap();
+    for &(rank, unit, pass) in places {
+        let report = ended(stage, flags, rank, unit, pass);
+        let place = format!("{stage} {flags}: rank {rank}, {pass:?} of unit {unit}");
+        assert_eq!(losses(&report), losses(&whole), "{place}");
+        assert_eq!(report.weights_blake3, whole.weights_blake3, "{place}");
+        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{place}");
+        assert_eq!(report.evaluations, whole.evaluations, "{place}");
+    }
+}
+
+#[test]
+fn a_step_that_is_broken_off_does_not_count() {
+    let places =
+        [(0, 0, Pass::Forward), (3, 2, Pass::Forward), (1, 5, Pass::Backward), (2, 1, Pass::Backward)];
+    for stage in STAGES {
+        is_of_two_steps(stage, "", &places);
+    }
+}
+
+/// Whatever is on its way then: gathered ahead or not, in groups, in several buckets, converted.
+#[test]
+fn nothing_on_its_way_is_left_behind() {
+    let places = [(1, 2, Pass::Forward), (3, 3, Pass::Backward)];
+    for flags in [
+        "--backward-prefetch post",
+        "--no-overlap",
+        "--strategy shard-grad-op",
+        "--strategy hybrid-shard --shard-group-size 2",
+        "--secondary-shard-size 2",
+        "--param-persistence-threshold 1000",
+        "--algorithm ring --reduce-bucket 1000",
+        "--link 50us,1GB/s",
+    ] {
+        is_of_two_steps(Stage::Zero3, flags, &places);
+    }
+    is_of_two_steps(Stage::Zero1, "--grad-sync all-reduce", &places);
+    is_of_two_steps(Stage::Zero2, "--reduce-bucket 1000", &places);
+}
+
+/// A validation that is broken off is none, and the step before it counts.
+#[test]
+fn a_validation_that_is_broken_off_does_not_count() {
+    let flags = "--val-fraction 0.2 --eval-every 3 --eval-batches 4";
+    let place = ended(Stage::Zero3, flags, 1, 2, Pass::Evaluate);
+    assert_eq!(place.steps.len(), 3);
+    assert_eq!(place.evaluations, []);
+    assert_eq!(mispredictions(&place), Vec::<String>::new());
+}
+
+/// Nothing is lost if the wish is there before anything else.
+#[test]
+fn a_run_may_end_before_its_first_step() {
+    struct Nobody;
+    impl Witness for Nobody {}
+    for stage in STAGES {
+        let enough = Arc::new(AtomicBool::new(true));
+        let report = stages::train_until(stage, config("--steps 6"), Arc::new(Nobody), enough).unwrap();
+        assert!(report.steps.is_empty());
+        assert!(report.traffic.iter().all(|row| row.is_as_predicted()), "{stage}");
+        assert_eq!(report.weights_blake3.len(), 64);
+    }
+}
