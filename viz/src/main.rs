@@ -4,11 +4,12 @@ use clap::{Args, Parser, Subcommand};
 use events::{Recording, runs};
 use std::error::Error;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use viz::app::{App, Source};
 use viz::export::{asciicast, svg, trace};
-use viz::player::{Motion, Player};
+use viz::player::{Motion, Player, SLOWEST};
 use viz::timeline::Timeline;
 use viz::{DisplayOptions, View, view, words};
 
@@ -46,9 +47,9 @@ enum Command {
         #[command(flatten)]
         start: Start,
     },
-    /// Show two to four recordings side by side, locked to the same step and phase; or as many runs in other processes
+    /// Show two to four recordings, or runs in other processes, side by side, locked to the same step and phase
     Compare {
-        /// The recordings' files, or the runs' names
+        /// Recordings' files and runs' names, in any mixture; the runs come first
         #[arg(num_args = 2..=4, required = true)]
         runs: Vec<PathBuf>,
         #[command(flatten)]
@@ -69,10 +70,10 @@ enum Command {
 #[derive(Args)]
 struct Start {
     /// The step to begin with, from 1
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     step: u32,
     /// Run seconds per real second, 0.001 to 1
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.1, value_parser = number(SPEEDS))]
     speed: f64,
     /// Do not play until told to
     #[arg(long)]
@@ -91,10 +92,10 @@ struct Export {
     #[arg(long, default_value = "overview")]
     view: View,
     /// The step, from 1
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     step: u32,
     /// How far into the step, from 0 to 1
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.5, value_parser = number(0.0..=1.0))]
     at: f64,
     /// The rank that single-rank views show
     #[arg(long, default_value_t = 0)]
@@ -108,12 +109,22 @@ struct Export {
     /// Write an asciicast from the step on
     #[arg(long, value_name = "OUT")]
     cast: Option<PathBuf>,
-    /// Seconds of the asciicast
-    #[arg(long, default_value_t = 20.0)]
+    /// Seconds of the asciicast, up to an hour
+    #[arg(long, default_value_t = 20.0, value_parser = number(0.0..=3600.0))]
     seconds: f64,
-    /// Run seconds per second of the asciicast
-    #[arg(long, default_value_t = 0.01)]
+    /// Run seconds per second of the asciicast, 0.001 to 1
+    #[arg(long, default_value_t = 0.01, value_parser = number(SPEEDS))]
     speed: f64,
+}
+
+/// Run seconds per real second.
+const SPEEDS: RangeInclusive<f64> = SLOWEST..=1.0;
+
+fn number(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("write a number from {} to {}", range.start(), range.end()))
+    }
 }
 
 fn size(text: &str) -> Result<(u16, u16), String> {
@@ -146,7 +157,7 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
         Some(Command::Attach { run: None, .. }) => list(),
         Some(Command::Attach { run: Some(run), control, view }) => {
             let attachment = runs::attach(&runs::directory(), &run)?;
-            Ok(viz::attached(vec![attachment], control, Some(view), display)?)
+            Ok(viz::attached(vec![attachment], Vec::new(), control, Some(view), display)?)
         }
         Some(Command::Replay { file, start }) => {
             Ok(viz::recorded(play(vec![Recording::open(&file)?], &start)?, display)?)
@@ -161,13 +172,19 @@ fn open(files: &[PathBuf]) -> Result<Vec<Recording>, events::RecordingError> {
     files.iter().map(|file| Recording::open(file)).collect()
 }
 
+/// Each of `runs` is a recording if there is such a file, else a run that goes on.
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
-    if runs.iter().any(|run| run.exists()) {
-        return Ok(viz::recorded(play(open(runs)?, start)?, display)?);
+    let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.exists());
+    if names.is_empty() {
+        return Ok(viz::recorded(play(open(&files)?, start)?, display)?);
     }
-    let attach = |run: &PathBuf| events::runs::attach(&events::runs::directory(), &run.to_string_lossy());
-    let attached = runs.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
-    Ok(viz::attached(attached, false, start.view, display)?)
+    let recorded = players(open(&files)?)?;
+    let attach = |run: &PathBuf| {
+        runs::attach(&runs::directory(), &run.to_string_lossy())
+            .map_err(|error| format!("{} is no file, and {error}", run.display()))
+    };
+    let attached = names.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
+    Ok(viz::attached(attached, recorded, false, start.view, display)?)
 }
 
 fn list() -> Result<(), Box<dyn Error>> {
@@ -202,6 +219,16 @@ fn described(name: &str, header: &events::RunHeader) -> [String; 6] {
     ]
 }
 
+/// Refuses a step that `player` does not have.
+fn check_step(player: &Player, step: u32) -> Result<(), String> {
+    let last = player.timeline().marks().back().map_or(1, |mark| mark.step + 1);
+    if step <= last {
+        Ok(())
+    } else {
+        Err(format!("there is no step {step}: the recording has steps 1 to {last}"))
+    }
+}
+
 fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingError> {
     let player =
         |recording| Timeline::recorded(recording).map(|timeline| Player::new(timeline, Motion::Standing));
@@ -210,6 +237,7 @@ fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingE
 
 fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>> {
     let mut players = players(recordings)?;
+    check_step(&players[0], start.step)?;
     players[0].set_speed(start.speed);
     if start.step > 1 {
         players[0].seek_step(start.step - 1);
@@ -225,8 +253,11 @@ fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>
 }
 
 fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
-    let mut players = players(open(&export.files)?)?;
-    players[0].seek_into_step(export.step.saturating_sub(1), export.at);
+    let recordings = open(&export.files)?;
+    recordings.iter().for_each(tell_of_early_end);
+    let mut players = players(recordings)?;
+    check_step(&players[0], export.step)?;
+    players[0].seek_into_step(export.step - 1, export.at);
     let mut app = App::new(players, Source::Recording);
     (app.view, app.rank) = (export.view, export.rank);
     let ranks = app.player().scene().header.world_size as usize;
@@ -246,7 +277,19 @@ fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dy
 }
 
 fn write_trace(file: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
-    write(out, &trace::render(&Recording::open(file)?)?)
+    let recording = Recording::open(file)?;
+    tell_of_early_end(&recording);
+    write(out, &trace::render(&recording)?)
+}
+
+/// What a screen shows beside the run, and a file that is written cannot.
+fn tell_of_early_end(recording: &Recording) {
+    if !recording.is_complete() {
+        events::complain!(
+            "warning: the recording {} ends early: its run was killed, or goes on; all up to its last whole frame is there",
+            recording.path().display()
+        );
+    }
 }
 
 fn write(out: &Path, text: &str) -> Result<(), Box<dyn Error>> {

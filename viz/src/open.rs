@@ -89,18 +89,21 @@ pub fn live(
     ui::run(app, Feed::Live(Box::new(subscription), pace), options.display.theme())
 }
 
-/// Shows runs of other processes, one or several to compare, until the person quits; with `control`, they can be held.
+/// Shows runs of other processes until the person quits, beside each other and beside those that are `recorded` if there
+/// are several; with `control`, they can be held.
 ///
 /// # Errors
 /// [`VizError`].
 pub fn attached(
     runs: Vec<Attachment>,
+    recorded: Vec<Player>,
     control: bool,
     view: Option<View>,
     display: DisplayOptions,
 ) -> Result<(), VizError> {
     let timeline = |run: &Attachment| Timeline::live(run.header().clone(), run.name());
-    let players = runs.iter().map(|run| Player::new(timeline(run), Motion::Following)).collect();
+    let going_on = runs.iter().map(|run| Player::new(timeline(run), Motion::Following));
+    let players = going_on.chain(recorded).collect();
     let mut app = App::new(players, Source::Attached { control });
     app.view = view.unwrap_or(app.view);
     ui::run(app, Feed::Attached(runs), display.theme())

@@ -87,6 +87,11 @@ impl Budget {
         Budget { drawn: Instant::now() - SLOWEST_FRAME, start: cpu_seconds() }
     }
 
+    /// How long until a picture may be drawn, for what it takes of the frame rate.
+    fn rest(&self) -> Duration {
+        FRAME.saturating_sub(self.drawn.elapsed())
+    }
+
     /// Whether a picture may be drawn now. One that a person waits for is limited by the frame rate only.
     fn allows(&self, generous: bool) -> bool {
         let since = self.drawn.elapsed();
@@ -112,6 +117,8 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
                 Signal::Quit => Effect::Quit,
                 Signal::Suspend => Effect::Suspend,
                 Signal::Continue => {
+                    // The latest tick was before the stop, by as much as a wait for keys.
+                    session.stood_still(session.ticked + 2 * FRAME, &feed);
                     screen.resume()?;
                     Effect::Redraw
                 }
@@ -152,7 +159,7 @@ impl Session {
 
     fn draw(&mut self, app: &mut App, screen: &mut Screen) -> Result<(), VizError> {
         let busy = app.source == Source::Live && !app.held && app.pace >= 1.0 && !app.at_close();
-        if self.asked || (self.changed && self.budget.allows(!busy)) {
+        if (self.asked || self.changed) && self.budget.allows(self.asked || !busy) {
             screen.draw(app)?;
             self.budget.drawn = Instant::now();
             (self.changed, self.asked) = (false, false);
@@ -162,9 +169,13 @@ impl Session {
 
     /// Waits for keys until it is time for the next picture. Returns whether to quit, as when the terminal is gone.
     fn keys(&mut self, app: &mut App, screen: &mut Screen, feed: &mut Feed) -> Result<bool, VizError> {
-        let idle = app.player().motion() == Motion::Standing;
+        let patience = match app.player().motion() {
+            _ if self.asked => self.budget.rest(),
+            Motion::Standing => FRAME * 3 / 2,
+            _ => FRAME,
+        };
         // A signal interrupts the wait: it is looked at next.
-        if !screen.wait(if idle { FRAME * 3 / 2 } else { FRAME }) {
+        if !screen.wait(patience) {
             return Ok(true);
         }
         while event::poll(Duration::ZERO).unwrap_or(false) {
@@ -189,12 +200,17 @@ impl Session {
             Effect::Suspend => {
                 let stopped = Instant::now();
                 screen.suspend()?;
-                if let Feed::Live(_, pace) = feed {
-                    pace.exclude(stopped.elapsed());
-                }
-                self.ticked = Instant::now();
+                self.stood_still(stopped, feed);
             }
         }
         Ok(false)
+    }
+
+    /// Leaves out the time `since` then, in which the process was stopped.
+    fn stood_still(&mut self, since: Instant, feed: &Feed) {
+        if let Feed::Live(_, pace) = feed {
+            pace.exclude(since.elapsed());
+        }
+        self.ticked = Instant::now();
     }
 }

@@ -19,11 +19,17 @@ use viz::{DisplayOptions, View};
 const SMALL: &str = "--gpus 2 --batch-size 1 --seq-len 16 --threads 1";
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A few layers, the hash of the weights and the tables, on a busy machine.
+const SOON: Duration = Duration::from_secs(5);
 
 fn zero3(flags: &str, runtime: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zero3"));
     command.args(SMALL.split_whitespace()).args(flags.split_whitespace()).env("XDG_RUNTIME_DIR", runtime);
     command
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// A run with its screen in a terminal.
@@ -51,6 +57,72 @@ fn a_run_that_is_left_ends_cleanly_and_prints_its_tables() {
             time
         });
     }
+}
+
+/// A step of these takes minutes: the process must not wait for its end, and what it leaves is what it began with.
+#[test]
+fn a_long_step_is_broken_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = |name: &str| dir.path().join(name);
+    let long = format!("--steps 1000 --grad-accum 100000 --report {}", report("ended.json").display());
+    let ends: [fn(&Pty); 3] = [|pty| pty.send("q"), |pty| pty.send("\x03"), |pty| pty.signal(Signal::TERM)];
+    for end in ends {
+        let mut pty = on_screen(&long, dir.path());
+        pty.expect_on_screen("block");
+        end(&pty);
+        let asked = Instant::now();
+        pty.expect_restored();
+        pty.expect("Ended before its first step was done");
+        assert!(pty.wait().success());
+        assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
+    }
+    let still = format!("--headless --steps 1 --lr 1e-30 --report {}", report("still.json").display());
+    assert!(zero3(&still, dir.path()).stdout(Stdio::null()).status().unwrap().success());
+    let [ended, still] = ["ended.json", "still.json"].map(|name| json(&report(name)));
+    assert_eq!(ended["steps"], Value::Array(Vec::new()));
+    assert_eq!(ended["weights_blake3"], still["weights_blake3"]);
+}
+
+/// By the terminal's key, and by a signal that nobody sees coming. A slow rank has the other one waiting all the time.
+#[test]
+fn a_run_that_was_stopped_for_longer_than_its_patience_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("stopped.json");
+    let slow = "--steps 1000000 --timeout 1 --inject slow@rank1,step0";
+    let flags = format!("{slow} --report {}", report.display());
+    let stopped = Duration::from_secs(3);
+    let stops: [fn(&Pty); 2] = [|pty| pty.send("\x1a"), |pty| pty.signal(Signal::STOP)];
+    for stop in stops {
+        let mut pty = on_screen(&flags, dir.path());
+        pty.expect_on_screen("live");
+        stop(&pty);
+        pty.expect_stopped();
+        std::thread::sleep(stopped);
+        pty.signal(Signal::CONT);
+        pty.expect("\x1b[?1049h");
+        pty.expect_on_screen("live");
+        assert!(!pty.cooked());
+        pty.send("q");
+        pty.expect_restored();
+        pty.expect("predicted");
+        assert!(pty.wait().success());
+        let report = json(&report);
+        let steps = report["steps"].as_array().unwrap();
+        let longest = steps.iter().map(|step| step["seconds"].as_f64().unwrap()).fold(0.0, f64::max);
+        assert!(longest < stopped.as_secs_f64(), "the stop counts as run time: a step of {longest} s");
+    }
+}
+
+#[test]
+fn a_run_begins_at_the_pace_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pty = on_screen("--steps 1000000 --pace 0.01", dir.path());
+    pty.expect_on_screen("live ×1/100");
+    pty.send("\r");
+    pty.expect_on_screen("step 20 of");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success());
 }
 
 /// Where a bar grows, too: what a step did is not lost with it.
@@ -162,7 +234,8 @@ fn a_run_begins_held_is_stepped_and_let_go() {
 fn a_viewer() {
     let Some(directory) = std::env::var_os("ZERO_TEST_RUNS") else { return };
     let attachment = runs::attach(Path::new(&directory), "zero3").unwrap();
-    viz::attached(vec![attachment], false, Some(View::Overview), DisplayOptions::default()).unwrap();
+    viz::attached(vec![attachment], Vec::new(), false, Some(View::Overview), DisplayOptions::default())
+        .unwrap();
 }
 
 fn viewer(runtime: &Path) -> Pty {
@@ -205,7 +278,7 @@ impl Run {
     fn end(mut self) -> (Vec<u64>, String, Duration) {
         assert!(self.child.wait().unwrap().success());
         let took = self.started.elapsed();
-        let report: Value = serde_json::from_str(&std::fs::read_to_string(self.report).unwrap()).unwrap();
+        let report = json(&self.report);
         let losses = report["steps"].as_array().unwrap().iter();
         let losses = losses.map(|row| row["loss"].as_f64().unwrap().to_bits()).collect();
         (losses, report["weights_blake3"].as_str().unwrap().to_string(), took)

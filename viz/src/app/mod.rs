@@ -106,7 +106,7 @@ pub enum Effect {
 pub struct App {
     /// The runs: one, or up to four beside each other, of which the first leads.
     pub players: Vec<Player>,
-    /// Where they come from.
+    /// Where they come from; recordings may stand behind runs that go on.
     pub source: Source,
     /// The view shown.
     pub view: View,
@@ -225,7 +225,8 @@ impl App {
         }
     }
 
-    /// Brings the other runs to the leading one's step and phase. Runs that are followed wait for the slowest.
+    /// Brings the other runs to the leading one's step and phase. Runs that are followed wait for the slowest of them, and
+    /// recordings beside them go along.
     pub fn lock(&mut self) {
         if self.players.len() < 2 {
             return;
@@ -239,9 +240,10 @@ impl App {
         before.iter_mut().chain(after).for_each(|player| player.lock_to(lead));
     }
 
-    /// The run that has come least far, of those that go on.
+    /// The run that has come least far, of those that are followed and go on.
     fn slowest(&self) -> usize {
-        let players = || self.players.iter().enumerate();
+        let followed = |(_, player): &(usize, &Player)| player.motion() == Motion::Following;
+        let players = || self.players.iter().enumerate().filter(followed);
         let going = players().filter(|(_, player)| !player.timeline().ended());
         let least = |(_, player): &(usize, &Player)| player.latest_phase();
         going.min_by_key(least).or_else(|| players().min_by_key(least)).map_or(0, |(number, _)| number)

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod attached;
 mod behaviour;
+mod display;
 mod program;
 mod pty;
 mod screens;
 mod sizes;
+mod speed;
 mod sums;
 mod support;
 mod terminal;

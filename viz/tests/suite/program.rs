@@ -36,10 +36,40 @@ fn bad_input_is_named_with_its_remedy() {
             "there is no rank 9: the run has ranks 0 to 3",
         ),
         (fails(&["export", file, "--size", "huge", "--svg", "x"]), "huge is no size"),
+        (
+            fails(&["export", file, "--step", "6", "--svg", "x"]),
+            "there is no step 6: the recording has steps 1 to 5",
+        ),
+        (fails(&["replay", file, "--step", "99"]), "there is no step 99: the recording has steps 1 to 5"),
+        (fails(&["compare", file, file, "--step", "6"]), "there is no step 6"),
     ];
     for (error, expected) in cases {
         assert!(error.contains(expected), "{error}");
         assert!(error.lines().count() < 24, "{error}");
+    }
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_with_the_range() {
+    let file = path("zero3", "events");
+    let file = file.to_str().unwrap();
+    for (command, flag, values, range) in [
+        ("replay", "--speed", &["0", "0.0009", "1.1", "-1", "nan", "fast"][..], "from 0.001 to 1"),
+        ("replay", "--step", &["0", "-1", "1.5"], "--step"),
+        ("export", "--at", &["-0.1", "1.01", "nan", "inf"], "from 0 to 1"),
+        ("export", "--step", &["0", "4294967296"], "--step"),
+        ("export", "--seconds", &["-1", "1e12", "nan", "inf"], "from 0 to 3600"),
+        ("export", "--speed", &["0", "2", "nan"], "from 0.001 to 1"),
+    ] {
+        for value in values {
+            let out = if command == "export" { &["--svg", "x"][..] } else { &[] };
+            let given = format!("{flag}={value}");
+            let error = fails(&[&[command, file, &given], out].concat());
+            assert!(
+                error.contains(flag) && error.contains(value) && error.contains(range),
+                "{given}: {error}"
+            );
+        }
     }
 }
 
@@ -75,6 +105,21 @@ fn pictures_casts_and_traces_are_written() {
     {
         let found = entries.iter().any(|entry| entry["ph"] == kind && entry["name"] == name);
         assert!(found, "no {name} in the trace");
+    }
+    for (rank, stream, name) in
+        [(0, 0, "compute"), (0, 1, "communication"), (3, 0, "compute"), (3, 1, "communication")]
+    {
+        let named = |entry: &&Value| {
+            entry["name"] == "thread_name" && (&entry["pid"], &entry["tid"]) == (&rank.into(), &stream.into())
+        };
+        let tracks: Vec<&Value> = entries.iter().filter(named).collect();
+        assert!(matches!(&tracks[..], [track] if track["args"]["name"] == name), "rank {rank}: {tracks:?}");
+    }
+    for entry in entries.iter().filter(|entry| entry["ph"] == "X") {
+        let pass = ["forward", "backward", "update"]
+            .iter()
+            .any(|pass| entry["name"].as_str().unwrap().starts_with(pass));
+        assert_eq!(entry["tid"], u32::from(!pass), "{entry}");
     }
     let last_rank = entries.iter().map(|entry| entry["pid"].as_u64().unwrap()).max();
     assert_eq!(last_rank, Some(3));

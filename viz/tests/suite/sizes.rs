@@ -1,23 +1,46 @@
 //! No size makes a view fail.
 
-use crate::support::{live, made_up};
+use crate::support::{STAGES, live, made_up, recorded};
 use events::Boundary;
 use proptest::prelude::*;
-use viz::app::App;
+use viz::app::{App, Source};
+use viz::player::Player;
 use viz::simulate::Plan;
 use viz::theme::Theme;
 use viz::{View, view};
 
-/// Every size, each with one of the views in turn.
+/// A run of each stage, recorded and then all of them side by side; as many ranks as fit on cards, and as do not.
+fn runs() -> Vec<App> {
+    let inside = |stage: &&str| -> Player {
+        let mut player = recorded(stage);
+        player.seek_into_step(2, 0.6);
+        player
+    };
+    let alone = STAGES.iter().chain(&["hybrid", "failed"]).map(|stage| vec![inside(&stage)]);
+    let compared = [
+        STAGES[..2].iter().map(|stage| inside(&stage)).collect(),
+        STAGES.map(|stage| inside(&&stage)).into(),
+    ];
+    let recorded = alone.chain(compared).map(|players| App::new(players, Source::Recording));
+    recorded.chain([2, 8, 64].map(|ranks| made_up(&Plan { steps: 2, ..Plan::new(3, ranks) }))).collect()
+}
+
+/// Every view at every size, of runs that take turns.
 #[test]
-fn every_size_from_1x1_to_300x100() {
-    let mut app = made_up(&Plan { steps: 2, ..Plan::new(3, 4) });
-    for width in 1..=300u16 {
-        for height in 1..=100u16 {
-            app.view = View::ALL[usize::from(width + height * 7) % View::ALL.len()];
-            view::picture(&app, Theme::FULL, width, height);
+fn every_view_at_every_size_from_1x1_to_300x100() {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let draw = |first: usize| {
+        let mut runs = runs();
+        let mut turn = first;
+        for width in (1..=300u16).skip(first).step_by(threads) {
+            for (height, view) in (1..=100u16).flat_map(|height| View::ALL.map(|view| (height, view))) {
+                turn = (turn + 1) % runs.len();
+                runs[turn].view = view;
+                view::picture(&runs[turn], Theme::FULL, width, height);
+            }
         }
-    }
+    };
+    std::thread::scope(|scope| (0..threads).for_each(|first| drop(scope.spawn(move || draw(first)))));
 }
 
 fn plans() -> impl Strategy<Value = Plan> {

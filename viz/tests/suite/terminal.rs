@@ -1,6 +1,6 @@
 //! The terminal is given back, whatever happens.
 
-use crate::pty::{PROMPT, Pty, outlives_its_terminal, promptly};
+use crate::pty::{Pty, outlives_its_terminal, promptly};
 use crate::support::{path, recorded};
 use events::{Boundary, Class, Emitter, Hub, HubOptions, Pace, Pass, Place, What, channel};
 use rustix::process::Signal;
@@ -57,19 +57,36 @@ fn views_steps_sizes_and_quitting() {
     pty.resize(200, 60);
     pty.expect_on_screen("Who waited for whom");
     pty.send("q");
-    assert!(pty.expect_restored() < PROMPT * 4);
+    pty.expect_restored();
     assert!(pty.wait().success());
 }
 
+/// However fast keys come.
 #[test]
-fn control_c_and_signals_restore_the_terminal() {
-    for end in [None, Some(Signal::INT), Some(Signal::TERM), Some(Signal::HUP)] {
+fn keys_draw_no_more_than_fifteen_pictures_a_second() {
+    let started = Instant::now();
+    let mut pty = replay();
+    let mut keys = "23".chars().cycle();
+    while started.elapsed() < Duration::from_secs(2) {
+        pty.send(&keys.next().unwrap().to_string());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    pty.send("4");
+    pty.expect_on_screen("communication below");
+    let (pictures, seconds) = (pty.output().matches("\x1b[?2026h").count(), started.elapsed().as_secs_f64());
+    assert!(pictures > 5, "the keys did nothing: {pictures} pictures");
+    assert!(pictures as f64 <= 15.0 * seconds + 1.0, "{pictures} pictures in {seconds} s");
+}
+
+#[test]
+fn quitting_and_signals_restore_the_terminal() {
+    let keys: [fn(&Pty); 2] = [|pty| pty.send("q"), |pty| pty.send("\x03")];
+    let signals: [fn(&Pty); 3] =
+        [|pty| pty.signal(Signal::INT), |pty| pty.signal(Signal::TERM), |pty| pty.signal(Signal::HUP)];
+    for end in keys.into_iter().chain(signals) {
         promptly(|| {
             let mut pty = replay();
-            match end {
-                None => pty.send("\x03"),
-                Some(signal) => pty.signal(signal),
-            }
+            end(&pty);
             let time = pty.expect_restored();
             assert!(pty.wait().success());
             time
@@ -225,7 +242,7 @@ fn a_run_with_a_screen() {
 }
 
 /// What a launcher owes the screen: its ranks' panics are events, and are not printed.
-fn hush_ranks() {
+pub(crate) fn hush_ranks() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if !std::thread::current().name().is_some_and(|name| name.starts_with("rank ")) {
@@ -243,7 +260,8 @@ fn launched(rank: usize, emitter: &Emitter, mode: &str, stop: &AtomicBool) {
     }
 }
 
-fn train(rank: usize, emitter: &Emitter, mode: &str, stop: &AtomicBool) {
+/// Steps until `stop` is set, or as `mode` says.
+pub(crate) fn train(rank: usize, emitter: &Emitter, mode: &str, stop: &AtomicBool) {
     let steps = if mode == "short" { 3 } else { u32::MAX };
     for step in 0..steps {
         emitter.boundary(Boundary::Step);

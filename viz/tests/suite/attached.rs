@@ -1,0 +1,160 @@
+//! The program on runs of other processes.
+
+use crate::pty::Pty;
+use crate::support::path;
+use crate::terminal::{hush_ranks, train};
+use events::{Attachment, Hub, HubOptions, Message, Pace, channel, runs};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use viz::simulate::Plan;
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A run in a process of its own; killed when dropped.
+struct Run {
+    child: Child,
+    runtime: TempDir,
+    name: String,
+}
+
+impl Run {
+    fn start() -> Self {
+        let runtime = tempfile::tempdir().unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "attached::a_run_to_watch", "--nocapture"]).env("VIZ_TEST_WATCHED", "1");
+        command.env("XDG_RUNTIME_DIR", runtime.path()).stdout(Stdio::null());
+        let child = command.spawn().unwrap();
+        let started = Instant::now();
+        let name = loop {
+            if let Some(run) = runs::list(&runtime.path().join("zero-runs")).unwrap().pop() {
+                break run.name;
+            }
+            assert!(started.elapsed() < PATIENCE, "the run never opened its socket");
+            std::thread::yield_now();
+        };
+        Run { child, runtime, name }
+    }
+
+    /// `viz` with `arguments` where it finds this run.
+    fn viz(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
+        command.args(arguments).env("XDG_RUNTIME_DIR", self.runtime.path());
+        command
+    }
+
+    fn on_screen(&self, arguments: &[&str]) -> Pty {
+        let mut pty = Pty::start(&mut self.viz(arguments), (120, 40));
+        pty.expect_on_screen("live");
+        pty
+    }
+
+    /// Another viewer of it.
+    fn follow(&self) -> Attachment {
+        runs::attach(&self.directory(), &self.name).unwrap()
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.runtime.path().join("zero-runs")
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Not a test by itself: the others start it as a process of its own, and kill it.
+#[test]
+fn a_run_to_watch() {
+    if std::env::var_os("VIZ_TEST_WATCHED").is_none() {
+        return;
+    }
+    let pace = Arc::new(Pace::new());
+    let start = Instant::now();
+    let (emitters, receivers): (Vec<_>, Vec<_>) =
+        (0..2).map(|rank| channel(rank, 1 << 12, start, Some(pace.clone()))).unzip();
+    let options = HubOptions { socket: true, pace: Some(pace), ..HubOptions::default() };
+    let hub = Hub::start(Plan::new(3, 2).run().header, receivers, options).unwrap();
+    hush_ranks();
+    std::thread::scope(|scope| {
+        for (rank, emitter) in emitters.into_iter().enumerate() {
+            scope.spawn(move || train(rank, &emitter, "steady", &AtomicBool::new(false)));
+        }
+    });
+    hub.finish();
+}
+
+/// Whether anything happens in the run within half a second from now.
+fn goes_on(run: &mut Attachment) -> bool {
+    run.poll().unwrap();
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(500) {
+        if run.poll().unwrap().iter().any(|message| matches!(message, Message::Batch(_))) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+#[test]
+fn a_run_is_found_by_the_beginning_of_its_name_and_left_alone() {
+    let run = Run::start();
+    let listed = run.viz(&["attach"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains(&run.name) && listed.contains("viz attach NAME"), "{listed}");
+    let mut other = run.follow();
+    let mut pty = run.on_screen(&["attach", &run.name[..5], "--view", "streams"]);
+    pty.expect_on_screen("communication below");
+    pty.send(" ");
+    pty.expect_on_screen("looking back");
+    assert!(goes_on(&mut other), "a viewer that only watches has held the run");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success());
+}
+
+#[test]
+fn a_viewer_that_asks_for_control_holds_the_run_and_lets_it_go() {
+    let run = Run::start();
+    let mut other = run.follow();
+    let mut pty = run.on_screen(&["attach", &run.name, "--control"]);
+    assert!(goes_on(&mut other));
+    pty.send(" ");
+    pty.expect_on_screen("‖ held");
+    let held = Instant::now();
+    while goes_on(&mut other) {
+        assert!(held.elapsed() < PATIENCE, "the run goes on although it is held");
+    }
+    pty.send("\r");
+    pty.expect_on_screen("● live");
+    assert!(goes_on(&mut other), "the run was not let go");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success());
+}
+
+/// The recording goes along with the run, whichever is named first.
+#[test]
+fn a_recording_is_compared_with_a_run_that_goes_on() {
+    let run = Run::start();
+    let recording = path("zero1", "events");
+    let recording = recording.to_str().unwrap();
+    for arguments in [["compare", recording, &run.name], ["compare", &run.name, recording]] {
+        let mut pty = run.on_screen(&arguments);
+        pty.expect_on_screen(" ZeRO-3   ZeRO-1 ");
+        pty.send("q");
+        pty.expect_restored();
+        assert!(pty.wait().success());
+    }
+    let missing = run.viz(&["compare", recording, "no-such-run"]).output().unwrap();
+    let error = String::from_utf8(missing.stderr).unwrap();
+    assert!(error.contains("no-such-run is no file, and no run is called no-such-run"), "{error}");
+}

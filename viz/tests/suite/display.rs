@@ -1,0 +1,133 @@
+//! What the terminal gets: colours as it can show them, and words for what is missing of a run.
+
+use crate::pty::Pty;
+use crate::support::path;
+use events::{Batch, Message};
+use std::process::Command;
+use viz::app::{App, Source, View};
+use viz::player::{Motion, Player};
+use viz::simulate::Plan;
+use viz::theme::Theme;
+use viz::timeline::Timeline;
+use viz::view;
+
+fn viz(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
+    command.args(arguments);
+    command
+}
+
+/// The ways in which colours are written to a terminal whose environment has `variables`: 24 bits, 256, 16.
+fn colours(flags: &[&str], variables: &[(&str, &str)]) -> [bool; 3] {
+    let recording = path("zero3", "events");
+    let arguments = [flags, &["replay", recording.to_str().unwrap(), "--paused"]].concat();
+    let mut command = viz(&arguments);
+    command.envs(variables.iter().copied());
+    let mut pty = Pty::start(&mut command, (120, 40));
+    pty.expect_on_screen("quit");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success());
+    let written = pty.output();
+    assert!(written.contains("\x1b[1m"), "bold is no colour");
+    let number =
+        |text: &str| text.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok());
+    let indices: Vec<u32> = written.split("8;5;").skip(1).filter_map(number).collect();
+    [
+        written.contains("8;2;"),
+        indices.iter().any(|index| *index > 15),
+        indices.iter().any(|index| *index < 16),
+    ]
+}
+
+#[test]
+fn colours_are_what_the_environment_says_unless_told_otherwise() {
+    let full = [true, false, false];
+    let indexed = [false, true, false];
+    let named = [false, false, true];
+    let none = [false; 3];
+    for (flags, variables, expected) in [
+        (&[][..], &[][..], full),
+        (&[], &[("COLORTERM", "24bit"), ("TERM", "xterm")], full),
+        (&[], &[("COLORTERM", "")], indexed),
+        (&[], &[("COLORTERM", ""), ("TERM", "xterm")], named),
+        (&[], &[("NO_COLOR", "1")], none),
+        (&["--colors", "256"], &[("NO_COLOR", "1")], indexed),
+        (&["--colors", "never"], &[], none),
+        (&["--colors", "truecolor"], &[("COLORTERM", ""), ("TERM", "xterm")], full),
+    ] {
+        assert_eq!(colours(flags, variables), expected, "{flags:?} {variables:?}");
+    }
+}
+
+#[test]
+fn a_locale_without_unicode_gets_ascii() {
+    let recording = path("zero3", "events");
+    for (locale, terminal, plain) in
+        [("C", "xterm", true), ("de_DE.UTF-8", "xterm", false), ("C.UTF-8", "linux", true)]
+    {
+        let mut command = viz(&["replay", recording.to_str().unwrap(), "--paused"]);
+        let mut pty = Pty::start(command.env("LC_ALL", locale).env("TERM", terminal), (120, 40));
+        pty.expect_on_screen("quit");
+        assert_eq!(pty.now().is_ascii(), plain, "{locale} {terminal}\n{}", pty.now());
+    }
+}
+
+/// Without any argument: the recording that ships with the program.
+#[test]
+fn alone_it_plays_what_it_ships_with() {
+    let mut pty = Pty::start(&mut viz(&[]), (120, 40));
+    pty.expect_on_screen("ZeRO-3");
+    pty.expect_on_screen("▶ ×1/20");
+    pty.send("\r");
+    pty.expect_on_screen("step 2 of 20");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success());
+}
+
+fn screen(timeline: Timeline, source: Source) -> String {
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], source);
+    app.view = View::Overview;
+    let picture = view::picture(&app, Theme::FULL, 80, 24);
+    picture
+        .content
+        .chunks(80)
+        .map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>() + "\n")
+        .collect()
+}
+
+#[test]
+fn dropped_events_are_counted_on_the_smallest_screen() {
+    let run = Plan::new(3, 4).run();
+    for (dropped, told) in [(0, None), (1234, Some("1,234 events dropped"))] {
+        let mut timeline = Timeline::live(run.header.clone(), "");
+        timeline.push(Message::Batch(Batch { dropped, events: run.events.clone() }));
+        let screen = screen(timeline, Source::Live);
+        assert_eq!(screen.contains("dropped"), told.is_some(), "{screen}");
+        assert!(told.is_none_or(|told| screen.contains(told)), "{screen}");
+    }
+}
+
+/// A recording whose run was killed: the screen says so, and whoever writes a file of it.
+#[test]
+fn a_recording_that_ends_early_says_so_everywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = std::fs::read(path("zero3", "events")).unwrap();
+    let file = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (short, svg, json) = (file("short.events"), file("a.svg"), file("a.json"));
+    std::fs::write(&short, &whole[..whole.len() * 2 / 3]).unwrap();
+
+    let mut pty = Pty::start(&mut viz(&["replay", &short, "--paused"]), (80, 24));
+    pty.expect_on_screen("recording ends early");
+    drop(pty);
+    for arguments in [["export", &short, "--svg", &svg].as_slice(), &["trace", &short, &json]] {
+        let output = viz(arguments).output().unwrap();
+        let warning = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{warning}");
+        assert!(warning.starts_with("warning: ") && warning.contains("short.events ends early"), "{warning}");
+    }
+    let recording = path("zero3", "events");
+    let output = viz(&["trace", recording.to_str().unwrap(), &json]).output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}

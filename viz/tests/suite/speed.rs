@@ -1,0 +1,86 @@
+//! How long pictures, loading and seeking may take: processor time of the thread that does it, which other programs on the
+//! machine do not lengthen.
+
+use crate::support::{STAGES, made_up, recorded};
+use events::{Recorder, Recording};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+use viz::app::{App, Source};
+use viz::player::{Motion, Player};
+use viz::simulate::Plan;
+use viz::theme::Theme;
+use viz::timeline::Timeline;
+use viz::{View, view};
+
+const EVENTS: usize = 1_000_000;
+
+/// What `work` takes, and what it makes.
+fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let now = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let start = now();
+    let made = work();
+    (now() - start, made)
+}
+
+/// The median of 101 pictures.
+fn picture(app: &App) -> Duration {
+    let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width: 200, height: 60 });
+    let mut times: Vec<Duration> = (0..101)
+        .map(|_| {
+            buffer.reset();
+            timed(|| view::draw(app, Theme::FULL, &mut buffer)).0
+        })
+        .collect();
+    times.sort();
+    times[50]
+}
+
+#[test]
+fn a_picture_of_eight_ranks_takes_a_millisecond_at_most() {
+    let inside = |stage: &str| {
+        let mut player = recorded(stage);
+        player.seek_into_step(3, 0.6);
+        player
+    };
+    let recorded = STAGES.map(|stage| App::new(vec![inside(stage)], Source::Recording));
+    let compared = App::new(STAGES.map(inside).into(), Source::Recording);
+    let eight = made_up(&Plan { steps: 5, ring: true, ..Plan::new(3, 8) });
+    for mut app in recorded.into_iter().chain([compared, eight]) {
+        for view in View::ALL {
+            app.view = view;
+            let took = picture(&app);
+            let header = &app.player().scene().header;
+            assert!(
+                took <= Duration::from_millis(1),
+                "{view:?} of {}, {} ranks: {took:?}",
+                header.stage,
+                header.world_size
+            );
+        }
+    }
+}
+
+#[test]
+fn a_million_events_load_in_a_second_and_any_step_of_them_starts_in_a_tenth() {
+    let run = Plan { steps: 700, ring: true, ..Plan::new(3, 8) }.run();
+    assert!(run.events.len() > EVENTS, "{}", run.events.len());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.events");
+    let mut recorder = Recorder::create(&path, &run.header).unwrap();
+    recorder.push(0, &run.events[..EVENTS]).unwrap();
+    recorder.finish().unwrap();
+    let load = || Player::new(Timeline::recorded(Recording::open(&path).unwrap()).unwrap(), Motion::Standing);
+    let (loading, mut player) = timed(load);
+    assert!(loading <= Duration::from_secs(1), "{loading:?}");
+    let steps = player.timeline().history().steps.len() as u32;
+    for step in (0..steps).map(|number| number * 379 % steps) {
+        let (seeking, ()) = timed(|| player.seek_step(step));
+        assert_eq!(player.scene().now.ranks[0].step, step);
+        assert!(seeking <= Duration::from_millis(100), "step {step}: {seeking:?}");
+    }
+}
