@@ -227,18 +227,20 @@ fn a_viewer_holds_all_processes_for_longer_than_their_patience_and_an_interrupt_
 #[test]
 fn an_interrupt_ends_a_long_step_between_two_micro_batches() {
     let dir = tempfile::tempdir().unwrap();
-    let (port, flags) = (free_port(), endless("--grad-accum 100000"));
+    let (port, flags) = (free_port(), endless("--grad-accum 60000"));
     let set = |rank| {
         let runs = dir.path().display();
         format!("RANK={rank} WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={port} XDG_RUNTIME_DIR={runs}")
     };
     let members: Vec<Member> = (0..3).map(|rank| start(STAGE, &flags, &set(rank))).collect();
     let sockets = dir.path().join("zero-runs");
+    let begin = Instant::now();
     let mut viewer = loop {
         match events::runs::attach(&sockets, "zero3") {
             Ok(viewer) => break viewer,
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
         }
+        std::thread::sleep(Duration::from_millis(5));
     };
     let under_way = |message: events::Message| match message {
         events::Message::Batch(batch) => {
@@ -247,6 +249,7 @@ fn an_interrupt_ends_a_long_step_between_two_micro_batches() {
         _ => false,
     };
     while !viewer.poll().unwrap().into_iter().any(under_way) {
+        assert!(begin.elapsed() < PATIENCE, "the second micro-batch never begins");
         std::thread::sleep(Duration::from_millis(5));
     }
     members[1].signal("INT");

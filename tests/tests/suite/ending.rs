@@ -88,6 +88,14 @@ fn nothing_on_its_way_is_left_behind() {
     is_of_two_steps(Stage::Zero2, "--reduce-bucket 1000", &places);
 }
 
+/// The whole model is one unit, so that there is always one on loan.
+#[test]
+fn what_is_on_loan_is_handed_back() {
+    for stage in STAGES {
+        is_of_two_steps(stage, "--wrap model", &[(1, 0, Pass::Forward), (2, 0, Pass::Backward)]);
+    }
+}
+
 /// A validation that is broken off is none, and the step before it counts.
 #[test]
 fn a_validation_that_is_broken_off_does_not_count() {
