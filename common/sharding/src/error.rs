@@ -16,7 +16,7 @@ pub enum Error {
     #[error("initial weights: {0}")]
     Weights(String),
     /// The gradient has no finite norm.
-    #[error("the gradient norm is {norm} after {steps} finished steps: lower --lr, or lengthen its warm-up")]
+    #[error("the gradient norm is {norm} in step {steps}: lower --lr, or lengthen its warm-up")]
     NonFinite {
         /// NaN or infinity.
         norm: f64,

@@ -137,7 +137,7 @@ fn silent_faults_raise_no_error_and_all_but_a_slow_rank_change_what_is_learned()
             assert_eq!(same, kind == "slow", "{stage} {kind}");
         }
         let (text, _) = fail(stage, "--inject nan@rank2,step2");
-        assert!(text.contains("NaN after 2 finished steps"), "{stage}: {text}");
+        assert!(text.contains("NaN in step 2"), "{stage}: {text}");
     }
 }
 

@@ -29,7 +29,7 @@ const fn kept(
 const TENSORS: [Kept; 8] = [
     kept("the block's input", "d", width, false, [true, true, true]),
     kept("both norms' outputs", "2d", |job| 2 * width(job), false, [true, false, false]),
-    kept("both norms' scales", "2", |_| 2, true, [true, false, false]),
+    kept("both norms' scales, fp32", "2", |_| 2, true, [true, false, false]),
     kept("queries, keys, values", "(h + 2k) · e", heads_three, false, [true, true, false]),
     kept(
         "attention's output",
@@ -38,7 +38,7 @@ const TENSORS: [Kept; 8] = [
         false,
         [true, true, false],
     ),
-    kept("its log-sums", "h", |job| job.config.heads as u64, true, [true, true, false]),
+    kept("its log-sums, fp32", "h", |job| job.config.heads as u64, true, [true, true, false]),
     kept("the middle of the block", "d", width, false, [true, true, false]),
     kept("gate and up", "2f", |job| 2 * job.config.feed_forward as u64, false, [true, true, false]),
 ];

@@ -152,7 +152,7 @@ pub(super) const CLAIMS: Chapter = Chapter {
         ),
         choose(
             "\"70 GB for 7B with DDP\" leaves out",
-            &["activations", "the master weights, and adds up wrongly", "the gradients"],
+            &["momentum and variance", "the master weights, and adds up wrongly", "the gradients"],
             1,
             "14 + 14 + 56 is 84; with fp32 masters it is 112.",
         ),

@@ -21,6 +21,12 @@ pub(super) const HIDING: Chapter = Chapter {
             "--gpus 4 --steps 2 --batch-size 2 --headless --link 1ms,100MB/s",
             Figure::SentInAll,
         ),
+        guess(
+            "One sequence of 8 tokens, a link of 1 ms and 10 MB/s, two steps: milliseconds that rank 0 waits for the link, with next to nothing to compute meanwhile.",
+            Zero3,
+            "--gpus 4 --steps 2 --batch-size 1 --seq-len 8 --headless --link 1ms,10MB/s",
+            Figure::Exposed,
+        ),
     ],
     quiz: &[
         choose(
@@ -134,10 +140,10 @@ pub(super) const ACTIVATIONS: Chapter = Chapter {
             "An eighth of what eight sequences leave.",
         ),
         choose(
-            "A run does not fit, and the network is slow. What do you try before a higher stage?",
-            &["a larger bucket", "16 bits, then checkpointing", "more micro-batches in ZeRO-3"],
+            "A DDP run does not fit, and the network is slow. Which remedy neither sends nor computes more?",
+            &["ZeRO-3", "ZeRO-1", "checkpointing"],
             1,
-            "Both save memory and send nothing more; 16 bits send half.",
+            "ZeRO-3 sends half as much again, checkpointing computes most of forward twice.",
         ),
     ],
 };
