@@ -3,6 +3,7 @@
 pub mod chapters;
 pub mod check;
 pub mod exercises;
+mod figure;
 pub(crate) mod flags;
 pub mod lab;
 pub mod pages;

@@ -32,14 +32,8 @@ pub fn answers(number: &str, runs: &Runs) -> Result<Vec<String>> {
     let chapter = chapter(number)?;
     let mut lines = vec![String::new(), "| | predicted | measured |".into(), "|---|--:|--:|".into()];
     for (index, guess) in chapter.guesses.iter().enumerate() {
-        let (predicted, measured) = guess.figure.of(&*runs.report(&guess.run)?);
-        lines.push(format!(
-            "| {}. {} | {} | {} |",
-            index + 1,
-            guess.ask,
-            grouped(predicted),
-            grouped(measured)
-        ));
+        let [predicted, measured] = guess.figure.said(guess.figure.of(&*runs.report(&guess.run)?));
+        lines.push(format!("| {}. {} | {predicted} | {measured} |", index + 1, guess.ask));
     }
     lines.push(String::new());
     Ok(lines)

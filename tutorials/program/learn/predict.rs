@@ -1,7 +1,7 @@
 //! `predict CHAPTER`: guess, then see what was predicted and measured.
 
 use super::progress::Progress;
-use super::question::{Guess, is_right, read_number};
+use super::question::{Guess, is_within, read_number};
 use super::runs::Runs;
 use super::terminal::{Typed, ask};
 use clap::Args;
@@ -14,18 +14,21 @@ use trainer::Result;
 pub struct Arguments {
     /// The chapter's number
     chapter: u32,
+    /// Ask again what was guessed before
+    #[arg(long)]
+    again: bool,
 }
 
-/// Asks, runs, compares.
+/// Asks, runs, compares, from the first number that was not guessed yet.
 ///
 /// # Errors
 /// If the chapter has nothing to guess, or a run fails.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    play(arguments.chapter, &mut std::io::stdin().lock(), &mut Progress::load())
+    play(arguments, &mut std::io::stdin().lock(), &mut Progress::load())
 }
 
-/// Asks for every number of chapter `number`.
-fn play(number: u32, input: &mut dyn BufRead, progress: &mut Progress) -> Result<()> {
+fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress) -> Result<()> {
+    let number = arguments.chapter;
     let chapter = super::chapter(number)?;
     if chapter.guesses.is_empty() {
         events::say!(
@@ -34,12 +37,16 @@ fn play(number: u32, input: &mut dyn BufRead, progress: &mut Progress) -> Result
         return Ok(());
     }
     events::say!(
-        "Type a number of bytes (3,674,624 or 3.67MB); within 1 % is right. Enter skips, q leaves.\n"
+        "Type numbers like 3,674,624 or 3.67MB; within 1 % is right, times within 10 %. Enter skips, q leaves; where you stop, \
+         you go on next time.\n"
     );
     let runs = Runs::default();
     for (index, guess) in chapter.guesses.iter().enumerate() {
+        if !arguments.again && progress.is_predicted(number, index) {
+            continue;
+        }
         events::say!("{}. {}\n   {}", index + 1, guess.ask, guess.run.command());
-        let typed = match number_from(input)? {
+        let typed = match number_from(input, guess.figure.unit())? {
             Asked::Left => return Ok(()),
             Asked::Skipped => None,
             Asked::Number(value) => Some(value),
@@ -49,7 +56,7 @@ fn play(number: u32, input: &mut dyn BufRead, progress: &mut Progress) -> Result
             progress.predicted(number, index, right)?;
         }
     }
-    events::say!("{}", progress.prediction_line(chapter));
+    events::say!("{}   (--again asks again)", progress.prediction_line(chapter));
     Ok(())
 }
 
@@ -60,9 +67,9 @@ enum Asked {
 }
 
 /// Asks until what is typed is a number, nothing, or the wish to leave.
-fn number_from(input: &mut dyn BufRead) -> Result<Asked> {
+fn number_from(input: &mut dyn BufRead, unit: &str) -> Result<Asked> {
     loop {
-        match ask(input, "   your guess:")? {
+        match ask(input, &format!("   your guess ({unit}):"))? {
             Typed::Leave => return Ok(Asked::Left),
             Typed::Skip => return Ok(Asked::Skipped),
             Typed::Answer(text) => match read_number(&text) {
@@ -77,13 +84,53 @@ fn number_from(input: &mut dyn BufRead) -> Result<Asked> {
 fn show(guess: &Guess, typed: Option<f64>, runs: &Runs) -> Result<bool> {
     events::complain!("   running …");
     let (predicted, measured) = guess.figure.of(&*runs.report(&guess.run)?);
-    let right = typed.is_some_and(|value| is_right(value, measured as f64));
+    let right = typed.is_some_and(|value| is_within(guess.figure.tolerance(), value, measured as f64));
     let guessed = typed.map_or("-".into(), |value| grouped(value as u64));
-    events::say!("   guess {guessed}   predicted {}   measured {}", grouped(predicted), grouped(measured));
+    let unit = guess.figure.unit();
+    events::say!(
+        "   guess {guessed}   predicted {}   measured {} {unit}",
+        grouped(predicted),
+        grouped(measured)
+    );
     match typed {
         Some(_) if right => events::say!("   right\n"),
         Some(value) if measured > 0 => events::say!("   {:.2} × what it is\n", value / measured as f64),
         _ => events::say!(),
     }
     Ok(right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays chapter 8 with what is typed. Which of its three numbers are guessed afterwards, and how many rightly.
+    fn played(typed: &str, again: bool, progress: &mut Progress) -> ([bool; 3], String) {
+        let arguments = Arguments { chapter: 8, again };
+        play(&arguments, &mut typed.as_bytes(), progress).unwrap();
+        let chapter = crate::learn::chapter(8).unwrap();
+        ([0, 1, 2].map(|index| progress.is_predicted(8, index)), progress.prediction_line(chapter))
+    }
+
+    #[test]
+    fn guessing_goes_on_where_it_was_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("progress.json");
+        let mut progress = Progress::at(file.clone());
+        let (guessed, line) = played("many\n1\n\nq\n", false, &mut progress);
+        assert_eq!(
+            (guessed, line.as_str()),
+            ([true, false, false], "predicted 0 of 3"),
+            "a wrong one, a skipped one"
+        );
+        let mut later = Progress::at(file);
+        let (guessed, line) = played("2.756MB\nq\n", false, &mut later);
+        assert_eq!(
+            (guessed, line.as_str()),
+            ([true, true, false], "predicted 1 of 3"),
+            "the second is asked first"
+        );
+        let (_, line) = played("459,328\nq\n", true, &mut later);
+        assert_eq!(line, "predicted 2 of 3", "all are asked again");
+    }
 }

@@ -110,6 +110,11 @@ impl Progress {
         events::say!("labs         {count} of {} solved{names}", named.len());
     }
 
+    /// Whether a number was guessed before, rightly or not: whoever has guessed has seen what it is.
+    pub fn is_predicted(&self, chapter: u32, index: usize) -> bool {
+        self.done.contains_key(&format!("predict/{chapter}/{index}"))
+    }
+
     /// Whether a question was answered rightly before.
     pub fn is_answered(&self, chapter: u32, index: usize) -> bool {
         self.done.get(&format!("quiz/{chapter}/{index}")) == Some(&Value::Bool(true))

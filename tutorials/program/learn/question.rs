@@ -1,8 +1,9 @@
 //! What chapters ask, and how answers are computed.
 
+pub use super::figure::Figure;
 use super::runs::Runs;
 use planner::Stage;
-use trainer::{Report, Result};
+use trainer::Result;
 
 /// What one chapter asks.
 pub struct Chapter {
@@ -36,41 +37,6 @@ impl Run {
     /// What a reader types.
     pub fn command(&self) -> String {
         format!("cargo run -p {} -- {}", self.stage.package(), self.flags)
-    }
-}
-
-/// A number in a run's report, of rank 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Figure {
-    /// Peak bytes of a class.
-    Peak(&'static str),
-    /// Peak bytes of all classes at any one time.
-    TotalPeak,
-    /// Bytes sent in an operation.
-    Sent(&'static str),
-    /// Bytes sent in all operations that move model states.
-    SentInAll,
-}
-
-impl Figure {
-    /// Predicted and measured.
-    pub fn of(self, report: &Report) -> (u64, u64) {
-        let sent = |wanted: &dyn Fn(&str) -> bool| {
-            let rows = report.traffic.iter().filter(|row| row.rank == 0 && wanted(row.operation));
-            rows.fold((0, 0), |(p, m), row| (p + row.predicted_bytes, m + row.bytes_sent))
-        };
-        match self {
-            Figure::Peak(class) => report
-                .memory
-                .iter()
-                .find(|row| row.rank == 0 && row.class == class)
-                .map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes)),
-            Figure::TotalPeak => {
-                report.total_peak_bytes.first().map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes))
-            }
-            Figure::Sent(operation) => sent(&|other| other == operation),
-            Figure::SentInAll => sent(&|other| other != "scalars"),
-        }
     }
 }
 
@@ -115,10 +81,15 @@ impl Compute {
 
 /// Whether a typed answer is right: a number within 1 %, with or without a unit.
 pub fn is_right(typed: f64, answer: f64) -> bool {
-    (typed - answer).abs() <= 0.01 * answer.abs()
+    is_within(0.01, typed, answer)
 }
 
-/// A number as readers type it: `1,705,984`, `1.7MB`, `2/3`, `1e6`.
+/// Whether a typed answer is right to such a part of it.
+pub fn is_within(part: f64, typed: f64, answer: f64) -> bool {
+    (typed - answer).abs() <= part * answer.abs()
+}
+
+/// A number as readers type it: `1,705,984`, `1.7MB`, `2/3`, `1e6`; seconds are a thousand milliseconds.
 pub fn read_number(text: &str) -> Option<f64> {
     if let Some((over, under)) = text.split_once('/') {
         return Some(read_number(over)? / read_number(under)?).filter(|ratio| ratio.is_finite());
@@ -126,8 +97,8 @@ pub fn read_number(text: &str) -> Option<f64> {
     let plain: String = text.trim().replace([',', '_', ' '], "");
     let unit = plain.find(|c: char| c.is_alphabetic() && c != 'e' || c == '%').unwrap_or(plain.len());
     let factor = match plain[unit..].to_ascii_lowercase().as_str() {
-        "" | "b" | "bytes" | "×" | "x" | "%" => 1.0,
-        "k" | "kb" => 1e3,
+        "" | "b" | "bytes" | "×" | "x" | "%" | "ms" => 1.0,
+        "k" | "kb" | "s" => 1e3,
         "m" | "mb" => 1e6,
         "g" | "gb" => 1e9,
         "kib" => 1024.0,
@@ -151,6 +122,8 @@ mod tests {
             ("1e6", 1e6),
             ("50%", 50.0),
             ("4GiB", 4294967296.0),
+            ("1.5 s", 1500.0),
+            ("1500ms", 1500.0),
         ] {
             assert_eq!(read_number(text), Some(value), "{text}");
         }

@@ -1,0 +1,129 @@
+//! Numbers of a run that chapters ask for.
+
+use planner::table::grouped;
+use trainer::Report;
+
+/// How far a measured time may be from what was predicted and still be called as predicted: machines differ.
+const CLOSE: f64 = 0.1;
+
+/// A number in a run's report, of rank 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Peak bytes of a class.
+    Peak(&'static str),
+    /// Peak bytes of all classes at any one time.
+    TotalPeak,
+    /// Bytes sent in an operation.
+    Sent(&'static str),
+    /// Bytes sent in all operations that move model states.
+    SentInAll,
+    /// Milliseconds of waiting for a simulated link. What is predicted is the time on the link of all that is sent directly
+    /// (not through a ring): as much is exposed where nothing hides it.
+    Exposed,
+}
+
+impl Figure {
+    /// Predicted and measured.
+    pub fn of(self, report: &Report) -> (u64, u64) {
+        let sent = |wanted: &dyn Fn(&str) -> bool| {
+            let rows = report.traffic.iter().filter(|row| row.rank == 0 && wanted(row.operation));
+            rows.fold((0, 0), |(p, m), row| (p + row.predicted_bytes, m + row.bytes_sent))
+        };
+        match self {
+            Figure::Peak(class) => report
+                .memory
+                .iter()
+                .find(|row| row.rank == 0 && row.class == class)
+                .map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes)),
+            Figure::TotalPeak => {
+                report.total_peak_bytes.first().map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes))
+            }
+            Figure::Sent(operation) => sent(&|other| other == operation),
+            Figure::SentInAll => sent(&|other| other != "scalars"),
+            Figure::Exposed => (whole(on_the_link(report)), whole(waited_for_the_link(report))),
+        }
+    }
+
+    /// What it counts.
+    pub fn unit(self) -> &'static str {
+        if self == Figure::Exposed { "ms" } else { "bytes" }
+    }
+
+    /// The part of it by which a guess may be wrong.
+    pub fn tolerance(self) -> f64 {
+        if self == Figure::Exposed { CLOSE } else { 0.01 }
+    }
+
+    /// How the book says what was predicted and measured: bytes as they are, a time by how close it is to the prediction, since no
+    /// two runs take as long.
+    pub fn said(self, (predicted, measured): (u64, u64)) -> [String; 2] {
+        if self != Figure::Exposed {
+            return [predicted, measured].map(grouped);
+        }
+        let is_close = measured.abs_diff(predicted) as f64 <= CLOSE * predicted as f64;
+        let close = || format!("within {} %", CLOSE * 100.0);
+        let measured = if is_close { close() } else { format!("{} ms", grouped(measured)) };
+        [format!("{} ms", grouped(predicted)), measured]
+    }
+}
+
+fn whole(seconds: f64) -> u64 {
+    (seconds * 1e3).round() as u64
+}
+
+/// Seconds on the link of all that rank 0 sends: α per round, and the bytes over β.
+fn on_the_link(report: &Report) -> f64 {
+    let Some(link) = &report.link else { return 0.0 };
+    let of_rank = report.traffic.iter().filter(|row| row.rank == 0);
+    let seconds = of_rank.map(|row| {
+        let rounds = row.predicted_calls * if row.operation == "all-reduce" { 2 } else { 1 };
+        rounds as f64 * link.latency_seconds + row.predicted_bytes as f64 / link.bytes_per_second
+    });
+    seconds.sum()
+}
+
+fn waited_for_the_link(report: &Report) -> f64 {
+    let own = report.time.iter().find(|row| row.rank == 0).map(|row| &row.for_link);
+    own.map_or(0.0, |waits| waits.forward + waits.backward + waits.step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exposed(stage: planner::Stage, flags: &str) -> (u64, u64) {
+        let always = "--gpus 2 --batch-size 1 --seq-len 8 --steps 1 --threads 1 --device cpu --headless";
+        let report = stages::train(stage, stages::config(&format!("{always} {flags}")).unwrap()).unwrap();
+        Figure::Exposed.of(&report)
+    }
+
+    /// A latency beside which bytes do not count: what is predicted is a number of rounds.
+    #[test]
+    fn latency_counts_per_round_and_bandwidth_per_byte() {
+        let (calls, bytes) = (5, 3_674_624);
+        for (stage, rounds) in [(planner::Stage::Ddp, 2 * calls), (planner::Stage::Zero1, 2 * calls)] {
+            let all_scalars = 4;
+            let (latency, _) = exposed(stage, "--link 10ms,1000GB/s");
+            assert!((rounds * 10..=(rounds + all_scalars) * 10).contains(&latency), "{stage}: {latency}");
+            let (transfer, _) = exposed(stage, "--link 1us,10MB/s");
+            assert!(transfer.abs_diff(bytes / 10_000) <= 1, "{stage}: {transfer}");
+        }
+    }
+
+    #[test]
+    fn without_overlap_or_anything_to_overlap_all_of_it_is_waited_for() {
+        let (predicted, measured) = exposed(planner::Stage::Ddp, "--no-overlap --link 20ms,10MB/s");
+        assert!(
+            measured.abs_diff(predicted) * 5 < predicted,
+            "{predicted} ms predicted, {measured} measured"
+        );
+        assert_eq!(exposed(planner::Stage::Ddp, ""), (0, 0), "no link");
+    }
+
+    #[test]
+    fn a_time_is_said_by_how_close_it_is() {
+        assert_eq!(Figure::Exposed.said((1000, 1100)), ["1,000 ms", "within 10 %"]);
+        assert_eq!(Figure::Exposed.said((1000, 1101)), ["1,000 ms", "1,101 ms"]);
+        assert_eq!(Figure::TotalPeak.said((1000, 1001)), ["1,000", "1,001"]);
+    }
+}
