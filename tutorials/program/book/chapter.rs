@@ -1,6 +1,6 @@
 //! One chapter, made again from its source.
 
-use super::{claims, code, console, diff, hops, picture, stages, tables, translation};
+use super::{claims, code, console, diff, fsdp, hops, picture, stages, tables, translation};
 use crate::learn;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -59,11 +59,17 @@ impl Workshop {
         let mut options = BTreeMap::new();
         while let Some(line) = lines.lines.next() {
             out.push(line.into());
-            let directive = directive(line);
-            match directive {
+            match directive(line)? {
                 Some((word @ ("show" | "fails" | "recorded"), rest)) => {
-                    options.insert(word, rest);
+                    if options.insert(word, rest).is_some() {
+                        return Err(Failure::run(format!("{line}: there is another {word} above it")));
+                    }
                     continue;
+                }
+                None if line == "```console" => {
+                    let old = lines.until("```")?;
+                    out.extend(self.console.block(&old, &std::mem::take(&mut options))?);
+                    out.push("```".into());
                 }
                 Some(("picture", rest)) => self.picture(rest, lines.lines.peek())?,
                 Some((word, rest)) => {
@@ -71,15 +77,11 @@ impl Workshop {
                     out.extend(self.made(word, rest, &old)?);
                     out.push(END.into());
                 }
-                None if line == "```console" => {
-                    let old = lines.until("```")?;
-                    out.extend(self.console.block(&old, &options)?);
-                    out.push("```".into());
-                }
                 None => {}
             }
-            options.clear();
+            unused(&options)?;
         }
+        unused(&options)?;
         Ok(out.join("\n") + "\n")
     }
 
@@ -90,7 +92,8 @@ impl Workshop {
             "diff" => diff::blocks(&self.root, rest, old, &mut self.problems),
             "table" if rest == "claims" => claims::lines(&self.runs),
             "table" if rest == "stages" => stages::lines(&self.runs),
-            "table" if rest == "translation" => translation::lines(&self.root),
+            "table" if rest == "translation" => kept(old, translation::lines(&self.root)?),
+            "table" if rest == "fsdp" => kept(old, fsdp::lines(&self.root)?),
             "table" => match rest.strip_prefix("hops ") {
                 Some(recorded) => hops::lines(&self.root, recorded),
                 None => tables::lines(rest),
@@ -131,8 +134,67 @@ impl Workshop {
 }
 
 /// The directive in `<!-- word: rest -->`.
-fn directive(line: &str) -> Option<(&str, &str)> {
-    let inside = line.strip_prefix("<!-- ")?.strip_suffix(" -->")?;
-    let (word, rest) = inside.split_once(": ")?;
-    word.chars().all(|c| c.is_ascii_lowercase()).then_some((word, rest))
+///
+/// # Errors
+/// If the line begins as one and is none, or is a `console` fence that none would run.
+fn directive(line: &str) -> Result<Option<(&str, &str)>> {
+    let bare = line.trim();
+    if bare.starts_with("```console") && line != "```console" {
+        return Err(Failure::run(format!(
+            "{line:?}: write ```console alone on a line, else nothing runs it"
+        )));
+    }
+    if !bare.starts_with("<!--") {
+        return Ok(None);
+    }
+    let inside = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
+    let parts = inside.and_then(|inside| inside.split_once(": "));
+    let word = parts.filter(|(word, _)| word.chars().all(|c| c.is_ascii_lowercase()));
+    word.map(Some).ok_or_else(|| Failure::run(format!("{line:?} is no directive: write <!-- word: rest -->")))
+}
+
+/// `old` where `fresh` says the same.
+fn kept(old: &[&str], fresh: Vec<String>) -> Result<Vec<String>> {
+    Ok(if code::alike(old, &fresh) { old.iter().map(|line| line.to_string()).collect() } else { fresh })
+}
+
+/// Refuses what is said about a `console` block where none follows.
+fn unused(options: &BTreeMap<&str, &str>) -> Result<()> {
+    match options.iter().next() {
+        None => Ok(()),
+        Some((word, rest)) => {
+            Err(Failure::run(format!("<!-- {word}: {rest} -->: no console block stands under it")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(text: &str) -> Result<String> {
+        let root = tempfile::tempdir().unwrap();
+        Workshop::new(root.path().into(), "/bin/true".into(), false).unwrap().render(text)
+    }
+
+    #[test]
+    fn what_nothing_makes_is_named() {
+        for (text, words) in [
+            ("<!-- show: x -->\n\n```console\n```", "<!-- show: x -->: no console block"),
+            ("<!-- fails: 1 -->", "<!-- fails: 1 -->: no console block"),
+            ("<!-- recorded: x -->\n```\n```", "recorded: x -->: no console block"),
+            ("<!-- show: x -->\n<!-- show: y -->\n```console\n```", "another show"),
+            ("<!-- tabel: claims -->\n<!-- end -->", "no directive \"tabel\""),
+            ("<!-- quiz:4 -->", "is no directive"),
+            ("<!--quiz: 4-->", "is no directive"),
+            ("<!-- end -->", "is no directive"),
+            ("1. run\n   ```console\n   $ x\n   ```", "nothing runs it"),
+        ] {
+            let said = rendered(text).expect_err(text).to_string();
+            assert!(said.contains(words), "{text:?}: {said}");
+        }
+        for fine in ["text <!-- an aside -->\n", "<!-- fails: 1 -->\n<!-- show: x -->\n```console\n```\n"] {
+            assert_eq!(rendered(fine).unwrap(), fine);
+        }
+    }
 }

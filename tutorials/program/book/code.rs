@@ -25,6 +25,39 @@ pub(super) fn block(root: &Path, arguments: &str) -> Result<Vec<String>> {
     Ok(out)
 }
 
+/// How far an item may have moved from the line that a link leads to: every edit above it moves it.
+const NEAR: usize = 20;
+
+/// A link to the line where the item called `name` stands in `file`.
+///
+/// # Errors
+/// If it is not there.
+pub(super) fn link(root: &Path, file: &str, name: &str) -> Result<String> {
+    let text = read(&root.join(file))?;
+    let at = text.lines().position(|line| begins(line, name));
+    let at = at.ok_or_else(|| Failure::run(format!("{file} has no item `{name}`")))?;
+    Ok(format!("[`{name}`](../../{file}#L{})", at + 1))
+}
+
+/// Whether two made places are the same but for links whose lines are near each other.
+pub(super) fn alike(old: &[&str], fresh: &[String]) -> bool {
+    let near = |(old, fresh): (&str, &str)| {
+        let ((a, old), (b, fresh)) = (line_number(old), line_number(fresh));
+        old == fresh && a.abs_diff(b) <= NEAR
+    };
+    let pieces = |(old, fresh): (&&str, &String)| {
+        old.split("#L").count() == fresh.split("#L").count()
+            && old.split("#L").zip(fresh.split("#L")).all(near)
+    };
+    old.len() == fresh.len() && old.iter().zip(fresh).all(pieces)
+}
+
+/// The number that `text` begins with, 0 if there is none, and what follows.
+fn line_number(text: &str) -> (usize, &str) {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    (text[..digits].parse().unwrap_or(0), &text[digits..])
+}
+
 /// A source file's text.
 pub(super) fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(|e| Failure::run(format!("cannot read {}: {e}", file.display())))
@@ -117,5 +150,25 @@ impl Thing {
         assert_eq!(item(SOURCE, "fn step_two").unwrap(), ["fn step_two(&self) {}"]);
         assert_eq!(item(SOURCE, "const WORDS").unwrap(), ["const WORDS: &[u8] =", "    &[1, 2];"]);
         assert_eq!(item(SOURCE, "fn ste"), None);
+    }
+
+    #[test]
+    fn links_lead_to_lines_and_may_be_a_few_lines_off() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("thing.rs"), SOURCE).unwrap();
+        let fresh = [link(root.path(), "thing.rs", "fn step").unwrap()];
+        assert_eq!(fresh, ["[`fn step`](../../thing.rs#L8)"]);
+        assert!(link(root.path(), "thing.rs", "fn stop").unwrap_err().to_string().contains("fn stop"));
+        for (old, same) in [
+            ("[`fn step`](../../thing.rs#L8)", true),
+            ("[`fn step`](../../thing.rs#L28)", true),
+            ("[`fn step`](../../thing.rs#L29)", false),
+            ("[`fn step`](../../thing.rs)", false),
+            ("[`fn stop`](../../thing.rs#L8)", false),
+            ("[`fn step`](../../thing.rs#L8) more", false),
+        ] {
+            assert_eq!(alike(&[old], &fresh), same, "{old}");
+        }
+        assert!(!alike(&[], &fresh));
     }
 }

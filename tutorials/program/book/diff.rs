@@ -59,14 +59,18 @@ fn sentence(old: &[&str], name: &str) -> String {
 /// An item and its lines.
 type Part = (String, Vec<String>);
 
-/// The items of a stage's source in order: types, constants and functions, those of impl blocks on their own, the
-/// stage's own name replaced by `Self`. Documentation of the module and imports are left out.
+/// A stage's source in order: the module's documentation (`//!`), the imports (`use`), then the items: types, constants and
+/// functions, those of impl blocks on their own. The stage's own name is replaced by `Self`.
 fn parts(text: &str) -> Vec<Part> {
     let own =
         text.lines().find_map(|line| line.strip_prefix("pub struct ")?.strip_suffix(" {")).unwrap_or("Self");
     let text = text.replace(own, "Self");
     let names = text.lines().filter_map(item_name);
-    let mut parts: Vec<Part> = Vec::new();
+    let documentation = text.lines().filter(|line| line.starts_with("//!")).map(String::from).collect();
+    let mut parts: Vec<Part> = vec![("//!".into(), documentation)];
+    let imports = text.lines().skip_while(|line| !line.starts_with("use "));
+    let imports = imports.take_while(|line| !line.starts_with("///") && !line.starts_with("pub "));
+    parts.push(("use".into(), imports.filter(|line| !line.is_empty()).map(String::from).collect()));
     for name in names {
         if let (Some(lines), false) = (code::item(&text, &name), parts.iter().any(|(n, _)| *n == name)) {
             parts.push((name, lines));
@@ -84,8 +88,7 @@ fn item_name(line: &str) -> Option<String> {
     let bare = bare.strip_prefix("pub ").unwrap_or(bare);
     let word = ["struct ", "fn ", "const "].into_iter().find(|word| bare.starts_with(word))?;
     let name: String = bare[word.len()..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-    let told = word != "const " || name != "NAME" && name != "PLAN";
-    told.then(|| format!("{word}{name}"))
+    Some(format!("{word}{name}"))
 }
 
 fn lines_of<'a>(parts: &'a [Part], name: &str) -> &'a [String] {
@@ -135,6 +138,22 @@ fn changes(from: &[String], to: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whatever stands in the sources stands in a part: nothing changes unseen.
+    #[test]
+    fn every_line_of_a_stage_is_in_a_part() {
+        for stage in ["zero0-ddp", "zero1", "zero2", "zero3"] {
+            let text = code::read(&crate::book::root().join(stage).join("src/lib.rs")).unwrap();
+            let parts = parts(&text);
+            let told: usize =
+                parts.iter().map(|(_, lines)| lines.iter().filter(|l| !l.is_empty()).count()).sum();
+            // What is left opens and closes impl blocks.
+            let is_frame = |line: &&str| line.starts_with("impl ") || **line == *"}";
+            let frames = text.lines().filter(is_frame).count();
+            let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+            assert_eq!(told + frames - 1, lines, "{stage}: the type's own closing bracket is in its part");
+        }
+    }
 
     #[test]
     fn a_diff_gives_back_both_sides() {

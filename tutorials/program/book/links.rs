@@ -61,6 +61,9 @@ fn alive(target: &str, text: &str, folder: &Path) -> bool {
     let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
     let read = |path: &str| with_includes(&folder.join(path));
     let exists = path.is_empty() || folder.join(path).exists();
+    if let (true, Some(line)) = (path.ends_with(".rs"), anchor.strip_prefix('L')) {
+        return line.parse().is_ok_and(|line: usize| (1..=read(path).lines().count()).contains(&line));
+    }
     exists
         && (anchor.is_empty() || has_heading(&if path.is_empty() { text.into() } else { read(path) }, anchor))
 }
@@ -94,6 +97,11 @@ mod tests {
         let text =
             "# A b\n[x](#a-b) [y](#c) [z](missing.md) [w](https://example.org)\n```\n[no](code.md)\n```\n";
         let problems = dead_in(text, Path::new("page.md"));
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("two.rs"), "a\nb\n").unwrap();
+        let text = "[one](two.rs#L2) [other](two.rs#L3) [third](two.rs#Lx)";
+        let problems = dead_in(text, &folder.path().join("page.md"));
         assert_eq!(problems.len(), 2, "{problems:?}");
     }
 }

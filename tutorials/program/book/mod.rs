@@ -11,6 +11,7 @@ mod code;
 mod console;
 mod diff;
 mod equations;
+mod fsdp;
 mod hops;
 mod links;
 mod numbers;

@@ -58,8 +58,7 @@ fn row(root: &Path, key: &Key) -> Result<String> {
     let fail = |what: &str| Failure::run(format!("translation: {}: {what}", key.path));
     let place = PLACES.iter().find(|(begins, ..)| key.path.starts_with(begins));
     let (_, file, item) = place.ok_or_else(|| fail("no place in the code is named"))?;
-    code::item(&code::read(&root.join(file))?, item)
-        .ok_or_else(|| fail(&format!("{file} has no item `{item}`")))?;
+    let link = code::link(root, file, item).map_err(|e| fail(&e.to_string()))?;
     let flag = key.flag().map_or_else(String::new, |flag| format!("`{flag}`"));
-    Ok(format!("| `{}` | {flag} | {} | [`{item}`](../../{file}) |", key.path, key.note))
+    Ok(format!("| `{}` | {flag} | {} | {link} |", key.path, key.note))
 }

@@ -1,0 +1,146 @@
+//! FSDP's arguments beside the stages, the flags and the code that do the same here.
+
+use super::code;
+use planner::Stage;
+use std::path::Path;
+use trainer::{Failure, Result};
+
+/// What PyTorch's users write, and what does it here.
+struct Row {
+    theirs: &'static str,
+    /// What else it is called.
+    zero: &'static str,
+    here: Here,
+    /// A file and an item in it; none where there is nothing.
+    place: Option<(&'static str, &'static str)>,
+}
+
+/// How it is had here.
+enum Here {
+    /// By a program with flags, each of them a way.
+    Flags(Stage, &'static [&'static str]),
+    /// Without a flag.
+    Always(&'static str),
+    /// Not at all.
+    Missing,
+}
+
+use Here::{Always, Flags, Missing};
+use Stage::{Ddp, Zero3};
+
+const ROWS: &[Row] = &[
+    row("`NO_SHARD`", "DDP", Flags(Ddp, &[""]), ("zero0-ddp/src/lib.rs", "struct Ddp")),
+    row(
+        "`SHARD_GRAD_OP`, FSDP2's `reshard_after_forward=False`",
+        "between 2 and 3",
+        Flags(Zero3, &["--strategy shard-grad-op"]),
+        ("zero3/src/lib.rs", "fn stays_for_backward"),
+    ),
+    row("`FULL_SHARD`", "ZeRO-3", Flags(Zero3, &[""]), ("zero3/src/lib.rs", "fn gather")),
+    row(
+        "`HYBRID_SHARD`",
+        "ZeRO-3 within groups, copies across; MiCS",
+        Flags(Zero3, &["--strategy hybrid-shard --shard-group-size 2"]),
+        ("common/sharding/src/replicas.rs", "struct ReplicaSum"),
+    ),
+    row(
+        "`auto_wrap_policy`, one `fully_shard` per module",
+        "a unit",
+        Flags(Zero3, &["--wrap block", "--wrap module", "--wrap size:100000"]),
+        ("common/model/src/wrap.rs", "enum Wrap"),
+    ),
+    row(
+        "`BACKWARD_PRE`, `BACKWARD_POST`",
+        "`stage3_prefetch_bucket_size`",
+        Flags(Zero3, &["--backward-prefetch pre", "--backward-prefetch post"]),
+        ("zero3/src/lib.rs", "fn acquire"),
+    ),
+    row(
+        "`limit_all_gathers`",
+        "`stage3_max_live_parameters`",
+        Flags(Zero3, &["--limit-all-gathers 2", "--max-live-parameters 500000"]),
+        ("common/sharding/src/window.rs", "fn has_room"),
+    ),
+    row(
+        "`reshard_after_forward=N`",
+        "hpZ",
+        Flags(Zero3, &["--secondary-shard-size 2"]),
+        ("common/sharding/src/secondary.rs", "struct SecondaryShards"),
+    ),
+    row(
+        "`MixedPrecision(param_dtype, reduce_dtype)`",
+        "`bf16`, `communication_data_type`",
+        Flags(Zero3, &["--precision bf16 --reduce-dtype fp32"]),
+        ("common/sharding/src/precision.rs", "struct Precision"),
+    ),
+    row(
+        "`clip_grad_norm_` of the FSDP module",
+        "`gradient_clipping`",
+        Flags(Zero3, &["--max-grad-norm 1"]),
+        ("common/sharding/src/norm.rs", "fn global_norm"),
+    ),
+    row(
+        "`FULL_STATE_DICT`",
+        "`stage3_gather_16bit_weights_on_model_save`",
+        Flags(Zero3, &["--save out"]),
+        ("common/trainer/src/run/weights.rs", "fn save"),
+    ),
+    row(
+        "`sync_module_states`",
+        "",
+        Always("always: ranks compare a hash of their weights first"),
+        ("common/trainer/src/run/weights.rs", "fn agree_on_weights"),
+    ),
+    Row { theirs: "`CPUOffload`", zero: "`offload_param`", here: Missing, place: None },
+    row(
+        "DDP's `bucket_cap_mb` (`25 MiB`)",
+        "`reduce_bucket_size` (elements)",
+        Flags(Ddp, &["--reduce-bucket 200000"]),
+        ("common/sharding/src/buckets.rs", "fn queue"),
+    ),
+    row(
+        "DDP's `no_sync`",
+        "`gradient_accumulation_steps`",
+        Flags(Ddp, &["--grad-accum 4"]),
+        ("zero0-ddp/src/lib.rs", "fn reduce"),
+    ),
+];
+
+const fn row(
+    theirs: &'static str,
+    zero: &'static str,
+    here: Here,
+    place: (&'static str, &'static str),
+) -> Row {
+    Row { theirs, zero, here, place: Some(place) }
+}
+
+/// The table.
+///
+/// # Errors
+/// If a flag or a place is no longer there.
+pub(super) fn lines(root: &Path) -> Result<Vec<String>> {
+    let mut lines = vec![String::new(), "| FSDP | ZeRO | here | where |".into(), "|---|---|---|---|".into()];
+    for Row { theirs, zero, here, place } in ROWS {
+        let place = place.map_or(Ok(String::new()), |(file, item)| code::link(root, file, item))?;
+        lines.push(format!("| {theirs} | {zero} | {} | {place} |", said(here)?));
+    }
+    lines.push(String::new());
+    Ok(lines)
+}
+
+/// How it is had here, if the program takes the flags.
+fn said(here: &Here) -> Result<String> {
+    match here {
+        Missing => Ok("not in this workspace yet".into()),
+        Always(words) => Ok((*words).into()),
+        Flags(stage, ways) => {
+            ways.iter().try_for_each(|flags| {
+                let parsed = stages::config(&format!("--gpus 4 {flags}"));
+                parsed.map(drop).map_err(|e| Failure::run(format!("fsdp: {flags}: {e}")))
+            })?;
+            let way = |flags: &&str| format!("`{} {flags}`", stage.package()).replace(" `", "`");
+            Ok(ways.iter().map(way).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
