@@ -78,7 +78,11 @@ fn nobody_reaches_upwards() {
         ("stages", "stages", &["events", "trainer", "planner", "zero0-ddp", "zero1", "zero2", "zero3"]),
         ("bandwidth", "bandwidth", &["events", "device", "collectives", "trainer"]),
         ("tutorials", "tutorials", &["events", "viz", "trainer", "planner", "stages"]),
-        ("exercises", "tutorials/exercises/checks", &["events", "planner", "sharding", "trainer", "stages"]),
+        (
+            "exercises",
+            "tutorials/exercises/checks",
+            &["events", "device", "collectives", "planner", "sharding", "trainer", "stages"],
+        ),
         ("tests", "tests", &["events", "device", "collectives", "trainer", "planner", "stages", "zero3"]),
     ];
     let names: Vec<&str> = rooms.iter().map(|(name, _, _)| *name).collect();

@@ -1,3 +1,26 @@
-//! The real stage is one way to write it: `fn step` in `zero1/src/lib.rs`.
+//! ZeRO-1's update: of every unit this rank updates its slice, then the slices are gathered.
 
-pub use zero1::Zero1;
+include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
+
+impl Zero1 {
+    /// Clips, updates, and makes the full parameters whole again.
+    fn written_step(&mut self, update: &Update) -> Result<StepOutcome> {
+        let reduced = self.reductions.finish(&self.rank)?;
+        self.reduced(reduced);
+        let grad_norm = update.unscaled(self.norm()?);
+        let Some(scale) = update.gradient_scale(grad_norm)? else {
+            return Ok(StepOutcome { grad_norm, skipped: true });
+        };
+        for unit in 0..self.optimizer.len() {
+            let slice = self.slice(unit);
+            let mut full = self.parameters.take(unit)?;
+            let gradients = self.gradients.get(unit)?.slice(slice.clone());
+            self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, scale)?;
+            let gathered = self.gathers.push(&self.rank, unit, full)?;
+            self.gathered(gathered);
+        }
+        let gathered = self.gathers.finish(&self.rank)?;
+        self.gathered(gathered);
+        Ok(StepOutcome { grad_norm, skipped: false })
+    }
+}

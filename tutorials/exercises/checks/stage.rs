@@ -1,33 +1,71 @@
-//! The build script of exercises that are a part of a stage: the stage's source without the method to write.
+//! The build script of exercises that are a part of a stage: the stage's source with the reader's part in its place. The
+//! checks' own tests have them all.
 
 use std::error::Error;
 use std::path::Path;
 use std::{env, fs};
 
-/// Exercise, stage, the method to leave out, and what stands for it where a trait demands it.
-const STAGES: [(&str, &str, &str, Option<&str>); 3] = [
-    ("zero1-step", "zero1", "fn step(", Some("self.written_step(update)")),
-    ("zero2-reduced", "zero2", "fn reduced(", None),
-    ("zero3-gather", "zero3", "fn gather(", None),
+/// What becomes of the stage's source.
+enum Change {
+    /// The method is left out; where a trait demands it, something stands for it.
+    Method(&'static str, Option<&'static str>),
+    /// Text, each found once, and what stands for it.
+    Text(&'static [(&'static str, &'static str)]),
+}
+
+/// Exercise, stage, change.
+const STAGES: [(&str, &str, Change); 5] = [
+    (
+        "bucket",
+        "zero0-ddp",
+        Change::Text(&[
+            ("reductions: Buckets,", "reductions: exercises::bucket::Buckets,"),
+            (
+                "setup.reductions(Group::all_reduce)",
+                "exercises::bucket::Buckets::new(push, &setup, Group::all_reduce)",
+            ),
+        ]),
+    ),
+    (
+        "shard-norm",
+        "zero1",
+        Change::Text(&[(
+            "global_norm(&self.rank, &gradients?)",
+            "exercises::shard_norm::of_stage(norm, &self.rank, &gradients?)",
+        )]),
+    ),
+    ("zero1-step", "zero1", Change::Method("fn step(", Some("self.written_step(update)"))),
+    ("zero2-reduced", "zero2", Change::Method("fn reduced(", None)),
+    ("zero3-gather", "zero3", Change::Method("fn gather(", None)),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let name = env::var("CARGO_PKG_NAME")?;
-    let known = STAGES.into_iter().find(|(exercise, ..)| *exercise == name);
-    let (_, stage, method, call) = known.ok_or(format!("{name} is no exercise of a stage"))?;
-    let source = format!("../../../{stage}/src/lib.rs");
-    println!("cargo::rerun-if-changed={source}");
     println!("cargo::rerun-if-changed=../checks/stage.rs");
-    let text = without(&fs::read_to_string(&source)?, method, call)
-        .ok_or(format!("{source} has no method {method} to leave out"))?;
-    fs::write(Path::new(&env::var("OUT_DIR")?).join("stage.rs"), text)?;
+    let wanted = STAGES.iter().filter(|(exercise, ..)| name == "exercises" || *exercise == name);
+    for (exercise, stage, change) in wanted {
+        let source = format!("../../../{stage}/src/lib.rs");
+        println!("cargo::rerun-if-changed={source}");
+        let text = changed(&fs::read_to_string(&source)?, change)
+            .ok_or(format!("{source} is no longer what the exercise {exercise} takes a part of"))?;
+        fs::write(Path::new(&env::var("OUT_DIR")?).join(format!("{exercise}.rs")), text)?;
+    }
     Ok(())
 }
 
-/// `source` with `call` in the place of what `method` does, or without the method; and without the module's documentation,
-/// which `include!` cannot have.
-fn without(source: &str, method: &str, call: Option<&str>) -> Option<String> {
+/// `source` after the change, without the module's documentation, which `include!` cannot have.
+fn changed(source: &str, change: &Change) -> Option<String> {
     let lines: Vec<&str> = source.lines().filter(|line| !line.starts_with("//!")).collect();
+    match change {
+        Change::Method(method, call) => without(&lines, method, *call),
+        Change::Text(pairs) => pairs.iter().try_fold(lines.join("\n"), |text, (old, new)| {
+            (text.matches(old).count() == 1).then(|| text.replace(old, new))
+        }),
+    }
+}
+
+/// The lines with `call` in the place of what `method` does, or without the method.
+fn without(lines: &[&str], method: &str, call: Option<&str>) -> Option<String> {
     let is_method = |line: &&str| line.strip_prefix("    ").is_some_and(|rest| rest.starts_with(method));
     let at = lines.iter().position(is_method)?;
     let end = at + lines[at..].iter().position(|line| *line == "    }")?;

@@ -3,8 +3,13 @@
 #[path = "../solution.rs"]
 mod solution;
 
+mod solved {
+    use super::solution::push;
+    include!(concat!(env!("OUT_DIR"), "/bucket.rs"));
+}
+
 use exercises::bucket::check;
 
 fn main() -> std::process::ExitCode {
-    exercises::main(|| check(bucket::push), || check(solution::push))
+    exercises::main(|| check::<bucket::Ddp>(bucket::push), || check::<solved::Ddp>(solution::push))
 }

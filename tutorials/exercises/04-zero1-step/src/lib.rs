@@ -6,7 +6,7 @@
 //! Check: `cargo run -p tutorials -- check zero1-step`; a hint: `--hints 1`, another: `--hints 2`.
 //! One way to write it is in `solution.rs`, beside `src`.
 
-include!(concat!(env!("OUT_DIR"), "/stage.rs"));
+include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
 
 impl Zero1 {
     /// The stage's `step`. `self.optimizer[unit]` updates a slice of full parameters with its gradients, as

@@ -5,7 +5,7 @@
 //! Check: `cargo run -p tutorials -- check zero3-gather`; a hint: `--hints 1`, another: `--hints 2`.
 //! One way to write it is in `solution.rs`, beside `src`.
 
-include!(concat!(env!("OUT_DIR"), "/stage.rs"));
+include!(concat!(env!("OUT_DIR"), "/zero3-gather.rs"));
 
 impl Zero3 {
     /// Issues `unit`'s all-gather, unless the window has it or knows that it is on its way. Full sharding will do: the group

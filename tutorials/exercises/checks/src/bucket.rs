@@ -1,6 +1,12 @@
-//! A queue of units that closes buckets.
+//! A queue of units that closes buckets: on its own, then in DDP.
 
-use crate::{Score, Verdict};
+use crate::{Score, Verdict, stage};
+use collectives::Pending;
+use device::Buffer;
+use sharding::buckets::{Issue, bucket};
+use sharding::{Error, Rank, UnitId};
+use std::collections::BTreeMap;
+use trainer::Setup;
 
 /// A unit and its elements.
 pub type Unit = (usize, usize);
@@ -11,21 +17,27 @@ pub type Push = fn(&mut Vec<Unit>, Unit, usize, bool) -> Option<Vec<usize>>;
 /// Units as backward finishes them: number and elements.
 const UNITS: [Unit; 6] = [(5, 33), (4, 213), (3, 213), (2, 213), (1, 213), (0, 33)];
 
+/// Pushes units through queues of several capacities, then trains with `S`, which is DDP with this queue.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn check<S: trainer::Stage>(push: Push) -> Verdict {
+    let alone = check_alone(push)?;
+    Ok(alone.and(stage::check::<S>()?))
+}
+
 /// Pushes units through queues of several capacities.
 ///
 /// # Errors
 /// What is wrong, in words.
-pub fn check(push: Push) -> Verdict {
+pub fn check_alone(push: Push) -> Verdict {
     let (mut closed, mut enough) = (0, 0);
     for (capacity, buckets) in [(1, 6), (213, 5), (400, 3), (10_000, 1)] {
         closed += run(push, capacity)?;
         enough += buckets;
     }
-    Ok(Score::right("buckets close as soon as they are full, and none stays open").with(
-        "collectives",
-        closed,
-        enough,
-    ))
+    Ok(Score::right("buckets close as soon as they are full, and none stays open")
+        .with("buckets", closed, enough))
 }
 
 /// How many buckets close.
@@ -59,4 +71,60 @@ fn run(push: Push, capacity: usize) -> Result<u64, String> {
         return Err(format!("{what}: units {expected:?} were pushed, and {travelled:?} travelled"));
     }
     Ok(buckets)
+}
+
+/// A reader's queue in the place of [`sharding::Buckets`] in a stage.
+pub struct Buckets {
+    push: Push,
+    issue: Issue,
+    capacity: usize,
+    last: UnitId,
+    queue: Vec<Unit>,
+    waiting: BTreeMap<UnitId, Buffer>,
+    in_flight: Option<(Vec<UnitId>, Pending)>,
+}
+
+impl Buckets {
+    /// Buckets that go through `issue` when `push` says so.
+    pub fn new(push: Push, setup: &Setup, issue: Issue) -> Self {
+        let last = setup.schedule.last_reduced();
+        let capacity = setup.communication.reductions(setup.precision, &setup.partition, last).capacity;
+        let (queue, waiting, in_flight) = (Vec::new(), BTreeMap::new(), None);
+        Buckets { push, issue, capacity, last, queue, waiting, in_flight }
+    }
+
+    /// As [`sharding::Buckets::push`].
+    ///
+    /// # Errors
+    /// If a collective fails, or what is to travel was not pushed.
+    pub fn push(
+        &mut self,
+        rank: &Rank,
+        unit: UnitId,
+        buffer: Buffer,
+    ) -> sharding::Result<Vec<(UnitId, Buffer)>> {
+        let pushed = (unit, buffer.len());
+        self.waiting.insert(unit, buffer);
+        let closed = (self.push)(&mut self.queue, pushed, self.capacity, unit == self.last);
+        let Some(units) = closed else { return Ok(Vec::new()) };
+        let done = self.finish(rank)?;
+        let buffers = units.iter().map(|&unit| self.take(unit)).collect::<sharding::Result<_>>()?;
+        let pending = (self.issue)(rank.shard_group(), bucket(buffers, &units))?;
+        self.in_flight = Some((units, pending));
+        Ok(done)
+    }
+
+    fn take(&mut self, unit: UnitId) -> sharding::Result<Buffer> {
+        let what = "the queue lets it travel before it was pushed, or twice";
+        self.waiting.remove(&unit).ok_or(Error::Missing { unit, what })
+    }
+
+    /// As [`sharding::Buckets::finish`].
+    ///
+    /// # Errors
+    /// If the collective fails.
+    pub fn finish(&mut self, _rank: &Rank) -> sharding::Result<Vec<(UnitId, Buffer)>> {
+        let Some((units, pending)) = self.in_flight.take() else { return Ok(Vec::new()) };
+        Ok(units.into_iter().zip(pending.wait()?).collect())
+    }
 }

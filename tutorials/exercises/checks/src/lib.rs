@@ -4,7 +4,8 @@
 //! hands both to a check of this crate. A check runs what it is given beside an oracle: the workspace's own code, or
 //! arithmetic in which every number says where it came from, so that what is wrong can be said in words. What is right is
 //! [scored](score) against what the planner says is enough. Where an exercise is a part of a stage, the rest of the
-//! stage around it is the real one, and the check is the [contract](::stages::contract) that real stages keep.
+//! stage around it is the real one (`stage.rs`, a build script, cuts the part out), and the check is the
+//! [contract](::stages::contract) that real stages keep.
 
 pub mod bucket;
 pub mod hybrid_reduction;

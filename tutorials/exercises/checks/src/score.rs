@@ -50,6 +50,13 @@ impl Score {
         self
     }
 
+    /// The same that does something `more`, with its figures.
+    pub fn and(mut self, more: Score) -> Self {
+        self.does = format!("{}; {}", self.does, more.does);
+        self.figures.extend(more.figures);
+        self
+    }
+
     /// Whether nothing could be saved.
     pub fn is_best(&self) -> bool {
         self.figures.iter().all(|figure| figure.own <= figure.target)

@@ -1,6 +1,8 @@
-//! The norm of a gradient that is spread over ranks.
+//! The norm of a gradient that is spread over ranks: on its own, then in ZeRO-1.
 
-use crate::{Score, Verdict};
+use crate::{Score, Verdict, stage};
+use device::View;
+use sharding::{Rank, global_norm};
 
 /// What is checked: (a rank's slice, the sum over ranks of what each of them passes) to the norm of the whole.
 pub type Norm = fn(&[f32], &mut dyn FnMut(f64) -> f64) -> f64;
@@ -8,11 +10,21 @@ pub type Norm = fn(&[f32], &mut dyn FnMut(f64) -> f64) -> f64;
 /// Most numbers that a rank may exchange before the check gives up on it.
 const PATIENCE: usize = 100;
 
+/// Norms of gradients in slices, then a training run with `S`, which is ZeRO-1 that clips by this norm.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn check<S: trainer::Stage>(norm: Norm) -> Verdict {
+    let alone = check_alone(norm)?;
+    stage::keeps_the_contract::<S>(" --max-grad-norm 0.5")?;
+    Ok(alone.and(Score::right("ZeRO-1 clips by it and learns what the real one learns")))
+}
+
 /// Norms of gradients in slices.
 ///
 /// # Errors
 /// What is wrong, in words.
-pub fn check(norm: Norm) -> Verdict {
+pub fn check_alone(norm: Norm) -> Verdict {
     let mut exchanged = (0, 0);
     for shards in [vec![vec![3.0], vec![4.0]], vec![vec![1.0, 2.0], vec![2.0, 4.0], vec![0.0, -2.0]]] {
         exchanged = (exchanged.0 + run(norm, &shards)? as u64, exchanged.1 + 1);
@@ -65,4 +77,35 @@ fn judge(shards: &[Vec<f32>], rounds: &[(Vec<f64>, f64)]) -> Result<(), String> 
             rounds[rank].1
         )),
     }
+}
+
+/// The norm that `norm` gives a stage for its slices. As close as f64 comes, it stands for the stage's own, which is summed in
+/// fixed point.
+///
+/// # Errors
+/// If an exchange fails.
+pub fn of_stage(norm: Norm, rank: &Rank, gradients: &[View<'_>]) -> sharding::Result<f64> {
+    let mut mine = Vec::new();
+    for view in gradients {
+        mine.extend_from_slice(&rank.device.read::<f32>(view.clone())?);
+    }
+    let mut failed = None;
+    let own = norm(&mine, &mut |number| match summed(rank, number) {
+        Ok(sum) => sum,
+        Err(error) => {
+            failed.get_or_insert(error);
+            f64::NAN
+        }
+    });
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let right = global_norm(rank, gradients)?;
+    Ok(if (own - right).abs() <= 1e-9 * right { right } else { own })
+}
+
+fn summed(rank: &Rank, number: f64) -> sharding::Result<f64> {
+    let all = rank.shard_group().exchange(&number.to_le_bytes())?;
+    let read = |bytes: &Vec<u8>| <[u8; 8]>::try_from(bytes.as_slice()).map_or(f64::NAN, f64::from_le_bytes);
+    Ok(all.iter().map(read).sum())
 }

@@ -74,19 +74,19 @@ fn buckets() {
     let late: bucket::Push = |queued, unit, capacity, last| {
         queue(queued, unit, capacity, |filled, capacity| filled > capacity || last)
     };
-    refused(bucket::check(late), "capacity 213: 213 elements wait after unit");
+    refused(bucket::check_alone(late), "capacity 213: 213 elements wait after unit");
     let early: bucket::Push = |queued, unit, capacity, _| queue(queued, unit, capacity, |_, _| true);
-    refused(bucket::check(early), "capacity 213: a bucket closes with 33 elements after unit 5");
+    refused(bucket::check_alone(early), "capacity 213: a bucket closes with 33 elements after unit 5");
     let open: bucket::Push =
         |queued, unit, capacity, _| queue(queued, unit, capacity, |filled, capacity| filled >= capacity);
-    refused(bucket::check(open), "were pushed, and [");
+    refused(bucket::check_alone(open), "were pushed, and [");
     let kept: bucket::Push = |queued, unit, capacity, last| {
         let before = queued.clone();
         let closed = queue(queued, unit, capacity, |filled, capacity| filled >= capacity || last);
         queued.extend(before.into_iter().filter(|_| closed.is_some()));
         closed
     };
-    refused(bucket::check(kept), "travelled");
+    refused(bucket::check_alone(kept), "travelled");
 }
 
 #[test]
@@ -114,13 +114,16 @@ fn squares(mine: &[f32]) -> f64 {
 
 #[test]
 fn norms() {
-    refused(shard_norm::check(|mine, _| squares(mine).sqrt()), "rank 0 clips by a norm of 3");
-    refused(shard_norm::check(|mine, over_ranks| over_ranks(squares(mine).sqrt())), "clips by a norm of 7");
+    refused(shard_norm::check_alone(|mine, _| squares(mine).sqrt()), "rank 0 clips by a norm of 3");
+    refused(
+        shard_norm::check_alone(|mine, over_ranks| over_ranks(squares(mine).sqrt())),
+        "clips by a norm of 7",
+    );
     let some: shard_norm::Norm = |mine, over_ranks| {
         let own = squares(mine);
         if mine[0] > 3.0 { over_ranks(own).sqrt() } else { own.sqrt() }
     };
-    refused(shard_norm::check(some), "every rank takes part in every sum");
+    refused(shard_norm::check_alone(some), "every rank takes part in every sum");
 }
 
 #[test]

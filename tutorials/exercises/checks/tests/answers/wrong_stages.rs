@@ -1,0 +1,187 @@
+//! Wrong answers to the exercises that are a part of a stage: the contract says what is wrong with each.
+
+#![allow(clippy::all, unused)]
+
+use exercises::{Verdict, bucket::Unit, stage};
+
+fn refused(verdict: Verdict, words: &str) {
+    match verdict {
+        Ok(score) => panic!("accepted: {score}; to be refused because {words}"),
+        Err(problem) => assert!(problem.contains(words), "{problem}"),
+    }
+}
+
+/// ZeRO-1 whose update does this with every unit, given its slice and the gradients' scale.
+macro_rules! zero1 {
+    ($name:ident, |$stage:ident, $unit:ident, $slice:ident, $update:ident, $scale:ident| $body:block) => {
+        mod $name {
+            include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
+
+            impl Zero1 {
+                fn written_step(&mut self, $update: &Update) -> Result<StepOutcome> {
+                    let reduced = self.reductions.finish(&self.rank)?;
+                    self.reduced(reduced);
+                    let grad_norm = $update.unscaled(self.norm()?);
+                    let Some($scale) = $update.gradient_scale(grad_norm)? else {
+                        return Ok(StepOutcome { grad_norm, skipped: true });
+                    };
+                    let $stage = self;
+                    for $unit in 0..$stage.optimizer.len() {
+                        let $slice = $stage.slice($unit);
+                        $body
+                    }
+                    let gathered = $stage.gathers.finish(&$stage.rank)?;
+                    $stage.gathered(gathered);
+                    Ok(StepOutcome { grad_norm, skipped: false })
+                }
+            }
+        }
+    };
+}
+
+zero1!(gathers_nothing, |stage, unit, slice, update, scale| {
+    let mut full = stage.parameters.take(unit)?;
+    let gradients = stage.gradients.get(unit)?.slice(slice.clone());
+    stage.optimizer[unit].update(&stage.rank, full.slice_mut(slice), gradients, update, scale)?;
+    stage.parameters.put(unit, full);
+});
+
+zero1!(updates_nothing, |stage, unit, slice, update, scale| {
+    let full = stage.parameters.take(unit)?;
+    let gathered = stage.gathers.push(&stage.rank, unit, full)?;
+    stage.gathered(gathered);
+});
+
+zero1!(clips_nothing, |stage, unit, slice, update, scale| {
+    let mut full = stage.parameters.take(unit)?;
+    let gradients = stage.gradients.get(unit)?.slice(slice.clone());
+    stage.optimizer[unit].update(&stage.rank, full.slice_mut(slice), gradients, update, 2.0 * scale)?;
+    let gathered = stage.gathers.push(&stage.rank, unit, full)?;
+    stage.gathered(gathered);
+});
+
+#[test]
+fn updates() {
+    refused(stage::check::<gathers_nothing::Zero1>(), "what that rank updated in step 0 was not gathered");
+    refused(stage::check::<updates_nothing::Zero1>(), "has not updated it in step 0");
+    refused(stage::check::<clips_nothing::Zero1>(), "neither old nor right");
+}
+
+mod replaces {
+    include!(concat!(env!("OUT_DIR"), "/zero2-reduced.rs"));
+
+    impl Zero2 {
+        fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
+            for (unit, full) in units {
+                let sum = full.slice(self.slice(unit));
+                self.rank.kernels().copy(self.gradients.get_mut(unit)?.view_mut(), sum)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+mod takes_another_slice {
+    include!(concat!(env!("OUT_DIR"), "/zero2-reduced.rs"));
+
+    impl Zero2 {
+        fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
+            for (unit, full) in units {
+                let first = full.slice(self.partition.slice(unit, 0));
+                self.rank.kernels().add(self.gradients.get_mut(unit)?.view_mut(), first)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn shards_of_gradients() {
+    refused(stage::check::<replaces::Zero2>(), "before its gradients were the sum over all ranks");
+    refused(stage::check::<takes_another_slice::Zero2>(), "before its gradients were the sum over all ranks");
+}
+
+mod gathers_garbage {
+    include!(concat!(env!("OUT_DIR"), "/zero3-gather.rs"));
+
+    impl Zero3 {
+        fn gather(&mut self, unit: UnitId, pass: Pass) -> Result<()> {
+            if self.window.contains(unit) {
+                return Ok(());
+            }
+            let shard = self.parameters.get(unit)?;
+            let padded = self.partition.units[unit].padded;
+            let full = self.rank.device.zeros(Class::GatheredParameters, shard.dtype(), padded)?;
+            let pending = self.rank.shard_group().all_gather(bucket(vec![full], &[unit]))?;
+            self.window.issued(unit, pending);
+            Ok(())
+        }
+    }
+}
+
+mod puts_its_shard_elsewhere {
+    include!(concat!(env!("OUT_DIR"), "/zero3-gather.rs"));
+
+    impl Zero3 {
+        fn gather(&mut self, unit: UnitId, pass: Pass) -> Result<()> {
+            if self.window.contains(unit) {
+                return Ok(());
+            }
+            let shard = self.parameters.get(unit)?;
+            let padded = self.partition.units[unit].padded;
+            let mut full = self.rank.device.zeros(Class::GatheredParameters, shard.dtype(), padded)?;
+            self.rank.kernels().copy(full.slice_mut(0..shard.len()), shard.view())?;
+            let pending = self.rank.shard_group().all_gather(bucket(vec![full], &[unit]))?;
+            self.window.issued(unit, pending);
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn gathers() {
+    refused(stage::check::<gathers_garbage::Zero3>(), "something else than the initial parameters");
+    refused(stage::check::<puts_its_shard_elsewhere::Zero3>(), "in the slice that rank 1 owns");
+}
+
+mod drops_a_unit {
+    fn push(
+        queue: &mut Vec<super::Unit>,
+        unit: super::Unit,
+        capacity: usize,
+        last: bool,
+    ) -> Option<Vec<usize>> {
+        let closed = crate::bucket_solution::push(queue, unit, capacity, last)?;
+        Some(closed.into_iter().filter(|&unit| unit != 2).collect())
+    }
+    include!(concat!(env!("OUT_DIR"), "/bucket.rs"));
+}
+
+mod never_closes {
+    fn push(
+        queue: &mut Vec<super::Unit>,
+        unit: super::Unit,
+        capacity: usize,
+        last: bool,
+    ) -> Option<Vec<usize>> {
+        queue.push(unit);
+        None
+    }
+    include!(concat!(env!("OUT_DIR"), "/bucket.rs"));
+}
+
+mod clips_by_its_own_slice {
+    fn norm(mine: &[f32], _over_ranks: &mut dyn FnMut(f64) -> f64) -> f64 {
+        mine.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>().sqrt()
+    }
+    include!(concat!(env!("OUT_DIR"), "/shard-norm.rs"));
+}
+
+/// What the oracles would find first is found in a stage as well.
+#[test]
+fn parts_inside_a_stage() {
+    refused(stage::check::<drops_a_unit::Ddp>(), "unit 2 is not here");
+    refused(stage::check::<never_closes::Ddp>(), "is not here");
+    let clipped = stage::keeps_the_contract::<clips_by_its_own_slice::Zero1>("");
+    assert!(clipped.unwrap_err().contains("neither old nor right"));
+}
