@@ -1,7 +1,8 @@
 //! Distributed data parallel: every rank holds everything.
 //!
 //! Each rank computes gradients on its own micro-batches; the ranks' gradients are summed bucket by bucket while
-//! backward goes on (Li et al., "PyTorch Distributed", 2020), and every rank then makes the same update.
+//! backward goes on (Li et al., "PyTorch Distributed", 2020), and every rank then makes the same update. A rank divides
+//! its loss by the tokens of the whole global batch, so that the sum over ranks is DDP's average.
 
 use collectives::Group;
 use device::{Buffer, Write};
@@ -39,10 +40,10 @@ impl Stage for Ddp {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
-            let whole = setup.whole(unit);
-            parameters.push(setup.parameters(unit, whole.clone())?);
-            gradients.push(setup.gradients(whole.clone())?);
-            optimizer.push(setup.optimizer(unit, whole)?);
+            let full = setup.full(unit);
+            parameters.push(setup.parameters(unit, full.clone())?);
+            gradients.push(setup.gradients(full.clone())?);
+            optimizer.push(setup.optimizer(unit, full)?);
         }
         Ok(Ddp {
             parameters: UnitBuffers::new(parameters, "parameters"),
@@ -73,15 +74,16 @@ impl Stage for Ddp {
             self.gradients.put(gradients.unit, gradients.buffer);
             return Ok(());
         }
-        let reduced = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
-        self.reduced(reduced);
+        let summed = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
+        self.gradients.put_all(summed);
         Ok(())
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let reduced = self.reductions.finish(&self.rank)?;
-        self.reduced(reduced);
+        let summed = self.reductions.finish(&self.rank)?;
+        self.gradients.put_all(summed);
         let grad_norm = update.unscaled(self.norm()?);
+        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(scale) = update.gradient_scale(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
@@ -101,13 +103,6 @@ impl Stage for Ddp {
 }
 
 impl Ddp {
-    /// Takes back gradients that are now the sum over all ranks.
-    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) {
-        for (unit, buffer) in units {
-            self.gradients.put(unit, buffer);
-        }
-    }
-
     fn norm(&self) -> Result<f64> {
         let gradients: Result<Vec<_>> =
             (0..self.optimizer.len()).map(|unit| Ok(self.gradients.get(unit)?.view())).collect();

@@ -23,7 +23,7 @@ pub struct Zero1 {
     partition: Arc<Partition>,
     /// Full, per unit.
     parameters: UnitBuffers,
-    /// Full, per unit.
+    /// Full, per unit; after the reduce-scatter only this rank's slice means something.
     gradients: UnitBuffers,
     /// For this rank's slice of each unit.
     optimizer: Vec<AdamWShard>,
@@ -41,9 +41,9 @@ impl Stage for Zero1 {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
-            let (whole, slice) = (setup.whole(unit), setup.slice(unit));
-            parameters.push(setup.parameters(unit, whole.clone())?);
-            gradients.push(setup.gradients(whole)?);
+            let (full, slice) = (setup.full(unit), setup.slice(unit));
+            parameters.push(setup.parameters(unit, full.clone())?);
+            gradients.push(setup.gradients(full)?);
             optimizer.push(setup.optimizer(unit, slice)?);
         }
         let sum = match setup.grad_sync {
@@ -80,15 +80,16 @@ impl Stage for Zero1 {
             self.gradients.put(gradients.unit, gradients.buffer);
             return Ok(());
         }
-        let reduced = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
-        self.reduced(reduced);
+        let summed = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
+        self.gradients.put_all(summed);
         Ok(())
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let reduced = self.reductions.finish(&self.rank)?;
-        self.reduced(reduced);
+        let summed = self.reductions.finish(&self.rank)?;
+        self.gradients.put_all(summed);
         let grad_norm = update.unscaled(self.norm()?);
+        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(scale) = update.gradient_scale(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
@@ -97,11 +98,11 @@ impl Stage for Zero1 {
             let mut full = self.parameters.take(unit)?;
             let gradients = self.gradients.get(unit)?.slice(slice.clone());
             self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, scale)?;
-            let gathered = self.gathers.push(&self.rank, unit, full)?;
-            self.gathered(gathered);
+            let updated = self.gathers.push(&self.rank, unit, full)?;
+            self.parameters.put_all(updated);
         }
-        let gathered = self.gathers.finish(&self.rank)?;
-        self.gathered(gathered);
+        let updated = self.gathers.finish(&self.rank)?;
+        self.parameters.put_all(updated);
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
@@ -113,20 +114,6 @@ impl Stage for Zero1 {
 }
 
 impl Zero1 {
-    /// Takes back gradients whose own slice is now the sum over all ranks.
-    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) {
-        for (unit, buffer) in units {
-            self.gradients.put(unit, buffer);
-        }
-    }
-
-    /// Takes back parameters in which every rank's slice is updated.
-    fn gathered(&mut self, units: Vec<(UnitId, Buffer)>) {
-        for (unit, buffer) in units {
-            self.parameters.put(unit, buffer);
-        }
-    }
-
     fn slice(&self, unit: UnitId) -> Range<usize> {
         self.partition.slice(unit, self.rank.shard())
     }

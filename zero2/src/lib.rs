@@ -40,8 +40,8 @@ impl Stage for Zero2 {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in setup.units() {
-            let (whole, slice) = (setup.whole(unit), setup.slice(unit));
-            parameters.push(setup.parameters(unit, whole)?);
+            let (full, slice) = (setup.full(unit), setup.slice(unit));
+            parameters.push(setup.parameters(unit, full)?);
             gradients.push(setup.gradients(slice.clone())?);
             optimizer.push(setup.optimizer(unit, slice)?);
         }
@@ -67,6 +67,7 @@ impl Stage for Zero2 {
 
     fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
         let shard = self.gradients.get_mut(unit)?;
+        // It adds up over the step's micro-batches.
         if micro.is_first() {
             self.rank.kernels().fill(shard.view_mut(), 0.0)?;
         }
@@ -74,14 +75,15 @@ impl Stage for Zero2 {
     }
 
     fn reduce(&mut self, gradients: FullGradients, _micro: Micro) -> Result<()> {
-        let reduced = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
-        self.reduced(reduced)
+        let summed = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
+        self.accumulate(summed)
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let reduced = self.reductions.finish(&self.rank)?;
-        self.reduced(reduced)?;
+        let summed = self.reductions.finish(&self.rank)?;
+        self.accumulate(summed)?;
         let grad_norm = update.unscaled(self.norm()?);
+        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(scale) = update.gradient_scale(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
@@ -90,11 +92,11 @@ impl Stage for Zero2 {
             let mut full = self.parameters.take(unit)?;
             let gradients = self.gradients.get(unit)?.view();
             self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, scale)?;
-            let gathered = self.gathers.push(&self.rank, unit, full)?;
-            self.gathered(gathered);
+            let updated = self.gathers.push(&self.rank, unit, full)?;
+            self.parameters.put_all(updated);
         }
-        let gathered = self.gathers.finish(&self.rank)?;
-        self.gathered(gathered);
+        let updated = self.gathers.finish(&self.rank)?;
+        self.parameters.put_all(updated);
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
@@ -107,19 +109,12 @@ impl Stage for Zero2 {
 
 impl Zero2 {
     /// Adds this rank's slice of summed gradients to its shard and frees the full ones.
-    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
+    fn accumulate(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
         for (unit, full) in units {
             let sum = full.slice(self.slice(unit));
             self.rank.kernels().add(self.gradients.get_mut(unit)?.view_mut(), sum)?;
         }
         Ok(())
-    }
-
-    /// Takes back parameters in which every rank's slice is updated.
-    fn gathered(&mut self, units: Vec<(UnitId, Buffer)>) {
-        for (unit, buffer) in units {
-            self.parameters.put(unit, buffer);
-        }
     }
 
     fn slice(&self, unit: UnitId) -> Range<usize> {

@@ -9,8 +9,9 @@
 //! FSDP's shard-grad-op is the same but for one choice: full parameters stay from forward until backward is done with
 //! them. It holds as little between steps, as much as ZeRO-2 in between, and gathers once less. FSDP's hybrid sharding
 //! shards over groups of neighbours: gathers and reduce-scatters stay inside a group, and in the last micro-batch's
-//! backward an all-reduce across groups sums the shards. ZeRO++'s hpZ shards over all ranks and lets backward gather from a second copy that
-//! neighbours share (Wang et al., "ZeRO++", 2023, section 3.2).
+//! backward an all-reduce across groups sums the shards. ZeRO++'s hpZ shards over all ranks and lets backward gather from
+//! a second copy that neighbours share (Wang et al., "ZeRO++", 2023, section 3.2). DeepSpeed's persistent parameters, small
+//! tensors, are not cut.
 
 use collectives::Group;
 use device::{Buffer, Class};
@@ -32,7 +33,7 @@ pub struct Zero3 {
     partition: Arc<Partition>,
     schedule: Arc<Schedule>,
     strategy: Strategy,
-    /// This rank's slice, per unit; the whole of units that stay whole.
+    /// This rank's slice, per unit; persistent units in full.
     parameters: UnitBuffers,
     /// This rank's slice, per unit.
     gradients: UnitBuffers,
@@ -44,7 +45,7 @@ pub struct Zero3 {
     /// hpZ: what backward gathers from, in place of the shards.
     secondary: Option<SecondaryShards>,
     window: GatherWindow,
-    /// Of units that stay whole, once they are updated.
+    /// Of persistent units, once they are updated.
     gathers: Buckets,
     communication: Communication,
 }
@@ -83,7 +84,7 @@ impl Stage for Zero3 {
     }
 
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
-        if self.stays_whole(unit) {
+        if self.is_persistent(unit) {
             return Ok(FullParameters { unit, buffer: self.parameters.take(unit)? });
         }
         self.gather(unit, pass)?;
@@ -95,7 +96,7 @@ impl Stage for Zero3 {
     }
 
     fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()> {
-        if self.stays_whole(full.unit) {
+        if self.is_persistent(full.unit) {
             self.parameters.put(full.unit, full.buffer);
             return Ok(());
         }
@@ -115,6 +116,7 @@ impl Stage for Zero3 {
 
     fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
         let shard = self.gradients.get_mut(unit)?;
+        // It adds up over the step's micro-batches.
         if micro.is_first() {
             self.rank.kernels().fill(shard.view_mut(), 0.0)?;
         }
@@ -122,32 +124,34 @@ impl Stage for Zero3 {
     }
 
     fn reduce(&mut self, gradients: FullGradients, _micro: Micro) -> Result<()> {
-        let reduced = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
-        self.reduced(reduced)
+        let summed = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
+        self.accumulate(summed)
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let reduced = self.reductions.finish(&self.rank)?;
-        self.reduced(reduced)?;
+        let summed = self.reductions.finish(&self.rank)?;
+        self.accumulate(summed)?;
         if let Some(replicas) = &mut self.replicas {
-            let summed = replicas.finish(&self.rank)?;
-            self.summed(summed);
+            self.gradients.put_all(replicas.finish(&self.rank)?);
         }
         let grad_norm = update.unscaled(self.norm()?);
+        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(scale) = update.gradient_scale(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         for unit in 0..self.optimizer.len() {
-            let (own, whole) = (self.own(unit), self.stays_whole(unit));
-            let mut held = self.parameters.take(unit)?;
+            let (own, mut held) = (self.own(unit), self.parameters.take(unit)?);
             let gradients = self.gradients.get(unit)?.view();
             self.optimizer[unit].update(&self.rank, held.slice_mut(own), gradients, update, scale)?;
-            let gathered =
-                if whole { self.gathers.push(&self.rank, unit, held)? } else { vec![(unit, held)] };
-            self.gathered(gathered);
+            if self.is_persistent(unit) {
+                let updated = self.gathers.push(&self.rank, unit, held)?;
+                self.parameters.put_all(updated);
+            } else {
+                self.parameters.put(unit, held);
+            }
         }
-        let gathered = self.gathers.finish(&self.rank)?;
-        self.gathered(gathered);
+        let updated = self.gathers.finish(&self.rank)?;
+        self.parameters.put_all(updated);
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
@@ -181,8 +185,8 @@ impl Zero3 {
         };
         let padded = self.partition.units[unit].padded;
         let mut full = self.rank.device.allocate(Class::GatheredParameters, shard.dtype(), padded)?;
-        let own = group.rank() as usize * shard.len();
-        self.rank.kernels().copy(full.slice_mut(own..own + shard.len()), shard.view())?;
+        let start = group.rank() as usize * shard.len();
+        self.rank.kernels().copy(full.slice_mut(start..start + shard.len()), shard.view())?;
         self.window.issued(unit, group.all_gather(bucket(vec![full], &[unit]))?);
         Ok(())
     }
@@ -198,7 +202,7 @@ impl Zero3 {
 
     /// Adds this rank's slice of summed gradients to its shard and frees the full ones. In hybrid sharding that sum is
     /// over one group, and with the last micro-batch's the shard goes on to be summed over groups.
-    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
+    fn accumulate(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
         for (unit, full) in units {
             let own = self.slice(unit);
             let Some(replicas) = &mut self.replicas else {
@@ -207,34 +211,20 @@ impl Zero3 {
             };
             let shard = self.gradients.take(unit)?;
             let summed = replicas.add(&self.rank, unit, shard, (full, own))?;
-            self.summed(summed);
+            self.gradients.put_all(summed);
         }
         Ok(())
     }
 
-    /// Takes back shards that are now the sum over all groups, or have been added to.
-    fn summed(&mut self, units: Vec<(UnitId, Buffer)>) {
-        for (unit, shard) in units {
-            self.gradients.put(unit, shard);
-        }
-    }
-
-    /// Takes back parameters in which every rank's slice is updated.
-    fn gathered(&mut self, units: Vec<(UnitId, Buffer)>) {
-        for (unit, buffer) in units {
-            self.parameters.put(unit, buffer);
-        }
-    }
-
-    /// Whether `unit` is of small tensors that are never cut, and so never gathered for a pass.
-    fn stays_whole(&self, unit: UnitId) -> bool {
-        self.partition.units[unit].whole
+    /// Whether `unit` is of small tensors whose parameters are never cut, and so never gathered for a pass.
+    fn is_persistent(&self, unit: UnitId) -> bool {
+        self.partition.units[unit].persistent
     }
 
     /// This rank's slice within what it holds of `unit`'s parameters.
     fn own(&self, unit: UnitId) -> Range<usize> {
         let slice = self.slice(unit);
-        if self.stays_whole(unit) { slice } else { 0..slice.len() }
+        if self.is_persistent(unit) { slice } else { 0..slice.len() }
     }
 
     fn slice(&self, unit: UnitId) -> Range<usize> {

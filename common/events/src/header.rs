@@ -12,8 +12,8 @@ pub struct UnitHeader {
     pub parameters: u64,
     /// Parameters in it, padded to a multiple of the shard count.
     pub padded: u64,
-    /// Whether every rank keeps its parameters whole, even where others are sharded.
-    pub whole: bool,
+    /// Whether every rank keeps its parameters in full, even where others are sharded.
+    pub persistent: bool,
 }
 
 /// Which model states a rank keeps whole and which it keeps only its slice of, between steps.

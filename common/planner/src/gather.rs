@@ -88,7 +88,7 @@ impl<'a> GatherWindow<'a> {
         (self.pass, self.among) = (pass, among);
         self.order.clear();
         for unit in units {
-            if !self.order.contains(&unit) && !self.partition.units[unit].whole {
+            if !self.order.contains(&unit) && !self.partition.units[unit].persistent {
                 self.order.push(unit);
             }
         }
@@ -118,7 +118,7 @@ impl<'a> GatherWindow<'a> {
 
     /// The pass is done with `unit`.
     pub(crate) fn free(&mut self, books: &mut Books, tally: &mut Tally, unit: usize) {
-        if self.partition.units[unit].whole {
+        if self.partition.units[unit].persistent {
             return;
         }
         books.free_all(self.full[unit].take());

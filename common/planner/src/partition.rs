@@ -16,8 +16,8 @@ pub struct Unit {
     pub parameters: u64,
     /// Parameters in it, padded to a multiple of the shard count (P).
     pub padded: u64,
-    /// Whether every rank holds its parameters whole, where others are sharded.
-    pub whole: bool,
+    /// Whether every rank holds its parameters in full, where others are sharded.
+    pub persistent: bool,
 }
 
 /// The units of a model, in forward order, and which layers need them.
@@ -46,7 +46,7 @@ impl Partition {
             let parameters = inside.map(|(tensor, _)| tensor.elements() as u64).sum::<u64>();
             let beside = whole && units.contains(&(number, false));
             let name = if beside { format!("{} whole", names[number]) } else { names[number].clone() };
-            Unit { name, parameters, padded: parameters.next_multiple_of(job.shards()), whole }
+            Unit { name, parameters, padded: parameters.next_multiple_of(job.shards()), persistent: whole }
         };
         let needs = layout.layers.iter().map(|layer| {
             let needed = layer.tensors.iter().filter_map(|&tensor| units.binary_search(&places[tensor]).ok());
@@ -58,9 +58,9 @@ impl Partition {
     /// What a rank of `job` holds between steps.
     pub fn model_states(&self, job: &Job) -> ModelStates {
         let states = job.recipe.model_states(&self.sizes(), job.sharing_ranks(), job.stage);
-        let gathered: u64 = self.units.iter().filter(|unit| !unit.whole).map(|unit| unit.padded).sum();
+        let gathered: u64 = self.units.iter().filter(|unit| !unit.persistent).map(|unit| unit.padded).sum();
         let slice = job.secondary_shards.map_or(0, |ranks| gathered / ranks as u64);
-        let whole = self.units.iter().filter(|unit| unit.whole);
+        let whole = self.units.iter().filter(|unit| unit.persistent);
         let beyond_shards: u64 = whole.map(|unit| unit.padded - unit.padded / job.shards()).sum();
         ModelStates {
             weights: states.weights + beyond_shards * job.recipe.weights,
@@ -90,7 +90,7 @@ impl Partition {
             name: unit.name.clone(),
             parameters: unit.parameters,
             padded: unit.padded,
-            whole: unit.whole,
+            persistent: unit.persistent,
         };
         self.units.iter().map(header).collect()
     }
@@ -126,7 +126,7 @@ impl Partition {
         let layer = self.last_use(unit);
         let between =
             |other: usize| u64::from(self.first_use(other) > layer) + u64::from(self.last_use(other) > layer);
-        let gathered = self.units.iter().enumerate().filter(|(_, unit)| !unit.whole);
+        let gathered = self.units.iter().enumerate().filter(|(_, unit)| !unit.persistent);
         gathered.map(|(other, unit)| between(other) * unit.padded).sum()
     }
 }

@@ -140,7 +140,7 @@ impl<'a> Walk<'a> {
             return;
         }
         let size = self.job.gather_bucket.unwrap_or(self.partition.largest());
-        let updated = self.partition.units.iter().filter(|unit| unit.whole || !sharded.parameters);
+        let updated = self.partition.units.iter().filter(|unit| unit.persistent || !sharded.parameters);
         for bucket in buckets(updated.map(|unit| unit.padded), size) {
             self.tally.collective(sharing(self.job), Operation::AllGather, &bucket, self.job.recipe.weights);
         }

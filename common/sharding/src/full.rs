@@ -99,6 +99,11 @@ impl UnitBuffers {
         self.buffers[unit] = Some(buffer);
     }
 
+    /// Puts back what a queue of collectives has done.
+    pub fn put_all(&mut self, units: Vec<(UnitId, Buffer)>) {
+        units.into_iter().for_each(|(unit, buffer)| self.put(unit, buffer));
+    }
+
     /// `unit`'s buffer, to read.
     ///
     /// # Errors

@@ -38,8 +38,8 @@ pub struct Unit {
     pub parameters: usize,
     /// Elements with padding: a multiple of the shard count.
     pub padded: usize,
-    /// Whether every rank keeps its parameters whole, although gradients and optimizer states are cut.
-    pub whole: bool,
+    /// Whether every rank keeps its parameters in full, although gradients and optimizer states are cut.
+    pub persistent: bool,
 }
 
 /// Which tensors stay whole where parameters are cut: small ones, whose collectives would cost more than their memory.
@@ -87,7 +87,7 @@ impl Partition {
     }
 
     /// Adds a unit of `slots`, one after the other.
-    fn place(&mut self, name: String, mut slots: Vec<Slot>, whole: bool) {
+    fn place(&mut self, name: String, mut slots: Vec<Slot>, persistent: bool) {
         let mut parameters = 0;
         for (at, slot) in slots.iter_mut().enumerate() {
             self.homes[slot.tensor] = (self.units.len(), at);
@@ -95,7 +95,7 @@ impl Partition {
             parameters += slot.elements;
         }
         let padded = parameters.next_multiple_of(self.shards);
-        self.units.push(Unit { name, slots, parameters, padded, whole });
+        self.units.push(Unit { name, slots, parameters, padded, persistent });
     }
 
     /// The same with tensors that stay whole in units of their own, each after the unit that it was in.
@@ -205,7 +205,7 @@ mod tests {
             units.with_whole_tensors(WholeTensors { each, together })
         };
         let units = |each, together| -> Vec<(String, bool)> {
-            partition(each, together).units.into_iter().map(|unit| (unit.name, unit.whole)).collect()
+            partition(each, together).units.into_iter().map(|unit| (unit.name, unit.persistent)).collect()
         };
         assert_eq!(partition(0, usize::MAX), Partition::new(&layout(false), Wrap::Block, 4));
         let width = ModelConfig::tiny().width;

@@ -77,7 +77,7 @@ impl Schedule {
         let left = at(&self.forward.last).map_or(0, |at| at + 1);
         let back = at(&self.backward.first).unwrap_or(0);
         let between = self.forward.first[left..].iter().chain(&self.backward.first[..back]);
-        let gathered = between.flatten().map(|&unit| &partition.units[unit]).filter(|unit| !unit.whole);
+        let gathered = between.flatten().map(|&unit| &partition.units[unit]).filter(|unit| !unit.persistent);
         gathered.map(|unit| unit.padded).sum()
     }
 

@@ -27,7 +27,7 @@ impl SecondaryShards {
         let Some(neighbours) = rank.secondary_group() else { return Ok(None) };
         let ranks = neighbours.size() as usize;
         let room = |padded: usize| rank.device.allocate(Class::Parameters, dtype, padded / ranks);
-        let gathered = partition.units.iter().map(|unit| (!unit.whole).then_some(unit.padded));
+        let gathered = partition.units.iter().map(|unit| (!unit.persistent).then_some(unit.padded));
         let shards = gathered.map(|padded| padded.map(room).transpose()).collect::<device::Result<_>>()?;
         Ok(Some(SecondaryShards { shards }))
     }

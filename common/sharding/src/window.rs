@@ -91,7 +91,7 @@ impl GatherWindow {
     pub fn next_ahead(&self, order: &[UnitId]) -> Option<UnitId> {
         let latest = order.iter().position(|&unit| Some(unit) == self.latest)?;
         let mut ahead = 0;
-        let gathered = order[latest + 1..].iter().filter(|&&unit| !self.partition.units[unit].whole);
+        let gathered = order[latest + 1..].iter().filter(|&&unit| !self.partition.units[unit].persistent);
         for &unit in gathered {
             if ahead >= self.limits.ahead {
                 return None;

@@ -377,7 +377,7 @@ impl Passes {
         let first = layer.tensors[0];
         let own = layer.tensors.iter().filter(|&&tensor| tensor >= first);
         let mut units = own.map(|&tensor| self.partition.home(tensor).0);
-        let gathered = units.find(|&unit| !self.partition.units[unit].whole);
+        let gathered = units.find(|&unit| !self.partition.units[unit].persistent);
         gathered.unwrap_or(self.partition.home(first).0)
     }
 

@@ -48,7 +48,7 @@ pub struct Setup {
 
 impl Setup {
     /// All elements of `unit`, padding included.
-    pub fn whole(&self, unit: UnitId) -> Range<usize> {
+    pub fn full(&self, unit: UnitId) -> Range<usize> {
         0..self.partition.units[unit].padded
     }
 
@@ -57,10 +57,10 @@ impl Setup {
         self.partition.slice(unit, self.rank.shard())
     }
 
-    /// The elements of `unit` whose parameters this rank holds where they are sharded: its own, or all of a unit that
-    /// stays whole.
+    /// The elements of `unit` whose parameters this rank holds where they are sharded: its own, or all of a persistent
+    /// unit.
     pub fn held(&self, unit: UnitId) -> Range<usize> {
-        if self.partition.units[unit].whole { self.whole(unit) } else { self.slice(unit) }
+        if self.partition.units[unit].persistent { self.full(unit) } else { self.slice(unit) }
     }
 
     /// All units.
@@ -128,10 +128,10 @@ impl Setup {
     }
 
     /// The queue of updated parameters on their way through `gather`, unit by unit in forward order.
-    /// Where parameters are sharded these are of units that stay whole.
+    /// Where parameters are sharded these are persistent units.
     pub fn gathers(&self, gather: Issue) -> Buckets {
-        let whole = self.units().rfind(|&unit| self.partition.units[unit].whole);
-        let last = whole.unwrap_or(self.partition.units.len() - 1);
+        let persistent = self.units().rfind(|&unit| self.partition.units[unit].persistent);
+        let last = persistent.unwrap_or(self.partition.units.len() - 1);
         Buckets::new(gather, self.communication.gathers(self.precision, &self.partition, last))
     }
 

@@ -5,8 +5,8 @@ include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
 impl Zero1 {
     /// Clips, updates, and makes the full parameters whole again.
     fn written_step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let reduced = self.reductions.finish(&self.rank)?;
-        self.reduced(reduced);
+        let summed = self.reductions.finish(&self.rank)?;
+        self.gradients.put_all(summed);
         let grad_norm = update.unscaled(self.norm()?);
         let Some(scale) = update.gradient_scale(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
@@ -16,11 +16,11 @@ impl Zero1 {
             let mut full = self.parameters.take(unit)?;
             let gradients = self.gradients.get(unit)?.slice(slice.clone());
             self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, scale)?;
-            let gathered = self.gathers.push(&self.rank, unit, full)?;
-            self.gathered(gathered);
+            let updated = self.gathers.push(&self.rank, unit, full)?;
+            self.parameters.put_all(updated);
         }
-        let gathered = self.gathers.finish(&self.rank)?;
-        self.gathered(gathered);
+        let updated = self.gathers.finish(&self.rank)?;
+        self.parameters.put_all(updated);
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 }

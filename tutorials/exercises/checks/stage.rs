@@ -35,7 +35,7 @@ const STAGES: [(&str, &str, Change); 5] = [
         )]),
     ),
     ("zero1-step", "zero1", Change::Method("fn step(", Some("self.written_step(update)"))),
-    ("zero2-reduced", "zero2", Change::Method("fn reduced(", None)),
+    ("zero2-accumulate", "zero2", Change::Method("fn accumulate(", None)),
     ("zero3-gather", "zero3", Change::Method("fn gather(", None)),
 ];
 

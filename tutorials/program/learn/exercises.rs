@@ -82,11 +82,11 @@ pub const ALL: &[Exercise] = &[
         task: "ZeRO-1's update: a slice of every unit, then whole parameters again.",
         hints: [
             "For every unit: take the full parameters, update your slice of them, push them to be gathered.",
-            "What push returns, and what finish returns after the loop, goes to self.gathered.",
+            "What push returns, and what finish returns after the loop, goes to self.parameters.put_all.",
         ],
     },
     Exercise {
-        name: "zero2-reduced",
+        name: "zero2-accumulate",
         chapter: 5,
         task: "ZeRO-2: take in summed gradients and let the full buffer go.",
         hints: [

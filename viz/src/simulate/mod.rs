@@ -57,7 +57,7 @@ impl Plan {
 fn units(plan: &Plan) -> Vec<UnitHeader> {
     let unit = |name: String, parameters: u64| {
         let padded = parameters.next_multiple_of(u64::from(plan.ranks));
-        UnitHeader { name, parameters, padded, whole: false }
+        UnitHeader { name, parameters, padded, persistent: false }
     };
     let mut units = vec![unit("embedding".into(), 32_768)];
     units.extend((0..plan.blocks).map(|block| unit(format!("block {block}"), 213_248)));

@@ -5,7 +5,7 @@ use events::{Class, CollectiveEvent, Event, Operation, Place, Progress, RunHeade
 
 /// A header with `ranks` ranks and two units.
 pub(crate) fn header(ranks: u32) -> RunHeader {
-    let unit = |name: &str| UnitHeader { name: name.into(), parameters: 10, padded: 12, whole: false };
+    let unit = |name: &str| UnitHeader { name: name.into(), parameters: 10, padded: 12, persistent: false };
     RunHeader {
         stage: "ZeRO-3".into(),
         model: "test".into(),

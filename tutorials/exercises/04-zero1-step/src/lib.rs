@@ -12,9 +12,10 @@ impl Zero1 {
     /// The stage's `step`. `self.optimizer[unit]` updates a slice of full parameters with its gradients, as
     /// `update(&self.rank, parameters, gradients, update, scale)`; `self.gathers` queues units for the all-gather.
     fn written_step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let reduced = self.reductions.finish(&self.rank)?;
-        self.reduced(reduced);
+        let summed = self.reductions.finish(&self.rank)?;
+        self.gradients.put_all(summed);
         let grad_norm = update.unscaled(self.norm()?);
+        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(scale) = update.gradient_scale(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };

@@ -20,8 +20,8 @@ mod ring_all_reduce_solution;
 mod shard_norm_solution;
 #[path = "../../04-zero1-step/solution.rs"]
 mod zero1_step_solution;
-#[path = "../../05-zero2-reduced/solution.rs"]
-mod zero2_reduced_solution;
+#[path = "../../05-zero2-accumulate/solution.rs"]
+mod zero2_accumulate_solution;
 #[path = "../../06-zero3-gather/solution.rs"]
 mod zero3_gather_solution;
 
@@ -76,9 +76,9 @@ const ALL: [Exercise; 10] = [
     ),
     Exercise("04-zero1-step", stage::check::<zero1_step::Zero1>, stage::check::<zero1_step_solution::Zero1>),
     Exercise(
-        "05-zero2-reduced",
-        stage::check::<zero2_reduced::Zero2>,
-        stage::check::<zero2_reduced_solution::Zero2>,
+        "05-zero2-accumulate",
+        stage::check::<zero2_accumulate::Zero2>,
+        stage::check::<zero2_accumulate_solution::Zero2>,
     ),
     Exercise(
         "06-zero3-gather",

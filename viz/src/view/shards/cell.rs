@@ -101,7 +101,7 @@ impl Cell<'_> {
 
     fn parameters(&self, state: &UnitNow, y: u16, paint: &mut Paint<'_>) {
         let header = &self.scene.header;
-        let whole = header.units[self.unit].whole || !header.sharded.parameters;
+        let whole = header.units[self.unit].persistent || !header.sharded.parameters;
         let (full, gathered) = (class_style(Class::Parameters), class_style(Class::GatheredParameters));
         let rest = match (whole, state.gather, state.refreshing) {
             _ if !self.held() => nothing(),

@@ -103,7 +103,7 @@ proptest! {
     fn whole_tensors(job in jobs(), each in prop_oneof![0u64..40, 0u64..3_000, Just(u64::MAX)], room in 0u64..20_000) {
         let job = Job { whole_tensor: each, whole_tensors: room, ..job.with_stage(Stage::Zero3) };
         let (n, m) = (job.world_size as u64, job.micro_batches as u64);
-        let (whole, cut): (Vec<_>, Vec<_>) = Partition::of(&job).units.into_iter().partition(|unit| unit.whole);
+        let (whole, cut): (Vec<_>, Vec<_>) = Partition::of(&job).units.into_iter().partition(|unit| unit.persistent);
         let [held, gathered] = [&whole, &cut].map(|units| units.iter().map(|unit| unit.padded).sum::<u64>());
         let parameters: u64 = whole.iter().chain(&cut).map(|unit| unit.parameters).sum();
         prop_assert_eq!(parameters, Partition::of(&job.with_stage(Stage::Ddp)).parameters());
@@ -116,6 +116,6 @@ proptest! {
         let step = rank.traffic_per_step;
         prop_assert_eq!(step.bytes(Operation::AllGather), 2 * m * share(gathered) + share(held));
         prop_assert_eq!(step.bytes(Operation::ReduceScatter), m * share(gathered + held));
-        prop_assert_eq!(Partition::of(&job.with_stage(Stage::Zero2)).units.iter().filter(|unit| unit.whole).count(), 0);
+        prop_assert_eq!(Partition::of(&job.with_stage(Stage::Zero2)).units.iter().filter(|unit| unit.persistent).count(), 0);
     }
 }

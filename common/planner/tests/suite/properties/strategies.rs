@@ -110,7 +110,7 @@ proptest! {
         let full = Job { world_size: neighbours * groups, whole_tensor, ..job.with_stage(Stage::Zero3) };
         let secondary = Job { secondary_shards: Some(neighbours), ..full.clone() };
         let units = Partition::of(&full).units;
-        let gathered: u64 = units.iter().filter(|unit| !unit.whole).map(|unit| unit.padded).sum();
+        let gathered: u64 = units.iter().filter(|unit| !unit.persistent).map(|unit| unit.padded).sum();
         let more = gathered / neighbours as u64 * F32;
         prop_assert_eq!(peak(&secondary, Class::Parameters), peak(&full, Class::Parameters) + more);
     }

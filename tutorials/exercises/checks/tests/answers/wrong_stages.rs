@@ -19,8 +19,8 @@ macro_rules! zero1 {
 
             impl Zero1 {
                 fn written_step(&mut self, $update: &Update) -> Result<StepOutcome> {
-                    let reduced = self.reductions.finish(&self.rank)?;
-                    self.reduced(reduced);
+                    let summed = self.reductions.finish(&self.rank)?;
+                    self.gradients.put_all(summed);
                     let grad_norm = $update.unscaled(self.norm()?);
                     let Some($scale) = $update.gradient_scale(grad_norm)? else {
                         return Ok(StepOutcome { grad_norm, skipped: true });
@@ -30,8 +30,8 @@ macro_rules! zero1 {
                         let $slice = $stage.slice($unit);
                         $body
                     }
-                    let gathered = $stage.gathers.finish(&$stage.rank)?;
-                    $stage.gathered(gathered);
+                    let updated = $stage.gathers.finish(&$stage.rank)?;
+                    $stage.parameters.put_all(updated);
                     Ok(StepOutcome { grad_norm, skipped: false })
                 }
             }
@@ -48,16 +48,16 @@ zero1!(gathers_nothing, |stage, unit, slice, update, scale| {
 
 zero1!(updates_nothing, |stage, unit, slice, update, scale| {
     let full = stage.parameters.take(unit)?;
-    let gathered = stage.gathers.push(&stage.rank, unit, full)?;
-    stage.gathered(gathered);
+    let updated = stage.gathers.push(&stage.rank, unit, full)?;
+    stage.parameters.put_all(updated);
 });
 
 zero1!(clips_nothing, |stage, unit, slice, update, scale| {
     let mut full = stage.parameters.take(unit)?;
     let gradients = stage.gradients.get(unit)?.slice(slice.clone());
     stage.optimizer[unit].update(&stage.rank, full.slice_mut(slice), gradients, update, 2.0 * scale)?;
-    let gathered = stage.gathers.push(&stage.rank, unit, full)?;
-    stage.gathered(gathered);
+    let updated = stage.gathers.push(&stage.rank, unit, full)?;
+    stage.parameters.put_all(updated);
 });
 
 #[test]
@@ -68,10 +68,10 @@ fn updates() {
 }
 
 mod replaces {
-    include!(concat!(env!("OUT_DIR"), "/zero2-reduced.rs"));
+    include!(concat!(env!("OUT_DIR"), "/zero2-accumulate.rs"));
 
     impl Zero2 {
-        fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
+        fn accumulate(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
             for (unit, full) in units {
                 let sum = full.slice(self.slice(unit));
                 self.rank.kernels().copy(self.gradients.get_mut(unit)?.view_mut(), sum)?;
@@ -82,10 +82,10 @@ mod replaces {
 }
 
 mod takes_another_slice {
-    include!(concat!(env!("OUT_DIR"), "/zero2-reduced.rs"));
+    include!(concat!(env!("OUT_DIR"), "/zero2-accumulate.rs"));
 
     impl Zero2 {
-        fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
+        fn accumulate(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
             for (unit, full) in units {
                 let first = full.slice(self.partition.slice(unit, 0));
                 self.rank.kernels().add(self.gradients.get_mut(unit)?.view_mut(), first)?;

@@ -6,5 +6,5 @@ mod solution;
 use exercises::stage::check;
 
 fn main() -> std::process::ExitCode {
-    exercises::main(check::<zero2_reduced::Zero2>, check::<solution::Zero2>)
+    exercises::main(check::<zero2_accumulate::Zero2>, check::<solution::Zero2>)
 }

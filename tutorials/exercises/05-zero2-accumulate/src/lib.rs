@@ -3,7 +3,7 @@
 //! Goal: of each full buffer that comes back summed, this rank keeps its slice, and lets the rest go. The rest of the stage
 //! is `zero2/src/lib.rs`, as it is.
 //!
-//! Check: `cargo run -p tutorials -- check zero2-reduced`; a hint: `--hints 1`, another: `--hints 2`.
+//! Check: `cargo run -p tutorials -- check zero2-accumulate`; a hint: `--hints 1`, another: `--hints 2`.
 //! One way to write it is in `solution.rs`, beside `src`.
 
 include!(concat!(env!("OUT_DIR"), "/zero2-reduced.rs"));
@@ -11,7 +11,7 @@ include!(concat!(env!("OUT_DIR"), "/zero2-reduced.rs"));
 impl Zero2 {
     /// `units` have come back from their reduce-scatter: in each full buffer this rank's slice is the sum over ranks.
     /// `self.gradients.get_mut(unit)?` is this rank's shard, to which micro-batches add up.
-    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
+    fn accumulate(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
         // Your code here.
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! ZeRO-2 keeps its slice of what comes back summed.
 
-include!(concat!(env!("OUT_DIR"), "/zero2-reduced.rs"));
+include!(concat!(env!("OUT_DIR"), "/zero2-accumulate.rs"));
 
 impl Zero2 {
     /// Full buffers are freed where they go out of scope.
-    fn reduced(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
+    fn accumulate(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
         for (unit, full) in units {
             let sum = full.slice(self.slice(unit));
             self.rank.kernels().add(self.gradients.get_mut(unit)?.view_mut(), sum)?;
