@@ -91,6 +91,20 @@ pub enum CollectiveError {
     },
 }
 
+impl CollectiveError {
+    /// The rank at fault, where it is another one than the rank that reports.
+    pub fn culprit(&self) -> Option<u32> {
+        match *self {
+            CollectiveError::Poisoned { rank, culprit, .. }
+            | CollectiveError::Timeout { rank, culprit, .. }
+            | CollectiveError::Mismatch { rank, culprit, .. } => Some(culprit).filter(|&other| other != rank),
+            CollectiveError::Device { .. }
+            | CollectiveError::Setup { .. }
+            | CollectiveError::Invalid { .. } => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

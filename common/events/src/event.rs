@@ -100,6 +100,22 @@ labelled! {
 }
 
 labelled! {
+    /// What ranks communicate for.
+    Purpose {
+        /// Full parameters for forward.
+        Forward => "forward",
+        /// Full parameters for backward.
+        Backward => "backward",
+        /// The sum of gradients.
+        Gradients => "gradients",
+        /// The sum over groups that each have the sum of their own.
+        Groups => "groups",
+        /// Parameters that others have updated.
+        Updates => "updates",
+    }
+}
+
+labelled! {
     /// How far a collective has come on one rank.
     Progress {
         /// The rank has handed in its buffer and goes on computing.
@@ -315,6 +331,14 @@ pub enum What {
     /// What the rank itself adds to a step, before anything is summed over ranks. Precedes the step's
     /// [`What::StepFinished`], if the run was asked for it. Never dropped.
     Contributed(Contribution),
+    /// The rank has failed through another one, which it waited for in vain, say. Precedes the [`What::Failed`] that explains it.
+    /// Never dropped.
+    Blamed {
+        /// The rank at fault.
+        culprit: u32,
+        /// Whether the rank has heard of it from others, so that its explanation is an echo of theirs.
+        heard: bool,
+    },
 }
 
 /// One rank's own part in one step.
@@ -344,6 +368,7 @@ impl What {
                 | What::Finished { .. }
                 | What::Joined { .. }
                 | What::Contributed(_)
+                | What::Blamed { .. }
         )
     }
 }

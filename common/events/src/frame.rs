@@ -96,7 +96,7 @@ pub fn check_preamble(bytes: &[u8]) -> Result<(), FrameError> {
 /// Appends `message` as a frame.
 pub fn encode(message: &Message, into: &mut Vec<u8>) {
     match message {
-        Message::Header(header) => frame(b'H', header.as_ref(), into),
+        Message::Header(header) => frame(b'H', &(header.as_ref(), &header.theory), into),
         Message::CatchUp(catch_up) => frame(b'C', catch_up.as_ref(), into),
         Message::Batch(batch) => frame(b'B', batch, into),
         Message::End => frame(b'E', &(), into),
@@ -175,12 +175,21 @@ impl<'a> RawFrame<'a> {
     /// [`FrameError::Corrupt`] if the content is not what the kind says.
     pub fn decode(&self) -> Result<Message, FrameError> {
         match self.kind {
-            b'H' => self.content().map(|header| Message::Header(Box::new(header))),
+            b'H' => self.header().map(|header| Message::Header(Box::new(header))),
             b'C' => self.content().map(|catch_up| Message::CatchUp(Box::new(catch_up))),
             b'B' => self.content().map(Message::Batch),
             b'P' => self.content().map(Message::Control),
             _ => Ok(Message::End),
         }
+    }
+
+    /// A header, and what streams carry behind it since they do.
+    fn header(&self) -> Result<RunHeader, FrameError> {
+        let unreadable = |error| corrupt(self.offset, &format!("unreadable ({error})"));
+        let (header, rest) = postcard::take_from_bytes(self.payload).map_err(unreadable)?;
+        let theory =
+            if rest.is_empty() { Vec::new() } else { postcard::from_bytes(rest).map_err(unreadable)? };
+        Ok(RunHeader { theory, ..header })
     }
 
     fn content<'b, T: Deserialize<'b>>(&self) -> Result<T, FrameError>

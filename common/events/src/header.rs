@@ -1,6 +1,6 @@
 //! What a watcher must know before the first event.
 
-use crate::event::{Class, Operation};
+use crate::event::{Class, Operation, Purpose};
 use serde::{Deserialize, Serialize};
 
 /// One unit of the partition: what is gathered, reduced and released as one.
@@ -49,6 +49,39 @@ pub struct PredictedTraffic {
     pub bytes: u64,
 }
 
+/// What ranks communicate in every step, as theory counts it: one operation over full buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sweep {
+    /// What for.
+    pub purpose: Purpose,
+    /// The operation.
+    pub operation: Operation,
+    /// How often per optimizer step.
+    pub times: u32,
+    /// Elements of a rank's full buffers, padding included.
+    pub elements: u64,
+    /// Bytes of an element.
+    pub element_bytes: u32,
+    /// Ranks of each group that does it together.
+    pub ranks: u32,
+}
+
+impl Sweep {
+    /// Elements that all ranks together send per step, if groups of [`Sweep::ranks`] make up a world of `world_size`: everybody
+    /// sends (n−1)/n of the buffers in groups of n, and twice as much in an all-reduce, which is a reduce-scatter and an
+    /// all-gather.
+    pub fn elements_sent(&self, world_size: u32) -> u64 {
+        let rounds = if self.operation == Operation::AllReduce { 2 } else { 1 };
+        let groups = u64::from(world_size / self.ranks.max(1));
+        u64::from(self.times) * rounds * self.elements * u64::from(self.ranks.saturating_sub(1)) * groups
+    }
+
+    /// The same in bytes.
+    pub fn bytes_sent(&self, world_size: u32) -> u64 {
+        self.elements_sent(world_size) * u64::from(self.element_bytes)
+    }
+}
+
 /// A run, described before it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
@@ -95,4 +128,8 @@ pub struct RunHeader {
     pub predicted_traffic: Vec<PredictedTraffic>,
     /// Version of the program that wrote this.
     pub version: String,
+    /// What every optimizer step communicates in theory. Streams carry it behind the fields above: those written before there
+    /// was such a field end there, and nothing is known then.
+    #[serde(skip)]
+    pub theory: Vec<Sweep>,
 }

@@ -35,7 +35,9 @@ pub mod socket;
 pub mod units;
 
 pub use catchup::CatchUp;
-pub use event::{Class, CollectiveEvent, Contribution, Event, Operation, Pass, Place, Progress, What, Work};
+pub use event::{
+    Class, CollectiveEvent, Contribution, Event, Operation, Pass, Place, Progress, Purpose, What, Work,
+};
 pub use frame::{Batch, FrameError, Message};
 pub use header::RunHeader;
 pub use history::{History, StepRecord};

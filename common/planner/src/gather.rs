@@ -61,6 +61,8 @@ pub(crate) struct GatherWindow<'a> {
     /// Units in the order in which this pass needs them, and how many it has come to.
     order: Vec<usize>,
     reached: usize,
+    /// Elements kept after the latest forward.
+    kept: u64,
 }
 
 impl<'a> GatherWindow<'a> {
@@ -79,7 +81,13 @@ impl<'a> GatherWindow<'a> {
             pass: Pass::Forward,
             order: Vec::new(),
             reached: 0,
+            kept: 0,
         }
+    }
+
+    /// Elements that stayed gathered from the latest forward until backward.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept
     }
 
     /// Begins a pass whose layers need `units` in this order, and gather them among `among`. Nothing is gathered before
@@ -87,6 +95,9 @@ impl<'a> GatherWindow<'a> {
     pub(crate) fn begin(&mut self, pass: Pass, units: impl Iterator<Item = usize>, among: Among) {
         (self.pass, self.among) = (pass, among);
         self.order.clear();
+        if pass == Pass::Forward {
+            self.kept = 0;
+        }
         for unit in units {
             if !self.order.contains(&unit) && !self.partition.units[unit].persistent {
                 self.order.push(unit);
@@ -113,6 +124,8 @@ impl<'a> GatherWindow<'a> {
         let near = self.partition.reuse_distance(unit) < self.reuse;
         if !near || self.live() > self.gathering.live {
             books.free_all(self.full[unit].take());
+        } else if self.full[unit].is_some() {
+            self.kept += self.partition.units[unit].padded;
         }
     }
 

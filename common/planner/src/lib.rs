@@ -37,6 +37,7 @@ pub mod report;
 mod stage;
 mod strategy;
 pub mod table;
+mod theory;
 pub mod traffic;
 mod walk;
 

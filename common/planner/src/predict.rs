@@ -5,9 +5,10 @@ use crate::invalid::InvalidJob;
 use crate::job::Job;
 use crate::moment::Peak;
 use crate::partition::{Partition, Unit};
+use crate::theory::theory;
 use crate::traffic::{Sender, Traffic};
 use crate::walk::Walk;
-use events::header::{PredictedMemory, PredictedTraffic};
+use events::header::{PredictedMemory, PredictedTraffic, Sweep};
 use events::{Class, Operation};
 use serde::Serialize;
 
@@ -21,6 +22,9 @@ pub struct Prediction {
     /// When a rank's memory is at its peak; the same on every rank.
     #[serde(skip)]
     pub peak: Peak,
+    /// What a step communicates by closed form, as a run's header lists it.
+    #[serde(skip)]
+    pub theory: Vec<Sweep>,
 }
 
 /// What one rank will need.
@@ -131,7 +135,8 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
             },
         }
     };
-    Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), units: partition.units, peak })
+    let theory = theory(job, &partition, tallies.kept);
+    Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), units: partition.units, peak, theory })
 }
 
 /// Peak bytes of one rank's device over all classes together.

@@ -30,6 +30,8 @@ pub(crate) struct Tallies {
     pub(crate) skipped_step: Tally,
     pub(crate) evaluation: Tally,
     pub(crate) evaluation_batch: Tally,
+    /// Elements that forward gathers and that are still there in backward.
+    pub(crate) kept: u64,
 }
 
 /// One rank's run. Ranks differ only in what they send, since shards are equal.
@@ -77,6 +79,7 @@ impl<'a> Walk<'a> {
         tallies.setup = std::mem::take(&mut self.tally);
         self.step();
         tallies.skipped_step = self.tally.clone();
+        tallies.kept = self.parameters.kept();
         self.gather_updated_parameters();
         tallies.step = std::mem::take(&mut self.tally);
         self.evaluation_batch();
@@ -284,7 +287,7 @@ struct Kept {
 }
 
 /// The operation that reduces gradients.
-fn reduction(job: &Job) -> Operation {
+pub(crate) fn reduction(job: &Job) -> Operation {
     match job.stage.all_reduces(job.textbook_all_reduce) {
         true => Operation::AllReduce,
         false => Operation::ReduceScatter,

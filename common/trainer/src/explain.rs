@@ -4,6 +4,7 @@ use crate::error::Failure;
 use crate::plan;
 use crate::run::{Plan, RankError};
 use crate::size::human;
+use collectives::CollectiveError;
 use device::OutOfMemory;
 use events::Class;
 use planner::{Job, Moment, Prediction, Remedies, Stage};
@@ -29,10 +30,23 @@ pub(crate) fn rank_failure(stage: Stage, plan: &Plan, rank: usize, error: &RankE
         RankError::OutOfMemory(oom, moment) => {
             Failure::OutOfMemory(ran_out(&plan::job(stage, &plan.config), &plan.prediction, oom, *moment))
         }
-        RankError::Stage(_) | RankError::Other(_) | RankError::Stopped => {
-            Failure::run(format!("rank {rank}: {error}"))
+        RankError::Stage(sharding::Error::Collective(
+            error @ CollectiveError::Timeout { culprit, waited, .. },
+        )) => {
+            let seconds = waited.as_secs();
+            Failure::run(format!("{error}\n\n{}", waited_in_vain(*culprit, seconds)))
         }
+        error => Failure::run(format!("rank {rank}: {error}")),
     }
+}
+
+/// What to do about a rank that others waited for.
+fn waited_in_vain(culprit: u32, seconds: u64) -> String {
+    format!(
+        "Look at rank {culprit}: it hangs, is gone, or takes another way through the program than the others.\n\
+         If it is only slow, give it more time: --timeout {} (now {seconds}).",
+        2 * seconds
+    )
 }
 
 fn ran_out(job: &Job, prediction: &Prediction, oom: &OutOfMemory, moment: Moment) -> String {

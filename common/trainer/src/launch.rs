@@ -6,7 +6,7 @@ use crate::explain;
 use crate::run::{self, Measured, Observer, Plan, RankError};
 use crate::stage::Stage;
 use crate::wiring;
-use collectives::{CollectiveError, Group, nccl};
+use collectives::{Group, nccl};
 use device::Ledger;
 use events::{Emitter, What};
 use sharding::{Mesh, Rank};
@@ -124,6 +124,9 @@ fn guarded<S: Stage, T>(
     });
     if let Err(error) = &outcome {
         let message = explain::rank_failure(S::PLAN, plan, emitter.rank() as usize, error).to_string();
+        if let Some(culprit) = error.culprit(emitter.rank()) {
+            emitter.emit(What::Blamed { culprit, heard: error.is_echo() });
+        }
         emitter.emit(What::Failed { message });
     }
     outcome
@@ -163,8 +166,5 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
 /// The outcome that explains the others: an error that is no mere echo of another rank's.
 fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
     let errors = || outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
-    let echo = |error: &RankError| {
-        matches!(error, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))
-    };
-    errors().find(|(_, error)| !echo(error)).or_else(|| errors().next())
+    errors().find(|(_, error)| !error.is_echo()).or_else(|| errors().next())
 }

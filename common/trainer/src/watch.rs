@@ -96,5 +96,6 @@ fn header<S: Stage>(plan: &Plan) -> Result<RunHeader> {
         replicated_total: replicated.total_header(),
         predicted_traffic: plan.prediction.traffic_header(),
         version: env!("CARGO_PKG_VERSION").into(),
+        theory: plan.prediction.theory.clone(),
     })
 }

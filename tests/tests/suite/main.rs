@@ -14,3 +14,4 @@ mod recording;
 mod remedies;
 mod saving;
 mod strategies;
+mod watching;

@@ -6,8 +6,8 @@ mod clockwork;
 mod steps;
 
 use clockwork::Simulation;
-use events::header::{Sharded, UnitHeader};
-use events::{Event, RunHeader};
+use events::header::{Sharded, Sweep, UnitHeader};
+use events::{Event, Operation, Purpose, RunHeader};
 
 /// Bytes per element.
 const ELEMENT: u64 = 4;
@@ -65,8 +65,36 @@ fn units(plan: &Plan) -> Vec<UnitHeader> {
     units
 }
 
+fn theory(plan: &Plan, units: &[UnitHeader]) -> Vec<Sweep> {
+    use Operation::{AllGather, AllReduce, ReduceScatter};
+    let all: u64 = units.iter().map(|unit| unit.padded).sum();
+    // The last unit stays gathered until backward begins with it.
+    let kept = units.last().map_or(0, |unit| unit.padded);
+    let every = u32::from(plan.micro_batches);
+    let sweep = |purpose, operation, times, elements| Sweep {
+        purpose,
+        operation,
+        times,
+        elements,
+        element_bytes: ELEMENT as u32,
+        ranks: plan.ranks,
+    };
+    let updates = sweep(Purpose::Updates, AllGather, 1, all);
+    match plan.stage {
+        0 => vec![sweep(Purpose::Gradients, AllReduce, 1, all)],
+        1 => vec![sweep(Purpose::Gradients, ReduceScatter, 1, all), updates],
+        2 => vec![sweep(Purpose::Gradients, ReduceScatter, every, all), updates],
+        _ => vec![
+            sweep(Purpose::Forward, AllGather, every, all),
+            sweep(Purpose::Backward, AllGather, every, all - kept),
+            sweep(Purpose::Gradients, ReduceScatter, every, all),
+        ],
+    }
+}
+
 fn header(plan: &Plan) -> RunHeader {
     let units = units(plan);
+    let theory = theory(plan, &units);
     let names = ["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"];
     RunHeader {
         stage: names[usize::from(plan.stage.min(3))].into(),
@@ -94,5 +122,6 @@ fn header(plan: &Plan) -> RunHeader {
         replicated_total: Vec::new(),
         predicted_traffic: Vec::new(),
         version: "simulated".into(),
+        theory,
     }
 }

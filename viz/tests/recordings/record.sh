@@ -29,4 +29,6 @@ run zero2 $tiny --precision fp16 --checkpoint-activations block --inject overflo
     --record "$here/fp16.events" --report "$here/fp16.json"
 # Out of memory in the first backward, on a device that the plan says is too small.
 run zero0-ddp $tiny --device-memory 34MB --ignore-plan --record "$here/failed.events" 2>/dev/null || true
+# Rank 3 stops taking part; the others give up after a second.
+run zero2 $tiny --timeout 1 --inject stall@rank3,step1,backward --record "$here/stall.events" 2>/dev/null || true
 run zero3 --steps 20 --batch-size 4 --record viz/recordings/zero3.events

@@ -17,10 +17,14 @@ pub struct Snapshot {
     pub events: u64,
     /// The ranks.
     pub ranks: Vec<RankSnapshot>,
-    /// The first rank that failed, and why; later failures are mostly its echo.
+    /// The rank at fault, and why the run failed: the first failure's explanation, since later ones are mostly its echo. It
+    /// need not be the rank that has noticed.
     pub failure: Option<(u32, String)>,
-    /// The first rank that was about to fail: its explanation counts, even if an echo's comes first.
+    /// The rank whose explanation counts, even if an echo's comes first: the first that was about to fail, or that knows more.
     failing: Option<u32>,
+    /// Ranks that fail through another one, and that one. Their explanations follow at once, so no watcher needs to be sent it.
+    #[serde(skip)]
+    blamed: Vec<(u32, u32)>,
 }
 
 impl Snapshot {
@@ -45,7 +49,10 @@ impl Snapshot {
             }
             What::Failing => self.failing = self.failing.or(Some(event.rank)),
             What::Failed { message } if self.failure.is_none() || self.failing == Some(event.rank) => {
-                self.failure = Some((event.rank, message.clone()));
+                self.failure = Some((self.culprit(event.rank), message.clone()));
+            }
+            &What::Blamed { culprit, heard } if (culprit as usize) < self.ranks.len() => {
+                self.blame(event.rank, culprit, heard);
             }
             _ => {}
         }
@@ -53,6 +60,22 @@ impl Snapshot {
         if let Some(rank) = rank.filter(|rank| rank.takes(event)) {
             rank.apply(event);
         }
+    }
+
+    /// Rank `teller` says that it has failed through `culprit`. Whoever has only `heard` of it explains nothing if another does.
+    fn blame(&mut self, teller: u32, culprit: u32, heard: bool) {
+        self.blamed.push((teller, culprit));
+        if heard {
+            self.failing = self.failing.filter(|&failing| failing != teller);
+        } else if self.failing != Some(culprit) {
+            self.failing = Some(teller);
+        }
+    }
+
+    /// The rank at fault where `teller` has failed.
+    fn culprit(&self, teller: u32) -> u32 {
+        let blamed = self.blamed.iter().find(|(other, _)| *other == teller);
+        blamed.map_or(teller, |(_, culprit)| *culprit)
     }
 
     /// Whether every rank has finished, or some rank has failed.

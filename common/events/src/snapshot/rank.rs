@@ -306,7 +306,7 @@ impl RankSnapshot {
             &What::Memory { place, class, delta, live } => self.memory(place, class, delta, live),
             What::Collective(collective) => self.collective(event.at, *collective),
             What::Hop { .. } | What::Transfer { .. } | What::Evaluated { .. } => {}
-            What::Crossed { .. } | What::Ran { .. } => {}
+            What::Crossed { .. } | What::Ran { .. } | What::Blamed { .. } => {}
             What::Joined { group, ranks } => {
                 self.groups.push(Membership { number: *group, ranks: ranks.clone() });
             }

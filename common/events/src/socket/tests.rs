@@ -29,6 +29,7 @@ fn header() -> RunHeader {
         replicated_total: Vec::new(),
         predicted_traffic: Vec::new(),
         version: String::new(),
+        theory: Vec::new(),
     }
 }
 

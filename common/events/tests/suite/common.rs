@@ -1,7 +1,7 @@
 //! What the tests share.
 
-use events::header::{Sharded, UnitHeader};
-use events::{Class, CollectiveEvent, Event, Operation, Place, Progress, RunHeader, What};
+use events::header::{Sharded, Sweep, UnitHeader};
+use events::{Class, CollectiveEvent, Event, Operation, Place, Progress, Purpose, RunHeader, What};
 
 /// A header with `ranks` ranks and two units.
 pub(crate) fn header(ranks: u32) -> RunHeader {
@@ -28,6 +28,14 @@ pub(crate) fn header(ranks: u32) -> RunHeader {
         replicated_total: vec![],
         predicted_traffic: vec![],
         version: "0".into(),
+        theory: vec![Sweep {
+            purpose: Purpose::Gradients,
+            operation: Operation::ReduceScatter,
+            times: 1,
+            elements: 24,
+            element_bytes: 4,
+            ranks,
+        }],
     }
 }
 

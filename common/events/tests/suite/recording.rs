@@ -2,7 +2,7 @@
 
 use crate::common::{at, header, memory};
 use events::frame::{self, VERSION};
-use events::{Class, Event, FrameError, Recorder, Recording, RecordingError, What};
+use events::{Class, Event, FrameError, Recorder, Recording, RecordingError, RunHeader, What};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -97,6 +97,21 @@ fn cut_off_anywhere_it_replays_up_to_the_last_whole_frame() {
     assert!(empty > 0 && lengths.is_sorted());
     lengths.dedup();
     assert_eq!(lengths, [0, 3, 6, 9, 12]);
+}
+
+/// Headers used to end before theory: the frame of one, made of its bytes and their checksums.
+#[test]
+fn a_header_without_theory_is_read() {
+    let whole = header(4);
+    let payload = postcard::to_extend(&whole, Vec::new()).unwrap();
+    let mut frame = vec![b'H'];
+    frame.extend((payload.len() as u32).to_le_bytes());
+    frame.extend((crc32fast::hash(&frame) as u16).to_le_bytes());
+    frame.extend(crc32fast::hash(&payload).to_le_bytes());
+    frame.extend(payload);
+    let recording = parse(&[&events::frame::preamble()[..], &frame].concat()).unwrap();
+    assert!(recording.header().theory.is_empty() && !whole.theory.is_empty());
+    assert_eq!(recording.header(), &RunHeader { theory: Vec::new(), ..whole });
 }
 
 #[test]

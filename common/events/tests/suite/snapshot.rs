@@ -71,6 +71,31 @@ fn a_finished_rank_keeps_what_its_report_says() {
     assert!(!snapshot.is_over(), "the other rank is still running");
 }
 
+/// Rank 0 has waited in vain for rank 1, and rank 2 has heard of it.
+#[test]
+fn who_is_blamed_is_at_fault() {
+    let failed = |message: &str| What::Failed { message: message.into() };
+    let blamed = |culprit, heard| What::Blamed { culprit, heard };
+    let first_hand = [(0, blamed(1, false)), (0, failed("waited"))];
+    let echo = [(2, blamed(1, true)), (2, failed("an echo"))];
+    let orders = [[0, 2], [2, 0]].into_iter().flat_map(|noticed| {
+        let told = [[&first_hand[..], &echo[..]].concat(), [&echo[..], &first_hand[..]].concat()];
+        told.map(|told| (noticed, told))
+    });
+    for (noticed, told) in orders {
+        let noticed = noticed.map(|rank| at(1, rank, What::Failing));
+        let events = noticed.into_iter().chain(told.into_iter().map(|(rank, what)| at(3, rank, what)));
+        let mut snapshot = Snapshot::new(3, 1);
+        events.for_each(|event| snapshot.apply(&event));
+        assert_eq!(snapshot.failure, Some((1, "waited".into())));
+        let outcomes: Vec<&Outcome> = snapshot.ranks.iter().map(|rank| &rank.outcome).collect();
+        assert_eq!(outcomes[0], &Outcome::Failed("waited".into()));
+        assert_eq!(outcomes[1], &Outcome::Running);
+    }
+    let nobody = fold(&[at(1, 0, blamed(7, false)), at(2, 0, failed("waited"))]);
+    assert_eq!(nobody.failure, Some((0, "waited".into())), "there is no rank 7");
+}
+
 #[test]
 fn the_first_failure_is_the_one_told() {
     let failed = |message: &str| What::Failed { message: message.into() };

@@ -1,5 +1,6 @@
 //! How a rank ends early.
 
+use collectives::CollectiveError;
 use device::OutOfMemory;
 use planner::Moment;
 
@@ -10,6 +11,8 @@ pub(crate) enum RankError {
     Stage(sharding::Error),
     /// Its device's memory.
     OutOfMemory(OutOfMemory, Moment),
+    /// A rank starts from other weights than rank 0.
+    OtherWeights(u32),
     /// Anything else, in words.
     Other(String),
     /// As all others did, because somebody wished it: no failure.
@@ -23,6 +26,20 @@ impl<E: Into<sharding::Error>> From<E> for RankError {
 }
 
 impl RankError {
+    /// The rank at fault, if it is another one than `rank`, whose error this is.
+    pub(crate) fn culprit(&self, rank: u32) -> Option<u32> {
+        match self {
+            RankError::Stage(sharding::Error::Collective(error)) => error.culprit(),
+            RankError::OtherWeights(culprit) => Some(*culprit).filter(|&culprit| culprit != rank),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a mere echo of another rank's.
+    pub(crate) fn is_echo(&self) -> bool {
+        matches!(self, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))
+    }
+
     /// Running out of memory, with where it happened; any other error as it is.
     pub(super) fn at(self, moment: Moment) -> Self {
         let RankError::Stage(error) = &self else { return self };
@@ -35,6 +52,10 @@ impl std::fmt::Display for RankError {
         match self {
             RankError::Stage(error) => error.fmt(f),
             RankError::OutOfMemory(oom, moment) => write!(f, "{oom}, in {moment}"),
+            RankError::OtherWeights(culprit) => write!(
+                f,
+                "rank {culprit} starts from other weights than rank 0: give every rank the same --seed and --init-from"
+            ),
             RankError::Other(message) => f.write_str(message),
             RankError::Stopped => f.write_str("the run was stopped"),
         }

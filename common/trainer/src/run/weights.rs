@@ -18,9 +18,7 @@ pub(super) fn agree_on_weights(rank: &Rank, source: &dyn WeightSource, model: &M
     let differ = |other: &&[u8]| *other != all[0].as_slice();
     match all.iter().map(Vec::as_slice).enumerate().find(|(_, theirs)| differ(theirs)) {
         None => Ok(()),
-        Some((culprit, _)) => Err(RankError::Other(format!(
-            "rank {culprit} starts from other weights than rank 0: give every rank the same --seed and --init-from"
-        ))),
+        Some((culprit, _)) => Err(RankError::OtherWeights(culprit as u32)),
     }
 }
 

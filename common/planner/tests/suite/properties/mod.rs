@@ -13,6 +13,7 @@ mod letters;
 mod memory;
 mod reducing;
 mod strategies;
+mod theory;
 mod traffic;
 
 use letters::Letters;
