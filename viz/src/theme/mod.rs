@@ -44,6 +44,8 @@ pub const ALARM: Color = Color::Rgb(0xff, 0x6b, 0x5e);
 pub const GOOD: Color = Color::Rgb(0x4f, 0xc3, 0x9a);
 /// What waits.
 pub const WAITING: Color = Color::Rgb(0xb0, 0x8a, 0x4a);
+/// Ground behind the end of a bar, where it meets the lightly filled rest: as dark as that looks.
+pub const GHOST: Color = Color::Rgb(0x22, 0x26, 0x30);
 /// Ground behind what is chosen.
 pub const SLATE: Color = Color::Rgb(0x2a, 0x35, 0x47);
 /// Text on coloured ground.
@@ -102,16 +104,17 @@ impl Theme {
     }
 }
 
-const FORWARD: Color = Color::Rgb(0x5f, 0xb0, 0xe8);
-const BACKWARD: Color = Color::Rgb(0xe8, 0x93, 0x4a);
-const RECOMPUTE: Color = Color::Rgb(0xc9, 0xa4, 0xd8);
-const PARAMETERS: Color = Color::Rgb(0x3b, 0x82, 0xd6);
-const GRADIENTS: Color = Color::Rgb(0xe2, 0x6d, 0x3c);
-const OPTIMIZER: Color = Color::Rgb(0x1f, 0x9d, 0x78);
-const GATHERED: Color = Color::Rgb(0x9a, 0xd2, 0xf5);
+// How far apart these are for every kind of sight is held by a test: `viz/tests/suite/palette.rs`.
+const FORWARD: Color = Color::Rgb(0x63, 0xac, 0xf6);
+const BACKWARD: Color = Color::Rgb(0xee, 0x9b, 0x49);
+const RECOMPUTE: Color = Color::Rgb(0xc7, 0xa3, 0xd8);
+const PARAMETERS: Color = Color::Rgb(0x34, 0x66, 0xd9);
+const GRADIENTS: Color = Color::Rgb(0xdd, 0x73, 0x2d);
+const OPTIMIZER: Color = Color::Rgb(0x19, 0xa2, 0x71);
+const GATHERED: Color = Color::Rgb(0x99, 0xc8, 0xff);
 const ACTIVATIONS: Color = Color::Rgb(0xb8, 0x74, 0xa8);
 const BUCKETS: Color = Color::Rgb(0xf2, 0xcf, 0x4a);
-const WORKSPACE: Color = Color::Rgb(0x9a, 0xa0, 0xa8);
+const WORKSPACE: Color = Color::Rgb(0xc6, 0xca, 0xd0);
 
 /// The colour of a class, in every view.
 pub const fn class_colour(class: Class) -> Color {

@@ -1,8 +1,8 @@
 //! What terminals with fewer colours or without Unicode show instead.
 
 use super::{
-    ACCENT, ACTIVATIONS, ALARM, BACKWARD, BUCKETS, DIM, FAINT, FORWARD, GATHERED, GOOD, GRADIENTS, INK,
-    OPTIMIZER, PARAMETERS, RECOMPUTE, WAITING, WORKSPACE,
+    ACCENT, ACTIVATIONS, ALARM, BACKWARD, BUCKETS, DIM, FAINT, FORWARD, GATHERED, GHOST, GOOD, GRADIENTS,
+    INK, OPTIMIZER, PARAMETERS, RECOMPUTE, WAITING, WORKSPACE,
 };
 use ratatui::style::Color;
 
@@ -39,6 +39,7 @@ pub(super) fn named(colour: Color) -> Color {
         GOOD => Color::LightGreen,
         WAITING => Color::Yellow,
         INK => Color::Black,
+        GHOST => Color::Reset,
         PARAMETERS => Color::Blue,
         GRADIENTS => Color::Red,
         OPTIMIZER => Color::Green,
