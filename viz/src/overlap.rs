@@ -1,6 +1,7 @@
 //! How much communication hides behind computation, and who waits for whom.
 
-use crate::window::{Lane, Window};
+use crate::window::{Lane, Transfer, Window};
+use std::collections::BTreeMap;
 
 /// One rank's streams over a stretch of time, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,9 +14,9 @@ pub struct Overlap {
     pub overlapped: u64,
     /// Data moves while the compute stream is idle.
     pub exposed: u64,
-    /// Neither computes nor moves data: waits for other ranks to issue.
+    /// Neither computes nor moves data: waits for other ranks to issue, or to begin with their share of what they have issued.
     pub waiting: u64,
-    /// The waiting by the rank that issued last.
+    /// The waiting by the rank that came last.
     pub waited_for: Vec<u64>,
 }
 
@@ -64,17 +65,15 @@ fn compute(lane: &Lane, range: Interval) -> Vec<Interval> {
 
 /// Every rank's streams within `range`.
 pub fn measure(window: &Window, range: (u64, u64)) -> Vec<Overlap> {
-    (0..window.lanes.len()).map(|rank| measure_rank(window, rank, range)).collect()
+    let meetings = Meetings::of(window);
+    (0..window.lanes.len()).map(|rank| measure_rank(window, &meetings, rank, range)).collect()
 }
 
-fn measure_rank(window: &Window, rank: usize, range: Interval) -> Overlap {
+fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: Interval) -> Overlap {
     let lane = &window.lanes[rank];
     let busy = compute(lane, range);
-    let moving = lane.transfers.iter().filter_map(|transfer| {
-        let started = transfer.started?;
-        Some(clipped(started, transfer.finished.unwrap_or(u64::MAX), range))
-    });
-    let moving = merged(moving.collect());
+    let moving = lane.transfers.iter().flat_map(|transfer| moving(transfer, meetings.gap(transfer, range.1)));
+    let moving = merged(moving.map(|(from, to)| clipped(from, to, range)).collect());
     let overlapped = length(&common(&busy, &moving));
     let mut overlap = Overlap {
         compute: length(&busy),
@@ -85,47 +84,136 @@ fn measure_rank(window: &Window, rank: usize, range: Interval) -> Overlap {
         waiting: 0,
     };
     let occupied = merged(busy.into_iter().chain(moving).collect());
-    waiting(window, rank, range, &occupied, &mut overlap);
+    waiting(lane, meetings, (rank, range), &occupied, &mut overlap);
     overlap
 }
 
-/// Adds the time between a rank's own issue and the last rank's in which it had nothing else to do. Collectives
-/// waited for at the same time count once, for the one that was issued first.
-fn waiting(window: &Window, rank: usize, range: Interval, occupied: &[Interval], overlap: &mut Overlap) {
+/// When a transfer moves data: from its start to its end, but for the gap.
+pub(crate) fn moving(transfer: &Transfer, gap: Option<Gap>) -> impl Iterator<Item = Interval> {
+    let end = transfer.finished.unwrap_or(u64::MAX);
+    let first = transfer.started.map(|started| (started, gap.map_or(end, |gap| gap.from)));
+    first.into_iter().chain(gap.map(|gap| (gap.to, end)))
+}
+
+/// Adds the time in which a rank had nothing else to do than to wait for others: from its own issue to the last rank's, and
+/// in the gap. Collectives waited for at the same time count once, for the one that was issued first.
+fn waiting(
+    lane: &Lane,
+    meetings: &Meetings<'_>,
+    (rank, range): (usize, Interval),
+    occupied: &[Interval],
+    overlap: &mut Overlap,
+) {
     let mut seen = range.0;
-    for transfer in &window.lanes[rank].transfers {
-        let end = transfer.started.unwrap_or(u64::MAX).min(range.1);
-        let (from, to) = (transfer.issued.max(seen), end);
-        if from >= to {
-            continue;
-        }
-        seen = to;
-        let idle = (to - from) - length(&common(&[(from, to)], occupied));
-        let Some(last) = last_to_issue(window, transfer.event.group, transfer.event.sequence) else {
-            continue;
-        };
-        if last != rank {
-            overlap.waiting += idle;
-            overlap.waited_for[last] += idle;
+    for transfer in &lane.transfers {
+        let started = transfer.started.unwrap_or(u64::MAX);
+        let before = meetings.last_to_issue(transfer).map(|last| (transfer.issued, started, last));
+        let within = meetings.gap(transfer, range.1).map(|gap| (gap.from, gap.to, gap.rank));
+        for (from, to, last) in before.into_iter().chain(within) {
+            let (from, to) = (from.max(seen), to.min(range.1));
+            if from >= to {
+                continue;
+            }
+            seen = to;
+            let idle = (to - from) - length(&common(&[(from, to)], occupied));
+            if last != rank {
+                overlap.waiting += idle;
+                overlap.waited_for[last] += idle;
+            }
         }
     }
 }
 
-fn last_to_issue(window: &Window, group: u16, sequence: u64) -> Option<usize> {
-    let issued = |lane: &Lane| {
-        // A group's collectives are in the order of their numbers, and the window is short.
-        let found =
-            lane.transfers.iter().rev().find(|t| t.event.sequence == sequence && t.event.group == group);
-        found.map_or(u64::MAX, |transfer| transfer.issued)
-    };
-    let members = (0..window.lanes.len()).filter(|&rank| window.lanes[rank].is_member(group));
-    members.max_by_key(|&rank| issued(&window.lanes[rank]))
+/// The time within a collective in which a rank has done its share and the last one has not begun with its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// When the rank's own share was done.
+    pub from: u64,
+    /// When the last rank began.
+    pub to: u64,
+    /// The last rank.
+    pub rank: usize,
+}
+
+/// Who comes last to every collective.
+pub struct Meetings<'a>(BTreeMap<(u16, u64), Meeting<'a>>);
+
+/// The last of a collective's members.
+struct Meeting<'a> {
+    /// To issue it.
+    issues: usize,
+    /// To begin with its share, and what is known of it.
+    begins: (usize, Option<&'a Transfer>),
+}
+
+impl<'a> Meetings<'a> {
+    /// Of all that is in the window.
+    pub fn of(window: &'a Window) -> Self {
+        let mut known: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (rank, lane) in window.lanes.iter().enumerate() {
+            for transfer in &lane.transfers {
+                let key = (transfer.event.group, transfer.event.sequence);
+                known.entry(key).or_default().push((rank, transfer));
+            }
+        }
+        let meeting = |(key, known): ((u16, u64), Vec<_>)| Some((key, Meeting::of(window, key.0, &known)?));
+        Meetings(known.into_iter().filter_map(meeting).collect())
+    }
+
+    fn meeting(&self, transfer: &Transfer) -> Option<&Meeting<'a>> {
+        self.0.get(&(transfer.event.group, transfer.event.sequence))
+    }
+
+    /// The rank that issues last.
+    fn last_to_issue(&self, transfer: &Transfer) -> Option<usize> {
+        self.meeting(transfer).map(|meeting| meeting.issues)
+    }
+
+    /// The gap in a transfer, by what is known at `now`. Nobody tells when a rank's share is done: it is as large as that of
+    /// the last rank, which waits for nobody.
+    pub fn gap(&self, transfer: &Transfer, now: u64) -> Option<Gap> {
+        let started = transfer.started?;
+        let (rank, last) = self.meeting(transfer)?.begins;
+        let begun = last.and_then(|last| last.started);
+        let ended = last.and_then(|last| last.finished).unwrap_or(now);
+        let share = begun.map_or(0, |begun| ended.saturating_sub(begun));
+        let gap = Gap { from: started.saturating_add(share), to: begun.unwrap_or(now), rank };
+        // Where a rank needs the others' data only, and not their work, it is done before they begin.
+        let waits = transfer.finished.is_none_or(|finished| finished >= gap.to);
+        Some(gap).filter(|gap| waits && gap.from < gap.to)
+    }
+}
+
+impl<'a> Meeting<'a> {
+    /// Of a collective of `group`, of which these transfers are `known`, in the order of their ranks.
+    fn of(window: &Window, group: u16, known: &[(usize, &'a Transfer)]) -> Option<Self> {
+        let members = (0..window.lanes.len()).filter(|&rank| window.lanes[rank].is_member(group));
+        let of =
+            |rank| known.binary_search_by_key(&rank, |(other, _)| *other).ok().map(|place| known[place].1);
+        let members: Vec<(usize, Option<&'a Transfer>)> = members.map(|rank| (rank, of(rank))).collect();
+        // Whoever has not come yet comes after all others.
+        let last = |when: fn(&Transfer) -> Option<u64>| {
+            members.iter().max_by_key(|(_, transfer)| transfer.and_then(when).unwrap_or(u64::MAX)).copied()
+        };
+        Some(Meeting {
+            issues: last(|transfer| Some(transfer.issued))?.0,
+            begins: last(|transfer| transfer.started)?,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use events::{CollectiveEvent, Event, Operation, Progress, Snapshot, What};
+
+    /// The first collective of `group` on `rank`.
+    fn progress(at: u64, rank: u32, group: u16, progress: Progress) -> Event {
+        let (sequence, operation) = (0, Operation::AllGather);
+        let event =
+            CollectiveEvent { progress, sequence, operation, group, unit: 0, units: 1, bytes: 8, sent: 0 };
+        Event { at, rank, what: What::Collective(event) }
+    }
 
     /// Two groups of two neighbours: the others' do not count, whatever they have issued.
     #[test]
@@ -136,25 +224,45 @@ mod tests {
             let what = What::Joined { group, ranks: vec![first, first + 1] };
             window.apply(&Event { at: 0, rank, what });
         }
-        let mut tell = |at, rank, progress| {
-            let (sequence, operation, group) = (0, Operation::AllGather, 1);
-            let event = CollectiveEvent {
-                progress,
-                sequence,
-                operation,
-                group,
-                unit: 0,
-                units: 1,
-                bytes: 8,
-                sent: 0,
-            };
-            window.apply(&Event { at, rank, what: What::Collective(event) });
-        };
+        let mut tell = |at, rank, how| window.apply(&progress(at, rank, 1, how));
         tell(10, 0, Progress::Issued);
         tell(40, 1, Progress::Issued);
         tell(40, 0, Progress::Started);
         tell(50, 0, Progress::Finished);
         assert_eq!(measure(&window, (0, 100))[0].waited_for, [0, 30, 0, 0]);
+    }
+
+    /// Both have issued, and rank 1 goes on computing before it does its share, which takes 5.
+    #[test]
+    fn a_peer_that_has_not_begun_is_waited_for() {
+        let mut window = Window::new(&Snapshot::new(2, 1));
+        let mut tell = |at, rank, how| window.apply(&progress(at, rank, 0, how));
+        for (rank, issued) in [(0, 20), (1, 10)] {
+            tell(issued, rank, Progress::Issued);
+        }
+        tell(20, 0, Progress::Started);
+        tell(80, 1, Progress::Started);
+        [0, 1].into_iter().for_each(|rank| tell(85, rank, Progress::Finished));
+        let [first, last] = measure(&window, (0, 100)).try_into().unwrap();
+        assert_eq!((first.communication, first.exposed), (10, 10), "its own share, and that of rank 1");
+        assert_eq!((first.waiting, &first.waited_for[..]), (55, &[0, 55][..]));
+        assert_eq!((last.communication, last.waiting), (5, 0));
+        let transfer = &window.lanes[0].transfers[0];
+        assert_eq!(Meetings::of(&window).gap(transfer, 100), Some(Gap { from: 25, to: 80, rank: 1 }));
+    }
+
+    /// A rank that has been done before another one began has not waited for it.
+    #[test]
+    fn who_needs_no_work_of_others_waits_for_nobody() {
+        let mut window = Window::new(&Snapshot::new(2, 1));
+        let mut tell = |at, rank, how| window.apply(&progress(at, rank, 0, how));
+        for (rank, issued, from) in [(0, 20, 20), (1, 10, 60)] {
+            tell(issued, rank, Progress::Issued);
+            tell(from, rank, Progress::Started);
+            tell(from + 10, rank, Progress::Finished);
+        }
+        let first = measure(&window, (0, 100)).remove(0);
+        assert_eq!((first.communication, first.waited_for), (10, vec![0, 0]));
     }
 
     #[test]

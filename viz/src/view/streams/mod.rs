@@ -6,6 +6,7 @@ mod waits;
 use super::axis::Axis;
 use super::paint::{Paint, columns};
 use crate::app::App;
+use crate::overlap::{self, Meetings};
 use crate::player::Scene;
 use crate::theme::{
     ACCENT, DIM, Depth, FAINT, Theme, WAITING, bold, ink, operation_colour, operation_glyph, pass_colour,
@@ -57,9 +58,10 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let first = (app.rank / shown * shown).min(ranks - shown);
     heading(scene, (first, first + shown), paint);
     let axis = Axis::last_steps(scene, app.player().clock(), 1, width.saturating_sub(LABELS));
+    let meetings = Meetings::of(&scene.window);
     let top = 1 + u16::from(spare > 1);
     for (place, rank) in (0u16..).zip(first..first + shown) {
-        lane(app, rank, axis, &mut paint.part(0, top + place * each, width, 2 * tall));
+        lane(app, rank, (axis, &meetings), &mut paint.part(0, top + place * each, width, 2 * tall));
     }
     let y = top + lanes;
     axis.draw(paint, LABELS, y);
@@ -100,7 +102,7 @@ fn shaded(colour: Color, number: u16, theme: Theme) -> Color {
     }
 }
 
-fn lane(app: &App, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
+fn lane(app: &App, rank: usize, (axis, meetings): (Axis, &Meetings<'_>), paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let style = if rank == app.rank { bold(ACCENT) } else { bold(Color::Reset) };
     let tall = paint.height() / 2;
@@ -109,7 +111,8 @@ fn lane(app: &App, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
     let now = app.player().clock();
     let width = axis.width;
     let busy = compute(scene, lane, axis, now, &mut paint.part(LABELS, 0, width, tall));
-    communication(scene, lane, axis, now, &busy, &mut paint.part(LABELS, tall, width, tall));
+    let streams = (lane, meetings, &busy[..]);
+    communication(scene, streams, axis, now, &mut paint.part(LABELS, tall, width, tall));
 }
 
 /// Draws the compute stream and returns which columns are busy.
@@ -136,16 +139,25 @@ fn unit_labels(unit: &str, verb: &str) -> Vec<String> {
 
 /// Draws the communication stream: what moves, what is issued and pending, and where the rank waits for others because
 /// its compute stream is idle.
-fn communication(scene: &Scene, lane: &Lane, axis: Axis, now: u64, busy: &[bool], paint: &mut Paint<'_>) {
+fn communication(
+    scene: &Scene,
+    (lane, meetings, busy): (&Lane, &Meetings<'_>, &[bool]),
+    axis: Axis,
+    now: u64,
+    paint: &mut Paint<'_>,
+) {
     let mut strip = Strip::new(axis);
     let theme = paint.theme();
     for (number, transfer) in lane.transfers.iter().enumerate() {
         let event = &transfer.event;
-        if let Some(started) = transfer.started {
-            let colour = shaded(operation_colour(event.operation), event.unit, theme);
-            let glyph = operation_glyph(event.operation);
-            let fill = Fill { colour, glyph, look: Look::Block, span: number };
-            strip.add(started, transfer.finished.unwrap_or(now), fill);
+        let colour = shaded(operation_colour(event.operation), event.unit, theme);
+        let glyph = operation_glyph(event.operation);
+        let gap = meetings.gap(transfer, now);
+        for (from, to) in overlap::moving(transfer, gap) {
+            strip.add(from, to.min(now), Fill { colour, glyph, look: Look::Block, span: number });
+        }
+        if let Some(gap) = gap {
+            strip.add_pending(gap.from, gap.to, number);
         }
         strip.add_pending(transfer.issued, transfer.started.unwrap_or(now), number);
     }

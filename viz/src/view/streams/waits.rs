@@ -15,21 +15,17 @@ pub(super) fn overlaps(app: &App, axis: Axis, shown: (usize, usize), paint: &mut
     let measured = overlap::measure(&scene.window, (axis.from, app.player().clock().min(axis.to)));
     let labels = ["compute", "communicate", "overlapped", "exposed", "waited"];
     let wide = paint.width() >= 106;
-    let ends = if wide { [21, 35, 52, 69, 82] } else { [18, 31, 47, 63, 75] };
+    let ends = if wide { [21, 35, 52, 69, 82] } else { [15, 27, 42, 57, 67] };
     for (end, label) in ends.into_iter().zip(labels) {
         paint.right(end, 0, label, ink(DIM));
     }
-    let after = ends[ends.len() - 1] + 3;
-    if wide {
-        paint.text(after, 0, "mostly for", ink(DIM));
-    }
+    let after = ends[ends.len() - 1] + if wide { 3 } else { 2 };
+    paint.text(after, 0, if wide { "mostly for" } else { "most for" }, ink(DIM));
     for (y, rank) in (1u16..paint.height()).zip(shown.0..shown.1) {
         let style = if rank == app.rank { bold(ACCENT) } else { ink(Color::Reset) };
         paint.text(0, y, format!("rank {rank}"), style);
         row(&measured[rank], y, ends, paint);
-        if wide {
-            paint.text(after, y, waited_for(&measured[rank]), ink(theme::WAITING));
-        }
+        paint.text(after, y, waited_for(&measured[rank], wide), ink(theme::WAITING));
     }
     let ranks = (shown.1 - shown.0) as u16;
     let y = 2 + ranks + u16::from(paint.height() > 2 * ranks + 6);
@@ -80,10 +76,12 @@ fn row(overlap: &Overlap, y: u16, ends: [u16; 5], paint: &mut Paint<'_>) {
     }
 }
 
-fn waited_for(overlap: &Overlap) -> String {
+/// The rank that was waited for most, and if `wide` for how long.
+fn waited_for(overlap: &Overlap, wide: bool) -> String {
     let most = overlap.waited_for.iter().enumerate().max_by_key(|(_, time)| **time);
     match most.filter(|(_, time)| **time > 0) {
-        Some((rank, &time)) => format!("rank {rank} ({})", words::time(time)),
+        Some((rank, &time)) if wide => format!("rank {rank} ({})", words::time(time)),
+        Some((rank, _)) => format!("rank {rank}"),
         None => "nobody".into(),
     }
 }
