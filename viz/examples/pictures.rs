@@ -1,7 +1,8 @@
-//! Draws every view of made-up runs as SVG pictures, to be looked at.
+//! Draws every view of recorded runs, and of made-up ones on more ranks, as SVG pictures, to be looked at.
 //!
 //! `cargo run -p viz --example pictures -- OUT_DIR [WIDTHxHEIGHT …]`
 
+use events::Recording;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -12,7 +13,12 @@ use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{View, export, view};
 
-fn main() -> Result<(), Box<dyn Error>> {
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const STAGES: [&str; 4] = ["ddp", "zero1", "zero2", "zero3"];
+const OTHERS: [&str; 7] = ["ring", "link", "hybrid", "hpz", "fp16", "failed", "stall"];
+
+fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let out = arguments.next().unwrap_or_else(|| "pictures".into());
     let mut sizes: Vec<String> = arguments.collect();
@@ -23,37 +29,56 @@ fn main() -> Result<(), Box<dyn Error>> {
     for size in &sizes {
         let (width, height) = size.split_once('x').ok_or("sizes are written 120x40")?;
         let size = (width.parse()?, height.parse()?);
-        for stage in 0..4 {
-            draw(&out, stage, 4, size)?;
+        for name in STAGES.into_iter().chain(OTHERS) {
+            views(&out, name, || recorded(name), size)?;
         }
-        draw(&out, 3, 8, size)?;
-        draw(&out, 2, 64, size)?;
+        for (name, stage, ranks, ring) in [
+            ("eight", 3, 8, false),
+            ("eight-ring", 3, 8, true),
+            ("sixteen", 2, 16, false),
+            ("many", 2, 64, false),
+        ] {
+            views(&out, name, || Ok(made_up(&Plan { ring, ..Plan::new(stage, ranks) })), size)?;
+        }
     }
     Ok(())
 }
 
-fn player(stage: u8, ranks: u32) -> Player {
-    let run = Plan { steps: 12, ..Plan::new(stage, ranks) }.run();
+/// A recorded run in the backward of its second step, or where it failed.
+fn recorded(name: &str) -> Result<Player> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/recordings/{name}.events"));
+    let mut player = Player::new(Timeline::recorded(Recording::open(&path)?)?, Motion::Standing);
+    player.seek(player.timeline().len());
+    if player.scene().now.failure.is_none() {
+        player.seek_into_step(1, 0.62);
+    }
+    Ok(player)
+}
+
+fn made_up(plan: &Plan) -> Player {
+    let run = plan.run();
     let mut timeline = Timeline::live(run.header, "made up");
     timeline.push(events::Message::Batch(events::Batch { dropped: 0, events: run.events }));
     let mut player = Player::new(timeline, Motion::Standing);
-    player.seek_step(7);
-    player.seek(player.position() + u64::from(ranks) * 44);
+    player.seek_into_step(1, 0.6);
     player
 }
 
-fn draw(out: &str, stage: u8, ranks: u32, (width, height): (u16, u16)) -> Result<(), Box<dyn Error>> {
+fn views(
+    out: &str,
+    name: &str,
+    player: impl Fn() -> Result<Player>,
+    (width, height): (u16, u16),
+) -> Result<()> {
     for view in View::ALL {
-        let players = if view == View::Compare && ranks == 4 {
-            (0..4).map(|stage| player(stage, ranks)).collect()
-        } else {
-            vec![player(stage, ranks)]
-        };
+        let all = view == View::Compare && STAGES.contains(&name);
+        let players =
+            if all { STAGES.into_iter().map(recorded).collect::<Result<_>>()? } else { vec![player()?] };
         let mut app = App::new(players, Source::Recording);
-        app.view = view;
+        (app.view, app.dismissed) = (view, view != View::Overview);
         let picture = view::picture(&app, Theme::FULL, width, height);
-        let name = format!("{}-zero{stage}-{ranks}-{width}x{height}.svg", view.label().to_lowercase());
-        fs::write(Path::new(out).join(name), export::svg::render(&picture))?;
+        let file = format!("{}-{name}-{width}x{height}.svg", view.label().to_lowercase());
+        fs::write(Path::new(out).join(file), export::svg::render(&picture))?;
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ pub(crate) struct Part {
 }
 
 /// Bytes per element of a sum that is not rounded.
-const F32: u64 = 4;
+pub(crate) const F32: u64 = 4;
 
 /// What one bucket takes along, and the full gradients, copies or partial sums that are held meanwhile.
 pub(crate) type Bucket = Vec<(Part, Option<Held>)>;

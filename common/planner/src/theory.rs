@@ -1,8 +1,9 @@
 //! What a step communicates, by closed form: the ZeRO paper's section 7, with accumulation, and what FSDP's strategies, hpZ and
-//! parameters that stay whole make of it.
+//! persistent parameters make of it.
 
 use crate::job::Job;
 use crate::partition::Partition;
+use crate::reduce::F32;
 use crate::strategy::Strategy;
 use crate::walk::reduction;
 use events::header::Sweep;
@@ -12,26 +13,24 @@ use events::{Operation, Purpose};
 pub(crate) fn theory(job: &Job, partition: &Partition, kept: u64) -> Vec<Sweep> {
     let sharded = job.stage.sharded();
     let padded = |wanted: &dyn Fn(bool) -> bool| -> u64 {
-        partition.units.iter().filter(|unit| wanted(unit.whole)).map(|unit| unit.padded).sum()
+        partition.units.iter().filter(|unit| wanted(unit.persistent)).map(|unit| unit.padded).sum()
     };
     let all = padded(&|_| true);
-    let gathered = padded(&|whole| sharded.parameters && !whole);
+    let gathered = padded(&|persistent| sharded.parameters && !persistent);
     let updated = if sharded.optimizer { all - gathered } else { 0 };
     let (sharing, micro_batches) = (job.sharing_ranks(), job.micro_batches);
     let weights = |purpose, times, elements, ranks| {
         sweep((purpose, Operation::AllGather), times, elements, job.recipe.weights, ranks)
     };
     let bytes = job.converted_gradients.unwrap_or(job.recipe.gradients);
-    let gradients = |purpose, operation, times, elements, ranks| {
-        sweep((purpose, operation), times, elements, bytes, ranks)
-    };
     let reductions = if sharded.gradients { micro_batches } else { 1 };
     let groups = if job.strategy == Strategy::HybridShard { job.world_size / sharing } else { 1 };
     let sweeps = [
         weights(Purpose::Forward, micro_batches, gathered, sharing),
         weights(Purpose::Backward, micro_batches, gathered - kept, job.secondary_shards.unwrap_or(sharing)),
-        gradients(Purpose::Gradients, reduction(job), reductions, all, sharing),
-        gradients(Purpose::Groups, Operation::AllReduce, 1, all / job.shards(), groups),
+        sweep((Purpose::Gradients, reduction(job)), reductions, all, bytes, sharing),
+        // A group's sums are not rounded before they are summed over groups.
+        sweep((Purpose::Groups, Operation::AllReduce), 1, all / job.shards(), bytes.max(F32), groups),
         weights(Purpose::Updates, 1, updated, sharing),
     ];
     sweeps.into_iter().filter(|sweep| sweep.elements > 0 && sweep.ranks > 1).collect()

@@ -31,14 +31,15 @@ impl Bar {
         let ghost = (self.eighths(self.ghost, width).div_ceil(8)) as u16;
         let fill = if paint.theme().colours() { "░" } else { "·" };
         paint.run(x, y, ghost.min(width), fill, ink(theme::FAINT));
-        self.stack(paint, (x, y, width), parts);
+        self.stack(paint, (x, y, width), parts, ghost);
         if let Some(capacity) = self.capacity.filter(|&capacity| capacity <= self.scale) {
             let column = (self.eighths(capacity, width) / 8).min(u64::from(width.saturating_sub(1))) as u16;
             paint.put(x + column, y, "┃", ink(theme::ALARM));
         }
     }
 
-    fn stack(&self, paint: &mut Paint<'_>, (x, y, width): (u16, u16, u16), parts: &ByClass) {
+    /// The classes, before a ghost of so many columns.
+    fn stack(&self, paint: &mut Paint<'_>, (x, y, width): (u16, u16, u16), parts: &ByClass, ghost: u16) {
         let mut sum = 0;
         let ends = parts.map(|part| {
             sum += part;
@@ -55,7 +56,9 @@ impl Bar {
             } else if mix.eighths == 8 {
                 paint.put(x + column, y, "█", style);
             } else {
-                let style = mix.second.map_or(style, |layer| style.bg(colour(layer)));
+                let behind = Some(theme::GHOST).filter(|_| column < ghost);
+                let behind = mix.second.map(colour).or(behind);
+                let style = behind.map_or(style, |ground| style.bg(ground));
                 paint.put(x + column, y, EIGHTHS[usize::from(mix.eighths)], style);
             }
         }

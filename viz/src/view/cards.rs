@@ -11,7 +11,7 @@ use crate::theme::{
     self, ACCENT, ALARM, DIM, FAINT, GOOD, WAITING, bold, class_colour, class_glyph, class_name, ink,
 };
 use crate::words;
-use events::{Class, Flight, Outcome, Place, RankSnapshot};
+use events::{Class, Flight, Outcome, PassNow, Place, RankSnapshot};
 use ratatui::style::{Color, Style};
 
 /// More ranks than this are shown as a table.
@@ -72,7 +72,7 @@ pub(super) fn bar_scale(scene: &Scene) -> Bar {
     let ghost = scene.header.replicated_total.iter().copied().max().unwrap_or(0);
     let peak = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0);
     let needed = ghost.max(peak).max(1);
-    // A capacity far above everything would leave the bars too short to read: it is given in words then.
+    // A capacity far above everything would leave the bars too short to read: it is given in words, with every bar.
     let capacity = scene.header.capacity.filter(|&capacity| capacity <= needed * 3 / 2);
     let scale = capacity.map_or(needed, |capacity| needed.max(capacity + capacity / 50));
     Bar { scale, ghost, capacity }
@@ -110,6 +110,8 @@ fn card(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let total = format!(" {} ", summary(scene, number, rank, width));
     let mut inside = paint.card(&[(&name, bold(if chosen { ACCENT } else { Color::Reset }))], border);
+    let capacity = scene.header.capacity.map_or(Vec::new(), capacities);
+    let fits = |text: &&String| columns(text) + columns(&name) + 3 <= width;
     let Activity { text, style, .. } = activity(scene, number);
     let roomy = inside.width() >= 22;
     let (x, inner) = (u16::from(roomy), inside.width().saturating_sub(2 * u16::from(roomy)));
@@ -124,6 +126,15 @@ fn card(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     classes(scene, number, bar, &mut inside.part(x, y, inner, u16::MAX));
     let length = columns(&total);
     paint.text(width.saturating_sub(length + 1), height.saturating_sub(1), total, bold(Color::Reset));
+    if let Some(text) = capacity.iter().find(fits) {
+        paint.right(width.saturating_sub(1), 0, text, ink(DIM));
+    }
+}
+
+/// A capacity on a card's upper edge, from the longest words to the shortest.
+fn capacities(bytes: u64) -> Vec<String> {
+    let (long, short) = (words::bytes(bytes), words::round_bytes(bytes));
+    vec![format!(" of {long} "), format!(" of {short} "), format!(" {short} ")]
 }
 
 /// What is live, and what that is of DDP's need: written on the card's lower edge.
@@ -166,7 +177,8 @@ impl Activity {
 pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
     let rank = &scene.now.ranks[number];
     match &rank.outcome {
-        Outcome::Failed(_) => return failed(scene, number),
+        _ if culprits(scene, rank).contains(&number) => return at_fault(scene, rank),
+        Outcome::Failed(_) => return stopped(scene, rank),
         Outcome::Finished => return Activity::marked("✓", "finished", bold(GOOD)),
         Outcome::Failing => return Activity::marked("✗", "failing", bold(ALARM)),
         Outcome::Running => {}
@@ -198,23 +210,34 @@ fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
     members.into_iter().any(|&rank| !scene.now.ranks[rank].has_issued(event.group, event.sequence))
 }
 
-/// What a rank was at when it failed, or when another one's failure stopped it.
-fn failed(scene: &Scene, number: usize) -> Activity {
-    let rank = &scene.now.ranks[number];
-    let at = match (rank.pass, rank.flights.first()) {
-        (Some(pass), _) => format!("{} {}", words::pass(pass.pass), words::unit(&scene.header, pass.unit)),
-        (None, Some(flight)) => flight.event.operation.to_string(),
-        (None, None) => "failed".into(),
-    };
+/// Through whom the run has failed: those who mean another collective than the others that `rank` is in, or the rank that the
+/// failure names.
+fn culprits(scene: &Scene, rank: &RankSnapshot) -> Vec<usize> {
+    let Some((culprit, _)) = &scene.now.failure else { return Vec::new() };
     let disagreement = rank.flights.first().and_then(|flight| disagreement::about(scene, flight));
-    let culprit = scene.now.failure.as_ref().map(|(culprit, _)| vec![*culprit as usize]);
-    match disagreement.map(|found| found.odd).or(culprit) {
-        Some(culprits) if !culprits.contains(&number) => Activity {
-            text: if at == "failed" { "stopped".into() } else { format!("‖ {at}") },
-            ..Activity::plain("‖", "stopped", bold(WAITING))
-        },
-        _ => Activity { text: format!("✗ {at}"), ..Activity::plain("✗", "failed", bold(ALARM)) },
-    }
+    disagreement.map_or(vec![*culprit as usize], |found| found.odd)
+}
+
+/// What a rank is at that does not end by itself: a pass, or a collective.
+fn unfinished(scene: &Scene, rank: &RankSnapshot) -> Option<String> {
+    let pass =
+        |pass: PassNow| format!("{} {}", words::pass(pass.pass), words::unit(&scene.header, pass.unit));
+    let flight = || rank.flights.first().map(|flight| flight.event.operation.to_string());
+    rank.pass.map(pass).or_else(flight)
+}
+
+/// The rank that a run has failed through, and what it was last seen at: it need not have noticed anything itself.
+fn at_fault(scene: &Scene, rank: &RankSnapshot) -> Activity {
+    let past =
+        |last: PassNow| format!("after {} {}", words::pass(last.pass), words::unit(&scene.header, last.unit));
+    let at = unfinished(scene, rank).or_else(|| rank.last_pass.map(past)).unwrap_or_else(|| "failed".into());
+    Activity { text: format!("✗ {at}"), ..Activity::plain("✗", "failed", bold(ALARM)) }
+}
+
+/// A rank that another one's failure has stopped.
+fn stopped(scene: &Scene, rank: &RankSnapshot) -> Activity {
+    let text = unfinished(scene, rank).map_or("stopped".into(), |at| format!("‖ {at}"));
+    Activity { text, ..Activity::plain("‖", "stopped", bold(WAITING)) }
 }
 
 /// The classes that a rank uses or is planned to use.

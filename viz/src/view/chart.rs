@@ -9,18 +9,19 @@ use ratatui::style::Style;
 /// Columns that the scale takes.
 pub(super) const SCALE: u16 = 9;
 
-/// Round numbers of bytes at the left edge of `paint`, for an area over all its rows.
+/// Round numbers of bytes at the left edge of `paint`, for an area over all its rows but the last, which is the baseline.
 pub(super) fn scale(area: &Area, paint: &mut Paint<'_>) {
-    let height = paint.height();
+    let height = paint.height().saturating_sub(1);
     for y in 0..height {
         paint.put(SCALE - 1, y, "│", ink(FAINT));
     }
     let step = words::round_step(area.top as f64 / f64::from((height / 2).clamp(2, 8)));
-    let mut bytes = 0.0;
+    paint.right(SCALE - 2, height, "0", ink(DIM));
+    paint.put(SCALE - 1, height, "└", ink(FAINT));
+    let mut bytes = step;
     while bytes <= area.top as f64 {
-        let y = if bytes == 0.0 { height.saturating_sub(1) } else { area.row(bytes as u64, height) };
-        let label = if bytes == 0.0 { "0".into() } else { words::round_bytes(bytes as u64) };
-        paint.right(SCALE - 2, y, label, ink(DIM));
+        let y = area.row(bytes as u64, height);
+        paint.right(SCALE - 2, y, words::round_bytes(bytes as u64), ink(DIM));
         paint.put(SCALE - 1, y, "┤", ink(FAINT));
         bytes += step;
     }

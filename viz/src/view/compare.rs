@@ -79,12 +79,15 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let cards::Activity { text, style, .. } = cards::activity(scene, rank);
     paint.part(0, 1, LABEL - 1, 1).text(0, 0, fitted(&text, LABEL - 1), style);
     let value = 10;
+    let capacity = scene.header.capacity;
+    let bar = Bar { capacity, ..*bar };
     bar.draw(paint, (LABEL, 0, width.saturating_sub(LABEL + value)), &now.live[Place::Device.index()]);
     paint.right(width, 0, words::bytes(now.live_total()), bold(Color::Reset));
+    let capacity = capacity.map_or(String::new(), |capacity| format!(" of {} each", words::bytes(capacity)));
     let note = format!(
-        "step {} · {} ranks · {} · {}",
+        "step {} · {}{capacity} · {} · {}",
         now.step + 1,
-        scene.header.world_size,
+        words::counted(scene.header.world_size, "rank"),
         scene.header.precision,
         player.timeline().title()
     );
@@ -146,20 +149,21 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     1 + rows as u16
 }
 
-/// The difference of every run to the first, in words. Returns the rows used.
+/// The difference of every run to the first, in words: all in full, or all in short. Returns the rows used.
 fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let Some((first, others)) = app.players.split_first() else { return 0 };
-    for (y, other) in (0u16..).zip(others) {
-        let names = (name(app, first), name(app, other));
+    let room = paint.width().saturating_sub(2);
+    let named = || others.iter().map(|other| (name(app, other), other));
+    let mine = name(app, first);
+    let mut sentences: Vec<String> =
+        named().map(|(name, other)| difference(&mine, first, &name, other, rank)).collect();
+    if sentences.iter().any(|sentence| columns(sentence) > room) {
+        let short = named().map(|(name, other)| in_short((&mine, first), (&name, other), rank));
+        sentences = short.zip(sentences).map(|(short, long)| short.unwrap_or(long)).collect();
+    }
+    for (y, (other, sentence)) in (0u16..).zip(others.iter().zip(&sentences)) {
         let x = paint.text(0, y, "▌", ink(frame::stage_colour(&other.scene().header)));
-        let room = paint.width().saturating_sub(x + 1);
-        let long = difference(&names.0, first, &names.1, other, rank);
-        let sentence = if columns(&long) <= room {
-            long
-        } else {
-            in_short((&names.0, first), (&names.1, other), rank).unwrap_or(long)
-        };
-        paint.text(x + 1, y, fitted(&sentence, room), ink(Color::Reset));
+        paint.text(x + 1, y, fitted(sentence, room), ink(Color::Reset));
     }
     others.len() as u16
 }

@@ -21,7 +21,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let beside = width >= 116;
     let table = if beside { 48 } else { 0 };
     let chart_width = width.saturating_sub(table + if beside { 3 } else { 0 });
-    let used = used_classes(scene, rank).count() as u16 + 2;
+    let used = used_classes(scene, rank).count() as u16 + 2 + u16::from(scene.header.capacity.is_some());
     let chart_height = if beside { height } else { height.saturating_sub(used) };
     charts(app, rank, &mut paint.part(0, 0, chart_width, chart_height));
     if beside {
@@ -66,7 +66,7 @@ fn everything(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let columns = Column::memory(&scene.window.lanes[rank], axis, player.clock());
     let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
     area.draw(&mut paint.part(SCALE, 1, width, height));
-    chart::scale(&area, &mut paint.part(0, 1, SCALE, height));
+    chart::scale(&area, &mut paint.part(0, 1, SCALE, height + 1));
     let mut inside = paint.part(SCALE, 1, width, height);
     if let Some(predicted) = predicted {
         let (long, short) = prediction(peak, predicted);
@@ -110,7 +110,7 @@ fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let top = columns.iter().map(Column::total).max().unwrap_or(0).max(1);
     let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
     area.draw(&mut paint.part(SCALE, 1, width, height));
-    chart::scale(&area, &mut paint.part(0, 1, SCALE, height));
+    chart::scale(&area, &mut paint.part(0, 1, SCALE, height + 1));
     passes(scene, rank, axis, &mut paint.part(SCALE, height + 1, width, 2));
     axis.draw(paint, SCALE, height + 3);
 }
@@ -201,6 +201,15 @@ fn classes(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let predicted = predicted_total(scene, rank);
     figures(paint, y, ends, now.live_total(), now.total_peak, predicted, bold(Color::Reset));
     y + 1
+        + scene.header.capacity.map_or(0, |capacity| {
+            paint.text(2, y + 1, format!("of {}", words::bytes(capacity)), ink(DIM));
+            let parts = [Some(now.live_total()), Some(now.total_peak), predicted];
+            for (end, part) in ends.into_iter().zip(parts) {
+                let share = part.map_or(String::new(), |part| words::percent(part as f64, capacity as f64));
+                paint.right(end, y + 1, share, ink(DIM));
+            }
+            1
+        })
 }
 
 fn figures(

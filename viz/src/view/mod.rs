@@ -18,6 +18,7 @@ mod progress;
 mod shards;
 mod streams;
 mod table;
+mod theory;
 mod traffic;
 mod wires;
 

@@ -41,7 +41,7 @@ fn one_row(app: &App, paint: &mut Paint<'_>) {
     progress(app.player(), &mut paint.part(0, y + areas, width, bottom - areas));
 }
 
-/// Two rows of cards: the collective in words only.
+/// Two rows of cards, and below them the collective in words and in a row.
 fn two_rows(app: &App, per_row: usize, paint: &mut Paint<'_>) {
     let width = paint.width();
     let each = cards::height(app.player().scene(), 0);
@@ -59,13 +59,17 @@ fn table(app: &App, paint: &mut Paint<'_>) {
     below(app, used, paint);
 }
 
-/// From row `y` on the collective in words and the run's progress, with blank rows where there is room for them.
+/// From row `y` on the collective in words, and in a row of its own and with blank rows where there is room for them; and the
+/// run's progress.
 fn below(app: &App, y: u16, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let spare = height.saturating_sub(y + 1 + LEAST);
     let y = y + u16::from(spare > 4);
     wires::line(app.player().scene(), &mut paint.part(0, y, width, 1));
-    let y = y + 1 + u16::from(spare > 0);
+    if spare > 0 {
+        wires::strip(app.player().scene(), &mut paint.part(2, y + 1, width.saturating_sub(2), 1));
+    }
+    let y = y + 1 + u16::from(spare > 0) + u16::from(spare > 1);
     progress(app.player(), &mut paint.part(0, y, width, height.saturating_sub(y)));
 }
 

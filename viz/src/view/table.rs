@@ -64,7 +64,12 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
     }
     legend(&[scene], &mut paint.part(0, 0, room, 1));
     if layout.header > 1 {
-        activities(scene, &mut paint.part(0, 1, width, 1));
+        let x = activities(scene, &mut paint.part(0, 1, width, 1));
+        let capacity =
+            scene.header.capacity.map_or(String::new(), |c| format!("capacity {} each", words::bytes(c)));
+        if x + columns(&capacity) <= width {
+            paint.right(width, 1, capacity, ink(DIM));
+        }
     }
     let bar = cards::bar_scale(scene);
     for (place, number) in (first..ranks.min(first + shown)).enumerate() {
@@ -75,8 +80,8 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
     layout.rows as u16 + layout.header
 }
 
-/// How many ranks are doing what, and so what the letters mean.
-fn activities(scene: &Scene, paint: &mut Paint<'_>) {
+/// How many ranks are doing what, and so what the letters mean. Returns the column after it.
+fn activities(scene: &Scene, paint: &mut Paint<'_>) -> u16 {
     let mut kinds: Vec<(Activity, usize)> = Vec::new();
     for rank in 0..scene.now.ranks.len() {
         let activity = activity(scene, rank);
@@ -92,6 +97,7 @@ fn activities(scene: &Scene, paint: &mut Paint<'_>) {
         x = paint.text(x + 1, 0, kind, ink(DIM));
         x = paint.text(x + 1, 0, count.to_string(), ink(Color::Reset)) + 3;
     }
+    x
 }
 
 fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
@@ -103,13 +109,16 @@ fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let wide = width >= WORDS;
     let live = rank.live_total();
     let value = if wide { words::bytes(live) } else { words::short_bytes(live) };
-    paint.right(width, 0, &value, ink(Color::Reset));
+    let capacity = scene.header.capacity.filter(|_| wide);
+    let capacity = capacity.map_or(String::new(), |capacity| format!(" of {}", words::round_bytes(capacity)));
+    paint.right(width, 0, &capacity, ink(DIM));
+    paint.right(width.saturating_sub(columns(&capacity)), 0, &value, ink(Color::Reset));
     let Activity { letter, text, style, .. } = activity(scene, number);
     let words = if wide { 20 + 6 * u16::from(width >= 100) } else { 2 };
     let text = if wide { fitted(&text, words - 1) } else { letter.into() };
     paint.text(digits + 1, 0, text, style);
     let start = digits + 1 + words;
-    let length = width.saturating_sub(start + if wide { 9 } else { 5 });
+    let length = width.saturating_sub(start + columns(&capacity) + if wide { 9 } else { 5 });
     bar.draw(paint, (start, 0, length), &rank.live[Place::Device.index()]);
 }
 

@@ -4,6 +4,10 @@
 //! everybody's contribution to slice r arrives at rank r. Groups within the world do so side by side. A ring's lanes are
 //! its latest hops.
 
+mod strip;
+
+pub(super) use strip::strip;
+
 use super::paint::{Paint, columns};
 use crate::disagreement::{self, Disagreement};
 use crate::groups::{self, Part};

@@ -4,7 +4,9 @@
 
 mod attached;
 mod behaviour;
+mod details;
 mod display;
+mod palette;
 mod program;
 mod pty;
 mod screens;

@@ -239,6 +239,45 @@ fn hybrid_sharding() {
     assert!(screen.contains("as theory says"), "{screen}");
 }
 
+/// Whatever is made of a stage, theory counts it: among neighbours, on a link, around a ring, in a step that was skipped.
+#[test]
+fn the_last_step_is_as_theory_says() {
+    for (stage, step, words) in [
+        ("ddp", 5, "2.00 ✓ as theory says"),
+        ("zero1", 5, "2.00 ✓ as theory says"),
+        ("zero2", 5, "2.00 ✓ as theory says"),
+        ("zero3", 5, "2.96 ✓ as theory says"),
+        ("ring", 5, "2.96 ✓ as theory says"),
+        ("link", 5, "2.96 ✓ as theory says"),
+        ("hpz", 5, "2.64 ✓ as theory says"),
+        ("fp16", 2, "1.00 ✓ as theory, skipped"),
+        ("fp16", 5, "2.00 ✓ as theory says"),
+    ] {
+        let mut player = recorded(stage);
+        player.seek(player.timeline().len());
+        if step < 5 {
+            player.seek_into_step(step, 0.5);
+        }
+        let mut app = App::new(vec![player], Source::Recording);
+        app.view = View::Traffic;
+        for (width, height) in SIZES {
+            let screen = text(&view::picture(&app, Theme::FULL, width, height));
+            assert!(screen.contains(words), "{stage}: no {words} in\n{screen}");
+        }
+    }
+}
+
+/// A recording whose header has no theory is held against the planner's prediction.
+#[test]
+fn without_theory_the_prediction_counts() {
+    let mut run = Plan::new(3, 4).run();
+    run.header.theory.clear();
+    let mut app = live(run);
+    (app.view, app.dismissed) = (View::Traffic, true);
+    let screen = text(&view::picture(&app, Theme::FULL, 120, 40));
+    assert!(screen.contains("2.96 ✓ as planned") && !screen.contains("theory says"), "{screen}");
+}
+
 /// Memory as it was when the first rank failed, not as it is once everything is freed.
 #[test]
 fn a_failed_run_holds_its_last_state() {
@@ -258,6 +297,28 @@ fn a_failed_run_holds_its_last_state() {
         app.view = view;
         let name = format!("failed_{}", view.label().to_lowercase());
         insta::assert_snapshot!(name, text(&view::picture(&app, Theme::FULL, 120, 40)));
+    }
+}
+
+/// A rank that hangs tells nothing: it is marked because others have waited for it, and they are not.
+#[test]
+fn a_timeout_marks_the_rank_that_was_waited_for() {
+    let mut player = recorded("stall");
+    player.seek(player.timeline().len());
+    let mut app = App::new(vec![player], Source::Recording);
+    for (width, height) in [(120, 40), (80, 24)] {
+        app.dismissed = false;
+        let told = text(&view::picture(&app, Theme::FULL, width, height));
+        assert!(told.contains("for rank 3, which never issued it"), "{told}");
+        assert!(told.contains("Look at rank 3") && told.contains("--timeout 2 (now 1)"), "{told}");
+        insta::assert_snapshot!(format!("stalled_explained_{width}x{height}"), told);
+        app.dismissed = true;
+        let shown = text(&view::picture(&app, Theme::FULL, width, height));
+        let row = shown.lines().find(|line| line.contains('‖')).unwrap();
+        let cells: Vec<&str> = row.split('│').map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        let marks: Vec<char> = cells.iter().filter_map(|cell| cell.chars().next()).collect();
+        assert_eq!(marks, ['‖', '‖', '‖', '✗'], "{shown}");
+        insta::assert_snapshot!(format!("stalled_{width}x{height}"), shown);
     }
 }
 

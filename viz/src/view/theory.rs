@@ -1,0 +1,87 @@
+//! What a step communicates in theory, as the run's header counts it, in bytes and in times of Ψ(N−1)/N elements per rank.
+
+use crate::player::Scene;
+use events::header::Sweep;
+use events::{Operation, Purpose, RunHeader, Sent};
+
+/// Elements that all ranks together send in moving everything once: (N−1)Ψ, padding included.
+fn once(header: &RunHeader) -> f64 {
+    let padded: u64 = header.units.iter().map(|unit| unit.padded).sum();
+    (padded * u64::from(header.world_size.saturating_sub(1))).max(1) as f64
+}
+
+fn of(header: &RunHeader, operation: Operation) -> impl Iterator<Item = &Sweep> {
+    header.theory.iter().filter(move |sweep| sweep.operation == operation)
+}
+
+/// How often `bytes` of an operation's, sent by all ranks together, move everything.
+pub(super) fn times(header: &RunHeader, operation: Operation, bytes: u64) -> f64 {
+    let size = of(header, operation).next().map_or(header.communicated_bytes, |sweep| sweep.element_bytes);
+    bytes as f64 / f64::from(size.max(1)) / once(header)
+}
+
+/// The same of everything that all ranks together have sent.
+pub(super) fn times_of_all(header: &RunHeader, sent: &Sent) -> f64 {
+    let each = Operation::ALL.iter().map(|&o| times(header, o, sent.by_operation[o.index()]));
+    each.sum()
+}
+
+/// How often a step moves everything in an operation, in theory; nothing where theory has none.
+pub(super) fn expected_times(header: &RunHeader, operation: Operation) -> Option<f64> {
+    let elements: u64 = of(header, operation).map(|sweep| sweep.elements_sent(header.world_size)).sum();
+    (elements > 0).then(|| elements as f64 / once(header))
+}
+
+/// What a step should send.
+#[derive(Clone, Copy)]
+pub(super) struct Expected {
+    /// Bytes of model data, all ranks together.
+    pub bytes: u64,
+    /// How often that moves everything.
+    pub times: f64,
+    /// Who says so: theory, or for a run whose header has none, the planner.
+    pub source: &'static str,
+}
+
+/// What a step should send, or one that was `skipped` because gradients had overflowed.
+pub(super) fn expected(scene: &Scene, skipped: bool) -> Expected {
+    let header = &scene.header;
+    if header.theory.is_empty() {
+        let data = |p: &&events::header::PredictedTraffic| p.operation != Operation::Scalars;
+        let planned = || header.predicted_traffic.iter().filter(data);
+        let times = planned().map(|p| times(header, p.operation, p.bytes)).sum();
+        return Expected { bytes: planned().map(|p| p.bytes).sum(), times, source: "planned" };
+    }
+    let sweeps = || header.theory.iter().filter(|sweep| !skipped || sweep.purpose != Purpose::Updates);
+    let elements: u64 = sweeps().map(|sweep| sweep.elements_sent(header.world_size)).sum();
+    Expected {
+        bytes: sweeps().map(|sweep| sweep.bytes_sent(header.world_size)).sum(),
+        times: elements as f64 / once(header),
+        source: "theory",
+    }
+}
+
+/// What theory counts, in words, from the longest to the shortest.
+pub(super) fn counts(header: &RunHeader) -> Vec<String> {
+    if header.theory.is_empty() {
+        return Vec::new();
+    }
+    let value = |sweep: &Sweep| {
+        let times = sweep.elements_sent(header.world_size) as f64 / once(header);
+        ((times * 100.0).round() / 100.0).to_string()
+    };
+    let long = |sweep: &Sweep| {
+        let link = if sweep.purpose == Purpose::Groups { "across" } else { "for" };
+        format!("{} {link} {} {}", sweep.operation, sweep.purpose, value(sweep))
+    };
+    let short = |sweep: &Sweep| format!("{} {}", sweep.purpose, value(sweep));
+    let sum =
+        |words: &dyn Fn(&Sweep) -> String| header.theory.iter().map(words).collect::<Vec<_>>().join(" + ");
+    let (long, short) = (sum(&long), sum(&short));
+    vec![
+        format!("theory counts {long}"),
+        format!("= {long}"),
+        format!("theory counts {short}"),
+        format!("= {short}"),
+    ]
+}

@@ -1,0 +1,113 @@
+//! The collective in one row, where ranks do not stand beside each other: every rank's number, what it does with slices, and
+//! the wire to the next rank.
+
+use super::{Lanes, Stage, shown, stages};
+use crate::groups;
+use crate::player::Scene;
+use crate::theme::{DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
+use crate::view::paint::{Paint, columns};
+use events::Operation;
+use ratatui::style::Style;
+
+/// Narrower places have room for a symbol alone.
+const NARROWEST: u16 = 7;
+
+/// Draws it; nothing where there are more ranks than columns.
+pub(in crate::view) fn strip(scene: &Scene, paint: &mut Paint<'_>) {
+    let Some((flight, flying)) = shown(scene) else { return };
+    let ranks = scene.now.ranks.len() as u16;
+    let each = paint.width() / ranks.max(1);
+    let parts = groups::beside(&scene.now, flight.event.group);
+    let stages = stages(scene, &parts, &flight);
+    let moving = flying && stages.iter().any(|stage| matches!(stage, Stage::Moving | Stage::Done));
+    let lanes =
+        Lanes { scene, flight: &flight, centres: &[], stages: &stages, parts: &parts, flying, moving };
+    for rank in 0..ranks {
+        lanes.place(usize::from(rank), &mut paint.part(rank * each, 0, each, 1));
+    }
+}
+
+impl Lanes<'_> {
+    /// One rank's place.
+    fn place(&self, rank: usize, paint: &mut Paint<'_>) {
+        let (symbol, style) = self.symbol(rank);
+        if paint.width() < NARROWEST {
+            paint.put(0, 0, symbol, style);
+            return;
+        }
+        let number = if self.flying { ink(DIM) } else { ink(FAINT) };
+        let digits = columns(&(self.stages.len() - 1).to_string());
+        let x = paint.right(digits, 0, rank.to_string(), number) + 1;
+        if self.scene.header.algorithm == "ring" {
+            paint.put(x, 0, symbol, style);
+            self.link_to_next(rank, x + 1, paint);
+        } else {
+            let sides = self.sides(rank);
+            paint.put(x, 0, sides.0, style);
+            paint.put(x + 1, 0, symbol, style);
+            paint.put(x + 2, 0, sides.1, style);
+            if self.next(rank) == Some(rank + 1) {
+                let end = paint.width().saturating_sub(1);
+                paint.run(x + 3, 0, end.saturating_sub(x + 3), self.wire(), self.wire_style(rank));
+            }
+        }
+    }
+
+    fn symbol(&self, rank: usize) -> (&'static str, Style) {
+        let operation = self.flight.event.operation;
+        let sums = matches!(operation, Operation::AllReduce | Operation::ReduceScatter);
+        let own = if sums { "Σ" } else { "●" };
+        match self.stages[rank] {
+            _ if !self.flying => (own, ink(FAINT)),
+            Stage::Absent => ("○", ink(WAITING)),
+            Stage::Done => ("✓", ink(GOOD)),
+            Stage::Issued | Stage::Moving => (own, bold(operation_colour(operation))),
+        }
+    }
+
+    /// Where slices go, at the left and at the right of a rank: out of it, into it, or both.
+    fn sides(&self, rank: usize) -> (&'static str, &'static str) {
+        if self.flying && self.stages[rank] != Stage::Moving {
+            return (" ", " ");
+        }
+        match self.flight.event.operation {
+            Operation::AllGather => ("◀", "▶"),
+            Operation::ReduceScatter => ("▶", "◀"),
+            _ => ("◆", "◆"),
+        }
+    }
+
+    fn wire_style(&self, rank: usize) -> Style {
+        if self.stages[rank] == Stage::Absent { ink(FAINT) } else { self.style() }
+    }
+
+    /// The member of the rank's group that comes after it, after the last one the first.
+    fn next(&self, rank: usize) -> Option<usize> {
+        let members = &groups::of_rank(self.parts, rank)?.ranks;
+        let place = members.iter().position(|&member| member == rank)?;
+        Some(members[(place + 1) % members.len()])
+    }
+
+    /// The link of the ring that leaves a rank, with the slice that crossed it last.
+    fn link_to_next(&self, rank: usize, x: u16, paint: &mut Paint<'_>) {
+        let Some(next) = self.next(rank) else { return };
+        let hop = self.last_hop(rank);
+        let wire = if hop.is_some() { self.wire() } else { "╌" };
+        let style = self.wire_style(rank);
+        let (mut end, name) = (paint.width().saturating_sub(2), next.to_string());
+        if next != rank + 1 {
+            // The next one is not at the right of it: its number stands at the wire's end.
+            let gap = u16::from(rank + 1 < self.stages.len());
+            end = paint.width().saturating_sub(1 + gap + columns(&name));
+            paint.text(end + 1, 0, name, ink(FAINT));
+        }
+        paint.run(x, 0, end.saturating_sub(x), wire, style);
+        paint.put(end, 0, "▶", style);
+        let Some(hop) = hop else { return };
+        let words = [format!("slice {}", hop.chunk), hop.chunk.to_string()];
+        let room = end.saturating_sub(x);
+        if let Some(word) = words.iter().find(|word| columns(word) + 2 <= room) {
+            paint.centred(x, room, 0, word, ink(DIM));
+        }
+    }
+}

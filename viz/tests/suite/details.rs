@@ -1,0 +1,98 @@
+//! What views say in words and in which form, at the sizes at which it is easily lost.
+
+use crate::support::{live, made_up, recorded, text};
+use events::Boundary;
+use viz::app::{App, Source};
+use viz::player::{Motion, Player};
+use viz::simulate::Plan;
+use viz::theme::Theme;
+use viz::{View, view};
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+
+fn shown(app: &App, (width, height): (u16, u16)) -> String {
+    text(&view::picture(app, Theme::FULL, width, height))
+}
+
+/// A made-up run on devices of 80 GB, of which it needs next to nothing: no bar can show that.
+fn roomy(ranks: u32) -> App {
+    let mut run = Plan::new(3, ranks).run();
+    run.header.capacity = Some(80_000_000_000);
+    let mut app = live(run);
+    app.players[0].set_motion(Motion::Standing);
+    app.players[0].seek_into_step(1, 0.6);
+    app
+}
+
+#[test]
+fn a_capacity_that_no_bar_can_show_is_said() {
+    for size in SIZES {
+        for (ranks, view, words) in [
+            (1, View::Overview, " of 80.0 GB "),
+            (4, View::Overview, if size.0 < 100 { " of 80G " } else { " of 80.0 GB " }),
+            (12, View::Overview, " of 80G"),
+            (64, View::Overview, "80.0 GB each"),
+            (4, View::Memory, "of 80.0 GB"),
+            (4, View::Compare, "4 ranks of 80.0 GB each"),
+        ] {
+            let mut app = roomy(ranks);
+            app.view = view;
+            let screen = shown(&app, size);
+            let words = if ranks == 64 && size.0 > 100 { "of 80G" } else { words };
+            let said = screen.contains(words) || screen.contains("80.0 GB each");
+            assert!(said, "{ranks} ranks, {view:?}, {size:?}: no {words} in\n{screen}");
+        }
+    }
+    assert_eq!(shown(&roomy(4), SIZES[1]).matches(" of 80.0 GB ").count(), 4, "on every card");
+}
+
+/// Who was waited for most is in every rank's row, however narrow the screen.
+#[test]
+fn who_was_waited_for_is_named_on_every_screen() {
+    let mut player = recorded("zero3");
+    player.seek_into_step(1, 0.62);
+    let mut app = App::new(vec![player], Source::Recording);
+    app.view = View::Streams;
+    let wide = shown(&app, SIZES[1]);
+    let named = |screen: &str| -> Vec<String> {
+        let start = screen.lines().position(|line| line.contains("most for") || line.contains("mostly for"));
+        let rows = screen.lines().skip(start.unwrap() + 1).take(4);
+        rows.map(|row| row.split("rank ").nth(2).unwrap().chars().next().unwrap().to_string()).collect()
+    };
+    assert_eq!(named(&shown(&app, SIZES[0])), named(&wide));
+}
+
+/// Sentences that are compared with each other have one form.
+#[test]
+fn differences_are_all_in_full_or_all_in_short() {
+    let mut players: Vec<Player> = ["ddp", "zero1", "zero2", "zero3"].into_iter().map(recorded).collect();
+    players[0].seek_into_step(1, 0.62);
+    let app = App::new(players, Source::Recording);
+    for width in 80..200 {
+        let screen = shown(&app, (width, 33));
+        let short = screen.lines().filter(|line| line.contains(" against DDP: ")).count();
+        let long = screen.lines().filter(|line| line.contains(" than DDP now")).count();
+        assert!([(3, 0), (0, 3)].contains(&(short, long)), "{width}: {short} short, {long} long\n{screen}");
+    }
+}
+
+/// Where ranks do not stand beside each other, a row says which of them has come how far, and where slices go.
+#[test]
+fn a_collective_in_a_row() {
+    let mut app = made_up(&Plan::new(3, 8));
+    insta::assert_snapshot!("strip_direct", shown(&app, (120, 40)));
+    app = made_up(&Plan { ring: true, ..Plan::new(3, 8) });
+    while app.player().scene().now.ranks[7].last_hop.is_none_or(|hop| hop.number != 3) {
+        app.players[0].step_forward(Boundary::Event);
+    }
+    let screen = shown(&app, (120, 40));
+    let hops: Vec<u16> =
+        app.player().scene().now.ranks.iter().map(|rank| rank.last_hop.unwrap().chunk).collect();
+    let row = screen.lines().find(|line| line.matches("slice ").count() == 8).unwrap();
+    let number = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>();
+    let slices: Vec<u16> = row.split("slice ").skip(1).map(|rest| number(rest).parse().unwrap()).collect();
+    assert_eq!(slices, hops, "{screen}");
+    insta::assert_snapshot!("strip_ring", screen);
+    insta::assert_snapshot!("strip_ring_80x24", shown(&app, (80, 24)));
+    insta::assert_snapshot!("strip_16_ranks", shown(&made_up(&Plan::new(2, 16)), (120, 40)));
+}
