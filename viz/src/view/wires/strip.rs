@@ -60,6 +60,7 @@ impl Lanes<'_> {
         match self.stages[rank] {
             _ if !self.flying => (own, ink(FAINT)),
             Stage::Absent => ("○", ink(WAITING)),
+            Stage::Other => ("✗", bold(ALARM)),
             Stage::Done => ("✓", ink(GOOD)),
             Stage::Issued | Stage::Moving => (own, bold(operation_colour(operation))),
         }
