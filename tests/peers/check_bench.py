@@ -3,14 +3,19 @@
     python tests/peers/check_bench.py
 
 Loads the curve's first weights into that model and prints its parameters, its loss and its gradient norm over the first
-batch as one line of JSON. Exits with 1 if loss or norm differ from the curve's by more than 1e-4 of them.
+batch as one line of JSON, and how many of a step's objects are left when the script builds its model anew after a step for
+which memory did not do. Exits with 1 if loss or norm differ from the curve's by more than 1e-4 of them, or anything is left.
 
 Needs: torch, safetensors.
 """
 
 import importlib.util
+import io
 import json
 import sys
+import weakref
+from argparse import Namespace
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import torch
@@ -65,6 +70,28 @@ def renamed(weights, layers):
     return state
 
 
+def left_after_running_out(peer):
+    """How many of what a step held, and of the model it trained, are left when `serve` builds the next model."""
+    held, left = [], []
+
+    def build(*_):
+        left.append(sum(reference() is not None for reference in held))
+        model = torch.nn.Linear(2, 2)
+        held.append(weakref.ref(model))
+        return model, torch.optim.SGD(model.parameters())
+
+    def run(_arguments, _shapes, trainee, *_):
+        activations = trainee[0](torch.zeros(2))
+        held.append(weakref.ref(activations))
+        raise torch.OutOfMemoryError("memory does not do")
+
+    peer.build, peer.run, sys.stdin = build, run, io.StringIO("1 0 1\n")
+    with redirect_stdout(io.StringIO()) as said:
+        peer.serve(Namespace(compile=False), None, torch.device("cpu"))
+    assert '"out_of_memory": true' in said.getvalue() and len(left) == 2
+    return left[-1]
+
+
 def main():
     torch.set_num_threads(1)
     peer, recipe = bench(), Recipe()
@@ -83,10 +110,11 @@ def main():
         "expected_loss": run["losses"][0],
         "gradient_norm": norm.item(),
         "expected_gradient_norm": run["gradient_norms"][0],
+        "left_after_running_out": left_after_running_out(peer),
     }
     print(json.dumps(found))
     near = lambda name: abs(found[name] - found[f"expected_{name}"]) <= TOLERANCE * found[f"expected_{name}"]
-    sys.exit(0 if near("loss") and near("gradient_norm") else 1)
+    sys.exit(0 if near("loss") and near("gradient_norm") and found["left_after_running_out"] == 0 else 1)
 
 
 if __name__ == "__main__":

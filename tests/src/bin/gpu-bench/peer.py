@@ -158,6 +158,14 @@ def run(arguments, s, trainee, device, batch, warmup, steps):
     return {"tokens_per_second": steps * batch * arguments.seq_len / timed, "losses": losses}
 
 
+def attempt(*arguments):
+    """What `run` gives, or nothing if memory does not do: with the exception goes what its traceback holds of the step."""
+    try:
+        return run(*arguments)
+    except torch.OutOfMemoryError:
+        return None
+
+
 def release(device):
     """Gives back what nothing refers to any more."""
     gc.collect()
@@ -181,14 +189,13 @@ def serve(arguments, s, device):
     say({"torch": torch.__version__, "device": name, "parameters": parameters, "how": way(arguments, device)})
     for line in sys.stdin:
         batch, warmup, steps = (int(word) for word in line.split())
-        try:
-            say(run(arguments, s, trainee, device, batch, warmup, steps))
-        except torch.OutOfMemoryError:
-            say({"out_of_memory": True})
+        answer = attempt(arguments, s, trainee, device, batch, warmup, steps)
+        if answer is None:
             # What an interrupted step has left of the sharding's state is of no use.
             del trainee
             release(device)
             trainee = build(arguments, s, device)
+        say(answer or {"out_of_memory": True})
         trainee[0].zero_grad(set_to_none=True)
         release(device)
 

@@ -4,7 +4,7 @@
 use super::{Lanes, Stage, shown, stages};
 use crate::groups;
 use crate::player::Scene;
-use crate::theme::{DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
+use crate::theme::{ALARM, DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
 use crate::view::paint::{Paint, columns};
 use events::Operation;
 use ratatui::style::Style;
