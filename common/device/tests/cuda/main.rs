@@ -7,6 +7,7 @@
 mod attention;
 mod compile;
 mod elementwise;
+mod faults;
 mod interface;
 mod memory;
 mod reductions;

@@ -81,6 +81,19 @@ impl Memory {
         memory
     }
 
+    /// A tensor of these indices.
+    pub(crate) fn of_indices(indices: &[u32]) -> Self {
+        let mut memory = Memory::poisoned(DType::U32, indices.len(), 0);
+        let range = memory.range();
+        memory.memory.bytes_mut()[range].copy_from_slice(bytemuck::cast_slice(indices));
+        memory
+    }
+
+    /// The elements, of which each is a `T`.
+    pub(crate) fn as_slice<T: bytemuck::Pod>(&self) -> &[T] {
+        bytemuck::cast_slice(self.bytes())
+    }
+
     fn range(&self) -> std::ops::Range<usize> {
         self.start..self.start + self.len * self.dtype.size()
     }

@@ -47,3 +47,6 @@ namespace attention_mma {
 namespace tree_sum {
 #include "tree_sum.cu"
 }
+namespace faults {
+#include "faults.cu"
+}

@@ -25,13 +25,16 @@ const void *shim_find(const char *kernel);
 // P `Peers`. Null if there is no such kernel.
 const char *shim_signature(const char *kernel);
 
-// How many kernels there are.
+// How many kernels there are, those of `faults.cu` aside.
 size_t shim_kernel_count(void);
 
 // Runs a launch to its end: `args` points to one address per parameter, as for `cuLaunchKernel`. Returns 0, or another number
 // if something went wrong, which `shim_error` then describes.
 int shim_launch(const char *kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                 unsigned block_z, size_t shared_bytes, void **args);
+
+// The most that a block of the calling thread's last launch has taken of shared memory beside the dynamic part, in bytes.
+size_t shim_static_bytes(void);
 
 // What went wrong in the calling thread's last launch.
 const char *shim_error(void);
