@@ -16,7 +16,7 @@ const MARK: &str = "ZERO_STANDIN";
 
 /// Whether the stand-in is in place in this process. If it is not, the test named `test` runs again, in a process of its
 /// own with the stand-in and `settings` in its environment, and must pass there. Without a C++ compiler nothing is run,
-/// and the test says so.
+/// and that is said even where tests' output is captured.
 ///
 /// # Panics
 /// If the test fails there.
@@ -26,7 +26,9 @@ pub fn standin(test: &str, settings: &[(&str, &str)]) -> bool {
     }
     let Some(compiler) = compiler() else {
         assert!(std::env::var_os("STRICT").is_none(), "{test} needs a C++ compiler (c++, g++ or clang++)");
-        eprintln!("skipped: {test} needs a C++ compiler (c++, g++ or clang++) to build the stand-in driver");
+        events::complain!(
+            "skipped: {test} needs a C++ compiler (c++, g++ or clang++) to build the stand-in driver"
+        );
         return false;
     };
     let folder = build(compiler);

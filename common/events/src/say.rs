@@ -10,7 +10,7 @@ macro_rules! say {
     }};
 }
 
-/// A line on standard error; nothing happens if nobody reads it.
+/// A line on standard error; nothing happens if nobody reads it. A test's goes past the capture of its output.
 #[macro_export]
 macro_rules! complain {
     ($($words:tt)*) => {{
