@@ -29,12 +29,14 @@ pub struct Matrix<'a> {
     pub stride: usize,
     /// Whether the product takes the transpose.
     pub transposed: bool,
+    /// See [`Matrix::with_grain`].
+    pub grain: usize,
 }
 
 impl<'a> Matrix<'a> {
     /// A packed `rows × columns` matrix.
     pub fn new(data: View<'a>, rows: usize, columns: usize) -> Self {
-        Matrix { data, rows, columns, stride: columns, transposed: false }
+        Matrix { data, rows, columns, stride: columns, transposed: false, grain: 0 }
     }
 
     /// The transpose of this matrix.
@@ -45,6 +47,12 @@ impl<'a> Matrix<'a> {
     /// The same elements with rows `stride` apart.
     pub fn with_stride(self, stride: usize) -> Self {
         Matrix { stride, ..self }
+    }
+
+    /// The same elements, which start at a multiple of `grain` elements wherever they come to lie: what computes the product
+    /// reckons with no better alignment than that, so that a place that happens to be aligned better changes no bit.
+    pub fn with_grain(self, grain: usize) -> Self {
+        Matrix { grain, ..self }
     }
 
     /// Rows and columns of what the product takes.
@@ -63,17 +71,24 @@ pub struct MatrixMut<'a> {
     pub columns: usize,
     /// Elements between the starts of two rows.
     pub stride: usize,
+    /// See [`Matrix::with_grain`].
+    pub grain: usize,
 }
 
 impl<'a> MatrixMut<'a> {
     /// A packed `rows × columns` matrix.
     pub fn new(data: ViewMut<'a>, rows: usize, columns: usize) -> Self {
-        MatrixMut { data, rows, columns, stride: columns }
+        MatrixMut { data, rows, columns, stride: columns, grain: 0 }
     }
 
     /// The same elements with rows `stride` apart.
     pub fn with_stride(self, stride: usize) -> Self {
         MatrixMut { stride, ..self }
+    }
+
+    /// As [`Matrix::with_grain`].
+    pub fn with_grain(self, grain: usize) -> Self {
+        MatrixMut { grain, ..self }
     }
 }
 

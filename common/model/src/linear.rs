@@ -2,17 +2,20 @@
 
 use crate::context::Context;
 use crate::tensors::{gradient, weight};
-use crate::{Gradients, Weights};
+use crate::Gradients;
 use device::{Buffer, Matrix, MatrixMut, Result, View, ViewMut, Write};
 use std::ops::Range;
 
 /// `out = x · Wᵀ`, where the rows of W are those of tensors `first..`, one below the other. `x` is `[R, inputs]`; `out` is
 /// `[R, sum of outputs]`: a row holds the first tensor's outputs, then the second's, and so on.
 ///
-/// Tensors that lie next to each other in memory are one matrix, and one product. Tensors that do not (views made
+/// Tensors that lie next to each other in memory are one matrix, and on the CPU one product. Tensors that do not (views made
 /// parameter by parameter) are multiplied one by one, into or from their columns of the packed matrix. The bits are the same
-/// either way: an element of the output or of a weight's gradient is one sum that does not know its neighbours, and the
-/// gradient of the input, a sum over the tensors, is always added up tensor by tensor.
+/// either way: the CPU's element of the output or of a weight's gradient is one sum that does not know its neighbours, and the
+/// gradient of the input, a sum over the tensors, is always added up tensor by tensor. How a GPU's library cuts up an
+/// element's sum depends on the whole product's shape and on how its operands are aligned. So there tensors are always
+/// multiplied one by one, and their [grain](Matrix::with_grain) is the model's width: all tensors, and so their places, are
+/// multiples of it.
 pub(crate) struct Projection<const TENSORS: usize> {
     pub(crate) first: usize,
     pub(crate) inputs: usize,
@@ -45,13 +48,13 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         self.outputs.iter().sum()
     }
 
-    /// The fewest matrices that hold the weights.
-    fn weights<'w>(&self, weights: &'w dyn Weights) -> Vec<(View<'w>, Part)> {
+    /// The matrices that hold the weights, as few as products may be of.
+    fn weights<'w>(&self, cx: &Context<'w>) -> Vec<(View<'w>, Part)> {
         let whole = self.whole();
-        match weights.weights(whole.tensors.clone()) {
+        match joined(cx).then(|| cx.weights.weights(whole.tensors.clone())).flatten() {
             Some(view) => vec![(view, whole)],
             None => {
-                let view = |part: &Part| weight(weights, part.tensors.start);
+                let view = |part: &Part| weight(cx.weights, part.tensors.start);
                 self.single().map(|part| (view(&part), part)).collect()
             }
         }
@@ -60,9 +63,9 @@ impl<const TENSORS: usize> Projection<TENSORS> {
     /// `out = x · Wᵀ`.
     pub(crate) fn forward(&self, cx: &Context<'_>, out: &mut Buffer, x: &Buffer) -> Result<()> {
         let rows = cx.batch.rows();
-        for (weight, part) in self.weights(cx.weights) {
+        for (weight, part) in self.weights(cx) {
             let x = Matrix::new(x.view(), rows, self.inputs);
-            let weight = Matrix::new(weight, part.columns.len(), self.inputs);
+            let weight = Matrix::new(weight, part.columns.len(), self.inputs).with_grain(cx.config.width);
             let out = columns_mut(out, rows, self.width(), part.columns);
             cx.device.kernels().matmul(out, x, weight.t(), Write::Replace)?;
         }
@@ -75,7 +78,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         let mut write = Write::Replace;
         for part in self.single() {
             let weight = weight(cx.weights, part.tensors.start);
-            let weight = Matrix::new(weight, part.columns.len(), self.inputs);
+            let weight = Matrix::new(weight, part.columns.len(), self.inputs).with_grain(cx.config.width);
             let dout = columns(dout, rows, self.width(), part.columns);
             let dx = MatrixMut::new(dx.view_mut(), rows, self.inputs);
             cx.device.kernels().matmul(dx, dout, weight, write)?;
@@ -93,7 +96,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         x: &Buffer,
     ) -> Result<()> {
         let whole = self.whole();
-        if let Some(place) = gradients.gradients(whole.tensors.clone()) {
+        if let Some(place) = joined(cx).then(|| gradients.gradients(whole.tensors.clone())).flatten() {
             return self.backward_part(cx, place, whole, dout, x);
         }
         for part in self.single() {
@@ -111,7 +114,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         x: &Buffer,
     ) -> Result<()> {
         let rows = cx.batch.rows();
-        let dweight = MatrixMut::new(dweight, part.columns.len(), self.inputs);
+        let dweight = MatrixMut::new(dweight, part.columns.len(), self.inputs).with_grain(cx.config.width);
         let dout = columns(dout, rows, self.width(), part.columns);
         let x = Matrix::new(x.view(), rows, self.inputs);
         cx.device.kernels().matmul(dweight, dout.t(), x, write)
@@ -129,10 +132,16 @@ impl Projection<1> {
     ) -> Result<()> {
         let (rows, [outputs]) = (cx.batch.rows(), self.outputs);
         let weight = Matrix::new(weight(cx.weights, self.first), outputs, self.inputs);
+        let weight = weight.with_grain(cx.config.width);
         let (out, x) =
             (MatrixMut::new(out.view_mut(), rows, outputs), Matrix::new(x.view(), rows, self.inputs));
         cx.device.kernels().matmul_onto(out, base.view(), x, weight.t())
     }
+}
+
+/// Whether tensors that lie next to each other are multiplied as one; see [`Projection`].
+fn joined(cx: &Context<'_>) -> bool {
+    cx.device.gpu().is_none()
 }
 
 /// The elements that `columns` of a packed `rows × stride` matrix span, from the first to the last.

@@ -79,7 +79,9 @@ impl Parties<'_> {
                 unsafe { self.part(stream, index, me, hop) }?;
             }
             Ok(())
-        })?;
+        });
+        // What a failed share has queued has no fence.
+        let fence = fence.inspect_err(|_| drop(own.rank.synchronize()))?;
         // A party does its share once, so there is no other fence here.
         let _ = own.done.set(fence);
         Ok(())
@@ -92,6 +94,14 @@ impl Parties<'_> {
     pub(crate) fn settle(&self, me: usize) -> Result<()> {
         let shares = self.all.iter().filter_map(|party| party.done.get());
         shares.into_iter().try_for_each(|fence| self.all[me].rank.compute_after(fence))
+    }
+
+    /// Waits on the host until no share is under way any more. After a failure: only then may buffers be freed, since what another
+    /// GPU has queued does not wait for this one.
+    pub(crate) fn drain(&self, me: usize) {
+        let shares = self.all.iter().filter_map(|party| party.done.get());
+        // What the driver has to say about a failed run adds nothing to the failure.
+        shares.for_each(|fence| drop(self.all[me].rank.reach(fence)));
     }
 
     /// # Safety

@@ -229,10 +229,13 @@ impl Backend for Rank {
         let (gathered, moving) = self.work(&ticket, watch, &patience);
         let all = self.shared.hub.contributions(&ticket);
         let settled = self.shared.hub.settle(&ticket, &patience);
-        let settled = settled.map_err(|failure| self.explain(failure, call))?;
+        let parties = all.as_deref().and_then(parties);
+        let drain = || parties.iter().for_each(|parties| parties.drain(ticket.party()));
+        let settled = settled.map_err(|failure| self.explain(failure, call)).inspect_err(|_| drain())?;
         let peers = began.elapsed().saturating_sub(moving);
-        if let Some(parties) = all.as_deref().and_then(parties) {
-            parties.settle(ticket.party()).map_err(|error| self.device_error(call, &error))?;
+        if let Some(parties) = &parties {
+            let after = parties.settle(ticket.party()).inspect_err(|_| drain());
+            after.map_err(|error| self.device_error(call, &error))?;
         }
         let crossing = settled.crossing.map(|crossing| self.cross(crossing, watch));
         let waits = Waits { peers, link: crossing.map_or(Duration::ZERO, |crossing| crossing.exposed) };
@@ -243,8 +246,14 @@ impl Backend for Rank {
         self.poison(during, reason);
         let (held, delivered) = (|| watch.held(), || self.since_delivery(watch));
         let patience = Patience { timeout: self.shared.options.timeout, held: &held, delivered: &delivered };
-        // The group has failed, so this waits only for those inside; what it returns is of no use here.
-        let _ = self.shared.hub.settle(&self.ticket(call), &patience);
+        let ticket = self.ticket(call);
+        // The group has failed: nobody enters any more, and settling waits only for those inside. What it returns is of no use
+        // here.
+        let all = self.shared.hub.contributions(&ticket);
+        let _ = self.shared.hub.settle(&ticket, &patience);
+        if let Some(parties) = all.as_deref().and_then(parties) {
+            parties.drain(ticket.party());
+        }
     }
 
     fn blame(&self, culprit: usize, during: String, reason: String) {

@@ -15,10 +15,14 @@ use std::time::{Duration, Instant};
 
 /// The first version that lets ranks share a GPU: 2.30, as NCCL writes it.
 const SHARING: u32 = 23_000;
-/// Variables that let ranks share a GPU: NCCL's permission, and enough hardware queues that a rank's kernels, which wait
-/// for other ranks', cannot stand before them in one.
-const VARIABLES: [(&str, &str); 2] =
-    [("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32")];
+/// Variables that let ranks share a GPU: NCCL's permission; enough hardware queues that a rank's kernels, which wait
+/// for other ranks', cannot stand before them in one; and machine code that is loaded at once, since loading a kernel when it is
+/// first launched may wait for all that runs, other ranks' waiting kernels included.
+const VARIABLES: [(&str, &str); 3] = [
+    ("NCCL_MULTI_RANK_GPU_ENABLE", "1"),
+    ("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
+    ("CUDA_MODULE_LOADING", "EAGER"),
+];
 
 /// A version of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -41,7 +41,7 @@ pub(super) fn matmul(
     let check = Check("matmul");
     check.product(&out, &a, &b)?;
     let (a, b) = (tile(check, "a", &a)?, tile(check, "b", &b)?);
-    let MatrixMut { data, rows, columns, stride } = out;
+    let MatrixMut { data, rows, columns, stride, .. } = out;
     let out = TileMut::new(check.floats_mut("out", data)?, rows, columns, stride);
     if rows == 0 || columns == 0 {
         return Ok(());

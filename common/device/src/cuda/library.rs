@@ -197,12 +197,23 @@ fn prefixes() -> Vec<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from);
     let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(folder).collect();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let pythons = std::env::split_paths(&path).filter(|bin| bin.join("python3").exists());
-    prefixes.extend(pythons.filter_map(|bin| bin.parent().map(Path::to_path_buf)));
+    let pythons = std::env::split_paths(&path).map(|bin| bin.join("python3"));
+    prefixes.extend(pythons.filter(|python| python.exists()).flat_map(|python| homes(&python)));
     prefixes.extend(folder("HOME").map(|home| home.join(".local")));
     prefixes.extend(["/usr/local", "/usr"].map(PathBuf::from));
     prefixes
 }
+
+/// The prefix that a Python's program lies in, and those of what it is a link to, one link after the other: packages may lie by
+/// any of them.
+fn homes(program: &Path) -> Vec<PathBuf> {
+    let target = |link: &PathBuf| Some(link.parent()?.join(std::fs::read_link(link).ok()?));
+    let hops = std::iter::successors(Some(program.to_path_buf()), target).take(LINKS);
+    hops.filter_map(|program| Some(program.parent()?.parent()?.to_path_buf())).collect()
+}
+
+/// Links that are followed, at most: they may lead in a circle.
+const LINKS: usize = 16;
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<PathBuf> =

@@ -2,12 +2,13 @@
 //!
 //! The library thinks in columns: a row-major `rows × columns` matrix is to it a `columns × rows` one, that is the
 //! transpose. So `out = a · b` is asked for as `outᵀ = bᵀ · aᵀ`. Which algorithm it takes depends on shapes, types and
-//! alignment alone, so that equal products round alike on every rank and in every stage.
+//! alignment alone, so that equal products round alike on every rank and in every stage. A part of a product is another
+//! product, with tiles and splits of its own: it need not have the bits that it has within the whole.
 
 use super::driver::Stream;
 use super::kernels::MatrixOperand;
 use super::memory::Pool;
-use super::runtime::no_room;
+use super::runtime::{OUT_OF_MEMORY, no_room};
 use crate::{DType, DeviceError, Result};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
@@ -48,8 +49,11 @@ struct Layout {
 
 impl Layout {
     fn of(matrix: &MatrixOperand) -> Self {
-        let MatrixOperand { data, rows, columns, stride, transposed } = *matrix;
-        Layout { dtype: data.dtype, rows, columns, stride, transposed, alignment: alignment(data.pointer) }
+        let MatrixOperand { data, rows, columns, stride, transposed, grain } = *matrix;
+        // All bits of an address: a grain of 0 elements promises nothing less than that.
+        let promised = alignment((grain * data.dtype.size()) as u64);
+        let alignment = alignment(data.pointer).min(promised);
+        Layout { dtype: data.dtype, rows, columns, stride, transposed, alignment }
     }
 }
 
@@ -92,12 +96,9 @@ impl Blas {
     ) -> Result<()> {
         let (one, beta) = (1.0f32, if base.is_some() { 1.0f32 } else { 0.0 });
         let base = base.unwrap_or(out.data.pointer);
-        let plan = self.plan(Shape {
-            out: Layout::of(&out),
-            base_alignment: alignment(base),
-            a: Layout::of(&a),
-            b: Layout::of(&b),
-        })?;
+        let onto = Layout::of(&out);
+        let base_alignment = if base == out.data.pointer { onto.alignment } else { alignment(base) };
+        let plan = self.plan(Shape { out: onto, base_alignment, a: Layout::of(&a), b: Layout::of(&b) })?;
         let [out, a, b] = [out, a, b].map(|matrix| matrix.data.pointer as *mut c_void);
         let scale = |value: &f32| std::ptr::from_ref(value).cast::<c_void>();
         // SAFETY: the plan's descriptions fit the operands, which were checked against their buffers and are held by the
@@ -204,7 +205,7 @@ impl Plan {
             Ok(found) => Ok(found.algo),
             Err(error) => Err(DeviceError::Cuda {
                 call: "cublasLtMatmulAlgoGetHeuristic",
-                reason: format!("{:?} for {shape:?}", error.0),
+                reason: format!("{} for {shape:?}", words(error.0)),
             }),
         }
     }
@@ -248,6 +249,9 @@ impl Preference {
         use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
         let preference = Preference(named("cublasLtMatmulPreferenceCreate", result::create_matmul_pref())?);
         preference.set(Attribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
+        // Where a sum is cut into parts, these stay in f32 until they are added up.
+        let scheme = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
+        preference.set(Attribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme)?;
         for (attribute, alignment) in [
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.b.alignment),
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a.alignment),
@@ -280,12 +284,39 @@ impl Drop for Preference {
 }
 
 fn named<T>(call: &'static str, outcome: std::result::Result<T, CublasError>) -> Result<T> {
-    outcome.map_err(|error| DeviceError::Cuda { call, reason: format!("{:?}", error.0) })
+    outcome.map_err(|error| DeviceError::Cuda { call, reason: words(error.0) })
+}
+
+/// A code of the library's. A lack of memory is said in the words in which all say it.
+fn words(status: sys::cublasStatus_t) -> String {
+    match status {
+        sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => format!("{OUT_OF_MEMORY} ({status:?})"),
+        _ => format!("{status:?}"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::alignment;
+    use super::{Layout, MatrixOperand, alignment, sys, words};
+    use crate::DType;
+    use crate::cuda::kernels::Operand;
+
+    #[test]
+    fn a_place_that_happens_to_be_aligned_better_is_the_same_to_a_product() {
+        let at = |pointer, grain| {
+            let data = Operand { pointer, dtype: DType::Bf16 };
+            let (rows, columns, stride) = (4, 35, 35);
+            Layout::of(&MatrixOperand { data, rows, columns, stride, transposed: false, grain }).alignment
+        };
+        assert_eq!([at(512, 35), at(512 + 70, 35), at(512, 36), at(512 + 72, 36)], [2, 2, 8, 8]);
+        assert_eq!([at(512, 0), at(512 + 72, 0)], [16, 8]);
+    }
+
+    #[test]
+    fn a_lack_of_memory_is_said_as_everybody_says_it() {
+        let said = words(sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED);
+        assert!(said.contains("out of memory"), "{said}");
+    }
 
     #[test]
     fn alignment_counts_up_to_sixteen_bytes() {

@@ -1,7 +1,7 @@
 //! Compiled kernels in a GPU's context.
 
 use super::driver::{Context, Named};
-use super::kernels::{Kernel, Source, kernels};
+use super::kernels::{Kernel, STATIC_SHARED, Source, kernels};
 use crate::{DeviceError, Result};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
@@ -9,8 +9,9 @@ use std::ffi::{CString, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Dynamic shared memory that a kernel may use without asking first.
-const UNASKED: u32 = 48 << 10;
+/// Dynamic shared memory that a kernel may use without asking first: of the 48 KiB that a GPU gives unasked, what
+/// [`STATIC_SHARED`] leaves.
+const UNASKED: u32 = (48 << 10) - STATIC_SHARED;
 
 /// All kernels, loaded.
 pub(super) struct Modules {

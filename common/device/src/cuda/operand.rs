@@ -26,8 +26,9 @@ impl Check {
 
     /// A matrix to read, which lies within its buffer.
     pub(super) fn matrix_operand(self, name: &'static str, matrix: &Matrix<'_>) -> Result<MatrixOperand> {
-        let Matrix { ref data, rows, columns, stride, transposed } = *matrix;
-        Ok(MatrixOperand { data: self.operand(name, data, data.len())?, rows, columns, stride, transposed })
+        let Matrix { ref data, rows, columns, stride, transposed, grain } = *matrix;
+        let data = self.operand(name, data, data.len())?;
+        Ok(MatrixOperand { data, rows, columns, stride, transposed, grain })
     }
 
     /// A matrix to write, which lies within its buffer.
@@ -36,9 +37,9 @@ impl Check {
         name: &'static str,
         matrix: &MatrixMut<'_>,
     ) -> Result<MatrixOperand> {
-        let MatrixMut { ref data, rows, columns, stride } = *matrix;
+        let MatrixMut { ref data, rows, columns, stride, grain } = *matrix;
         let data = self.operand_mut(name, data, data.len())?;
-        Ok(MatrixOperand { data, rows, columns, stride, transposed: false })
+        Ok(MatrixOperand { data, rows, columns, stride, transposed: false, grain })
     }
 
     /// The address of `len` indices below `bound`.

@@ -166,6 +166,15 @@ impl Runtime {
         fence.is_reached()
     }
 
+    /// Waits on the host until everything before `fence` is done.
+    ///
+    /// # Errors
+    /// The driver's; also what an earlier launch did wrong.
+    pub fn reach(&self, fence: &Fence) -> Result<()> {
+        self.gpu.context.enter()?;
+        fence.wait()
+    }
+
     /// Makes the GPU the calling thread's, for libraries that work on the thread's own.
     ///
     /// # Errors
@@ -193,6 +202,7 @@ impl Runtime {
     }
 
     fn enqueue(&self, stream: &Stream, launch: &Launch<'_>) -> Result<()> {
+        self.gpu.context.enter()?;
         let Launch { kernel, grid, block, shared_bytes, arguments } = *launch;
         let function = self.gpu.modules.function(kernel, shared_bytes)?;
         let mut parameters: Vec<*mut c_void> = arguments.iter().map(|argument| argument.as_ptr()).collect();
@@ -263,11 +273,14 @@ impl Multiplier for Runtime {
     }
 }
 
+/// What the driver, the ledger and all others say where memory does not do.
+pub(super) const OUT_OF_MEMORY: &str = "out of memory";
+
 /// The GPU has no room for something that the ledger does not count.
 pub(super) fn no_room(what: &str, bytes: usize) -> DeviceError {
     DeviceError::Cuda {
         call: "cuMemAlloc",
-        reason: format!("the GPU has no room for {bytes} bytes of {what}"),
+        reason: format!("{OUT_OF_MEMORY}: the GPU has no room for {bytes} bytes of {what}"),
     }
 }
 
@@ -317,5 +330,14 @@ impl Launcher for Communication<'_> {
 
     fn architecture(&self) -> u32 {
         self.rank.architecture()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_lack_of_memory_is_said_as_everybody_says_it() {
+        let said = super::no_room("partial results", 7).to_string();
+        assert!(said.contains("out of memory") && said.contains("7 bytes of partial results"), "{said}");
     }
 }

@@ -10,7 +10,8 @@ use cudarc::driver::result;
 use std::sync::Arc;
 
 impl Runtime {
-    /// Copies `bytes` to `address`, after everything computed so far. `bytes` may change once this has returned.
+    /// Copies `bytes` to `address`, after everything computed so far. `bytes` may change once this has returned: what no block
+    /// of ours stands for is waited for, since nothing says when the driver has read it.
     pub(super) fn upload(&self, address: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -19,9 +20,10 @@ impl Runtime {
             return self.send(address, bytes);
         }
         self.gpu.context.enter()?;
-        // SAFETY: the callers' addresses have room for the bytes. From pageable memory the driver has read them all when
-        // this returns.
-        unsafe { result::memcpy_htod_async(address, bytes, self.compute.handle()) }.named("cuMemcpyHtoDAsync")
+        // SAFETY: the callers' addresses have room for the bytes; they stay borrowed until the stream is idle.
+        unsafe { result::memcpy_htod_async(address, bytes, self.compute.handle()) }
+            .named("cuMemcpyHtoDAsync")?;
+        self.compute.synchronize()
     }
 
     /// Copies from `address` into `bytes`, once everything computed so far is done.
@@ -82,11 +84,7 @@ impl Runtime {
                 Ok(())
             }
             (true, false) => self.download(x.address("copy", "x")?, out.into_bytes_mut()),
-            (false, true) => {
-                self.upload(out.address("copy", "out")?, x.bytes())?;
-                // Pinned memory is read later than the call returns, where no block of ours stands between.
-                if x.bytes().len() > staging::MOST { self.compute.synchronize() } else { Ok(()) }
-            }
+            (false, true) => self.upload(out.address("copy", "out")?, x.bytes()),
             (false, false) => self.copy_on_gpu(out, x),
         }
     }

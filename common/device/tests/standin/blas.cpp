@@ -1,4 +1,8 @@
 // A stand-in for cuBLASLt: products in f32, one rounding at the end, queued on the stand-in driver's streams.
+//
+// As in the library, the algorithm follows from everything that the heuristic is told: each sum is cut into as many parts as
+// shapes, types, strides and promised alignments say, so that a part of a product has other bits than the whole. The parts are
+// rounded to the output's type before they are added up, unless the preference forbids it.
 #include "floats.h"
 
 #include <cstdint>
@@ -25,9 +29,31 @@ struct Product {
     int32_t transpose_a = 0, transpose_b = 0;
 };
 
+// Promised alignments of a, b, c and d in bytes.
+struct Alignments {
+    uint32_t bytes[4] = {256, 256, 256, 256};
+};
+
+enum Scheme { COMPUTE_TYPE = 2, ALL_SCHEMES = 7 };
+
+struct Preference {
+    uint32_t schemes = ALL_SCHEMES;
+    Alignments promised;
+};
+
+// What the library hides in its eight words.
+struct Algorithm {
+    uint32_t parts = 1;
+    uint32_t rounds_parts = 0;
+    Alignments promised;
+    uint64_t unused[5] = {};
+};
+static_assert(sizeof(Algorithm) == 64);
+
 // d = a · b + beta · c, of m × n and depth k.
 struct Task {
     Product product;
+    Algorithm algorithm;
     Layout a, b, d;
     const void *from_a, *from_b, *from_c;
     void *to;
@@ -59,18 +85,30 @@ std::vector<float> packed(const Layout &layout, const void *data, bool transpose
     return out;
 }
 
+float rounded(int type, float x) {
+    unsigned char place[4];
+    write(type, place, 0, x);
+    return read(type, place, 0);
+}
+
 void multiply(void *data) {
-    std::vector<float> column;
+    std::vector<float> column, part;
     Task *task = static_cast<Task *>(data);
+    uint64_t parts = task->algorithm.parts;
     uint64_t m = task->d.rows, n = task->d.columns, depth = columns(task->a, task->product.transpose_a);
     std::vector<float> a = packed(task->a, task->from_a, task->product.transpose_a, task->product.compute);
     std::vector<float> b = packed(task->b, task->from_b, task->product.transpose_b, task->product.compute);
     for (uint64_t j = 0; j < n; j++) {
         column.assign(m, 0.0f);
-        for (uint64_t k = 0; k < depth; k++) {
-            float factor = b[k + j * depth];
-            const float *from = &a[k * m];
-            for (uint64_t i = 0; i < m; i++) column[i] += from[i] * factor;
+        for (uint64_t p = 0; p < parts; p++) {
+            part.assign(m, 0.0f);
+            for (uint64_t k = p * depth / parts; k < (p + 1) * depth / parts; k++) {
+                float factor = b[k + j * depth];
+                const float *from = &a[k * m];
+                for (uint64_t i = 0; i < m; i++) part[i] += from[i] * factor;
+            }
+            bool rounds = task->algorithm.rounds_parts;
+            for (uint64_t i = 0; i < m; i++) column[i] += rounds ? rounded(task->d.type, part[i]) : part[i];
         }
         for (uint64_t i = 0; i < m; i++) {
             size_t place = i + j * uint64_t(task->d.stride);
@@ -134,18 +172,31 @@ int cublasLtMatmulDescDestroy(const Product *product) {
     return SUCCESS;
 }
 
-int cublasLtMatmulPreferenceCreate(void **preference) { return cublasLtCreate(preference); }
+int cublasLtMatmulPreferenceCreate(Preference **preference) {
+    *preference = new Preference;
+    return SUCCESS;
+}
 
-int cublasLtMatmulPreferenceSetAttribute(void *, int, const void *, size_t) { return SUCCESS; }
+int cublasLtMatmulPreferenceSetAttribute(Preference *preference, int attribute, const void *value, size_t bytes) {
+    switch (attribute) {
+    case 1: return bytes == 8 ? SUCCESS : INVALID_VALUE;
+    case 3: return bytes == 4 ? (memcpy(&preference->schemes, value, 4), SUCCESS) : INVALID_VALUE;
+    case 5:
+    case 6:
+    case 7:
+    case 8: return bytes == 4 ? (memcpy(&preference->promised.bytes[attribute - 5], value, 4), SUCCESS) : INVALID_VALUE;
+    default: return INVALID_VALUE;
+    }
+}
 
-int cublasLtMatmulPreferenceDestroy(const void *preference) {
-    delete static_cast<const int *>(preference);
+int cublasLtMatmulPreferenceDestroy(const Preference *preference) {
+    delete preference;
     return SUCCESS;
 }
 
 // What the library fills in: eight words, the workspace's size, a status, and numbers that nobody reads here.
 struct Found {
-    uint64_t algorithm[8];
+    Algorithm algorithm;
     size_t workspace;
     int status;
     float waves;
@@ -153,19 +204,34 @@ struct Found {
 };
 
 int cublasLtMatmulAlgoGetHeuristic(void *, const Product *product, const Layout *a, const Layout *b, const Layout *,
-                                   const Layout *d, void *, int, Found *found, int *count) {
+                                   const Layout *d, const Preference *preference, int, Found *found, int *count) {
     *found = Found{};
-    Task task{*product, *a, *b, *d, nullptr, nullptr, nullptr, nullptr, 1, 0};
+    Task task{*product, {}, *a, *b, *d, nullptr, nullptr, nullptr, nullptr, 1, 0};
     *count = fits(task);
-    return *count ? SUCCESS : NOT_SUPPORTED;
+    if (!*count) return NOT_SUPPORTED;
+    uint64_t mixed = uint64_t(product->transpose_a) * 2 + uint64_t(product->transpose_b);
+    auto mix = [&](uint64_t x) { mixed = (mixed ^ x) * 0x9e3779b97f4a7c15 ^ mixed >> 29; };
+    for (const Layout *layout : {a, b, d}) mix(uint64_t(layout->type)), mix(layout->rows), mix(layout->columns), mix(uint64_t(layout->stride));
+    for (uint32_t bytes : preference->promised.bytes) mix(bytes);
+    found->algorithm.parts = 1 + uint32_t(mixed >> 40) % 4;
+    found->algorithm.rounds_parts = preference->schemes != COMPUTE_TYPE;
+    found->algorithm.promised = preference->promised;
+    return SUCCESS;
+}
+
+static bool keeps(const Alignments &promised, const void *a, const void *b, const void *c, const void *d) {
+    const void *pointers[] = {a, b, c, d};
+    for (int i = 0; i < 4; i++)
+        if (reinterpret_cast<uintptr_t>(pointers[i]) % promised.bytes[i]) return false;
+    return true;
 }
 
 int cublasLtMatmul(void *, const Product *product, const void *alpha, const void *from_a, const Layout *a, const void *from_b,
                    const Layout *b, const void *beta, const void *from_c, const Layout *, void *to, const Layout *d,
-                   const void *, void *, size_t, void *stream) {
-    auto *task = new Task{*product, *a,     *b, *d, from_a, from_b, from_c, to, *static_cast<const float *>(alpha),
+                   const Algorithm *algorithm, void *, size_t, void *stream) {
+    auto *task = new Task{*product, *algorithm, *a, *b, *d, from_a, from_b, from_c, to, *static_cast<const float *>(alpha),
                           *static_cast<const float *>(beta)};
-    if (!fits(*task)) return INVALID_VALUE;
+    if (!fits(*task) || !keeps(algorithm->promised, from_a, from_b, from_c, to)) return INVALID_VALUE;
     return standin_enqueue(stream, multiply, task) == 0 ? SUCCESS : INVALID_VALUE;
 }
 }

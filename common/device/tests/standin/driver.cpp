@@ -6,8 +6,8 @@
 // A stream is a thread with a queue. Before each piece of work it may doze for a random while, so that streams overtake each
 // other wherever no event holds them back: a missing fence shows as wrong numbers. It is stricter than a GPU where that helps:
 // copies to main memory are never complete before the stream is waited for, fresh memory is full of NaN, and calls without a
-// current context, copies out of bounds, launches that a GPU would refuse, and page-locked memory that changes while a copy from it
-// is queued are errors.
+// current context, copies out of bounds or of memory that was given back, launches that a GPU would refuse, page-locked memory
+// that changes while a copy from it is queued, and pageable memory that nobody waits for are errors.
 //
 // Environment: STANDIN_GPUS (how many, 1), STANDIN_MEMORY (bytes of each, 1 GiB), STANDIN_CAPABILITY (90 is 9.0),
 // STANDIN_DRIVER (13000 is for CUDA 13.0), STANDIN_DOZE (longest doze in microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event).
@@ -48,7 +48,7 @@ enum Status {
 
 // What kernels take by value beside numbers: addresses of up to 64 ranks.
 constexpr size_t PEERS_BYTES = 64 * 8;
-// Dynamic shared memory that a kernel may use without asking, and the most that it may ask for.
+// Shared memory that a block may use without asking, its own arrays included, and the most that it may ask for.
 constexpr unsigned UNASKED = 48 << 10, MOST_SHARED = 227 << 10;
 constexpr unsigned char POISON = 0xff;
 
@@ -110,6 +110,8 @@ struct Stream {
     std::condition_variable changed;
     std::deque<std::function<void()>> queue;
     bool busy = false, closing = false;
+    // A copy from pageable memory was queued, which the driver may still read.
+    std::atomic<bool> reading{false};
     uint64_t random;
     std::thread worker;
 
@@ -195,7 +197,8 @@ bool holds(const Blocks &blocks, uint64_t address, uint64_t bytes) {
 struct Function {
     std::string name;
     std::string signature;
-    unsigned shared = UNASKED;
+    // Dynamic shared memory that was asked for; 0 if nobody has.
+    unsigned asked = 0;
 };
 
 struct Module {
@@ -231,6 +234,10 @@ int ready() { return current ? broken.load() : INVALID_CONTEXT; }
 int enqueue(Stream *stream, std::function<void()> work) {
     if (int status = ready()) return status;
     if (stream->context != current) return INVALID_CONTEXT;
+    if (stream->reading) {
+        fail("nobody has waited for a copy from pageable memory, which may be read late");
+        return broken;
+    }
     stream->push(std::move(work));
     return SUCCESS;
 }
@@ -383,6 +390,7 @@ int cuStreamDestroy_v2(Stream *stream) {
 int cuStreamSynchronize(Stream *stream) {
     if (int status = ready()) return status;
     stream->wait();
+    stream->reading = false;
     return broken;
 }
 
@@ -509,8 +517,11 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *st
     if (!holds(on_device(), to, bytes)) return INVALID_VALUE;
     auto *start = static_cast<const unsigned char *>(from);
     std::vector<unsigned char> copy(start, start + bytes);
-    if (!holds(pinned(), reinterpret_cast<uint64_t>(from), bytes))
-        return enqueue(stream, [to, copy] { memcpy(reinterpret_cast<void *>(to), copy.data(), copy.size()); });
+    if (!holds(pinned(), reinterpret_cast<uint64_t>(from), bytes)) {
+        int status = enqueue(stream, [to, copy] { memcpy(reinterpret_cast<void *>(to), copy.data(), copy.size()); });
+        stream->reading = true;
+        return status;
+    }
     return enqueue(stream, [to, from, copy] {
         // A GPU reads page-locked memory when it comes to the copy: whoever changes it before that sends something else.
         if (!holds(pinned(), reinterpret_cast<uint64_t>(from), copy.size()) || memcmp(from, copy.data(), copy.size()) != 0)
@@ -527,7 +538,11 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, Stream *stream) 
 
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Stream *stream) {
     if (!holds(on_device(), to, bytes) || !holds(on_device(), from, bytes)) return INVALID_VALUE;
-    return enqueue(stream, [=] { memcpy(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), bytes); });
+    return enqueue(stream, [=] {
+        if (!holds(on_device(), to, bytes) || !holds(on_device(), from, bytes))
+            return fail("a copy reaches memory that was given back before it ran");
+        memcpy(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), bytes);
+    });
 }
 
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, Stream *stream) {
@@ -560,7 +575,7 @@ int cuModuleGetFunction(Function **function, Module *module, const char *name) {
 int cuFuncSetAttribute(Function *function, int attribute, int value) {
     // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     if (attribute != 8 || value < 0 || unsigned(value) > MOST_SHARED) return INVALID_VALUE;
-    function->shared = std::max(function->shared, unsigned(value));
+    function->asked = std::max(function->asked, unsigned(value));
     return SUCCESS;
 }
 
@@ -568,13 +583,17 @@ int cuLaunchKernel(Function *function, unsigned grid_x, unsigned grid_y, unsigne
                    unsigned block_z, unsigned shared, Stream *stream, void **parameters, void **) {
     uint64_t blocks = uint64_t(grid_x) * grid_y * grid_z, threads = uint64_t(block_x) * block_y * block_z;
     if (blocks == 0 || grid_y > 65535 || grid_z > 65535) return INVALID_VALUE;
-    if (threads == 0 || threads > 1024 || shared > function->shared) return INVALID_VALUE;
+    unsigned asked = function->asked;
+    if (threads == 0 || threads > 1024 || shared > std::max(asked, UNASKED)) return INVALID_VALUE;
     auto arguments = std::make_shared<Arguments>(function->signature, parameters);
     std::string name = function->name;
     return enqueue(stream, [=] {
         int status = shim_launch(name.c_str(), grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
                                  arguments->addresses.data());
-        if (status) fail(name + ": " + shim_error());
+        if (status) return fail(name + ": " + shim_error());
+        // What a kernel declares is known only once it has run here; a GPU would have refused the launch.
+        size_t all = shared + shim_static_bytes();
+        if (all > (shared <= asked ? MOST_SHARED : UNASKED)) fail(name + ": more shared memory than was asked for");
     });
 }
 }

@@ -72,6 +72,7 @@ int meet(Comm &comm, bool root) {
         if (version() < 23000) return complain(INVALID_USAGE, "duplicate GPU");
         if (!is("NCCL_MULTI_RANK_GPU_ENABLE", "1")) return complain(INVALID_USAGE, "NCCL_MULTI_RANK_GPU_ENABLE is not 1");
         if (!is("CUDA_DEVICE_MAX_CONNECTIONS", "32")) return complain(INVALID_USAGE, "CUDA_DEVICE_MAX_CONNECTIONS is not 32");
+        if (!is("CUDA_MODULE_LOADING", "EAGER")) return complain(INVALID_USAGE, "CUDA_MODULE_LOADING is not EAGER");
     }
     world.forget();
     return cuMemAlloc_v2(&comm.own, OWN) ? SYSTEM_ERROR : SUCCESS;

@@ -65,6 +65,8 @@ pub struct MatrixOperand {
     pub stride: usize,
     /// Whether a product takes the transpose.
     pub transposed: bool,
+    /// See [`crate::Matrix::with_grain`].
+    pub grain: usize,
 }
 
 impl MatrixOperand {
@@ -125,12 +127,15 @@ pub struct Launch<'a> {
     pub grid: [u32; 3],
     /// Threads of a block in x, y and z.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory. Above 48 KiB a GPU has to be told first
-    /// (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
+    /// Bytes of dynamic shared memory. Where these and the kernel's own arrays, at most [`STATIC_SHARED`], are more than
+    /// 48 KiB, a GPU has to be told first (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
     pub shared_bytes: u32,
     /// In the order of the kernel's parameters.
     pub arguments: &'a [Argument<'a>],
 }
+
+/// Bytes of a block's shared memory that a kernel's own arrays take, at most; the host shim refuses more.
+pub const STATIC_SHARED: u32 = 8 << 10;
 
 /// Where kernels are launched, in order.
 pub trait Launcher {

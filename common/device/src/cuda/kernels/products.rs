@@ -165,7 +165,7 @@ impl Head {
         let first = (self.sequence * tokens + rows.start) * stride + head * head_dim;
         let pointer = data.pointer + (first * data.dtype.size()) as u64;
         let data = Operand { pointer, ..data };
-        MatrixOperand { data, rows: rows.len(), columns: head_dim, stride, transposed: false }
+        MatrixOperand { data, rows: rows.len(), columns: head_dim, stride, transposed: false, grain: 0 }
     }
 
     fn queries(&self, qkv: Operand, rows: Range<usize>) -> MatrixOperand {
@@ -188,7 +188,7 @@ impl Head {
     /// The first `keys` rows of f32 `[tokens, head_dim]`.
     fn sums(&self, pointer: u64, keys: usize) -> MatrixOperand {
         let (columns, data) = (self.shape.head_dim, Operand { pointer, dtype: DType::F32 });
-        MatrixOperand { data, rows: keys, columns, stride: columns, transposed: false }
+        MatrixOperand { data, rows: keys, columns, stride: columns, transposed: false, grain: 0 }
     }
 
     /// Where this head's part of f32 `[batch, heads, tokens]` lies.
@@ -199,7 +199,14 @@ impl Head {
 
 /// A tile's scores as a matrix.
 fn packed(data: Operand, tile: ScoreTile) -> MatrixOperand {
-    MatrixOperand { data, rows: tile.queries, columns: tile.keys, stride: tile.keys, transposed: false }
+    MatrixOperand {
+        data,
+        rows: tile.queries,
+        columns: tile.keys,
+        stride: tile.keys,
+        transposed: false,
+        grain: 0,
+    }
 }
 
 /// Bytes of a tile of scores in f32, at most.
