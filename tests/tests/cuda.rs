@@ -1,6 +1,10 @@
 //! The whole CUDA path on the stand-in driver; see [`tests::standin`] for what that proves. The test with a GPU is
 //! `gpu-check`.
 
+use collectives::local;
+use device::cuda::{Gpu, Options};
+use device::{Class, DType, Device, Ledger};
+use events::Emitter;
 use planner::Stage;
 use tests::{STAGES, fixture, largest_difference, losses, mispredictions, padding, standin, train};
 use trainer::Report;
@@ -161,6 +165,24 @@ fn recomputed_activations_change_no_bit() {
     assert_same(&plain, &recomputed);
 }
 
+/// The stand-in's cuBLASLt, as the library, cuts up the sums of a product by its shape and by how its operands are aligned.
+#[test]
+fn wrapping_changes_no_bit() {
+    if !standin("wrapping_changes_no_bit", &[]) {
+        return;
+    }
+    for precision in ["fp32", "bf16"] {
+        let flags = format!("{} --precision {precision}", flags(2, 1, 2));
+        let plain = on_gpu(Stage::Zero3, &flags);
+        for wrapping in
+            ["--wrap model", "--wrap module", "--wrap parameter", "--param-persistence-threshold 1300"]
+        {
+            assert_same(&plain, &on_gpu(Stage::Zero3, &format!("{flags} {wrapping}")));
+        }
+        assert_same(&plain, &on_gpu(Stage::Zero1, &format!("{flags} --wrap parameter")));
+    }
+}
+
 #[test]
 fn a_failing_rank_ends_all_ranks_by_name() {
     if !standin("a_failing_rank_ends_all_ranks_by_name", &[]) {
@@ -213,4 +235,47 @@ fn gpu_check_finds_everything_in_order() {
         let line = format!("fp32, 2 ranks: {stage}, losses from copies'");
         assert!(text.contains(&line), "{line} is missing: {text}");
     }
+}
+
+/// Two ranks on GPUs of their own, and a collective that the second gives up while the first's share, which writes to the second's
+/// memory, has not run yet.
+#[test]
+fn what_is_given_up_is_not_freed_while_another_gpu_writes_there() {
+    let settings = [("STANDIN_GPUS", "2"), ("STANDIN_DOZE", "20000")];
+    if !standin("what_is_given_up_is_not_freed_while_another_gpu_writes_there", &settings) {
+        return;
+    }
+    let gpus = [0, 1].map(|gpu| Gpu::open(gpu).unwrap());
+    Gpu::connect(&gpus).unwrap();
+    let device = |rank: usize| {
+        Device::cuda(Ledger::new(Emitter::silent(rank as u32), None), gpus[rank].clone(), Options::default())
+            .unwrap()
+    };
+    let mut groups = local::World::new(2, local::Options::default()).into_iter();
+    let (first, second) = (groups.next().unwrap(), groups.next().unwrap());
+    let (told, hears) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let device = device(0);
+            // What the share has to wait for.
+            let mut busy = device.zeros(Class::Workspace, DType::F32, 1).unwrap();
+            (0..80).for_each(|_| device.kernels().fill(busy.view_mut(), 1.0).unwrap());
+            let buffer = device.zeros(Class::Gradients, DType::F32, 1000).unwrap();
+            let runtime = device.gpu().unwrap().clone();
+            told.send((runtime.clone(), runtime.usage().unwrap().queued)).unwrap();
+            let error = first.all_gather(vec![buffer].into()).unwrap().wait().map(drop).unwrap_err();
+            assert!(error.to_string().contains("without waiting"), "{error}");
+            device.synchronize().unwrap();
+        });
+        scope.spawn(move || {
+            let device = device(1);
+            let buffer = device.zeros(Class::Gradients, DType::F32, 1000).unwrap();
+            let pending = second.all_gather(vec![buffer].into()).unwrap();
+            let (other, before) = hears.recv().unwrap();
+            while other.usage().unwrap().queued == before {
+                std::thread::yield_now();
+            }
+            drop(pending);
+        });
+    });
 }

@@ -73,6 +73,52 @@ fn each_missing_library_is_named() {
     }
 }
 
+/// PyTorch's packages lie by a Python that the path's is a link to, over another link.
+#[test]
+fn libraries_are_found_behind_links_to_python() {
+    if !standin("libraries_are_found_behind_links_to_python", &[]) {
+        return;
+    }
+    let libraries = std::env::var("LD_LIBRARY_PATH").unwrap();
+    for hop in ["shims", "between", "home"] {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = |path: &str| {
+            let folder = dir.path().join(path);
+            std::fs::create_dir_all(&folder).unwrap();
+            folder
+        };
+        let [shims, between, home] =
+            ["shims", "between", "home"].map(|place| folder(&format!("{place}/bin")));
+        let link = |to: &Path, from: &Path| std::os::unix::fs::symlink(to, from).unwrap();
+        std::fs::write(home.join("python3.11"), "").unwrap();
+        link(Path::new("../../home/bin/python3.11"), &between.join("python3"));
+        link(&between.join("python3"), &shims.join("python3"));
+        let packages = folder(&format!("{hop}/lib/python3.11/site-packages/nvidia/cu13/lib"));
+        let plain = folder("plain");
+        for name in ["libcuda.so", "libnvrtc.so", "libcublasLt.so"] {
+            let place = if name == "libcublasLt.so" { &packages } else { &plain };
+            link(&Path::new(&libraries).join(name), &place.join(name));
+        }
+        let (path, library_path) = (shims.display(), plain.display());
+        let set =
+            format!("LD_LIBRARY_PATH={library_path} PATH={path} HOME={path} VIRTUAL_ENV= CONDA_PREFIX=");
+        let ended = verdict(1, &set);
+        assert_eq!(ended.code, Some(0), "{hop}: {}{}", ended.out, ended.error);
+    }
+}
+
+/// `cargo test` shows nothing of what passes, and a test that was skipped passes.
+#[test]
+fn a_skipped_test_says_so_past_the_capture_of_its_output() {
+    let program = std::env::current_exe().unwrap();
+    let test = "doctor_succeeds_exactly_if_so_many_ranks_would_run";
+    let mut command = std::process::Command::new(program);
+    let output =
+        command.args([test, "--exact"]).env("PATH", "/nowhere").env_remove("ZERO_STANDIN").output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && error.contains(&format!("skipped: {test} needs")), "{error}");
+}
+
 /// On a GPU that is too old `auto` is the CPU, and says why.
 #[test]
 fn a_gpu_that_is_too_old_is_left_alone() {

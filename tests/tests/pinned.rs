@@ -1,8 +1,9 @@
-//! Copies between main memory and a GPU through page-locked blocks, on the stand-in driver: they run late there, and blocks
-//! that are used again before their copy was done show.
+//! Copies between main memory and a GPU, on the stand-in driver: they run late there, and page-locked blocks that are used again
+//! before their copy was done show, as does pageable memory that nobody waits for. Launches from any thread.
 
+use device::cuda::kernels::{self, Operand};
 use device::cuda::{Gpu, Options};
-use device::{Buffer, Class, Device, Ledger};
+use device::{Buffer, Class, DType, Device, Ledger};
 use events::Emitter;
 use tests::standin;
 
@@ -58,4 +59,35 @@ fn what_is_fetched_is_what_was_there_when_it_was_sent_for() {
     for (index, fetched) in kept.zip(fetched) {
         assert_eq!(fetched.wait().unwrap(), sum(&batch(index, len)), "batch {index}");
     }
+}
+
+/// More than goes through a block: the driver may read it until the stream is waited for.
+#[test]
+fn weights_arrive_whole_and_are_the_callers_again() {
+    if !standin("weights_arrive_whole_and_are_the_callers_again", &[DOZE]) {
+        return;
+    }
+    let (device, len) = (rank(), 1_500_000);
+    let buffers: Vec<Buffer> =
+        (0..3).map(|index| device.upload(Class::Parameters, &batch(index, len)).unwrap()).collect();
+    for (index, buffer) in buffers.iter().enumerate() {
+        assert!(device.read::<u32>(buffer.view()).unwrap()[..] == batch(index, len), "batch {index}");
+    }
+}
+
+/// A thread to which no context is current when it launches.
+#[test]
+fn any_thread_may_launch() {
+    if !standin("any_thread_may_launch", &[]) {
+        return;
+    }
+    let (device, len) = (rank(), 100);
+    let buffer = device.zeros(Class::Workspace, DType::F32, len).unwrap();
+    let (runtime, pointer) = buffer.on_gpu().unwrap();
+    let operand = Operand { pointer, dtype: DType::F32 };
+    std::thread::scope(|scope| {
+        let launched = scope.spawn(|| kernels::fill(runtime.as_ref(), operand, 2.5, len)).join();
+        launched.unwrap().unwrap();
+    });
+    assert_eq!(device.read::<f32>(buffer.view()).unwrap()[..], [2.5; 100]);
 }

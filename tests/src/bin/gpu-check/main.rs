@@ -1,8 +1,8 @@
 //! One command for a machine with a GPU: whether this workspace computes there what it computes on the CPU.
 //!
 //! Every kernel on the device against the CPU's, and attention against itself by matrix products; every stage on 1, 2 and 4
-//! ranks against the CPU's losses, against the other stages and against itself; every stage over NCCL against the same over
-//! copies; the ledger against the driver. Needs this program, NVIDIA's driver and the libraries that `doctor` lists; no Rust.
+//! ranks against the CPU's losses, against the other stages, against itself and against other wrappings; the same of a model whose
+//! heads tensor cores take; every stage over NCCL against the same over copies; the ledger against the driver. Needs this program, NVIDIA's driver and the libraries that `doctor` lists; no Rust.
 
 mod kernels;
 mod memory;
@@ -101,9 +101,9 @@ fn examine(arguments: &Arguments) -> Result<usize, String> {
 
 /// Prints findings as a table; how many do not hold.
 fn show(title: &str, findings: &[Finding]) -> usize {
-    events::say!("\n{title}\n{}", "─".repeat(100));
+    events::say!("\n{title}\n{}", "─".repeat(108));
     for Finding { what, result, holds } in findings {
-        events::say!("{what:<52} {result:<38} {}", if *holds { "ok" } else { "FAILED" });
+        events::say!("{what:<46} {result:<54} {}", if *holds { "ok" } else { "FAILED" });
     }
     findings.iter().filter(|finding| !finding.holds).count()
 }

@@ -1,33 +1,34 @@
 //! What the ledger counts, what was taken from the driver for it, and what the driver says is in use.
 
 use crate::Finding;
+use device::cuda::Runtime;
 use device::{Buffer, Class, DType, Device, Place, Result};
 
 /// Elements of the buffers: small and large, and no two of one size when rounded.
 const SIZES: [usize; 5] = [1, 1000, 262_144, 3_000_001, 7777];
 
-/// Bytes that the driver's sizes are multiples of.
+/// Bytes that sizes are rounded to.
 const GRAIN: u64 = 512;
+
+/// Bytes of the driver's pages. It cuts small blocks from a page that it has, so that its count is exact of whole pages alone.
+const PAGE: usize = 2 << 20;
+
+/// Pages of the buffers that the driver's count is compared with.
+const PAGES: [usize; 3] = [1, 5, 16];
 
 /// Allocates, frees and allocates again.
 pub(crate) fn check(device: &Device) -> Result<Vec<Finding>> {
     let Some(rank) = device.gpu() else { return Ok(Vec::new()) };
-    let (free_before, _) = rank.gpu().memory()?;
+    let mut findings = vec![whole_pages(device, rank)?];
     let (reserved_before, live_before) = (rank.reserved(), device.ledger().live_total(Place::Device));
     let buffers = allocate(device)?;
     let requested = device.ledger().live_total(Place::Device) - live_before;
     let reserved = rank.reserved() - reserved_before;
-    let (free_after, _) = rank.gpu().memory()?;
     let rounding = SIZES.len() as u64 * GRAIN;
-    let mut findings = vec![Finding {
+    findings.push(Finding {
         what: "requested, and taken from the driver".into(),
         result: format!("{requested} and {reserved} bytes"),
         holds: (requested..=requested + rounding).contains(&reserved),
-    }];
-    findings.push(Finding {
-        what: "the driver's own count of the same".into(),
-        result: format!("{} bytes", free_before.saturating_sub(free_after)),
-        holds: free_before.saturating_sub(free_after) >= requested,
     });
     let addresses = |buffers: &[Buffer]| -> Vec<u64> {
         buffers.iter().filter_map(|buffer| buffer.on_gpu().map(|(_, address)| address)).collect()
@@ -49,6 +50,21 @@ pub(crate) fn check(device: &Device) -> Result<Vec<Finding>> {
         holds: total - free >= mine,
     });
     Ok(findings)
+}
+
+/// The driver's own count, of buffers of whole pages: no less than was requested, and at most a page more for each.
+fn whole_pages(device: &Device, rank: &Runtime) -> Result<Finding> {
+    let (before, _) = rank.gpu().memory()?;
+    let buffer = |pages| device.allocate(Class::Workspace, DType::F32, pages * PAGE / 4);
+    let buffers: Vec<Buffer> = PAGES.into_iter().map(buffer).collect::<Result<_>>()?;
+    let (after, _) = rank.gpu().memory()?;
+    let requested: u64 = buffers.iter().map(|buffer| buffer.byte_len() as u64).sum();
+    let counted = before.saturating_sub(after);
+    Ok(Finding {
+        what: format!("the driver's own count of {requested} bytes"),
+        result: format!("{counted} bytes"),
+        holds: (requested..=requested + (PAGES.len() * PAGE) as u64).contains(&counted),
+    })
 }
 
 fn allocate(device: &Device) -> Result<Vec<Buffer>> {

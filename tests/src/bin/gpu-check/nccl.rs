@@ -1,9 +1,9 @@
 //! Every stage over NCCL, against the same over copies.
 
-use crate::training::{BF16, F32};
+use crate::training::apart;
 use crate::{Arguments, Finding};
 use planner::Stage;
-use tests::{STAGES, largest_difference, losses, mispredictions, train};
+use tests::{STAGES, mispredictions, train};
 use trainer::Failure;
 
 /// All runs; one line that says why, where NCCL is missing or cannot connect as many ranks.
@@ -47,12 +47,11 @@ fn compare(arguments: &Arguments, stage: Stage, world: usize, precision: &str) -
     );
     let nccl = train(stage, &format!("{flags} --collectives nccl"))?;
     let copies = train(stage, &flags)?;
-    let apart = largest_difference(&losses(&nccl), &losses(&copies));
-    let allowed = if precision == "fp32" { F32 } else { BF16 * losses(&copies)[0] };
+    let (distance, near) = apart(precision, &copies, &nccl);
     let wrong = mispredictions(&nccl);
     Ok(Finding {
         what: format!("{precision}, {world} ranks: {stage}, losses from copies'"),
-        result: wrong.first().cloned().unwrap_or_else(|| format!("{apart:.1e} (at most {allowed:.0e})")),
-        holds: apart <= allowed && wrong.is_empty(),
+        result: wrong.first().cloned().unwrap_or(distance),
+        holds: near && wrong.is_empty(),
     })
 }

@@ -1,0 +1,88 @@
+//! Kernels that know no rows: element-wise ones, AdamW, reductions.
+
+use super::Closeness::Bits;
+use super::{Operation, Output, outputs, shapes, tensor, values};
+use device::cuda::kernels;
+use device::{AdamW, Buffer, Class, DType, Device, Result};
+
+pub(super) fn all() -> Vec<Operation> {
+    let any = |seed| [vec![[1003], [1]], shapes(seed, 4, [5000])].concat();
+    vec![
+        Operation::new("add, copy, fill", Bits, any(51), elementwise),
+        Operation::new("adamw", Bits, any(52), adamw),
+        Operation::new("adamw_rounding", Bits, any(53), adamw_rounding),
+        Operation::new(
+            "max_magnitude, sum_of_squares, max_index",
+            Bits,
+            [vec![[70_001], [1]], shapes(54, 3, [20_000])].concat(),
+            reductions,
+        ),
+    ]
+}
+
+fn elementwise(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Vec<Output>> {
+    let (mut sum, x) = (tensor(device, dtype, 22, len)?, tensor(device, DType::F32, 23, len)?);
+    let mut constant = device.allocate(Class::Workspace, dtype, len)?;
+    let mut shifted = device.zeros(Class::Workspace, dtype, len)?;
+    device.kernels().add(sum.view_mut(), x.view())?;
+    device.kernels().fill(constant.view_mut(), 0.1)?;
+    device.kernels().copy(shifted.slice_mut(1..len), x.slice(0..len - 1))?;
+    outputs(device, [("sum", &sum), ("constant", &constant), ("shifted", &shifted)])
+}
+
+const UPDATE: AdamW =
+    AdamW { lr: 1e-2, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, step: 3, gradient_scale: 0.7 };
+
+/// Master weights, momentum, and a variance that is not negative.
+fn states(device: &Device, len: usize) -> Result<[Buffer; 3]> {
+    let variance: Vec<f32> = values(26, len).into_iter().map(|x| x * x).collect();
+    let master = tensor(device, DType::F32, 24, len)?;
+    let momentum = tensor(device, DType::F32, 25, len)?;
+    Ok([master, momentum, device.upload(Class::Workspace, &variance)?])
+}
+
+fn adamw(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Vec<Output>> {
+    let [mut master, mut momentum, mut variance] = states(device, len)?;
+    let gradients = tensor(device, dtype, 27, len)?;
+    let (w, m, v) = (master.view_mut(), momentum.view_mut(), variance.view_mut());
+    device.kernels().adamw(w, m, v, gradients.view(), UPDATE)?;
+    outputs(device, [("master", &master), ("momentum", &momentum), ("variance", &variance)])
+}
+
+fn adamw_rounding(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Vec<Output>> {
+    let [mut master, mut momentum, mut variance] = states(device, len)?;
+    let (gradients, mut rounded) =
+        (tensor(device, dtype, 28, len)?, device.allocate(Class::Workspace, dtype, len)?);
+    let (w, m, v) = (master.view_mut(), momentum.view_mut(), variance.view_mut());
+    device.kernels().adamw_rounding(rounded.view_mut(), w, m, v, gradients.view(), UPDATE)?;
+    outputs(
+        device,
+        [("rounded", &rounded), ("master", &master), ("momentum", &momentum), ("variance", &variance)],
+    )
+}
+
+/// The fixed-point sum in pieces of 16 bits, which f32 holds exactly.
+fn reductions(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Vec<Output>> {
+    let x = tensor(device, dtype, 29, len)?;
+    let largest = device.kernels().max_magnitude(x.view())?;
+    let sum = device.kernels().sum_of_squares(x.view(), 0)?;
+    let pieces = (0..8).map(|piece| (sum >> (16 * piece) & 0xffff) as f32).collect();
+    let indices: Vec<u32> = values(35, len).into_iter().map(|x| ((x + 1.0) * 8e6) as u32).collect();
+    let exact = |name, values| Output { name, values, absolute: true };
+    Ok(vec![
+        exact("max_magnitude", vec![largest]),
+        exact("sum_of_squares", pieces),
+        exact("max_index", vec![largest_index(device, &indices)? as f32]),
+    ])
+}
+
+/// On a GPU by the kernel.
+fn largest_index(device: &Device, indices: &[u32]) -> Result<u32> {
+    let (buffer, result) =
+        (device.upload(Class::Workspace, indices)?, device.zeros(Class::Workspace, DType::U32, 1)?);
+    let (Some((rank, from)), Some((_, to))) = (buffer.on_gpu(), result.on_gpu()) else {
+        return Ok(indices.iter().copied().max().unwrap_or_default());
+    };
+    kernels::max_index(rank.as_ref(), to, from, indices.len())?;
+    Ok(device.read::<u32>(result.view())?[0])
+}

@@ -1,0 +1,64 @@
+//! Products of matrices.
+
+use super::Closeness::{Bits, Rounding};
+use super::{Operation, Output, outputs, shapes, tensor, values};
+use device::{Class, DType, Device, Matrix, MatrixMut, Result, Write};
+
+pub(super) fn all() -> Vec<Operation> {
+    let any = |seed| [vec![[37, 66, 129], [1, 1, 1]], shapes(seed, 6, [200, 200, 300])].concat();
+    vec![
+        Operation::new("matmul", Rounding, any(1), plain),
+        Operation::new("matmul, transposed and accumulated", Rounding, any(2), transposed),
+        Operation::new("matmul onto another matrix", Rounding, any(3), onto),
+        Operation::new(
+            "matmul, sums of many terms that cancel",
+            Bits,
+            [[64, 64, 4096], [8, 24, 9000]],
+            cancelling,
+        ),
+    ]
+}
+
+/// Rows, columns and depth.
+type Sizes = [usize; 3];
+
+fn plain(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> {
+    let (a, b) = (tensor(device, dtype, 1, m * k)?, tensor(device, dtype, 2, k * n)?);
+    let mut out = device.allocate(Class::Workspace, dtype, m * n)?;
+    let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), k, n));
+    device.kernels().matmul(MatrixMut::new(out.view_mut(), m, n), a, b, Write::Replace)?;
+    outputs(device, [("out", &out)])
+}
+
+fn transposed(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> {
+    let (a, b) = (tensor(device, dtype, 3, k * m)?, tensor(device, dtype, 4, n * k)?);
+    let mut out = tensor(device, DType::F32, 5, m * n)?;
+    let (a, b) = (Matrix::new(a.view(), k, m).t(), Matrix::new(b.view(), n, k).t());
+    device.kernels().matmul(MatrixMut::new(out.view_mut(), m, n), a, b, Write::Accumulate)?;
+    outputs(device, [("out", &out)])
+}
+
+fn onto(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> {
+    let (a, b) = (tensor(device, dtype, 30, m * k)?, tensor(device, dtype, 31, n * k)?);
+    let base = tensor(device, dtype, 32, m * n)?;
+    let mut out = device.allocate(Class::Workspace, dtype, m * n)?;
+    let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), n, k).t());
+    device.kernels().matmul_onto(MatrixMut::new(out.view_mut(), m, n), base.view(), a, b)?;
+    outputs(device, [("out", &out), ("base", &base)])
+}
+
+/// Quarters from 1 to 2, the second half of each row with the other sign: every sum is exact in f32 in whatever order and parts,
+/// and a part that is rounded to 16 bits on the way is not.
+fn cancelling(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> {
+    let quarters =
+        |seed, len| values(seed, len).into_iter().map(|x| 1.0 + (2.0 * (x + 1.0)).floor().min(3.0) / 4.0);
+    let signed = |(place, x): (usize, f32)| if place % k < k / 2 { x } else { -x };
+    let a: Vec<f32> = quarters(33, m * k).enumerate().map(signed).collect();
+    let b: Vec<f32> = quarters(34, n * k).collect();
+    let upload = |values: &[f32]| device.upload_as(Class::Workspace, dtype, values);
+    let (a, b) = (upload(&a)?, upload(&b)?);
+    let mut out = device.allocate(Class::Workspace, dtype, m * n)?;
+    let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), n, k).t());
+    device.kernels().matmul(MatrixMut::new(out.view_mut(), m, n), a, b, Write::Replace)?;
+    outputs(device, [("out", &out)])
+}

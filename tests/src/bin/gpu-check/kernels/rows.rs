@@ -1,0 +1,120 @@
+//! Kernels over rows: normalisation, rotation, the gated activation, look-up, cross-entropy.
+
+use super::Closeness::{Bits, Rounding};
+use super::{Operation, Output, logarithms, output, outputs, shapes, tensor};
+use device::{Attention, Class, DType, Device, Result, Rope, RowShape, Write};
+
+pub(super) fn all() -> Vec<Operation> {
+    let any = |seed| [vec![[19, 100], [1, 1]], shapes(seed, 5, [60, 700])].concat();
+    // Rows whose shared memory is just what a GPU gives unasked, but for a block's own.
+    let wide = |seed| [any(seed), vec![[3, 12_288], [2, 12_260]]].concat();
+    let rotations = [vec![[2, 13, 4, 2, 20], [1, 1, 1, 1, 2]], rope_shapes()].concat();
+    vec![
+        Operation::new("rms_norm", Rounding, wide(11), rms_norm),
+        Operation::new("rms_norm_backward", Rounding, wide(12), rms_norm_backward),
+        Operation::new("rope", Bits, rotations.clone(), |device, dtype, shape| {
+            rope(device, dtype, shape, false)
+        }),
+        Operation::new("rope, inverse", Bits, rotations, |device, dtype, shape| {
+            rope(device, dtype, shape, true)
+        }),
+        Operation::new("swiglu and its backward", Bits, any(13), swiglu),
+        Operation::new(
+            "embedding and its backward",
+            Bits,
+            [vec![[19, 100, 11]], shapes(14, 5, [90, 200, 300])].concat(),
+            embedding,
+        ),
+        Operation::new("cross_entropy", Rounding, [any(15), vec![[5, 32_003]]].concat(), cross_entropy),
+    ]
+}
+
+fn rows([rows, width]: [usize; 2]) -> RowShape {
+    RowShape { rows, width }
+}
+
+fn rms_norm(device: &Device, dtype: DType, shape: [usize; 2]) -> Result<Vec<Output>> {
+    let shape = rows(shape);
+    let RowShape { rows, width } = shape;
+    let (x, weight) = (tensor(device, dtype, 6, rows * width)?, tensor(device, dtype, 7, width)?);
+    let mut out = device.allocate(Class::Workspace, dtype, rows * width)?;
+    let mut inverse = device.allocate(Class::Workspace, DType::F32, rows)?;
+    device.kernels().rms_norm(out.view_mut(), inverse.view_mut(), x.view(), weight.view(), shape, 1e-5)?;
+    outputs(device, [("out", &out), ("inverse_rms", &inverse)])
+}
+
+fn rms_norm_backward(device: &Device, dtype: DType, shape: [usize; 2]) -> Result<Vec<Output>> {
+    let shape = rows(shape);
+    let RowShape { rows, width } = shape;
+    let (x, weight) = (tensor(device, dtype, 8, rows * width)?, tensor(device, dtype, 9, width)?);
+    let (dout, inverse) = (tensor(device, dtype, 10, rows * width)?, tensor(device, DType::F32, 11, rows)?);
+    let (mut dx, mut dweight) =
+        (tensor(device, dtype, 12, rows * width)?, tensor(device, DType::F32, 13, width)?);
+    let (dout, x) = (dout.view(), x.view());
+    device.kernels().rms_norm_backward(
+        dx.view_mut(),
+        dweight.view_mut(),
+        Write::Accumulate,
+        dout,
+        x,
+        weight.view(),
+        inverse.view(),
+        shape,
+    )?;
+    outputs(device, [("dx", &dx), ("dweight", &dweight)])
+}
+
+/// Batch, tokens, heads, key/value heads and the head's width, which is even.
+fn rope_shapes() -> Vec<[usize; 5]> {
+    let even = |[batch, tokens, group, kv_heads, half]: [usize; 5]| {
+        [batch, tokens, group * kv_heads, kv_heads, 2 * half]
+    };
+    shapes(16, 4, [2, 40, 3, 3, 70]).into_iter().map(even).collect()
+}
+
+fn rope(
+    device: &Device,
+    dtype: DType,
+    [batch, tokens, heads, kv_heads, head_dim]: [usize; 5],
+    inverse: bool,
+) -> Result<Vec<Output>> {
+    let attention = Attention { batch, tokens, heads, kv_heads, head_dim };
+    let mut qkv = tensor(device, dtype, 14, attention.rows() * attention.packed_width())?;
+    let rope = Rope { attention, theta: 10_000.0, first_position: 3, inverse };
+    device.kernels().rope(qkv.view_mut(), rope)?;
+    outputs(device, [("qkv", &qkv)])
+}
+
+fn swiglu(device: &Device, dtype: DType, shape: [usize; 2]) -> Result<Vec<Output>> {
+    let (shape, len) = (rows(shape), shape[0] * shape[1]);
+    let (gate_up, dout) = (tensor(device, dtype, 17, 2 * len)?, tensor(device, dtype, 18, len)?);
+    let mut out = device.allocate(Class::Workspace, dtype, len)?;
+    let mut dgate_up = device.allocate(Class::Workspace, dtype, 2 * len)?;
+    device.kernels().swiglu(out.view_mut(), gate_up.view(), shape)?;
+    device.kernels().swiglu_backward(dgate_up.view_mut(), dout.view(), gate_up.view(), shape)?;
+    outputs(device, [("out", &out), ("dgate_up", &dgate_up)])
+}
+
+fn embedding(device: &Device, dtype: DType, [rows, width, vocabulary]: [usize; 3]) -> Result<Vec<Output>> {
+    let shape = RowShape { rows, width };
+    let ids: Vec<u32> = (0..rows).map(|i| (i * i % vocabulary) as u32).collect();
+    let ids = device.upload(Class::Workspace, &ids)?;
+    let (table, dout) =
+        (tensor(device, dtype, 19, vocabulary * width)?, tensor(device, dtype, 20, rows * width)?);
+    let mut out = device.allocate(Class::Workspace, dtype, rows * width)?;
+    let mut dtable = device.allocate(Class::Workspace, DType::F32, vocabulary * width)?;
+    device.kernels().embedding(out.view_mut(), table.view(), ids.view(), shape)?;
+    device.kernels().embedding_backward(dtable.view_mut(), Write::Replace, dout.view(), ids.view(), shape)?;
+    outputs(device, [("out", &out), ("dtable", &dtable)])
+}
+
+fn cross_entropy(device: &Device, dtype: DType, shape: [usize; 2]) -> Result<Vec<Output>> {
+    let shape = rows(shape);
+    let RowShape { rows, width } = shape;
+    let targets: Vec<u32> = (0..rows).map(|i| (i * 7 % width) as u32).collect();
+    let targets = device.upload(Class::Workspace, &targets)?;
+    let mut logits = tensor(device, dtype, 21, rows * width)?;
+    let mut losses = device.allocate(Class::Workspace, DType::F32, rows)?;
+    device.kernels().cross_entropy(losses.view_mut(), logits.view_mut(), targets.view(), 0.5, shape)?;
+    Ok(vec![logarithms(device, "losses", &losses)?, output(device, "dlogits", &logits)?])
+}
