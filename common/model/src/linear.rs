@@ -1,8 +1,8 @@
 //! Projections: one input times several adjacent weight matrices, into one packed output.
 
+use crate::Gradients;
 use crate::context::Context;
 use crate::tensors::{gradient, weight};
-use crate::Gradients;
 use device::{Buffer, Matrix, MatrixMut, Result, View, ViewMut, Write};
 use std::ops::Range;
 

@@ -101,9 +101,9 @@ fn examine(arguments: &Arguments) -> Result<usize, String> {
 
 /// Prints findings as a table; how many do not hold.
 fn show(title: &str, findings: &[Finding]) -> usize {
-    events::say!("\n{title}\n{}", "─".repeat(108));
+    events::say!("\n{title}\n{}", "─".repeat(124));
     for Finding { what, result, holds } in findings {
-        events::say!("{what:<46} {result:<54} {}", if *holds { "ok" } else { "FAILED" });
+        events::say!("{what:<62} {result:<54} {}", if *holds { "ok" } else { "FAILED" });
     }
     findings.iter().filter(|finding| !finding.holds).count()
 }

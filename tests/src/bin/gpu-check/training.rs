@@ -56,7 +56,7 @@ struct WideHeads(PathBuf);
 impl WideHeads {
     const CONFIG: &str = r#"{
         "model_type": "llama", "vocab_size": 257, "hidden_size": 128, "intermediate_size": 192,
-        "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "hidden_act": "silu",
+        "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "hidden_act": "silu",
         "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false
     }"#;
 
@@ -72,7 +72,7 @@ impl WideHeads {
         Setup {
             what: format!("bf16, {world} ranks, heads of 64"),
             flags: format!(
-                "--model {} --gpus {world} --batch-size 1 --seq-len 256 --steps 3 --precision bf16",
+                "--model {} --gpus {world} --batch-size 1 --seq-len 256 --steps 2 --precision bf16",
                 self.0.display()
             ),
             precision: "bf16",
