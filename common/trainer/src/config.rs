@@ -127,6 +127,12 @@ impl Config {
     /// A usage failure that names the flag and what it accepts.
     pub fn new(args: TrainArgs) -> Result<Self> {
         let (args, findings) = deepspeed::merge(args, |args| Ok(architecture(args)?.width))?;
+        let config = Self::of_flags(args).map_err(|failure| findings.attribute(failure))?;
+        Ok(Config { findings, ..config })
+    }
+
+    /// As [`Config::new`], of flags that have taken in what a file says.
+    fn of_flags(args: TrainArgs) -> Result<Self> {
         check(&args)?;
         let model = architecture(&args)?;
         let precision = precision::precision(&args.types);
@@ -186,7 +192,7 @@ impl Config {
             log_dir: args.output.log_dir,
             job: None,
             faults: args.inject,
-            findings,
+            findings: Findings::default(),
             model,
         };
         Ok(config)

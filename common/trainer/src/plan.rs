@@ -13,7 +13,7 @@ use crate::source::{self, weights};
 use crate::stage::{GradSync, Stage};
 use checkpoint::Writer;
 use model::Model;
-use planner::{Algorithm, Job, Prediction, RankPrediction, Recipe, Strategy};
+use planner::{Algorithm, InvalidJob, Job, Prediction, RankPrediction, Recipe, Strategy};
 use sharding::{MeshShape, Partition, Precision, Schedule};
 use std::sync::Arc;
 
@@ -25,7 +25,12 @@ const EVALUATION_BATCHES: usize = 20;
 /// # Errors
 /// A usage failure for flags and data; a failed run if the plan does not fit the device's memory.
 pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
-    config.findings.check(S::PLAN)?;
+    let findings = config.findings.clone();
+    findings.check(S::PLAN)?;
+    complete::<S>(config).map_err(|failure| findings.attribute(failure))
+}
+
+fn complete<S: Stage>(config: Config) -> Result<Plan> {
     if config.grad_sync != GradSync::default() && !S::HAS_GRAD_SYNC {
         let other = planner::Stage::SUMS_EITHER_WAY;
         return Err(Failure::usage(format!(
@@ -38,7 +43,7 @@ pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
     contribution::check(&config)?;
     faults::check(&config, (S::NAME, S::SHARDED))?;
     let job = job(S::PLAN, &config);
-    let prediction = planner::predict(&job).map_err(|e| Failure::usage(e.to_string()))?;
+    let prediction = planner::predict(&job).map_err(|error| invalid(&error))?;
     let peak = prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
     if let Some(capacity) = config.device_memory.filter(|&capacity| peak > capacity && !config.ignore_plan) {
         return Err(explain::will_not_fit(&job, &prediction, capacity));
@@ -111,8 +116,19 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
 /// A usage failure if no run can have these numbers.
 pub fn predict(stage: planner::Stage, config: &Config) -> Result<(Job, Prediction)> {
     let job = job(stage, config);
-    let prediction = planner::predict(&job).map_err(|e| Failure::usage(e.to_string()))?;
+    let prediction = planner::predict(&job).map_err(|error| config.findings.attribute(invalid(&error)))?;
     Ok((job, prediction))
+}
+
+/// What no run can have, with the flags that ask for it.
+fn invalid(error: &InvalidJob) -> Failure {
+    let flags = match error {
+        InvalidJob::TooMany { name: "micro-batches per step", .. } => "--grad-accum: ",
+        InvalidJob::TooMany { .. } => "--gpus: ",
+        InvalidJob::TooLarge { .. } => "--batch-size, --seq-len, --grad-accum, --model: ",
+        InvalidJob::Zero { .. } | InvalidJob::Group { .. } => "",
+    };
+    Failure::usage(format!("{flags}{error}"))
 }
 
 /// The planner's view of a run.
@@ -138,7 +154,7 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
 }
 
 /// Bytes per parameter.
-fn recipe(precision: Precision) -> Recipe {
+pub(crate) fn recipe(precision: Precision) -> Recipe {
     let weights = precision.parameters.size() as u64;
     let gradients = precision.gradients.size() as u64;
     let base = if precision.has_masters() { Recipe::MIXED } else { Recipe::FP32 };

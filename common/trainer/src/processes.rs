@@ -149,7 +149,7 @@ impl Config {
         self.hardware = self.hardware.of_process(placement.local_rank.unwrap_or(placement.rank));
         if self.world_size != placement.world_size {
             return Err(Failure::usage(format!(
-                "{}: {} ranks, but {} started {} processes",
+                "{}: num_processes {}, but {} started {} processes, one rank each",
                 self.findings.file, self.world_size, placement.launcher, placement.world_size
             )));
         }

@@ -38,6 +38,12 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("communication_data_type", "common/sharding/src/buckets.rs", "fn convert"),
     ("data_types.grad_accum_dtype", "common/trainer/src/stage.rs", "fn gradients"),
     ("num_processes", "common/trainer/src/config.rs", "struct Config"),
+    ("fsdp_config.fsdp_auto_wrap_policy", "common/model/src/wrap.rs", "enum Wrap"),
+    ("fsdp_config.fsdp_min_num_params", "common/model/src/wrap.rs", "enum Wrap"),
+    ("fsdp_config.fsdp_backward_prefetch", "common/sharding/src/window.rs", "fn next_ahead"),
+    ("fsdp_config.fsdp_activation_checkpointing", "common/model/src/keep.rs", "enum Checkpointing"),
+    ("fsdp_config.", "zero3/src/lib.rs", "fn stays_for_backward"),
+    ("use_cpu", "common/trainer/src/hardware.rs", "fn choose"),
     ("deepspeed_config.deepspeed_config_file", "common/trainer/src/deepspeed/merge.rs", "fn merge"),
 ];
 

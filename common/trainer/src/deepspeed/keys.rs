@@ -17,7 +17,7 @@ pub enum Kind {
     Positive(f64),
     /// Two decays, of the momentum and of the variance.
     Pair,
-    /// One of these words, in upper or lower case.
+    /// One of these words, in upper or lower case; numbers and truth values count as they are written.
     Choice(&'static [&'static str]),
     /// Any text.
     Text,
@@ -53,8 +53,12 @@ pub enum Fate {
         /// Reads the resolved value back.
         get: Get,
     },
-    /// It is read and changes nothing here.
-    Accepted,
+    /// It is read and changes nothing here: a warning, unless `harmless` says that the value asks for nothing that would
+    /// be missed.
+    Accepted {
+        /// Whether nothing is missed.
+        harmless: fn(&Node) -> bool,
+    },
     /// An error, unless `harmless` says that the value asks for nothing.
     NotYet {
         /// Whether a value asks for nothing that is missing.
@@ -82,14 +86,19 @@ pub struct Key {
 }
 
 impl Key {
-    /// A row that is read and changes nothing; the methods below make it something else.
+    /// A row that is read and changes nothing, whatever its value; the methods below make it something else.
     pub(super) const fn new(
         path: &'static str,
         kind: Kind,
         default: &'static str,
         note: &'static str,
     ) -> Key {
-        Key { path, kind, default, auto: Auto::No, fate: Fate::Accepted, note }
+        Key { path, kind, default, auto: Auto::No, fate: Fate::Accepted { harmless: |_| true }, note }
+    }
+
+    /// The same, missed unless `harmless`.
+    pub(super) const fn missed_unless(self, harmless: fn(&Node) -> bool) -> Key {
+        Key { fate: Fate::Accepted { harmless }, ..self }
     }
 
     /// The same with `auto` allowed.
@@ -116,7 +125,7 @@ impl Key {
     pub const fn label(&self) -> &'static str {
         match self.fate {
             Fate::Honoured { .. } => "honoured",
-            Fate::Accepted => "accepted",
+            Fate::Accepted { .. } => "accepted",
             Fate::NotYet { .. } => "not yet",
             Fate::Means(_) => "another name",
         }
@@ -125,7 +134,7 @@ impl Key {
     /// The flag that says the same, as typed.
     pub fn flag(&self) -> Option<String> {
         match self.fate {
-            Fate::Honoured { flag: Some(id), .. } => Some(format!("--{}", id.replace('_', "-"))),
+            Fate::Honoured { flag: Some(id), .. } => Some(typed_as(id)),
             _ => None,
         }
     }
@@ -136,6 +145,11 @@ impl Key {
         ["stage3_", "offload_param", "sub_group_size", "zero_hpz", "mics_", "cpu_offload_param"]
             .iter()
             .any(|prefix| zero.starts_with(prefix))
+    }
+
+    /// Whether `value` is what it has there when it is left out.
+    pub(super) fn is_default(&self, value: &Node) -> bool {
+        Node::from_json(self.default).is_ok_and(|default| default == *value)
     }
 
     /// The last part of its path.
@@ -156,7 +170,7 @@ impl Key {
             Kind::Positive(high) => number > 0.0 && number <= high,
             Kind::Pair => pair(value).is_some(),
             Kind::Choice(words) => {
-                value.as_text().is_some_and(|text| words.iter().any(|word| word.eq_ignore_ascii_case(text)))
+                value.word().is_some_and(|found| words.iter().any(|word| word.eq_ignore_ascii_case(&found)))
             }
             Kind::Text => value.as_text().is_some(),
             Kind::Any => true,
@@ -181,6 +195,11 @@ impl Key {
         };
         if self.auto == Auto::No { kind } else { kind + ", or auto" }
     }
+}
+
+/// The flag with this identifier, as typed.
+pub(super) fn typed_as(id: &str) -> String {
+    format!("--{}", id.replace('_', "-"))
 }
 
 /// Largest decay: beyond it, 1 − β is lost in f32.

@@ -1,12 +1,13 @@
 //! A file's keys handed to the flags that say the same, and what contradicts what.
 
-use super::batch;
-use super::keys::{Auto, Fate, Key, Set};
+use super::findings::{Findings, Setter};
+use super::keys::{Auto, Fate, Key, Set, typed_as};
 use super::node::Node;
 use super::read::{Entries, Entry};
-use super::{Findings, SchedulerName};
+use super::{SchedulerName, batch};
 use crate::cli::{FloatType, TrainArgs};
 use crate::error::{Failure, Result};
+use model::Checkpointing;
 
 /// Completes `args` with the file that they name, if any. `width` gives the model's width, for `auto`.
 ///
@@ -18,11 +19,12 @@ pub fn merge(args: TrainArgs, width: impl Fn(&TrainArgs) -> Result<usize>) -> Re
     let file = path.display().to_string();
     let mut findings = Findings { file, ..Findings::default() };
     let entries = Entries::read(&path, &mut findings.warnings).map_err(Failure::Usage)?;
-    let mut merging = Merging { args, findings, setters: Vec::new() };
+    let mut merging = Merging { args, findings, missed: Vec::new() };
     for entry in entries.iter() {
         merging.entry(entry, &entries, &width)?;
     }
     merging.check_together(&entries).map_err(Failure::Usage)?;
+    merging.warn_of_missed();
     let Merging { mut args, mut findings, .. } = merging;
     findings.stage = args.file_only.stage;
     batch::settle(&mut args, &findings.file, &mut findings.warnings)
@@ -36,11 +38,18 @@ pub(super) fn contradiction(file: &str, key: &str, value: &Node, flag: &str, typ
     format!("{file}: {key} {value} and {flag}{typed} on the command line disagree: the flag counts")
 }
 
+/// Flags that keys set without having them in their rows: beside another flag, or settled together with other keys.
+const BESIDE: [(&str, &str); 3] = [
+    ("zero_optimization.mics_shard_size", "shard_group_size"),
+    ("train_micro_batch_size_per_gpu", "batch_size"),
+    ("gradient_accumulation_steps", "grad_accum"),
+];
+
 struct Merging {
     args: TrainArgs,
     findings: Findings,
-    /// The key that last set a flag.
-    setters: Vec<(&'static str, &'static Key)>,
+    /// Keys that are accepted, whose values ask for something that does not happen.
+    missed: Vec<(&'static Key, Node)>,
 }
 
 impl Merging {
@@ -58,6 +67,11 @@ impl Merging {
             {
                 self.findings.miss(key, *alias, value);
             }
+            Fate::Accepted { harmless }
+                if switched_on != Some(false) && !harmless(value) && !self.is_idle(key) =>
+            {
+                self.missed.push((key, value.clone()));
+            }
             Fate::Honoured { flag, set, .. } if switched_on != Some(false) && !self.is_idle(key) => {
                 let value = match key.auto {
                     Auto::Width(factor, power) if value.is_auto() => {
@@ -67,15 +81,22 @@ impl Merging {
                     _ if value.is_auto() => return Ok(()),
                     _ => value.clone(),
                 };
-                self.honour(key, flag, set, &value);
+                self.honour(entry, flag, set, &value);
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Whether `key` has no meaning at the file's stage, or in a precision that a flag chose.
+    /// Whether `key` has no meaning at the file's stage, in a precision that a flag chose, or because what it asks for is
+    /// done already, by a flag or a launcher.
     fn is_idle(&self, key: &Key) -> bool {
+        if key.path == "num_machines" {
+            return self.args.on_this_machine.is_some();
+        }
+        if key.path.starts_with("activation_checkpointing.") {
+            return self.args.memory.checkpoint_activations != Checkpointing::None;
+        }
         let scales_loss = key.path.starts_with("fp16.") && key.path != "fp16.enabled";
         if scales_loss && self.args.types.precision != FloatType::Fp16 {
             return true;
@@ -84,31 +105,59 @@ impl Merging {
         key.is_about_sharded_parameters() && stage.is_some_and(|stage| !stage.sharded().parameters)
     }
 
-    fn honour(&mut self, key: &'static Key, flag: Option<&'static str>, set: Set, value: &Node) {
+    fn honour(&mut self, entry: &Entry, flag: Option<&'static str>, set: Set, value: &Node) {
+        let key = entry.key;
         let mut changed = self.args.clone();
         set(&mut changed, value);
         let differs = changed != self.args;
-        let Some(id) = flag else {
-            self.args = changed;
-            return;
-        };
-        let file = &self.findings.file;
-        if let Some(typed) = self.args.given.typed(id) {
+        if let Some(typed) = flag.and_then(|id| self.args.given.typed(id)) {
             if differs {
                 let flag = key.flag().unwrap_or_default();
-                self.findings.warnings.push(contradiction(file, key.path, value, &flag, typed));
+                let warning = contradiction(&self.findings.file, key.path, value, &flag, typed);
+                self.findings.warnings.push(warning);
             }
             return;
         }
-        let earlier = self.setters.iter().find(|(other, _)| *other == id).filter(|_| differs);
-        if let Some((_, earlier)) = earlier {
-            let path = key.path;
+        self.args = changed;
+        if !differs && key.is_default(value) {
+            return;
+        }
+        let beside = BESIDE.iter().filter(|(path, _)| *path == key.path).map(|(_, id)| *id);
+        for id in flag.into_iter().chain(beside) {
+            self.set_by(id, entry, value, differs);
+        }
+    }
+
+    /// Notes that `entry` has set the flag with the identifier `id`, and warns if another key has set it otherwise.
+    fn set_by(&mut self, id: &str, entry: &Entry, value: &Node, differs: bool) {
+        let flag = typed_as(id);
+        let Findings { file, warnings, setters, .. } = &mut self.findings;
+        let path = entry.alias.unwrap_or(entry.key.path);
+        if self.args.given.typed(id).is_some() {
+            return;
+        }
+        if let Some(at) = setters.iter().position(|setter| setter.flag == flag) {
+            let earlier = setters.remove(at).path;
+            if differs {
+                warnings.push(format!("{file}: {earlier} and {path} {value} disagree: the latter counts"));
+            }
+        }
+        setters.push(Setter { flag, path, value: value.to_string() });
+    }
+
+    /// A line for every reason why keys change nothing.
+    fn warn_of_missed(&mut self) {
+        let mut missed = std::mem::take(&mut self.missed);
+        while let Some(note) = missed.first().map(|(key, _)| key.note) {
+            let (same, others): (Vec<_>, Vec<_>) = missed.into_iter().partition(|(key, _)| key.note == note);
+            missed = others;
+            let words: Vec<String> = same.iter().map(|(key, value)| asked(key, value)).collect();
+            let change = if words.len() == 1 { "changes" } else { "change" };
+            let file = &self.findings.file;
             self.findings
                 .warnings
-                .push(format!("{file}: {} and {path} {value} disagree: the latter counts", earlier.path));
+                .push(format!("{file}: {} {change} nothing here: {note}", words.join(", ")));
         }
-        self.setters.push((id, key));
-        self.args = changed;
     }
 
     /// What no single key can tell.
@@ -133,5 +182,13 @@ impl Merging {
                 .push(format!("{file}: {total} {steps} leaves nothing after a warm-up of {warmup} steps"));
         }
         Ok(())
+    }
+}
+
+/// A key and its value; of a section its name alone.
+fn asked(key: &Key, value: &Node) -> String {
+    match value {
+        Node::Section(_) | Node::List(_) => key.path.into(),
+        value => format!("{} {value}", key.path),
     }
 }

@@ -13,9 +13,11 @@
 //! drives reading, errors, `--print-config`, the book's table and the tests. To honour one more key, give its row
 //! [`Fate::Honoured`](keys::Fate) with a setter and a getter.
 //!
-//! Accelerate's YAML goes the same way: its names stand for DeepSpeed's ([`Fate::Means`](keys::Fate)).
+//! Accelerate's YAML goes the same way: its names stand for DeepSpeed's ([`Fate::Means`](keys::Fate)), or for flags where it
+//! speaks of FSDP.
 
 pub mod batch;
+mod findings;
 pub mod keys;
 mod markdown;
 mod merge;
@@ -29,15 +31,14 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
+pub use findings::Findings;
 pub use markdown::markdown;
 pub use merge::merge;
 pub use print::{left_out, print};
 
 use crate::config::Config;
-use crate::error::{Failure, Result};
 use crate::schedule::{Climb, Schedule, WarmUp};
 use clap::parser::ValueSource;
-use keys::Key;
 use planner::Stage;
 use std::collections::BTreeMap;
 
@@ -145,76 +146,6 @@ impl Scheduler {
                 total,
             },
         }
-    }
-}
-
-/// What is left to say once a file has been merged with the flags.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Findings {
-    /// The file, as given.
-    pub file: String,
-    /// The stage that it is written for.
-    pub stage: Option<Stage>,
-    /// What the user should know, one line each.
-    pub warnings: Vec<String>,
-    /// What it asks for and cannot have: path, value and reason.
-    missing: Vec<Missing>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Missing {
-    path: &'static str,
-    alias: Option<&'static str>,
-    value: String,
-    note: &'static str,
-    needs_sharded_parameters: bool,
-}
-
-/// Most missing keys that an error lists.
-const LISTED: usize = 12;
-
-impl Findings {
-    /// Whether a crate that trains with `stage` can do what the file asks for.
-    ///
-    /// # Errors
-    /// A usage failure that names the crate to run, or the keys that cannot be honoured.
-    pub fn check(&self, stage: Stage) -> Result<()> {
-        if let Some(asked) = self.stage.filter(|&asked| asked != stage) {
-            return Err(Failure::usage(format!(
-                "{}: zero_optimization.stage asks for {asked}, and this is {stage}\n\
-                 Run that crate instead: cargo run -p {} -- --config {}",
-                self.file,
-                asked.package(),
-                self.file,
-            )));
-        }
-        let matters = |missing: &&Missing| !missing.needs_sharded_parameters || stage.sharded().parameters;
-        let missing: Vec<_> = self.missing.iter().filter(matters).collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let line = |m: &&Missing| {
-            let asked = m.alias.map(|alias| format!("{alias} = ")).unwrap_or_default();
-            format!("\n  {asked}{}: {}  ({})", m.path, m.value, m.note)
-        };
-        let lines = missing.iter().take(LISTED).map(line);
-        let more = missing.len().saturating_sub(LISTED);
-        let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
-        Err(Failure::usage(format!(
-            "{} asks for what is not here yet:{}{more}\nRemove these keys to run without.",
-            self.file,
-            lines.collect::<String>(),
-        )))
-    }
-
-    fn miss(&mut self, key: &Key, alias: Option<&'static str>, value: &node::Node) {
-        self.missing.push(Missing {
-            path: key.path,
-            alias,
-            value: value.to_string(),
-            note: key.note,
-            needs_sharded_parameters: key.is_about_sharded_parameters(),
-        });
     }
 }
 

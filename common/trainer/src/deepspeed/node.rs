@@ -79,6 +79,15 @@ impl Node {
         }
     }
 
+    /// As a word: text, or a number or truth value as it is written.
+    pub(super) fn word(&self) -> Option<String> {
+        match self {
+            Node::Text(text) => Some(text.clone()),
+            Node::Flag(_) | Node::Number(_) => Some(self.to_string()),
+            _ => None,
+        }
+    }
+
     /// The value of `name`, if this is a section that has it.
     pub(super) fn get(&self, name: &str) -> Option<&Node> {
         match self {

@@ -4,30 +4,52 @@ use super::Resolved;
 use super::keys::Fate;
 use super::node::Node;
 use super::table::keys;
+use crate::communication::Communication;
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::schedule::Schedule;
-use model::Wrap;
+use clap::ValueEnum;
+use model::{Checkpointing, Wrap};
 use planner::{Stage, Strategy};
 
 /// What the settings in DeepSpeed's words cannot say.
 pub fn left_out(config: &Config) -> Vec<String> {
     let schedule = "this learning-rate schedule has no name in DeepSpeed, which would keep the rate constant: `scheduler` \
                     is left out";
-    let wrap = format!("--wrap {} has no name in DeepSpeed: give it beside the file", config.wrap);
-    let kept = "--strategy shard-grad-op has no name in DeepSpeed: give it beside the file";
+    let unnamed = matches!(config.schedule, Schedule::WarmupThenCosine { .. });
+    let beside = |flag| format!("{flag} has no name in DeepSpeed: give it beside the file");
+    let schedule = unnamed.then(|| schedule.to_string());
+    schedule.into_iter().chain(nameless(config).into_iter().map(beside)).collect()
+}
+
+/// Flags that change how a run trains, and that no key stands for.
+fn nameless(config: &Config) -> Vec<String> {
+    let (ours, usual) = (&config.communication, Communication::default());
+    let prefetch = ours.backward_prefetch.to_possible_value();
     [
-        (matches!(config.schedule, Schedule::WarmupThenCosine { .. }), schedule.into()),
-        (config.wrap != Wrap::default(), wrap),
-        (config.strategy == Some(Strategy::ShardGradOp), kept.into()),
+        (config.wrap != Wrap::default(), format!("--wrap {}", config.wrap)),
+        (config.strategy == Some(Strategy::ShardGradOp), "--strategy shard-grad-op".into()),
+        (
+            config.checkpointing != Checkpointing::default(),
+            format!("--checkpoint-activations {}", config.checkpointing.label()),
+        ),
+        (
+            ours.limit_all_gathers != usual.limit_all_gathers,
+            format!("--limit-all-gathers {}", ours.limit_all_gathers),
+        ),
+        (
+            ours.backward_prefetch != usual.backward_prefetch,
+            format!("--backward-prefetch {}", prefetch.as_ref().map_or("", |value| value.get_name())),
+        ),
+        (config.link.is_some(), "--link".into()),
     ]
     .into_iter()
-    .filter_map(|(said, warning)| said.then_some(warning))
+    .filter_map(|(said, flag)| said.then_some(flag))
     .collect()
 }
 
 /// `config`, run by `stage`, as DeepSpeed JSON. Reading it again, with the same flags for what DeepSpeed has no word for
-/// (`--gpus`, `--steps`, `--wrap`, the built-in schedule's `--warmup-steps`), gives the same settings.
+/// (`--gpus`, `--steps`, those of [`left_out`], the built-in schedule's `--warmup-steps`), gives the same settings.
 ///
 /// # Errors
 /// A usage failure if the file asks for another stage, or for what is not here yet.

@@ -1,6 +1,7 @@
 //! Accelerate's file: where it runs, and names of its own for some of DeepSpeed's keys.
 
-use super::{empty, from, number};
+use super::{empty, flag, from, number, off};
+use crate::cli::DeviceChoice;
 use crate::deepspeed::keys::{Auto, Key, Kind};
 use crate::deepspeed::node::Node;
 use crate::deepspeed::read::is_none;
@@ -9,6 +10,7 @@ use crate::deepspeed::read::is_none;
 pub(in crate::deepspeed) const CONFIG_FILE: &str = "deepspeed_config.deepspeed_config_file";
 
 const LAUNCH: &str = "how Accelerate starts processes";
+const HOSTS: &str = "which hosts Accelerate starts processes on; torchrun, mpirun or srun start them here";
 const OTHER: &str = "another device or library of Accelerate's";
 const DEVICE: Kind = Kind::Choice(&["none", "cpu", "nvme"]);
 const PRECISION: Kind = Kind::Choice(&["no", "fp16", "bf16", "fp8"]);
@@ -23,27 +25,40 @@ pub(super) static KEYS: &[Key] = &[
         .means(mixed_precision),
     Key::new("distributed_type", Kind::Text, "\"NO\"", "the crate decides"),
     Key::new("compute_environment", Kind::Text, "\"LOCAL_MACHINE\"", LAUNCH),
-    Key::new("num_machines", from(1), "1", "several machines").not_yet(|value| number(value) <= 1.0),
+    Key::new(
+        "num_machines",
+        from(1),
+        "1",
+        "torchrun, mpirun or srun start processes on them; without, all ranks are here",
+    )
+    .missed_unless(|value| number(value) <= 1.0),
     Key::new("machine_rank", from(0), "0", LAUNCH),
     Key::new("main_process_ip", Kind::Any, "null", LAUNCH),
     Key::new("main_process_port", Kind::Any, "null", LAUNCH),
     Key::new("main_training_function", Kind::Text, "\"main\"", LAUNCH),
     Key::new("rdzv_backend", Kind::Text, "\"static\"", LAUNCH),
     Key::new("same_network", Kind::Flag, "true", LAUNCH),
-    Key::new("enable_cpu_affinity", Kind::Flag, "false", LAUNCH),
-    Key::new("gpu_ids", Kind::Any, "null", LAUNCH),
+    Key::new("enable_cpu_affinity", Kind::Flag, "false", "ranks are not bound to cores").missed_unless(off),
+    Key::new("gpu_ids", Kind::Any, "null", "`CUDA_VISIBLE_DEVICES` chooses GPUs").missed_unless(all_gpus),
     Key::new("commands", Kind::Any, "null", LAUNCH),
     Key::new("command_file", Kind::Any, "null", LAUNCH),
     Key::new("mpirun_config", Kind::Any, "", LAUNCH),
     Key::new("debug", Kind::Flag, "false", "collectives always compare what ranks ask for"),
-    Key::new("use_cpu", Kind::Flag, "false", "`--device` decides"),
+    Key::new("use_cpu", Kind::Flag, "false", "true computes on the CPU, GPUs or not").honoured(
+        Some("device"),
+        |args, value| {
+            if flag(value) {
+                args.device = DeviceChoice::Cpu;
+            }
+        },
+        |_| None,
+    ),
     Key::new("downcast_bf16", Kind::Any, "\"no\"", OTHER),
     Key::new("tpu_env", Kind::Any, "[]", OTHER),
-    Key::new("tpu_use_cluster", Kind::Flag, "false", OTHER),
+    Key::new("tpu_use_cluster", Kind::Flag, "false", OTHER).missed_unless(off),
     Key::new("tpu_use_sudo", Kind::Flag, "false", OTHER),
     Key::new("ipex_config", Kind::Any, "{}", OTHER),
     Key::new("dynamo_config", Kind::Any, "{}", "kernels are compiled with the program"),
-    Key::new("fsdp_config", Kind::Any, "{}", "Accelerate's FSDP section; flags say the same").not_yet(empty),
     Key::new("megatron_lm_config", Kind::Any, "{}", "Megatron-LM").not_yet(empty),
     Key::new("fp8_config", Kind::Any, "{}", "8-bit training").not_yet(empty),
     Key::new(CONFIG_FILE, Kind::Text, "null", "the DeepSpeed file to read").honoured(
@@ -101,19 +116,25 @@ pub(super) static KEYS: &[Key] = &[
         "weights are always made shard by shard here",
     ),
     Key::new("deepspeed_config.deepspeed_multinode_launcher", Kind::Text, "\"pdsh\"", LAUNCH),
-    Key::new("deepspeed_config.deepspeed_hostfile", Kind::Any, "null", LAUNCH),
-    Key::new("deepspeed_config.deepspeed_exclusion_filter", Kind::Any, "null", LAUNCH),
-    Key::new("deepspeed_config.deepspeed_inclusion_filter", Kind::Any, "null", LAUNCH),
+    Key::new("deepspeed_config.deepspeed_hostfile", Kind::Any, "null", HOSTS).missed_unless(empty),
+    Key::new("deepspeed_config.deepspeed_exclusion_filter", Kind::Any, "null", HOSTS).missed_unless(empty),
+    Key::new("deepspeed_config.deepspeed_inclusion_filter", Kind::Any, "null", HOSTS).missed_unless(empty),
     Key::new(
         "deepspeed_config.deepspeed_moe_layer_cls_names",
         Kind::Any,
         "null",
         "experts: the models here have none",
-    ),
+    )
+    .missed_unless(empty),
 ];
 
 fn some_path(target: &'static str, value: &Node) -> Option<(&'static str, Node)> {
     (!is_none(value)).then(|| (target, value.clone()))
+}
+
+/// Every GPU, which ranks use anyway.
+fn all_gpus(value: &Node) -> bool {
+    empty(value) || value.as_text().is_some_and(|text| text.eq_ignore_ascii_case("all"))
 }
 
 /// `no` asks for nothing.

@@ -105,8 +105,9 @@ pub(super) static KEYS: &[Key] = &[
         "optimizer.params.max_grad_norm",
         Kind::Number(0.0, f64::MAX),
         "0",
-        "DeepSpeed drops it: `gradient_clipping` counts",
-    ),
+        "DeepSpeed drops it; `gradient_clipping` counts",
+    )
+    .missed_unless(|value| number(value) == 0.0),
     Key::new("optimizer.legacy_fusion", Kind::Flag, "false", "which kernel does the arithmetic"),
     Key::new(
         "scheduler.type",
@@ -232,5 +233,6 @@ pub(super) static KEYS: &[Key] = &[
         Kind::Number(-1.0, 1e12),
         "-1",
         "a run starts at its first step here",
-    ),
+    )
+    .missed_unless(|value| number(value) < 0.0),
 ];

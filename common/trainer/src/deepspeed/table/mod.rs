@@ -4,6 +4,7 @@
 
 mod accelerate;
 mod batch;
+mod fsdp;
 mod precision;
 mod rest;
 mod zero;
@@ -14,7 +15,8 @@ use super::node::Node;
 pub(super) use accelerate::CONFIG_FILE;
 
 /// The rows, by subject. The stage comes before keys that depend on it.
-pub static TABLES: [&[Key]; 5] = [batch::KEYS, zero::KEYS, precision::KEYS, rest::KEYS, accelerate::KEYS];
+pub static TABLES: [&[Key]; 6] =
+    [batch::KEYS, zero::KEYS, precision::KEYS, rest::KEYS, accelerate::KEYS, fsdp::KEYS];
 
 /// All rows, in order.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
@@ -56,6 +58,14 @@ fn on(value: &Node) -> bool {
 /// A section asks for nothing unless its `enabled` is true.
 fn disabled(value: &Node) -> bool {
     value.get("enabled").is_none_or(off)
+}
+
+/// As [`disabled`], and no section inside it is switched on either.
+fn switched_off(value: &Node) -> bool {
+    match value {
+        Node::Section(entries) => disabled(value) && entries.iter().all(|(_, inner)| switched_off(inner)),
+        _ => true,
+    }
 }
 
 /// Nothing at all asks for nothing.

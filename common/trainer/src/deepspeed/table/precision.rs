@@ -93,7 +93,8 @@ pub(super) static KEYS: &[Key] = &[
             |args, value| args.types.grad_dtype = dtype(value),
             |run| Some(Node::text(name(run.config.precision.gradients))),
         ),
-    Key::new("fp32_allreduce", Kind::Flag, "false", "sums are in f32, always"),
+    Key::new("fp32_allreduce", Kind::Flag, "false", "old name of communication_data_type fp32")
+        .means(|value| flag(value).then(|| ("communication_data_type", Node::text("fp32")))),
 ];
 
 /// A section that is switched off leaves the precision to the other, or to the flags.

@@ -1,35 +1,34 @@
 //! Activation checkpointing, and what DeepSpeed has besides.
 
-use super::{disabled, empty, from, number, off};
+use super::{disabled, empty, from, number, off, switched_off};
 use crate::deepspeed::keys::{Key, Kind};
 
-const CHECKPOINTING: &str = "arranges checkpoints that the model's code makes; it switches nothing on";
+const CHECKPOINTING: &str = "the section arranges checkpoints that the model's code makes and switches none on; `--checkpoint-activations block` does";
 const SHOWN: &str = "the screen, the closing tables and `--report` say it";
 
 pub(super) static KEYS: &[Key] = &[
-    Key::new(
-        "activation_checkpointing.partition_activations",
-        Kind::Flag,
-        "false",
-        "nothing without model parallelism",
-    ),
+    Key::new("activation_checkpointing.partition_activations", Kind::Flag, "false", CHECKPOINTING)
+        .missed_unless(off),
     Key::new("activation_checkpointing.cpu_checkpointing", Kind::Flag, "false", "offloading of activations")
         .not_yet(off),
-    Key::new("activation_checkpointing.contiguous_memory_optimization", Kind::Flag, "false", CHECKPOINTING),
-    Key::new("activation_checkpointing.number_checkpoints", from(0), "null", CHECKPOINTING),
-    Key::new("activation_checkpointing.synchronize_checkpoint_boundary", Kind::Flag, "false", CHECKPOINTING),
-    Key::new("activation_checkpointing.profile", Kind::Flag, "false", SHOWN),
+    Key::new("activation_checkpointing.contiguous_memory_optimization", Kind::Flag, "false", CHECKPOINTING)
+        .missed_unless(off),
+    Key::new("activation_checkpointing.number_checkpoints", from(0), "null", CHECKPOINTING)
+        .missed_unless(|value| number(value) == 0.0),
+    Key::new("activation_checkpointing.synchronize_checkpoint_boundary", Kind::Flag, "false", CHECKPOINTING)
+        .missed_unless(off),
+    Key::new("activation_checkpointing.profile", Kind::Flag, "false", CHECKPOINTING).missed_unless(off),
     Key::new("steps_per_print", Kind::Number(0.0, f64::MAX), "10", SHOWN),
-    Key::new("wall_clock_breakdown", Kind::Flag, "false", SHOWN),
-    Key::new("memory_breakdown", Kind::Flag, "false", SHOWN),
-    Key::new("dump_state", Kind::Flag, "false", "`--print-config` shows it"),
-    Key::new("flops_profiler", Kind::Any, "", SHOWN),
-    Key::new("comms_logger", Kind::Any, "", SHOWN),
-    Key::new("tensorboard", Kind::Any, "", SHOWN),
-    Key::new("wandb", Kind::Any, "", SHOWN),
-    Key::new("comet", Kind::Any, "", SHOWN),
-    Key::new("csv_monitor", Kind::Any, "", SHOWN),
-    Key::new("monitor_config", Kind::Any, "", SHOWN),
+    Key::new("wall_clock_breakdown", Kind::Flag, "false", SHOWN).missed_unless(off),
+    Key::new("memory_breakdown", Kind::Flag, "false", SHOWN).missed_unless(off),
+    Key::new("dump_state", Kind::Flag, "false", "`--print-config` shows it").missed_unless(off),
+    Key::new("flops_profiler", Kind::Any, "", SHOWN).missed_unless(switched_off),
+    Key::new("comms_logger", Kind::Any, "", SHOWN).missed_unless(switched_off),
+    Key::new("tensorboard", Kind::Any, "", SHOWN).missed_unless(switched_off),
+    Key::new("wandb", Kind::Any, "", SHOWN).missed_unless(switched_off),
+    Key::new("comet", Kind::Any, "", SHOWN).missed_unless(switched_off),
+    Key::new("csv_monitor", Kind::Any, "", SHOWN).missed_unless(switched_off),
+    Key::new("monitor_config", Kind::Any, "", SHOWN).missed_unless(switched_off),
     Key::new("log_level", Kind::Any, "", "what DeepSpeed prints"),
     Key::new("vocabulary_size", from(1), "null", "DeepSpeed only warns by it; the model has its own"),
     Key::new("dataloader_drop_last", Kind::Flag, "false", "batches are always whole here"),
@@ -45,8 +44,10 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new("sparse_gradients", Kind::Flag, "false", "sparse embedding gradients").not_yet(off),
     Key::new("aio", Kind::Any, "", "matters with offloading to disk only"),
-    Key::new("checkpoint", Kind::Any, "", "how DeepSpeed writes its checkpoints"),
-    Key::new("nebula", Kind::Any, "", "where DeepSpeed writes its checkpoints"),
+    Key::new("checkpoint", Kind::Any, "", "how DeepSpeed writes its checkpoints; `--save` writes weights")
+        .missed_unless(empty),
+    Key::new("nebula", Kind::Any, "", "where DeepSpeed writes its checkpoints; `--save` writes weights")
+        .missed_unless(switched_off),
     Key::new("hybrid_engine", Kind::Any, "", "generating while training").not_yet(disabled),
     Key::new("elasticity", Kind::Any, "", "a batch that follows the number of GPUs").not_yet(disabled),
     Key::new("autotuning", Kind::Any, "", "trying settings out").not_yet(disabled),

@@ -1,12 +1,16 @@
 //! The whole way, from a file and flags to a configuration, and back.
 
+mod doubts;
 mod examples;
+mod fsdp;
 mod hostile;
+mod printed;
 mod rows;
 
 use super::*;
 use crate::cli::Cli;
 use crate::communication::Communication;
+use crate::error::{Failure, Result};
 use clap::Parser;
 use sharding::MeshShape;
 use std::path::PathBuf;

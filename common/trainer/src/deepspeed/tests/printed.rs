@@ -1,0 +1,126 @@
+//! `--print-config` and every flag: printed, named as left out, or none of DeepSpeed's affairs.
+
+use super::*;
+use clap::CommandFactory;
+
+/// A file that leaves its schedule to the flags.
+const SCHEDULED: &str = r#"{"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}}"#;
+
+/// Flags that a key stands for, each with another value than it has by itself, and what is given with and without it.
+const PRINTED: [(&str, &str); 32] = [
+    ("--gpus 2", ""),
+    ("--batch-size 3", ""),
+    ("--grad-accum 2", ""),
+    ("--lr 0.5", ""),
+    ("--weight-decay 0.5", ""),
+    ("--max-grad-norm 5", ""),
+    ("--precision fp16", ""),
+    ("--grad-dtype bf16", ""),
+    ("--reduce-dtype bf16", ""),
+    ("--grad-sync all-reduce", ""),
+    ("--secondary-shard-size 2", ""),
+    ("--reduce-bucket 7", ""),
+    ("--allgather-bucket 7", ""),
+    ("--no-overlap", ""),
+    ("--contiguous-gradients false", ""),
+    ("--prefetch-bucket 7", ""),
+    ("--max-live-parameters 7", ""),
+    ("--max-reuse-distance 7", ""),
+    ("--reshard-last", ""),
+    ("--param-persistence-threshold 7", ""),
+    ("--model-persistence-threshold 7", ""),
+    ("--sub-group-size 7", ""),
+    ("--loss-scale 8", "--precision fp16"),
+    ("--initial-scale-power 5", "--precision fp16"),
+    ("--loss-scale-window 7", "--precision fp16"),
+    ("--hysteresis 7", "--precision fp16"),
+    ("--consecutive-hysteresis true", "--precision fp16"),
+    ("--min-loss-scale 2", "--precision fp16"),
+    ("--steps 7", SCHEDULED),
+    ("--warmup-steps 9", SCHEDULED),
+    ("--strategy hybrid-shard --shard-group-size 2", ""),
+    ("--shard-group-size 2", "--strategy hybrid-shard --shard-group-size 4"),
+];
+
+/// Flags that change how a run trains, and that DeepSpeed has no word for.
+const LEFT_OUT: [&str; 6] = [
+    "--wrap module",
+    "--strategy shard-grad-op",
+    "--checkpoint-activations block",
+    "--limit-all-gathers 3",
+    "--backward-prefetch post",
+    "--link pcie4",
+];
+
+/// Flags about the machine, the data, what is watched and what is written: the affair of whoever starts DeepSpeed.
+const ELSEWHERE: [&str; 32] = [
+    "model",
+    "device",
+    "threads",
+    "tf32",
+    "collectives",
+    "algorithm",
+    "rank",
+    "master",
+    "timeout",
+    "init-from",
+    "seed",
+    "data",
+    "data-format",
+    "shuffle-seed",
+    "val-fraction",
+    "eval-every",
+    "eval-batches",
+    "seq-len",
+    "device-memory",
+    "ignore-plan",
+    "headless",
+    "view",
+    "paused",
+    "pace",
+    "contributions",
+    "colors",
+    "ascii",
+    "save",
+    "report",
+    "record",
+    "log-dir",
+    "inject",
+];
+
+/// Flags that are about printing itself.
+const PRINTING: [&str; 4] = ["config", "print-config", "help", "version"];
+
+/// What is printed and what is named as left out with `flags`, or with a file and flags.
+fn outcome(given: &str, flags: &str) -> (String, Vec<String>) {
+    let config = match given {
+        SCHEDULED => json(given, flags).unwrap(),
+        given => plain(&format!("{given} {flags}")),
+    };
+    (print(&config, Stage::Zero3).unwrap(), left_out(&config))
+}
+
+#[test]
+fn flags_are_printed_or_named_as_left_out() {
+    for (flags, given) in PRINTED {
+        assert_ne!(outcome(given, flags).0, outcome(given, "").0, "{flags} is not printed");
+    }
+    for flags in LEFT_OUT {
+        let flag = flags.split(' ').next().unwrap();
+        let said = outcome("", flags).1.into_iter().filter(|warning| warning.starts_with(flag)).count();
+        assert_eq!(said, 1, "{flags} is not named");
+    }
+    assert_eq!(outcome("", "").1.len(), 1, "the schedule alone");
+}
+
+#[test]
+fn no_flag_is_forgotten() {
+    let flags = PRINTED.iter().map(|(flags, _)| flags).chain(&LEFT_OUT);
+    let named: Vec<&str> = flags.map(|flags| flags.split(' ').next().unwrap()).collect();
+    for argument in Cli::command().get_arguments() {
+        let Some(long) = argument.get_long() else { continue };
+        let elsewhere = ELSEWHERE.iter().chain(&PRINTING).filter(|name| **name == long).count();
+        let here = usize::from(named.contains(&format!("--{long}").as_str()));
+        assert_eq!(elsewhere + here, 1, "--{long}: is it printed, left out, or not DeepSpeed's affair?");
+    }
+}

@@ -1,0 +1,67 @@
+//! DeepSpeed's and Accelerate's files, trained with.
+
+use planner::Stage;
+use std::path::PathBuf;
+use tests::{STAGES, config, fixture, mispredictions, train_as};
+
+/// The examples of `common/trainer/src/deepspeed/tests/examples.rs`.
+fn examples() -> Vec<PathBuf> {
+    let folder = std::fs::read_dir(fixture("configurations")).unwrap();
+    let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Flags beside a file: a small model, of which the file may set everything else.
+fn flags(file: &str) -> String {
+    format!("--config {file} --model {} --seq-len 8 --steps 1 --threads 1 --device cpu", fixture("odd.json"))
+}
+
+#[test]
+fn examples_that_ask_for_nothing_still_to_come_train() {
+    let mut trained = Vec::new();
+    for path in examples() {
+        let config = config(&flags(&path.display().to_string())).unwrap();
+        let stage = config.findings.stage.unwrap_or(Stage::Zero3);
+        let (ranks, sequences) = (config.world_size, config.tokens_per_step() / 8);
+        if config.findings.check(stage).is_err() {
+            continue;
+        }
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let report = train_as(stage, config).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{name}");
+        assert!(report.steps[0].loss.is_finite(), "{name}");
+        trained.push(format!("{name}: {stage} {} on {ranks}, {sequences} sequences", report.precision));
+    }
+    insta::assert_snapshot!(trained.join("\n"));
+}
+
+#[test]
+fn what_a_stage_cannot_do_names_the_key_that_asks_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ds.json");
+    let path = file.display().to_string();
+    for (section, key, flag, able) in [
+        (r#""reduce_scatter": false"#, "zero_optimization.reduce_scatter false", "--grad-sync", Stage::Zero1),
+        (r#""mics_shard_size": 2"#, "zero_optimization.mics_shard_size 2", "--strategy", Stage::Zero3),
+        (
+            r#""zero_hpz_partition_size": 2"#,
+            "zero_optimization.zero_hpz_partition_size 2",
+            "--secondary-shard-size",
+            Stage::Zero3,
+        ),
+    ] {
+        std::fs::write(&file, format!(r#"{{"zero_optimization": {{{section}}}}}"#)).unwrap();
+        for stage in STAGES {
+            let outcome =
+                train_as(stage, config(&format!("{} --gpus 2 --batch-size 1", flags(&path))).unwrap());
+            match outcome {
+                Ok(_) => assert_eq!(stage, able, "{section}"),
+                Err(failure) => {
+                    let line = format!("In {path}, {key} stands for {flag}.");
+                    assert!(failure.to_string().lines().any(|found| found == line), "{stage}: {failure}");
+                }
+            }
+        }
+    }
+}
