@@ -1,7 +1,11 @@
 //! The command line, the same for every stage.
 
+#[cfg(test)]
+mod tests;
 mod train;
 
+use crate::size::{number, whole};
+use train::MOST;
 pub use train::{
     DataArgs, MemoryArgs, ModelArgs, OutputArgs, PrecisionArgs, ShardingArgs, TrainArgs, TrainingArgs,
     WatchArgs,
@@ -10,6 +14,7 @@ pub(crate) use train::{LARGEST, RANKS};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use device::DType;
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// Where to train.
@@ -25,7 +30,8 @@ pub enum DeviceChoice {
 }
 
 /// How local collectives move data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AlgorithmChoice {
     /// Each rank reads its slice from everybody; sums over a tree, the same bits on every run.
     #[default]
@@ -106,7 +112,7 @@ pub struct ExplainArgs {
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
     /// Succeed only if this many ranks would run on this machine's GPUs.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=RANKS))]
     pub gpus: Option<usize>,
 }
 
@@ -120,18 +126,18 @@ pub struct GenerateArgs {
     #[arg(long, default_value = "\n")]
     pub prompt: String,
     /// Tokens to add.
-    #[arg(long, default_value_t = 400, value_name = "N")]
+    #[arg(long, default_value_t = 400, value_name = "N", value_parser = whole::<usize>(0..=MOST))]
     pub tokens: usize,
     /// Higher is more varied; 0 always takes the likeliest token.
-    #[arg(long, default_value_t = 0.8)]
+    #[arg(long, default_value_t = 0.8, value_parser = number("a number from 0", |x| x >= 0.0 && x.is_finite()))]
     pub temperature: f64,
     /// Seed of the sampling.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u64>(0..=u64::MAX))]
     pub seed: u64,
     /// Texts to sample.
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>(1..=MOST))]
     pub samples: usize,
     /// Threads. [default: the machine's cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=1024))]
     pub threads: Option<usize>,
 }

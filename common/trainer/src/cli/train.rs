@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// Most ranks that one process holds.
 pub(crate) const RANKS: u64 = 1024;
 /// Most of what has no other limit.
-const MOST: u64 = u32::MAX as u64;
+pub(super) const MOST: u64 = u32::MAX as u64;
 const POSITIVE: &str = "a number above 0";
 /// The largest scale of a loss: more than any f16 gradient can bear.
 pub(crate) const LARGEST: f64 = (1u128 << 64) as f64;
@@ -92,7 +92,7 @@ pub struct TrainArgs {
     /// What is written.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// DeepSpeed configuration (JSON), or Accelerate's (YAML); flags override it.
+    /// DeepSpeed configuration (JSON), or Accelerate's (YAML), FSDP's keys included; flags override it.
     #[arg(long, value_name = "FILE", help_heading = "Configuration files")]
     pub config: Option<PathBuf>,
     /// Show the resolved settings as a DeepSpeed configuration, and stop.

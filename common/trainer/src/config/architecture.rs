@@ -31,10 +31,10 @@ pub(super) fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
 fn named(name: &str) -> Result<ModelConfig> {
     let path = Path::new(name);
     if !name.ends_with(".json") && !path.exists() {
-        return ModelConfig::preset(name).map_err(|e| Failure::usage(e.to_string()));
+        return ModelConfig::preset(name).map_err(|e| Failure::usage(format!("--model: {e}")));
     }
     let path = if path.is_dir() { path.join("config.json") } else { path.into() };
     let text = std::fs::read_to_string(&path)
         .map_err(|e| Failure::usage(format!("cannot read --model {}: {e}", path.display())))?;
-    ModelConfig::from_hugging_face(&text, name).map_err(|e| Failure::usage(e.to_string()))
+    ModelConfig::from_hugging_face(&text, name).map_err(|e| Failure::usage(format!("--model: {e}")))
 }
