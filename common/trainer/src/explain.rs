@@ -9,8 +9,8 @@ use device::OutOfMemory;
 use events::Class;
 use planner::{Job, Moment, Prediction, Remedies, Stage};
 
-/// Remedies that an error lists at most.
-const REMEDIES: usize = 8;
+/// Remedies that an error lists at most, so that it stays on a screen of 24 lines.
+const REMEDIES: usize = 11;
 
 /// The plan says that memory will not do.
 pub(crate) fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) -> Failure {
@@ -107,6 +107,9 @@ fn remedies(job: &Job, capacity: u64) -> String {
             human(remedy.total_peak),
             remedy.costs,
         ));
+    }
+    if let Some(more @ 1..) = remedies.alone.len().checked_sub(REMEDIES) {
+        text.push_str(&format!("  and {more} that would save less\n"));
     }
     text + &advice(&remedies)
 }
