@@ -3,10 +3,12 @@
 //! Sizes count elements, padding included. A unit is never split, so that a size of 1 stands for one unit.
 
 use crate::deepspeed::Given;
+use crate::labels;
 use crate::size::{elements, whole};
 use clap::{ArgAction, Args};
 use events::header::Sharded;
 use planner::{BackwardPrefetch, Gathering, Job};
+use serde::{Deserialize, Serialize};
 use sharding::{BucketOptions, GatherLimits, Partition, Precision, UnitId, WholeTensors};
 
 /// Most all-gathers in flight unless a flag says otherwise: FSDP's limit.
@@ -58,7 +60,7 @@ pub struct CommunicationArgs {
 }
 
 /// How a run communicates.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Communication {
     /// Elements after which a bucket of gradients closes; the largest unit's if none are given.
     pub reduce_bucket: Option<usize>,
@@ -71,6 +73,7 @@ pub struct Communication {
     /// Elements to gather ahead; one unit if none are given.
     pub prefetch_bucket: Option<usize>,
     /// When backward gathers ahead.
+    #[serde(deserialize_with = "labels::chosen")]
     pub backward_prefetch: BackwardPrefetch,
     /// Most all-gathers in flight.
     pub limit_all_gathers: usize,

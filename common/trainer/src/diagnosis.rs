@@ -1,13 +1,20 @@
 //! Why a finished run was as slow as it was, from its report: where the time of a step went, and what would help.
 
+mod helps;
+mod sending;
+mod settings;
+mod wire;
+
+pub use helps::{Help, helps};
+
 use crate::report::{Report, TimeRow};
 use crate::timing::Times;
-use planner::Stage;
-use planner::closed::Sweeps;
 use planner::table::counted;
 
 /// Shares of a step below this are not worth a remedy.
 const NOTABLE: f64 = 0.01;
+/// What a rank waits for although nobody is late.
+const EXPOSED: &str = "exposed communication";
 /// Characters of a bar that is the whole step.
 const BAR: f64 = 30.0;
 
@@ -26,11 +33,11 @@ pub struct Account {
     pub recompute: f64,
     /// The optimizer, without waits.
     pub optimizer: f64,
-    /// Collectives: moving data.
-    pub moving: f64,
-    /// Collectives: waiting for a simulated link.
+    /// Waits for collectives that all ranks have issued: communication that no computation hides.
     pub exposed: f64,
-    /// Collectives: waiting for other ranks.
+    /// Of it, waiting for a simulated link; the rest is moving data.
+    pub link: f64,
+    /// Waits for collectives that other ranks have not issued.
     pub peers: f64,
 }
 
@@ -49,7 +56,7 @@ impl Account {
     pub fn of(report: &Report) -> Self {
         let each = (report.time.len().max(1) * report.steps.len().max(1)) as f64;
         let mean = |seconds: fn(&TimeRow) -> f64| report.time.iter().map(seconds).sum::<f64>() / each;
-        let (peers, exposed) = (mean(|row| training(&row.for_peers)), mean(|row| training(&row.for_link)));
+        let peers = mean(|row| training(&row.for_peers));
         Account {
             step: mean(|row| row.seconds),
             data: mean(|row| row.phases.data),
@@ -57,23 +64,38 @@ impl Account {
             backward: mean(|row| row.phases.backward - row.phases.recompute - row.waits.backward),
             recompute: mean(|row| row.phases.recompute),
             optimizer: mean(|row| row.phases.step - row.waits.step),
-            moving: mean(|row| training(&row.waits)) - peers - exposed,
-            exposed,
+            exposed: mean(|row| training(&row.waits)) - peers,
+            link: mean(|row| training(&row.for_link)),
             peers,
         }
     }
 
-    fn parts(&self) -> [(&'static str, f64); 8] {
+    fn parts(&self) -> [(&'static str, f64); 7] {
         [
             ("forward", self.forward),
             ("backward", self.backward),
             ("blocks computed again", self.recompute),
             ("optimizer", self.optimizer),
-            ("moving data", self.moving),
-            ("exposed communication", self.exposed),
+            (EXPOSED, self.exposed),
             ("waiting for other ranks", self.peers),
             ("fetching data", self.data),
         ]
+    }
+
+    /// What `part` consists of, where that is more than one thing.
+    fn inside(&self, part: &str) -> Vec<(&'static str, f64)> {
+        match part {
+            EXPOSED if self.link > 0.0 => {
+                vec![("  moving data", self.exposed - self.link), ("  waiting for the link", self.link)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The parts and what is inside them, in order.
+    fn rows(&self) -> Vec<(&'static str, f64)> {
+        let named = self.parts().into_iter().chain([("the rest", self.rest())]);
+        named.flat_map(|part| [vec![part], self.inside(part.0)].concat()).collect()
     }
 
     /// Whatever has no name: mostly telling watchers.
@@ -87,11 +109,41 @@ impl Account {
     }
 }
 
-/// Something that would make steps shorter.
-#[derive(Clone)]
-struct Help {
-    how: String,
-    seconds: f64,
+/// What activation checkpointing adds to a rank's forward and backward, in a step.
+pub(crate) struct Recomputed {
+    /// Floating-point operations that are done again, as predicted.
+    pub operations: u64,
+    /// Their share of all, theirs included.
+    pub of_operations: f64,
+    /// Seconds that this takes, as measured.
+    pub seconds: f64,
+    /// Their share of all, theirs included, waits aside.
+    pub of_seconds: f64,
+}
+
+impl Recomputed {
+    /// Of `report`'s run, if it recomputes anything.
+    pub(crate) fn of(report: &Report) -> Option<Self> {
+        let (model, speed) = (&report.model, &report.throughput);
+        let again = speed.recomputed_flops_per_token;
+        let account = Account::of(report);
+        (again > 0).then(|| Recomputed {
+            operations: again * (model.micro_batches * model.batch_size * model.sequence_length) as u64,
+            of_operations: again as f64 / (again + speed.flops_per_token) as f64,
+            seconds: account.recompute,
+            of_seconds: account.recompute / (account.recompute + account.useful()),
+        })
+    }
+
+    /// The number of operations in words.
+    pub(crate) fn operations(&self) -> String {
+        match self.operations as f64 {
+            n if n < 1e6 => format!("{:.2} kFLOP", n / 1e3),
+            n if n < 1e9 => format!("{:.2} MFLOP", n / 1e6),
+            n if n < 1e12 => format!("{:.2} GFLOP", n / 1e9),
+            n => format!("{:.2} TFLOP", n / 1e12),
+        }
+    }
 }
 
 /// The whole explanation, for a terminal.
@@ -101,13 +153,13 @@ pub fn diagnosis(report: &Report) -> String {
     }
     let account = Account::of(report);
     let mut text = heading(report, &account);
-    let named = account.parts().into_iter().chain([("the rest", account.rest())]);
-    for (name, seconds) in named.filter(|part| part.1 >= 0.0005 * account.step) {
+    for (name, seconds) in account.rows().into_iter().filter(|row| row.1 >= 0.0005 * account.step) {
         text.push_str(&row(name, seconds, account.step));
     }
     text.push_str(&utilisation(report, &account));
+    text.extend(Recomputed::of(report).map(|recomputed| again(&recomputed)));
     text.push_str(&slowest(report, &account));
-    text + &helps(report, &account)
+    text + &helping(report, &account)
 }
 
 fn heading(report: &Report, account: &Account) -> String {
@@ -161,6 +213,16 @@ fn utilisation(report: &Report, account: &Account) -> String {
     )
 }
 
+fn again(recomputed: &Recomputed) -> String {
+    format!(
+        "Computed again, of forward and backward: {:.1} % of the FLOPs predicted ({}), {:.1} % of the time measured ({}).\n",
+        100.0 * recomputed.of_operations,
+        recomputed.operations(),
+        100.0 * recomputed.of_seconds,
+        time(recomputed.seconds),
+    )
+}
+
 /// The rank that others wait for, if one is clearly slower.
 fn slowest(report: &Report, account: &Account) -> String {
     let rows = &report.time;
@@ -183,88 +245,39 @@ fn slowest(report: &Report, account: &Account) -> String {
     )
 }
 
-fn helps(report: &Report, account: &Account) -> String {
-    let mut helps = [communication(report, account), computation(report, account)].concat();
+fn helping(report: &Report, account: &Account) -> String {
+    let mut helps = helps(report);
     helps.retain(|help| help.seconds >= NOTABLE * account.step);
-    helps.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let unknown = match report.communication {
+        Some(_) => "",
+        None => "What would save traffic is not known: the report is older than the settings in it.\n",
+    };
     if helps.is_empty() {
-        return "\nNothing would help by a hundredth of a step: the time goes into computing.\n".into();
+        return format!(
+            "\nNothing would help by a hundredth of a step: the time goes into computing.\n{unknown}"
+        );
     }
     let mut text = String::from("\nWhat would help, each alone, at most (of a step)\n");
-    for Help { how, seconds } in helps {
-        text.push_str(&format!("  {:>9}  {:>5.1} %  {how}\n", time(seconds), 100.0 * seconds / account.step));
+    for help in helps {
+        let share = 100.0 * help.seconds / account.step;
+        text.push_str(&format!("  {:>9}  {share:>5.1} %  {}: {}\n", time(help.seconds), help.how, help.why));
     }
-    text
-}
-
-fn help(how: impl Into<String>, seconds: f64) -> Help {
-    Help { how: how.into(), seconds }
-}
-
-/// What would shorten communication and waiting. What is not sent is saved in proportion.
-fn communication(report: &Report, account: &Account) -> Vec<Help> {
-    let Some(stage) = Stage::ALL.into_iter().find(|stage| stage.label() == report.stage) else {
-        return Vec::new();
-    };
-    let cost = account.exposed + account.moving;
-    let micro_batches = report.model.micro_batches as u64;
-    let sweeps = |stage, micro_batches| Sweeps::of(stage, micro_batches, false).total() as f64;
-    let now = sweeps(stage, micro_batches);
-    let mut helps = vec![help("ranks that are equally fast, on cores of their own", account.peers)];
-    if let Some(link) = &report.link {
-        let latency = latency_share(report, link.latency_seconds, link.bytes_per_second);
-        helps.push(help("a link of twice the bandwidth", account.exposed * (1.0 - latency) / 2.0));
-        helps.push(help(
-            "larger buckets (--reduce-bucket, --prefetch-bucket, --wrap): fewer calls",
-            account.exposed * latency,
-        ));
-    }
-    let doubled = 2 * micro_batches;
-    let per_token = 1.0 - sweeps(stage, doubled) / (2.0 * now);
-    helps.push(help(format!("--grad-accum {doubled}: less communication per token"), cost * per_token));
-    let lower = Stage::ALL.into_iter().filter(|other| *other < stage && sweeps(*other, micro_batches) < now);
-    if let Some(lower) = lower.max() {
-        let saved = 1.0 - sweeps(lower, micro_batches) / now;
-        let how = format!("cargo run -p {}, if memory allows: it sends less", lower.package());
-        helps.push(help(how, cost * saved));
-    }
-    if report.communicated_bytes == 4 {
-        helps.push(help("--precision bf16: half the bytes", cost / 2.0));
-    }
-    helps
-}
-
-/// The share of the link's time that is latency rather than bytes, on rank 0.
-fn latency_share(report: &Report, latency: f64, bandwidth: f64) -> f64 {
-    let rows = report.traffic.iter().filter(|row| row.rank == 0);
-    let (calls, bytes) = rows.fold((0, 0), |(c, b), row| (c + row.calls, b + row.bytes_sent));
-    let (calls, bytes) = (calls as f64 * latency, bytes as f64 / bandwidth);
-    if calls > 0.0 { calls / (calls + bytes) } else { 0.0 }
-}
-
-/// What would shorten the rank's own work.
-fn computation(report: &Report, account: &Account) -> Vec<Help> {
-    let mut helps = vec![
-        help("--checkpoint-activations none, if memory allows", account.recompute),
-        help("data that is nearer, or smaller", account.data),
-    ];
-    if report.stage == Stage::REPLICATED.label() {
-        let others = 1.0 - 1.0 / report.world_size as f64;
-        let package = Stage::SHARDS_OPTIMIZER.package();
-        let how = format!("cargo run -p {package}: each rank updates its share alone");
-        helps.push(help(how, account.optimizer * others));
-    }
-    helps
+    text + unknown
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::report::tests::one_step;
 
     /// Two ranks whose second computes longer, on a link that takes most of the step.
     fn slow_link() -> Report {
-        let mut report = one_step("--gpus 2 --link 1ms,20MB/s --checkpoint-activations block");
+        waiting("--gpus 2 --link 1ms,20MB/s --checkpoint-activations block")
+    }
+
+    /// A run of two ranks with `flags`, in which communication takes most of the step and rank 0 waits for rank 1.
+    pub(crate) fn waiting(flags: &str) -> Report {
+        let mut report = one_step(flags);
         let phases =
             Times { forward: 0.3, backward: 0.5, recompute: 0.04, step: 0.1, data: 0.01, evaluate: 0.0 };
         let link = Times { forward: 0.2, backward: 0.3, step: 0.05, ..Times::default() };

@@ -1,6 +1,7 @@
 //! Words of a report, read back: each is one of those that this program writes.
 
 use crate::precision;
+use clap::ValueEnum;
 use device::DType;
 use device::meter::Kind;
 use events::{Class, Operation};
@@ -44,6 +45,25 @@ fn find<E: Error>(word: &str) -> Result<Label, E> {
         .chain(types)
         .chain(kinds);
     all.find(|label| *label == word).ok_or_else(|| E::custom(format!("unknown word {word:?}")))
+}
+
+/// Reads the word of a flag's choice, if there is one.
+///
+/// # Errors
+/// If the flag has no such choice.
+pub(crate) fn choice<'de, T: ValueEnum, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let Some(word) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    T::from_str(&word, false).map(Some).map_err(|_| D::Error::custom(format!("unknown word {word:?}")))
+}
+
+/// As [`choice`], where there must be one.
+///
+/// # Errors
+/// As [`choice`].
+pub(crate) fn chosen<'de, T: ValueEnum, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    choice(deserializer)?.ok_or_else(|| D::Error::custom("a word is missing"))
 }
 
 /// Reads a number; JSON has null where it was not finite.

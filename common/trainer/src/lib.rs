@@ -40,7 +40,7 @@ mod wiring;
 mod witness;
 
 pub use communication::Communication;
-pub use diagnosis::{Account, diagnosis, time};
+pub use diagnosis::{Account, Help, diagnosis, helps, time};
 pub use error::{Failure, Result};
 pub use generate::generate;
 pub use link::LinkChoice;

@@ -1,11 +1,14 @@
 //! The run report: what was predicted and what was measured, as JSON.
 
+use crate::cli::AlgorithmChoice;
+use crate::communication::Communication;
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::hardware_rows::{GpuRow, KernelRow};
 use crate::labels::{self, Label};
 use crate::precision;
 use crate::run::Measured;
+use crate::stage::GradSync;
 use events::{Class, Operation};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -42,6 +45,15 @@ pub struct Report {
     pub shard_group_size: Option<usize>,
     /// Ranks that share a second copy of the parameters, if there is one.
     pub secondary_shard_size: Option<usize>,
+    /// How ZeRO-1 sums gradients.
+    #[serde(default, deserialize_with = "labels::choice")]
+    pub grad_sync: Option<GradSync>,
+    /// Buckets, overlap and prefetch.
+    #[serde(default)]
+    pub communication: Option<Communication>,
+    /// How local collectives move data.
+    #[serde(default, deserialize_with = "labels::choice")]
+    pub algorithm: Option<AlgorithmChoice>,
     /// The simulated link between the ranks, if there is one.
     pub link: Option<LinkRow>,
     /// The model.
@@ -117,6 +129,9 @@ impl Report {
             strategy,
             shard_group_size: config.mesh.shard_group(),
             secondary_shard_size: config.mesh.secondary(),
+            grad_sync: Some(config.grad_sync),
+            communication: Some(config.communication.clone()),
+            algorithm: Some(config.algorithm),
             link: config.link.as_ref().map(link_row),
             model: ModelRow {
                 name: config.model.name.clone(),
@@ -127,6 +142,7 @@ impl Report {
                 checkpoint_activations: config.checkpointing.label(),
                 wrap: config.wrap.to_string(),
                 units,
+                architecture: Some(config.model.to_hugging_face()),
             },
             precision: precision::name(types.parameters),
             grad_dtype: precision::name(types.gradients),

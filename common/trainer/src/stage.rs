@@ -15,7 +15,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// How ZeRO-1 sums gradients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum GradSync {
     /// Each rank receives the slice that it updates.
     #[default]

@@ -1,15 +1,16 @@
 //! The closing tables: where every byte went, predicted beside measured.
 
+use crate::diagnosis::{Recomputed, time};
 use crate::hardware_rows::taken;
 use crate::report::{Report, StepRow};
 use crate::size::human;
-use crate::timing::Times;
 use planner::table::{Format, Table, counted, grouped};
 use std::collections::BTreeMap;
 
 /// The summary of a finished run.
 pub(crate) fn closing(report: &Report) -> String {
-    format!("{}{}{}{}", memory(report), taken(&report.gpu), traffic(report), summary(report))
+    let (gpu, again) = (taken(&report.gpu), recomputed(report));
+    format!("{}{gpu}{again}{}{}", memory(report), traffic(report), summary(report))
 }
 
 fn table(title: String) -> Table {
@@ -93,7 +94,7 @@ fn summary(report: &Report) -> String {
     format!(
         "\n{} · {} parameters · {}{} · {}\n\
          loss {:.4} → {:.4} nats per token{validation}{}\n\
-         {} tokens/s · {:.1} GFLOP/s{}\n\
+         {} tokens/s · {:.1} GFLOP/s\n\
          weights blake3 {}\n",
         report.stage,
         grouped(report.model.parameters),
@@ -109,25 +110,21 @@ fn summary(report: &Report) -> String {
         skipped(report),
         grouped(throughput.tokens_per_second as u64),
         throughput.model_flops_per_second / 1e9,
-        recomputed(report),
         report.weights_blake3.get(..16).unwrap_or_default(),
     )
 }
 
-/// What activation checkpointing has cost, if there was any.
+/// What activation checkpointing costs, if there is any: operations as predicted, time as measured.
 fn recomputed(report: &Report) -> String {
-    let t = &report.throughput;
-    if t.recomputed_flops_per_token == 0 {
-        return String::new();
-    }
-    let share = |part: f64, of: f64| 100.0 * part / of;
-    let seconds = |phase: fn(&Times) -> f64| report.time.iter().map(|row| phase(&row.phases)).sum::<f64>();
-    let training = seconds(|t| t.forward + t.backward);
-    format!(
-        ", and {:.2} % more FLOPs recomputed in {:.1} % of the time of forward and backward",
-        share(t.recomputed_flops_per_token as f64, t.flops_per_token as f64),
-        share(seconds(|t| t.recompute), training),
-    )
+    let Some(recomputed) = Recomputed::of(report) else { return String::new() };
+    let share = |part: f64| format!("{:.2} %", 100.0 * part);
+    let mut table = table("recomputed, per rank".into());
+    let (predicted, measured) = (recomputed.operations(), time(recomputed.seconds));
+    table.row("in a step", [predicted, measured, String::new(), String::new()]);
+    let shares =
+        [share(recomputed.of_operations), share(recomputed.of_seconds), String::new(), String::new()];
+    table.row("of forward and backward", shares);
+    format!("\n{}", table.render(Format::Terminal))
 }
 
 /// What loss scaling has cost, if there was any.

@@ -1,9 +1,11 @@
 //! What holds across crates, of runs whose ranks are threads on the CPU.
 
 mod architecture;
+mod configurations;
 mod contract;
 mod ending;
 mod evaluation;
+mod explanations;
 mod faults;
 mod memory_tables;
 mod peers;

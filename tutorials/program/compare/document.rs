@@ -90,7 +90,9 @@ fn notes(comparison: &Comparison) -> String {
         ));
     }
     if comparison.config.link.is_none() {
-        notes.push_str("No link is simulated, so nothing waits for one: see --link.\n");
+        notes.push_str(
+            "No link is simulated: exposed communication is what ranks copy and add up themselves. See --link.\n",
+        );
     }
     notes
 }

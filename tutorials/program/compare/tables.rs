@@ -85,8 +85,10 @@ fn costs(comparison: &Comparison) -> Table {
         comparison,
         account(|a| a.forward + a.backward + a.recompute + a.optimizer),
     );
-    row(&mut table, "  moving data", comparison, account(|a| a.moving));
     row(&mut table, "  exposed communication", comparison, |report| time(exposed(report)));
+    if comparison.config.link.is_some() {
+        row(&mut table, "    of it for the link", comparison, account(|a| a.link));
+    }
     row(&mut table, "  waiting for ranks", comparison, account(|a| a.peers));
     row(&mut table, "tokens/s, all ranks", comparison, speed);
     let first = comparison.outcomes.iter().find_map(Outcome::run);

@@ -164,6 +164,9 @@ pub struct ModelRow {
     pub wrap: String,
     /// Number of units that this makes.
     pub units: usize,
+    /// Its numbers, as a Hugging Face `config.json`.
+    #[serde(default)]
+    pub architecture: Option<serde_json::Value>,
 }
 
 /// How fast it went.

@@ -1,0 +1,223 @@
+//! What would shorten a run's steps, and by how much at most.
+
+use super::Account;
+use super::sending::{costs, sending_less};
+use super::settings::{Settings, stage};
+use super::wire::Wire;
+use crate::report::{Report, TimeRow};
+use events::Operation;
+use model::Checkpointing;
+use planner::{BackwardPrefetch, Job, Stage};
+
+/// Something that would make steps shorter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Help {
+    /// What to do: flags, another program, other machines.
+    pub how: String,
+    /// Why it helps, or what it costs.
+    pub why: String,
+    /// Seconds of a step that it saves, at most.
+    pub seconds: f64,
+}
+
+/// A [`Help`].
+pub(super) fn help(how: impl Into<String>, why: impl Into<String>, seconds: f64) -> Help {
+    Help { how: how.into(), why: why.into(), seconds }
+}
+
+/// What would help `report`'s run, each alone, the one that saves most first.
+pub fn helps(report: &Report) -> Vec<Help> {
+    let account = Account::of(report);
+    let mut helps = vec![
+        help("ranks equally fast, on cores of their own", "nobody waits", account.peers),
+        help("data nearer by, or smaller", "fetched sooner", account.data),
+    ];
+    helps.extend(link(report, &account));
+    helps.extend(update(report, &account));
+    if let Some(settings) = Settings::of(report) {
+        helps.extend(hiding(report, &account, &settings));
+        helps.extend(sending_less(report, &account, &settings));
+        let kept = Job { checkpointing: Checkpointing::None, ..settings.job };
+        let why = costs("nothing twice", &kept);
+        helps.push(help("--checkpoint-activations none", why, account.recompute));
+    }
+    helps.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    helps
+}
+
+/// Another link than the simulated one, or the same used better.
+fn link(report: &Report, account: &Account) -> Vec<Help> {
+    let wire = Wire::of(report);
+    let sent = report.traffic.iter().filter(|row| row.rank == 0);
+    let (calls, bytes) = sent.fold((0.0, 0.0), |(calls, bytes), row| {
+        (calls + wire.latency(row.operation) * row.calls as f64, bytes + wire.transfer(row.bytes_sent))
+    });
+    if report.link.is_none() {
+        return Vec::new();
+    }
+    let latency = if calls > 0.0 { calls / (calls + bytes) } else { 0.0 };
+    vec![
+        help("a link of twice the bandwidth", "half the time per byte", account.link * (1.0 - latency) / 2.0),
+        help("--reduce-bucket, --prefetch-bucket, --wrap", "fewer calls", account.link * latency),
+    ]
+}
+
+/// Where every rank updates everything, each could update its share.
+fn update(report: &Report, account: &Account) -> Option<Help> {
+    let others = 1.0 - 1.0 / report.world_size as f64;
+    let why = "each rank updates its share alone";
+    (report.stage == Stage::REPLICATED.label())
+        .then(|| help("cargo run -p zero1", why, account.optimizer * others))
+}
+
+/// Settings that keep communication from hiding behind computation.
+fn hiding(report: &Report, account: &Account, settings: &Settings<'_>) -> Option<Help> {
+    let each = (report.time.len().max(1) * report.steps.len().max(1)) as f64;
+    let mean = |seconds: fn(&TimeRow) -> f64| report.time.iter().map(seconds).sum::<f64>() / each;
+    // What a rank's own thread copies takes its time, wherever in the step it does so.
+    let on_gpus = !report.gpu.is_empty();
+    let [forward, backward] = match on_gpus {
+        true => [
+            mean(|row| row.waits.forward - row.for_peers.forward),
+            mean(|row| row.waits.backward - row.for_peers.backward),
+        ],
+        false => [mean(|row| row.for_link.forward), mean(|row| row.for_link.backward)],
+    };
+    let computing = account.forward + account.backward + account.recompute;
+    let communication = settings.communication;
+    if !communication.overlap {
+        let hidden = (forward + backward).min(computing);
+        return Some(help("without --no-overlap", "hidden behind computation", hidden));
+    }
+    if !stage(report)?.sharded().parameters {
+        return None;
+    }
+    let gathers = gathering_share(report, on_gpus);
+    if communication.prefetch_bucket == Some(0) {
+        let hidden = (gathers * (forward + backward)).min(computing);
+        return Some(help("without --prefetch-bucket 0", "units are gathered ahead", hidden));
+    }
+    let hidden = (gathers * backward).min(account.backward + account.recompute);
+    (communication.backward_prefetch == BackwardPrefetch::None)
+        .then(|| help("--backward-prefetch pre", "backward gathers ahead too", hidden))
+}
+
+/// The share of all-gathers in the time that ranks wait for communication, peers aside.
+fn gathering_share(report: &Report, on_gpus: bool) -> f64 {
+    let rows = report.time.iter().flat_map(|row| &row.operations);
+    let (gathers, all) = rows.fold((0.0, 0.0), |(gathers, all), row| {
+        let seconds = if on_gpus { row.seconds - row.peers_seconds } else { row.link_seconds };
+        let gather = if row.operation == Operation::AllGather.label() { seconds } else { 0.0 };
+        (gathers + gather, all + seconds)
+    });
+    if all > 0.0 { gathers / all } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::tests::waiting;
+    use crate::report::OperationTime;
+
+    /// How much of exposed communication each change would save of a run of `stage` with `flags`.
+    fn shares(stage: Stage, flags: &str) -> Vec<(String, f64)> {
+        let mut report = waiting(&format!("--gpus 2 {flags}"));
+        report.stage = stage.label();
+        if !stage.sharded().parameters {
+            report.strategy = None;
+        } else if flags.contains("shard-grad-op") {
+            report.strategy = Some("shard-grad-op");
+        }
+        let exposed = Account::of(&report).exposed;
+        helps(&report).into_iter().map(|help| (help.how, help.seconds / exposed)).collect()
+    }
+
+    fn share(shares: &[(String, f64)], how: &str) -> Option<f64> {
+        shares.iter().find(|(found, _)| found == how).map(|(_, share)| *share)
+    }
+
+    /// Scalars travel besides parameters and gradients.
+    fn near(found: Option<f64>, expected: f64) -> bool {
+        found.is_some_and(|found| (found - expected).abs() < 1e-3)
+    }
+
+    #[test]
+    fn what_less_traffic_saves_is_counted_with_the_runs_own_settings() {
+        let whole = shares(Stage::Zero3, "--reshard-last");
+        assert!(near(share(&whole, "cargo run -p zero2"), 1.0 / 3.0), "{whole:?}");
+        assert!(near(share(&whole, "--strategy shard-grad-op"), 1.0 / 3.0), "{whole:?}");
+        let last = share(&whole, "without --reshard-last");
+        assert!(last.is_some_and(|last| (0.01..0.02).contains(&last)), "{whole:?}");
+
+        let kept = shares(Stage::Zero3, "--strategy shard-grad-op");
+        assert_eq!(share(&kept, "cargo run -p zero2"), None, "it sends as little: {kept:?}");
+
+        let textbook = shares(Stage::Zero1, "--grad-sync all-reduce");
+        assert!(near(share(&textbook, "without --grad-sync all-reduce"), 1.0 / 3.0), "{textbook:?}");
+        assert!(near(share(&textbook, "cargo run -p zero0-ddp"), 1.0 / 3.0), "{textbook:?}");
+        assert!(near(share(&textbook, "--grad-accum 2"), 0.5), "{textbook:?}");
+
+        let accumulated = shares(Stage::Zero2, "--grad-accum 4");
+        assert!(near(share(&accumulated, "cargo run -p zero1"), 3.0 / 5.0), "{accumulated:?}");
+        assert!(near(share(&accumulated, "--grad-accum 8"), 1.0 - 9.0 / 10.0), "{accumulated:?}");
+        assert!(near(share(&accumulated, "--precision bf16"), 0.5), "{accumulated:?}");
+
+        let wide = shares(Stage::Zero2, "--precision bf16 --reduce-dtype fp32");
+        assert!(near(share(&wide, "--reduce-dtype bf16"), 1.0 - 4.0 / 6.0), "{wide:?}");
+    }
+
+    #[test]
+    fn on_a_link_calls_count_beside_bytes() {
+        // By parameter, nearly all of the time is latency: a gather of each in both passes, and a reduction.
+        let fine =
+            shares(Stage::Zero3, "--reshard-last --wrap parameter --reduce-bucket 1 --link 1ms,100GB/s");
+        let share = share(&fine, "--strategy shard-grad-op");
+        assert!(share.is_some_and(|share| (0.3..0.34).contains(&share)), "{fine:?}");
+        let [accumulated, bf16] =
+            ["--grad-accum 2", "--precision bf16"].map(|how| super::tests::share(&fine, how));
+        assert!(bf16.is_some_and(|bf16| bf16 < 0.01), "bytes cost next to nothing: {bf16:?}");
+        assert!(accumulated.is_some_and(|less| less < 0.02), "only scalars are fewer: {accumulated:?}");
+    }
+
+    /// Seconds that `how` would save of a ZeRO-3 run with `flags`, three quarters of whose link time are all-gathers.
+    fn hidden(flags: &str, how: &str) -> Option<f64> {
+        let mut report = waiting(&format!("--gpus 2 --link 1ms,20MB/s {flags}"));
+        for row in &mut report.time {
+            let operation = |operation: Operation, link_seconds: f64| OperationTime {
+                operation: operation.label(),
+                seconds: link_seconds,
+                peers_seconds: 0.0,
+                link_seconds,
+            };
+            row.operations =
+                vec![operation(Operation::AllGather, 0.3), operation(Operation::ReduceScatter, 0.1)];
+        }
+        helps(&report).into_iter().find(|help| help.how == how).map(|help| help.seconds)
+    }
+
+    #[test]
+    fn settings_that_keep_communication_from_hiding_are_named() {
+        let near =
+            |found: Option<f64>, expected: f64| found.is_some_and(|found| (found - expected).abs() < 1e-9);
+        // The link is waited for 0.2 s in forward and 0.3 s in backward; computing takes 0.1 + 0.175 s.
+        let overlap = "without --no-overlap";
+        assert!(near(hidden("--no-overlap", overlap), 0.275), "{:?}", hidden("--no-overlap", overlap));
+        assert_eq!(hidden("", overlap), None);
+        let prefetch = "without --prefetch-bucket 0";
+        assert!(near(hidden("--prefetch-bucket 0", prefetch), 0.275));
+        assert_eq!(hidden("--prefetch-bucket 5", prefetch), None);
+        assert_eq!(hidden("", prefetch), None);
+        let pre = "--backward-prefetch pre";
+        assert!(near(hidden("--backward-prefetch none", pre), 0.175));
+        assert_eq!(hidden("--backward-prefetch post", pre), None);
+    }
+
+    #[test]
+    fn a_report_without_settings_promises_no_traffic() {
+        let mut report = waiting("--gpus 2");
+        assert!(helps(&report).iter().any(|help| help.how == "--precision bf16"));
+        report.communication = None;
+        assert!(!helps(&report).iter().any(|help| help.how == "--precision bf16"));
+        assert!(crate::diagnosis(&report).contains("older than the settings"));
+    }
+}

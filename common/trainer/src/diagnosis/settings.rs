@@ -1,0 +1,103 @@
+//! The run of a report, as the planner sees it.
+
+use crate::communication::Communication;
+use crate::plan;
+use crate::report::Report;
+use crate::stage::GradSync;
+use device::DType;
+use model::ModelConfig;
+use planner::{Job, Stage, Strategy};
+use sharding::Precision;
+
+/// What a run was asked for, as far as its traffic depends on it.
+pub(super) struct Settings<'a> {
+    /// The planner's view.
+    pub job: Job,
+    /// Element types.
+    pub precision: Precision,
+    /// Buckets, overlap and prefetch.
+    pub communication: &'a Communication,
+}
+
+impl<'a> Settings<'a> {
+    /// Those of `report`'s run; none if it was written before reports held them all.
+    pub(super) fn of(report: &'a Report) -> Option<Self> {
+        let communication = report.communication.as_ref()?;
+        let architecture = report.model.architecture.as_ref()?.to_string();
+        let model = ModelConfig::from_hugging_face(&architecture, &report.model.name).ok()?;
+        let [parameters, gradients, reduce] =
+            [report.precision, report.grad_dtype, report.reduce_dtype].map(dtype);
+        let precision = Precision { parameters, gradients, reduce };
+        let job = Job {
+            batch_size: report.model.batch_size,
+            tokens: report.model.sequence_length,
+            micro_batches: report.model.micro_batches,
+            checkpointing: report.model.checkpoint_activations.parse().ok()?,
+            wrap: report.model.wrap.parse().ok()?,
+            strategy: report.strategy.map_or(Ok(Strategy::default()), str::parse).ok()?,
+            shard_group: report.shard_group_size,
+            secondary_shards: report.secondary_shard_size,
+            textbook_all_reduce: report.grad_sync == Some(GradSync::AllReduce),
+            ..Job::new(model, stage(report)?, report.world_size)
+        };
+        Some(Settings { job: with_precision(job, precision, communication), precision, communication })
+    }
+
+    /// The same run with other element types.
+    pub(super) fn with_precision(&self, precision: Precision) -> Job {
+        with_precision(self.job.clone(), precision, self.communication)
+    }
+}
+
+fn with_precision(job: Job, precision: Precision, communication: &Communication) -> Job {
+    communication.plan(Job { recipe: plan::recipe(precision), ..job }, precision)
+}
+
+/// The stage of `report`'s run.
+pub(super) fn stage(report: &Report) -> Option<Stage> {
+    Stage::ALL.into_iter().find(|stage| stage.label() == report.stage)
+}
+
+fn dtype(name: &str) -> DType {
+    match name {
+        "bf16" => DType::Bf16,
+        "fp16" => DType::F16,
+        _ => DType::F32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{config, one_step};
+    use sharding::MeshShape;
+
+    #[test]
+    fn a_report_holds_what_traffic_and_memory_depend_on() {
+        for flags in [
+            "--gpus 3 --grad-accum 2 --model small",
+            "--gpus 4 --strategy hybrid-shard --shard-group-size 2 --wrap module --precision bf16",
+            "--gpus 4 --strategy shard-grad-op --reduce-bucket 7 --contiguous-gradients false",
+            "--gpus 4 --secondary-shard-size 2 --reshard-last --no-overlap --checkpoint-activations block",
+            "--gpus 2 --prefetch-bucket 0 --limit-all-gathers 1 --max-live-parameters 9 --allgather-bucket 5",
+            "--gpus 2 --backward-prefetch post --param-persistence-threshold 200 --model-persistence-threshold 999",
+            "--gpus 2 --grad-sync all-reduce --precision fp16 --grad-dtype fp32 --reduce-dtype bf16",
+        ] {
+            let (config, mut report) = (config(flags), one_step(flags));
+            report.strategy = config.strategy.map(Strategy::label);
+            let alone = config.strategy.is_some() || config.mesh != MeshShape::World;
+            for stage in Stage::ALL.into_iter().filter(|&stage| stage == Stage::Zero3 || !alone) {
+                report.stage = stage.label();
+                let text = serde_json::to_string(&report).unwrap();
+                let back: Report = serde_json::from_str(&text).unwrap();
+                let settings = Settings::of(&back).unwrap();
+                let predicted = planner::predict(&settings.job).unwrap();
+                assert_eq!(
+                    predicted,
+                    planner::predict(&plan::job(stage, &config)).unwrap(),
+                    "{stage} {flags}"
+                );
+            }
+        }
+    }
+}
