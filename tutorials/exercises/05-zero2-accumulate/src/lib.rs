@@ -6,7 +6,7 @@
 //! Check: `cargo run -p tutorials -- check zero2-accumulate`; a hint: `--hints 1`, another: `--hints 2`.
 //! One way to write it is in `solution.rs`, beside `src`.
 
-include!(concat!(env!("OUT_DIR"), "/zero2-reduced.rs"));
+include!(concat!(env!("OUT_DIR"), "/zero2-accumulate.rs"));
 
 impl Zero2 {
     /// `units` have come back from their reduce-scatter: in each full buffer this rank's slice is the sum over ranks.
