@@ -53,3 +53,12 @@ fn senseless_flags_are_usage_errors() {
         assert!(error.starts_with("error: ") && error.contains(word), "{flags}: {error}");
     }
 }
+
+/// With `--help` behind them flags are parsed and nothing is measured.
+#[test]
+fn documents_tell_to_type_what_the_program_takes() {
+    for command in tests::documents::commands_of("bandwidth") {
+        let output = bandwidth(&format!("{} --help", command.arguments.join(" ")));
+        assert!(output.status.success(), "{}: {}", command.place, text(&output.stderr));
+    }
+}

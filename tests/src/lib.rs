@@ -1,5 +1,6 @@
 //! What the tests across crates share: any stage, run by name, in this process.
 
+pub mod documents;
 pub mod job;
 pub mod peer;
 pub mod script;

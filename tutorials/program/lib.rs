@@ -5,6 +5,7 @@
 //! time went. [`learn`] plays predictions and quizzes in the terminal.
 
 pub mod book;
+pub mod cli;
 pub mod compare;
 pub mod explain;
 pub mod fit;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 
+use clap::Parser;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -92,4 +93,19 @@ fn mistakes_are_named() {
     std::fs::write(here.join("other.json"), "{}").unwrap();
     refuses(here, "explain other.json", 2, &["other.json", "--report"]);
     assert!(!here.join("comparison").join("comparison.md").exists());
+}
+
+#[test]
+fn documents_tell_to_type_what_the_program_takes() {
+    for command in tests::documents::commands_of("tutorials") {
+        let words = ["tutorials".to_string()].into_iter().chain(command.arguments.clone());
+        let parsed = tutorials::cli::Cli::try_parse_from(words);
+        assert!(
+            parsed.is_ok(),
+            "{}: {}\n{}",
+            command.place,
+            command.arguments.join(" "),
+            parsed.unwrap_err()
+        );
+    }
 }

@@ -1,139 +1,20 @@
 //! `viz`: watch runs in other processes, replay and compare recordings, export pictures and traces.
 
-use clap::{Args, Parser, Subcommand};
+use clap::Parser;
 use events::{Recording, runs};
 use std::error::Error;
 use std::fs;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use viz::app::{App, Source};
+use viz::cli::{Cli, Command, Export, Start};
 use viz::export::{asciicast, svg, trace};
-use viz::player::{Motion, Player, SLOWEST};
+use viz::player::{Motion, Player};
 use viz::timeline::Timeline;
-use viz::{DisplayOptions, View, view, words};
+use viz::{DisplayOptions, view, words};
 
 /// The recording that ships with the program.
 const SHIPPED: &[u8] = include_bytes!("../recordings/zero3.events");
-
-/// Watch sharded training: memory and collectives of every rank. Without a command, plays a recording that ships with
-/// the program.
-#[derive(Parser)]
-#[command(version)]
-struct Cli {
-    #[command(subcommand)]
-    command: Option<Command>,
-    #[command(flatten)]
-    display: DisplayOptions,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Follow a run in another process, undisturbed; without a name, list the runs there are
-    Attach {
-        /// The run's name, or its beginning
-        run: Option<String>,
-        /// Allow this screen to pause, slow down and step the run
-        #[arg(long)]
-        control: bool,
-        /// The view to begin with
-        #[arg(long, default_value = "overview")]
-        view: View,
-    },
-    /// Play a recording
-    Replay {
-        /// The recording
-        file: PathBuf,
-        #[command(flatten)]
-        start: Start,
-    },
-    /// Show two to four recordings, or runs in other processes, side by side, locked to the same step and phase
-    Compare {
-        /// Recordings' files and runs' names, in any mixture; the runs come first
-        #[arg(num_args = 2..=4, required = true)]
-        runs: Vec<PathBuf>,
-        #[command(flatten)]
-        start: Start,
-    },
-    /// Draw a moment of a recording as SVG, or a stretch of it as an asciicast
-    Export(Export),
-    /// Write a recording as a trace for Chrome's or Perfetto's viewer
-    Trace {
-        /// The recording
-        file: PathBuf,
-        /// The trace to write
-        out: PathBuf,
-    },
-}
-
-/// Where playing begins.
-#[derive(Args)]
-struct Start {
-    /// The step to begin with, from 1
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    step: u32,
-    /// Run seconds per real second, 0.001 to 1
-    #[arg(long, default_value_t = 0.1, value_parser = number(SPEEDS))]
-    speed: f64,
-    /// Do not play until told to
-    #[arg(long)]
-    paused: bool,
-    /// The view to begin with
-    #[arg(long)]
-    view: Option<View>,
-}
-
-#[derive(Args)]
-struct Export {
-    /// The recordings: one, or up to four to compare
-    #[arg(num_args = 1..=4, required = true)]
-    files: Vec<PathBuf>,
-    /// The view
-    #[arg(long, default_value = "overview")]
-    view: View,
-    /// The step, from 1
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    step: u32,
-    /// How far into the step, from 0 to 1
-    #[arg(long, default_value_t = 0.5, value_parser = number(0.0..=1.0))]
-    at: f64,
-    /// The rank that single-rank views show
-    #[arg(long, default_value_t = 0)]
-    rank: usize,
-    /// Columns and rows
-    #[arg(long, default_value = "120x40", value_parser = size)]
-    size: (u16, u16),
-    /// Write a picture
-    #[arg(long, value_name = "OUT", required_unless_present = "cast")]
-    svg: Option<PathBuf>,
-    /// Write an asciicast from the step on
-    #[arg(long, value_name = "OUT")]
-    cast: Option<PathBuf>,
-    /// Seconds of the asciicast, up to an hour
-    #[arg(long, default_value_t = 20.0, value_parser = number(0.0..=3600.0))]
-    seconds: f64,
-    /// Run seconds per second of the asciicast, 0.001 to 1
-    #[arg(long, default_value_t = 0.01, value_parser = number(SPEEDS))]
-    speed: f64,
-}
-
-/// Run seconds per real second.
-const SPEEDS: RangeInclusive<f64> = SLOWEST..=1.0;
-
-fn number(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync {
-    move |text| {
-        let number = text.parse().ok().filter(|number| range.contains(number));
-        number.ok_or_else(|| format!("write a number from {} to {}", range.start(), range.end()))
-    }
-}
-
-fn size(text: &str) -> Result<(u16, u16), String> {
-    let parts =
-        text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
-    parts
-        .filter(|&(width, height)| (1..=1000).contains(&width) && (1..=1000).contains(&height))
-        .ok_or_else(|| format!("{text} is no size: columns and rows, such as 120x40, up to 1000 each"))
-}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

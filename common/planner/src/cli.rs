@@ -78,6 +78,11 @@ const EXAMPLES: &str = "Examples:
   planner --params 7e9 --gpus 8 --recipe fp32
   planner --claims";
 
+/// What the program takes.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
 /// Runs the program with `arguments`, the program's name first, and returns what to print.
 ///
 /// # Errors

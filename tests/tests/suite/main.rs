@@ -3,6 +3,7 @@
 mod architecture;
 mod configurations;
 mod contract;
+mod documents;
 mod ending;
 mod evaluation;
 mod explanations;

@@ -1,0 +1,39 @@
+//! The command line of the program.
+
+use crate::{book, compare, explain, fit, learn, programs};
+use clap::{Parser, Subcommand};
+
+/// Learn with the book: predict, quiz yourself, check exercises, diagnose.
+#[derive(Debug, Parser)]
+#[command(name = "tutorials", version, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run stages with the same settings: tables, memory profiles, a recommendation
+    Compare(Box<compare::Arguments>),
+    /// Find each stage's largest micro-batch under a capacity: predicted, then by running
+    Fit(Box<fit::Arguments>),
+    /// Say why a finished run was as slow as it was, and what would help
+    Explain(explain::Arguments),
+    /// Guess numbers of a chapter, then see them predicted and measured
+    Predict(learn::predict::Arguments),
+    /// Play a chapter's quiz
+    Quiz(learn::quiz::Arguments),
+    /// Check an exercise
+    Check(learn::check::Arguments),
+    /// Diagnose a run that something hidden is wrong with
+    Lab(learn::lab::Arguments),
+    /// What is predicted, answered and solved so far
+    Progress(learn::progress::Arguments),
+    /// Check that the book says what the programs do, or write what they do into it
+    Book(book::Arguments),
+    /// One of the workspace's programs, as the book runs it
+    #[command(hide = true)]
+    Program(programs::Arguments),
+}

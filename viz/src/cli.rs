@@ -1,0 +1,132 @@
+//! The command line of the program.
+
+use crate::player::SLOWEST;
+use crate::{DisplayOptions, View};
+use clap::{Args, Parser, Subcommand};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+/// Watch sharded training: memory and collectives of every rank. Without a command, plays a recording that ships with
+/// the program.
+#[derive(Debug, Parser)]
+#[command(name = "viz", version)]
+pub struct Cli {
+    /// What to do, if anything but to play the shipped recording.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// How to draw.
+    #[command(flatten)]
+    pub display: DisplayOptions,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Follow a run in another process, undisturbed; without a name, list the runs there are
+    Attach {
+        /// The run's name, or its beginning
+        run: Option<String>,
+        /// Allow this screen to pause, slow down and step the run
+        #[arg(long)]
+        control: bool,
+        /// The view to begin with
+        #[arg(long, default_value = "overview")]
+        view: View,
+    },
+    /// Play a recording
+    Replay {
+        /// The recording
+        file: PathBuf,
+        /// Where playing begins
+        #[command(flatten)]
+        start: Start,
+    },
+    /// Show two to four recordings, or runs in other processes, side by side, locked to the same step and phase
+    Compare {
+        /// Recordings' files and runs' names, in any mixture; the runs come first
+        #[arg(num_args = 2..=4, required = true)]
+        runs: Vec<PathBuf>,
+        /// Where playing begins
+        #[command(flatten)]
+        start: Start,
+    },
+    /// Draw a moment of a recording as SVG, or a stretch of it as an asciicast
+    Export(Export),
+    /// Write a recording as a trace for Chrome's or Perfetto's viewer
+    Trace {
+        /// The recording
+        file: PathBuf,
+        /// The trace to write
+        out: PathBuf,
+    },
+}
+
+/// Where playing begins.
+#[derive(Debug, Args)]
+pub struct Start {
+    /// The step to begin with, from 1
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub step: u32,
+    /// Run seconds per real second, 0.001 to 1
+    #[arg(long, default_value_t = 0.1, value_parser = number(SPEEDS))]
+    pub speed: f64,
+    /// Do not play until told to
+    #[arg(long)]
+    pub paused: bool,
+    /// The view to begin with
+    #[arg(long)]
+    pub view: Option<View>,
+}
+
+/// What to draw.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The recordings: one, or up to four to compare
+    #[arg(num_args = 1..=4, required = true)]
+    pub files: Vec<PathBuf>,
+    /// The view
+    #[arg(long, default_value = "overview")]
+    pub view: View,
+    /// The step, from 1
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub step: u32,
+    /// How far into the step, from 0 to 1
+    #[arg(long, default_value_t = 0.5, value_parser = number(0.0..=1.0))]
+    pub at: f64,
+    /// The rank that single-rank views show
+    #[arg(long, default_value_t = 0)]
+    pub rank: usize,
+    /// Columns and rows
+    #[arg(long, default_value = "120x40", value_parser = size)]
+    pub size: (u16, u16),
+    /// Write a picture
+    #[arg(long, value_name = "OUT", required_unless_present = "cast")]
+    pub svg: Option<PathBuf>,
+    /// Write an asciicast from the step on
+    #[arg(long, value_name = "OUT")]
+    pub cast: Option<PathBuf>,
+    /// Seconds of the asciicast, up to an hour
+    #[arg(long, default_value_t = 20.0, value_parser = number(0.0..=3600.0))]
+    pub seconds: f64,
+    /// Run seconds per second of the asciicast, 0.001 to 1
+    #[arg(long, default_value_t = 0.01, value_parser = number(SPEEDS))]
+    pub speed: f64,
+}
+
+/// Run seconds per real second.
+const SPEEDS: RangeInclusive<f64> = SLOWEST..=1.0;
+
+fn number(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("write a number from {} to {}", range.start(), range.end()))
+    }
+}
+
+fn size(text: &str) -> Result<(u16, u16), String> {
+    let parts =
+        text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    parts
+        .filter(|&(width, height)| (1..=1000).contains(&width) && (1..=1000).contains(&height))
+        .ok_or_else(|| format!("{text} is no size: columns and rows, such as 120x40, up to 1000 each"))
+}
