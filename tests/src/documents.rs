@@ -50,7 +50,9 @@ fn root() -> PathBuf {
 fn documents() -> Vec<PathBuf> {
     let pages = |folder: &str| std::fs::read_dir(root().join(folder)).into_iter().flatten().flatten();
     let files = ["", "docs", "tutorials/src"].into_iter().flat_map(pages).map(|entry| entry.path());
-    files.filter(|file| file.extension().is_some_and(|extension| extension == "md")).collect()
+    let pages = files.filter(|file| file.extension().is_some_and(|extension| extension == "md"));
+    // Its fence is a map.
+    pages.filter(|file| !file.ends_with("ARCHITECTURE.md")).collect()
 }
 
 /// Lines to type, without what a `#` says about them.
@@ -108,6 +110,7 @@ pub fn understood(line: &str) -> Result<Option<Call>, String> {
     let words = words(line);
     let words: Vec<&str> = words.iter().map(String::as_str).skip_while(|word| word.contains('=')).collect();
     match words.as_slice() {
+        ["cargo", "run"] | ["cargo", "insta", "review"] => Ok(None),
         ["cargo", "run", rest @ ..] => cargo(rest).map(Some),
         ["cargo", "test" | "build" | "bench" | "clippy", rest @ ..] => cargo(rest).map(|_| None),
         ["cat" | "diff", files @ ..] => files.iter().try_for_each(|file| exists(file)).map(|()| None),
@@ -157,7 +160,12 @@ fn cargo(words: &[&str]) -> Result<Call, String> {
             }
             "--bin" => {
                 program = value()?.to_string();
-                manifest_has(&folder, &format!("name = \"{program}\""))?;
+                let file = exists_in(&folder, &format!("src/bin/{program}.rs"));
+                file.or_else(|_| exists_in(&folder, &format!("src/bin/{program}/main.rs")))?;
+            }
+            "--example" => {
+                program = value()?.to_string();
+                exists_in(&folder, &format!("examples/{program}.rs"))?;
             }
             "--bench" => manifest_has(&folder, &format!("name = \"{}\"", value()?))?,
             "--features" => manifest_has(&folder, &format!("\n{} = [", value()?))?,

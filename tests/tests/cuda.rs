@@ -226,7 +226,20 @@ fn gpu_check_finds_everything_in_order() {
         return;
     }
     let model = fixture(MODEL);
-    let size = ["--model", &model, "--steps", "1", "--sequences", "4", "--seq-len", "8", "--ranks", "2"];
+    let size = [
+        "--model",
+        &model,
+        "--steps",
+        "1",
+        "--sequences",
+        "4",
+        "--seq-len",
+        "8",
+        "--ranks",
+        "2",
+        "--longest",
+        "70",
+    ];
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_gpu-check")).args(size).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));

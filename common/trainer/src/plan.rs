@@ -144,13 +144,18 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
         secondary_shards: config.mesh.secondary(),
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
         recipe: recipe(config.precision),
-        algorithm: match config.algorithm {
-            AlgorithmChoice::Direct => Algorithm::Direct,
-            AlgorithmChoice::Ring => Algorithm::Ring,
-        },
+        algorithm: algorithm(config.algorithm),
         ..Job::new(config.model.clone(), stage, config.world_size)
     };
     config.communication.plan(job, config.precision)
+}
+
+/// How collectives move data.
+pub(crate) fn algorithm(choice: AlgorithmChoice) -> Algorithm {
+    match choice {
+        AlgorithmChoice::Direct => Algorithm::Direct,
+        AlgorithmChoice::Ring => Algorithm::Ring,
+    }
 }
 
 /// Bytes per parameter.

@@ -16,11 +16,8 @@ fn runs() -> Vec<App> {
         player.seek_into_step(2, 0.6);
         player
     };
-    let alone = STAGES.iter().chain(&["hybrid", "failed"]).map(|stage| vec![inside(&stage)]);
-    let compared = [
-        STAGES[..2].iter().map(|stage| inside(&stage)).collect(),
-        STAGES.map(|stage| inside(&&stage)).into(),
-    ];
+    let alone = STAGES.iter().chain(&["hybrid", "failed"]).map(|stage| vec![inside(stage)]);
+    let compared = [STAGES[..2].iter().map(inside).collect(), STAGES.map(|stage| inside(&stage)).into()];
     let recorded = alone.chain(compared).map(|players| App::new(players, Source::Recording));
     recorded.chain([2, 8, 64].map(|ranks| made_up(&Plan { steps: 2, ..Plan::new(3, ranks) }))).collect()
 }

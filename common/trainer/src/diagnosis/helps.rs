@@ -66,8 +66,8 @@ fn link(report: &Report, account: &Account) -> Vec<Help> {
 fn update(report: &Report, account: &Account) -> Option<Help> {
     let others = 1.0 - 1.0 / report.world_size as f64;
     let why = "each rank updates its share alone";
-    (report.stage == Stage::REPLICATED.label())
-        .then(|| help("cargo run -p zero1", why, account.optimizer * others))
+    let how = format!("cargo run -p {}", Stage::SHARDS_OPTIMIZER.package());
+    (report.stage == Stage::REPLICATED.label()).then(|| help(how, why, account.optimizer * others))
 }
 
 /// Settings that keep communication from hiding behind computation.

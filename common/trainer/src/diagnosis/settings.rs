@@ -38,6 +38,7 @@ impl<'a> Settings<'a> {
             shard_group: report.shard_group_size,
             secondary_shards: report.secondary_shard_size,
             textbook_all_reduce: report.grad_sync == Some(GradSync::AllReduce),
+            algorithm: report.algorithm.map(plan::algorithm).unwrap_or_default(),
             ..Job::new(model, stage(report)?, report.world_size)
         };
         Some(Settings { job: with_precision(job, precision, communication), precision, communication })
@@ -75,7 +76,7 @@ mod tests {
     #[test]
     fn a_report_holds_what_traffic_and_memory_depend_on() {
         for flags in [
-            "--gpus 3 --grad-accum 2 --model small",
+            "--gpus 3 --grad-accum 2 --model small --algorithm ring",
             "--gpus 4 --strategy hybrid-shard --shard-group-size 2 --wrap module --precision bf16",
             "--gpus 4 --strategy shard-grad-op --reduce-bucket 7 --contiguous-gradients false",
             "--gpus 4 --secondary-shard-size 2 --reshard-last --no-overlap --checkpoint-activations block",

@@ -24,10 +24,13 @@ enum Closeness {
     Rounding,
 }
 
-/// An operation over inputs that it makes itself, with the shape in words; everything that it has written.
+/// An operation over inputs that it makes itself; everything that it has written.
+type Run = dyn Fn(&Device, DType) -> Result<Vec<Output>>;
+
+/// An operation over one shape, this in words.
 struct Case {
     shape: String,
-    run: Box<dyn Fn(&Device, DType) -> Result<Vec<Output>>>,
+    run: Box<Run>,
 }
 
 /// The same over several shapes.
@@ -53,17 +56,21 @@ impl Operation {
 }
 
 /// Every operation in every type that the GPU has.
-pub(crate) fn check(cpu: &Device, gpu: &Device, bf16: bool) -> Vec<Finding> {
+pub(crate) fn check((cpu, gpu): (&Device, &Device), longest: usize, bf16: bool) -> Vec<Finding> {
     let all: Vec<Operation> =
-        [matmul::all(), rows::all(), attention::all(), flat::all()].into_iter().flatten().collect();
+        [matmul::all(), rows::all(), attention::all(longest), flat::all()].into_iter().flatten().collect();
     types(bf16)
         .flat_map(|dtype| all.iter().map(move |operation| compare(cpu, gpu, operation, dtype)))
         .collect()
 }
 
 /// Tiled attention against attention by matrix products, both on the GPU.
-pub(crate) fn check_attention(by_products: &Device, tiled: &Device, bf16: bool) -> Vec<Finding> {
-    let ways = attention::tiled();
+pub(crate) fn check_attention(
+    (by_products, tiled): (&Device, &Device),
+    longest: usize,
+    bf16: bool,
+) -> Vec<Finding> {
+    let ways = attention::tiled(longest);
     types(bf16)
         .flat_map(|dtype| ways.iter().map(move |operation| compare(by_products, tiled, operation, dtype)))
         .collect()

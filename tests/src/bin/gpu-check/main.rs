@@ -31,6 +31,9 @@ struct Arguments {
     /// Tokens per sequence.
     #[arg(long, default_value_t = 64)]
     seq_len: usize,
+    /// Tokens of the longest sequences in attention: 333 are several tiles on tensor cores, and a part of one.
+    #[arg(long, default_value_t = 333)]
+    longest: usize,
     /// Largest number of ranks: 1, 2 or 4.
     #[arg(long, default_value_t = 4)]
     ranks: usize,
@@ -85,10 +88,13 @@ fn examine(arguments: &Arguments) -> Result<usize, String> {
     let rank = || rank_with(Options::default());
     let by_products = rank_with(Options { attention_by_products: true, ..Options::default() })?;
     let cpu = Device::cpu(ledger(), 1);
-    let mut failed = show("Kernels against the CPU's", &kernels::check(&cpu, &rank()?, info.has_bf16()));
+    let mut failed = show(
+        "Kernels against the CPU's",
+        &kernels::check((&cpu, &rank()?), arguments.longest, info.has_bf16()),
+    );
     failed += show(
         "Tiled attention against matrix products",
-        &kernels::check_attention(&by_products, &rank()?, info.has_bf16()),
+        &kernels::check_attention((&by_products, &rank()?), arguments.longest, info.has_bf16()),
     );
     // A rank of its own: nothing is kept for reuse yet.
     let memory = memory::check(&rank()?)

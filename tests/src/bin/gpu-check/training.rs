@@ -72,8 +72,9 @@ impl WideHeads {
         Setup {
             what: format!("bf16, {world} ranks, heads of 64"),
             flags: format!(
-                "--model {} --gpus {world} --batch-size 1 --seq-len 256 --steps 2 --precision bf16",
-                self.0.display()
+                "--model {} --gpus {world} --batch-size 1 --seq-len {} --steps 2 --precision bf16",
+                self.0.display(),
+                arguments.longest.min(256)
             ),
             precision: "bf16",
         }
@@ -87,7 +88,7 @@ impl Drop for WideHeads {
 }
 
 /// What changes where tensors lie and how many are gathered at once, and no bit.
-const WRAPPINGS: [&str; 3] = ["--wrap parameter", "--wrap model", "--param-persistence-threshold 2000"];
+const WRAPPINGS: [&str; 2] = ["--wrap parameter", "--param-persistence-threshold 2000"];
 
 fn stages(setup: &Setup) -> Result<Vec<Finding>, String> {
     let cpu = setup.run(Stage::Ddp, "--device cpu")?;

@@ -51,7 +51,7 @@ fn the_old_name_of_a_wire_type_and_of_the_device_count() {
     assert_eq!(json(text, "").unwrap().precision.reduce, device::DType::F32);
     let yaml = File::new("a.yaml", "use_cpu: true\n");
     let config = yaml.config("").unwrap();
-    assert_eq!(config.hardware, crate::hardware::Hardware::Cpu { unused: None });
+    assert_eq!(config.hardware, crate::hardware::Hardware::Cpu(crate::hardware::Why::Asked));
     assert_eq!(yaml.config("--device auto").unwrap().findings.warnings.len(), 1, "the flag counts");
 }
 

@@ -8,9 +8,9 @@ use device::{Attention, Buffer, Class, DType, Device, Result};
 /// alike, with 4 to few, so that each tile of keys counts in some rows.
 type Sizes = [usize; 6];
 
-pub(super) fn all() -> Vec<Operation> {
-    let by_products = [[1, 300, 2, 1, 136, 1], [1, 300, 2, 1, 136, 4], [2, 33, 1, 1, 130, 2]];
-    let mut all = tiled();
+pub(super) fn all(longest: usize) -> Vec<Operation> {
+    let by_products = [[1, longest, 2, 1, 136, 1], [1, longest, 2, 1, 136, 4], [2, 33, 1, 1, 130, 2]];
+    let mut all = tiled(longest);
     all.push(Operation::new("attention, random shapes", Rounding, random(), attention));
     all.push(Operation::new("attention, heads of 136", Rounding, by_products, attention));
     all
@@ -18,10 +18,8 @@ pub(super) fn all() -> Vec<Operation> {
 
 /// Of heads for which tiles have room. 333 tokens are six tiles on tensor cores, and the last a part: each of the two buffers for
 /// tiles on their way is filled three times.
-pub(super) fn tiled() -> Vec<Operation> {
-    let long = |width| {
-        [[1, 333, 4, 1, width, 4], [1, 333, 1, 1, width, 1], [2, 70, 4, 2, width, 1], [1, 2, 1, 1, width, 1]]
-    };
+pub(super) fn tiled(longest: usize) -> Vec<Operation> {
+    let long = |width| [[1, longest, 4, 1, width, 4], [2, 70, 4, 2, width, 1], [1, 65, 1, 1, width, 2]];
     let narrow = [[1, 37, 3, 1, 20, 1], [1, 150, 4, 2, 33, 4], [2, 64, 2, 2, 100, 2]];
     vec![
         Operation::new("attention, heads of 64", Rounding, long(64), attention),
