@@ -128,7 +128,7 @@ fn a_gpu_that_is_too_old_is_left_alone() {
     let flags = format!("--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 1", fixture("odd.json"));
     let ended = start(STAGE, &format!("zero3 --headless {flags}"), "").end(PATIENCE);
     assert_eq!(ended.code, Some(0), "{}", ended.error);
-    for words in ["No GPU is used: ", "compute capability 7.0", "CPU cores"] {
+    for words in ["No CUDA GPU is used: ", "compute capability 7.0", "CPU cores"] {
         assert!(ended.out.contains(words), "{words:?} is missing: {}", ended.out);
     }
     let failure = train(planner::Stage::Ddp, &format!("{flags} --device cuda")).expect_err("it is refused");
