@@ -107,7 +107,8 @@ fn waiting(
     let mut seen = range.0;
     for transfer in &lane.transfers {
         let started = transfer.started.unwrap_or(u64::MAX);
-        let before = meetings.last_to_issue(transfer).map(|last| (transfer.issued, started, last));
+        let before = meetings.last_to_issue(transfer);
+        let before = before.map(|(last, issued)| (transfer.issued, started.min(issued), last));
         let within = meetings.gap(transfer, range.1).map(|gap| (gap.from, gap.to, gap.rank));
         for (from, to, last) in before.into_iter().chain(within) {
             let (from, to) = (from.max(seen), to.min(range.1));
@@ -140,8 +141,8 @@ pub struct Meetings<'a>(BTreeMap<(u16, u64), Meeting<'a>>);
 
 /// The last of a collective's members.
 struct Meeting<'a> {
-    /// To issue it.
-    issues: usize,
+    /// To issue it, and when it did; never, as far as is known, if it has not.
+    issues: (usize, u64),
     /// To begin with its share, and what is known of it.
     begins: (usize, Option<&'a Transfer>),
 }
@@ -164,8 +165,8 @@ impl<'a> Meetings<'a> {
         self.0.get(&(transfer.event.group, transfer.event.sequence))
     }
 
-    /// The rank that issues last.
-    fn last_to_issue(&self, transfer: &Transfer) -> Option<usize> {
+    /// The rank that issues last, and when it does.
+    fn last_to_issue(&self, transfer: &Transfer) -> Option<(usize, u64)> {
         self.meeting(transfer).map(|meeting| meeting.issues)
     }
 
@@ -195,8 +196,9 @@ impl<'a> Meeting<'a> {
         let last = |when: fn(&Transfer) -> Option<u64>| {
             members.iter().max_by_key(|(_, transfer)| transfer.and_then(when).unwrap_or(u64::MAX)).copied()
         };
+        let (rank, latest) = last(|transfer| Some(transfer.issued))?;
         Some(Meeting {
-            issues: last(|transfer| Some(transfer.issued))?.0,
+            issues: (rank, latest.map_or(u64::MAX, |transfer| transfer.issued)),
             begins: last(|transfer| transfer.started)?,
         })
     }
@@ -237,7 +239,7 @@ mod tests {
     fn a_peer_that_has_not_begun_is_waited_for() {
         let mut window = Window::new(&Snapshot::new(2, 1));
         let mut tell = |at, rank, how| window.apply(&progress(at, rank, 0, how));
-        for (rank, issued) in [(0, 20), (1, 10)] {
+        for (rank, issued) in [(1, 10), (0, 20)] {
             tell(issued, rank, Progress::Issued);
         }
         tell(20, 0, Progress::Started);
@@ -246,7 +248,11 @@ mod tests {
         let [first, last] = measure(&window, (0, 100)).try_into().unwrap();
         assert_eq!((first.communication, first.exposed), (10, 10), "its own share, and that of rank 1");
         assert_eq!((first.waiting, &first.waited_for[..]), (55, &[0, 55][..]));
-        assert_eq!((last.communication, last.waiting), (5, 0));
+        assert_eq!(
+            (last.communication, last.waiting),
+            (5, 10),
+            "for rank 0 to issue, not for itself to begin"
+        );
         let transfer = &window.lanes[0].transfers[0];
         assert_eq!(Meetings::of(&window).gap(transfer, 100), Some(Gap { from: 25, to: 80, rank: 1 }));
     }
