@@ -1,7 +1,9 @@
 //! Bytes on the wire.
 
+use clap::ValueEnum;
 use events::Operation;
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
 use std::collections::BTreeMap;
 
 const OPERATIONS: usize = Operation::ALL.len();
@@ -56,13 +58,14 @@ impl Serialize for Traffic {
     }
 }
 
-/// Who sends what to whom.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How local collectives move data: who sends what to whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
-    /// Everybody to everybody.
+    /// Each rank reads its slice from everybody; sums over a tree, the same bits on every run.
     #[default]
     Direct,
-    /// Everybody to its right neighbour alone (Patarasuk and Yuan, 2009).
+    /// Neighbour to neighbour in a ring, hop by hop.
     Ring,
 }
 
@@ -70,6 +73,7 @@ impl Algorithm {
     /// Elements that rank `rank` of `ranks` sends in one `operation` on a buffer of `elements`, cut into slices
     /// [r·n/N, (r+1)·n/N), rounded down. 0 in operations that no stage uses on buffers.
     ///
+    /// A ring sends to the right neighbour alone (Patarasuk and Yuan, 2009).
     /// Reduce-scatter: every slice leaves but the rank's own, to its owner or as a partial sum. All-gather: the rank's slice
     /// goes to each of the others, or every slice but the right neighbour's goes to that neighbour. All-reduce: the one, then
     /// the other. All ranks together send as much either way, and so does each where N divides the elements.

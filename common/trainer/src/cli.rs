@@ -14,7 +14,6 @@ pub(crate) use train::{LARGEST, RANKS};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use device::DType;
-use serde::Serialize;
 use std::path::PathBuf;
 
 /// Where to train.
@@ -27,17 +26,6 @@ pub enum DeviceChoice {
     Cpu,
     /// NVIDIA GPUs.
     Cuda,
-}
-
-/// How local collectives move data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AlgorithmChoice {
-    /// Each rank reads its slice from everybody; sums over a tree, the same bits on every run.
-    #[default]
-    Direct,
-    /// Neighbour to neighbour in a ring, hop by hop.
-    Ring,
 }
 
 /// What connects the ranks.

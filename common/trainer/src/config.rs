@@ -1,6 +1,6 @@
 //! The flags, checked and completed: what a run needs to know.
 
-use crate::cli::{AlgorithmChoice, RANKS, TrainArgs, WatchArgs};
+use crate::cli::{RANKS, TrainArgs, WatchArgs};
 use crate::communication::Communication;
 use crate::data::Source;
 use crate::deepspeed::{self, Findings};
@@ -15,7 +15,7 @@ use crate::schedule::Schedule;
 use crate::stage::GradSync;
 use collectives::nccl;
 use model::{Checkpointing, ModelConfig, Wrap};
-use planner::Strategy;
+use planner::{Algorithm, Strategy};
 use sharding::{LossScaling, MeshShape, Precision, Update};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub struct Config {
     /// The NCCL that moves data between the ranks' GPUs, if one does.
     pub nccl: Option<nccl::Version>,
     /// How local collectives move data.
-    pub algorithm: AlgorithmChoice,
+    pub algorithm: Algorithm,
     /// The simulated link, if any.
     pub link: Option<LinkChoice>,
     /// Buckets, overlap and prefetch.

@@ -1,6 +1,6 @@
 //! Where the ranks compute.
 
-use crate::cli::{AlgorithmChoice, CollectivesChoice, DeviceChoice, TrainArgs};
+use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::config::cores;
 use crate::error::{Failure, Result};
 use crate::size::human;
@@ -8,6 +8,7 @@ use collectives::nccl;
 pub use collectives::nccl::allow_sharing;
 use device::cuda::{Gpu, GpuInfo, Library, Options, list};
 use device::{DType, Device, DeviceError, Ledger};
+use planner::Algorithm;
 use sharding::Precision;
 use std::sync::Arc;
 
@@ -70,7 +71,7 @@ impl Hardware {
                 false => Ok(()),
             };
         };
-        if args.algorithm == AlgorithmChoice::Ring {
+        if args.algorithm == Algorithm::Ring {
             return Err(Failure::usage(
                 "--algorithm ring moves main memory only: leave it out, or run with --device cpu",
             ));

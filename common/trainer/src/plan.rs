@@ -1,6 +1,5 @@
 //! Everything that is known before a run starts, and what is predicted for it.
 
-use crate::cli::AlgorithmChoice;
 use crate::config::Config;
 use crate::contribution;
 use crate::data::{Data, Part};
@@ -13,7 +12,7 @@ use crate::source::{self, weights};
 use crate::stage::{GradSync, Stage};
 use checkpoint::Writer;
 use model::Model;
-use planner::{Algorithm, InvalidJob, Job, Prediction, RankPrediction, Recipe, Strategy};
+use planner::{InvalidJob, Job, Prediction, RankPrediction, Recipe, Strategy};
 use sharding::{MeshShape, Partition, Precision, Schedule};
 use std::sync::Arc;
 
@@ -144,18 +143,10 @@ pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
         secondary_shards: config.mesh.secondary(),
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
         recipe: recipe(config.precision),
-        algorithm: algorithm(config.algorithm),
+        algorithm: config.algorithm,
         ..Job::new(config.model.clone(), stage, config.world_size)
     };
     config.communication.plan(job, config.precision)
-}
-
-/// How collectives move data.
-pub(crate) fn algorithm(choice: AlgorithmChoice) -> Algorithm {
-    match choice {
-        AlgorithmChoice::Direct => Algorithm::Direct,
-        AlgorithmChoice::Ring => Algorithm::Ring,
-    }
 }
 
 /// Bytes per parameter.

@@ -2,6 +2,7 @@
 
 use crate::cli::{FloatType, LARGEST, PrecisionArgs};
 use crate::error::{Failure, Result};
+use clap::ValueEnum;
 use device::DType;
 use sharding::{LossScaling, Precision};
 
@@ -59,6 +60,11 @@ fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// The element type that flags and reports call `name`.
+pub(crate) fn dtype(name: &str) -> Option<DType> {
+    FloatType::from_str(name, false).ok().map(FloatType::dtype)
 }
 
 /// How flags and reports call an element type.

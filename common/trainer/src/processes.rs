@@ -3,7 +3,7 @@
 //! Rank 0 leads: it alone prints, records and writes the report; the others send it their events while they run and
 //! their measurements at the end. Every rank prints its own error, and keeps a log if asked to.
 
-use crate::cli::{AlgorithmChoice, CollectivesChoice, DeviceChoice, TrainArgs};
+use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::config::{Config, cores};
 use crate::deepspeed::Findings;
 use crate::error::{Failure, Result};
@@ -17,6 +17,7 @@ use crate::{launch, progress};
 use collectives::nccl;
 use collectives::tcp::{self, Joined, Place};
 use events::{Outlet, Pace, channel, relay};
+use planner::Algorithm;
 use std::fs::File;
 use std::io::Write;
 use std::net::TcpStream;
@@ -67,7 +68,7 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Jo
             )),
         };
     };
-    if args.algorithm == AlgorithmChoice::Ring {
+    if args.algorithm == Algorithm::Ring {
         return Err(Failure::usage(
             "--algorithm ring is for ranks that are threads: processes send directly",
         ));

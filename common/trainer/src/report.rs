@@ -1,6 +1,5 @@
 //! The run report: what was predicted and what was measured, as JSON.
 
-use crate::cli::AlgorithmChoice;
 use crate::communication::Communication;
 use crate::config::Config;
 use crate::error::{Failure, Result};
@@ -10,6 +9,7 @@ use crate::precision;
 use crate::run::Measured;
 use crate::stage::GradSync;
 use events::{Class, Operation};
+use planner::Algorithm;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tempfile::NamedTempFile;
@@ -53,7 +53,7 @@ pub struct Report {
     pub communication: Option<Communication>,
     /// How local collectives move data.
     #[serde(default, deserialize_with = "labels::choice")]
-    pub algorithm: Option<AlgorithmChoice>,
+    pub algorithm: Option<Algorithm>,
     /// The simulated link between the ranks, if there is one.
     pub link: Option<LinkRow>,
     /// The model.

@@ -22,6 +22,7 @@ pub(crate) mod ticket;
 pub use link::Link;
 
 use crate::group::Group;
+use events::Operation;
 use rank::{Rank, Shared};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,26 @@ impl Algorithm {
         match self {
             Algorithm::Direct => "direct",
             Algorithm::Ring => "ring",
+        }
+    }
+
+    /// Rounds that an operation takes between N = `size` ranks, of which there are two at least:
+    ///
+    /// | | direct | ring |
+    /// |---|---|---|
+    /// | reduce-scatter, all-gather | 1 | N−1 |
+    /// | all-reduce | 2 | 2(N−1) |
+    /// | broadcast | 1 | N−1 |
+    /// | send, scalars, barrier | 1 | 1 |
+    pub const fn rounds(self, operation: Operation, size: u32) -> u32 {
+        let hops = match self {
+            Algorithm::Direct => 1,
+            Algorithm::Ring => size - 1,
+        };
+        match operation {
+            Operation::AllReduce => 2 * hops,
+            Operation::ReduceScatter | Operation::AllGather | Operation::Broadcast => hops,
+            Operation::Send | Operation::Recv | Operation::Barrier | Operation::Scalars => 1,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The flags of training, by subject, in the order of the help text.
 
-use super::{AlgorithmChoice, CollectivesChoice, DeviceChoice, FloatType};
+use super::{CollectivesChoice, DeviceChoice, FloatType};
 use crate::communication::CommunicationArgs;
 use crate::data::TokenFormat;
 use crate::deepspeed::{FileOnly, Given};
@@ -11,7 +11,7 @@ use crate::stage::GradSync;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args};
 use model::{Checkpointing, Wrap};
-use planner::Strategy;
+use planner::{Algorithm, Strategy};
 use std::path::PathBuf;
 
 /// Most ranks that one process holds.
@@ -49,7 +49,7 @@ pub struct TrainArgs {
     pub collectives: CollectivesChoice,
     /// How collectives between threads move data.
     #[arg(long, value_enum, default_value_t)]
-    pub algorithm: AlgorithmChoice,
+    pub algorithm: Algorithm,
     /// Simulate a link between ranks that are threads: nvlink, pcie4, ethernet25g, or such as 50us,3GB/s.
     #[arg(long, value_parser = link::parse, value_name = "NAME|LATENCY,BANDWIDTH")]
     pub link: Option<LinkChoice>,

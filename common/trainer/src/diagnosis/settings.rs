@@ -2,9 +2,9 @@
 
 use crate::communication::Communication;
 use crate::plan;
+use crate::precision;
 use crate::report::Report;
 use crate::stage::GradSync;
-use device::DType;
 use model::ModelConfig;
 use planner::{Job, Stage, Strategy};
 use sharding::Precision;
@@ -25,9 +25,11 @@ impl<'a> Settings<'a> {
         let communication = report.communication.as_ref()?;
         let architecture = report.model.architecture.as_ref()?.to_string();
         let model = ModelConfig::from_hugging_face(&architecture, &report.model.name).ok()?;
-        let [parameters, gradients, reduce] =
-            [report.precision, report.grad_dtype, report.reduce_dtype].map(dtype);
-        let precision = Precision { parameters, gradients, reduce };
+        let precision = Precision {
+            parameters: precision::dtype(report.precision)?,
+            gradients: precision::dtype(report.grad_dtype)?,
+            reduce: precision::dtype(report.reduce_dtype)?,
+        };
         let job = Job {
             batch_size: report.model.batch_size,
             tokens: report.model.sequence_length,
@@ -38,7 +40,7 @@ impl<'a> Settings<'a> {
             shard_group: report.shard_group_size,
             secondary_shards: report.secondary_shard_size,
             textbook_all_reduce: report.grad_sync == Some(GradSync::AllReduce),
-            algorithm: report.algorithm.map(plan::algorithm).unwrap_or_default(),
+            algorithm: report.algorithm.unwrap_or_default(),
             ..Job::new(model, stage(report)?, report.world_size)
         };
         Some(Settings { job: with_precision(job, precision, communication), precision, communication })
@@ -57,14 +59,6 @@ fn with_precision(job: Job, precision: Precision, communication: &Communication)
 /// The stage of `report`'s run.
 pub(super) fn stage(report: &Report) -> Option<Stage> {
     Stage::ALL.into_iter().find(|stage| stage.label() == report.stage)
-}
-
-fn dtype(name: &str) -> DType {
-    match name {
-        "bf16" => DType::Bf16,
-        "fp16" => DType::F16,
-        _ => DType::F32,
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! What communication costs on the wire.
 
-use crate::cli::AlgorithmChoice;
 use crate::report::Report;
+use crate::wiring;
+use collectives::local::Algorithm;
 use events::Operation;
 use planner::{Job, RankPrediction};
 
@@ -11,22 +12,23 @@ pub(super) struct Wire {
     latency: f64,
     /// Per byte.
     byte: f64,
-    /// Rounds of a reduce-scatter or an all-gather.
-    rounds: f64,
+    /// Who sends to whom in a round.
+    algorithm: Algorithm,
+    /// Ranks.
+    ranks: u32,
 }
 
 impl Wire {
     /// Bytes alone.
-    pub(super) const BYTES: Wire = Wire { latency: 0.0, byte: 1.0, rounds: 1.0 };
+    pub(super) const BYTES: Wire = Wire { latency: 0.0, byte: 1.0, algorithm: Algorithm::Direct, ranks: 2 };
 
     /// That of `report`'s run.
     pub(super) fn of(report: &Report) -> Self {
-        let ring = report.algorithm == Some(AlgorithmChoice::Ring);
-        let rounds = if ring { report.world_size as f64 - 1.0 } else { 1.0 };
         report.link.as_ref().map_or(Wire::BYTES, |link| Wire {
             latency: link.latency_seconds,
             byte: 1.0 / link.bytes_per_second,
-            rounds,
+            algorithm: wiring::local(report.algorithm.unwrap_or_default()),
+            ranks: report.world_size as u32,
         })
     }
 
@@ -35,14 +37,14 @@ impl Wire {
         self.byte * bytes as f64
     }
 
-    /// Of one call, bytes aside.
-    pub(super) fn latency(&self, operation: &str) -> f64 {
-        let rounds = match operation {
-            _ if operation == Operation::AllReduce.label() => 2.0 * self.rounds,
-            _ if operation == Operation::Scalars.label() => 1.0,
-            _ => self.rounds,
-        };
-        self.latency * rounds
+    /// Of one call, bytes aside, by the operation's label.
+    pub(super) fn latency(&self, label: &str) -> f64 {
+        let operation = Operation::ALL.iter().find(|operation| operation.label() == label);
+        operation.map_or(0.0, |&operation| self.call(operation))
+    }
+
+    fn call(&self, operation: Operation) -> f64 {
+        self.latency * self.algorithm.rounds(operation, self.ranks) as f64
     }
 
     /// Of a step of `job`, per sequence, for the rank that sends most; none if nothing is sent.
@@ -50,9 +52,7 @@ impl Wire {
         let prediction = planner::predict(job).ok()?;
         let of_rank = |rank: &RankPrediction| {
             let sent = &rank.traffic_per_step;
-            let one = |&op: &Operation| {
-                self.latency(op.label()) * sent.calls(op) as f64 + self.transfer(sent.bytes(op))
-            };
+            let one = |&op: &Operation| self.call(op) * sent.calls(op) as f64 + self.transfer(sent.bytes(op));
             Operation::ALL.iter().map(one).sum::<f64>()
         };
         let step = prediction.ranks.iter().map(of_rank).fold(0.0, f64::max);
