@@ -1,7 +1,8 @@
 //! What being watched costs a run: `cargo bench -p tests --bench watching`.
 //!
-//! * The screen: a run with its screen open in a pseudo-terminal. The CPU time of the thread that draws and of the one
-//!   that collects events, as a share of the whole process's, from the first picture to the last step.
+//! * The screen: a run with its screen open in a pseudo-terminal beside one that nobody watches. The CPU time of the thread
+//!   that draws and of the one that collects events, as a share of the whole process's, from the first picture to the last
+//!   step: what counts. Beside it what a step takes more than the other run's, within a pair far from exact.
 //! * The recording: a run that nobody listens to and a recorded one side by side, at the same time, so that whatever else
 //!   the machine does slows both. CPU time of each process per step, and its median step. What counts are the differences
 //!   within the pairs: their median over all stages, and where it lies with 95 % confidence. Single pairs differ by more than
@@ -192,20 +193,29 @@ fn process_seconds(id: u32) -> f64 {
 
 /// Runs with a screen; the median share that drawing and collecting take.
 fn screens(flags: &Flags, stage: Stage, dir: &Path) -> f64 {
-    let mut table = Table::numbers("CPU seconds", ["process", "screen", "collector", "share"]);
-    let runs: Vec<Cpu> = (0..flags.rounds.div_ceil(2)).map(|_| screen(flags, stage, dir)).collect();
-    for (round, cpu) in runs.iter().enumerate() {
+    let columns = ["process", "screen", "collector", "share", "a step", "unwatched", "added"];
+    let mut table = Table::numbers("CPU seconds", columns);
+    let mut shares = Vec::new();
+    for round in 0..flags.rounds.div_ceil(2) {
+        let unwatched = start(flags, stage, dir, None);
+        let (cpu, step) = screen(flags, stage, dir);
+        let beside = cost(flags, unwatched).cpu;
         let seconds = [cpu.process, cpu.screen, cpu.collector].map(|seconds| format!("{seconds:.3}"));
         let [process, screen, collector] = seconds;
-        table.row(format!("run {}", round + 1), [process, screen, collector, percent(cpu.share())]);
+        let added = percent((step - beside) / beside);
+        let [step, beside] = [step, beside].map(|seconds| format!("{seconds:.4}"));
+        let row = [process, screen, collector, percent(cpu.share()), step, beside, added];
+        table.row(format!("run {}", round + 1), row);
+        shares.push(cpu.share());
     }
-    let share = median(&runs.iter().map(|cpu| cpu.share()).collect::<Vec<_>>());
+    let share = median(&shares);
     println!("{stage} with its screen open, 120×40\n\n{}", table.render(Format::Terminal));
     println!("median share of drawing and collecting: {}\n", percent(share));
     share
 }
 
-fn screen(flags: &Flags, stage: Stage, dir: &Path) -> Cpu {
+/// CPU time from the first picture to the last step, and a step's, of a run with a screen.
+fn screen(flags: &Flags, stage: Stage, dir: &Path) -> (Cpu, f64) {
     let mut command = program(flags, stage, dir);
     let mut pty = Pty::start(&mut command, (120, 40));
     pty.expect("\x1b[?1049h");
@@ -213,10 +223,10 @@ fn screen(flags: &Flags, stage: Stage, dir: &Path) -> Cpu {
     pty.patience = Duration::from_secs(3600);
     let before = Cpu::of(pty.id());
     pty.expect_on_screen(&format!("{stage} is done"));
-    let cpu = Cpu::of(pty.id()).since(before);
+    let cpu = Cpu::of(pty.id());
     pty.send("q");
     pty.wait();
-    cpu
+    (cpu.since(before), cpu.process / f64::from(flags.steps))
 }
 
 /// What a run took per step.
@@ -263,20 +273,23 @@ fn recordings(flags: &Flags, stage: Stage, dir: &Path) -> Vec<Added> {
 
 /// A run that is not recorded and one that is, at the same time; which starts first is the caller's.
 fn pair(flags: &Flags, stage: Stage, dir: &Path, plain_first: bool) -> (Cost, Cost) {
-    let recording = dir.join("run.zero").display().to_string();
-    let start = |recorded: bool| {
-        let report = dir.join(if recorded { "recorded.json" } else { "plain.json" });
-        let mut command = program(flags, stage, dir);
-        command.arg("--headless").arg("--report").arg(&report).stdout(Stdio::null()).stdin(Stdio::null());
-        if recorded {
-            command.args(["--record", &recording]);
-        }
-        (command.spawn().unwrap_or_else(|error| panic!("{error}")), report)
-    };
+    let recording = dir.join("run.zero");
+    let start = |recorded: bool| start(flags, stage, dir, recorded.then_some(recording.as_path()));
     let first = start(!plain_first);
     let second = start(plain_first);
     let (plain, recorded) = if plain_first { (first, second) } else { (second, first) };
     (cost(flags, plain), cost(flags, recorded))
+}
+
+/// A run that nobody watches, recorded or not, and its report.
+fn start(flags: &Flags, stage: Stage, dir: &Path, recording: Option<&Path>) -> (Child, PathBuf) {
+    let report = dir.join(if recording.is_some() { "recorded.json" } else { "plain.json" });
+    let mut command = program(flags, stage, dir);
+    command.arg("--headless").arg("--report").arg(&report).stdout(Stdio::null()).stdin(Stdio::null());
+    if let Some(recording) = recording {
+        command.arg("--record").arg(recording);
+    }
+    (command.spawn().unwrap_or_else(|error| panic!("{error}")), report)
 }
 
 /// CPU time of the process and its median step, once it has ended.

@@ -26,16 +26,16 @@ fn three_hundred_steps_teach_the_grammar() {
     assert!(good * 100 >= all * 80, "{good} of {all} generated sentences parse");
 }
 
-/// nanoGPT's setting for a laptop: 4 layers of width 128, 64 characters of context, 12 sequences per step, 2000 steps, on
-/// Shakespeare; it reaches a validation loss of 1.88 nats per character.
+/// nanoGPT's setting for a laptop: 4 layers of width 128, 64 characters of context, 12 sequences per step, on Shakespeare.
+/// There 2000 steps reach a validation loss of 1.88 nats per character; here half as many have to.
 #[test]
 fn a_small_model_learns_shakespeare() {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data/tinyshakespeare.txt");
     let report = train(
         Stage::Zero3,
         &format!(
-            "--data {data} --gpus 4 --batch-size 3 --seq-len 64 --steps 2000 --lr 4e-3 --shuffle-seed 1 \
-             --val-fraction 0.1 --eval-every 2000 --eval-batches 145"
+            "--data {data} --gpus 4 --batch-size 3 --seq-len 64 --steps 1000 --lr 4e-3 --shuffle-seed 1 \
+             --val-fraction 0.1 --eval-every 1000 --eval-batches 145"
         ),
     )
     .unwrap();

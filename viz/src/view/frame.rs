@@ -190,13 +190,29 @@ fn tabs(app: &App, paint: &mut Paint<'_>) {
         let style = if chosen { theme::chosen(theme) } else { ink(DIM) };
         paint.text(x, 0, label, style);
     }
-    let dropped = app.player().timeline().dropped(app.player().position());
-    if dropped > 0 {
-        let text = format!("{} events dropped", words::grouped(dropped));
-        paint.right(paint.width().saturating_sub(1), 0, text, ink(ALARM));
-    } else if app.player().timeline().truncated() {
-        let text = "recording ends early";
-        paint.right(paint.width().saturating_sub(1), 0, text, ink(theme::WAITING));
+    let end = tab_places(paint.width()).last().map_or(0, |(_, x, length)| x + length);
+    missing(app, &mut paint.part(end, 0, paint.width().saturating_sub(end), 1));
+}
+
+/// What the events do not tell, in as many words as there is room for: how many were dropped, the recording's end.
+fn missing(app: &App, paint: &mut Paint<'_>) {
+    let timeline = app.player().timeline();
+    let dropped = timeline.dropped(app.player().position());
+    let (all, few) = (words::grouped(dropped), words::count(dropped as f64));
+    let (told, colour) = match (timeline.truncated(), dropped > 0) {
+        (false, false) => return,
+        (true, false) => (vec!["recording ends early".into(), "ends early".into()], theme::WAITING),
+        (false, true) => {
+            (vec![format!("{all} events dropped"), format!("{all} dropped"), format!("{few} dropped")], ALARM)
+        }
+        (true, true) => {
+            let long = format!("recording ends early · {all} events dropped");
+            (vec![long, format!("ends early · {few} dropped"), "incomplete".into()], ALARM)
+        }
+    };
+    let room = paint.width().saturating_sub(1);
+    if let Some(text) = told.iter().find(|text| columns(text) <= room) {
+        paint.right(room, 0, text, ink(colour));
     }
 }
 

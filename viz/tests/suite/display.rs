@@ -2,7 +2,7 @@
 
 use crate::pty::Pty;
 use crate::support::path;
-use events::{Batch, Message};
+use events::{Batch, Message, Recorder, Recording};
 use std::process::Command;
 use viz::app::{App, Source, View};
 use viz::player::{Motion, Player};
@@ -86,13 +86,13 @@ fn alone_it_plays_what_it_ships_with() {
     assert!(pty.wait().success());
 }
 
-fn screen(timeline: Timeline, source: Source) -> String {
+fn screen(timeline: Timeline, source: Source, width: u16) -> String {
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], source);
     app.view = View::Overview;
-    let picture = view::picture(&app, Theme::FULL, 80, 24);
+    let picture = view::picture(&app, Theme::FULL, width, 24);
     picture
         .content
-        .chunks(80)
+        .chunks(usize::from(width))
         .map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>() + "\n")
         .collect()
 }
@@ -100,12 +100,28 @@ fn screen(timeline: Timeline, source: Source) -> String {
 #[test]
 fn dropped_events_are_counted_on_the_smallest_screen() {
     let run = Plan::new(3, 4).run();
-    for (dropped, told) in [(0, None), (1234, Some("1,234 events dropped"))] {
+    for (dropped, told) in [(0, None), (1234, Some("1,234 dropped")), (12_345_678, Some("12.3M dropped"))] {
         let mut timeline = Timeline::live(run.header.clone(), "");
         timeline.push(Message::Batch(Batch { dropped, events: run.events.clone() }));
-        let screen = screen(timeline, Source::Live);
+        let screen = screen(timeline, Source::Live, 80);
         assert_eq!(screen.contains("dropped"), told.is_some(), "{screen}");
         assert!(told.is_none_or(|told| screen.contains(told)), "{screen}");
+        assert!(screen.contains("6 Compare"), "{screen}");
+    }
+}
+
+#[test]
+fn a_recording_that_is_cut_off_and_lacks_events_says_both() {
+    let run = Plan::new(3, 4).run();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cut.events");
+    let mut recorder = Recorder::create(&file, &run.header).unwrap();
+    recorder.push(1234, &run.events).unwrap();
+    recorder.flush().unwrap();
+    for (width, told) in [(80, "incomplete"), (120, "recording ends early · 1,234 events dropped")] {
+        let timeline = Timeline::recorded(Recording::open(&file).unwrap()).unwrap();
+        let screen = screen(timeline, Source::Recording, width);
+        assert!(screen.contains(told), "{screen}");
     }
 }
 
@@ -119,7 +135,7 @@ fn a_recording_that_ends_early_says_so_everywhere() {
     std::fs::write(&short, &whole[..whole.len() * 2 / 3]).unwrap();
 
     let mut pty = Pty::start(&mut viz(&["replay", &short, "--paused"]), (80, 24));
-    pty.expect_on_screen("recording ends early");
+    pty.expect_on_screen("ends early");
     drop(pty);
     for arguments in [["export", &short, "--svg", &svg].as_slice(), &["trace", &short, &json]] {
         let output = viz(arguments).output().unwrap();
