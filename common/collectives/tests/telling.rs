@@ -119,6 +119,28 @@ fn a_link_charges_latency_and_bandwidth() {
     assert_eq!(link.cost(Operation::AllReduce, Algorithm::Ring, 1, 3000), Duration::ZERO);
 }
 
+/// A microsecond per byte. Slices of ten elements among four ranks are uneven, so that the ways of sending differ.
+#[test]
+fn a_link_takes_as_long_as_the_busiest_rank_sends() {
+    let link = Some(Link { latency: Duration::ZERO, bandwidth: 1e6 });
+    for (options, busiest) in [(direct(), [24, 24, 64, 120]), (ring(), [24, 24, 60, 40])] {
+        let all = heard(4, Options { link, ..options }, |group, device| {
+            let bucket = |len| Bucket::from(vec![upload(device, DType::F32, &vec![1.0; len])]);
+            drop(group.reduce_scatter(bucket(8)).unwrap().wait().unwrap());
+            drop(group.all_gather(bucket(8)).unwrap().wait().unwrap());
+            drop(group.all_reduce(bucket(10)).unwrap().wait().unwrap());
+            drop(group.broadcast(bucket(10), 1).unwrap().wait().unwrap());
+        });
+        for events in all {
+            let times = events.iter().filter_map(|event| match event.what {
+                What::Crossed { began, ended, .. } => Some((began - ended) / 1000),
+                _ => None,
+            });
+            assert_eq!(times.collect::<Vec<_>>(), busiest, "{options:?}");
+        }
+    }
+}
+
 #[test]
 fn transfers_on_a_link_queue() {
     let link = Link { latency: Duration::from_millis(5), bandwidth: f64::INFINITY };

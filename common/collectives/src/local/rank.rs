@@ -6,7 +6,7 @@ use super::gpu::{OnGpu, Parties};
 use super::protocol::Hub;
 use super::slot::Entry;
 use super::ticket::{Cause, Failure, Lane, Ticket};
-use super::{Algorithm, Options, direct};
+use super::{Algorithm, Options, direct, ring};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Crossing, Outcome, Result, Waits, Watch};
 use device::{Buffer, DeviceError};
@@ -139,12 +139,23 @@ impl Rank {
         Crossing { began: now.saturating_sub(began), ended: now.saturating_sub(ended), exposed }
     }
 
+    /// Whether the call's data travel around a ring: numbers and messages do not.
+    fn goes_around(&self, call: &Call) -> bool {
+        let data = !matches!(call.operation, Operation::Barrier | Operation::Scalars);
+        let whole = matches!(self.ticket(call).lane, Lane::Group);
+        self.shared.options.algorithm == Algorithm::Ring && data && whole
+    }
+
     /// Time that the call takes on the simulated link, for what its busiest rank sends.
     fn cost(&self, contribution: &Contribution) -> Duration {
         let Some(link) = self.shared.options.link else { return Duration::ZERO };
         let (call, size) = (&contribution.call, self.shared.hub.names().len());
         let parties = if matches!(self.ticket(call).lane, Lane::Group) { size } else { 2 };
-        let busiest = (0..parties).map(|party| direct::sent(contribution, party, parties)).max().unwrap_or(0);
+        let sent = |party| match self.goes_around(call) {
+            true => ring::sent(contribution, party, parties),
+            false => direct::sent(contribution, party, parties),
+        };
+        let busiest = (0..parties).map(sent).max().unwrap_or(0);
         link.cost(call.operation, self.shared.options.algorithm, size as u32, busiest)
     }
 

@@ -26,6 +26,23 @@ pub(crate) trait Neighbours<E> {
     fn hop(&mut self, from: usize, to: usize, chunk: usize, bytes: u64);
 }
 
+/// Bytes that party `me` of `count` sends to its right neighbour.
+pub(crate) fn sent(contribution: &Contribution, me: usize, count: usize) -> u64 {
+    let call = &contribution.call;
+    let per_buffer = |&(len, dtype): &(usize, DType)| {
+        let without = |index: usize| (len - slice(len, index % count, count).len()) as u64;
+        let elements = match call.operation {
+            Operation::ReduceScatter => without(me),
+            Operation::AllGather => without(me + 1),
+            Operation::AllReduce => without(me) + without(me + 1),
+            Operation::Broadcast if (me + 1) % count != call.peer => len as u64,
+            _ => 0,
+        };
+        elements * dtype.size() as u64
+    };
+    if count == 1 { 0 } else { call.shapes.iter().map(per_buffer).sum() }
+}
+
 /// One party's place in the ring.
 pub(crate) struct Ring<'a> {
     pub(crate) all: &'a [Contribution],
@@ -63,24 +80,6 @@ impl Ring<'_> {
                 operation => unreachable!("{operation} has no ring"),
             }
         }
-    }
-
-    /// Bytes that party `me` sends to its right neighbour.
-    pub(crate) fn sent(&self) -> u64 {
-        let (me, count) = (self.me, self.count());
-        let call = &self.all[me].call;
-        let per_buffer = |&(len, dtype): &(usize, DType)| {
-            let without = |index: usize| (len - slice(len, index % count, count).len()) as u64;
-            let elements = match call.operation {
-                Operation::ReduceScatter => without(me),
-                Operation::AllGather => without(me + 1),
-                Operation::AllReduce => without(me) + without(me + 1),
-                Operation::Broadcast if (me + 1) % count != call.peer => len as u64,
-                _ => 0,
-            };
-            elements * dtype.size() as u64
-        };
-        if count == 1 { 0 } else { call.shapes.iter().map(per_buffer).sum() }
     }
 
     /// At step s adds the left neighbour's partial sum of slice me − s − 2 to its own.

@@ -4,11 +4,11 @@ use super::{Rank, parties};
 use crate::backend::{Backend, Call, Watch};
 use crate::local::data::Contribution;
 use crate::local::deadline::Patience;
+use crate::local::direct;
 use crate::local::gpu::Parties;
-use crate::local::ring::{Neighbours, Ring};
-use crate::local::ticket::{Failure, Lane, Ticket};
-use crate::local::{Algorithm, direct};
-use events::{Operation, Progress, What, Work};
+use crate::local::ring::{self, Neighbours, Ring};
+use crate::local::ticket::{Failure, Ticket};
+use events::{Progress, What, Work};
 
 /// One rank inside one collective's data; leaves it when dropped, in an unwinding too.
 pub(super) struct Part<'a> {
@@ -31,17 +31,16 @@ impl Part<'_> {
             self.finished = Some(direct::sent(&self.all[me], me, self.all.len()));
             return;
         }
-        let ring = Ring { all: self.all, me };
-        let data = !matches!(call.operation, Operation::Barrier | Operation::Scalars);
-        let whole = matches!(self.ticket.lane, Lane::Group);
         if let Some(parties) = parties(self.all) {
             self.finished = self.run_on_gpu(&parties, me);
             return;
         }
-        self.finished = if self.rank.shared.options.algorithm == Algorithm::Ring && data && whole {
+        self.finished = if self.rank.goes_around(call) {
             // SAFETY: the protocol let this rank enter once: all have issued and agree, and nobody's buffer is given
             // back before this rank has left.
-            unsafe { ring.run(&mut self) }.is_ok().then(|| ring.sent())
+            unsafe { Ring { all: self.all, me }.run(&mut self) }
+                .is_ok()
+                .then(|| ring::sent(&self.all[me], me, self.all.len()))
         } else {
             // SAFETY: as above.
             Some(unsafe {
