@@ -5,7 +5,9 @@ pub mod job;
 pub mod peer;
 pub mod script;
 
+use events::{Event, Recording};
 use planner::Stage;
+use std::path::Path;
 use trainer::config::Config;
 use trainer::{Report, Result};
 
@@ -60,6 +62,19 @@ pub fn run(stage: Stage, flags: &str) -> Report {
     let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
     assert_eq!(mispredictions(&report), Vec::<String>::new(), "{stage} {flags}");
     report
+}
+
+/// All events of a recording, by time.
+///
+/// # Panics
+/// If it cannot be read.
+pub fn recorded(file: &Path) -> Vec<Event> {
+    let recording = Recording::open(file).unwrap();
+    let batches = (0..recording.len()).map(|index| recording.batch(index).unwrap());
+    let mut events: Vec<Event> = batches.flat_map(|batch| batch.events).collect();
+    // Each rank's own are in order already.
+    events.sort_by_key(|event| event.at);
+    events
 }
 
 /// The losses of a report, in order.

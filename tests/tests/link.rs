@@ -5,10 +5,10 @@
 //! parameters before its pass, gradients before the step, updated parameters at the step's end. What ranks wait for in
 //! it is left exposed by any schedule that issues at these points.
 
-use events::{CollectiveEvent, Event, Operation, Pass, Progress, Recording, Snapshot, What};
+use events::{CollectiveEvent, Event, Operation, Pass, Progress, Snapshot, What};
 use planner::Stage;
 use std::collections::BTreeMap;
-use tests::{median, train};
+use tests::{median, recorded, train};
 use trainer::{Failure, Report};
 use viz::window::Window;
 
@@ -56,11 +56,6 @@ impl AlphaBeta {
     fn flag(self) -> String {
         format!("{}us,{}B/s", self.latency * 1e6, self.bandwidth as u64)
     }
-}
-
-fn events(path: &std::path::Path) -> Vec<Event> {
-    let recording = Recording::open(path).unwrap();
-    (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events).collect()
 }
 
 /// The steps of `rank`, one by one.
@@ -184,7 +179,7 @@ fn link_for_half_of_the_step(stage: Stage, file: &std::path::Path) -> Result<Alp
     let seconds = median(&seconds);
     let infinite = AlphaBeta { latency: 0.0, bandwidth: 1.0 };
     let bytes: f64 = {
-        let events = events(file);
+        let events = recorded(file);
         let step = &steps(&events, 0)[1];
         let cost = |act: &Act| if let Act::Issue(_, event) = act { infinite.seconds(event) } else { 0.0 };
         step.acts.iter().map(cost).sum()
@@ -215,10 +210,7 @@ fn beyond_the_model(events: &[Event], link: AlphaBeta) -> (f64, f64) {
 /// the smallest.
 fn shown_as_hidden(events: &[Event]) -> f64 {
     let mut window = Window::new(&Snapshot::new(RANKS as u32, 0));
-    // The view orders all ranks' events by time; each rank's own are in order already.
-    let mut events: Vec<&Event> = events.iter().collect();
-    events.sort_by_key(|event| event.at);
-    events.into_iter().for_each(|event| window.apply(event));
+    events.iter().for_each(|event| window.apply(event));
     let step = window.steps.back().unwrap();
     let measured = viz::overlap::measure(&window, (step.from, step.to.unwrap()));
     measured.iter().map(|rank| rank.overlapped as f64 / rank.communication as f64).fold(1.0, f64::min)
@@ -233,7 +225,7 @@ fn run(stage: Stage) -> (f64, f64, f64) {
     let report: Report =
         train(stage, &format!("{} --record {} --link {}", flags(), file.display(), link.flag())).unwrap();
     assert!(report.predictions_hold());
-    let events = events(&file);
+    let events = recorded(&file);
     let (beyond, hideable) = beyond_the_model(&events, link);
     (beyond, hideable, shown_as_hidden(&events))
 }

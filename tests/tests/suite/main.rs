@@ -8,6 +8,7 @@ mod ending;
 mod evaluation;
 mod explanations;
 mod faults;
+mod knobs;
 mod memory_tables;
 mod peers;
 mod precision;
