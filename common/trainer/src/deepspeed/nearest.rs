@@ -2,15 +2,20 @@
 
 use super::table::keys;
 
-/// The path in the table closest to `path`: the one that says the same with dots (`offload_optimizer_nvme_path`), else
+/// The key or section of the table closest to `path`: the one that says the same with dots (`offload_optimizer_nvme_path`), else
 /// the same name in another section, else the fewest edits; `None` if nothing is close.
 pub(super) fn nearest(path: &str) -> Option<&'static str> {
     let name = path.rsplit('.').next().unwrap_or(path);
     let limit = (name.chars().count() / 3).max(1);
     let close = |path: &&'static str| last(path).len().abs_diff(name.len()) <= 3 * limit;
-    let measured =
-        keys().map(|key| key.path).filter(close).map(|c| ((edits(name, last(c)), edits(path, c)), c));
+    let measured = paths().filter(close).map(|c| ((edits(name, last(c)), edits(path, c)), c));
     dotted(path).or_else(|| measured.filter(|((distance, _), _)| *distance <= limit).min().map(|(_, c)| c))
+}
+
+/// Every key's path, and those of the sections that it stands in.
+fn paths() -> impl Iterator<Item = &'static str> {
+    let up = |path: &&'static str| path.rsplit_once('.').map(|(section, _)| section);
+    keys().flat_map(move |key| std::iter::successors(Some(key.path), up))
 }
 
 fn last(path: &str) -> &str {
@@ -57,6 +62,9 @@ mod tests {
             ("grad_clipping", "gradient_clipping"),
             ("gradient_accumulation_step", "gradient_accumulation_steps"),
             ("overlap_comm", "zero_optimization.overlap_comm"),
+            ("zero_optimisation", "zero_optimization"),
+            ("zero_optimization.offload_params", "zero_optimization.offload_param"),
+            ("optimiser", "optimizer"),
         ] {
             assert_eq!(nearest(slip), Some(meant), "{slip}");
         }

@@ -27,7 +27,14 @@ impl Node {
     /// # Errors
     /// What is wrong, with its line and column.
     pub(super) fn from_json(text: &str) -> Result<Node, String> {
-        serde_json::from_str(text).map_err(|e| e.to_string())
+        serde_json::from_str(text).map_err(|error| {
+            let error = error.to_string();
+            let foreign =
+                ["expected value", "key must be a string"].iter().any(|what| error.starts_with(what));
+            let hint =
+                if foreign { ": JSON has double quotes, true, false, numbers, and no comments" } else { "" };
+            format!("{error}{hint}")
+        })
     }
 
     /// Text.

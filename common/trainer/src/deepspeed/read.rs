@@ -5,7 +5,7 @@ use super::nearest::nearest;
 use super::node::{Node, shortened};
 use super::table::{self, keys};
 use super::yaml;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// A key of the file, with a value that passed its row's check, or `auto` where the row allows that.
@@ -139,7 +139,8 @@ impl Reader<'_> {
             return Ok(());
         }
         let fine = if value.is_auto() && key.auto != Auto::No { Ok(()) } else { key.check(value) };
-        fine.map_err(|expected| format!("{}: {path} is {value}: it must be {expected}", self.file))?;
+        let quotes = if is_quoted_number(key, value) { ", without quotes" } else { "" };
+        fine.map_err(|expected| format!("{}: {path} is {value}: it must be {expected}{quotes}", self.file))?;
         match key.fate {
             Fate::Means(means) => {
                 match means(value).and_then(|(target, value)| Some((table::find(target)?, value))) {
@@ -189,6 +190,12 @@ impl Reader<'_> {
     }
 }
 
+/// Whether `value` is text that would do for `key` as a number.
+fn is_quoted_number(key: &Key, value: &Node) -> bool {
+    let number = value.as_text().and_then(|text| text.trim().parse().ok());
+    number.is_some_and(|number| key.check(&Node::Number(number)).is_ok())
+}
+
 fn shortened_path(path: &str) -> String {
     path.split('.').map(shortened).take(4).collect::<Vec<_>>().join(".")
 }
@@ -196,11 +203,17 @@ fn shortened_path(path: &str) -> String {
 fn load(path: &Path) -> Result<Node, String> {
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
-    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|e| e.to_string())?;
+    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|e| match e.kind() {
+        ErrorKind::InvalidData => "not a text in UTF-8".into(),
+        _ => e.to_string(),
+    })?;
     if text.len() as u64 > LARGEST {
         return Err(format!("too long for a configuration: at most {LARGEST} bytes are read"));
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    if text.trim().is_empty() {
+        return Err("it is empty; the least is {}, or such as {\"zero_optimization\": {\"stage\": 3}}".into());
+    }
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     match extension.to_ascii_lowercase().as_str() {
         "json" => Node::from_json(text),

@@ -130,7 +130,10 @@ fn plain(text: &str) -> Result<Node, String> {
         "true" | "True" | "TRUE" => Node::Flag(true),
         "false" | "False" | "FALSE" => Node::Flag(false),
         _ if text.starts_with(['&', '*', '!', '|', '>', '%', '@', '`', '{', '[', '"', '\'']) => {
-            return Err(format!("{} is YAML that is not read here", shortened(text)));
+            return Err(format!(
+                "{} is YAML that is not read here: write plain values, and sections line by line, indented",
+                shortened(text)
+            ));
         }
         _ => number(text).map_or_else(|| Node::text(text), Node::Number),
     })

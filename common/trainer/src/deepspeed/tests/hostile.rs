@@ -8,7 +8,14 @@ use proptest::prelude::*;
 fn hostile_files_are_one_short_error_that_names_the_file() {
     let deep = |open: &str| format!("{{\"fp16\": {}", open.repeat(100_000));
     for (text, word) in [
-        ("", "EOF"),
+        ("", "it is empty"),
+        (" \n", "it is empty"),
+        ("{", "EOF"),
+        ("{'stage': 3}", "double quotes"),
+        ("// a comment\n{}", "no comments"),
+        (r#"{"fp16": {},}"#, "trailing comma"),
+        (r#"{"zero_optimization": {"stage": "3"}}"#, "from 0 to 3, without quotes"),
+        (r#"{"zero_optimization": {"reduce_bucket_size": "5e8"}}"#, "without quotes"),
         ("[]", "section of keys"),
         ("3", "section of keys"),
         ("null", "section of keys"),
@@ -48,6 +55,9 @@ fn hostile_files_are_one_short_error_that_names_the_file() {
         error.contains("ds.json: deepspeed_config.deepspeed_config_file") && error.contains("inner.json"),
         "{error}"
     );
+    let path = File::json("");
+    std::fs::write(&path.path, [0xff, 0xfe, b'{']).unwrap();
+    assert!(path.config("").unwrap_err().to_string().contains("ds.json: not a text in UTF-8"));
     let missing = crate::cli::Cli::parse_from(["zero", "--config", "no/such.json"]).train;
     assert!(Config::new(missing).unwrap_err().to_string().contains("no/such.json"));
 }
