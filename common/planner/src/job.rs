@@ -40,8 +40,10 @@ pub struct Job {
     pub reduce_bucket: Option<u64>,
     /// The same for the all-gather of updated parameters in ZeRO-1 and ZeRO-2.
     pub gather_bucket: Option<u64>,
-    /// Bytes per gradient on the wire, if gradients are converted or copied on their way there.
+    /// Bytes per gradient on the wire, if gradients are converted on their way there.
     pub converted_gradients: Option<u64>,
+    /// Whether gradients that are not converted are copied on their way there.
+    pub copied_gradients: bool,
     /// How collectives move data: decides who sends an element more where slices are uneven.
     pub algorithm: Algorithm,
     /// Whether ranks compute while collectives are on their way.
@@ -75,6 +77,7 @@ impl Job {
             reduce_bucket: None,
             gather_bucket: None,
             converted_gradients: None,
+            copied_gradients: false,
             algorithm: Algorithm::default(),
             overlap: true,
             gathering: Gathering::default(),
@@ -104,6 +107,11 @@ impl Job {
             Strategy::HybridShard => self.shard_group.unwrap_or(self.world_size),
             _ => self.world_size,
         }
+    }
+
+    /// Bytes per gradient of what is made of gradients for the wire, if that is not gradients themselves.
+    pub(crate) fn made_for_the_wire(&self) -> Option<u64> {
+        self.converted_gradients.or(self.copied_gradients.then_some(self.recipe.gradients))
     }
 
     /// Number of slices that a unit is cut into.

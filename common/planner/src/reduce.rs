@@ -70,7 +70,7 @@ pub(crate) struct Reducer {
 impl Reducer {
     /// Nothing in flight.
     pub(crate) fn new(job: &Job, partition: &Partition, (among, operation): (Among, Operation)) -> Self {
-        let travels = job.converted_gradients.unwrap_or(job.recipe.gradients);
+        let travels = job.made_for_the_wire().unwrap_or(job.recipe.gradients);
         let partial = job.strategy == Strategy::HybridShard && travels < F32;
         Reducer {
             among,
@@ -78,7 +78,7 @@ impl Reducer {
             size: job.reduce_bucket.unwrap_or(partition.largest()),
             bytes_per_element: job.recipe.gradients,
             temporary: job.stage.sharded().gradients,
-            converted: job.converted_gradients,
+            converted: job.made_for_the_wire(),
             partial: partial.then(|| job.shards()),
             rounded: None,
             overlap: job.overlap,

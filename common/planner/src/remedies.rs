@@ -1,7 +1,7 @@
 //! What would make a job fit, and what each remedy saves: one table of knobs, tried on the planner's walk.
 
 use crate::fit::largest_batch;
-use crate::gather::Gathering;
+use crate::gather::{BackwardPrefetch, Gathering};
 use crate::job::Job;
 use crate::predict::total_peak;
 use crate::recipe::Recipe;
@@ -43,15 +43,22 @@ struct Knob {
 const KNOBS: &[Knob] = &[
     Knob { costs: "the same weights; other traffic", turns: stages },
     Knob { costs: "the same weights; more traffic", turns: full_shard },
+    Knob { costs: "the same weights; more traffic between nodes", turns: shard_group },
     Knob { costs: "the same weights; more traffic between nodes", turns: secondary_shards },
     Knob { costs: "the same weights; more collectives", turns: wrapping },
     Knob { costs: "the same weights; more collectives", turns: buckets },
-    Knob { costs: "the same weights; nothing hides gathering", turns: prefetch },
+    Knob { costs: "the same weights; small tensors are gathered", turns: whole_tensors },
+    Knob { costs: "the same weights; more gathers", turns: reuse },
+    // Before what gathers less far ahead: with it, nothing is.
     Knob { costs: "the same weights; nothing hides traffic", turns: overlap },
-    Knob { costs: "the same weights; a gather more", turns: reshard_last },
+    Knob { costs: "the same weights; nothing hides gathering", turns: prefetch },
+    Knob { costs: "the same weights; less hides gathering", turns: in_flight },
+    Knob { costs: "the same weights; less hides gathering", turns: backward_prefetch },
+    Knob { costs: "the same weights; nothing gathered stays", turns: live },
     Knob { costs: "the same weights; no copies", turns: contiguous },
     Knob { costs: "the same weights; blocks computed again", turns: checkpointing },
     Knob { costs: "the same global batch, in smaller pieces", turns: batch_size },
+    Knob { costs: "gradients travel as they accumulate", turns: reduction },
     Knob { costs: "gradients accumulate in 16 bits", turns: gradients },
     Knob { costs: "computes in 16 bits", turns: precision },
     Knob { costs: "more devices; a larger global batch", turns: ranks },
@@ -60,50 +67,97 @@ const KNOBS: &[Knob] = &[
 
 fn stages(job: &Job, _: u64) -> Vec<(String, Job)> {
     let others = Stage::ALL.into_iter().filter(|&stage| stage > job.stage);
-    others.map(|stage| (format!("cargo run -p {}", stage.package()), job.with_stage(stage))).collect()
+    let without = if job.textbook_all_reduce { " without --grad-sync" } else { "" };
+    let turned = |stage: Stage| {
+        let how = format!("cargo run -p {}{without}", stage.package());
+        (how, Job { textbook_all_reduce: false, ..job.with_stage(stage) })
+    };
+    others.map(turned).collect()
 }
 
 fn full_shard(job: &Job, _: u64) -> Vec<(String, Job)> {
+    let without = if job.strategy == Strategy::HybridShard { " without --shard-group-size" } else { "" };
     let full = Job { strategy: Strategy::FullShard, shard_group: None, ..job.clone() };
-    vec![("--strategy full-shard".into(), full)]
+    vec![(format!("--strategy full-shard{without}"), full)]
+}
+
+/// The next larger group of neighbours that divides all ranks.
+fn next_group(job: &Job, size: usize) -> Option<usize> {
+    (size + 1..job.world_size)
+        .find(|&larger| larger.is_multiple_of(size) && job.world_size.is_multiple_of(larger))
+}
+
+fn shard_group(job: &Job, _: u64) -> Vec<(String, Job)> {
+    let larger = job.shard_group.and_then(|size| next_group(job, size));
+    let turned =
+        |size| (format!("--shard-group-size {size}"), Job { shard_group: Some(size), ..job.clone() });
+    larger.map(turned).into_iter().collect()
 }
 
 fn secondary_shards(job: &Job, _: u64) -> Vec<(String, Job)> {
-    vec![("without --secondary-shard-size".into(), Job { secondary_shards: None, ..job.clone() })]
+    let Some(size) = job.secondary_shards else { return Vec::new() };
+    let turned = |(how, secondary_shards)| (how, Job { secondary_shards, ..job.clone() });
+    let larger = next_group(job, size).map(|size| (format!("--secondary-shard-size {size}"), Some(size)));
+    larger.into_iter().chain([("without --secondary-shard-size".into(), None)]).map(turned).collect()
 }
 
 fn wrapping(job: &Job, _: u64) -> Vec<(String, Job)> {
     let finer = |wrap: Wrap| (format!("--wrap {wrap}"), Job { wrap, ..job.clone() });
-    [Wrap::Block, Wrap::Module].map(finer).into()
+    [Wrap::Block, Wrap::Module, Wrap::Parameter].map(finer).into()
 }
 
 fn buckets(job: &Job, _: u64) -> Vec<(String, Job)> {
     vec![("--reduce-bucket 1".into(), Job { reduce_bucket: Some(1), ..job.clone() })]
 }
 
-fn prefetch(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let gathering = Gathering { ahead: 0, ..job.gathering };
-    vec![("--prefetch-bucket 0".into(), Job { gathering, ..job.clone() })]
+fn whole_tensors(job: &Job, _: u64) -> Vec<(String, Job)> {
+    vec![("--param-persistence-threshold 0".into(), Job { whole_tensor: 0, ..job.clone() })]
 }
 
+/// A job that gathers in another way.
+fn gathering(job: &Job, how: &str, gathering: Gathering) -> (String, Job) {
+    (how.into(), Job { gathering, ..job.clone() })
+}
+
+/// What a flag has said cannot be said with another one.
+fn reuse(job: &Job, _: u64) -> Vec<(String, Job)> {
+    let how = if job.gathering.reuse > 1 { "--max-reuse-distance 0" } else { "--reshard-last" };
+    vec![gathering(job, how, Gathering { reuse: 0, ..job.gathering })]
+}
+
+/// Flags about gathering ahead contradict it.
 fn overlap(job: &Job, _: u64) -> Vec<(String, Job)> {
-    vec![("--no-overlap".into(), Job { overlap: false, ..job.clone() })]
+    let (set, default) = (job.gathering, Gathering::default());
+    let idle = [
+        (set.ahead != default.ahead, "--prefetch-bucket"),
+        (set.backward != default.backward, "--backward-prefetch"),
+        (set.in_flight != default.in_flight, "--limit-all-gathers"),
+    ];
+    let idle: Vec<&str> = idle.iter().filter(|(given, _)| *given).map(|(_, flag)| *flag).collect();
+    let without = if idle.is_empty() { "" } else { " without " };
+    let how = format!("--no-overlap{without}{}", idle.join(" and "));
+    vec![(how, Job { overlap: false, ..job.clone() })]
 }
 
-fn reshard_last(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let gathering = Gathering { reuse: 0, ..job.gathering };
-    vec![("--reshard-last".into(), Job { gathering, ..job.clone() })]
+fn prefetch(job: &Job, _: u64) -> Vec<(String, Job)> {
+    vec![gathering(job, "--prefetch-bucket 0", Gathering { ahead: 0, ..job.gathering })]
 }
 
-/// Gradients are copied on their way although their type stays.
-fn copied(job: &Job) -> bool {
-    job.converted_gradients == Some(job.recipe.gradients)
+fn in_flight(job: &Job, _: u64) -> Vec<(String, Job)> {
+    vec![gathering(job, "--limit-all-gathers 1", Gathering { in_flight: 1, ..job.gathering })]
+}
+
+fn backward_prefetch(job: &Job, _: u64) -> Vec<(String, Job)> {
+    let post = Gathering { backward: BackwardPrefetch::Post, ..job.gathering };
+    vec![gathering(job, "--backward-prefetch post", post)]
+}
+
+fn live(job: &Job, _: u64) -> Vec<(String, Job)> {
+    vec![gathering(job, "--max-live-parameters 0", Gathering { live: 0, ..job.gathering })]
 }
 
 fn contiguous(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let reduced_in_place = Job { converted_gradients: None, ..job.clone() };
-    let how = "--contiguous-gradients true".to_string();
-    if copied(job) { vec![(how, reduced_in_place)] } else { Vec::new() }
+    vec![("--contiguous-gradients true".into(), Job { copied_gradients: false, ..job.clone() })]
 }
 
 fn checkpointing(job: &Job, _: u64) -> Vec<(String, Job)> {
@@ -124,19 +178,22 @@ fn batch_size(job: &Job, capacity: u64) -> Vec<(String, Job)> {
     vec![(how, Job { batch_size, micro_batches, ..job.clone() })]
 }
 
+fn reduction(job: &Job, _: u64) -> Vec<(String, Job)> {
+    vec![("without --reduce-dtype".into(), Job { converted_gradients: None, ..job.clone() })]
+}
+
 fn gradients(job: &Job, _: u64) -> Vec<(String, Job)> {
     let recipe = Recipe { gradients: job.recipe.gradients.min(job.recipe.weights), ..job.recipe };
-    let converted_gradients = copied(job).then_some(recipe.gradients);
-    vec![("without --grad-dtype".into(), Job { recipe, converted_gradients, ..job.clone() })]
+    let how = "without --grad-dtype and --reduce-dtype".into();
+    vec![(how, Job { recipe, converted_gradients: None, ..job.clone() })]
 }
 
 fn precision(job: &Job, _: u64) -> Vec<(String, Job)> {
     if job.recipe.weights <= Recipe::MIXED.weights {
         return Vec::new();
     }
-    let recipe = Recipe::MIXED;
-    let converted_gradients = copied(job).then_some(recipe.gradients);
-    vec![("--precision bf16".into(), Job { recipe, converted_gradients, ..job.clone() })]
+    let mixed = Job { recipe: Recipe::MIXED, converted_gradients: None, ..job.clone() };
+    vec![("--precision bf16".into(), mixed)]
 }
 
 fn ranks(job: &Job, _: u64) -> Vec<(String, Job)> {

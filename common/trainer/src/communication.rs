@@ -162,11 +162,11 @@ impl Communication {
     /// `job` with these settings, as the planner puts them.
     pub(crate) fn plan(&self, job: Job, precision: Precision) -> Job {
         let elements = |count: Option<usize>, default: u64| count.map_or(default, |count| count as u64);
-        let copied = precision.converts_gradients() || !self.contiguous_gradients;
         Job {
             reduce_bucket: self.reduce_bucket.map(|elements| elements as u64),
             gather_bucket: self.allgather_bucket.map(|elements| elements as u64),
-            converted_gradients: copied.then(|| precision.reduce.size() as u64),
+            converted_gradients: precision.converts_gradients().then(|| precision.reduce.size() as u64),
+            copied_gradients: !self.contiguous_gradients,
             overlap: self.overlap,
             gathering: Gathering {
                 ahead: elements(self.prefetch_bucket, 1),

@@ -7,21 +7,21 @@ use crate::size::human;
 use collectives::CollectiveError;
 use device::OutOfMemory;
 use events::Class;
-use planner::{Job, Moment, Prediction, Remedies, Stage};
+use planner::{Job, Moment, Prediction, Remedies, Remedy, Stage};
 
-/// Remedies that an error lists at most, so that it stays on a screen of 24 lines.
-const REMEDIES: usize = 11;
+/// Lines of a screen, which an error stays on.
+const SCREEN: usize = 24;
 
 /// The plan says that memory will not do.
 pub(crate) fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) -> Failure {
-    Failure::OutOfMemory(format!(
-        "out of memory, foreseen: a rank of {} would need {}, and its device has {} (--device-memory)\n\n{}{}",
+    let happened = format!(
+        "out of memory, foreseen: a rank of {} would need {}, and its device has {} (--device-memory)\n\n{}",
         job.stage,
         human(prediction.peak.total()),
         human(capacity),
         peak(prediction),
-        remedies(job, capacity),
-    ))
+    );
+    Failure::OutOfMemory(with_remedies(happened, job, capacity))
 }
 
 /// A rank's error, as the program will print it.
@@ -50,9 +50,9 @@ fn waited_in_vain(culprit: u32, seconds: u64) -> String {
 }
 
 fn ran_out(job: &Job, prediction: &Prediction, oom: &OutOfMemory, moment: Moment) -> String {
-    format!(
+    let happened = format!(
         "rank {} is out of memory in {moment}: it asked for {} of {}\n\n\
-         Of its device's {}, {} are in use:\n{}\n{}{}",
+         Of its device's {}, {} are in use:\n{}\n{}",
         oom.rank,
         human(oom.requested),
         oom.class,
@@ -60,8 +60,8 @@ fn ran_out(job: &Job, prediction: &Prediction, oom: &OutOfMemory, moment: Moment
         human(oom.live_total),
         in_use(&oom.live),
         peak(prediction),
-        remedies(job, oom.capacity),
-    )
+    );
+    with_remedies(happened, job, oom.capacity)
 }
 
 /// `activations 9.20 MB, parameters 3.67 MB`, the largest first, over as many lines as it takes.
@@ -90,28 +90,38 @@ fn wrapped(list: &str) -> String {
     lines.iter().map(|line| format!("  {}\n", line.trim_end())).collect()
 }
 
-/// What would help, by how much, computed by the planner.
-fn remedies(job: &Job, capacity: u64) -> String {
+/// What has happened, and below it what would help by how much, computed by the planner: all of it on one screen.
+fn with_remedies(happened: String, job: &Job, capacity: u64) -> String {
     let remedies = planner::remedies(job, capacity);
-    if remedies.alone.is_empty() {
-        return "Nothing that a flag can change needs less: a smaller --model, or more --device-memory."
-            .into();
+    let alone = &remedies.alone;
+    if alone.is_empty() {
+        return happened
+            + "Nothing that a flag can change needs less: a smaller --model, or more --device-memory.";
     }
-    let mut text = format!("{:<38} {:>9} {:>9}\n", "What would help, each alone", "saves", "peak");
-    for remedy in remedies.alone.iter().take(REMEDIES) {
-        let fits = if remedy.total_peak <= capacity { "fits   " } else { "       " };
-        text.push_str(&format!(
-            "  {:<36} {:>9} {:>9}  {fits}  {}\n",
-            remedy.how,
-            human(remedy.saves),
-            human(remedy.total_peak),
-            remedy.costs,
-        ));
-    }
-    if let Some(more @ 1..) = remedies.alone.len().checked_sub(REMEDIES) {
-        text.push_str(&format!("  and {more} that would save less\n"));
-    }
-    text + &advice(&remedies)
+    let (heading, advice) = ("What would help, each alone", advice(&remedies));
+    let heading = format!("{heading:<38} {:>9} {:>9}\n", "saves", "peak");
+    let room = SCREEN.saturating_sub(happened.lines().count() + 1 + advice.lines().count());
+    // As many rows as leave room for all others in fewer words.
+    let list = |rows: usize| {
+        let (rows, others) = alone.split_at(rows);
+        rows.iter().map(|remedy| row(remedy, capacity)).collect::<String>() + &others_in_short(others)
+    };
+    let fits = |list: &String| list.lines().count() <= room;
+    let list = (0..=alone.len()).rev().map(list).find(fits).unwrap_or_else(|| others_in_short(alone));
+    format!("{happened}{heading}{list}{advice}")
+}
+
+fn row(remedy: &Remedy, capacity: u64) -> String {
+    let Remedy { how, costs, total_peak, saves } = remedy;
+    let fits = if *total_peak <= capacity { "fits   " } else { "       " };
+    format!("  {how:<36} {:>9} {:>9}  {fits}  {costs}\n", human(*saves), human(*total_peak))
+}
+
+/// What saves less than others, and how much.
+fn others_in_short(remedies: &[Remedy]) -> String {
+    let words = remedies.iter().map(|remedy| format!("{} ({})", remedy.how, human(remedy.saves)));
+    let words = words.collect::<Vec<_>>().join(", ");
+    if words.is_empty() { words } else { wrapped(&format!("and {words}")) }
 }
 
 /// The last line: what to try.
@@ -121,10 +131,11 @@ fn advice(remedies: &Remedies) -> String {
     }
     match &remedies.together {
         Some((how, peak)) => {
+            let together = wrapped(&how.join(", "));
             format!(
-                "None is enough alone. Try together, for a peak of {}:\n  {}",
+                "None is enough alone. Try together, for a peak of {}:\n{}",
                 human(*peak),
-                how.join(", ")
+                together.trim_end()
             )
         }
         None => "All of them together are not enough: a smaller --model, or more --device-memory.".into(),

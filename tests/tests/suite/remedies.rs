@@ -1,70 +1,164 @@
 //! What an error says would help does help: each remedy, tried, needs the memory that was promised.
 
 use planner::{Job, Remedy, Stage, remedies};
-use tests::{STAGES, fixture, train};
+use tests::{STAGES, config, fixture, train};
 
-const RANKS: usize = 2;
-const SHAPE: (usize, usize) = (4, 16);
+/// Runs that have something of what remedies take away.
+const RUNS: &[(Stage, &str)] = &[
+    (Stage::Ddp, ""),
+    (Stage::Ddp, "--precision bf16 --grad-dtype fp32 --reduce-dtype bf16"),
+    (Stage::Zero1, ""),
+    (Stage::Zero1, "--grad-sync all-reduce"),
+    (Stage::Zero1, "--contiguous-gradients false --reduce-bucket 1e6 --batch-size 2 --seq-len 4"),
+    (Stage::Zero2, "--wrap model"),
+    (Stage::Zero2, "--precision bf16 --reduce-dtype fp32 --reduce-bucket 1e6 --batch-size 2 --seq-len 4"),
+    (Stage::Zero3, ""),
+    (Stage::Zero3, "--param-persistence-threshold 36 --wrap module"),
+    (Stage::Zero3, ALL_AT_ONCE),
+    (Stage::Zero3, "--max-reuse-distance 1e6 --batch-size 2 --seq-len 4"),
+    (Stage::Zero3, "--prefetch-bucket 1e6 --limit-all-gathers 3 --batch-size 2 --seq-len 4"),
+    (Stage::Zero3, "--strategy hybrid-shard --shard-group-size 1 --gpus 4"),
+    (Stage::Zero3, "--secondary-shard-size 2 --gpus 8"),
+    (Stage::Zero3, "--strategy shard-grad-op --backward-prefetch none"),
+];
 
-fn flags() -> String {
-    let (batch_size, tokens) = SHAPE;
+/// Everything gathered early, kept long and copied.
+const ALL_AT_ONCE: &str = "--prefetch-bucket 1e6 --limit-all-gathers 64 --max-reuse-distance 1e6 \
+    --param-persistence-threshold 1300 --reduce-bucket 1e6 --wrap size:20000 --contiguous-gradients false \
+    --precision bf16 --grad-dtype fp32 --batch-size 2 --seq-len 4";
+
+fn flags(own: &str) -> String {
     format!(
-        "--model {} --gpus {RANKS} --batch-size {batch_size} --seq-len {tokens} --steps 1 --threads 1 --device cpu",
+        "--model {} --gpus 2 --batch-size 4 --seq-len 16 --steps 1 --threads 1 --device cpu {own}",
         fixture("odd.json")
     )
 }
 
-fn job(stage: Stage) -> Job {
-    let text = std::fs::read_to_string(fixture("odd.json")).unwrap();
-    let config = model::ModelConfig::from_hugging_face(&text, "odd").unwrap();
-    Job { batch_size: SHAPE.0, tokens: SHAPE.1, ..Job::new(config, stage, RANKS) }
+fn job(stage: Stage, own: &str) -> Job {
+    trainer::predict(stage, &config(&flags(own)).unwrap()).unwrap().0
+}
+
+/// `flags` without those in `names`, nor their values.
+fn without(flags: &str, names: &str) -> String {
+    let words: Vec<&str> = flags.split_whitespace().collect();
+    let gone = |word: &str| names.split_whitespace().any(|name| name == word);
+    let kept = |(place, word): (usize, &&str)| {
+        let value = !word.starts_with("--") && place > 0 && gone(words[place - 1]);
+        (!gone(word) && !value).then(|| word.to_string())
+    };
+    words.iter().enumerate().filter_map(kept).collect::<Vec<_>>().join(" ")
 }
 
 /// The peak of a run that does as the remedy says.
-fn tried(stage: Stage, remedy: &Remedy) -> u64 {
-    let report = match remedy.how.strip_prefix("cargo run -p ") {
+fn tried((stage, own): (Stage, &str), remedy: &Remedy) -> u64 {
+    let (add, take) = remedy.how.split_once("without ").unwrap_or((&remedy.how, ""));
+    let own = without(own, take);
+    let report = match add.trim().strip_prefix("cargo run -p ") {
         Some(package) => {
             let other = STAGES.into_iter().find(|stage| stage.package() == package).unwrap();
-            train(other, &flags())
+            train(other, &flags(&own))
         }
-        None => train(stage, &format!("{} {}", flags(), remedy.how)),
+        None => train(stage, &format!("{} {add}", flags(&own))),
     };
-    report.unwrap_or_else(|failure| panic!("{stage} {}: {failure}", remedy.how)).total_peak_bytes[0]
+    report.unwrap_or_else(|failure| panic!("{stage} {own} {}: {failure}", remedy.how)).total_peak_bytes[0]
         .peak_bytes
 }
 
 #[test]
 fn every_remedy_saves_what_it_promises() {
-    for stage in STAGES {
-        let before = train(stage, &flags()).unwrap().total_peak_bytes[0].peak_bytes;
-        let remedies = remedies(&job(stage), before - 1);
-        assert!(remedies.alone.len() >= 6, "{stage}: {remedies:?}");
-        assert!(remedies.alone.is_sorted_by(|a, b| a.saves >= b.saves), "{stage}: {remedies:?}");
+    for &(stage, own) in RUNS {
+        let before = train(stage, &flags(own)).unwrap().total_peak_bytes[0].peak_bytes;
+        let remedies = remedies(&job(stage, own), before - 1);
+        assert!(remedies.alone.len() >= 6, "{stage} {own}: {remedies:?}");
+        assert!(remedies.alone.is_sorted_by(|a, b| a.saves >= b.saves), "{stage} {own}: {remedies:?}");
         assert_eq!(remedies.together, None, "each that saves a byte is enough");
         for remedy in &remedies.alone {
-            assert_eq!(tried(stage, remedy), remedy.total_peak, "{stage} {}", remedy.how);
-            assert_eq!(before - remedy.total_peak, remedy.saves, "{stage} {}", remedy.how);
+            assert_eq!(tried((stage, own), remedy), remedy.total_peak, "{stage} {own}: {}", remedy.how);
+            assert_eq!(before - remedy.total_peak, remedy.saves, "{stage} {own}: {}", remedy.how);
+        }
+    }
+}
+
+/// Each knob helps some run.
+#[test]
+fn every_knob_is_a_remedy_somewhere() {
+    let of_run = |(stage, own): &(Stage, &str)| remedies(&job(*stage, own), 1).alone;
+    let all: Vec<String> = RUNS.iter().flat_map(of_run).map(|remedy| remedy.how).collect();
+    let mut missing = Vec::new();
+    for how in [
+        "cargo run -p zero1",
+        "cargo run -p zero2",
+        "cargo run -p zero3",
+        "--strategy full-shard",
+        "--strategy full-shard without --shard-group-size",
+        "--shard-group-size 2",
+        "--secondary-shard-size 4",
+        "without --secondary-shard-size",
+        "--wrap block",
+        "--wrap module",
+        "--wrap parameter",
+        "--reduce-bucket 1",
+        "--param-persistence-threshold 0",
+        "--max-reuse-distance 0",
+        "--no-overlap",
+        "--no-overlap without --prefetch-bucket and --limit-all-gathers",
+        "--prefetch-bucket 0",
+        "--limit-all-gathers 1",
+        "--backward-prefetch post",
+        "--max-live-parameters 0",
+        "--contiguous-gradients true",
+        "--checkpoint-activations block",
+        "--checkpoint-activations selective",
+        "--batch-size 1 --grad-accum 4",
+        "without --reduce-dtype",
+        "without --grad-dtype and --reduce-dtype",
+        "--precision bf16",
+        "--gpus 4",
+        "--seq-len 8",
+    ] {
+        if !all.iter().any(|found| found == how) {
+            missing.push(how);
+        }
+    }
+    assert_eq!(missing, [""; 0], "{all:#?}");
+}
+
+/// The error names every remedy with what it saves.
+#[test]
+fn all_remedies_are_on_one_screen() {
+    for &(stage, own) in RUNS {
+        for capacity in ["200kB", "20kB"] {
+            let flags = format!("{} --device-memory {capacity}", flags(own));
+            let error = train(stage, &flags).unwrap_err().to_string();
+            assert!(error.lines().count() <= 24, "{error}");
+            let capacity = config(&flags).unwrap().device_memory.unwrap();
+            let words = error.split_whitespace().collect::<Vec<_>>().join(" ");
+            for remedy in remedies(&job(stage, own), capacity).alone {
+                let saves = trainer::human(remedy.saves);
+                let [row, word] = [format!("{} {saves} ", remedy.how), format!("{} ({saves})", remedy.how)];
+                assert!(words.contains(&row) || words.contains(&word), "no {word} in\n{error}");
+            }
         }
     }
 }
 
 #[test]
 fn what_is_enough_together_is_enough() {
-    let least = remedies(&job(Stage::Ddp), 0).alone[0].total_peak;
-    let (how, peak) = remedies(&job(Stage::Ddp), least - 1).together.unwrap();
+    let least = remedies(&job(Stage::Ddp, ""), 0).alone[0].total_peak;
+    let (how, peak) = remedies(&job(Stage::Ddp, ""), least - 1).together.unwrap();
     let package = how[0].strip_prefix("cargo run -p ").unwrap();
     let other = STAGES.into_iter().find(|stage| stage.package() == package).unwrap();
-    let report = train(other, &format!("{} {}", flags(), how[1..].join(" "))).unwrap();
+    let report = train(other, &flags(&how[1..].join(" "))).unwrap();
     assert_eq!(report.total_peak_bytes[0].peak_bytes, peak);
     assert!(peak < least);
-    assert_eq!(remedies(&job(Stage::Ddp), 1).together, None, "nothing trains in a byte");
+    assert_eq!(remedies(&job(Stage::Ddp, ""), 1).together, None, "nothing trains in a byte");
 }
 
 #[test]
 fn one_byte_less_than_the_peak_fails_where_the_peak_was_predicted() {
     for stage in STAGES {
         for extra in ["", " --checkpoint-activations block", " --grad-accum 2 --precision bf16"] {
-            let flags = format!("{}{extra}", flags());
+            let flags = flags(extra);
             let peak = train(stage, &flags).unwrap().total_peak_bytes[0].peak_bytes;
             let failure =
                 train(stage, &format!("{flags} --device-memory {} --ignore-plan", peak - 1)).unwrap_err();
