@@ -145,13 +145,12 @@ fn hybrid_sharding_in_other_groups_agrees_to_rounding() {
 /// A ring rounds inside a group, too, and hands out its own slice of the sums.
 #[test]
 fn hybrid_sharding_around_a_ring_agrees_to_rounding() {
-    for (precision, rounding) in [("fp32", 1e-5), ("bf16", 0.02), ("fp16", 0.002)] {
+    for (precision, rounding) in [("fp32", 1e-5), ("bf16", 0.002), ("fp16", 0.002)] {
         let flags = format!("{} --precision {precision}", flags("odd.json", 4, 1));
         let full = run(Stage::Zero3, &flags);
         let ring = "--algorithm ring --strategy hybrid-shard --shard-group-size 2";
         let ring = run(Stage::Zero3, &format!("{flags} {ring}"));
         let apart = largest_difference(&losses(&full), &losses(&ring));
-        println!("{precision} {apart}");
         assert!(apart < rounding, "{precision}: {apart}");
     }
 }
