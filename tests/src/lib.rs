@@ -100,6 +100,19 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// How far `got` is from `expected` in the step where it is farthest, as it is or as a share of the step's own loss; infinite where
+/// one is not a number, without steps, and for another number of them.
+pub fn farthest_step(expected: &[f64], got: &[f64], relative: bool) -> f64 {
+    if expected.len() != got.len() || got.is_empty() {
+        return f64::INFINITY;
+    }
+    let off = |(expected, got): (&f64, &f64)| {
+        let apart = (expected - got).abs() / if relative { expected.abs() } else { 1.0 };
+        if apart.is_nan() { f64::INFINITY } else { apart }
+    };
+    expected.iter().zip(got).map(off).fold(0.0, f64::max)
+}
+
 /// The largest absolute difference between two lists of the same length; infinite where one is not a number.
 ///
 /// # Panics

@@ -240,7 +240,11 @@ fn gpu_check_finds_everything_in_order() {
         "--longest",
         "70",
     ];
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_gpu-check")).args(size).output().unwrap();
+    let temporary = tempfile::tempdir().unwrap();
+    let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_gpu-check"));
+    let output = check.args(size).env("TMPDIR", temporary.path()).output().unwrap();
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().flatten().collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("Everything holds") && text.contains("attention, heads of 64, bf16"), "{text}");

@@ -14,13 +14,20 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The smallest bench, with `python` beside it.
+/// The smallest bench, with `python` beside it. What it puts into the folder for temporary files is gone when it has ended.
 fn bench(python: &str, more: &[&str]) -> Output {
+    let temporary = tempfile::tempdir().unwrap();
     let model = fixture("odd.json");
     let size = ["--model", &model, "--seq-len", "8", "--micro-batches", "1", "--steps", "1", "--rounds", "2"];
     let less = ["--stages", "ddp", "--ranks", "2", "--buffer-bytes", "4096", "--python", python];
     let command = env!("CARGO_BIN_EXE_gpu-bench");
-    Command::new(command).args(size.iter().chain(&less).chain(more)).output().unwrap()
+    let mut command = Command::new(command);
+    let output = command.args(size.iter().chain(&less).chain(more)).env("TMPDIR", temporary.path()).output();
+    let mut left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().flatten().collect();
+    // What PyTorch has compiled, for its next run.
+    left.retain(|entry| !entry.file_name().to_string_lossy().starts_with("torchinductor"));
+    assert!(left.is_empty(), "left behind: {left:?}");
+    output.unwrap()
 }
 
 #[test]

@@ -10,17 +10,21 @@ use proptest::prelude::*;
 use safetensors::SafeTensors;
 use std::sync::LazyLock;
 
-static SAVED: LazyLock<(tempfile::TempDir, Reader)> = LazyLock::new(|| {
+/// The odd model, saved and opened.
+fn saved() -> (tempfile::TempDir, Reader) {
     let directory = tempfile::tempdir().unwrap();
     save(directory.path(), &config()).unwrap();
     let reader = Reader::open(directory.path()).unwrap();
     (directory, reader)
-});
+}
+
+/// The same for those who read weights alone: the file stays open when its directory is gone.
+static OPEN: LazyLock<Reader> = LazyLock::new(|| saved().1);
 
 #[test]
 fn a_saved_model_reads_back() {
-    let (directory, reader) = &*SAVED;
-    assert_reads_back(reader, &Layout::new(&config()));
+    let (directory, reader) = saved();
+    assert_reads_back(&reader, &Layout::new(&config()));
     assert_eq!(names(directory.path()), ["config.json", "model.safetensors"]);
     let single = Reader::open(directory.path().join("model.safetensors")).unwrap();
     assert_eq!(single.directory(), directory.path());
@@ -38,7 +42,8 @@ fn the_configuration_survives_and_is_named_after_its_directory() {
 
 #[test]
 fn the_formats_own_reader_agrees() {
-    let bytes = std::fs::read(SAVED.0.path().join("model.safetensors")).unwrap();
+    let (directory, _) = saved();
+    let bytes = std::fs::read(directory.path().join("model.safetensors")).unwrap();
     let (header, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
     assert_eq!(header % 8, 0);
     assert_eq!(metadata.metadata().as_ref().unwrap()["format"], "pt");
@@ -67,7 +72,7 @@ fn tied_embeddings_are_written_once() {
 
 #[test]
 fn a_head_beside_tied_embeddings_is_left_alone() {
-    assert_reads_back(&SAVED.1, &Layout::new(&ModelConfig { tied: true, ..config() }));
+    assert_reads_back(&OPEN, &Layout::new(&ModelConfig { tied: true, ..config() }));
 }
 
 #[test]
@@ -115,7 +120,7 @@ fn attached_files_come_along_and_take_precedence() {
 
 #[test]
 fn a_tokenizer_is_read_with_its_weights() {
-    assert_eq!(SAVED.1.tokenizer().unwrap(), []);
+    assert_eq!(saved().1.tokenizer().unwrap(), []);
     let directory = tempfile::tempdir().unwrap();
     save(directory.path(), &config()).unwrap();
     for name in ["tokenizer.model", "special_tokens_map.json", "notes.txt"] {
@@ -154,7 +159,7 @@ proptest! {
         let spec = &Layout::new(&config()).tensors[id];
         let (start, end) = (a.min(b).min(spec.elements()), a.max(b).min(spec.elements()));
         let mut found = vec![f32::NAN; end - start];
-        SAVED.1.read(spec, start..end, &mut found).unwrap();
+        OPEN.read(spec, start..end, &mut found).unwrap();
         prop_assert_eq!(found, (start..end).map(|i| value(id, i)).collect::<Vec<_>>());
     }
 
@@ -165,7 +170,7 @@ proptest! {
         let spec = &Layout::new(&config()).tensors[0];
         let end = start.wrapping_add(length);
         let fits = start <= end && end <= spec.elements() && end - start == given;
-        let result = SAVED.1.read(spec, start..end, &mut vec![0.0; given]);
+        let result = OPEN.read(spec, start..end, &mut vec![0.0; given]);
         prop_assert_eq!(result.is_ok(), fits);
     }
 }

@@ -1,7 +1,7 @@
 //! Mixed precision: whatever the element types, the stages agree and the planner knew what they would need.
 
 use planner::Stage;
-use tests::{STAGES, fixture, losses, run, train};
+use tests::{STAGES, farthest_step, fixture, losses, run, train};
 use trainer::Report;
 
 fn odd(world: usize, more: &str) -> String {
@@ -199,4 +199,28 @@ fn a_fixed_scale_trains_as_well_and_never_changes() {
         stages_agree(&odd(2, "--steps 8 --precision fp16 --loss-scale 1000 --inject overflow@rank0,step2"));
     assert!(report.steps.iter().all(|row| row.loss_scale == Some(1000.0)));
     assert_eq!(report.skipped_steps, 1);
+}
+
+/// What `gpu-check` holds losses by: a later step is not lost behind the first, nor a small loss behind a large one.
+#[test]
+fn losses_are_compared_step_by_step() {
+    let expected = [8.0, 4.0, 0.5];
+    for (got, apart, share) in [
+        ([8.0, 4.0, 0.5], 0.0, 0.0),
+        ([8.0, 4.0, 0.625], 0.125, 0.25),
+        ([8.0, 3.0, 0.5], 1.0, 0.25),
+        ([8.0, f64::NAN, 0.5], f64::INFINITY, f64::INFINITY),
+        ([8.0, 4.0, f64::NEG_INFINITY], f64::INFINITY, f64::INFINITY),
+    ] {
+        assert_eq!(
+            [false, true].map(|relative| farthest_step(&expected, &got, relative)),
+            [apart, share],
+            "{got:?}"
+        );
+    }
+    let steps = |expected: &[f64], got: &[f64]| farthest_step(expected, got, false);
+    assert_eq!(
+        [steps(&expected, &[8.0, 4.0]), steps(&[8.0], &expected), steps(&[], &[])],
+        [f64::INFINITY; 3]
+    );
 }

@@ -3,14 +3,12 @@
 use crate::Arguments;
 use crate::speed::{self, WARMUP};
 use serde_json::{Value, json};
-use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// The program that the process runs.
+/// The program that the process runs. It travels on the command line: standard input has the commands, and a file could be left.
 const PROGRAM: &str = include_str!("peer.py");
 
 /// PyTorch, for as long as it answers: what has been measured without it is not lost with it.
@@ -52,19 +50,14 @@ pub(crate) struct Peer {
     commands: ChildStdin,
     answers: Receiver<io::Result<Value>>,
     patience: Duration,
-    program: PathBuf,
 }
 
 impl Peer {
     /// Starts it and waits until its model is there.
     pub(crate) fn start(arguments: &Arguments) -> Result<Self, String> {
-        let program = std::env::temp_dir().join(format!("gpu-bench-{}.py", std::process::id()));
-        fs::write(&program, PROGRAM)
-            .map_err(|error| format!("cannot write {}: {error}", program.display()))?;
         let shapes = shapes(arguments)?.to_string();
         let spawned = Command::new(&arguments.python)
-            .arg(&program)
-            .args(["--shapes", &shapes, "--precision", &arguments.precision])
+            .args(["-c", PROGRAM, "--shapes", &shapes, "--precision", &arguments.precision])
             .args(["--seq-len", &arguments.seq_len.to_string()])
             .args(arguments.peer_with.split_whitespace())
             .stdin(Stdio::piped())
@@ -80,7 +73,7 @@ impl Peer {
             return Err("PyTorch's process has no pipes".into());
         };
         let patience = Duration::from_secs(arguments.peer_timeout);
-        let mut peer = Peer { process, commands, answers: objects(answers), patience, program };
+        let mut peer = Peer { process, commands, answers: objects(answers), patience };
         let hello = peer.answer()?;
         events::say!(
             "PyTorch {} on {}, {} parameters: FSDP2 over one rank, {}.\n",
@@ -142,7 +135,6 @@ impl Drop for Peer {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let _ = fs::remove_file(&self.program);
     }
 }
 
