@@ -83,6 +83,11 @@ fn a_long_step_is_broken_off() {
     assert_eq!(ended["weights_blake3"], still["weights_blake3"]);
 }
 
+/// The step that stands on the screen.
+fn step(pty: &Pty) -> Option<u64> {
+    pty.now().split("step ").nth(1)?.split(' ').next()?.parse().ok()
+}
+
 /// By the terminal's key, and by a signal that nobody sees coming. A slow rank has the other one waiting all the time.
 #[test]
 fn a_run_that_was_stopped_for_longer_than_its_patience_goes_on() {
@@ -100,6 +105,12 @@ fn a_run_that_was_stopped_for_longer_than_its_patience_goes_on() {
         std::thread::sleep(stopped);
         pty.signal(Signal::CONT);
         pty.expect("\x1b[?1049h");
+        let (before, goes_on) = (step(&pty), Instant::now());
+        while step(&pty) <= before.map(|step| step + 1) {
+            assert!(goes_on.elapsed() < PATIENCE, "still in step {before:?}:\n{}", pty.now());
+            assert!(!pty.now().contains("the run has failed"), "{}", pty.now());
+            std::thread::yield_now();
+        }
         pty.expect_on_screen("live");
         assert!(!pty.cooked());
         pty.send("q");
@@ -113,13 +124,16 @@ fn a_run_that_was_stopped_for_longer_than_its_patience_goes_on() {
     }
 }
 
+/// A step is of at least a tenth of a second: a hundred at this pace.
 #[test]
 fn a_run_begins_at_the_pace_asked_for() {
     let dir = tempfile::tempdir().unwrap();
-    let mut pty = on_screen("--steps 1000000 --pace 0.01", dir.path());
-    pty.expect_on_screen("live ×1/100");
+    let mut pty = on_screen("--steps 1000000 --grad-accum 100 --pace 0.001", dir.path());
+    pty.expect_on_screen("step 1 of 1000000  ● live ×1/1000");
+    assert!(!pty.shows("step 2", Duration::from_secs(3)), "{}", pty.now());
     pty.send("\r");
     pty.expect_on_screen("1000000  ● live\n");
+    pty.expect_on_screen("step 2");
     pty.send("q");
     pty.expect_restored();
     assert!(pty.wait().success());
