@@ -4,9 +4,10 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
-/// A process of a job; killed when dropped.
-pub struct Member(Child);
+/// A process of a job, and the folder for what a run that is killed leaves behind; both are gone when it is dropped.
+pub struct Member(Child, #[allow(dead_code, reason = "held until then")] TempDir);
 
 /// How a process ended.
 #[derive(Debug)]
@@ -46,10 +47,11 @@ pub fn start(program: &str, flags: &str, set: &str) -> Member {
     for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
         command.env_remove(name);
     }
-    command.args(flags.split_whitespace());
+    let folder = tempfile::tempdir().unwrap();
+    command.args(flags.split_whitespace()).env("XDG_RUNTIME_DIR", folder.path());
     command.envs(set.split_whitespace().filter_map(|pair| pair.split_once('=')));
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
-    Member(command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")))
+    Member(command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")), folder)
 }
 
 /// Starts `size` processes of `program` as torchrun would on this machine, `flags(rank)` each.

@@ -88,6 +88,19 @@ fn step(pty: &Pty) -> Option<u64> {
     pty.now().split("step ").nth(1)?.split(' ').next()?.parse().ok()
 }
 
+/// Waits for step `number` to stand on the screen, or a later one.
+fn comes_to(pty: &Pty, number: u64) {
+    let begun = Instant::now();
+    while step(pty).is_none_or(|step| step < number) {
+        let screen = pty.now();
+        assert!(
+            !screen.contains("the run has failed") && begun.elapsed() < PATIENCE,
+            "step {number}?\n{screen}"
+        );
+        std::thread::yield_now();
+    }
+}
+
 /// By the terminal's key, and by a signal that nobody sees coming. A slow rank has the other one waiting all the time.
 #[test]
 fn a_run_that_was_stopped_for_longer_than_its_patience_goes_on() {
@@ -99,18 +112,15 @@ fn a_run_that_was_stopped_for_longer_than_its_patience_goes_on() {
     let stops: [fn(&Pty); 2] = [|pty| pty.send("\x1a"), |pty| pty.signal(Signal::STOP)];
     for stop in stops {
         let mut pty = on_screen(&flags, dir.path());
-        pty.expect_on_screen("live");
+        // The first steps are over: what follows is stopped in its midst.
+        comes_to(&pty, 3);
+        let before = step(&pty).unwrap();
         stop(&pty);
         pty.expect_stopped();
         std::thread::sleep(stopped);
         pty.signal(Signal::CONT);
         pty.expect("\x1b[?1049h");
-        let (before, goes_on) = (step(&pty), Instant::now());
-        while step(&pty) <= before.map(|step| step + 1) {
-            assert!(goes_on.elapsed() < PATIENCE, "still in step {before:?}:\n{}", pty.now());
-            assert!(!pty.now().contains("the run has failed"), "{}", pty.now());
-            std::thread::yield_now();
-        }
+        comes_to(&pty, before + 2);
         pty.expect_on_screen("live");
         assert!(!pty.cooked());
         pty.send("q");

@@ -3,8 +3,16 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How often, at least, one who waits looks at the clock.
+/// How often, at least, one who waits looks at the clock, whatever the patience.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// The same with a patience of `timeout`: often enough that a stop, which looks like one such stretch of waiting, uses up little of it.
+fn look(timeout: Duration) -> Duration {
+    (timeout / 10).clamp(SHORTEST, LOOK)
+}
+
+/// The shortest wait between two looks.
+const SHORTEST: Duration = Duration::from_millis(5);
 
 /// How long a member waits for others. The clock stands still while the run is paused, and while a simulated link
 /// delivers.
@@ -43,11 +51,12 @@ impl Deadline {
 
     /// The same after `run` of the run's time.
     fn left_at(&self, run: Duration, patience: &Patience<'_>) -> Duration {
-        let unseen = run.saturating_sub(self.looked.replace(run)).saturating_sub(LOOK);
+        let look = look(patience.timeout);
+        let unseen = run.saturating_sub(self.looked.replace(run)).saturating_sub(look);
         self.stopped.set(self.stopped.get() + unseen);
         let waited = run.saturating_sub(self.stopped.get()).min((patience.delivered)());
         let left = patience.timeout.saturating_sub(waited);
-        if left.is_zero() { left } else { left.clamp(Duration::from_millis(5), LOOK) }
+        if left.is_zero() { left } else { left.clamp(SHORTEST, look) }
     }
 }
 
@@ -80,6 +89,19 @@ mod tests {
         assert!((1..=3).all(|run| left(run) == LOOK), "it looks again and again");
         assert!((63..69).all(|run| left(run) == LOOK), "{:?}", deadline.stopped);
         assert_eq!(left(70), Duration::ZERO, "{:?}", deadline.stopped);
+    }
+
+    /// A second of patience, of which three tenths pass before a stop of a minute.
+    #[test]
+    fn a_stop_uses_up_little_of_a_short_patience() {
+        let tenths = |count: u64| Duration::from_millis(100 * count);
+        let patience =
+            Patience { timeout: tenths(10), held: &|| Duration::ZERO, delivered: &|| Duration::MAX };
+        let deadline = Deadline::start(&patience);
+        let left = |run: u64| deadline.left_at(tenths(run), &patience);
+        assert!((1..=3).all(|run| left(run) == tenths(1)), "it looks again and again");
+        assert!((603..609).all(|run| left(run) == tenths(1)), "{:?}", deadline.stopped);
+        assert_eq!(left(610), Duration::ZERO, "{:?}", deadline.stopped);
     }
 
     #[test]
