@@ -2,7 +2,8 @@
 //!
 //! `--inject KIND@rankR,stepS,PHASE`. Some announce themselves: `panic@rank2,step3,backward`, `error@rank0,step0,step`,
 //! `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`, `skip@rank1,step5`. Others are silent, and last from
-//! step S on: `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` is of one step.
+//! step S on: `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` is of one step. `seed@rank3,step0` is
+//! silent too: it comes after ranks have compared what they start from.
 
 use crate::config::{Config, Evaluation};
 use crate::error::{Failure, Result};
@@ -103,7 +104,8 @@ const PHASES: &[(&str, Phase)] = &[
 
 impl Kind {
     /// Faults that no rank reports: whoever looks at the evidence finds them.
-    pub const SILENT: [Kind; 6] = [Kind::Stale, Kind::Divisor, Kind::Data, Kind::Drop, Kind::Slow, Kind::Nan];
+    pub const SILENT: [Kind; 7] =
+        [Kind::Stale, Kind::Divisor, Kind::Data, Kind::Drop, Kind::Slow, Kind::Nan, Kind::Seed];
 
     /// How `--inject` calls it.
     pub fn name(self) -> &'static str {
@@ -118,13 +120,19 @@ impl Kind {
         let name = self.name();
         let only = match self {
             Kind::Panic | Kind::Error | Kind::Stall => None,
-            Kind::Seed => Some((Phase::Setup, "")),
+            Kind::Seed if step.is_none() => Some((Phase::Setup, "")),
+            Kind::Seed => Some((Phase::Backward, ",step0")),
             _ => Some((Phase::Backward, ",step5")),
         };
         if let Some((only, step)) = only
             && phase.is_some_and(|phase| phase != only)
         {
             return Err(format!("{name} has no phase: write {name}@rank1{step}"));
+        }
+        if self == Kind::Seed && step.is_some_and(|step| step > 0) {
+            return Err(format!(
+                "{name} is of the first weights: write {name}@rank1, or {name}@rank1,step0 for after ranks have compared them"
+            ));
         }
         let steps = if step.is_some() { Phase::Backward } else { Phase::Setup };
         let phase = only.map(|(only, _)| only).or(phase).unwrap_or(steps);
@@ -163,6 +171,12 @@ pub(crate) fn check(config: &Config, (name, sharded): (&str, Sharded)) -> Result
     if let (Some(skip), 1) = (first(Kind::Skip), config.world_size) {
         return Err(Failure::usage(format!(
             "--inject {skip}: one rank alone has no peers: give --gpus 2 or more"
+        )));
+    }
+    if let (Some(Fault { rank, .. }), Some(folder)) = (first(Kind::Seed), &config.init_from) {
+        return Err(Failure::usage(format!(
+            "--inject seed@rank{rank}: with --init-from {} no weight comes from a seed: leave one of them out",
+            folder.display()
         )));
     }
     let Some(stale) = first(Kind::Stale) else { return Ok(()) };
@@ -272,6 +286,7 @@ mod tests {
         assert_eq!("panic@rank2,step0,setup".parse(), fault(Kind::Panic, 2, 0, Phase::Setup));
         assert_eq!("panic@rank1,save".parse(), fault(Kind::Panic, 1, 0, Phase::Save));
         assert_eq!("seed@rank1".parse(), fault(Kind::Seed, 1, 0, Phase::Setup));
+        assert_eq!("seed@rank1,step0".parse(), fault(Kind::Seed, 1, 0, Phase::Backward));
         assert_eq!("overflow@rank1,step5".parse(), fault(Kind::Overflow, 1, 5, Phase::Backward));
         assert_eq!("skip@rank1,step5".parse(), fault(Kind::Skip, 1, 5, Phase::Backward));
         let never = [
@@ -279,6 +294,7 @@ mod tests {
             "panic@rank1,step4294967297",
             "seed@rank1,step2",
             "seed@rank1,forward",
+            "seed@rank1,step0,setup",
             "slow@rank1,forward",
         ];
         for bad in ["panic", "melt@rank1", "panic@rank,step1", "panic@rank1,sideways"].iter().chain(&never) {
@@ -289,9 +305,11 @@ mod tests {
     #[test]
     fn silent_faults_are_written_as_they_are_read() {
         for kind in Kind::SILENT {
-            let fault = Fault::silent(kind, 3, 7);
+            let begins = if kind == Kind::Seed { 0 } else { 7 };
+            let fault = Fault::silent(kind, 3, begins);
             assert_eq!(fault.to_string().parse(), Ok(fault));
-            assert!(fault.lasts(kind, 3, 9) && !fault.lasts(kind, 3, 6) && !fault.lasts(kind, 2, 9));
+            assert!(fault.lasts(kind, 3, 9) && !fault.lasts(kind, 2, 9));
+            assert!(begins == 0 || !fault.lasts(kind, 3, begins - 1));
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::faults::{Kind, Phase, fault, trip};
 use crate::hardware_rows::{GpuRow, KernelRow};
 use crate::passes::Passes;
 use crate::report::StepRow;
-use crate::source;
+use crate::source::Tokenizer;
 use crate::stage::{Setup, Stage};
 use crate::timing::{self, Clocks, Stopwatch};
 use crate::witness::{Watched, Witness};
@@ -32,7 +32,7 @@ pub(crate) use ending::{Ending, Wish};
 pub(crate) use error::RankError;
 pub(crate) use exchange::share;
 use exchange::tell_peers;
-use weights::agree_on_weights;
+use weights::first_weights;
 
 /// What all ranks of a run share, read-only but for the wish to stop.
 pub(crate) struct Plan {
@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     /// The tokens.
     pub data: Data,
     /// The tokenizer of the weights that training starts from, to be saved with those that it ends with.
-    pub tokenizer: source::Tokenizer,
+    pub tokenizer: Tokenizer,
     /// The GPUs that ranks compute on, if they do.
     pub gpus: Vec<Arc<Gpu>>,
     /// What the planner says about it.
@@ -151,10 +151,8 @@ impl<'a, S: Stage> Worker<'a, S> {
     fn new(plan: &'a Plan, rank: Rc<Rank>) -> Result<Self> {
         let number = rank.number();
         let config = &plan.config;
-        let seed = config.seed + u64::from(fault(config, number, 0, Phase::Setup, Kind::Seed));
         trip(config, number, 0, Phase::Setup)?;
-        let source = source::weights(config, &plan.model, seed).map_err(RankError::Other)?;
-        agree_on_weights(&rank, &*source, &plan.model)?;
+        let source = first_weights(plan, &rank)?;
         let setup = Setup {
             rank: rank.clone(),
             partition: plan.partition.clone(),

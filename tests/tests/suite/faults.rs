@@ -69,8 +69,54 @@ fn an_error_on_one_rank_is_the_error_of_the_run() {
 
 #[test]
 fn a_rank_with_other_weights_is_found_before_the_first_step() {
-    let (text, _) = fail(planner::Stage::Zero3, "--inject seed@rank3");
-    assert!(text.contains("rank 3 starts from other weights than rank 0"), "{text}");
+    for (culprit, other) in [(3, 0), (0, 1)] {
+        let (text, _) = fail(planner::Stage::Zero3, &format!("--inject seed@rank{culprit}"));
+        let named = format!("rank {culprit} starts from other weights than rank {other}");
+        assert!(text.contains(&named), "{text}");
+    }
+}
+
+/// What each rank computes with, step by step, as fingerprints.
+fn fingerprints(stage: planner::Stage, flags: &str) -> Vec<Vec<u64>> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    train(stage, &format!("{RUN} --contributions {flags} --record {}", file.path().display())).unwrap();
+    let recording = Recording::open(file.path()).unwrap();
+    let mut steps = vec![vec![0; 4]; 5];
+    for event in (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events) {
+        if let What::Contributed(part) = event.what {
+            steps[part.step as usize][event.rank as usize] = part.parameters;
+        }
+    }
+    steps
+}
+
+/// Where each rank keeps its own parameters, they stay apart; an all-gather after the update makes all ranks equal, and one
+/// before forward does so from the beginning. Nobody is right again.
+#[test]
+fn other_weights_that_nobody_compares_show_for_as_long_as_a_rank_keeps_its_own() {
+    for (stage, apart) in STAGES.into_iter().zip([5, 1, 1, 0]) {
+        let healthy = fingerprints(stage, "");
+        let ill = fingerprints(stage, "--inject seed@rank2,step0");
+        for (step, (ill, healthy)) in ill.iter().zip(&healthy).enumerate() {
+            assert!(healthy.iter().all(|rank| *rank == healthy[0]), "{stage} {step}: {healthy:x?}");
+            assert!(ill[0] == ill[1] && ill[0] == ill[3], "{stage} {step}: {ill:x?}");
+            assert_eq!(ill[2] != ill[0], step < apart, "{stage} {step}: {ill:x?}");
+            let right = step == 0 && stage != planner::Stage::Zero3;
+            assert_eq!(ill[0] == healthy[0], right, "{stage} {step}: {ill:x?} {healthy:x?}");
+            assert_ne!(ill[2], healthy[2], "{stage} {step}");
+        }
+    }
+}
+
+#[test]
+fn another_seed_than_that_of_saved_weights_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("saved").display().to_string();
+    train(planner::Stage::Ddp, &format!("{RUN} --save {saved}")).unwrap();
+    let seed = format!("{RUN} --init-from {saved} --inject seed@rank1");
+    let refused = train(planner::Stage::Ddp, &seed).unwrap_err();
+    let named = format!("--inject seed@rank1: with --init-from {saved} no weight comes from a seed");
+    assert!(refused.code() == 2 && refused.to_string().contains(&named), "{refused}");
 }
 
 /// The first collective of a step that moves data, in a run without faults: its number and what it is.

@@ -99,7 +99,8 @@ pub struct TrainArgs {
     #[arg(long, help_heading = "Configuration files")]
     pub print_config: bool,
     /// Make something go wrong: panic, error or stall@rank2,step3,backward; seed@rank3; overflow, nan or
-    /// skip@rank1,step5; or without a word from then on: stale, divisor, data, drop or slow@rank1,step5; may be repeated.
+    /// skip@rank1,step5; or without a word from then on: stale, divisor, data, drop or slow@rank1,step5, seed@rank3,step0; may
+    /// be repeated.
     #[arg(long, value_name = "FAULT", help_heading = "Failures on demand")]
     pub inject: Vec<Fault>,
 }

@@ -11,8 +11,8 @@ pub(crate) enum RankError {
     Stage(sharding::Error),
     /// Its device's memory.
     OutOfMemory(OutOfMemory, Moment),
-    /// A rank starts from other weights than rank 0.
-    OtherWeights(u32),
+    /// A rank starts from other weights than most; and one of those.
+    OtherWeights(u32, u32),
     /// Anything else, in words.
     Other(String),
     /// As all others did, because somebody wished it: no failure.
@@ -30,7 +30,7 @@ impl RankError {
     pub(crate) fn culprit(&self, rank: u32) -> Option<u32> {
         match self {
             RankError::Stage(sharding::Error::Collective(error)) => error.culprit(),
-            RankError::OtherWeights(culprit) => Some(*culprit).filter(|&culprit| culprit != rank),
+            RankError::OtherWeights(culprit, _) => Some(*culprit).filter(|&culprit| culprit != rank),
             _ => None,
         }
     }
@@ -52,9 +52,9 @@ impl std::fmt::Display for RankError {
         match self {
             RankError::Stage(error) => error.fmt(f),
             RankError::OutOfMemory(oom, moment) => write!(f, "{oom}, in {moment}"),
-            RankError::OtherWeights(culprit) => write!(
+            RankError::OtherWeights(culprit, other) => write!(
                 f,
-                "rank {culprit} starts from other weights than rank 0: give every rank the same --seed and --init-from"
+                "rank {culprit} starts from other weights than rank {other}: give every rank the same --seed and --init-from"
             ),
             RankError::Other(message) => f.write_str(message),
             RankError::Stopped => f.write_str("the run was stopped"),

@@ -1,7 +1,8 @@
 //! The weights before the first step and after the last.
 
 use super::error::{RankError, other};
-use super::{Result, Worker};
+use super::{Plan, Result, Worker};
+use crate::faults::{Kind, Phase, fault};
 use crate::source;
 use crate::stage::Stage;
 use checkpoint::Writer;
@@ -10,16 +11,35 @@ use model::Model;
 use sharding::{Rank, UnitId, WeightSource};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+/// What `rank` starts from, once all ranks have found that they start from the same.
+pub(super) fn first_weights(plan: &Plan, rank: &Rank) -> Result<Arc<dyn WeightSource>> {
+    let config = &plan.config;
+    let wrong = |phase| fault(config, rank.number(), 0, phase, Kind::Seed);
+    let weights = |wrong| {
+        source::weights(config, &plan.model, config.seed + u64::from(wrong)).map_err(RankError::Other)
+    };
+    let source = weights(wrong(Phase::Setup))?;
+    agree_on_weights(rank, &*source, &plan.model)?;
+    if wrong(Phase::Backward) { weights(true) } else { Ok(source) }
+}
 
 /// Ranks that silently start from different weights never agree again: compare first.
-pub(super) fn agree_on_weights(rank: &Rank, source: &dyn WeightSource, model: &Model) -> Result<()> {
+fn agree_on_weights(rank: &Rank, source: &dyn WeightSource, model: &Model) -> Result<()> {
     let mine = source::fingerprint(source, &model.layout).map_err(RankError::Other)?;
-    let all = rank.group.exchange(&mine)?;
-    let differ = |other: &&[u8]| *other != all[0].as_slice();
-    match all.iter().map(Vec::as_slice).enumerate().find(|(_, theirs)| differ(theirs)) {
+    match odd_one(&rank.group.exchange(&mine)?) {
         None => Ok(()),
-        Some((culprit, _)) => Err(RankError::OtherWeights(culprit as u32)),
+        Some((culprit, other)) => Err(RankError::OtherWeights(culprit as u32, other as u32)),
     }
+}
+
+/// The first that is not what most are, and the first that is; where no value has most, rank 0's counts.
+fn odd_one<T: PartialEq>(all: &[T]) -> Option<(usize, usize)> {
+    let alike = |one: &T| all.iter().filter(|other| *other == one).count();
+    let most = all.iter().map(alike).max()?;
+    let usual = all.iter().position(|one| alike(one) == most)?;
+    all.iter().position(|one| *one != all[usual]).map(|odd| (odd, usual))
 }
 
 impl<S: Stage> Worker<'_, S> {
@@ -80,6 +100,25 @@ impl Gathered {
             if *read == tensors {
                 self.0.remove(&unit);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_odd_one_is_not_what_most_are() {
+        for (all, odd) in [
+            (&[7, 7, 7, 7][..], None),
+            (&[7, 7, 7, 9], Some((3, 0))),
+            (&[9, 7, 7, 7], Some((0, 1))),
+            (&[7, 9, 9, 7, 9], Some((0, 1))),
+            (&[7, 9], Some((1, 0))),
+            (&[7], None),
+        ] {
+            assert_eq!(odd_one(all), odd, "{all:?}");
         }
     }
 }
