@@ -2,6 +2,7 @@
 
 use super::exercises::{ALL, Exercise};
 use super::progress::Progress;
+use super::terminal::tell;
 use clap::Args;
 use serde_json::Value;
 use std::process::Command;
@@ -33,7 +34,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Failure::usage(format!("there is no exercise {name:?}; there are {}", names.join(", ")))
     })?;
     events::say!("{}: {}\n{}\n", exercise.name, exercise.task, exercise.file());
-    exercise.hints.iter().take(arguments.hints).for_each(|hint| events::say!("hint: {hint}"));
+    exercise.hints.iter().take(arguments.hints).for_each(|hint| tell(&format!("hint: {hint}")));
     events::complain!("building it …");
     match check(exercise, arguments.solution)? {
         Some(_) if arguments.solution => Ok(()),

@@ -3,7 +3,7 @@
 use super::progress::Progress;
 use super::question::{Guess, is_within, read_number};
 use super::runs::Runs;
-use super::terminal::{Typed, ask};
+use super::terminal::{Typed, ask, pose};
 use clap::Args;
 use planner::table::grouped;
 use std::io::BufRead;
@@ -37,15 +37,16 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
         return Ok(());
     }
     events::say!(
-        "Type numbers like 3,674,624 or 3.67MB; within 1 % is right, times within 10 %. Enter skips, q leaves; where you stop, \
-         you go on next time.\n"
+        "Type numbers like 3,674,624 or 3.67MB; within 1 % is right, times within 10 %.\n\
+         Enter skips, q leaves; where you stop, you go on next time.\n"
     );
     let runs = Runs::default();
     for (index, guess) in chapter.guesses.iter().enumerate() {
         if !arguments.again && progress.is_predicted(number, index) {
             continue;
         }
-        events::say!("{}. {}\n   {}", index + 1, guess.ask, guess.run.command());
+        pose(index + 1, guess.ask);
+        events::say!("   {}", guess.run.command());
         let typed = match number_from(input, guess.figure.unit())? {
             Asked::Left => return Ok(()),
             Asked::Skipped => None,

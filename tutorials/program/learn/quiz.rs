@@ -4,7 +4,7 @@ use super::pages::{self, letter};
 use super::progress::Progress;
 use super::question::{Answer, Question, is_right, read_number};
 use super::runs::Runs;
-use super::terminal::{Typed, ask, tell};
+use super::terminal::{Typed, ask, pose, tell};
 use clap::Args;
 use std::io::BufRead;
 use trainer::Result;
@@ -35,7 +35,7 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
         if !arguments.again && progress.is_answered(chapter.number, index) {
             continue;
         }
-        events::say!("{}. {}", index + 1, question.ask);
+        pose(index + 1, question.ask);
         let answered = match answer_to(question, input, &runs)? {
             Answered::Left => return Ok(()),
             Answered::Skipped => None,

@@ -38,6 +38,16 @@ pub(crate) fn tell(text: &str) {
     events::say!("{}", wrapped(text));
 }
 
+/// Says a question after its number, wrapped likewise.
+pub(crate) fn pose(number: usize, question: &str) {
+    events::say!("{}", numbered(number, question));
+}
+
+fn numbered(number: usize, question: &str) -> String {
+    let text = wrapped(question);
+    format!("{number}.{}", text.strip_prefix("  ").unwrap_or(&text))
+}
+
 fn wrapped(text: &str) -> String {
     let (mut lines, mut line) = (Vec::new(), String::from("  "));
     for word in text.split_whitespace() {
@@ -61,5 +71,7 @@ mod tests {
         assert_eq!(long.lines().count(), 3);
         assert!(long.lines().all(|line| line.starts_with("   word") && line.chars().count() <= WIDTH));
         assert_eq!(wrapped(&"x".repeat(200)).lines().count(), 1);
+        let question = numbered(3, &"word ".repeat(30));
+        assert!(question.starts_with("3. word") && question.lines().nth(1).unwrap().starts_with("   word"));
     }
 }

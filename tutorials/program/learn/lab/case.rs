@@ -14,13 +14,14 @@ const FIRST: u32 = 3;
 const BEGINNINGS: u64 = 4;
 
 /// Name, what somebody noticed, and the seed.
-const NAMED: [(&str, &str, u64); 6] = [
+const NAMED: [(&str, &str, u64); 7] = [
     ("drift", "The loss is not where the same run was last week.", 49),
-    ("jolt", "At some point the gradient norm jumped.", 42),
-    ("crawl", "It computes what it should, but at some point became slow.", 27),
-    ("thin", "It still learns, and the gradient norm looks too small.", 25),
-    ("offbeat", "The loss is another than last week's, though no worse.", 58),
-    ("halt", "The run ends, and the error accuses nobody.", 37),
+    ("jolt", "At some point the gradient norm jumped.", 257),
+    ("crawl", "It computes what it should, but at some point became slow.", 643),
+    ("thin", "It still learns, and the gradient norm looks too small.", 5),
+    ("offbeat", "The loss is another than last week's, though no worse.", 16),
+    ("halt", "The run ends, and the error accuses nobody.", 389),
+    ("apart", "It learns, and no line of its log is last week's.", 64),
 ];
 
 /// A run to diagnose.
@@ -60,9 +61,15 @@ impl Case {
     fn drawn(name: String, complaint: &'static str, seed: u64) -> Case {
         let pick = |which: u64, among: u64| (mixed(seed, which) % among) as usize;
         let kind = Kind::SILENT[pick(0, Kind::SILENT.len() as u64)];
-        // Only where parameters are gathered can they be stale.
-        let stage = if kind == Kind::Stale { Stage::ALL[1 + pick(1, 3)] } else { Stage::ALL[pick(1, 4)] };
-        let (rank, step) = (pick(2, RANKS as u64), FIRST + pick(3, BEGINNINGS) as u32);
+        let stage = match kind {
+            // Only where parameters are gathered can they be stale.
+            Kind::Stale => Stage::ALL[1 + pick(1, 3)],
+            // Where all are gathered before forward, every rank computes with every rank's first weights.
+            Kind::Seed => Stage::ALL[pick(1, 3)],
+            _ => Stage::ALL[pick(1, 4)],
+        };
+        let later = FIRST + pick(3, BEGINNINGS) as u32;
+        let (rank, step) = (pick(2, RANKS as u64), if kind == Kind::Seed { 0 } else { later });
         Case { name, complaint, stage, fault: Fault::silent(kind, rank, step) }
     }
 
@@ -93,7 +100,9 @@ mod tests {
         assert_eq!(kinds.len(), Kind::SILENT.len());
         let drawn: Vec<Fault> = (0..99).map(|n| Case::of(&n.to_string()).unwrap().fault).collect();
         let ranks: BTreeSet<usize> = drawn.iter().map(|fault| fault.rank).collect();
-        let steps: BTreeSet<u32> = drawn.iter().map(|fault| fault.step).collect();
+        let (first, later): (Vec<&Fault>, Vec<_>) = drawn.iter().partition(|fault| fault.kind == Kind::Seed);
+        assert!(!first.is_empty() && first.iter().all(|fault| fault.step == 0));
+        let steps: BTreeSet<u32> = later.iter().map(|fault| fault.step).collect();
         assert_eq!((ranks.len(), steps.len()), (RANKS, BEGINNINGS as usize));
         assert!(
             steps.iter().all(|&step| step >= 1 && step + 3 < STEPS),

@@ -30,6 +30,8 @@ fn departs(ill: &Evidence, healthy: &Evidence, step: u32) -> Option<Finding> {
     let (ill, healthy) = (ill.ranks(step)?, healthy.ranks(step)?);
     (0..RANKS).find_map(|rank| {
         let kind = differs(ill[rank], healthy[rank])?;
+        // Before the first update there is nothing older to compute with.
+        let kind = if (kind, step) == (Kind::Stale, 0) { Kind::Seed } else { kind };
         Some(Finding { kind, rank, step })
     })
 }
@@ -101,6 +103,10 @@ impl Finding {
                 "in step {step} rank {rank} has the healthy run's loss, and gradients of norm 0: nothing of it joins the sum"
             ),
             Kind::Slow => "every number is the healthy run's, but for the times".into(),
+            Kind::Seed => format!(
+                "before anything has been updated, the fingerprint of rank {rank}'s parameters is neither the others' nor the \
+                 healthy run's: it started from other weights"
+            ),
             _ => format!(
                 "in step {step} rank {rank}'s gradients have no norm, and the sum over ranks none either"
             ),
@@ -121,6 +127,7 @@ impl Finding {
         match self.kind {
             Kind::Slow => format!("the others' waits grow in step {}, and stay long", self.step),
             Kind::Nan => format!("step {} is the first in which a norm is no number", self.step),
+            Kind::Seed => "no step comes before it, and it is there already".into(),
             _ => format!("up to step {} every rank's numbers are the healthy run's", self.step - 1),
         }
     }
@@ -128,9 +135,13 @@ impl Finding {
     /// Why it is not `kind`.
     pub fn refutes(&self, kind: Kind) -> &'static str {
         match kind {
+            Kind::Stale if self.kind == Kind::Seed => {
+                "parameters differ in step 0 already, when nobody has updated any that could be missed"
+            }
             Kind::Stale => {
                 "wherever parameters differ from the healthy run's, all ranks have the same: they were gathered"
             }
+            Kind::Seed => "in step 0 every rank computes with the healthy run's parameters",
             Kind::Divisor => {
                 "no rank's own gradients jump to a multiple of the healthy run's while its loss stays"
             }
@@ -144,7 +155,7 @@ impl Finding {
     /// Hints, from a nudge to nearly the answer.
     pub fn hints(&self) -> [String; 3] {
         let look = match self.kind {
-            Kind::Stale => {
+            Kind::Stale | Kind::Seed => {
                 "Do all ranks compute with the same parameters? The last table has their fingerprints."
             }
             Kind::Divisor | Kind::Drop => {
@@ -156,10 +167,14 @@ impl Finding {
             Kind::Slow => "No number has a star. Who waits for others, and who never does?",
             _ => "The step in which it ended has a row in the second table.",
         };
+        let when = match self.step.checked_sub(1) {
+            Some(before) => format!("Compare step {before} with step {}.", self.step),
+            None => "Take step 0. Whose first weights are these?".into(),
+        };
         [
             "What leaves the healthy run first: losses, gradient norms, parameters or times? And on how many ranks?".into(),
             look.into(),
-            format!("Compare step {} with step {}.", self.step - 1, self.step),
+            when,
         ]
     }
 }
@@ -172,5 +187,15 @@ mod tests {
     fn a_series_changes_where_it_changes_whatever_single_values_do() {
         let series = [1.0, 0.0, 9.0, 1.0, 0.0, 8.0, 7.0, 0.0, 9.0, 8.0];
         assert_eq!(changes(|steps| series[steps.start as usize..steps.end as usize].to_vec()), 5);
+    }
+
+    #[test]
+    fn hints_end_at_the_step_that_shows_it_even_the_first() {
+        for (kind, step, words) in [
+            (Kind::Data, 4, "Compare step 3 with step 4."),
+            (Kind::Seed, 0, "Take step 0. Whose first weights are these?"),
+        ] {
+            assert_eq!(Finding { kind, rank: 1, step }.hints()[2], words);
+        }
     }
 }

@@ -253,6 +253,7 @@ fn words(kind: Kind) -> &'static str {
         Kind::Data => "a rank reads other samples than its own",
         Kind::Drop => "a rank's gradients never join the sum",
         Kind::Slow => "a rank takes longer to compute",
+        Kind::Seed => "a rank started from other weights",
         _ => "a rank's gradients are not numbers",
     }
 }
