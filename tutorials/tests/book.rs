@@ -1,4 +1,4 @@
-//! The chapters say what the programs do.
+//! The chapters say what the programs do, and soon.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,6 +6,18 @@ use tutorials::book;
 
 /// What the whole book may take, with everything in it run.
 const LIMIT: Duration = Duration::from_secs(600);
+/// Seconds that processors may spend on a chapter.
+const MINUTE: f64 = 60.0;
+
+/// Seconds that processors have spent on this process and on those that it has waited for, where the system tells as Linux
+/// does: unlike the clock's, they do not depend on what else a machine is doing.
+fn computed() -> Option<f64> {
+    const TICKS: f64 = 100.0;
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let (_, fields) = text.rsplit_once(')')?;
+    let ticks = fields.split_whitespace().skip(11).take(4).map(|field| field.parse::<f64>().ok());
+    Some(ticks.sum::<Option<f64>>()? / TICKS)
+}
 
 #[test]
 fn every_chapter_is_true() {
@@ -14,13 +26,68 @@ fn every_chapter_is_true() {
     let mut problems = Vec::new();
     let begun = Instant::now();
     for file in book::pages().unwrap() {
-        let started = Instant::now();
+        let (started, before) = (Instant::now(), computed());
         problems
             .extend(book::inspect(&file, &mut workshop).unwrap_or_else(|failure| vec![failure.to_string()]));
-        println!("{:6.1} s   {}", started.elapsed().as_secs_f64(), file.file_name().unwrap().display());
+        let spent = computed().zip(before).map_or(0.0, |(after, before)| after - before);
+        let name = file.file_name().unwrap().display();
+        println!("{:6.1} s, {spent:5.1} s of processors   {name}", started.elapsed().as_secs_f64());
+        if spent > MINUTE {
+            problems.push(format!("{name} takes {spent:.0} s of processors"));
+        }
     }
     println!("{:6.1} s   the book", begun.elapsed().as_secs_f64());
     problems.extend(book::dead_links().unwrap());
     assert!(problems.is_empty(), "{}", problems.join("\n\n"));
     assert!(begun.elapsed() < LIMIT, "the book takes {:?}", begun.elapsed());
+}
+
+/// The headings that chapters share, in order; each of the last ones may be another one.
+const HEADINGS: [&[&str]; 8] = [
+    &["What you will be able to do"],
+    &["One command"],
+    &["What always holds"],
+    &["Predict before you look"],
+    &["How good was your guess?"],
+    &["Exercises", "Break it yourself"],
+    &["Quiz"],
+    &["What is next", "What this book leaves out"],
+];
+
+/// What a chapter lacks of what every chapter has.
+fn lacks(number: u32, text: &str) -> Vec<String> {
+    let headings: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let place = |names: &&[&str]| headings.iter().position(|heading| names.contains(heading));
+    let places: Vec<Option<usize>> = HEADINGS.iter().map(place).collect();
+    let mut lacks = Vec::new();
+    for (names, at) in HEADINGS.iter().zip(&places) {
+        lacks.extend(at.is_none().then(|| format!("## {}", names[0])));
+    }
+    if !places.is_sorted() {
+        lacks.push(format!("the order of {HEADINGS:?}"));
+    }
+    let mut parts = ["predict", "answers", "quiz"].map(|word| format!("<!-- {word}: {number} -->")).to_vec();
+    // Where there is a stage before, its difference is the code.
+    let code = if (4..=6).contains(&number) { "<!-- diff: " } else { "<!-- code: " };
+    parts.extend([code, "```console\n"].map(String::from));
+    lacks.extend(parts.into_iter().filter(|part| !text.contains(part.as_str())));
+    let minutes = text.lines().find_map(|line| line.strip_prefix("*About ")?.split(' ').next()?.parse().ok());
+    if !minutes.is_some_and(|minutes: u32| (10..=25).contains(&minutes)) {
+        lacks.push("*About 10 to 25 minutes".into());
+    }
+    lacks
+}
+
+#[test]
+fn every_chapter_has_the_parts_that_chapters_have() {
+    let mut numbers = Vec::new();
+    for file in book::pages().unwrap() {
+        let Some(number) = book::number(&file) else { continue };
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(lacks(number, &text), Vec::<String>::new(), "{}", file.display());
+        let without = text.replace("## Quiz\n", "").replace("```console\n", "```\n");
+        assert_eq!(lacks(number, &without), ["## Quiz", "```console\n"]);
+        numbers.push(number);
+    }
+    assert_eq!(numbers, (0..=14).collect::<Vec<_>>());
 }

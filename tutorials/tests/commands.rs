@@ -43,6 +43,10 @@ fn compare_prints_and_writes_everything_and_explain_reads_it() {
     assert_eq!(cells(&text, "tokens/s by ranks"), ["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"]);
     assert!(text.contains("simulated link") && text.contains("step by bucket"), "{text}");
     assert!(
+        text.contains("tiny on 2 ranks, ") && text.contains("3 steps of 1 micro-batch of 1 × 16 tokens"),
+        "{text}"
+    );
+    assert!(
         text.lines()
             .all(|line| line.chars().count() <= 100 || line.contains("Use ") || line.contains("written"))
     );

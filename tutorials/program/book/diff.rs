@@ -1,12 +1,15 @@
-//! What changes from one stage's source to the next, item by item.
+//! What changes from one stage's source to the next, item by item and hunk by hunk.
 
 use super::code;
 use std::path::Path;
 use trainer::{Failure, Result};
 
-/// Diffs of two stages' items, each after the sentence that `old` has for it: `diff: zero1 zero2`.
+/// Unchanged lines around a change that belong to its hunk, as in `diff -u`.
+const CONTEXT: usize = 3;
+
+/// Hunks of two stages' items, each after the sentence that `old` has for it: `diff: zero1 zero2`.
 ///
-/// An item without a sentence, and a sentence without an item, is a problem.
+/// A hunk without a sentence, and a sentence without a hunk, is a problem.
 pub(super) fn blocks(
     root: &Path,
     arguments: &str,
@@ -25,34 +28,47 @@ pub(super) fn blocks(
         if from == to {
             continue;
         }
-        let sentence = sentence(old, &name);
-        if sentence.is_empty() {
-            problems.push(format!("diff: {arguments}: `{name}` changes and no sentence says how"));
+        let hunks = hunks(changes(from, to));
+        let count = hunks.len();
+        for (index, hunk) in hunks.into_iter().enumerate() {
+            let title = title(&name, index, count);
+            let sentence = sentence(old, &title);
+            if sentence.is_empty() {
+                problems.push(format!("diff: {arguments}: {title} changes and no sentence says how"));
+            }
+            out.push(String::new());
+            out.push(format!("**{title}** {sentence}").trim_end().to_string());
+            out.extend([String::new(), "```diff".to_string()]);
+            out.extend(hunk);
+            out.push("```".to_string());
+            shown.push(title);
         }
-        out.push(String::new());
-        out.push(format!("**`{name}`** {sentence}").trim_end().to_string());
-        out.extend([String::new(), "```diff".to_string()]);
-        out.extend(changes(from, to));
-        out.push("```".to_string());
-        shown.push(name);
     }
     out.push(String::new());
     let orphans =
-        old.iter().filter_map(|line| named(line)).filter(|(name, _)| !shown.iter().any(|s| s == name));
-    problems.extend(orphans.map(|(name, _)| format!("diff: {arguments}: `{name}` does not change")));
+        old.iter().filter_map(|line| named(line)).filter(|(title, _)| !shown.iter().any(|s| s == title));
+    problems.extend(orphans.map(|(title, _)| format!("diff: {arguments}: {title} does not change")));
     Ok(out)
 }
 
-/// The name and the sentence of a line that introduces a diff.
-fn named(line: &str) -> Option<(&str, &str)> {
-    let (name, sentence) = line.strip_prefix("**`")?.split_once("`**")?;
-    Some((name, sentence.trim()))
+/// What a hunk is called: by its item, and by its place in it if there are several.
+fn title(name: &str, index: usize, count: usize) -> String {
+    match count {
+        1 => format!("`{name}`"),
+        _ => format!("`{name}`, {} of {count}", index + 1),
+    }
 }
 
-fn sentence(old: &[&str], name: &str) -> String {
+/// The title and the sentence of a line that introduces a hunk.
+fn named(line: &str) -> Option<(&str, &str)> {
+    let (title, sentence) = line.strip_prefix("**")?.split_once("**")?;
+    title.starts_with('`').then_some((title, sentence.trim()))
+}
+
+fn sentence(old: &[&str], title: &str) -> String {
     old.iter()
         .filter_map(|line| named(line))
-        .find(|(n, _)| *n == name)
+        .find(|(t, _)| *t == title)
         .map_or_else(String::new, |(_, s)| s.into())
 }
 
@@ -135,9 +151,66 @@ fn changes(from: &[String], to: &[String]) -> Vec<String> {
     out
 }
 
+/// A diff cut where more unchanged lines lie between two changes than belong to both.
+fn hunks(diff: Vec<String>) -> Vec<Vec<String>> {
+    let changed = |line: &String| line.starts_with(['+', '-']);
+    let (mut hunks, mut hunk, mut unchanged) = (Vec::new(), Vec::<String>::new(), 0);
+    for line in diff {
+        if changed(&line) && unchanged > 2 * CONTEXT && hunk.len() > unchanged {
+            let next = hunk.split_off(hunk.len() - unchanged + CONTEXT);
+            hunks.push(std::mem::replace(&mut hunk, next));
+        }
+        unchanged = if changed(&line) { 0 } else { unchanged + 1 };
+        hunk.push(line);
+    }
+    hunks.push(hunk);
+    hunks
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The hunks of a diff that is written as the signs of its lines, a dot for an unchanged one.
+    fn cut(signs: &str) -> Vec<String> {
+        let lines = signs.chars().map(|sign| sign.to_string().replace('.', "  same"));
+        let signs = |hunk: Vec<String>| hunk.concat().replace("  same", ".");
+        hunks(lines.collect()).into_iter().map(signs).collect()
+    }
+
+    #[test]
+    fn changes_far_from_each_other_are_two_hunks_and_no_line_is_lost() {
+        assert_eq!(cut("........+-...."), ["........+-...."]);
+        assert_eq!(cut("+......+"), ["+......+"]);
+        assert_eq!(cut(".-.......+."), [".-...", "....+."]);
+        assert_eq!(cut("+.......+........-"), ["+...", "....+...", ".....-"]);
+    }
+
+    #[test]
+    fn a_hunk_without_a_sentence_and_a_sentence_without_a_hunk_are_problems() {
+        let root = tempfile::tempdir().unwrap();
+        let stage = |name: &str, first: u8, last: u8| {
+            let body = "    0;\n".repeat(7);
+            let text = format!(
+                "//! {name}.\n\npub struct A {{\n}}\n\nfn f() {{\n    {first};\n{body}    {last};\n}}\n"
+            );
+            std::fs::create_dir_all(root.path().join(name).join("src")).unwrap();
+            std::fs::write(root.path().join(name).join("src/lib.rs"), text).unwrap();
+        };
+        stage("one", 1, 2);
+        stage("two", 3, 4);
+        let said = |old: &[&str]| {
+            let mut problems = Vec::new();
+            let lines = blocks(root.path(), "one two", old, &mut problems).unwrap();
+            (lines, problems)
+        };
+        let told = ["**`//!`** Name.", "**`fn f`, 1 of 2** Begins.", "**`fn f`, 2 of 2** Ends."];
+        let (lines, problems) = said(&told);
+        assert!(problems.is_empty() && told.iter().all(|line| lines.iter().any(|l| l == line)), "{lines:?}");
+        assert_eq!(said(&told[..2]).1, ["diff: one two: `fn f`, 2 of 2 changes and no sentence says how"]);
+        let (_, problems) = said(&[told[0], told[1], told[2], "**`fn f`** Whole.", "**aside** no title"]);
+        assert_eq!(problems, ["diff: one two: `fn f` does not change"]);
+    }
 
     /// Whatever stands in the sources stands in a part: nothing changes unseen.
     #[test]

@@ -11,10 +11,16 @@ const UNITS: [&str; 8] = ["kB", "MB", "GB", "TB", "MiB", "GiB", "bytes", "%"];
 pub(super) fn unfounded(chapter: &str) -> Vec<String> {
     let (own, made) = divide(chapter);
     let paragraphs = paragraphs(&own);
-    let mut founded: BTreeSet<u64> =
-        made.iter().flat_map(|line| numbers(line)).map(|(number, _)| value(number)).collect();
     let computed = paragraphs.iter().flat_map(|text| equations::find(text)).filter(|equation| equation.holds);
-    founded.extend(computed.flat_map(|equation| equation.numbers).map(value));
+    let mut founded: BTreeSet<u64> = computed.flat_map(|equation| equation.numbers).map(value).collect();
+    // Shares are written with their sign wherever they are made, so bytes that happen to be as many found none.
+    let mut shares = founded.clone();
+    for (number, rest) in made.iter().flat_map(|line| numbers(line)) {
+        founded.insert(value(number));
+        if is_share(rest) {
+            shares.insert(value(number));
+        }
+    }
     let mut problems = Vec::new();
     for paragraph in paragraphs {
         let equations = equations::find(&paragraph);
@@ -25,6 +31,7 @@ pub(super) fn unfounded(chapter: &str) -> Vec<String> {
                 .map(|e| format!("does not hold: {} in: {paragraph}", e.numbers.join(" … "))),
         );
         for (number, rest) in numbers(&paragraph) {
+            let founded = if is_share(rest) { &shares } else { &founded };
             if says_how_much(number, rest) && !founded.contains(&value(number)) {
                 problems.push(format!("nothing made {number} in: {paragraph}"));
             }
@@ -95,6 +102,10 @@ fn value(number: &str) -> u64 {
     number.replace(',', "").parse::<f64>().unwrap_or(f64::NAN).to_bits()
 }
 
+fn is_share(rest: &str) -> bool {
+    rest.trim_start_matches([' ', '\u{a0}']).starts_with('%')
+}
+
 fn says_how_much(number: &str, rest: &str) -> bool {
     let word = rest.trim_start_matches([' ', '\u{a0}']);
     let unit: String = word.chars().take_while(|c| c.is_alphabetic() || *c == '%').collect();
@@ -111,9 +122,10 @@ mod tests {
 
     #[test]
     fn only_numbers_that_something_made_may_say_how_much() {
-        let page = |own: &str| format!("{own}\n\n```console\n$ x\n45.8 MB\n```\n");
+        let page = |own: &str| format!("{own}\n\n```console\n$ x\n45.8 MB 19.5 %\n```\n");
         for fine in [
             "45.8 MB at its peak",
+            "19.5 % of it",
             "four ranks, 2 of them",
             "2 × 22.9 MB = 45.8 MB",
             "see `--x 12.5`",
@@ -122,7 +134,9 @@ mod tests {
         ] {
             assert_eq!(unfounded(&page(fine)), Vec::<String>::new());
         }
-        for wrong in ["45.9 MB at its peak", "about 7 GB", "2 × 22.9 MB = 45.9 MB", "12,345 tokens"] {
+        for wrong in
+            ["45.9 MB at its peak", "45.8 % of it", "about 7 GB", "2 × 22.9 MB = 45.9 MB", "12,345 tokens"]
+        {
             assert!(!unfounded(&page(wrong)).is_empty(), "{wrong}");
         }
     }

@@ -1,7 +1,7 @@
 //! A comparison as a text for the terminal, and as a folder: tables, pictures and the runs' reports.
 
 use super::{Comparison, Outcome, cannot_write, plot, recommend, tables};
-use planner::table::{Format, Table};
+use planner::table::{Format, Table, counted};
 use std::io::Write;
 use std::path::Path;
 use trainer::Result;
@@ -68,12 +68,12 @@ fn file(folder: &Path, name: &str, text: &str) -> Result<()> {
 fn settings(comparison: &Comparison) -> String {
     let config = &comparison.config;
     format!(
-        "{} on {} ranks, {}\n{} steps of {} micro-batches of {} × {} tokens per rank",
+        "{} on {}, {}\n{} of {} of {} × {} tokens per rank",
         config.model.name,
-        config.world_size,
+        counted(config.world_size, "rank", "ranks"),
         config.device_words(),
-        config.steps,
-        config.micro_batches,
+        counted(config.steps as usize, "step", "steps"),
+        counted(config.micro_batches, "micro-batch", "micro-batches"),
         config.batch_size,
         config.sequence_length,
     )

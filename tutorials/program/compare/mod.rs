@@ -9,7 +9,7 @@ mod tables;
 use crate::single;
 use clap::Args;
 use planner::Stage;
-use planner::table::grouped;
+use planner::table::{counted, grouped};
 use profile::Profile;
 use std::path::{Path, PathBuf};
 use trainer::cli::TrainArgs;
@@ -116,7 +116,7 @@ fn gather(arguments: &Arguments) -> Result<Comparison> {
     for ranks in ranks(arguments) {
         let config = settings(&arguments.train, |args| args.gpus = ranks)?;
         for &stage in &fitting {
-            let run = outcome_of(stage, config.clone(), &format!("on {ranks} ranks"))?;
+            let run = outcome_of(stage, config.clone(), &format!("on {}", counted(ranks, "rank", "ranks")))?;
             comparison.scaling.extend(run.map(|run| (ranks, run)));
         }
     }
