@@ -189,10 +189,16 @@ fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
 }
 
 fn heading(ranks: usize, what: &str) {
-    println!("{ranks} ranks ({what}), f32");
-    println!(
+    events::say!("{ranks} ranks ({what}), f32; bandwidths in GB/s, 1e9 bytes per second");
+    events::say!(
         "{:<15}{:<7}{:>12}{:>13}{:>10}{:>10}{:>12}",
-        "operation", "engine", "size", "time", "algbw", "busbw", "best busbw"
+        "operation",
+        "engine",
+        "size",
+        "time",
+        "algbw",
+        "busbw",
+        "best busbw"
     );
 }
 

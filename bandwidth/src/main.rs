@@ -104,7 +104,7 @@ fn main() -> ExitCode {
                 Failure::Usage(message) => (2, message),
                 Failure::Run(message) => (1, message),
             };
-            eprintln!("error: {message}");
+            events::complain!("error: {message}");
             ExitCode::from(code)
         }
     }
@@ -119,24 +119,25 @@ fn measure_all(flags: &Flags) -> Result<(), Failure> {
             for size in flags.sizes() {
                 let row = measure::measure(rank, collective.operation(), size)?;
                 if print {
-                    println!("{row}");
+                    events::say!("{row}");
                 }
                 rows.push(row);
             }
         }
         if rank.engine == engine::Engine::Nccl {
             let lines = overhead::measure(rank, flags)?;
-            lines.iter().filter(|_| print).for_each(|line| println!("{line}"));
+            lines.iter().filter(|_| print).for_each(|line| events::say!("{line}"));
         }
         Ok(rows)
     })?;
     rows.extend(measured);
-    if !rows.is_empty() {
-        println!("\nEvery result was right. GB/s: 1e9 bytes per second.");
+    if rows.is_empty() {
+        return Ok(());
     }
+    events::say!("\nEvery result was right.");
     for collective in &flags.operation {
         let of: Vec<&Row> = rows.iter().filter(|row| row.operation == collective.operation()).collect();
-        print!("{}", plot::plot(collective.operation().label(), &of));
+        events::say!("{}", plot::plot(collective.operation().label(), &of).trim_end_matches('\n'));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn bandwidth(flags: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bandwidth")).args(flags.split_whitespace()).output().unwrap()
@@ -35,6 +35,17 @@ fn every_engine_and_operation_is_measured_and_plotted() {
     assert!(out.contains("Every result was right"));
     assert_eq!(out.matches("bus bandwidth in GB/s over the size").count(), 4);
     assert_eq!(out.matches("l local, r ring, t tcp").count(), 4);
+}
+
+/// As `bandwidth | head -1` does.
+#[test]
+fn a_reader_who_has_seen_enough_ends_nothing_in_a_panic() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bandwidth"));
+    command.args(["--gpus", "2", "--engine", "local", "--max", "64"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{}", text(&ended.stderr));
 }
 
 #[test]
