@@ -63,7 +63,7 @@ fn lacks(number: u32, text: &str) -> Vec<String> {
     for (names, at) in HEADINGS.iter().zip(&places) {
         lacks.extend(at.is_none().then(|| format!("## {}", names[0])));
     }
-    if !places.is_sorted() {
+    if !places.iter().flatten().is_sorted() {
         lacks.push(format!("the order of {HEADINGS:?}"));
     }
     let mut parts = ["predict", "answers", "quiz"].map(|word| format!("<!-- {word}: {number} -->")).to_vec();
