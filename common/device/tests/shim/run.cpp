@@ -66,7 +66,7 @@ struct SharedArray {
     }
 };
 
-// One OS thread's machine.
+// One OS thread's machine().
 struct Machine {
     Kernel kernel;
     void **arguments;
@@ -129,7 +129,16 @@ struct Machine {
     void check_fences();
 };
 
-thread_local Machine machine;
+// The calling thread's. Asked for at every turn: a pointer at a fixed place costs no call, as a library's other thread-local
+// variables do.
+Machine &machine() {
+    [[gnu::tls_model("initial-exec")]] static thread_local Machine *known = nullptr;
+    if (!known) {
+        static thread_local Machine own;
+        known = &own;
+    }
+    return *known;
+}
 
 std::map<std::string, Kernel> &kernels() {
     static std::map<std::string, Kernel> all;
@@ -138,14 +147,14 @@ std::map<std::string, Kernel> &kernels() {
 
 // Where every fiber begins.
 void run_fiber() {
-    machine.kernel.call(machine.kernel.function, machine.arguments);
-    Fiber *self = machine.running;
+    machine().kernel.call(machine().kernel.function, machine().arguments);
+    Fiber *self = machine().running;
     bool idle = std::all_of(self->groups.begin(), self->groups.end(), [](const auto &group) { return group.empty(); });
-    if (!idle || !self->open.empty()) machine.error = "a thread ends with copies under way";
+    if (!idle || !self->open.empty()) machine().error = "a thread ends with copies under way";
     self->done = true;
-    machine.live--;
-    if (machine.live > 0 && machine.at_barrier == machine.live) machine.release_barrier();
-    switch_stacks(self->context, machine.scheduler);
+    machine().live--;
+    if (machine().live > 0 && machine().at_barrier == machine().live) machine().release_barrier();
+    switch_stacks(self->context, machine().scheduler);
     __builtin_unreachable();
 }
 
@@ -215,46 +224,46 @@ void Machine::check_fences() {
 
 } // namespace
 
-const Thread &thread() { return machine.running->ids; }
-const Geometry &geometry() { return machine.geometry; }
+const Thread &thread() { return machine().running->ids; }
+const Geometry &geometry() { return machine().geometry; }
 
 void fail(const char *what) {
-    machine.error = what;
-    for (;;) switch_stacks(machine.running->context, machine.scheduler);
+    machine().error = what;
+    for (;;) switch_stacks(machine().running->context, machine().scheduler);
 }
 
 bool meet_block(bool vote) {
-    machine.vote |= vote;
-    machine.at_barrier++;
-    if (machine.at_barrier == machine.live) machine.release_barrier();
-    else machine.wait();
-    return machine.verdict;
+    machine().vote |= vote;
+    machine().at_barrier++;
+    if (machine().at_barrier == machine().live) machine().release_barrier();
+    else machine().wait();
+    return machine().verdict;
 }
 
 void meet_warp(const void *in, size_t in_bytes, void *out, size_t out_bytes, Together together) {
-    unsigned index = machine.running->index, lane = index % 32;
-    Warp &warp = machine.warps[index / 32];
+    unsigned index = machine().running->index, lane = index % 32;
+    Warp &warp = machine().warps[index / 32];
     if (warp.arrived > 0 && warp.together != together) fail("lanes of a warp meet in different operations");
     warp.together = together;
     memcpy(warp.slots.in[lane], in, in_bytes);
     if (++warp.arrived == 32) {
         together(warp.slots);
         warp.arrived = 0;
-        machine.wake(index - lane, 32);
+        machine().wake(index - lane, 32);
     } else {
-        machine.wait();
+        machine().wait();
     }
     memcpy(out, warp.slots.out[lane], out_bytes);
 }
 
 void *shared_array(const void *key, size_t bytes) {
-    for (const SharedArray &array : machine.arrays)
+    for (const SharedArray &array : machine().arrays)
         if (array.key == key) return array.data;
-    machine.arrays.emplace_back(key, bytes);
-    return machine.arrays.back().data;
+    machine().arrays.emplace_back(key, bytes);
+    return machine().arrays.back().data;
 }
 
-void *dynamic_shared_memory() { return shared_array(nullptr, machine.shared_bytes); }
+void *dynamic_shared_memory() { return shared_array(nullptr, machine().shared_bytes); }
 
 unsigned ballot(unsigned mask, bool vote) {
     if (mask != 0xffffffff) fail("a vote that is not of the whole warp");
@@ -290,17 +299,17 @@ void load_matrices(unsigned (&to)[4], const void *row, bool transposed) {
 void copy_async(void *to, const void *from, bool zero) {
     if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16) fail("a copy that does not lie on 16 bytes");
     memset(to, POISON, 16);
-    machine.running->open.push_back({to, from, zero});
+    machine().running->open.push_back({to, from, zero});
 }
 
 void commit_copies() {
-    Fiber &fiber = *machine.running;
+    Fiber &fiber = *machine().running;
     fiber.groups.push_back(std::move(fiber.open));
     fiber.open.clear();
 }
 
 void wait_for_copies(unsigned pending) {
-    auto &groups = machine.running->groups;
+    auto &groups = machine().running->groups;
     while (groups.size() > pending) {
         for (const Copy &copy : groups.front()) {
             if (copy.zero) memset(copy.to, 0, 16);
@@ -337,23 +346,23 @@ void add_kernel(const Kernel &kernel) { kernels()[kernel.name] = kernel; }
 namespace {
 
 int refuse(const std::string &why) {
-    machine.error = why;
+    machine().error = why;
     return 1;
 }
 
 std::vector<unsigned> block_order(unsigned count) {
     std::vector<unsigned> order(count);
     std::iota(order.begin(), order.end(), 0);
-    machine.shuffle(order);
+    machine().shuffle(order);
     return order;
 }
 
 int run_grid(uint3 grid) {
     for (unsigned block : block_order(grid.x * grid.y * grid.z)) {
         uint3 at = {block % grid.x, block / grid.x % grid.y, block / grid.x / grid.y};
-        machine.start_block(at);
-        if (!machine.run_block()) {
-            machine.error = std::string(machine.kernel.name) + ": " + machine.error;
+        machine().start_block(at);
+        if (!machine().run_block()) {
+            machine().error = std::string(machine().kernel.name) + ": " + machine().error;
             return 1;
         }
     }
@@ -384,24 +393,24 @@ size_t shim_kernel_count(void) {
 
 int shim_launch(const char *kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                 unsigned block_z, size_t shared_bytes, void **args) {
-    machine.error.clear();
+    machine().error.clear();
     auto found = kernels().find(kernel);
     if (found == kernels().end()) return refuse(std::string("no kernel is called ") + kernel);
     unsigned threads = block_x * block_y * block_z;
     bool empty = threads == 0 || grid_x == 0 || grid_y == 0 || grid_z == 0;
     if (empty || threads > found->second.most_threads || grid_y > 65535 || grid_z > 65535)
         return refuse(std::string(kernel) + " cannot have this grid or block");
-    machine.kernel = found->second;
-    machine.arguments = args;
-    machine.geometry = {{block_x, block_y, block_z}, {grid_x, grid_y, grid_z}};
-    machine.shared_bytes = shared_bytes, machine.static_bytes = 0;
-    machine.reserve_stacks(threads);
-    return run_grid(machine.geometry.grid);
+    machine().kernel = found->second;
+    machine().arguments = args;
+    machine().geometry = {{block_x, block_y, block_z}, {grid_x, grid_y, grid_z}};
+    machine().shared_bytes = shared_bytes, machine().static_bytes = 0;
+    machine().reserve_stacks(threads);
+    return run_grid(machine().geometry.grid);
 }
 
-size_t shim_static_bytes(void) { return machine.static_bytes; }
+size_t shim_static_bytes(void) { return machine().static_bytes; }
 
-const char *shim_error(void) { return machine.error.c_str(); }
+const char *shim_error(void) { return machine().error.c_str(); }
 
-void shim_seed(unsigned long long seed) { machine.random = (seed * 2 + 1) * 0x9e3779b97f4a7c15; }
+void shim_seed(unsigned long long seed) { machine().random = (seed * 2 + 1) * 0x9e3779b97f4a7c15; }
 }
