@@ -62,29 +62,31 @@ impl Feed {
 const FRAME: Duration = Duration::from_millis(67);
 /// Longest time between pictures of a run that goes on.
 const SLOWEST_FRAME: Duration = Duration::from_secs(1);
-/// Share of the process's CPU time that pictures of a run in this process may take; collecting events takes the rest of
-/// a percent.
-const SHARE: f64 = 0.006;
+/// Share of the process's CPU time that this thread and the one that collects events may take of a run in this process.
+const SHARE: f64 = 0.009;
 
 /// Decides when a picture may be drawn.
 struct Budget {
     drawn: Instant,
-    /// CPU time of this thread and of the process at the beginning.
+    /// CPU time of watching and of the whole process at the beginning.
     start: (f64, f64),
 }
 
-fn cpu_seconds() -> (f64, f64) {
+/// CPU time of this thread with what collecting for `feed` takes, and of the whole process.
+fn cpu_seconds(feed: &Feed) -> (f64, f64) {
     use rustix::time::{ClockId, clock_gettime};
     let seconds = |clock| {
         let time = clock_gettime(clock);
         time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
     };
-    (seconds(ClockId::ThreadCPUTime), seconds(ClockId::ProcessCPUTime))
+    let collecting =
+        if let Feed::Live(subscription, _) = feed { subscription.collecting() } else { Duration::ZERO };
+    (seconds(ClockId::ThreadCPUTime) + collecting.as_secs_f64(), seconds(ClockId::ProcessCPUTime))
 }
 
 impl Budget {
-    fn new() -> Self {
-        Budget { drawn: Instant::now() - SLOWEST_FRAME, start: cpu_seconds() }
+    fn new(feed: &Feed) -> Self {
+        Budget { drawn: Instant::now() - SLOWEST_FRAME, start: cpu_seconds(feed) }
     }
 
     /// How long until a picture may be drawn, for what it takes of the frame rate.
@@ -93,14 +95,14 @@ impl Budget {
     }
 
     /// Whether a picture may be drawn now. One that a person waits for is limited by the frame rate only.
-    fn allows(&self, generous: bool) -> bool {
+    fn allows(&self, generous: bool, feed: &Feed) -> bool {
         let since = self.drawn.elapsed();
         if generous || since < FRAME {
             return since >= FRAME;
         }
-        let now = cpu_seconds();
-        let (thread, process) = (now.0 - self.start.0, now.1 - self.start.1);
-        thread <= SHARE * process || since >= SLOWEST_FRAME
+        let now = cpu_seconds(feed);
+        let (watching, process) = (now.0 - self.start.0, now.1 - self.start.1);
+        watching <= SHARE * process || since >= SLOWEST_FRAME
     }
 }
 
@@ -110,7 +112,8 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
         return Err(VizError::NoTerminal);
     }
     let mut screen = Screen::enter(theme)?;
-    let mut session = Session { budget: Budget::new(), ticked: Instant::now(), changed: true, asked: true };
+    let mut session =
+        Session { budget: Budget::new(&feed), ticked: Instant::now(), changed: true, asked: true };
     loop {
         if let Some(signal) = screen.signal() {
             let effect = match signal {
@@ -133,7 +136,7 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
         }
         session.changed |= app.receive(feed.poll()?);
         session.tick(&mut app);
-        session.draw(&mut app, &mut screen)?;
+        session.draw(&mut app, &mut screen, &feed)?;
         if session.keys(&mut app, &mut screen, &mut feed)? {
             return Ok(());
         }
@@ -157,9 +160,9 @@ impl Session {
         self.changed |= before != (app.player().position(), app.player().clock(), app.player().motion());
     }
 
-    fn draw(&mut self, app: &mut App, screen: &mut Screen) -> Result<(), VizError> {
+    fn draw(&mut self, app: &mut App, screen: &mut Screen, feed: &Feed) -> Result<(), VizError> {
         let busy = app.source == Source::Live && !app.held && app.pace >= 1.0 && !app.at_close();
-        if (self.asked || self.changed) && self.budget.allows(self.asked || !busy) {
+        if (self.asked || self.changed) && self.budget.allows(self.asked || !busy, feed) {
             screen.draw(app)?;
             self.budget.drawn = Instant::now();
             (self.changed, self.asked) = (false, false);

@@ -9,6 +9,7 @@ use crate::pace::Pace;
 use crate::recording::Recorder;
 use crate::ring::Receiver;
 use crate::socket::Server;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, PoisonError};
@@ -21,6 +22,12 @@ const FLUSH_PERIOD: Duration = Duration::from_millis(200);
 /// Events younger than this wait a round, so that slower ranks' earlier events can be put before them: ranks of this
 /// process, and of others.
 const SETTLE: [u64; 2] = [2_000_000, 100_000_000];
+
+/// CPU time of the calling thread.
+fn thread_nanoseconds() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
 
 struct Subscriber {
     sender: SyncSender<Message>,
@@ -88,6 +95,7 @@ impl Collector {
             if closing {
                 return self.close();
             }
+            self.signals.taken.store(thread_nanoseconds(), Ordering::Relaxed);
             std::thread::park_timeout(PERIOD);
         }
     }

@@ -14,10 +14,11 @@ use crate::runs;
 use crate::socket::Server;
 use collector::Collector;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Batches that the screen may be behind before it is sent a fresh state instead.
 const SUBSCRIPTION_DEPTH: usize = 256;
@@ -64,6 +65,8 @@ struct Signals {
     ending: AtomicBool,
     closing: AtomicBool,
     newcomers: Mutex<Vec<SyncSender<Message>>>,
+    /// CPU time of the collecting thread so far, in nanoseconds.
+    taken: AtomicU64,
 }
 
 /// A running collector.
@@ -80,12 +83,18 @@ pub struct Subscription {
     /// The run's description.
     pub header: RunHeader,
     messages: mpsc::Receiver<Message>,
+    signals: Arc<Signals>,
 }
 
 impl Subscription {
     /// What has happened since the last call; [`Message::CatchUp`] comes first, and again after falling behind.
     pub fn poll(&self) -> Vec<Message> {
         self.messages.try_iter().collect()
+    }
+
+    /// CPU time that collecting has taken so far.
+    pub fn collecting(&self) -> Duration {
+        Duration::from_nanos(self.signals.taken.load(Ordering::Relaxed))
     }
 }
 
@@ -116,7 +125,7 @@ impl Hub {
         let (sender, messages) = mpsc::sync_channel(SUBSCRIPTION_DEPTH);
         self.signals.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
         self.wake();
-        Subscription { header: self.header.clone(), messages }
+        Subscription { header: self.header.clone(), messages, signals: self.signals.clone() }
     }
 
     /// The name under which other processes can follow the run, if a socket is open.
