@@ -142,6 +142,20 @@ fn hybrid_sharding_in_other_groups_agrees_to_rounding() {
     }
 }
 
+/// What earlier micro-batches have summed travels between groups with the last one's sums, in 16 bits too.
+#[test]
+fn hybrid_sharding_in_16_bits_sums_all_micro_batches() {
+    for precision in ["bf16", "fp16"] {
+        let flags = format!("{} --precision {precision}", flags("odd.json", 4, 3));
+        let full = run(Stage::Zero3, &flags);
+        let hybrid = run(Stage::Zero3, &format!("{flags} --strategy hybrid-shard --shard-group-size 2"));
+        for (full, hybrid) in full.steps.iter().zip(&hybrid.steps) {
+            let ratio = hybrid.grad_norm / full.grad_norm;
+            assert!((ratio - 1.0).abs() < 0.01, "{precision}, step {}: {ratio}", full.step);
+        }
+    }
+}
+
 /// A ring rounds inside a group, too, and hands out its own slice of the sums.
 #[test]
 fn hybrid_sharding_around_a_ring_agrees_to_rounding() {

@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_report_holds_what_traffic_and_memory_depend_on() {
         for flags in [
-            "--gpus 3 --grad-accum 2 --model small --algorithm ring",
+            "--gpus 7 --grad-accum 2 --model small --algorithm ring",
             "--gpus 4 --strategy hybrid-shard --shard-group-size 2 --wrap module --precision bf16",
             "--gpus 4 --strategy shard-grad-op --reduce-bucket 7 --contiguous-gradients false",
             "--gpus 4 --secondary-shard-size 2 --reshard-last --no-overlap --checkpoint-activations block",

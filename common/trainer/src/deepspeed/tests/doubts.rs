@@ -126,3 +126,21 @@ fn machines_are_a_launchers_affair() {
     let error = started(6).unwrap_err().to_string();
     assert!(error.contains("num_processes 4") && error.contains("6 processes"), "{error}");
 }
+
+#[test]
+fn errors_name_the_keys_of_whole_flags_alone() {
+    let findings = File::new("a.yaml", "use_cpu: true\n").config("").unwrap().findings;
+    let said = |message: &str| findings.attribute(Failure::usage(message)).to_string();
+    assert!(said("--device cpu: no").ends_with("In a.yaml, use_cpu true stands for --device."));
+    assert_eq!(said("--device-memory: no"), "--device-memory: no");
+}
+
+#[test]
+fn what_cannot_be_honoured_is_named_as_the_file_names_it() {
+    let yaml = "deepspeed_config:\n  zero_stage: 3\n  offload_optimizer_device: cpu\n";
+    let config = File::new("a.yaml", yaml).config("").unwrap();
+    let error = config.findings.check(Stage::Zero3).unwrap_err().to_string();
+    let names =
+        "deepspeed_config.offload_optimizer_device = zero_optimization.offload_optimizer.device: \"cpu\"";
+    assert!(error.contains(names), "{error}");
+}

@@ -64,3 +64,17 @@ fn what_fsdp_has_and_is_not_here_names_its_key() {
         "{error}"
     );
 }
+
+/// FSDP's hybrid sharding is within a machine: of four ranks, two are here.
+#[test]
+fn hybrid_sharding_is_among_the_ranks_of_a_machine() {
+    let yaml = "fsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\nnum_processes: 4\n";
+    let file = File::new("fsdp.yaml", yaml);
+    let path = file.path.display().to_string();
+    let args =
+        Cli::try_parse_from(["zero", "--device", "cpu", "--gpus", "4", "--config", &path]).unwrap().train;
+    let mesh = |on_this_machine| {
+        Config::new(crate::cli::TrainArgs { on_this_machine, ..args.clone() }).unwrap().mesh
+    };
+    assert_eq!((mesh(None), mesh(Some(2))), (MeshShape::Hybrid(4), MeshShape::Hybrid(2)));
+}

@@ -188,6 +188,7 @@ fn sections_that_are_switched_off_ask_for_nothing() {
         r#"{"zero_optimization": {"stage": 2, "stage3_prefetch_bucket_size": 5e8, "offload_param": {"device": "cpu"}}}"#,
         r#"{"zero_optimization": {"stage": 1, "zero_hpz_partition_size": 2, "mics_shard_size": 3}}"#,
         r#"{"fp16": null, "elasticity": {"enabled": false}}"#,
+        r#"{"fp16": {"enabled": false, "fp16_master_weights_and_grads": true}}"#,
     ] {
         let config = json(text, "").unwrap();
         assert_eq!(config.findings.check(config.findings.stage.unwrap_or(Stage::Zero3)), Ok(()), "{text}");
