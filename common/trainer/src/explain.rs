@@ -92,13 +92,16 @@ fn wrapped(list: &str) -> String {
 
 /// What has happened, and below it what would help by how much, computed by the planner: all of it on one screen.
 fn with_remedies(happened: String, job: &Job, capacity: u64) -> String {
-    let remedies = planner::remedies(job, capacity);
-    let alone = &remedies.alone;
+    on_one_screen(happened, &planner::remedies(job, capacity))
+}
+
+fn on_one_screen(happened: String, remedies: &Remedies) -> String {
+    let (alone, capacity) = (&remedies.alone, remedies.capacity);
     if alone.is_empty() {
         return happened
             + "Nothing that a flag can change needs less: a smaller --model, or more --device-memory.";
     }
-    let (heading, advice) = ("What would help, each alone", advice(&remedies));
+    let (heading, advice) = ("What would help, each alone", advice(remedies));
     let heading = format!("{heading:<38} {:>9} {:>9}\n", "saves", "peak");
     let room = SCREEN.saturating_sub(happened.lines().count() + 1 + advice.lines().count());
     // As many rows as leave room for all others in fewer words.
@@ -139,5 +142,30 @@ fn advice(remedies: &Remedies) -> String {
             )
         }
         None => "All of them together are not enough: a smaller --model, or more --device-memory.".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever is said before, each remedy is named with what it saves: a row if there is room, or in short.
+    #[test]
+    fn no_remedy_is_cut_off() {
+        for count in [1, 9, 14, 22] {
+            let remedy = |saves: u64| {
+                let how = format!("--flag-number-{saves} {saves}");
+                Remedy { how, costs: "nothing", total_peak: 900 - saves, saves }
+            };
+            let alone: Vec<Remedy> = (1..=count).rev().map(remedy).collect();
+            let text = on_one_screen("line\n".repeat(10), &Remedies { capacity: 1, alone, together: None });
+            assert!(text.lines().count() <= SCREEN, "{text}");
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            for saves in 1..=count {
+                let how = format!("--flag-number-{saves} {saves}");
+                let [row, short] = [format!("{how} {saves} B"), format!("{how} ({saves} B)")];
+                assert!(words.contains(&row) || words.contains(&short), "{how} is missing in\n{text}");
+            }
+        }
     }
 }
