@@ -32,7 +32,7 @@ pub fn answers(number: &str, runs: &Runs) -> Result<Vec<String>> {
     let chapter = chapter(number)?;
     let mut lines = vec![String::new(), "| | predicted | measured |".into(), "|---|--:|--:|".into()];
     for (index, guess) in chapter.guesses.iter().enumerate() {
-        let [predicted, measured] = guess.figure.said(guess.figure.of(&*runs.report(&guess.run)?));
+        let [predicted, measured] = guess.figure.said(&*runs.report(&guess.run)?);
         lines.push(format!("| {}. {} | {predicted} | {measured} |", index + 1, guess.ask));
     }
     lines.push(String::new());
