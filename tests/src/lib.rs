@@ -69,10 +69,7 @@ pub fn run(stage: Stage, flags: &str) -> Report {
 /// # Panics
 /// If it cannot be read.
 pub fn recorded(file: &Path) -> Vec<Event> {
-    let recording = Recording::open(file).unwrap();
-    let batches = (0..recording.len()).map(|index| recording.batch(index).unwrap());
-    let mut events: Vec<Event> = batches.flat_map(|batch| batch.events).collect();
-    // Each rank's own are in order already.
+    let mut events = Recording::open(file).unwrap().events().map(|event| event.unwrap()).collect::<Vec<_>>();
     events.sort_by_key(|event| event.at);
     events
 }

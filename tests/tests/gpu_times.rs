@@ -41,7 +41,7 @@ fn recorded(stage: Stage, engine: &str) -> Run {
     );
     train(stage, &flags).unwrap();
     let recording = Recording::open(&file).unwrap();
-    let events = (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events);
+    let events = recording.events().map(Result::unwrap);
     let trace = serde_json::from_str(&trace::render(&recording).unwrap()).unwrap();
     Run { events: events.collect(), units: recording.header().units.len(), trace }
 }
@@ -217,7 +217,6 @@ fn the_cpu_tells_of_nothing_twice() {
     let file = folder.path().join("run.zero");
     let flags = format!("--gpus 2 --steps 1 --seq-len 16 --device cpu --record {}", file.display());
     train(Stage::Zero3, &flags).unwrap();
-    let recording = Recording::open(&file).unwrap();
-    let events: Vec<Event> = (0..recording.len()).flat_map(|i| recording.batch(i).unwrap().events).collect();
+    let events = tests::recorded(&file);
     assert!(events.len() > 100 && stretches(&events).is_empty());
 }

@@ -42,8 +42,7 @@ fn four_mpi_processes_learn_the_bits_of_four_threads_in_every_stage() {
         for key in ["weights_blake3", "memory", "total_peak_bytes", "traffic"] {
             assert_eq!(processes[key], threads[key], "{stage}: {key}");
         }
-        let recording = events::Recording::open(&record).unwrap();
-        let events = (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events);
+        let events = tests::recorded(&record).into_iter();
         let finished = events.filter(|event| matches!(event.what, events::What::Finished { .. }));
         let mut ranks: Vec<u32> = finished.map(|event| event.rank).collect();
         ranks.sort();

@@ -127,7 +127,7 @@ fn the_recording_of_a_job_has_the_events_of_all_ranks_on_one_clock() {
     ends(launch(STAGE, 3, |_| flags.clone())).iter().for_each(|e| assert_eq!(e.code, Some(0), "{}", e.error));
     let recording = Recording::open(&file).unwrap();
     assert!(recording.is_complete());
-    let events: Vec<_> = (0..recording.len()).flat_map(|i| recording.batch(i).unwrap().events).collect();
+    let events: Vec<_> = recording.events().map(Result::unwrap).collect();
     assert!(events.is_sorted_by_key(|event| event.at), "events are in the order of time");
     let mut finished: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     for event in events.iter().filter(|event| matches!(event.what, What::StepFinished { .. })) {

@@ -6,7 +6,7 @@ use crate::player::Motion;
 use crate::terminal::{Screen, Signal};
 use crate::theme::Theme;
 use crossterm::event;
-use events::{Attachment, Control, Message, Pace, Subscription};
+use events::{Attachment, Control, Message, Pace, Subscription, cpu};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,14 +74,9 @@ struct Budget {
 
 /// CPU time of this thread with what collecting for `feed` takes, and of the whole process.
 fn cpu_seconds(feed: &Feed) -> (f64, f64) {
-    use rustix::time::{ClockId, clock_gettime};
-    let seconds = |clock| {
-        let time = clock_gettime(clock);
-        time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
-    };
     let collecting =
         if let Feed::Live(subscription, _) = feed { subscription.collecting() } else { Duration::ZERO };
-    (seconds(ClockId::ThreadCPUTime) + collecting.as_secs_f64(), seconds(ClockId::ProcessCPUTime))
+    ((cpu::of_thread() + collecting).as_secs_f64(), cpu::of_process().as_secs_f64())
 }
 
 impl Budget {

@@ -13,12 +13,14 @@
 //! * [`snapshot`], [`units`], [`history`], [`catchup`]: the fold of all events so far.
 //! * [`frame`], [`recording`], [`socket`], [`runs`]: the fold's and the events' way into files and other processes.
 //! * [`relay`]: the events of other processes of a job.
+//! * [`cpu`]: what watching costs a run.
 //! * [`say!`], [`complain!`]: lines for a person who may have stopped reading.
 //! * [`pace`]: the other direction, pausing and stepping a run.
 
 #![forbid(unsafe_code)]
 
 pub mod catchup;
+pub mod cpu;
 pub mod event;
 pub mod frame;
 pub mod header;

@@ -204,6 +204,20 @@ impl Recording {
         }
     }
 
+    /// All events, in the order in which they were collected: a rank's own by time.
+    ///
+    /// # Errors
+    /// [`RecordingError::Frame`] in place of a batch whose content is unreadable.
+    pub fn events(&self) -> impl Iterator<Item = Result<Event, RecordingError>> + '_ {
+        (0..self.len()).flat_map(|index| {
+            let (events, unreadable) = match self.batch(index) {
+                Ok(batch) => (batch.events, None),
+                Err(error) => (Vec::new(), Some(Err(error))),
+            };
+            events.into_iter().map(Ok).chain(unreadable)
+        })
+    }
+
     /// Where the run stands after its last event.
     ///
     /// # Errors

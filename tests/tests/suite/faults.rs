@@ -1,9 +1,9 @@
 //! A rank that fails takes its peers down quickly, and the error says who it was.
 
-use events::{Operation, Recording, What};
+use events::{Operation, What};
 use std::time::{Duration, Instant};
 use tests::job::desync;
-use tests::{STAGES, losses, train};
+use tests::{STAGES, losses, recorded, train};
 
 const RUN: &str = "--gpus 4 --steps 5 --batch-size 1 --seq-len 16 --threads 1 --timeout 60";
 
@@ -80,9 +80,8 @@ fn a_rank_with_other_weights_is_found_before_the_first_step() {
 fn fingerprints(stage: planner::Stage, flags: &str) -> Vec<Vec<u64>> {
     let file = tempfile::NamedTempFile::new().unwrap();
     train(stage, &format!("{RUN} --contributions {flags} --record {}", file.path().display())).unwrap();
-    let recording = Recording::open(file.path()).unwrap();
     let mut steps = vec![vec![0; 4]; 5];
-    for event in (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events) {
+    for event in recorded(file.path()) {
         if let What::Contributed(part) = event.what {
             steps[part.step as usize][event.rank as usize] = part.parameters;
         }
@@ -123,9 +122,7 @@ fn another_seed_than_that_of_saved_weights_is_none() {
 fn first_collective(stage: planner::Stage, step: u32) -> (u64, Operation) {
     let file = tempfile::NamedTempFile::new().unwrap();
     train(stage, &format!("{RUN} --record {}", file.path().display())).unwrap();
-    let recording = Recording::open(file.path()).unwrap();
-    let events = (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events);
-    let mut own = events.filter(|event| event.rank == 0).map(|event| event.what);
+    let mut own = recorded(file.path()).into_iter().filter(|event| event.rank == 0).map(|event| event.what);
     own.find(|what| matches!(what, What::StepStarted { step: begun } if *begun == step)).unwrap();
     let moves = |what: What| match what {
         What::Collective(event) if event.units > 0 => Some((event.sequence, event.operation)),

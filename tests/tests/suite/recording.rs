@@ -12,7 +12,7 @@ fn recorded(file: &Path) -> Recording {
 }
 
 fn events(recording: &Recording) -> Vec<Event> {
-    (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events).collect()
+    recording.events().collect::<Result<_, _>>().unwrap()
 }
 
 #[test]

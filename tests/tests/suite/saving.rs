@@ -50,7 +50,7 @@ fn host_peaks(recording: &Path, ranks: usize) -> Vec<u64> {
     let recording = Recording::open(recording).unwrap();
     assert!(recording.is_complete());
     let (mut live, mut peaks) = (vec![0i64; ranks], vec![0i64; ranks]);
-    for event in (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events) {
+    for event in recording.events().map(Result::unwrap) {
         let What::Memory { place: Place::Host, delta, .. } = event.what else { continue };
         let rank = event.rank as usize;
         live[rank] += delta;

@@ -21,19 +21,17 @@ pub(super) fn lines(root: &Path, arguments: &str) -> Result<Vec<String>> {
     let ranks = recording.header().world_size as usize;
     let mut first = None;
     let mut received: Vec<Vec<Received>> = vec![Vec::new(); ranks];
-    for index in 0..recording.len() {
-        for event in recording.batch(index).map_err(|e| fail(&e))?.events {
-            match event.what {
-                What::Collective(said)
-                    if said.group == 0 && said.units == 1 && said.operation.to_string() == wanted =>
-                {
-                    first.get_or_insert(said.sequence);
-                }
-                What::Hop { group: 0, sequence, from, to, chunk, .. } if first == Some(sequence) => {
-                    received[usize::from(to)].push((from, chunk));
-                }
-                _ => {}
+    for event in recording.events() {
+        match event.map_err(|e| fail(&e))?.what {
+            What::Collective(said)
+                if said.group == 0 && said.units == 1 && said.operation.to_string() == wanted =>
+            {
+                first.get_or_insert(said.sequence);
             }
+            What::Hop { group: 0, sequence, from, to, chunk, .. } if first == Some(sequence) => {
+                received[usize::from(to)].push((from, chunk));
+            }
+            _ => {}
         }
     }
     table(&received).ok_or_else(|| fail(&"there is no such collective, or its hops are not all there"))

@@ -39,21 +39,23 @@ impl Profile {
         let recording = Recording::open(recording)?;
         let (mut running, mut finished) = (Profile::default(), Profile::default());
         let (mut live, mut began) = ([0; CLASSES], 0);
-        for index in 0..recording.len() {
-            for event in recording.batch(index)?.events.iter().filter(|event| event.rank == 0) {
-                let at = event.at.saturating_sub(began);
-                match event.what {
-                    What::StepStarted { .. } => {
-                        began = event.at;
-                        running = Profile { samples: vec![Sample { at: 0, live }], length: 0 };
-                    }
-                    What::Memory { place: Place::Device, class, live: bytes, .. } => {
-                        live[class.index()] = bytes;
-                        running.samples.push(Sample { at, live });
-                    }
-                    What::StepFinished { .. } => finished = Profile { length: at, ..running.clone() },
-                    _ => {}
+        for event in recording.events() {
+            let event = event?;
+            if event.rank != 0 {
+                continue;
+            }
+            let at = event.at.saturating_sub(began);
+            match event.what {
+                What::StepStarted { .. } => {
+                    began = event.at;
+                    running = Profile { samples: vec![Sample { at: 0, live }], length: 0 };
                 }
+                What::Memory { place: Place::Device, class, live: bytes, .. } => {
+                    live[class.index()] = bytes;
+                    running.samples.push(Sample { at, live });
+                }
+                What::StepFinished { .. } => finished = Profile { length: at, ..running.clone() },
+                _ => {}
             }
         }
         Ok(finished)

@@ -43,11 +43,10 @@ pub fn render(recording: &Recording) -> Result<String, RecordingError> {
         entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
     }
     let mut open: Vec<Open> = (0..header.world_size).map(|_| Open::default()).collect();
-    for index in 0..recording.len() {
-        for event in recording.batch(index)?.events {
-            if let Some(state) = open.get_mut(event.rank as usize) {
-                state.take(header, &event, &mut entries);
-            }
+    for event in recording.events() {
+        let event = event?;
+        if let Some(state) = open.get_mut(event.rank as usize) {
+            state.take(header, &event, &mut entries);
         }
     }
     let trace = json!({

@@ -2,10 +2,9 @@
 //! machine do not lengthen.
 
 use crate::support::{STAGES, made_up, recorded};
-use events::{Recorder, Recording};
+use events::{Recorder, Recording, cpu};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 use viz::app::{App, Source};
 use viz::player::{Motion, Player};
@@ -18,13 +17,9 @@ const EVENTS: usize = 1_000_000;
 
 /// What `work` takes, and what it makes.
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
-    let now = || {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-    };
-    let start = now();
+    let start = cpu::of_thread();
     let made = work();
-    (now() - start, made)
+    (cpu::of_thread() - start, made)
 }
 
 /// The median of 101 pictures.

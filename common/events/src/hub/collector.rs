@@ -2,6 +2,7 @@
 
 use super::{HubOptions, HubReport, Signals};
 use crate::catchup::CatchUp;
+use crate::cpu;
 use crate::event::Event;
 use crate::frame::{self, Batch, Message};
 use crate::header::RunHeader;
@@ -9,7 +10,6 @@ use crate::pace::Pace;
 use crate::recording::Recorder;
 use crate::ring::Receiver;
 use crate::socket::Server;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, PoisonError};
@@ -22,12 +22,6 @@ const FLUSH_PERIOD: Duration = Duration::from_millis(200);
 /// Events younger than this wait a round, so that slower ranks' earlier events can be put before them: ranks of this
 /// process, and of others.
 const SETTLE: [u64; 2] = [2_000_000, 100_000_000];
-
-/// CPU time of the calling thread.
-fn thread_nanoseconds() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
 
 struct Subscriber {
     sender: SyncSender<Message>,
@@ -95,7 +89,7 @@ impl Collector {
             if closing {
                 return self.close();
             }
-            self.signals.taken.store(thread_nanoseconds(), Ordering::Relaxed);
+            self.signals.taken.store(cpu::of_thread().as_nanos() as u64, Ordering::Relaxed);
             std::thread::park_timeout(PERIOD);
         }
     }

@@ -52,7 +52,7 @@ fn parse(bytes: &[u8]) -> Result<Recording, RecordingError> {
 }
 
 fn events_of(recording: &Recording) -> Vec<Event> {
-    (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events).collect()
+    recording.events().collect::<Result<_, _>>().unwrap()
 }
 
 proptest! {

@@ -60,14 +60,10 @@ impl Evidence {
 
 /// What the ranks have told.
 fn parts(recording: &Recording) -> std::result::Result<BTreeMap<At, Contribution>, RecordingError> {
-    let mut parts = BTreeMap::new();
-    for index in 0..recording.len() {
-        parts.extend(recording.batch(index)?.events.iter().filter_map(part));
-    }
-    Ok(parts)
+    recording.events().filter_map(|event| event.map(part).transpose()).collect()
 }
 
-fn part(event: &Event) -> Option<(At, Contribution)> {
+fn part(event: Event) -> Option<(At, Contribution)> {
     let What::Contributed(part) = event.what else { return None };
     Some((At { step: part.step, rank: event.rank as usize }, part))
 }
