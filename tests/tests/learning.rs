@@ -12,10 +12,10 @@ fn three_hundred_steps_teach_the_grammar() {
     let args = GenerateArgs {
         from: dir.path().into(),
         prompt: "\n".into(),
-        tokens: 500,
+        tokens: 125,
         temperature: 0.8,
         seed: 1,
-        samples: 24,
+        samples: 100,
         threads: None,
     };
     let texts = trainer::generate::<zero3::Zero3>(&args).unwrap();
