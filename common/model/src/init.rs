@@ -22,18 +22,43 @@ pub fn fill(seed: u64, tensor: &TensorSpec, id: TensorId, range: Range<usize>, o
         return out.fill(1.0);
     }
     let key = mix(mix(seed) ^ id as u64);
-    let pair = |position: usize| normal_pair(mix(key.wrapping_add(position as u64 / 2)));
     let (first, pairs) = out.split_at_mut(range.start % 2 * usize::from(!out.is_empty()));
     for value in first.iter_mut() {
-        *value = pair(range.start)[1];
+        *value = normal_pair(key, range.start / 2)[1];
     }
-    for (position, values) in (range.start + first.len()..).step_by(2).zip(pairs.chunks_mut(2)) {
-        values.copy_from_slice(&pair(position)[..values.len()]);
+    device::vectorized!(normals(key, range.start.div_ceil(2), pairs));
+}
+
+/// Pairs that are made together, in the lanes of vector instructions.
+const TOGETHER: usize = 32;
+
+/// Writes the pairs from number `from` on.
+#[inline(always)]
+fn normals(key: u64, from: usize, out: &mut [f32]) {
+    for (block, values) in out.chunks_mut(2 * TOGETHER).enumerate() {
+        let first = from + block * TOGETHER;
+        let (mut bits, mut radii) = ([0; TOGETHER], [0.0; TOGETHER]);
+        let (mut turns, mut pairs) = ([(0.0, 0.0); TOGETHER], [[0.0; 2]; TOGETHER]);
+        // Loops of their own, each simple enough to become one of vectors.
+        for (i, bits) in bits.iter_mut().enumerate() {
+            *bits = mix(key.wrapping_add((first + i) as u64));
+        }
+        for (radius, &bits) in radii.iter_mut().zip(&bits) {
+            *radius = radius_of((bits >> 32) as u32);
+        }
+        for (turn, &bits) in turns.iter_mut().zip(&bits) {
+            *turn = sin_cos_turn(bits as u32);
+        }
+        for (pair, (&radius, &turn)) in pairs.iter_mut().zip(radii.iter().zip(&turns)) {
+            *pair = scaled(radius, turn);
+        }
+        values.copy_from_slice(&pairs.as_flattened()[..values.len()]);
     }
 }
 
 /// SplitMix64's finalizer after one step of its sequence (Steele et al., 2014): a bijection whose output bits all depend
 /// on all input bits.
+#[inline(always)]
 fn mix(counter: u64) -> u64 {
     let z = counter.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -41,29 +66,41 @@ fn mix(counter: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Two independent normal values with the standard [`DEVIATION`] from 64 random bits (Box & Muller, 1958).
-fn normal_pair(bits: u64) -> [f32; 2] {
-    let uniform = ((bits >> 32) as f64 + 0.5) / (1u64 << 32) as f64;
-    let radius = DEVIATION * (-2.0 * ln(uniform)).sqrt();
-    let (sin, cos) = sin_cos_turn(bits as u32);
+/// Two independent normal values with the standard [`DEVIATION`], of 64 random bits (Box & Muller, 1958): pair `number` of the
+/// tensor with this key.
+fn normal_pair(key: u64, number: usize) -> [f32; 2] {
+    let bits = mix(key.wrapping_add(number as u64));
+    scaled(radius_of((bits >> 32) as u32), sin_cos_turn(bits as u32))
+}
+
+#[inline(always)]
+fn scaled(radius: f64, (sin, cos): (f64, f64)) -> [f32; 2] {
     [(radius * cos) as f32, (radius * sin) as f32]
+}
+
+#[inline(always)]
+fn radius_of(bits: u32) -> f64 {
+    let uniform = (f64::from(bits) + 0.5) / (1u64 << 32) as f64;
+    DEVIATION * (-2.0 * ln(uniform)).sqrt()
 }
 
 /// Natural logarithm of a positive normal number, to 1e-11: of the power of two by itself, and of the rest, within
 /// √½ to √2, by the series of 2 · artanh((m − 1) / (m + 1)).
+#[inline(always)]
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
-    let exponent = (bits >> 52) as i32 - 1023;
     let mantissa = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
-    let (mantissa, exponent) =
-        if mantissa > SQRT_2 { (mantissa / 2.0, exponent + 1) } else { (mantissa, exponent) };
+    let halved = mantissa > SQRT_2;
+    let exponent = (bits >> 52) as i32 - 1023 + i32::from(halved);
+    let mantissa = if halved { mantissa / 2.0 } else { mantissa };
     let s = (mantissa - 1.0) / (mantissa + 1.0);
     let terms = [1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0, 1.0];
     f64::from(exponent) * LN_2 + 2.0 * s * polynomial(s * s, terms)
 }
 
 /// Sine and cosine of `turn` / 2³² of a full turn, to 1e-11: Taylor polynomials within an eighth of a turn around the
-/// nearest quarter.
+/// nearest quarter. Selects where it could branch, as vectors have to.
+#[inline(always)]
 fn sin_cos_turn(turn: u32) -> (f64, f64) {
     let quarter = turn.wrapping_add(1 << 29) >> 30;
     let rest = turn.wrapping_sub(quarter << 30) as i32;
@@ -72,15 +109,13 @@ fn sin_cos_turn(turn: u32) -> (f64, f64) {
     let cos_terms =
         [1.0 / 479_001_600.0, -1.0 / 3_628_800.0, 1.0 / 40_320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5, 1.0];
     let (sin, cos) = (x * polynomial(x * x, sin_terms), polynomial(x * x, cos_terms));
-    match quarter {
-        0 => (sin, cos),
-        1 => (cos, -sin),
-        2 => (-sin, -cos),
-        _ => (-cos, sin),
-    }
+    let (sin, cos) = if quarter & 1 == 1 { (cos, sin) } else { (sin, cos) };
+    let negated = |value: f64, odd: u32| f64::from_bits(value.to_bits() ^ u64::from(odd) << 63);
+    (negated(sin, quarter >> 1), negated(cos, quarter >> 1 ^ quarter & 1))
 }
 
 /// The polynomial in `x` with `coefficients` from the highest power down (Horner's scheme).
+#[inline(always)]
 fn polynomial<const TERMS: usize>(x: f64, coefficients: [f64; TERMS]) -> f64 {
     coefficients.into_iter().fold(0.0, |sum, coefficient| sum * x + coefficient)
 }
