@@ -64,7 +64,7 @@ impl Findings {
             return Ok(());
         }
         let line = |m: &&Missing| {
-            let asked = m.alias.map(|alias| format!("{alias} = ")).unwrap_or_default();
+            let asked = m.alias.map(|alias| format!("{alias}, which asks for ")).unwrap_or_default();
             format!("\n  {asked}{}: {}  ({})", m.path, m.value, m.note)
         };
         let lines = missing.iter().take(LISTED).map(line);
