@@ -195,11 +195,9 @@ impl Screen {
         lock(&PANICS).first().cloned()
     }
 
-    /// Gives the terminal back, stops the process, and takes the terminal over again when it is continued.
-    pub(crate) fn suspend(&mut self) -> io::Result<()> {
+    /// Gives the terminal back for as long as the process is stopped.
+    pub(crate) fn give_back(&mut self) {
         restore();
-        low_level::raise(SIGSTOP)?;
-        self.resume()
     }
 
     /// Takes the terminal over again after a stop.
@@ -207,6 +205,11 @@ impl Screen {
         take_over()?;
         self.redraw()
     }
+}
+
+/// Stops the process until it is continued.
+pub(crate) fn stop() -> io::Result<()> {
+    low_level::raise(SIGSTOP)
 }
 
 impl Drop for Screen {

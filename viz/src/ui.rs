@@ -3,7 +3,7 @@
 use crate::app::{App, Effect, Source};
 use crate::input::{Input, translate};
 use crate::player::Motion;
-use crate::terminal::{Screen, Signal};
+use crate::terminal::{self, Screen, Signal};
 use crate::theme::Theme;
 use crossterm::event;
 use events::{Attachment, Control, Message, Pace, Subscription, cpu};
@@ -110,6 +110,8 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
     let mut session =
         Session { budget: Budget::new(&feed), ticked: Instant::now(), changed: true, asked: true };
     loop {
+        // Read before signals are: a stop from here on is seen next time, and lies behind this tick.
+        let now = Instant::now();
         if let Some(signal) = screen.signal() {
             let effect = match signal {
                 Signal::Quit => Effect::Quit,
@@ -130,7 +132,7 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
             return Err(VizError::Panicked(panic));
         }
         session.changed |= app.receive(feed.poll()?);
-        session.tick(&mut app);
+        session.tick(&mut app, now);
         session.draw(&mut app, &mut screen, &feed)?;
         if session.keys(&mut app, &mut screen, &mut feed)? {
             return Ok(());
@@ -148,8 +150,9 @@ struct Session {
 }
 
 impl Session {
-    fn tick(&mut self, app: &mut App) {
-        let passed = std::mem::replace(&mut self.ticked, Instant::now()).elapsed().as_secs_f64();
+    fn tick(&mut self, app: &mut App, now: Instant) {
+        let passed = now.saturating_duration_since(self.ticked).as_secs_f64();
+        self.ticked = self.ticked.max(now);
         let before = (app.player().position(), app.player().clock(), app.player().motion());
         app.update(Input::Passed(passed));
         self.changed |= before != (app.player().position(), app.player().clock(), app.player().motion());
@@ -196,9 +199,12 @@ impl Session {
             Effect::Control(control) => feed.control(control),
             Effect::Redraw => screen.redraw()?,
             Effect::Suspend => {
+                screen.give_back();
                 let stopped = Instant::now();
-                screen.suspend()?;
+                terminal::stop()?;
+                // At once: ranks go on already, and the terminal takes its time.
                 self.stood_still(stopped, feed);
+                screen.resume()?;
             }
         }
         Ok(false)
