@@ -195,9 +195,17 @@ impl Screen {
         lock(&PANICS).first().cloned()
     }
 
-    /// Gives the terminal back for as long as the process is stopped.
-    pub(crate) fn give_back(&mut self) {
+    /// Gives the terminal back, stops the process, and takes the terminal over again when it is continued.
+    pub(crate) fn suspend(&mut self) -> io::Result<()> {
         restore();
+        low_level::raise(SIGSTOP)?;
+        self.resume()
+    }
+
+    /// Has `raised` raised whenever the process goes on after a stop.
+    pub(crate) fn tell_of_going_on(&mut self, raised: Arc<AtomicBool>) -> io::Result<()> {
+        self.signals.registered.push(flag::register(SIGCONT, raised)?);
+        Ok(())
     }
 
     /// Takes the terminal over again after a stop.
@@ -205,11 +213,6 @@ impl Screen {
         take_over()?;
         self.redraw()
     }
-}
-
-/// Stops the process until it is continued.
-pub(crate) fn stop() -> io::Result<()> {
-    low_level::raise(SIGSTOP)
 }
 
 impl Drop for Screen {

@@ -3,7 +3,7 @@
 use crate::app::{App, Effect, Source};
 use crate::input::{Input, translate};
 use crate::player::Motion;
-use crate::terminal::{self, Screen, Signal};
+use crate::terminal::{Screen, Signal};
 use crate::theme::Theme;
 use crossterm::event;
 use events::{Attachment, Control, Message, Pace, Subscription, cpu};
@@ -107,6 +107,9 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
         return Err(VizError::NoTerminal);
     }
     let mut screen = Screen::enter(theme)?;
+    if let Feed::Live(_, pace) = &feed {
+        screen.tell_of_going_on(pace.continued())?;
+    }
     let mut session =
         Session { budget: Budget::new(&feed), ticked: Instant::now(), changed: true, asked: true };
     loop {
@@ -117,8 +120,7 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
                 Signal::Quit => Effect::Quit,
                 Signal::Suspend => Effect::Suspend,
                 Signal::Continue => {
-                    // The latest tick was before the stop, by as much as a wait for keys.
-                    session.stood_still(session.ticked + 2 * FRAME, &feed);
+                    session.ticked = Instant::now();
                     screen.resume()?;
                     Effect::Redraw
                 }
@@ -133,6 +135,10 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
         }
         session.changed |= app.receive(feed.poll()?);
         session.tick(&mut app, now);
+        if let Feed::Live(_, pace) = &feed {
+            // The next such word comes after a wait for keys.
+            pace.runs(2 * FRAME);
+        }
         session.draw(&mut app, &mut screen, &feed)?;
         if session.keys(&mut app, &mut screen, &mut feed)? {
             return Ok(());
@@ -199,22 +205,13 @@ impl Session {
             Effect::Control(control) => feed.control(control),
             Effect::Redraw => screen.redraw()?,
             Effect::Suspend => {
-                screen.give_back();
-                let stopped = Instant::now();
-                terminal::stop()?;
-                // At once: ranks go on already, and the terminal takes its time.
-                self.stood_still(stopped, feed);
-                screen.resume()?;
+                if let Feed::Live(_, pace) = feed {
+                    pace.runs(Duration::ZERO);
+                }
+                screen.suspend()?;
+                self.ticked = Instant::now();
             }
         }
         Ok(false)
-    }
-
-    /// Leaves out the time `since` then, in which the process was stopped.
-    fn stood_still(&mut self, since: Instant, feed: &Feed) {
-        if let Feed::Live(_, pace) = feed {
-            pace.exclude(since.elapsed());
-        }
-        self.ticked = Instant::now();
     }
 }

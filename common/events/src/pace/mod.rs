@@ -10,7 +10,7 @@ mod state;
 
 use state::{Mode, State, Verdict};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// A place in a rank's program at which it may be held.
@@ -40,6 +40,10 @@ pub struct Pace {
     waiting: AtomicU64,
     /// Whether other processes obey the same viewers: while they are paced, this one may be waiting for them.
     company: AtomicBool,
+    /// Raised when the process goes on after a stop, and lowered once that is left out.
+    continued: Arc<AtomicBool>,
+    /// The earliest at which a stop can have begun, in nanoseconds since `epoch`.
+    stood_from: AtomicU64,
     /// Who hears what viewers ask: the other processes of a job.
     listeners: Mutex<Vec<mpsc::Sender<Control>>>,
 }
@@ -55,6 +59,8 @@ impl Default for Pace {
             last_activity: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             company: AtomicBool::new(false),
+            continued: Arc::default(),
+            stood_from: AtomicU64::new(u64::MAX),
             listeners: Mutex::default(),
         }
     }
@@ -225,24 +231,44 @@ impl Pace {
 
     /// The time to stamp on an event that happens now: held time until the latest release. Also notes the activity.
     pub(crate) fn stamp(&self) -> Duration {
+        self.leave_out_a_stop();
         if self.active.load(Ordering::Acquire) {
             self.touch();
         }
         Duration::from_nanos(self.frozen.load(Ordering::Acquire))
     }
 
-    /// Leaves out time for which the whole process stood still, such as a suspension by the shell.
-    pub fn exclude(&self, time: Duration) {
-        let _state = self.lock();
+    /// To be raised by SIGCONT: whoever reads the run's time next leaves out the stop, before anything can count it.
+    pub fn continued(&self) -> Arc<AtomicBool> {
+        self.continued.clone()
+    }
+
+    /// Says that the process runs, and how soon from now a stop can begin that is not noticed.
+    pub fn runs(&self, at_least: Duration) {
+        let from = self.epoch.elapsed() + at_least;
+        // A stop that is still to be left out began before.
+        if !self.continued.load(Ordering::Acquire) {
+            self.stood_from.store(from.as_nanos() as u64, Ordering::Release);
+        }
+    }
+
+    /// Leaves out time for which the whole process stood still, once it goes on.
+    fn leave_out_a_stop(&self) {
+        if !self.continued.load(Ordering::Relaxed) || !self.continued.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let from = Duration::from_nanos(self.stood_from.swap(u64::MAX, Ordering::AcqRel));
         // While a rank is held, the quiet time until its release covers it.
         if self.waiting.load(Ordering::Acquire) == 0 {
             self.touch();
-            self.frozen.fetch_add(time.as_nanos() as u64, Ordering::AcqRel);
+            let stood = self.epoch.elapsed().saturating_sub(from);
+            self.frozen.fetch_add(stood.as_nanos() as u64, Ordering::AcqRel);
         }
     }
 
     /// Total time so far for which ranks were held while nothing else happened. Deadlines subtract it.
     pub fn held(&self) -> Duration {
+        self.leave_out_a_stop();
         Duration::from_nanos(self.frozen.load(Ordering::Acquire)) + self.quiet()
     }
 

@@ -195,3 +195,24 @@ fn slow_motion_stretches_run_time() {
     assert!(run >= Duration::from_millis(5), "work is run time: {run:?}");
     assert!(real.as_secs_f64() >= 9.0 * 0.005, "5 ms of work took only {real:?} at a tenth of the speed");
 }
+
+/// Twice; and a process that goes on although it was not stopped has lost nothing.
+#[test]
+fn a_stop_is_left_out_by_whoever_reads_the_time_next() {
+    let pace = Pace::new();
+    let continued = pace.continued();
+    for stop in 1..=2 {
+        pace.runs(Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(60));
+        let before = pace.held();
+        continued.store(true, Ordering::Release);
+        pace.runs(Duration::ZERO);
+        let left_out = pace.held() - before;
+        assert!(left_out >= Duration::from_millis(60), "stop {stop}: {left_out:?}");
+        assert_eq!(pace.held() - before, left_out, "once");
+    }
+    let before = pace.held();
+    pace.runs(Duration::from_secs(60));
+    continued.store(true, Ordering::Release);
+    assert_eq!(pace.held(), before);
+}
