@@ -56,6 +56,13 @@ impl Feed {
             Feed::Attached(runs) => runs.iter_mut().for_each(|run| drop(run.control(control))),
         }
     }
+
+    /// Says that this process runs, and that a stop of it begins no sooner than this from now.
+    fn runs(&self, at_least: Duration) {
+        if let Feed::Live(_, pace) = self {
+            pace.runs(at_least);
+        }
+    }
 }
 
 /// Shortest time between pictures: 15 a second.
@@ -113,8 +120,6 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
     let mut session =
         Session { budget: Budget::new(&feed), ticked: Instant::now(), changed: true, asked: true };
     loop {
-        // Read before signals are: a stop from here on is seen next time, and lies behind this tick.
-        let now = Instant::now();
         if let Some(signal) = screen.signal() {
             let effect = match signal {
                 Signal::Quit => Effect::Quit,
@@ -134,11 +139,9 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
             return Err(VizError::Panicked(panic));
         }
         session.changed |= app.receive(feed.poll()?);
-        session.tick(&mut app, now);
-        if let Feed::Live(_, pace) = &feed {
-            // The next such word comes after a wait for keys.
-            pace.runs(2 * FRAME);
-        }
+        session.tick(&mut app);
+        // The next such word comes after a wait for keys.
+        feed.runs(2 * FRAME);
         session.draw(&mut app, &mut screen, &feed)?;
         if session.keys(&mut app, &mut screen, &mut feed)? {
             return Ok(());
@@ -156,9 +159,8 @@ struct Session {
 }
 
 impl Session {
-    fn tick(&mut self, app: &mut App, now: Instant) {
-        let passed = now.saturating_duration_since(self.ticked).as_secs_f64();
-        self.ticked = self.ticked.max(now);
+    fn tick(&mut self, app: &mut App) {
+        let passed = std::mem::replace(&mut self.ticked, Instant::now()).elapsed().as_secs_f64();
         let before = (app.player().position(), app.player().clock(), app.player().motion());
         app.update(Input::Passed(passed));
         self.changed |= before != (app.player().position(), app.player().clock(), app.player().motion());
@@ -205,9 +207,7 @@ impl Session {
             Effect::Control(control) => feed.control(control),
             Effect::Redraw => screen.redraw()?,
             Effect::Suspend => {
-                if let Feed::Live(_, pace) = feed {
-                    pace.runs(Duration::ZERO);
-                }
+                feed.runs(Duration::ZERO);
                 screen.suspend()?;
                 self.ticked = Instant::now();
             }

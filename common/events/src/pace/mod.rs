@@ -243,7 +243,8 @@ impl Pace {
         self.continued.clone()
     }
 
-    /// Says that the process runs, and how soon from now a stop can begin that is not noticed.
+    /// Says that the process runs, and that a stop of it is taken to begin no sooner than `at_least` from now, until this is
+    /// said again.
     pub fn runs(&self, at_least: Duration) {
         let from = self.epoch.elapsed() + at_least;
         // A stop that is still to be left out began before.
@@ -254,14 +255,20 @@ impl Pace {
 
     /// Leaves out time for which the whole process stood still, once it goes on.
     fn leave_out_a_stop(&self) {
-        if !self.continued.load(Ordering::Relaxed) || !self.continued.swap(false, Ordering::AcqRel) {
+        if !self.continued.load(Ordering::Relaxed) {
             return;
         }
-        let from = Duration::from_nanos(self.stood_from.swap(u64::MAX, Ordering::AcqRel));
+        // Read while the flag is up: `runs` leaves it alone until then.
+        let from = self.stood_from.load(Ordering::Acquire);
+        if !self.continued.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        // Once, unless the process has said since that it runs.
+        let _ = self.stood_from.compare_exchange(from, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
         // While a rank is held, the quiet time until its release covers it.
         if self.waiting.load(Ordering::Acquire) == 0 {
             self.touch();
-            let stood = self.epoch.elapsed().saturating_sub(from);
+            let stood = self.epoch.elapsed().saturating_sub(Duration::from_nanos(from));
             self.frozen.fetch_add(stood.as_nanos() as u64, Ordering::AcqRel);
         }
     }
