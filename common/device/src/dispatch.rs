@@ -42,20 +42,6 @@ pub fn dispatch<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Whether the widest vectors that this CPU multiplies with have 8 floats: AVX2 without AVX-512.
-pub(crate) fn is_avx2() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        !std::arch::is_x86_feature_detected!("avx512f")
-            && std::arch::is_x86_feature_detected!("avx2")
-            && std::arch::is_x86_feature_detected!("fma")
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        false
-    }
-}
-
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn with_avx512<R>(work: impl FnOnce() -> R) -> R {

@@ -23,7 +23,7 @@ const WORTH_PACKING: usize = 96;
 const GRAIN: usize = 1 << 20;
 
 /// Threads take multiples of this many rows or columns, and the last one what is left: what the innermost loops work on at
-/// once. None takes a single row or column of several: the product of a vector is added up in another order.
+/// once.
 const MULTIPLE: usize = 16;
 
 fn tile<'a>(check: Check, name: &'static str, matrix: &Matrix<'a>) -> Result<Tile<'a>> {
@@ -129,7 +129,7 @@ impl Panels {
                 for steps in pieces(depth, self.depth) {
                     let a = a.at(rows.clone(), steps.clone()).read_by_rows(a_panel);
                     let b = b.at(steps, columns.clone()).read(b_panel);
-                    multiply(out.as_mut(), write, a, b);
+                    multiply(out.view_mut(), write, a, b);
                     write = Write::Accumulate;
                 }
             });
@@ -137,14 +137,7 @@ impl Panels {
     }
 }
 
-/// `0..total` in pieces of at most `size`; one empty piece if there is nothing. The last one is no single row or column,
-/// unless that is all.
+/// `0..total` in pieces of at most `size`; one empty piece if there is nothing.
 fn pieces(total: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
-    let after = move |start: usize| match total - start {
-        rest if rest <= size => total,
-        rest if rest == size + 1 => start + size - MULTIPLE.min(size - 1),
-        _ => start + size,
-    };
-    let first = Some(0..after(0));
-    std::iter::successors(first, move |piece| (piece.end < total).then(|| piece.end..after(piece.end)))
+    (0..total.max(1)).step_by(size.max(1)).map(move |start| start..(start + size).min(total))
 }

@@ -5,36 +5,47 @@ use super::transpose::{transpose, transposed_stride};
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::kernels::Write;
 use crate::vectorized;
-use faer::{MatMut, MatRef};
 use half::{bf16, f16};
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, Ix2, ShapeBuilder as _, StrideShape, s};
 use std::ops::Range;
 
+/// What makes the views below: their slices are as long as their shapes say.
+const FITS: &str = "a matrix that lies within its slice";
+
 /// The first `rows · columns` of `data` as a packed row-major matrix.
-pub(super) fn packed(data: &[f32], rows: usize, columns: usize) -> MatRef<'_, f32> {
-    MatRef::from_row_major_slice(&data[..rows * columns], rows, columns)
+pub(super) fn packed(data: &[f32], rows: usize, columns: usize) -> ArrayView2<'_, f32> {
+    matrix(&data[..rows * columns], rows, columns, columns)
 }
 
 /// The first `rows · columns` of `data` as a packed row-major matrix to write.
-pub(super) fn packed_mut(data: &mut [f32], rows: usize, columns: usize) -> MatMut<'_, f32> {
-    MatMut::from_column_major_slice_mut(&mut data[..rows * columns], columns, rows).transpose_mut()
+pub(super) fn packed_mut(data: &mut [f32], rows: usize, columns: usize) -> ArrayViewMut2<'_, f32> {
+    matrix_mut(&mut data[..rows * columns], rows, columns, columns)
+}
+
+fn matrix<T>(x: &[T], rows: usize, columns: usize, stride: usize) -> ArrayView2<'_, T> {
+    ArrayView2::from_shape(row_major(rows, columns, stride), x).expect(FITS)
+}
+
+fn matrix_mut<T>(x: &mut [T], rows: usize, columns: usize, stride: usize) -> ArrayViewMut2<'_, T> {
+    ArrayViewMut2::from_shape(row_major(rows, columns, stride), x).expect(FITS)
+}
+
+fn row_major(rows: usize, columns: usize, stride: usize) -> StrideShape<Ix2> {
+    // A matrix of nothing reaches nowhere, whatever its sides.
+    let strides = if rows * columns == 0 { (0, 0) } else { (stride, 1) };
+    (rows, columns).strides(strides)
 }
 
 /// Row `row` of a row-major matrix.
 #[inline(always)]
-pub(super) fn row_of<'a, T>(matrix: MatRef<'a, T>, row: usize) -> &'a [T] {
-    match matrix.row(row).try_as_row_major() {
-        Some(row) => row.as_slice(),
-        None => &[],
-    }
+pub(super) fn row_of<T>(matrix: ArrayView2<'_, T>, row: usize) -> &[T] {
+    matrix.index_axis_move(Axis(0), row).to_slice().unwrap_or_default()
 }
 
 /// Row `row` of a row-major matrix, to write.
 #[inline(always)]
-pub(super) fn row_of_mut<'a, T>(matrix: MatMut<'a, T>, row: usize) -> &'a mut [T] {
-    match matrix.row_mut(row).try_as_row_major_mut() {
-        Some(row) => row.as_slice_mut(),
-        None => &mut [],
-    }
+pub(super) fn row_of_mut<T>(matrix: ArrayViewMut2<'_, T>, row: usize) -> &mut [T] {
+    matrix.index_axis_move(Axis(0), row).into_slice().unwrap_or_default()
 }
 
 /// A row-major matrix of floats to read, or its transpose.
@@ -86,7 +97,7 @@ impl<'a> Tile<'a> {
     }
 
     /// The tile as f32; `scratch` holds at least as many elements.
-    pub(super) fn read<'s>(&self, scratch: &'s mut [f32]) -> MatRef<'s, f32>
+    pub(super) fn read<'s>(&self, scratch: &'s mut [f32]) -> ArrayView2<'s, f32>
     where
         'a: 's,
     {
@@ -95,12 +106,12 @@ impl<'a> Tile<'a> {
             Source::Bf16(x) => self.widen(self.matrix(x), scratch, widen_bf16),
             Source::F16(x) => self.widen(self.matrix(x), scratch, widen_f16),
         };
-        if self.transposed { stored.transpose() } else { stored }
+        if self.transposed { stored.reversed_axes() } else { stored }
     }
 
     /// The tile as f32 by rows, copied if it is transposed; `scratch` holds at least as many elements, and for a transposed
     /// one as many rows of [`transposed_stride`].
-    pub(super) fn read_by_rows<'s>(&self, scratch: &'s mut [f32]) -> MatRef<'s, f32>
+    pub(super) fn read_by_rows<'s>(&self, scratch: &'s mut [f32]) -> ArrayView2<'s, f32>
     where
         'a: 's,
     {
@@ -113,28 +124,19 @@ impl<'a> Tile<'a> {
             Source::F16(x) => transpose(scratch, self.matrix(x), widen_f16),
         }
         let stride = transposed_stride(self.rows);
-        MatRef::from_row_major_slice_with_stride(
-            &scratch[..self.columns * stride],
-            self.columns,
-            self.rows,
-            stride,
-        )
+        matrix(&scratch[..self.columns * stride], self.columns, self.rows, stride)
     }
 
-    fn matrix<T>(&self, x: &'a [T]) -> MatRef<'a, T> {
-        let x = match self.rows {
-            0 => &[],
-            rows => &x[self.start..self.start + (rows - 1) * self.stride + self.columns],
-        };
-        MatRef::from_row_major_slice_with_stride(x, self.rows, self.columns, self.stride)
+    fn matrix<T>(&self, x: &'a [T]) -> ArrayView2<'a, T> {
+        matrix(x.get(self.start..).unwrap_or_default(), self.rows, self.columns, self.stride)
     }
 
     fn widen<'s, T>(
         &self,
-        from: MatRef<'_, T>,
+        from: ArrayView2<'_, T>,
         scratch: &'s mut [f32],
         widen: impl Fn(&mut [f32], &[T]),
-    ) -> MatRef<'s, f32> {
+    ) -> ArrayView2<'s, f32> {
         load(scratch, from, widen);
         packed(scratch, self.rows, self.columns)
     }
@@ -142,17 +144,9 @@ impl<'a> Tile<'a> {
 
 /// A row-major matrix of floats to write.
 pub(super) enum TileMut<'a> {
-    F32(MatMut<'a, f32>),
-    Bf16(MatMut<'a, bf16>),
-    F16(MatMut<'a, f16>),
-}
-
-fn matrix_mut<T>(x: &mut [T], rows: usize, columns: usize, stride: usize) -> MatMut<'_, T> {
-    let x = match rows {
-        0 => &mut [],
-        _ => &mut x[..(rows - 1) * stride + columns],
-    };
-    MatMut::from_column_major_slice_with_stride_mut(x, columns, rows, stride).transpose_mut()
+    F32(ArrayViewMut2<'a, f32>),
+    Bf16(ArrayViewMut2<'a, bf16>),
+    F16(ArrayViewMut2<'a, f16>),
 }
 
 fn both<T, U>((a, b): (T, T), wrap: impl Fn(T) -> U) -> (U, U) {
@@ -177,37 +171,37 @@ impl<'a> TileMut<'a> {
     /// Number of rows and of columns.
     pub(super) fn shape(&self) -> (usize, usize) {
         match self {
-            TileMut::F32(x) => x.shape(),
-            TileMut::Bf16(x) => x.shape(),
-            TileMut::F16(x) => x.shape(),
+            TileMut::F32(x) => x.dim(),
+            TileMut::Bf16(x) => x.dim(),
+            TileMut::F16(x) => x.dim(),
         }
     }
 
     /// The rows before `row`, and the others.
     pub(super) fn split_rows(self, row: usize) -> (Self, Self) {
         match self {
-            TileMut::F32(x) => both(x.split_at_row_mut(row), TileMut::F32),
-            TileMut::Bf16(x) => both(x.split_at_row_mut(row), TileMut::Bf16),
-            TileMut::F16(x) => both(x.split_at_row_mut(row), TileMut::F16),
+            TileMut::F32(x) => both(x.split_at(Axis(0), row), TileMut::F32),
+            TileMut::Bf16(x) => both(x.split_at(Axis(0), row), TileMut::Bf16),
+            TileMut::F16(x) => both(x.split_at(Axis(0), row), TileMut::F16),
         }
     }
 
     /// The columns before `column`, and the others.
     pub(super) fn split_columns(self, column: usize) -> (Self, Self) {
         match self {
-            TileMut::F32(x) => both(x.split_at_col_mut(column), TileMut::F32),
-            TileMut::Bf16(x) => both(x.split_at_col_mut(column), TileMut::Bf16),
-            TileMut::F16(x) => both(x.split_at_col_mut(column), TileMut::F16),
+            TileMut::F32(x) => both(x.split_at(Axis(1), column), TileMut::F32),
+            TileMut::Bf16(x) => both(x.split_at(Axis(1), column), TileMut::Bf16),
+            TileMut::F16(x) => both(x.split_at(Axis(1), column), TileMut::F16),
         }
     }
 
     /// The tile at `rows` and `columns`.
     pub(super) fn at(&mut self, rows: Range<usize>, columns: Range<usize>) -> TileMut<'_> {
-        let (r, c, m, n) = (rows.start, columns.start, rows.len(), columns.len());
+        let part = s![rows, columns];
         match self {
-            TileMut::F32(x) => TileMut::F32(x.as_mut().submatrix_mut(r, c, m, n)),
-            TileMut::Bf16(x) => TileMut::Bf16(x.as_mut().submatrix_mut(r, c, m, n)),
-            TileMut::F16(x) => TileMut::F16(x.as_mut().submatrix_mut(r, c, m, n)),
+            TileMut::F32(x) => TileMut::F32(x.slice_mut(part)),
+            TileMut::Bf16(x) => TileMut::Bf16(x.slice_mut(part)),
+            TileMut::F16(x) => TileMut::F16(x.slice_mut(part)),
         }
     }
 
@@ -217,31 +211,31 @@ impl<'a> TileMut<'a> {
         &mut self,
         write: Write,
         scratch: &mut [f32],
-        f: impl FnOnce(MatMut<'_, f32>, Write),
+        f: impl FnOnce(ArrayViewMut2<'_, f32>, Write),
     ) {
         let (rows, columns) = self.shape();
         match self {
-            TileMut::F32(x) => f(x.as_mut(), write),
+            TileMut::F32(x) => f(x.view_mut(), write),
             TileMut::Bf16(x) => {
                 if write == Write::Accumulate {
-                    load(scratch, x.as_ref(), widen_bf16);
+                    load(scratch, x.view(), widen_bf16);
                 }
                 f(packed_mut(scratch, rows, columns), write);
-                store(x.as_mut(), scratch, narrow_bf16);
+                store(x.view_mut(), scratch, narrow_bf16);
             }
             TileMut::F16(x) => {
                 if write == Write::Accumulate {
-                    load(scratch, x.as_ref(), widen_f16);
+                    load(scratch, x.view(), widen_f16);
                 }
                 f(packed_mut(scratch, rows, columns), write);
-                store(x.as_mut(), scratch, narrow_f16);
+                store(x.view_mut(), scratch, narrow_f16);
             }
         }
     }
 }
 
-fn load<T>(to: &mut [f32], from: MatRef<'_, T>, widen: impl Fn(&mut [f32], &[T])) {
-    let (rows, columns) = from.shape();
+fn load<T>(to: &mut [f32], from: ArrayView2<'_, T>, widen: impl Fn(&mut [f32], &[T])) {
+    let (rows, columns) = from.dim();
     vectorized!({
         for row in 0..rows {
             widen(&mut to[row * columns..(row + 1) * columns], row_of(from, row));
@@ -249,11 +243,11 @@ fn load<T>(to: &mut [f32], from: MatRef<'_, T>, widen: impl Fn(&mut [f32], &[T])
     });
 }
 
-fn store<T>(mut to: MatMut<'_, T>, from: &[f32], narrow: impl Fn(&mut [T], &[f32])) {
-    let (rows, columns) = to.shape();
+fn store<T>(mut to: ArrayViewMut2<'_, T>, from: &[f32], narrow: impl Fn(&mut [T], &[f32])) {
+    let (rows, columns) = to.dim();
     vectorized!({
         for row in 0..rows {
-            narrow(row_of_mut(to.as_mut(), row), &from[row * columns..(row + 1) * columns]);
+            narrow(row_of_mut(to.view_mut(), row), &from[row * columns..(row + 1) * columns]);
         }
     });
 }

@@ -2,7 +2,7 @@
 
 use super::tile::row_of;
 use crate::vectorized;
-use faer::MatRef;
+use ndarray::ArrayView2;
 
 /// Side of the squares that are turned in registers.
 const SIDE: usize = 4;
@@ -18,8 +18,8 @@ pub(super) fn transposed_stride(columns: usize) -> usize {
 }
 
 /// `to = fromᵀ`, its rows [`transposed_stride`] apart. `widen` copies a piece of a row.
-pub(super) fn transpose<T>(to: &mut [f32], from: MatRef<'_, T>, widen: impl Fn(&mut [f32], &[T])) {
-    let (rows, columns) = from.shape();
+pub(super) fn transpose<T>(to: &mut [f32], from: ArrayView2<'_, T>, widen: impl Fn(&mut [f32], &[T])) {
+    let (rows, columns) = from.dim();
     let stride = transposed_stride(rows);
     let mut lines = [[0.0; WIDTH]; LINES];
     vectorized!({

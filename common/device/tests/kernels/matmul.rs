@@ -107,7 +107,7 @@ fn check_columns(depth: usize) {
     };
     for transposed in [false, true] {
         let all = product(widest, transposed);
-        for columns in (2..60).chain([96, 119, 120, 121, 128, 129]) {
+        for columns in (1..60).chain([96, 119, 120, 121, 128, 129]) {
             let some = product(columns, transposed);
             for row in 0..rows {
                 let (some, all) = (&some[row * columns..][..columns], &all[row * widest..][..columns]);

@@ -11,7 +11,7 @@ use crate::cpu::tile::{Tile, TileMut, packed, packed_mut, row_of};
 use crate::kernels::{Attention, Write};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
-use faer::{MatMut, MatRef};
+use ndarray::{ArrayView2, ArrayViewMut2, s};
 use std::ops::Range;
 
 pub(in crate::cpu) fn attention_backward(
@@ -121,10 +121,10 @@ fn backward(cpu: &Cpu, sizes: Sizes, gradient: Gradient<'_>, inputs: PairInputs<
                     sizes,
                     head,
                     rows,
-                    keys: keys.subrows(0, seen),
-                    values: values.subrows(0, seen),
+                    keys: keys.slice_move(s![..seen, ..]),
+                    values: values.slice_move(s![..seen, ..]),
                 };
-                let outputs = (dkeys.as_mut().subrows_mut(0, seen), dvalues.as_mut().subrows_mut(0, seen));
+                let outputs = (dkeys.slice_mut(s![..seen, ..]), dvalues.slice_mut(s![..seen, ..]));
                 tile.compute(&mut room, &inputs, &mut dqueries, outputs, write);
                 write = Write::Accumulate;
             }
@@ -147,8 +147,8 @@ struct BackwardTile<'a> {
     sizes: Sizes,
     head: usize,
     rows: Range<usize>,
-    keys: MatRef<'a, f32>,
-    values: MatRef<'a, f32>,
+    keys: ArrayView2<'a, f32>,
+    values: ArrayView2<'a, f32>,
 }
 
 impl BackwardTile<'_> {
@@ -159,7 +159,7 @@ impl BackwardTile<'_> {
         room: &mut Room<'_>,
         inputs: &PairInputs<'_>,
         dqueries: &mut TileMut<'_>,
-        (dkeys, dvalues): (MatMut<'_, f32>, MatMut<'_, f32>),
+        (dkeys, dvalues): (ArrayViewMut2<'_, f32>, ArrayViewMut2<'_, f32>),
         write: Write,
     ) {
         let Sizes { tokens, head_dim, scale, .. } = self.sizes;
@@ -169,13 +169,13 @@ impl BackwardTile<'_> {
         let dout = inputs.dout.at(rows.clone(), columns.clone()).read(room.dout);
         let out = inputs.out.at(rows.clone(), columns.clone()).read(room.out);
         let (scores, dscores) = (&mut room.scores[..count * seen], &mut room.dscores[..count * seen]);
-        multiply(packed_mut(scores, count, seen), Write::Replace, queries, self.keys.transpose());
-        multiply(packed_mut(dscores, count, seen), Write::Replace, dout, self.values.transpose());
+        multiply(packed_mut(scores, count, seen), Write::Replace, queries, self.keys.reversed_axes());
+        multiply(packed_mut(dscores, count, seen), Write::Replace, dout, self.values.reversed_axes());
         let log_sum = &inputs.log_sum[self.head * tokens..][rows.clone()];
         vectorized!(softmax_tile_backward(scores, dscores, dout, out, log_sum, rows.clone(), scale));
         let (probabilities, dscores) = (packed(scores, count, seen), packed(dscores, count, seen));
-        multiply(dvalues, write, probabilities.transpose(), dout);
-        multiply(dkeys, write, dscores.transpose(), queries);
+        multiply(dvalues, write, probabilities.reversed_axes(), dout);
+        multiply(dkeys, write, dscores.reversed_axes(), queries);
         dqueries.at(rows, columns).compute(Write::Replace, room.dqueries, |dqueries, write| {
             multiply(dqueries, write, dscores, self.keys);
         });
@@ -187,8 +187,8 @@ impl BackwardTile<'_> {
 fn softmax_tile_backward(
     scores: &mut [f32],
     dscores: &mut [f32],
-    dout: MatRef<'_, f32>,
-    out: MatRef<'_, f32>,
+    dout: ArrayView2<'_, f32>,
+    out: ArrayView2<'_, f32>,
     log_sum: &[f32],
     rows: Range<usize>,
     scale: f32,

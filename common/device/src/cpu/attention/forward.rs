@@ -10,7 +10,7 @@ use crate::cpu::tile::{TileMut, packed, packed_mut, row_of_mut};
 use crate::kernels::{Attention, Write};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
-use faer::MatMut;
+use ndarray::{ArrayViewMut2, s};
 use std::ops::Range;
 
 pub(in crate::cpu) fn attention(
@@ -52,7 +52,7 @@ fn forward(cpu: &Cpu, sizes: Sizes, mut out: TileMut<'_>, log_sum: &mut [f32], h
                 packed_mut(scores, count, seen),
                 Write::Replace,
                 queries,
-                keys.subrows(0, seen).transpose(),
+                keys.slice_move(s![..seen, ..]).reversed_axes(),
             );
             let log_sum = &mut log_sum[rows.clone()];
             vectorized!(softmax_tile(scores, sums, log_sum, rows.clone(), sizes.scale));
@@ -61,7 +61,7 @@ fn forward(cpu: &Cpu, sizes: Sizes, mut out: TileMut<'_>, log_sum: &mut [f32], h
             }
             let probabilities = packed(scores, count, seen);
             out.at(rows, columns.clone()).compute(Write::Replace, wide_out, |mut out, write| {
-                multiply(out.as_mut(), write, probabilities, values.subrows(0, seen));
+                multiply(out.view_mut(), write, probabilities, values.slice_move(s![..seen, ..]));
                 vectorized!(divide_rows(out, sums));
             });
         }
@@ -81,10 +81,10 @@ fn softmax_tile(scores: &mut [f32], sums: &mut [f32], largest: &mut [f32], rows:
 }
 
 #[inline(always)]
-fn divide_rows(mut out: MatMut<'_, f32>, sums: &[f32]) {
+fn divide_rows(mut out: ArrayViewMut2<'_, f32>, sums: &[f32]) {
     for (row, sum) in sums.iter().enumerate().take(out.nrows()) {
         let factor = 1.0 / sum;
-        for x in row_of_mut(out.as_mut(), row) {
+        for x in row_of_mut(out.view_mut(), row) {
             *x *= factor;
         }
     }
