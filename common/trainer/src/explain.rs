@@ -7,7 +7,7 @@ use crate::size::human;
 use collectives::CollectiveError;
 use device::OutOfMemory;
 use events::Class;
-use planner::{Job, Moment, Prediction, Remedies, Remedy, Stage};
+use planner::{Job, Moment, Prediction, Remedies, Remedy};
 
 /// Lines of a screen, which an error stays on.
 const SCREEN: usize = 24;
@@ -25,11 +25,14 @@ pub(crate) fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) ->
 }
 
 /// A rank's error, as the program will print it.
-pub(crate) fn rank_failure(stage: Stage, plan: &Plan, rank: usize, error: &RankError) -> Failure {
+pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failure {
     match error {
-        RankError::OutOfMemory(oom, moment) => {
-            Failure::OutOfMemory(ran_out(&plan::job(stage, &plan.config), &plan.prediction, oom, *moment))
-        }
+        RankError::OutOfMemory(oom, moment) => Failure::OutOfMemory(ran_out(
+            &plan::job(plan.stage.plan, &plan.config),
+            &plan.prediction,
+            oom,
+            *moment,
+        )),
         RankError::Stage(sharding::Error::Collective(
             error @ CollectiveError::Timeout { culprit, waited, .. },
         )) => {

@@ -7,7 +7,7 @@ use crate::corpus::SplitMix;
 use crate::error::{Failure, Result};
 use crate::passes::Passes;
 use crate::source::Saved;
-use crate::stage::{GradSync, Setup, Stage};
+use crate::stage::{GradSync, RankStage, Setup, Stage, StageKind};
 use checkpoint::{Reader, tokenizer};
 use collectives::local::{Options, World};
 use device::{Device, Ledger};
@@ -23,13 +23,18 @@ use std::sync::Arc;
 /// # Errors
 /// If the weights cannot be read or do not speak bytes.
 pub fn generate<S: Stage>(args: &GenerateArgs) -> Result<Vec<String>> {
+    sample(StageKind::of::<S>(), args)
+}
+
+/// As [`generate`].
+pub(crate) fn sample(stage: StageKind, args: &GenerateArgs) -> Result<Vec<String>> {
     let reader = Reader::open(&args.from).map_err(|e| Failure::usage(e.to_string()))?;
     let config = reader.config().map_err(|e| Failure::usage(e.to_string()))?;
     let model = Model::new(config).map_err(|e| Failure::usage(e.to_string()))?;
     check(args, &model)?;
     let prompt = tokenizer::encode(&args.prompt);
     let mut sequences = vec![if prompt.is_empty() { vec![u32::from(b'\n')] } else { prompt }; args.samples];
-    let mut sampler = Sampler::<S>::new(args, reader, model)?;
+    let mut sampler = Sampler::new(stage, args, reader, model)?;
     for _ in 0..args.tokens {
         sampler.extend(&mut sequences)?;
     }
@@ -49,8 +54,8 @@ fn check(args: &GenerateArgs, model: &Model) -> Result<()> {
 }
 
 /// A stage of one rank that only computes forward.
-struct Sampler<S> {
-    stage: S,
+struct Sampler {
+    stage: Box<dyn RankStage>,
     passes: Passes,
     window: usize,
     vocabulary: usize,
@@ -58,8 +63,8 @@ struct Sampler<S> {
     random: SplitMix,
 }
 
-impl<S: Stage> Sampler<S> {
-    fn new(args: &GenerateArgs, reader: Reader, model: Model) -> Result<Self> {
+impl Sampler {
+    fn new(stage: StageKind, args: &GenerateArgs, reader: Reader, model: Model) -> Result<Self> {
         let ledger = Ledger::new(Emitter::silent(0), None);
         let device = Device::cpu(ledger, args.threads.unwrap_or_else(cores));
         let group = World::new(1, Options::default()).remove(0);
@@ -80,7 +85,7 @@ impl<S: Stage> Sampler<S> {
         };
         let batch = Batch { batch: args.samples, tokens: 1 };
         Ok(Sampler {
-            stage: S::new(setup).map_err(|e| Failure::run(e.to_string()))?,
+            stage: (stage.new)(setup).map_err(|e| Failure::run(e.to_string()))?,
             passes: Passes::new(rank, model.clone(), partition, schedule, batch, Keep::Nothing),
             window: model.config.sequence_length,
             vocabulary: model.config.vocabulary,
@@ -96,7 +101,7 @@ impl<S: Stage> Sampler<S> {
         let batch = Batch { batch: sequences.len(), tokens: sequences[0].len() - start };
         let logits = self
             .passes
-            .next_logits(&mut self.stage, &inputs, batch)
+            .next_logits(&mut *self.stage, &inputs, batch)
             .map_err(|e| Failure::run(e.to_string()))?;
         for (tokens, logits) in sequences.iter_mut().zip(logits.chunks_exact(self.vocabulary)) {
             tokens.push(pick(logits, self.temperature, self.random.unit()));

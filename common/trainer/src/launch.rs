@@ -4,7 +4,6 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::explain;
 use crate::run::{self, Measured, Observer, Plan, RankError};
-use crate::stage::Stage;
 use crate::wiring;
 use collectives::{Group, nccl};
 use device::Ledger;
@@ -26,19 +25,15 @@ type Outcome = std::result::Result<Measured, RankError>;
 ///
 /// # Errors
 /// The failure that explains the others, in words.
-pub(crate) fn all<S: Stage>(
-    plan: &Plan,
-    emitters: Vec<Emitter>,
-    observer: &Observer<'_>,
-) -> Result<Vec<Measured>> {
-    let outcomes = threads::<S>(plan, emitters, observer);
+pub(crate) fn all(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Result<Vec<Measured>> {
+    let outcomes = threads(plan, emitters, observer);
     if let Some((rank, error)) = root_cause(&outcomes) {
-        return Err(explain::rank_failure(S::PLAN, plan, rank, error));
+        return Err(explain::rank_failure(plan, rank, error));
     }
     Ok(outcomes.into_iter().flatten().collect())
 }
 
-fn threads<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<Outcome> {
+fn threads(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<Outcome> {
     hush_rank_panics();
     let groups = wiring::groups(&plan.config);
     std::thread::scope(|scope| {
@@ -50,7 +45,7 @@ fn threads<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_
                 std::thread::Builder::new()
                     .name(format!("rank {number}"))
                     .stack_size(STACK)
-                    .spawn_scoped(scope, move || rank_main::<S>(plan, group, emitter, observer))
+                    .spawn_scoped(scope, move || rank_main(plan, group, emitter, observer))
             })
             .collect();
         ranks
@@ -68,12 +63,12 @@ fn threads<S: Stage>(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_
 ///
 /// # Errors
 /// Its failure in words, or the group's.
-pub(crate) fn one<S: Stage>(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<Vec<Measured>> {
+pub(crate) fn one(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<Vec<Measured>> {
     hush_rank_panics();
     let number = group.rank();
     let body = move || {
-        let all = |rank: Rc<Rank>| run::share(&rank, run::train::<S>(plan, rank.clone(), observer)?);
-        guarded::<S, _>(plan, group, all)
+        let all = |rank: Rc<Rank>| run::share(&rank, run::train(plan, rank.clone(), observer)?);
+        guarded(plan, group, all)
     };
     let outcome = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name(format!("rank {number}")).stack_size(STACK);
@@ -83,16 +78,16 @@ pub(crate) fn one<S: Stage>(plan: &Plan, group: Group, observer: &Observer<'_>) 
             Err(error) => Err(RankError::Other(format!("the system gives no thread: {error}"))),
         }
     });
-    outcome.map_err(|error| explain::rank_failure(S::PLAN, plan, number as usize, &error))
+    outcome.map_err(|error| explain::rank_failure(plan, number as usize, &error))
 }
 
-fn rank_main<S: Stage>(plan: &Plan, mut group: Group, emitter: Emitter, observer: &Observer<'_>) -> Outcome {
+fn rank_main(plan: &Plan, mut group: Group, emitter: Emitter, observer: &Observer<'_>) -> Outcome {
     group.attach(emitter);
-    guarded::<S, _>(plan, group, |rank| run::train::<S>(plan, rank, observer))
+    guarded(plan, group, |rank| run::train(plan, rank, observer))
 }
 
 /// What a rank does, with its panics as errors.
-fn guarded<S: Stage, T>(
+fn guarded<T>(
     plan: &Plan,
     group: Group,
     body: impl FnOnce(Rc<Rank>) -> std::result::Result<T, RankError>,
@@ -123,7 +118,7 @@ fn guarded<S: Stage, T>(
         Err(RankError::Other(format!("panic{place}: {}", panic_message(&*payload))))
     });
     if let Err(error) = &outcome {
-        let message = explain::rank_failure(S::PLAN, plan, emitter.rank() as usize, error).to_string();
+        let message = explain::rank_failure(plan, emitter.rank() as usize, error).to_string();
         if let Some(culprit) = error.culprit(emitter.rank()) {
             emitter.emit(What::Blamed { culprit, heard: error.is_echo() });
         }

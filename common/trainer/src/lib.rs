@@ -59,6 +59,7 @@ use processes::Logs;
 use report::StepRow;
 use run::{Plan, Wish};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use stage::StageKind;
 use std::ffi::OsString;
 use std::net::TcpStream;
 use std::process::ExitCode;
@@ -73,16 +74,19 @@ pub fn main<S: Stage>() -> ExitCode {
 
 /// As [`main`], with `arguments` in place of the command line; the first is the program's name.
 pub fn main_from<S: Stage>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = Cli::parse_from(arguments);
+    program(StageKind::of::<S>(), Cli::parse_from(arguments))
+}
+
+fn program(stage: StageKind, cli: Cli) -> ExitCode {
     let result = match cli.command {
         Some(Command::Generate(args)) => {
-            generate::<S>(&args).map(|texts| texts.iter().for_each(|text| events::say!("{text}")))
+            generate::sample(stage, &args).map(|texts| texts.iter().for_each(|text| events::say!("{text}")))
         }
         Some(Command::Doctor(args)) => doctor::examine(&args),
         Some(Command::Explain(args)) => {
             Report::read(&args.report).map(|report| print!("{}", diagnosis(&report)))
         }
-        None => train::<S>(cli.train),
+        None => train(stage, cli.train),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -93,29 +97,29 @@ pub fn main_from<S: Stage>(arguments: impl IntoIterator<Item = OsString>) -> Exi
     }
 }
 
-fn train<S: Stage>(mut args: TrainArgs) -> Result<()> {
+fn train(stage: StageKind, mut args: TrainArgs) -> Result<()> {
     let print = args.print_config;
-    let idle = communication::without_effect(&args.given, S::SHARDED);
+    let idle = communication::without_effect(&args.given, stage.sharded);
     let job = if print { None } else { processes::place(&mut args, &|name| std::env::var(name).ok())? };
     let config = Config::new(args)?.in_job(job)?;
     let unsaid = if print { deepspeed::left_out(&config) } else { Vec::new() };
-    let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", S::NAME));
+    let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.name));
     let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle);
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
     if print {
-        events::say!("{}", deepspeed::print(&config, S::PLAN)?);
+        events::say!("{}", deepspeed::print(&config, stage.plan)?);
         return Ok(());
     }
-    let plan = plan::prepare::<S>(config)?;
-    let logs = Logs::open::<S>(&plan)?;
+    let plan = plan::prepare(stage, config)?;
+    let logs = Logs::open(&plan)?;
     let outcome = match &plan.config.job {
-        None => lead::<S>(&plan, Ranks::Threads, Vec::new(), &logs),
+        None => lead(&plan, Ranks::Threads, Vec::new(), &logs),
         Some(job) => {
-            let joined = processes::join::<S>(&plan.config, job)?;
+            let joined = processes::join(&plan, job)?;
             if plan.config.leads() {
-                lead::<S>(&plan, Ranks::Process(joined.group), joined.links, &logs)
+                lead(&plan, Ranks::Process(joined.group), joined.links, &logs)
             } else {
-                processes::follow::<S>(&plan, joined, &logs)
+                processes::follow(&plan, joined, &logs)
             }
         }
     };
@@ -132,12 +136,12 @@ enum Ranks {
 }
 
 /// Runs, and prints for all ranks.
-fn lead<S: Stage>(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<()> {
-    events::say!("{}", progress::opening::<S>(plan));
-    let watch = Watch::start::<S>(plan, true, links)?;
+fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<()> {
+    events::say!("{}", progress::opening(plan));
+    let watch = Watch::start(plan, true, links)?;
     let outcome = match plan.config.screen {
-        Some(options) => on_screen::<S>(plan, ranks, &watch, options, logs),
-        None => in_lines::<S>(plan, ranks, &watch, logs),
+        Some(options) => on_screen(plan, ranks, &watch, options, logs),
+        None => in_lines(plan, ranks, &watch, logs),
     };
     watch.settle();
     let watched = watch.hub.finish();
@@ -150,7 +154,7 @@ fn lead<S: Stage>(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs:
 }
 
 /// Plain lines, or a bar.
-fn in_lines<S: Stage>(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Report> {
+fn in_lines(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Report> {
     stop_on_signal(plan)?;
     let lines = progress::Lines::new(plan);
     let observer = |rank: usize, row: &StepRow, peak: u64| {
@@ -159,13 +163,13 @@ fn in_lines<S: Stage>(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> 
             lines.step(row, peak);
         }
     };
-    let report = run_plan::<S>(plan, ranks, watch.emitters.clone(), &observer)?;
+    let report = run_plan(plan, ranks, watch.emitters.clone(), &observer)?;
     lines.finish();
     Ok(report)
 }
 
 /// The screen on this thread, the ranks behind it.
-fn on_screen<S: Stage>(
+fn on_screen(
     plan: &Plan,
     ranks: Ranks,
     watch: &Watch,
@@ -178,7 +182,7 @@ fn on_screen<S: Stage>(
     std::thread::scope(|scope| {
         let ranks = scope.spawn(move || {
             let observer = |rank: usize, row: &StepRow, _: u64| logs.step(rank, row);
-            let report = run_plan::<S>(plan, ranks, watch.emitters.clone(), &observer);
+            let report = run_plan(plan, ranks, watch.emitters.clone(), &observer);
             watch.settle();
             watch.hub.end();
             report
@@ -218,35 +222,44 @@ pub fn train_until<S: Stage>(
     witness: Option<Arc<dyn Witness>>,
     enough: Arc<AtomicBool>,
 ) -> Result<Report> {
+    train_unseen(StageKind::of::<S>(), config, witness, enough)
+}
+
+fn train_unseen(
+    stage: StageKind,
+    config: Config,
+    witness: Option<Arc<dyn Witness>>,
+    enough: Arc<AtomicBool>,
+) -> Result<Report> {
     let stop = Arc::new(Wish::new(enough, config.world_size));
-    let plan = Plan { witness, stop, ..plan::prepare::<S>(config)? };
+    let plan = Plan { witness, stop, ..plan::prepare(stage, config)? };
     let silent = |_: usize, _: &StepRow, _: u64| {};
     if plan.config.record.is_none() {
         let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
-        return run_plan::<S>(&plan, Ranks::Threads, emitters, &silent);
+        return run_plan(&plan, Ranks::Threads, emitters, &silent);
     }
-    let watch = Watch::start::<S>(&plan, false, Vec::new())?;
-    let report = run_plan::<S>(&plan, Ranks::Threads, watch.emitters.clone(), &silent);
+    let watch = Watch::start(&plan, false, Vec::new())?;
+    let report = run_plan(&plan, Ranks::Threads, watch.emitters.clone(), &silent);
     match watch.hub.finish().recording_error {
         Some(error) => Err(Failure::run(error)),
         None => report,
     }
 }
 
-fn run_plan<S: Stage>(
+fn run_plan(
     plan: &Plan,
     ranks: Ranks,
     emitters: Vec<Emitter>,
     observer: &run::Observer<'_>,
 ) -> Result<Report> {
     let measured = match ranks {
-        Ranks::Threads => launch::all::<S>(plan, emitters, observer)?,
+        Ranks::Threads => launch::all(plan, emitters, observer)?,
         Ranks::Process(mut group) => {
             emitters.into_iter().for_each(|emitter| group.attach(emitter));
-            launch::one::<S>(plan, group, observer)?
+            launch::one(plan, group, observer)?
         }
     };
-    let report = plan::report::<S>(plan, &measured);
+    let report = plan::report(plan, &measured);
     if let Some(path) = &plan.config.report {
         report.write(path)?;
     }

@@ -9,7 +9,7 @@ use crate::faults;
 use crate::report::{Predicted, Report};
 use crate::run::{Measured, Plan, Wish};
 use crate::source::{self, weights};
-use crate::stage::{GradSync, Stage};
+use crate::stage::{GradSync, StageKind};
 use checkpoint::Writer;
 use model::Model;
 use planner::{InvalidJob, Job, Prediction, RankPrediction, Recipe, Strategy};
@@ -23,25 +23,25 @@ const EVALUATION_BATCHES: usize = 20;
 ///
 /// # Errors
 /// A usage failure for flags and data; a failed run if the plan does not fit the device's memory.
-pub(crate) fn prepare<S: Stage>(config: Config) -> Result<Plan> {
+pub(crate) fn prepare(stage: StageKind, config: Config) -> Result<Plan> {
     let findings = config.findings.clone();
-    findings.check(S::PLAN)?;
-    complete::<S>(config).map_err(|failure| findings.attribute(failure))
+    findings.check(stage.plan)?;
+    complete(stage, config).map_err(|failure| findings.attribute(failure))
 }
 
-fn complete<S: Stage>(config: Config) -> Result<Plan> {
-    if config.grad_sync != GradSync::default() && !S::HAS_GRAD_SYNC {
+fn complete(stage: StageKind, config: Config) -> Result<Plan> {
+    if config.grad_sync != GradSync::default() && !stage.has_grad_sync {
         let other = planner::Stage::SUMS_EITHER_WAY;
         return Err(Failure::usage(format!(
             "--grad-sync belongs to {other}: cargo run -p {}, not {}",
             other.package(),
-            S::NAME
+            stage.name
         )));
     }
-    check_strategy::<S>(&config)?;
+    check_strategy(stage, &config)?;
     contribution::check(&config)?;
-    faults::check(&config, (S::NAME, S::SHARDED))?;
-    let job = job(S::PLAN, &config);
+    faults::check(&config, (stage.name, stage.sharded))?;
+    let job = job(stage.plan, &config);
     let prediction = planner::predict(&job).map_err(|error| invalid(&error))?;
     let peak = prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
     if let Some(capacity) = config.device_memory.filter(|&capacity| peak > capacity && !config.ignore_plan) {
@@ -60,13 +60,14 @@ fn complete<S: Stage>(config: Config) -> Result<Plan> {
         Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
     }
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
-    let partition = match S::SHARDED.parameters {
+    let partition = match stage.sharded.parameters {
         true => partition.with_whole_tensors(config.communication.whole_tensors()),
         false => partition,
     };
     let schedule = Schedule::new(&model.layout, &partition);
     let gpus = config.hardware.open(config.world_size)?;
     Ok(Plan {
+        stage,
         gpus,
         evaluation_batches: evaluation_batches(&config, &data),
         model: Arc::new(model),
@@ -82,20 +83,20 @@ fn complete<S: Stage>(config: Config) -> Result<Plan> {
 }
 
 /// A strategy that is another crate's job is refused by that crate's name.
-fn check_strategy<S: Stage>(config: &Config) -> Result<()> {
+fn check_strategy(stage: StageKind, config: &Config) -> Result<()> {
     match config.strategy {
-        Some(strategy) if !S::STRATEGIES.contains(&strategy) => Err(Failure::usage(format!(
+        Some(strategy) if !stage.strategies.contains(&strategy) => Err(Failure::usage(format!(
             "--strategy {strategy} belongs to {}: cargo run -p {}, not {}",
             strategy.stage(),
             strategy.stage().package(),
-            S::NAME
+            stage.name
         ))),
-        _ if config.mesh != MeshShape::World && !S::STRATEGIES.contains(&Strategy::FullShard) => {
+        _ if config.mesh != MeshShape::World && !stage.strategies.contains(&Strategy::FullShard) => {
             Err(Failure::usage(format!(
                 "--secondary-shard-size belongs to {}: cargo run -p {}, not {}",
                 Strategy::FullShard.stage(),
                 Strategy::FullShard.stage().package(),
-                S::NAME
+                stage.name
             )))
         }
         _ => Ok(()),
@@ -158,7 +159,7 @@ pub(crate) fn recipe(precision: Precision) -> Recipe {
 }
 
 /// Predictions beside measurements.
-pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Report {
+pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     let (steps, evaluations) = (measured[0].steps.len() as u64, measured[0].evaluations.len() as u64);
     let skipped = measured[0].steps.iter().filter(|row| row.skipped).count() as u64;
     let traffic = |rank: &RankPrediction| {
@@ -176,6 +177,6 @@ pub(crate) fn report<S: Stage>(plan: &Plan, measured: &[Measured]) -> Report {
         to_neighbours: ranks.iter().map(to_neighbours).collect(),
     };
     let (parameters, units) = (plan.model.layout.parameters(), plan.partition.units.len());
-    let strategy = plan.config.strategy.or(S::STRATEGIES.first().copied()).map(Strategy::label);
-    Report::new((S::NAME, strategy), &plan.config, parameters, units, &predicted, measured)
+    let strategy = plan.config.strategy.or(plan.stage.strategies.first().copied()).map(Strategy::label);
+    Report::new((plan.stage.name, strategy), &plan.config, parameters, units, &predicted, measured)
 }

@@ -11,7 +11,6 @@ use crate::hardware::gpus;
 use crate::launcher::{self, Placement, Variables};
 use crate::report::StepRow;
 use crate::run::Plan;
-use crate::stage::Stage;
 use crate::watch::RING;
 use crate::{launch, progress};
 use collectives::nccl;
@@ -168,20 +167,21 @@ impl Config {
 }
 
 /// What must be the same in all processes: everything but files and what concerns one machine.
-fn settings<S: Stage>(config: &Config) -> String {
-    let mut shared = config.clone();
+fn settings(plan: &Plan) -> String {
+    let mut shared = plan.config.clone();
     (shared.screen, shared.record, shared.report, shared.save) = (None, None, None, None);
     (shared.job, shared.log_dir, shared.init_from, shared.data.path) = (None, None, None, None);
     (shared.threads, shared.findings) = (0, Findings::default());
     shared.hardware = shared.hardware.kind();
-    format!("{} {}\n{shared:#?}", S::NAME, env!("CARGO_PKG_VERSION"))
+    format!("{} {}\n{shared:#?}", plan.stage.name, env!("CARGO_PKG_VERSION"))
 }
 
 /// Joins the other processes.
 ///
 /// # Errors
 /// If they do not find each other before the deadline, or do not belong together.
-pub(crate) fn join<S: Stage>(config: &Config, job: &Job) -> Result<Joined> {
+pub(crate) fn join(plan: &Plan, job: &Job) -> Result<Joined> {
+    let (config, settings) = (&plan.config, settings(plan));
     match &job.engine {
         Engine::Tcp(address, port) => tcp::join(&Place {
             rank: job.placement.rank as u32,
@@ -189,10 +189,10 @@ pub(crate) fn join<S: Stage>(config: &Config, job: &Job) -> Result<Joined> {
             address: address.clone(),
             port: *port,
             timeout: config.timeout,
-            settings: settings::<S>(config),
+            settings,
         })
         .map_err(|error| Failure::run(error.to_string())),
-        Engine::Mpi => join_mpi(config, job, settings::<S>(config)),
+        Engine::Mpi => join_mpi(config, job, settings),
     }
 }
 
@@ -216,7 +216,7 @@ fn join_mpi(_: &Config, _: &Job, _: String) -> Result<Joined> {
 ///
 /// # Errors
 /// This rank's failure, or the group's.
-pub(crate) fn follow<S: Stage>(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
+pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
     let Joined { mut group, mut links } = joined;
     let outlet = match links.pop() {
         Some((_, link)) => {
@@ -228,7 +228,7 @@ pub(crate) fn follow<S: Stage>(plan: &Plan, joined: Joined, logs: &Logs) -> Resu
         None => None,
     };
     crate::stop_on_signal(plan)?;
-    let outcome = launch::one::<S>(plan, group, &|rank, row, _| logs.step(rank, row));
+    let outcome = launch::one(plan, group, &|rank, row, _| logs.step(rank, row));
     drop(outlet);
     outcome.map(drop)
 }
@@ -249,7 +249,7 @@ impl Logs {
     ///
     /// # Errors
     /// If a file cannot be created.
-    pub(crate) fn open<S: Stage>(plan: &Plan) -> Result<Self> {
+    pub(crate) fn open(plan: &Plan) -> Result<Self> {
         let Some(dir) = &plan.config.log_dir else { return Ok(Logs(Vec::new())) };
         let failed = |error: std::io::Error| {
             Failure::run(format!("cannot write logs to --log-dir {}: {error}", dir.display()))
@@ -261,7 +261,7 @@ impl Logs {
         };
         let open = |rank: usize| Ok((rank, Mutex::new(create(dir, rank)?)));
         let logs = Logs(ranks.map(open).collect::<std::io::Result<_>>().map_err(failed)?);
-        logs.say(progress::opening::<S>(plan).trim_end());
+        logs.say(progress::opening(plan).trim_end());
         Ok(logs)
     }
 

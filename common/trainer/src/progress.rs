@@ -6,7 +6,6 @@ use crate::precision;
 use crate::report::StepRow;
 use crate::run::Plan;
 use crate::size::human;
-use crate::stage::Stage;
 use indicatif::{ProgressBar, ProgressStyle};
 use planner::table::{counted, grouped};
 use std::io::IsTerminal;
@@ -16,7 +15,7 @@ use std::time::Instant;
 const LINES: u32 = 30;
 
 /// The first lines: what runs, and on what.
-pub(crate) fn opening<S: Stage>(plan: &Plan) -> String {
+pub(crate) fn opening(plan: &Plan) -> String {
     let config = &plan.config;
     let ranks = counted(config.world_size, "rank", "ranks");
     let peak = plan.prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
@@ -24,7 +23,7 @@ pub(crate) fn opening<S: Stage>(plan: &Plan) -> String {
         "{} · {} · {} parameters · {} · {}\n\
          {}.\n{}\
          Global batch {} tokens = {} × {} × {} × {}. Predicted peak {} per rank.\n",
-        S::NAME,
+        plan.stage.name,
         config.model.name,
         grouped(plan.model.layout.parameters()),
         precision::words(config.precision),

@@ -7,7 +7,7 @@ use crate::hardware_rows::{GpuRow, KernelRow};
 use crate::passes::Passes;
 use crate::report::StepRow;
 use crate::source::Tokenizer;
-use crate::stage::{Setup, Stage};
+use crate::stage::{RankStage as _, Setup, StageKind};
 use crate::timing::{self, Clocks, Stopwatch};
 use crate::witness::{Watched, Witness};
 use collectives::Traffic;
@@ -36,6 +36,8 @@ use weights::first_weights;
 
 /// What all ranks of a run share, read-only but for the wish to stop.
 pub(crate) struct Plan {
+    /// Who trains.
+    pub stage: StageKind,
     /// The flags.
     pub config: Config,
     /// The model.
@@ -94,10 +96,10 @@ pub(crate) type Result<T> = std::result::Result<T, RankError>;
 pub(crate) type Observer<'a> = dyn Fn(usize, &StepRow, u64) + Sync + 'a;
 
 /// One rank of a run.
-struct Worker<'a, S> {
+struct Worker<'a> {
     plan: &'a Plan,
     rank: Rc<Rank>,
-    stage: Watched<S>,
+    stage: Watched,
     passes: Passes,
     clocks: Clocks,
     scaler: Option<LossScaler>,
@@ -128,8 +130,8 @@ impl Counted {
 ///
 /// # Errors
 /// The rank's own error, or its peers'.
-pub(crate) fn train<S: Stage>(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Result<Measured> {
-    let mut worker = match Worker::<S>::new(plan, rank.clone()) {
+pub(crate) fn train(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Result<Measured> {
+    let mut worker = match Worker::new(plan, rank.clone()) {
         Ok(worker) => worker,
         Err(error) => return Err(tell_peers(&rank, "its setup", error.at(Moment::Setup))),
     };
@@ -147,7 +149,7 @@ pub(crate) fn train<S: Stage>(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'
     worker.finish().map_err(|error| tell_peers(&rank, "saving", error))
 }
 
-impl<'a, S: Stage> Worker<'a, S> {
+impl<'a> Worker<'a> {
     fn new(plan: &'a Plan, rank: Rc<Rank>) -> Result<Self> {
         let number = rank.number();
         let config = &plan.config;
@@ -174,7 +176,7 @@ impl<'a, S: Stage> Worker<'a, S> {
             config.checkpointing.keep(),
         )
         .until(Ending::of(plan, &rank));
-        let stage = Watched::<S>::new(setup)?.by(plan.witness.clone(), config);
+        let stage = Watched::new(plan, setup)?;
         Ok(Worker {
             plan,
             counted: Counted::so_far(&rank, Clocks::default()),

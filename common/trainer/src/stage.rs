@@ -156,7 +156,7 @@ pub struct StepOutcome {
 }
 
 /// A stage: what a rank holds, and when it communicates. Whatever it hands out comes back by value.
-pub trait Stage: Sized {
+pub trait Stage: Sized + 'static {
     /// Its name: `DDP`, `ZeRO-1`, `ZeRO-2`, `ZeRO-3`.
     const NAME: &'static str;
     /// How the planner calls it.
@@ -210,4 +210,71 @@ pub trait Stage: Sized {
     /// # Errors
     /// If gathering them fails.
     fn master(&mut self, unit: UnitId) -> Result<Buffer>;
+}
+
+/// What a stage says of itself, and how a rank comes by one: [`Stage`] as a value, so that the loop and all around it are
+/// compiled once, not for each stage.
+#[derive(Clone, Copy)]
+pub(crate) struct StageKind {
+    /// [`Stage::NAME`].
+    pub name: &'static str,
+    /// [`Stage::PLAN`].
+    pub plan: planner::Stage,
+    /// [`Stage::SHARDED`].
+    pub sharded: Sharded,
+    /// [`Stage::STRATEGIES`].
+    pub strategies: &'static [Strategy],
+    /// [`Stage::HAS_GRAD_SYNC`].
+    pub has_grad_sync: bool,
+    /// [`Stage::new`].
+    pub new: fn(Setup) -> Result<Box<dyn RankStage>>,
+}
+
+impl StageKind {
+    pub(crate) fn of<S: Stage>() -> Self {
+        StageKind {
+            name: S::NAME,
+            plan: S::PLAN,
+            sharded: S::SHARDED,
+            strategies: S::STRATEGIES,
+            has_grad_sync: S::HAS_GRAD_SYNC,
+            new: |setup| Ok(Box::new(S::new(setup)?)),
+        }
+    }
+}
+
+/// What the loop asks of a stage on one rank: the methods of [`Stage`].
+pub(crate) trait RankStage {
+    fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters>;
+    fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()>;
+    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients>;
+    fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()>;
+    fn step(&mut self, update: &Update) -> Result<StepOutcome>;
+    fn master(&mut self, unit: UnitId) -> Result<Buffer>;
+}
+
+impl<S: Stage> RankStage for S {
+    fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
+        Stage::acquire(self, unit, pass)
+    }
+
+    fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()> {
+        Stage::release(self, full, pass)
+    }
+
+    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+        Stage::gradients(self, unit, micro)
+    }
+
+    fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()> {
+        Stage::reduce(self, gradients, micro)
+    }
+
+    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
+        Stage::step(self, update)
+    }
+
+    fn master(&mut self, unit: UnitId) -> Result<Buffer> {
+        Stage::master(self, unit)
+    }
 }

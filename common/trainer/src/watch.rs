@@ -4,7 +4,6 @@ use crate::error::{Failure, Result};
 use crate::plan;
 use crate::precision;
 use crate::run::Plan;
-use crate::stage::Stage;
 use events::{Emitter, Hub, HubError, HubOptions, Inlets, Pace, RecordingError, RunHeader, channel, feed};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ impl Watch {
     ///
     /// # Errors
     /// If the recording cannot be created.
-    pub(crate) fn start<S: Stage>(plan: &Plan, socket: bool, links: Vec<(u32, TcpStream)>) -> Result<Self> {
+    pub(crate) fn start(plan: &Plan, socket: bool, links: Vec<(u32, TcpStream)>) -> Result<Self> {
         let pace = Arc::new(Pace::new());
         let start = Instant::now();
         let (far, links): (Vec<u32>, Vec<TcpStream>) = links.into_iter().unzip();
@@ -45,7 +44,7 @@ impl Watch {
         receivers.extend(more);
         let (record, remote) = (plan.config.record.clone(), !far.is_empty());
         let options = HubOptions { record, socket, pace: Some(pace.clone()), remote };
-        let hub = Hub::start(header::<S>(plan)?, receivers, options).map_err(unwatched)?;
+        let hub = Hub::start(header(plan)?, receivers, options).map_err(unwatched)?;
         let inlets = remote.then(|| Inlets::start(links, feeds, start, &pace)).transpose();
         Ok(Watch { emitters, hub, pace, inlets: inlets.map_err(|e| Failure::run(e.to_string()))? })
     }
@@ -69,13 +68,13 @@ fn unwatched(error: HubError) -> Failure {
 }
 
 /// What watchers must know beforehand.
-fn header<S: Stage>(plan: &Plan) -> Result<RunHeader> {
+fn header(plan: &Plan) -> Result<RunHeader> {
     let config = &plan.config;
-    let job = plan::job(S::PLAN, config);
+    let job = plan::job(plan.stage.plan, config);
     let replicated = planner::predict(&job.with_stage(planner::Stage::REPLICATED))
         .map_err(|e| Failure::usage(e.to_string()))?;
     Ok(RunHeader {
-        stage: S::NAME.into(),
+        stage: plan.stage.name.into(),
         model: config.model.name.clone(),
         parameters: plan.model.layout.parameters(),
         world_size: config.world_size as u32,
@@ -89,7 +88,7 @@ fn header<S: Stage>(plan: &Plan) -> Result<RunHeader> {
         sequence_length: config.sequence_length as u32,
         capacity: config.device_memory,
         shard_group: job.sharing_ranks() as u32,
-        sharded: S::SHARDED,
+        sharded: plan.stage.sharded,
         units: planner::Partition::of(&job).headers(),
         predicted_memory: plan.prediction.memory_header(),
         predicted_total: plan.prediction.total_header(),

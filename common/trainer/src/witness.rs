@@ -1,13 +1,11 @@
 //! Those who look over the ranks' shoulders, and the hand that a fault plays in between.
 
-use crate::config::Config;
 use crate::contribution::Own;
 use crate::faults::{Fault, Kind};
-use crate::stage::{Setup, Stage, StepOutcome};
+use crate::run::Plan;
+use crate::stage::{RankStage, Setup, StepOutcome};
 use device::Buffer;
-use events::header::Sharded;
 use events::{Pass, What};
-use planner::Strategy;
 use sharding::{FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitId, Update};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -33,8 +31,8 @@ pub trait Witness: Send + Sync {
 }
 
 /// A stage between the training loop and a witness, with the faults of its rank: the loop and the stage know of neither.
-pub(crate) struct Watched<S> {
-    stage: S,
+pub(crate) struct Watched {
+    stage: Box<dyn RankStage>,
     rank: Rc<Rank>,
     partition: Arc<Partition>,
     faults: Vec<Fault>,
@@ -45,11 +43,23 @@ pub(crate) struct Watched<S> {
     old: BTreeMap<UnitId, Vec<f32>>,
 }
 
-impl<S: Stage> Watched<S> {
-    /// With the faults of `config`, of which only this rank's matter, under the eyes of `witness`.
-    pub(crate) fn by(self, witness: Option<Arc<dyn Witness>>, config: &Config) -> Self {
-        let own = config.contributions.then(Own::default);
-        Watched { witness, own, faults: config.faults.clone(), ..self }
+impl Watched {
+    /// The plan's stage with the faults of its rank, under the eyes of the plan's witness.
+    ///
+    /// # Errors
+    /// As [`Stage::new`](crate::Stage::new).
+    pub(crate) fn new(plan: &Plan, setup: Setup) -> Result<Self> {
+        let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
+        Ok(Watched {
+            stage: (plan.stage.new)(setup)?,
+            rank,
+            partition,
+            faults: plan.config.faults.clone(),
+            witness: plan.witness.clone(),
+            own: plan.config.contributions.then(Own::default),
+            step: 0,
+            old: BTreeMap::new(),
+        })
     }
 
     /// The passes of `step` begin.
@@ -117,19 +127,7 @@ impl<S: Stage> Watched<S> {
     }
 }
 
-impl<S: Stage> Stage for Watched<S> {
-    const NAME: &'static str = S::NAME;
-    const PLAN: planner::Stage = S::PLAN;
-    const SHARDED: Sharded = S::SHARDED;
-    const STRATEGIES: &'static [Strategy] = S::STRATEGIES;
-    const HAS_GRAD_SYNC: bool = S::HAS_GRAD_SYNC;
-
-    fn new(setup: Setup) -> Result<Self> {
-        let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
-        let (faults, witness, own, step, old) = (Vec::new(), None, None, 0, BTreeMap::new());
-        Ok(Watched { stage: S::new(setup)?, rank, partition, faults, witness, own, step, old })
-    }
-
+impl RankStage for Watched {
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
         let mut full = self.stage.acquire(unit, pass)?;
         self.stale(&mut full)?;

@@ -2,7 +2,6 @@
 
 use super::error::other;
 use super::{Measured, RankError, Result, Worker};
-use crate::stage::Stage;
 use events::What;
 use sharding::Rank;
 
@@ -27,7 +26,7 @@ pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankErr
     error
 }
 
-impl<S: Stage> Worker<'_, S> {
+impl Worker<'_> {
     /// The sum of what every rank adds to the mean loss, and whether any of them wants to stop.
     pub(super) fn agree(&self, loss: f64) -> Result<(f64, bool)> {
         let stop = u64::from(self.plan.stop.is_there());

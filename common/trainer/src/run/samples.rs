@@ -5,11 +5,10 @@ use crate::config::Config;
 use crate::data::Part;
 use crate::faults::{Kind, Phase};
 use crate::passes::Tokens;
-use crate::stage::Stage;
 use events::What;
 use sharding::Micro;
 
-impl<S: Stage> Worker<'_, S> {
+impl Worker<'_> {
     /// What this rank learns from in a micro-batch.
     pub(super) fn training_tokens(&self, step: u32, micro: Micro) -> Tokens {
         self.tokens(Part::Training, self.first_sample(step, micro))

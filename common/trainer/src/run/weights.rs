@@ -4,7 +4,7 @@ use super::error::{RankError, other};
 use super::{Plan, Result, Worker};
 use crate::faults::{Kind, Phase, fault};
 use crate::source;
-use crate::stage::Stage;
+use crate::stage::RankStage as _;
 use checkpoint::Writer;
 use device::Buffer;
 use model::Model;
@@ -42,7 +42,7 @@ fn odd_one<T: PartialEq>(all: &[T]) -> Option<(usize, usize)> {
     all.iter().position(|one| *one != all[usual]).map(|odd| (odd, usual))
 }
 
-impl<S: Stage> Worker<'_, S> {
+impl Worker<'_> {
     /// Gathers the master weights, unit by unit; rank 0 hashes them tensor by tensor, in the layout's order, and writes
     /// them if asked to.
     pub(super) fn save(&mut self) -> Result<Option<String>> {
