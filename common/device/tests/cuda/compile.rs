@@ -2,6 +2,7 @@
 
 use device::cuda::kernels::{OPTIONS, Source, kernels};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -137,7 +138,84 @@ fn check(compiler: &Compiler, source: Source, architecture: &str) {
         let symbol = format!("\0{}\0", kernel.name).into_bytes();
         assert!(image.windows(symbol.len()).any(|part| part == symbol), "{} is missing", kernel.name);
     }
+    if source == Source::AttentionMma && architecture != "sm_75" {
+        check_registers(&image, architecture);
+    }
     fs::write(passed, "").unwrap();
+}
+
+/// Tensor cores wait for what is not in registers, and for each other's blocks: all values of a thread are in registers, and
+/// of the 65,536 of a multiprocessor there are enough for two blocks of 128 threads, three where heads are narrower than 128.
+fn check_registers(image: &[u8], architecture: &str) {
+    let usage = Usage::of(image);
+    let kernels: Vec<_> =
+        kernels().into_iter().filter(|kernel| kernel.source == Source::AttentionMma).collect();
+    for kernel in kernels {
+        let Usage { registers, stack } = usage[kernel.name];
+        let blocks = 65_536 / (registers.next_multiple_of(8) * 128);
+        let least = if kernel.name.contains("d128") { 2 } else { 3 };
+        assert!(stack == 0, "{} for {architecture} keeps {stack} bytes of a thread in memory", kernel.name);
+        assert!(
+            blocks >= least,
+            "{} for {architecture}: {registers} registers, {blocks} blocks",
+            kernel.name
+        );
+    }
+}
+
+/// What a kernel takes, as its machine code says.
+#[derive(Clone, Copy, Default)]
+struct Usage {
+    /// Registers of a thread.
+    registers: u32,
+    /// Bytes of a thread that are no registers: what did not fit, and arrays that are indexed by values.
+    stack: u32,
+}
+
+/// Attributes of the section `.nv.info`, each with a symbol's number and a value.
+const FRAME_SIZE: u8 = 0x11;
+const REGISTER_COUNT: u8 = 0x2f;
+
+impl Usage {
+    /// By kernel, from an ELF file of 64 bits.
+    fn of(image: &[u8]) -> HashMap<String, Usage> {
+        let number = |at: usize, bytes: usize| {
+            image[at..at + bytes].iter().rev().fold(0_usize, |number, byte| number << 8 | usize::from(*byte))
+        };
+        let text = |at: usize| {
+            let end = image[at..].iter().position(|byte| *byte == 0).unwrap();
+            String::from_utf8(image[at..at + end].to_vec()).unwrap()
+        };
+        // Header: where sections are described, how long a description is, how many there are, and which holds their names.
+        let (table, size, count, names) =
+            (number(0x28, 8), number(0x3a, 2), number(0x3c, 2), number(0x3e, 2));
+        let place = |section: usize| {
+            let at = table + section * size;
+            (number(at + 0x18, 8), number(at + 0x20, 8))
+        };
+        let find = |name: &str| {
+            (0..count)
+                .find(|section| text(place(names).0 + number(table + section * size, 4)) == name)
+                .unwrap()
+        };
+        let (symbols, strings) = (place(find(".symtab")).0, place(find(".strtab")).0);
+        let (mut at, length) = place(find(".nv.info"));
+        let end = at + length;
+        let mut usage: HashMap<String, Usage> = HashMap::new();
+        while at < end {
+            let (format, attribute) = (image[at], image[at + 1]);
+            // The only format whose value lies behind the entry of 4 bytes.
+            let length = if format == 4 { number(at + 2, 2) } else { 0 };
+            if format == 4 && [FRAME_SIZE, REGISTER_COUNT].contains(&attribute) {
+                let name = text(strings + number(symbols + 24 * number(at + 4, 4), 4));
+                let value = number(at + 8, 4) as u32;
+                let own = usage.entry(name).or_default();
+                *(if attribute == FRAME_SIZE { &mut own.stack } else { &mut own.registers }) = value;
+            }
+            at += 4 + length;
+        }
+        usage
+    }
 }
 
 /// What compiled without a word is not compiled again until it changes.

@@ -179,6 +179,7 @@ template <class... A> bool register_kernel(const char *name, unsigned most_threa
     static void name(__VA_ARGS__);                                                    \
     static const bool name##_is_registered = shim::register_kernel(#name, threads, name); \
     static void name(__VA_ARGS__)
+#define KERNEL_AT_ONCE(blocks, ...) KERNEL(__VA_ARGS__)
 
 #define SHARED(type, name, count)  \
     static const char name##_key = 0; \

@@ -251,8 +251,8 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
     KERNEL(attention_mma_d##W##_##t, 128, T *out, float *log_sum, const T *qkv, SHAPE) {                              \
         attention<W>(out, log_sum, qkv, GIVEN_SHAPE);                                                                 \
     }                                                                                                                 \
-    KERNEL(attention_mma_keys_d##W##_##t, 128, T *dqkv, const T *dout, const T *qkv, const float *log_sum,            \
-           const float *delta, SHAPE) {                                                                               \
+    KERNEL_AT_ONCE(W == 64 ? 3 : 2, attention_mma_keys_d##W##_##t, 128, T *dqkv, const T *dout, const T *qkv,         \
+                   const float *log_sum, const float *delta, SHAPE) {                                                 \
         attention_keys<W>(dqkv, dout, qkv, log_sum, delta, GIVEN_SHAPE);                                              \
     }                                                                                                                 \
     KERNEL(attention_mma_queries_d##W##_##t, 128, T *dqkv, const T *dout, const T *qkv, const float *log_sum,         \

@@ -12,6 +12,9 @@ typedef unsigned long long u64;
 #ifndef SHIM
 // A kernel for blocks of at most `threads` threads.
 #define KERNEL(name, threads, ...) extern "C" __global__ void __launch_bounds__(threads) name(__VA_ARGS__)
+// The same, with few enough registers for `blocks` of them at once on a multiprocessor.
+#define KERNEL_AT_ONCE(blocks, name, threads, ...) \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__)
 // An array of the block's shared memory.
 #define SHARED(type, name, count) __shared__ type name[count]
 // The shared memory whose size the launch says.
