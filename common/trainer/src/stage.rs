@@ -243,7 +243,8 @@ impl StageKind {
     }
 }
 
-/// What the loop asks of a stage on one rank: the methods of [`Stage`].
+/// What the loop asks of a stage on one rank: the methods of [`Stage`], which has constants and so is no trait of values; a
+/// stage says both in one place.
 pub(crate) trait RankStage {
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters>;
     fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()>;

@@ -134,33 +134,23 @@ fn check(compiler: &Compiler, source: Source, architecture: &str) {
         .compile(source, architecture)
         .unwrap_or_else(|log| panic!("{} for {architecture}:\n{log}", source.name()));
     assert!(image.starts_with(b"\x7fELF"), "{} is no machine code", source.name());
+    let usage = Usage::of(&image);
     for kernel in kernels().into_iter().filter(|kernel| kernel.source == source) {
-        let symbol = format!("\0{}\0", kernel.name).into_bytes();
-        assert!(image.windows(symbol.len()).any(|part| part == symbol), "{} is missing", kernel.name);
-    }
-    if source == Source::AttentionMma && architecture != "sm_75" {
-        check_registers(&image, architecture);
+        let usage = usage.get(kernel.name).unwrap_or_else(|| panic!("{} is missing", kernel.name));
+        if source == Source::AttentionMma {
+            check_registers(kernel.name, *usage, architecture);
+        }
     }
     fs::write(passed, "").unwrap();
 }
 
 /// Tensor cores wait for what is not in registers, and for each other's blocks: all values of a thread are in registers, and
 /// of the 65,536 of a multiprocessor there are enough for two blocks of 128 threads, three where heads are narrower than 128.
-fn check_registers(image: &[u8], architecture: &str) {
-    let usage = Usage::of(image);
-    let kernels: Vec<_> =
-        kernels().into_iter().filter(|kernel| kernel.source == Source::AttentionMma).collect();
-    for kernel in kernels {
-        let Usage { registers, stack } = usage[kernel.name];
-        let blocks = 65_536 / (registers.next_multiple_of(8) * 128);
-        let least = if kernel.name.contains("d128") { 2 } else { 3 };
-        assert!(stack == 0, "{} for {architecture} keeps {stack} bytes of a thread in memory", kernel.name);
-        assert!(
-            blocks >= least,
-            "{} for {architecture}: {registers} registers, {blocks} blocks",
-            kernel.name
-        );
-    }
+fn check_registers(kernel: &str, Usage { registers, stack }: Usage, architecture: &str) {
+    let blocks = 65_536 / (registers.next_multiple_of(8) * 128);
+    let least = if kernel.contains("d128") { 2 } else { 3 };
+    assert!(stack == 0, "{kernel} for {architecture} keeps {stack} bytes of a thread in memory");
+    assert!(blocks >= least, "{kernel} for {architecture}: {registers} registers, {blocks} blocks");
 }
 
 /// What a kernel takes, as its machine code says.
