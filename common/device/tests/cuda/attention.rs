@@ -101,7 +101,7 @@ proptest! {
     fn on_tensor_cores(
         seed in any::<u64>(),
         dtype in prop_oneof![Just(DType::Bf16), Just(DType::F16)],
-        shape in shapes(prop_oneof![Just(64usize), Just(128)], prop_oneof![1usize..20, 60usize..70, 120usize..140]),
+        shape in shapes(prop_oneof![Just(64usize), Just(128)], prop_oneof![1usize..20, 60usize..70, 120usize..140, 185usize..260]),
     ) {
         check(Setting { seed, shift: 0 }, &Shim::new(seed), dtype, shape, tolerances(dtype));
     }

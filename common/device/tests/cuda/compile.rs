@@ -144,13 +144,14 @@ fn check(compiler: &Compiler, source: Source, architecture: &str) {
     fs::write(passed, "").unwrap();
 }
 
-/// Tensor cores wait for what is not in registers, and for each other's blocks: all values of a thread are in registers, and
-/// of the 65,536 of a multiprocessor there are enough for two blocks of 128 threads, three where heads are narrower than 128.
+/// Tensor cores wait for what is not in registers, and for each other's blocks: of a multiprocessor's 65,536 registers there are
+/// enough for two blocks of 128 threads, and all values of a thread are in them. Only the forward pass over heads of 128, whose
+/// 192 sums leave little room, may keep a few others in memory.
 fn check_registers(kernel: &str, Usage { registers, stack }: Usage, architecture: &str) {
     let blocks = 65_536 / (registers.next_multiple_of(8) * 128);
-    let least = if kernel.contains("d128") { 2 } else { 3 };
-    assert!(stack == 0, "{kernel} for {architecture} keeps {stack} bytes of a thread in memory");
-    assert!(blocks >= least, "{kernel} for {architecture}: {registers} registers, {blocks} blocks");
+    let most = if kernel.starts_with("attention_mma_d128") { 32 } else { 0 };
+    assert!(stack <= most, "{kernel} for {architecture} keeps {stack} bytes of a thread in memory");
+    assert!(blocks >= 2, "{kernel} for {architecture}: {registers} registers, {blocks} blocks");
 }
 
 /// What a kernel takes, as its machine code says.

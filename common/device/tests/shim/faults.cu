@@ -64,7 +64,7 @@ template <bool mended> __device__ inline void memory(u32 *out) {
 struct Pieces {
     u32 *data;
 
-    __device__ void fetch(const u32 *from) const { copy_async(data + 4 * threadIdx.x, from + 4 * threadIdx.x, false); }
+    __device__ void fetch(const u32 *from) const { copy_async(data, 16 * threadIdx.x, from + 4 * threadIdx.x, false); }
 };
 
 // Reads its own piece before the copy is done.

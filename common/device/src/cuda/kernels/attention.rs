@@ -20,6 +20,14 @@ const TILE: usize = 32;
 /// Queries, and keys, of a tile on tensor cores: 16 per warp.
 const MMA_TILE: usize = 64;
 
+/// Tiles of queries that a block owns in the forward pass on tensor cores.
+const FORWARD_TILES: usize = 2;
+
+/// Tiles of queries, or of keys, that a block owns in the backward pass on tensor cores: as many as registers hold gradients for.
+const fn backward_tiles(head_dim: usize) -> usize {
+    128 / head_dim
+}
+
 /// Threads of a block on tensor cores.
 const MMA_THREADS: usize = 128;
 
@@ -46,8 +54,8 @@ pub struct AttentionGradient {
 /// Kernels of one pass, and their geometry.
 struct Tiling<const N: usize> {
     kernels: [Kernel; N],
-    /// Queries, and keys, of a tile.
-    tile: usize,
+    /// Queries, or keys, of a block.
+    rows: usize,
     threads: usize,
     shared_bytes: [usize; N],
 }
@@ -107,7 +115,7 @@ fn launch_tiles<const N: usize>(
     shape: Attention,
     arguments: &[Argument<'_>],
 ) -> Result<()> {
-    let grid = [shape.tokens.div_ceil(tiling.tile), heads, batch].map(|blocks| blocks as u32);
+    let grid = [shape.tokens.div_ceil(tiling.rows), heads, batch].map(|blocks| blocks as u32);
     if grid.contains(&0) {
         return Ok(());
     }
@@ -133,30 +141,38 @@ fn on_tensor_cores(l: &impl Launcher, inputs: &[Operand], shape: Attention) -> O
 /// `None` if a tile does not fit.
 fn forward_tiling(l: &impl Launcher, qkv: Operand, shape: Attention) -> Result<Option<Tiling<1>>> {
     if let Some((head, dtype)) = on_tensor_cores(l, &[qkv], shape) {
-        // The queries, and two tiles of keys and values: one is computed with while the next arrives.
-        let shared_bytes = [5 * MMA_TILE * shape.head_dim * 2];
-        let kernels = [ATTENTION_MMA[head][dtype]];
-        return Ok(Some(Tiling { kernels, tile: MMA_TILE, threads: MMA_THREADS, shared_bytes }));
+        // The queries, and a tile each of keys and values: one is computed with while the other arrives.
+        let shared_bytes = [mma_tiles(FORWARD_TILES + 2, shape)];
+        let (kernels, rows) = ([ATTENTION_MMA[head][dtype]], FORWARD_TILES * MMA_TILE);
+        return Ok(Some(Tiling { kernels, rows, threads: MMA_THREADS, shared_bytes }));
     }
     // Queries, keys and values.
     let Some((head, bytes)) = padded_tiles(l, 3, shape) else { return Ok(None) };
     let kernels = [of_type(&ATTENTION[head], "qkv", qkv.dtype)?];
-    Ok(Some(Tiling { kernels, tile: TILE, threads: THREADS, shared_bytes: [bytes] }))
+    Ok(Some(Tiling { kernels, rows: TILE, threads: THREADS, shared_bytes: [bytes] }))
 }
 
 /// `None` if a tile does not fit.
 fn backward_tiling(l: &impl Launcher, inputs: [Operand; 2], shape: Attention) -> Result<Option<Tiling<2>>> {
     if let Some((head, dtype)) = on_tensor_cores(l, &inputs, shape) {
         let kernels = [ATTENTION_MMA_KEYS[head][dtype], ATTENTION_MMA_QUERIES[head][dtype]];
-        let shared_bytes =
-            [6 * MMA_TILE * shape.head_dim * 2 + 4 * MMA_TILE * 4, 6 * MMA_TILE * shape.head_dim * 2];
-        return Ok(Some(Tiling { kernels, tile: MMA_TILE, threads: MMA_THREADS, shared_bytes }));
+        let own = backward_tiles(shape.head_dim);
+        // Of both inputs a block's own, and two of those that stream by: one is computed with while the next arrives. With keys
+        // for its own, of the latter also two statistics.
+        let tiles = mma_tiles(2 * own + 4, shape);
+        let (rows, shared_bytes) = (own * MMA_TILE, [tiles + 4 * MMA_TILE * 4, tiles]);
+        return Ok(Some(Tiling { kernels, rows, threads: MMA_THREADS, shared_bytes }));
     }
     // Queries, their output's gradient, keys and values.
     let Some((head, bytes)) = padded_tiles(l, 4, shape) else { return Ok(None) };
     let of = |family: &[_; 3]| of_type(&family[head], "qkv", inputs[0].dtype);
     let kernels = [of(&ATTENTION_KEYS)?, of(&ATTENTION_QUERIES)?];
-    Ok(Some(Tiling { kernels, tile: TILE, threads: THREADS, shared_bytes: [bytes; 2] }))
+    Ok(Some(Tiling { kernels, rows: TILE, threads: THREADS, shared_bytes: [bytes; 2] }))
+}
+
+/// Bytes of `count` tiles on tensor cores, which take types of 16 bits.
+fn mma_tiles(count: usize, shape: Attention) -> usize {
+    count * MMA_TILE * shape.head_dim * 2
 }
 
 /// The narrowest of [`HEAD_DIMS`] that holds this head, and the bytes of `count` tiles of it, whose rows lie one element

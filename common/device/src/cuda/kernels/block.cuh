@@ -8,13 +8,25 @@
 constexpr u32 WARP = 32;
 constexpr u32 ALL_LANES = 0xffffffff;
 
+// This thread's number, read where it is asked for: what is computed from it takes no registers across a loop.
+__device__ inline u32 thread_here() {
+#ifdef SHIM
+    return threadIdx.x;
+#else
+    u32 thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+#endif
+}
+
 struct Sum {
     template <class V> __device__ V operator()(V a, V b) const { return a + b; }
 };
 
 // The larger; NaN is passed over.
 struct Larger {
-    template <class V> __device__ V operator()(V a, V b) const { return b > a ? b : a; }
+    __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+    __device__ u32 operator()(u32 a, u32 b) const { return b > a ? b : a; }
 };
 
 // `count` neighbouring lanes, a power of two, each get the value of all of them.

@@ -16,11 +16,13 @@
 #define ON_TENSOR_CORES(statement, host_twin) __trap()
 #endif
 
-#ifndef SHIM
-// Address in shared memory.
-__device__ inline u32 shared_address(const void *pointer) {
-    return static_cast<u32>(__cvta_generic_to_shared(pointer));
+// Where something in shared memory lies, `bytes` from `base`.
+#ifdef SHIM
+__device__ inline unsigned char *in_shared(const void *base, u32 bytes) {
+    return static_cast<unsigned char *>(const_cast<void *>(base)) + bytes;
 }
+#else
+__device__ inline u32 in_shared(const void *base, u32 bytes) { return u32(__cvta_generic_to_shared(base)) + bytes; }
 #endif
 
 // sums += a · b
@@ -40,31 +42,32 @@ __device__ inline void multiply(float (&sums)[4], const u32 (&a)[4], const u32 (
                     shim::multiply<f16>(sums, a, b));
 }
 
-// Four 8×8 matrices of 16-bit elements; lane l gives the address of row l%8 of matrix l/8 and gets, of each, elements
-// 2·(l%4) + {0, 1} of row l/4.
-__device__ inline void load_matrices(u32 (&to)[4], const void *row) {
+// Four 8×8 matrices of 16-bit elements; lane l says where row l%8 of matrix l/8 lies, `bytes` from `base`, and gets, of each,
+// elements 2·(l%4) + {0, 1} of row l/4.
+__device__ inline void load_matrices(u32 (&to)[4], const void *base, u32 bytes) {
     ON_TENSOR_CORES(asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                                 : "r"(shared_address(row))
+                                 : "r"(in_shared(base, bytes))
                                  : "memory"),
-                    shim::load_matrices(to, row, false));
+                    shim::load_matrices(to, in_shared(base, bytes), false));
 }
 
 // The same of the transposes: elements 2·(l%4) + {0, 1} of column l/4.
-__device__ inline void load_transposed(u32 (&to)[4], const void *row) {
+__device__ inline void load_transposed(u32 (&to)[4], const void *base, u32 bytes) {
     ON_TENSOR_CORES(asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                                 : "r"(shared_address(row))
+                                 : "r"(in_shared(base, bytes))
                                  : "memory"),
-                    shim::load_matrices(to, row, true));
+                    shim::load_matrices(to, in_shared(base, bytes), true));
 }
 
-// Starts copying 16 bytes to shared memory, or filling them with zeros. Both addresses are multiples of 16.
-__device__ inline void copy_async(void *to, const void *from, bool zero) {
-    ON_TENSOR_CORES(asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+// Starts copying 16 bytes to shared memory, `bytes` from `base`, or filling them with zeros, for which nothing is read. Both addresses
+// are multiples of 16.
+__device__ inline void copy_async(void *base, u32 bytes, const void *from, bool zero) {
+    ON_TENSOR_CORES(asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(in_shared(base, bytes)), "l"(from),
                                  "r"(zero ? 0 : 16)
                                  : "memory"),
-                    shim::copy_async(to, from, zero));
+                    shim::copy_async(in_shared(base, bytes), from, zero));
 }
 
 // Closes the group of copies started since the last one.
