@@ -15,7 +15,7 @@ use trainer::{At, Report, Result, Witness};
 ///
 /// # Errors
 /// The first thing that is wrong, in words.
-pub fn trains_like<S: trainer::Stage>(
+pub fn trains_like<S: trainer::StageKind>(
     config: &Config,
     reference: Stage,
 ) -> std::result::Result<Report, String> {

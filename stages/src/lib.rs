@@ -18,7 +18,7 @@ pub trait With {
     type Output;
 
     /// Does it with `S`.
-    fn with<S: trainer::Stage>(self) -> Self::Output;
+    fn with<S: trainer::StageKind>(self) -> Self::Output;
 }
 
 /// Does `what` with `stage`.
@@ -87,7 +87,7 @@ struct Training(Config, Option<Arc<dyn Witness>>, Arc<AtomicBool>);
 impl With for Training {
     type Output = Result<Report>;
 
-    fn with<S: trainer::Stage>(self) -> Result<Report> {
+    fn with<S: trainer::StageKind>(self) -> Result<Report> {
         trainer::train_until::<S>(self.0, self.1, self.2)
     }
 }
@@ -98,7 +98,7 @@ pub fn main_from(stage: Stage, arguments: impl IntoIterator<Item = OsString>) ->
     impl<A: IntoIterator<Item = OsString>> With for Program<A> {
         type Output = ExitCode;
 
-        fn with<S: trainer::Stage>(self) -> ExitCode {
+        fn with<S: trainer::StageKind>(self) -> ExitCode {
             trainer::main_from::<S>(self.0)
         }
     }

@@ -15,7 +15,7 @@ use sharding::{
 };
 use std::rc::Rc;
 use std::sync::Arc;
-use trainer::{Setup, Stage, StepOutcome};
+use trainer::{Setup, Stage, StageKind, StepOutcome};
 
 /// One rank of a DDP run.
 pub struct Ddp {
@@ -30,7 +30,7 @@ pub struct Ddp {
     reductions: Buckets,
 }
 
-impl Stage for Ddp {
+impl StageKind for Ddp {
     const NAME: &'static str = "DDP";
     const PLAN: planner::Stage = planner::Stage::Ddp;
     const STRATEGIES: &'static [Strategy] = &[Strategy::NoShard];
@@ -54,7 +54,9 @@ impl Stage for Ddp {
             partition,
         })
     }
+}
 
+impl Stage for Ddp {
     fn acquire(&mut self, unit: UnitId, _pass: Pass) -> Result<FullParameters> {
         Ok(FullParameters { unit, buffer: self.parameters.take(unit)? })
     }

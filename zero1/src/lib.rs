@@ -15,7 +15,7 @@ use sharding::{
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use trainer::{GradSync, Setup, Stage, StepOutcome};
+use trainer::{GradSync, Setup, Stage, StageKind, StepOutcome};
 
 /// One rank of a ZeRO-1 run.
 pub struct Zero1 {
@@ -31,7 +31,7 @@ pub struct Zero1 {
     gathers: Buckets,
 }
 
-impl Stage for Zero1 {
+impl StageKind for Zero1 {
     const NAME: &'static str = "ZeRO-1";
     const PLAN: planner::Stage = planner::Stage::Zero1;
     const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: true };
@@ -60,7 +60,9 @@ impl Stage for Zero1 {
             partition,
         })
     }
+}
 
+impl Stage for Zero1 {
     fn acquire(&mut self, unit: UnitId, _pass: Pass) -> Result<FullParameters> {
         Ok(FullParameters { unit, buffer: self.parameters.take(unit)? })
     }

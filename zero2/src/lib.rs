@@ -15,7 +15,7 @@ use sharding::{
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use trainer::{Setup, Stage, StepOutcome};
+use trainer::{Setup, Stage, StageKind, StepOutcome};
 
 /// One rank of a ZeRO-2 run.
 pub struct Zero2 {
@@ -31,7 +31,7 @@ pub struct Zero2 {
     gathers: Buckets,
 }
 
-impl Stage for Zero2 {
+impl StageKind for Zero2 {
     const NAME: &'static str = "ZeRO-2";
     const PLAN: planner::Stage = planner::Stage::Zero2;
     const SHARDED: Sharded = Sharded { parameters: false, gradients: true, optimizer: true };
@@ -55,7 +55,9 @@ impl Stage for Zero2 {
             partition,
         })
     }
+}
 
+impl Stage for Zero2 {
     fn acquire(&mut self, unit: UnitId, _pass: Pass) -> Result<FullParameters> {
         Ok(FullParameters { unit, buffer: self.parameters.take(unit)? })
     }

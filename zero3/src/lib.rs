@@ -25,7 +25,7 @@ use sharding::{
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use trainer::{Communication, Setup, Stage, StepOutcome};
+use trainer::{Communication, Setup, Stage, StageKind, StepOutcome};
 
 /// One rank of a ZeRO-3 run.
 pub struct Zero3 {
@@ -50,7 +50,7 @@ pub struct Zero3 {
     communication: Communication,
 }
 
-impl Stage for Zero3 {
+impl StageKind for Zero3 {
     const NAME: &'static str = "ZeRO-3";
     const PLAN: planner::Stage = planner::Stage::Zero3;
     const STRATEGIES: &'static [Strategy] =
@@ -82,7 +82,9 @@ impl Stage for Zero3 {
             partition,
         })
     }
+}
 
+impl Stage for Zero3 {
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
         if self.is_persistent(unit) {
             return Ok(FullParameters { unit, buffer: self.parameters.take(unit)? });

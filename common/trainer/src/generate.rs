@@ -7,7 +7,7 @@ use crate::corpus::SplitMix;
 use crate::error::{Failure, Result};
 use crate::passes::Passes;
 use crate::source::Saved;
-use crate::stage::{GradSync, RankStage, Setup, Stage, StageKind};
+use crate::stage::{AnyStage, GradSync, Setup, Stage, StageKind};
 use checkpoint::{Reader, tokenizer};
 use collectives::local::{Options, World};
 use device::{Device, Ledger};
@@ -22,12 +22,12 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// If the weights cannot be read or do not speak bytes.
-pub fn generate<S: Stage>(args: &GenerateArgs) -> Result<Vec<String>> {
-    sample(StageKind::of::<S>(), args)
+pub fn generate<S: StageKind>(args: &GenerateArgs) -> Result<Vec<String>> {
+    sample(AnyStage::of::<S>(), args)
 }
 
 /// As [`generate`].
-pub(crate) fn sample(stage: StageKind, args: &GenerateArgs) -> Result<Vec<String>> {
+pub(crate) fn sample(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>> {
     let reader = Reader::open(&args.from).map_err(|e| Failure::usage(e.to_string()))?;
     let config = reader.config().map_err(|e| Failure::usage(e.to_string()))?;
     let model = Model::new(config).map_err(|e| Failure::usage(e.to_string()))?;
@@ -55,7 +55,7 @@ fn check(args: &GenerateArgs, model: &Model) -> Result<()> {
 
 /// A stage of one rank that only computes forward.
 struct Sampler {
-    stage: Box<dyn RankStage>,
+    stage: Box<dyn Stage>,
     passes: Passes,
     window: usize,
     vocabulary: usize,
@@ -64,7 +64,7 @@ struct Sampler {
 }
 
 impl Sampler {
-    fn new(stage: StageKind, args: &GenerateArgs, reader: Reader, model: Model) -> Result<Self> {
+    fn new(stage: AnyStage, args: &GenerateArgs, reader: Reader, model: Model) -> Result<Self> {
         let ledger = Ledger::new(Emitter::silent(0), None);
         let device = Device::cpu(ledger, args.threads.unwrap_or_else(cores));
         let group = World::new(1, Options::default()).remove(0);

@@ -47,7 +47,7 @@ pub use link::LinkChoice;
 pub use plan::predict;
 pub use report::Report;
 pub use size::human;
-pub use stage::{GradSync, Setup, Stage, StepOutcome};
+pub use stage::{GradSync, Setup, Stage, StageKind, StepOutcome};
 pub use witness::{At, Witness};
 
 use clap::Parser;
@@ -59,7 +59,7 @@ use processes::Logs;
 use report::StepRow;
 use run::{Plan, Wish};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use stage::StageKind;
+use stage::AnyStage;
 use std::ffi::OsString;
 use std::net::TcpStream;
 use std::process::ExitCode;
@@ -68,16 +68,16 @@ use std::sync::atomic::AtomicBool;
 use watch::Watch;
 
 /// The whole program of a stage: parses the command line, runs, prints, and turns failures into exit codes.
-pub fn main<S: Stage>() -> ExitCode {
+pub fn main<S: StageKind>() -> ExitCode {
     main_from::<S>(std::env::args_os())
 }
 
 /// As [`main`], with `arguments` in place of the command line; the first is the program's name.
-pub fn main_from<S: Stage>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    program(StageKind::of::<S>(), Cli::parse_from(arguments))
+pub fn main_from<S: StageKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    program(AnyStage::of::<S>(), Cli::parse_from(arguments))
 }
 
-fn program(stage: StageKind, cli: Cli) -> ExitCode {
+fn program(stage: AnyStage, cli: Cli) -> ExitCode {
     let result = match cli.command {
         Some(Command::Generate(args)) => {
             generate::sample(stage, &args).map(|texts| texts.iter().for_each(|text| events::say!("{text}")))
@@ -97,7 +97,7 @@ fn program(stage: StageKind, cli: Cli) -> ExitCode {
     }
 }
 
-fn train(stage: StageKind, mut args: TrainArgs) -> Result<()> {
+fn train(stage: AnyStage, mut args: TrainArgs) -> Result<()> {
     let print = args.print_config;
     let idle = communication::without_effect(&args.given, stage.sharded);
     let job = if print { None } else { processes::place(&mut args, &|name| std::env::var(name).ok())? };
@@ -201,7 +201,7 @@ fn on_screen(
 ///
 /// # Errors
 /// Whatever ends the run early, as it would be printed.
-pub fn train_quietly<S: Stage>(config: Config) -> Result<Report> {
+pub fn train_quietly<S: StageKind>(config: Config) -> Result<Report> {
     train_under::<S>(config, None)
 }
 
@@ -209,7 +209,7 @@ pub fn train_quietly<S: Stage>(config: Config) -> Result<Report> {
 ///
 /// # Errors
 /// As [`train_quietly`].
-pub fn train_under<S: Stage>(config: Config, witness: Option<Arc<dyn Witness>>) -> Result<Report> {
+pub fn train_under<S: StageKind>(config: Config, witness: Option<Arc<dyn Witness>>) -> Result<Report> {
     train_until::<S>(config, witness, Arc::default())
 }
 
@@ -217,16 +217,16 @@ pub fn train_under<S: Stage>(config: Config, witness: Option<Arc<dyn Witness>>) 
 ///
 /// # Errors
 /// As [`train_quietly`].
-pub fn train_until<S: Stage>(
+pub fn train_until<S: StageKind>(
     config: Config,
     witness: Option<Arc<dyn Witness>>,
     enough: Arc<AtomicBool>,
 ) -> Result<Report> {
-    train_unseen(StageKind::of::<S>(), config, witness, enough)
+    train_unseen(AnyStage::of::<S>(), config, witness, enough)
 }
 
 fn train_unseen(
-    stage: StageKind,
+    stage: AnyStage,
     config: Config,
     witness: Option<Arc<dyn Witness>>,
     enough: Arc<AtomicBool>,

@@ -1,7 +1,7 @@
 //! Forward and backward over all layers, through whatever a stage hands out.
 
 use crate::run::{Ending, Result};
-use crate::stage::RankStage;
+use crate::stage::Stage;
 use device::{Buffer, Class};
 use events::Pass;
 use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Losses, Model, SavedBlock, SavedHead};
@@ -113,7 +113,7 @@ impl Passes {
     /// If the stage, a kernel or an allocation fails, or the run ends.
     pub(crate) fn forward(
         &mut self,
-        stage: &mut dyn RankStage,
+        stage: &mut dyn Stage,
         tokens: &Tokens,
         micro: Micro,
         gradient_scale: f32,
@@ -125,7 +125,7 @@ impl Passes {
     ///
     /// # Errors
     /// If the stage, a kernel or an allocation fails, or the run ends.
-    pub(crate) fn evaluate(&mut self, stage: &mut dyn RankStage, tokens: &Tokens) -> Result<f64> {
+    pub(crate) fn evaluate(&mut self, stage: &mut dyn Stage, tokens: &Tokens) -> Result<f64> {
         Ok(self.losses(stage, (Pass::Evaluate, ONLY), tokens, 0.0, Keep::Nothing)?.0.wait()?)
     }
 
@@ -135,7 +135,7 @@ impl Passes {
     /// If the stage, a kernel or an allocation fails, or the run ends.
     pub(crate) fn next_logits(
         &mut self,
-        stage: &mut dyn RankStage,
+        stage: &mut dyn Stage,
         inputs: &[u32],
         batch: Batch,
     ) -> Result<Vec<f32>> {
@@ -153,7 +153,7 @@ impl Passes {
     /// A pass that ends in losses: these, and what it leaves.
     fn losses(
         &mut self,
-        stage: &mut dyn RankStage,
+        stage: &mut dyn Stage,
         pass: (Pass, Micro),
         tokens: &Tokens,
         gradient_scale: f32,
@@ -176,7 +176,7 @@ impl Passes {
     /// A pass from the embedding to `head`, which gets the last block's output; what it leaves for backward.
     fn walk(
         &mut self,
-        stage: &mut dyn RankStage,
+        stage: &mut dyn Stage,
         (pass, micro): (Pass, Micro),
         (inputs, batch): (&Buffer, Batch),
         keep: Keep,
@@ -221,7 +221,7 @@ impl Passes {
     /// The tripwire's, or if the stage, a kernel or an allocation fails, or the run ends.
     pub(crate) fn backward(
         &mut self,
-        stage: &mut dyn RankStage,
+        stage: &mut dyn Stage,
         kept: Kept,
         micro: Micro,
         tripwire: &Tripwire<'_>,
@@ -304,7 +304,7 @@ impl Passes {
     ///
     /// # Errors
     /// If the stage fails.
-    pub(crate) fn let_go(&mut self, stage: &mut dyn RankStage) -> Result<()> {
+    pub(crate) fn let_go(&mut self, stage: &mut dyn Stage) -> Result<()> {
         self.gradients.iter_mut().for_each(|held| *held = None);
         for full in self.parameters.iter_mut().filter_map(Option::take) {
             // Nothing is gathered ahead or kept after a pass of this kind.
@@ -348,7 +348,7 @@ impl Passes {
     /// Acquires what the layer at `at` needs for the first time in this pass, and opens its bracket of events.
     fn enter(
         &mut self,
-        stage: &mut dyn RankStage,
+        stage: &mut dyn Stage,
         pass: Pass,
         visits: &Visits,
         at: usize,
@@ -359,7 +359,7 @@ impl Passes {
     }
 
     /// Acquires what the layer at `at` needs for the first time in this pass.
-    fn acquire(&mut self, stage: &mut dyn RankStage, pass: Pass, visits: &Visits, at: usize) -> Result<()> {
+    fn acquire(&mut self, stage: &mut dyn Stage, pass: Pass, visits: &Visits, at: usize) -> Result<()> {
         self.moment = Moment::Layer(pass, self.model.layout.layers[visits.layers[at]].kind);
         for &unit in &visits.first[at] {
             self.parameters[unit] = Some(stage.acquire(unit, pass)?);
@@ -382,7 +382,7 @@ impl Passes {
     }
 
     /// Releases what no later layer of this pass needs.
-    fn leave(&mut self, stage: &mut dyn RankStage, pass: Pass, visits: &Visits, at: usize) -> Result<()> {
+    fn leave(&mut self, stage: &mut dyn Stage, pass: Pass, visits: &Visits, at: usize) -> Result<()> {
         for &unit in &visits.last[at] {
             if let Some(full) = self.parameters[unit].take() {
                 stage.release(full, pass)?;

@@ -9,7 +9,7 @@ use crate::faults;
 use crate::report::{Predicted, Report};
 use crate::run::{Measured, Plan, Wish};
 use crate::source::{self, weights};
-use crate::stage::{GradSync, StageKind};
+use crate::stage::{AnyStage, GradSync};
 use checkpoint::Writer;
 use model::Model;
 use planner::{InvalidJob, Job, Prediction, RankPrediction, Recipe, Strategy};
@@ -23,13 +23,13 @@ const EVALUATION_BATCHES: usize = 20;
 ///
 /// # Errors
 /// A usage failure for flags and data; a failed run if the plan does not fit the device's memory.
-pub(crate) fn prepare(stage: StageKind, config: Config) -> Result<Plan> {
+pub(crate) fn prepare(stage: AnyStage, config: Config) -> Result<Plan> {
     let findings = config.findings.clone();
     findings.check(stage.plan)?;
     complete(stage, config).map_err(|failure| findings.attribute(failure))
 }
 
-fn complete(stage: StageKind, config: Config) -> Result<Plan> {
+fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     if config.grad_sync != GradSync::default() && !stage.has_grad_sync {
         let other = planner::Stage::SUMS_EITHER_WAY;
         return Err(Failure::usage(format!(
@@ -83,7 +83,7 @@ fn complete(stage: StageKind, config: Config) -> Result<Plan> {
 }
 
 /// A strategy that is another crate's job is refused by that crate's name.
-fn check_strategy(stage: StageKind, config: &Config) -> Result<()> {
+fn check_strategy(stage: AnyStage, config: &Config) -> Result<()> {
     match config.strategy {
         Some(strategy) if !stage.strategies.contains(&strategy) => Err(Failure::usage(format!(
             "--strategy {strategy} belongs to {}: cargo run -p {}, not {}",

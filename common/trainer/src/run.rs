@@ -7,7 +7,7 @@ use crate::hardware_rows::{GpuRow, KernelRow};
 use crate::passes::Passes;
 use crate::report::StepRow;
 use crate::source::Tokenizer;
-use crate::stage::{RankStage as _, Setup, StageKind};
+use crate::stage::{AnyStage, Setup, Stage as _};
 use crate::timing::{self, Clocks, Stopwatch};
 use crate::witness::{Watched, Witness};
 use collectives::Traffic;
@@ -37,7 +37,7 @@ use weights::first_weights;
 /// What all ranks of a run share, read-only but for the wish to stop.
 pub(crate) struct Plan {
     /// Who trains.
-    pub stage: StageKind,
+    pub stage: AnyStage,
     /// The flags.
     pub config: Config,
     /// The model.

@@ -39,7 +39,7 @@ pub struct Setup {
     pub communication: Communication,
     /// For ZeRO-1.
     pub grad_sync: GradSync,
-    /// One of [`Stage::STRATEGIES`], if there are any.
+    /// One of [`StageKind::STRATEGIES`], if there are any.
     pub strategy: Strategy,
     /// Element types.
     pub precision: Precision,
@@ -155,25 +155,8 @@ pub struct StepOutcome {
     pub skipped: bool,
 }
 
-/// A stage: what a rank holds, and when it communicates. Whatever it hands out comes back by value.
-pub trait Stage: Sized + 'static {
-    /// Its name: `DDP`, `ZeRO-1`, `ZeRO-2`, `ZeRO-3`.
-    const NAME: &'static str;
-    /// How the planner calls it.
-    const PLAN: planner::Stage;
-    /// Which model states it shards.
-    const SHARDED: Sharded;
-    /// Which of FSDP's strategies it is, the default first.
-    const STRATEGIES: &'static [Strategy] = &[];
-    /// Whether it has more than one way to sum gradients.
-    const HAS_GRAD_SYNC: bool = false;
-
-    /// Allocates what this rank holds between steps.
-    ///
-    /// # Errors
-    /// If the rank is out of memory or initial weights cannot be read.
-    fn new(setup: Setup) -> Result<Self>;
-
+/// A rank's part in a stage: what it holds, and when it communicates. Whatever it hands out comes back by value.
+pub trait Stage {
     /// Full parameters of `unit` for one pass, ready to compute with.
     ///
     /// # Errors
@@ -212,27 +195,46 @@ pub trait Stage: Sized + 'static {
     fn master(&mut self, unit: UnitId) -> Result<Buffer>;
 }
 
-/// What a stage says of itself, and how a rank comes by one: [`Stage`] as a value, so that the loop and all around it are
-/// compiled once, not for each stage.
-#[derive(Clone, Copy)]
-pub(crate) struct StageKind {
-    /// [`Stage::NAME`].
-    pub name: &'static str,
-    /// [`Stage::PLAN`].
-    pub plan: planner::Stage,
-    /// [`Stage::SHARDED`].
-    pub sharded: Sharded,
-    /// [`Stage::STRATEGIES`].
-    pub strategies: &'static [Strategy],
-    /// [`Stage::HAS_GRAD_SYNC`].
-    pub has_grad_sync: bool,
-    /// [`Stage::new`].
-    pub new: fn(Setup) -> Result<Box<dyn RankStage>>,
+/// What a stage is on every rank, and how a rank comes by one.
+pub trait StageKind: Stage + Sized + 'static {
+    /// Its name: `DDP`, `ZeRO-1`, `ZeRO-2`, `ZeRO-3`.
+    const NAME: &'static str;
+    /// How the planner calls it.
+    const PLAN: planner::Stage;
+    /// Which model states it shards.
+    const SHARDED: Sharded;
+    /// Which of FSDP's strategies it is, the default first.
+    const STRATEGIES: &'static [Strategy] = &[];
+    /// Whether it has more than one way to sum gradients.
+    const HAS_GRAD_SYNC: bool = false;
+
+    /// Allocates what this rank holds between steps.
+    ///
+    /// # Errors
+    /// If the rank is out of memory or initial weights cannot be read.
+    fn new(setup: Setup) -> Result<Self>;
 }
 
-impl StageKind {
-    pub(crate) fn of<S: Stage>() -> Self {
-        StageKind {
+/// A [`StageKind`] as a value, so that the loop and all around it are compiled once, not for each stage.
+#[derive(Clone, Copy)]
+pub(crate) struct AnyStage {
+    /// [`StageKind::NAME`].
+    pub name: &'static str,
+    /// [`StageKind::PLAN`].
+    pub plan: planner::Stage,
+    /// [`StageKind::SHARDED`].
+    pub sharded: Sharded,
+    /// [`StageKind::STRATEGIES`].
+    pub strategies: &'static [Strategy],
+    /// [`StageKind::HAS_GRAD_SYNC`].
+    pub has_grad_sync: bool,
+    /// [`StageKind::new`].
+    pub new: fn(Setup) -> Result<Box<dyn Stage>>,
+}
+
+impl AnyStage {
+    pub(crate) fn of<S: StageKind>() -> Self {
+        AnyStage {
             name: S::NAME,
             plan: S::PLAN,
             sharded: S::SHARDED,
@@ -240,42 +242,5 @@ impl StageKind {
             has_grad_sync: S::HAS_GRAD_SYNC,
             new: |setup| Ok(Box::new(S::new(setup)?)),
         }
-    }
-}
-
-/// What the loop asks of a stage on one rank: the methods of [`Stage`], which has constants and so is no trait of values; a
-/// stage says both in one place.
-pub(crate) trait RankStage {
-    fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters>;
-    fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()>;
-    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients>;
-    fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()>;
-    fn step(&mut self, update: &Update) -> Result<StepOutcome>;
-    fn master(&mut self, unit: UnitId) -> Result<Buffer>;
-}
-
-impl<S: Stage> RankStage for S {
-    fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
-        Stage::acquire(self, unit, pass)
-    }
-
-    fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()> {
-        Stage::release(self, full, pass)
-    }
-
-    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
-        Stage::gradients(self, unit, micro)
-    }
-
-    fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()> {
-        Stage::reduce(self, gradients, micro)
-    }
-
-    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
-        Stage::step(self, update)
-    }
-
-    fn master(&mut self, unit: UnitId) -> Result<Buffer> {
-        Stage::master(self, unit)
     }
 }

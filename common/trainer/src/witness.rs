@@ -3,7 +3,7 @@
 use crate::contribution::Own;
 use crate::faults::{Fault, Kind};
 use crate::run::Plan;
-use crate::stage::{RankStage, Setup, StepOutcome};
+use crate::stage::{Setup, Stage, StepOutcome};
 use device::Buffer;
 use events::{Pass, What};
 use sharding::{FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitId, Update};
@@ -32,7 +32,7 @@ pub trait Witness: Send + Sync {
 
 /// A stage between the training loop and a witness, with the faults of its rank: the loop and the stage know of neither.
 pub(crate) struct Watched {
-    stage: Box<dyn RankStage>,
+    stage: Box<dyn Stage>,
     rank: Rc<Rank>,
     partition: Arc<Partition>,
     faults: Vec<Fault>,
@@ -47,7 +47,7 @@ impl Watched {
     /// The plan's stage with the faults of its rank, under the eyes of the plan's witness.
     ///
     /// # Errors
-    /// As [`Stage::new`](crate::Stage::new).
+    /// As [`StageKind::new`](crate::StageKind::new).
     pub(crate) fn new(plan: &Plan, setup: Setup) -> Result<Self> {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
         Ok(Watched {
@@ -127,7 +127,7 @@ impl Watched {
     }
 }
 
-impl RankStage for Watched {
+impl Stage for Watched {
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
         let mut full = self.stage.acquire(unit, pass)?;
         self.stale(&mut full)?;

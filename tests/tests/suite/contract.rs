@@ -196,7 +196,7 @@ struct Held<'a>(&'a str, Stage);
 impl With for Held<'_> {
     type Output = Result<Report, String>;
 
-    fn with<S: trainer::Stage>(self) -> Result<Report, String> {
+    fn with<S: trainer::StageKind>(self) -> Result<Report, String> {
         contract::trains_like::<S>(&stages::config(self.0).map_err(|e| e.to_string())?, self.1)
     }
 }

@@ -4,7 +4,7 @@ use super::error::{RankError, other};
 use super::{Plan, Result, Worker};
 use crate::faults::{Kind, Phase, fault};
 use crate::source;
-use crate::stage::RankStage as _;
+use crate::stage::Stage as _;
 use checkpoint::Writer;
 use device::Buffer;
 use model::Model;

@@ -21,7 +21,7 @@ const UNITS: [Unit; 6] = [(5, 33), (4, 213), (3, 213), (2, 213), (1, 213), (0, 3
 ///
 /// # Errors
 /// What is wrong, in words.
-pub fn check<S: trainer::Stage>(push: Push) -> Verdict {
+pub fn check<S: trainer::StageKind>(push: Push) -> Verdict {
     let alone = check_alone(push)?;
     Ok(alone.and(stage::check::<S>()?))
 }

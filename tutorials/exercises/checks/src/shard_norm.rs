@@ -14,7 +14,7 @@ const PATIENCE: usize = 100;
 ///
 /// # Errors
 /// What is wrong, in words.
-pub fn check<S: trainer::Stage>(norm: Norm) -> Verdict {
+pub fn check<S: trainer::StageKind>(norm: Norm) -> Verdict {
     let alone = check_alone(norm)?;
     stage::keeps_the_contract::<S>(" --max-grad-norm 0.5")?;
     Ok(alone.and(Score::right("ZeRO-1 clips by it and learns what the real one learns")))

@@ -11,7 +11,7 @@ const FLAGS: &str =
 ///
 /// # Errors
 /// What is wrong, in words.
-pub fn check<S: trainer::Stage>() -> Verdict {
+pub fn check<S: trainer::StageKind>() -> Verdict {
     let mut costs = Costs::default();
     for more in ["", " --grad-accum 2"] {
         costs.add(&keeps_the_contract::<S>(more)?);
@@ -23,7 +23,7 @@ pub fn check<S: trainer::Stage>() -> Verdict {
 ///
 /// # Errors
 /// What is wrong, in words.
-pub fn keeps_the_contract<S: trainer::Stage>(more: &str) -> Result<Report, String> {
+pub fn keeps_the_contract<S: trainer::StageKind>(more: &str) -> Result<Report, String> {
     let config = stages::config(&format!("{FLAGS}{more}")).map_err(|failure| failure.to_string())?;
     contract::trains_like::<S>(&config, S::PLAN)
 }
