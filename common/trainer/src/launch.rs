@@ -15,9 +15,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Once;
 
-/// Bytes of stack per rank: matrix products unroll deeply in unoptimised builds.
-const STACK: usize = 16 << 20;
-
 /// How one rank ended.
 type Outcome = std::result::Result<Measured, RankError>;
 
@@ -44,7 +41,6 @@ fn threads(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<
             .map(|(number, (group, emitter))| {
                 std::thread::Builder::new()
                     .name(format!("rank {number}"))
-                    .stack_size(STACK)
                     .spawn_scoped(scope, move || rank_main(plan, group, emitter, observer))
             })
             .collect();
@@ -71,7 +67,7 @@ pub(crate) fn one(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<
         guarded(plan, group, all)
     };
     let outcome = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name(format!("rank {number}")).stack_size(STACK);
+        let thread = std::thread::Builder::new().name(format!("rank {number}"));
         match thread.spawn_scoped(scope, body).map(|thread| thread.join()) {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(payload)) => Err(RankError::Other(panic_message(&*payload))),
