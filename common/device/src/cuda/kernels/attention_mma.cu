@@ -1,8 +1,8 @@
 // Causal attention on tensor cores, forward and backward (Dao et al., 2022; Dao, 2023), for bf16 and f16 and heads of 64 or 128
 // elements. Products are summed in f32; probabilities are rounded to the storage type before they are multiplied on.
 //
-// A block owns a few tiles of queries or keys (`tile.cuh`). Tiles of the other kind stream through shared memory, the next one on its
-// way while one is computed with.
+// A block owns one or two tiles of queries or keys (`tile.cuh`), as many as registers hold sums for. Tiles of the other kind stream
+// through shared memory, the next one on its way while one is computed with.
 #include "attention.cuh"
 #include "block.cuh"
 #include "math.cuh"
@@ -193,7 +193,7 @@ __device__ inline void softmax_backward_by_row(Sums<M, N> &scores, Sums<M, N> &d
             }
 }
 
-// dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A block per tiles of keys, key/value
+// dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A block per M tiles of keys, key/value
 // head and sequence; it adds up over the query heads of its group and their tiles in order. Keys are rows here, so that Pᵀ and dSᵀ
 // are left operands straight from registers. Dynamic shared memory: keys, values, and two tiles each of queries and of the
 // output's gradient; then two tiles' shifts and means, f32.
@@ -257,7 +257,7 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
     store_rows<W>(packed_head(dqkv, shape, shape.heads + shape.kv_heads + kv_head), dvalues, plain, own * TILE, shape.tokens);
 }
 
-// dq = dS·k. A block per tiles of queries, head and sequence. Dynamic shared memory: queries, their output's gradient, and two tiles
+// dq = dS·k. A block per M tiles of queries, head and sequence. Dynamic shared memory: queries, their output's gradient, and two tiles
 // each of keys and values.
 template <u32 W, u32 M, class T>
 __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,

@@ -8,17 +8,6 @@
 constexpr u32 WARP = 32;
 constexpr u32 ALL_LANES = 0xffffffff;
 
-// This thread's number, read where it is asked for: what is computed from it takes no registers across a loop.
-__device__ inline u32 thread_here() {
-#ifdef SHIM
-    return threadIdx.x;
-#else
-    u32 thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
-#endif
-}
-
 struct Sum {
     template <class V> __device__ V operator()(V a, V b) const { return a + b; }
 };

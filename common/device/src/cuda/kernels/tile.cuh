@@ -1,7 +1,7 @@
 // Tiles of heads in shared memory, and their products on tensor cores.
 //
-// A tile has 64 rows; a block of 4 warps owns one or several, and a warp 16 rows of each, so that what it loads of another tile serves
-// all of them: with one, shared memory would be busy for longer than tensor cores. Sums stay in registers in the tensor cores'
+// A tile has 64 rows; a block of 4 warps owns one or two, and a warp 16 rows of each, so that what it loads of another tile serves
+// both: with one, shared memory is busy for longer than tensor cores. Sums stay in registers in the tensor cores'
 // layout: of each 8 columns a lane holds two neighbours in two rows, 8 apart. In shared memory, 16-byte pieces of a row are permuted
 // by the row's number, so that the eight rows of a matrix load hit different banks.
 #ifndef TILE_CUH
@@ -12,6 +12,17 @@
 
 constexpr u32 TILE = 64;
 constexpr u32 THREADS = 128;
+
+// This thread's number, read where it is asked for: what is computed from it takes no registers across a loop.
+__device__ inline u32 thread_here() {
+#ifdef SHIM
+    return threadIdx.x;
+#else
+    u32 thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+#endif
+}
 
 __device__ inline u32 own_lane() { return threadIdx.x % WARP; }
 // First of the warp's rows in each tile.
@@ -38,9 +49,11 @@ template <u32 W, class T> struct Tile {
         constexpr u32 ROWS = THREADS * 8 / W;
         u32 thread = thread_here(), row = thread / (W / 8), piece = thread % (W / 8);
         const T *from = head.data + u64(first + row) * head.stride + piece * 8;
-#pragma unroll 4
-        for (u32 done = 0; done < TILE; done += ROWS)
-            copy_async(data, place(row, piece) + place(done, 0), from + u64(done) * head.stride, first + done + row >= tokens);
+#pragma unroll (256 / W)
+        for (u32 done = 0; done < TILE; done += ROWS) {
+            copy_async(data, place(row, piece) + place(done, 0), from, first + done + row >= tokens);
+            from += ROWS * head.stride;
+        }
     }
 
     // Rows row.. + 16, columns 16·step.. + 16, as the left operand. Here and below `row` is a multiple of 16.
