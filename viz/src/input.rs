@@ -94,7 +94,7 @@ pub const BINDINGS: &[Binding] = &[
     view(&[Char('6')], "6", "Compare: runs side by side at the same step", View::Compare),
     binding(&[PageUp], "page up, down", "", "previous, next step of the run", Action::PreviousStep),
     counterpart(&[PageDown], Action::NextStep),
-    binding(&[Home], "home, end", "", "the beginning, the latest event", Action::First),
+    binding(&[Home], "home, end", "", "the oldest event kept, the latest", Action::First),
     counterpart(&[End], Action::Last),
     binding(
         &[Char('?'), Char('h')],
@@ -103,7 +103,13 @@ pub const BINDINGS: &[Binding] = &[
         "this list; the mouse chooses views, ranks and moments",
         Action::Help,
     ),
-    binding(&[Char('q')], "q", "quit", "quit; a live run ends cleanly at once", Action::Quit),
+    binding(
+        &[Char('q')],
+        "q",
+        "quit",
+        "quit; a live run ends at once, one attached to goes on",
+        Action::Quit,
+    ),
 ];
 
 /// What a terminal's event means, if anything.

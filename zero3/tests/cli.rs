@@ -72,6 +72,8 @@ fn senseless_flags_are_usage_errors() {
     refuses("--model enormous", 2, &["enormous", "tiny"]);
     refuses("--seq-len 99999999999999", 2, &["--seq-len", "from 1 to 4294967295"]);
     refuses("--steps none", 2, &["--steps"]);
+    refuses("--headless --paused", 2, &["--paused"]);
+    refuses("--headless --view shards", 2, &["--view"]);
     refuses("--device-memory lots", 2, &["--device-memory", "512MiB"]);
     refuses("--grad-sync all-reduce", 2, &["--grad-sync", "zero1"]);
     refuses("--inject panic@rank9,step0,step", 2, &["rank 9"]);
@@ -127,6 +129,11 @@ fn unusable_data_is_a_usage_error() {
 
 #[test]
 fn too_little_memory_is_explained_and_exits_1() {
+    if cfg!(target_os = "linux") {
+        // More than any machine has.
+        let words = ["4 share this machine's", "--precision bf16", "or a machine that has more"];
+        refuses("--model llama3-70b --seq-len 8192 --batch-size 4096", 1, &words);
+    }
     refuses(&format!("{SHORT} --device-memory 1MB"), 1, &["out of memory", "peak", "--precision bf16"]);
     refuses(
         &format!("{SHORT} --device-memory 1MB --ignore-plan"),
@@ -286,6 +293,33 @@ fn generated_text_continues_the_prompt_and_repeats_for_a_seed() {
     assert!(first.starts_with("rank") && first.len() > 10, "{first:?}");
     assert_eq!(first, generate());
     refuses("generate --from /no/such/directory", 2, &["/no/such/directory"]);
+}
+
+/// Its layer takes longer than anybody waits without a word: a rank stalls in it.
+#[cfg(unix)]
+#[test]
+fn an_interrupt_that_is_not_answered_soon_is_explained() {
+    use std::io::{BufRead, BufReader, Read};
+    let flags =
+        "--headless --gpus 2 --batch-size 1 --seq-len 16 --threads 1 --inject stall@rank1,step1,forward";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_zero3"))
+        .args(flags.split_whitespace())
+        .args(["--timeout", "6"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.trim_start().starts_with('0') {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the first step is printed");
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    child.wait().unwrap();
+    assert!(said.starts_with("ending as soon as the layer under way is done; a second Ctrl-C"), "{said}");
 }
 
 #[cfg(unix)]

@@ -50,7 +50,7 @@ pub use moment::{Moment, Peak};
 pub use partition::{Partition, Unit};
 pub use predict::{NeighbourBytes, Prediction, RankPrediction, predict};
 pub use recipe::{ModelStates, Recipe};
-pub use remedies::{Remedies, Remedy, remedies};
+pub use remedies::{Remedies, Remedy, remedies, remedies_in_shared_memory};
 pub use stage::Stage;
 pub use strategy::Strategy;
 pub use traffic::{Algorithm, Traffic};

@@ -214,13 +214,32 @@ struct Turned {
     job: Job,
 }
 
+/// Where a job is to fit.
+#[derive(Clone, Copy)]
+struct Room {
+    /// Bytes of a rank's device.
+    capacity: u64,
+    /// Whether another rank would bring a device of its own.
+    grows: bool,
+}
+
 /// What each knob would save of `job`'s peak on a device of `capacity` bytes.
 pub fn remedies(job: &Job, capacity: u64) -> Remedies {
-    let turned: Vec<Turned> = (0..KNOBS.len()).flat_map(|knob| turn(knob, job, capacity)).collect();
+    remedies_in(Room { capacity, grows: true }, job)
+}
+
+/// The same where ranks share one memory, of which `capacity` bytes are a rank's part: more ranks would not help.
+pub fn remedies_in_shared_memory(job: &Job, capacity: u64) -> Remedies {
+    remedies_in(Room { capacity, grows: false }, job)
+}
+
+fn remedies_in(room: Room, job: &Job) -> Remedies {
+    let capacity = room.capacity;
+    let turned: Vec<Turned> = (0..KNOBS.len()).flat_map(|knob| turn(knob, job, room)).collect();
     let together = if turned.iter().any(|turned| turned.remedy.total_peak <= capacity) {
         None
     } else {
-        pair(&turned, capacity).or_else(|| all(job, capacity))
+        pair(&turned, room).or_else(|| all(job, room))
     };
     let mut alone: Vec<Remedy> = turned.into_iter().map(|turned| turned.remedy).collect();
     alone.sort_by_key(|remedy| remedy.total_peak);
@@ -228,36 +247,37 @@ pub fn remedies(job: &Job, capacity: u64) -> Remedies {
 }
 
 /// The ways to turn a knob that save something.
-fn turn(knob: usize, job: &Job, capacity: u64) -> Vec<Turned> {
+fn turn(knob: usize, job: &Job, room: Room) -> Vec<Turned> {
     let Ok(before) = total_peak(job) else { return Vec::new() };
+    let possible = |turned: &(String, Job)| room.grows || turned.1.world_size <= job.world_size;
     let saving = |(how, job): (String, Job)| {
         let total_peak = total_peak(&job).ok()?;
         let saves = before.checked_sub(total_peak).filter(|&saves| saves > 0)?;
         let remedy = Remedy { how, costs: KNOBS[knob].costs, total_peak, saves };
         Some(Turned { knob, remedy, job })
     };
-    (KNOBS[knob].turns)(job, capacity).into_iter().filter_map(saving).collect()
+    (KNOBS[knob].turns)(job, room.capacity).into_iter().filter(possible).filter_map(saving).collect()
 }
 
 /// The first two knobs that are enough together, in the order of [`KNOBS`].
-fn pair(turned: &[Turned], capacity: u64) -> Option<(Vec<String>, u64)> {
+fn pair(turned: &[Turned], room: Room) -> Option<(Vec<String>, u64)> {
     turned.iter().find_map(|first| {
         let others = (0..KNOBS.len()).filter(|&knob| knob != first.knob);
-        let second = others.flat_map(|knob| turn(knob, &first.job, capacity));
-        let enough = second.map(|second| second.remedy).find(|second| second.total_peak <= capacity)?;
+        let second = others.flat_map(|knob| turn(knob, &first.job, room));
+        let enough = second.map(|second| second.remedy).find(|second| second.total_peak <= room.capacity)?;
         Some((vec![first.remedy.how.clone(), enough.how], enough.total_peak))
     })
 }
 
 /// One knob after another, each turned as far as it goes, until they are enough.
-fn all(job: &Job, capacity: u64) -> Option<(Vec<String>, u64)> {
+fn all(job: &Job, room: Room) -> Option<(Vec<String>, u64)> {
     let (mut job, mut how) = (job.clone(), Vec::new());
     for knob in 0..KNOBS.len() {
-        let ways = turn(knob, &job, capacity);
+        let ways = turn(knob, &job, room);
         let Some(best) = ways.into_iter().min_by_key(|turned| turned.remedy.total_peak) else { continue };
         how.push(best.remedy.how);
         job = best.job;
-        if best.remedy.total_peak <= capacity {
+        if best.remedy.total_peak <= room.capacity {
             return Some((how, best.remedy.total_peak));
         }
     }

@@ -23,7 +23,7 @@ pub enum Format {
 /// What a table's columns hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Columns {
-    /// A name, then numbers, right-aligned in columns as wide as in every such table.
+    /// A name, then numbers, right-aligned in columns that are wider than in other such tables only where a number needs it.
     Numbers,
     /// Sentences, wrapped.
     Prose,
@@ -65,7 +65,7 @@ impl Table {
             (Format::Markdown, _) => {
                 table.load_style(presets::ASCII_MARKDOWN);
             }
-            (Format::Terminal, Columns::Numbers) => fix_widths(&mut table, self.longest()),
+            (Format::Terminal, Columns::Numbers) => self.fix_widths(&mut table),
             (Format::Terminal, Columns::Prose) => wrap(&mut table),
         }
         if self.columns == Columns::Numbers {
@@ -79,25 +79,25 @@ impl Table {
 }
 
 impl Table {
-    /// Characters of the longest number.
-    fn longest(&self) -> u16 {
-        let cells = self.rows.iter().flat_map(|row| row.iter().skip(1));
+    /// Characters of the longest cell of a column below its header.
+    fn longest(&self, column: usize) -> u16 {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count() as u16).max().unwrap_or(0)
+    }
+
+    fn fix_widths(&self, table: &mut comfy_table::Table) {
+        table.load_style(TableStyle::new().header_separator(rule()));
+        let numbers = table.column_iter().count() as u16 - 1;
+        let narrow = (SCREEN - NAME) / numbers.max(1) - 1;
+        for (i, column) in table.column_iter_mut().enumerate() {
+            let width = if i == 0 { NAME } else { NUMBER.max(self.longest(i)).min(narrow) };
+            column.set_padding((0, 0)).set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
+        }
     }
 }
 
 fn rule() -> LineStyle {
     LineStyle::none().fill('─').junction('─')
-}
-
-fn fix_widths(table: &mut comfy_table::Table, longest: u16) {
-    table.load_style(TableStyle::new().header_separator(rule()));
-    let numbers = table.column_iter().count() as u16 - 1;
-    let narrow = (SCREEN - NAME) / numbers.max(1) - 1;
-    for (i, column) in table.column_iter_mut().enumerate() {
-        let width = if i == 0 { NAME } else { NUMBER.max(longest).min(narrow) };
-        column.set_padding((0, 0)).set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
-    }
 }
 
 fn wrap(table: &mut comfy_table::Table) {

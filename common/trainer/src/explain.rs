@@ -24,6 +24,24 @@ pub(crate) fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) ->
     Failure::OutOfMemory(with_remedies(happened, job, capacity))
 }
 
+/// The plan says that all ranks of this machine together want more than it has.
+pub(crate) fn will_not_fit_the_machine(
+    job: &Job,
+    prediction: &Prediction,
+    ranks: u64,
+    memory: u64,
+) -> Failure {
+    let happened = format!(
+        "out of memory, foreseen: a rank of {} would need {}, and {ranks} share this machine's {}\n\n{}",
+        job.stage,
+        human(prediction.peak.total()),
+        human(memory),
+        peak(prediction),
+    );
+    let remedies = planner::remedies_in_shared_memory(job, memory / ranks);
+    Failure::OutOfMemory(on_one_screen(happened, &remedies, "a machine that has more"))
+}
+
 /// A rank's error, as the program will print it.
 pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failure {
     match error {
@@ -95,16 +113,18 @@ fn wrapped(list: &str) -> String {
 
 /// What has happened, and below it what would help by how much, computed by the planner: all of it on one screen.
 fn with_remedies(happened: String, job: &Job, capacity: u64) -> String {
-    on_one_screen(happened, &planner::remedies(job, capacity))
+    on_one_screen(happened, &planner::remedies(job, capacity), "more --device-memory")
 }
 
-fn on_one_screen(happened: String, remedies: &Remedies) -> String {
+/// `otherwise`: what is left to do where nothing is enough, beside a smaller model.
+fn on_one_screen(happened: String, remedies: &Remedies, otherwise: &str) -> String {
     let (alone, capacity) = (&remedies.alone, remedies.capacity);
     if alone.is_empty() {
-        return happened
-            + "Nothing that a flag can change needs less: a smaller --model, or more --device-memory.";
+        return format!(
+            "{happened}Nothing that a flag can change needs less: a smaller --model, or {otherwise}."
+        );
     }
-    let (heading, advice) = ("What would help, each alone", advice(remedies));
+    let (heading, advice) = ("What would help, each alone", advice(remedies, otherwise));
     let heading = format!("{heading:<38} {:>9} {:>9}\n", "saves", "peak");
     let room = SCREEN.saturating_sub(happened.lines().count() + 1 + advice.lines().count());
     // As many rows as leave room for all others in fewer words.
@@ -131,7 +151,7 @@ fn others_in_short(remedies: &[Remedy]) -> String {
 }
 
 /// The last line: what to try.
-fn advice(remedies: &Remedies) -> String {
+fn advice(remedies: &Remedies, otherwise: &str) -> String {
     if remedies.alone.iter().any(|remedy| remedy.total_peak <= remedies.capacity) {
         return "Try one that fits.".into();
     }
@@ -144,7 +164,7 @@ fn advice(remedies: &Remedies) -> String {
                 together.trim_end()
             )
         }
-        None => "All of them together are not enough: a smaller --model, or more --device-memory.".into(),
+        None => format!("All of them together are not enough: a smaller --model, or {otherwise}."),
     }
 }
 
@@ -161,7 +181,8 @@ mod tests {
                 Remedy { how, costs: "nothing", total_peak: 900 - saves, saves }
             };
             let alone: Vec<Remedy> = (1..=count).rev().map(remedy).collect();
-            let text = on_one_screen("line\n".repeat(10), &Remedies { capacity: 1, alone, together: None });
+            let text =
+                on_one_screen("line\n".repeat(10), &Remedies { capacity: 1, alone, together: None }, "more");
             assert!(text.lines().count() <= SCREEN, "{text}");
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
             for saves in 1..=count {

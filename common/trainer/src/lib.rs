@@ -22,6 +22,7 @@ mod labels;
 mod launch;
 pub mod launcher;
 mod link;
+mod machine;
 mod passes;
 mod plan;
 mod precision;
@@ -64,7 +65,9 @@ use std::ffi::OsString;
 use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 use watch::Watch;
 
 /// The whole program of a stage: parses the command line, runs, prints, and turns failures into exit codes.
@@ -163,7 +166,12 @@ fn in_lines(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Rep
             lines.step(row, peak);
         }
     };
-    let report = run_plan(plan, ranks, watch.emitters.clone(), &observer)?;
+    let report = std::thread::scope(|scope| {
+        // Dropped with the scope's closure.
+        let (_running, over) = channel();
+        scope.spawn(move || explain_delay(&plan.stop.flag, &over));
+        run_plan(plan, ranks, watch.emitters.clone(), &observer)
+    })?;
     lines.finish();
     Ok(report)
 }
@@ -264,6 +272,24 @@ fn run_plan(
         report.write(path)?;
     }
     Ok(report)
+}
+
+/// How long a run that is to end may go on before somebody is told why.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Waits until the run is over, which drops the other end of `running`; if it does not end soon after it is told to, says so.
+fn explain_delay(wish: &AtomicBool, running: &Receiver<()>) {
+    let over = |wait| running.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected);
+    while !wish.load(Ordering::Relaxed) {
+        if over(Duration::from_millis(100)) {
+            return;
+        }
+    }
+    if !over(PATIENCE) {
+        events::complain!(
+            "ending as soon as the layer under way is done; a second Ctrl-C or SIGTERM ends at once"
+        );
+    }
 }
 
 /// The first Ctrl-C or SIGTERM ends the run; a second one the process, at once.

@@ -6,6 +6,7 @@ use crate::data::{Data, Part};
 use crate::error::{Failure, Result};
 use crate::explain;
 use crate::faults;
+use crate::machine;
 use crate::report::{Predicted, Report};
 use crate::run::{Measured, Plan, Wish};
 use crate::source::{self, weights};
@@ -46,6 +47,11 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     let peak = prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
     if let Some(capacity) = config.device_memory.filter(|&capacity| peak > capacity && !config.ignore_plan) {
         return Err(explain::will_not_fit(&job, &prediction, capacity));
+    }
+    let here = if config.job.is_none() { config.world_size as u64 } else { 1 };
+    let machine = machine::memory().filter(|_| config.hardware.one().is_none() && !config.ignore_plan);
+    if let Some(memory) = machine.filter(|memory| peak * here > *memory) {
+        return Err(explain::will_not_fit_the_machine(&job, &prediction, here, memory));
     }
     let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;
     let model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;

@@ -78,7 +78,7 @@ fn costs(comparison: &Comparison) -> Table {
         human(sent(report) / report.steps.len().max(1) as u64)
     });
     row(&mut table, "collectives", comparison, |report| grouped(calls(report)));
-    row(&mut table, "time (median)", comparison, |report| time(seconds_per_step(report)));
+    row(&mut table, "time (mean)", comparison, account(|a| a.step));
     row(
         &mut table,
         "  computing",
@@ -90,7 +90,7 @@ fn costs(comparison: &Comparison) -> Table {
         row(&mut table, "    of it for the link", comparison, account(|a| a.link));
     }
     row(&mut table, "  waiting for ranks", comparison, account(|a| a.peers));
-    row(&mut table, "tokens/s, all ranks", comparison, speed);
+    row(&mut table, "tokens/s (median step)", comparison, speed);
     let first = comparison.outcomes.iter().find_map(Outcome::run);
     row(&mut table, "first loss", comparison, |report| loss(report.steps.first().map(|step| step.loss)));
     row(&mut table, "last loss", comparison, |report| loss(report.steps.last().map(|step| step.loss)));

@@ -36,6 +36,11 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
         );
         return Ok(());
     }
+    let open = |index| arguments.again || !progress.is_predicted(number, index);
+    if !(0..chapter.guesses.len()).any(open) {
+        events::say!("{}   (--again asks again)", progress.prediction_line(chapter));
+        return Ok(());
+    }
     events::say!(
         "Type numbers like 3,674,624 or 3.67MB; within 1 % is right, times within 10 %.\n\
          Enter skips, q leaves; where you stop, you go on next time.\n"

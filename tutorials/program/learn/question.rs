@@ -106,7 +106,11 @@ pub fn read_number(text: &str) -> Option<f64> {
         "gib" => 1073741824.0,
         _ => return None,
     };
-    plain[..unit].parse::<f64>().ok().filter(|value| value.is_finite()).map(|value| value * factor)
+    plain[..unit]
+        .parse::<f64>()
+        .ok()
+        .filter(|value| value.is_finite() && *value >= 0.0)
+        .map(|value| value * factor)
 }
 
 #[cfg(test)]
@@ -127,7 +131,7 @@ mod tests {
         ] {
             assert_eq!(read_number(text), Some(value), "{text}");
         }
-        for text in ["", "many", "1 apple", "nan", "1/0"] {
+        for text in ["", "many", "1 apple", "nan", "1/0", "-5"] {
             assert_eq!(read_number(text), None, "{text}");
         }
     }

@@ -198,7 +198,7 @@ pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
             let style = bold(theme::operation_colour(operation));
             Activity::plain(theme::operation_glyph(operation), operation.label(), style)
         }
-        None => Activity::plain("·", "between passes", ink(DIM)),
+        None => Activity::plain("·", "between units", ink(DIM)),
     }
 }
 

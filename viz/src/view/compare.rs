@@ -84,12 +84,13 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     bar.draw(paint, (LABEL, 0, width.saturating_sub(LABEL + value)), &now.live[Place::Device.index()]);
     paint.right(width, 0, words::bytes(now.live_total()), bold(Color::Reset));
     let capacity = capacity.map_or(String::new(), |capacity| format!(" of {} each", words::bytes(capacity)));
+    let title = Some(player.timeline().title()).filter(|title| !title.is_empty());
     let note = format!(
-        "step {} · {}{capacity} · {} · {}",
+        "step {} · {}{capacity} · {}{}",
         now.step + 1,
         words::counted(scene.header.world_size, "rank"),
         scene.header.precision,
-        player.timeline().title()
+        title.map_or(String::new(), |title| format!(" · {title}")),
     );
     paint.text(LABEL, 1, fitted(&note, width.saturating_sub(LABEL)), ink(DIM));
 }

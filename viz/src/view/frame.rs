@@ -251,7 +251,7 @@ fn seek(app: &App, paint: &mut Paint<'_>) {
     }
     paint.run(start, 0, head, "━", ink(ACCENT));
     paint.put(start + head, 0, "●", bold(ACCENT));
-    let time = words::time(player.clock().saturating_sub(first));
+    let time = words::time(player.clock());
     let right = paint.width().saturating_sub(1);
     let event = format!("event {}", words::grouped(player.position()));
     paint.right(right, 0, format!("{event} · {time}"), ink(DIM));
@@ -334,7 +334,7 @@ fn footer(app: &App, paint: &mut Paint<'_>) {
 pub(super) fn too_small(paint: &mut Paint<'_>) {
     let (width, height) = SMALLEST;
     let (now_width, now_height) = (paint.width(), paint.height());
-    let text = format!("needs {width}×{height}, has {now_width}×{now_height}");
+    let text = format!("needs {width}×{height}, has {now_width}×{now_height} · q quits");
     let y = now_height / 2;
     paint.centred(0, now_width, y, &text, Style::new());
 }

@@ -90,6 +90,18 @@ fn what_would_help() {
     insta::assert_snapshot!(rows.chain([together]).collect::<Vec<_>>().join("\n"));
 }
 
+/// Where ranks share one memory, more of them are no remedy; all others are.
+#[test]
+fn what_would_help_ranks_that_share_one_memory() {
+    let config = model::ModelConfig::preset("llama2-7b").unwrap();
+    let job = planner::Job::new(config, planner::Stage::Zero2, 8);
+    let without_more_ranks =
+        planner::remedies(&job, 0).alone.into_iter().filter(|remedy| remedy.how != "--gpus 16");
+    let shared = planner::remedies_in_shared_memory(&job, 0);
+    assert_eq!(shared.alone, without_more_ranks.collect::<Vec<_>>());
+    assert!(shared.alone.len() + 1 == planner::remedies(&job, 0).alone.len());
+}
+
 /// tiny at the default micro-batch of 8, with 50 MB per rank.
 #[test]
 fn what_would_fit() {

@@ -252,10 +252,10 @@ pub struct WatchArgs {
     #[arg(long)]
     pub headless: bool,
     /// First view on the screen.
-    #[arg(long, value_enum, default_value_t = viz::View::Overview)]
+    #[arg(long, value_enum, default_value_t = viz::View::Overview, conflicts_with = "headless")]
     pub view: viz::View,
     /// Begin with the ranks held, on the screen.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "headless")]
     pub paused: bool,
     /// Run seconds per real second, from 0.001 to 1, on the screen.
     #[arg(long, default_value_t = 1.0, value_name = "SPEED", value_parser = number("a number from 0.001 to 1", |x| (0.001..=1.0).contains(&x)))]
