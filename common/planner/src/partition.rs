@@ -30,6 +30,10 @@ pub struct Partition {
     pub units: Vec<Unit>,
     /// Units that each layer needs.
     pub needs: Vec<Vec<usize>>,
+    /// First and last layer, in forward order, that needs each unit.
+    uses: Vec<(usize, usize)>,
+    /// See [`Partition::reuse_distance`].
+    reuse_distances: Vec<u64>,
 }
 
 impl Partition {
@@ -52,7 +56,10 @@ impl Partition {
             let needed = layer.tensors.iter().filter_map(|&tensor| units.binary_search(&places[tensor]).ok());
             without_repetitions(needed)
         });
-        Partition { needs: needs.collect(), units: units.iter().map(unit).collect() }
+        let (needs, units): (Vec<_>, Vec<_>) = (needs.collect(), units.iter().map(unit).collect());
+        let uses = uses(&needs, units.len());
+        let reuse_distances = reuse_distances(&units, &uses);
+        Partition { units, needs, uses, reuse_distances }
     }
 
     /// What a rank of `job` holds between steps.
@@ -100,35 +107,41 @@ impl Partition {
         self.needs.len().saturating_sub(1)
     }
 
-    /// First layer, in forward order, that needs `unit`.
-    pub(crate) fn first_use(&self, unit: usize) -> usize {
-        self.needs.iter().position(|needs| needs.contains(&unit)).unwrap_or(0)
-    }
-
-    /// Last layer, in forward order, that needs `unit`.
-    pub(crate) fn last_use(&self, unit: usize) -> usize {
-        self.needs.iter().rposition(|needs| needs.contains(&unit)).unwrap_or(0)
-    }
-
     /// Units that `layer` is the last to need, in forward order.
     pub(crate) fn last_used_by(&self, layer: usize) -> Vec<usize> {
-        self.needs[layer].iter().copied().filter(|&unit| self.last_use(unit) == layer).collect()
+        self.needs[layer].iter().copied().filter(|&unit| self.uses[unit].1 == layer).collect()
     }
 
     /// Units that `layer` is the first to need, in forward order: in backward, the last.
     pub(crate) fn first_used_by(&self, layer: usize) -> Vec<usize> {
-        self.needs[layer].iter().copied().filter(|&unit| self.first_use(unit) == layer).collect()
+        self.needs[layer].iter().copied().filter(|&unit| self.uses[unit].0 == layer).collect()
     }
 
     /// Padded parameters of the units that layers need between the last use of `unit` in forward and its first in
     /// backward: in forward, and again in backward.
     pub(crate) fn reuse_distance(&self, unit: usize) -> u64 {
-        let layer = self.last_use(unit);
-        let between =
-            |other: usize| u64::from(self.first_use(other) > layer) + u64::from(self.last_use(other) > layer);
-        let gathered = self.units.iter().enumerate().filter(|(_, unit)| !unit.persistent);
-        gathered.map(|(other, unit)| between(other) * unit.padded).sum()
+        self.reuse_distances[unit]
     }
+}
+
+/// First and last layer that needs each of `units` units.
+fn uses(needs: &[Vec<usize>], units: usize) -> Vec<(usize, usize)> {
+    let mut uses: Vec<Option<(usize, usize)>> = vec![None; units];
+    for (layer, needs) in needs.iter().enumerate() {
+        for &unit in needs {
+            uses[unit] = Some((uses[unit].map_or(layer, |(first, _)| first), layer));
+        }
+    }
+    uses.into_iter().map(Option::unwrap_or_default).collect()
+}
+
+fn reuse_distances(units: &[Unit], uses: &[(usize, usize)]) -> Vec<u64> {
+    let gathered = || units.iter().zip(uses).filter(|(unit, _)| !unit.persistent);
+    let distance = |&(_, layer): &(usize, usize)| {
+        let passes = |&(first, last): &(usize, usize)| u64::from(first > layer) + u64::from(last > layer);
+        gathered().map(|(unit, uses)| passes(uses) * unit.padded).sum()
+    };
+    uses.iter().map(distance).collect()
 }
 
 /// The names of the units that `wrap` makes of `layout`, and the unit of each tensor.

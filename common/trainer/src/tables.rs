@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 
 /// The summary of a finished run.
 pub(crate) fn closing(report: &Report) -> String {
+    if report.steps.is_empty() {
+        return "\nEnded before its first step was done: what is predicted is for whole steps.\n".into();
+    }
     let (gpu, again) = (taken(&report.gpu), recomputed(report));
     format!("{}{gpu}{again}{}{}", memory(report), traffic(report), summary(report))
 }
@@ -88,9 +91,6 @@ fn summary(report: &Report) -> String {
     let loss = |row: Option<&StepRow>| row.map_or(f64::NAN, |row| row.loss);
     let validation =
         report.evaluations.last().map(|e| format!(", validation {:.4}", e.loss)).unwrap_or_default();
-    if report.steps.is_empty() {
-        return "\nEnded before its first step was done: what is predicted is for whole steps.\n".into();
-    }
     format!(
         "\n{} · {} parameters · {}{} · {}\n\
          loss {:.4} → {:.4} nats per token{validation}{}\n\
