@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 fn zero3(flags: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zero3")).args(flags.split_whitespace()).output().unwrap()
@@ -295,16 +295,12 @@ fn generated_text_continues_the_prompt_and_repeats_for_a_seed() {
     refuses("generate --from /no/such/directory", 2, &["/no/such/directory"]);
 }
 
-/// Its layer takes longer than anybody waits without a word: a rank stalls in it.
+/// The program once it has printed its first step and is interrupted, and what it prints.
 #[cfg(unix)]
-#[test]
-fn an_interrupt_that_is_not_answered_soon_is_explained() {
-    use std::io::{BufRead, BufReader, Read};
-    let flags =
-        "--headless --gpus 2 --batch-size 1 --seq-len 16 --threads 1 --inject stall@rank1,step1,forward";
+fn interrupted(flags: &str) -> (Child, BufReader<ChildStdout>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_zero3"))
+        .args("--headless --gpus 2 --batch-size 1 --seq-len 16 --threads 1".split(' '))
         .args(flags.split_whitespace())
-        .args(["--timeout", "6"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -316,6 +312,14 @@ fn an_interrupt_that_is_not_answered_soon_is_explained() {
         assert!(lines.read_line(&mut line).unwrap() > 0, "the first step is printed");
     }
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    (child, lines)
+}
+
+/// Its layer takes longer than anybody waits without a word: a rank stalls in it.
+#[cfg(unix)]
+#[test]
+fn an_interrupt_that_is_not_answered_soon_is_explained() {
+    let (mut child, _lines) = interrupted("--inject stall@rank1,step1,forward --timeout 6");
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     child.wait().unwrap();
@@ -325,26 +329,9 @@ fn an_interrupt_that_is_not_answered_soon_is_explained() {
 #[cfg(unix)]
 #[test]
 fn an_interrupt_finishes_the_step_saves_and_prints_the_tables() {
-    use std::io::{BufRead, BufReader, Read};
     let dir = tempfile::tempdir().unwrap();
     let saved = dir.path().join("saved");
-    let flags = format!(
-        "--headless --gpus 2 --steps 1000000 --batch-size 1 --seq-len 16 --threads 1 --save {}",
-        saved.display()
-    );
-    let mut child = Command::new(env!("CARGO_BIN_EXE_zero3"))
-        .args(flags.split_whitespace())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    while !line.trim_start().starts_with('0') {
-        line.clear();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "the first step is printed");
-    }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let (mut child, mut lines) = interrupted(&format!("--steps 1000000 --save {}", saved.display()));
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert!(child.wait().unwrap().success());

@@ -14,14 +14,8 @@ const SCREEN: usize = 24;
 
 /// The plan says that memory will not do.
 pub(crate) fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) -> Failure {
-    let happened = format!(
-        "out of memory, foreseen: a rank of {} would need {}, and its device has {} (--device-memory)\n\n{}",
-        job.stage,
-        human(prediction.peak.total()),
-        human(capacity),
-        peak(prediction),
-    );
-    Failure::OutOfMemory(with_remedies(happened, job, capacity))
+    let has = format!("its device has {} (--device-memory)", human(capacity));
+    Failure::OutOfMemory(with_remedies(foreseen(job, prediction, &has), job, capacity))
 }
 
 /// The plan says that all ranks of this machine together want more than it has.
@@ -31,15 +25,15 @@ pub(crate) fn will_not_fit_the_machine(
     ranks: u64,
     memory: u64,
 ) -> Failure {
-    let happened = format!(
-        "out of memory, foreseen: a rank of {} would need {}, and {ranks} share this machine's {}\n\n{}",
-        job.stage,
-        human(prediction.peak.total()),
-        human(memory),
-        peak(prediction),
-    );
+    let has = format!("{ranks} share this machine's {}", human(memory));
     let remedies = planner::remedies_in_shared_memory(job, memory / ranks);
-    Failure::OutOfMemory(on_one_screen(happened, &remedies, "a machine that has more"))
+    Failure::OutOfMemory(on_one_screen(foreseen(job, prediction, &has), &remedies, "a machine that has more"))
+}
+
+/// What a rank would need, and what it `has`.
+fn foreseen(job: &Job, prediction: &Prediction, has: &str) -> String {
+    let (needs, peak) = (human(prediction.peak.total()), peak(prediction));
+    format!("out of memory, foreseen: a rank of {} would need {needs}, and {has}\n\n{peak}", job.stage)
 }
 
 /// A rank's error, as the program will print it.

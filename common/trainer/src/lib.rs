@@ -66,7 +66,7 @@ use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use watch::Watch;
 
@@ -166,12 +166,8 @@ fn in_lines(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Rep
             lines.step(row, peak);
         }
     };
-    let report = std::thread::scope(|scope| {
-        // Dropped with the scope's closure.
-        let (_running, over) = channel();
-        scope.spawn(move || explain_delay(&plan.stop.flag, &over));
-        run_plan(plan, ranks, watch.emitters.clone(), &observer)
-    })?;
+    let run = || run_plan(plan, ranks, watch.emitters.clone(), &observer);
+    let report = explaining_delays(&plan.stop.flag, run)?;
     lines.finish();
     Ok(report)
 }
@@ -198,8 +194,8 @@ fn on_screen(
         let screen = viz::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
         // The run ends by now: who is in a greater hurry need not wait for its tables.
         stop_on_signal(plan)?;
-        let report =
-            ranks.join().unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
+        let report = explaining_delays(&plan.stop.flag, || ranks.join())
+            .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
         screen.map_err(|e| Failure::run(e.to_string()))?;
         report
     })
@@ -277,19 +273,27 @@ fn run_plan(
 /// How long a run that is to end may go on before somebody is told why.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Waits until the run is over, which drops the other end of `running`; if it does not end soon after it is told to, says so.
-fn explain_delay(wish: &AtomicBool, running: &Receiver<()>) {
-    let over = |wait| running.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected);
-    while !wish.load(Ordering::Relaxed) {
-        if over(Duration::from_millis(100)) {
-            return;
-        }
-    }
-    if !over(PATIENCE) {
-        events::complain!(
-            "ending as soon as the layer under way is done; a second Ctrl-C or SIGTERM ends at once"
-        );
-    }
+/// Waits for a run in `wait`; if it does not end soon after it is told to, says so.
+fn explaining_delays<T>(wish: &AtomicBool, wait: impl FnOnce() -> T) -> T {
+    let (running, watched) = channel::<()>();
+    let over = move |within| watched.recv_timeout(within) == Err(RecvTimeoutError::Disconnected);
+    std::thread::scope(|scope| {
+        // Its end is what `over` sees, also where waiting panics.
+        let _running = running;
+        scope.spawn(move || {
+            while !wish.load(Ordering::Relaxed) {
+                if over(Duration::from_millis(100)) {
+                    return;
+                }
+            }
+            if !over(PATIENCE) {
+                events::complain!(
+                    "ending as soon as the layer under way is done; a second Ctrl-C or SIGTERM ends at once"
+                );
+            }
+        });
+        wait()
+    })
 }
 
 /// The first Ctrl-C or SIGTERM ends the run; a second one the process, at once.

@@ -50,7 +50,7 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     }
     let here = if config.job.is_none() { config.world_size as u64 } else { 1 };
     let machine = machine::memory().filter(|_| config.hardware.one().is_none() && !config.ignore_plan);
-    if let Some(memory) = machine.filter(|memory| peak * here > *memory) {
+    if let Some(memory) = machine.filter(|memory| peak.saturating_mul(here) > *memory) {
         return Err(explain::will_not_fit_the_machine(&job, &prediction, here, memory));
     }
     let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;

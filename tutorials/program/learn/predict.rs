@@ -36,20 +36,16 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
         );
         return Ok(());
     }
-    let open = |index| arguments.again || !progress.is_predicted(number, index);
-    if !(0..chapter.guesses.len()).any(open) {
-        events::say!("{}   (--again asks again)", progress.prediction_line(chapter));
-        return Ok(());
+    let open = |(index, _): &(usize, _)| arguments.again || !progress.is_predicted(number, *index);
+    let guesses: Vec<_> = chapter.guesses.iter().enumerate().filter(open).collect();
+    if !guesses.is_empty() {
+        events::say!(
+            "Type numbers like 3,674,624 or 3.67MB; within 1 % is right, times within 10 %.\n\
+             Enter skips, q leaves; where you stop, you go on next time.\n"
+        );
     }
-    events::say!(
-        "Type numbers like 3,674,624 or 3.67MB; within 1 % is right, times within 10 %.\n\
-         Enter skips, q leaves; where you stop, you go on next time.\n"
-    );
     let runs = Runs::default();
-    for (index, guess) in chapter.guesses.iter().enumerate() {
-        if !arguments.again && progress.is_predicted(number, index) {
-            continue;
-        }
+    for (index, guess) in guesses {
         pose(index + 1, guess.ask);
         events::say!("   {}", guess.run.command());
         let typed = match number_from(input, guess.figure.unit())? {

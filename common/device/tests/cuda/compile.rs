@@ -145,8 +145,8 @@ fn check(compiler: &Compiler, source: Source, architecture: &str) {
 }
 
 /// Tensor cores wait for what is not in registers, and the warps of a block for each other: of a multiprocessor's 65,536 registers
-/// there are enough for two blocks of 128 threads, and all values of a thread are in them. Only the forward pass over heads of 128,
-/// with its 192 sums, may keep two others in memory.
+/// there are enough for two blocks of 128 threads, which own four tiles, or two in the backward pass over heads of 128; and all values
+/// of a thread are in them. Only the forward pass over heads of 128, with its 192 sums, may keep two others in memory.
 fn check_registers(kernel: &str, Usage { registers, stack }: Usage, architecture: &str) {
     let blocks = 65_536 / (registers.next_multiple_of(8) * 128);
     let most = if kernel.starts_with("attention_mma_d128") { 8 } else { 0 };

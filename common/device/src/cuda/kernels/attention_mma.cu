@@ -11,30 +11,23 @@
 constexpr float LOG2_E = 1.44269504088896340736f;
 
 // A statistic of a lane's rows in M tiles; `outside` where there is no such row.
-template <u32 M> struct RowStatistics {
-    float at[M][2];
-
-    __device__ RowStatistics(const float *statistics, u32 first, u32 tokens, float outside) {
+template <u32 M> __device__ inline PerRow<M> row_statistics(const float *statistics, u32 first, u32 tokens, float outside) {
+    PerRow<M> own(outside);
 #pragma unroll
-        for (u32 m = 0; m < M; m++)
+    for (u32 m = 0; m < M; m++)
 #pragma unroll
-            for (u32 half = 0; half < 2; half++) {
-                u32 row = first + own_row(m, half);
-                at[m][half] = row < tokens ? statistics[row] : outside;
-            }
-    }
-};
+        for (u32 half = 0; half < 2; half++) {
+            u32 row = first + own_row(m, half);
+            if (row < tokens) own.at[m][half] = statistics[row];
+        }
+    return own;
+}
 
 // Softmax of scores that come tile by tile (Milakov & Gimelshein, 2018), for a lane's rows; in powers of two.
 template <u32 M> struct OnlineSoftmax {
-    float largest[M][2], total[M][2];
+    PerRow<M> largest, total;
 
-    __device__ OnlineSoftmax() {
-#pragma unroll
-        for (u32 m = 0; m < M; m++)
-#pragma unroll
-            for (u32 half = 0; half < 2; half++) largest[m][half] = -infinity(), total[m][half] = 0.0f;
-    }
+    __device__ OnlineSoftmax() : largest(-infinity()), total(0.0f) {}
 
     // `scores` become their powers; `sums`, computed so far, are scaled to the new largest score. `total` is of the lane's own
     // columns.
@@ -43,7 +36,7 @@ template <u32 M> struct OnlineSoftmax {
         for (u32 m = 0; m < M; m++)
 #pragma unroll
             for (u32 half = 0; half < 2; half++)
-                row_step(scores.at[m], sums.at[m], half, scale * LOG2_E, largest[m][half], total[m][half]);
+                row_step(scores.at[m], sums.at[m], half, scale * LOG2_E, largest.at[m][half], total.at[m][half]);
     }
 
     template <u32 N, u32 K>
@@ -70,28 +63,17 @@ template <u32 M> struct OnlineSoftmax {
 // How far sums (m, n, i) of a lane are to the right of its first, less how far below it.
 __device__ inline int sideways(u32 m, u32 n, u32 i) { return int(8 * n + i % 2) - int(TILE * m + i / 2 * 8); }
 
-// Hides the keys behind each query: rows are queries from first_row on, columns keys from first_column.
-template <u32 M, u32 N> __device__ inline void hide_later_keys(Sums<M, N> &scores, u32 first_row, u32 first_column) {
-    int seen = int(first_row + own_row(0, 0)) - int(first_column + lane_column());
+// Hides scores of keys behind their query: rows are queries from first_row on and columns keys from first_column, or the other way
+// round.
+template <bool KEYS_AS_ROWS, u32 M, u32 N> __device__ inline void hide_later_keys(Sums<M, N> &scores, u32 first_row, u32 first_column) {
+    int diagonal = int(first_row + own_row(0, 0)) - int(first_column + lane_column());
 #pragma unroll
     for (u32 m = 0; m < M; m++)
 #pragma unroll
         for (u32 n = 0; n < N; n++)
 #pragma unroll
             for (u32 i = 0; i < 4; i++)
-                if (sideways(m, n, i) > seen) scores.at[m][n][i] = -infinity();
-}
-
-// The same with keys as rows and queries as columns.
-template <u32 M, u32 N> __device__ inline void hide_earlier_queries(Sums<M, N> &scores, u32 first_row, u32 first_column) {
-    int unseen = int(first_row + own_row(0, 0)) - int(first_column + lane_column());
-#pragma unroll
-    for (u32 m = 0; m < M; m++)
-#pragma unroll
-        for (u32 n = 0; n < N; n++)
-#pragma unroll
-            for (u32 i = 0; i < 4; i++)
-                if (sideways(m, n, i) < unseen) scores.at[m][n][i] = -infinity();
+                if (KEYS_AS_ROWS ? sideways(m, n, i) < diagonal : sideways(m, n, i) > diagonal) scores.at[m][n][i] = -infinity();
 }
 
 // A block's own tiles of queries, and the tiles of keys that they see.
@@ -119,10 +101,9 @@ __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Sha
     const Tile<W, T> queries = {shared}, keys = queries.number(M), values = keys.number(1);
     const QueryTiles<M> own(shape.tokens);
     u32 head = blockIdx.y, kv_head = head / shape.group();
-    Head<const T> query_head = packed_head(qkv, shape, head);
     Head<const T> key_head = packed_head(qkv, shape, shape.heads + kv_head);
     Head<const T> value_head = packed_head(qkv, shape, shape.heads + shape.kv_heads + kv_head);
-    for (u32 m = 0; m < M; m++) queries.number(m).fetch(query_head, own.first_row() + m * TILE, shape.tokens);
+    queries.template fetch_tiles<M>(packed_head(qkv, shape, head), own.first_row(), shape.tokens);
     keys.fetch(key_head, 0, shape.tokens);
     commit_copies();
     Sums<M, W / 8> sums;
@@ -135,7 +116,7 @@ __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Sha
         commit_copies();
         Sums<M, TILE / 8> scores;
         row_products(scores, queries, keys, 0);
-        if (own.hides(tile)) hide_later_keys(scores, own.first_row(), tile * TILE);
+        if (own.hides(tile)) hide_later_keys<false>(scores, own.first_row(), tile * TILE);
         softmax.step(scores, sums, shape.scale);
         wait_for_copies<0>();
         __syncthreads();
@@ -143,22 +124,28 @@ __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Sha
         commit_copies();
         add_weighted(sums, scores, values, 0);
     }
-    float factors[M][2];
+    PerRow<M> factors(0.0f);
 #pragma unroll
     for (u32 m = 0; m < M; m++)
 #pragma unroll
         for (u32 half = 0; half < 2; half++) {
-            float total = warp_reduce<4>(softmax.total[m][half], Sum());
+            float total = warp_reduce<4>(softmax.total.at[m][half], Sum());
             u32 row = own.first_row() + own_row(m, half);
-            factors[m][half] = 1.0f / total;
+            factors.at[m][half] = 1.0f / total;
             if (lane_column() == 0 && row < shape.tokens)
-                log_sum[shape.statistics(head) + row] = softmax.largest[m][half] * shape.scale + logf(total);
+                log_sum[shape.statistics(head) + row] = softmax.largest.at[m][half] * shape.scale + logf(total);
         }
     store_rows<W>(out_head(out, shape, head), sums, factors, own.first_row(), shape.tokens);
 }
 
-// Probabilities and the gradient of scaled scores, keys as rows: scores = 2^(scores · unit − shift), dscores = scores ∘ (dscores − mean),
-// where each query, a column, has its shift and mean.
+// A probability and the gradient of its scaled score: score = 2^(score · unit − shift), dscore = score · (dscore − mean), where each
+// query has its shift and mean.
+__device__ inline void softmax_backward(float &score, float &dscore, float shift, float mean, float unit) {
+    score = power_of_two(fmaf(score, unit, -shift));
+    dscore = score * (dscore - mean);
+}
+
+// With keys as rows: a query is a column.
 template <u32 M, u32 N>
 __device__ inline void softmax_backward_by_column(Sums<M, N> &scores, Sums<M, N> &dscores, const float *shifts, const float *means,
                                                   float unit) {
@@ -169,28 +156,21 @@ __device__ inline void softmax_backward_by_column(Sums<M, N> &scores, Sums<M, N>
             u32 column = 8 * n + lane_column() + i % 2;
             float shift = shifts[column], mean = means[column];
 #pragma unroll
-            for (u32 m = 0; m < M; m++) {
-                float &score = scores.at[m][n][i], &dscore = dscores.at[m][n][i];
-                score = power_of_two(fmaf(score, unit, -shift));
-                dscore = score * (dscore - mean);
-            }
+            for (u32 m = 0; m < M; m++) softmax_backward(scores.at[m][n][i], dscores.at[m][n][i], shift, mean, unit);
         }
 }
 
-// The same with queries as rows.
+// With queries as rows; these shifts are still to be multiplied by log2(e).
 template <u32 M, u32 N>
-__device__ inline void softmax_backward_by_row(Sums<M, N> &scores, Sums<M, N> &dscores, const RowStatistics<M> &shifts,
-                                               const RowStatistics<M> &means, float unit) {
+__device__ inline void softmax_backward_by_row(Sums<M, N> &scores, Sums<M, N> &dscores, const PerRow<M> &shifts,
+                                               const PerRow<M> &means, float unit) {
 #pragma unroll
     for (u32 m = 0; m < M; m++)
 #pragma unroll
         for (u32 n = 0; n < N; n++)
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                float &score = scores.at[m][n][i], &dscore = dscores.at[m][n][i];
-                score = power_of_two(fmaf(score, unit, -shifts.at[m][i / 2] * LOG2_E));
-                dscore = score * (dscore - means.at[m][i / 2]);
-            }
+            for (u32 i = 0; i < 4; i++)
+                softmax_backward(scores.at[m][n][i], dscores.at[m][n][i], shifts.at[m][i / 2] * LOG2_E, means.at[m][i / 2], unit);
 }
 
 // dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A block per M tiles of keys, key/value
@@ -223,10 +203,8 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
             means[query] = inside ? delta[at] : 0.0f;
         }
     };
-    for (u32 m = 0; m < M; m++) {
-        keys.number(m).fetch(packed_head(qkv, shape, shape.heads + kv_head), (own + m) * TILE, shape.tokens);
-        values.number(m).fetch(packed_head(qkv, shape, shape.heads + shape.kv_heads + kv_head), (own + m) * TILE, shape.tokens);
-    }
+    keys.template fetch_tiles<M>(packed_head(qkv, shape, shape.heads + kv_head), own * TILE, shape.tokens);
+    values.template fetch_tiles<M>(packed_head(qkv, shape, shape.heads + shape.kv_heads + kv_head), own * TILE, shape.tokens);
     fetch(head, own, 0);
     commit_copies();
     Sums<M, W / 8> dkeys, dvalues;
@@ -242,7 +220,7 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
         for (u32 first = 0; first < TILE; first += AT_ONCE) {
             Sums<M, AT_ONCE / 8> weights, dweights;
             row_products(weights, keys, queries.number(now), first);
-            if (tile < own + M) hide_earlier_queries(weights, own * TILE, tile * TILE + first);
+            if (tile < own + M) hide_later_keys<true>(weights, own * TILE, tile * TILE + first);
             row_products(dweights, values, douts.number(now), first);
             softmax_backward_by_column(weights, dweights, shifts + first, means + first, unit);
             add_weighted(dvalues, weights, douts.number(now), first);
@@ -250,9 +228,7 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
         }
         tile = next_tile, head = next_head;
     }
-    float scaled[M][2], plain[M][2];
-#pragma unroll
-    for (u32 m = 0; m < M; m++) scaled[m][0] = scaled[m][1] = shape.scale, plain[m][0] = plain[m][1] = 1.0f;
+    const PerRow<M> scaled(shape.scale), plain(1.0f);
     store_rows<W>(packed_head(dqkv, shape, shape.heads + kv_head), dkeys, scaled, own * TILE, shape.tokens);
     store_rows<W>(packed_head(dqkv, shape, shape.heads + shape.kv_heads + kv_head), dvalues, plain, own * TILE, shape.tokens);
 }
@@ -271,12 +247,10 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
     Head<const T> key_head = packed_head(qkv, shape, shape.heads + kv_head);
     Head<const T> value_head = packed_head(qkv, shape, shape.heads + shape.kv_heads + kv_head);
     float unit = shape.scale * LOG2_E;
-    const RowStatistics<M> shifts(log_sum + shape.statistics(head), own.first_row(), shape.tokens, infinity());
-    const RowStatistics<M> means(delta + shape.statistics(head), own.first_row(), shape.tokens, 0.0f);
-    for (u32 m = 0; m < M; m++) {
-        queries.number(m).fetch(packed_head(qkv, shape, head), own.first_row() + m * TILE, shape.tokens);
-        douts.number(m).fetch(out_head(dout, shape, head), own.first_row() + m * TILE, shape.tokens);
-    }
+    const PerRow<M> shifts = row_statistics<M>(log_sum + shape.statistics(head), own.first_row(), shape.tokens, infinity());
+    const PerRow<M> means = row_statistics<M>(delta + shape.statistics(head), own.first_row(), shape.tokens, 0.0f);
+    queries.template fetch_tiles<M>(packed_head(qkv, shape, head), own.first_row(), shape.tokens);
+    douts.template fetch_tiles<M>(out_head(dout, shape, head), own.first_row(), shape.tokens);
     keys.fetch(key_head, 0, shape.tokens);
     values.fetch(value_head, 0, shape.tokens);
     commit_copies();
@@ -295,15 +269,13 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
         for (u32 first = 0; first < TILE; first += AT_ONCE) {
             Sums<M, AT_ONCE / 8> weights, dweights;
             row_products(weights, queries, keys.number(now), first);
-            if (own.hides(tile)) hide_later_keys(weights, own.first_row(), tile * TILE + first);
+            if (own.hides(tile)) hide_later_keys<false>(weights, own.first_row(), tile * TILE + first);
             row_products(dweights, douts, values.number(now), first);
             softmax_backward_by_row(weights, dweights, shifts, means, unit);
             add_weighted(dqueries, dweights, keys.number(now), first);
         }
     }
-    float scaled[M][2];
-#pragma unroll
-    for (u32 m = 0; m < M; m++) scaled[m][0] = scaled[m][1] = shape.scale;
+    const PerRow<M> scaled(shape.scale);
     store_rows<W>(packed_head(dqkv, shape, head), dqueries, scaled, own.first_row(), shape.tokens);
 }
 

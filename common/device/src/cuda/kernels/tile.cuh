@@ -56,6 +56,11 @@ template <u32 W, class T> struct Tile {
         }
     }
 
+    // The same for M tiles, from this one on.
+    template <u32 M> __device__ void fetch_tiles(Head<const T> head, u32 first, u32 tokens) const {
+        for (u32 m = 0; m < M; m++) number(m).fetch(head, first + m * TILE, tokens);
+    }
+
     // Rows row.. + 16, columns 16·step.. + 16, as the left operand. Here and below `row` is a multiple of 16.
     __device__ void left(u32 (&to)[4], u32 row, u32 step) const {
         u32 lane = own_lane();
@@ -72,6 +77,16 @@ template <u32 W, class T> struct Tile {
     __device__ void right_of_columns(u32 (&to)[4], u32 row, u32 step) const {
         u32 lane = own_lane();
         load_transposed(to, data, (place(lane % 16, lane / 16) ^ 32 * step) + place(row, 0));
+    }
+};
+
+// A number for each of a lane's rows in M tiles.
+template <u32 M> struct PerRow {
+    float at[M][2];
+
+    __device__ explicit PerRow(float all) {
+#pragma unroll
+        for (u32 m = 0; m < M; m++) at[m][0] = at[m][1] = all;
     }
 };
 
@@ -140,7 +155,7 @@ __device__ inline void add_weighted(Sums<M, W / 8> &sums, const Sums<M, N> &weig
 
 // Rows of a head from `first`, a tile after another = sums · factors.
 template <u32 W, u32 M, class T>
-__device__ inline void store_rows(Head<T> head, const Sums<M, W / 8> &sums, const float (&factors)[M][2], u32 first, u32 tokens) {
+__device__ inline void store_rows(Head<T> head, const Sums<M, W / 8> &sums, const PerRow<M> &factors, u32 first, u32 tokens) {
 #pragma unroll
     for (u32 m = 0; m < M; m++)
 #pragma unroll
@@ -150,7 +165,7 @@ __device__ inline void store_rows(Head<T> head, const Sums<M, W / 8> &sums, cons
             T *to = head.data + u64(row) * head.stride + lane_column();
 #pragma unroll
             for (u32 n = 0; n < W / 8; n++) {
-                float a = sums.at[m][n][2 * half] * factors[m][half], b = sums.at[m][n][2 * half + 1] * factors[m][half];
+                float a = sums.at[m][n][2 * half] * factors.at[m][half], b = sums.at[m][n][2 * half + 1] * factors.at[m][half];
                 *reinterpret_cast<u32 *>(to + 8 * n) = pack<T>(a, b);
             }
         }
