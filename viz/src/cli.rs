@@ -64,8 +64,8 @@ pub enum Command {
 /// Where playing begins.
 #[derive(Debug, Args)]
 pub struct Start {
-    /// The step to begin with, from 1
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    /// The step to begin with; the first is 0
+    #[arg(long, default_value_t = 0)]
     pub step: u32,
     /// Run seconds per real second, 0.001 to 1
     #[arg(long, default_value_t = 0.1, value_parser = number(SPEEDS))]
@@ -87,8 +87,8 @@ pub struct Export {
     /// The view
     #[arg(long, default_value = "overview")]
     pub view: View,
-    /// The step, from 1
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    /// The step; the first is 0
+    #[arg(long, default_value_t = 0)]
     pub step: u32,
     /// How far into the step, from 0 to 1
     #[arg(long, default_value_t = 0.5, value_parser = number(0.0..=1.0))]

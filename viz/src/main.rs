@@ -102,11 +102,11 @@ fn described(name: &str, header: &events::RunHeader) -> [String; 6] {
 
 /// Refuses a step that `player` does not have.
 fn check_step(player: &Player, step: u32) -> Result<(), String> {
-    let last = player.timeline().marks().back().map_or(1, |mark| mark.step + 1);
+    let last = player.timeline().marks().back().map_or(0, |mark| mark.step);
     if step <= last {
         Ok(())
     } else {
-        Err(format!("there is no step {step}: the recording has steps 1 to {last}"))
+        Err(format!("there is no step {step}: the recording has steps 0 to {last}"))
     }
 }
 
@@ -120,8 +120,8 @@ fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>
     let mut players = players(recordings)?;
     check_step(&players[0], start.step)?;
     players[0].set_speed(start.speed);
-    if start.step > 1 {
-        players[0].seek_step(start.step - 1);
+    if start.step > 0 {
+        players[0].seek_step(start.step);
     }
     if !start.paused {
         players[0].set_motion(Motion::Playing);
@@ -138,7 +138,7 @@ fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dy
     recordings.iter().for_each(tell_of_early_end);
     let mut players = players(recordings)?;
     check_step(&players[0], export.step)?;
-    players[0].seek_into_step(export.step - 1, export.at);
+    players[0].seek_into_step(export.step, export.at);
     let mut app = App::new(players, Source::Recording);
     (app.view, app.rank) = (export.view, export.rank);
     let ranks = app.player().scene().header.world_size as usize;

@@ -185,7 +185,7 @@ fn between(scene: &Scene) -> String {
         return format!("{} over all ranks: losses, norms, checks.", capitalised(&name(scene, flight)));
     }
     match rank.last_pass {
-        None if rank.in_step => format!("Step {} begins.", rank.step + 1),
+        None if rank.in_step => format!("Step {} begins.", rank.step),
         None => "The ranks set up: parameters, gradients and optimizer states are allocated.".into(),
         Some(_) if !rank.in_step => done(rank),
         Some(last) => {
@@ -196,7 +196,7 @@ fn between(scene: &Scene) -> String {
 }
 
 fn done(rank: &RankSnapshot) -> String {
-    let step = rank.step + 1;
+    let step = rank.step;
     match rank.scaling.filter(|scaling| scaling.overflowed) {
         Some(Scaling { scale, .. }) => format!(
             "Step {step} is skipped: its gradients overflowed with the loss multiplied by {}.",

@@ -6,15 +6,15 @@ use comfy_table::{
 };
 
 /// Columns of a terminal that tables keep to.
-const SCREEN: u16 = 100;
-/// Columns of a row's name, and of a number.
+const SCREEN: u16 = 80;
+/// Columns of a row's name, and of a number, where there is room.
 const NAME: u16 = 26;
 const NUMBER: u16 = 12;
 
 /// Where a table will be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Aligned, with rules, at most 100 columns wide.
+    /// Aligned, with rules, at most 80 columns wide.
     Terminal,
     /// A Markdown table.
     Markdown,
@@ -87,10 +87,13 @@ impl Table {
 
     fn fix_widths(&self, table: &mut comfy_table::Table) {
         table.load_style(TableStyle::new().header_separator(rule()));
-        let numbers = table.column_iter().count() as u16 - 1;
-        let narrow = (SCREEN - NAME) / numbers.max(1) - 1;
+        let numbers = (table.column_iter().count() as u16 - 1).max(1);
+        let roomy = NAME + numbers * (NUMBER + 1) <= SCREEN;
+        let name =
+            if roomy { NAME } else { NAME.min(self.header[0].chars().count() as u16).max(self.longest(0)) };
+        let narrow = (SCREEN.saturating_sub(name) / numbers).saturating_sub(1).max(1);
         for (i, column) in table.column_iter_mut().enumerate() {
-            let width = if i == 0 { NAME } else { NUMBER.max(self.longest(i)).min(narrow) };
+            let width = if i == 0 { name } else { NUMBER.max(self.longest(i)).min(narrow) };
             column.set_padding((0, 0)).set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
         }
     }

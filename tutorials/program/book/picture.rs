@@ -21,7 +21,7 @@ pub(super) struct Picture {
     recordings: Vec<PathBuf>,
     #[arg(long, default_value = "overview")]
     view: View,
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 1)]
     step: u32,
     #[arg(long, default_value_t = 0.5)]
     at: f64,
@@ -54,7 +54,7 @@ impl Picture {
         };
         let players: std::result::Result<Vec<Player>, _> = self.recordings.iter().map(open).collect();
         let mut players = players.map_err(|e| Failure::run(e.to_string()))?;
-        players[0].seek_into_step(self.step.saturating_sub(1), self.at);
+        players[0].seek_into_step(self.step, self.at);
         let mut app = App::new(players, Source::Recording);
         (app.view, app.rank) = (self.view, self.rank);
         Ok(svg::render(&view::picture(&app, Theme::FULL, self.columns, self.rows)))

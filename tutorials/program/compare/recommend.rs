@@ -20,9 +20,7 @@ pub(super) fn recommendation(comparison: &Comparison) -> String {
     };
     let count = runs.iter().filter(fast).count();
     let why = if count > 1 {
-        format!(
-            "of the {count} that are as fast as the fastest (within 10 %, which runs differ by anyway), it needs the least memory"
-        )
+        format!("of {count} equally fast ones (within 10 %), it needs the least memory")
     } else {
         "it is the fastest by more than 10 %".into()
     };

@@ -4,7 +4,7 @@ use std::io::{BufRead, Write};
 use trainer::{Failure, Result};
 
 /// Columns that sentences keep to.
-const WIDTH: usize = 96;
+const WIDTH: usize = 79;
 
 /// What a reader typed.
 pub(crate) enum Typed {
@@ -68,7 +68,7 @@ mod tests {
     fn long_sentences_are_wrapped_between_words() {
         assert_eq!(wrapped("right: so it is"), "   right: so it is");
         let long = wrapped(&"word ".repeat(50));
-        assert_eq!(long.lines().count(), 3);
+        assert_eq!(long.lines().count(), 4);
         assert!(long.lines().all(|line| line.starts_with("   word") && line.chars().count() <= WIDTH));
         assert_eq!(wrapped(&"x".repeat(200)).lines().count(), 1);
         let question = numbered(3, &"word ".repeat(30));

@@ -59,6 +59,8 @@ impl App {
                 None
             }
             _ if standing || self.held => self.go_on(),
+            // The picture goes along to where the run stops.
+            _ if self.may_hold() => self.hold(),
             _ => self.stand(|_| ()),
         }
     }

@@ -130,7 +130,7 @@ impl Open {
                 None
             }
             What::StepFinished { step, loss, .. } => Some(json!({
-                "ph": "i", "s": "p", "name": format!("step {} finished", step + 1), "pid": event.rank,
+                "ph": "i", "s": "p", "name": format!("step {step} finished"), "pid": event.rank,
                 "tid": COMPUTE, "ts": microseconds(event.at), "args": { "loss": loss },
             })),
             _ => None,

@@ -87,7 +87,7 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let title = Some(player.timeline().title()).filter(|title| !title.is_empty());
     let note = format!(
         "step {} · {}{capacity} · {}{}",
-        now.step + 1,
+        now.step,
         words::counted(scene.header.world_size, "rank"),
         scene.header.precision,
         title.map_or(String::new(), |title| format!(" · {title}")),

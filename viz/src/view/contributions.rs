@@ -38,7 +38,7 @@ fn part(player: &Player, rank: usize) -> Option<&Contribution> {
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let Some(first) = app.players.first() else { return };
     let x = paint.heading(0, 0, "Each rank's own part");
-    let step = part(first, app.rank).map_or(String::new(), |part| format!("step {}, ", part.step + 1));
+    let step = part(first, app.rank).map_or(String::new(), |part| format!("step {}, ", part.step));
     let star = if app.players.len() > 1 { "; * not as in the first run" } else { "" };
     paint.text(x + 2, 0, format!("{step}before the sum{star}"), ink(DIM));
     let each = paint.width().saturating_sub(LABEL) / app.players.len() as u16;

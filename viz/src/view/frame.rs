@@ -149,14 +149,14 @@ fn about(header: &RunHeader, compared: bool) -> Vec<String> {
         about.push(format!("  {ranks} · {device}"));
         about.push(format!("  {ranks} · simulated link"));
     }
-    about.extend([format!("  {few} parameters · {ranks}"), format!("  {ranks}")]);
+    about.extend([format!("  {ranks} · {device} · {}", header.precision), format!("  {ranks}")]);
     about
 }
 
 fn progress(player: &Player) -> String {
     let scene = player.scene();
     let step = scene.now.ranks.iter().map(|rank| rank.step).max().unwrap_or(0);
-    format!("step {} of {}", step + 1, scene.header.steps)
+    format!("step {step} of 0–{}", scene.header.steps.saturating_sub(1))
 }
 
 /// A word for what the run is doing, and its colour.

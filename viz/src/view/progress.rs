@@ -14,8 +14,7 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     let beside = if width >= 100 { 46 } else { 28 };
     let chart = width.saturating_sub(beside + 3);
     let done = steps_done(player);
-    let points: Vec<(f64, f64)> =
-        done.iter().map(|record| (f64::from(record.step + 1), record.loss)).collect();
+    let points: Vec<(f64, f64)> = done.iter().map(|record| (f64::from(record.step), record.loss)).collect();
     let validated: Vec<(f64, f64)> =
         evaluations(player).iter().map(|&(step, loss)| (f64::from(step), loss)).collect();
     let heading = if height >= 7 { 1 } else { 0 };

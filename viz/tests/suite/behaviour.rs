@@ -128,8 +128,25 @@ fn an_attached_run_is_left_alone_unless_asked_for() {
         timeline.push(Message::Batch(events::Batch { dropped: 0, events: run.events[..300].to_vec() }));
         let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Attached { control });
         assert_eq!(app.update(Input::Do(Action::TogglePause)), expected);
-        assert_eq!(app.player().motion(), Motion::Standing);
+        assert_eq!(app.player().motion() == Motion::Standing, !control);
     }
+}
+
+/// A run does not stop at once when it is held: what it still does is seen, and the next step is one of the run itself.
+#[test]
+fn the_picture_goes_along_to_where_a_held_run_stops() {
+    let run = Plan::new(1, 2).run();
+    let batch =
+        |events: &[events::Event]| Message::Batch(events::Batch { dropped: 0, events: events.to_vec() });
+    let mut timeline = Timeline::live(run.header, "");
+    timeline.push(batch(&run.events[..300]));
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Live);
+    app.update(Input::Do(Action::TogglePause));
+    app.receive(vec![vec![batch(&run.events[300..310])]]);
+    app.update(Input::Passed(0.01));
+    assert_eq!((app.player().position(), app.held), (310, true));
+    let step = Some(Effect::Control(Control::Step(Boundary::Unit)));
+    assert_eq!(app.update(Input::Do(Action::Forward)), step);
 }
 
 #[test]

@@ -37,11 +37,11 @@ fn bad_input_is_named_with_its_remedy() {
         ),
         (fails(&["export", file, "--size", "huge", "--svg", "x"]), "huge is no size"),
         (
-            fails(&["export", file, "--step", "6", "--svg", "x"]),
-            "there is no step 6: the recording has steps 1 to 5",
+            fails(&["export", file, "--step", "5", "--svg", "x"]),
+            "there is no step 5: the recording has steps 0 to 4",
         ),
-        (fails(&["replay", file, "--step", "99"]), "there is no step 99: the recording has steps 1 to 5"),
-        (fails(&["compare", file, file, "--step", "6"]), "there is no step 6"),
+        (fails(&["replay", file, "--step", "99"]), "there is no step 99: the recording has steps 0 to 4"),
+        (fails(&["compare", file, file, "--step", "5"]), "there is no step 5"),
     ];
     for (error, expected) in cases {
         assert!(error.contains(expected), "{error}");
@@ -55,9 +55,9 @@ fn numbers_out_of_range_are_refused_with_the_range() {
     let file = file.to_str().unwrap();
     for (command, flag, values, range) in [
         ("replay", "--speed", &["0", "0.0009", "1.1", "-1", "nan", "fast"][..], "from 0.001 to 1"),
-        ("replay", "--step", &["0", "-1", "1.5"], "--step"),
+        ("replay", "--step", &["-1", "1.5"], "--step"),
         ("export", "--at", &["-0.1", "1.01", "nan", "inf"], "from 0 to 1"),
-        ("export", "--step", &["0", "4294967296"], "--step"),
+        ("export", "--step", &["-1", "4294967296"], "--step"),
         ("export", "--seconds", &["-1", "1e12", "nan", "inf"], "from 0 to 3600"),
         ("export", "--speed", &["0", "2", "nan"], "from 0.001 to 1"),
     ] {

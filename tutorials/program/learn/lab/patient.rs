@@ -95,8 +95,7 @@ impl Patient {
              In the visualizer (4, streams: who works, and who waits for whom):\n\
              cargo run -p viz -- replay {ill} --view streams\n\
              Beside the healthy run (each rank's own part; page down: the next step):\n\
-             cargo run -p viz -- compare {healthy} {ill}\n\
-             It counts steps from 1: its step 6 is step 5 here.",
+             cargo run -p viz -- compare {healthy} {ill}",
             tables::all(&self.ill, &self.healthy)
         )
     }

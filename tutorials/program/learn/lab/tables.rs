@@ -45,14 +45,14 @@ type Cell = (fn(&Contribution) -> String, bool);
 fn contributions(ill: &Evidence, healthy: &Evidence) -> Table {
     let loss: Cell = (|part| format!("{:.4}", part.loss), true);
     let norm: Cell = (|part| format!("{:.4}", part.grad_norm), true);
-    by_rank("each rank's own part", ["loss", "norm"], [loss, norm], ill, healthy)
+    by_rank("each rank's part", ["loss", "norm"], [loss, norm], ill, healthy)
 }
 
 /// What each rank computes with, and how long it waits.
 fn ranks(ill: &Evidence, healthy: &Evidence) -> Table {
     let parameters: Cell = (|part| format!("{:04x}", part.parameters >> 48), true);
     let waiting: Cell = (|part| milliseconds(part.waited), false);
-    by_rank("parameters, ms it waits", ["param", "ms"], [parameters, waiting], ill, healthy)
+    by_rank("holds, ms waited", ["param", "ms"], [parameters, waiting], ill, healthy)
 }
 
 /// A row per step, two cells per rank; a star where what is always the same is not as in the healthy run.

@@ -177,7 +177,7 @@ fn communication(
 
 /// What fills the time that a rank waits.
 fn waiting(theme: Theme) -> &'static str {
-    if theme.colours() { "╌" } else { "w" }
+    if theme.colours() { "╍" } else { "w" }
 }
 
 fn key(scene: &Scene, paint: &mut Paint<'_>) {
