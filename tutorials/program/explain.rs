@@ -16,5 +16,5 @@ pub struct Arguments {
 /// # Errors
 /// If there is no such report.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    Report::read(&arguments.report).map(|report| print!("{}", diagnosis(&report)))
+    Report::read(&arguments.report).map(|report| events::say!("{}", diagnosis(&report).trim_end()))
 }

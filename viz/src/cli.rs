@@ -126,7 +126,7 @@ fn number(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + 
 fn size(text: &str) -> Result<(u16, u16), String> {
     let parts =
         text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
-    parts
-        .filter(|&(width, height)| (1..=1000).contains(&width) && (1..=1000).contains(&height))
-        .ok_or_else(|| format!("{text} is no size: columns and rows, such as 120x40, up to 1000 each"))
+    parts.filter(|&(width, height)| (80..=1000).contains(&width) && (24..=1000).contains(&height)).ok_or_else(
+        || format!("{text} is no size: columns and rows, such as 120x40, from 80x24 to 1000x1000"),
+    )
 }

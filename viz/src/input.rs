@@ -77,7 +77,7 @@ pub const BINDINGS: &[Binding] = &[
         &[Char('-'), Char('[')],
         "-+",
         "speed",
-        "slower, down to 1/1000; faster, up to real time",
+        "slower or faster, 1/1000 to real time (attach --control)",
         Action::Slower,
     ),
     counterpart(&[Char('+'), Char('='), Char(']')], Action::Faster),

@@ -53,9 +53,9 @@ fn open(files: &[PathBuf]) -> Result<Vec<Recording>, events::RecordingError> {
     files.iter().map(|file| Recording::open(file)).collect()
 }
 
-/// Each of `runs` is a recording if there is such a file, else a run that goes on.
+/// Each of `runs` is a recording if there is such a file (a folder may have the name of a run), else a run that goes on.
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
-    let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.exists());
+    let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
     if names.is_empty() {
         return Ok(viz::recorded(play(open(&files)?, start)?, display)?);
     }

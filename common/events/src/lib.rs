@@ -31,7 +31,7 @@ pub mod recording;
 pub mod relay;
 pub mod ring;
 pub mod runs;
-mod say;
+pub mod say;
 pub mod snapshot;
 pub mod socket;
 pub mod units;

@@ -20,6 +20,14 @@ pub enum AttachError {
         /// The runs there are.
         known: Vec<String>,
     },
+    /// Several runs' names begin so.
+    #[error("{} runs are called {name}…: {}", fitting.len(), fitting.join(", "))]
+    Ambiguous {
+        /// The name asked for.
+        name: String,
+        /// The runs that it fits.
+        fitting: Vec<String>,
+    },
     /// The directory or the socket cannot be used.
     #[error("cannot reach {}: {source}", path.display())]
     Io {
@@ -116,13 +124,17 @@ fn probe(path: &Path) -> Option<Run> {
 /// Any [`AttachError`].
 pub fn attach(directory: &Path, name: &str) -> Result<Attachment, AttachError> {
     let known: Vec<String> = list(directory)?.into_iter().map(|run| run.name).collect();
-    let mut fitting = known.iter().filter(|run| run.as_str() == name || run.starts_with(name));
     let exact = known.iter().find(|run| run.as_str() == name);
-    let chosen = exact.or(match (fitting.next(), fitting.next()) {
-        (Some(only), None) => Some(only),
-        _ => None,
-    });
-    let Some(chosen) = chosen else { return Err(AttachError::Unknown { name: name.into(), known }) };
+    let fitting: Vec<&String> = known.iter().filter(|run| run.starts_with(name)).collect();
+    let chosen = match (exact, &fitting[..]) {
+        (Some(chosen), _) => chosen,
+        (None, [only]) => *only,
+        (None, []) => return Err(AttachError::Unknown { name: name.into(), known }),
+        (None, several) => {
+            let fitting = several.iter().copied().cloned().collect();
+            return Err(AttachError::Ambiguous { name: name.into(), fitting });
+        }
+    };
     Attachment::open(&directory.join(format!("{chosen}.sock")), chosen, Duration::from_secs(3))
 }
 

@@ -1,20 +1,78 @@
 //! Lines for a person. Whoever stopped reading, as `head` does or a closed window, is no reason for a run to fail:
-//! `println!` would panic.
+//! `println!` would panic. At a terminal no line is cut within a word.
+
+use std::fmt::Arguments;
+use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 
 /// A line on standard output; nothing happens if nobody reads it.
 #[macro_export]
 macro_rules! say {
-    ($($words:tt)*) => {{
-        use ::std::io::Write as _;
-        let _ = ::std::writeln!(::std::io::stdout(), $($words)*);
-    }};
+    () => { $crate::say::line(&::std::io::stdout(), ::std::format_args!("")) };
+    ($($words:tt)*) => { $crate::say::line(&::std::io::stdout(), ::std::format_args!($($words)*)) };
 }
 
 /// A line on standard error; nothing happens if nobody reads it. A test's goes past the capture of its output.
 #[macro_export]
 macro_rules! complain {
-    ($($words:tt)*) => {{
-        use ::std::io::Write as _;
-        let _ = ::std::writeln!(::std::io::stderr(), $($words)*);
-    }};
+    ($($words:tt)*) => { $crate::say::line(&::std::io::stderr(), ::std::format_args!($($words)*)) };
+}
+
+/// Writes `text` and a newline; what [`say!`] and [`complain!`] do.
+pub fn line<S>(stream: &S, text: Arguments<'_>)
+where
+    S: AsFd + IsTerminal,
+    for<'a> &'a S: Write,
+{
+    let mut text = text.to_string();
+    if let Some(columns) = columns(stream) {
+        let lines: Vec<String> = text.split('\n').map(|line| wrapped(line, columns)).collect();
+        text = lines.join("\n");
+    }
+    let mut stream = stream;
+    let _ = writeln!(stream, "{text}");
+}
+
+/// A terminal's width.
+fn columns(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
+    let size = stream.is_terminal().then(|| rustix::termios::tcgetwinsize(stream).ok()).flatten()?;
+    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
+}
+
+/// `line` in as many lines as it needs of at most `columns` characters, unless a word is longer. What is wrapped goes on two
+/// columns further in than it began.
+fn wrapped(line: &str, columns: usize) -> String {
+    let begins = line.chars().take_while(|&c| c == ' ').count();
+    let indent = " ".repeat((begins + 2).min(columns / 2));
+    let options = textwrap::Options::new(columns).subsequent_indent(&indent).break_words(false);
+    textwrap::fill(line, options.word_splitter(textwrap::WordSplitter::NoHyphenation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrapped;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines_are_wrapped_between_words() {
+        assert_eq!(wrapped("as it is", 8), "as it is");
+        assert_eq!(wrapped("as it is now", 8), "as it is\n  now");
+        assert_eq!(wrapped("  so many words here", 10), "  so many\n    words\n    here");
+        assert_eq!(wrapped("name          what it does", 16), "name\n  what it does");
+        assert_eq!(wrapped("unbreakable it is", 5), "unbreakable\n  it\n  is");
+        assert_eq!(wrapped("Ψ und Σ über ein", 8), "Ψ und Σ\n  über\n  ein");
+        let drawn = format!("      0 └{}", "─".repeat(20));
+        assert_eq!(wrapped(&drawn, 29), drawn);
+    }
+
+    proptest! {
+        #[test]
+        fn no_word_is_lost_and_no_line_too_long(text in "[ a-zé]{0,120}", columns in 1usize..60) {
+            let wrapped = wrapped(&text, columns);
+            prop_assert_eq!(wrapped.split_whitespace().collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
+            for line in wrapped.lines().filter(|line| line.chars().count() > columns) {
+                prop_assert_eq!(line.split_whitespace().count(), 1, "{:?}", line);
+            }
+        }
+    }
 }

@@ -4,12 +4,12 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// No preset has this name.
-    #[error("there is no model preset `{name}`; did you mean `{nearest}`?\npresets: {known}")]
+    #[error("there is no model preset `{name}`{}\npresets: {known}", question(nearest))]
     UnknownPreset {
         /// The name asked for.
         name: String,
-        /// The preset whose name differs least.
-        nearest: &'static str,
+        /// The preset whose name differs least, if it differs little.
+        nearest: Option<&'static str>,
         /// All names.
         known: String,
     },
@@ -49,4 +49,8 @@ pub enum ModelError {
         /// What would be taken instead.
         supported: String,
     },
+}
+
+fn question(nearest: &Option<&'static str>) -> String {
+    nearest.map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"))
 }

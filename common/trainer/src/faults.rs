@@ -219,6 +219,17 @@ pub(crate) fn fault(config: &Config, rank: usize, step: u32, phase: Phase, kind:
     })
 }
 
+/// How much longer than the deadline a rank stalls, so that whoever waits for it gives up first.
+const LONGER: Duration = Duration::from_secs(2);
+
+/// A phase of a step; saving is no step's.
+fn moment(phase: Phase, step: u32) -> String {
+    match phase {
+        Phase::Save => "Save".into(),
+        _ => format!("{phase:?} of step {step}"),
+    }
+}
+
 /// Fails here if the flags ask for it.
 #[allow(clippy::panic)]
 pub(crate) fn trip(
@@ -229,14 +240,14 @@ pub(crate) fn trip(
 ) -> std::result::Result<(), RankError> {
     if fault(config, number, step, phase, Kind::Panic) {
         // The point of this fault: what happens when code that never should panics all the same.
-        panic!("injected panic in {phase:?} of step {step}");
+        panic!("injected panic in {}", moment(phase, step));
     }
     if fault(config, number, step, phase, Kind::Error) {
-        return Err(RankError::Other(format!("injected error in {phase:?} of step {step}")));
+        return Err(RankError::Other(format!("injected error in {}", moment(phase, step))));
     }
     if fault(config, number, step, phase, Kind::Stall) {
-        std::thread::sleep(config.timeout + Duration::from_millis(500));
-        return Err(RankError::Other(format!("injected stall in {phase:?} of step {step}")));
+        std::thread::sleep(config.timeout + LONGER);
+        return Err(RankError::Stalled(format!("injected stall in {}", moment(phase, step))));
     }
     Ok(())
 }

@@ -154,8 +154,8 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
-/// The outcome that explains the others: an error that is no mere echo of another rank's.
+/// The outcome that explains the others: that of the first rank whose error explains most.
 fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
-    let errors = || outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
-    errors().find(|(_, error)| !error.is_echo()).or_else(|| errors().next())
+    let errors = outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
+    errors.min_by_key(|(_, error)| error.obscurity())
 }

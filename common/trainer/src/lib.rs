@@ -57,7 +57,7 @@ use collectives::Group;
 use config::Config;
 use events::Emitter;
 use processes::Logs;
-use report::StepRow;
+use run::News;
 use run::{Plan, Wish};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use stage::AnyStage;
@@ -87,7 +87,7 @@ fn program(stage: AnyStage, cli: Cli) -> ExitCode {
         }
         Some(Command::Doctor(args)) => doctor::examine(&args),
         Some(Command::Explain(args)) => {
-            Report::read(&args.report).map(|report| print!("{}", diagnosis(&report)))
+            Report::read(&args.report).map(|report| events::say!("{}", diagnosis(&report).trim_end()))
         }
         None => train(stage, cli.train),
     };
@@ -150,7 +150,7 @@ fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) ->
     let watched = watch.hub.finish();
     let report = outcome?;
     events::say!("{}", tables::closing(&report));
-    for line in progress::farewell(plan, &watched) {
+    for line in progress::farewell(plan, report.steps.len(), &watched) {
         events::say!("{line}");
     }
     Ok(())
@@ -160,10 +160,10 @@ fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) ->
 fn in_lines(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Report> {
     stop_on_signal(plan)?;
     let lines = progress::Lines::new(plan);
-    let observer = |rank: usize, row: &StepRow, peak: u64| {
-        logs.step(rank, row);
+    let observer = |rank: usize, news: News<'_>| {
+        logs.tell(rank, news);
         if rank == 0 {
-            lines.step(row, peak);
+            lines.tell(news);
         }
     };
     let run = || run_plan(plan, ranks, watch.emitters.clone(), &observer);
@@ -185,7 +185,7 @@ fn on_screen(
     let subscription = watch.hub.subscribe();
     std::thread::scope(|scope| {
         let ranks = scope.spawn(move || {
-            let observer = |rank: usize, row: &StepRow, _: u64| logs.step(rank, row);
+            let observer = |rank: usize, news: News<'_>| logs.tell(rank, news);
             let report = run_plan(plan, ranks, watch.emitters.clone(), &observer);
             watch.settle();
             watch.hub.end();
@@ -237,7 +237,7 @@ fn train_unseen(
 ) -> Result<Report> {
     let stop = Arc::new(Wish::new(enough, config.world_size));
     let plan = Plan { witness, stop, ..plan::prepare(stage, config)? };
-    let silent = |_: usize, _: &StepRow, _: u64| {};
+    let silent = |_: usize, _: News<'_>| {};
     if plan.config.record.is_none() {
         let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
         return run_plan(&plan, Ranks::Threads, emitters, &silent);
@@ -288,7 +288,7 @@ fn explaining_delays<T>(wish: &AtomicBool, wait: impl FnOnce() -> T) -> T {
             }
             if !over(PATIENCE) {
                 events::complain!(
-                    "ending as soon as the layer under way is done; a second Ctrl-C or SIGTERM ends at once"
+                    "ending as soon as the layer under way is done; Ctrl-C or SIGTERM ends it at once"
                 );
             }
         });

@@ -10,7 +10,7 @@ use crate::error::{Failure, Result};
 use crate::hardware::gpus;
 use crate::launcher::{self, Placement, Variables};
 use crate::report::StepRow;
-use crate::run::Plan;
+use crate::run::{News, Plan};
 use crate::watch::RING;
 use crate::{launch, progress};
 use collectives::nccl;
@@ -228,7 +228,7 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
         None => None,
     };
     crate::stop_on_signal(plan)?;
-    let outcome = launch::one(plan, group, &|rank, row, _| logs.step(rank, row));
+    let outcome = launch::one(plan, group, &|rank, news| logs.tell(rank, news));
     drop(outlet);
     outcome.map(drop)
 }
@@ -265,11 +265,17 @@ impl Logs {
         Ok(logs)
     }
 
-    /// Notes a finished step of `rank`.
-    pub(crate) fn step(&self, rank: usize, row: &StepRow) {
+    /// Notes what `rank` tells.
+    pub(crate) fn tell(&self, rank: usize, news: News<'_>) {
         let Some((_, file)) = self.0.iter().find(|(number, _)| *number == rank) else { return };
-        let StepRow { step, loss, grad_norm, seconds, .. } = row;
-        line(file, &format!("step {step}  loss {loss:.6}  grad norm {grad_norm:.6}  {seconds:.3} s"));
+        match news {
+            News::Step(StepRow { step, loss, grad_norm, seconds, .. }, _) => {
+                line(file, &format!("step {step}  loss {loss:.6}  grad norm {grad_norm:.6}  {seconds:.3} s"));
+            }
+            News::Validation(steps, loss) => {
+                line(file, &format!("validation loss {loss:.6} after {steps} steps"))
+            }
+        }
     }
 
     /// Notes something about all ranks of this process.

@@ -4,12 +4,12 @@ use crate::config::Config;
 use crate::hardware;
 use crate::precision;
 use crate::report::StepRow;
-use crate::run::Plan;
+use crate::run::{News, Plan};
 use crate::size::human;
 use indicatif::{ProgressBar, ProgressStyle};
 use planner::table::{counted, grouped};
 use std::io::IsTerminal;
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
 
 /// Lines that a run prints at most, beside the first and the last.
 const LINES: u32 = 30;
@@ -70,9 +70,12 @@ fn where_ranks_are(config: &Config) -> String {
     }
 }
 
-/// The last lines: what the run leaves behind.
-pub(crate) fn farewell(plan: &Plan, watched: &events::HubReport) -> Vec<String> {
+/// The last lines: what the run leaves behind, after `done` steps.
+pub(crate) fn farewell(plan: &Plan, done: usize, watched: &events::HubReport) -> Vec<String> {
     let mut lines = Vec::new();
+    if done < plan.config.steps as usize {
+        lines.push(format!("ended early, as asked: {done} of {} steps are done", plan.config.steps));
+    }
     lines.extend(plan.config.save.as_ref().map(|dir| format!("saved to {}", dir.display())));
     lines.extend(watched.recorded.as_ref().map(|file| format!("recorded to {}", file.display())));
     lines.extend(
@@ -84,11 +87,18 @@ pub(crate) fn farewell(plan: &Plan, watched: &events::HubReport) -> Vec<String> 
     lines
 }
 
+/// The steps since the last line.
+#[derive(Default)]
+struct Since {
+    tokens: u64,
+    seconds: f64,
+}
+
 /// One line per step now and then; on a terminal a bar below them.
 pub(crate) struct Lines {
     steps: u32,
     every: u32,
-    started: Instant,
+    since: Mutex<Since>,
     bar: Option<ProgressBar>,
 }
 
@@ -111,23 +121,45 @@ impl Lines {
             "memory",
             if plan.config.loss_scaling.is_some() { "  loss scale" } else { "" }
         );
-        Lines { steps, every: steps.div_ceil(LINES).max(1), started: Instant::now(), bar }
+        Lines { steps, every: steps.div_ceil(LINES).max(1), since: Mutex::default(), bar }
     }
 
-    /// A step has finished; the rank that says so has held `peak` bytes at most until now, by its ledger.
-    pub(crate) fn step(&self, row: &StepRow, peak: u64) {
-        let rate = row.tokens as f64 * f64::from(row.step + 1) / self.started.elapsed().as_secs_f64();
-        let shown = row.step.is_multiple_of(self.every) || row.step + 1 == self.steps || row.skipped;
-        match &self.bar {
-            Some(bar) => {
-                if shown {
-                    bar.suspend(|| line(row, rate, peak));
-                }
-                bar.set_position(u64::from(row.step) + 1);
-                bar.set_message(format!("loss {:.4}  {} tokens/s", row.loss, grouped(rate as u64)));
+    /// Shows what the rank tells that speaks for all.
+    pub(crate) fn tell(&self, news: News<'_>) {
+        match news {
+            News::Step(row, peak) => self.step(row, peak),
+            News::Validation(steps, loss) => {
+                self.beside_the_bar(|| {
+                    events::say!(
+                        "{:>6}  {loss:>8.4}  validation, after {}",
+                        "",
+                        counted(steps as usize, "step", "steps")
+                    );
+                });
             }
-            None if shown => line(row, rate, peak),
-            None => {}
+        }
+    }
+
+    fn beside_the_bar(&self, say: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(say),
+            None => say(),
+        }
+    }
+
+    fn step(&self, row: &StepRow, peak: u64) {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.tokens += row.tokens;
+        since.seconds += row.seconds;
+        let rate = since.tokens as f64 / since.seconds.max(1e-9);
+        let shown = row.step.is_multiple_of(self.every) || row.step + 1 == self.steps || row.skipped;
+        if shown {
+            self.beside_the_bar(|| line(row, rate, peak));
+            *since = Since::default();
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(u64::from(row.step) + 1);
+            bar.set_message(format!("loss {:.4}  {} tokens/s", row.loss, grouped(rate as u64)));
         }
     }
 

@@ -219,7 +219,10 @@ impl Report {
         if path.file_name().is_none() || path.is_dir() {
             return Err(unwritable(path, &"it names no file"));
         }
-        NamedTempFile::new_in(folder).map_err(|e| unwritable(path, &e))
+        if !folder.is_dir() {
+            return Err(unwritable(path, &format!("there is no folder {}", folder.display())));
+        }
+        NamedTempFile::new_in(folder).map_err(|e| unwritable(path, &e.kind()))
     }
 
     /// Reads a report that [`Report::write`] has written.

@@ -92,8 +92,17 @@ pub struct Measured {
 
 pub(crate) type Result<T> = std::result::Result<T, RankError>;
 
-/// Told about every finished step by every rank, with its number and the most bytes that it has held at once so far.
-pub(crate) type Observer<'a> = dyn Fn(usize, &StepRow, u64) + Sync + 'a;
+/// What a rank tells while it goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum News<'a> {
+    /// A step is done; and the most bytes that the rank has held at once so far.
+    Step(&'a StepRow, u64),
+    /// After so many steps this is the loss on the validation part.
+    Validation(u32, f64),
+}
+
+/// Told by every rank, with its number.
+pub(crate) type Observer<'a> = dyn Fn(usize, News<'_>) + Sync + 'a;
 
 /// One rank of a run.
 struct Worker<'a> {
@@ -246,7 +255,8 @@ impl<'a> Worker<'a> {
         self.finished(row, observer)?;
         let last = step + 1 == config.steps;
         if config.evaluation.is_some_and(|e| last || (step + 1).is_multiple_of(e.every)) && !stop {
-            self.evaluate(step)?;
+            let loss = self.evaluate(step)?;
+            observer(self.rank.number(), News::Validation(step + 1, loss));
         }
         Ok(stop || last)
     }
@@ -256,7 +266,8 @@ impl<'a> Worker<'a> {
         let StepRow { step, loss, grad_norm, lr, tokens, seconds, .. } = row;
         self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
         self.updates += u32::from(!row.skipped);
-        observer(self.rank.number(), &row, self.rank.device.ledger().peak_total(Place::Device));
+        let peak = self.rank.device.ledger().peak_total(Place::Device);
+        observer(self.rank.number(), News::Step(&row, peak));
         self.steps.push(row);
         self.counted = Counted::so_far(&self.rank, self.clocks);
         let Some(scaler) = &mut self.scaler else { return Ok(()) };

@@ -34,7 +34,7 @@ fn a_panic_in_any_phase_ends_all_ranks_within_five_seconds_and_names_the_culprit
             let step = if phase == "setup" { 0 } else { 2 };
             let (text, took) = fail(stage, &format!("--inject panic@rank2,step{step},{phase} {flags}"));
             assert!(text.starts_with("rank 2: panic at "), "{stage} {phase}: {text}");
-            assert!(text.to_lowercase().contains(&format!("injected panic in {phase} of step")), "{text}");
+            assert!(text.to_lowercase().contains(&format!("injected panic in {phase}")), "{text}");
             assert!(took < Duration::from_secs(5), "{stage} {phase} took {took:?}");
         }
     }
@@ -52,7 +52,7 @@ fn a_failure_in_one_group_ends_the_others_too() {
         }
         let (text, took) =
             fail(planner::Stage::Zero3, &format!("{groups} --timeout 1 --inject stall@rank1,step1,backward"));
-        assert!(text.contains("for rank 1") || text.starts_with("rank 1: injected stall"), "{text}");
+        assert!(text.contains("for rank 1") && !text.contains("injected"), "{text}");
         assert!(took < Duration::from_secs(10), "{groups}: {took:?}");
     }
 }
@@ -150,7 +150,7 @@ fn a_rank_that_leaves_out_a_collective_is_named_with_what_it_left_out() {
 #[test]
 fn a_stalled_rank_is_named_after_the_deadline() {
     let (text, took) = fail(planner::Stage::Zero2, "--timeout 1 --inject stall@rank1,step1,backward");
-    assert!(text.contains("for rank 1") || text.starts_with("rank 1: injected stall"), "{text}");
+    assert!(text.contains("for rank 1") && !text.contains("injected"), "{text}");
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
 

@@ -19,20 +19,19 @@ const STACK: [Class; 7] = [
 ];
 const _: () = assert!(STACK.len() == Class::ALL.len());
 
-/// Columns and rows of a terminal plot.
-const TERMINAL: (usize, usize) = (72, 10);
+/// Columns and rows of a terminal plot, which has ten more columns at its left.
+const TERMINAL: (usize, usize) = (70, 16);
 
 /// The plot for a terminal, with `top` bytes at its upper edge.
 pub(crate) fn terminal(name: &str, profile: &Profile, top: u64) -> String {
     let (width, height) = TERMINAL;
     let columns = profile.columns(width);
     let mut text = format!("{name}: rank 0 in the last step, peak {}\n", human(profile.peak()));
+    let columns: Vec<Vec<Class>> = columns.iter().map(|live| rows(live, top, height)).collect();
     for row in (0..height).rev() {
-        // The middle of the row decides.
-        let bytes = (2 * row as u64 + 1) * top / (2 * height as u64);
         let label = if row + 1 == height { human(top) } else { String::new() };
         let line: String =
-            columns.iter().map(|live| class_at(live, bytes).map_or(" ", class_glyph)).collect();
+            columns.iter().map(|column| column.get(row).map_or(" ", |&class| class_glyph(class))).collect();
         text.push_str(format!("{label:>8} │{}", line.trim_end()).trim_end());
         text.push('\n');
     }
@@ -41,19 +40,26 @@ pub(crate) fn terminal(name: &str, profile: &Profile, top: u64) -> String {
     text
 }
 
-/// Which class is at a height of `bytes` in a stack, if the stack is that high.
-fn class_at(live: &[u64], bytes: u64) -> Option<Class> {
-    let mut below = 0;
-    STACK.into_iter().find(|class| {
+/// What fills the rows of a column, from the ground up, with `top` bytes in `height` rows: each class what its bytes take, but one
+/// row at least.
+fn rows(live: &[u64], top: u64, height: usize) -> Vec<Class> {
+    let row = |bytes: u64| ((2 * bytes * height as u64 + top) / (2 * top.max(1))) as usize;
+    let held: Vec<Class> = STACK.into_iter().filter(|class| live[class.index()] > 0).collect();
+    let filled = row(live.iter().sum()).max(held.len());
+    let (mut below, mut rows) = (0, Vec::new());
+    for (above, class) in (0..held.len()).rev().zip(&held) {
         below += live[class.index()];
-        bytes < below
-    })
+        let least = rows.len() + 1;
+        rows.resize(row(below).clamp(least, filled - above), *class);
+    }
+    rows
 }
 
 /// What the characters mean.
 pub(crate) fn key() -> String {
     let entries = STACK.map(|class| format!("{} {class}", class_glyph(class)));
-    format!("{}\n{}\n", entries[..4].join("   "), entries[4..].join("   "))
+    let (some, others) = (entries[..4].join("   "), entries[4..].join("   "));
+    format!("{some}\n{others}\nWhat is held has a row, however little it is.\n")
 }
 
 const SIZE: (f64, f64) = (760.0, 300.0);
@@ -146,7 +152,7 @@ fn legend(out: &mut String, columns: &[[u64; Class::ALL.len()]]) {
             colour(class),
             x + 14.0
         );
-        x += 24.0 + 5.6 * class.label().len() as f64;
+        x += 28.0 + 6.2 * class.label().len() as f64;
     }
 }
 
@@ -162,6 +168,19 @@ mod tests {
     #[test]
     fn a_profile_for_a_terminal() {
         insta::assert_snapshot!(terminal("ZeRO-3", &hill(), 125) + &key());
+    }
+
+    #[test]
+    fn what_is_held_has_a_row() {
+        let live = |bytes: [u64; 7]| bytes;
+        let count = |live: &[u64], class| rows(live, 100, 10).iter().filter(|&&row| row == class).count();
+        let small = live([1, 1, 2, 0, 60, 0, 0]);
+        let large = Class::ALL[4];
+        assert_eq!(rows(&small, 100, 10).len(), 6);
+        assert!(Class::ALL[..3].iter().all(|&class| count(&small, class) == 1) && count(&small, large) == 3);
+        assert_eq!(rows(&live([100, 0, 0, 0, 0, 0, 0]), 100, 10).len(), 10);
+        assert_eq!(rows(&live([0; 7]), 100, 10), []);
+        assert_eq!(rows(&live([3, 3, 3, 3, 3, 3, 3]), 100, 10).len(), 7);
     }
 
     #[test]

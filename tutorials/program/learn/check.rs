@@ -6,7 +6,8 @@ use super::terminal::tell;
 use clap::Args;
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime};
 use trainer::{Failure, Result};
 
@@ -40,51 +41,83 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 let names: Vec<&str> = ALL.iter().map(|exercise| exercise.name).collect();
                 Failure::usage(format!("there is no exercise {name:?}; there are {}", names.join(", ")))
             })?;
-            one(exercise, arguments)
+            match arguments.watch {
+                true => watch([exercise].into_iter(), arguments),
+                false => attempt(exercise, arguments),
+            }
         }
         None if arguments.watch => {
             let solved = Progress::load();
-            let mut open = ALL.iter().filter(|exercise| solved.score(exercise.name).is_none());
-            open.try_for_each(|exercise| one(exercise, arguments))?;
-            events::say!("All exercises are solved.");
-            Ok(())
+            watch(ALL.iter().filter(|exercise| solved.score(exercise.name).is_none()), arguments)
         }
         None => list(&Progress::load()),
     }
 }
 
-/// Checks one exercise, if asked to until it is solved.
-fn one(exercise: &Exercise, arguments: &Arguments) -> Result<()> {
-    if arguments.watch {
+/// Checks exercises until they are solved, one after another, or the reader leaves.
+fn watch<'a>(mut open: impl Iterator<Item = &'a Exercise>, arguments: &Arguments) -> Result<()> {
+    let typed = typed();
+    let all = open.all(|exercise| {
         let file = crate::book::root().join(exercise.file());
-        until_solved(&file, || attempt(exercise, arguments))
-    } else {
-        attempt(exercise, arguments)
+        until_solved(&file, &typed, &exercise.hints, || attempt(exercise, arguments))
+    });
+    if all {
+        events::say!("\nAll is solved.");
     }
+    Ok(())
 }
 
-/// Attempts again whenever `file` has been saved, until an attempt succeeds.
-fn until_solved(file: &Path, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
+/// The lines that the reader types, as they come.
+fn typed() -> Receiver<String> {
+    let (lines, typed) = channel();
+    std::thread::spawn(move || {
+        std::io::stdin().lines().map_while(|line| lines.send(line.ok()?).ok()).count()
+    });
+    typed
+}
+
+/// Attempts again whenever `file` has been saved, until an attempt succeeds: then it is true; false if the reader leaves. An empty
+/// line asks for one of the `hints` more.
+fn until_solved(
+    file: &Path,
+    typed: &Receiver<String>,
+    hints: &[&str],
+    mut attempt: impl FnMut() -> Result<()>,
+) -> bool {
     let saved = || std::fs::metadata(file).and_then(|file| file.modified());
+    let mut hints = hints.iter();
     loop {
         // What is saved during an attempt is not in it for sure.
         let before: Option<SystemTime> = saved().ok();
-        let Err(failure) = attempt() else { return Ok(()) };
-        events::complain!("{failure}\n\nIt is checked again when you save it; Ctrl-C leaves.\n");
+        let Err(failure) = attempt() else { return true };
+        events::complain!(
+            "{failure}\n\nIt is checked again when you save it. Enter: a hint; q and enter: leave."
+        );
         // An editor may take the file away for a moment.
         while saved().is_err() || saved().ok() == before {
-            std::thread::sleep(GLANCE);
+            match typed.recv_timeout(GLANCE).as_deref().map(str::trim) {
+                Ok("q") => return false,
+                Ok(_) => {
+                    tell(hints.next().unwrap_or(&"That was all. One way is in solution.rs, beside src."))
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(GLANCE),
+            }
         }
+        events::say!();
     }
 }
 
 fn attempt(exercise: &Exercise, arguments: &Arguments) -> Result<()> {
-    events::say!("{}: {}\n{}\n", exercise.name, exercise.task, exercise.file());
+    let place = ALL.iter().position(|other| other.name == exercise.name).map_or(0, |place| place + 1);
+    let Exercise { name, task, .. } = exercise;
+    events::say!("{name}, exercise {place} of {}: {task}\n{}\n", ALL.len(), exercise.file());
     exercise.hints.iter().take(arguments.hints).for_each(|hint| tell(&format!("hint: {hint}")));
     events::complain!("building it …");
     match check(exercise, arguments.solution)? {
         Some(_) if arguments.solution => Ok(()),
         Some(score) => Progress::load().solved(exercise.name, score),
+        None if arguments.watch => Err(Failure::run("not solved yet.")),
         None if arguments.hints < exercise.hints.len() => {
             Err(Failure::run(format!("not solved yet. A hint: --hints {}", arguments.hints + 1)))
         }
@@ -94,8 +127,10 @@ fn attempt(exercise: &Exercise, arguments: &Arguments) -> Result<()> {
 
 fn list(progress: &Progress) -> Result<()> {
     for Exercise { name, chapter, task, .. } in ALL {
-        let state = progress.score(name).map_or(String::new(), |score| format!("\n{:32}{score}", ""));
-        events::say!("chapter {chapter:>2}   {name:<17}  {task}{state}");
+        let score = progress.score(name);
+        let mark = if score.is_some() { "✓" } else { " " };
+        events::say!("{mark} chapter {chapter:>2}  {name:<17}  {task}");
+        score.iter().for_each(|score| events::say!("{:33}{score}", ""));
     }
     events::say!("\nStarters are in tutorials/exercises. cargo run -p tutorials -- check bucket --watch");
     Ok(())
@@ -110,6 +145,7 @@ fn check(exercise: &Exercise, solution: bool) -> Result<Option<Value>> {
     let mut process = Command::new(cargo);
     process.args(["run", "--quiet", "--package", exercise.name, "--manifest-path"]);
     process.arg(crate::book::root().join("Cargo.toml")).args(["--", "--score"]).arg(score.path());
+    process.stdin(Stdio::null());
     if solution {
         process.arg("--solution");
     }
@@ -132,8 +168,9 @@ mod tests {
         let write = |text: &str| std::fs::write(&file, text).unwrap();
         write("todo!()");
         let mut attempts = Vec::new();
-        std::thread::scope(|threads| {
-            let solved = until_solved(&file, || {
+        let (_reader, typed) = channel();
+        let solved = std::thread::scope(|threads| {
+            until_solved(&file, &typed, &[], || {
                 attempts.push(std::fs::read_to_string(&file).unwrap());
                 if attempts.len() == 1 {
                     // As editors save: the old file goes, a new one comes.
@@ -144,9 +181,22 @@ mod tests {
                     });
                 }
                 if attempts.len() < 2 { Err(Failure::run("not solved yet")) } else { Ok(()) }
-            });
-            assert!(solved.is_ok());
+            })
         });
+        assert!(solved);
         assert_eq!(attempts, ["todo!()", "done()"]);
+    }
+
+    #[test]
+    fn whoever_leaves_is_asked_no_more() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (reader, typed) = channel();
+        ["", "", "q"].into_iter().for_each(|line| reader.send(line.into()).unwrap());
+        let mut attempts = 0;
+        let solved = until_solved(file.path(), &typed, &["a hint"], || {
+            attempts += 1;
+            Err(Failure::run("not solved yet"))
+        });
+        assert_eq!((solved, attempts, typed.try_recv().is_err()), (false, 1, true));
     }
 }

@@ -52,6 +52,16 @@ fn file() -> PathBuf {
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".progress.json"), PathBuf::from)
 }
 
+/// Keeps a file that cannot be read from being overwritten.
+fn put_aside(file: &Path) {
+    let aside = file.with_extension("damaged.json");
+    let kept = match std::fs::rename(file, &aside) {
+        Ok(()) => format!("it is {} now", aside.display()),
+        Err(error) => error.to_string(),
+    };
+    events::complain!("warning: {} is damaged ({kept}); progress begins anew", file.display());
+}
+
 impl Progress {
     /// What the file says; nothing if there is none.
     pub fn load() -> Self {
@@ -61,7 +71,13 @@ impl Progress {
     /// What is kept in `file`.
     pub fn at(file: PathBuf) -> Self {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
-        Progress { done: serde_json::from_str(&text).unwrap_or_default(), file }
+        let done = serde_json::from_str(&text).unwrap_or_else(|_| {
+            if !text.is_empty() {
+                put_aside(&file);
+            }
+            Map::new()
+        });
+        Progress { done, file }
     }
 
     /// A number was guessed.
@@ -162,6 +178,19 @@ impl Progress {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_damaged_file_is_put_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("progress.json");
+        std::fs::write(&file, "garbage").unwrap();
+        let mut progress = Progress::at(file.clone());
+        assert_eq!(progress.score("bucket"), None);
+        progress.diagnosed("drift").unwrap();
+        let aside = std::fs::read_to_string(folder.path().join("progress.damaged.json")).unwrap();
+        assert_eq!(aside, "garbage");
+        assert!(std::fs::read_to_string(file).unwrap().contains("drift"));
+    }
 
     #[test]
     fn scores_are_kept_and_older_files_are_read() {

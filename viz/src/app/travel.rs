@@ -11,12 +11,12 @@ impl App {
     pub(super) fn travel(&mut self, action: Action) -> Option<Effect> {
         let effect = match action {
             Action::TogglePause => self.toggle_pause(),
-            Action::Forward => self.forward(),
+            Action::Forward => self.forward(self.granularity),
             Action::Back => {
                 let granularity = self.granularity;
                 self.stand(|player| player.step_back(granularity))
             }
-            Action::NextStep => self.stand(|player| player.step_forward(Boundary::Step)),
+            Action::NextStep => self.forward(Boundary::Step),
             Action::PreviousStep => self.stand(|player| player.step_back(Boundary::Step)),
             Action::First => self.stand(|player| player.seek(player.timeline().beginning())),
             Action::Last => self.stand(|player| player.seek(player.timeline().len())),
@@ -84,8 +84,7 @@ impl App {
         self.may_hold().then_some(Effect::Control(Control::Resume))
     }
 
-    fn forward(&mut self) -> Option<Effect> {
-        let granularity = self.granularity;
+    fn forward(&mut self, granularity: Boundary) -> Option<Effect> {
         if self.source == Source::Recording || !self.lead().at_end() {
             return self.stand(|player| player.step_forward(granularity));
         }

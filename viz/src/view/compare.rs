@@ -19,7 +19,10 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let rank = app.rank;
     let (width, height) = (paint.width(), paint.height());
     let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));
-    paint.text(x + 2, 0, "same step, same phase, same scale", ink(DIM));
+    let together = app.players.iter().all(|player| step_of(player) == step_of(app.player()));
+    let note =
+        if together { "same step, same phase, same scale" } else { "same scale; not all at the same step" };
+    paint.text(x + 2, 0, note, ink(DIM));
     let runs = app.players.len().max(2) as u16;
     let parts = contributions::rows(app);
     // Rows beyond those of the heading, the runs, the classes, the numbers, the differences and the ranks' own parts become
@@ -106,6 +109,11 @@ fn single(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     paint.text(LABEL, 1, fitted(hint, width.saturating_sub(LABEL)), ink(DIM));
 }
 
+/// The step that `player` is in.
+fn step_of(player: &Player) -> Option<u32> {
+    player.scene().now.ranks.first().map(|rank| rank.step)
+}
+
 /// The last step that `player` has finished at its position.
 fn last_step(player: &Player) -> Option<&StepRecord> {
     let now = player.scene().now.at;
@@ -140,7 +148,12 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
             or_dash(now.map(|rank| words::bytes(rank.total_peak))),
             or_dash(step.map(|_| words::bytes(sent(player).total()))),
             or_dash(step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9)))),
-            or_dash(step.map(|record| format!("{:.6}", record.loss))),
+            or_dash(step.map(|record| match last_step(app.player()) {
+                Some(first) if first.step != record.step => {
+                    format!("step {} {:.3}", record.step, record.loss)
+                }
+                _ => format!("{:.6}", record.loss),
+            })),
             or_dash(step.map(|record| words::time((record.seconds * 1e9) as u64))),
         ];
         for (y, value) in (1u16..).zip(&values[..rows]) {
@@ -178,9 +191,13 @@ pub fn difference(first_name: &str, first: &Player, name: &str, other: &Player, 
     let (Some(before), Some(after)) = (of(first), of(other)) else {
         return format!("{name} has no rank {rank}.");
     };
-    let mut sentence =
-        format!("{name} holds {} than {first_name} now", relation(before.0, after.0, "more", "less"));
-    sentence += &format!(", peaked {}", relation(before.1, after.1, "higher", "lower"));
+    let mut sentence = if step_of(first) == step_of(other) {
+        let holds = relation(before.0, after.0, ["more than", "less than", "as much as"]);
+        format!("{name} holds {holds} {first_name} now, peaked ")
+    } else {
+        format!("{name} is at another step than {first_name}; it peaked ")
+    };
+    sentence += &relation(before.1, after.1, ["higher", "lower", "as high"]);
     let (a, b) = (sent(first).total() as f64, sent(other).total() as f64);
     if a > 0.0 && b > 0.0 {
         sentence += &match b / a {
@@ -211,11 +228,12 @@ fn in_short(
         let percent = 100.0 * (after as f64 - before as f64) / (before as f64).max(1.0);
         format!("{}{:.0} %", if percent < 0.0 { "−" } else { "+" }, percent.abs())
     };
-    let mut text = format!(
-        "{name} against {first_name}: now {}, peak {}",
-        change(before.live_total(), after.live_total()),
-        change(before.total_peak, after.total_peak)
-    );
+    let now = match step_of(first) == step_of(other) {
+        true => format!("now {}", change(before.live_total(), after.live_total())),
+        false => "another step".into(),
+    };
+    let mut text =
+        format!("{name} against {first_name}: {now}, peak {}", change(before.total_peak, after.total_peak));
     let (a, b) = (sent(first).total() as f64, sent(other).total() as f64);
     if a > 0.0 && b > 0.0 {
         text += &format!(", sent ×{:.2}", b / a);
@@ -231,13 +249,11 @@ fn in_short(
     })
 }
 
-fn relation(before: f64, after: f64, more: &str, less: &str) -> String {
-    if before <= 0.0 {
-        return "–".into();
-    }
-    let change = (after - before) / before;
+/// `71 % less than`, in the words for more, for less and for as much.
+fn relation(before: f64, after: f64, [more, less, equal]: [&str; 3]) -> String {
+    let change = (after - before) / before.max(1.0);
     match change {
-        c if c.abs() < 5e-4 => format!("0 % {more}"),
+        c if c.abs() < 5e-4 => equal.into(),
         c if c > 0.0 => format!("{} {more}", words::percent(c, 1.0)),
         c => format!("{} {less}", words::percent(-c, 1.0)),
     }

@@ -171,6 +171,7 @@ fn status(app: &App) -> (String, Color) {
         (Source::Recording, _) => (format!("▶ {}", speed(player.speed())), GOOD),
         _ if app.at_close() => ("■ finished".into(), GOOD),
         _ if app.held && !player.at_end() => ("‖ held, looking back".into(), theme::WAITING),
+        _ if app.held && app.pace < 1.0 => (format!("‖ held {}", speed(app.pace)), theme::WAITING),
         _ if app.held => ("‖ held".into(), theme::WAITING),
         (_, Motion::Standing) => ("‖ looking back".into(), theme::WAITING),
         _ if app.pace < 1.0 => (format!("● live {}", speed(app.pace)), GOOD),
@@ -298,10 +299,20 @@ impl Entry {
     }
 }
 
+/// Whether a key has an effect: only what may be held has a pace, and what is over is not paused.
+fn does_something(app: &App, action: Action) -> bool {
+    match action {
+        Action::Slower => app.source == Source::Recording || app.may_hold(),
+        Action::TogglePause => app.source == Source::Recording || !app.at_close(),
+        _ => true,
+    }
+}
+
 /// The footer's keys, those that fit: help and quitting always, at the right end.
 fn entries(app: &App, width: u16) -> Vec<Entry> {
     let gap = if width >= 110 { 3 } else { 2 };
-    let shown = BINDINGS.iter().filter(|binding| !binding.short.is_empty());
+    let shown =
+        BINDINGS.iter().filter(|binding| !binding.short.is_empty() && does_something(app, binding.action));
     let (ends, others): (Vec<Entry>, Vec<Entry>) = shown
         .map(|binding| Entry::of(app, binding))
         .partition(|entry| matches!(entry.action, Action::Help | Action::Quit));

@@ -87,7 +87,8 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
         if run.by_operation[index] == 0 && predicted == 0 {
             continue;
         }
-        let glyph = if paint.theme().colours() { "■" } else { operation_glyph(operation) };
+        let theme = paint.theme();
+        let glyph = if theme.colours() && !theme.ascii { "■" } else { operation_glyph(operation) };
         paint.text(0, y, glyph, ink(operation_colour(operation)));
         paint.text(2, y, operation.label(), ink(Color::Reset));
         paint.right(ends[0], y, words::bytes(step.by_operation[index]), bold(Color::Reset));

@@ -137,6 +137,8 @@ fn a_beginning_that_two_runs_share_names_neither() {
     assert_eq!(attached("zero3-base"), Ok("zero3-base-7".into()));
     assert_eq!(attached("zero3-tiny-1"), Ok("zero3-tiny-1".into()), "a whole name, though another begins so");
     let error = attached("zero3-tiny").unwrap_err();
+    assert!(names.iter().all(|name| error.contains(name) == name.starts_with("zero3-tiny")), "{error}");
+    let error = attached("zero1").unwrap_err();
     assert!(names.iter().all(|name| error.contains(name)), "{error}");
 }
 

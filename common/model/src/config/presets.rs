@@ -68,7 +68,10 @@ impl ModelConfig {
 
 fn unknown(name: &str) -> ModelError {
     let wanted = name.to_lowercase();
-    let nearest = ModelConfig::presets().min_by_key(|known| edit_distance(&wanted, known)).unwrap_or("tiny");
+    let distance = |known: &&str| edit_distance(&wanted, known);
+    // Beyond a third of its letters a name is another one.
+    let near = |known: &&str| 3 * distance(known) <= known.len();
+    let nearest = ModelConfig::presets().min_by_key(distance).filter(near);
     let known = ModelConfig::presets().collect::<Vec<_>>().join(", ");
     ModelError::UnknownPreset { name: name.into(), nearest, known }
 }
@@ -120,6 +123,14 @@ mod tests {
     fn an_unknown_name_is_met_with_the_nearest() {
         insta::assert_snapshot!(ModelConfig::preset("Llama-7b").unwrap_err(), @r"
         there is no model preset `Llama-7b`; did you mean `llama2-7b`?
+        presets: tiny, small, base, smollm2-135m, tinyllama-1.1b, llama2-7b, llama2-13b, llama3-8b, llama3-70b
+        ");
+    }
+
+    #[test]
+    fn a_name_that_is_like_no_other_is_met_with_all() {
+        insta::assert_snapshot!(ModelConfig::preset("nope").unwrap_err(), @r"
+        there is no model preset `nope`
         presets: tiny, small, base, smollm2-135m, tinyllama-1.1b, llama2-7b, llama2-13b, llama3-8b, llama3-70b
         ");
     }

@@ -151,7 +151,7 @@ pub struct TrainingArgs {
     /// Optimizer steps.
     #[arg(long, default_value_t = 300, value_name = "N", value_parser = whole::<u32>(1..=MOST))]
     pub steps: u32,
-    /// Sequences per micro-batch and rank. [default: the model's]
+    /// Sequences per micro-batch and rank. [default: a preset's own; else 1]
     #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MOST))]
     pub batch_size: Option<usize>,
     /// Tokens per sequence. [default: the model's]

@@ -13,6 +13,8 @@ pub(crate) enum RankError {
     OutOfMemory(OutOfMemory, Moment),
     /// A rank starts from other weights than most; and one of those.
     OtherWeights(u32, u32),
+    /// It hung, as a fault asks for, until the others had to give up; in words.
+    Stalled(String),
     /// Anything else, in words.
     Other(String),
     /// As all others did, because somebody wished it: no failure.
@@ -40,6 +42,15 @@ impl RankError {
         matches!(self, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))
     }
 
+    /// How little it explains: an echo least of all, and who hung knows less of it than who waited.
+    pub(crate) fn obscurity(&self) -> u8 {
+        match self {
+            RankError::Stalled(_) => 1,
+            error if error.is_echo() => 2,
+            _ => 0,
+        }
+    }
+
     /// Running out of memory, with where it happened; any other error as it is.
     pub(super) fn at(self, moment: Moment) -> Self {
         let RankError::Stage(error) = &self else { return self };
@@ -56,7 +67,7 @@ impl std::fmt::Display for RankError {
                 f,
                 "rank {culprit} starts from other weights than rank {other}: give every rank the same --seed and --init-from"
             ),
-            RankError::Other(message) => f.write_str(message),
+            RankError::Stalled(message) | RankError::Other(message) => f.write_str(message),
             RankError::Stopped => f.write_str("the run was stopped"),
         }
     }

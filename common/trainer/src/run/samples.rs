@@ -24,7 +24,7 @@ impl Worker<'_> {
     }
 
     /// The loss on the validation part, after `step`.
-    pub(super) fn evaluate(&mut self, step: u32) -> Result<()> {
+    pub(super) fn evaluate(&mut self, step: u32) -> Result<f64> {
         self.trip(step, Phase::Evaluate)?;
         let watch = self.stopwatch();
         let config = &self.plan.config;
@@ -42,7 +42,7 @@ impl Worker<'_> {
         self.evaluations.push((step + 1, loss));
         self.stop(watch, |times| &mut times.evaluate);
         self.counted = Counted::so_far(&self.rank, self.clocks);
-        Ok(())
+        Ok(loss)
     }
 
     /// The micro-batch whose first sample is `first`.

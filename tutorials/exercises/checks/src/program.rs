@@ -23,7 +23,7 @@ pub fn main(starter: Check, solution: Check) -> ExitCode {
     if let (Ok(score), Some(file)) = (&verdict, &arguments.score)
         && let Err(error) = score.write(file)
     {
-        eprintln!("error: cannot write --score {}: {error}", file.display());
+        events::complain!("error: cannot write --score {}: {error}", file.display());
         return ExitCode::from(2);
     }
     say(&verdict)
@@ -31,10 +31,10 @@ pub fn main(starter: Check, solution: Check) -> ExitCode {
 
 fn say(verdict: &Verdict) -> ExitCode {
     match verdict {
-        Ok(score) if score.is_best() => println!("solved: {score}"),
-        Ok(score) => println!("solved, and more than is needed: {score}"),
+        Ok(score) if score.is_best() => events::say!("solved: {score}"),
+        Ok(score) => events::say!("solved, and more than is needed: {score}"),
         Err(problem) => {
-            println!("not yet: {problem}");
+            events::say!("not yet: {problem}");
             return ExitCode::FAILURE;
         }
     }
