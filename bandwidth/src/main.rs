@@ -98,7 +98,7 @@ impl Flags {
 fn main() -> ExitCode {
     let flags = Flags::parse();
     match flags.check().and_then(|()| measure_all(&flags)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => events::say::code(),
         Err(failure) => {
             let (code, message) = match failure {
                 Failure::Usage(message) => (2, message),

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         Command::Program(arguments) => return programs::run(arguments),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => events::say::code(),
         Err(failure) => {
             events::complain!("error: {failure}");
             ExitCode::from(failure.code())

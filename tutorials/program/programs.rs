@@ -32,8 +32,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
 fn planner(words: &[OsString]) -> ExitCode {
     match planner::cli::run(words) {
         Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
+            events::say!("{}", text.trim_end());
+            events::say::code()
         }
         Err(problem) => problem.exit(),
     }

@@ -19,7 +19,7 @@ const SHIPPED: &[u8] = include_bytes!("../recordings/zero3.events");
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => events::say::code(),
         Err(error) => {
             events::complain!("error: {error}");
             ExitCode::FAILURE

@@ -2,8 +2,13 @@
 //! `println!` would panic. At a terminal no line is cut within a word.
 
 use std::fmt::Arguments;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether lines are lost that somebody would have read.
+static LOST: AtomicBool = AtomicBool::new(false);
 
 /// A line on standard output; nothing happens if nobody reads it.
 #[macro_export]
@@ -30,7 +35,20 @@ where
         text = lines.join("\n");
     }
     let mut stream = stream;
-    let _ = writeln!(stream, "{text}");
+    let full =
+        |kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
+    if writeln!(stream, "{text}").is_err_and(|error| full(error.kind())) {
+        LOST.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How a program ends that has done what it was asked to: well, if all that it said has found room.
+pub fn code() -> ExitCode {
+    if LOST.load(Ordering::Relaxed) {
+        complain!("error: what was printed is not whole: there was no room for it on the disk");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
 }
 
 /// A terminal's width.

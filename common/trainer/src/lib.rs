@@ -92,7 +92,7 @@ fn program(stage: AnyStage, cli: Cli) -> ExitCode {
         None => train(stage, cli.train),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => events::say::code(),
         Err(failure) => {
             events::complain!("error: {failure}");
             ExitCode::from(failure.code())
