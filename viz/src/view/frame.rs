@@ -345,7 +345,9 @@ fn footer(app: &App, paint: &mut Paint<'_>) {
 pub(super) fn too_small(paint: &mut Paint<'_>) {
     let (width, height) = SMALLEST;
     let (now_width, now_height) = (paint.width(), paint.height());
-    let text = format!("needs {width}×{height}, has {now_width}×{now_height} · q quits");
-    let y = now_height / 2;
-    paint.centred(0, now_width, y, &text, Style::new());
+    let full = format!("needs {width}×{height}, has {now_width}×{now_height} · q quits");
+    let texts = [full, format!("needs {width}×{height} · q quits"), format!("needs {width}×{height}")];
+    if let Some(text) = texts.iter().find(|text| columns(text) <= now_width) {
+        paint.centred(0, now_width, now_height / 2, text, Style::new());
+    }
 }
