@@ -220,38 +220,52 @@ fn bf16_is_refused_where_the_gpu_has_none() {
     stages_agree(&format!("{} --precision fp16 --initial-scale-power 10", flags(2, 1, 2)), 0.02);
 }
 
+/// The smallest check, with `more` flags and what it leaves among temporary files: nothing.
+fn gpu_check(more: &str) -> (Option<i32>, String) {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_gpu-check"));
+    let size = format!("--model {} --steps 1 --sequences 4 --seq-len 8 --longest 70 {more}", fixture(MODEL));
+    let output = check.args(size.split_whitespace()).env("TMPDIR", temporary.path()).output().unwrap();
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().flatten().collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+    let [out, error] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    (output.status.code(), format!("{out}{error}"))
+}
+
 #[test]
 fn gpu_check_finds_everything_in_order() {
     if !standin("gpu_check_finds_everything_in_order", &[]) {
         return;
     }
-    let model = fixture(MODEL);
-    let size = [
-        "--model",
-        &model,
-        "--steps",
-        "1",
-        "--sequences",
-        "4",
-        "--seq-len",
-        "8",
-        "--ranks",
-        "2",
-        "--longest",
-        "70",
-    ];
-    let temporary = tempfile::tempdir().unwrap();
-    let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_gpu-check"));
-    let output = check.args(size).env("TMPDIR", temporary.path()).output().unwrap();
-    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().flatten().collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let (code, text) = gpu_check("--ranks 2");
+    assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("Everything holds") && text.contains("attention, heads of 64, bf16"), "{text}");
     for stage in ["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"] {
         let line = format!("fp32, 2 ranks: {stage}, losses from copies'");
         assert!(text.contains(&line), "{line} is missing: {text}");
     }
+}
+
+/// After an error that breaks the context every call in its process fails: in that process alone.
+#[test]
+fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
+    let name = "a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone";
+    if !standin(name, &[("STANDIN_BREAKS", "rope")]) {
+        return;
+    }
+    let (code, text) = gpu_check("--ranks 1");
+    assert_eq!(code, Some(1), "{text}");
+    let row = |what: &str| {
+        text.lines().find(|line| line.starts_with(what) && !line.starts_with(&format!("{what}:")))
+    };
+    let row = |what| row(what).unwrap_or_else(|| panic!("{what} is missing: {text}"));
+    for what in ["rope, f32", "rope, inverse, f32", "fp32, 1 ranks"] {
+        assert!(row(what).ends_with("FAILED"), "{what}: {text}");
+    }
+    for what in ["rms_norm, f32", "swiglu and its backward, bf16", "adamw, f32", "requested, and taken"] {
+        assert!(row(what).ends_with("ok"), "{what}: {text}");
+    }
+    assert!(text.contains("parts failed: rope; rope, inverse; fp32, 1 ranks; bf16, 1 ranks; "), "{text}");
 }
 
 /// Two ranks on GPUs of their own, and a collective that the second gives up while the first's share, which writes to the second's

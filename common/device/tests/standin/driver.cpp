@@ -10,7 +10,8 @@
 // that changes while a copy from it is queued, and pageable memory that nobody waits for are errors.
 //
 // Environment: STANDIN_GPUS (how many, 1), STANDIN_MEMORY (bytes of each, 1 GiB), STANDIN_CAPABILITY (90 is 9.0),
-// STANDIN_DRIVER (13000 is for CUDA 13.0), STANDIN_DOZE (longest doze in microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event).
+// STANDIN_DRIVER (13000 is for CUDA 13.0), STANDIN_DOZE (longest doze in microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event),
+// STANDIN_BREAKS (the beginning of a kernel's name: whoever launches it has broken the context).
 #include "shim.h"
 
 #include <atomic>
@@ -587,6 +588,8 @@ int cuLaunchKernel(Function *function, unsigned grid_x, unsigned grid_y, unsigne
     if (threads == 0 || threads > 1024 || shared > std::max(asked, UNASKED)) return INVALID_VALUE;
     auto arguments = std::make_shared<Arguments>(function->signature, parameters);
     std::string name = function->name;
+    static const char *breaks = getenv("STANDIN_BREAKS");
+    if (breaks && name.rfind(breaks, 0) == 0) return enqueue(stream, [=] { fail(name + ": as it was told to"); });
     return enqueue(stream, [=] {
         int status = shim_launch(name.c_str(), grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
                                  arguments->addresses.data());

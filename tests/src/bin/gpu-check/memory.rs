@@ -1,7 +1,7 @@
 //! What the ledger counts, what was taken from the driver for it, and what the driver says is in use.
 
-use crate::Finding;
-use device::cuda::Runtime;
+use crate::{Finding, rank};
+use device::cuda::{Options, Runtime};
 use device::{Buffer, Class, DType, Device, Place, Result};
 
 /// Elements of the buffers: small and large, and no two of one size when rounded.
@@ -16,8 +16,9 @@ const PAGE: usize = 2 << 20;
 /// Pages of the buffers that the driver's count is compared with.
 const PAGES: [usize; 3] = [1, 5, 16];
 
-/// Allocates, frees and allocates again.
-pub(crate) fn check(device: &Device) -> Result<Vec<Finding>> {
+/// Allocates, frees and allocates again, on a rank of its own: nothing is kept for reuse yet.
+pub(crate) fn check() -> Result<Vec<Finding>> {
+    let device = &rank(Options::default())?;
     let Some(rank) = device.gpu() else { return Ok(Vec::new()) };
     let mut findings = vec![whole_pages(device, rank)?];
     let (reserved_before, live_before) = (rank.reserved(), device.ledger().live_total(Place::Device));

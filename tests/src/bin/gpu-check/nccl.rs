@@ -1,31 +1,37 @@
 //! Every stage over NCCL, against the same over copies.
 
+use crate::parts::Part;
 use crate::training::apart;
 use crate::{Arguments, Finding};
 use planner::Stage;
 use tests::{STAGES, mispredictions, train};
 use trainer::Failure;
 
-/// All runs; one line that says why, where NCCL is missing or cannot connect as many ranks.
-pub(crate) fn check(arguments: &Arguments, bf16: bool) -> Vec<Finding> {
+/// A part per number of ranks and precision.
+pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
+    let worlds = [2, 4].into_iter().filter(|&world| world <= arguments.ranks);
+    let wide = bf16.then_some((arguments.ranks, "bf16")).filter(|&(world, _)| world > 1);
+    let part = |(world, precision)| {
+        let check = move || Ok::<_, String>(stages(arguments, world, precision));
+        Part::new(format!("{precision}, {world} ranks over NCCL"), check)
+    };
+    worlds.map(|world| (world, "fp32")).chain(wide).map(part).collect()
+}
+
+/// All stages; one line that says why, where NCCL is missing or cannot connect as many ranks.
+fn stages(arguments: &Arguments, world: usize, precision: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for world in [2, 4].into_iter().filter(|&world| world <= arguments.ranks) {
-        let precisions: &[&str] =
-            if bf16 && world == arguments.ranks { &["fp32", "bf16"] } else { &["fp32"] };
-        for precision in precisions {
-            for stage in STAGES {
-                match compare(arguments, stage, world, precision) {
-                    Ok(finding) => findings.push(finding),
-                    // Nothing has run: this machine has no NCCL for these ranks.
-                    Err(failure) if failure.code() == 2 => {
-                        findings.push(skipped(world, &failure.to_string()));
-                        break;
-                    }
-                    Err(failure) => {
-                        let what = format!("{precision}, {world} ranks: {stage} over NCCL");
-                        findings.push(Finding::failed(what, &failure.to_string()));
-                    }
-                }
+    for stage in STAGES {
+        match compare(arguments, stage, world, precision) {
+            Ok(finding) => findings.push(finding),
+            // Nothing has run: this machine has no NCCL for these ranks.
+            Err(failure) if failure.code() == 2 => {
+                findings.push(skipped(world, &failure.to_string()));
+                break;
+            }
+            Err(failure) => {
+                let what = format!("{precision}, {world} ranks: {stage} over NCCL");
+                findings.push(Finding::failed(what, &failure.to_string()));
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Every stage on the GPU, against the CPU, the other stages, and itself.
 
+use crate::parts::Part;
 use crate::{Arguments, Finding};
 use planner::Stage;
 use std::fs::File;
@@ -13,22 +14,18 @@ struct Setup {
     what: String,
     flags: String,
     precision: &'static str,
+    /// A model that is there for as long as this is.
+    _model: Option<WideHeads>,
 }
 
-/// All runs. One that fails costs what is compared with it, not the rest.
-pub(crate) fn check(arguments: &Arguments, bf16: bool) -> Vec<Finding> {
+/// A part per setup.
+pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     let worlds = [1, 2, 4].into_iter().filter(|&world| world <= arguments.ranks);
     let wide = bf16.then_some((arguments.ranks, "bf16"));
     let runs = worlds.map(|world| (world, "fp32")).chain(wide);
-    let mut setups: Vec<Setup> =
-        runs.map(|(world, precision)| Setup::of_arguments(arguments, world, precision)).collect();
-    let model = WideHeads::new();
-    setups.extend(bf16.then(|| model.setup(arguments)));
-    let findings = |setup: &Setup| {
-        let failed = |reason: String| vec![Finding::failed(setup.what.clone(), &reason)];
-        stages(setup).unwrap_or_else(failed)
-    };
-    setups.iter().flat_map(findings).collect()
+    let setups = runs.map(|(world, precision)| Setup::of_arguments(arguments, world, precision));
+    let part = |setup: Setup| Part::new(setup.what.clone(), move || stages(&setup));
+    setups.chain(bf16.then(|| WideHeads::new().setup(arguments))).map(part).collect()
 }
 
 impl Setup {
@@ -42,6 +39,7 @@ impl Setup {
                 sequences / world
             ),
             precision,
+            _model: None,
         }
     }
 
@@ -75,7 +73,7 @@ impl WideHeads {
         }
     }
 
-    fn setup(&self, arguments: &Arguments) -> Setup {
+    fn setup(self, arguments: &Arguments) -> Setup {
         let world = arguments.ranks.min(2);
         Setup {
             what: format!("bf16, {world} ranks, heads of 64"),
@@ -85,6 +83,7 @@ impl WideHeads {
                 arguments.longest.min(256)
             ),
             precision: "bf16",
+            _model: Some(self),
         }
     }
 }
