@@ -246,6 +246,23 @@ fn gpu_check_finds_everything_in_order() {
     }
 }
 
+/// What NCCL does not let be checked is no failure, and not among what holds.
+#[test]
+fn gpu_check_says_what_an_old_nccl_keeps_it_from() {
+    let name = "gpu_check_says_what_an_old_nccl_keeps_it_from";
+    if !standin(name, &[("STANDIN_NCCL_VERSION", "22907")]) {
+        return;
+    }
+    let (code, text) = gpu_check("--ranks 2");
+    assert_eq!(code, Some(0), "{text}");
+    let row = text.lines().find(|line| line.starts_with("bf16, 2 ranks over NCCL  "));
+    let row = row.unwrap_or_else(|| panic!("no row: {text}"));
+    assert!(row.contains("not checked: ") && row.contains("2.29.7") && !row.ends_with("ok"), "{row}");
+    let end =
+        "Everything that was checked holds. Not checked: fp32, 2 ranks over NCCL; bf16, 2 ranks over NCCL.";
+    assert!(text.trim_end().ends_with(end) && !text.contains("Everything holds"), "{text}");
+}
+
 /// After an error that breaks the context every call in its process fails: in that process alone.
 #[test]
 fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {

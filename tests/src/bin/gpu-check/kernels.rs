@@ -6,7 +6,7 @@ mod flat;
 mod matmul;
 mod rows;
 
-use crate::parts::Part;
+use crate::parts::{Outcome, Part};
 use crate::{Finding, rank};
 use device::cuda::Options;
 use device::{Buffer, Class, DType, Device, Ledger, Result};
@@ -111,7 +111,7 @@ fn compare(expected: &Device, got: &Device, operation: &Operation, dtype: DType)
         let (expected, got) = match (whole(expected), whole(got)) {
             (Ok(expected), Ok(got)) => (expected, got),
             (Err(error), _) | (_, Err(error)) => {
-                return Finding { what, result: format!("{shape}: {error}"), holds: false };
+                return Finding { what, result: format!("{shape}: {error}"), outcome: Outcome::Fails };
             }
         };
         for (expected, got) in expected.iter().zip(&got) {
@@ -124,7 +124,7 @@ fn compare(expected: &Device, got: &Device, operation: &Operation, dtype: DType)
             }
         }
     }
-    Finding { what, result: worst.1, holds: (0.0..=1.0).contains(&worst.0) }
+    Finding { what, result: worst.1, outcome: Outcome::from((0.0..=1.0).contains(&worst.0)) }
 }
 
 /// The largest difference, as the output's differences count; infinite for other lengths or stray NaNs.

@@ -49,21 +49,33 @@ struct Arguments {
 struct Finding {
     what: String,
     result: String,
-    holds: bool,
+    outcome: Outcome,
 }
 
 impl Finding {
     /// Something that could not be checked, since it failed; says why at once, and whole.
     fn failed(what: String, reason: &str) -> Self {
         events::say!("\n{what}: {reason}");
-        Finding { what, result: reason.lines().next().unwrap_or_default().into(), holds: false }
+        Finding { what, result: first_line(reason), outcome: Outcome::Fails }
+    }
+
+    /// Something that takes what is not here; says what at once, and whole.
+    fn unchecked(what: String, reason: &str) -> Self {
+        events::say!("\n{what}, not checked: {reason}");
+        let result = format!("not checked: {}", first_line(reason));
+        Finding { what, result, outcome: Outcome::Unchecked }
     }
 }
 
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Finding { what, result, holds } = self;
-        write!(f, "{what:<62} {result:<54} {}", if *holds { "ok" } else { "FAILED" })
+        let Finding { what, result, outcome } = self;
+        let verdict = match outcome {
+            Outcome::Holds => "ok",
+            Outcome::Fails => "FAILED",
+            Outcome::Unchecked => "-",
+        };
+        write!(f, "{what:<62} {result:<54} {verdict}")
     }
 }
 
@@ -112,29 +124,44 @@ fn examine(arguments: &Arguments) -> Result<ExitCode, String> {
     let info = Gpu::open(0).map_err(in_words)?.info().clone();
     let (major, minor) = info.capability;
     events::say!("{}, compute capability {major}.{minor}, {} bytes of memory", info.name, info.memory);
-    let mut failed = Vec::new();
-    let (mut number, mut all) = (0, 0);
-    for Section { title, parts } in sections(arguments, info.has_bf16()) {
+    let mut ended = Vec::new();
+    let sections = sections(arguments, info.has_bf16()).into_iter();
+    for Section { title, parts } in sections.filter(|section| !section.parts.is_empty()) {
         events::say!("\n{title}\n{}", "─".repeat(124));
-        all += parts.len();
         for part in parts {
-            if part.run_apart(number) == Outcome::Fails {
-                failed.push(part.name);
-            }
-            number += 1;
+            ended.push((part.run_apart(ended.len()), part.name));
         }
     }
-    if failed.is_empty() {
-        events::say!("\nEverything holds.");
-        return Ok(ExitCode::SUCCESS);
-    }
-    events::say!("\n{} of {all} parts failed: {}.", failed.len(), failed.join("; "));
-    Ok(ExitCode::FAILURE)
+    Ok(verdict(&ended))
+}
+
+/// Says what came of all parts.
+fn verdict(ended: &[(Outcome, String)]) -> ExitCode {
+    let names = |outcome| -> Vec<&str> {
+        let those = ended.iter().filter(|(came, _)| *came == outcome);
+        those.map(|(_, name)| name.as_str()).collect()
+    };
+    let (failed, unchecked) = (names(Outcome::Fails), names(Outcome::Unchecked));
+    let held = match (failed.len(), unchecked.len()) {
+        (0, 0) => "Everything holds.".into(),
+        (0, _) => "Everything that was checked holds.".into(),
+        (count, _) => format!("{count} of {} parts failed: {}.", ended.len(), failed.join("; ")),
+    };
+    let left_out = match unchecked.len() {
+        0 => String::new(),
+        _ => format!(" Not checked: {}.", unchecked.join("; ")),
+    };
+    events::say!("\n{held}{left_out}");
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A rank of its own on the first GPU, in silence.
 fn rank(options: Options) -> device::Result<Device> {
     Device::cuda(Ledger::new(Emitter::silent(0), None), Gpu::open(0)?, options)
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().into()
 }
 
 fn in_words(error: DeviceError) -> String {

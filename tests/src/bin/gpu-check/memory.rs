@@ -1,5 +1,6 @@
 //! What the ledger counts, what was taken from the driver for it, and what the driver says is in use.
 
+use crate::parts::Outcome;
 use crate::{Finding, rank};
 use device::cuda::{Options, Runtime};
 use device::{Buffer, Class, DType, Device, Place, Result};
@@ -29,7 +30,7 @@ pub(crate) fn check() -> Result<Vec<Finding>> {
     findings.push(Finding {
         what: "requested, and taken from the driver".into(),
         result: format!("{requested} and {reserved} bytes"),
-        holds: (requested..=requested + rounding).contains(&reserved),
+        outcome: Outcome::from((requested..=requested + rounding).contains(&reserved)),
     });
     let addresses = |buffers: &[Buffer]| -> Vec<u64> {
         buffers.iter().filter_map(|buffer| buffer.on_gpu().map(|(_, address)| address)).collect()
@@ -40,7 +41,7 @@ pub(crate) fn check() -> Result<Vec<Finding>> {
     findings.push(Finding {
         what: "freed blocks serve the next requests".into(),
         result: format!("{} bytes more", rank.reserved() - reserved_before - reserved),
-        holds: rank.reserved() == reserved_before + reserved && first == addresses(&again),
+        outcome: Outcome::from(rank.reserved() == reserved_before + reserved && first == addresses(&again)),
     });
     drop(again);
     let (free, total) = rank.gpu().memory()?;
@@ -48,7 +49,7 @@ pub(crate) fn check() -> Result<Vec<Finding>> {
     findings.push(Finding {
         what: "in use beside this rank: contexts, libraries, others".into(),
         result: format!("{} bytes", (total - free).saturating_sub(mine)),
-        holds: total - free >= mine,
+        outcome: Outcome::from(total - free >= mine),
     });
     Ok(findings)
 }
@@ -64,7 +65,7 @@ fn whole_pages(device: &Device, rank: &Runtime) -> Result<Finding> {
     Ok(Finding {
         what: format!("the driver's own count of {requested} bytes"),
         result: format!("{counted} bytes"),
-        holds: (requested..=requested + (PAGES.len() * PAGE) as u64).contains(&counted),
+        outcome: Outcome::from((requested..=requested + (PAGES.len() * PAGE) as u64).contains(&counted)),
     })
 }
 

@@ -5,13 +5,38 @@ use crate::Finding;
 use std::io;
 use std::process::{Command, ExitCode, ExitStatus};
 
-/// What came of a part; its process ends with it as its code.
+/// What came of a check; the process of a part ends with it as its code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Every finding holds.
+    /// It is, or all of it, as it should be.
     Holds = 0,
-    /// At least one does not, or the process broke off.
+    /// It is not, or something of it, or the process broke off.
     Fails = 1,
+    /// Something takes what is not here; the rest holds.
+    Unchecked = 3,
+}
+
+impl Outcome {
+    /// What a process that ended so says.
+    fn of(status: ExitStatus) -> Option<Self> {
+        let all = [Outcome::Holds, Outcome::Fails, Outcome::Unchecked];
+        all.into_iter().find(|&outcome| status.code() == Some(outcome as i32))
+    }
+
+    /// Of several findings together: a failure counts more than what was left out.
+    fn together(findings: &[Finding]) -> Self {
+        let has = |outcome| findings.iter().any(|finding| finding.outcome == outcome);
+        [Outcome::Fails, Outcome::Unchecked]
+            .into_iter()
+            .find(|&outcome| has(outcome))
+            .unwrap_or(Outcome::Holds)
+    }
+}
+
+impl From<bool> for Outcome {
+    fn from(holds: bool) -> Self {
+        if holds { Outcome::Holds } else { Outcome::Fails }
+    }
 }
 
 impl From<Outcome> for ExitCode {
@@ -53,15 +78,14 @@ impl<'a> Part<'a> {
         let findings =
             (self.check)().unwrap_or_else(|reason| vec![Finding::failed(self.name.clone(), &reason)]);
         findings.iter().for_each(|finding| events::say!("{finding}"));
-        if findings.iter().all(|finding| finding.holds) { Outcome::Holds } else { Outcome::Fails }
+        Outcome::together(&findings)
     }
 
     /// Runs it, the `number`-th, in a process of its own, which prints. Of one that broke off this tells how.
     pub(crate) fn run_apart(&self, number: usize) -> Outcome {
-        let broken = match start(number).map(|status| (status, status.code())) {
-            Ok((_, Some(0))) => return Outcome::Holds,
-            Ok((_, Some(1))) => return Outcome::Fails,
-            Ok((status, _)) => format!("the process that checked it broke off: {status}"),
+        let broken = match start(number).map(|status| Outcome::of(status).ok_or(status)) {
+            Ok(Ok(outcome)) => return outcome,
+            Ok(Err(status)) => format!("the process that checked it broke off: {status}"),
             Err(error) => format!("no process for it: {error}"),
         };
         events::say!("{}", Finding::failed(self.name.clone(), &broken));

@@ -1,6 +1,6 @@
 //! Every stage on the GPU, against the CPU, the other stages, and itself.
 
-use crate::parts::Part;
+use crate::parts::{Outcome, Part};
 use crate::{Arguments, Finding};
 use planner::Stage;
 use std::fs::File;
@@ -100,7 +100,7 @@ fn stages(setup: &Setup) -> Result<Vec<Finding>, String> {
     let agree = |what: String, report: &Report, others: &[Report]| Finding {
         what,
         result: report.weights_blake3[..16].into(),
-        holds: others.iter().all(|other| same(report, other)),
+        outcome: Outcome::from(others.iter().all(|other| same(report, other))),
     };
     findings.push(agree(what("stages agree bit for bit"), &reports[0], &reports));
     let zero3 = &reports[reports.len() - 1..];
@@ -113,7 +113,7 @@ fn stages(setup: &Setup) -> Result<Vec<Finding>, String> {
     findings.push(Finding {
         what: what("predicted bytes are measured bytes"),
         result: wrong.first().cloned().unwrap_or_else(|| "in every class and operation".into()),
-        holds: wrong.is_empty(),
+        outcome: Outcome::from(wrong.is_empty()),
     });
     Ok(findings)
 }
@@ -121,7 +121,11 @@ fn stages(setup: &Setup) -> Result<Vec<Finding>, String> {
 /// How closely a stage's losses follow the CPU's.
 fn follows(setup: &Setup, cpu: &Report, report: &Report) -> Finding {
     let (result, holds) = apart(setup.precision, cpu, report);
-    Finding { what: format!("{}: {}, losses from the CPU's", setup.what, report.stage), result, holds }
+    Finding {
+        what: format!("{}: {}, losses from the CPU's", setup.what, report.stage),
+        result,
+        outcome: Outcome::from(holds),
+    }
 }
 
 /// The largest distance of losses, step by step, in words, and whether it may be that large: 1e-4 in f32; in 16 bits 2 % of the
