@@ -220,6 +220,25 @@ fn bf16_is_refused_where_the_gpu_has_none() {
     stages_agree(&format!("{} --precision fp16 --initial-scale-power 10", flags(2, 1, 2)), 0.02);
 }
 
+/// Where cuBLASLt has no algorithm for operands that are aligned well, it is asked for one that needs no alignment.
+#[test]
+fn products_ask_again_for_less_alignment() {
+    let name = "products_ask_again_for_less_alignment";
+    if standin(name, &[("STANDIN_BLAS_ALIGNED", "4")]) {
+        stages_agree(&flags(1, 1, 1), 1e-4);
+    }
+}
+
+#[test]
+fn a_product_without_an_algorithm_is_named() {
+    if !standin("a_product_without_an_algorithm_is_named", &[("STANDIN_BLAS_ALIGNED", "1")]) {
+        return;
+    }
+    let failure = train(Stage::Ddp, &format!("{} --device cuda", flags(1, 1, 1))).expect_err("it is refused");
+    let said = failure.to_string();
+    assert!(said.contains("GetHeuristic: CUBLAS_STATUS_NOT_SUPPORTED for Shape"), "{said}");
+}
+
 /// The smallest check, with `more` flags and what it leaves among temporary files: nothing.
 fn gpu_check(more: &str) -> (Option<i32>, String) {
     let temporary = tempfile::tempdir().unwrap();
