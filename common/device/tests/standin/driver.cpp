@@ -576,7 +576,8 @@ int cuModuleGetFunction(Function **function, Module *module, const char *name) {
 int cuFuncSetAttribute(Function *function, int attribute, int value) {
     // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     if (attribute != 8 || value < 0 || unsigned(value) > MOST_SHARED) return INVALID_VALUE;
-    function->asked = std::max(function->asked, unsigned(value));
+    // The last one counts, even if it is less than one before.
+    function->asked = unsigned(value);
     return SUCCESS;
 }
 
