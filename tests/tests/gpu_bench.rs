@@ -3,8 +3,9 @@
 
 use planner::Stage;
 use std::process::{Command, Output};
-use tests::{STAGES, config, fixture, standin, train, train_as};
+use tests::{STAGES, config, fixture, losses, standin, train, train_as};
 use trainer::Report;
+use trainer::config::Config;
 
 /// 2 ranks, a sequence each.
 fn flags(device: &str, more: &str) -> String {
@@ -34,6 +35,23 @@ fn the_driver_gave_what_was_requested_and_what_is_named_beside_it() {
         }
     }
     assert!(train(Stage::Zero3, &flags("cpu", "--steps 1")).unwrap().gpu.is_empty());
+}
+
+/// At a billion parameters the hash takes seconds, and a benchmark looks at no weights.
+#[test]
+fn weights_that_nobody_asks_for_are_not_gathered() {
+    if !standin("weights_that_nobody_asks_for_are_not_gathered", &[]) {
+        return;
+    }
+    for stage in [Stage::Ddp, Stage::Zero3] {
+        let run = |hashed| {
+            let config = config(&flags("cuda", "--steps 1")).unwrap();
+            train_as(stage, Config { hashed, ..config }).unwrap()
+        };
+        let (plain, bare) = (run(true), run(false));
+        assert_eq!((plain.weights_blake3.len(), bare.weights_blake3.len()), (64, 0), "{stage}");
+        assert_eq!(losses(&plain), losses(&bare), "{stage}");
+    }
 }
 
 /// A report whose kernels were timed.

@@ -97,10 +97,9 @@ fn main() -> ExitCode {
 fn measure(arguments: &Arguments) -> Result<(), String> {
     let words = |error: DeviceError| error.to_string();
     events::say!("## Speed on one GPU\n\n{}", heading().map_err(words)?);
-    let copies = {
-        let gpu = Gpu::open(0).map_err(words)?;
-        copy_bandwidth(&gpu, arguments.buffer_bytes).map_err(words)?
-    };
+    // Held to the end: between runs the driver would take its context down and make it again.
+    let gpu = Gpu::open(0).map_err(words)?;
+    let copies = copy_bandwidth(&gpu, arguments.buffer_bytes).map_err(words)?;
     events::say!("Its own copies: {:.0} GB/s, read plus written.\n", copies / 1e9);
     // First, so that its model states lie on the GPU whoever else trains there.
     let mut peer = Opponent::start(arguments);
@@ -108,7 +107,6 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
     let lost = peer.lost.take();
     drop(peer);
     kinds::table(arguments, best, copies)?;
-    let gpu = Gpu::open(0).map_err(words)?;
     collectives::table(&gpu, &arguments.ranks, arguments.buffer_bytes, copies)?;
     lost.map_or(Ok(()), |reason| Err(format!("PyTorch did not take part to the end: {reason}")))
 }

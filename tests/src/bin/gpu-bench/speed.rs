@@ -4,8 +4,10 @@ use crate::Arguments;
 use crate::peer::Opponent;
 use planner::Stage;
 use planner::table::grouped;
-use tests::{config, median, train_as};
+use stages::config;
+use tests::{median, train_as};
 use trainer::Report;
+use trainer::config::Config;
 
 /// Steps of a round that are not timed: memory is taken, plans are made, machine code is loaded.
 pub(crate) const WARMUP: u32 = 2;
@@ -23,18 +25,19 @@ impl Row {
     }
 }
 
-/// The flags of a run of ours.
-pub(crate) fn flags(arguments: &Arguments, micro_batch: usize, steps: u32) -> String {
+/// A run of ours. Nobody looks at its weights: they are neither gathered nor hashed.
+pub(crate) fn setup(arguments: &Arguments, micro_batch: usize, steps: u32) -> trainer::Result<Config> {
     let Arguments { model, precision, seq_len, with, .. } = arguments;
-    format!(
+    let flags = format!(
         "--model {model} --gpus 1 --device cuda --precision {precision} --seq-len {seq_len} --batch-size {micro_batch} \
          --steps {} --headless {with}",
         WARMUP + steps
-    )
+    );
+    Ok(Config { hashed: false, ..config(&flags)? })
 }
 
 fn train(arguments: &Arguments, stage: Stage, micro_batch: usize, steps: u32) -> trainer::Result<Report> {
-    train_as(stage, config(&flags(arguments, micro_batch, steps))?)
+    train_as(stage, setup(arguments, micro_batch, steps)?)
 }
 
 /// Sweeps micro-batches, alternates rounds, prints the table; our micro-batch.
