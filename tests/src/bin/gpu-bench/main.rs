@@ -32,8 +32,8 @@ struct Arguments {
     /// Preset or config.json to train.
     #[arg(long, default_value = "tinyllama-1.1b")]
     model: String,
-    /// Stages to train on one rank; micro-batches are tried with the first.
-    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Stage::Zero3, Stage::Ddp])]
+    /// Stages to train on one rank; micro-batches are tried with the first. Each adds a run per round: zero3,ddp
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Stage::Zero3])]
     stages: Vec<Stage>,
     /// fp32, bf16 or fp16.
     #[arg(long, default_value = "bf16")]
@@ -41,8 +41,8 @@ struct Arguments {
     /// Tokens per sequence.
     #[arg(long, default_value_t = 2048)]
     seq_len: usize,
-    /// Sequences per step to try, ascending; the fastest is taken.
-    #[arg(long, value_delimiter = ',', default_value = "4,8,16,24,32")]
+    /// Sequences per step to try, ascending; the fastest is taken. PyTorch compiles for each, a minute or more: 4,8,16,24,32
+    #[arg(long, value_delimiter = ',', default_value = "8,16")]
     micro_batches: Vec<usize>,
     /// Steps per round that are timed, after two that are not.
     #[arg(long, default_value_t = 10)]
