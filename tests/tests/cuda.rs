@@ -220,6 +220,22 @@ fn bf16_is_refused_where_the_gpu_has_none() {
     stages_agree(&format!("{} --precision fp16 --initial-scale-power 10", flags(2, 1, 2)), 0.02);
 }
 
+/// Copies take GPUs that reach each other's memory; NCCL does not.
+#[test]
+fn gpus_that_do_not_reach_each_other_are_for_nccl() {
+    let name = "gpus_that_do_not_reach_each_other_are_for_nccl";
+    if !standin(name, &[("STANDIN_GPUS", "2"), ("STANDIN_PEERS", "0")]) {
+        return;
+    }
+    let flags = flags(2, 1, 1);
+    let failure = train(Stage::Ddp, &format!("{flags} --device cuda")).expect_err("it is refused");
+    let said = failure.to_string();
+    for words in ["GPU 0 cannot reach", "CUDA_VISIBLE_DEVICES", "--collectives nccl"] {
+        assert!(said.contains(words), "{words:?} is missing: {said}");
+    }
+    on_gpu(Stage::Ddp, &format!("{flags} --collectives nccl"));
+}
+
 /// Where cuBLASLt has no algorithm for operands that are aligned well, it is asked for one that needs no alignment.
 #[test]
 fn products_ask_again_for_less_alignment() {
