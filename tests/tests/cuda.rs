@@ -220,38 +220,104 @@ fn bf16_is_refused_where_the_gpu_has_none() {
     stages_agree(&format!("{} --precision fp16 --initial-scale-power 10", flags(2, 1, 2)), 0.02);
 }
 
+/// Copies take GPUs that reach each other's memory; NCCL does not.
+#[test]
+fn gpus_that_do_not_reach_each_other_are_for_nccl() {
+    let name = "gpus_that_do_not_reach_each_other_are_for_nccl";
+    if !standin(name, &[("STANDIN_GPUS", "2"), ("STANDIN_PEERS", "0")]) {
+        return;
+    }
+    let flags = flags(2, 1, 1);
+    let failure = train(Stage::Ddp, &format!("{flags} --device cuda")).expect_err("it is refused");
+    let said = failure.to_string();
+    for words in ["GPU 0 cannot reach", "CUDA_VISIBLE_DEVICES", "--collectives nccl"] {
+        assert!(said.contains(words), "{words:?} is missing: {said}");
+    }
+    on_gpu(Stage::Ddp, &format!("{flags} --collectives nccl"));
+}
+
+/// Where cuBLASLt has no algorithm for operands that are aligned well, it is asked for one that needs no alignment.
+#[test]
+fn products_ask_again_for_less_alignment() {
+    let name = "products_ask_again_for_less_alignment";
+    if standin(name, &[("STANDIN_BLAS_ALIGNED", "4")]) {
+        stages_agree(&flags(1, 1, 1), 1e-4);
+    }
+}
+
+#[test]
+fn a_product_without_an_algorithm_is_named() {
+    if !standin("a_product_without_an_algorithm_is_named", &[("STANDIN_BLAS_ALIGNED", "1")]) {
+        return;
+    }
+    let failure = train(Stage::Ddp, &format!("{} --device cuda", flags(1, 1, 1))).expect_err("it is refused");
+    let said = failure.to_string();
+    assert!(said.contains("GetHeuristic: CUBLAS_STATUS_NOT_SUPPORTED for Shape"), "{said}");
+}
+
+/// The smallest check, with `more` flags and what it leaves among temporary files: nothing.
+fn gpu_check(more: &str) -> (Option<i32>, String) {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_gpu-check"));
+    let size = format!("--model {} --steps 1 --sequences 4 --seq-len 8 --longest 70 {more}", fixture(MODEL));
+    let output = check.args(size.split_whitespace()).env("TMPDIR", temporary.path()).output().unwrap();
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().flatten().collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+    let [out, error] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    (output.status.code(), format!("{out}{error}"))
+}
+
 #[test]
 fn gpu_check_finds_everything_in_order() {
     if !standin("gpu_check_finds_everything_in_order", &[]) {
         return;
     }
-    let model = fixture(MODEL);
-    let size = [
-        "--model",
-        &model,
-        "--steps",
-        "1",
-        "--sequences",
-        "4",
-        "--seq-len",
-        "8",
-        "--ranks",
-        "2",
-        "--longest",
-        "70",
-    ];
-    let temporary = tempfile::tempdir().unwrap();
-    let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_gpu-check"));
-    let output = check.args(size).env("TMPDIR", temporary.path()).output().unwrap();
-    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().flatten().collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let (code, text) = gpu_check("--ranks 2");
+    assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("Everything holds") && text.contains("attention, heads of 64, bf16"), "{text}");
     for stage in ["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"] {
         let line = format!("fp32, 2 ranks: {stage}, losses from copies'");
         assert!(text.contains(&line), "{line} is missing: {text}");
     }
+}
+
+/// What NCCL does not let be checked is no failure, and not among what holds.
+#[test]
+fn gpu_check_says_what_an_old_nccl_keeps_it_from() {
+    let name = "gpu_check_says_what_an_old_nccl_keeps_it_from";
+    if !standin(name, &[("STANDIN_NCCL_VERSION", "22907")]) {
+        return;
+    }
+    let (code, text) = gpu_check("--ranks 2");
+    assert_eq!(code, Some(0), "{text}");
+    let row = text.lines().find(|line| line.starts_with("bf16, 2 ranks over NCCL  "));
+    let row = row.unwrap_or_else(|| panic!("no row: {text}"));
+    assert!(row.contains("not checked: ") && row.contains("2.29.7") && !row.ends_with("ok"), "{row}");
+    let end =
+        "Everything that was checked holds. Not checked: fp32, 2 ranks over NCCL; bf16, 2 ranks over NCCL.";
+    assert!(text.trim_end().ends_with(end) && !text.contains("Everything holds"), "{text}");
+}
+
+/// After an error that breaks the context every call in its process fails: in that process alone.
+#[test]
+fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
+    let name = "a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone";
+    if !standin(name, &[("STANDIN_BREAKS", "rope")]) {
+        return;
+    }
+    let (code, text) = gpu_check("--ranks 1");
+    assert_eq!(code, Some(1), "{text}");
+    let row = |what: &str| {
+        text.lines().find(|line| line.starts_with(what) && !line.starts_with(&format!("{what}:")))
+    };
+    let row = |what| row(what).unwrap_or_else(|| panic!("{what} is missing: {text}"));
+    for what in ["rope, f32", "rope, inverse, f32", "fp32, 1 ranks"] {
+        assert!(row(what).ends_with("FAILED"), "{what}: {text}");
+    }
+    for what in ["rms_norm, f32", "swiglu and its backward, bf16", "adamw, f32", "requested, and taken"] {
+        assert!(row(what).ends_with("ok"), "{what}: {text}");
+    }
+    assert!(text.contains("parts failed: rope; rope, inverse; fp32, 1 ranks; bf16, 1 ranks; "), "{text}");
 }
 
 /// Two ranks on GPUs of their own, and a collective that the second gives up while the first's share, which writes to the second's

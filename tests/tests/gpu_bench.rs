@@ -3,8 +3,9 @@
 
 use planner::Stage;
 use std::process::{Command, Output};
-use tests::{STAGES, config, fixture, standin, train, train_as};
+use tests::{STAGES, config, fixture, losses, standin, train, train_as};
 use trainer::Report;
+use trainer::config::Config;
 
 /// 2 ranks, a sequence each.
 fn flags(device: &str, more: &str) -> String {
@@ -34,6 +35,23 @@ fn the_driver_gave_what_was_requested_and_what_is_named_beside_it() {
         }
     }
     assert!(train(Stage::Zero3, &flags("cpu", "--steps 1")).unwrap().gpu.is_empty());
+}
+
+/// At a billion parameters the hash takes seconds, and a benchmark looks at no weights.
+#[test]
+fn weights_that_nobody_asks_for_are_not_gathered() {
+    if !standin("weights_that_nobody_asks_for_are_not_gathered", &[]) {
+        return;
+    }
+    for stage in [Stage::Ddp, Stage::Zero3] {
+        let run = |hashed| {
+            let config = config(&flags("cuda", "--steps 1")).unwrap();
+            train_as(stage, Config { hashed, ..config }).unwrap()
+        };
+        let (plain, bare) = (run(true), run(false));
+        assert_eq!((plain.weights_blake3.len(), bare.weights_blake3.len()), (64, 0), "{stage}");
+        assert_eq!(losses(&plain), losses(&bare), "{stage}");
+    }
 }
 
 /// A report whose kernels were timed.
@@ -127,7 +145,7 @@ fn gpu_bench_prints_its_tables() {
     }
     let model = fixture("odd.json");
     let size =
-        ["--model", &model, "--seq-len", "8", "--micro-batches", "1,2", "--steps", "2", "--rounds", "2"];
+        ["--model", &model, "--seq-len", "8", "--micro-batches", "1,2,0,4", "--steps", "2", "--rounds", "2"];
     let less = ["--stages", "zero3,zero1", "--no-peer", "--ranks", "2", "--buffer-bytes", "8192"];
     let output = bench(&[size.as_slice(), &less].concat());
     let text = String::from_utf8_lossy(&output.stdout);
@@ -136,6 +154,9 @@ fn gpu_bench_prints_its_tables() {
         "Stand-in GPU (compute capability 9.0",
         "Its own copies:",
         "Tokens/s of this workspace by micro-batch: 1: ",
+        // What does not run ends the sweep, not the benchmark.
+        "; 0: ",
+        "--batch-size",
         "| ZeRO-3 | ",
         "| ZeRO-1 | ",
         "not measured",
@@ -146,6 +167,7 @@ fn gpu_bench_prints_its_tables() {
     ] {
         assert!(text.contains(words), "{words:?} is missing\n{text}");
     }
+    assert!(!text.contains("; 4: "), "{text}");
     let rows =
         |title: &str| text.split(title).nth(1).unwrap().lines().filter(|line| line.starts_with('|')).count();
     assert_eq!(rows("12 · layers"), 2 + 2 + rows("Where a step"), "a row per stage");

@@ -2,6 +2,7 @@
 //! disk. On the stand-in driver, in processes of their own.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 use tests::job::{Ended, Member, launch, start};
@@ -104,6 +105,65 @@ fn libraries_are_found_behind_links_to_python() {
             format!("LD_LIBRARY_PATH={library_path} PATH={path} HOME={path} VIRTUAL_ENV= CONDA_PREFIX=");
         let ended = verdict(1, &set);
         assert_eq!(ended.code, Some(0), "{hop}: {}{}", ended.out, ended.error);
+    }
+}
+
+/// A folder with the driver and the compiler, and below it one for each of `packages` with a cuBLASLt of that file name.
+fn libraries(packages: &[&str]) -> tempfile::TempDir {
+    let libraries = std::env::var("LD_LIBRARY_PATH").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    // Copies: of a link the loader tells where it leads.
+    let put = |name: &str, to: &Path| {
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(Path::new(&libraries).join(name), to).unwrap();
+    };
+    ["libcuda.so", "libnvrtc.so"].iter().for_each(|name| put(name, &dir.path().join("plain").join(name)));
+    packages.iter().for_each(|package| put("libcublasLt.so", &dir.path().join(package)));
+    dir
+}
+
+/// What `doctor` says where libraries lie in `dir` alone, with `bin` as the path.
+fn doctor_in(dir: &tempfile::TempDir, bin: &str, more: &str) -> Ended {
+    let home = dir.path().display();
+    let set =
+        format!("LD_LIBRARY_PATH={home}/plain PATH={home}/{bin} HOME={home} VIRTUAL_ENV= CONDA_PREFIX=");
+    verdict(1, &format!("{set} {more}"))
+}
+
+/// Libraries of a newer major version than the driver's do not work with it.
+#[test]
+fn of_two_toolkits_the_drivers_own_is_taken() {
+    if !standin("of_two_toolkits_the_drivers_own_is_taken", &[]) {
+        return;
+    }
+    let packages = ".local/lib/python3.11/site-packages/nvidia";
+    let files =
+        ["a/lib/libcublasLt.so.13", "b/lib/libcublasLt.so.12"].map(|file| format!("{packages}/{file}"));
+    let dir = libraries(&files.each_ref().map(String::as_str));
+    for (driver, taken) in [("13000", &files[0]), ("12080", &files[1])] {
+        let ended = doctor_in(&dir, "nothing", &format!("STANDIN_DRIVER={driver}"));
+        succeeds(&ended);
+        // The table's lines are cut.
+        let whole: String = ended.out.split_whitespace().collect();
+        assert!(whole.contains(taken), "{driver}: {taken} is not taken: {}", ended.out);
+    }
+}
+
+/// A `python3` that is a script says where its installation lies.
+#[test]
+fn a_python_that_is_a_script_is_asked() {
+    if !standin("a_python_that_is_a_script_is_asked", &[]) {
+        return;
+    }
+    let dir = libraries(&["far/lib/python3.11/site-packages/nvidia/cu13/lib/libcublasLt.so.13"]);
+    let python = dir.path().join("bin/python3");
+    std::fs::create_dir_all(python.parent().unwrap()).unwrap();
+    let far = dir.path().join("far");
+    for (said, code) in [(far.to_str().unwrap(), Some(0)), ("/nowhere", Some(1))] {
+        std::fs::write(&python, format!("#!/bin/sh\necho {said}\n")).unwrap();
+        std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let ended = doctor_in(&dir, "bin", "");
+        assert_eq!(ended.code, code, "{said}: {}{}", ended.out, ended.error);
     }
 }
 

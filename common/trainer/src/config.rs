@@ -95,6 +95,8 @@ pub struct Config {
     pub contributions: bool,
     /// Time every kernel, for the report's rows by kind. No flag asks for it: `gpu-bench` does.
     pub metered: bool,
+    /// Gather the weights at the end, for the report's hash, even if they are not saved. No flag leaves it out: `gpu-bench` does.
+    pub hashed: bool,
     /// Where the report goes.
     pub report: Option<PathBuf>,
     /// Where weights go.
@@ -186,6 +188,7 @@ impl Config {
             record: args.output.record,
             contributions: args.watching.contributions,
             metered: false,
+            hashed: true,
             report: args.output.report,
             save: args.output.save,
             init_from: args.architecture.init_from,

@@ -98,7 +98,7 @@ fn verdict(ranks: usize) -> Result<()> {
         |reason: String| Failure::run(format!("{ranks} ranks would not run on GPUs here: {reason}"));
     let gpus = gpus().map_err(|error| refused(error.to_string()))?;
     let hardware = Hardware::Gpus { gpus, tf32: false };
-    for gpu in hardware.open(ranks).map_err(|failure| refused(failure.to_string()))? {
+    for gpu in hardware.open(ranks, false).map_err(|failure| refused(failure.to_string()))? {
         let (free, total) = gpu.memory().map_err(|error| refused(error.to_string()))?;
         events::say!("{}: {} of {} free.", opened(&gpu), human(free), human(total));
     }

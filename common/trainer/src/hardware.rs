@@ -170,16 +170,19 @@ impl Hardware {
         }
     }
 
-    /// Opens the GPUs of `ranks` ranks, if they compute on any.
+    /// Opens the GPUs of `ranks` ranks, if they compute on any. Those that copy among themselves, and not `nccl` for them, have to
+    /// reach each other's memory.
     ///
     /// # Errors
     /// A failed run with what the driver or the compiler says.
-    pub(crate) fn open(&self, ranks: usize) -> Result<Vec<Arc<Gpu>>> {
+    pub(crate) fn open(&self, ranks: usize, nccl: bool) -> Result<Vec<Arc<Gpu>>> {
         let Hardware::Gpus { gpus, .. } = self else { return Ok(Vec::new()) };
         let open = || {
             let opened: Vec<_> =
                 gpus.iter().take(ranks).map(|gpu| Gpu::open(gpu.ordinal)).collect::<device::Result<_>>()?;
-            Gpu::connect(&opened)?;
+            if !nccl {
+                Gpu::connect(&opened)?;
+            }
             Ok(opened)
         };
         open().map_err(|error: DeviceError| {

@@ -71,7 +71,7 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
         false => partition,
     };
     let schedule = Schedule::new(&model.layout, &partition);
-    let gpus = config.hardware.open(config.world_size)?;
+    let gpus = config.hardware.open(config.world_size, config.nccl.is_some())?;
     Ok(Plan {
         stage,
         gpus,

@@ -93,7 +93,7 @@ pub struct Report {
     pub time: Vec<TimeRow>,
     /// How fast it went.
     pub throughput: Throughput,
-    /// Hash of the final f32 weights, little-endian, unpadded, in Hugging Face's order.
+    /// Hash of the final f32 weights, little-endian, unpadded, in Hugging Face's order; empty where nobody asked for it.
     pub weights_blake3: String,
 }
 

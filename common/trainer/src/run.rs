@@ -86,7 +86,7 @@ pub struct Measured {
     pub to_neighbours: Option<u64>,
     /// Seconds per phase.
     pub clocks: Clocks,
-    /// Hash of the final weights; rank 0 alone has it.
+    /// Hash of the final weights; rank 0 alone has it, and only if it was asked for.
     pub weights_blake3: Option<String>,
 }
 

@@ -64,18 +64,24 @@ impl Functions {
         self.state("ncclGetUniqueId", code, std::ptr::null_mut()).map(|_| id)
     }
 
-    /// Begins to make a communicator on the calling thread's GPU.
+    /// Begins to make a communicator on the calling thread's GPU, whose kernels have at most `blocks` blocks.
     ///
     /// # Safety
     /// Every rank calls it with the same word and size and a rank of its own.
-    pub(crate) unsafe fn begin(&self, size: usize, id: UniqueId, rank: usize) -> Result<(Handle, State)> {
-        let (mut comm, mut config) = (std::ptr::null_mut(), Config::non_blocking());
+    pub(crate) unsafe fn begin(
+        &self,
+        size: usize,
+        id: UniqueId,
+        rank: usize,
+        blocks: Option<i32>,
+    ) -> Result<(Handle, State)> {
+        let (mut comm, mut config) = (std::ptr::null_mut(), Config::non_blocking(blocks));
         // SAFETY: NCCL writes the handle before it returns, and copies the settings.
         let code = unsafe { (self.init)(&mut comm, size as c_int, id, rank as c_int, &mut config) };
         self.state("ncclCommInitRankConfig", code, comm).map(|state| (comm, state))
     }
 
-    /// Begins to split a communicator. The new handle is in `place` once `comm` is done.
+    /// Begins to split a communicator, as [`Functions::begin`] makes one. The new handle is in `place` once `comm` is done.
     ///
     /// # Safety
     /// `comm` is a communicator, and `place` stays where it is until `comm` is done.
@@ -83,10 +89,11 @@ impl Functions {
         &self,
         comm: Handle,
         color: Option<usize>,
-        key: usize,
+        (key, blocks): (usize, Option<i32>),
         place: *mut Handle,
     ) -> Result<State> {
-        let (color, mut config) = (color.map_or(NO_COLOR, |color| color as c_int), Config::non_blocking());
+        let color = color.map_or(NO_COLOR, |color| color as c_int);
+        let mut config = Config::non_blocking(blocks);
         // SAFETY: the caller's promise; NCCL copies the settings before it returns.
         let code = unsafe { (self.split)(comm, color, key as c_int, place, &mut config) };
         self.state("ncclCommSplit", code, comm)

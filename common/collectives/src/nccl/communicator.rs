@@ -26,10 +26,12 @@ pub(crate) struct Communicator {
     busy: Mutex<()>,
     pub(crate) member: usize,
     pub(crate) size: usize,
+    /// Of a kernel, at most; NCCL's choice if none.
+    blocks: Option<i32>,
 }
 
 impl Communicator {
-    /// Begins to make one; [`Communicator::settle`] waits until all ranks have come.
+    /// Begins to make one whose kernels have at most `blocks` blocks; [`Communicator::settle`] waits until all ranks have come.
     ///
     /// # Safety
     /// Every rank calls it with the same word and size and a member's number of its own.
@@ -37,12 +39,13 @@ impl Communicator {
         runtime: &Arc<Runtime>,
         id: UniqueId,
         (member, size): (usize, usize),
+        blocks: Option<i32>,
     ) -> Result<Self> {
         let functions = Functions::get().map_err(|error| error.to_string())?;
         runtime.enter().map_err(|error| error.to_string())?;
         // SAFETY: the caller's promise.
-        let (handle, _) = unsafe { functions.begin(size, id, member) }?;
-        Ok(Communicator::new(functions, runtime, handle, (member, size)))
+        let (handle, _) = unsafe { functions.begin(size, id, member, blocks) }?;
+        Ok(Communicator::new(functions, runtime, handle, (member, size), blocks))
     }
 
     fn new(
@@ -50,9 +53,10 @@ impl Communicator {
         runtime: &Arc<Runtime>,
         handle: Handle,
         (member, size): (usize, usize),
+        blocks: Option<i32>,
     ) -> Self {
         let (handle, busy) = (AtomicPtr::new(handle), Mutex::new(()));
-        Communicator { functions, runtime: runtime.clone(), handle, busy, member, size }
+        Communicator { functions, runtime: runtime.clone(), handle, busy, member, size, blocks }
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
@@ -123,14 +127,16 @@ impl Communicator {
         // NCCL writes to it when it comes to it: it is let go of only once that is certain.
         let made = Box::into_raw(Box::new(std::ptr::null_mut()));
         // SAFETY: the caller's promise; the place stays until the communicator is done.
-        self.call(|handle| unsafe { self.functions.begin_split(handle, color, place.0, made) })?;
+        self.call(|handle| unsafe {
+            self.functions.begin_split(handle, color, (place.0, self.blocks), made)
+        })?;
         self.settle(give_up)?;
         // SAFETY: made above, and NCCL is done with it.
         let handle = *unsafe { Box::from_raw(made) };
         if color.is_none() || handle.is_null() {
             return Ok(None);
         }
-        let child = Communicator::new(self.functions, &self.runtime, handle, place);
+        let child = Communicator::new(self.functions, &self.runtime, handle, place, self.blocks);
         child.settle(give_up)?;
         Ok(Some(child))
     }

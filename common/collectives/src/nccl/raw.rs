@@ -43,8 +43,8 @@ pub(crate) struct Config {
 pub(crate) const OLDEST: u32 = 21_800;
 
 impl Config {
-    /// Calls return at once, and everything else is NCCL's choice.
-    pub(crate) fn non_blocking() -> Self {
+    /// Calls return at once, a kernel has at most `blocks` blocks, and everything else is NCCL's choice.
+    pub(crate) fn non_blocking(blocks: Option<c_int>) -> Self {
         let unset = c_int::MIN;
         Config {
             size: size_of::<Config>(),
@@ -53,7 +53,7 @@ impl Config {
             blocking: 0,
             cga_cluster_size: unset,
             min_ctas: unset,
-            max_ctas: unset,
+            max_ctas: blocks.unwrap_or(unset),
             net_name: std::ptr::null(),
             split_share: unset,
         }

@@ -24,6 +24,10 @@ const VARIABLES: [(&str, &str); 3] = [
     ("CUDA_MODULE_LOADING", "EAGER"),
 ];
 
+/// Blocks that the kernels of ranks on one GPU have, all together: each waits for the others', so that they have to run side by
+/// side, and beside kernels that compute. `NCCL_MAX_CTAS`, where it is set, counts instead.
+const BLOCKS: i32 = 32;
+
 /// A version of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(u32);
@@ -136,6 +140,13 @@ impl Card {
     }
 }
 
+/// Blocks of a rank's kernel, at most, where ranks share a GPU; the same for all.
+fn blocks(cards: &[Card]) -> Option<i32> {
+    let on = |gpu: &Uuid| cards.iter().filter(|card| card.gpu == *gpu).count() as i32;
+    let sharing = cards.iter().map(|card| on(&card.gpu)).max().filter(|&ranks| ranks > 1)?;
+    Some((BLOCKS / sharing).max(1))
+}
+
 /// What a rank has once it is connected.
 pub(crate) struct Ready {
     pub(crate) watchdog: Arc<Watchdog>,
@@ -158,10 +169,9 @@ impl<'a> Setup<'a> {
         let aside = Aside::beside(self.control, Concern::Setup);
         let cards = self.meet(&aside)?;
         self.check(&cards)?;
-        let size = cards.len();
         let census = Census::new(aside, self.runtime, cards.iter().map(|card| card.gpu).collect());
         let before = census.begin()?;
-        let communicator = if size > 1 { Some(self.connect(cards[0].id, size)?) } else { None };
+        let communicator = if cards.len() > 1 { Some(self.connect(&cards)?) } else { None };
         census.end(before)?;
         Ok(Ready { watchdog: Arc::new(watchdog), communicator, census })
     }
@@ -194,10 +204,10 @@ impl<'a> Setup<'a> {
     }
 
     /// This rank's end of the communicator of all.
-    fn connect(&self, id: UniqueId, size: usize) -> Result<Communicator, CollectiveError> {
-        let place = (self.control.member(), size);
+    fn connect(&self, cards: &[Card]) -> Result<Communicator, CollectiveError> {
+        let place = (self.control.member(), cards.len());
         // SAFETY: all ranks have exchanged cards, and come here with the first rank's word.
-        let communicator = unsafe { Communicator::begin(self.runtime, id, place) };
+        let communicator = unsafe { Communicator::begin(self.runtime, cards[0].id, place, blocks(cards)) };
         let communicator = communicator.map_err(|reason| self.refused(reason))?;
         self.control.report(1);
         let since = Instant::now();

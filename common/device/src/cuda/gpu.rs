@@ -137,7 +137,8 @@ impl Gpu {
                 gpu.context.reach(&other.context).map_err(|error| DeviceError::Cuda {
                     call: "cuCtxEnablePeerAccess",
                     reason: format!(
-                        "GPU {} cannot reach the memory of GPU {} ({error}); choose one with CUDA_VISIBLE_DEVICES",
+                        "GPU {} cannot reach the memory of GPU {} ({error}); choose one with CUDA_VISIBLE_DEVICES, or let NCCL \
+                         connect them: --collectives nccl",
                         gpu.info.ordinal, other.info.ordinal
                     ),
                 })?;

@@ -1,13 +1,18 @@
 //! Finding NVIDIA's libraries at run time.
 //!
 //! A library is looked for where the system's loader looks (`LD_LIBRARY_PATH` first), then among the packages of the
-//! Python installations at hand, which is where PyTorch brings its own, then under `/usr/local/cuda`. What is found
-//! is loaded with its symbols visible to all, under the very name by which `cudarc` then finds it.
+//! Python installations at hand, which is where PyTorch brings its own, then under `/usr/local/cuda`, and where containers
+//! have the driver. Elsewhere than on the loader's path, libraries of the driver's own major version come first: newer ones
+//! do not work with it. What is found is loaded with its symbols visible to all, under the very name by which `cudarc` then
+//! finds it.
 
 use super::{compile, driver};
 use crate::{DeviceError, Result};
 use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW, Symbol};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// A library of NVIDIA's that the CUDA device needs.
@@ -24,7 +29,15 @@ pub enum Library {
 }
 
 /// Major versions of the toolkit whose libraries are looked for, newest first.
-const MAJORS: [&str; 2] = ["13", "12"];
+const MAJORS: [i32; 2] = [13, 12];
+
+/// The same, those first that the driver knows.
+fn majors() -> [i32; 2] {
+    let newest = if Library::Driver.load() { driver::version().unwrap_or(0) / 1000 } else { 0 };
+    let mut majors = MAJORS;
+    majors.sort_by_key(|&major| major > newest);
+    majors
+}
 
 impl Library {
     /// Those that computing takes, in the order in which they are needed.
@@ -57,7 +70,7 @@ impl Library {
         match self {
             Library::Driver => vec![format!("{label}.so.1"), plain],
             Library::Nccl => vec![format!("{label}.so.2"), plain],
-            _ => MAJORS.iter().map(|major| format!("{label}.so.{major}")).chain([plain]).collect(),
+            _ => majors().iter().map(|major| format!("{label}.so.{major}")).chain([plain]).collect(),
         }
     }
 
@@ -82,9 +95,14 @@ impl Library {
     }
 
     fn load_from_elsewhere(self) -> bool {
+        // A Python brings no driver.
+        self.load_from(&places()) || (self != Library::Driver && self.load_from(&packages(told())))
+    }
+
+    /// Loads the likeliest of its files in `places`; whether there is one.
+    fn load_from(self, places: &[PathBuf]) -> bool {
         let names = self.file_names();
-        let places = places();
-        let files = places.iter().flat_map(|place| names.iter().map(|name| place.join(name)));
+        let files = names.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
         files.filter(|file| file.is_file()).any(|file| {
             self.companions(&file).iter().for_each(|companion| {
                 open_for_good(companion);
@@ -177,8 +195,18 @@ fn open_for_good(file: &Path) -> bool {
 
 /// Folders to search beside the system's.
 fn places() -> Vec<PathBuf> {
+    let mut places = packages(prefixes());
+    for toolkit in entries(Path::new("/usr/local")).into_iter().filter(|path| named(path, "cuda")) {
+        places.push(toolkit.join("lib64"));
+    }
+    places.push("/usr/local/nvidia/lib64".into());
+    places
+}
+
+/// Folders of NVIDIA's packages in the Python installations with these prefixes.
+fn packages(prefixes: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut places = Vec::new();
-    for prefix in prefixes() {
+    for prefix in prefixes {
         for python in entries(&prefix.join("lib")).into_iter().filter(|path| named(path, "python3")) {
             for packages in ["site-packages", "dist-packages"] {
                 let vendor = python.join(packages).join("nvidia");
@@ -186,19 +214,39 @@ fn places() -> Vec<PathBuf> {
             }
         }
     }
-    for toolkit in entries(Path::new("/usr/local")).into_iter().filter(|path| named(path, "cuda")) {
-        places.push(toolkit.join("lib64"));
-    }
     places
+}
+
+/// The programs called `python3` on the path.
+fn pythons() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|bin| bin.join("python3")).filter(|python| python.exists()).collect()
+}
+
+/// Where the first `python3` on the path says that its installation lies, if it is a script, which may lie anywhere.
+fn told() -> Vec<PathBuf> {
+    let Some(python) = pythons().into_iter().next().filter(|python| is_script(python)) else {
+        return Vec::new();
+    };
+    let question = "import sys; print(sys.prefix); print(sys.base_prefix)";
+    let said =
+        Command::new(python).args(["-c", question]).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let said = said.map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&said).lines().map(PathBuf::from).collect()
+}
+
+/// Whether a program is a text that another program runs.
+fn is_script(program: &Path) -> bool {
+    let mut start = [0; 2];
+    let read = File::open(program).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == *b"#!"
 }
 
 /// Where Python installations lie: the active environment's, the user's, and those of the `python3` on the path.
 fn prefixes() -> Vec<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from);
     let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(folder).collect();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let pythons = std::env::split_paths(&path).map(|bin| bin.join("python3"));
-    prefixes.extend(pythons.filter(|python| python.exists()).flat_map(|python| homes(&python)));
+    prefixes.extend(pythons().iter().flat_map(|python| homes(python)));
     prefixes.extend(folder("HOME").map(|home| home.join(".local")));
     prefixes.extend(["/usr/local", "/usr"].map(PathBuf::from));
     prefixes

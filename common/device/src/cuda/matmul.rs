@@ -12,6 +12,7 @@ use super::runtime::{OUT_OF_MEMORY, no_room};
 use crate::{DType, DeviceError, Result};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
+use cudarc::driver::result as driver;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -76,6 +77,13 @@ struct Shape {
 impl Shape {
     fn is_f32(&self) -> bool {
         [self.out, self.a, self.b].iter().all(|operand| operand.dtype == DType::F32)
+    }
+
+    /// The same, of which nothing is promised but that whole elements lie there.
+    fn least_aligned(self) -> Self {
+        let least = |layout: Layout| Layout { alignment: layout.dtype.size() as u32, ..layout };
+        let (out, a, b) = (least(self.out), least(self.a), least(self.b));
+        Shape { out, base_alignment: out.alignment, a, b }
     }
 }
 
@@ -187,10 +195,22 @@ impl Plan {
         named("cublasLtMatmulDescSetAttribute", set)
     }
 
+    /// The library's choice; where it has none for operands that are aligned so, its choice for any that could be.
     fn choose(&self, handle: sys::cublasLtHandle_t, shape: &Shape) -> Result<sys::cublasLtMatmulAlgo_t> {
+        let mut found = self.search(handle, shape)?;
+        if found.is_err_and(|error| error.0 == sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED) {
+            found = self.search(handle, &shape.least_aligned())?;
+        }
+        found.map(|found| found.algo).map_err(|error| DeviceError::Cuda {
+            call: "cublasLtMatmulAlgoGetHeuristic",
+            reason: format!("{} for {shape:?}", words(error.0, free())),
+        })
+    }
+
+    fn search(&self, handle: sys::cublasLtHandle_t, shape: &Shape) -> Result<Found> {
         let preference = Preference::new(shape)?;
         // SAFETY: all descriptions are alive.
-        let found = unsafe {
+        Ok(unsafe {
             result::get_matmul_algo_heuristic(
                 handle,
                 self.product,
@@ -200,16 +220,12 @@ impl Plan {
                 self.out,
                 preference.0,
             )
-        };
-        match found {
-            Ok(found) => Ok(found.algo),
-            Err(error) => Err(DeviceError::Cuda {
-                call: "cublasLtMatmulAlgoGetHeuristic",
-                reason: format!("{} for {shape:?}", words(error.0)),
-            }),
-        }
+        })
     }
 }
+
+/// What the library answers when it is asked for an algorithm.
+type Found = std::result::Result<sys::cublasLtMatmulHeuristicResult_t, CublasError>;
 
 impl Drop for Plan {
     fn drop(&mut self) {
@@ -284,20 +300,37 @@ impl Drop for Preference {
 }
 
 fn named<T>(call: &'static str, outcome: std::result::Result<T, CublasError>) -> Result<T> {
-    outcome.map_err(|error| DeviceError::Cuda { call, reason: words(error.0) })
+    outcome.map_err(|error| DeviceError::Cuda { call, reason: words(error.0, free()) })
 }
 
-/// A code of the library's. A lack of memory is said in the words in which all say it.
-fn words(status: sys::cublasStatus_t) -> String {
-    match status {
-        sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => format!("{OUT_OF_MEMORY} ({status:?})"),
+/// Bytes that are free on the current GPU, if the driver says so.
+fn free() -> Option<usize> {
+    driver::mem_get_info().ok().map(|(free, _)| free)
+}
+
+/// Free bytes below which a failure of the library's is taken for a lack of memory: it takes some for its kernels, too.
+const SCARCE: usize = 256 << 20;
+
+/// A code of the library's. A lack of memory is said in the words in which all say it; not every code that may come of one
+/// says so, but what is `free` then does.
+fn words(status: sys::cublasStatus_t, free: Option<usize>) -> String {
+    use sys::cublasStatus_t as Status;
+    let scarce = free.filter(|&free| free < SCARCE);
+    match (status, scarce) {
+        (Status::CUBLAS_STATUS_ALLOC_FAILED, _) => format!("{OUT_OF_MEMORY} ({status:?})"),
+        (
+            Status::CUBLAS_STATUS_NOT_INITIALIZED
+            | Status::CUBLAS_STATUS_EXECUTION_FAILED
+            | Status::CUBLAS_STATUS_INTERNAL_ERROR,
+            Some(free),
+        ) => format!("{OUT_OF_MEMORY}, it seems: {free} bytes are free ({status:?})"),
         _ => format!("{status:?}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Layout, MatrixOperand, alignment, sys, words};
+    use super::{Layout, MatrixOperand, SCARCE, alignment, sys, words};
     use crate::DType;
     use crate::cuda::kernels::Operand;
 
@@ -314,8 +347,22 @@ mod tests {
 
     #[test]
     fn a_lack_of_memory_is_said_as_everybody_says_it() {
-        let said = words(sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED);
-        assert!(said.contains("out of memory"), "{said}");
+        use sys::cublasStatus_t as Status;
+        let (scarce, plenty) = (Some(SCARCE - 1), Some(SCARCE));
+        for (status, free, expected) in [
+            (Status::CUBLAS_STATUS_ALLOC_FAILED, plenty, true),
+            (Status::CUBLAS_STATUS_ALLOC_FAILED, None, true),
+            (Status::CUBLAS_STATUS_NOT_INITIALIZED, scarce, true),
+            (Status::CUBLAS_STATUS_INTERNAL_ERROR, scarce, true),
+            (Status::CUBLAS_STATUS_EXECUTION_FAILED, scarce, true),
+            (Status::CUBLAS_STATUS_EXECUTION_FAILED, plenty, false),
+            (Status::CUBLAS_STATUS_INTERNAL_ERROR, None, false),
+            (Status::CUBLAS_STATUS_NOT_SUPPORTED, scarce, false),
+        ] {
+            let said = words(status, free);
+            assert_eq!(said.contains("out of memory"), expected, "{said}");
+            assert!(said.contains(&format!("{status:?}")), "{said}");
+        }
     }
 
     #[test]

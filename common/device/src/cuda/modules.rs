@@ -6,8 +6,7 @@ use crate::{DeviceError, Result};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Dynamic shared memory that a kernel may use without asking first: of the 48 KiB that a GPU gives unasked, what
 /// [`STATIC_SHARED`] leaves.
@@ -23,8 +22,8 @@ pub(super) struct Modules {
 /// A kernel in a module.
 struct Function {
     handle: sys::CUfunction,
-    /// Dynamic shared memory that it may use.
-    allowed: AtomicU32,
+    /// Dynamic shared memory that it may use. Held while the driver is told: of two ranks' sizes the larger has to stay.
+    allowed: Mutex<u32>,
 }
 
 // SAFETY: the driver's handles may be used from any thread; the maps are only read after loading.
@@ -42,7 +41,7 @@ impl Modules {
             loaded.modules.push(module.named("cuModuleLoadData")?);
         }
         for kernel in kernels() {
-            let (handle, allowed) = (loaded.find(kernel)?, AtomicU32::new(UNASKED));
+            let (handle, allowed) = (loaded.find(kernel)?, Mutex::new(UNASKED));
             loaded.functions.insert(kernel, Function { handle, allowed });
         }
         Ok(loaded)
@@ -59,12 +58,16 @@ impl Modules {
     /// The function of `kernel`, allowed to use `shared_bytes` of dynamic shared memory.
     pub(super) fn function(&self, kernel: Kernel, shared_bytes: u32) -> Result<sys::CUfunction> {
         let Function { handle, allowed } = self.functions.get(&kernel).ok_or_else(|| missing(kernel))?;
-        if shared_bytes > allowed.load(Ordering::Relaxed) {
+        if shared_bytes <= UNASKED {
+            return Ok(*handle);
+        }
+        let mut allowed = allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        if shared_bytes > *allowed {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function's module is loaded.
             unsafe { result::function::set_function_attribute(*handle, attribute, shared_bytes as i32) }
                 .named("cuFuncSetAttribute")?;
-            allowed.store(shared_bytes, Ordering::Relaxed);
+            *allowed = shared_bytes;
         }
         Ok(*handle)
     }

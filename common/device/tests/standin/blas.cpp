@@ -3,10 +3,13 @@
 // As in the library, the algorithm follows from everything that the heuristic is told: each sum is cut into as many parts as
 // shapes, types, strides and promised alignments say, so that a part of a product has other bits than the whole. The parts are
 // rounded to the output's type before they are added up, unless the preference forbids it.
+//
+// Environment: STANDIN_BLAS_ALIGNED (the heuristic finds nothing for operands that are promised to be aligned to more bytes).
 #include "floats.h"
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -207,7 +210,10 @@ int cublasLtMatmulAlgoGetHeuristic(void *, const Product *product, const Layout 
                                    const Layout *d, const Preference *preference, int, Found *found, int *count) {
     *found = Found{};
     Task task{*product, {}, *a, *b, *d, nullptr, nullptr, nullptr, nullptr, 1, 0};
-    *count = fits(task);
+    static const char *most = getenv("STANDIN_BLAS_ALIGNED");
+    bool known = true;
+    for (uint32_t bytes : preference->promised.bytes) known = known && (!most || bytes <= strtoul(most, nullptr, 10));
+    *count = known && fits(task);
     if (!*count) return NOT_SUPPORTED;
     uint64_t mixed = uint64_t(product->transpose_a) * 2 + uint64_t(product->transpose_b);
     auto mix = [&](uint64_t x) { mixed = (mixed ^ x) * 0x9e3779b97f4a7c15 ^ mixed >> 29; };

@@ -10,7 +10,8 @@
 // that changes while a copy from it is queued, and pageable memory that nobody waits for are errors.
 //
 // Environment: STANDIN_GPUS (how many, 1), STANDIN_MEMORY (bytes of each, 1 GiB), STANDIN_CAPABILITY (90 is 9.0),
-// STANDIN_DRIVER (13000 is for CUDA 13.0), STANDIN_DOZE (longest doze in microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event).
+// STANDIN_DRIVER (13000 is for CUDA 13.0), STANDIN_DOZE (longest doze in microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event),
+// STANDIN_PEERS (0: no GPU reaches another's memory), STANDIN_BREAKS (the beginning of a kernel's name: whoever launches it has broken the context).
 #include "shim.h"
 
 #include <atomic>
@@ -39,6 +40,7 @@ enum Status {
     INVALID_DEVICE = 101,
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
+    PEER_ACCESS_UNSUPPORTED = 217,
     PEER_ACCESS_ALREADY_ENABLED = 704,
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
@@ -265,6 +267,7 @@ int cuGetErrorString(int status, const char **text) {
     case INVALID_DEVICE: *text = "invalid device ordinal"; break;
     case INVALID_IMAGE: *text = "device kernel image is invalid"; break;
     case INVALID_CONTEXT: *text = "invalid device context"; break;
+    case PEER_ACCESS_UNSUPPORTED: *text = "peer access is not supported between these two devices"; break;
     case PEER_ACCESS_ALREADY_ENABLED: *text = "peer access is already enabled"; break;
     case NOT_FOUND: *text = "named symbol not found"; break;
     case LAUNCH_FAILED: *text = "unspecified launch failure"; break;
@@ -356,6 +359,8 @@ int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 
 int cuCtxEnablePeerAccess(Context *peer, unsigned) {
     if (int status = ready()) return status;
+    static const bool peers = setting("STANDIN_PEERS", 1) != 0;
+    if (!peers) return PEER_ACCESS_UNSUPPORTED;
     return current->reached.insert(peer).second ? SUCCESS : PEER_ACCESS_ALREADY_ENABLED;
 }
 
@@ -575,7 +580,8 @@ int cuModuleGetFunction(Function **function, Module *module, const char *name) {
 int cuFuncSetAttribute(Function *function, int attribute, int value) {
     // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     if (attribute != 8 || value < 0 || unsigned(value) > MOST_SHARED) return INVALID_VALUE;
-    function->asked = std::max(function->asked, unsigned(value));
+    // The last one counts, even if it is less than one before.
+    function->asked = unsigned(value);
     return SUCCESS;
 }
 
@@ -587,6 +593,8 @@ int cuLaunchKernel(Function *function, unsigned grid_x, unsigned grid_y, unsigne
     if (threads == 0 || threads > 1024 || shared > std::max(asked, UNASKED)) return INVALID_VALUE;
     auto arguments = std::make_shared<Arguments>(function->signature, parameters);
     std::string name = function->name;
+    static const char *breaks = getenv("STANDIN_BREAKS");
+    if (breaks && name.rfind(breaks, 0) == 0) return enqueue(stream, [=] { fail(name + ": as it was told to"); });
     return enqueue(stream, [=] {
         int status = shim_launch(name.c_str(), grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
                                  arguments->addresses.data());

@@ -66,14 +66,19 @@ int meet(Comm &comm, bool root) {
     if (cuCtxGetDevice(&device) || cuDeviceGetUuid_v2(world.here().gpu[world.rank], device)) return SYSTEM_ERROR;
     if (root && absent().hits(world.rank, 0)) hang(world, absent().time);
     if (!world.together()) return INTERNAL_ERROR;
+    int here = 1;
     for (int other = 0; other < world.size; other++) {
         bool shares = other != world.rank && !memcmp(world.here().gpu[other], world.here().gpu[world.rank], 16);
         if (!shares) continue;
+        here++;
         if (version() < 23000) return complain(INVALID_USAGE, "duplicate GPU");
         if (!is("NCCL_MULTI_RANK_GPU_ENABLE", "1")) return complain(INVALID_USAGE, "NCCL_MULTI_RANK_GPU_ENABLE is not 1");
         if (!is("CUDA_DEVICE_MAX_CONNECTIONS", "32")) return complain(INVALID_USAGE, "CUDA_DEVICE_MAX_CONNECTIONS is not 32");
         if (!is("CUDA_MODULE_LOADING", "EAGER")) return complain(INVALID_USAGE, "CUDA_MODULE_LOADING is not EAGER");
     }
+    // NCCL itself would try, and hang where kernels that wait for each other do not fit side by side.
+    bool fits = comm.most_blocks == 1 || (comm.most_blocks > 0 && comm.most_blocks * here <= 32);
+    if (here > 1 && !fits) return complain(INVALID_USAGE, "too many blocks for ranks that share a GPU");
     world.forget();
     return cuMemAlloc_v2(&comm.own, OWN) ? SYSTEM_ERROR : SUCCESS;
 }
@@ -82,8 +87,9 @@ bool acceptable(const Settings *settings) {
     return settings && settings->magic == 0xcafebeef && settings->version <= unsigned(version()) && settings->blocking == 0;
 }
 
-Comm *make(const std::string &name, int rank, int size) {
+Comm *make(const std::string &name, int rank, int size, const Settings *settings) {
     Comm *comm = new Comm;
+    comm->most_blocks = settings->most_blocks;
     comm->world = std::make_shared<World>(name, rank, size);
     return cuCtxGetCurrent(&comm->context) || !comm->context || !comm->world->usable() ? nullptr : comm;
 }
@@ -119,7 +125,7 @@ int ncclGetUniqueId(Id *id) {
 
 int ncclCommInitRankConfig(Comm **place, int size, Id id, int rank, const Settings *settings) {
     if (!acceptable(settings)) return complain(INVALID_ARGUMENT, "the stand-in knows communicators that do not block");
-    Comm *comm = make(id.text, rank, size);
+    Comm *comm = make(id.text, rank, size, settings);
     if (!comm) return complain(SYSTEM_ERROR, "no context, or no shared memory");
     comm->root = true;
     *place = comm;
@@ -130,7 +136,7 @@ int ncclCommInitRankConfig(Comm **place, int size, Id id, int rank, const Settin
 int ncclCommSplit(Comm *parent, int color, int key, Comm **place, const Settings *settings) {
     if (!acceptable(settings) || parent->state != SUCCESS) return complain(INVALID_ARGUMENT, "a split too early");
     std::string name = parent->world->name + "-" + std::to_string(parent->splits++) + "-" + std::to_string(color);
-    parent->later([=] {
+    parent->later([=, copy = *settings] {
         World &world = *parent->world;
         world.here().color[world.rank] = color, world.here().key[world.rank] = key;
         if (!world.together()) return int(INTERNAL_ERROR);
@@ -142,7 +148,7 @@ int ncclCommSplit(Comm *parent, int color, int key, Comm **place, const Settings
         }
         if (!world.together()) return int(INTERNAL_ERROR);
         if (color < 0) return int(SUCCESS);
-        Comm *comm = make(name, rank, size);
+        Comm *comm = make(name, rank, size, &copy);
         if (!comm) return int(SYSTEM_ERROR);
         comm->later([comm] { return meet(*comm, false); });
         *place = comm;

@@ -36,7 +36,7 @@ struct Id {
 struct Settings {
     size_t size;
     unsigned magic, version;
-    int blocking;
+    int blocking, cluster, least_blocks, most_blocks;
 };
 
 struct Fault {
@@ -78,6 +78,8 @@ struct Comm {
     void *context = nullptr;
     uint64_t own = 0;
     bool root = false;
+    // Of a kernel; negative if nobody has said.
+    int most_blocks = -1;
     int collectives = 0, splits = 0;
     unsigned turns = 0;
     std::atomic<int> state{IN_PROGRESS};

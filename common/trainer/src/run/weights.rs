@@ -44,9 +44,12 @@ fn odd_one<T: PartialEq>(all: &[T]) -> Option<(usize, usize)> {
 
 impl Worker<'_> {
     /// Gathers the master weights, unit by unit; rank 0 hashes them tensor by tensor, in the layout's order, and writes
-    /// them if asked to.
+    /// them if asked to. Nothing where nobody asks for either.
     pub(super) fn save(&mut self) -> Result<Option<String>> {
         let plan = self.plan;
+        if !plan.config.hashed && plan.config.save.is_none() {
+            return Ok(None);
+        }
         let leader = self.rank.number() == 0;
         let mut writer = None;
         if let (true, Some(dir)) = (leader, &plan.config.save) {

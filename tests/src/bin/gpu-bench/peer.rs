@@ -144,7 +144,7 @@ fn word(value: &Value) -> &str {
 
 /// The model's shapes, as the presets have them.
 fn shapes(arguments: &Arguments) -> Result<Value, String> {
-    let config = tests::config(&speed::flags(arguments, 1, 1)).map_err(|failure| failure.to_string())?;
+    let config = speed::setup(arguments, 1, 1).map_err(|failure| failure.to_string())?;
     let model = config.model;
     Ok(json!({
         "vocabulary": model.vocabulary, "width": model.width, "layers": model.layers, "heads": model.heads,

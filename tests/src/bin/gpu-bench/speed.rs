@@ -1,11 +1,13 @@
 //! Tokens per second of our stages and of PyTorch, in alternating rounds.
 
 use crate::Arguments;
-use crate::peer::Opponent;
+use crate::peer::{Opponent, Peer};
 use planner::Stage;
 use planner::table::grouped;
-use tests::{config, median, train_as};
+use stages::config;
+use tests::{median, train_as};
 use trainer::Report;
+use trainer::config::Config;
 
 /// Steps of a round that are not timed: memory is taken, plans are made, machine code is loaded.
 pub(crate) const WARMUP: u32 = 2;
@@ -23,26 +25,27 @@ impl Row {
     }
 }
 
-/// The flags of a run of ours.
-pub(crate) fn flags(arguments: &Arguments, micro_batch: usize, steps: u32) -> String {
+/// A run of ours. Nobody looks at its weights: they are neither gathered nor hashed.
+pub(crate) fn setup(arguments: &Arguments, micro_batch: usize, steps: u32) -> trainer::Result<Config> {
     let Arguments { model, precision, seq_len, with, .. } = arguments;
-    format!(
+    let flags = format!(
         "--model {model} --gpus 1 --device cuda --precision {precision} --seq-len {seq_len} --batch-size {micro_batch} \
          --steps {} --headless {with}",
         WARMUP + steps
-    )
+    );
+    Ok(Config { hashed: false, ..config(&flags)? })
 }
 
 fn train(arguments: &Arguments, stage: Stage, micro_batch: usize, steps: u32) -> trainer::Result<Report> {
-    train_as(stage, config(&flags(arguments, micro_batch, steps))?)
+    train_as(stage, setup(arguments, micro_batch, steps)?)
 }
 
 /// Sweeps micro-batches, alternates rounds, prints the table; our micro-batch.
 pub(crate) fn compare(arguments: &Arguments, peer: &mut Opponent) -> Result<usize, String> {
-    let best = sweep("this workspace", &arguments.micro_batches, |micro_batch| ours(arguments, micro_batch))?;
+    let sizes = &arguments.micro_batches;
+    let best = sweep("this workspace", sizes, |micro_batch| Ok(ours(arguments, micro_batch)))?;
     let mut rows: Vec<Row> = arguments.stages.iter().map(|stage| Row::new(stage.label(), best)).collect();
-    let theirs =
-        peer.ask(|peer| sweep("PyTorch", &arguments.micro_batches, |micro_batch| peer.train(micro_batch, 2)));
+    let theirs = peer.ask(|peer| sweep("PyTorch", sizes, |micro_batch| theirs(peer, micro_batch)));
     rows.extend(theirs.map(|micro_batch| Row::new("PyTorch FSDP2", micro_batch)));
     let mut flops_per_token = 0;
     for _ in 0..arguments.rounds {
@@ -62,36 +65,50 @@ pub(crate) fn compare(arguments: &Arguments, peer: &mut Opponent) -> Result<usiz
     Ok(best)
 }
 
-/// Tokens per second of our first stage; `None` if memory does not do.
-fn ours(arguments: &Arguments, micro_batch: usize) -> Result<Option<f64>, String> {
+/// Tokens per second, or why a micro-batch does not run.
+type Attempt = Result<f64, String>;
+
+/// Our first stage's.
+fn ours(arguments: &Arguments, micro_batch: usize) -> Attempt {
     match train(arguments, arguments.stages[0], micro_batch, 2) {
-        Ok(report) => Ok(Some(report.throughput.tokens_per_second)),
-        Err(failure) if failure.to_string().contains("out of memory") => Ok(None),
+        Ok(report) => Ok(report.throughput.tokens_per_second),
+        Err(failure) if failure.to_string().contains(OUT_OF_MEMORY) => Err(OUT_OF_MEMORY.into()),
         Err(failure) => Err(failure.to_string()),
     }
 }
 
-/// The fastest micro-batch, of those for which memory does; they are tried until one is too large.
+/// PyTorch's, if it answers.
+fn theirs(peer: &mut Peer, micro_batch: usize) -> Result<Attempt, String> {
+    Ok(peer.train(micro_batch, 2)?.ok_or_else(|| OUT_OF_MEMORY.into()))
+}
+
+/// What all say where memory does not do.
+const OUT_OF_MEMORY: &str = "out of memory";
+
+/// The fastest micro-batch of those that run; they are tried until one does not.
 fn sweep(
     who: &str,
     micro_batches: &[usize],
-    mut measure: impl FnMut(usize) -> Result<Option<f64>, String>,
+    mut measure: impl FnMut(usize) -> Result<Attempt, String>,
 ) -> Result<usize, String> {
     let mut best: Option<(f64, usize)> = None;
     let mut tried = Vec::new();
     for &micro_batch in micro_batches {
-        let speed = measure(micro_batch)?;
-        tried.push(format!("{micro_batch}: {}", speed.map_or("out of memory".into(), whole)));
-        match speed {
-            None => break,
-            Some(speed) if best.is_none_or(|(fastest, _)| speed > fastest) => {
-                best = Some((speed, micro_batch))
+        match measure(micro_batch)? {
+            Ok(speed) => {
+                tried.push(format!("{micro_batch}: {}", whole(speed)));
+                best = best.filter(|(fastest, _)| *fastest >= speed).or(Some((speed, micro_batch)));
             }
-            Some(_) => {}
+            Err(reason) => {
+                tried.push(format!("{micro_batch}: {reason}"));
+                break;
+            }
         }
     }
-    events::say!("Tokens/s of {who} by micro-batch: {}.\n", tried.join("; "));
-    best.map(|(_, micro_batch)| micro_batch).ok_or_else(|| format!("{who}: no micro-batch fits"))
+    let tried = tried.join("; ");
+    let (_, micro_batch) = best.ok_or_else(|| format!("{who}: no micro-batch runs: {tried}"))?;
+    events::say!("Tokens/s of {who} by micro-batch: {tried}.\n");
+    Ok(micro_batch)
 }
 
 fn whole(number: f64) -> String {

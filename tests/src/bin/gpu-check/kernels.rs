@@ -6,8 +6,11 @@ mod flat;
 mod matmul;
 mod rows;
 
-use crate::Finding;
-use device::{Buffer, Class, DType, Device, Result};
+use crate::parts::{Outcome, Part};
+use crate::{Finding, rank};
+use device::cuda::Options;
+use device::{Buffer, Class, DType, Device, Ledger, Result};
+use events::Emitter;
 
 /// What an operation has written in one place, as f32.
 pub(crate) struct Output {
@@ -55,25 +58,28 @@ impl Operation {
     }
 }
 
-/// Every operation in every type that the GPU has.
-pub(crate) fn check((cpu, gpu): (&Device, &Device), longest: usize, bf16: bool) -> Vec<Finding> {
-    let all: Vec<Operation> =
-        [matmul::all(), rows::all(), attention::all(longest), flat::all()].into_iter().flatten().collect();
-    types(bf16)
-        .flat_map(|dtype| all.iter().map(move |operation| compare(cpu, gpu, operation, dtype)))
-        .collect()
+/// Every operation in every type that the GPU has, against the CPU's.
+pub(crate) fn parts<'a>(longest: usize, bf16: bool) -> Vec<Part<'a>> {
+    let cpu = || Ok(Device::cpu(Ledger::new(Emitter::silent(0), None), 1));
+    let all = [matmul::all(), rows::all(), attention::all(longest), flat::all()];
+    all.into_iter().flatten().map(|operation| part("", operation, cpu, bf16)).collect()
 }
 
 /// Tiled attention against attention by matrix products, both on the GPU.
-pub(crate) fn check_attention(
-    (by_products, tiled): (&Device, &Device),
-    longest: usize,
-    bf16: bool,
-) -> Vec<Finding> {
-    let ways = attention::tiled(longest);
-    types(bf16)
-        .flat_map(|dtype| ways.iter().map(move |operation| compare(by_products, tiled, operation, dtype)))
+pub(crate) fn attention_parts<'a>(longest: usize, bf16: bool) -> Vec<Part<'a>> {
+    let by_products = || rank(Options { attention_by_products: true, ..Options::default() });
+    attention::tiled(longest)
+        .into_iter()
+        .map(|operation| part("tiled ", operation, by_products, bf16))
         .collect()
+}
+
+/// One operation on the GPU against what `reference` computes.
+fn part<'a>(kind: &str, operation: Operation, reference: fn() -> Result<Device>, bf16: bool) -> Part<'a> {
+    Part::new(format!("{kind}{}", operation.name), move || {
+        let (expected, got) = (reference()?, rank(Options::default())?);
+        Result::Ok(types(bf16).map(|dtype| compare(&expected, &got, &operation, dtype)).collect())
+    })
 }
 
 fn types(bf16: bool) -> impl Iterator<Item = DType> {
@@ -100,10 +106,12 @@ fn compare(expected: &Device, got: &Device, operation: &Operation, dtype: DType)
     let what = format!("{}, {dtype}", operation.name);
     let mut worst = (f32::NEG_INFINITY, String::new());
     for Case { shape, run } in &operation.cases {
-        let (expected, got) = match (run(expected, dtype), run(got, dtype)) {
+        // Whatever goes wrong in a case is known before the next: the one that is named is the culprit.
+        let whole = |device: &Device| run(device, dtype).and_then(|all| device.synchronize().map(|()| all));
+        let (expected, got) = match (whole(expected), whole(got)) {
             (Ok(expected), Ok(got)) => (expected, got),
             (Err(error), _) | (_, Err(error)) => {
-                return Finding { what, result: format!("{shape}: {error}"), holds: false };
+                return Finding { what, result: format!("{shape}: {error}"), outcome: Outcome::Fails };
             }
         };
         for (expected, got) in expected.iter().zip(&got) {
@@ -116,7 +124,7 @@ fn compare(expected: &Device, got: &Device, operation: &Operation, dtype: DType)
             }
         }
     }
-    Finding { what, result: worst.1, holds: (0.0..=1.0).contains(&worst.0) }
+    Finding { what, result: worst.1, outcome: Outcome::from((0.0..=1.0).contains(&worst.0)) }
 }
 
 /// The largest difference, as the output's differences count; infinite for other lengths or stray NaNs.

@@ -2,17 +2,20 @@
 //!
 //! Every kernel on the device against the CPU's, and attention against itself by matrix products; every stage on 1, 2 and 4
 //! ranks against the CPU's losses, against the other stages, against itself and against other wrappings; the same of a model whose
-//! heads tensor cores take; every stage over NCCL against the same over copies; the ledger against the driver. Needs this program, NVIDIA's driver and the libraries that `doctor` lists; no Rust.
+//! heads tensor cores take; every stage over NCCL against the same over copies; the ledger against the driver. Each part runs in
+//! a process of its own. Needs this program, NVIDIA's driver and the libraries that `doctor` lists; no Rust.
 
 mod kernels;
 mod memory;
 mod nccl;
+mod parts;
 mod training;
 
 use clap::Parser;
-use device::cuda::{Gpu, Options};
+use device::cuda::{Gpu, GpuInfo, Options, list};
 use device::{Device, DeviceError, Ledger};
 use events::Emitter;
+use parts::{Outcome, Part, Section};
 use std::process::ExitCode;
 use trainer::hardware::allow_sharing;
 
@@ -37,79 +40,130 @@ struct Arguments {
     /// Largest number of ranks: 1, 2 or 4.
     #[arg(long, default_value_t = 4)]
     ranks: usize,
+    /// Run the part of this number in this process, and nothing else.
+    #[arg(long, hide = true)]
+    part: Option<usize>,
 }
 
 /// What was checked, with what came out, and whether that is as it should be.
 struct Finding {
     what: String,
     result: String,
-    holds: bool,
+    outcome: Outcome,
 }
 
 impl Finding {
     /// Something that could not be checked, since it failed; says why at once, and whole.
     fn failed(what: String, reason: &str) -> Self {
         events::say!("\n{what}: {reason}");
-        Finding { what, result: reason.lines().next().unwrap_or_default().into(), holds: false }
+        Finding { what, result: first_line(reason), outcome: Outcome::Fails }
+    }
+
+    /// Something that takes what is not here; says what at once, and whole.
+    fn unchecked(what: String, reason: &str) -> Self {
+        events::say!("\n{what}, not checked: {reason}");
+        let result = format!("not checked: {}", first_line(reason));
+        Finding { what, result, outcome: Outcome::Unchecked }
+    }
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Finding { what, result, outcome } = self;
+        let verdict = match outcome {
+            Outcome::Holds => "ok",
+            Outcome::Fails => "FAILED",
+            Outcome::Unchecked => "-",
+        };
+        write!(f, "{what:<62} {result:<54} {verdict}")
     }
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match examine(&arguments) {
-        Ok(0) => {
-            events::say!("\nEverything holds.");
-            ExitCode::SUCCESS
-        }
-        Ok(failed) => {
-            events::say!("\n{failed} checks failed.");
-            ExitCode::FAILURE
-        }
-        Err(reason) => {
-            events::complain!(
-                "error: {reason}\nThe subcommand doctor of every stage lists what CUDA takes and what is here."
-            );
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Runs all checks and prints them; how many failed.
-fn examine(arguments: &Arguments) -> Result<usize, String> {
-    let in_words = |error: DeviceError| error.to_string();
     // Before the driver is loaded: it reads variables then.
     allow_sharing();
-    let gpu = Gpu::open(0).map_err(in_words)?;
-    let info = gpu.info();
-    let (major, minor) = info.capability;
-    events::say!("{}, compute capability {major}.{minor}, {} bytes of memory", info.name, info.memory);
-    let ledger = || Ledger::new(Emitter::silent(0), None);
-    let rank_with = |options| Device::cuda(ledger(), gpu.clone(), options).map_err(in_words);
-    let rank = || rank_with(Options::default());
-    let by_products = rank_with(Options { attention_by_products: true, ..Options::default() })?;
-    let cpu = Device::cpu(ledger(), 1);
-    let mut failed = show(
-        "Kernels against the CPU's",
-        &kernels::check((&cpu, &rank()?), arguments.longest, info.has_bf16()),
-    );
-    failed += show(
-        "Tiled attention against matrix products",
-        &kernels::check_attention((&by_products, &rank()?), arguments.longest, info.has_bf16()),
-    );
-    // A rank of its own: nothing is kept for reuse yet.
-    let memory = memory::check(&rank()?)
-        .unwrap_or_else(|error| vec![Finding::failed("memory".into(), &error.to_string())]);
-    failed += show("The ledger against the driver", &memory);
-    failed += show("Stages", &training::check(arguments, info.has_bf16()));
-    failed += show("Stages over NCCL", &nccl::check(arguments, info.has_bf16()));
-    Ok(failed)
+    let done = match arguments.part {
+        Some(number) => run_part(&arguments, number),
+        None => examine(&arguments),
+    };
+    done.unwrap_or_else(|reason| {
+        events::complain!(
+            "error: {reason}\nThe subcommand doctor of every stage lists what CUDA takes and what is here."
+        );
+        ExitCode::FAILURE
+    })
 }
 
-/// Prints findings as a table; how many do not hold.
-fn show(title: &str, findings: &[Finding]) -> usize {
-    events::say!("\n{title}\n{}", "─".repeat(124));
-    for Finding { what, result, holds } in findings {
-        events::say!("{what:<62} {result:<54} {}", if *holds { "ok" } else { "FAILED" });
+/// All parts, in order, by the titles under which their findings are shown.
+fn sections(arguments: &Arguments, bf16: bool) -> Vec<Section<'_>> {
+    vec![
+        Section { title: "Kernels against the CPU's", parts: kernels::parts(arguments.longest, bf16) },
+        Section {
+            title: "Tiled attention against matrix products",
+            parts: kernels::attention_parts(arguments.longest, bf16),
+        },
+        Section { title: "The ledger against the driver", parts: vec![Part::new("memory", memory::check)] },
+        Section { title: "Stages", parts: training::parts(arguments, bf16) },
+        Section { title: "Stages over NCCL", parts: nccl::parts(arguments, bf16) },
+    ]
+}
+
+/// Runs one part here and prints its findings.
+fn run_part(arguments: &Arguments, number: usize) -> Result<ExitCode, String> {
+    let gpus = list().map_err(in_words)?;
+    let bf16 = gpus.first().is_some_and(GpuInfo::has_bf16);
+    let mut parts = sections(arguments, bf16).into_iter().flat_map(|section| section.parts);
+    let part = parts.nth(number).ok_or_else(|| format!("there is no part {number}"))?;
+    Ok(part.run().into())
+}
+
+/// Runs each part in a process of its own and says what came of all.
+fn examine(arguments: &Arguments) -> Result<ExitCode, String> {
+    // Opened to see whether it can be, and let go: no context of this process' is there for a part to break.
+    let info = Gpu::open(0).map_err(in_words)?.info().clone();
+    let (major, minor) = info.capability;
+    events::say!("{}, compute capability {major}.{minor}, {} bytes of memory", info.name, info.memory);
+    let mut ended = Vec::new();
+    let sections = sections(arguments, info.has_bf16()).into_iter();
+    for Section { title, parts } in sections.filter(|section| !section.parts.is_empty()) {
+        events::say!("\n{title}\n{}", "─".repeat(124));
+        for part in parts {
+            ended.push((part.run_apart(ended.len()), part.name));
+        }
     }
-    findings.iter().filter(|finding| !finding.holds).count()
+    Ok(verdict(&ended))
+}
+
+/// Says what came of all parts.
+fn verdict(ended: &[(Outcome, String)]) -> ExitCode {
+    let names = |outcome| -> Vec<&str> {
+        let those = ended.iter().filter(|(came, _)| *came == outcome);
+        those.map(|(_, name)| name.as_str()).collect()
+    };
+    let (failed, unchecked) = (names(Outcome::Fails), names(Outcome::Unchecked));
+    let held = match (failed.len(), unchecked.len()) {
+        (0, 0) => "Everything holds.".into(),
+        (0, _) => "Everything that was checked holds.".into(),
+        (count, _) => format!("{count} of {} parts failed: {}.", ended.len(), failed.join("; ")),
+    };
+    let left_out = match unchecked.len() {
+        0 => String::new(),
+        _ => format!(" Not checked: {}.", unchecked.join("; ")),
+    };
+    events::say!("\n{held}{left_out}");
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A rank of its own on the first GPU, in silence.
+fn rank(options: Options) -> device::Result<Device> {
+    Device::cuda(Ledger::new(Emitter::silent(0), None), Gpu::open(0)?, options)
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().into()
+}
+
+fn in_words(error: DeviceError) -> String {
+    error.to_string()
 }

@@ -1,41 +1,40 @@
 //! Every stage over NCCL, against the same over copies.
 
+use crate::parts::{Outcome, Part};
 use crate::training::apart;
 use crate::{Arguments, Finding};
 use planner::Stage;
 use tests::{STAGES, mispredictions, train};
 use trainer::Failure;
 
-/// All runs; one line that says why, where NCCL is missing or cannot connect as many ranks.
-pub(crate) fn check(arguments: &Arguments, bf16: bool) -> Vec<Finding> {
+/// A part per number of ranks and precision.
+pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
+    let worlds = [2, 4].into_iter().filter(|&world| world <= arguments.ranks);
+    let wide = bf16.then_some((arguments.ranks, "bf16")).filter(|&(world, _)| world > 1);
+    let part = |(world, precision)| {
+        let what = format!("{precision}, {world} ranks over NCCL");
+        Part::new(what.clone(), move || Ok::<_, String>(stages(arguments, &what, world, precision)))
+    };
+    worlds.map(|world| (world, "fp32")).chain(wide).map(part).collect()
+}
+
+/// All stages; one line that says why, where NCCL is missing or cannot connect as many ranks.
+fn stages(arguments: &Arguments, what: &str, world: usize, precision: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for world in [2, 4].into_iter().filter(|&world| world <= arguments.ranks) {
-        let precisions: &[&str] =
-            if bf16 && world == arguments.ranks { &["fp32", "bf16"] } else { &["fp32"] };
-        for precision in precisions {
-            for stage in STAGES {
-                match compare(arguments, stage, world, precision) {
-                    Ok(finding) => findings.push(finding),
-                    // Nothing has run: this machine has no NCCL for these ranks.
-                    Err(failure) if failure.code() == 2 => {
-                        findings.push(skipped(world, &failure.to_string()));
-                        break;
-                    }
-                    Err(failure) => {
-                        let what = format!("{precision}, {world} ranks: {stage} over NCCL");
-                        findings.push(Finding::failed(what, &failure.to_string()));
-                    }
-                }
+    for stage in STAGES {
+        match compare(arguments, stage, world, precision) {
+            Ok(finding) => findings.push(finding),
+            // Nothing has run: this machine has no NCCL for these ranks.
+            Err(failure) if failure.code() == 2 => {
+                findings.push(Finding::unchecked(what.into(), &failure.to_string()));
+                break;
+            }
+            Err(failure) => {
+                findings.push(Finding::failed(format!("{what}: {stage}"), &failure.to_string()));
             }
         }
     }
     findings
-}
-
-fn skipped(world: usize, reason: &str) -> Finding {
-    let reason = reason.lines().next().unwrap_or_default();
-    events::say!("\n{world} ranks are not connected by NCCL here: {reason}");
-    Finding { what: format!("{world} ranks over NCCL"), result: "not possible here".into(), holds: true }
 }
 
 fn compare(arguments: &Arguments, stage: Stage, world: usize, precision: &str) -> Result<Finding, Failure> {
@@ -52,6 +51,6 @@ fn compare(arguments: &Arguments, stage: Stage, world: usize, precision: &str) -
     Ok(Finding {
         what: format!("{precision}, {world} ranks: {stage}, losses from copies'"),
         result: wrong.first().cloned().unwrap_or(distance),
-        holds: near && wrong.is_empty(),
+        outcome: Outcome::from(near && wrong.is_empty()),
     })
 }

@@ -1,5 +1,6 @@
 //! Every stage on the GPU, against the CPU, the other stages, and itself.
 
+use crate::parts::{Outcome, Part};
 use crate::{Arguments, Finding};
 use planner::Stage;
 use std::fs::File;
@@ -13,22 +14,18 @@ struct Setup {
     what: String,
     flags: String,
     precision: &'static str,
+    /// A model that is there for as long as this is.
+    _model: Option<WideHeads>,
 }
 
-/// All runs. One that fails costs what is compared with it, not the rest.
-pub(crate) fn check(arguments: &Arguments, bf16: bool) -> Vec<Finding> {
+/// A part per setup.
+pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     let worlds = [1, 2, 4].into_iter().filter(|&world| world <= arguments.ranks);
     let wide = bf16.then_some((arguments.ranks, "bf16"));
     let runs = worlds.map(|world| (world, "fp32")).chain(wide);
-    let mut setups: Vec<Setup> =
-        runs.map(|(world, precision)| Setup::of_arguments(arguments, world, precision)).collect();
-    let model = WideHeads::new();
-    setups.extend(bf16.then(|| model.setup(arguments)));
-    let findings = |setup: &Setup| {
-        let failed = |reason: String| vec![Finding::failed(setup.what.clone(), &reason)];
-        stages(setup).unwrap_or_else(failed)
-    };
-    setups.iter().flat_map(findings).collect()
+    let setups = runs.map(|(world, precision)| Setup::of_arguments(arguments, world, precision));
+    let part = |setup: Setup| Part::new(setup.what.clone(), move || stages(&setup));
+    setups.chain(bf16.then(|| WideHeads::new().setup(arguments))).map(part).collect()
 }
 
 impl Setup {
@@ -42,6 +39,7 @@ impl Setup {
                 sequences / world
             ),
             precision,
+            _model: None,
         }
     }
 
@@ -75,7 +73,7 @@ impl WideHeads {
         }
     }
 
-    fn setup(&self, arguments: &Arguments) -> Setup {
+    fn setup(self, arguments: &Arguments) -> Setup {
         let world = arguments.ranks.min(2);
         Setup {
             what: format!("bf16, {world} ranks, heads of 64"),
@@ -85,6 +83,7 @@ impl WideHeads {
                 arguments.longest.min(256)
             ),
             precision: "bf16",
+            _model: Some(self),
         }
     }
 }
@@ -101,7 +100,7 @@ fn stages(setup: &Setup) -> Result<Vec<Finding>, String> {
     let agree = |what: String, report: &Report, others: &[Report]| Finding {
         what,
         result: report.weights_blake3[..16].into(),
-        holds: others.iter().all(|other| same(report, other)),
+        outcome: Outcome::from(others.iter().all(|other| same(report, other))),
     };
     findings.push(agree(what("stages agree bit for bit"), &reports[0], &reports));
     let zero3 = &reports[reports.len() - 1..];
@@ -114,7 +113,7 @@ fn stages(setup: &Setup) -> Result<Vec<Finding>, String> {
     findings.push(Finding {
         what: what("predicted bytes are measured bytes"),
         result: wrong.first().cloned().unwrap_or_else(|| "in every class and operation".into()),
-        holds: wrong.is_empty(),
+        outcome: Outcome::from(wrong.is_empty()),
     });
     Ok(findings)
 }
@@ -122,7 +121,11 @@ fn stages(setup: &Setup) -> Result<Vec<Finding>, String> {
 /// How closely a stage's losses follow the CPU's.
 fn follows(setup: &Setup, cpu: &Report, report: &Report) -> Finding {
     let (result, holds) = apart(setup.precision, cpu, report);
-    Finding { what: format!("{}: {}, losses from the CPU's", setup.what, report.stage), result, holds }
+    Finding {
+        what: format!("{}: {}, losses from the CPU's", setup.what, report.stage),
+        result,
+        outcome: Outcome::from(holds),
+    }
 }
 
 /// The largest distance of losses, step by step, in words, and whether it may be that large: 1e-4 in f32; in 16 bits 2 % of the

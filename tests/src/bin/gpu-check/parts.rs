@@ -1,0 +1,100 @@
+//! Parts of the check, each in a process of its own: after a kernel has broken a GPU's context, every call in that process
+//! fails, and says nothing of what it was to check.
+
+use crate::Finding;
+use std::io;
+use std::process::{Command, ExitCode, ExitStatus};
+
+/// What came of a check; the process of a part ends with it as its code.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is, or all of it, as it should be.
+    Holds = 0,
+    /// It is not, or something of it, or the process broke off.
+    Fails = 1,
+    /// Something takes what is not here; the rest holds.
+    Unchecked = 3,
+}
+
+impl Outcome {
+    /// What a process that ended so says.
+    fn of(status: ExitStatus) -> Option<Self> {
+        let all = [Outcome::Holds, Outcome::Fails, Outcome::Unchecked];
+        all.into_iter().find(|&outcome| status.code() == Some(outcome as i32))
+    }
+
+    /// Of several findings together: a failure counts more than what was left out.
+    fn together(findings: &[Finding]) -> Self {
+        let has = |outcome| findings.iter().any(|finding| finding.outcome == outcome);
+        [Outcome::Fails, Outcome::Unchecked]
+            .into_iter()
+            .find(|&outcome| has(outcome))
+            .unwrap_or(Outcome::Holds)
+    }
+}
+
+impl From<bool> for Outcome {
+    fn from(holds: bool) -> Self {
+        if holds { Outcome::Holds } else { Outcome::Fails }
+    }
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        ExitCode::from(outcome as u8)
+    }
+}
+
+/// What a part does: its findings, or why it could not be done.
+type Check<'a> = dyn Fn() -> Result<Vec<Finding>, String> + 'a;
+
+/// What is checked in one process.
+pub(crate) struct Part<'a> {
+    /// Tells it from every other.
+    pub(crate) name: String,
+    check: Box<Check<'a>>,
+}
+
+/// Parts whose findings make one table.
+pub(crate) struct Section<'a> {
+    /// What stands above it.
+    pub(crate) title: &'static str,
+    /// In order.
+    pub(crate) parts: Vec<Part<'a>>,
+}
+
+impl<'a> Part<'a> {
+    /// A part that does `check`.
+    pub(crate) fn new<E: ToString>(
+        name: impl Into<String>,
+        check: impl Fn() -> Result<Vec<Finding>, E> + 'a,
+    ) -> Self {
+        let check = Box::new(move || check().map_err(|error| error.to_string()));
+        Part { name: name.into(), check }
+    }
+
+    /// Runs it in this process and prints its findings.
+    pub(crate) fn run(&self) -> Outcome {
+        let findings =
+            (self.check)().unwrap_or_else(|reason| vec![Finding::failed(self.name.clone(), &reason)]);
+        findings.iter().for_each(|finding| events::say!("{finding}"));
+        Outcome::together(&findings)
+    }
+
+    /// Runs it, the `number`-th, in a process of its own, which prints. Of one that broke off this tells how.
+    pub(crate) fn run_apart(&self, number: usize) -> Outcome {
+        let broken = match start(number).map(|status| Outcome::of(status).ok_or(status)) {
+            Ok(Ok(outcome)) => return outcome,
+            Ok(Err(status)) => format!("the process that checked it broke off: {status}"),
+            Err(error) => format!("no process for it: {error}"),
+        };
+        events::say!("{}", Finding::failed(self.name.clone(), &broken));
+        Outcome::Fails
+    }
+}
+
+/// This program again, for one part.
+fn start(number: usize) -> io::Result<ExitStatus> {
+    let program = std::env::current_exe()?;
+    Command::new(program).args(std::env::args_os().skip(1)).args(["--part", &number.to_string()]).status()
+}
