@@ -154,8 +154,17 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
-/// The outcome that explains the others: that of the first rank whose error explains most.
+/// The outcome that explains the others: that of the first rank whose error explains most. Of a rank that hung those tell best who
+/// waited for it; not those who waited for one that waited for it; a mere echo tells nothing.
 fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
-    let errors = outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
-    errors.min_by_key(|(_, error)| error.obscurity())
+    let errors = || outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
+    let hung =
+        errors().find(|(_, error)| matches!(error, RankError::Stalled(_))).map(|(rank, _)| rank as u32);
+    let obscurity = |(rank, error): &(usize, &RankError)| match (error, error.culprit(*rank as u32)) {
+        (RankError::Stalled(_), _) => 1,
+        (error, _) if error.is_echo() => 3,
+        (_, Some(culprit)) if hung.is_some_and(|hung| hung != culprit) => 2,
+        _ => 0,
+    };
+    errors().min_by_key(obscurity)
 }

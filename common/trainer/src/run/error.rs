@@ -42,15 +42,6 @@ impl RankError {
         matches!(self, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))
     }
 
-    /// How little it explains: an echo least of all, and who hung knows less of it than who waited.
-    pub(crate) fn obscurity(&self) -> u8 {
-        match self {
-            RankError::Stalled(_) => 1,
-            error if error.is_echo() => 2,
-            _ => 0,
-        }
-    }
-
     /// Running out of memory, with where it happened; any other error as it is.
     pub(super) fn at(self, moment: Moment) -> Self {
         let RankError::Stage(error) = &self else { return self };
