@@ -158,8 +158,7 @@ fn speeds(rows: &[Row], peak: f64) -> Table {
 
 /// Where rank 0's time goes, in percent of its steps.
 fn shares(rows: &[Row]) -> Table {
-    let mut table =
-        Table::numbers("share of rank 0's time", ["data", "forward", "backward", "step", "collectives"]);
+    let mut table = Table::numbers("rank 0's time", ["data", "forward", "backward", "step", "collectives"]);
     for (name, report) in rows.iter().filter_map(|row| Some((&row.name, row.report.as_ref()?))) {
         let time = &report.time[0];
         let phases = time.phases;
