@@ -31,7 +31,7 @@ where
 {
     let mut text = text.to_string();
     if let Some(columns) = columns(stream) {
-        let lines: Vec<String> = text.split('\n').map(|line| wrapped(line, columns)).collect();
+        let lines: Vec<String> = text.split('\n').map(|line| fitted(line, columns)).collect();
         text = lines.join("\n");
     }
     let mut stream = stream;
@@ -57,38 +57,43 @@ fn columns(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }
 
-/// `line` in as many lines as it needs of at most `columns` characters, unless a word is longer. What is wrapped goes on two
-/// columns further in than it began.
-fn wrapped(line: &str, columns: usize) -> String {
+/// `line` within `columns`; what is wrapped goes on two columns further in than it began.
+fn fitted(line: &str, columns: usize) -> String {
     let begins = line.chars().take_while(|&c| c == ' ').count();
-    let indent = " ".repeat((begins + 2).min(columns / 2));
-    let options = textwrap::Options::new(columns).subsequent_indent(&indent).break_words(false);
-    textwrap::fill(line, options.word_splitter(textwrap::WordSplitter::NoHyphenation))
+    wrapped(line, columns, "", &" ".repeat((begins + 2).min(columns / 2)))
+}
+
+/// `text` in as many lines as it needs of at most `columns`, unless a word is longer: the first behind `first`, the others behind
+/// `rest`.
+pub fn wrapped(text: &str, columns: usize, first: &str, rest: &str) -> String {
+    let options = textwrap::Options::new(columns).initial_indent(first).subsequent_indent(rest);
+    let whole_words = options.break_words(false).word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, whole_words)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::wrapped;
+    use super::fitted;
     use proptest::prelude::*;
 
     #[test]
     fn lines_are_wrapped_between_words() {
-        assert_eq!(wrapped("as it is", 8), "as it is");
-        assert_eq!(wrapped("as it is now", 8), "as it is\n  now");
-        assert_eq!(wrapped("  so many words here", 10), "  so many\n    words\n    here");
-        assert_eq!(wrapped("name          what it does", 16), "name\n  what it does");
-        assert_eq!(wrapped("unbreakable it is", 5), "unbreakable\n  it\n  is");
-        assert_eq!(wrapped("Ψ und Σ über ein", 8), "Ψ und Σ\n  über\n  ein");
+        assert_eq!(fitted("as it is", 8), "as it is");
+        assert_eq!(fitted("as it is now", 8), "as it is\n  now");
+        assert_eq!(fitted("  so many words here", 10), "  so many\n    words\n    here");
+        assert_eq!(fitted("name          what it does", 16), "name\n  what it does");
+        assert_eq!(fitted("unbreakable it is", 5), "unbreakable\n  it\n  is");
+        assert_eq!(fitted("Ψ und Σ über ein", 8), "Ψ und Σ\n  über\n  ein");
         let drawn = format!("      0 └{}", "─".repeat(20));
-        assert_eq!(wrapped(&drawn, 29), drawn);
+        assert_eq!(fitted(&drawn, 29), drawn);
     }
 
     proptest! {
         #[test]
         fn no_word_is_lost_and_no_line_too_long(text in "[ a-zé]{0,120}", columns in 1usize..60) {
-            let wrapped = wrapped(&text, columns);
-            prop_assert_eq!(wrapped.split_whitespace().collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
-            for line in wrapped.lines().filter(|line| line.chars().count() > columns) {
+            let fitted = fitted(&text, columns);
+            prop_assert_eq!(fitted.split_whitespace().collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
+            for line in fitted.lines().filter(|line| line.chars().count() > columns) {
                 prop_assert_eq!(line.split_whitespace().count(), 1, "{:?}", line);
             }
         }

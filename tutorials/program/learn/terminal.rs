@@ -49,15 +49,7 @@ fn numbered(number: usize, question: &str) -> String {
 }
 
 fn wrapped(text: &str) -> String {
-    let (mut lines, mut line) = (Vec::new(), String::from("  "));
-    for word in text.split_whitespace() {
-        if line.chars().count() + 1 + word.chars().count() > WIDTH && !line.trim().is_empty() {
-            lines.push(std::mem::replace(&mut line, "  ".into()));
-        }
-        line = line + " " + word;
-    }
-    lines.push(line);
-    lines.join("\n")
+    events::say::wrapped(text, WIDTH, "   ", "   ")
 }
 
 #[cfg(test)]

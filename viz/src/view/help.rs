@@ -103,25 +103,11 @@ fn wrapped(text: &str, width: u16) -> Vec<String> {
             lines.push(kept.rsplit_once("  ").map_or(kept.as_str(), |(whole, _)| whole.trim_end()).into());
         } else {
             let indent = &paragraph[..paragraph.len() - paragraph.trim_start().len()];
-            broken(paragraph.trim_start(), indent, width, &mut lines);
+            let broken = events::say::wrapped(paragraph.trim_start(), width.into(), indent, indent);
+            lines.extend(broken.lines().map(String::from));
         }
     }
     lines
-}
-
-/// `text` in lines of at most `width` columns, each with `indent` before it.
-fn broken(text: &str, indent: &str, width: u16, lines: &mut Vec<String>) {
-    let mut line = indent.to_string();
-    for word in text.split(' ') {
-        let begun = line.len() > indent.len();
-        if begun && columns(&line) + 1 + columns(word) > width {
-            lines.push(std::mem::replace(&mut line, indent.to_string()));
-        } else if begun {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    lines.push(line);
 }
 
 fn finished(app: &App, paint: &mut Paint<'_>) {

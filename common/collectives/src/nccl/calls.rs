@@ -89,7 +89,8 @@ impl Functions {
         &self,
         comm: Handle,
         color: Option<usize>,
-        (key, blocks): (usize, Option<i32>),
+        key: usize,
+        blocks: Option<i32>,
         place: *mut Handle,
     ) -> Result<State> {
         let color = color.map_or(NO_COLOR, |color| color as c_int);

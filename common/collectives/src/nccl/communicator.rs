@@ -127,9 +127,7 @@ impl Communicator {
         // NCCL writes to it when it comes to it: it is let go of only once that is certain.
         let made = Box::into_raw(Box::new(std::ptr::null_mut()));
         // SAFETY: the caller's promise; the place stays until the communicator is done.
-        self.call(|handle| unsafe {
-            self.functions.begin_split(handle, color, (place.0, self.blocks), made)
-        })?;
+        self.call(|handle| unsafe { self.functions.begin_split(handle, color, place.0, self.blocks, made) })?;
         self.settle(give_up)?;
         // SAFETY: made above, and NCCL is done with it.
         let handle = *unsafe { Box::from_raw(made) };
