@@ -17,7 +17,7 @@ fn flags() -> String {
 
 /// As Slurm does: two tasks of one step, whose first failure is the step's.
 const SRUN: &str = "shift\n\
-    export SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=2 SLURM_STEP_ID=0\n\
+    export SLURM_NTASKS=2 SLURM_STEP_TASKS_PER_NODE=2 SLURM_NODEID=0 SLURM_STEP_ID=0\n\
     SLURM_PROCID=1 SLURM_LOCALID=1 \"$@\" & other=$!\n\
     SLURM_PROCID=0 SLURM_LOCALID=0 \"$@\"; code=$?\n\
     wait $other || code=$?\n\

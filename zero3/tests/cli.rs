@@ -295,7 +295,7 @@ fn generated_text_continues_the_prompt_and_repeats_for_a_seed() {
     refuses("generate --from /no/such/directory", 2, &["/no/such/directory"]);
 }
 
-/// The program once it has printed its first step and is interrupted, and what it prints.
+/// The program once it has printed its first step and is interrupted, and what it prints from then on.
 #[cfg(unix)]
 fn interrupted(flags: &str) -> (Child, BufReader<ChildStdout>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_zero3"))
@@ -311,27 +311,35 @@ fn interrupted(flags: &str) -> (Child, BufReader<ChildStdout>) {
         line.clear();
         assert!(lines.read_line(&mut line).unwrap() > 0, "the first step is printed");
     }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    interrupt(&child);
     (child, lines)
+}
+
+#[cfg(unix)]
+fn interrupt(child: &Child) {
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
 }
 
 /// Its layer takes longer than anybody waits without a word: a rank stalls in it.
 #[cfg(unix)]
 #[test]
-fn an_interrupt_that_is_not_answered_soon_is_explained() {
-    let (mut child, _lines) = interrupted("--inject stall@rank1,step1,forward --timeout 6");
+fn an_interrupt_that_is_not_answered_soon_is_explained_and_another_one_ends_the_process() {
+    let (mut child, _lines) = interrupted("--inject stall@rank1,step1,forward --timeout 60");
     let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    child.wait().unwrap();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
     assert!(said.starts_with("ending as soon as the layer under way is done; Ctrl-C"), "{said}");
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
+/// Also one that a launcher and the terminal both pass on.
 #[cfg(unix)]
 #[test]
 fn an_interrupt_finishes_the_step_saves_and_prints_the_tables() {
     let dir = tempfile::tempdir().unwrap();
     let saved = dir.path().join("saved");
     let (mut child, mut lines) = interrupted(&format!("--steps 1000000 --save {}", saved.display()));
+    interrupt(&child);
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert!(child.wait().unwrap().success());

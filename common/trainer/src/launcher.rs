@@ -23,8 +23,10 @@ pub struct Placement {
     pub world_size: usize,
     /// Its number among those on this machine, if anything says so.
     pub local_rank: Option<usize>,
-    /// Processes on this machine, as far as known.
-    pub local_world_size: usize,
+    /// Number of processes on this machine, if anything says so.
+    pub local_world_size: Option<usize>,
+    /// Cores that each process was given, if anything says so.
+    pub cores: Option<usize>,
     /// Where rank 0 listens, if anything says so.
     pub master: Option<(String, u16)>,
     /// Whether MPI's own launcher started it.
@@ -58,7 +60,7 @@ pub fn find(flags: Flags<'_>, variables: Variables<'_>) -> Result<Option<Placeme
     }
     agree(&found)?;
     check_pmix(&found, variables)?;
-    let by_variables = found.into_iter().next();
+    let by_variables = found.into_iter().reduce(Placement::completed_by);
     let mut placement = match (flags.rank, by_variables) {
         (Some(rank), _) => by_flags(rank, flags)?,
         (None, Some(placement)) => placement,
@@ -92,9 +94,33 @@ fn by_flags(rank: usize, flags: Flags<'_>) -> Result<Placement> {
             world_size - 1
         )));
     }
-    let (launcher, local_world_size) = ("you", 1);
-    let (local_rank, master) = (None, None);
-    Ok(Placement { launcher, rank, world_size, local_rank, local_world_size, master, under_mpi: false })
+    Ok(Placement {
+        launcher: "you",
+        rank,
+        world_size,
+        local_rank: None,
+        local_world_size: None,
+        cores: None,
+        master: None,
+        under_mpi: false,
+    })
+}
+
+impl Placement {
+    /// With what a weaker launcher's variables add, if they number the same processes: `srun --mpi=pmi2` sets PMI's, which say
+    /// nothing about the machine, beside Slurm's.
+    fn completed_by(self, weaker: Placement) -> Placement {
+        if weaker.world_size != self.world_size {
+            return self;
+        }
+        Placement {
+            launcher: if self.launcher == "mpiexec" { weaker.launcher } else { self.launcher },
+            local_rank: self.local_rank.or(weaker.local_rank),
+            local_world_size: self.local_world_size.or(weaker.local_world_size),
+            cores: self.cores.or(weaker.cores),
+            ..self
+        }
+    }
 }
 
 fn contradiction(what: &str, why: &str) -> Failure {
@@ -176,7 +202,7 @@ mod tests {
 
     fn place(set: &str) -> (usize, usize, usize, &'static str) {
         let found = with(Flags::default(), set).unwrap().unwrap();
-        (found.rank, found.world_size, found.local_world_size, found.launcher)
+        (found.rank, found.world_size, found.local_world_size.unwrap_or(1), found.launcher)
     }
 
     fn refused(set: &str) -> String {
@@ -188,8 +214,8 @@ mod tests {
 
     const OPEN_MPI: &str = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 \
                             OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_RANK=1";
-    const SLURM: &str =
-        "SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_LOCALID=1 SLURM_NTASKS_PER_NODE=4 SLURM_STEP_ID=0";
+    const SLURM: &str = "SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_NODEID=1 SLURM_LOCALID=1 SLURM_STEP_ID=0 \
+                         SLURM_STEP_TASKS_PER_NODE=4(x2)";
 
     #[test]
     fn each_launcher_is_understood() {
@@ -206,6 +232,35 @@ mod tests {
         };
         assert_eq!([torch, SLURM].map(local), [(Some(0), false), (Some(1), false)]);
         assert_eq!([OPEN_MPI, "PMI_RANK=3 PMI_SIZE=4"].map(local), [(Some(1), true), (None, true)]);
+    }
+
+    /// What `srun` starts within a job, on machines that differ, whatever the job asked for.
+    #[test]
+    fn slurms_steps_count_and_not_its_jobs() {
+        let step = |node: usize, tasks: &str| {
+            let set = format!(
+                "SLURM_PROCID=2 SLURM_NTASKS=7 SLURM_NODEID={node} SLURM_LOCALID=0 SLURM_STEP_ID=1 \
+                 SLURM_STEP_TASKS_PER_NODE={tasks} SLURM_NTASKS_PER_NODE=9"
+            );
+            with(Flags::default(), &set).map(|found| found.unwrap().local_world_size)
+        };
+        assert_eq!([0, 1, 2, 3].map(|node| step(node, "2(x2),1,2").unwrap()), [2, 2, 1, 2].map(Some));
+        assert_eq!(step(0, "7"), Ok(Some(7)));
+        for list in ["", "two", "2(x", "2(2)", "2(x2),"] {
+            let message = step(2, list).unwrap_err().to_string();
+            assert!(message.contains("SLURM_STEP_TASKS_PER_NODE") && message.contains("2(x3),1"), "{message}");
+        }
+    }
+
+    #[test]
+    fn slurm_adds_what_pmi_does_not_say() {
+        let set = format!("PMI_RANK=5 PMI_SIZE=8 {SLURM} SLURM_CPUS_PER_TASK=3");
+        let found = with(Flags::default(), &set).unwrap().unwrap();
+        assert_eq!((found.launcher, found.under_mpi), ("Slurm", true));
+        assert_eq!((found.local_rank, found.local_world_size, found.cores), (Some(1), Some(4), Some(3)));
+        let fewer = format!("RANK=2 WORLD_SIZE=16 {SLURM} SLURM_CPUS_PER_TASK=3");
+        let found = with(Flags::default(), &fewer).unwrap().unwrap();
+        assert_eq!((found.local_rank, found.local_world_size, found.cores), (None, None, None));
     }
 
     #[test]

@@ -60,6 +60,8 @@ use processes::Logs;
 use run::News;
 use run::{Plan, Wish};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level;
 use stage::AnyStage;
 use std::ffi::OsString;
 use std::net::TcpStream;
@@ -67,7 +69,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use watch::Watch;
 
 /// The whole program of a stage: parses the command line, runs, prints, and turns failures into exit codes.
@@ -296,14 +298,25 @@ fn explaining_delays<T>(wish: &AtomicBool, wait: impl FnOnce() -> T) -> T {
     })
 }
 
-/// The first Ctrl-C or SIGTERM ends the run; a second one the process, at once.
+/// Signals that follow the first one sooner belong to it: a launcher and the terminal may both pass on the same Ctrl-C.
+const ONE_WISH: Duration = Duration::from_millis(500);
+
+/// The first Ctrl-C or SIGTERM ends the run. Another one, after [`ONE_WISH`], ends the process at once; so does the first, if the
+/// run is to end already, because somebody has quit the screen.
 fn stop_on_signal(plan: &Plan) -> Result<()> {
-    for signal in [SIGINT, SIGTERM] {
-        let failed = |e| Failure::run(format!("cannot listen for signals: {e}"));
-        let code = 128 + signal;
-        let wish = &plan.stop.flag;
-        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(wish)).map_err(failed)?;
-        signal_hook::flag::register(signal, Arc::clone(wish)).map_err(failed)?;
-    }
+    let failed = |e| Failure::run(format!("cannot listen for signals: {e}"));
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let stop = Arc::clone(&plan.stop);
+    let listen = move || {
+        let mut first: Option<Instant> = None;
+        for signal in signals.forever() {
+            let to_end = stop.flag.swap(true, Ordering::AcqRel);
+            if to_end && first.is_none_or(|first| first.elapsed() >= ONE_WISH) {
+                low_level::exit(128 + signal);
+            }
+            first.get_or_insert_with(Instant::now);
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(failed)?;
     Ok(())
 }

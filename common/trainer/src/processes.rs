@@ -79,8 +79,10 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Jo
     }
     choose_device(args, &placement)?;
     args.gpus = placement.world_size;
-    args.on_this_machine = Some(placement.local_world_size);
-    args.threads = args.threads.or(Some((cores() / placement.local_world_size).max(1)));
+    let beside_each_other = placement.local_world_size.unwrap_or(1);
+    args.on_this_machine = Some(beside_each_other);
+    let given = placement.cores.map(|given| given.min(cores()));
+    args.threads = args.threads.or(given).or(Some((cores() / beside_each_other).max(1)));
     let engine = engine(args.collectives, &placement)?;
     Ok(Some(Job { placement, engine }))
 }
@@ -91,7 +93,7 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
         (CollectivesChoice::Nccl, DeviceChoice::Cpu) | (CollectivesChoice::Auto, DeviceChoice::Cpu) => false,
         (CollectivesChoice::Nccl, _) | (CollectivesChoice::Auto, DeviceChoice::Cuda) => true,
         (CollectivesChoice::Auto, DeviceChoice::Auto) => {
-            placement.master.is_some() && nccl_would_do(placement.local_world_size)
+            placement.master.is_some() && nccl_would_do(placement.local_world_size.unwrap_or(1))
         }
         (_, DeviceChoice::Cuda) => {
             return Err(Failure::usage(

@@ -7,6 +7,10 @@ use crate::error::{Failure, Result};
 pub(super) struct Family {
     pub(super) launcher: &'static str,
     pub(super) names: [&'static str; 4],
+    /// The variable that numbers the machines, if the local size is told as a list of all machines'.
+    machine: Option<&'static str>,
+    /// The variable that says how many cores each process was given.
+    cores: Option<&'static str>,
     mpi: bool,
     /// It counts only where this variable is present too.
     only_with: Option<&'static str>,
@@ -17,6 +21,8 @@ pub(super) const FAMILIES: [Family; 4] = [
     Family {
         launcher: "torchrun",
         names: ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"],
+        machine: None,
+        cores: None,
         mpi: false,
         only_with: None,
     },
@@ -28,18 +34,25 @@ pub(super) const FAMILIES: [Family; 4] = [
             "OMPI_COMM_WORLD_LOCAL_RANK",
             "OMPI_COMM_WORLD_LOCAL_SIZE",
         ],
+        machine: None,
+        cores: None,
         mpi: true,
         only_with: None,
     },
     Family {
         launcher: "mpiexec",
         names: ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
+        machine: None,
+        cores: None,
         mpi: true,
         only_with: None,
     },
     Family {
         launcher: "Slurm",
-        names: ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"],
+        // Not `SLURM_NTASKS_PER_NODE`, which is what the job asked for, whatever `srun` starts within it.
+        names: ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"],
+        machine: Some("SLURM_NODEID"),
+        cores: Some("SLURM_CPUS_PER_TASK"),
         mpi: false,
         only_with: Some("SLURM_STEP_ID"),
     },
@@ -50,12 +63,11 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
     if family.only_with.is_some_and(|name| variables(name).is_none()) {
         return Ok(None);
     }
-    let number = |name: &'static str| match variables(name).map(|text| (text.trim().parse::<usize>(), text)) {
-        None => Ok(None),
-        Some((Ok(number), _)) => Ok(Some(number)),
-        Some((Err(_), text)) => {
-            Err(Failure::usage(format!("{name}={text:?} is no number: it is {}'s", family.launcher)))
-        }
+    let number = |name: &'static str| {
+        let Some(text) = variables(name) else { return Ok(None) };
+        let no_number =
+            |_| Failure::usage(format!("{name}={text:?} is no number: it is {}'s", family.launcher));
+        text.trim().parse::<usize>().map(Some).map_err(no_number)
     };
     let [rank_name, size_name, local_rank_name, local_size_name] = family.names;
     let (rank, world_size) = match (number(rank_name)?, number(size_name)?) {
@@ -70,7 +82,19 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
             "ranks count from 0",
         ));
     }
-    let (local_rank, local_size) = (number(local_rank_name)?, number(local_size_name)?);
+    let local_rank = number(local_rank_name)?;
+    let local_size = match (family.machine, variables(local_size_name)) {
+        (Some(machine_name), Some(sizes)) => {
+            let Some(machine) = number(machine_name)? else {
+                return Err(partial(family, local_size_name, machine_name));
+            };
+            Some(entry(&sizes, machine).ok_or_else(|| {
+                let what = format!("{local_size_name}={sizes:?} and {machine_name}={machine}");
+                contradiction(&what, "the first lists the processes of each machine, such as 2(x3),1")
+            })?)
+        }
+        _ => number(local_size_name)?,
+    };
     if let Some(local) = local_size.filter(|&local| local > world_size || local == 0) {
         let what = format!("{local_size_name}={local} and {size_name}={world_size}");
         return Err(contradiction(&what, "a machine has at least one and at most all of the processes"));
@@ -86,10 +110,27 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
         rank,
         world_size,
         local_rank,
-        local_world_size: local_size.unwrap_or(1),
+        local_world_size: local_size,
+        cores: family.cores.map(number).transpose()?.flatten().filter(|&cores| cores > 0),
         master: None,
         under_mpi: family.mpi,
     }))
+}
+
+/// The `index`-th number of a list in which `2(x3)` stands for `2,2,2`.
+fn entry(list: &str, mut index: usize) -> Option<usize> {
+    for run in list.trim().split(',') {
+        let (number, times) = match run.strip_suffix(')') {
+            Some(run) => run.split_once("(x")?,
+            None => (run, "1"),
+        };
+        let (number, times) = (number.parse().ok()?, times.parse().ok()?);
+        if index < times {
+            return Some(number);
+        }
+        index -= times;
+    }
+    None
 }
 
 fn partial(family: &Family, there: &str, missing: &str) -> Failure {
