@@ -166,6 +166,25 @@ fn recomputed_activations_change_no_bit() {
 }
 
 /// The stand-in's cuBLASLt, as the library, cuts up the sums of a product by its shape and by how its operands are aligned.
+/// From the one GPU's memory through a file into the other's, of another stage and in 16 bits.
+#[test]
+fn runs_go_on_from_what_others_kept() {
+    if !standin("runs_go_on_from_what_others_kept", &[]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for precision in ["", "--precision bf16"] {
+        let flags = format!("{} {precision}", flags(2, 1, 3));
+        let whole = on_gpu(Stage::Zero2, &flags);
+        let kept = tempfile::tempdir_in(&dir).unwrap();
+        let flags = format!("{flags} --checkpoint {} --checkpoint-every 2", kept.path().display());
+        train(Stage::Zero3, &format!("{flags} --device cuda --inject panic@rank1,step2,step")).unwrap_err();
+        let resumed = on_gpu(Stage::Zero1, &flags);
+        assert_eq!(losses(&resumed), losses(&whole)[2..], "{flags}");
+        assert_eq!(resumed.weights_blake3, whole.weights_blake3, "{flags}");
+    }
+}
+
 #[test]
 fn wrapping_changes_no_bit() {
     if !standin("wrapping_changes_no_bit", &[]) {

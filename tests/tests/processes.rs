@@ -115,6 +115,25 @@ fn four_processes_in_groups_learn_the_bits_of_four_threads() {
 }
 
 #[test]
+fn processes_go_on_from_what_a_broken_job_has_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let [kept, report] = ["kept", "report.json"].map(|name| dir.path().join(name));
+    let flags = run(Stage::Zero3);
+    let threads = train(Stage::Zero3, &format!("{flags} --gpus 3")).unwrap();
+    let keeping = format!("zero3 --headless {flags} --checkpoint {} --checkpoint-every 2", kept.display());
+    for ended in ends(launch(STAGE, 3, |_| format!("{keeping} --inject panic@rank1,step3,backward"))) {
+        explains(&ended, 1, &["rank 1"]);
+    }
+    let again = format!("{keeping} --report {}", report.display());
+    for ended in ends(launch(STAGE, 3, |_| again.clone())) {
+        assert_eq!(ended.code, Some(0), "{}", ended.error);
+    }
+    let resumed = json(&report);
+    assert_eq!(resumed["steps"][0]["step"], 2);
+    assert_eq!(resumed["weights_blake3"], threads.weights_blake3.as_str());
+}
+
+#[test]
 fn the_recording_of_a_job_has_the_events_of_all_ranks_on_one_clock() {
     let dir = tempfile::tempdir().unwrap();
     let (file, logs) = (dir.path().join("run.zero"), dir.path().join("logs"));

@@ -10,8 +10,8 @@ use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
 use sharding::{
-    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitBuffers, UnitId,
-    Update, local_norm,
+    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, TrainingState,
+    UnitBuffers, UnitId, Update, local_norm,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -97,10 +97,10 @@ impl Stage for Ddp {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn master(&mut self, unit: UnitId) -> Result<Buffer> {
+    fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
         let whole = 0..self.partition.units[unit].padded;
         let parameters = self.parameters.get(unit)?.view();
-        self.optimizer[unit].master(&self.rank, &self.partition, unit, whole, parameters)
+        self.optimizer[unit].whole(state, &self.rank, &self.partition, whole, parameters)
     }
 }
 

@@ -9,8 +9,8 @@ use device::{Buffer, Write};
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
-    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitBuffers, UnitId,
-    Update, global_norm,
+    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, TrainingState,
+    UnitBuffers, UnitId, Update, global_norm,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -108,10 +108,10 @@ impl Stage for Zero1 {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn master(&mut self, unit: UnitId) -> Result<Buffer> {
+    fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
         let slice = self.slice(unit);
         let parameters = self.parameters.get(unit)?.slice(slice.clone());
-        self.optimizer[unit].master(&self.rank, &self.partition, unit, slice, parameters)
+        self.optimizer[unit].whole(state, &self.rank, &self.partition, slice, parameters)
     }
 }
 

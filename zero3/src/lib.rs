@@ -20,7 +20,8 @@ use events::header::Sharded;
 use planner::{BackwardPrefetch, Strategy};
 use sharding::{
     AdamWShard, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition, Rank, ReplicaSum,
-    Result, Schedule, SecondaryShards, UnitBuffers, UnitId, Update, buckets::bucket, global_norm,
+    Result, Schedule, SecondaryShards, TrainingState, UnitBuffers, UnitId, Update, buckets::bucket,
+    global_norm,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -157,10 +158,10 @@ impl Stage for Zero3 {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn master(&mut self, unit: UnitId) -> Result<Buffer> {
+    fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
         let slice = self.slice(unit);
         let parameters = self.parameters.get(unit)?.slice(self.own(unit));
-        self.optimizer[unit].master(&self.rank, &self.partition, unit, slice, parameters)
+        self.optimizer[unit].whole(state, &self.rank, &self.partition, slice, parameters)
     }
 }
 

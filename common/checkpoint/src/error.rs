@@ -34,6 +34,19 @@ pub enum CheckpointError {
         /// What to do, given what is there instead.
         hint: &'static str,
     },
+    /// The file has tensors, but not what a run goes on from.
+    #[error("{path} is not the state of a run: it does not say how far training had come.\nGive the directory that --checkpoint wrote to, or another one to start anew.", path = .0.display())]
+    NoState(PathBuf),
+    /// A state is of a model with other tensors.
+    #[error("{path} is the state of another model: this one has `{tensor}` with shape {shape:?}.\nTrain the model that it was kept of, or give another directory to start anew.", path = path.display())]
+    OtherModel {
+        /// The file.
+        path: PathBuf,
+        /// A tensor that it does not have.
+        tensor: String,
+        /// The model's shape of it.
+        shape: Vec<usize>,
+    },
     /// The file is shorter than its own header says.
     #[error("{path} is cut short: {found} of {expected} bytes are there.\nCopy or download it again.", path = path.display())]
     Truncated {

@@ -5,6 +5,8 @@
 //!   before all of it is on the disk.
 //! * [`Reader`] opens such a directory (one file or many shards), validates it whole, and then reads any slice of any
 //!   tensor, so that a rank reads only the elements that it owns.
+//! * [`StateWriter`] and [`StateReader`] keep what a run goes on from, optimizer states included, in the same format: whole
+//!   tensors, whatever the stage and the number of ranks.
 //! * [`tokenizer`] is the byte-level tokenizer: a token's id is the byte's value.
 //! * [`atomic`] replaces files so that each is seen either old or new, never half-written.
 //!
@@ -39,11 +41,14 @@ mod index;
 mod positioned;
 mod reader;
 mod source;
+mod state;
+mod tensors;
 pub mod tokenizer;
 mod writer;
 
 pub use error::CheckpointError;
 pub use reader::Reader;
+pub use state::{Part, StateReader, StateWriter};
 pub use writer::Writer;
 
 /// What this crate's functions return.

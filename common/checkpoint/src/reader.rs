@@ -1,6 +1,7 @@
 //! Loading a model.
 
 use crate::source::Source;
+use crate::state::tensor_range;
 use crate::{CONFIG, CheckpointError, INDEX, Result, TOKENIZER, WEIGHTS, index};
 use model::{Layout, ModelConfig, TensorSpec};
 use safetensors::tensor::TensorInfo;
@@ -101,15 +102,7 @@ impl Reader {
     pub fn read(&self, tensor: &TensorSpec, range: Range<usize>, values: &mut [f32]) -> Result<()> {
         let (source, info) = self.find(tensor)?;
         let stored = source.stored(&tensor.name, info)?;
-        if range.end > tensor.elements() || range.start.checked_add(values.len()) != Some(range.end) {
-            return Err(CheckpointError::Elements {
-                tensor: tensor.name.clone(),
-                elements: tensor.elements(),
-                start: range.start,
-                end: range.end,
-                given: values.len(),
-            });
-        }
+        tensor_range(tensor, &range, values.len())?;
         source.read(stored, info, range, values)
     }
 

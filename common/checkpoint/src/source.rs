@@ -48,6 +48,11 @@ impl Source {
         &self.path
     }
 
+    /// What the file says under `key` beside its tensors.
+    pub(crate) fn metadata(&self, key: &str) -> Option<&str> {
+        Some(self.metadata.metadata().as_ref()?.get(key)?)
+    }
+
     /// Names of all tensors, in the file's order.
     pub(crate) fn names(&self) -> Vec<String> {
         self.metadata.offset_keys()

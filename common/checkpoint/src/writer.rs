@@ -1,15 +1,11 @@
 //! Saving a model.
 
-use crate::atomic::{Directory, NewFile};
-use crate::{CONFIG, CheckpointError, Result, WEIGHTS, elements, tokenizer};
+use crate::atomic::Directory;
+use crate::tensors::TensorFile;
+use crate::{CONFIG, Result, WEIGHTS, tokenizer};
 use model::{Layout, ModelConfig, TensorId};
-use safetensors::Dtype;
-use safetensors::tensor::{Metadata, TensorInfo};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
-
-/// Bytes that the header's length takes at the start of a safetensors file.
-const LENGTH: usize = 8;
 
 /// Saves a model in the Hugging Face layout, one tensor at a time: weights that are spread over ranks are gathered unit
 /// by unit and never all in memory.
@@ -19,20 +15,9 @@ const LENGTH: usize = 8;
 #[derive(Debug)]
 pub struct Writer {
     directory: Directory,
-    weights: NewFile,
-    slots: Vec<Slot>,
+    weights: TensorFile,
     /// The other files, by name: small, and written at the end.
     companions: BTreeMap<String, Vec<u8>>,
-}
-
-/// A tensor's place in the file.
-#[derive(Debug)]
-struct Slot {
-    name: String,
-    elements: usize,
-    /// First byte, from the file's start.
-    offset: u64,
-    written: bool,
 }
 
 impl Writer {
@@ -52,12 +37,10 @@ impl Writer {
     /// As [`Directory::create`] and [`Directory::file`].
     pub fn create(path: impl AsRef<Path>, config: &ModelConfig, layout: &Layout) -> Result<Self> {
         let directory = Directory::create(path.as_ref())?;
-        let weights = directory.file(WEIGHTS)?;
-        let header = header(layout)
-            .map_err(|error| CheckpointError::malformed(&path.as_ref().join(WEIGHTS), error))?;
-        weights.write_at(&header, 0)?;
-        let slots = slots(layout, header.len() as u64);
-        Ok(Writer { directory, weights, slots, companions: companions(config) })
+        let tensors = layout.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone()));
+        // Transformers asks for it.
+        let weights = TensorFile::create(&directory, WEIGHTS, tensors.collect(), ("format", "pt"))?;
+        Ok(Writer { directory, weights, companions: companions(config) })
     }
 
     /// Writes a whole tensor, row-major. The order of tensors is free; of a tensor written twice, the later values stay.
@@ -66,14 +49,7 @@ impl Writer {
     /// [`CheckpointError::Io`] if the disk does not take it; [`CheckpointError::UnknownTensor`] and
     /// [`CheckpointError::Elements`] if the layout has no such tensor, or one of another size.
     pub fn write(&mut self, tensor: TensorId, values: &[f32]) -> Result<()> {
-        let tensors = self.slots.len();
-        let slot = self.slots.get_mut(tensor).ok_or(CheckpointError::UnknownTensor { tensor, tensors })?;
-        if values.len() != slot.elements {
-            return Err(slot.wrong_length(values.len()));
-        }
-        self.weights.write_at(&elements::encode(values), slot.offset)?;
-        slot.written = true;
-        Ok(())
+        self.weights.write(tensor, values)
     }
 
     /// Adds a small file beside the weights, replacing what this writer would have written under that name: the
@@ -87,68 +63,16 @@ impl Writer {
     /// # Errors
     /// [`CheckpointError::Incomplete`] if a tensor was never written; otherwise as [`Directory::publish`].
     pub fn finish(self) -> Result<()> {
-        self.check_complete()?;
+        let weights = self.weights.complete()?;
         let mut files = Vec::new();
         for (name, contents) in &self.companions {
             let file = self.directory.file(name)?;
             file.write_at(contents, 0)?;
             files.push(file);
         }
-        files.push(self.weights);
+        files.push(weights);
         self.directory.publish(files)
     }
-
-    fn check_complete(&self) -> Result<()> {
-        let mut missing = self.slots.iter().filter(|slot| !slot.written);
-        match missing.next() {
-            None => Ok(()),
-            Some(first) => Err(CheckpointError::Incomplete {
-                missing: 1 + missing.count(),
-                tensors: self.slots.len(),
-                first: first.name.clone(),
-            }),
-        }
-    }
-}
-
-impl Slot {
-    fn wrong_length(&self, given: usize) -> CheckpointError {
-        CheckpointError::Elements {
-            tensor: self.name.clone(),
-            elements: self.elements,
-            start: 0,
-            end: self.elements,
-            given,
-        }
-    }
-}
-
-/// Length and header of the safetensors file: all tensors in F32, in the layout's order. Padded with spaces, so that
-/// the data starts at a multiple of 8 bytes. Transformers asks for the metadata `format: pt`.
-fn header(layout: &Layout) -> std::result::Result<Vec<u8>, safetensors::SafeTensorError> {
-    let mut end = 0;
-    let tensors = layout.tensors.iter().map(|tensor| {
-        let start = end;
-        end += tensor.elements() * size_of::<f32>();
-        let shape = tensor.shape.clone();
-        (tensor.name.clone(), TensorInfo { dtype: Dtype::F32, shape, data_offsets: (start, end) })
-    });
-    let format = HashMap::from([("format".into(), "pt".into())]);
-    let mut json = serde_json::to_vec(&Metadata::new(Some(format), tensors.collect())?)?;
-    json.resize(json.len().next_multiple_of(LENGTH), b' ');
-    Ok([&(json.len() as u64).to_le_bytes()[..], &json].concat())
-}
-
-/// Where each tensor goes, after `header` bytes.
-fn slots(layout: &Layout, header: u64) -> Vec<Slot> {
-    let mut offset = header;
-    let slot = |tensor: &model::TensorSpec| {
-        let (name, elements) = (tensor.name.clone(), tensor.elements());
-        let slot = Slot { name, elements, offset, written: false };
-        offset += (elements * size_of::<f32>()) as u64;
-        slot
-    };
-    layout.tensors.iter().map(slot).collect()
 }
 
 /// The files beside the weights.

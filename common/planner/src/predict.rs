@@ -42,6 +42,8 @@ pub struct RankPrediction {
     pub traffic_per_evaluation: Traffic,
     /// What it sends per batch of an evaluation.
     pub traffic_per_evaluation_batch: Traffic,
+    /// What it sends when the state of training is kept between two steps.
+    pub traffic_per_checkpoint: Traffic,
     /// How much of all that stays in its group of neighbours, where there are such groups.
     pub to_neighbours: NeighbourBytes,
 }
@@ -55,10 +57,12 @@ pub struct NeighbourBytes {
     pub per_skipped_step: u64,
     /// Per batch of an evaluation.
     pub per_evaluation_batch: u64,
+    /// Per checkpoint between two steps.
+    pub per_checkpoint: u64,
 }
 
 impl NeighbourBytes {
-    /// In a whole run.
+    /// In a whole run without checkpoints.
     pub fn total(&self, steps: u64, skipped: u64, evaluation_batches: u64) -> u64 {
         steps * self.per_step
             + skipped * self.per_skipped_step
@@ -128,10 +132,12 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
             traffic_per_skipped_step: tallies.skipped_step.of(sender),
             traffic_per_evaluation: tallies.evaluation.of(sender),
             traffic_per_evaluation_batch: tallies.evaluation_batch.of(sender),
+            traffic_per_checkpoint: tallies.checkpoint.of(sender),
             to_neighbours: NeighbourBytes {
                 per_step: tallies.step.to_neighbours(sender),
                 per_skipped_step: tallies.skipped_step.to_neighbours(sender),
                 per_evaluation_batch: tallies.evaluation_batch.to_neighbours(sender),
+                per_checkpoint: tallies.checkpoint.to_neighbours(sender),
             },
         }
     };

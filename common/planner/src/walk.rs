@@ -6,7 +6,7 @@ use crate::gather::GatherWindow;
 use crate::job::Job;
 use crate::moment::{Moment, Peak};
 use crate::partition::Partition;
-use crate::reduce::{Bucket, Part, Reducer, buckets};
+use crate::reduce::{Bucket, F32, Part, Reducer, buckets};
 use crate::strategy::Strategy;
 use crate::traffic::{Among, Tally};
 use events::{Operation, Pass};
@@ -22,6 +22,9 @@ const NORM: [u64; 2] = [4, 16];
 /// Bytes with which a rank says which group of a split it joins.
 const COLOUR: u64 = 8;
 
+/// What training goes on from, of each parameter: its weight, AdamW's momentum and its variance.
+const TRAINING_STATES: usize = 3;
+
 /// What a rank sends in the parts of a run.
 #[derive(Default)]
 pub(crate) struct Tallies {
@@ -30,6 +33,7 @@ pub(crate) struct Tallies {
     pub(crate) skipped_step: Tally,
     pub(crate) evaluation: Tally,
     pub(crate) evaluation_batch: Tally,
+    pub(crate) checkpoint: Tally,
     /// Elements that forward gathers and that are still there in backward.
     pub(crate) kept: u64,
 }
@@ -86,6 +90,8 @@ impl<'a> Walk<'a> {
         tallies.evaluation_batch = std::mem::take(&mut self.tally);
         self.tally.exchange(Among::World, LOSS);
         tallies.evaluation = std::mem::take(&mut self.tally);
+        self.checkpoint();
+        tallies.checkpoint = std::mem::take(&mut self.tally);
         debug_assert_eq!(self.books.live(), resting, "a step and an evaluation give back what they take");
         self.books.free_all(states);
         (self.books.memory(), self.books.peak(), tallies)
@@ -95,6 +101,19 @@ impl<'a> Walk<'a> {
     fn model_states(&mut self) -> Vec<Held> {
         let states = self.partition.model_states(self.job);
         states.by_class().map(|(class, bytes)| self.books.allocate(class, bytes)).into()
+    }
+
+    /// Gathers in main memory, unit by unit, what training goes on from, where ranks have slices of it.
+    fn checkpoint(&mut self) {
+        if self.job.shards() == 1 {
+            return;
+        }
+        let units: Vec<u64> = self.partition.units.iter().map(|unit| unit.padded).collect();
+        for padded in units {
+            for _ in 0..TRAINING_STATES {
+                self.tally.collective(sharing(self.job), Operation::AllGather, &[padded], F32);
+            }
+        }
     }
 
     /// A step up to the gradient's norm: all of it but the update, if gradients have overflowed.

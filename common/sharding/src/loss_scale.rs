@@ -39,29 +39,49 @@ impl Default for LossScaling {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossScaler {
     scaling: LossScaling,
-    scale: f64,
+    at: LossScale,
+}
+
+/// Where a [`LossScaler`] stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossScale {
+    /// What the loss of the next step is multiplied with.
+    pub scale: f64,
     /// Overflows left until the scale halves, that one included.
-    hysteresis: u32,
+    pub hysteresis: u32,
     /// Steps since the last overflow, or since the start.
-    clean: u32,
-    skipped: u32,
+    pub clean: u32,
+    /// Steps that were skipped because of an overflow.
+    pub skipped: u32,
 }
 
 impl LossScaler {
     /// Before the first step.
     pub fn new(scaling: LossScaling) -> Self {
         let scale = scaling.fixed.unwrap_or(2f64.powi(scaling.initial_power as i32));
-        LossScaler { scaling, scale, hysteresis: scaling.hysteresis, clean: 0, skipped: 0 }
+        let at = LossScale { scale, hysteresis: scaling.hysteresis, clean: 0, skipped: 0 };
+        LossScaler { scaling, at }
+    }
+
+    /// Goes on from where another one stood. A scale that is fixed is its own.
+    pub fn resumed(scaling: LossScaling, at: LossScale) -> Self {
+        let scale = scaling.fixed.unwrap_or(at.scale);
+        LossScaler { scaling, at: LossScale { scale, ..at } }
+    }
+
+    /// Where it stands.
+    pub fn at(&self) -> LossScale {
+        self.at
     }
 
     /// What the loss of the next step is multiplied with.
     pub fn scale(&self) -> f64 {
-        self.scale
+        self.at.scale
     }
 
     /// Steps that were skipped because of an overflow.
     pub fn skipped(&self) -> u32 {
-        self.skipped
+        self.at.skipped
     }
 
     /// A step is over; it was skipped if gradients overflowed on any rank.
@@ -79,33 +99,33 @@ impl LossScaler {
     }
 
     fn overflowed(&mut self) -> Result<()> {
-        self.skipped += 1;
-        self.clean = 0;
+        self.at.skipped += 1;
+        self.at.clean = 0;
         if self.scaling.fixed.is_some() {
             return Ok(());
         }
-        if self.hysteresis > 1 {
-            self.hysteresis -= 1;
+        if self.at.hysteresis > 1 {
+            self.at.hysteresis -= 1;
             return Ok(());
         }
-        if self.scale == self.scaling.minimum {
-            return Err(Error::LossScaleAtMinimum { scale: self.scale, skipped: self.skipped });
+        if self.at.scale == self.scaling.minimum {
+            return Err(Error::LossScaleAtMinimum { scale: self.at.scale, skipped: self.at.skipped });
         }
-        self.scale = (self.scale / 2.0).max(self.scaling.minimum);
+        self.at.scale = (self.at.scale / 2.0).max(self.scaling.minimum);
         Ok(())
     }
 
     fn went_well(&mut self) {
-        self.clean += 1;
+        self.at.clean += 1;
         if self.scaling.fixed.is_some() {
             return;
         }
-        let window_full = self.clean.is_multiple_of(self.scaling.window);
+        let window_full = self.at.clean.is_multiple_of(self.scaling.window);
         if window_full || self.scaling.consecutive_hysteresis {
-            self.hysteresis = self.scaling.hysteresis;
+            self.at.hysteresis = self.scaling.hysteresis;
         }
         if window_full {
-            self.scale *= 2.0;
+            self.at.scale *= 2.0;
         }
     }
 }

@@ -63,39 +63,53 @@ impl Update {
     }
 }
 
+/// What training goes on from: of each parameter, in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrainingState {
+    /// Its master weight; the parameter itself where that is f32.
+    Weight,
+    /// The decaying mean of its gradients.
+    Momentum,
+    /// The decaying mean of their squares.
+    Variance,
+}
+
+impl TrainingState {
+    /// Every one.
+    pub const ALL: [TrainingState; 3] =
+        [TrainingState::Weight, TrainingState::Momentum, TrainingState::Variance];
+}
+
+/// AdamW's buffers for one slice, f32.
+pub struct Moments {
+    /// [`TrainingState::Momentum`].
+    pub momentum: Buffer,
+    /// [`TrainingState::Variance`].
+    pub variance: Buffer,
+}
+
 /// Optimizer states for one slice of one unit, f32: momentum, variance, and master weights unless the parameters are f32
 /// themselves.
 pub struct AdamWShard {
     unit: UnitId,
     master: Option<Buffer>,
-    momentum: Buffer,
-    variance: Buffer,
+    moments: Moments,
     /// What is updated at a time: stretches of the slice with the same weight decay, relative to its start.
     pieces: Vec<Vec<(Range<usize>, bool)>>,
 }
 
 impl AdamWShard {
-    /// States for elements `slice` of `unit`: `master` if the parameters are not f32, zeros. An update goes over at most
-    /// `piece` elements at a time.
-    ///
-    /// # Errors
-    /// If the rank is out of memory.
+    /// States for elements `slice` of `unit`: `master` if the parameters are not f32. An update goes over at most `piece`
+    /// elements at a time.
     pub fn new(
-        rank: &Rank,
         partition: &Partition,
         unit: UnitId,
-        slice: Range<usize>,
-        master: Option<Buffer>,
+        slice: &Range<usize>,
+        (master, moments): (Option<Buffer>, Moments),
         piece: usize,
-    ) -> Result<Self> {
-        let zeros = || rank.device.zeros(Class::Optimizer, DType::F32, slice.len());
-        Ok(AdamWShard {
-            unit,
-            master,
-            momentum: zeros()?,
-            variance: zeros()?,
-            pieces: pieces(&stretches(partition, unit, &slice), slice.len(), piece),
-        })
+    ) -> Self {
+        let pieces = pieces(&stretches(partition, unit, slice), slice.len(), piece);
+        AdamWShard { unit, master, moments, pieces }
     }
 
     /// Updates the slice's `parameters` from its `gradients`, which are multiplied with `gradient_scale` first: the
@@ -129,8 +143,8 @@ impl AdamWShard {
     ) -> Result<()> {
         for (range, decays) in &self.pieces[number] {
             let parameters = parameters.slice_mut(range.clone());
-            let momentum = self.momentum.slice_mut(range.clone());
-            let variance = self.variance.slice_mut(range.clone());
+            let momentum = self.moments.momentum.slice_mut(range.clone());
+            let variance = self.moments.variance.slice_mut(range.clone());
             let gradients = gradients.slice(range.clone());
             let update = update.kernel(*decays, gradient_scale);
             match &mut self.master {
@@ -145,21 +159,26 @@ impl AdamWShard {
         Ok(())
     }
 
-    /// The whole unit's master weights, f32, in main memory: gathered from all ranks unless `slice`, which is this
-    /// rank's, is the whole of it. `parameters` are the slice's, which are the masters themselves if they are f32.
+    /// The whole unit's `state`, f32, in main memory: gathered from all ranks unless `slice`, which is this rank's, is the
+    /// whole of it. `parameters` are the slice's, which are the master weights themselves if they are f32.
     ///
     /// # Errors
     /// If a collective fails.
-    pub fn master(
+    pub fn whole(
         &self,
+        state: TrainingState,
         rank: &Rank,
         partition: &Partition,
-        unit: UnitId,
         slice: Range<usize>,
         parameters: View<'_>,
     ) -> Result<Buffer> {
+        let unit = self.unit;
         let padded = partition.units[unit].padded;
-        let own = self.master.as_ref().map_or(parameters, Buffer::view);
+        let own = match state {
+            TrainingState::Weight => self.master.as_ref().map_or(parameters, Buffer::view),
+            TrainingState::Momentum => self.moments.momentum.view(),
+            TrainingState::Variance => self.moments.variance.view(),
+        };
         let mut full = rank.device.allocate_host(Class::GatheredParameters, DType::F32, padded)?;
         rank.kernels().copy(full.slice_mut(slice.clone()), own)?;
         if slice.len() == padded {
@@ -167,7 +186,7 @@ impl AdamWShard {
         }
         let mut gathered = rank.shard_group().all_gather(bucket(vec![full], &[unit]))?.wait()?;
         // A collective gives back as many buffers as it was given.
-        gathered.pop().ok_or(crate::Error::Missing { unit, what: "master weights" })
+        gathered.pop().ok_or(crate::Error::Missing { unit, what: "gathered training state" })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where initial weights come from.
+//! Where what training starts from comes from.
 
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
@@ -7,7 +7,8 @@ use device::{Buffer, Class, DType};
 use model::TensorId;
 use std::ops::Range;
 
-/// Initial weights, any slice of any tensor: a seed or a file. Every rank reads only what it will hold.
+/// Initial weights, any slice of any tensor: a seed or a file; or another of the states that training goes on from. Every rank
+/// reads only what it will hold.
 pub trait WeightSource: Send + Sync {
     /// Writes elements `range` of `tensor` to `into`.
     ///

@@ -101,6 +101,8 @@ pub struct Config {
     pub report: Option<PathBuf>,
     /// Where weights go.
     pub save: Option<PathBuf>,
+    /// Where the state of training is kept, and when.
+    pub checkpoint: Option<Checkpoint>,
     /// Where initial weights come from.
     pub init_from: Option<PathBuf>,
     /// Where logs of the ranks go.
@@ -120,6 +122,15 @@ pub struct Evaluation {
     pub every: u32,
     /// Batches per rank; as many as there are, up to 20, if none is given.
     pub batches: Option<usize>,
+}
+
+/// When the state of training is kept, and where: at the end in any case.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// The directory.
+    pub directory: PathBuf,
+    /// After every so many steps.
+    pub every: Option<u32>,
 }
 
 impl Config {
@@ -191,6 +202,10 @@ impl Config {
             hashed: true,
             report: args.output.report,
             save: args.output.save,
+            checkpoint: args
+                .output
+                .checkpoint
+                .map(|directory| Checkpoint { directory, every: args.output.checkpoint_every }),
             init_from: args.architecture.init_from,
             log_dir: args.output.log_dir,
             job: None,

@@ -77,6 +77,7 @@ impl Sampler {
             partition: partition.clone(),
             schedule: schedule.clone(),
             source: Arc::new(Saved { reader, layout: model.layout.clone() }),
+            moments: None,
             communication: Communication::default(),
             grad_sync: GradSync::default(),
             strategy: Strategy::default(),

@@ -248,7 +248,10 @@ mod tests {
         assert_eq!(step(0, "7"), Ok(Some(7)));
         for list in ["", "two", "2(x", "2(2)", "2(x2),"] {
             let message = step(2, list).unwrap_err().to_string();
-            assert!(message.contains("SLURM_STEP_TASKS_PER_NODE") && message.contains("2(x3),1"), "{message}");
+            assert!(
+                message.contains("SLURM_STEP_TASKS_PER_NODE") && message.contains("2(x3),1"),
+                "{message}"
+            );
         }
     }
 

@@ -18,6 +18,7 @@ mod generate;
 mod groups;
 pub mod hardware;
 pub mod hardware_rows;
+mod kept;
 mod labels;
 mod launch;
 pub mod launcher;

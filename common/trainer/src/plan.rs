@@ -6,12 +6,13 @@ use crate::data::{Data, Part};
 use crate::error::{Failure, Result};
 use crate::explain;
 use crate::faults;
+use crate::kept::Kept;
 use crate::machine;
 use crate::report::{Predicted, Report};
 use crate::run::{Measured, Plan, Wish};
 use crate::source::{self, weights};
 use crate::stage::{AnyStage, GradSync};
-use checkpoint::Writer;
+use checkpoint::{StateWriter, Writer};
 use model::Model;
 use planner::{InvalidJob, Job, Prediction, RankPrediction, Recipe, Strategy};
 use sharding::{MeshShape, Partition, Precision, Schedule};
@@ -58,12 +59,16 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     if config.init_from.is_some() {
         weights(&config, &model, config.seed).map_err(Failure::usage)?;
     }
+    let kept = Kept::open(&config, &model)?;
     let tokenizer = source::tokenizer(&config).map_err(Failure::usage)?;
     if let Some(path) = &config.report {
         Report::probe(path)?;
     }
     if let Some(dir) = &config.save {
         Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
+    }
+    if let Some(checkpoint) = config.checkpoint.as_ref().filter(|_| config.leads()) {
+        StateWriter::probe(&checkpoint.directory).map_err(|e| Failure::run(e.to_string()))?;
     }
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
     let partition = match stage.sharded.parameters {
@@ -81,6 +86,7 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
         schedule: Arc::new(schedule),
         data,
         tokenizer,
+        kept,
         prediction,
         stop: Arc::new(Wish::new(Arc::default(), config.world_size)),
         witness: None,
@@ -167,14 +173,19 @@ pub(crate) fn recipe(precision: Precision) -> Recipe {
 /// Predictions beside measurements.
 pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     let (steps, evaluations) = (measured[0].steps.len() as u64, measured[0].evaluations.len() as u64);
+    let checkpoints = measured[0].checkpoints;
     let skipped = measured[0].steps.iter().filter(|row| row.skipped).count() as u64;
     let traffic = |rank: &RankPrediction| {
         let mut traffic = rank.traffic(steps - skipped, evaluations, plan.evaluation_batches as u64);
         traffic.add(&rank.traffic_per_skipped_step, skipped);
+        traffic.add(&rank.traffic_per_checkpoint, checkpoints);
         traffic
     };
     let batches = evaluations * plan.evaluation_batches as u64;
-    let to_neighbours = |rank: &RankPrediction| rank.to_neighbours.total(steps - skipped, skipped, batches);
+    let to_neighbours = |rank: &RankPrediction| {
+        rank.to_neighbours.total(steps - skipped, skipped, batches)
+            + checkpoints * rank.to_neighbours.per_checkpoint
+    };
     let ranks = &plan.prediction.ranks;
     let predicted = Predicted {
         memory: ranks.iter().map(|rank| rank.memory.peaks().to_vec()).collect(),

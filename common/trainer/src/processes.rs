@@ -174,6 +174,7 @@ fn settings(plan: &Plan) -> String {
     (shared.screen, shared.record, shared.report, shared.save) = (None, None, None, None);
     (shared.job, shared.log_dir, shared.init_from, shared.data.path) = (None, None, None, None);
     (shared.threads, shared.findings) = (0, Findings::default());
+    shared.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.directory = "".into());
     shared.hardware = shared.hardware.kind();
     format!("{} {}\n{shared:#?}", plan.stage.name, env!("CARGO_PKG_VERSION"))
 }
@@ -277,6 +278,7 @@ impl Logs {
             News::Validation(steps, loss) => {
                 line(file, &format!("validation loss {loss:.6} after {steps} steps"))
             }
+            News::Kept(steps) => line(file, &format!("checkpoint after {steps} steps")),
         }
     }
 

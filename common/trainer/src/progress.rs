@@ -1,6 +1,6 @@
 //! What a run says while it goes on, without the screen.
 
-use crate::config::Config;
+use crate::config::{Checkpoint, Config};
 use crate::hardware;
 use crate::precision;
 use crate::report::StepRow;
@@ -21,7 +21,7 @@ pub(crate) fn opening(plan: &Plan) -> String {
     let peak = plan.prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
     format!(
         "{} · {} · {} parameters · {} · {}\n\
-         {}.\n{}\
+         {}.\n{}{}\
          Global batch {} tokens = {} × {} × {} × {}. Predicted peak {} per rank.\n",
         plan.stage.name,
         config.model.name,
@@ -30,6 +30,7 @@ pub(crate) fn opening(plan: &Plan) -> String {
         ranks,
         where_ranks_are(config),
         simulated(config),
+        plan.kept.as_ref().map(|kept| kept.words(config)).unwrap_or_default(),
         grouped(config.tokens_per_step()),
         ranks,
         counted(config.micro_batches, "micro-batch", "micro-batches"),
@@ -73,9 +74,16 @@ fn where_ranks_are(config: &Config) -> String {
 /// The last lines: what the run leaves behind, after `done` steps.
 pub(crate) fn farewell(plan: &Plan, done: usize, watched: &events::HubReport) -> Vec<String> {
     let mut lines = Vec::new();
-    if done < plan.config.steps as usize {
+    let done = plan.first_step() as usize + done;
+    let early = done < plan.config.steps as usize;
+    if early {
         lines.push(format!("ended early, as asked: {done} of {} steps are done", plan.config.steps));
     }
+    let kept = |checkpoint: &Checkpoint| {
+        let how = if early { ": the same command goes on from there" } else { ", for more --steps" };
+        format!("the state of training is kept in {}{how}", checkpoint.directory.display())
+    };
+    lines.extend(plan.config.checkpoint.as_ref().map(kept));
     lines.extend(plan.config.save.as_ref().map(|dir| format!("saved to {}", dir.display())));
     lines.extend(watched.recorded.as_ref().map(|file| format!("recorded to {}", file.display())));
     lines.extend(
@@ -136,6 +144,10 @@ impl Lines {
                         counted(steps as usize, "step", "steps")
                     );
                 });
+            }
+            News::Kept(steps) => {
+                let steps = counted(steps as usize, "step", "steps");
+                self.beside_the_bar(|| events::say!("{:>16}  checkpoint, after {steps}", ""));
             }
         }
     }

@@ -283,6 +283,7 @@ pub(crate) mod tests {
         let measured = Measured {
             steps: vec![step],
             evaluations: vec![(1, 2.5)],
+            checkpoints: 0,
             peaks: vec![3; Class::ALL.len()],
             total_peak: 21,
             gpu: None,

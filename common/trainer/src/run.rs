@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::data::Data;
 use crate::faults::{Kind, Phase, fault, trip};
 use crate::hardware_rows::{GpuRow, KernelRow};
+use crate::kept::Kept;
 use crate::passes::Passes;
 use crate::report::StepRow;
 use crate::source::Tokenizer;
@@ -52,6 +53,8 @@ pub(crate) struct Plan {
     pub tokenizer: Tokenizer,
     /// The GPUs that ranks compute on, if they do.
     pub gpus: Vec<Arc<Gpu>>,
+    /// What training goes on from, if it does not begin anew.
+    pub kept: Option<Arc<Kept>>,
     /// What the planner says about it.
     pub prediction: Prediction,
     /// Validation batches per rank.
@@ -60,6 +63,13 @@ pub(crate) struct Plan {
     pub stop: Arc<Wish>,
     /// Who sees what ranks compute with and contribute.
     pub witness: Option<Arc<dyn Witness>>,
+}
+
+impl Plan {
+    /// The step that the run begins with.
+    pub(crate) fn first_step(&self) -> u32 {
+        self.kept.as_ref().map_or(0, |kept| kept.progress.steps)
+    }
 }
 
 /// Steps at the beginning that no speed counts, if there are more: memory is taken and code is loaded in them.
@@ -72,6 +82,8 @@ pub struct Measured {
     pub steps: Vec<StepRow>,
     /// Validation losses: after how many steps, nats per token.
     pub evaluations: Vec<(u32, f64)>,
+    /// Checkpoints between two of its steps.
+    pub checkpoints: u64,
     /// Peak bytes per class, in [`Class::ALL`]'s order.
     pub peaks: Vec<u64>,
     /// Peak of the sum over classes.
@@ -99,6 +111,8 @@ pub(crate) enum News<'a> {
     Step(&'a StepRow, u64),
     /// After so many steps this is the loss on the validation part.
     Validation(u32, f64),
+    /// After so many steps the state of training is kept.
+    Kept(u32),
 }
 
 /// Told by every rank, with its number.
@@ -116,7 +130,8 @@ struct Worker<'a> {
     updates: u32,
     steps: Vec<StepRow>,
     evaluations: Vec<(u32, f64)>,
-    /// As of the last whole step, or the validation after it.
+    checkpoints: u64,
+    /// As of the last whole step, or the validation and the checkpoint after it.
     counted: Counted,
 }
 
@@ -144,7 +159,7 @@ pub(crate) fn train(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Res
         Ok(worker) => worker,
         Err(error) => return Err(tell_peers(&rank, "its setup", error.at(Moment::Setup))),
     };
-    for step in 0..plan.config.steps {
+    for step in plan.first_step()..plan.config.steps {
         match worker.step(step, observer) {
             Ok(false) => {}
             Ok(true) => break,
@@ -169,6 +184,7 @@ impl<'a> Worker<'a> {
             partition: plan.partition.clone(),
             schedule: plan.schedule.clone(),
             source,
+            moments: plan.kept.as_ref().map(Kept::moments),
             communication: config.communication.clone(),
             grad_sync: config.grad_sync,
             strategy: config.strategy.unwrap_or_default(),
@@ -193,10 +209,11 @@ impl<'a> Worker<'a> {
             stage,
             passes,
             clocks: Clocks::default(),
-            scaler: config.loss_scaling.map(LossScaler::new),
-            updates: 0,
+            scaler: config.loss_scaling.map(|scaling| Kept::scaler(plan.kept.as_deref(), scaling)),
+            updates: plan.kept.as_ref().map_or(0, |kept| kept.progress.updates),
             steps: vec![],
             evaluations: vec![],
+            checkpoints: 0,
         })
     }
 
@@ -214,7 +231,7 @@ impl<'a> Worker<'a> {
 
     fn whole_step(&mut self, step: u32, observer: &Observer<'_>) -> Result<bool> {
         let config = &self.plan.config;
-        if step == UNTIMED {
+        if step - self.plan.first_step() == UNTIMED {
             self.rank.device.reset_meter()?;
         }
         self.rank.emitter.boundary(Boundary::Step);
@@ -257,6 +274,13 @@ impl<'a> Worker<'a> {
         if config.evaluation.is_some_and(|e| last || (step + 1).is_multiple_of(e.every)) && !stop {
             let loss = self.evaluate(step)?;
             observer(self.rank.number(), News::Validation(step + 1, loss));
+        }
+        let every = config.checkpoint.as_ref().and_then(|checkpoint| checkpoint.every);
+        if every.is_some_and(|every| (step + 1).is_multiple_of(every)) && !last && !stop {
+            self.keep()?;
+            self.checkpoints += 1;
+            self.counted = Counted::so_far(&self.rank, self.clocks);
+            observer(self.rank.number(), News::Kept(step + 1));
         }
         Ok(stop || last)
     }
@@ -333,7 +357,7 @@ impl<'a> Worker<'a> {
             .inspect_err(|_| self.rank.emitter.emit(What::Failing))
     }
 
-    /// Reads the meters, then gathers the weights to hash and save them.
+    /// Reads the meters, then gathers the weights to hash and save them, and what training can go on from.
     fn finish(&mut self) -> Result<Measured> {
         self.rank.device.synchronize()?;
         self.rank.device.tell_past()?;
@@ -347,10 +371,14 @@ impl<'a> Worker<'a> {
         self.rank.emitter.emit(What::Finished { peaks: peaks.clone(), total_peak, sent });
         self.trip(self.plan.config.steps, Phase::Save)?;
         let weights_blake3 = self.save()?;
+        if self.plan.config.checkpoint.is_some() && !self.steps.is_empty() {
+            self.keep()?;
+        }
         let (steps, evaluations) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.evaluations));
         Ok(Measured {
             steps,
             evaluations,
+            checkpoints: self.checkpoints,
             peaks,
             total_peak,
             gpu,

@@ -6,9 +6,9 @@ use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
 use sharding::{
-    AdamWShard, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Partition,
-    Precision, Rank, ReplicaSum, Result, Schedule, SecondaryShards, UnitId, Update, WeightSource,
-    buckets::Issue, source,
+    AdamWShard, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Moments,
+    Partition, Precision, Rank, ReplicaSum, Result, Schedule, SecondaryShards, TrainingState, UnitId, Update,
+    WeightSource, buckets::Issue, source,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -35,6 +35,8 @@ pub struct Setup {
     pub schedule: Arc<Schedule>,
     /// Initial weights.
     pub source: Arc<dyn WeightSource>,
+    /// Where the momentum and the variance come from, if they do not start at zero.
+    pub moments: Option<[Arc<dyn WeightSource>; 2]>,
     /// Buckets, overlap and prefetch.
     pub communication: Communication,
     /// For ZeRO-1.
@@ -74,7 +76,7 @@ impl Setup {
     /// # Errors
     /// If the rank is out of memory or the source fails.
     pub fn parameters(&self, unit: UnitId, range: Range<usize>) -> Result<Buffer> {
-        self.weights(unit, range, (Class::Parameters, self.precision.parameters))
+        self.load(&*self.source, unit, range, (Class::Parameters, self.precision.parameters))
     }
 
     /// Zeroed gradients of elements `range` of a unit.
@@ -90,13 +92,20 @@ impl Setup {
     /// # Errors
     /// As [`Setup::parameters`].
     pub fn optimizer(&self, unit: UnitId, range: Range<usize>) -> Result<AdamWShard> {
-        let master = self
-            .precision
-            .has_masters()
-            .then(|| self.weights(unit, range.clone(), (Class::Optimizer, DType::F32)))
-            .transpose()?;
+        const KIND: (Class, DType) = (Class::Optimizer, DType::F32);
+        let from = |source: &dyn WeightSource| self.load(source, unit, range.clone(), KIND);
+        let master = self.precision.has_masters().then(|| from(&*self.source)).transpose()?;
+        let moments = match &self.moments {
+            Some([momentum, variance]) => {
+                Moments { momentum: from(&**momentum)?, variance: from(&**variance)? }
+            }
+            None => {
+                let zeros = || self.rank.device.zeros(Class::Optimizer, DType::F32, range.len());
+                Moments { momentum: zeros()?, variance: zeros()? }
+            }
+        };
         let piece = self.communication.sub_group_size.unwrap_or(usize::MAX);
-        AdamWShard::new(&self.rank, &self.partition, unit, range, master, piece)
+        Ok(AdamWShard::new(&self.partition, unit, &range, (master, moments), piece))
     }
 
     /// The queue of gradients on their way through `sum`; where the model states have several copies, on their way to
@@ -141,8 +150,14 @@ impl Setup {
         GatherWindow::new(self.communication.gather_limits(), self.partition.clone())
     }
 
-    fn weights(&self, unit: UnitId, range: Range<usize>, kind: (Class, DType)) -> Result<Buffer> {
-        source::load(&self.rank, &self.partition, unit, range, &*self.source, kind)
+    fn load(
+        &self,
+        source: &dyn WeightSource,
+        unit: UnitId,
+        range: Range<usize>,
+        kind: (Class, DType),
+    ) -> Result<Buffer> {
+        source::load(&self.rank, &self.partition, unit, range, source, kind)
     }
 }
 
@@ -188,11 +203,12 @@ pub trait Stage {
     /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
     fn step(&mut self, update: &Update) -> Result<StepOutcome>;
 
-    /// The full master weights of `unit`, f32, in main memory. Every rank calls it for every unit once training is over.
+    /// The full master weights of `unit`, or another `state` of it, f32, in main memory. Every rank calls it for every unit,
+    /// between steps or once training is over.
     ///
     /// # Errors
     /// If gathering them fails.
-    fn master(&mut self, unit: UnitId) -> Result<Buffer>;
+    fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer>;
 }
 
 /// What a stage is on every rank, and how a rank comes by one.

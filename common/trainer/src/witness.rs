@@ -6,7 +6,9 @@ use crate::run::Plan;
 use crate::stage::{Setup, Stage, StepOutcome};
 use device::Buffer;
 use events::{Pass, What};
-use sharding::{FullGradients, FullParameters, Micro, Partition, Rank, Result, UnitId, Update};
+use sharding::{
+    FullGradients, FullParameters, Micro, Partition, Rank, Result, TrainingState, UnitId, Update,
+};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -165,7 +167,7 @@ impl Stage for Watched {
         self.stage.step(update)
     }
 
-    fn master(&mut self, unit: UnitId) -> Result<Buffer> {
-        self.stage.master(unit)
+    fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
+        self.stage.training_state(unit, state)
     }
 }

@@ -16,6 +16,7 @@ mod properties;
 mod recompute;
 mod recording;
 mod remedies;
+mod resuming;
 mod saving;
 mod strategies;
 mod watching;

@@ -4,7 +4,7 @@ use super::*;
 use clap::CommandFactory;
 
 /// A flag, a value that it refuses, and what the error says is allowed.
-const BAD: [(&str, &str, &str); 69] = [
+const BAD: [(&str, &str, &str); 70] = [
     ("gpus", "0", "from 1 to 1024"),
     ("device", "tpu", "auto, cpu, cuda"),
     ("threads", "0", "from 1 to 1024"),
@@ -66,6 +66,7 @@ const BAD: [(&str, &str, &str); 69] = [
     ("view", "movie", "overview, shards, memory, streams, traffic, compare"),
     ("pace", "0", "from 0.001 to 1"),
     ("pace", "2", "from 0.001 to 1"),
+    ("checkpoint-every", "0", "from 1 to 4294967295"),
     ("colors", "many", "truecolor, 256, 16, never"),
     ("config", "no/such.json", "no/such.json"),
     ("inject", "flood@rank1", "panic, error, stall"),
@@ -78,7 +79,8 @@ const BAD: [(&str, &str, &str); 69] = [
 
 /// Flags whose values are names of files to be written or read, or of a machine: whether they are any good is found out
 /// when they are used.
-const NAMES: [&str; 8] = ["data", "save", "report", "record", "log-dir", "master", "from", "prompt"];
+const NAMES: [&str; 9] =
+    ["data", "save", "checkpoint", "report", "record", "log-dir", "master", "from", "prompt"];
 
 /// The flags that take values, of the program and its subcommands.
 fn flags() -> Vec<(&'static str, String)> {

@@ -276,6 +276,12 @@ pub struct OutputArgs {
     /// Save the weights, in Hugging Face's format.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
+    /// Keep the state of training in this directory at the end, and go on from what is kept there.
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint: Option<PathBuf>,
+    /// Keep it every so many steps, too.
+    #[arg(long, requires = "checkpoint", value_name = "STEPS", value_parser = whole::<u32>(1..=MOST))]
+    pub checkpoint_every: Option<u32>,
     /// Write a JSON report of the run.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

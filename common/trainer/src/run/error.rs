@@ -56,7 +56,7 @@ impl std::fmt::Display for RankError {
             RankError::OutOfMemory(oom, moment) => write!(f, "{oom}, in {moment}"),
             RankError::OtherWeights(culprit, other) => write!(
                 f,
-                "rank {culprit} starts from other weights than rank {other}: give every rank the same --seed and --init-from"
+                "rank {culprit} starts from other weights than rank {other}: give every rank the same --seed, --init-from and --checkpoint"
             ),
             RankError::Stalled(message) | RankError::Other(message) => f.write_str(message),
             RankError::Stopped => f.write_str("the run was stopped"),

@@ -1,14 +1,15 @@
-//! The weights before the first step and after the last.
+//! The weights before the first step and after the last, and the state of training in between.
 
 use super::error::{RankError, other};
 use super::{Plan, Result, Worker};
 use crate::faults::{Kind, Phase, fault};
+use crate::kept::{self, Progress};
 use crate::source;
 use crate::stage::Stage as _;
-use checkpoint::Writer;
+use checkpoint::{Part, StateWriter, Writer};
 use device::Buffer;
-use model::Model;
-use sharding::{Rank, UnitId, WeightSource};
+use model::TensorId;
+use sharding::{Rank, TrainingState, UnitId, WeightSource};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -17,18 +18,22 @@ use std::sync::Arc;
 pub(super) fn first_weights(plan: &Plan, rank: &Rank) -> Result<Arc<dyn WeightSource>> {
     let config = &plan.config;
     let wrong = |phase| fault(config, rank.number(), 0, phase, Kind::Seed);
-    let weights = |wrong| {
-        source::weights(config, &plan.model, config.seed + u64::from(wrong)).map_err(RankError::Other)
+    let weights = |wrong| match &plan.kept {
+        Some(kept) => Ok(kept.part(Part::Weight)),
+        None => {
+            source::weights(config, &plan.model, config.seed + u64::from(wrong)).map_err(RankError::Other)
+        }
     };
     let source = weights(wrong(Phase::Setup))?;
-    agree_on_weights(rank, &*source, &plan.model)?;
+    let mine =
+        source::fingerprint(&*source, &plan.model.layout, plan.first_step()).map_err(RankError::Other)?;
+    agree_on_weights(rank, &mine)?;
     if wrong(Phase::Backward) { weights(true) } else { Ok(source) }
 }
 
 /// Ranks that silently start from different weights never agree again: compare first.
-fn agree_on_weights(rank: &Rank, source: &dyn WeightSource, model: &Model) -> Result<()> {
-    let mine = source::fingerprint(source, &model.layout).map_err(RankError::Other)?;
-    match odd_one(&rank.group.exchange(&mine)?) {
+fn agree_on_weights(rank: &Rank, mine: &[u8; 32]) -> Result<()> {
+    match odd_one(&rank.group.exchange(mine)?) {
         None => Ok(()),
         Some((culprit, other)) => Err(RankError::OtherWeights(culprit as u32, other as u32)),
     }
@@ -58,23 +63,60 @@ impl Worker<'_> {
             plan.tokenizer.iter().for_each(|(name, contents)| new.attach(name, contents.as_slice()));
         }
         let mut hasher = blake3::Hasher::new();
-        let mut gathered = Gathered::default();
-        for tensor in 0..plan.model.layout.tensors.len() {
-            let (unit, slot) = plan.partition.home(tensor);
-            let full = gathered.unit(unit, || self.stage.master(unit))?;
-            if leader {
-                let values = self.rank.device.read::<f32>(full.slice(slot.range()))?;
-                source::hash(&mut hasher, &values);
-                if let Some(writer) = &mut writer {
-                    writer.write(tensor, &values).map_err(other)?;
-                }
-            }
-            gathered.read(unit, plan.partition.units[unit].slots.len());
-        }
+        self.gather(TrainingState::Weight, |tensor, values| {
+            source::hash(&mut hasher, values);
+            writer.as_mut().map_or(Ok(()), |writer| writer.write(tensor, values))
+        })?;
         if let Some(writer) = writer {
             writer.finish().map_err(other)?;
         }
         Ok(leader.then(|| hasher.finalize().to_hex().to_string()))
+    }
+
+    /// Gathers what training goes on from, unit by unit; rank 0 puts it in the place of what was kept before.
+    pub(super) fn keep(&mut self) -> Result<()> {
+        let plan = self.plan;
+        let Some(checkpoint) = &plan.config.checkpoint else { return Ok(()) };
+        let mut writer = None;
+        if self.rank.number() == 0 {
+            let progress = Progress {
+                steps: plan.first_step() + self.steps.len() as u32,
+                updates: self.updates,
+                loss_scale: self.scaler.as_ref().map(|scaler| scaler.at().into()),
+                stage: plan.stage.name.into(),
+                ranks: plan.config.world_size,
+                tokens_per_step: plan.config.tokens_per_step(),
+            };
+            let words = serde_json::to_string(&progress).map_err(other)?;
+            let new = StateWriter::create(&checkpoint.directory, &plan.model.layout, &words);
+            writer = Some(new.map_err(other)?);
+        }
+        for state in TrainingState::ALL {
+            self.gather(state, |tensor, values| {
+                writer.as_mut().map_or(Ok(()), |writer| writer.write(kept::part(state), tensor, values))
+            })?;
+        }
+        writer.map_or(Ok(()), StateWriter::finish).map_err(other)
+    }
+
+    /// Gathers `state` unit by unit, in which every rank takes part; rank 0 hands over its tensors in the layout's order.
+    fn gather(
+        &mut self,
+        state: TrainingState,
+        mut take: impl FnMut(TensorId, &[f32]) -> checkpoint::Result<()>,
+    ) -> Result<()> {
+        let plan = self.plan;
+        let mut gathered = Gathered::default();
+        for tensor in 0..plan.model.layout.tensors.len() {
+            let (unit, slot) = plan.partition.home(tensor);
+            let full = gathered.unit(unit, || self.stage.training_state(unit, state))?;
+            if self.rank.number() == 0 {
+                let values = self.rank.device.read::<f32>(full.slice(slot.range()))?;
+                take(tensor, &values).map_err(other)?;
+            }
+            gathered.read(unit, plan.partition.units[unit].slots.len());
+        }
+        Ok(())
     }
 }
 

@@ -44,10 +44,20 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new("sparse_gradients", Kind::Flag, "false", "sparse embedding gradients").not_yet(off),
     Key::new("aio", Kind::Any, "", "matters with offloading to disk only"),
-    Key::new("checkpoint", Kind::Any, "", "how DeepSpeed writes its checkpoints; `--save` writes weights")
-        .missed_unless(empty),
-    Key::new("nebula", Kind::Any, "", "where DeepSpeed writes its checkpoints; `--save` writes weights")
-        .missed_unless(switched_off),
+    Key::new(
+        "checkpoint",
+        Kind::Any,
+        "",
+        "how DeepSpeed writes its checkpoints; `--checkpoint` keeps one; `--save` writes weights",
+    )
+    .missed_unless(empty),
+    Key::new(
+        "nebula",
+        Kind::Any,
+        "",
+        "where DeepSpeed writes its checkpoints; `--checkpoint` keeps one; `--save` writes weights",
+    )
+    .missed_unless(switched_off),
     Key::new("hybrid_engine", Kind::Any, "", "generating while training").not_yet(disabled),
     Key::new("elasticity", Kind::Any, "", "a batch that follows the number of GPUs").not_yet(disabled),
     Key::new("autotuning", Kind::Any, "", "trying settings out").not_yet(disabled),

@@ -53,7 +53,7 @@ const LEFT_OUT: [&str; 6] = [
 ];
 
 /// Flags about the machine, the data, what is watched and what is written: the affair of whoever starts DeepSpeed.
-const ELSEWHERE: [&str; 32] = [
+const ELSEWHERE: [&str; 34] = [
     "model",
     "device",
     "threads",
@@ -82,6 +82,8 @@ const ELSEWHERE: [&str; 32] = [
     "colors",
     "ascii",
     "save",
+    "checkpoint",
+    "checkpoint-every",
     "report",
     "record",
     "log-dir",

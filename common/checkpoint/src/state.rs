@@ -1,0 +1,185 @@
+//! The state of a run, to go on from: for each parameter its weight and what the optimizer keeps of it, in f32, and the caller's
+//! own words about how far the run has come. Tensors are whole and bear the model's names, so that the state is not of a stage,
+//! nor of a number of ranks.
+
+use crate::atomic::Directory;
+use crate::elements::Stored;
+use crate::source::Source;
+use crate::tensors::TensorFile;
+use crate::{CheckpointError, Result};
+use model::{Layout, TensorId, TensorSpec};
+use safetensors::tensor::TensorInfo;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// All of it: one file, so that it is replaced as one.
+const STATE: &str = "state.safetensors";
+/// The key of the caller's words in the file's metadata.
+const PROGRESS: &str = "progress";
+
+/// A part of the state, of which every tensor of the model has one of its own shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The parameter.
+    Weight,
+    /// AdamW's decaying mean of gradients.
+    ExpAvg,
+    /// AdamW's decaying mean of their squares.
+    ExpAvgSq,
+}
+
+impl Part {
+    /// Every part, in the file's order.
+    pub const ALL: [Part; 3] = [Part::Weight, Part::ExpAvg, Part::ExpAvgSq];
+
+    /// The name of this part of `tensor`: PyTorch's word for it, after the tensor's own.
+    fn of(self, tensor: &TensorSpec) -> String {
+        let suffix = match self {
+            Part::Weight => "param",
+            Part::ExpAvg => "exp_avg",
+            Part::ExpAvgSq => "exp_avg_sq",
+        };
+        format!("{}.{suffix}", tensor.name)
+    }
+}
+
+/// Keeps the state of a run, one tensor at a time. What was kept before stays until [`StateWriter::finish`].
+#[derive(Debug)]
+pub struct StateWriter {
+    directory: Directory,
+    file: TensorFile,
+    tensors: usize,
+}
+
+impl StateWriter {
+    /// Tries whether a state could be kept in the directory `path`, and creates it.
+    ///
+    /// # Errors
+    /// As [`Directory::create`] and [`Directory::file`].
+    pub fn probe(path: &Path) -> Result<()> {
+        Directory::create(path)?.file(STATE).map(drop)
+    }
+
+    /// Starts keeping the state of a run whose model has `layout`'s tensors in the directory `path`, with the caller's words about
+    /// its `progress`.
+    ///
+    /// # Errors
+    /// As [`Directory::create`] and [`Directory::file`].
+    pub fn create(path: &Path, layout: &Layout, progress: &str) -> Result<Self> {
+        let directory = Directory::create(path)?;
+        let parts =
+            |part: Part| layout.tensors.iter().map(move |tensor| (part.of(tensor), tensor.shape.clone()));
+        let all = Part::ALL.into_iter().flat_map(parts).collect();
+        let file = TensorFile::create(&directory, STATE, all, (PROGRESS, progress))?;
+        Ok(StateWriter { directory, file, tensors: layout.tensors.len() })
+    }
+
+    /// Writes a part of a whole tensor, row-major, in any order.
+    ///
+    /// # Errors
+    /// As [`Writer::write`](crate::Writer::write).
+    pub fn write(&mut self, part: Part, tensor: TensorId, values: &[f32]) -> Result<()> {
+        if tensor >= self.tensors {
+            return Err(CheckpointError::UnknownTensor { tensor, tensors: self.tensors });
+        }
+        self.file.write(part as usize * self.tensors + tensor, values)
+    }
+
+    /// Flushes everything to the disk and puts it in the place of what was kept before.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Incomplete`] if something was never written; otherwise as [`Directory::publish`].
+    pub fn finish(self) -> Result<()> {
+        self.directory.publish(vec![self.file.complete()?])
+    }
+}
+
+/// A state that was kept: validated whole, and read slice by slice. Ranks may share one.
+#[derive(Debug)]
+pub struct StateReader {
+    source: Source,
+    progress: String,
+}
+
+impl StateReader {
+    /// The state that is kept in the directory `path`, if there is one.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] naming the file if it is cut short, damaged or no state.
+    pub fn open(path: &Path) -> Result<Option<Self>> {
+        let file = path.join(STATE);
+        if !file.exists() {
+            return Ok(None);
+        }
+        let source = Source::open(&file)?;
+        let progress = source.metadata(PROGRESS).map(str::to_string);
+        let progress = progress.ok_or(CheckpointError::NoState(file))?;
+        Ok(Some(StateReader { source, progress }))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.source.path().to_path_buf()
+    }
+
+    /// What its writer said of the run's progress.
+    pub fn progress(&self) -> &str {
+        &self.progress
+    }
+
+    /// Checks that every part of every tensor of `layout` is there, so that [`StateReader::read`] can fail only if the disk does.
+    ///
+    /// # Errors
+    /// [`CheckpointError::OtherModel`], and [`CheckpointError::UnsupportedType`].
+    pub fn check(&self, layout: &Layout) -> Result<()> {
+        for part in Part::ALL {
+            for tensor in &layout.tensors {
+                self.find(part, tensor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `values` with elements `range` of a part of `tensor`, counted row-major. Reads no other bytes.
+    ///
+    /// # Errors
+    /// As [`StateReader::check`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
+    /// [`CheckpointError::Io`] if the disk fails.
+    pub fn read(
+        &self,
+        part: Part,
+        tensor: &TensorSpec,
+        range: Range<usize>,
+        values: &mut [f32],
+    ) -> Result<()> {
+        let (stored, info) = self.find(part, tensor)?;
+        tensor_range(tensor, &range, values.len())?;
+        self.source.read(stored, info, range, values)
+    }
+
+    fn find(&self, part: Part, tensor: &TensorSpec) -> Result<(Stored, &TensorInfo)> {
+        let name = part.of(tensor);
+        let found = self.source.info(&name).filter(|info| info.shape == tensor.shape);
+        let info = found.ok_or_else(|| CheckpointError::OtherModel {
+            path: self.path(),
+            tensor: name.clone(),
+            shape: tensor.shape.clone(),
+        })?;
+        Ok((self.source.stored(&name, info)?, info))
+    }
+}
+
+/// # Errors
+/// [`CheckpointError::Elements`] if `range` leaves `tensor` or is not of `given` elements.
+pub(crate) fn tensor_range(tensor: &TensorSpec, range: &Range<usize>, given: usize) -> Result<()> {
+    if range.end <= tensor.elements() && range.start.checked_add(given) == Some(range.end) {
+        return Ok(());
+    }
+    Err(CheckpointError::Elements {
+        tensor: tensor.name.clone(),
+        elements: tensor.elements(),
+        start: range.start,
+        end: range.end,
+        given,
+    })
+}

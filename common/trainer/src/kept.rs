@@ -1,0 +1,144 @@
+//! What a run keeps of its training, and what another goes on from: whole tensors, so that the one may have other ranks than the
+//! other, and be another stage.
+
+use crate::config::Config;
+use crate::error::{Failure, Result};
+use checkpoint::{Part, StateReader};
+use model::{Layout, Model, TensorId};
+use planner::table::{counted, grouped};
+use serde::{Deserialize, Serialize};
+use sharding::{LossScale, LossScaler, LossScaling, TrainingState, WeightSource};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How far a run had come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// Steps that are done.
+    pub steps: u32,
+    /// Of them, those that updated something.
+    pub updates: u32,
+    /// Where the scale of the loss stands, if it is scaled.
+    pub loss_scale: Option<Scale>,
+    /// Who trained.
+    pub stage: String,
+    /// On so many ranks.
+    pub ranks: usize,
+    /// With so many tokens in a step.
+    pub tokens_per_step: u64,
+}
+
+/// [`LossScale`], as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Scale {
+    scale: f64,
+    hysteresis: u32,
+    clean: u32,
+    skipped: u32,
+}
+
+impl From<LossScale> for Scale {
+    fn from(LossScale { scale, hysteresis, clean, skipped }: LossScale) -> Self {
+        Scale { scale, hysteresis, clean, skipped }
+    }
+}
+
+impl From<Scale> for LossScale {
+    fn from(Scale { scale, hysteresis, clean, skipped }: Scale) -> Self {
+        LossScale { scale, hysteresis, clean, skipped }
+    }
+}
+
+/// What a run goes on from.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    reader: StateReader,
+    layout: Layout,
+    /// How far it has come.
+    pub progress: Progress,
+}
+
+impl Kept {
+    /// What is kept where `config` says, if anything is.
+    ///
+    /// # Errors
+    /// If it is damaged, of another model, or if there is nothing left to do.
+    pub(crate) fn open(config: &Config, model: &Model) -> Result<Option<Arc<Self>>> {
+        let Some(checkpoint) = &config.checkpoint else { return Ok(None) };
+        let wrong = |error: checkpoint::CheckpointError| Failure::usage(error.to_string());
+        let Some(reader) = StateReader::open(&checkpoint.directory).map_err(wrong)? else { return Ok(None) };
+        reader.check(&model.layout).map_err(wrong)?;
+        let progress: Progress = serde_json::from_str(reader.progress()).map_err(|error| {
+            Failure::usage(format!(
+                "{}: what it says of its training is damaged: {error}\nGive another directory to start anew.",
+                reader.path().display()
+            ))
+        })?;
+        if progress.steps >= config.steps {
+            return Err(Failure::usage(format!(
+                "{} steps are done already, as {} says, of {} (--steps): there is nothing left to do\n\
+                 Go further with --steps {}, or give another directory to start anew.",
+                grouped(progress.steps.into()),
+                reader.path().display(),
+                grouped(config.steps.into()),
+                progress.steps.saturating_mul(2),
+            )));
+        }
+        Ok(Some(Arc::new(Kept { reader, layout: model.layout.clone(), progress })))
+    }
+
+    /// The line that tells a run that goes on from one that begins.
+    pub(crate) fn words(&self, config: &Config) -> String {
+        let Progress { steps, stage, ranks, tokens_per_step, .. } = &self.progress;
+        let batch = match config.tokens_per_step() == *tokens_per_step {
+            true => String::new(),
+            false => format!(", with {} tokens in a step", grouped(*tokens_per_step)),
+        };
+        format!(
+            "Going on after {} that {stage} did on {}{batch}.\n",
+            counted(*steps as usize, "step", "steps"),
+            counted(*ranks, "rank", "ranks"),
+        )
+    }
+
+    /// One part of it.
+    pub(crate) fn part(self: &Arc<Self>, part: Part) -> Arc<dyn WeightSource> {
+        Arc::new(PartOf(self.clone(), part))
+    }
+
+    /// AdamW's momentum and variance.
+    pub(crate) fn moments(self: &Arc<Self>) -> [Arc<dyn WeightSource>; 2] {
+        [Part::ExpAvg, Part::ExpAvgSq].map(|part| self.part(part))
+    }
+
+    /// The scale of the loss: where it stood, or a new one.
+    pub(crate) fn scaler(kept: Option<&Self>, scaling: LossScaling) -> LossScaler {
+        match kept.and_then(|kept| kept.progress.loss_scale) {
+            Some(at) => LossScaler::resumed(scaling, at.into()),
+            None => LossScaler::new(scaling),
+        }
+    }
+}
+
+struct PartOf(Arc<Kept>, Part);
+
+impl WeightSource for PartOf {
+    fn read(
+        &self,
+        tensor: TensorId,
+        range: Range<usize>,
+        into: &mut [f32],
+    ) -> std::result::Result<(), String> {
+        let PartOf(kept, part) = self;
+        kept.reader.read(*part, &kept.layout.tensors[tensor], range, into).map_err(|error| error.to_string())
+    }
+}
+
+/// Where `state` is kept.
+pub(crate) fn part(state: TrainingState) -> Part {
+    match state {
+        TrainingState::Weight => Part::Weight,
+        TrainingState::Momentum => Part::ExpAvg,
+        TrainingState::Variance => Part::ExpAvgSq,
+    }
+}
