@@ -165,7 +165,6 @@ fn recomputed_activations_change_no_bit() {
     assert_same(&plain, &recomputed);
 }
 
-/// The stand-in's cuBLASLt, as the library, cuts up the sums of a product by its shape and by how its operands are aligned.
 /// From the one GPU's memory through a file into the other's, of another stage and in 16 bits.
 #[test]
 fn runs_go_on_from_what_others_kept() {
@@ -185,6 +184,7 @@ fn runs_go_on_from_what_others_kept() {
     }
 }
 
+/// The stand-in's cuBLASLt, as the library, cuts up the sums of a product by its shape and by how its operands are aligned.
 #[test]
 fn wrapping_changes_no_bit() {
     if !standin("wrapping_changes_no_bit", &[]) {

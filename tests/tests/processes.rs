@@ -124,6 +124,12 @@ fn processes_go_on_from_what_a_broken_job_has_kept() {
     for ended in ends(launch(STAGE, 3, |_| format!("{keeping} --inject panic@rank1,step3,backward"))) {
         explains(&ended, 1, &["rank 1"]);
     }
+    // On a machine that does not see the directory nothing is kept.
+    let elsewhere =
+        keeping.replace(&*kept.to_string_lossy(), &dir.path().join("elsewhere").to_string_lossy());
+    for ended in ends(launch(STAGE, 3, |rank| if rank == 2 { elsewhere.clone() } else { keeping.clone() })) {
+        explains(&ended, 1, &["rank 2", "a directory that all machines see"]);
+    }
     let again = format!("{keeping} --report {}", report.display());
     for ended in ends(launch(STAGE, 3, |_| again.clone())) {
         assert_eq!(ended.code, Some(0), "{}", ended.error);

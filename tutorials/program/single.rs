@@ -8,7 +8,18 @@ use trainer::{Failure, Result};
 /// # Errors
 /// A usage failure that names the flag.
 pub(crate) fn refuse(args: &TrainArgs, command: &str) -> Result<()> {
-    let single = ["report", "record", "save", "print_config", "inject", "paused", "pace", "view"];
+    let single = [
+        "report",
+        "record",
+        "save",
+        "checkpoint",
+        "checkpoint_every",
+        "print_config",
+        "inject",
+        "paused",
+        "pace",
+        "view",
+    ];
     match single.into_iter().find(|id| args.given.typed(id).is_some()) {
         None => Ok(()),
         Some(id) => Err(Failure::usage(format!(

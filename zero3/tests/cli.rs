@@ -307,7 +307,8 @@ fn interrupted(flags: &str) -> (Child, BufReader<ChildStdout>) {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
-    while !line.trim_start().starts_with('0') {
+    let is_step = |line: &str| line.split_whitespace().next().is_some_and(|word| word.parse::<u32>().is_ok());
+    while !is_step(&line) {
         line.clear();
         assert!(lines.read_line(&mut line).unwrap() > 0, "the first step is printed");
     }
@@ -338,11 +339,20 @@ fn an_interrupt_that_is_not_answered_soon_is_explained_and_another_one_ends_the_
 fn an_interrupt_finishes_the_step_saves_and_prints_the_tables() {
     let dir = tempfile::tempdir().unwrap();
     let saved = dir.path().join("saved");
-    let (mut child, mut lines) = interrupted(&format!("--steps 1000000 --save {}", saved.display()));
+    let kept = dir.path().join("kept");
+    let flags = format!("--steps 1000000 --save {} --checkpoint {}", saved.display(), kept.display());
+    let (mut child, mut lines) = interrupted(&flags);
     interrupt(&child);
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert!(child.wait().unwrap().success());
     assert!(rest.contains("peak bytes") && rest.contains("saved to"), "{rest}");
     assert!(saved.join("model.safetensors").exists());
+    assert!(rest.contains("the same command goes on from there"), "{rest}");
+    let state = || fs::read(kept.join("state.safetensors")).unwrap();
+    let first = state();
+    let (mut child, mut lines) = interrupted(&flags);
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(state() != first, "it has gone on");
 }

@@ -131,6 +131,16 @@ impl NewFile {
     }
 }
 
+impl NewFile {
+    /// Waits until what has been written is on the disk.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`], with the final name.
+    pub fn flush(&self) -> Result<()> {
+        self.file.sync_data().map_err(CheckpointError::io("flush", &self.target))
+    }
+}
+
 impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.published {

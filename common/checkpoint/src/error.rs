@@ -18,7 +18,7 @@ pub enum CheckpointError {
         source: io::Error,
     },
     /// A directory is needed and something else is in its place.
-    #[error("{path} is not a directory, but weights are saved to one.\nGive another path, or move away what is there.", path = .0.display())]
+    #[error("{path} is not a directory, but weights and states are saved to one.\nGive another path, or move away what is there.", path = .0.display())]
     NotADirectory(PathBuf),
     /// A directory is where a file is to be written.
     #[error("{path} is a directory, but a file of that name is to be saved.\nMove it away, or save somewhere else.", path = .0.display())]
@@ -37,15 +37,13 @@ pub enum CheckpointError {
     /// The file has tensors, but not what a run goes on from.
     #[error("{path} is not the state of a run: it does not say how far training had come.\nGive the directory that --checkpoint wrote to, or another one to start anew.", path = .0.display())]
     NoState(PathBuf),
-    /// A state is of a model with other tensors.
-    #[error("{path} is the state of another model: this one has `{tensor}` with shape {shape:?}.\nTrain the model that it was kept of, or give another directory to start anew.", path = path.display())]
+    /// A state is of another model.
+    #[error("{path} is the state of another model: {how}.\nTrain the model that it was kept of, or give another directory to start anew.", path = path.display())]
     OtherModel {
         /// The file.
         path: PathBuf,
-        /// A tensor that it does not have.
-        tensor: String,
-        /// The model's shape of it.
-        shape: Vec<usize>,
+        /// What is different.
+        how: String,
     },
     /// The file is shorter than its own header says.
     #[error("{path} is cut short: {found} of {expected} bytes are there.\nCopy or download it again.", path = path.display())]

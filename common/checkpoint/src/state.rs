@@ -9,6 +9,7 @@ use crate::tensors::TensorFile;
 use crate::{CheckpointError, Result};
 use model::{Layout, TensorId, TensorSpec};
 use safetensors::tensor::TensorInfo;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -108,8 +109,12 @@ impl StateReader {
     /// [`CheckpointError`] naming the file if it is cut short, damaged or no state.
     pub fn open(path: &Path) -> Result<Option<Self>> {
         let file = path.join(STATE);
-        if !file.exists() {
-            return Ok(None);
+        match std::fs::symlink_metadata(&file) {
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(CheckpointError::io("open", &file)(error)),
         }
         let source = Source::open(&file)?;
         let progress = source.metadata(PROGRESS).map(str::to_string);
@@ -127,7 +132,8 @@ impl StateReader {
         &self.progress
     }
 
-    /// Checks that every part of every tensor of `layout` is there, so that [`StateReader::read`] can fail only if the disk does.
+    /// Checks that every part of every tensor of `layout` is there, and nothing else, so that [`StateReader::read`] can fail only
+    /// if the disk does.
     ///
     /// # Errors
     /// [`CheckpointError::OtherModel`], and [`CheckpointError::UnsupportedType`].
@@ -137,7 +143,18 @@ impl StateReader {
                 self.find(part, tensor)?;
             }
         }
-        Ok(())
+        let tensors = self.source.names().len();
+        if tensors == Part::ALL.len() * layout.tensors.len() {
+            return Ok(());
+        }
+        Err(CheckpointError::OtherModel {
+            path: self.path(),
+            how: format!(
+                "it has {} tensors, and this model {}",
+                tensors / Part::ALL.len(),
+                layout.tensors.len()
+            ),
+        })
     }
 
     /// Fills `values` with elements `range` of a part of `tensor`, counted row-major. Reads no other bytes.
@@ -162,8 +179,7 @@ impl StateReader {
         let found = self.source.info(&name).filter(|info| info.shape == tensor.shape);
         let info = found.ok_or_else(|| CheckpointError::OtherModel {
             path: self.path(),
-            tensor: name.clone(),
-            shape: tensor.shape.clone(),
+            how: format!("this one has `{name}` with shape {:?}", tensor.shape),
         })?;
         Ok((self.source.stored(&name, info)?, info))
     }

@@ -14,7 +14,12 @@ const LENGTH: usize = 8;
 pub(crate) struct TensorFile {
     file: NewFile,
     slots: Vec<Slot>,
+    /// Bytes that the disk may not have yet.
+    unflushed: u64,
 }
+
+/// Bytes after which a file is flushed on the way: so much is left to the end at most, while other ranks wait.
+const FLUSHED: u64 = 64 << 20;
 
 /// A tensor's place in the file.
 #[derive(Debug)]
@@ -48,7 +53,7 @@ impl TensorFile {
             offset += (elements * size_of::<f32>()) as u64;
             slot
         };
-        Ok(TensorFile { file, slots: tensors.into_iter().map(slot).collect() })
+        Ok(TensorFile { file, slots: tensors.into_iter().map(slot).collect(), unflushed: 0 })
     }
 
     /// Writes the whole of the tensor with this number, row-major. The order is free; of a tensor written twice, the later
@@ -65,6 +70,11 @@ impl TensorFile {
         }
         self.file.write_at(&elements::encode(values), slot.offset)?;
         slot.written = true;
+        self.unflushed += size_of_val(values) as u64;
+        if self.unflushed >= FLUSHED {
+            self.file.flush()?;
+            self.unflushed = 0;
+        }
         Ok(())
     }
 

@@ -14,8 +14,7 @@ use std::sync::atomic::Ordering;
 mod aside;
 mod pending;
 
-pub use aside::Aside;
-pub(crate) use aside::Concern;
+pub use aside::{Aside, Concern};
 pub use pending::Pending;
 
 /// Buffers that go through one collective together, and the units whose data they hold.
@@ -244,9 +243,9 @@ impl Group {
     }
 
     /// A way to tell the others a few bytes that are no part of the run. Every rank makes one, at the same point of its
-    /// program, and one only.
-    pub fn aside(&self) -> Aside {
-        Aside::new(self.backend.beside(Concern::Ending), self.watch.emitter.hushed())
+    /// program, and one only of each concern.
+    pub fn aside(&self, concern: Concern) -> Aside {
+        Aside::new(self.backend.beside(concern), self.watch.emitter.hushed())
     }
 
     /// Results on their way are no longer wanted, in this group and in those that come from the same splits: from now on a

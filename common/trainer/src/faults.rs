@@ -155,6 +155,17 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Whether it cannot come any more in a run that begins with step `first`.
+    pub(crate) fn passed(&self, first: u32) -> bool {
+        match self.kind {
+            Kind::Stale | Kind::Divisor | Kind::Data | Kind::Drop | Kind::Slow => false,
+            Kind::Seed => first > 0,
+            _ => self.phase != Phase::Setup && self.step < first,
+        }
+    }
+}
+
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}@rank{},step{}", self.kind.name(), self.rank, self.step)

@@ -3,10 +3,11 @@
 
 use crate::config::Config;
 use crate::error::{Failure, Result};
-use checkpoint::{Part, StateReader};
+use checkpoint::{CheckpointError, Part, StateReader};
 use model::{Layout, Model, TensorId};
 use planner::table::{counted, grouped};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sharding::{LossScale, LossScaler, LossScaling, TrainingState, WeightSource};
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub(crate) struct Progress {
     pub ranks: usize,
     /// With so many tokens in a step.
     pub tokens_per_step: u64,
+    /// A Hugging Face `config.json`.
+    pub architecture: Value,
 }
 
 /// [`LossScale`], as it is written.
@@ -65,21 +68,25 @@ impl Kept {
     /// If it is damaged, of another model, or if there is nothing left to do.
     pub(crate) fn open(config: &Config, model: &Model) -> Result<Option<Arc<Self>>> {
         let Some(checkpoint) = &config.checkpoint else { return Ok(None) };
-        let wrong = |error: checkpoint::CheckpointError| Failure::usage(error.to_string());
+        let wrong = |error: CheckpointError| Failure::usage(error.to_string());
         let Some(reader) = StateReader::open(&checkpoint.directory).map_err(wrong)? else { return Ok(None) };
         reader.check(&model.layout).map_err(wrong)?;
+        let path = reader.path();
         let progress: Progress = serde_json::from_str(reader.progress()).map_err(|error| {
             Failure::usage(format!(
                 "{}: what it says of its training is damaged: {error}\nGive another directory to start anew.",
-                reader.path().display()
+                path.display()
             ))
         })?;
+        if let Some(how) = other_architecture(&progress.architecture, &architecture(model)) {
+            return Err(wrong(CheckpointError::OtherModel { path, how }));
+        }
         if progress.steps >= config.steps {
             return Err(Failure::usage(format!(
                 "{} steps are done already, as {} says, of {} (--steps): there is nothing left to do\n\
-                 Go further with --steps {}, or give another directory to start anew.",
+                 Go further with --steps {} (over which the learning rate decays), or give another directory to start anew.",
                 grouped(progress.steps.into()),
-                reader.path().display(),
+                path.display(),
                 grouped(config.steps.into()),
                 progress.steps.saturating_mul(2),
             )));
@@ -87,17 +94,20 @@ impl Kept {
         Ok(Some(Arc::new(Kept { reader, layout: model.layout.clone(), progress })))
     }
 
-    /// The line that tells a run that goes on from one that begins.
+    /// The lines that tell a run that goes on from one that begins.
     pub(crate) fn words(&self, config: &Config) -> String {
         let Progress { steps, stage, ranks, tokens_per_step, .. } = &self.progress;
         let batch = match config.tokens_per_step() == *tokens_per_step {
             true => String::new(),
             false => format!(", with {} tokens in a step", grouped(*tokens_per_step)),
         };
+        let past = config.faults.iter().filter(|fault| fault.passed(*steps));
+        let past = past.map(|fault| format!("--inject {fault} comes no more: that is over.\n"));
         format!(
-            "Going on after {} that {stage} did on {}{batch}.\n",
+            "Going on after {}, the last of them {stage}'s on {}{batch}.\n{}",
             counted(*steps as usize, "step", "steps"),
             counted(*ranks, "rank", "ranks"),
+            past.collect::<String>(),
         )
     }
 
@@ -118,6 +128,21 @@ impl Kept {
             None => LossScaler::new(scaling),
         }
     }
+}
+
+/// The model, as it is kept; without what does not matter to its weights.
+pub(crate) fn architecture(model: &Model) -> Value {
+    let mut config = model.config.to_hugging_face();
+    if let Some(keys) = config.as_object_mut() {
+        keys.remove("max_position_embeddings");
+    }
+    config
+}
+
+/// The first key that two architectures do not agree about.
+fn other_architecture(kept: &Value, now: &Value) -> Option<String> {
+    let key = now.as_object()?.keys().find(|key| kept[key.as_str()] != now[key.as_str()])?;
+    Some(format!("its {key} is {}, this one's {}", kept[key.as_str()], now[key.as_str()]))
 }
 
 struct PartOf(Arc<Kept>, Part);

@@ -170,7 +170,7 @@ fn in_lines(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Rep
         }
     };
     let run = || run_plan(plan, ranks, watch.emitters.clone(), &observer);
-    let report = explaining_delays(&plan.stop.flag, run)?;
+    let report = explaining_delays(&plan.stop, run)?;
     lines.finish();
     Ok(report)
 }
@@ -197,7 +197,7 @@ fn on_screen(
         let screen = viz::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
         // The run ends by now: who is in a greater hurry need not wait for its tables.
         stop_on_signal(plan)?;
-        let report = explaining_delays(&plan.stop.flag, || ranks.join())
+        let report = explaining_delays(&plan.stop, || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
         screen.map_err(|e| Failure::run(e.to_string()))?;
         report
@@ -277,22 +277,27 @@ fn run_plan(
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Waits for a run in `wait`; if it does not end soon after it is told to, says so.
-fn explaining_delays<T>(wish: &AtomicBool, wait: impl FnOnce() -> T) -> T {
+fn explaining_delays<T>(wish: &Wish, wait: impl FnOnce() -> T) -> T {
     let (running, watched) = channel::<()>();
     let over = move |within| watched.recv_timeout(within) == Err(RecvTimeoutError::Disconnected);
     std::thread::scope(|scope| {
         // Its end is what `over` sees, also where waiting panics.
         let _running = running;
         scope.spawn(move || {
-            while !wish.load(Ordering::Relaxed) {
+            while !wish.is_there() {
                 if over(Duration::from_millis(100)) {
                     return;
                 }
             }
             if !over(PATIENCE) {
-                events::complain!(
-                    "ending as soon as the layer under way is done; Ctrl-C or SIGTERM ends it at once"
-                );
+                match wish.writing.load(Ordering::Relaxed) {
+                    false => events::complain!(
+                        "ending as soon as the layer under way is done; Ctrl-C or SIGTERM ends it at once"
+                    ),
+                    true => events::complain!(
+                        "what the run leaves is being written; Ctrl-C or SIGTERM ends it at once, without that"
+                    ),
+                }
             }
         });
         wait()

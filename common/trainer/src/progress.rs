@@ -71,17 +71,23 @@ fn where_ranks_are(config: &Config) -> String {
     }
 }
 
-/// The last lines: what the run leaves behind, after `done` steps.
-pub(crate) fn farewell(plan: &Plan, done: usize, watched: &events::HubReport) -> Vec<String> {
+/// The last lines: what the run leaves behind, after `new` steps of its own.
+pub(crate) fn farewell(plan: &Plan, new: usize, watched: &events::HubReport) -> Vec<String> {
     let mut lines = Vec::new();
-    let done = plan.first_step() as usize + done;
+    let done = plan.first_step() as usize + new;
     let early = done < plan.config.steps as usize;
     if early {
         lines.push(format!("ended early, as asked: {done} of {} steps are done", plan.config.steps));
     }
     let kept = |checkpoint: &Checkpoint| {
-        let how = if early { ": the same command goes on from there" } else { ", for more --steps" };
-        format!("the state of training is kept in {}{how}", checkpoint.directory.display())
+        let directory = checkpoint.directory.display();
+        match (new, early) {
+            (0, _) => format!("no step is done: nothing new is kept in {directory}"),
+            (_, true) => {
+                format!("the state of training is kept in {directory}: the same command goes on from there")
+            }
+            (_, false) => format!("the state of training is kept in {directory}"),
+        }
     };
     lines.extend(plan.config.checkpoint.as_ref().map(kept));
     lines.extend(plan.config.save.as_ref().map(|dir| format!("saved to {}", dir.display())));
@@ -104,6 +110,7 @@ struct Since {
 
 /// One line per step now and then; on a terminal a bar below them.
 pub(crate) struct Lines {
+    first: u32,
     steps: u32,
     every: u32,
     since: Mutex<Since>,
@@ -129,7 +136,8 @@ impl Lines {
             "memory",
             if plan.config.loss_scaling.is_some() { "  loss scale" } else { "" }
         );
-        Lines { steps, every: steps.div_ceil(LINES).max(1), since: Mutex::default(), bar }
+        let first = plan.first_step();
+        Lines { first, steps, every: (steps - first).div_ceil(LINES).max(1), since: Mutex::default(), bar }
     }
 
     /// Shows what the rank tells that speaks for all.
@@ -164,7 +172,8 @@ impl Lines {
         since.tokens += row.tokens;
         since.seconds += row.seconds;
         let rate = since.tokens as f64 / since.seconds.max(1e-9);
-        let shown = row.step.is_multiple_of(self.every) || row.step + 1 == self.steps || row.skipped;
+        let ends = [self.first, self.steps - 1];
+        let shown = row.step.is_multiple_of(self.every) || ends.contains(&row.step) || row.skipped;
         if shown {
             self.beside_the_bar(|| line(row, rate, peak));
             *since = Since::default();

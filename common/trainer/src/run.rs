@@ -11,7 +11,7 @@ use crate::source::Tokenizer;
 use crate::stage::{AnyStage, Setup, Stage as _};
 use crate::timing::{self, Clocks, Stopwatch};
 use crate::witness::{Watched, Witness};
-use collectives::Traffic;
+use collectives::{Aside, Concern, Traffic};
 use device::cuda::Gpu;
 use device::{Class, DeviceError, Place};
 use events::{Boundary, Operation, What};
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use sharding::{LossScaler, Micro, Partition, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 mod ending;
@@ -131,6 +132,8 @@ struct Worker<'a> {
     steps: Vec<StepRow>,
     evaluations: Vec<(u32, f64)>,
     checkpoints: u64,
+    /// Where ranks wait for what is written.
+    meeting: Aside,
     /// As of the last whole step, or the validation and the checkpoint after it.
     counted: Counted,
 }
@@ -202,6 +205,7 @@ impl<'a> Worker<'a> {
         )
         .until(Ending::of(plan, &rank));
         let stage = Watched::new(plan, setup)?;
+        let meeting = rank.group.aside(Concern::Writing);
         Ok(Worker {
             plan,
             counted: Counted::so_far(&rank, Clocks::default()),
@@ -214,6 +218,7 @@ impl<'a> Worker<'a> {
             steps: vec![],
             evaluations: vec![],
             checkpoints: 0,
+            meeting,
         })
     }
 
@@ -357,7 +362,7 @@ impl<'a> Worker<'a> {
             .inspect_err(|_| self.rank.emitter.emit(What::Failing))
     }
 
-    /// Reads the meters, then gathers the weights to hash and save them, and what training can go on from.
+    /// Reads the meters, then gathers what training can go on from, and the weights to hash and save them.
     fn finish(&mut self) -> Result<Measured> {
         self.rank.device.synchronize()?;
         self.rank.device.tell_past()?;
@@ -370,10 +375,12 @@ impl<'a> Worker<'a> {
         let sent = Operation::ALL.iter().map(|&operation| traffic.sent(operation)).collect();
         self.rank.emitter.emit(What::Finished { peaks: peaks.clone(), total_peak, sent });
         self.trip(self.plan.config.steps, Phase::Save)?;
-        let weights_blake3 = self.save()?;
+        self.plan.stop.writing.store(true, Ordering::Relaxed);
+        // First what cannot be made again without training.
         if self.plan.config.checkpoint.is_some() && !self.steps.is_empty() {
             self.keep()?;
         }
+        let weights_blake3 = self.save()?;
         let (steps, evaluations) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.evaluations));
         Ok(Measured {
             steps,

@@ -67,17 +67,12 @@ pub(crate) fn tokenizer(config: &Config) -> Result<Tokenizer, String> {
     Reader::open(dir).and_then(|reader| reader.tokenizer()).map_err(|e| e.to_string())
 }
 
-/// A hash over the first step and the beginning of every tensor, which ranks compare so that none silently starts elsewhere.
+/// A hash over the beginning of every tensor, which ranks compare so that none silently starts from other weights.
 ///
 /// # Errors
 /// What the source says.
-pub(crate) fn fingerprint(
-    source: &dyn WeightSource,
-    layout: &Layout,
-    first_step: u32,
-) -> Result<[u8; 32], String> {
+pub(crate) fn fingerprint(source: &dyn WeightSource, layout: &Layout) -> Result<[u8; 32], String> {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&first_step.to_le_bytes());
     for (id, tensor) in layout.tensors.iter().enumerate() {
         let mut values = vec![0f32; tensor.elements().min(SAMPLE)];
         source.read(id, 0..values.len(), &mut values)?;

@@ -80,6 +80,27 @@ fn strategies_go_on_too() {
     }
 }
 
+/// [`run`] compares what is sent with what is predicted, between two steps too.
+#[test]
+fn keeping_changes_no_bit_and_is_predicted() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = run(Stage::Ddp, RUN);
+    let strategies = [
+        "--strategy hybrid-shard --shard-group-size 2",
+        "--secondary-shard-size 2",
+        "--param-persistence-threshold 1000 --wrap module",
+    ];
+    let runs = STAGES.map(|stage| (stage, "")).into_iter();
+    for (stage, flags) in runs.chain(strategies.map(|flags| (Stage::Zero3, flags))) {
+        let kept = tempfile::tempdir_in(&dir).unwrap();
+        let flags = format!("{RUN} {flags} --checkpoint {} --checkpoint-every 1", kept.path().display());
+        let report = run(stage, &flags);
+        assert_eq!(report.weights_blake3, whole.weights_blake3, "{stage} {flags}");
+        let calls = |report: &Report| report.traffic.iter().map(|row| row.calls).sum::<u64>();
+        assert!(stage == Stage::Ddp || calls(&report) > calls(&run(stage, RUN)), "{stage} {flags}");
+    }
+}
+
 /// The same batch of the same tokens: 4 ranks × 1 sequence, and 2 ranks × 2.
 #[test]
 fn fewer_ranks_go_on_with_the_same_batch() {
@@ -151,7 +172,20 @@ fn what_cannot_be_gone_on_from_is_refused_and_left_as_it_is() {
         assert!(failure.to_string().contains(words) && failure.to_string().lines().count() <= 3, "{failure}");
     };
     refused(&format!("{flags} --model {}", fixture("odd.json")), "state of another model");
+    for (key, other) in [("num_hidden_layers", "2"), ("rope_theta", "500.0"), ("tie_word_embeddings", "true")]
+    {
+        let mut model = config(&flags).unwrap().model.to_hugging_face();
+        model[key] = serde_json::from_str(other).unwrap();
+        model["rope_parameters"]["rope_theta"] = model["rope_theta"].clone();
+        let file = dir.path().join("config.json");
+        std::fs::write(&file, model.to_string()).unwrap();
+        refused(&format!("{flags} --model {}", file.display()), "state of another model");
+    }
     assert_eq!(std::fs::read(&file).unwrap(), kept);
+    std::os::unix::fs::symlink(dir.path().join("nowhere"), dir.path().join("link")).unwrap();
+    std::fs::rename(dir.path().join("link"), &file).unwrap();
+    refused(&flags, "cannot open");
+    std::fs::remove_file(&file).unwrap();
     std::fs::write(&file, &kept[..kept.len() - 1]).unwrap();
     refused(&flags, "cut short");
     for (word, other, words) in

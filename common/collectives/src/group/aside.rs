@@ -15,13 +15,15 @@ pub struct Aside {
 /// What a rank tells the others aside. A group has one sub-group for each, since one may be made when the group has been split
 /// already: calls of the one never meet those of the other.
 #[derive(Clone, Copy)]
-pub(crate) enum Concern {
+pub enum Concern {
     /// Making a communicator of all.
     Setup,
     /// Counting what communicators split off take.
     Splits,
     /// The end of the run.
     Ending,
+    /// Writing what the run leaves.
+    Writing,
 }
 
 impl Aside {

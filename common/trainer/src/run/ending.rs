@@ -2,7 +2,7 @@
 //! collective for ever.
 
 use super::{Plan, RankError, Result};
-use collectives::Aside;
+use collectives::{Aside, Concern};
 use sharding::{Micro, Rank};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Wish {
     /// Set by whoever has it: the screen, a signal.
     pub(crate) flag: Arc<AtomicBool>,
+    /// Whether the steps are over, and what the run leaves is being written.
+    pub(crate) writing: AtomicBool,
     places: Mutex<Places>,
 }
 
@@ -24,7 +26,11 @@ struct Places {
 impl Wish {
     /// That `flag` is to say, in a run of so many ranks.
     pub(crate) fn new(flag: Arc<AtomicBool>, ranks: usize) -> Self {
-        Wish { flag, places: Mutex::new(Places { begun: vec![0; ranks], end: None }) }
+        Wish {
+            flag,
+            writing: AtomicBool::new(false),
+            places: Mutex::new(Places { begun: vec![0; ranks], end: None }),
+        }
     }
 
     /// Whether somebody has it.
@@ -60,7 +66,7 @@ impl Ending {
     pub(super) fn of(plan: &Plan, rank: &Rank) -> Self {
         match plan.config.job {
             None => Ending::Seen(plan.stop.clone(), rank.number()),
-            Some(_) => Ending::Asked(plan.stop.clone(), rank.group.aside()),
+            Some(_) => Ending::Asked(plan.stop.clone(), rank.group.aside(Concern::Ending)),
         }
     }
 

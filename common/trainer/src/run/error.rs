@@ -13,6 +13,8 @@ pub(crate) enum RankError {
     OutOfMemory(OutOfMemory, Moment),
     /// A rank starts from other weights than most; and one of those.
     OtherWeights(u32, u32),
+    /// A rank begins with an earlier step than others.
+    OtherStep(u32),
     /// It hung, as a fault asks for, until the others had to give up; in words.
     Stalled(String),
     /// Anything else, in words.
@@ -32,7 +34,9 @@ impl RankError {
     pub(crate) fn culprit(&self, rank: u32) -> Option<u32> {
         match self {
             RankError::Stage(sharding::Error::Collective(error)) => error.culprit(),
-            RankError::OtherWeights(culprit, _) => Some(*culprit).filter(|&culprit| culprit != rank),
+            RankError::OtherWeights(culprit, _) | RankError::OtherStep(culprit) => {
+                Some(*culprit).filter(|&culprit| culprit != rank)
+            }
             _ => None,
         }
     }
@@ -56,7 +60,11 @@ impl std::fmt::Display for RankError {
             RankError::OutOfMemory(oom, moment) => write!(f, "{oom}, in {moment}"),
             RankError::OtherWeights(culprit, other) => write!(
                 f,
-                "rank {culprit} starts from other weights than rank {other}: give every rank the same --seed, --init-from and --checkpoint"
+                "rank {culprit} starts from other weights than rank {other}: give every rank the same --seed and --init-from"
+            ),
+            RankError::OtherStep(culprit) => write!(
+                f,
+                "rank {culprit} does not have the state that others go on from: --checkpoint must be a directory that all machines see"
             ),
             RankError::Stalled(message) | RankError::Other(message) => f.write_str(message),
             RankError::Stopped => f.write_str("the run was stopped"),

@@ -25,15 +25,23 @@ pub(super) fn first_weights(plan: &Plan, rank: &Rank) -> Result<Arc<dyn WeightSo
         }
     };
     let source = weights(wrong(Phase::Setup))?;
-    let mine =
-        source::fingerprint(&*source, &plan.model.layout, plan.first_step()).map_err(RankError::Other)?;
-    agree_on_weights(rank, &mine)?;
+    let mut mine = source::fingerprint(&*source, &plan.model.layout).map_err(RankError::Other)?;
+    mine[..4].copy_from_slice(&plan.first_step().to_be_bytes());
+    agree_on_start(rank, mine)?;
     if wrong(Phase::Backward) { weights(true) } else { Ok(source) }
 }
 
-/// Ranks that silently start from different weights never agree again: compare first.
-fn agree_on_weights(rank: &Rank, mine: &[u8; 32]) -> Result<()> {
-    match odd_one(&rank.group.exchange(mine)?) {
+/// Ranks that silently start from different weights never agree again: compare first. `mine` is the first step in four bytes, and
+/// a hash.
+fn agree_on_start(rank: &Rank, mine: [u8; 32]) -> Result<()> {
+    let all = rank.group.exchange(&mine)?;
+    if let Some(begins_anew) = all.iter().position(|start| start[..4] < mine[..4]) {
+        return Err(RankError::OtherStep(begins_anew as u32));
+    }
+    if all.iter().any(|start| start[..4] > mine[..4]) {
+        return Err(RankError::OtherStep(rank.number() as u32));
+    }
+    match odd_one(&all) {
         None => Ok(()),
         Some((culprit, other)) => Err(RankError::OtherWeights(culprit as u32, other as u32)),
     }
@@ -67,9 +75,8 @@ impl Worker<'_> {
             source::hash(&mut hasher, values);
             writer.as_mut().map_or(Ok(()), |writer| writer.write(tensor, values))
         })?;
-        if let Some(writer) = writer {
-            writer.finish().map_err(other)?;
-        }
+        writer.map_or(Ok(()), Writer::finish).map_err(other)?;
+        self.meet()?;
         Ok(leader.then(|| hasher.finalize().to_hex().to_string()))
     }
 
@@ -86,6 +93,7 @@ impl Worker<'_> {
                 stage: plan.stage.name.into(),
                 ranks: plan.config.world_size,
                 tokens_per_step: plan.config.tokens_per_step(),
+                architecture: kept::architecture(&plan.model),
             };
             let words = serde_json::to_string(&progress).map_err(other)?;
             let new = StateWriter::create(&checkpoint.directory, &plan.model.layout, &words);
@@ -96,7 +104,13 @@ impl Worker<'_> {
                 writer.as_mut().map_or(Ok(()), |writer| writer.write(kept::part(state), tensor, values))
             })?;
         }
-        writer.map_or(Ok(()), StateWriter::finish).map_err(other)
+        writer.map_or(Ok(()), StateWriter::finish).map_err(other)?;
+        self.meet()
+    }
+
+    /// Waits for the others: while rank 0 writes, nobody goes on to what has a deadline and counts as waiting for peers.
+    fn meet(&self) -> Result<()> {
+        Ok(self.meeting.exchange(&[]).map(drop)?)
     }
 
     /// Gathers `state` unit by unit, in which every rank takes part; rank 0 hands over its tensors in the layout's order.
@@ -114,7 +128,9 @@ impl Worker<'_> {
                 let values = self.rank.device.read::<f32>(full.slice(slot.range()))?;
                 take(tensor, &values).map_err(other)?;
             }
-            gathered.read(unit, plan.partition.units[unit].slots.len());
+            if gathered.read(unit, plan.partition.units[unit].slots.len()) {
+                self.meet()?;
+            }
         }
         Ok(())
     }
@@ -138,14 +154,15 @@ impl Gathered {
         Ok(full)
     }
 
-    /// Another tensor of `unit`, of `tensors` in all, has been read.
-    fn read(&mut self, unit: UnitId, tensors: usize) {
-        if let Some((_, read)) = self.0.get_mut(&unit) {
-            *read += 1;
-            if *read == tensors {
-                self.0.remove(&unit);
-            }
+    /// Another tensor of `unit`, of `tensors` in all, has been read; whether it was the last.
+    fn read(&mut self, unit: UnitId, tensors: usize) -> bool {
+        let Some((_, read)) = self.0.get_mut(&unit) else { return false };
+        *read += 1;
+        let last = *read == tensors;
+        if last {
+            self.0.remove(&unit);
         }
+        last
     }
 }
 
