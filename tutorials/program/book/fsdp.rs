@@ -89,7 +89,7 @@ const ROWS: &[Row] = &[
         "`sync_module_states`",
         "",
         Always("always: ranks compare a hash of their weights first"),
-        ("common/trainer/src/run/weights.rs", "fn agree_on_weights"),
+        ("common/trainer/src/run/weights.rs", "fn agree_on_start"),
     ),
     Row { theirs: "`CPUOffload`", zero: "`offload_param`", here: Missing, place: None },
     row(
