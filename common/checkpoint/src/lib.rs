@@ -48,7 +48,7 @@ mod writer;
 
 pub use error::CheckpointError;
 pub use reader::Reader;
-pub use state::{Part, StateReader, StateWriter};
+pub use state::{StateReader, StateWriter};
 pub use writer::Writer;
 
 /// What this crate's functions return.

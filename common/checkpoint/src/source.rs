@@ -72,15 +72,29 @@ impl Source {
         })
     }
 
-    /// Fills `values` with elements `range` of the tensor that `info` describes. `range` lies within the tensor and is
-    /// as long as `values`.
+    /// Fills `values` with elements `range` of the tensor that `info` describes.
+    ///
+    /// # Errors
+    /// As [`Source::stored`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
+    /// [`CheckpointError::Io`] if the disk fails.
     pub(crate) fn read(
         &self,
-        stored: Stored,
+        name: &str,
         info: &TensorInfo,
         range: Range<usize>,
         values: &mut [f32],
     ) -> Result<()> {
+        let stored = self.stored(name, info)?;
+        let elements = info.shape.iter().product();
+        if range.end > elements || range.start.checked_add(values.len()) != Some(range.end) {
+            return Err(CheckpointError::Elements {
+                tensor: name.into(),
+                elements,
+                start: range.start,
+                end: range.end,
+                given: values.len(),
+            });
+        }
         let tensor = self.data + info.data_offsets.0 as u64;
         let read = |bytes: &mut [u8], offset| read_exact_at(&self.file, bytes, tensor + offset);
         stored.decode(range.start as u64, values, read).map_err(CheckpointError::io("read", &self.path))

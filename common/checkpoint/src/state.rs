@@ -3,11 +3,10 @@
 //! nor of a number of ranks.
 
 use crate::atomic::Directory;
-use crate::elements::Stored;
 use crate::source::Source;
 use crate::tensors::TensorFile;
 use crate::{CheckpointError, Result};
-use model::{Layout, TensorId, TensorSpec};
+use model::{Layout, TensorId, TensorSpec, TrainingState};
 use safetensors::tensor::TensorInfo;
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -18,30 +17,14 @@ const STATE: &str = "state.safetensors";
 /// The key of the caller's words in the file's metadata.
 const PROGRESS: &str = "progress";
 
-/// A part of the state, of which every tensor of the model has one of its own shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// The parameter.
-    Weight,
-    /// AdamW's decaying mean of gradients.
-    ExpAvg,
-    /// AdamW's decaying mean of their squares.
-    ExpAvgSq,
-}
-
-impl Part {
-    /// Every part, in the file's order.
-    pub const ALL: [Part; 3] = [Part::Weight, Part::ExpAvg, Part::ExpAvgSq];
-
-    /// The name of this part of `tensor`: PyTorch's word for it, after the tensor's own.
-    fn of(self, tensor: &TensorSpec) -> String {
-        let suffix = match self {
-            Part::Weight => "param",
-            Part::ExpAvg => "exp_avg",
-            Part::ExpAvgSq => "exp_avg_sq",
-        };
-        format!("{}.{suffix}", tensor.name)
-    }
+/// The name of `state` of `tensor`: PyTorch's word for it, after the tensor's own.
+fn name(state: TrainingState, tensor: &TensorSpec) -> String {
+    let word = match state {
+        TrainingState::Weight => "param",
+        TrainingState::Momentum => "exp_avg",
+        TrainingState::Variance => "exp_avg_sq",
+    };
+    format!("{}.{word}", tensor.name)
 }
 
 /// Keeps the state of a run, one tensor at a time. What was kept before stays until [`StateWriter::finish`].
@@ -68,22 +51,22 @@ impl StateWriter {
     /// As [`Directory::create`] and [`Directory::file`].
     pub fn create(path: &Path, layout: &Layout, progress: &str) -> Result<Self> {
         let directory = Directory::create(path)?;
-        let parts =
-            |part: Part| layout.tensors.iter().map(move |tensor| (part.of(tensor), tensor.shape.clone()));
-        let all = Part::ALL.into_iter().flat_map(parts).collect();
+        let tensors =
+            |state| layout.tensors.iter().map(move |tensor| (name(state, tensor), tensor.shape.clone()));
+        let all = TrainingState::ALL.into_iter().flat_map(tensors).collect();
         let file = TensorFile::create(&directory, STATE, all, (PROGRESS, progress))?;
         Ok(StateWriter { directory, file, tensors: layout.tensors.len() })
     }
 
-    /// Writes a part of a whole tensor, row-major, in any order.
+    /// Writes `state` of a whole tensor, row-major, in any order.
     ///
     /// # Errors
     /// As [`Writer::write`](crate::Writer::write).
-    pub fn write(&mut self, part: Part, tensor: TensorId, values: &[f32]) -> Result<()> {
+    pub fn write(&mut self, state: TrainingState, tensor: TensorId, values: &[f32]) -> Result<()> {
         if tensor >= self.tensors {
             return Err(CheckpointError::UnknownTensor { tensor, tensors: self.tensors });
         }
-        self.file.write(part as usize * self.tensors + tensor, values)
+        self.file.write(state as usize * self.tensors + tensor, values)
     }
 
     /// Flushes everything to the disk and puts it in the place of what was kept before.
@@ -132,70 +115,55 @@ impl StateReader {
         &self.progress
     }
 
-    /// Checks that every part of every tensor of `layout` is there, and nothing else, so that [`StateReader::read`] can fail only
+    /// Checks that every state of every tensor of `layout` is there, and nothing else, so that [`StateReader::read`] can fail only
     /// if the disk does.
     ///
     /// # Errors
     /// [`CheckpointError::OtherModel`], and [`CheckpointError::UnsupportedType`].
     pub fn check(&self, layout: &Layout) -> Result<()> {
-        for part in Part::ALL {
+        for state in TrainingState::ALL {
             for tensor in &layout.tensors {
-                self.find(part, tensor)?;
+                self.find(state, tensor)?;
             }
         }
         let tensors = self.source.names().len();
-        if tensors == Part::ALL.len() * layout.tensors.len() {
+        if tensors == TrainingState::ALL.len() * layout.tensors.len() {
             return Ok(());
         }
         Err(CheckpointError::OtherModel {
             path: self.path(),
             how: format!(
                 "it has {} tensors, and this model {}",
-                tensors / Part::ALL.len(),
+                tensors / TrainingState::ALL.len(),
                 layout.tensors.len()
             ),
         })
     }
 
-    /// Fills `values` with elements `range` of a part of `tensor`, counted row-major. Reads no other bytes.
+    /// Fills `values` with elements `range` of `state` of `tensor`, counted row-major. Reads no other bytes.
     ///
     /// # Errors
     /// As [`StateReader::check`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
     /// [`CheckpointError::Io`] if the disk fails.
     pub fn read(
         &self,
-        part: Part,
+        state: TrainingState,
         tensor: &TensorSpec,
         range: Range<usize>,
         values: &mut [f32],
     ) -> Result<()> {
-        let (stored, info) = self.find(part, tensor)?;
-        tensor_range(tensor, &range, values.len())?;
-        self.source.read(stored, info, range, values)
+        let (name, info) = self.find(state, tensor)?;
+        self.source.read(&name, info, range, values)
     }
 
-    fn find(&self, part: Part, tensor: &TensorSpec) -> Result<(Stored, &TensorInfo)> {
-        let name = part.of(tensor);
+    fn find(&self, state: TrainingState, tensor: &TensorSpec) -> Result<(String, &TensorInfo)> {
+        let name = name(state, tensor);
         let found = self.source.info(&name).filter(|info| info.shape == tensor.shape);
-        let info = found.ok_or_else(|| CheckpointError::OtherModel {
-            path: self.path(),
-            how: format!("this one has `{name}` with shape {:?}", tensor.shape),
-        })?;
-        Ok((self.source.stored(&name, info)?, info))
+        let Some(info) = found else {
+            let how = format!("this one has `{name}` with shape {:?}", tensor.shape);
+            return Err(CheckpointError::OtherModel { path: self.path(), how });
+        };
+        self.source.stored(&name, info)?;
+        Ok((name, info))
     }
-}
-
-/// # Errors
-/// [`CheckpointError::Elements`] if `range` leaves `tensor` or is not of `given` elements.
-pub(crate) fn tensor_range(tensor: &TensorSpec, range: &Range<usize>, given: usize) -> Result<()> {
-    if range.end <= tensor.elements() && range.start.checked_add(given) == Some(range.end) {
-        return Ok(());
-    }
-    Err(CheckpointError::Elements {
-        tensor: tensor.name.clone(),
-        elements: tensor.elements(),
-        start: range.start,
-        end: range.end,
-        given,
-    })
 }

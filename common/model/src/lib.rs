@@ -29,6 +29,7 @@ mod keep;
 pub mod layout;
 mod linear;
 mod norm;
+mod state;
 mod tensors;
 mod wrap;
 
@@ -39,5 +40,6 @@ pub use error::ModelError;
 pub use head::{Losses, SavedHead};
 pub use keep::{Checkpointing, Keep};
 pub use layout::{Layer, LayerKind, Layout, TensorId, TensorSpec};
+pub use state::TrainingState;
 pub use tensors::{Gradients, Weights};
 pub use wrap::Wrap;

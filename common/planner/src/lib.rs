@@ -48,7 +48,7 @@ pub use invalid::InvalidJob;
 pub use job::Job;
 pub use moment::{Moment, Peak};
 pub use partition::{Partition, Unit};
-pub use predict::{NeighbourBytes, Prediction, RankPrediction, predict};
+pub use predict::{Done, NeighbourBytes, Prediction, RankPrediction, predict};
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, remedies, remedies_in_shared_memory};
 pub use stage::Stage;

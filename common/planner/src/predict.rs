@@ -61,22 +61,40 @@ pub struct NeighbourBytes {
     pub per_checkpoint: u64,
 }
 
+/// What a run has done, as far as that sends anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Optimizer steps that updated something.
+    pub steps: u64,
+    /// Steps that were skipped.
+    pub skipped: u64,
+    /// Evaluations.
+    pub evaluations: u64,
+    /// Batches of all of them.
+    pub evaluation_batches: u64,
+    /// Checkpoints between two steps.
+    pub checkpoints: u64,
+}
+
 impl NeighbourBytes {
-    /// In a whole run without checkpoints.
-    pub fn total(&self, steps: u64, skipped: u64, evaluation_batches: u64) -> u64 {
-        steps * self.per_step
-            + skipped * self.per_skipped_step
-            + evaluation_batches * self.per_evaluation_batch
+    /// In a whole run.
+    pub fn total(&self, done: Done) -> u64 {
+        done.steps * self.per_step
+            + done.skipped * self.per_skipped_step
+            + done.evaluation_batches * self.per_evaluation_batch
+            + done.checkpoints * self.per_checkpoint
     }
 }
 
 impl RankPrediction {
-    /// What the rank sends in a whole run of `steps` optimizer steps and `evaluations` of `batches` each.
-    pub fn traffic(&self, steps: u64, evaluations: u64, batches: u64) -> Traffic {
+    /// What the rank sends in a whole run.
+    pub fn traffic(&self, done: Done) -> Traffic {
         let mut total = self.traffic_setup;
-        total.add(&self.traffic_per_step, steps);
-        total.add(&self.traffic_per_evaluation, evaluations);
-        total.add(&self.traffic_per_evaluation_batch, evaluations * batches);
+        total.add(&self.traffic_per_step, done.steps);
+        total.add(&self.traffic_per_skipped_step, done.skipped);
+        total.add(&self.traffic_per_evaluation, done.evaluations);
+        total.add(&self.traffic_per_evaluation_batch, done.evaluation_batches);
+        total.add(&self.traffic_per_checkpoint, done.checkpoints);
         total
     }
 }

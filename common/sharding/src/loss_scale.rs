@@ -43,7 +43,7 @@ pub struct LossScaler {
 }
 
 /// Where a [`LossScaler`] stands.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LossScale {
     /// What the loss of the next step is multiplied with.
     pub scale: f64,

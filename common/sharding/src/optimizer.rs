@@ -6,6 +6,7 @@ use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use device::{AdamW, Buffer, Class, DType, View, ViewMut};
 use events::Pass;
+use model::TrainingState;
 use std::ops::Range;
 
 /// What a step does, the same on every rank.
@@ -63,23 +64,6 @@ impl Update {
     }
 }
 
-/// What training goes on from: of each parameter, in f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrainingState {
-    /// Its master weight; the parameter itself where that is f32.
-    Weight,
-    /// The decaying mean of its gradients.
-    Momentum,
-    /// The decaying mean of their squares.
-    Variance,
-}
-
-impl TrainingState {
-    /// Every one.
-    pub const ALL: [TrainingState; 3] =
-        [TrainingState::Weight, TrainingState::Momentum, TrainingState::Variance];
-}
-
 /// AdamW's buffers for one slice, f32.
 pub struct Moments {
     /// [`TrainingState::Momentum`].
@@ -105,7 +89,8 @@ impl AdamWShard {
         partition: &Partition,
         unit: UnitId,
         slice: &Range<usize>,
-        (master, moments): (Option<Buffer>, Moments),
+        master: Option<Buffer>,
+        moments: Moments,
         piece: usize,
     ) -> Self {
         let pieces = pieces(&stretches(partition, unit, slice), slice.len(), piece);

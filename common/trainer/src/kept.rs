@@ -3,7 +3,7 @@
 
 use crate::config::Config;
 use crate::error::{Failure, Result};
-use checkpoint::{CheckpointError, Part, StateReader};
+use checkpoint::{CheckpointError, StateReader};
 use model::{Layout, Model, TensorId};
 use planner::table::{counted, grouped};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     /// Of them, those that updated something.
     pub updates: u32,
     /// Where the scale of the loss stands, if it is scaled.
-    pub loss_scale: Option<Scale>,
+    pub loss_scale: Option<LossScale>,
     /// Who trained.
     pub stage: String,
     /// On so many ranks.
@@ -29,27 +29,6 @@ pub(crate) struct Progress {
     pub tokens_per_step: u64,
     /// A Hugging Face `config.json`.
     pub architecture: Value,
-}
-
-/// [`LossScale`], as it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Scale {
-    scale: f64,
-    hysteresis: u32,
-    clean: u32,
-    skipped: u32,
-}
-
-impl From<LossScale> for Scale {
-    fn from(LossScale { scale, hysteresis, clean, skipped }: LossScale) -> Self {
-        Scale { scale, hysteresis, clean, skipped }
-    }
-}
-
-impl From<Scale> for LossScale {
-    fn from(Scale { scale, hysteresis, clean, skipped }: Scale) -> Self {
-        LossScale { scale, hysteresis, clean, skipped }
-    }
 }
 
 /// What a run goes on from.
@@ -111,20 +90,20 @@ impl Kept {
         )
     }
 
-    /// One part of it.
-    pub(crate) fn part(self: &Arc<Self>, part: Part) -> Arc<dyn WeightSource> {
-        Arc::new(PartOf(self.clone(), part))
+    /// One state of all parameters.
+    pub(crate) fn source(self: &Arc<Self>, state: TrainingState) -> Arc<dyn WeightSource> {
+        Arc::new(OneState(self.clone(), state))
     }
 
     /// AdamW's momentum and variance.
     pub(crate) fn moments(self: &Arc<Self>) -> [Arc<dyn WeightSource>; 2] {
-        [Part::ExpAvg, Part::ExpAvgSq].map(|part| self.part(part))
+        [TrainingState::Momentum, TrainingState::Variance].map(|state| self.source(state))
     }
 
     /// The scale of the loss: where it stood, or a new one.
     pub(crate) fn scaler(kept: Option<&Self>, scaling: LossScaling) -> LossScaler {
         match kept.and_then(|kept| kept.progress.loss_scale) {
-            Some(at) => LossScaler::resumed(scaling, at.into()),
+            Some(at) => LossScaler::resumed(scaling, at),
             None => LossScaler::new(scaling),
         }
     }
@@ -145,25 +124,16 @@ fn other_architecture(kept: &Value, now: &Value) -> Option<String> {
     Some(format!("its {key} is {}, this one's {}", kept[key.as_str()], now[key.as_str()]))
 }
 
-struct PartOf(Arc<Kept>, Part);
+struct OneState(Arc<Kept>, TrainingState);
 
-impl WeightSource for PartOf {
+impl WeightSource for OneState {
     fn read(
         &self,
         tensor: TensorId,
         range: Range<usize>,
         into: &mut [f32],
     ) -> std::result::Result<(), String> {
-        let PartOf(kept, part) = self;
-        kept.reader.read(*part, &kept.layout.tensors[tensor], range, into).map_err(|error| error.to_string())
-    }
-}
-
-/// Where `state` is kept.
-pub(crate) fn part(state: TrainingState) -> Part {
-    match state {
-        TrainingState::Weight => Part::Weight,
-        TrainingState::Momentum => Part::ExpAvg,
-        TrainingState::Variance => Part::ExpAvgSq,
+        let OneState(kept, state) = self;
+        kept.reader.read(*state, &kept.layout.tensors[tensor], range, into).map_err(|error| error.to_string())
     }
 }

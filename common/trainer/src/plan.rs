@@ -14,7 +14,7 @@ use crate::source::{self, weights};
 use crate::stage::{AnyStage, GradSync};
 use checkpoint::{StateWriter, Writer};
 use model::Model;
-use planner::{InvalidJob, Job, Prediction, RankPrediction, Recipe, Strategy};
+use planner::{Done, InvalidJob, Job, Prediction, Recipe, Strategy};
 use sharding::{MeshShape, Partition, Precision, Schedule};
 use std::sync::Arc;
 
@@ -172,26 +172,22 @@ pub(crate) fn recipe(precision: Precision) -> Recipe {
 
 /// Predictions beside measurements.
 pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
-    let (steps, evaluations) = (measured[0].steps.len() as u64, measured[0].evaluations.len() as u64);
-    let checkpoints = measured[0].checkpoints;
-    let skipped = measured[0].steps.iter().filter(|row| row.skipped).count() as u64;
-    let traffic = |rank: &RankPrediction| {
-        let mut traffic = rank.traffic(steps - skipped, evaluations, plan.evaluation_batches as u64);
-        traffic.add(&rank.traffic_per_skipped_step, skipped);
-        traffic.add(&rank.traffic_per_checkpoint, checkpoints);
-        traffic
-    };
-    let batches = evaluations * plan.evaluation_batches as u64;
-    let to_neighbours = |rank: &RankPrediction| {
-        rank.to_neighbours.total(steps - skipped, skipped, batches)
-            + checkpoints * rank.to_neighbours.per_checkpoint
+    let one = &measured[0];
+    let skipped = one.steps.iter().filter(|row| row.skipped).count() as u64;
+    let evaluations = one.evaluations.len() as u64;
+    let done = Done {
+        steps: one.steps.len() as u64 - skipped,
+        skipped,
+        evaluations,
+        evaluation_batches: evaluations * plan.evaluation_batches as u64,
+        checkpoints: one.checkpoints,
     };
     let ranks = &plan.prediction.ranks;
     let predicted = Predicted {
         memory: ranks.iter().map(|rank| rank.memory.peaks().to_vec()).collect(),
         total: plan.prediction.total_header(),
-        traffic: ranks.iter().map(traffic).collect(),
-        to_neighbours: ranks.iter().map(to_neighbours).collect(),
+        traffic: ranks.iter().map(|rank| rank.traffic(done)).collect(),
+        to_neighbours: ranks.iter().map(|rank| rank.to_neighbours.total(done)).collect(),
     };
     let (parameters, units) = (plan.model.layout.parameters(), plan.partition.units.len());
     let strategy = plan.config.strategy.or(plan.stage.strategies.first().copied()).map(Strategy::label);

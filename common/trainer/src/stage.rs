@@ -105,7 +105,7 @@ impl Setup {
             }
         };
         let piece = self.communication.sub_group_size.unwrap_or(usize::MAX);
-        Ok(AdamWShard::new(&self.partition, unit, &range, (master, moments), piece))
+        Ok(AdamWShard::new(&self.partition, unit, &range, master, moments, piece))
     }
 
     /// The queue of gradients on their way through `sum`; where the model states have several copies, on their way to

@@ -1,7 +1,7 @@
 //! A run that goes on from what another kept learns what one run would have learned, whatever either of them is.
 
-use checkpoint::{Part, StateReader};
-use model::Layout;
+use checkpoint::StateReader;
+use model::{Layout, TrainingState};
 use planner::Stage;
 use std::path::Path;
 use tests::{STAGES, config, fixture, losses, run, train};
@@ -137,16 +137,16 @@ fn what_is_kept_at_the_end_is_what_training_has_made() {
     let reader = StateReader::open(dir.path()).unwrap().unwrap();
     let mut hasher = blake3::Hasher::new();
     for tensor in &layout.tensors {
-        let read = |part| {
+        let read = |state| {
             let mut values = vec![0.0; tensor.elements()];
-            reader.read(part, tensor, 0..values.len(), &mut values).unwrap();
+            reader.read(state, tensor, 0..values.len(), &mut values).unwrap();
             values
         };
-        read(Part::Weight).iter().for_each(|value: &f32| {
+        read(TrainingState::Weight).iter().for_each(|value: &f32| {
             hasher.update(&value.to_le_bytes());
         });
-        assert!(read(Part::ExpAvg).iter().any(|value| *value != 0.0), "{}", tensor.name);
-        assert!(read(Part::ExpAvgSq).iter().all(|value| *value >= 0.0), "{}", tensor.name);
+        assert!(read(TrainingState::Momentum).iter().any(|value| *value != 0.0), "{}", tensor.name);
+        assert!(read(TrainingState::Variance).iter().all(|value| *value >= 0.0), "{}", tensor.name);
     }
     assert_eq!(report.weights_blake3, hasher.finalize().to_hex().to_string());
     let failure = train(Stage::Zero3, &flags).unwrap_err();

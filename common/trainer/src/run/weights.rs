@@ -6,10 +6,10 @@ use crate::faults::{Kind, Phase, fault};
 use crate::kept::{self, Progress};
 use crate::source;
 use crate::stage::Stage as _;
-use checkpoint::{Part, StateWriter, Writer};
+use checkpoint::{StateWriter, Writer};
 use device::Buffer;
 use model::TensorId;
-use sharding::{Rank, TrainingState, UnitId, WeightSource};
+use sharding::{LossScaler, Rank, TrainingState, UnitId, WeightSource};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) fn first_weights(plan: &Plan, rank: &Rank) -> Result<Arc<dyn WeightSo
     let config = &plan.config;
     let wrong = |phase| fault(config, rank.number(), 0, phase, Kind::Seed);
     let weights = |wrong| match &plan.kept {
-        Some(kept) => Ok(kept.part(Part::Weight)),
+        Some(kept) => Ok(kept.source(TrainingState::Weight)),
         None => {
             source::weights(config, &plan.model, config.seed + u64::from(wrong)).map_err(RankError::Other)
         }
@@ -89,7 +89,7 @@ impl Worker<'_> {
             let progress = Progress {
                 steps: plan.first_step() + self.steps.len() as u32,
                 updates: self.updates,
-                loss_scale: self.scaler.as_ref().map(|scaler| scaler.at().into()),
+                loss_scale: self.scaler.as_ref().map(LossScaler::at),
                 stage: plan.stage.name.into(),
                 ranks: plan.config.world_size,
                 tokens_per_step: plan.config.tokens_per_step(),
@@ -101,7 +101,7 @@ impl Worker<'_> {
         }
         for state in TrainingState::ALL {
             self.gather(state, |tensor, values| {
-                writer.as_mut().map_or(Ok(()), |writer| writer.write(kept::part(state), tensor, values))
+                writer.as_mut().map_or(Ok(()), |writer| writer.write(state, tensor, values))
             })?;
         }
         writer.map_or(Ok(()), StateWriter::finish).map_err(other)?;

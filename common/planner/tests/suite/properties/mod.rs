@@ -4,7 +4,7 @@ use events::{Class, Operation};
 use model::{Checkpointing, ModelConfig, Wrap};
 use planner::Strategy as Sharding;
 use planner::{
-    BackwardPrefetch, Gathering, Job, Partition, RankPrediction, Recipe, Stage, explain_fit, predict,
+    BackwardPrefetch, Done, Gathering, Job, Partition, RankPrediction, Recipe, Stage, explain_fit, predict,
 };
 use proptest::prelude::*;
 
@@ -83,7 +83,17 @@ fn alone() {
     for stage in Stage::ALL {
         let job = Job { micro_batches: 2, ..Job::new(ModelConfig::tiny(), stage, 1) };
         let rank = ranks(&job)[0];
-        assert_eq!(rank.traffic(3, 2, 4).total_bytes(), 0);
+        assert_eq!(
+            rank.traffic(Done {
+                steps: 3,
+                evaluations: 2,
+                evaluation_batches: 8,
+                checkpoints: 2,
+                ..Done::default()
+            })
+            .total_bytes(),
+            0
+        );
         assert!(rank.traffic_per_step.calls(Operation::Scalars) > 0);
         let held =
             [Class::Parameters, Class::Gradients, Class::Optimizer].map(|class| rank.memory.peak(class));

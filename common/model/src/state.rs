@@ -1,0 +1,18 @@
+//! What training goes on from.
+
+/// A state of each parameter that training goes on from, f32. Its tensors have the parameters' shapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrainingState {
+    /// Its master weight; the parameter itself where that is f32.
+    Weight,
+    /// AdamW's decaying mean of its gradients.
+    Momentum,
+    /// AdamW's decaying mean of their squares.
+    Variance,
+}
+
+impl TrainingState {
+    /// Every one, in the order of their numbers.
+    pub const ALL: [TrainingState; 3] =
+        [TrainingState::Weight, TrainingState::Momentum, TrainingState::Variance];
+}
