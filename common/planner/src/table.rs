@@ -92,8 +92,12 @@ impl Table {
         let name =
             if roomy { NAME } else { NAME.min(self.header[0].chars().count() as u16).max(self.longest(0)) };
         let narrow = (SCREEN.saturating_sub(name) / numbers).saturating_sub(1).max(1);
+        // A number is never cut: a name gives way, or else the table is wider than a screen.
+        let width = |column| NUMBER.min(narrow).max(self.longest(column));
+        let wanted: u16 = (1..=usize::from(numbers)).map(|column| width(column) + 1).sum();
+        let name = name.min(SCREEN.saturating_sub(wanted)).max(self.longest(0).min(name));
         for (i, column) in table.column_iter_mut().enumerate() {
-            let width = if i == 0 { name } else { NUMBER.max(self.longest(i)).min(narrow) };
+            let width = if i == 0 { name } else { width(i) };
             column.set_padding((0, 0)).set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
         }
     }

@@ -1,6 +1,7 @@
 //! What the program prints.
 
 use planner::cli::run;
+use planner::table::{Format, Table, grouped};
 
 fn output(arguments: &str) -> String {
     let arguments = std::iter::once("planner").chain(arguments.split_whitespace());
@@ -8,6 +9,28 @@ fn output(arguments: &str) -> String {
         Ok(text) => text,
         Err(error) => format!("{error}(exit status {})\n", error.exit_code()),
     }
+}
+
+#[test]
+fn a_number_is_never_cut() {
+    for columns in 1..=6 {
+        for digits in 1..=15 {
+            let number = grouped(10_u64.pow(digits) - 1);
+            let mut table = Table::numbers("sent, bytes per rank", 1..=columns);
+            table.row("reduce-scatter", vec![&number; columns]);
+            let screen = table.render(Format::Terminal);
+            assert_eq!(screen.matches(&number).count(), columns, "{screen}");
+        }
+    }
+}
+
+#[test]
+fn a_name_gives_way_to_numbers() {
+    let mut table = Table::numbers("the run before: bytes", ["sent", "predicted", "received", "calls"]);
+    table.row("all-gather", vec!["1,623,974,400"; 4]);
+    let screen = table.render(Format::Terminal);
+    assert_eq!(screen.lines().count(), 3, "{screen}");
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
 }
 
 #[test]
