@@ -91,6 +91,11 @@ fn copies_arrive_no_earlier_than_they_are_waited_for() {
 }
 
 #[test]
+fn addresses_are_multiples_of_what_lies_there() {
+    is_refused(copies("faulty_place"), "mended_place", "no multiple");
+}
+
+#[test]
 fn what_nobody_waits_for_and_who_never_comes_is_refused() {
     is_refused(copies("faulty_end"), "mended_end", "copies under way");
     is_refused(lanes("faulty_meeting", 32), "mended_meeting", "wait for others that never come");

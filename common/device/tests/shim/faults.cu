@@ -135,6 +135,12 @@ template <bool mended> __device__ inline void meeting(u32 *out) {
     out[lane] = lane;
 }
 
+// Reads two words at once where one begins.
+template <bool mended> __device__ inline void place(u32 *out, const u32 *in) {
+    u32 lane = threadIdx.x, skipped = mended ? 0 : 1;
+    out[lane] = reinterpret_cast<const uint2 *>(in + 4 * lane + skipped)->x - skipped;
+}
+
 #define OF_LANES(name)                                                                                                \
     KERNEL(faulty_##name, 64, u32 *out) { name<false>(out); }                                                         \
     KERNEL(mended_##name, 64, u32 *out) { name<true>(out); }
@@ -153,3 +159,4 @@ OF_COPIES(group)
 OF_COPIES(barrier)
 OF_COPIES(tile)
 OF_COPIES(end)
+OF_COPIES(place)

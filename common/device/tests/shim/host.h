@@ -64,7 +64,7 @@ void *dynamic_shared_memory();
 
 [[noreturn]] void fail(const char *what);
 
-void copy_async(void *to, const void *from, bool zero);
+void copy_async(void *to, const void *from, unsigned bytes, bool zero);
 void commit_copies();
 void wait_for_copies(unsigned pending);
 

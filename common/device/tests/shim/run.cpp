@@ -28,6 +28,7 @@ constexpr const char *FAULTY = "faulty_", *MENDED = "mended_";
 struct Copy {
     void *to;
     const void *from;
+    unsigned bytes;
     bool zero;
 };
 
@@ -296,10 +297,10 @@ void load_matrices(unsigned (&to)[4], const void *row, bool transposed) {
     meet_warp(row, 16, to, sizeof to, transposed ? exchange_rows<true> : exchange_rows<false>);
 }
 
-void copy_async(void *to, const void *from, bool zero) {
-    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16) fail("a copy that does not lie on 16 bytes");
-    memset(to, POISON, 16);
-    machine().running->open.push_back({to, from, zero});
+void copy_async(void *to, const void *from, unsigned bytes, bool zero) {
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes) fail("a copy that does not lie on its size");
+    memset(to, POISON, bytes);
+    machine().running->open.push_back({to, from, bytes, zero});
 }
 
 void commit_copies() {
@@ -312,8 +313,8 @@ void wait_for_copies(unsigned pending) {
     auto &groups = machine().running->groups;
     while (groups.size() > pending) {
         for (const Copy &copy : groups.front()) {
-            if (copy.zero) memset(copy.to, 0, 16);
-            else memcpy(copy.to, copy.from, 16);
+            if (copy.zero) memset(copy.to, 0, copy.bytes);
+            else memcpy(copy.to, copy.from, copy.bytes);
         }
         groups.erase(groups.begin());
     }
@@ -406,6 +407,11 @@ int shim_launch(const char *kernel, unsigned grid_x, unsigned grid_y, unsigned g
     machine().shared_bytes = shared_bytes, machine().static_bytes = 0;
     machine().reserve_stacks(threads);
     return run_grid(machine().geometry.grid);
+}
+
+// What compilers call, if they are asked to check, before something is read or written where it cannot lie.
+[[noreturn]] void __ubsan_handle_type_mismatch_v1_abort(void *, void *) {
+    shim::fail("an address that is no multiple of what is read or written there");
 }
 
 size_t shim_static_bytes(void) { return machine().static_bytes; }

@@ -28,10 +28,7 @@ __device__ inline void adamw(P *parameters, float *master, float *momentum, floa
     if (start >= len) return;
     u32 count = chunk_count<OWN>(start, len);
     float w[OWN], m[OWN], v[OWN], g[OWN];
-    load_chunk(w, master + start, count);
-    load_chunk(m, momentum + start, count);
-    load_chunk(v, variance + start, count);
-    load_chunk(g, gradients + start, count);
+    load_chunks(count, w, master + start, m, momentum + start, v, variance + start, g, gradients + start);
 #pragma unroll
     for (u32 i = 0; i < OWN; i++) update(w[i], m[i], v[i], g[i], f);
     store_chunk(master + start, w, count);

@@ -3,7 +3,8 @@
 //
 // A tile has 32 queries or keys; a block of 8 warps owns one, and a warp four of its rows. Against each tile of the other kind,
 // lane l computes what belongs to that tile's row l; then each lane adds up its own elements of the head, l + 32·j, over those
-// rows. Tiles lie in shared memory as f32, rows W + 1 apart so that lanes hit different banks.
+// rows. Tiles lie in shared memory as f32, rows W + 4 apart, so that lanes that read 16
+// bytes of a row each, or neighbours in one row, hit different banks.
 #include "attention.cuh"
 #include "block.cuh"
 #include "math.cuh"
@@ -13,24 +14,32 @@ constexpr u32 WARPS = 8;
 // Rows of a warp.
 constexpr u32 ROWS = TILE / WARPS;
 
-// tile[32][W + 1] = rows `first`.. of a head, zero where there is nothing.
+// Distance of a tile's rows, and elements of a tile.
+template <u32 W> constexpr u32 PITCH = W + 4;
+template <u32 W> constexpr u32 TILE_SIZE = TILE * PITCH<W>;
+
+// tile[32][PITCH] = rows `first`.. of a head, zero where there is nothing.
 template <u32 W, class T> __device__ inline void load_tile(float *tile, Head<const T> head, u32 first, const Shape &shape) {
-    for (u32 i = threadIdx.x; i < TILE * W; i += blockDim.x) {
-        u32 row = i / W, column = i % W;
+#pragma unroll
+    for (u32 done = 0; done < TILE * W; done += WARPS * WARP) {
+        u32 row = (done + threadIdx.x) / W, column = (done + threadIdx.x) % W;
         bool inside = first + row < shape.tokens && column < shape.head_dim;
-        tile[row * (W + 1) + column] = inside ? widen(head.data[u64(first + row) * head.stride + column]) : 0.0f;
+        tile[row * PITCH<W> + column] = inside ? widen(head.data[u64(first + row) * head.stride + column]) : 0.0f;
     }
 }
 
-// products[r] = a[row r of the warp] · b[row of the lane]
+// products[r] = a[row r of the warp] · b[row of the lane], four elements at a time: behind `length` both are zero.
 template <u32 W> __device__ inline void inner_products(float (&products)[ROWS], const float *a, const float *b, u32 length) {
-    const float *own = a + threadIdx.x / WARP * ROWS * (W + 1), *other = b + threadIdx.x % WARP * (W + 1);
+    const float *own = a + threadIdx.x / WARP * ROWS * PITCH<W>, *other = b + threadIdx.x % WARP * PITCH<W>;
 #pragma unroll
     for (u32 r = 0; r < ROWS; r++) products[r] = 0.0f;
-    for (u32 i = 0; i < length; i++) {
-        float x = other[i];
+    for (u32 i = 0; i < length; i += 4) {
+        float4 x = *reinterpret_cast<const float4 *>(other + i);
 #pragma unroll
-        for (u32 r = 0; r < ROWS; r++) products[r] = fmaf(own[r * (W + 1) + i], x, products[r]);
+        for (u32 r = 0; r < ROWS; r++) {
+            float4 y = *reinterpret_cast<const float4 *>(own + r * PITCH<W> + i);
+            products[r] = fmaf(y.w, x.w, fmaf(y.z, x.z, fmaf(y.y, x.y, fmaf(y.x, x.x, products[r]))));
+        }
     }
 }
 
@@ -44,7 +53,7 @@ __device__ inline void add_weighted(float (&sums)[ROWS][W / WARP], const float (
         for (u32 r = 0; r < ROWS; r++) weight[r] = __shfl_sync(ALL_LANES, weights[r], l);
 #pragma unroll
         for (u32 j = 0; j < W / WARP; j++) {
-            float x = b[l * (W + 1) + lane + j * WARP];
+            float x = b[l * PITCH<W> + lane + j * WARP];
 #pragma unroll
             for (u32 r = 0; r < ROWS; r++) sums[r][j] = fmaf(weight[r], x, sums[r][j]);
         }
@@ -80,8 +89,8 @@ template <u32 W> __device__ inline void clear(float (&sums)[ROWS][W / WARP]) {
 template <u32 W, class T>
 __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Shape &shape) {
     DYNAMIC_SHARED(float, queries);
-    float *keys = queries + TILE * (W + 1), *values = keys + TILE * (W + 1);
-    u32 first = (gridDim.x - 1 - blockIdx.x) * TILE, head = blockIdx.y, kv_head = head / shape.group();
+    float *keys = queries + TILE_SIZE<W>, *values = keys + TILE_SIZE<W>;
+    u32 first = (gridDim.z - 1 - blockIdx.z) * TILE, head = blockIdx.x, kv_head = head / shape.group();
     u32 lane = threadIdx.x % WARP, own_row = first + threadIdx.x / WARP * ROWS;
     load_tile<W>(queries, packed_head(qkv, shape, head), first, shape);
     float sums[ROWS][W / WARP], largest[ROWS], total[ROWS], factors[ROWS];
@@ -124,14 +133,14 @@ template <u32 W, class T>
 __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,
                                       const Shape &shape) {
     DYNAMIC_SHARED(float, queries);
-    float *douts = queries + TILE * (W + 1), *keys = douts + TILE * (W + 1), *values = keys + TILE * (W + 1);
-    u32 first = blockIdx.x * TILE, key_head = shape.heads + blockIdx.y, value_head = key_head + shape.kv_heads;
+    float *douts = queries + TILE_SIZE<W>, *keys = douts + TILE_SIZE<W>, *values = keys + TILE_SIZE<W>;
+    u32 first = blockIdx.z * TILE, key_head = shape.heads + blockIdx.x, value_head = key_head + shape.kv_heads;
     u32 lane = threadIdx.x % WARP, own_row = first + threadIdx.x / WARP * ROWS;
     load_tile<W>(keys, packed_head(qkv, shape, key_head), first, shape);
     load_tile<W>(values, packed_head(qkv, shape, value_head), first, shape);
     float dkeys[ROWS][W / WARP], dvalues[ROWS][W / WARP];
     clear<W>(dkeys), clear<W>(dvalues);
-    for (u32 head = blockIdx.y * shape.group(); head < (blockIdx.y + 1) * shape.group(); head++) {
+    for (u32 head = blockIdx.x * shape.group(); head < (blockIdx.x + 1) * shape.group(); head++) {
         for (u32 query_tile = first; query_tile < shape.tokens; query_tile += TILE) {
             __syncthreads();
             load_tile<W>(queries, packed_head(qkv, shape, head), query_tile, shape);
@@ -163,8 +172,8 @@ template <u32 W, class T>
 __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,
                                          const Shape &shape) {
     DYNAMIC_SHARED(float, queries);
-    float *douts = queries + TILE * (W + 1), *keys = douts + TILE * (W + 1), *values = keys + TILE * (W + 1);
-    u32 first = (gridDim.x - 1 - blockIdx.x) * TILE, head = blockIdx.y, kv_head = head / shape.group();
+    float *douts = queries + TILE_SIZE<W>, *keys = douts + TILE_SIZE<W>, *values = keys + TILE_SIZE<W>;
+    u32 first = (gridDim.z - 1 - blockIdx.z) * TILE, head = blockIdx.x, kv_head = head / shape.group();
     u32 lane = threadIdx.x % WARP, own_row = first + threadIdx.x / WARP * ROWS;
     load_tile<W>(queries, packed_head(qkv, shape, head), first, shape);
     load_tile<W>(douts, out_head(dout, shape, head), first, shape);

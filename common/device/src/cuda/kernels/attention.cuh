@@ -1,4 +1,5 @@
-// Where tiled attention finds heads in packed projections. In a grid, x counts tiles, y heads, z sequences.
+// Where tiled attention finds heads in packed projections. In a grid, x counts heads, y sequences, z tiles:
+// GPUs start blocks in this order, so that the longest of all heads and sequences come first, and heads that share keys together.
 #ifndef ATTENTION_CUH
 #define ATTENTION_CUH
 #include "types.cuh"
@@ -11,9 +12,9 @@ struct Shape {
     __device__ u32 packed_width() const { return (heads + 2 * kv_heads) * head_dim; }
     __device__ u32 width() const { return heads * head_dim; }
     __device__ u32 group() const { return heads / kv_heads; }
-    __device__ u64 first_row() const { return u64(blockIdx.z) * tokens; }
+    __device__ u64 first_row() const { return u64(blockIdx.y) * tokens; }
     // Where a head's statistics lie in [batch, heads, tokens].
-    __device__ u64 statistics(u32 head) const { return (u64(blockIdx.z) * heads + head) * tokens; }
+    __device__ u64 statistics(u32 head) const { return (u64(blockIdx.y) * heads + head) * tokens; }
 };
 
 // A head of the block's sequence in a matrix whose rows are `stride` apart.

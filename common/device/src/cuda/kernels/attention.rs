@@ -67,7 +67,7 @@ struct Tiling<const N: usize> {
 /// If types differ or are no floats; the launcher's.
 pub fn attention(l: &impl Multiplier, output: AttentionOutput, qkv: Operand, shape: Attention) -> Result<()> {
     same_type("attention", qkv, [("out", output.out)])?;
-    let Some(tiling) = forward_tiling(l, qkv, shape)? else {
+    let Some(tiling) = forward_tiling(l, [qkv, output.out], shape)? else {
         return attention_by_products(l, output, qkv, shape);
     };
     let pointers = [output.out.pointer, output.log_sum, qkv.pointer].map(Argument::Pointer);
@@ -95,7 +95,7 @@ pub fn attention_backward(
 ) -> Result<()> {
     let AttentionGradient { dqkv, dout, output } = gradient;
     same_type("attention_backward", qkv, [("dqkv", dqkv), ("dout", dout), ("out", output.out)])?;
-    let Some(tiling) = backward_tiling(l, [qkv, dout], shape)? else {
+    let Some(tiling) = backward_tiling(l, [qkv, dout, dqkv], shape)? else {
         return attention_backward_by_products(l, gradient, qkv, shape);
     };
     let delta = l.scratch((shape.rows() * shape.heads * 4).max(1))?;
@@ -115,7 +115,7 @@ fn launch_tiles<const N: usize>(
     shape: Attention,
     arguments: &[Argument<'_>],
 ) -> Result<()> {
-    let grid = [shape.tokens.div_ceil(tiling.rows), heads, batch].map(|blocks| blocks as u32);
+    let grid = [heads, batch, shape.tokens.div_ceil(tiling.rows)].map(|blocks| blocks as u32);
     if grid.contains(&0) {
         return Ok(());
     }
@@ -130,17 +130,17 @@ fn shape_arguments(shape: Attention) -> [Argument<'static>; 5] {
     [tokens, heads, kv_heads, head_dim, Argument::F32(scale)]
 }
 
-/// Where in the tables of kernels on tensor cores a type and head stand, if they do; these read 16 bytes at a time.
-fn on_tensor_cores(l: &impl Launcher, inputs: &[Operand], shape: Attention) -> Option<(usize, usize)> {
+/// Where in the tables of kernels on tensor cores a type and head stand, if they do; these read 16 bytes at a time, and write 4.
+fn on_tensor_cores(l: &impl Launcher, operands: &[Operand], shape: Attention) -> Option<(usize, usize)> {
     let head = [64, 128].into_iter().position(|width| width == shape.head_dim)?;
-    let dtype = [DType::Bf16, DType::F16].into_iter().position(|known| known == inputs[0].dtype)?;
-    let aligned = inputs.iter().all(|input| input.pointer.is_multiple_of(16));
+    let dtype = [DType::Bf16, DType::F16].into_iter().position(|known| known == operands[0].dtype)?;
+    let aligned = operands.iter().all(|operand| operand.pointer.is_multiple_of(16));
     (aligned && l.architecture() >= 80).then_some((head, dtype))
 }
 
 /// `None` if a tile does not fit.
-fn forward_tiling(l: &impl Launcher, qkv: Operand, shape: Attention) -> Result<Option<Tiling<1>>> {
-    if let Some((head, dtype)) = on_tensor_cores(l, &[qkv], shape) {
+fn forward_tiling(l: &impl Launcher, operands: [Operand; 2], shape: Attention) -> Result<Option<Tiling<1>>> {
+    if let Some((head, dtype)) = on_tensor_cores(l, &operands, shape) {
         // The queries, and a tile each of keys and values: one is computed with while the other arrives.
         let shared_bytes = [mma_tiles(FORWARD_TILES + 2, shape)];
         let (kernels, rows) = ([ATTENTION_MMA[head][dtype]], FORWARD_TILES * MMA_TILE);
@@ -148,13 +148,13 @@ fn forward_tiling(l: &impl Launcher, qkv: Operand, shape: Attention) -> Result<O
     }
     // Queries, keys and values.
     let Some((head, bytes)) = padded_tiles(l, 3, shape) else { return Ok(None) };
-    let kernels = [of_type(&ATTENTION[head], "qkv", qkv.dtype)?];
+    let kernels = [of_type(&ATTENTION[head], "qkv", operands[0].dtype)?];
     Ok(Some(Tiling { kernels, rows: TILE, threads: THREADS, shared_bytes: [bytes] }))
 }
 
 /// `None` if a tile does not fit.
-fn backward_tiling(l: &impl Launcher, inputs: [Operand; 2], shape: Attention) -> Result<Option<Tiling<2>>> {
-    if let Some((head, dtype)) = on_tensor_cores(l, &inputs, shape) {
+fn backward_tiling(l: &impl Launcher, operands: [Operand; 3], shape: Attention) -> Result<Option<Tiling<2>>> {
+    if let Some((head, dtype)) = on_tensor_cores(l, &operands, shape) {
         let kernels = [ATTENTION_MMA_KEYS[head][dtype], ATTENTION_MMA_QUERIES[head][dtype]];
         let own = backward_tiles(shape.head_dim);
         // Of both inputs a block's own, and two of those that stream by: one is computed with while the next arrives. With keys
@@ -165,7 +165,7 @@ fn backward_tiling(l: &impl Launcher, inputs: [Operand; 2], shape: Attention) ->
     }
     // Queries, their output's gradient, keys and values.
     let Some((head, bytes)) = padded_tiles(l, 4, shape) else { return Ok(None) };
-    let of = |family: &[_; 3]| of_type(&family[head], "qkv", inputs[0].dtype);
+    let of = |family: &[_; 3]| of_type(&family[head], "qkv", operands[0].dtype);
     let kernels = [of(&ATTENTION_KEYS)?, of(&ATTENTION_QUERIES)?];
     Ok(Some(Tiling { kernels, rows: TILE, threads: THREADS, shared_bytes: [bytes; 2] }))
 }
@@ -175,11 +175,11 @@ fn mma_tiles(count: usize, shape: Attention) -> usize {
     count * MMA_TILE * shape.head_dim * 2
 }
 
-/// The narrowest of [`HEAD_DIMS`] that holds this head, and the bytes of `count` tiles of it, whose rows lie one element
-/// apart from a multiple of 32. `None` if there is no such width, or the tiles do not fit into a block's shared memory.
+/// The narrowest of [`HEAD_DIMS`] that holds this head, and the bytes of `count` tiles of it, whose rows lie four
+/// elements apart from a multiple of 32. `None` if there is no such width, or the tiles do not fit into a block's shared memory.
 fn padded_tiles(l: &impl Launcher, count: usize, shape: Attention) -> Option<(usize, usize)> {
     let head = HEAD_DIMS.iter().position(|&width| width >= shape.head_dim)?;
-    let bytes = count * TILE * (HEAD_DIMS[head] + 1) * 4;
+    let bytes = count * TILE * (HEAD_DIMS[head] + 4) * 4;
     (bytes <= shared_memory(l.architecture())).then_some((head, bytes))
 }
 

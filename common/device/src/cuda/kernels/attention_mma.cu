@@ -8,8 +8,6 @@
 #include "math.cuh"
 #include "tile.cuh"
 
-constexpr float LOG2_E = 1.44269504088896340736f;
-
 // A statistic of a lane's rows in M tiles; `outside` where there is no such row.
 template <u32 M> __device__ inline PerRow<M> row_statistics(const float *statistics, u32 first, u32 tokens, float outside) {
     PerRow<M> own(outside);
@@ -83,7 +81,7 @@ template <u32 M> struct QueryTiles {
     // The longest rows first.
     __device__ QueryTiles(u32 tokens) {
         u32 tiles = (tokens + TILE - 1) / TILE;
-        first = (gridDim.x - 1 - blockIdx.x) * M;
+        first = (gridDim.z - 1 - blockIdx.z) * M;
         seen = first + M < tiles ? first + M : tiles;
     }
 
@@ -100,7 +98,7 @@ __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Sha
     DYNAMIC_SHARED(T, shared);
     const Tile<W, T> queries = {shared}, keys = queries.number(M), values = keys.number(1);
     const QueryTiles<M> own(shape.tokens);
-    u32 head = blockIdx.y, kv_head = head / shape.group();
+    u32 head = blockIdx.x, kv_head = head / shape.group();
     Head<const T> key_head = packed_head(qkv, shape, shape.heads + kv_head);
     Head<const T> value_head = packed_head(qkv, shape, shape.heads + shape.kv_heads + kv_head);
     queries.template fetch_tiles<M>(packed_head(qkv, shape, head), own.first_row(), shape.tokens);
@@ -145,24 +143,24 @@ __device__ inline void softmax_backward(float &score, float &dscore, float shift
     dscore = score * (dscore - mean);
 }
 
-// With keys as rows: a query is a column.
+// With keys as rows: a query is a column. Its shift is given in powers of e.
 template <u32 M, u32 N>
-__device__ inline void softmax_backward_by_column(Sums<M, N> &scores, Sums<M, N> &dscores, const float *shifts, const float *means,
+__device__ inline void softmax_backward_by_column(Sums<M, N> &scores, Sums<M, N> &dscores, const float *logs, const float *means,
                                                   float unit) {
 #pragma unroll
     for (u32 n = 0; n < N; n++)
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             u32 column = 8 * n + lane_column() + i % 2;
-            float shift = shifts[column], mean = means[column];
+            float shift = logs[column] * LOG2_E, mean = means[column];
 #pragma unroll
             for (u32 m = 0; m < M; m++) softmax_backward(scores.at[m][n][i], dscores.at[m][n][i], shift, mean, unit);
         }
 }
 
-// With queries as rows; these shifts are still to be multiplied by log2(e).
+// With queries as rows; the same.
 template <u32 M, u32 N>
-__device__ inline void softmax_backward_by_row(Sums<M, N> &scores, Sums<M, N> &dscores, const PerRow<M> &shifts,
+__device__ inline void softmax_backward_by_row(Sums<M, N> &scores, Sums<M, N> &dscores, const PerRow<M> &logs,
                                                const PerRow<M> &means, float unit) {
 #pragma unroll
     for (u32 m = 0; m < M; m++)
@@ -170,13 +168,13 @@ __device__ inline void softmax_backward_by_row(Sums<M, N> &scores, Sums<M, N> &d
         for (u32 n = 0; n < N; n++)
 #pragma unroll
             for (u32 i = 0; i < 4; i++)
-                softmax_backward(scores.at[m][n][i], dscores.at[m][n][i], shifts.at[m][i / 2] * LOG2_E, means.at[m][i / 2], unit);
+                softmax_backward(scores.at[m][n][i], dscores.at[m][n][i], logs.at[m][i / 2] * LOG2_E, means.at[m][i / 2], unit);
 }
 
 // dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A block per M tiles of keys, key/value
 // head and sequence; it adds up over the query heads of its group and their tiles in order. Keys are rows here, so that Pᵀ and dSᵀ
 // are left operands straight from registers. Dynamic shared memory: keys, values, and two tiles each of queries and of the
-// output's gradient; then two tiles' shifts and means, f32.
+// output's gradient; then two tiles' statistics, f32.
 template <u32 W, u32 M, class T>
 __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,
                                       const Shape &shape) {
@@ -185,22 +183,22 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
     float *statistics = reinterpret_cast<float *>(douts.number(2).data);
     // Queries that are computed with at a time: as many as registers hold sums for.
     constexpr u32 AT_ONCE = 32;
-    u32 own = blockIdx.x * M, tiles = (shape.tokens + TILE - 1) / TILE;
-    u32 head = blockIdx.y * shape.group(), end = head + shape.group(), kv_head = blockIdx.y;
+    u32 own = blockIdx.z * M, tiles = (shape.tokens + TILE - 1) / TILE;
+    u32 head = blockIdx.x * shape.group(), end = head + shape.group(), kv_head = blockIdx.x;
     float unit = shape.scale * LOG2_E;
     // What streams by: of each head of the group the tiles from the first own one on.
     auto fetch = [&](u32 head, u32 tile, u32 to) {
         u32 first = tile * TILE;
         queries.number(to).fetch(packed_head(qkv, shape, head), first, shape.tokens);
         douts.number(to).fetch(out_head(dout, shape, head), first, shape.tokens);
-        float *shifts = statistics + to * 2 * TILE, *means = shifts + TILE;
+        // Behind the last query all are zero, and so is what they are multiplied with.
+        float *logs = statistics + to * 2 * TILE, *means = logs + TILE;
         u32 query = thread_here();
         if (query < TILE) {
-            bool inside = first + query < shape.tokens;
+            bool outside = first + query >= shape.tokens;
             u64 at = shape.statistics(head) + first + query;
-            // 2^(x − ∞) = 0: queries behind the last count for nothing.
-            shifts[query] = inside ? log_sum[at] * LOG2_E : infinity();
-            means[query] = inside ? delta[at] : 0.0f;
+            copy_word_async(logs + query, log_sum + at, outside);
+            copy_word_async(means + query, delta + at, outside);
         }
     };
     keys.template fetch_tiles<M>(packed_head(qkv, shape, shape.heads + kv_head), own * TILE, shape.tokens);
@@ -215,14 +213,14 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
         __syncthreads();
         if (next_head < end) fetch(next_head, next_tile, 1 - now);
         commit_copies();
-        const float *shifts = statistics + now * 2 * TILE, *means = shifts + TILE;
+        const float *logs = statistics + now * 2 * TILE, *means = logs + TILE;
 #pragma unroll 1
         for (u32 first = 0; first < TILE; first += AT_ONCE) {
             Sums<M, AT_ONCE / 8> weights, dweights;
             row_products(weights, keys, queries.number(now), first);
             if (tile < own + M) hide_later_keys<true>(weights, own * TILE, tile * TILE + first);
             row_products(dweights, values, douts.number(now), first);
-            softmax_backward_by_column(weights, dweights, shifts + first, means + first, unit);
+            softmax_backward_by_column(weights, dweights, logs + first, means + first, unit);
             add_weighted(dvalues, weights, douts.number(now), first);
             add_weighted(dkeys, dweights, queries.number(now), first);
         }
@@ -243,11 +241,11 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
     // Keys that are computed with at a time: as many as registers hold sums for.
     constexpr u32 AT_ONCE = TILE / M;
     const QueryTiles<M> own(shape.tokens);
-    u32 head = blockIdx.y, kv_head = head / shape.group();
+    u32 head = blockIdx.x, kv_head = head / shape.group();
     Head<const T> key_head = packed_head(qkv, shape, shape.heads + kv_head);
     Head<const T> value_head = packed_head(qkv, shape, shape.heads + shape.kv_heads + kv_head);
     float unit = shape.scale * LOG2_E;
-    const PerRow<M> shifts = row_statistics<M>(log_sum + shape.statistics(head), own.first_row(), shape.tokens, infinity());
+    const PerRow<M> logs = row_statistics<M>(log_sum + shape.statistics(head), own.first_row(), shape.tokens, infinity());
     const PerRow<M> means = row_statistics<M>(delta + shape.statistics(head), own.first_row(), shape.tokens, 0.0f);
     queries.template fetch_tiles<M>(packed_head(qkv, shape, head), own.first_row(), shape.tokens);
     douts.template fetch_tiles<M>(out_head(dout, shape, head), own.first_row(), shape.tokens);
@@ -271,7 +269,7 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
             row_products(weights, queries, keys.number(now), first);
             if (own.hides(tile)) hide_later_keys<false>(weights, own.first_row(), tile * TILE + first);
             row_products(dweights, douts, values.number(now), first);
-            softmax_backward_by_row(weights, dweights, shifts, means, unit);
+            softmax_backward_by_row(weights, dweights, logs, means, unit);
             add_weighted(dqueries, dweights, keys.number(now), first);
         }
     }

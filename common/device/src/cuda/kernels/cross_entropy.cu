@@ -3,6 +3,9 @@
 #include "block.cuh"
 #include "math.cuh"
 
+// e^x, fast: a row has as many of them as there are tokens in the vocabulary, twice.
+__device__ inline float fast_exponential(float x) { return power_of_two(x * LOG2_E); }
+
 // The largest of some logits, and the sum of e^(logit − largest).
 struct Softmax {
     float largest, sum;
@@ -10,12 +13,12 @@ struct Softmax {
     // Counts from a new largest.
     __device__ void rebase(float to) {
         // From −∞ to −∞ nothing changes, where e^(−∞ − −∞) would be NaN.
-        sum = largest == to ? sum : sum * exponential(largest - to);
+        sum = largest == to ? sum : sum * fast_exponential(largest - to);
         largest = to;
     }
 
     // Adds a logit that is not above the largest. Where that is −∞, so is the logit, and e^−∞ is 0.
-    __device__ void add(float logit) { sum += exponential(largest == -infinity() ? logit : logit - largest); }
+    __device__ void add(float logit) { sum += fast_exponential(largest == -infinity() ? logit : logit - largest); }
 };
 
 template <class T> __device__ inline Softmax own_part(const T *logits, u32 width) {
@@ -23,7 +26,7 @@ template <class T> __device__ inline Softmax own_part(const T *logits, u32 width
     for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK) {
         u32 count = chunk_count(start, width);
         float x[CHUNK];
-        load_chunk(x, logits + start, count);
+        load_chunks(count, x, logits + start);
         float largest = part.largest;
 #pragma unroll
         for (u32 i = 0; i < CHUNK; i++) largest = i < count && x[i] > largest ? x[i] : largest;
@@ -51,10 +54,10 @@ __device__ inline void cross_entropy(float *losses, T *logits, const u32 *target
     for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK) {
         u32 count = chunk_count(start, width);
         float x[CHUNK];
-        load_chunk(x, logits + start, count);
+        load_chunks(count, x, logits + start);
 #pragma unroll
         for (u32 i = 0; i < CHUNK; i++) {
-            x[i] = exponential(x[i] - largest) * factor;
+            x[i] = fast_exponential(x[i] - largest) * factor;
             x[i] = start + i == target ? x[i] - scale : x[i];
         }
         store_chunk(logits + start, x, count);

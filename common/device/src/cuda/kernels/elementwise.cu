@@ -19,8 +19,7 @@ template <class Out, class In> __device__ inline void add(Out *out, const In *x,
     if (start >= len) return;
     u32 count = chunk_count(start, len);
     float sum[CHUNK], more[CHUNK];
-    load_chunk(sum, out + start, count);
-    load_chunk(more, x + start, count);
+    load_chunks(count, sum, out + start, more, x + start);
 #pragma unroll
     for (u32 i = 0; i < CHUNK; i++) sum[i] += more[i];
     store_chunk(out + start, sum, count);
@@ -32,7 +31,7 @@ template <class Out, class In> __device__ inline void convert(Out *out, const In
     if (start >= len) return;
     u32 count = chunk_count(start, len);
     float values[CHUNK];
-    load_chunk(values, x + start, count);
+    load_chunks(count, values, x + start);
     store_chunk(out + start, values, count);
 }
 

@@ -13,8 +13,15 @@ __device__ inline void embedding(T *out, const T *table, const u32 *ids, u32 row
     float values[CHUNK];
 #pragma unroll
     for (u32 i = 0; i < CHUNK; i++) values[i] = not_a_number();
-    if (id < vocabulary) load_chunk(values, table + u64(id) * width + start, count);
+    if (id < vocabulary) load_chunks(count, values, table + u64(id) * width + start);
     store_chunk(out + u64(row) * width + start, values, count);
+}
+
+template <class T> __device__ inline void add_chunk(float (&sum)[CHUNK], const Stored<CHUNK, T> &chunk) {
+    float more[CHUNK];
+    chunk.widen_to(more);
+#pragma unroll
+    for (u32 i = 0; i < CHUNK; i++) sum[i] += more[i];
 }
 
 // Whether an earlier position than the block's own holds `id`; the nearest are looked at first.
@@ -25,6 +32,9 @@ __device__ inline bool seen_before(const u32 *ids, u32 id) {
     }
     return false;
 }
+
+// Rows that are on their way at once: a frequent id has thousands.
+constexpr u32 AT_ONCE = 4;
 
 // dtable[ids[i]] += dout[i], in the order of i. A row of blocks per position: the one where an id stands first adds up all
 // positions that hold it, in f32, and rounds once; the others have nothing to do. A thread has a chunk of columns.
@@ -37,19 +47,27 @@ __device__ inline void embedding_backward(G *dtable, const T *dout, const u32 *i
     u32 start = (blockIdx.y * blockDim.x + threadIdx.x) * CHUNK;
     u32 count = start < width ? chunk_count(start, width) : 0;
     G *own = dtable + u64(id) * width + start;
-    float sum[CHUNK], more[CHUNK];
-    load_chunk(sum, own, count);
+    float sum[CHUNK];
+    load_chunks(count, sum, own);
     for (u32 first = blockIdx.x; first < rows; first += blockDim.x) {
         u32 position = first + threadIdx.x;
         u32 votes = __ballot_sync(ALL_LANES, position < rows && ids[position] == id);
         if (threadIdx.x % WARP == 0) matches[threadIdx.x / WARP] = votes;
         __syncthreads();
         for (u32 warp = 0; warp < blockDim.x / WARP; warp++) {
-            for (u32 left = matches[warp]; left; left &= left - 1) {
-                u32 match = first + warp * WARP + __ffs(left) - 1;
-                load_chunk(more, dout + u64(match) * width + start, count);
+            for (u32 left = matches[warp]; left;) {
+                Stored<CHUNK, T> chunks[AT_ONCE];
+                u32 taken = 0;
 #pragma unroll
-                for (u32 i = 0; i < CHUNK; i++) sum[i] += more[i];
+                for (u32 k = 0; k < AT_ONCE; k++) {
+                    if (!left) break;
+                    u32 match = first + warp * WARP + __ffs(left) - 1;
+                    chunks[k].load(dout + u64(match) * width + start, count);
+                    left &= left - 1, taken++;
+                }
+#pragma unroll
+                for (u32 k = 0; k < AT_ONCE; k++)
+                    if (k < taken) add_chunk(sum, chunks[k]);
             }
         }
         __syncthreads();

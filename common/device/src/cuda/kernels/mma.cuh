@@ -67,7 +67,14 @@ __device__ inline void copy_async(void *base, u32 bytes, const void *from, bool 
     ON_TENSOR_CORES(asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(in_shared(base, bytes)), "l"(from),
                                  "r"(zero ? 0 : 16)
                                  : "memory"),
-                    shim::copy_async(in_shared(base, bytes), from, zero));
+                    shim::copy_async(in_shared(base, bytes), from, 16, zero));
+}
+
+// The same for one word; addresses are multiples of 4.
+__device__ inline void copy_word_async(void *to, const void *from, bool zero) {
+    ON_TENSOR_CORES(asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(in_shared(to, 0)), "l"(from), "r"(zero ? 0 : 4)
+                                 : "memory"),
+                    shim::copy_async(in_shared(to, 0), from, 4, zero));
 }
 
 // Closes the group of copies started since the last one.
@@ -78,17 +85,6 @@ __device__ inline void commit_copies() {
 // Waits until at most `pending` of this thread's groups are under way. Other threads see the data after a barrier.
 template <u32 pending> __device__ inline void wait_for_copies() {
     ON_TENSOR_CORES(asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory"), shim::wait_for_copies(pending));
-}
-
-// 2^x, approximately.
-__device__ inline float power_of_two(float x) {
-#ifdef SHIM
-    return exp2f(x);
-#else
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-#endif
 }
 
 #endif

@@ -4,8 +4,8 @@
 //! [`Launcher`], which a GPU's stream implements, and in the tests a host shim that runs the same sources. They check
 //! element types but not lengths: whoever owns the buffers does that.
 //!
-//! Same bits on every run and every GPU: nothing here depends on the number of multiprocessors, and no float is added
-//! atomically. Sources are compiled without contraction (`-fmad=false`), so that element-wise kernels, AdamW, look-ups and
+//! Same bits on every run, and on all GPUs of one architecture: nothing here depends on the number of multiprocessors, and no float
+//! is added atomically. Sources are compiled without contraction (`-fmad=false`), so that element-wise kernels, AdamW, look-ups and
 //! sums over ranks give the CPU's bits; what reduces over a row agrees with the CPU's to rounding.
 
 mod adamw;

@@ -9,7 +9,7 @@ __device__ inline void rms_norm(T *out, float *inverse_rms, const T *x, const T 
     float sum = 0.0f;
     for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK) {
         float values[CHUNK];
-        load_chunk(values, x + start, chunk_count(start, width));
+        load_chunks(chunk_count(start, width), values, x + start);
 #pragma unroll
         for (u32 i = 0; i < CHUNK; i++) sum += values[i] * values[i];
     }
@@ -18,8 +18,7 @@ __device__ inline void rms_norm(T *out, float *inverse_rms, const T *x, const T 
     for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK) {
         u32 count = chunk_count(start, width);
         float values[CHUNK], weights[CHUNK];
-        load_chunk(values, x + start, count);
-        load_chunk(weights, weight + start, count);
+        load_chunks(count, values, x + start, weights, weight + start);
 #pragma unroll
         for (u32 i = 0; i < CHUNK; i++) values[i] = values[i] * inverse * weights[i];
         store_chunk(out + start, values, count);
@@ -44,9 +43,8 @@ __device__ inline void rms_norm_backward(T *dx, float *partial, const T *dout, c
         for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK) {
             u32 count = chunk_count(start, width);
             float douts[CHUNK], values[CHUNK], weights[CHUNK];
-            load_chunk(douts, dout + offset + start, count);
-            load_chunk(values, x + offset + start, count);
-            load_chunk(weights, weight + start, count);
+            load_chunks(count, douts, dout + offset + start, values, x + offset + start, weights, weight + start);
+            prefetch(dx + offset + start);
 #pragma unroll
             for (u32 i = 0; i < CHUNK; i++) {
                 along += douts[i] * weights[i] * values[i];
@@ -57,10 +55,8 @@ __device__ inline void rms_norm_backward(T *dx, float *partial, const T *dout, c
         for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK) {
             u32 count = chunk_count(start, width);
             float sums[CHUNK], douts[CHUNK], values[CHUNK], weights[CHUNK];
-            load_chunk(sums, dx + offset + start, count);
-            load_chunk(douts, dout + offset + start, count);
-            load_chunk(values, x + offset + start, count);
-            load_chunk(weights, weight + start, count);
+            load_chunks(count, sums, dx + offset + start, douts, dout + offset + start, values, x + offset + start, weights,
+                        weight + start);
 #pragma unroll
             for (u32 i = 0; i < CHUNK; i++) sums[i] += douts[i] * weights[i] * inverse - values[i] * along;
             store_chunk(dx + offset + start, sums, count);

@@ -12,7 +12,7 @@ template <class T> __device__ inline void max_magnitude(u32 *parts, const T *x, 
     u32 largest = 0;
     for (u64 start = first_chunk(); start < len; start += chunk_stride()) {
         float values[CHUNK];
-        load_chunk(values, x + start, chunk_count(start, len));
+        load_chunks(chunk_count(start, len), values, x + start);
 #pragma unroll
         for (u32 i = 0; i < CHUNK; i++) largest = Larger()(largest, __float_as_uint(values[i]) & 0x7fffffffu);
     }
@@ -56,7 +56,7 @@ template <class T> __device__ inline void sum_of_squares(Wide *parts, const T *x
     Wide sum = {0, 0};
     for (u64 start = first_chunk(); start < len; start += chunk_stride()) {
         float values[CHUNK];
-        load_chunk(values, x + start, chunk_count(start, len));
+        load_chunks(chunk_count(start, len), values, x + start);
         u64 chunk = 0;
 #pragma unroll
         for (u32 i = 0; i < CHUNK; i++) {

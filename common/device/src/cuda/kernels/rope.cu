@@ -14,10 +14,7 @@ __device__ inline void rope(T *qkv, const float *table, u32 rows, u32 tokens, u3
     const float *turn = table + u64(first_position + row % tokens) * 2 * half + start;
     u32 count = chunk_count(start, half);
     float x[CHUNK], y[CHUNK], cosine[CHUNK], sine[CHUNK], turned[CHUNK];
-    load_chunk(x, first, count);
-    load_chunk(y, first + half, count);
-    load_chunk(cosine, turn, count);
-    load_chunk(sine, turn + half, count);
+    load_chunks(count, x, first, y, first + half, cosine, turn, sine, turn + half);
     float sign = inverse ? -1.0f : 1.0f;
 #pragma unroll
     for (u32 i = 0; i < CHUNK; i++) {

@@ -3,25 +3,24 @@
 #include "block.cuh"
 #include "math.cuh"
 
-// delta[sequence, head, token] = Σ dout · out over the head. A warp per row and head.
+// delta[sequence, head, token] = Σ dout · out over the head. `lanes` of a warp, a power of two, per row and head.
 template <class T>
 __device__ inline void attention_delta(float *delta, const T *dout, const T *out, u32 rows, u32 tokens, u32 heads,
-                                       u32 head_dim) {
-    u32 item = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
+                                       u32 head_dim, u32 lanes) {
+    u32 thread = blockIdx.x * blockDim.x + threadIdx.x, item = thread / lanes, lane = thread % lanes;
     u32 row = item / heads, head = item % heads;
-    if (row >= rows) return;
     u64 offset = u64(item) * head_dim;
     float sum = 0.0f;
-    for (u32 start = lane * CHUNK; start < head_dim; start += WARP * CHUNK) {
+    // Behind the last row there is nothing to add, but other lanes of the warp to meet.
+    for (u32 start = lane * CHUNK; row < rows && start < head_dim; start += lanes * CHUNK) {
         u32 count = chunk_count(start, head_dim);
         float douts[CHUNK], outs[CHUNK];
-        load_chunk(douts, dout + offset + start, count);
-        load_chunk(outs, out + offset + start, count);
+        load_chunks(count, douts, dout + offset + start, outs, out + offset + start);
 #pragma unroll
         for (u32 i = 0; i < CHUNK; i++) sum += douts[i] * outs[i];
     }
-    sum = warp_reduce(sum, Sum());
-    if (lane == 0) delta[(u64(row / tokens) * heads + head) * tokens + row % tokens] = sum;
+    for (u32 distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+    if (lane == 0 && row < rows) delta[(u64(row / tokens) * heads + head) * tokens + row % tokens] = sum;
 }
 
 // One query of a tile [heads, queries, keys]: a block per query and head.
@@ -81,8 +80,8 @@ __device__ inline void attention_store(T *to, const float *from, u32 rows, u32 c
 
 #define SOFTMAX(T, t)                                                                                                 \
     KERNEL(attention_delta_##t, 256, float *delta, const T *dout, const T *out, u32 rows, u32 tokens, u32 heads,      \
-           u32 head_dim) {                                                                                            \
-        attention_delta(delta, dout, out, rows, tokens, heads, head_dim);                                             \
+           u32 head_dim, u32 lanes) {                                                                                 \
+        attention_delta(delta, dout, out, rows, tokens, heads, head_dim, lanes);                                      \
     }                                                                                                                 \
     KERNEL(attention_softmax_##t, 256, T *probabilities, float *log_sum, const float *scores, u32 first, u32 queries, \
            u32 keys, u32 tokens, float scale) {                                                                       \

@@ -4,12 +4,14 @@ use super::table::{
     ATTENTION_DELTA, ATTENTION_SOFTMAX, ATTENTION_SOFTMAX_BACKWARD, ATTENTION_STORE, of_type, same_type,
 };
 use super::{
-    Argument, Kernel, Launcher, MatrixOperand, Operand, THREADS, launch_blocks, launch_each, row_threads,
+    Argument, CHUNK, Kernel, Launcher, MatrixOperand, Operand, THREADS, launch_blocks, launch_each,
+    row_threads,
 };
 use crate::Result;
 use crate::kernels::Attention;
 
-/// `delta = Σ dout · out` per row and head: f32 `[batch, heads, tokens]`. A warp each.
+/// `delta = Σ dout · out` per row and head: f32 `[batch, heads, tokens]`. As many lanes each
+/// as a head has chunks, a warp at most.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
@@ -22,12 +24,13 @@ pub fn attention_delta(
 ) -> Result<()> {
     let kernel = of_type(&ATTENTION_DELTA, "dout", dout.dtype)?;
     same_type(kernel.name, dout, [("out", out)])?;
-    let sizes =
-        [shape.rows(), shape.tokens, shape.heads, shape.head_dim].map(|size| Argument::U32(size as u32));
+    let lanes = shape.head_dim.div_ceil(CHUNK).next_power_of_two().min(32);
+    let sizes = [shape.rows(), shape.tokens, shape.heads, shape.head_dim, lanes]
+        .map(|size| Argument::U32(size as u32));
     let pointers = [delta, dout.pointer, out.pointer].map(Argument::Pointer);
     let arguments = [pointers.as_slice(), &sizes].concat();
-    let warps = shape.rows() * shape.heads;
-    launch_blocks(l, kernel, [warps.div_ceil(THREADS / 32), 1], THREADS, &arguments)
+    let items = shape.rows() * shape.heads;
+    launch_blocks(l, kernel, [items.div_ceil(THREADS / lanes), 1], THREADS, &arguments)
 }
 
 /// Scores of some queries of some heads against the keys before them: packed `[heads, queries, keys]`.

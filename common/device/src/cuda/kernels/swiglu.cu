@@ -23,8 +23,7 @@ template <class T> __device__ inline void swiglu(T *out, const T *gate_up, u32 r
     if (place.row >= rows) return;
     const T *own = gate_up + place.offset(2 * width);
     float gate[CHUNK], up[CHUNK];
-    load_chunk(gate, own, place.count);
-    load_chunk(up, own + width, place.count);
+    load_chunks(place.count, gate, own, up, own + width);
 #pragma unroll
     for (u32 i = 0; i < CHUNK; i++) up[i] = gate[i] * sigmoid(gate[i]) * up[i];
     store_chunk(out + place.offset(width), up, place.count);
@@ -37,9 +36,7 @@ __device__ inline void swiglu_backward(T *dgate_up, const T *dout, const T *gate
     if (place.row >= rows) return;
     const T *own = gate_up + place.offset(2 * width);
     float gate[CHUNK], up[CHUNK], douts[CHUNK];
-    load_chunk(gate, own, place.count);
-    load_chunk(up, own + width, place.count);
-    load_chunk(douts, dout + place.offset(width), place.count);
+    load_chunks(place.count, gate, own, up, own + width, douts, dout + place.offset(width));
 #pragma unroll
     for (u32 i = 0; i < CHUNK; i++) {
         float s = sigmoid(gate[i]);

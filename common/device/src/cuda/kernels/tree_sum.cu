@@ -15,8 +15,8 @@ template <class T> struct Chunk {
     u64 start;
     u32 length;
 
-    __device__ void load(float (&to)[CHUNK], u32 rank) const {
-        load_chunk(to, static_cast<const T *>(peers.at[rank]) + start, length);
+    __device__ void load(Stored<CHUNK, T> &to, u32 rank) const {
+        to.load(static_cast<const T *>(peers.at[rank]) + start, length);
     }
 };
 
@@ -25,39 +25,37 @@ __device__ inline void add_to(float (&left)[CHUNK], const float (&right)[CHUNK])
     for (u32 i = 0; i < CHUNK; i++) left[i] += right[i];
 }
 
-// `sum` = the chunks of `span` ranks from `first`, a power of two: no branches, so all loads can be under way at once.
-template <u32 span> struct Full {
-    template <class T> static __device__ void sum(float (&sum)[CHUNK], const Chunk<T> &chunk, u32 first) {
+// `sum` = that of `span` chunks, a power of two.
+template <u32 span, class T> __device__ inline void add_up(float (&sum)[CHUNK], const Stored<CHUNK, T> *chunks) {
+    if constexpr (span == 1) {
+        chunks->widen_to(sum);
+    } else {
         float right[CHUNK];
-        Full<span / 2>::sum(sum, chunk, first);
-        Full<span / 2>::sum(right, chunk, first + span / 2);
+        add_up<span / 2>(sum, chunks);
+        add_up<span / 2>(right, chunks + span / 2);
         add_to(sum, right);
     }
-};
+}
 
-template <> struct Full<1> {
-    template <class T> static __device__ void sum(float (&sum)[CHUNK], const Chunk<T> &chunk, u32 first) {
-        chunk.load(sum, first);
-    }
-};
+// `sum` = the chunks of `span` ranks from `first`, a power of two: all loads are under way at once.
+template <u32 span, class T> __device__ inline void sum_all(float (&sum)[CHUNK], const Chunk<T> &chunk, u32 first) {
+    Stored<CHUNK, T> chunks[span];
+#pragma unroll
+    for (u32 i = 0; i < span; i++) chunk.load(chunks[i], first + i);
+    add_up<span>(sum, chunks);
+}
 
 // `sum` = the chunks of `count` ranks from `first`; `count` is at least 1 and at most `span`.
-template <u32 span> struct Part {
-    template <class T> static __device__ void sum(float (&sum)[CHUNK], const Chunk<T> &chunk, u32 first, u32 count) {
-        if (count == span) return Full<span>::sum(sum, chunk, first);
-        if (count <= span / 2) return Part<span / 2>::sum(sum, chunk, first, count);
+template <u32 span, class T> __device__ inline void sum_some(float (&sum)[CHUNK], const Chunk<T> &chunk, u32 first, u32 count) {
+    if (count == span) return sum_all<span>(sum, chunk, first);
+    if constexpr (span > 1) {
+        if (count <= span / 2) return sum_some<span / 2>(sum, chunk, first, count);
         float right[CHUNK];
-        Full<span / 2>::sum(sum, chunk, first);
-        Part<span / 2>::sum(right, chunk, first + span / 2, count - span / 2);
+        sum_all<span / 2>(sum, chunk, first);
+        sum_some<span / 2>(right, chunk, first + span / 2, count - span / 2);
         add_to(sum, right);
     }
-};
-
-template <> struct Part<1> {
-    template <class T> static __device__ void sum(float (&sum)[CHUNK], const Chunk<T> &chunk, u32 first, u32) {
-        chunk.load(sum, first);
-    }
-};
+}
 
 // Ranks that are summed without a detour over partial sums.
 constexpr u32 GROUP = 8;
@@ -71,7 +69,7 @@ template <class T> __device__ inline void sum_ranks(float (&sum)[CHUNK], const C
     float held[LEVELS][CHUNK];
     for (u32 group = 0;; group++) {
         u32 first = group * GROUP, left = count - first;
-        Part<GROUP>::sum(sum, chunk, first, left < GROUP ? left : GROUP);
+        sum_some<GROUP>(sum, chunk, first, left < GROUP ? left : GROUP);
         bool last = left <= GROUP, pending = true;
 #pragma unroll
         for (u32 level = 0; level < LEVELS; level++) {

@@ -78,20 +78,12 @@ template <> __device__ inline f16 narrow<f16>(float x) {
     return narrow;
 }
 
+__device__ inline u32 stored_bits(float x) { return __float_as_uint(x); }
+
+template <class T> __device__ inline u32 stored_bits(T x) { return x.bits; }
+
 // Elements that a thread handles at a time, unless its kernel says otherwise.
 constexpr u32 CHUNK = 8;
-
-__device__ inline void load_whole(float (&to)[CHUNK], const float *from) {
-    float4 a = reinterpret_cast<const float4 *>(from)[0], b = reinterpret_cast<const float4 *>(from)[1];
-    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
-    to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
-}
-
-// Two 16-bit elements from a word, the first in its low half.
-template <class T> __device__ inline void unpack(float &first, float &second, u32 word) {
-    T low = {static_cast<unsigned short>(word)}, high = {static_cast<unsigned short>(word >> 16)};
-    first = widen(low), second = widen(high);
-}
 
 // A word of two rounded elements, the first in its low half.
 template <class T> __device__ inline u32 pack(float first, float second) {
@@ -111,22 +103,6 @@ template <> __device__ inline u32 pack<f16>(float first, float second) {
     return word;
 }
 #endif
-
-template <class T> __device__ inline void load_whole(float (&to)[CHUNK], const T *from) {
-    uint4 words = *reinterpret_cast<const uint4 *>(from);
-    unpack<T>(to[0], to[1], words.x), unpack<T>(to[2], to[3], words.y);
-    unpack<T>(to[4], to[5], words.z), unpack<T>(to[6], to[7], words.w);
-}
-
-__device__ inline void load_whole(float (&to)[4], const float *from) {
-    float4 a = *reinterpret_cast<const float4 *>(from);
-    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
-}
-
-template <class T> __device__ inline void load_whole(float (&to)[4], const T *from) {
-    uint2 words = *reinterpret_cast<const uint2 *>(from);
-    unpack<T>(to[0], to[1], words.x), unpack<T>(to[2], to[3], words.y);
-}
 
 __device__ inline void store_whole(float *to, const float (&from)[CHUNK]) {
     reinterpret_cast<float4 *>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
@@ -158,11 +134,60 @@ template <u32 N = CHUNK, class Size> __device__ inline u32 chunk_count(Size star
     return len - start < N ? static_cast<u32>(len - start) : N;
 }
 
-// `to` = `count` elements, then zeros.
-template <u32 N, class T> __device__ inline void load_chunk(float (&to)[N], const T *from, u32 count) {
-    if (count == N && is_aligned<N>(from)) return load_whole(to, from);
+// A chunk of N elements as it is stored: `count` elements, then zeros. What is computed from a load waits for it, so a thread
+// that needs several chunks holds all of them like this before it widens any.
+template <u32 N, class T> struct Stored {
+    static constexpr u32 PER_WORD = 4 / sizeof(T);
+    u32 words[N / PER_WORD];
+
+    __device__ void load(const T *from, u32 count) {
+        if (count == N && is_aligned<N>(from)) return load_whole(words, from);
 #pragma unroll
-    for (u32 i = 0; i < N; i++) to[i] = i < count ? widen(from[i]) : 0.0f;
+        for (u32 word = 0; word < N / PER_WORD; word++) words[word] = 0;
+#pragma unroll
+        for (u32 i = 0; i < N; i++)
+            if (i < count) words[i / PER_WORD] |= stored_bits(from[i]) << i % PER_WORD * 16;
+    }
+
+    __device__ void widen_to(float (&to)[N]) const {
+#pragma unroll
+        for (u32 i = 0; i < N; i++) to[i] = element(words[i / PER_WORD] >> i % PER_WORD * 16, T());
+    }
+
+  private:
+    __device__ static float element(u32 bits, float) { return __uint_as_float(bits); }
+    template <class U> __device__ static float element(u32 bits, U) { return widen(U{static_cast<unsigned short>(bits)}); }
+
+    __device__ static void load_whole(u32 (&to)[2], const T *from) {
+        uint2 words = *reinterpret_cast<const uint2 *>(from);
+        to[0] = words.x, to[1] = words.y;
+    }
+
+    template <u32 M> __device__ static void load_whole(u32 (&to)[M], const T *from) {
+#pragma unroll
+        for (u32 i = 0; i < M / 4; i++) {
+            uint4 words = reinterpret_cast<const uint4 *>(from)[i];
+            to[4 * i] = words.x, to[4 * i + 1] = words.y, to[4 * i + 2] = words.z, to[4 * i + 3] = words.w;
+        }
+    }
+};
+
+__device__ inline void load_chunks(u32) {}
+
+// `to` = `count` elements, then zeros; and so on for further pairs. All loads are under way at once.
+template <u32 N, class T, class... More>
+__device__ inline void load_chunks(u32 count, float (&to)[N], const T *from, More &&...more) {
+    Stored<N, T> stored;
+    stored.load(from, count);
+    load_chunks(count, more...);
+    stored.widen_to(to);
+}
+
+// Brings what lies there nearer, for a load that will come after others have been waited for.
+__device__ inline void prefetch(const void *from) {
+#ifndef SHIM
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+#endif
 }
 
 // The first `count` elements, rounded.
