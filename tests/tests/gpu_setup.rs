@@ -30,7 +30,7 @@ fn doctor_succeeds_exactly_if_so_many_ranks_would_run() {
         (4, "STANDIN_GPUS=2", "4 ranks share 2 GPUs"),
         (2, "STANDIN_GPUS=4", "One rank per GPU on 2 GPUs"),
         (1, "STANDIN_CAPABILITY=75", "compute capability 7.5, no bf16"),
-        (1, "STANDIN_DRIVER=12080", "CUDA 12.8"),
+        (1, "STANDIN_DRIVER=12040", "CUDA 12.4"),
     ] {
         let ended = verdict(ranks, set);
         assert_eq!(ended.code, Some(0), "{set}: {}{}", ended.out, ended.error);
@@ -39,7 +39,7 @@ fn doctor_succeeds_exactly_if_so_many_ranks_would_run() {
     for (set, words) in [
         ("STANDIN_GPUS=0", ["would not run on GPUs here", "knows no GPU"]),
         ("STANDIN_CAPABILITY=70", ["compute capability 7.0", "7.5 is the oldest supported"]),
-        ("STANDIN_DRIVER=12040", ["CUDA 12.4", "12.8 is the oldest supported"]),
+        ("STANDIN_DRIVER=11080", ["CUDA 11.8", "12.0 is the oldest supported"]),
     ] {
         let ended = verdict(1, set);
         assert_eq!(ended.code, Some(1), "{set}: {}", ended.out);

@@ -1,10 +1,12 @@
 //! Calls of NVIDIA's driver, with errors that say which call failed and why.
 
+use super::library::Library;
+use super::memory::Stocks;
 use crate::{DeviceError, Result};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::{result, sys};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Names the call in a driver's error.
 pub(super) trait Named<T> {
@@ -180,10 +182,25 @@ impl Mark {
 
     /// Nanoseconds from `earlier` to this point; both are past. Exact to about a ten-millionth, and half a microsecond.
     pub(super) fn since(&self, earlier: &Mark) -> Result<i64> {
-        // SAFETY: both events live during the call.
-        let milliseconds = unsafe { result::event::elapsed(earlier.0.0, self.0.0) };
-        Ok((f64::from(milliseconds.named("cuEventElapsedTime")?) * 1e6) as i64)
+        let mut milliseconds = 0.0;
+        // SAFETY: both events and the place for the number live during the call.
+        let told = unsafe { elapsed_time()?(&mut milliseconds, earlier.0.0, self.0.0) };
+        told.result().named("cuEventElapsedTime")?;
+        Ok((f64::from(milliseconds) * 1e6) as i64)
     }
+}
+
+type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+
+/// The call under its first name, which every driver has; `cudarc` has it under one that came with CUDA 12.8.
+fn elapsed_time() -> Result<ElapsedTime> {
+    static FOUND: OnceLock<ElapsedTime> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(*found);
+    }
+    // SAFETY: the type is that of the driver's interface.
+    let found = unsafe { Library::Driver.function("cuEventElapsedTime") }?;
+    Ok(*FOUND.get_or_init(|| found))
 }
 
 /// A GPU's primary context, which all ranks on it share.
@@ -192,6 +209,8 @@ pub(super) struct Context {
     handle: sys::CUcontext,
     /// Bytes that the ranks on this GPU have taken.
     pub(super) taken: AtomicU64,
+    /// What they keep for reuse.
+    pub(super) stocks: Stocks,
 }
 
 // SAFETY: as for `Stream`.
@@ -203,7 +222,7 @@ impl Context {
     pub(super) fn retain(device: sys::CUdevice) -> Result<Arc<Self>> {
         // SAFETY: the device comes from the driver.
         let handle = unsafe { result::primary_ctx::retain(device) }.named("cuDevicePrimaryCtxRetain")?;
-        Ok(Arc::new(Context { device, handle, taken: AtomicU64::new(0) }))
+        Ok(Arc::new(Context { device, handle, taken: AtomicU64::new(0), stocks: Stocks::default() }))
     }
 
     /// Makes it the calling thread's.

@@ -27,8 +27,8 @@ pub struct GpuInfo {
 /// The oldest compute capability that the kernels are written for.
 const OLDEST: (i32, i32) = (7, 5);
 
-/// The oldest driver that has every call that is made: for CUDA 12.8, as the driver writes it.
-const OLDEST_DRIVER: i32 = 12_080;
+/// The oldest driver that the libraries for CUDA 12 work with: for CUDA 12.0, as the driver writes it.
+const OLDEST_DRIVER: i32 = 12_000;
 
 /// The first compute capability with bfloat16.
 const BF16: (i32, i32) = (8, 0);
@@ -83,7 +83,7 @@ fn wake() -> Result<()> {
     let version = driver::version()?;
     if version < OLDEST_DRIVER {
         let reason = format!(
-            "the driver is for CUDA {}; 12.8 is the oldest supported: install NVIDIA's driver 570 or newer",
+            "the driver is for CUDA {}; 12.0 is the oldest supported: install NVIDIA's driver 525 or newer",
             driver::words(version)
         );
         return Err(DeviceError::Cuda { call: "NVIDIA's driver", reason });

@@ -7,12 +7,11 @@
 
 use super::driver::Stream;
 use super::kernels::MatrixOperand;
-use super::memory::Pool;
+use super::memory::{Pool, SCARCE, free_bytes};
 use super::runtime::{OUT_OF_MEMORY, no_room};
 use crate::{DType, DeviceError, Result};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
-use cudarc::driver::result as driver;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -203,7 +202,7 @@ impl Plan {
         }
         found.map(|found| found.algo).map_err(|error| DeviceError::Cuda {
             call: "cublasLtMatmulAlgoGetHeuristic",
-            reason: format!("{} for {shape:?}", words(error.0, free())),
+            reason: format!("{} for {shape:?}", words(error.0, free_bytes())),
         })
     }
 
@@ -300,19 +299,11 @@ impl Drop for Preference {
 }
 
 fn named<T>(call: &'static str, outcome: std::result::Result<T, CublasError>) -> Result<T> {
-    outcome.map_err(|error| DeviceError::Cuda { call, reason: words(error.0, free()) })
+    outcome.map_err(|error| DeviceError::Cuda { call, reason: words(error.0, free_bytes()) })
 }
-
-/// Bytes that are free on the current GPU, if the driver says so.
-fn free() -> Option<usize> {
-    driver::mem_get_info().ok().map(|(free, _)| free)
-}
-
-/// Free bytes below which a failure of the library's is taken for a lack of memory: it takes some for its kernels, too.
-const SCARCE: usize = 256 << 20;
 
 /// A code of the library's. A lack of memory is said in the words in which all say it; not every code that may come of one
-/// says so, but what is `free` then does.
+/// says so, but what is `free` then does: the library takes some for its kernels, too.
 fn words(status: sys::cublasStatus_t, free: Option<usize>) -> String {
     use sys::cublasStatus_t as Status;
     let scarce = free.filter(|&free| free < SCARCE);

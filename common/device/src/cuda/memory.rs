@@ -10,7 +10,7 @@ use cudarc::driver::result;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Sizes are multiples of this many bytes; the driver aligns to it.
 const GRAIN: usize = 512;
@@ -63,19 +63,52 @@ impl Stock {
     }
 }
 
+/// The stocks of the ranks that share a GPU.
+#[derive(Default)]
+pub(super) struct Stocks(Mutex<Vec<Weak<Mutex<Stock>>>>);
+
+impl Stocks {
+    fn add(&self, stock: &Arc<Mutex<Stock>>) {
+        let mut stocks = locked(&self.0);
+        stocks.retain(|known| known.strong_count() > 0);
+        stocks.push(Arc::downgrade(stock));
+    }
+
+    /// Gives everything that any rank keeps for reuse back to the driver.
+    fn release(&self, context: &Context) -> Result<()> {
+        let stocks: Vec<_> = locked(&self.0).iter().filter_map(Weak::upgrade).collect();
+        // What is off the shelves is nobody's, and once every stream is idle, nothing that was queued before touches it.
+        let kept: Vec<_> = stocks.iter().map(|stock| std::mem::take(&mut locked(stock).shelves)).collect();
+        context.synchronize()?;
+        for (stock, shelves) in stocks.iter().zip(kept) {
+            for address in shelves.into_values().flatten() {
+                // SAFETY: as said above.
+                unsafe { locked(stock).free(context, address) }?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What a rank has taken from the driver.
 pub(super) struct Pool {
     context: Arc<Context>,
-    stock: Mutex<Stock>,
+    stock: Arc<Mutex<Stock>>,
 }
 
 impl Pool {
     pub(super) fn new(context: Arc<Context>) -> Self {
-        Pool { context, stock: Mutex::default() }
+        let stock = Arc::default();
+        context.stocks.add(&stock);
+        Pool { context, stock }
     }
 
     fn stock(&self) -> MutexGuard<'_, Stock> {
-        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.stock)
     }
 
     /// Bytes taken from the driver.
@@ -84,17 +117,21 @@ impl Pool {
     }
 
     /// The address of `bytes` bytes with unspecified contents; `None` if the GPU has no room even after everything that
-    /// was kept for reuse went back.
+    /// its ranks kept for reuse went back. That goes back before memory is [`SCARCE`], too: NVIDIA's libraries take some for
+    /// their kernels when these first run, and choose others, or fail, where there is none.
     pub(super) fn take(&self, bytes: usize) -> Result<Option<u64>> {
         let size = rounded(bytes);
         if let Some(address) = self.stock().shelves.get_mut(&size).and_then(Vec::pop) {
             return Ok(Some(address));
         }
         self.context.enter()?;
+        if free_bytes().is_some_and(|free| free < size + SCARCE) {
+            self.context.stocks.release(&self.context)?;
+        }
         // SAFETY: the driver takes a size and touches nothing of ours; a context is current.
         let mut taken = unsafe { result::malloc_sync(size) };
         if taken.is_err() {
-            self.release()?;
+            self.context.stocks.release(&self.context)?;
             // SAFETY: as above.
             taken = unsafe { result::malloc_sync(size) };
         }
@@ -137,23 +174,12 @@ impl Pool {
     pub(super) fn put(&self, address: u64, bytes: usize) {
         self.stock().shelves.entry(rounded(bytes)).or_default().push(address);
     }
-
-    /// Gives everything that is kept for reuse back to the driver, once nothing runs that might still touch it.
-    fn release(&self) -> Result<()> {
-        self.context.synchronize()?;
-        let mut stock = self.stock();
-        for address in std::mem::take(&mut stock.shelves).into_values().flatten() {
-            // SAFETY: every stream is idle, and what is on the shelves is nobody's.
-            unsafe { stock.free(&self.context, address) }?;
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         // A GPU that fails here is beyond freeing; the driver reclaims everything with the process.
-        if self.release().is_err() {
+        if self.context.synchronize().is_err() {
             return;
         }
         let mut stock = self.stock();
@@ -162,6 +188,14 @@ impl Drop for Pool {
             let _ = unsafe { stock.free(&self.context, address) };
         }
     }
+}
+
+/// Free bytes of a GPU below which NVIDIA's libraries may lack memory.
+pub(super) const SCARCE: usize = 256 << 20;
+
+/// Bytes that are free on the current GPU, if the driver says so.
+pub(super) fn free_bytes() -> Option<usize> {
+    result::mem_get_info().ok().map(|(free, _)| free)
 }
 
 fn rounded(bytes: usize) -> usize {

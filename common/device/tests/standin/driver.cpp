@@ -455,7 +455,7 @@ int cuEventSynchronize(EventHandle *handle) {
     return broken;
 }
 
-int cuEventElapsedTime_v2(float *milliseconds, EventHandle *start, EventHandle *end) {
+int cuEventElapsedTime(float *milliseconds, EventHandle *start, EventHandle *end) {
     if (!start->timed || !end->timed) return INVALID_HANDLE;
     for (EventHandle *handle : {start, end}) {
         if (handle->event->recorded == 0) return INVALID_HANDLE;
