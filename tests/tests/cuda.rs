@@ -227,6 +227,32 @@ fn a_gpu_that_is_too_small_is_an_error_that_says_what_is_live() {
     assert!(text.contains("out of memory") && text.contains("parameters"), "{text}");
 }
 
+/// NVIDIA's libraries take memory of their own, and other ranks have room for what one keeps.
+#[test]
+fn what_is_kept_for_reuse_goes_back_before_memory_is_scarce() {
+    let memory = ("STANDIN_MEMORY", "600000000");
+    if !standin("what_is_kept_for_reuse_goes_back_before_memory_is_scarce", &[memory]) {
+        return;
+    }
+    let gpu = Gpu::open(0).unwrap();
+    let device = |rank| {
+        let ledger = Ledger::new(Emitter::silent(rank), None);
+        Device::cuda(ledger, gpu.clone(), Options::default()).unwrap()
+    };
+    let [first, second] = [0, 1].map(device);
+    let reserved = |device: &Device| device.gpu().unwrap().reserved();
+    let megabytes = |device: &Device, number: usize| {
+        device.allocate(Class::Workspace, DType::F32, number * 250_000).unwrap()
+    };
+    let libraries = reserved(&first);
+    drop(megabytes(&first, 200));
+    assert!(reserved(&first) >= libraries + 200_000_000, "a rank keeps what it has used");
+    let small = megabytes(&second, 8);
+    assert!(reserved(&first) >= libraries + 200_000_000, "there is room for both");
+    drop((small, megabytes(&second, 200)));
+    assert_eq!(reserved(&first), libraries);
+}
+
 #[test]
 fn bf16_is_refused_where_the_gpu_has_none() {
     if !standin("bf16_is_refused_where_the_gpu_has_none", &[("STANDIN_CAPABILITY", "75")]) {
