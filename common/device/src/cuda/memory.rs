@@ -8,7 +8,6 @@ use super::runtime::Runtime;
 use crate::Result;
 use cudarc::driver::result;
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -228,50 +227,5 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         self.rank.pool.take_back(self.address, self.bytes);
-    }
-}
-
-/// Main memory that the GPU can reach: transfers run at full speed.
-pub(crate) struct Pinned {
-    context: Arc<Context>,
-    start: *mut u8,
-    bytes: usize,
-}
-
-// SAFETY: memory that nobody else refers to, and that any thread may free.
-unsafe impl Send for Pinned {}
-// SAFETY: as above; shared references only read.
-unsafe impl Sync for Pinned {}
-
-impl Pinned {
-    pub(super) fn new(context: Arc<Context>, bytes: usize) -> Result<Self> {
-        context.enter()?;
-        // SAFETY: as in `take`, for main memory.
-        let start = unsafe { result::malloc_host(bytes.max(1), 0) }.named("cuMemHostAlloc")?;
-        // SAFETY: just allocated with this many bytes; nobody else has it.
-        unsafe { start.cast::<u8>().write_bytes(0, bytes) };
-        Ok(Pinned { context, start: start.cast(), bytes })
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.bytes
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: allocated and initialised with this many bytes, and borrowed as `self` is.
-        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
-    }
-
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        let _ = self.context.enter();
-        // SAFETY: allocated once, freed once; transfers from and to it are waited for where they are made.
-        let _ = unsafe { result::free_host(self.start.cast::<c_void>()) };
     }
 }

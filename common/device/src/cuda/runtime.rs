@@ -5,6 +5,7 @@ use super::gpu::Gpu;
 use super::kernels::{Launch, Launcher, MatrixOperand, Multiplier};
 use super::matmul::{Blas, Onto};
 use super::memory::{Block, Pool, Usage};
+use super::pinned::Spare;
 use super::rotations::Rotations;
 use super::staging::Staging;
 use super::timeline::{Lane, Timeline};
@@ -52,6 +53,8 @@ pub struct Runtime {
     pub(super) timeline: OnceLock<Timeline>,
     pub(super) laps: Laps,
     pub(super) staging: Staging,
+    /// Main memory that is kept for reuse.
+    pub(super) spare: Arc<Spare>,
     pub(super) pool: Pool,
     /// See [`Usage::communicators`].
     communicators: AtomicU64,
@@ -71,6 +74,7 @@ impl Runtime {
             timeline,
             laps: Laps::default(),
             staging: Staging::default(),
+            spare: Arc::default(),
             compute,
             communication: Stream::new(true)?,
             blas: Blas::new(&pool, options.tf32)?,

@@ -3,11 +3,11 @@
 //! Pageable memory the driver copies itself, once everything queued before is done, and the host stands still meanwhile.
 
 use super::driver::{Fence, Named};
-use super::memory::Pinned;
+use super::pinned::Pinned;
 use super::runtime::Runtime;
 use crate::Result;
 use cudarc::driver::result;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Larger copies go to and from pageable memory: they are of weights, at the beginning and the end of a run.
@@ -19,52 +19,43 @@ const LEAST: usize = 4 << 10;
 /// Blocks that may wait for their copies at any one time; one more waits for the oldest.
 const BUSY: usize = 16;
 
-/// A rank's blocks, kept for reuse.
+/// A rank's blocks of queued copies, each with the point at which its copy is done.
 #[derive(Default)]
-pub(super) struct Staging(Mutex<Blocks>);
+pub(super) struct Staging(Mutex<Busy>);
 
 #[derive(Default)]
-struct Blocks {
-    /// Nobody's, by size.
-    spare: BTreeMap<usize, Vec<Pinned>>,
-    /// Of queued copies, each with the point at which its copy is done.
-    busy: VecDeque<(Fence, Pinned)>,
-}
+struct Busy(VecDeque<(Fence, Pinned)>);
 
-impl Blocks {
+impl Busy {
     /// Takes back the blocks whose copies are done, oldest first; of more than [`BUSY`] the oldest are waited for.
     fn settle(&mut self) -> Result<()> {
-        while let Some((fence, _)) = self.busy.front() {
-            if self.busy.len() > BUSY {
+        while let Some((fence, _)) = self.0.front() {
+            if self.0.len() > BUSY {
                 fence.wait()?;
             } else if !fence.is_reached()? {
                 return Ok(());
             }
-            if let Some((_, block)) = self.busy.pop_front() {
-                self.spare.entry(block.len()).or_default().push(block);
-            }
+            self.0.pop_front();
         }
         Ok(())
     }
 }
 
 impl Staging {
-    fn blocks(&self) -> MutexGuard<'_, Blocks> {
+    fn busy(&self) -> MutexGuard<'_, Busy> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A block with room for `bytes` that no copy touches.
     fn take(&self, rank: &Runtime, bytes: usize) -> Result<Pinned> {
         let size = bytes.next_power_of_two().max(LEAST);
-        let mut blocks = self.blocks();
-        blocks.settle()?;
-        let spare = blocks.spare.get_mut(&size).and_then(Vec::pop);
-        spare.map_or_else(|| rank.pinned(size), Ok)
+        self.busy().settle()?;
+        rank.pinned(size)
     }
 
     /// Keeps a block for reuse after `fence`.
     fn keep(&self, fence: Fence, block: Pinned) {
-        self.blocks().busy.push_back((fence, block));
+        self.busy().0.push_back((fence, block));
     }
 }
 

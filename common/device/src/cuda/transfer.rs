@@ -1,7 +1,7 @@
 //! Between main memory and a GPU's.
 
 use super::driver::Named;
-use super::memory::Pinned;
+use super::pinned::Pinned;
 use super::runtime::Runtime;
 use super::staging::{self, Coming};
 use crate::view::{View, ViewMut};
@@ -72,7 +72,7 @@ impl Runtime {
 
     /// Main memory that this rank's GPU reaches.
     pub(crate) fn pinned(&self, bytes: usize) -> Result<Pinned> {
-        Pinned::new(self.gpu.context.clone(), bytes)
+        Pinned::new(&self.gpu.context, &self.spare, bytes)
     }
 
     /// `out = x` between memory of any two kinds; the same element type and number.
