@@ -1,7 +1,7 @@
 //! Every stage over NCCL, against the same over copies.
 
 use crate::parts::{Outcome, Part};
-use crate::training::apart;
+use crate::training::{apart, flags};
 use crate::{Arguments, Finding};
 use planner::Stage;
 use tests::{STAGES, mispredictions, train};
@@ -38,12 +38,7 @@ fn stages(arguments: &Arguments, what: &str, world: usize, precision: &str) -> V
 }
 
 fn compare(arguments: &Arguments, stage: Stage, world: usize, precision: &str) -> Result<Finding, Failure> {
-    let Arguments { model, steps, sequences, seq_len, .. } = arguments;
-    let flags = format!(
-        "--model {model} --gpus {world} --batch-size {} --seq-len {seq_len} --steps {steps} --precision {precision} \
-         --device cuda",
-        sequences / world
-    );
+    let flags = format!("{} --device cuda", flags(arguments, world, precision));
     let nccl = train(stage, &format!("{flags} --collectives nccl"))?;
     let copies = train(stage, &flags)?;
     let (distance, near) = apart(precision, &copies, &nccl);
