@@ -343,6 +343,22 @@ fn gpu_check_says_what_an_old_nccl_keeps_it_from() {
     assert!(text.trim_end().ends_with(end) && !text.contains("Everything holds"), "{text}");
 }
 
+/// A part that is over its time is killed and named, and costs the others nothing.
+#[test]
+fn gpu_check_kills_a_part_that_does_not_end() {
+    if !standin("gpu_check_kills_a_part_that_does_not_end", &[]) {
+        return;
+    }
+    // Its output ends only once no part holds it any more.
+    let (code, text) = gpu_check("--ranks 2 --limit 0");
+    assert_eq!(code, Some(1), "{text}");
+    for what in ["rope", "memory", "fp32, 2 ranks", "bf16, 2 ranks over NCCL"] {
+        let row = text.lines().find(|line| line.starts_with(&format!("{what}  ")));
+        let row = row.unwrap_or_else(|| panic!("{what} is missing: {text}"));
+        assert!(row.contains("did not end within 0 s, killed") && row.ends_with(" s FAILED"), "{row}");
+    }
+}
+
 /// After an error that breaks the context every call in its process fails: in that process alone.
 #[test]
 fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
@@ -350,7 +366,7 @@ fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
     if !standin(name, &[("STANDIN_BREAKS", "rope")]) {
         return;
     }
-    let (code, text) = gpu_check("--ranks 1");
+    let (code, text) = gpu_check("--ranks 2");
     assert_eq!(code, Some(1), "{text}");
     let row = |what: &str| {
         text.lines().find(|line| line.starts_with(what) && !line.starts_with(&format!("{what}:")))
@@ -362,7 +378,13 @@ fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
     for what in ["rms_norm, f32", "swiglu and its backward, bf16", "adamw, f32", "requested, and taken"] {
         assert!(row(what).ends_with("ok"), "{what}: {text}");
     }
-    assert!(text.contains("parts failed: rope; rope, inverse; fp32, 1 ranks; bf16, 1 ranks; "), "{text}");
+    let failed = "parts failed: rope; rope, inverse; fp32, 1 ranks; fp32, 2 ranks; bf16, 2 ranks; ";
+    assert!(text.contains(failed), "{text}");
+    // What breaks one stage over NCCL, or has it wait in vain, is not tried with the next.
+    for world in ["fp32, 2 ranks over NCCL: ", "bf16, 2 ranks over NCCL: "] {
+        let rows = text.lines().filter(|line| line.starts_with(world) && line.ends_with("FAILED"));
+        assert_eq!(rows.count(), 1, "{world}: {text}");
+    }
 }
 
 /// Two ranks on GPUs of their own, and a collective that the second gives up while the first's share, which writes to the second's

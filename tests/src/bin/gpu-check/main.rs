@@ -17,6 +17,7 @@ use device::{Device, DeviceError, Ledger};
 use events::Emitter;
 use parts::{Outcome, Part, Section};
 use std::process::ExitCode;
+use std::time::Duration;
 use trainer::hardware::allow_sharing;
 
 /// Check kernels, stages and memory on a GPU against the CPU.
@@ -40,6 +41,9 @@ struct Arguments {
     /// Largest number of ranks: 1, 2 or 4.
     #[arg(long, default_value_t = 4)]
     ranks: usize,
+    /// Seconds that a part may take; then it is killed and has failed.
+    #[arg(long, default_value_t = 120)]
+    limit: u64,
     /// Run the part of this number in this process, and nothing else.
     #[arg(long, hide = true)]
     part: Option<usize>,
@@ -65,17 +69,16 @@ impl Finding {
         let result = format!("not checked: {}", first_line(reason));
         Finding { what, result, outcome: Outcome::Unchecked }
     }
-}
 
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    /// Its row of the table, with how long it took.
+    fn row(&self, seconds: &str) -> String {
         let Finding { what, result, outcome } = self;
         let verdict = match outcome {
             Outcome::Holds => "ok",
             Outcome::Fails => "FAILED",
             Outcome::Unchecked => "-",
         };
-        write!(f, "{what:<62} {result:<54} {verdict}")
+        format!("{what:<62} {result:<54} {seconds:>7} {verdict}")
     }
 }
 
@@ -124,12 +127,12 @@ fn examine(arguments: &Arguments) -> Result<ExitCode, String> {
     let info = Gpu::open(0).map_err(in_words)?.info().clone();
     let (major, minor) = info.capability;
     events::say!("{}, compute capability {major}.{minor}, {} bytes of memory", info.name, info.memory);
-    let mut ended = Vec::new();
+    let (limit, mut ended) = (Duration::from_secs(arguments.limit), Vec::new());
     let sections = sections(arguments, info.has_bf16()).into_iter();
     for Section { title, parts } in sections.filter(|section| !section.parts.is_empty()) {
-        events::say!("\n{title}\n{}", "─".repeat(124));
+        events::say!("\n{title}\n{}", "─".repeat(132));
         for part in parts {
-            ended.push((part.run_apart(ended.len()), part.name));
+            ended.push((part.run_apart(ended.len(), limit), part.name));
         }
     }
     Ok(verdict(&ended))

@@ -18,19 +18,24 @@ pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     worlds.map(|world| (world, "fp32")).chain(wide).map(part).collect()
 }
 
-/// All stages; one line that says why, where NCCL is missing or cannot connect as many ranks.
+/// Seconds that a rank waits for its peers: what hangs is to be named long before the part's time is over.
+const PATIENCE: u32 = 20;
+
+/// All stages, up to the first that does not come to its end: what one waits for in vain, the next would too. One line that says why,
+/// where NCCL is missing or cannot connect as many ranks.
 fn stages(arguments: &Arguments, what: &str, world: usize, precision: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for stage in STAGES {
         match compare(arguments, stage, world, precision) {
             Ok(finding) => findings.push(finding),
-            // Nothing has run: this machine has no NCCL for these ranks.
-            Err(failure) if failure.code() == 2 => {
-                findings.push(Finding::unchecked(what.into(), &failure.to_string()));
-                break;
-            }
             Err(failure) => {
-                findings.push(Finding::failed(format!("{what}: {stage}"), &failure.to_string()));
+                let reason = failure.to_string();
+                findings.push(match failure.code() {
+                    // Nothing has run: this machine has no NCCL for these ranks.
+                    2 => Finding::unchecked(what.into(), &reason),
+                    _ => Finding::failed(format!("{what}: {stage}"), &reason),
+                });
+                break;
             }
         }
     }
@@ -38,7 +43,7 @@ fn stages(arguments: &Arguments, what: &str, world: usize, precision: &str) -> V
 }
 
 fn compare(arguments: &Arguments, stage: Stage, world: usize, precision: &str) -> Result<Finding, Failure> {
-    let flags = format!("{} --device cuda", flags(arguments, world, precision));
+    let flags = format!("{} --device cuda --timeout {PATIENCE}", flags(arguments, world, precision));
     let nccl = train(stage, &format!("{flags} --collectives nccl"))?;
     let copies = train(stage, &flags)?;
     let (distance, near) = apart(precision, &copies, &nccl);

@@ -3,7 +3,8 @@
 
 use crate::Finding;
 use std::io;
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
 
 /// What came of a check; the process of a part ends with it as its code.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,26 +76,63 @@ impl<'a> Part<'a> {
 
     /// Runs it in this process and prints its findings.
     pub(crate) fn run(&self) -> Outcome {
+        let began = Instant::now();
         let findings =
             (self.check)().unwrap_or_else(|reason| vec![Finding::failed(self.name.clone(), &reason)]);
-        findings.iter().for_each(|finding| events::say!("{finding}"));
+        print(&findings, began);
         Outcome::together(&findings)
     }
 
-    /// Runs it, the `number`-th, in a process of its own, which prints. Of one that broke off this tells how.
-    pub(crate) fn run_apart(&self, number: usize) -> Outcome {
-        let broken = match start(number).map(|status| Outcome::of(status).ok_or(status)) {
-            Ok(Ok(outcome)) => return outcome,
-            Ok(Err(status)) => format!("the process that checked it broke off: {status}"),
+    /// Runs it, the `number`-th, in a process of its own, which prints. Of one that broke off or was killed at its `limit` this
+    /// tells so.
+    pub(crate) fn run_apart(&self, number: usize, limit: Duration) -> Outcome {
+        let began = Instant::now();
+        let broken = match start(number).and_then(|process| end(process, limit)) {
+            Ok(Some(status)) => match Outcome::of(status) {
+                Some(outcome) => return outcome,
+                None => format!("the process that checked it broke off: {status}"),
+            },
+            Ok(None) => format!("did not end within {} s, killed", limit.as_secs()),
             Err(error) => format!("no process for it: {error}"),
         };
-        events::say!("{}", Finding::failed(self.name.clone(), &broken));
+        print(&[Finding::failed(self.name.clone(), &broken)], began);
         Outcome::Fails
     }
 }
 
+/// A row each; the last says how long all took that `began` then.
+fn print(findings: &[Finding], began: Instant) {
+    let Some((last, others)) = findings.split_last() else { return };
+    others.iter().for_each(|finding| events::say!("{}", finding.row("")));
+    events::say!("{}", last.row(&format!("{:.1} s", began.elapsed().as_secs_f64())));
+}
+
 /// This program again, for one part.
-fn start(number: usize) -> io::Result<ExitStatus> {
+fn start(number: usize) -> io::Result<Child> {
     let program = std::env::current_exe()?;
-    Command::new(program).args(std::env::args_os().skip(1)).args(["--part", &number.to_string()]).status()
+    Command::new(program).args(std::env::args_os().skip(1)).args(["--part", &number.to_string()]).spawn()
+}
+
+/// What is waited for after a kill: one that hangs within the driver may outlive that, too.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How `process` has ended; nothing of one that was killed at its `limit`.
+fn end(mut process: Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let ended = wait(&mut process, limit)?;
+    if ended.is_none() {
+        process.kill()?;
+        wait(&mut process, GRACE)?;
+    }
+    Ok(ended)
+}
+
+/// How `process` has ended, if it does so within `limit`.
+fn wait(process: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    loop {
+        match process.try_wait()? {
+            None if began.elapsed() < limit => std::thread::sleep(Duration::from_millis(10)),
+            ended => return Ok(ended),
+        }
+    }
 }
