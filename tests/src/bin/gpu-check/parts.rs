@@ -1,7 +1,8 @@
 //! Parts of the check, each in a process of its own: after a kernel has broken a GPU's context, every call in that process
 //! fails, and says nothing of what it was to check.
 
-use crate::Finding;
+use crate::{Finding, in_words};
+use device::cuda::Gpu;
 use std::io;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
@@ -77,8 +78,9 @@ impl<'a> Part<'a> {
     /// Runs it in this process and prints its findings.
     pub(crate) fn run(&self) -> Outcome {
         let began = Instant::now();
-        let findings =
-            (self.check)().unwrap_or_else(|reason| vec![Finding::failed(self.name.clone(), &reason)]);
+        // Held to the end: between runs the driver would take its context down and make it again.
+        let checked = Gpu::open(0).map_err(in_words).and_then(|_gpu| (self.check)());
+        let findings = checked.unwrap_or_else(|reason| vec![Finding::failed(self.name.clone(), &reason)]);
         print(&findings, began);
         Outcome::together(&findings)
     }
