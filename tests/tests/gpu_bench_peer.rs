@@ -93,6 +93,11 @@ fn a_peer_that_fails_costs_its_own_row_alone() {
         {
             assert!(shown.contains(ours), "{script}: {ours:?} is missing\n{shown}");
         }
+        let (first, _) = shown.split_once("PyTorch is left out").unwrap_or_default();
+        assert!(
+            first.contains("| all-gather | 2 | "),
+            "what takes no PyTorch is printed before it is waited for\n{shown}"
+        );
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) fn table(gpu: &Arc<Gpu>, ranks: &[u32], bytes: usize, copies: f64) ->
             events::say!("| {operation} | {size} | {:.0} | {:.0} % |", speed / 1e9, 100.0 * speed / copies);
         }
     }
+    events::say!();
     Ok(())
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn table(arguments: &Arguments, micro_batch: usize, copies: f64) -> R
     let report = train_as(stage, config).map_err(|failure| failure.to_string())?;
     events::say!(
         "Where a step of {stage} goes, micro-batch {micro_batch}: the time of each kernel on the compute stream, measured by \
-         events around it, which make the step slower than above. The limit of products and attention is {} TFLOP/s (attention \
+         events around it, which make the step slower. The limit of products and attention is {} TFLOP/s (attention \
          counts what the causal mask leaves), that of all others what the GPU's copies reach, each operand read or written once.\n",
         arguments.peak
     );

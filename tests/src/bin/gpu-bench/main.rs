@@ -63,7 +63,7 @@ struct Arguments {
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     peer_with: String,
     /// Seconds that PyTorch may take for one answer; compiling a large model takes minutes.
-    #[arg(long, default_value_t = 900)]
+    #[arg(long, default_value_t = 240)]
     peer_timeout: u64,
     /// The GPU's peak in TFLOP/s at this precision: an H100's or H200's in bf16, dense.
     #[arg(long, default_value_t = 989.0)]
@@ -103,12 +103,12 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
     events::say!("Its own copies: {:.0} GB/s, read plus written.\n", copies / 1e9);
     // First, so that its model states lie on the GPU whoever else trains there.
     let mut peer = Opponent::start(arguments);
-    let best = speed::compare(arguments, &mut peer)?;
-    let lost = peer.lost.take();
-    drop(peer);
+    let best = speed::best(arguments)?;
+    // Before PyTorch compiles: should it never come to an end, this has been printed.
     kinds::table(arguments, best, copies)?;
     collectives::table(&gpu, &arguments.ranks, arguments.buffer_bytes, copies)?;
-    lost.map_or(Ok(()), |reason| Err(format!("PyTorch did not take part to the end: {reason}")))
+    speed::compare(arguments, best, &mut peer)?;
+    peer.lost.map_or(Ok(()), |reason| Err(format!("PyTorch did not take part to the end: {reason}")))
 }
 
 /// Whether everything is there that computing on a GPU takes.

@@ -40,10 +40,14 @@ fn train(arguments: &Arguments, stage: Stage, micro_batch: usize, steps: u32) ->
     train_as(stage, setup(arguments, micro_batch, steps)?)
 }
 
-/// Sweeps micro-batches, alternates rounds, prints the table; our micro-batch.
-pub(crate) fn compare(arguments: &Arguments, peer: &mut Opponent) -> Result<usize, String> {
+/// Our fastest micro-batch.
+pub(crate) fn best(arguments: &Arguments) -> Result<usize, String> {
+    sweep("this workspace", &arguments.micro_batches, |micro_batch| Ok(ours(arguments, micro_batch)))
+}
+
+/// Finds PyTorch's micro-batch, alternates rounds, ours with `best`, and prints the table.
+pub(crate) fn compare(arguments: &Arguments, best: usize, peer: &mut Opponent) -> Result<(), String> {
     let sizes = &arguments.micro_batches;
-    let best = sweep("this workspace", sizes, |micro_batch| Ok(ours(arguments, micro_batch)))?;
     let mut rows: Vec<Row> = arguments.stages.iter().map(|stage| Row::new(stage.label(), best)).collect();
     let theirs = peer.ask(|peer| sweep("PyTorch", sizes, |micro_batch| theirs(peer, micro_batch)));
     rows.extend(theirs.map(|micro_batch| Row::new("PyTorch FSDP2", micro_batch)));
@@ -62,7 +66,7 @@ pub(crate) fn compare(arguments: &Arguments, peer: &mut Opponent) -> Result<usiz
     }
     rows.retain(|row| !row.tokens_per_second.is_empty());
     print(arguments, &rows, flops_per_token);
-    Ok(best)
+    Ok(())
 }
 
 /// Tokens per second, or why a micro-batch does not run.
