@@ -39,6 +39,10 @@ fn doctor_succeeds_exactly_if_so_many_ranks_would_run() {
     for (set, words) in [
         ("STANDIN_GPUS=0", ["would not run on GPUs here", "knows no GPU"]),
         ("STANDIN_CAPABILITY=70", ["compute capability 7.0", "7.5 is the oldest supported"]),
+        (
+            "STANDIN_NVRTC=old XDG_CACHE_HOME=/dev/null",
+            ["is too old for sm_90", "pip install nvidia-cuda-nvrtc"],
+        ),
         ("STANDIN_DRIVER=11080", ["CUDA 11.8", "12.0 is the oldest supported"]),
     ] {
         let ended = verdict(1, set);

@@ -116,7 +116,11 @@ fn compile(name: &str, text: &str, architecture: Architecture) -> Result<Vec<u8>
     let plain = |text: &str| CString::new(text).map_err(|_| refused(name, "it contains a zero byte".into()));
     let program = Program::new(&plain(text)?, &plain(name)?)?;
     let options = OPTIONS.map(String::from).into_iter().chain([format!("-arch={}", architecture.label())]);
-    program.compile(name, &options.collect::<Vec<_>>())?;
+    program.compile(&options.collect::<Vec<_>>()).map_err(|error| match error.0 {
+        // The one that can be wrong: the architecture.
+        sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION => too_old(architecture),
+        _ => refused(name, format!("{:?}\n{}", error.0, program.log())),
+    })?;
     program.image()
 }
 
@@ -128,15 +132,17 @@ impl Program {
         check("nvrtcCreateProgram", result::create_program(text, Some(name))).map(Program)
     }
 
-    fn compile(&self, name: &str, options: &[String]) -> Result<()> {
+    fn compile(&self, options: &[String]) -> std::result::Result<(), NvrtcError> {
         // SAFETY: the program lives as long as `self`.
-        let compiled = unsafe { result::compile_program(self.0, options) };
-        compiled.map_err(|error| {
-            // SAFETY: as above.
-            let log = unsafe { result::get_program_log(self.0) }.unwrap_or_default();
-            let log: Vec<u8> = log.into_iter().map(|byte| byte as u8).take_while(|byte| *byte != 0).collect();
-            refused(name, format!("{error:?}\n{}", String::from_utf8_lossy(&log)))
-        })
+        unsafe { result::compile_program(self.0, options) }
+    }
+
+    /// What the compiler has to say.
+    fn log(&self) -> String {
+        // SAFETY: as above.
+        let log = unsafe { result::get_program_log(self.0) }.unwrap_or_default();
+        let log: Vec<u8> = log.into_iter().map(|byte| byte as u8).take_while(|byte| *byte != 0).collect();
+        String::from_utf8_lossy(&log).into_owned()
     }
 
     fn image(&self) -> Result<Vec<u8>> {
@@ -159,6 +165,15 @@ impl Drop for Program {
 
 fn check<T>(call: &'static str, outcome: std::result::Result<T, NvrtcError>) -> Result<T> {
     outcome.map_err(|error| DeviceError::Cuda { call, reason: format!("{:?}", error.0) })
+}
+
+/// An old toolkit on the loader's path is taken before anything else is looked for.
+fn too_old(architecture: Architecture) -> DeviceError {
+    let (library, label) = (Library::Nvrtc, architecture.label());
+    let version = library.version().unwrap_or_else(|| "of unknown version".into());
+    let path = library.path().map(|path| path.display().to_string()).unwrap_or_default();
+    let remedy = "remove it, and where nothing else is found: ";
+    refused("NVRTC", format!("{version} ({path}) is too old for {label}: {remedy}{}", library.remedy()))
 }
 
 fn refused(name: &str, reason: String) -> DeviceError {

@@ -1,4 +1,6 @@
 // A stand-in for NVRTC: its images only name their source, since the host's compiler has compiled the kernels already.
+// Environment: STANDIN_NVRTC ("old": it does not know the architecture).
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -25,7 +27,10 @@ int nvrtcCreateProgram(Program **program, const char *, const char *name, int, c
     return 0;
 }
 
-int nvrtcCompileProgram(Program *, int, const char *const *) { return 0; }
+int nvrtcCompileProgram(Program *, int, const char *const *) {
+    const int invalid_option = 5;
+    return getenv("STANDIN_NVRTC") ? invalid_option : 0;
+}
 
 int nvrtcGetProgramLogSize(Program *, size_t *size) {
     *size = 1;
