@@ -3,8 +3,8 @@
 //
 // A tile has 32 queries or keys; a block of 8 warps owns one, and a warp four of its rows. Against each tile of the other kind,
 // lane l computes what belongs to that tile's row l; then each lane adds up its own elements of the head, l + 32·j, over those
-// rows. Tiles lie in shared memory as f32, rows W + 4 apart, so that lanes that read 16
-// bytes of a row each, or neighbours in one row, hit different banks.
+// rows. Tiles lie in shared memory as f32, rows W + 4 apart: lanes that read 16 bytes of a row each, or neighbours in one row, hit
+// different banks.
 #include "attention.cuh"
 #include "block.cuh"
 #include "math.cuh"

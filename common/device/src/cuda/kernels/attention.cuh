@@ -1,5 +1,5 @@
-// Where tiled attention finds heads in packed projections. In a grid, x counts heads, y sequences, z tiles:
-// GPUs start blocks in this order, so that the longest of all heads and sequences come first, and heads that share keys together.
+// Where tiled attention finds heads in packed projections. In a grid, x counts heads, y sequences, z tiles: GPUs start
+// blocks in this order, so the longest of all heads and sequences come first, and heads that share keys together.
 #ifndef ATTENTION_CUH
 #define ATTENTION_CUH
 #include "types.cuh"

@@ -175,8 +175,8 @@ fn mma_tiles(count: usize, shape: Attention) -> usize {
     count * MMA_TILE * shape.head_dim * 2
 }
 
-/// The narrowest of [`HEAD_DIMS`] that holds this head, and the bytes of `count` tiles of it, whose rows lie four
-/// elements apart from a multiple of 32. `None` if there is no such width, or the tiles do not fit into a block's shared memory.
+/// The narrowest of [`HEAD_DIMS`] that holds this head, and the bytes of `count` tiles of it, whose rows lie four elements
+/// apart from a multiple of 32. `None` if there is no such width, or the tiles do not fit into a block's shared memory.
 fn padded_tiles(l: &impl Launcher, count: usize, shape: Attention) -> Option<(usize, usize)> {
     let head = HEAD_DIMS.iter().position(|&width| width >= shape.head_dim)?;
     let bytes = count * TILE * (HEAD_DIMS[head] + 4) * 4;

@@ -10,8 +10,8 @@ use super::{
 use crate::Result;
 use crate::kernels::Attention;
 
-/// `delta = Σ dout · out` per row and head: f32 `[batch, heads, tokens]`. As many lanes each
-/// as a head has chunks, a warp at most.
+/// `delta = Σ dout · out` per row and head: f32 `[batch, heads, tokens]`. As many lanes each as a head has
+/// chunks, a warp at most.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
