@@ -19,6 +19,11 @@ pub use standin::standin;
 /// Every stage, in order.
 pub const STAGES: [Stage; 4] = Stage::ALL;
 
+/// A learning rate at which `tiny` is compared between devices. At the preset's own, 3e-3, training amplifies rounding: two runs on
+/// the CPU whose ranks add in another order are 2.7e-4 apart after 50 steps, in bf16 2.0 % of a step's loss. At this one they stay
+/// within 1e-7, in bf16 within 0.04 %, and the loss falls from 5.6 to 2.4 all the same.
+pub const STEADY_RATE: &str = "1e-3";
+
 /// The path of a fixture of this crate.
 pub fn fixture(name: &str) -> String {
     format!("{}/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))

@@ -1,7 +1,7 @@
 //! Mixed precision: whatever the element types, the stages agree and the planner knew what they would need.
 
 use planner::Stage;
-use tests::{STAGES, farthest_step, fixture, losses, run, train};
+use tests::{STAGES, STEADY_RATE, farthest_step, fixture, losses, run, train};
 use trainer::Report;
 
 fn odd(world: usize, more: &str) -> String {
@@ -206,7 +206,7 @@ fn a_fixed_scale_trains_as_well_and_never_changes() {
 fn training_does_not_amplify_rounding_where_a_gpu_is_held_to_it() {
     let [one, four] = [1, 4].map(|world| {
         let flags = format!(
-            "--model tiny --gpus {world} --batch-size {} --seq-len 64 --steps 50 --lr 1e-3 --device cpu",
+            "--model tiny --gpus {world} --batch-size {} --seq-len 64 --steps 50 --lr {STEADY_RATE} --device cpu",
             16 / world
         );
         losses(&run(Stage::Ddp, &flags))

@@ -6,7 +6,7 @@ use planner::Stage;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use tests::{STAGES, farthest_step, losses, mispredictions, train};
+use tests::{STAGES, STEADY_RATE, farthest_step, losses, mispredictions, train};
 use trainer::Report;
 
 /// What is trained, and how.
@@ -28,16 +28,11 @@ pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     setups.chain(bf16.then(|| WideHeads::new().setup(arguments))).map(part).collect()
 }
 
-/// The peak of the learning rate. At `tiny`'s own, 3e-3, training amplifies rounding: two runs on the CPU whose ranks add in another
-/// order are 2.7e-4 apart after 50 steps, in bf16 2.0 % of a step's loss. At this one they stay within 1e-7, in bf16 within 0.04 %,
-/// and the loss falls from 5.6 to 2.4 all the same.
-const RATE: &str = "1e-3";
-
 /// How the command line's model is trained.
 pub(crate) fn flags(arguments: &Arguments, world: usize, precision: &str) -> String {
     let Arguments { model, steps, sequences, seq_len, .. } = arguments;
     format!(
-        "--model {model} --gpus {world} --batch-size {} --seq-len {seq_len} --steps {steps} --lr {RATE} \
+        "--model {model} --gpus {world} --batch-size {} --seq-len {seq_len} --steps {steps} --lr {STEADY_RATE} \
          --precision {precision}",
         sequences / world
     )
