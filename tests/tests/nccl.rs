@@ -1,11 +1,12 @@
 //! Collectives over NCCL, on the stand-in driver and the stand-in NCCL beside it; see [`tests::standin`].
 
 use collectives::local::{Options, World};
-use collectives::{Bucket, CollectiveError, Group, nccl};
+use collectives::{Bucket, CollectiveError, Group, nccl, tcp};
 use device::cuda::{self, Gpu};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Emitter, Operation};
 use std::time::{Duration, Instant};
+use tests::job::free_port;
 use tests::standin;
 
 const PATIENT: Duration = Duration::from_secs(60);
@@ -166,6 +167,36 @@ fn an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where() {
         assert!(reason.contains("NCCL reports") && reason.contains("network error"), "{error}");
     }
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+/// An abort waits for all that runs on the GPU: that of the idle world for a sum of two neighbours, which waits for a rank
+/// that has issued it and fails.
+#[test]
+fn a_rank_with_several_communicators_aborts_them_side_by_side() {
+    if !standin("a_rank_with_several_communicators_aborts_them_side_by_side", &[("STANDIN_GPUS", "4")]) {
+        return;
+    }
+    nccl::allow_sharing();
+    let (begin, port) = (Instant::now(), free_port());
+    let errors = world(4, PATIENT, |group, device| {
+        let (rank, world_size, address, settings) = (group.rank(), 4, "127.0.0.1".into(), String::new());
+        let place = tcp::Place { rank, world_size, address, port, timeout: PATIENT, settings };
+        let group = nccl::join(tcp::join(&place).unwrap().group, device.gpu().unwrap(), PATIENT).unwrap();
+        let neighbours = group.split(u64::from(rank / 2)).unwrap();
+        let pending = neighbours.all_reduce(bucket(device, DType::F32, rank, &[8])).unwrap();
+        if rank == 1 {
+            std::thread::sleep(Duration::from_millis(500));
+            group.poison("the test".into(), "it wanted to".into());
+            return pending.wait().err();
+        }
+        let waited = pending.wait();
+        let _ = device.synchronize();
+        waited.and_then(|_| sum(&group, device, 8)).err()
+    });
+    for error in errors {
+        assert!(matches!(error, Some(CollectiveError::Poisoned { culprit: 1, .. })), "{error:?}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
 }
 
 #[test]

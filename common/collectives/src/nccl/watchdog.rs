@@ -4,6 +4,9 @@
 //! happens on the GPU: NCCL fails there, or waits for a rank that has agreed and then does not come. Who computes blocks
 //! then in the driver, which knows no deadline. This thread sees it, fails the group, and aborts the communicator; then
 //! the driver returns.
+//!
+//! An abort gives memory of the GPU back, and so waits for all that runs there, kernels of the rank's other communicators
+//! included. They wait for ranks that do not come any more, until they are aborted too. So every abort has a thread of its own.
 
 use super::communicator::Communicator;
 use crate::backend::{Backend, Call, Watch};
@@ -86,10 +89,10 @@ impl Charge {
         self.communicator.abort();
     }
 
-    /// Looks once.
-    fn look(&self) {
+    /// Looks once; whether the communicator is to be aborted now.
+    fn look(&self) -> bool {
         if self.over.load(Ordering::Acquire) {
-            return;
+            return false;
         }
         let count = self.handed_in.load(Ordering::Acquire);
         if self.told.swap(count, Ordering::AcqRel) != count {
@@ -98,9 +101,7 @@ impl Charge {
         if let Some((culprit, during, reason)) = self.trouble() {
             self.control.blame(culprit, during, reason);
         }
-        if self.control.failure(&Call::none()).is_some() {
-            self.abort();
-        }
+        self.control.failure(&Call::none()).is_some() && !self.over.swap(true, Ordering::AcqRel)
     }
 
     /// What has gone wrong on the GPU, if anything: who is to blame, during what, and why.
@@ -194,19 +195,23 @@ impl Watchdog {
 
 impl Shared {
     fn run(&self) {
-        loop {
-            let mut state = lock(&self.state);
-            if !state.closing {
-                state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        std::thread::scope(|aborts| {
+            while let Some(charges) = self.next() {
+                for charge in charges.into_iter().filter(|charge| charge.look()) {
+                    aborts.spawn(move || charge.abort());
+                }
             }
-            if state.closing {
-                return;
-            }
-            state.charges.retain(|charge| charge.strong_count() > 0);
-            let charges: Vec<_> = state.charges.iter().filter_map(Weak::upgrade).collect();
-            drop(state);
-            charges.iter().for_each(|charge| charge.look());
+        });
+    }
+
+    /// What is to be looked at, after a pause; none at the end.
+    fn next(&self) -> Option<Vec<Arc<Charge>>> {
+        let mut state = lock(&self.state);
+        if !state.closing {
+            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
+        state.charges.retain(|charge| charge.strong_count() > 0);
+        (!state.closing).then(|| state.charges.iter().filter_map(Weak::upgrade).collect())
     }
 }
 
@@ -215,7 +220,7 @@ impl Drop for Watchdog {
         lock(&self.shared.state).closing = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It ends within a look; what it has seen, it has told the group.
+            // It ends within a look and its aborts; what it has seen, it has told the group.
             let _ = thread.join();
         }
     }

@@ -3,7 +3,7 @@
 // It is stricter than NCCL where that helps: communicators must be made not to block, a call while the last one is still under
 // way is refused, now and then a call goes on after it has returned (whoever records an event too early, records it before
 // the work), ranks that call differently are told, and ranks share a GPU only from version 2.30 on and with the variables that
-// this takes.
+// this takes. An abort waits for whatever else runs on the GPU, other communicators' kernels included, as NCCL's does.
 //
 // Environment: STANDIN_NCCL_VERSION (23004 is 2.30.4); STANDIN_NCCL_ERROR=RANK:N (the N-th collective of that rank in the
 // world fails while it runs, N from 1); STANDIN_NCCL_ABSENT=RANK:N:MS (that call does not return before MS milliseconds or
@@ -25,8 +25,7 @@ int submit() {
     pending.clear();
     if (all.empty()) return SUCCESS;
     Comm *comm = all[0].first;
-    auto batch = std::make_unique<Batch>();
-    batch->comm = comm, batch->world = comm->world;
+    auto batch = std::make_unique<Batch>(comm);
     void *stream = all[0].second.stream;
     for (auto &[owner, op] : all) {
         if (owner != comm || op.stream != stream) return complain(INVALID_USAGE, "a group over several communicators or streams");
@@ -91,6 +90,8 @@ Comm *make(const std::string &name, int rank, int size, const Settings *settings
     Comm *comm = new Comm;
     comm->most_blocks = settings->most_blocks;
     comm->world = std::make_shared<World>(name, rank, size);
+    std::lock_guard<std::mutex> lock(Comm::all_lock());
+    Comm::all().push_back(comm);
     return cuCtxGetCurrent(&comm->context) || !comm->context || !comm->world->usable() ? nullptr : comm;
 }
 
@@ -174,6 +175,7 @@ int ncclCommDestroy(Comm *comm) {
 }
 
 int ncclCommAbort(Comm *comm) {
+    comm->wait_for_gpu();
     comm->end(false);
     return SUCCESS;
 }

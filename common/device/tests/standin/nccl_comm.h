@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -83,6 +84,8 @@ struct Comm {
     int collectives = 0, splits = 0;
     unsigned turns = 0;
     std::atomic<int> state{IN_PROGRESS};
+    // Calls that its GPU has not done yet.
+    std::atomic<int> under_way{0};
     std::thread helper;
 
     // Goes on with `work` after the call has returned; its result becomes the state.
@@ -94,6 +97,31 @@ struct Comm {
             int result = work();
             if (!world->aborted) state = result;
         });
+    }
+
+    // Returns once nothing runs on the GPU, as a call that gives its memory back: kernels of other communicators of this process
+    // run until they are done or aborted. A context that is broken runs nothing. NCCL would wait forever; 20 seconds fail a test.
+    void wait_for_gpu() {
+        world->aborted = true;
+        auto runs = [this](Comm *other) { return other->context == context && other->under_way > 0 && !other->world->aborted; };
+        for (int waited = 0; waited < 20000 && cuCtxSetCurrent(context) == 0 && any_comm(runs); waited++) usleep(1000);
+    }
+
+    template <class Is>
+    static bool any_comm(Is is) {
+        std::lock_guard<std::mutex> lock(all_lock());
+        return std::any_of(all().begin(), all().end(), is);
+    }
+
+    static std::mutex &all_lock() {
+        static std::mutex mutex;
+        return mutex;
+    }
+
+    // All of this process.
+    static std::vector<Comm *> &all() {
+        static std::vector<Comm *> comms;
+        return comms;
     }
 
     void end(bool orderly) {
@@ -170,6 +198,9 @@ struct Batch {
     std::shared_ptr<World> world;
     std::vector<Operation> operations;
     bool broken = false;
+
+    explicit Batch(Comm *comm) : comm(comm), world(comm->world) { comm->under_way++; }
+    ~Batch() { comm->under_way--; }
 };
 
 void work(void *data) {
