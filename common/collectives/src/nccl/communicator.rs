@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 /// How long an abort waits for a call that is under way. A call that hangs in the driver is aborted all the same.
 const POLITE: Duration = Duration::from_secs(1);
-/// Pauses between two looks at a communicator's state: the first, and the longest.
-const PAUSES: [Duration; 2] = [Duration::from_micros(10), Duration::from_millis(1)];
+/// Pauses between two looks at a communicator's state: the first, before which it is looked at without a pause for as long, since
+/// most calls are done by then and the system wakes nobody sooner; and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
 
 /// Says why a wait is to end early, if it is.
 pub(crate) type GiveUp<'a> = &'a dyn Fn() -> Option<String>;
@@ -92,10 +93,14 @@ impl Communicator {
 
     /// Waits until every call so far has done everything, or until `give_up` has a reason not to.
     pub(crate) fn settle(&self, give_up: GiveUp<'_>) -> Result<()> {
-        let [mut pause, longest] = PAUSES;
+        let ([mut pause, longest], since) = (PAUSES, Instant::now());
         while self.state()? == State::Running {
             if let Some(reason) = give_up() {
                 return Err(reason);
+            }
+            if since.elapsed() < PAUSES[0] {
+                std::thread::yield_now();
+                continue;
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(longest);
