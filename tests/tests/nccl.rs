@@ -164,9 +164,49 @@ fn an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where() {
     for error in connected(3, PATIENT, |group, device| until_it_fails(&group, device)) {
         let CollectiveError::Poisoned { culprit: 1, during, reason, .. } = &error else { panic!("{error}") };
         assert_eq!(during, "all-reduce #2", "{error}");
-        assert!(reason.contains("NCCL reports") && reason.contains("network error"), "{error}");
+        assert!(reason.contains("NCCL reports") && reason.contains("internal error"), "{error}");
     }
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+/// Rank 1's second sum fails as if another rank were gone; `failing` is what rank 2 does when it has handed in its part.
+fn with_a_lost_peer(timeout: Duration, failing: impl Fn(&Group) + Sync) -> Vec<CollectiveError> {
+    let begin = Instant::now();
+    let errors = connected(3, timeout, |group, device| {
+        if group.rank() == 2 {
+            sum(&group, device, 999).and_then(|_| sum(&group, device, 999)).unwrap();
+            failing(&group);
+        }
+        until_it_fails(&group, device)
+    });
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    errors
+}
+
+#[test]
+fn who_loses_a_peer_hears_first_who_that_is() {
+    if !standin("who_loses_a_peer_hears_first_who_that_is", &[("STANDIN_NCCL_ERROR", "1:2:6")]) {
+        return;
+    }
+    let errors = with_a_lost_peer(PATIENT, |group| {
+        std::thread::sleep(Duration::from_millis(300));
+        group.poison("the test".into(), "it wanted to".into());
+    });
+    for error in errors {
+        assert!(matches!(&error, CollectiveError::Poisoned { culprit: 2, .. }), "{error}");
+    }
+}
+
+#[test]
+fn who_loses_a_peer_blames_nobody_without_knowing() {
+    if !standin("who_loses_a_peer_blames_nobody_without_knowing", &[("STANDIN_NCCL_ERROR", "1:2:2")]) {
+        return;
+    }
+    for error in with_a_lost_peer(Duration::from_secs(1), |_| ()) {
+        let CollectiveError::Unknown { during, reason, .. } = &error else { panic!("{error}") };
+        assert_eq!((during.as_str(), error.culprit()), ("all-reduce #1", None), "{error}");
+        assert!(reason.contains("system error") || reason.contains("not finished it within 1s"), "{error}");
+    }
 }
 
 /// An abort waits for all that runs on the GPU: that of the idle world for a sum of two neighbours, which waits for a rank

@@ -156,7 +156,7 @@ fn every_process_says_which_rank_failed_in_nccl() {
     }
     for ended in ends(&format!("zero3 --headless {}", flags(2, 1000)), 2) {
         assert_eq!(ended.code, Some(1));
-        explains(&ended, &["rank 1 failed during", "NCCL reports", "network error"]);
+        explains(&ended, &["rank 1 failed during", "NCCL reports", "internal error"]);
     }
 }
 

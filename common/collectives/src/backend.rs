@@ -108,12 +108,12 @@ pub(crate) trait Backend: Send + Sync {
     /// Gives up an issued call: poisons the group and returns once nobody touches the call's buffers any more.
     fn abandon(&self, call: &Call, during: String, reason: String, watch: &Watch);
 
-    /// Fails the group with `culprit` of its members as the culprit, unless it has failed already.
-    fn blame(&self, culprit: usize, during: String, reason: String);
+    /// Fails the group with `culprit` of its members as the culprit, unless it has failed already; none where nobody can tell.
+    fn blame(&self, culprit: Option<usize>, during: String, reason: String);
 
     /// [`Backend::blame`] of this rank itself.
     fn poison(&self, during: String, reason: String) {
-        self.blame(self.member(), during, reason);
+        self.blame(Some(self.member()), during, reason);
     }
 
     /// The group's failure as this rank sees it in `call`, if it has failed.

@@ -3,7 +3,7 @@
 use events::Operation;
 use std::time::Duration;
 
-/// A collective failed. Every rank of the group gets one, and all name the same culprit.
+/// A collective failed. Every rank of the group gets one, and all name the same culprit, where there is one to name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectiveError {
     /// A rank ended, with an error or a panic, while others still counted on it.
@@ -20,6 +20,25 @@ pub enum CollectiveError {
         /// Its error.
         reason: String,
         /// The collective in which this rank noticed.
+        operation: Operation,
+        /// That collective's sequence number.
+        sequence: u64,
+    },
+    /// Something failed, and nobody can tell through whom.
+    #[error(
+        "rank {reporter} gave up {during}, and nobody can tell whose fault it is: {reason} \
+         (seen by rank {rank} in {operation} #{sequence})"
+    )]
+    Unknown {
+        /// The rank that reports.
+        rank: u32,
+        /// The rank that noticed first.
+        reporter: u32,
+        /// What it was doing.
+        during: String,
+        /// What it noticed.
+        reason: String,
+        /// The collective in which this rank heard of it.
         operation: Operation,
         /// That collective's sequence number.
         sequence: u64,
@@ -98,7 +117,8 @@ impl CollectiveError {
             CollectiveError::Poisoned { rank, culprit, .. }
             | CollectiveError::Timeout { rank, culprit, .. }
             | CollectiveError::Mismatch { rank, culprit, .. } => Some(culprit).filter(|&other| other != rank),
-            CollectiveError::Device { .. }
+            CollectiveError::Unknown { .. }
+            | CollectiveError::Device { .. }
             | CollectiveError::Setup { .. }
             | CollectiveError::Invalid { .. } => None,
         }

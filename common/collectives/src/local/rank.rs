@@ -5,7 +5,7 @@ use super::deadline::Patience;
 use super::gpu::{OnGpu, Parties};
 use super::protocol::Hub;
 use super::slot::Entry;
-use super::ticket::{Cause, Failure, Lane, Ticket};
+use super::ticket::{Failure, Lane, Ticket};
 use super::{Algorithm, Options, direct, ring};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Crossing, Outcome, Result, Waits, Watch};
@@ -267,9 +267,8 @@ impl Backend for Rank {
         }
     }
 
-    fn blame(&self, culprit: usize, during: String, reason: String) {
-        let culprit = self.names()[culprit];
-        self.shared.poison(&Failure { culprit, cause: Cause::Poisoned { during, reason } });
+    fn blame(&self, culprit: Option<usize>, during: String, reason: String) {
+        self.shared.poison(&Failure::new(self.names(), self.member, culprit, during, reason));
     }
 
     fn failure(&self, call: &Call) -> Option<CollectiveError> {

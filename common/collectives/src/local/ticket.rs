@@ -65,7 +65,7 @@ impl Ticket {
 /// Why a group failed. The first failure stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// The rank to blame, as the world numbers it.
+    /// The rank to blame, as the world numbers it; of [`Cause::Unknown`] the one that reports.
     pub(crate) culprit: u32,
     pub(crate) cause: Cause,
 }
@@ -74,6 +74,8 @@ pub(crate) struct Failure {
 pub(crate) enum Cause {
     /// The culprit gave up.
     Poisoned { during: String, reason: String },
+    /// Something failed through nobody knows whom.
+    Unknown { during: String, reason: String },
     /// `reporter` waited in vain for the culprit: to issue, or (`issued`) to do its part.
     Late { reporter: u32, operation: Operation, sequence: u64, issued: bool, waited: Duration },
     /// The culprit left the group before it issued what others wait for.
@@ -83,6 +85,20 @@ pub(crate) enum Cause {
 }
 
 impl Failure {
+    /// What member `reporter` of a group of ranks `names` says that member `culprit` did; none where it cannot tell.
+    pub(crate) fn new(
+        names: &[u32],
+        reporter: usize,
+        culprit: Option<usize>,
+        during: String,
+        reason: String,
+    ) -> Self {
+        match culprit {
+            Some(culprit) => Failure { culprit: names[culprit], cause: Cause::Poisoned { during, reason } },
+            None => Failure { culprit: names[reporter], cause: Cause::Unknown { during, reason } },
+        }
+    }
+
     /// The error of `rank`, which notices in collective `sequence`.
     pub(crate) fn seen_by(self, rank: u32, operation: Operation, sequence: u64) -> CollectiveError {
         let culprit = self.culprit;
@@ -90,6 +106,9 @@ impl Failure {
             |during, reason| CollectiveError::Poisoned { rank, culprit, during, reason, operation, sequence };
         match self.cause {
             Cause::Poisoned { during, reason } => poisoned(during, reason),
+            Cause::Unknown { during, reason } => {
+                CollectiveError::Unknown { rank, reporter: culprit, during, reason, operation, sequence }
+            }
             Cause::Departed => {
                 poisoned("its end".into(), "it left the group while others still counted on it".into())
             }

@@ -1,6 +1,9 @@
 //! NCCL's calls with results in place of codes. The callers answer for addresses and handles.
 
-use super::raw::{Code, Config, Functions, Handle, IN_PROGRESS, NO_COLOR, SUCCESS, SUM, Stream, UniqueId};
+use super::raw::{
+    Code, Config, Functions, Handle, IN_PROGRESS, NO_COLOR, REMOTE_ERROR, SUCCESS, SUM, SYSTEM_ERROR, Stream,
+    UniqueId,
+};
 use device::DType;
 use std::ffi::{c_int, c_void};
 
@@ -114,6 +117,17 @@ impl Functions {
             IN_PROGRESS => Ok(State::Running),
             code => Err(self.words(code, comm)),
         }
+    }
+
+    /// Whether the error that a communicator is in, if it is in one, may be another rank's.
+    ///
+    /// # Safety
+    /// `comm` is a communicator.
+    pub(crate) unsafe fn blames_another(&self, comm: Handle) -> bool {
+        let mut state = SUCCESS;
+        // SAFETY: the caller's promise.
+        unsafe { (self.async_error)(comm, &mut state) };
+        matches!(state, SYSTEM_ERROR | REMOTE_ERROR)
     }
 
     /// Queues `transfers` as one.

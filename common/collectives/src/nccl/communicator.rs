@@ -91,6 +91,12 @@ impl Communicator {
         }
     }
 
+    /// Whether the error that it is in may be another rank's: NCCL has lost a connection, and cannot tell why.
+    pub(crate) fn blames_another(&self) -> bool {
+        // SAFETY: the handle is a communicator's.
+        self.call(|handle| Ok(unsafe { self.functions.blames_another(handle) })).unwrap_or(false)
+    }
+
     /// Waits until every call so far has done everything, or until `give_up` has a reason not to.
     pub(crate) fn settle(&self, give_up: GiveUp<'_>) -> Result<()> {
         let ([mut pause, longest], since) = (PAUSES, Instant::now());

@@ -156,6 +156,9 @@ impl Member {
             DeviceError::Cuda { call: "NCCL", reason } => format!("NCCL reports: {reason}"),
             other => other.to_string(),
         };
+        if charge.communicator.blames_another() {
+            charge.hear();
+        }
         let before = self.control.failure(call);
         self.control.poison(call.label(), reason.clone());
         charge.abort();
@@ -270,7 +273,7 @@ impl Backend for Member {
         }
     }
 
-    fn blame(&self, culprit: usize, during: String, reason: String) {
+    fn blame(&self, culprit: Option<usize>, during: String, reason: String) {
         self.control.blame(culprit, during, reason);
     }
 

@@ -13,6 +13,10 @@ pub(crate) type Stream = *mut c_void;
 pub(crate) type Code = c_int;
 
 pub(crate) const SUCCESS: Code = 0;
+/// A call to the system failed, as it does on a connection that is gone.
+pub(crate) const SYSTEM_ERROR: Code = 2;
+/// A peer is gone, or the network to it.
+pub(crate) const REMOTE_ERROR: Code = 6;
 /// The call goes on; ask for the communicator's state.
 pub(crate) const IN_PROGRESS: Code = 7;
 /// The operation of reductions.

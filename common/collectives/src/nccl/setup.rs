@@ -228,7 +228,7 @@ impl<'a> Setup<'a> {
         match missing {
             Some(culprit) => {
                 let reason = format!("rank {rank} waited {waited:?} for it, but it never began to connect");
-                self.control.blame(culprit, "its NCCL setup".into(), reason.clone());
+                self.control.blame(Some(culprit), "its NCCL setup".into(), reason.clone());
                 reason
             }
             None => format!("all ranks have begun to connect, but NCCL has not finished within {waited:?}"),

@@ -13,7 +13,7 @@ use crate::backend::{Backend, Call, Watch};
 use device::cuda::{Fence, Runtime};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,8 @@ pub(crate) struct Charge {
     /// Collectives handed in so far, and how many of them the others know of.
     handed_in: AtomicU64,
     told: AtomicU64,
+    /// When NCCL first said that it had lost another rank.
+    lost: OnceLock<Instant>,
     /// The group has ended, one way or the other.
     over: AtomicBool,
 }
@@ -60,7 +62,8 @@ impl Charge {
         // Making the communicator counts as the first.
         let [handed_in, told] = [1, 0].map(AtomicU64::new);
         let (queued, over) = (Mutex::default(), AtomicBool::new(false));
-        Charge { control, communicator, runtime, timeout, queued, handed_in, told, over }
+        let lost = OnceLock::new();
+        Charge { control, communicator, runtime, timeout, queued, handed_in, told, lost, over }
     }
 
     /// A collective has been handed in: how many that makes.
@@ -104,8 +107,8 @@ impl Charge {
         self.control.failure(&Call::none()).is_some() && !self.over.swap(true, Ordering::AcqRel)
     }
 
-    /// What has gone wrong on the GPU, if anything: who is to blame, during what, and why.
-    fn trouble(&self) -> Option<(usize, String, String)> {
+    /// What has gone wrong on the GPU, if anything: who is to blame, if anybody can tell, during what, and why.
+    fn trouble(&self) -> Option<(Option<usize>, String, String)> {
         let mut queued = lock(&self.queued);
         let mut broken = None;
         while let Some(first) = queued.front() {
@@ -121,10 +124,11 @@ impl Charge {
         let me = self.communicator.member;
         let during = queued.front().map_or("its work on the GPU".into(), |first| first.call.label());
         if let Some(reason) = broken {
-            return Some((me, during, reason));
+            return Some((Some(me), during, reason));
         }
         if let Err(reason) = self.communicator.state_unless_busy() {
-            return Some((me, during, format!("NCCL reports: {reason}")));
+            let culprit = self.at_fault(queued.front().and_then(|first| first.count))?;
+            return Some((culprit, during, format!("NCCL reports: {reason}")));
         }
         let first = queued.front()?;
         let held = first.watch.held().saturating_sub(first.held);
@@ -135,25 +139,44 @@ impl Charge {
         Some((culprit, during, reason))
     }
 
-    /// Who keeps the collective that was handed in as number `count` from ending, as far as anybody can tell, and why.
-    pub(crate) fn late(&self, count: Option<u64>) -> (usize, String) {
-        let waited = self.timeout;
+    /// Whose fault an error of NCCL's is, if anybody can tell. Nothing yet where it has lost another rank: somebody may know
+    /// which, as long as there is time.
+    fn at_fault(&self, count: Option<u64>) -> Option<Option<usize>> {
+        if !self.communicator.blames_another() {
+            return Some(Some(self.communicator.member));
+        }
+        let since = self.lost.get_or_init(Instant::now);
+        (since.elapsed() >= self.timeout).then(|| self.behind(count))
+    }
+
+    /// Another rank that had not handed in collective number `count` when it was last heard of.
+    fn behind(&self, count: Option<u64>) -> Option<usize> {
+        let (count, reports) = (count?, self.control.reports());
+        let behind = |&other: &usize| other != self.communicator.member && reports[other] < count;
+        (0..reports.len()).find(behind)
+    }
+
+    /// Who keeps the collective that was handed in as number `count` from ending, if anybody can tell, and why.
+    pub(crate) fn late(&self, count: Option<u64>) -> (Option<usize>, String) {
+        let (culprit, waited) = (self.behind(count), self.timeout);
         let me = self.control.names()[self.communicator.member];
-        let reports = self.control.reports();
-        let behind = count.and_then(|count| reports.iter().position(|&report| report < count));
-        match behind {
-            Some(culprit) if culprit != self.communicator.member => (
-                culprit,
-                format!(
-                    "rank {me} waited {waited:?} for it on its GPU, but it never handed its part to NCCL"
-                ),
-            ),
-            _ => {
-                let reason = format!(
-                    "NCCL has not finished it within {waited:?}, though every rank has handed in its part"
-                );
-                (self.communicator.member, reason)
+        let reason = match culprit {
+            Some(_) => {
+                format!("rank {me} waited {waited:?} for it on its GPU, but it never handed its part to NCCL")
             }
+            None => {
+                format!(
+                    "NCCL has not finished it within {waited:?}, though every rank has handed in its part"
+                )
+            }
+        };
+        (culprit, reason)
+    }
+
+    /// Waits until the group has failed, which it does by the deadline once NCCL has lost another rank.
+    pub(crate) fn hear(&self) {
+        while self.control.failure(&Call::none()).is_none() {
+            std::thread::sleep(LOOK);
         }
     }
 }

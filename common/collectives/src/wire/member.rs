@@ -8,7 +8,7 @@ use crate::backend::{Backend, Call, Outcome, Result, Waits, Watch};
 use crate::local::data::{Contribution, Span};
 use crate::local::deadline::Patience;
 use crate::local::direct;
-use crate::local::ticket::{Cause, Failure, Lane, Ticket};
+use crate::local::ticket::{Failure, Lane, Ticket};
 use device::Buffer;
 use events::{Operation, Progress};
 use std::collections::BTreeMap;
@@ -209,9 +209,8 @@ impl Backend for Member {
         self.open().remove(&(self.lane(call), call.sequence));
     }
 
-    fn blame(&self, culprit: usize, during: String, reason: String) {
-        let culprit = self.names[culprit];
-        self.fail(Failure { culprit, cause: Cause::Poisoned { during, reason } });
+    fn blame(&self, culprit: Option<usize>, during: String, reason: String) {
+        self.fail(Failure::new(&self.names, self.member, culprit, during, reason));
     }
 
     fn failure(&self, call: &Call) -> Option<CollectiveError> {

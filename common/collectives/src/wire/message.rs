@@ -164,6 +164,10 @@ pub(crate) fn failure_note(failure: &Failure) -> Vec<u8> {
             bytes.extend(sequence.to_le_bytes());
             [expected, theirs].iter().for_each(|text| put_text(&mut bytes, text));
         }
+        Cause::Unknown { during, reason } => {
+            bytes.push(4);
+            [during, reason].iter().for_each(|text| put_text(&mut bytes, text));
+        }
     }
     bytes
 }
@@ -187,6 +191,7 @@ pub(crate) fn failure(note: &[u8]) -> Option<Failure> {
             let (reference, sequence) = (reader.u32()?, reader.u64()?);
             Cause::Mismatch { reference, sequence, expected: reader.text()?, theirs: reader.text()? }
         }
+        4 => Cause::Unknown { during: reader.text()?, reason: reader.text()? },
         _ => return None,
     };
     Some(Failure { culprit, cause })
@@ -259,7 +264,8 @@ mod tests {
         let (expected, theirs) = ("barrier".to_string(), "scalars".to_string());
         let (operation, waited) = (Operation::AllGather, Duration::from_millis(1500));
         for cause in [
-            Cause::Poisoned { during, reason },
+            Cause::Poisoned { during: during.clone(), reason: reason.clone() },
+            Cause::Unknown { during, reason },
             Cause::Late { reporter: 3, operation, sequence: 8, issued: true, waited },
             Cause::Departed,
             Cause::Mismatch { reference: 1, sequence: 5, expected, theirs },

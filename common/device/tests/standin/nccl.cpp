@@ -5,8 +5,8 @@
 // the work), ranks that call differently are told, and ranks share a GPU only from version 2.30 on and with the variables that
 // this takes. An abort waits for whatever else runs on the GPU, other communicators' kernels included, as NCCL's does.
 //
-// Environment: STANDIN_NCCL_VERSION (23004 is 2.30.4); STANDIN_NCCL_ERROR=RANK:N (the N-th collective of that rank in the
-// world fails while it runs, N from 1); STANDIN_NCCL_ABSENT=RANK:N:MS (that call does not return before MS milliseconds or
+// Environment: STANDIN_NCCL_VERSION (23004 is 2.30.4); STANDIN_NCCL_ERROR=RANK:N:CODE (the N-th collective of that rank in
+// the world fails while it runs, N from 1, by itself with an internal error); STANDIN_NCCL_ABSENT=RANK:N:MS (that call does not return before MS milliseconds or
 // an abort; N = 0 is the communicator's making).
 #include "nccl_comm.h"
 
@@ -34,7 +34,7 @@ int submit() {
     bool messages = batch->operations[0].call.what >= SEND;
     comm->collectives += messages ? 0 : 1;
     if (comm->root && !messages) {
-        if (absent().hits(comm->world->rank, comm->collectives)) hang(*comm->world, absent().time);
+        if (absent().hits(comm->world->rank, comm->collectives)) hang(*comm->world, absent().extra);
         batch->broken = error().hits(comm->world->rank, comm->collectives);
     }
     if (comm->world->aborted) return INTERNAL_ERROR;
@@ -63,7 +63,7 @@ int meet(Comm &comm, bool root) {
     World &world = *comm.world;
     int device = 0;
     if (cuCtxGetDevice(&device) || cuDeviceGetUuid_v2(world.here().gpu[world.rank], device)) return SYSTEM_ERROR;
-    if (root && absent().hits(world.rank, 0)) hang(world, absent().time);
+    if (root && absent().hits(world.rank, 0)) hang(world, absent().extra);
     if (!world.together()) return INTERNAL_ERROR;
     int here = 1;
     for (int other = 0; other < world.size; other++) {

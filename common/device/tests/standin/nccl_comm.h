@@ -41,9 +41,9 @@ struct Settings {
 };
 
 struct Fault {
-    int rank = -1, number = -1, time = 0;
+    int rank = -1, number = -1, extra = 0;
     explicit Fault(const char *name) {
-        if (const char *text = getenv(name)) sscanf(text, "%d:%d:%d", &rank, &number, &time);
+        if (const char *text = getenv(name)) sscanf(text, "%d:%d:%d", &rank, &number, &extra);
     }
     bool hits(int at_rank, int at_number) const { return rank == at_rank && number == at_number; }
 };
@@ -207,7 +207,7 @@ void work(void *data) {
     std::unique_ptr<Batch> batch(static_cast<Batch *>(data));
     World &world = *batch->world;
     if (batch->broken) {
-        if (!world.aborted) batch->comm->state = REMOTE_ERROR;
+        if (!world.aborted) batch->comm->state = error().extra ? error().extra : INTERNAL_ERROR;
         while (world.pause(100)) {}
         return;
     }
