@@ -85,8 +85,13 @@ impl Rank {
 /// What a rank does.
 pub(crate) type Body<'a> = &'a (dyn Fn(&Rank) -> Result<Vec<Row>, Failure> + Sync);
 
-/// The GPUs of so many ranks of this process, the first of them the machine's number `first`; none for other engines.
-fn gpus(engine: Engine, first: usize, ranks: usize) -> Result<Vec<Option<Arc<Gpu>>>, Failure> {
+/// The GPUs of so many ranks of this process, the first of them the machine's number `first`, among `processes` there if it is not
+/// alone; none for other engines.
+fn gpus(
+    engine: Engine,
+    (first, ranks): (usize, usize),
+    processes: Option<usize>,
+) -> Result<Vec<Option<Arc<Gpu>>>, Failure> {
     if engine != Engine::Nccl {
         return Ok(vec![None; ranks]);
     }
@@ -95,11 +100,17 @@ fn gpus(engine: Engine, first: usize, ranks: usize) -> Result<Vec<Option<Arc<Gpu
             "--engine nccl: {error}\nThe subcommand doctor of every stage lists what is here."
         ))
     };
-    nccl::allow_sharing();
+    match processes {
+        None => nccl::allow_sharing(),
+        Some(_) => nccl::allow_sharing_among_processes(),
+    }
     nccl::version().map_err(missing)?;
     let here = cuda::list().map_err(missing)?.len();
     if here == 0 {
         return Err(Failure::Run("--engine nccl: the driver knows no GPU".into()));
+    }
+    if processes.unwrap_or(ranks) > here {
+        nccl::share();
     }
     let used = here.min(ranks);
     let opened: Vec<_> =
@@ -126,8 +137,9 @@ fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Ro
         [engine @ (Engine::Tcp | Engine::Mpi | Engine::Nccl)] => engine,
         _ => return Err(Failure::Usage("--engine: between processes choose one, tcp, mpi or nccl".into())),
     };
+    let together = placement.local_world_size.unwrap_or(placement.world_size);
     let number = placement.local_rank.unwrap_or(placement.rank);
-    let gpu = gpus(engine, number, 1)?.pop().flatten();
+    let gpu = gpus(engine, (number, 1), Some(together))?.pop().flatten();
     let joined =
         if engine == Engine::Mpi { join_mpi(flags, placement)? } else { join_tcp(flags, placement)? };
     if placement.rank == 0 {
@@ -225,7 +237,7 @@ fn threads(
     flags: &Flags,
     body: Body<'_>,
 ) -> Result<Vec<Row>, Failure> {
-    let gpus = gpus(engine, 0, groups.len())?;
+    let gpus = gpus(engine, (0, groups.len()), None)?;
     std::thread::scope(|scope| {
         let start = |((rank, group), gpu): ((usize, Option<Group>), Option<Arc<Gpu>>)| {
             scope.spawn(move || {

@@ -34,6 +34,9 @@ fn world<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device) ->
 /// The same with NCCL between the ranks.
 fn connected<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device) -> R + Sync) -> Vec<R> {
     nccl::allow_sharing();
+    if size as usize > cuda::list().unwrap().len() {
+        nccl::share();
+    }
     world(size, timeout, |group, device| {
         body(nccl::join(group, device.gpu().unwrap(), timeout).unwrap(), device)
     })
@@ -169,32 +172,24 @@ fn an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where() {
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
 }
 
-/// Rank 1's second sum fails as if another rank were gone; `failing` is what rank 2 does when it has handed in its part.
-fn with_a_lost_peer(timeout: Duration, failing: impl Fn(&Group) + Sync) -> Vec<CollectiveError> {
-    let begin = Instant::now();
-    let errors = connected(3, timeout, |group, device| {
-        if group.rank() == 2 {
-            sum(&group, device, 999).and_then(|_| sum(&group, device, 999)).unwrap();
-            failing(&group);
-        }
-        until_it_fails(&group, device)
-    });
-    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
-    errors
-}
-
 #[test]
 fn who_loses_a_peer_hears_first_who_that_is() {
     if !standin("who_loses_a_peer_hears_first_who_that_is", &[("STANDIN_NCCL_ERROR", "1:2:6")]) {
         return;
     }
-    let errors = with_a_lost_peer(PATIENT, |group| {
-        std::thread::sleep(Duration::from_millis(300));
-        group.poison("the test".into(), "it wanted to".into());
+    let begin = Instant::now();
+    let errors = connected(3, PATIENT, |group, device| {
+        if group.rank() == 2 {
+            sum(&group, device, 999).and_then(|_| sum(&group, device, 999)).unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            group.poison("the test".into(), "it wanted to".into());
+        }
+        until_it_fails(&group, device)
     });
     for error in errors {
         assert!(matches!(&error, CollectiveError::Poisoned { culprit: 2, .. }), "{error}");
     }
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -202,7 +197,8 @@ fn who_loses_a_peer_blames_nobody_without_knowing() {
     if !standin("who_loses_a_peer_blames_nobody_without_knowing", &[("STANDIN_NCCL_ERROR", "1:2:2")]) {
         return;
     }
-    for error in with_a_lost_peer(Duration::from_secs(1), |_| ()) {
+    let timeout = Duration::from_secs(1);
+    for error in connected(3, timeout, |group, device| until_it_fails(&group, device)) {
         let CollectiveError::Unknown { during, reason, .. } = &error else { panic!("{error}") };
         assert_eq!((during.as_str(), error.culprit()), ("all-reduce #1", None), "{error}");
         assert!(reason.contains("system error") || reason.contains("not finished it within 1s"), "{error}");
@@ -310,11 +306,27 @@ fn communicators_that_do_not_come_about_end_with_the_deadline() {
 }
 
 #[test]
+fn processes_load_machine_code_when_they_need_it() {
+    if !standin("processes_load_machine_code_when_they_need_it", &[]) {
+        return;
+    }
+    let set = |name: &str| std::env::var(name).ok();
+    nccl::allow_sharing_among_processes();
+    assert_eq!(set("NCCL_MULTI_RANK_GPU_ENABLE").as_deref(), Some("1"));
+    assert_eq!([set("CUDA_MODULE_LOADING"), set("NCCL_NVLS_ENABLE")], [None, None]);
+    nccl::allow_sharing();
+    nccl::share();
+    assert_eq!(set("CUDA_MODULE_LOADING").as_deref(), Some("EAGER"));
+    assert_eq!(set("NCCL_NVLS_ENABLE").as_deref(), Some("0"));
+}
+
+#[test]
 fn ranks_that_share_a_gpu_need_a_new_nccl() {
     let old = ("STANDIN_NCCL_VERSION", "22809");
     if !standin("ranks_that_share_a_gpu_need_a_new_nccl", &[old, ("STANDIN_GPUS", "2")]) {
         return;
     }
+    nccl::allow_sharing();
     let join = |group: Group, device: &Device| {
         nccl::join(group, device.gpu().unwrap(), PATIENT).err().map(|error| error.to_string())
     };

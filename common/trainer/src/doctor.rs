@@ -16,7 +16,7 @@ use std::fmt::Write;
 /// # Errors
 /// A failed run that says what is missing.
 pub(crate) fn examine(args: &DoctorArgs) -> Result<()> {
-    nccl::allow_sharing();
+    nccl::allow_sharing_among_processes();
     events::say!(
         "{}\n{}{}{}",
         libraries().render(Format::Terminal),

@@ -43,7 +43,8 @@ impl Hardware {
     /// # Errors
     /// A usage failure if `--device cuda` has something missing, named, or flags do not go together.
     pub(crate) fn choose(args: &TrainArgs, precision: Precision) -> Result<Self> {
-        if args.collectives == CollectivesChoice::Nccl {
+        // Processes have seen to it before.
+        if args.collectives == CollectivesChoice::Nccl && args.on_this_machine.is_none() {
             nccl::allow_sharing();
         }
         let hardware = match args.device {
@@ -109,9 +110,12 @@ impl Hardware {
         let version = nccl::version().map_err(|error| {
             Failure::usage(format!("--collectives nccl: {error}\nThe subcommand doctor shows what is here."))
         })?;
-        if ranks > gpus.len() && !version.shares_gpus() {
-            let who = format!("{ranks} ranks on {} would share", gpus_in_words(gpus.len()));
-            return Err(Failure::usage(nccl::SharedGpu { who, version }.to_string()));
+        if ranks > gpus.len() {
+            if !version.shares_gpus() {
+                let who = format!("{ranks} ranks on {} would share", gpus_in_words(gpus.len()));
+                return Err(Failure::usage(nccl::SharedGpu { who, version }.to_string()));
+            }
+            nccl::share();
         }
         Ok(Some(version))
     }

@@ -104,6 +104,11 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
         _ => false,
     };
     if by_nccl {
+        nccl::allow_sharing_among_processes();
+        let together = placement.local_world_size.unwrap_or(placement.world_size);
+        if gpus().is_ok_and(|gpus| gpus.len() < together) {
+            nccl::share();
+        }
         (args.device, args.collectives) = (DeviceChoice::Cuda, CollectivesChoice::Nccl);
     } else {
         args.device = DeviceChoice::Cpu;
@@ -113,7 +118,7 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
 
 /// Whether this machine has GPUs and an NCCL for so many processes on it.
 fn nccl_would_do(processes: usize) -> bool {
-    nccl::allow_sharing();
+    nccl::allow_sharing_among_processes();
     let (Ok(gpus), Ok(version)) = (gpus(), nccl::version()) else { return false };
     processes <= gpus.len() || version.shares_gpus()
 }

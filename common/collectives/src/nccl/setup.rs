@@ -10,19 +10,22 @@ use crate::backend::{Backend, Call};
 use crate::group::{Aside, Concern, Group};
 use device::DeviceError;
 use device::cuda::Runtime;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The first version that lets ranks share a GPU: 2.30, as NCCL writes it.
 const SHARING: u32 = 23_000;
-/// Variables that let ranks share a GPU: NCCL's permission; enough hardware queues that a rank's kernels, which wait
-/// for other ranks', cannot stand before them in one; and machine code that is loaded at once, since loading a kernel when it is
-/// first launched may wait for all that runs, other ranks' waiting kernels included.
-const VARIABLES: [(&str, &str); 3] = [
-    ("NCCL_MULTI_RANK_GPU_ENABLE", "1"),
-    ("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
-    ("CUDA_MODULE_LOADING", "EAGER"),
-];
+/// A variable of the environment, and the value that it is given where it has none.
+type Variable = (&'static str, &'static str);
+/// What lets ranks share a GPU: NCCL's permission; and enough hardware queues that a rank's kernels, which wait for other ranks',
+/// cannot stand before them in one.
+const SHARED: [Variable; 2] = [("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32")];
+/// What ranks take that are threads: machine code that is loaded at once. Loading a kernel when it is first launched may wait for all
+/// that runs in its context, and hold up launches in the others of its process: waiting kernels would wait for it in turn.
+const AT_ONCE: Variable = ("CUDA_MODULE_LOADING", "EAGER");
+/// What keeps NCCL from sums in the switch between GPUs, which take a GPU per rank: it finds out whether ranks share one by its last two
+/// ranks alone.
+const NO_SWITCH: Variable = ("NCCL_NVLS_ENABLE", "0");
 
 /// Blocks that the kernels of ranks on one GPU have, all together: each waits for the others', so that they have to run side by
 /// side, and beside kernels that compute. `NCCL_MAX_CTAS`, where it is set, counts instead.
@@ -75,17 +78,28 @@ pub fn version() -> Result<Version, DeviceError> {
     Ok(version)
 }
 
-/// Sets the variables that let ranks of this process share a GPU, where they are not set already. Call it before
+fn set(variables: impl IntoIterator<Item = Variable>) {
+    for (name, value) in variables.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
+        // SAFETY: the variables are read by NVIDIA's libraries alone, which start no thread before a GPU is opened. Rust's own
+        // readers are locked out meanwhile; nobody else reads the environment while a program reads its flags.
+        unsafe { std::env::set_var(name, value) };
+    }
+}
+
+/// Sets the variables that let ranks of this process, its threads, share GPUs, where they are not set already. Call it before
 /// anything of NVIDIA's is loaded.
 pub fn allow_sharing() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        for (name, value) in VARIABLES.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
-            // SAFETY: the variables are read by NVIDIA's libraries alone, which are loaded after this. Rust's own readers
-            // are locked out meanwhile; nobody else reads the environment while a program reads its flags.
-            unsafe { std::env::set_var(name, value) };
-        }
-    });
+    set(SHARED.into_iter().chain([AT_ONCE]));
+}
+
+/// As [`allow_sharing`], of ranks that are processes: each has contexts of its own, and loads machine code when it needs it.
+pub fn allow_sharing_among_processes() {
+    set(SHARED);
+}
+
+/// Sets what NCCL takes beside that where ranks do share GPUs. Call it before a GPU is opened.
+pub fn share() {
+    set([NO_SWITCH]);
 }
 
 /// Puts NCCL under `group`: buffers on the GPU of `runtime`, this rank's, then travel through it. Every rank of the group

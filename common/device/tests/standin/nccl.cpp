@@ -63,17 +63,22 @@ int meet(Comm &comm, bool root) {
     World &world = *comm.world;
     int device = 0;
     if (cuCtxGetDevice(&device) || cuDeviceGetUuid_v2(world.here().gpu[world.rank], device)) return SYSTEM_ERROR;
+    world.here().process[world.rank] = getpid();
     if (root && absent().hits(world.rank, 0)) hang(world, absent().extra);
     if (!world.together()) return INTERNAL_ERROR;
     int here = 1;
+    auto share = [&](int a, int b) { return !memcmp(world.here().gpu[a], world.here().gpu[b], 16); };
     for (int other = 0; other < world.size; other++) {
-        bool shares = other != world.rank && !memcmp(world.here().gpu[other], world.here().gpu[world.rank], 16);
-        if (!shares) continue;
+        if (other == world.rank) continue;
+        bool threads = world.here().process[other] == getpid();
+        if (threads && !is("CUDA_MODULE_LOADING", "EAGER")) return complain(INVALID_USAGE, "CUDA_MODULE_LOADING is not EAGER");
+        if (!share(other, world.rank)) continue;
         here++;
         if (version() < 23000) return complain(INVALID_USAGE, "duplicate GPU");
         if (!is("NCCL_MULTI_RANK_GPU_ENABLE", "1")) return complain(INVALID_USAGE, "NCCL_MULTI_RANK_GPU_ENABLE is not 1");
         if (!is("CUDA_DEVICE_MAX_CONNECTIONS", "32")) return complain(INVALID_USAGE, "CUDA_DEVICE_MAX_CONNECTIONS is not 32");
-        if (!is("CUDA_MODULE_LOADING", "EAGER")) return complain(INVALID_USAGE, "CUDA_MODULE_LOADING is not EAGER");
+        bool seen = share(world.size - 2, world.size - 1);
+        if (!seen && !is("NCCL_NVLS_ENABLE", "0")) return complain(INVALID_USAGE, "NCCL_NVLS_ENABLE is not 0");
     }
     // NCCL itself would try, and hang where kernels that wait for each other do not fit side by side.
     bool fits = comm.most_blocks == 1 || (comm.most_blocks > 0 && comm.most_blocks * here <= 32);

@@ -32,6 +32,7 @@ struct Call {
 struct Shared {
     std::atomic<uint64_t> steps[MOST];
     unsigned char gpu[MOST][16];
+    int process[MOST];
     int color[MOST], key[MOST];
     Call calls[MOST];
     struct Lane {
