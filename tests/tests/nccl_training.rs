@@ -250,6 +250,36 @@ fn what_stands_in_the_way_is_said_before_anything_starts() {
     explains(&ended, &["--device cuda", "NCCL"]);
 }
 
+#[test]
+fn what_is_slow_or_may_hang_between_ranks_is_a_warning() {
+    if !standin("what_is_slow_or_may_hang_between_ranks_is_a_warning", &[]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pipes = folder.path().display();
+    let words = "warning: 2 processes share 1 GPU";
+    for (mps, port) in [(false, free_port()), (true, free_port())] {
+        if mps {
+            std::fs::write(folder.path().join("control"), "").unwrap();
+        }
+        let set = |rank| {
+            format!(
+                "RANK={rank} LOCAL_RANK={rank} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
+                 MASTER_PORT={port} CUDA_MPS_PIPE_DIRECTORY={pipes}"
+            )
+        };
+        let members =
+            [0, 1].map(|rank| start(STAGE, &format!("zero3 --headless {}", flags(2, 1)), &set(rank)));
+        for (rank, ended) in members.into_iter().map(|member| member.end(PATIENCE)).enumerate() {
+            assert_eq!(ended.code, Some(0), "{}", ended.error);
+            assert_eq!(ended.error.contains(words), rank == 0 && !mps, "{}", ended.error);
+        }
+    }
+    let flags = format!("zero3 --headless --gpus 2 {} --collectives nccl", flags(2, 1));
+    let ended = start(STAGE, &flags, "CUDA_MODULE_LOADING=LAZY").end(PATIENCE);
+    assert!(ended.error.contains("warning: CUDA_MODULE_LOADING=LAZY"), "{}", ended.error);
+}
+
 /// Fills `folder` with the stand-ins for all libraries but NCCL; where that one lies.
 fn without_nccl(folder: &Path) -> PathBuf {
     let libraries = PathBuf::from(std::env::var("LD_LIBRARY_PATH").unwrap());

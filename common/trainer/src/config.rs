@@ -144,6 +144,14 @@ impl Config {
         Ok(Config { findings, ..config })
     }
 
+    /// What may go wrong, or slowly, between ranks on GPUs.
+    pub(crate) fn caution(&self) -> Option<String> {
+        match &self.job {
+            Some(job) => job.caution.clone(),
+            None => self.nccl.and_then(|_| nccl::caution()),
+        }
+    }
+
     /// As [`Config::new`], of flags that have taken in what a file says.
     fn of_flags(args: TrainArgs) -> Result<Self> {
         check(&args)?;

@@ -243,7 +243,7 @@ fn missing(error: &DeviceError) -> Failure {
 }
 
 /// `1 GPU`, `2 GPUs`.
-fn gpus_in_words(count: usize) -> String {
+pub(crate) fn gpus_in_words(count: usize) -> String {
     if count == 1 { "1 GPU".into() } else { format!("{count} GPUs") }
 }
 

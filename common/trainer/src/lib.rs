@@ -110,7 +110,7 @@ fn train(stage: AnyStage, mut args: TrainArgs) -> Result<()> {
     let config = Config::new(args)?.in_job(job)?;
     let unsaid = if print { deepspeed::left_out(&config) } else { Vec::new() };
     let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.name));
-    let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle);
+    let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.caution());
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
     if print {
         events::say!("{}", deepspeed::print(&config, stage.plan)?);

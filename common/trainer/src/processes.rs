@@ -7,7 +7,7 @@ use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::config::{Config, cores};
 use crate::deepspeed::Findings;
 use crate::error::{Failure, Result};
-use crate::hardware::gpus;
+use crate::hardware::{gpus, gpus_in_words};
 use crate::launcher::{self, Placement, Variables};
 use crate::report::StepRow;
 use crate::run::{News, Plan};
@@ -30,6 +30,8 @@ pub struct Job {
     pub placement: Placement,
     /// What carries collectives.
     pub engine: Engine,
+    /// What is slow about it, if anything.
+    pub caution: Option<String>,
 }
 
 /// What carries collectives between processes.
@@ -84,7 +86,8 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Jo
     let given = placement.cores.map(|given| given.min(cores()));
     args.threads = args.threads.or(given).or(Some((cores() / beside_each_other).max(1)));
     let engine = engine(args.collectives, &placement)?;
-    Ok(Some(Job { placement, engine }))
+    let caution = caution(args.collectives, placement.local_world_size.unwrap_or(1));
+    Ok(Some(Job { placement, engine, caution }))
 }
 
 /// Makes `args` say whether the processes compute on GPUs, connected by NCCL, or on the CPU.
@@ -114,6 +117,21 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
         args.device = DeviceChoice::Cpu;
     }
     Ok(())
+}
+
+/// What is slow about so many processes of this machine, if they share GPUs over NCCL: its kernels wait for each other, and those of
+/// different processes take turns on a GPU unless MPS runs them side by side.
+fn caution(choice: CollectivesChoice, processes: usize) -> Option<String> {
+    let gpus = gpus().ok().filter(|_| choice == CollectivesChoice::Nccl)?.len();
+    let pipes = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or("/tmp/nvidia-mps".into());
+    let side_by_side = processes <= gpus || Path::new(&pipes).join("control").exists();
+    (!side_by_side).then(|| {
+        format!(
+            "{processes} processes share {}, where NCCL's kernels take turns waiting for each other: that is slow\n\
+             Start one process, whose ranks share GPUs as threads; or NVIDIA's MPS (nvidia-cuda-mps-control -d) before.",
+            gpus_in_words(gpus)
+        )
+    })
 }
 
 /// Whether this machine has GPUs and an NCCL for so many processes on it.

@@ -32,4 +32,6 @@ mod setup;
 mod watchdog;
 
 pub use repeat::Repeater;
-pub use setup::{SharedGpu, Version, allow_sharing, allow_sharing_among_processes, join, share, version};
+pub use setup::{
+    SharedGpu, Version, allow_sharing, allow_sharing_among_processes, caution, join, share, version,
+};

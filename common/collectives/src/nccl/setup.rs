@@ -92,6 +92,15 @@ pub fn allow_sharing() {
     set(SHARED.into_iter().chain([AT_ONCE]));
 }
 
+/// What may make threads wait for each other forever: loading machine code late, if the environment insists on it.
+pub fn caution() -> Option<String> {
+    let (name, value) = AT_ONCE;
+    let set = std::env::var(name).ok().filter(|set| set != value)?;
+    Some(format!(
+        "{name}={set}: loading a kernel late may wait forever for another rank's under NCCL; leave it out, or say {value}"
+    ))
+}
+
 /// As [`allow_sharing`], of ranks that are processes: each has contexts of its own, and loads machine code when it needs it.
 pub fn allow_sharing_among_processes() {
     set(SHARED);
