@@ -251,6 +251,22 @@ fn a_rank_that_hangs_in_nccl_is_named_once_patience_ends() {
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
 }
 
+/// What it does next may load machine code, which waits for its kernel, and keeps the driver from launching others'.
+#[test]
+fn no_rank_that_shares_a_gpu_goes_on_before_all_have_handed_in() {
+    let late = ("STANDIN_NCCL_ABSENT", "2:2:500");
+    if !standin("no_rank_that_shares_a_gpu_goes_on_before_all_have_handed_in", &[late]) {
+        return;
+    }
+    let took = connected(3, PATIENT, |group, device| {
+        sum(&group, device, 8).unwrap();
+        let begin = Instant::now();
+        sum(&group, device, 8).unwrap();
+        begin.elapsed()
+    });
+    assert!(took.iter().all(|&took| took > Duration::from_millis(450)), "{took:?}");
+}
+
 #[test]
 fn who_never_connects_or_never_comes_is_named() {
     if !standin("who_never_connects_or_never_comes_is_named", &[("STANDIN_NCCL_VERSION", "23004")]) {

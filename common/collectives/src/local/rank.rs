@@ -276,7 +276,7 @@ impl Backend for Rank {
     }
 
     fn report(&self, count: u64) {
-        self.shared.reports[self.member].store(count, Ordering::Relaxed);
+        self.shared.reports[self.member].fetch_max(count, Ordering::Relaxed);
     }
 
     fn reports(&self) -> Vec<u64> {

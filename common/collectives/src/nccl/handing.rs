@@ -32,6 +32,10 @@ pub(crate) fn patience<'a>(
 }
 
 /// Hands `transfers` to NCCL for the communication stream; how many collectives have been handed in with them.
+///
+/// Where threads share a GPU, none goes on before all have handed in. What a rank does next may load machine code, as cuBLASLt does
+/// for every new shape: that waits for all that runs in the context, the rank's own kernel included, which waits for kernels that the
+/// driver launches for nobody meanwhile.
 pub(crate) fn hand_in(
     charge: &Charge,
     call: &Call,
@@ -45,8 +49,12 @@ pub(crate) fn hand_in(
     let state = unsafe { charge.communicator.hand_in(transfers, stream.handle()) }.map_err(nccl)?;
     let collective = !matches!(call.operation, Operation::Send | Operation::Recv);
     let count = collective.then(|| charge.count());
+    let give_up = patience(charge, call, count, watch);
     if state == State::Running {
-        charge.communicator.settle(&patience(charge, call, count, watch)).map_err(nccl)?;
+        charge.communicator.settle(&give_up).map_err(nccl)?;
+    }
+    if let Some(count) = count.filter(|_| charge.together) {
+        charge.meet(count, &give_up).map_err(nccl)?;
     }
     Ok(count)
 }

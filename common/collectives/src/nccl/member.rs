@@ -28,6 +28,7 @@ pub(crate) struct Member {
     timeout: Duration,
     watchdog: Arc<Watchdog>,
     census: Census,
+    together: bool,
     /// Its communicator; none where it is alone.
     charge: Option<Arc<Charge>>,
     /// Calls on the GPU that are not waited for yet. Only the rank's own thread comes here.
@@ -59,13 +60,13 @@ impl Member {
         control: Arc<dyn Backend>,
         runtime: Arc<Runtime>,
         timeout: Duration,
-        Ready { watchdog, communicator, census }: Ready,
+        Ready { watchdog, communicator, census, together }: Ready,
     ) -> Self {
         let charge = communicator.map(|communicator| {
-            Arc::new(Charge::new(control.clone(), communicator, runtime.clone(), timeout))
+            Arc::new(Charge::new(control.clone(), communicator, runtime.clone(), timeout, together))
         });
         charge.iter().for_each(|charge| watchdog.add(charge));
-        Member { control, runtime, timeout, watchdog, census, charge, calls: Mutex::default() }
+        Member { control, runtime, timeout, watchdog, census, together, charge, calls: Mutex::default() }
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
@@ -302,7 +303,8 @@ impl Backend for Member {
             None
         });
         let census = self.census.split(&control, members);
-        let ready = Ready { watchdog: self.watchdog.clone(), communicator, census };
+        let (watchdog, together) = (self.watchdog.clone(), self.together);
+        let ready = Ready { watchdog, communicator, census, together };
         Arc::new(Member::new(control, self.runtime.clone(), self.timeout, ready))
     }
 

@@ -137,26 +137,29 @@ pub(crate) struct Setup<'a> {
     rank: u32,
 }
 
-/// What ranks tell each other before: the GPU, the version, and of the first rank the word by which they find each other.
+/// What ranks tell each other before: the GPU, the process, the version, and of the first rank the word by which they find each other.
 struct Card {
     gpu: Uuid,
+    process: u32,
     version: Version,
     id: UniqueId,
 }
 
 impl Card {
-    const BYTES: usize = 16 + 4 + 128;
+    const BYTES: usize = 16 + 4 + 4 + 128;
 
     fn bytes(&self) -> Vec<u8> {
-        [&self.gpu[..], &self.version.0.to_le_bytes(), &self.id.0].concat()
+        [&self.gpu[..], &self.process.to_le_bytes(), &self.version.0.to_le_bytes(), &self.id.0].concat()
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Card::BYTES] = bytes.try_into().ok()?;
         let (gpu, rest) = bytes.split_first_chunk()?;
+        let (process, rest) = rest.split_first_chunk()?;
         let (version, id) = rest.split_first_chunk()?;
         Some(Card {
             gpu: *gpu,
+            process: u32::from_le_bytes(*process),
             version: Version(u32::from_le_bytes(*version)),
             id: UniqueId(id.try_into().ok()?),
         })
@@ -170,12 +173,20 @@ fn blocks(cards: &[Card]) -> Option<i32> {
     Some((BLOCKS / sharing).max(1))
 }
 
+/// Whether threads of a process share a GPU; the same for all.
+fn threads_share(cards: &[Card]) -> bool {
+    let same = |a: &Card, b: &Card| (a.gpu, a.process) == (b.gpu, b.process);
+    cards.iter().any(|card| cards.iter().filter(|other| same(card, other)).count() > 1)
+}
+
 /// What a rank has once it is connected.
 pub(crate) struct Ready {
     pub(crate) watchdog: Arc<Watchdog>,
     /// None where it is alone.
     pub(crate) communicator: Option<Communicator>,
     pub(crate) census: Census,
+    /// No rank goes on before all have handed in: see [`hand_in`](super::handing::hand_in).
+    pub(crate) together: bool,
 }
 
 impl<'a> Setup<'a> {
@@ -196,7 +207,8 @@ impl<'a> Setup<'a> {
         let before = census.begin()?;
         let communicator = if cards.len() > 1 { Some(self.connect(&cards)?) } else { None };
         census.end(before)?;
-        Ok(Ready { watchdog: Arc::new(watchdog), communicator, census })
+        let together = threads_share(&cards);
+        Ok(Ready { watchdog: Arc::new(watchdog), communicator, census, together })
     }
 
     /// Everybody's cards. What goes between the ranks here is no part of the run's traffic.
@@ -205,7 +217,8 @@ impl<'a> Setup<'a> {
         let functions = Functions::get().map_err(|error| self.refused(error))?;
         let first = self.control.member() == 0;
         let id = if first { functions.new_id().map_err(|e| self.refused(e))? } else { UniqueId([0; 128]) };
-        let card = Card { gpu: self.runtime.gpu().info().uuid, version, id };
+        let (gpu, process) = (self.runtime.gpu().info().uuid, std::process::id());
+        let card = Card { gpu, process, version, id };
         let cards = aside.exchange(&card.bytes())?;
         let read =
             |bytes: &Vec<u8>| Card::read(bytes).ok_or_else(|| self.refused("a rank sent what is no card"));

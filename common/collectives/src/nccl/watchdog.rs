@@ -8,7 +8,7 @@
 //! An abort gives memory of the GPU back, and so waits for all that runs there, kernels of the rank's other communicators
 //! included. They wait for ranks that do not come any more, until they are aborted too. So every abort has a thread of its own.
 
-use super::communicator::Communicator;
+use super::communicator::{Communicator, GiveUp};
 use crate::backend::{Backend, Call, Watch};
 use device::cuda::{Fence, Runtime};
 use std::collections::VecDeque;
@@ -42,6 +42,8 @@ pub(crate) struct Charge {
     pub(crate) communicator: Communicator,
     runtime: Arc<Runtime>,
     pub(crate) timeout: Duration,
+    /// No rank goes on before all have handed in.
+    pub(crate) together: bool,
     queued: Mutex<VecDeque<Queued>>,
     /// Collectives handed in so far, and how many of them the others know of.
     handed_in: AtomicU64,
@@ -58,17 +60,30 @@ impl Charge {
         communicator: Communicator,
         runtime: Arc<Runtime>,
         timeout: Duration,
+        together: bool,
     ) -> Self {
         // Making the communicator counts as the first.
         let [handed_in, told] = [1, 0].map(AtomicU64::new);
         let (queued, over) = (Mutex::default(), AtomicBool::new(false));
         let lost = OnceLock::new();
-        Charge { control, communicator, runtime, timeout, queued, handed_in, told, lost, over }
+        Charge { control, communicator, runtime, timeout, together, queued, handed_in, told, lost, over }
     }
 
     /// A collective has been handed in: how many that makes.
     pub(crate) fn count(&self) -> u64 {
         self.handed_in.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Waits until all ranks have handed in `count` collectives, as this one has, or until `give_up` has a reason not to.
+    pub(crate) fn meet(&self, count: u64, give_up: GiveUp<'_>) -> Result<(), String> {
+        self.control.report(count);
+        while self.control.reports().iter().any(|&report| report < count) {
+            if let Some(reason) = give_up() {
+                return Err(reason);
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     /// `call` is queued, and done at `done`.
