@@ -161,6 +161,18 @@ fn heads_that_are_too_wide_for_tiles_are_computed_by_products() {
     assert_eq!(too_wide(86, 100), [false, false]);
 }
 
+/// Two shares of a group of four, and a whole group of two: what more sequences than elsewhere leave of them.
+#[test]
+fn groups_are_cut_into_as_few_shares_as_fill_a_gpu() {
+    if !shim::can_be_built() {
+        return;
+    }
+    for (dtype, head_dim, batch, heads) in [(DType::F32, 8, 256, 4), (DType::Bf16, 64, 512, 2)] {
+        let shape = Attention { batch, tokens: 2, heads, kv_heads: 1, head_dim };
+        check(Setting { seed: 6, shift: 0 }, &Shim::new(6), dtype, shape, tolerances(dtype));
+    }
+}
+
 #[test]
 fn without_tensor_cores_or_alignment_wide_heads_are_computed_in_f32() {
     if !shim::can_be_built() {

@@ -128,19 +128,20 @@ __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Sha
 }
 
 // dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A block per tile of keys, key/value
-// head and sequence; it adds up over the query heads of its group and their tiles in order. Dynamic shared memory: four tiles.
+// head, or share of it, and sequence; it adds up over the query heads of its group and their tiles in order. Dynamic shared memory: four tiles.
 template <u32 W, class T>
 __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,
-                                      const Shape &shape) {
+                                      const Shape &shape, float *partial, u32 shares) {
     DYNAMIC_SHARED(float, queries);
     float *douts = queries + TILE_SIZE<W>, *keys = douts + TILE_SIZE<W>, *values = keys + TILE_SIZE<W>;
-    u32 first = blockIdx.z * TILE, key_head = shape.heads + blockIdx.x, value_head = key_head + shape.kv_heads;
+    const Share share(shape, shares);
+    u32 first = blockIdx.z * TILE, kv_head = share.kv_head;
     u32 lane = threadIdx.x % WARP, own_row = first + threadIdx.x / WARP * ROWS;
-    load_tile<W>(keys, packed_head(qkv, shape, key_head), first, shape);
-    load_tile<W>(values, packed_head(qkv, shape, value_head), first, shape);
+    load_tile<W>(keys, packed_head(qkv, shape, shape.heads + kv_head), first, shape);
+    load_tile<W>(values, packed_head(qkv, shape, shape.heads + shape.kv_heads + kv_head), first, shape);
     float dkeys[ROWS][W / WARP], dvalues[ROWS][W / WARP];
     clear<W>(dkeys), clear<W>(dvalues);
-    for (u32 head = blockIdx.x * shape.group(); head < (blockIdx.x + 1) * shape.group(); head++) {
+    for (u32 head = share.first; head < share.end; head++) {
         for (u32 query_tile = first; query_tile < shape.tokens; query_tile += TILE) {
             __syncthreads();
             load_tile<W>(queries, packed_head(qkv, shape, head), query_tile, shape);
@@ -163,8 +164,11 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
         }
     }
     const float factors[ROWS] = {1.0f, 1.0f, 1.0f, 1.0f};
-    store_rows<W>(packed_head(dqkv, shape, key_head), dkeys, factors, first, shape);
-    store_rows<W>(packed_head(dqkv, shape, value_head), dvalues, factors, first, shape);
+    auto store = [&](u32 head, const float(&sums)[ROWS][W / WARP]) {
+        if (shares == 1) store_rows<W>(packed_head(dqkv, shape, shape.heads + head), sums, factors, first, shape);
+        else store_rows<W>(share.head(partial, shape, head), sums, factors, first, shape);
+    };
+    store(kv_head, dkeys), store(shape.kv_heads + kv_head, dvalues);
 }
 
 // dq = dS·k. A block per tile of queries, the longest rows first, head and sequence. Dynamic shared memory: four tiles.
@@ -210,8 +214,8 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
         attention<W>(out, log_sum, qkv, GIVEN_SHAPE);                                                                 \
     }                                                                                                                 \
     KERNEL(attention_keys_d##W##_##t, 256, T *dqkv, const T *dout, const T *qkv, const float *log_sum,                \
-           const float *delta, SHAPE) {                                                                               \
-        attention_keys<W>(dqkv, dout, qkv, log_sum, delta, GIVEN_SHAPE);                                              \
+           const float *delta, SHAPE, float *partial, u32 shares) {                                                   \
+        attention_keys<W>(dqkv, dout, qkv, log_sum, delta, GIVEN_SHAPE, partial, shares);                             \
     }                                                                                                                 \
     KERNEL(attention_queries_d##W##_##t, 256, T *dqkv, const T *dout, const T *qkv, const float *log_sum,             \
            const float *delta, SHAPE) {                                                                               \

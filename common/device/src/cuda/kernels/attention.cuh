@@ -33,6 +33,25 @@ template <class T> __device__ inline Head<T> out_head(T *out, const Shape &shape
     return {out + shape.first_row() * stride + head * shape.head_dim, stride};
 }
 
+// What a block adds up of a key/value head's gradients: what the query heads of its group give, or those of one of `shares` of it.
+// x counts the shares of all heads.
+struct Share {
+    u32 kv_head, number, first, end;
+
+    __device__ Share(const Shape &shape, u32 shares) {
+        u32 heads = shape.group() / shares;
+        kv_head = blockIdx.x / shares, number = blockIdx.x % shares;
+        first = (kv_head * shares + number) * heads, end = first + heads;
+    }
+
+    // Where a share that is not all lies: in f32 [shares, sequences · tokens, 2 · kv_heads · head_dim], all keys' heads before values'.
+    __device__ Head<float> head(float *partial, const Shape &shape, u32 head) const {
+        u32 stride = 2 * shape.kv_heads * shape.head_dim;
+        u64 row = u64(number) * gridDim.y * shape.tokens + shape.first_row();
+        return {partial + row * stride + head * shape.head_dim, stride};
+    }
+};
+
 // A shape as a kernel's parameters, and made from them.
 #define SHAPE u32 tokens, u32 heads, u32 kv_heads, u32 head_dim, float scale
 #define GIVEN_SHAPE Shape{tokens, heads, kv_heads, head_dim, scale}

@@ -1,13 +1,13 @@
 //! Attention: launches of `attention_mma.cu` (16-bit types on tensor cores) and `attention.cu` (any type, f32 arithmetic),
 //! and which heads they have room for; the others are left to matrix products.
 
-use super::products::{attention_backward_by_products, attention_by_products};
-use super::softmax::attention_delta;
+use super::products::{attention_backward_by_products, attention_by_products, parts};
+use super::softmax::{attention_delta, attention_store};
 use super::table::{
     ATTENTION, ATTENTION_KEYS, ATTENTION_MMA, ATTENTION_MMA_KEYS, ATTENTION_MMA_QUERIES, ATTENTION_QUERIES,
     of_type, same_type,
 };
-use super::{Argument, Kernel, Launch, Launcher, Multiplier, Operand, THREADS};
+use super::{Argument, Kernel, Launch, Launcher, MatrixOperand, Multiplier, Operand, THREADS};
 use crate::kernels::Attention;
 use crate::{DType, Result};
 
@@ -27,6 +27,10 @@ const FORWARD_TILES: usize = 2;
 const fn backward_tiles(head_dim: usize) -> usize {
     128 / head_dim
 }
+
+/// Blocks that fill any GPU. Where keys have fewer, as with few sequences and few heads that many queries share, a group of query heads
+/// is cut into shares.
+const ENOUGH_BLOCKS: usize = 512;
 
 /// Threads of a block on tensor cores.
 const MMA_THREADS: usize = 128;
@@ -83,7 +87,8 @@ pub fn attention(l: &impl Multiplier, output: AttentionOutput, qkv: Operand, sha
 }
 
 /// See [`crate::Kernels::attention_backward`]; operands have one type. A kernel per gradient: a block adds up the keys' and
-/// values' over the queries in order, or the queries' over the keys. Scratch: f32 `[batch, heads, tokens]`.
+/// values' over the queries in order, or the queries' over the keys. Scratch: f32 `[batch, heads, tokens]`, and what shares of groups
+/// give, f32 `[shares, batch · tokens, 2 · kv_heads · head_dim]`.
 ///
 /// # Errors
 /// As [`attention`].
@@ -98,13 +103,36 @@ pub fn attention_backward(
     let Some(tiling) = backward_tiling(l, [qkv, dout, dqkv], shape)? else {
         return attention_backward_by_products(l, gradient, qkv, shape);
     };
-    let delta = l.scratch((shape.rows() * shape.heads * 4).max(1))?;
+    let shares = shares_of_groups(tiling.rows, shape);
+    let gradients = key_gradients(dqkv, shape);
+    let partial_bytes = if shares == 1 { 0 } else { shares * gradients.rows * gradients.columns * 4 };
+    let [delta, partial] = parts(l, [shape.rows() * shape.heads * 4, partial_bytes])?;
     attention_delta(l, delta, dout, output.out, shape)?;
     let pointers = [dqkv.pointer, dout.pointer, qkv.pointer, output.log_sum, delta].map(Argument::Pointer);
     let arguments = [pointers.as_slice(), &shape_arguments(shape)].concat();
+    let of_keys = [&arguments[..], &[Argument::Pointer(partial), Argument::U32(shares as u32)]].concat();
     let [keys, queries] = [0, 1].map(|i| (tiling.kernels[i], tiling.shared_bytes[i]));
-    launch_tiles(l, keys, &tiling, [shape.kv_heads, shape.batch], shape, &arguments)?;
+    launch_tiles(l, keys, &tiling, [shape.kv_heads * shares, shape.batch], shape, &of_keys)?;
+    if shares > 1 {
+        attention_store(l, gradients, partial, shares)?;
+    }
     launch_tiles(l, queries, &tiling, [shape.heads, shape.batch], shape, &arguments)
+}
+
+/// How many shares a group of query heads is cut into, whose gradients of keys and values are added up last: as few as give
+/// [`ENOUGH_BLOCKS`] of `rows` keys. It depends on the shape alone, so that sums are the same on every GPU.
+fn shares_of_groups(rows: usize, shape: Attention) -> usize {
+    let blocks = shape.tokens.div_ceil(rows) * shape.kv_heads * shape.batch;
+    let group = (shape.heads / shape.kv_heads.max(1)).max(1);
+    let mut even = (1..=group).filter(|shares| group.is_multiple_of(*shares));
+    even.find(|shares| blocks * shares >= ENOUGH_BLOCKS).unwrap_or(group)
+}
+
+/// The columns of `dqkv` that belong to keys and values.
+fn key_gradients(dqkv: Operand, shape: Attention) -> MatrixOperand {
+    let data = Operand { pointer: dqkv.pointer + (shape.width() * dqkv.dtype.size()) as u64, ..dqkv };
+    let (rows, columns, stride) = (shape.rows(), 2 * shape.kv_heads * shape.head_dim, shape.packed_width());
+    MatrixOperand { data, rows, columns, stride, transposed: false, grain: 0 }
 }
 
 fn launch_tiles<const N: usize>(
@@ -187,4 +215,20 @@ fn padded_tiles(l: &impl Launcher, count: usize, shape: Attention) -> Option<(us
 /// Compute Capability").
 fn shared_memory(architecture: u32) -> usize {
     if architecture < 80 { 64 << 10 } else { 99 << 10 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shares_of_groups;
+    use crate::kernels::Attention;
+
+    #[test]
+    fn shares_are_even_and_as_few_as_are_enough() {
+        let shares = |batch, heads, kv_heads| {
+            shares_of_groups(128, Attention { batch, tokens: 2048, heads, kv_heads, head_dim: 64 })
+        };
+        assert_eq!([1, 2, 4, 8].map(|batch| shares(batch, 32, 4)), [8, 4, 2, 1]);
+        assert_eq!([1, 2, 4].map(|batch| shares(batch, 12, 4)), [3, 3, 3]);
+        assert_eq!([shares(1, 32, 32), shares(1, 9, 9), shares(0, 32, 4)], [1, 1, 8]);
+    }
 }

@@ -172,19 +172,20 @@ __device__ inline void softmax_backward_by_row(Sums<M, N> &scores, Sums<M, N> &d
 }
 
 // dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A block per M tiles of keys, key/value
-// head and sequence; it adds up over the query heads of its group and their tiles in order. Keys are rows here, so that Pᵀ and dSᵀ
+// head, or share of it, and sequence; it adds up over the query heads of its group and their tiles in order. Keys are rows here, so that Pᵀ and dSᵀ
 // are left operands straight from registers. Dynamic shared memory: keys, values, and two tiles each of queries and of the
 // output's gradient; then two tiles' statistics, f32.
 template <u32 W, u32 M, class T>
 __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,
-                                      const Shape &shape) {
+                                      const Shape &shape, float *partial, u32 shares) {
     DYNAMIC_SHARED(T, shared);
     const Tile<W, T> keys = {shared}, values = keys.number(M), queries = values.number(M), douts = queries.number(2);
     float *statistics = reinterpret_cast<float *>(douts.number(2).data);
     // Queries that are computed with at a time: as many as registers hold sums for.
     constexpr u32 AT_ONCE = 32;
     u32 own = blockIdx.z * M, tiles = (shape.tokens + TILE - 1) / TILE;
-    u32 head = blockIdx.x * shape.group(), end = head + shape.group(), kv_head = blockIdx.x;
+    const Share share(shape, shares);
+    u32 head = share.first, kv_head = share.kv_head;
     float unit = shape.scale * LOG2_E;
     // What streams by: of each head of the group the tiles from the first own one on.
     auto fetch = [&](u32 head, u32 tile, u32 to) {
@@ -207,11 +208,11 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
     commit_copies();
     Sums<M, W / 8> dkeys, dvalues;
     dkeys.clear(), dvalues.clear();
-    for (u32 tile = own, now = 0; head < end; now = 1 - now) {
+    for (u32 tile = own, now = 0; head < share.end; now = 1 - now) {
         u32 next_tile = tile + 1 < tiles ? tile + 1 : own, next_head = next_tile == own ? head + 1 : head;
         wait_for_copies<0>();
         __syncthreads();
-        if (next_head < end) fetch(next_head, next_tile, 1 - now);
+        if (next_head < share.end) fetch(next_head, next_tile, 1 - now);
         commit_copies();
         const float *logs = statistics + now * 2 * TILE, *means = logs + TILE;
 #pragma unroll 1
@@ -227,8 +228,11 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
         tile = next_tile, head = next_head;
     }
     const PerRow<M> scaled(shape.scale), plain(1.0f);
-    store_rows<W>(packed_head(dqkv, shape, shape.heads + kv_head), dkeys, scaled, own * TILE, shape.tokens);
-    store_rows<W>(packed_head(dqkv, shape, shape.heads + shape.kv_heads + kv_head), dvalues, plain, own * TILE, shape.tokens);
+    auto store = [&](u32 head, const Sums<M, W / 8> &sums, const PerRow<M> &factors) {
+        if (shares == 1) store_rows<W>(packed_head(dqkv, shape, shape.heads + head), sums, factors, own * TILE, shape.tokens);
+        else store_rows<W>(share.head(partial, shape, head), sums, factors, own * TILE, shape.tokens);
+    };
+    store(kv_head, dkeys, scaled), store(shape.kv_heads + kv_head, dvalues, plain);
 }
 
 // dq = dS·k. A block per M tiles of queries, head and sequence. Dynamic shared memory: queries, their output's gradient, and two tiles
@@ -282,8 +286,8 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
         attention<W, 2>(out, log_sum, qkv, GIVEN_SHAPE);                                                              \
     }                                                                                                                 \
     KERNEL_AT_ONCE(2, attention_mma_keys_d##W##_##t, 128, T *dqkv, const T *dout, const T *qkv, const float *log_sum, \
-                   const float *delta, SHAPE) {                                                                       \
-        attention_keys<W, 128 / W>(dqkv, dout, qkv, log_sum, delta, GIVEN_SHAPE);                                     \
+                   const float *delta, SHAPE, float *partial, u32 shares) {                                           \
+        attention_keys<W, 128 / W>(dqkv, dout, qkv, log_sum, delta, GIVEN_SHAPE, partial, shares);                    \
     }                                                                                                                 \
     KERNEL_AT_ONCE(2, attention_mma_queries_d##W##_##t, 128, T *dqkv, const T *dout, const T *qkv,                    \
                    const float *log_sum, const float *delta, SHAPE) {                                                 \

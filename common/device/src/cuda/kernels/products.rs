@@ -74,8 +74,8 @@ pub fn attention_backward_by_products(
             backward.tile(l, &head, rows, write)?;
         }
         if (head.head + 1).is_multiple_of(group) {
-            attention_store(l, head.keys(dqkv, 0..shape.tokens), backward.dkeys)?;
-            attention_store(l, head.values(dqkv, 0..shape.tokens), backward.dvalues)?;
+            attention_store(l, head.keys(dqkv, 0..shape.tokens), backward.dkeys, 1)?;
+            attention_store(l, head.values(dqkv, 0..shape.tokens), backward.dvalues, 1)?;
         }
     }
     Ok(())
@@ -225,7 +225,7 @@ fn rounded(dtype: DType, pointer: u64, wide: Operand) -> Operand {
 }
 
 /// Addresses of parts of scratch memory of the given sizes.
-fn parts<const N: usize>(l: &impl Launcher, bytes: [usize; N]) -> Result<[u64; N]> {
+pub(super) fn parts<const N: usize>(l: &impl Launcher, bytes: [usize; N]) -> Result<[u64; N]> {
     let bytes = bytes.map(|bytes| bytes.next_multiple_of(ALIGNMENT));
     let mut next = l.scratch(bytes.iter().sum::<usize>().max(1))?;
     Ok(bytes.map(|bytes| {

@@ -71,11 +71,14 @@ __device__ inline void attention_softmax_backward(T *probabilities, T *dscores, 
     }
 }
 
-// to[row][column] = from[row][column], rounded; rows of `to` are `stride` apart. A thread per element.
+// to[row][column] = Σ from[share][row][column], in order, rounded; rows of `to` are `stride` apart. A thread per element.
 template <class T>
-__device__ inline void attention_store(T *to, const float *from, u32 rows, u32 columns, u32 stride) {
-    u32 item = blockIdx.x * blockDim.x + threadIdx.x;
-    if (item < rows * columns) to[u64(item / columns) * stride + item % columns] = narrow<T>(from[item]);
+__device__ inline void attention_store(T *to, const float *from, u32 rows, u32 columns, u32 stride, u32 shares) {
+    u32 item = blockIdx.x * blockDim.x + threadIdx.x, items = rows * columns;
+    if (item >= items) return;
+    float sum = from[item];
+    for (u32 share = 1; share < shares; share++) sum += from[u64(share) * items + item];
+    to[u64(item / columns) * stride + item % columns] = narrow<T>(sum);
 }
 
 #define SOFTMAX(T, t)                                                                                                 \
@@ -93,7 +96,7 @@ __device__ inline void attention_store(T *to, const float *from, u32 rows, u32 c
         attention_softmax_backward(probabilities, dscores, scores, dprobabilities, log_sum, delta, first, queries,    \
                                    keys, tokens, scale);                                                              \
     }                                                                                                                 \
-    KERNEL(attention_store_##t, 256, T *to, const float *from, u32 rows, u32 columns, u32 stride) {                   \
-        attention_store(to, from, rows, columns, stride);                                                             \
+    KERNEL(attention_store_##t, 256, T *to, const float *from, u32 rows, u32 columns, u32 stride, u32 shares) {       \
+        attention_store(to, from, rows, columns, stride, shares);                                                     \
     }
 FOR_EACH_TYPE(SOFTMAX)

@@ -97,13 +97,13 @@ fn launch_scores(
     launch_blocks(l, kernel, [tile.queries, tile.heads], row_threads(tile.keys, THREADS), &arguments)
 }
 
-/// `to = from`, rounded; `from` is f32, and packed.
+/// `to` = the sum of `shares` matrices at `from`, in order, rounded once; these are f32, and packed.
 ///
 /// # Errors
 /// If `to` holds no floats; the launcher's.
-pub(super) fn attention_store(l: &impl Launcher, to: MatrixOperand, from: u64) -> Result<()> {
+pub(super) fn attention_store(l: &impl Launcher, to: MatrixOperand, from: u64, shares: usize) -> Result<()> {
     let kernel = of_type(&ATTENTION_STORE, "to", to.data.dtype)?;
     let pointers = [to.data.pointer, from].map(Argument::Pointer);
-    let sizes = [to.rows, to.columns, to.stride].map(|size| Argument::U32(size as u32));
+    let sizes = [to.rows, to.columns, to.stride, shares].map(|size| Argument::U32(size as u32));
     launch_each(l, kernel, to.rows * to.columns, &[pointers.as_slice(), &sizes].concat())
 }

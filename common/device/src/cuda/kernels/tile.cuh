@@ -153,6 +153,10 @@ __device__ inline void add_weighted(Sums<M, W / 8> &sums, const Sums<M, N> &weig
     }
 }
 
+template <class T> __device__ inline void store_pair(T *to, float a, float b) { *reinterpret_cast<u32 *>(to) = pack<T>(a, b); }
+
+__device__ inline void store_pair(float *to, float a, float b) { to[0] = a, to[1] = b; }
+
 // Rows of a head from `first`, a tile after another = sums · factors.
 template <u32 W, u32 M, class T>
 __device__ inline void store_rows(Head<T> head, const Sums<M, W / 8> &sums, const PerRow<M> &factors, u32 first, u32 tokens) {
@@ -166,7 +170,7 @@ __device__ inline void store_rows(Head<T> head, const Sums<M, W / 8> &sums, cons
 #pragma unroll
             for (u32 n = 0; n < W / 8; n++) {
                 float a = sums.at[m][n][2 * half] * factors.at[m][half], b = sums.at[m][n][2 * half + 1] * factors.at[m][half];
-                *reinterpret_cast<u32 *>(to + 8 * n) = pack<T>(a, b);
+                store_pair(to + 8 * n, a, b);
             }
         }
 }
