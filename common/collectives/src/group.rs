@@ -260,6 +260,13 @@ impl Group {
         self.backend.poison(during, reason);
     }
 
+    /// [`Group::poison`] with `culprit`, a rank of the world, as the culprit; with none where nobody can tell who is.
+    pub fn blame(&self, culprit: Option<u32>, during: String, reason: String) {
+        let names = self.backend.names();
+        let culprit = culprit.and_then(|rank| names.iter().position(|&name| name == rank));
+        self.backend.blame(culprit, during, reason);
+    }
+
     /// Leaves out the next collective of this rank that moves buffers, as a program does that has taken another branch
     /// than its peers': it takes no number, nobody hears of it, and waiting gives its buffers back as they are.
     pub fn leave_out(&self) {

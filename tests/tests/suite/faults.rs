@@ -52,8 +52,7 @@ fn a_failure_in_one_group_ends_the_others_too() {
         }
         let (text, took) =
             fail(planner::Stage::Zero3, &format!("{groups} --timeout 1 --inject stall@rank1,step1,backward"));
-        // Whoever waits for a rank that waits for rank 1 may give up first.
-        assert!(text.contains("for rank 1") || text.starts_with("rank 1: injected stall"), "{text}");
+        assert!(text.contains("for rank 1"), "{text}");
         assert!(took < Duration::from_secs(10), "{groups}: {took:?}");
     }
 }

@@ -1,13 +1,17 @@
-//! How long a rank waits for others.
+//! How long a rank waits for others, and whom it may blame then.
+//!
+//! A rank that does not come because it waits itself, in another group or for what a third one does not take, is not to
+//! blame: the one at the end of such a chain is. So whoever has waited for a while says for whom, and meanwhile the clocks
+//! of those who wait for it stand still: the one in front loses patience first, and tells.
 
-use std::cell::Cell;
+use super::excuses::Excuses;
 use std::time::{Duration, Instant};
 
 /// How often, at least, one who waits looks at the clock, whatever the patience.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The same with a patience of `timeout`: often enough that a stop, which looks like one such stretch of waiting, uses up little of it.
-fn look(timeout: Duration) -> Duration {
+pub(crate) fn look(timeout: Duration) -> Duration {
     (timeout / 10).clamp(SHORTEST, LOOK)
 }
 
@@ -22,98 +26,195 @@ pub(crate) struct Patience<'a> {
     pub(crate) held: &'a dyn Fn() -> Duration,
     /// Time since a simulated link last delivered, zero while it does; without a link, since ever.
     pub(crate) delivered: &'a dyn Fn() -> Duration,
+    pub(crate) excuses: &'a dyn Excuses,
 }
 
 /// A deadline that does not run while the run is held, a simulated link delivers or the whole process is stopped, as by a
 /// shell.
-pub(crate) struct Deadline {
+pub(crate) struct Deadline<'a> {
+    patience: &'a Patience<'a>,
     since: Instant,
     held: Duration,
     /// Run time from the start to the latest look.
-    looked: Cell<Duration>,
+    looked: Duration,
     /// Time in which nobody looked though somebody should have: the process stood still.
-    stopped: Cell<Duration>,
+    stopped: Duration,
+    /// Time in which whoever was waited for was excused. As much as the patience: an excuse may be out of date.
+    pardoned: Duration,
+    /// Of whom the others know that this rank waits for it.
+    told: Option<u32>,
     pub(crate) spun: bool,
 }
 
-impl Deadline {
-    pub(crate) fn start(patience: &Patience<'_>) -> Self {
-        let (looked, stopped) = (Cell::default(), Cell::default());
-        Deadline { since: Instant::now(), held: (patience.held)(), looked, stopped, spun: false }
+impl<'a> Deadline<'a> {
+    pub(crate) fn start(patience: &'a Patience<'a>) -> Self {
+        let (since, held) = (Instant::now(), (patience.held)());
+        let [looked, stopped, pardoned] = [Duration::ZERO; 3];
+        Deadline { patience, since, held, looked, stopped, pardoned, told: None, spun: false }
     }
 
-    /// How long to wait before the next look; zero once the patience is over. While the run is held it does not shrink, so
-    /// at least a few milliseconds.
-    pub(crate) fn left(&self, patience: &Patience<'_>) -> Duration {
-        let held = (patience.held)().saturating_sub(self.held);
-        self.left_at(self.since.elapsed().saturating_sub(held), patience)
+    /// How long to wait for `rank` before the next look. While the run is held it does not shrink, so at least a few
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// The patience, once it is over.
+    pub(crate) fn left(&mut self, rank: u32) -> Result<Duration, Duration> {
+        let held = (self.patience.held)().saturating_sub(self.held);
+        self.left_at(self.since.elapsed().saturating_sub(held), rank)
     }
 
     /// The same after `run` of the run's time.
-    fn left_at(&self, run: Duration, patience: &Patience<'_>) -> Duration {
-        let look = look(patience.timeout);
-        let unseen = run.saturating_sub(self.looked.replace(run)).saturating_sub(look);
-        self.stopped.set(self.stopped.get() + unseen);
-        let waited = run.saturating_sub(self.stopped.get()).min((patience.delivered)());
-        let left = patience.timeout.saturating_sub(waited);
-        if left.is_zero() { left } else { left.clamp(SHORTEST, look) }
+    fn left_at(&mut self, run: Duration, rank: u32) -> Result<Duration, Duration> {
+        let &Patience { timeout, excuses, delivered, .. } = self.patience;
+        let look = look(timeout);
+        let passed = run.saturating_sub(std::mem::replace(&mut self.looked, run));
+        self.stopped += passed.saturating_sub(look);
+        if excuses.is_excused(rank) {
+            self.pardoned = timeout.min(self.pardoned + passed.min(look));
+        }
+        let waited = run.saturating_sub(self.stopped).min(delivered());
+        if waited >= look && self.told.replace(rank) != Some(rank) {
+            excuses.waits_for(Some(rank));
+        }
+        let left = timeout.saturating_sub(waited.saturating_sub(self.pardoned));
+        if left.is_zero() {
+            // Whoever hears that this rank waits no longer shall know why by then.
+            self.told = None;
+            return Err(timeout);
+        }
+        Ok(left.clamp(SHORTEST, look))
+    }
+}
+
+impl Drop for Deadline<'_> {
+    fn drop(&mut self) {
+        if self.told.is_some() {
+            self.patience.excuses.waits_for(None);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
+
+    /// What was told, and who is excused.
+    #[derive(Default)]
+    struct Told {
+        told: RefCell<Vec<Option<u32>>>,
+        excused: Cell<bool>,
+    }
+
+    impl Excuses for Told {
+        fn waits_for(&self, rank: Option<u32>) {
+            self.told.borrow_mut().push(rank);
+        }
+
+        fn is_excused(&self, _: u32) -> bool {
+            self.excused.get()
+        }
+    }
+
+    fn patience(timeout: Duration, excuses: &Told) -> Patience<'_> {
+        Patience { timeout, held: &|| Duration::ZERO, delivered: &|| Duration::MAX, excuses }
+    }
+
+    fn wait(time: Duration) {
+        let since = Instant::now();
+        while since.elapsed() < time {}
+    }
+
+    const TINY: Duration = Duration::from_nanos(1);
 
     #[test]
     fn time_under_hold_does_not_count() {
-        let held = Cell::new(Duration::ZERO);
-        let now = || held.get();
-        let patience =
-            Patience { timeout: Duration::from_nanos(1), held: &now, delivered: &|| Duration::MAX };
-        let deadline = Deadline::start(&patience);
-        while deadline.since.elapsed() < Duration::from_micros(1) {}
-        assert_eq!(deadline.left(&patience), Duration::ZERO);
+        let (held, excuses) = (Cell::new(Duration::ZERO), Told::default());
+        let patience = Patience { held: &|| held.get(), ..patience(TINY, &excuses) };
+        let mut deadline = Deadline::start(&patience);
+        wait(Duration::from_micros(1));
+        assert_eq!(deadline.left(1), Err(TINY));
         held.set(Duration::from_secs(60));
-        assert!(!deadline.left(&patience).is_zero());
+        assert!(deadline.left(1).is_ok());
     }
 
     /// Ten seconds of patience, of which three pass before a stop of a minute.
     #[test]
     fn time_in_which_the_process_stands_still_does_not_count() {
-        let seconds = Duration::from_secs;
-        let patience =
-            Patience { timeout: seconds(10), held: &|| Duration::ZERO, delivered: &|| Duration::MAX };
-        let deadline = Deadline::start(&patience);
-        let left = |run: u64| deadline.left_at(seconds(run), &patience);
-        assert!((1..=3).all(|run| left(run) == LOOK), "it looks again and again");
-        assert!((63..69).all(|run| left(run) == LOOK), "{:?}", deadline.stopped);
-        assert_eq!(left(70), Duration::ZERO, "{:?}", deadline.stopped);
+        let (seconds, excuses) = (Duration::from_secs, Told::default());
+        let patience = patience(seconds(10), &excuses);
+        let mut deadline = Deadline::start(&patience);
+        let mut left = |run: u64| deadline.left_at(seconds(run), 1);
+        assert!((1..=3).all(|run| left(run) == Ok(LOOK)), "it looks again and again");
+        assert!((63..69).all(|run| left(run) == Ok(LOOK)));
+        assert_eq!(left(70), Err(seconds(10)));
     }
 
     /// A second of patience, of which three tenths pass before a stop of a minute.
     #[test]
     fn a_stop_uses_up_little_of_a_short_patience() {
         let tenths = |count: u64| Duration::from_millis(100 * count);
-        let patience =
-            Patience { timeout: tenths(10), held: &|| Duration::ZERO, delivered: &|| Duration::MAX };
-        let deadline = Deadline::start(&patience);
-        let left = |run: u64| deadline.left_at(tenths(run), &patience);
-        assert!((1..=3).all(|run| left(run) == tenths(1)), "it looks again and again");
-        assert!((603..609).all(|run| left(run) == tenths(1)), "{:?}", deadline.stopped);
-        assert_eq!(left(610), Duration::ZERO, "{:?}", deadline.stopped);
+        let excuses = Told::default();
+        let patience = patience(tenths(10), &excuses);
+        let mut deadline = Deadline::start(&patience);
+        let mut left = |run: u64| deadline.left_at(tenths(run), 1);
+        assert!((1..=3).all(|run| left(run) == Ok(tenths(1))), "it looks again and again");
+        assert!((603..609).all(|run| left(run) == Ok(tenths(1))));
+        assert_eq!(left(610), Err(tenths(10)));
     }
 
     #[test]
     fn patience_is_whole_while_a_link_delivers() {
-        let since = Cell::new(Duration::ZERO);
-        let delivered = || since.get();
-        let patience =
-            Patience { timeout: Duration::from_nanos(1), held: &|| Duration::ZERO, delivered: &delivered };
-        let deadline = Deadline::start(&patience);
-        while deadline.since.elapsed() < Duration::from_micros(1) {}
-        assert!(!deadline.left(&patience).is_zero());
-        since.set(Duration::from_nanos(1));
-        assert_eq!(deadline.left(&patience), Duration::ZERO);
+        let (since, excuses) = (Cell::new(Duration::ZERO), Told::default());
+        let patience = Patience { delivered: &|| since.get(), ..patience(TINY, &excuses) };
+        let mut deadline = Deadline::start(&patience);
+        wait(Duration::from_micros(1));
+        assert!(deadline.left(1).is_ok());
+        since.set(TINY);
+        assert_eq!(deadline.left(1), Err(TINY));
+    }
+
+    /// Who waits says for whom after a tenth of its patience, anew when it is another, and when it is over.
+    #[test]
+    fn who_waits_for_a_while_says_so() {
+        let (seconds, excuses) = (Duration::from_secs, Told::default());
+        let patience = patience(seconds(10), &excuses);
+        let mut deadline = Deadline::start(&patience);
+        for (run, rank) in [(0, 1), (1, 1), (2, 1), (3, 2)] {
+            assert_eq!(deadline.left_at(seconds(run), rank), Ok(LOOK));
+        }
+        drop(deadline);
+        drop(Deadline::start(&patience));
+        assert_eq!(*excuses.told.borrow(), [Some(1), Some(2), None]);
+    }
+
+    /// Ten seconds of patience, of which three are excused; and one whose excuse never ends.
+    #[test]
+    fn time_in_which_the_other_waits_itself_does_not_count() {
+        let (seconds, excuses) = (Duration::from_secs, Told::default());
+        let patience = patience(seconds(10), &excuses);
+        let mut deadline = Deadline::start(&patience);
+        let mut looks = |runs: std::ops::Range<u64>, excused| {
+            excuses.excused.set(excused);
+            runs.into_iter().all(|run| deadline.left_at(seconds(run), 1) == Ok(LOOK))
+        };
+        assert!(looks(1..9, false) && looks(9..12, true) && looks(12..13, false));
+        assert_eq!(deadline.left_at(seconds(13), 1), Err(seconds(10)));
+
+        let mut deadline = Deadline::start(&patience);
+        excuses.excused.set(true);
+        assert!((1..20).all(|run| deadline.left_at(seconds(run), 1) == Ok(LOOK)));
+        assert_eq!(deadline.left_at(seconds(20), 1), Err(seconds(10)));
+    }
+
+    /// Whoever waits for a rank that loses patience must hear of that, not of an excuse that is over.
+    #[test]
+    fn who_loses_patience_stays_excused() {
+        let (seconds, excuses) = (Duration::from_secs, Told::default());
+        let patience = patience(seconds(2), &excuses);
+        let mut deadline = Deadline::start(&patience);
+        while deadline.left_at(deadline.looked + Duration::from_millis(200), 1).is_ok() {}
+        drop(deadline);
+        assert_eq!(*excuses.told.borrow(), [Some(1)]);
     }
 }

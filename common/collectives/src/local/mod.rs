@@ -7,6 +7,7 @@
 pub(crate) mod data;
 pub(crate) mod deadline;
 pub(crate) mod direct;
+pub(crate) mod excuses;
 pub(crate) mod gpu;
 mod link;
 mod protocol;

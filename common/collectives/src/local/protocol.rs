@@ -121,7 +121,7 @@ impl<C: Contribution> Hub<C> {
                 return Err(self.fail(&mut state, Failure { culprit, cause: Cause::Departed }));
             }
             let late = self.late(&next, culprit, false, state.slot(&next).operation(&next));
-            state = self.wait(state, &mut deadline, patience, late)?;
+            state = self.wait(state, &mut deadline, culprit, late)?;
         }
     }
 
@@ -154,12 +154,13 @@ impl<C: Contribution> Hub<C> {
     ) -> Result<(), Failure> {
         let mut state = lock(&self.state);
         let mut deadline = Deadline::start(patience);
+        let culprit = self.names[other];
         while state.slot(ticket).steps[other] < steps {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            let late = self.late(ticket, self.names[other], true, state.slot(ticket).operation(ticket));
-            state = self.wait(state, &mut deadline, patience, late)?;
+            let late = self.late(ticket, culprit, true, state.slot(ticket).operation(ticket));
+            state = self.wait(state, &mut deadline, culprit, late)?;
         }
         Ok(())
     }
@@ -194,7 +195,7 @@ impl<C: Contribution> Hub<C> {
             let culprit = self.names[ticket.lane.member(slot.idle())];
             let late = self.late(ticket, culprit, true, slot.operation(ticket));
             // On a timeout the failure is set, and the next turn sees it.
-            state = match self.wait(state, &mut deadline, patience, late) {
+            state = match self.wait(state, &mut deadline, culprit, late) {
                 Ok(state) => state,
                 Err(_) => lock(&self.state),
             };
@@ -273,18 +274,18 @@ impl<C: Contribution> Hub<C> {
         }
     }
 
-    /// Waits for a notification; past the deadline the group fails with `late`.
+    /// Waits for a notification; past the deadline for `culprit` the group fails with `late`.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<C>>,
-        deadline: &mut Deadline,
-        patience: &Patience<'_>,
+        deadline: &mut Deadline<'_>,
+        culprit: u32,
         late: impl FnOnce(Duration) -> Failure,
     ) -> Result<MutexGuard<'a, State<C>>, Failure> {
-        let left = deadline.left(patience);
-        if left.is_zero() {
-            return Err(self.fail(&mut state, late(patience.timeout)));
-        }
+        let left = match deadline.left(culprit) {
+            Ok(left) => left,
+            Err(waited) => return Err(self.fail(&mut state, late(waited))),
+        };
         if !std::mem::replace(&mut deadline.spun, true) && !self.spin.is_zero() && self.eager() {
             return Ok(self.spin(state));
         }

@@ -2,6 +2,7 @@
 
 use super::data::{Contribution, Span};
 use super::deadline::Patience;
+use super::excuses::Waiting;
 use super::gpu::{OnGpu, Parties};
 use super::protocol::Hub;
 use super::slot::Entry;
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     start: Instant,
     /// When the links of the world and its sub-groups will have delivered everything, in nanoseconds on their clock.
     delivery: Arc<AtomicU64>,
+    /// Of the world and its sub-groups.
+    waiting: Arc<Waiting>,
     /// Sub-groups by their key.
     children: Mutex<Children>,
     /// By member: what it has reported.
@@ -46,23 +49,18 @@ impl Shared {
     pub(crate) fn new(names: Vec<u32>, options: Options) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if names.len() <= cores { SPIN } else { Duration::ZERO };
-        Shared::with(names, options, spin, Instant::now(), Arc::default())
-    }
-
-    fn with(
-        names: Vec<u32>,
-        options: Options,
-        spin: Duration,
-        start: Instant,
-        delivery: Arc<AtomicU64>,
-    ) -> Self {
         let reports = names.iter().map(|_| AtomicU64::new(0)).collect();
+        let waiting = Arc::new(Waiting::new(names.len()));
         let hub = Hub::new(names, spin);
-        Shared { hub, options, spin, start, delivery, children: Mutex::default(), reports }
+        let (start, delivery, children) = (Instant::now(), Arc::default(), Mutex::default());
+        Shared { hub, options, spin, start, delivery, waiting, children, reports }
     }
 
     fn sub_group(&self, names: Vec<u32>) -> Self {
-        Shared::with(names, self.options, self.spin, self.start, self.delivery.clone())
+        let reports = names.iter().map(|_| AtomicU64::new(0)).collect();
+        let hub = Hub::new(names, self.spin);
+        let (delivery, waiting) = (self.delivery.clone(), self.waiting.clone());
+        Shared { hub, delivery, waiting, children: Mutex::default(), reports, ..*self }
     }
 
     fn children(&self) -> MutexGuard<'_, Children> {
@@ -235,7 +233,8 @@ impl Backend for Rank {
     fn wait(&self, call: &Call, watch: &Watch) -> Result<Outcome> {
         let began = Instant::now();
         let (held, delivered) = (|| watch.held(), || self.since_delivery(watch));
-        let patience = Patience { timeout: self.shared.options.timeout, held: &held, delivered: &delivered };
+        let (timeout, excuses) = (self.shared.options.timeout, self.shared.waiting.of(self.name()));
+        let patience = Patience { timeout, held: &held, delivered: &delivered, excuses: &excuses };
         let ticket = self.ticket(call);
         let (gathered, moving) = self.work(&ticket, watch, &patience);
         let all = self.shared.hub.contributions(&ticket);
@@ -256,7 +255,8 @@ impl Backend for Rank {
     fn abandon(&self, call: &Call, during: String, reason: String, watch: &Watch) {
         self.poison(during, reason);
         let (held, delivered) = (|| watch.held(), || self.since_delivery(watch));
-        let patience = Patience { timeout: self.shared.options.timeout, held: &held, delivered: &delivered };
+        let (timeout, excuses) = (self.shared.options.timeout, self.shared.waiting.of(self.name()));
+        let patience = Patience { timeout, held: &held, delivered: &delivered, excuses: &excuses };
         let ticket = self.ticket(call);
         // The group has failed: nobody enters any more, and settling waits only for those inside. What it returns is of no use
         // here.

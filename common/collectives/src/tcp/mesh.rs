@@ -7,15 +7,17 @@ use crate::wire::{self, HEAD, Head, Kind, Letter, Mailbox, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Smaller messages travel as one write.
 const SMALL: usize = 64 << 10;
 /// How long the end of a process waits for the others to read what it has said.
 const LINGER: Duration = Duration::from_secs(2);
-/// How often a write that makes no progress looks at the clock.
+/// How often, at least, a write that makes no progress looks at the clock.
 const TICK: Duration = Duration::from_millis(500);
+/// How long a write that must not wait may take.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// The connections of one process.
 pub(crate) struct Mesh {
@@ -40,7 +42,7 @@ impl Mesh {
             let Some(peer) = peer else { continue };
             peer.set_nodelay(true)?;
             peer.set_read_timeout(None)?;
-            peer.set_write_timeout(Some(TICK))?;
+            peer.set_write_timeout(Some(tick(timeout)))?;
             let (stream, mailbox, readers) = (peer.try_clone()?, mailbox.clone(), readers.clone());
             readers.fetch_add(1, Ordering::AcqRel);
             std::thread::Builder::new().name(format!("from rank {rank}")).spawn(move || {
@@ -53,7 +55,13 @@ impl Mesh {
         Ok(Mesh { peers, readers, timeout })
     }
 
-    fn write(&self, mut stream: &TcpStream, mut bytes: &[u8]) -> Result<(), String> {
+    /// Writes all of `bytes`. Where that is given up nothing more is written: it would be taken for the rest.
+    fn write(
+        &self,
+        mut stream: &TcpStream,
+        mut bytes: &[u8],
+        stalled: &mut dyn FnMut(Duration),
+    ) -> Result<(), String> {
         let mut since = Instant::now();
         while !bytes.is_empty() {
             match stream.write(bytes) {
@@ -62,15 +70,23 @@ impl Mesh {
                     since = Instant::now();
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_tick(&error) && since.elapsed() < self.timeout => {}
-                Err(error) if is_tick(&error) => {
-                    return Err(format!("it has taken no data for {:?}", self.timeout));
+                Err(error) if is_tick(&error) && since.elapsed() < self.timeout => stalled(since.elapsed()),
+                Err(error) => {
+                    let _ = stream.shutdown(Shutdown::Write);
+                    return Err(match is_tick(&error) {
+                        true => format!("it has taken no data for {:?}", self.timeout),
+                        false => broken(&error.to_string()),
+                    });
                 }
-                Err(error) => return Err(broken(&error.to_string())),
             }
         }
         Ok(())
     }
+}
+
+/// How often a write looks at the clock, with a patience of `timeout`.
+fn tick(timeout: Duration) -> Duration {
+    (timeout / 10).clamp(MOMENT, TICK)
 }
 
 fn is_tick(error: &std::io::Error) -> bool {
@@ -82,7 +98,13 @@ fn broken(how: &str) -> String {
 }
 
 impl Transport for Mesh {
-    fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]]) -> Result<(), String> {
+    fn send(
+        &self,
+        to: u32,
+        head: &[u8],
+        pieces: &[&[u8]],
+        stalled: &mut dyn FnMut(Duration),
+    ) -> Result<(), String> {
         let Some(peer) = &self.peers[to as usize] else { return Ok(()) };
         let stream = peer.lock().unwrap_or_else(PoisonError::into_inner);
         let size = head.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
@@ -90,10 +112,28 @@ impl Transport for Mesh {
             let mut all = Vec::with_capacity(size);
             all.extend_from_slice(head);
             pieces.iter().for_each(|piece| all.extend_from_slice(piece));
-            return self.write(&stream, &all);
+            return self.write(&stream, &all, stalled);
         }
-        self.write(&stream, head)?;
-        pieces.iter().try_for_each(|piece| self.write(&stream, piece))
+        self.write(&stream, head, stalled)?;
+        pieces.iter().try_for_each(|piece| self.write(&stream, piece, stalled))
+    }
+
+    fn offer(&self, to: u32, head: &[u8]) {
+        let Some(peer) = &self.peers[to as usize] else { return };
+        let stream = match peer.try_lock() {
+            Ok(stream) => stream,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if stream.set_write_timeout(Some(MOMENT)).is_err() {
+            return;
+        }
+        let began = (&*stream).write(head);
+        let _ = stream.set_write_timeout(Some(tick(self.timeout)));
+        // What is begun is sent to its end, or nothing after it would be understood.
+        if let Ok(written) = began {
+            let _ = self.write(&stream, &head[written..], &mut |_| {});
+        }
     }
 
     fn progress(&self, mailbox: &Mailbox, seen: u64, time: Duration) {
@@ -144,8 +184,62 @@ fn read_message(stream: &mut TcpStream, rank: u32, mailbox: &Mailbox) -> std::io
             mailbox.deliver(wire::Address { from: rank, ..address }, Letter { call, payload: parcel });
         }
         Kind::Failed { group } => mailbox.fail(group, wire::failure(&text).ok_or_else(damaged)?),
+        Kind::Waits { rank: awaited } => mailbox.waits(rank, awaited),
         Kind::Departed { group } => mailbox.depart(group, rank),
         Kind::Report { group, count } => mailbox.report(group, rank, count),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Both ends of a connection.
+    fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (here, listener.accept().unwrap().0)
+    }
+
+    fn waits(rank: u32) -> Vec<u8> {
+        wire::encode(Kind::Waits { rank: Some(rank) }, Vec::new(), 0)
+    }
+
+    /// Rank 1 reads nothing: rank 0 hears of it again and again, can tell rank 2 meanwhile, does not wait for rank 1 with
+    /// what may be left out, and gives up at last. Rank 2 has everything in order.
+    #[test]
+    fn who_takes_nothing_is_given_up_and_delays_nobody_else() {
+        let [(to_1, _at_1), (to_2, mut at_2)] = [connection(), connection()];
+        let (mailbox, timeout) = (Arc::new(Mailbox::default()), Duration::from_millis(400));
+        let mesh = Mesh::start(vec![None, Some(to_1), Some(to_2)], &mailbox, timeout).unwrap();
+        let (mut stalls, bulk) = (Vec::new(), vec![0; 64 << 20]);
+        let given_up = mesh.send(1, &[], &[&bulk], &mut |time| {
+            stalls.push(time);
+            mesh.offer(1, &waits(7));
+            mesh.offer(2, &waits(1));
+        });
+        assert_eq!(given_up, Err("it has taken no data for 400ms".into()));
+        assert!(
+            stalls.len() >= 3 && stalls.is_sorted() && stalls.iter().all(|time| *time < timeout),
+            "{stalls:?}"
+        );
+
+        let since = Instant::now();
+        assert!(
+            mesh.send(1, &waits(2), &[], &mut |_| {}).is_err(),
+            "what follows would be taken for the rest"
+        );
+        mesh.offer(1, &waits(2));
+        assert!(since.elapsed() < timeout, "and nobody waits again");
+
+        let told = Mailbox::default();
+        for _ in &stalls {
+            read_message(&mut at_2, 0, &told).unwrap();
+        }
+        assert_eq!(told.awaited_by(0), Some(1));
+    }
 }

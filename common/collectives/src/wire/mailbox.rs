@@ -33,6 +33,8 @@ struct State {
     departed: BTreeSet<(u64, u32)>,
     /// What each rank has reported to each group.
     reports: BTreeMap<(u64, u32), u64>,
+    /// Who has waited for whom for a while.
+    waiting: BTreeMap<u32, u32>,
     /// Counts arrivals.
     epoch: u64,
 }
@@ -78,6 +80,20 @@ impl Mailbox {
         self.lock().reports.get(&(group, rank)).copied().unwrap_or(0)
     }
 
+    /// `rank` has waited for another one for a while, or waits no longer.
+    pub(crate) fn waits(&self, rank: u32, on: Option<u32>) {
+        let waiting = &mut self.lock().waiting;
+        match on {
+            Some(on) => waiting.insert(rank, on),
+            None => waiting.remove(&rank),
+        };
+    }
+
+    /// Whom `rank` waits for, as far as it has told.
+    pub(crate) fn awaited_by(&self, rank: u32) -> Option<u32> {
+        self.lock().waiting.get(&rank).copied()
+    }
+
     /// The connection to `rank` is gone. Its fault, unless it had said farewell.
     pub(crate) fn lost(&self, rank: u32, reason: String) {
         if self.has_departed(WORLD, rank) {
@@ -98,11 +114,12 @@ impl Mailbox {
         found.map(|(group, failure)| (group, failure, state.told.insert(group)))
     }
 
-    /// Takes the letters at all `addresses`; or the position of the first that is not there, and the count of
-    /// arrivals at this moment.
-    pub(crate) fn take(&self, addresses: &[Address]) -> Result<Vec<Letter>, (usize, u64)> {
+    /// Takes the letters at all `addresses`; or tells whose are not there, and the count of arrivals at this moment.
+    pub(crate) fn take(&self, addresses: &[Address]) -> Result<Vec<Letter>, (Vec<u32>, u64)> {
         let mut state = self.lock();
-        if let Some(missing) = addresses.iter().position(|address| !state.letters.contains_key(address)) {
+        let missing = addresses.iter().filter(|address| !state.letters.contains_key(address));
+        let missing: Vec<u32> = missing.map(|address| address.from).collect();
+        if !missing.is_empty() {
             return Err((missing, state.epoch));
         }
         Ok(addresses.iter().filter_map(|address| state.letters.remove(address)).collect())

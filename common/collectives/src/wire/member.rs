@@ -8,6 +8,7 @@ use crate::backend::{Backend, Call, Outcome, Result, Waits, Watch};
 use crate::local::data::{Contribution, Span};
 use crate::local::deadline::Patience;
 use crate::local::direct;
+use crate::local::excuses::Excuses;
 use crate::local::ticket::{Failure, Lane, Ticket};
 use device::Buffer;
 use events::{Operation, Progress};
@@ -60,6 +61,10 @@ impl Member {
         }
     }
 
+    fn patience<'a>(&'a self, held: &'a dyn Fn() -> Duration) -> Patience<'a> {
+        Patience { timeout: self.endpoint.timeout, held, delivered: &|| Duration::MAX, excuses: self }
+    }
+
     fn work<'a>(
         &self,
         sequence: u64,
@@ -92,7 +97,7 @@ impl Member {
     fn tell(&self, ranks: impl IntoIterator<Item = u32>, kind: Kind, note: &[u8]) {
         let head = encode(kind, note.to_vec(), 0);
         for to in ranks.into_iter().filter(|&to| to != self.endpoint.rank) {
-            let _ = self.endpoint.transport.send(to, &head, &[]);
+            let _ = self.endpoint.transport.send(to, &head, &[], &mut |_| {});
         }
     }
 
@@ -143,7 +148,7 @@ impl Member {
     /// members cannot wait for each other in a circle.
     fn advance(&self, call: &Call, watch: &Watch) -> Failed<Outcome> {
         let held = || watch.held();
-        let patience = Patience { timeout: self.endpoint.timeout, held: &held, delivered: &|| Duration::MAX };
+        let patience = self.patience(&held);
         let lane = self.lane(call);
         let next = |open: &BTreeMap<(Lane, u64), Open>| {
             let upto = open.range((lane, 0)..=(lane, call.sequence));
@@ -161,6 +166,19 @@ impl Member {
             Some(Open::Done(outcome)) => outcome,
             _ => unreachable!("{} was not issued", call.label()),
         }
+    }
+}
+
+impl Excuses for Member {
+    /// Who takes nothing at the moment does not hear of it: that may be the one that is waited for.
+    fn waits_for(&self, rank: Option<u32>) {
+        let head = encode(Kind::Waits { rank }, Vec::new(), 0);
+        let others = (0..self.endpoint.size).filter(|&to| to != self.endpoint.rank);
+        others.for_each(|to| self.endpoint.transport.offer(to, &head));
+    }
+
+    fn is_excused(&self, rank: u32) -> bool {
+        self.endpoint.mailbox.awaited_by(rank).is_some_and(|awaited| awaited != self.endpoint.rank)
     }
 }
 
@@ -189,7 +207,7 @@ impl Backend for Member {
         let sums = spans.split_off(call.shapes.len().min(spans.len()));
         let own = Contribution { call: call.clone(), spans, sums, gpu: None, bytes: bytes.to_vec() };
         let held = || watch.held();
-        let patience = Patience { timeout: self.endpoint.timeout, held: &held, delivered: &|| Duration::MAX };
+        let patience = self.patience(&held);
         let work = self.work(call.sequence, &own, watch, &patience);
         for to in work.others() {
             self.post(&work, Phase::Opening, to, Part::opening(call, work.me(), to));

@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     Departed { group: u64 },
     /// How many collectives the sender has handed in to what moves data elsewhere.
     Report { group: u64, count: u64 },
+    /// The sender has waited for a rank for a while; with none it waits no longer.
+    Waits { rank: Option<u32> },
 }
 
 /// A head, read.
@@ -77,6 +79,7 @@ pub(crate) fn encode(kind: Kind, mut note: Vec<u8>, payload: usize) -> Vec<u8> {
         Kind::Failed { group } => (b'F', nowhere(group, 0)),
         Kind::Departed { group } => (b'D', nowhere(group, 0)),
         Kind::Report { group, count } => (b'R', nowhere(group, count)),
+        Kind::Waits { rank } => (b'W', nowhere(u64::from(rank.is_some()), rank.unwrap_or(0).into())),
     };
     let (lane, from, to) = match address.lane {
         Lane::Group => (0, 0, 0),
@@ -105,6 +108,7 @@ pub(crate) fn decode(bytes: &[u8; HEAD]) -> Option<Head> {
         b'F' => Kind::Failed { group },
         b'D' => Kind::Departed { group },
         b'R' => Kind::Report { group, count: sequence },
+        b'W' => Kind::Waits { rank: (group != 0).then_some(sequence as u32) },
         _ => return None,
     };
     let sane = note <= u64::from(MAX_NOTE);
@@ -249,7 +253,10 @@ mod tests {
             from: 3,
         };
         let report = Kind::Report { group: 3, count: 1 << 50 };
-        for kind in [Kind::Letter(address), Kind::Failed { group: 9 }, Kind::Departed { group: 0 }, report] {
+        let (letter, failed, departed) =
+            (Kind::Letter(address), Kind::Failed { group: 9 }, Kind::Departed { group: 0 });
+        let [waits, waits_no_longer] = [Some(0), None].map(|rank| Kind::Waits { rank });
+        for kind in [letter, failed, departed, report, waits, waits_no_longer] {
             let bytes = encode(kind, vec![1, 2, 3], 77);
             let head = decode(bytes[..HEAD].try_into().unwrap()).unwrap();
             assert_eq!(head, Head { kind, note: 8, payload: 77 });

@@ -7,7 +7,8 @@
 //!
 //! No buffer is touched before all openings agree. A failure is told to everybody before its rank lets go of its
 //! connections, so that all name the same culprit; a connection that breaks without a farewell names the rank behind
-//! it; a rank that stays silent is named by those who wait for it once their patience ends.
+//! it; a rank that stays silent is named by those who wait for it once their patience ends, unless it has told that it
+//! waits itself: then those it waits for are.
 
 mod data;
 mod mailbox;
@@ -16,6 +17,8 @@ mod message;
 mod parcel;
 
 pub(crate) use mailbox::{Mailbox, WORLD};
+#[cfg(test)]
+pub(crate) use message::encode;
 pub(crate) use message::{Address, HEAD, Head, Kind, Letter, Reader, call, decode, failure, put_text};
 #[cfg(feature = "mpi")]
 pub(crate) use parcel::{Parcel, Store};
@@ -28,8 +31,18 @@ use std::time::Duration;
 /// What carries messages between this process and the others. Messages from one process to another arrive in order.
 pub(crate) trait Transport: Send + Sync {
     /// Sends `head` (with its note) and `pieces` to rank `to`. May take as long as the other process needs to accept
-    /// them, but never waits for its rank. A failure is for [`Mailbox::lost`].
-    fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]]) -> Result<(), String>;
+    /// them, but never waits for its rank; `stalled` hears, again and again, for how long it has taken nothing. A failure
+    /// is for [`Mailbox::lost`].
+    fn send(
+        &self,
+        to: u32,
+        head: &[u8],
+        pieces: &[&[u8]],
+        stalled: &mut dyn FnMut(Duration),
+    ) -> Result<(), String>;
+
+    /// Sends `head` to rank `to` if that takes no waiting; else nothing.
+    fn offer(&self, to: u32, head: &[u8]);
 
     /// Waits until something reaches the mailbox after `seen`, for at most `time`.
     fn progress(&self, mailbox: &Mailbox, seen: u64, time: Duration);

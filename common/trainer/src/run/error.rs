@@ -41,6 +41,11 @@ impl RankError {
         }
     }
 
+    /// Whether something failed through nobody knows whom.
+    pub(crate) fn blames_nobody(&self) -> bool {
+        matches!(self, RankError::Stage(sharding::Error::Collective(CollectiveError::Unknown { .. })))
+    }
+
     /// Whether it is a mere echo of another rank's.
     pub(crate) fn is_echo(&self) -> bool {
         matches!(self, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))

@@ -19,10 +19,13 @@ pub(crate) fn share(rank: &Rank, measured: Measured) -> Result<Vec<Measured>> {
     Ok(all)
 }
 
-/// Fails the group with this rank as the culprit, unless the failure came from the group.
+/// Fails the group of all ranks, unless it has failed already: with this rank as the culprit, or whom the error of a
+/// smaller group blames.
 pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankError {
     rank.emitter.emit(What::Failing);
-    rank.group.poison(during.into(), error.to_string());
+    let number = rank.group.rank();
+    let culprit = (!error.blames_nobody()).then(|| error.culprit(number).unwrap_or(number));
+    rank.group.blame(culprit, during.into(), error.to_string());
     error
 }
 

@@ -2,6 +2,7 @@
 
 use super::protocol::Hub;
 use crate::local::deadline::Patience;
+use crate::local::excuses::Excuses;
 use crate::local::slot::{Entry, Settled};
 use crate::local::ticket::{Cause, Contribution, Failure, Lane, Ticket};
 use events::Operation;
@@ -12,6 +13,17 @@ use shuttle::thread;
 use std::time::Duration;
 
 pub(super) const FOREVER: Duration = Duration::MAX;
+
+/// Ranks of one group need no excuses.
+struct Nobody;
+
+impl Excuses for Nobody {
+    fn waits_for(&self, _: Option<u32>) {}
+
+    fn is_excused(&self, _: u32) -> bool {
+        false
+    }
+}
 
 /// Stands for a buffer and what is to be done with it.
 #[derive(Clone)]
@@ -47,7 +59,8 @@ pub(super) struct Rank {
 
 impl Rank {
     pub(super) fn patience(&self) -> Patience<'static> {
-        Patience { timeout: self.timeout, held: &|| Duration::ZERO, delivered: &|| Duration::MAX }
+        let (held, delivered) = (&|| Duration::ZERO, &|| Duration::MAX);
+        Patience { timeout: self.timeout, held, delivered, excuses: &Nobody }
     }
 
     pub(super) fn issue(&mut self, lane: Lane, sequence: u64, meaning: u32) -> Result<Ticket, Failure> {

@@ -3,12 +3,14 @@
 use super::{Failed, Member};
 use crate::backend::Call;
 use crate::local::data::{Contribution, Span};
-use crate::local::deadline::Deadline;
+use crate::local::deadline::{Deadline, look};
+use crate::local::excuses::Excuses;
 use crate::local::ticket::{Cause, Failure, Ticket, disagreement};
 use crate::wire::data::{Part, Work};
 use crate::wire::message::{Address, Kind, Letter, Phase, describe, encode};
 use crate::wire::parcel::{ALIGN, padded};
 use events::{Operation, What};
+use std::time::Duration;
 
 impl Member {
     /// The rank in the world of a party of `work`.
@@ -37,8 +39,16 @@ impl Member {
         let size = pieces.iter().map(|piece| piece.len()).sum();
         let head = encode(Kind::Letter(address), describe(work.call()), size);
         let to = self.name(work, to);
-        if let Err(reason) = self.endpoint.transport.send(to, &head, &pieces) {
-            self.endpoint.mailbox.lost(to, reason);
+        let (look, mut told) = (look(work.patience.timeout), false);
+        let mut stalled = |time: Duration| {
+            if time >= look && !std::mem::replace(&mut told, true) {
+                self.waits_for(Some(to));
+            }
+        };
+        match self.endpoint.transport.send(to, &head, &pieces, &mut stalled) {
+            Ok(()) if told => self.waits_for(None),
+            Ok(()) => {}
+            Err(reason) => self.endpoint.mailbox.lost(to, reason),
         }
     }
 
@@ -47,7 +57,7 @@ impl Member {
         let mailbox = &self.endpoint.mailbox;
         let parties: Vec<usize> = (0..work.parties).filter(|&party| party != work.me()).collect();
         let addresses: Vec<Address> = parties.iter().map(|&party| self.address(work, phase, party)).collect();
-        let deadline = Deadline::start(work.patience);
+        let mut deadline = Deadline::start(work.patience);
         loop {
             let (missing, seen) = match mailbox.take(&addresses) {
                 Ok(letters) => return Ok(parties.into_iter().zip(letters).collect()),
@@ -56,22 +66,20 @@ impl Member {
             if let Some(failure) = self.failure() {
                 return Err(failure);
             }
-            let culprit = addresses[missing].from;
-            if mailbox.has_departed(self.id(), culprit) {
+            if let Some(&culprit) = missing.iter().find(|&&rank| mailbox.has_departed(self.id(), rank)) {
                 return Err(self.fail(Failure { culprit, cause: Cause::Departed }));
             }
-            let left = deadline.left(work.patience);
-            if left.is_zero() {
-                return Err(self.fail(self.late(work, phase, culprit)));
+            let culprit = missing.iter().find(|&&rank| !self.is_excused(rank)).unwrap_or(&missing[0]);
+            match deadline.left(*culprit) {
+                Ok(left) => self.endpoint.transport.progress(mailbox, seen, left),
+                Err(waited) => return Err(self.fail(self.late(work, phase, *culprit, waited))),
             }
-            self.endpoint.transport.progress(mailbox, seen, left);
         }
     }
 
-    fn late(&self, work: &Work<'_>, phase: Phase, culprit: u32) -> Failure {
+    fn late(&self, work: &Work<'_>, phase: Phase, culprit: u32, waited: Duration) -> Failure {
         let (operation, sequence) = (work.call().operation, work.ticket.sequence);
         let (reporter, issued) = (self.names[self.member], phase == Phase::Closing);
-        let waited = work.patience.timeout;
         Failure { culprit, cause: Cause::Late { reporter, operation, sequence, issued, waited } }
     }
 
