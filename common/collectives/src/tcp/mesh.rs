@@ -6,7 +6,7 @@
 use crate::wire::{self, HEAD, Head, Kind, Letter, Mailbox, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ pub(crate) struct Mesh {
     peers: Vec<Option<Mutex<TcpStream>>>,
     readers: Arc<AtomicUsize>,
     timeout: Duration,
+    /// A rank was given up, and with it the run: who takes nothing from now on is waited for only shortly.
+    gave_up: AtomicBool,
 }
 
 impl Mesh {
@@ -52,7 +54,7 @@ impl Mesh {
             })?;
         }
         let peers = peers.into_iter().map(|peer| peer.map(Mutex::new)).collect();
-        Ok(Mesh { peers, readers, timeout })
+        Ok(Mesh { peers, readers, timeout, gave_up: AtomicBool::new(false) })
     }
 
     /// Writes all of `bytes`. Where that is given up nothing more is written: it would be taken for the rest.
@@ -63,6 +65,10 @@ impl Mesh {
         stalled: &mut dyn FnMut(Duration),
     ) -> Result<(), String> {
         let mut since = Instant::now();
+        let patience = match self.gave_up.load(Ordering::Relaxed) {
+            true => LINGER.min(self.timeout / 10),
+            false => self.timeout,
+        };
         while !bytes.is_empty() {
             match stream.write(bytes) {
                 Ok(written) => {
@@ -70,11 +76,12 @@ impl Mesh {
                     since = Instant::now();
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_tick(&error) && since.elapsed() < self.timeout => stalled(since.elapsed()),
+                Err(error) if is_tick(&error) && since.elapsed() < patience => stalled(since.elapsed()),
                 Err(error) => {
+                    self.gave_up.store(true, Ordering::Relaxed);
                     let _ = stream.shutdown(Shutdown::Write);
                     return Err(match is_tick(&error) {
-                        true => format!("it has taken no data for {:?}", self.timeout),
+                        true => format!("it has taken no data for {patience:?}"),
                         false => broken(&error.to_string()),
                     });
                 }
@@ -209,20 +216,20 @@ mod tests {
         wire::encode(Kind::Waits { rank: Some(rank) }, Vec::new(), 0)
     }
 
-    /// Rank 1 reads nothing: rank 0 hears of it again and again, can tell rank 2 meanwhile, does not wait for rank 1 with
-    /// what may be left out, and gives up at last. Rank 2 has everything in order.
+    /// Ranks 1 and 3 read nothing: rank 0 hears of it again and again, can tell rank 2 meanwhile, does not wait for rank 1
+    /// with what may be left out, and gives up at last; with rank 3 sooner. Rank 2 has everything in order.
     #[test]
     fn who_takes_nothing_is_given_up_and_delays_nobody_else() {
-        let [(to_1, _at_1), (to_2, mut at_2)] = [connection(), connection()];
-        let (mailbox, timeout) = (Arc::new(Mailbox::default()), Duration::from_millis(400));
-        let mesh = Mesh::start(vec![None, Some(to_1), Some(to_2)], &mailbox, timeout).unwrap();
+        let [(to_1, at_1), (to_2, mut at_2), (to_3, at_3)] = [(); 3].map(|()| connection());
+        let (mailbox, timeout) = (Arc::new(Mailbox::default()), Duration::from_secs(2));
+        let mesh = Mesh::start(vec![None, Some(to_1), Some(to_2), Some(to_3)], &mailbox, timeout).unwrap();
         let (mut stalls, bulk) = (Vec::new(), vec![0; 64 << 20]);
         let given_up = mesh.send(1, &[], &[&bulk], &mut |time| {
             stalls.push(time);
             mesh.offer(1, &waits(7));
             mesh.offer(2, &waits(1));
         });
-        assert_eq!(given_up, Err("it has taken no data for 400ms".into()));
+        assert_eq!(given_up, Err("it has taken no data for 2s".into()));
         assert!(
             stalls.len() >= 3 && stalls.is_sorted() && stalls.iter().all(|time| *time < timeout),
             "{stalls:?}"
@@ -234,6 +241,7 @@ mod tests {
             "what follows would be taken for the rest"
         );
         mesh.offer(1, &waits(2));
+        assert!(mesh.send(3, &[], &[&bulk], &mut |_| {}).is_err());
         assert!(since.elapsed() < timeout, "and nobody waits again");
 
         let told = Mailbox::default();
@@ -241,5 +249,7 @@ mod tests {
             read_message(&mut at_2, 0, &told).unwrap();
         }
         assert_eq!(told.awaited_by(0), Some(1));
+        // The mesh's end waits for theirs.
+        drop([at_1, at_2, at_3]);
     }
 }
