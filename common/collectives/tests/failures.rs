@@ -7,14 +7,10 @@ mod common;
 use collectives::CollectiveError::{self, Invalid, Mismatch, Poisoned, Timeout};
 use collectives::local::Options;
 use collectives::{Bucket, Group};
-use common::{direct, ring, upload, values, world};
-use device::{Buffer, DType, Device};
+use common::{Chain, direct, ring, sum, upload, values, world};
+use device::{DType, Device};
 use events::Operation;
 use std::time::Duration;
-
-fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buffer>, CollectiveError> {
-    group.all_reduce(vec![upload(device, DType::F32, &vec![1.0; len])].into())?.wait()
-}
 
 #[test]
 fn different_lengths_are_everybodys_error() {
@@ -309,34 +305,10 @@ fn poison_reaches_subgroups() {
     }
 }
 
-/// Rank 2 stays away from the group of ranks 1 and 2. Rank 1 comes there late, after rank 0 has waited for it for most of
-/// its patience in another group, and waits: nobody blames rank 1.
 #[test]
 fn who_waits_for_another_is_not_to_blame() {
-    let patience = Duration::from_millis(1500);
-    let options = Options { timeout: patience, ..direct() };
-    let away = std::sync::Barrier::new(3);
-    let errors = world(3, options, |group, device| {
-        let rank = group.rank();
-        let (first, last) =
-            (group.split(u64::from(rank / 2)).unwrap(), group.split(u64::from(rank.min(1))).unwrap());
-        let error = match rank {
-            0 => sum(&first, device, 4).err(),
-            1 => {
-                std::thread::sleep(patience * 3 / 5);
-                let error = sum(&last, device, 4).err();
-                group.blame(
-                    error.as_ref().and_then(CollectiveError::culprit),
-                    "step 1".into(),
-                    "late".into(),
-                );
-                error
-            }
-            _ => None,
-        };
-        away.wait();
-        error
-    });
-    let culprits: Vec<_> = errors.iter().flatten().map(CollectiveError::culprit).collect();
-    assert_eq!(culprits, [Some(2), Some(2)], "{errors:?}");
+    let chain = Chain::default();
+    let errors =
+        world(3, Options { timeout: Chain::PATIENCE, ..direct() }, |group, device| chain.run(&group, device));
+    chain.check(&errors);
 }

@@ -4,10 +4,10 @@
 
 mod common;
 
-use collectives::CollectiveError::{self, Mismatch, Poisoned, Timeout};
+use collectives::CollectiveError::{Mismatch, Poisoned, Timeout};
 use collectives::tcp::{JoinError, Place, join};
 use collectives::{Bucket, Group};
-use common::{direct, upload, value, values, world};
+use common::{Chain, direct, sum, upload, value, values, world};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Emitter, Operation};
 use proptest::prelude::*;
@@ -121,10 +121,6 @@ proptest! {
             connected(case.size as u32, PATIENT, |group, device| everything(&case, &group, device));
         prop_assert_eq!(threads, processes);
     }
-}
-
-fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buffer>, CollectiveError> {
-    group.all_reduce(vec![upload(device, DType::F32, &vec![1.0; len])].into())?.wait()
 }
 
 #[test]
@@ -330,33 +326,8 @@ fn what_is_told_aside_is_not_counted() {
     assert_eq!(world(3, direct(), |group, _| tell(group)), [1; 3]);
 }
 
-/// Rank 2 stays away from the group of ranks 1 and 2. Rank 1 comes there late, after rank 0 has waited for it for most of
-/// its patience in another group, and waits: nobody blames rank 1.
 #[test]
 fn who_waits_for_another_is_not_to_blame() {
-    let patience = Duration::from_millis(1500);
-    let away = std::sync::Barrier::new(3);
-    let errors = connected(3, patience, |group, device| {
-        let rank = group.rank();
-        let (first, last) =
-            (group.split(u64::from(rank / 2)).unwrap(), group.split(u64::from(rank.min(1))).unwrap());
-        let error = match rank {
-            0 => sum(&first, device, 4).err(),
-            1 => {
-                std::thread::sleep(patience * 3 / 5);
-                let error = sum(&last, device, 4).err();
-                group.blame(
-                    error.as_ref().and_then(CollectiveError::culprit),
-                    "step 1".into(),
-                    "late".into(),
-                );
-                error
-            }
-            _ => None,
-        };
-        away.wait();
-        error
-    });
-    let culprits: Vec<_> = errors.iter().flatten().map(CollectiveError::culprit).collect();
-    assert_eq!(culprits, [Some(2), Some(2)], "{errors:?}");
+    let chain = Chain::default();
+    chain.check(&connected(3, Chain::PATIENCE, |group, device| chain.run(&group, device)));
 }

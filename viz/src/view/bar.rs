@@ -78,6 +78,10 @@ pub(super) struct Mix {
 impl Mix {
     /// The cell from eighth `from` to `to` of a stack whose layers end at `ends`; nothing beyond its end.
     pub(super) fn of(ends: &[u64], from: u64, to: u64) -> Option<Mix> {
+        let first = ends.iter().position(|&end| end > from)?;
+        if ends[first] >= to {
+            return Some(Mix { first, eighths: 8, second: None });
+        }
         let mut start = 0;
         let mut shares: Vec<(u64, usize)> = Vec::with_capacity(4);
         for (layer, &end) in ends.iter().enumerate() {

@@ -32,14 +32,14 @@ pub(crate) struct Patience<'a> {
 /// A deadline that does not run while the run is held, a simulated link delivers or the whole process is stopped, as by a
 /// shell.
 pub(crate) struct Deadline<'a> {
-    patience: &'a Patience<'a>,
+    pub(crate) patience: &'a Patience<'a>,
     since: Instant,
     held: Duration,
     /// Run time from the start to the latest look.
     looked: Duration,
     /// Time in which nobody looked though somebody should have: the process stood still.
     stopped: Duration,
-    /// Time in which whoever was waited for was excused. As much as the patience: an excuse may be out of date.
+    /// Time in which all who were waited for were excused. As much as the patience: an excuse may be out of date.
     pardoned: Duration,
     /// Of whom the others know that this rank waits for it.
     told: Option<u32>,
@@ -53,34 +53,38 @@ impl<'a> Deadline<'a> {
         Deadline { patience, since, held, looked, stopped, pardoned, told: None, spun: false }
     }
 
-    /// How long to wait for `rank` before the next look. While the run is held it does not shrink, so at least a few
-    /// milliseconds.
+    /// How long to wait for `ranks`, of which there is one at least, before the next look. While the run is held it does
+    /// not shrink, so at least a few milliseconds.
     ///
     /// # Errors
-    /// The patience, once it is over.
-    pub(crate) fn left(&mut self, rank: u32) -> Result<Duration, Duration> {
+    /// Whom to blame, once the patience is over.
+    pub(crate) fn left(&mut self, ranks: &[u32]) -> Result<Duration, u32> {
         let held = (self.patience.held)().saturating_sub(self.held);
-        self.left_at(self.since.elapsed().saturating_sub(held), rank)
+        self.left_at(self.since.elapsed().saturating_sub(held), ranks)
     }
 
     /// The same after `run` of the run's time.
-    fn left_at(&mut self, run: Duration, rank: u32) -> Result<Duration, Duration> {
+    fn left_at(&mut self, run: Duration, ranks: &[u32]) -> Result<Duration, u32> {
         let &Patience { timeout, excuses, delivered, .. } = self.patience;
         let look = look(timeout);
         let passed = run.saturating_sub(std::mem::replace(&mut self.looked, run));
         self.stopped += passed.saturating_sub(look);
-        if excuses.is_excused(rank) {
-            self.pardoned = timeout.min(self.pardoned + passed.min(look));
-        }
         let waited = run.saturating_sub(self.stopped).min(delivered());
-        if waited >= look && self.told.replace(rank) != Some(rank) {
-            excuses.waits_for(Some(rank));
+        let mut culprit = ranks[0];
+        if waited >= look {
+            match ranks.iter().find(|&&rank| !excuses.is_excused(rank)) {
+                Some(&rank) => culprit = rank,
+                None => self.pardoned = timeout.min(self.pardoned + passed.min(look)),
+            }
+            if self.told.replace(culprit) != Some(culprit) {
+                excuses.waits_for(Some(culprit));
+            }
         }
         let left = timeout.saturating_sub(waited.saturating_sub(self.pardoned));
         if left.is_zero() {
             // Whoever hears that this rank waits no longer shall know why by then.
             self.told = None;
-            return Err(timeout);
+            return Err(culprit);
         }
         Ok(left.clamp(SHORTEST, look))
     }
@@ -103,7 +107,8 @@ mod tests {
     #[derive(Default)]
     struct Told {
         told: RefCell<Vec<Option<u32>>>,
-        excused: Cell<bool>,
+        /// Ranks below this one.
+        excused: Cell<u32>,
     }
 
     impl Excuses for Told {
@@ -111,8 +116,8 @@ mod tests {
             self.told.borrow_mut().push(rank);
         }
 
-        fn is_excused(&self, _: u32) -> bool {
-            self.excused.get()
+        fn is_excused(&self, rank: u32) -> bool {
+            rank < self.excused.get()
         }
     }
 
@@ -133,9 +138,9 @@ mod tests {
         let patience = Patience { held: &|| held.get(), ..patience(TINY, &excuses) };
         let mut deadline = Deadline::start(&patience);
         wait(Duration::from_micros(1));
-        assert_eq!(deadline.left(1), Err(TINY));
+        assert_eq!(deadline.left(&[1]), Err(1));
         held.set(Duration::from_secs(60));
-        assert!(deadline.left(1).is_ok());
+        assert!(deadline.left(&[1]).is_ok());
     }
 
     /// Ten seconds of patience, of which three pass before a stop of a minute.
@@ -144,10 +149,10 @@ mod tests {
         let (seconds, excuses) = (Duration::from_secs, Told::default());
         let patience = patience(seconds(10), &excuses);
         let mut deadline = Deadline::start(&patience);
-        let mut left = |run: u64| deadline.left_at(seconds(run), 1);
+        let mut left = |run: u64| deadline.left_at(seconds(run), &[1]);
         assert!((1..=3).all(|run| left(run) == Ok(LOOK)), "it looks again and again");
         assert!((63..69).all(|run| left(run) == Ok(LOOK)));
-        assert_eq!(left(70), Err(seconds(10)));
+        assert_eq!(left(70), Err(1));
     }
 
     /// A second of patience, of which three tenths pass before a stop of a minute.
@@ -157,10 +162,10 @@ mod tests {
         let excuses = Told::default();
         let patience = patience(tenths(10), &excuses);
         let mut deadline = Deadline::start(&patience);
-        let mut left = |run: u64| deadline.left_at(tenths(run), 1);
+        let mut left = |run: u64| deadline.left_at(tenths(run), &[1]);
         assert!((1..=3).all(|run| left(run) == Ok(tenths(1))), "it looks again and again");
         assert!((603..609).all(|run| left(run) == Ok(tenths(1))));
-        assert_eq!(left(610), Err(tenths(10)));
+        assert_eq!(left(610), Err(1));
     }
 
     #[test]
@@ -169,9 +174,9 @@ mod tests {
         let patience = Patience { delivered: &|| since.get(), ..patience(TINY, &excuses) };
         let mut deadline = Deadline::start(&patience);
         wait(Duration::from_micros(1));
-        assert!(deadline.left(1).is_ok());
+        assert!(deadline.left(&[1]).is_ok());
         since.set(TINY);
-        assert_eq!(deadline.left(1), Err(TINY));
+        assert_eq!(deadline.left(&[1]), Err(1));
     }
 
     /// Who waits says for whom after a tenth of its patience, anew when it is another, and when it is over.
@@ -181,7 +186,7 @@ mod tests {
         let patience = patience(seconds(10), &excuses);
         let mut deadline = Deadline::start(&patience);
         for (run, rank) in [(0, 1), (1, 1), (2, 1), (3, 2)] {
-            assert_eq!(deadline.left_at(seconds(run), rank), Ok(LOOK));
+            assert_eq!(deadline.left_at(seconds(run), &[rank]), Ok(LOOK));
         }
         drop(deadline);
         drop(Deadline::start(&patience));
@@ -194,17 +199,28 @@ mod tests {
         let (seconds, excuses) = (Duration::from_secs, Told::default());
         let patience = patience(seconds(10), &excuses);
         let mut deadline = Deadline::start(&patience);
-        let mut looks = |runs: std::ops::Range<u64>, excused| {
-            excuses.excused.set(excused);
-            runs.into_iter().all(|run| deadline.left_at(seconds(run), 1) == Ok(LOOK))
+        let mut looks = |runs: std::ops::Range<u64>, excused: bool| {
+            excuses.excused.set(if excused { 2 } else { 0 });
+            runs.into_iter().all(|run| deadline.left_at(seconds(run), &[1]) == Ok(LOOK))
         };
         assert!(looks(1..9, false) && looks(9..12, true) && looks(12..13, false));
-        assert_eq!(deadline.left_at(seconds(13), 1), Err(seconds(10)));
+        assert_eq!(deadline.left_at(seconds(13), &[1]), Err(1));
 
         let mut deadline = Deadline::start(&patience);
-        excuses.excused.set(true);
-        assert!((1..20).all(|run| deadline.left_at(seconds(run), 1) == Ok(LOOK)));
-        assert_eq!(deadline.left_at(seconds(20), 1), Err(seconds(10)));
+        excuses.excused.set(2);
+        assert!((1..20).all(|run| deadline.left_at(seconds(run), &[1]) == Ok(LOOK)));
+        assert_eq!(deadline.left_at(seconds(20), &[1]), Err(1));
+    }
+
+    /// Of several who are late, whoever has no excuse is to blame, and at once.
+    #[test]
+    fn who_has_no_excuse_is_blamed() {
+        let (seconds, excuses) = (Duration::from_secs, Told::default());
+        let patience = patience(seconds(10), &excuses);
+        let mut deadline = Deadline::start(&patience);
+        excuses.excused.set(2);
+        assert!((1..10).all(|run| deadline.left_at(seconds(run), &[0, 1, 2, 3]) == Ok(LOOK)));
+        assert_eq!(deadline.left_at(seconds(10), &[0, 1, 2, 3]), Err(2));
     }
 
     /// Whoever waits for a rank that loses patience must hear of that, not of an excuse that is over.
@@ -213,7 +229,7 @@ mod tests {
         let (seconds, excuses) = (Duration::from_secs, Told::default());
         let patience = patience(seconds(2), &excuses);
         let mut deadline = Deadline::start(&patience);
-        while deadline.left_at(deadline.looked + Duration::from_millis(200), 1).is_ok() {}
+        while deadline.left_at(deadline.looked + Duration::from_millis(200), &[1]).is_ok() {}
         drop(deadline);
         assert_eq!(*excuses.told.borrow(), [Some(1)]);
     }

@@ -1,6 +1,7 @@
 //! Who waits for whom: the excuse of a rank that others wait for.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What one rank knows of the others' waiting, in any group, and tells of its own.
 pub(crate) trait Excuses {
@@ -10,35 +11,26 @@ pub(crate) trait Excuses {
     fn is_excused(&self, rank: u32) -> bool;
 }
 
-/// Whom the ranks of a process wait for, by their rank in the world. What is read is at most a little old.
-pub(crate) struct Waiting(Box<[AtomicU32]>);
-
-/// Nobody.
-const NONE: u32 = u32::MAX;
+/// Who has waited for whom for a while, by their ranks in the world.
+#[derive(Default)]
+pub(crate) struct Waiting(Mutex<BTreeMap<u32, u32>>);
 
 impl Waiting {
-    /// In a world of `size` ranks nobody waits.
-    pub(crate) fn new(size: usize) -> Self {
-        Waiting((0..size).map(|_| AtomicU32::new(NONE)).collect())
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `rank` knows and tells.
-    pub(crate) fn of(&self, rank: u32) -> impl Excuses + use<'_> {
-        Own { all: &self.0, rank }
-    }
-}
-
-struct Own<'a> {
-    all: &'a [AtomicU32],
-    rank: u32,
-}
-
-impl Excuses for Own<'_> {
-    fn waits_for(&self, rank: Option<u32>) {
-        self.all[self.rank as usize].store(rank.unwrap_or(NONE), Ordering::Relaxed);
+    /// `rank` has waited for another one for a while, or waits no longer.
+    pub(crate) fn set(&self, rank: u32, awaited: Option<u32>) {
+        let mut all = self.lock();
+        match awaited {
+            Some(awaited) => all.insert(rank, awaited),
+            None => all.remove(&rank),
+        };
     }
 
-    fn is_excused(&self, rank: u32) -> bool {
-        ![NONE, self.rank].contains(&self.all[rank as usize].load(Ordering::Relaxed))
+    /// Whether `rank` waits for somebody else than `other`, who waits for it.
+    pub(crate) fn excuses(&self, rank: u32, other: u32) -> bool {
+        self.lock().get(&rank).is_some_and(|&awaited| awaited != other)
     }
 }

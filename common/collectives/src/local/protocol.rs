@@ -282,9 +282,8 @@ impl<C: Contribution> Hub<C> {
         culprit: u32,
         late: impl FnOnce(Duration) -> Failure,
     ) -> Result<MutexGuard<'a, State<C>>, Failure> {
-        let left = match deadline.left(culprit) {
-            Ok(left) => left,
-            Err(waited) => return Err(self.fail(&mut state, late(waited))),
+        let Ok(left) = deadline.left(&[culprit]) else {
+            return Err(self.fail(&mut state, late(deadline.patience.timeout)));
         };
         if !std::mem::replace(&mut deadline.spun, true) && !self.spin.is_zero() && self.eager() {
             return Ok(self.spin(state));

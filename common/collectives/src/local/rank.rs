@@ -2,7 +2,7 @@
 
 use super::data::{Contribution, Span};
 use super::deadline::Patience;
-use super::excuses::Waiting;
+use super::excuses::{Excuses, Waiting};
 use super::gpu::{OnGpu, Parties};
 use super::protocol::Hub;
 use super::slot::Entry;
@@ -50,10 +50,9 @@ impl Shared {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if names.len() <= cores { SPIN } else { Duration::ZERO };
         let reports = names.iter().map(|_| AtomicU64::new(0)).collect();
-        let waiting = Arc::new(Waiting::new(names.len()));
         let hub = Hub::new(names, spin);
-        let (start, delivery, children) = (Instant::now(), Arc::default(), Mutex::default());
-        Shared { hub, options, spin, start, delivery, waiting, children, reports }
+        let (delivery, waiting, children) = (Arc::default(), Arc::default(), Mutex::default());
+        Shared { hub, options, spin, start: Instant::now(), delivery, waiting, children, reports }
     }
 
     fn sub_group(&self, names: Vec<u32>) -> Self {
@@ -208,6 +207,16 @@ impl Rank {
     }
 }
 
+impl Excuses for Rank {
+    fn waits_for(&self, rank: Option<u32>) {
+        self.shared.waiting.set(self.name(), rank);
+    }
+
+    fn is_excused(&self, rank: u32) -> bool {
+        self.shared.waiting.excuses(rank, self.name())
+    }
+}
+
 impl Backend for Rank {
     fn member(&self) -> usize {
         self.member
@@ -233,8 +242,8 @@ impl Backend for Rank {
     fn wait(&self, call: &Call, watch: &Watch) -> Result<Outcome> {
         let began = Instant::now();
         let (held, delivered) = (|| watch.held(), || self.since_delivery(watch));
-        let (timeout, excuses) = (self.shared.options.timeout, self.shared.waiting.of(self.name()));
-        let patience = Patience { timeout, held: &held, delivered: &delivered, excuses: &excuses };
+        let timeout = self.shared.options.timeout;
+        let patience = Patience { timeout, held: &held, delivered: &delivered, excuses: self };
         let ticket = self.ticket(call);
         let (gathered, moving) = self.work(&ticket, watch, &patience);
         let all = self.shared.hub.contributions(&ticket);
@@ -255,8 +264,8 @@ impl Backend for Rank {
     fn abandon(&self, call: &Call, during: String, reason: String, watch: &Watch) {
         self.poison(during, reason);
         let (held, delivered) = (|| watch.held(), || self.since_delivery(watch));
-        let (timeout, excuses) = (self.shared.options.timeout, self.shared.waiting.of(self.name()));
-        let patience = Patience { timeout, held: &held, delivered: &delivered, excuses: &excuses };
+        let timeout = self.shared.options.timeout;
+        let patience = Patience { timeout, held: &held, delivered: &delivered, excuses: self };
         let ticket = self.ticket(call);
         // The group has failed: nobody enters any more, and settling waits only for those inside. What it returns is of no use
         // here.

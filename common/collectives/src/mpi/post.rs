@@ -1,7 +1,7 @@
 //! Messages through MPI. There is no thread of its own: MPI moves on whenever this rank sends or waits.
 
 use super::raw::{BLOCK, Transfer, World};
-use crate::wire::{self, HEAD, Head, Kind, Letter, Mailbox, Parcel, Store, Transport};
+use crate::wire::{self, HEAD, Head, Kind, Letter, Mailbox, Parcel, Stalled, Store, Transport};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -109,7 +109,7 @@ impl State {
             }
             Kind::Waits { rank } => {
                 if let Some(mailbox) = mailbox {
-                    mailbox.waits(from, rank);
+                    mailbox.waiting.set(from, rank);
                 }
             }
             Kind::Departed { group } => {
@@ -127,13 +127,7 @@ impl State {
 
 impl Transport for Post {
     /// MPI takes every message at once.
-    fn send(
-        &self,
-        to: u32,
-        head: &[u8],
-        pieces: &[&[u8]],
-        _: &mut dyn FnMut(Duration),
-    ) -> Result<(), String> {
+    fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], _: Stalled<'_>) -> Result<(), String> {
         let size = head.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let mut parcel = self.store.take(size.next_multiple_of(BLOCK));
         let mut rest = parcel.bytes_mut();

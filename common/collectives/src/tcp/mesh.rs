@@ -3,7 +3,7 @@
 //! Each connection has a thread here that reads whatever arrives into the mailbox, so that the other side can always
 //! send: no two ranks can block each other, however large their messages.
 
-use crate::wire::{self, HEAD, Head, Kind, Letter, Mailbox, Transport};
+use crate::wire::{self, HEAD, Head, Kind, Letter, Mailbox, Stalled, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -58,12 +58,7 @@ impl Mesh {
     }
 
     /// Writes all of `bytes`. Where that is given up nothing more is written: it would be taken for the rest.
-    fn write(
-        &self,
-        mut stream: &TcpStream,
-        mut bytes: &[u8],
-        stalled: &mut dyn FnMut(Duration),
-    ) -> Result<(), String> {
+    fn write(&self, mut stream: &TcpStream, mut bytes: &[u8], stalled: Stalled<'_>) -> Result<(), String> {
         let mut since = Instant::now();
         let patience = match self.gave_up.load(Ordering::Relaxed) {
             true => LINGER.min(self.timeout / 10),
@@ -105,13 +100,7 @@ fn broken(how: &str) -> String {
 }
 
 impl Transport for Mesh {
-    fn send(
-        &self,
-        to: u32,
-        head: &[u8],
-        pieces: &[&[u8]],
-        stalled: &mut dyn FnMut(Duration),
-    ) -> Result<(), String> {
+    fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], stalled: Stalled<'_>) -> Result<(), String> {
         let Some(peer) = &self.peers[to as usize] else { return Ok(()) };
         let stream = peer.lock().unwrap_or_else(PoisonError::into_inner);
         let size = head.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
@@ -191,7 +180,7 @@ fn read_message(stream: &mut TcpStream, rank: u32, mailbox: &Mailbox) -> std::io
             mailbox.deliver(wire::Address { from: rank, ..address }, Letter { call, payload: parcel });
         }
         Kind::Failed { group } => mailbox.fail(group, wire::failure(&text).ok_or_else(damaged)?),
-        Kind::Waits { rank: awaited } => mailbox.waits(rank, awaited),
+        Kind::Waits { rank: awaited } => mailbox.waiting.set(rank, awaited),
         Kind::Departed { group } => mailbox.depart(group, rank),
         Kind::Report { group, count } => mailbox.report(group, rank, count),
     }
@@ -248,7 +237,7 @@ mod tests {
         for _ in &stalls {
             read_message(&mut at_2, 0, &told).unwrap();
         }
-        assert_eq!(told.awaited_by(0), Some(1));
+        assert!(told.waiting.excuses(0, 2) && !told.waiting.excuses(0, 1));
         // The mesh's end waits for theirs.
         drop([at_1, at_2, at_3]);
     }

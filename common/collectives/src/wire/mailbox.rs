@@ -2,6 +2,7 @@
 
 use super::message::{Address, Letter};
 use super::parcel::Store;
+use crate::local::excuses::Waiting;
 use crate::local::ticket::{Cause, Failure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,8 @@ pub(crate) struct Mailbox {
     changed: Condvar,
     /// Memory for payloads.
     pub(crate) store: Store,
+    /// As far as they have told.
+    pub(crate) waiting: Waiting,
 }
 
 #[derive(Default)]
@@ -33,8 +36,6 @@ struct State {
     departed: BTreeSet<(u64, u32)>,
     /// What each rank has reported to each group.
     reports: BTreeMap<(u64, u32), u64>,
-    /// Who has waited for whom for a while.
-    waiting: BTreeMap<u32, u32>,
     /// Counts arrivals.
     epoch: u64,
 }
@@ -80,31 +81,19 @@ impl Mailbox {
         self.lock().reports.get(&(group, rank)).copied().unwrap_or(0)
     }
 
-    /// `rank` has waited for another one for a while, or waits no longer.
-    pub(crate) fn waits(&self, rank: u32, on: Option<u32>) {
-        let waiting = &mut self.lock().waiting;
-        match on {
-            Some(on) => waiting.insert(rank, on),
-            None => waiting.remove(&rank),
-        };
-    }
-
-    /// Whom `rank` waits for, as far as it has told.
-    pub(crate) fn awaited_by(&self, rank: u32) -> Option<u32> {
-        self.lock().waiting.get(&rank).copied()
-    }
-
     /// The connection to `rank` is gone. Its fault, unless it had said farewell.
     pub(crate) fn lost(&self, rank: u32, reason: String) {
-        if self.has_departed(WORLD, rank) {
+        if self.departed(WORLD, &[rank]).is_some() {
             return self.change(|_| ());
         }
         let cause = Cause::Poisoned { during: "its run".into(), reason };
         self.fail(WORLD, Failure { culprit: rank, cause });
     }
 
-    pub(crate) fn has_departed(&self, group: u64, rank: u32) -> bool {
-        self.lock().departed.contains(&(group, rank))
+    /// The first of `ranks` that sends nothing more to `group`.
+    pub(crate) fn departed(&self, group: u64, ranks: &[u32]) -> Option<u32> {
+        let state = self.lock();
+        ranks.iter().copied().find(|&rank| state.departed.contains(&(group, rank)))
     }
 
     /// The first failure of the first of `groups` that has failed, and whether it is asked for for the first time.

@@ -178,7 +178,7 @@ impl Excuses for Member {
     }
 
     fn is_excused(&self, rank: u32) -> bool {
-        self.endpoint.mailbox.awaited_by(rank).is_some_and(|awaited| awaited != self.endpoint.rank)
+        self.endpoint.mailbox.waiting.excuses(rank, self.endpoint.rank)
     }
 }
 

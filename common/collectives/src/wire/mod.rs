@@ -28,18 +28,14 @@ use member::Member;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Hears for how long a receiver has taken nothing.
+pub(crate) type Stalled<'a> = &'a mut dyn FnMut(Duration);
+
 /// What carries messages between this process and the others. Messages from one process to another arrive in order.
 pub(crate) trait Transport: Send + Sync {
     /// Sends `head` (with its note) and `pieces` to rank `to`. May take as long as the other process needs to accept
-    /// them, but never waits for its rank; `stalled` hears, again and again, for how long it has taken nothing. A failure
-    /// is for [`Mailbox::lost`].
-    fn send(
-        &self,
-        to: u32,
-        head: &[u8],
-        pieces: &[&[u8]],
-        stalled: &mut dyn FnMut(Duration),
-    ) -> Result<(), String>;
+    /// them, but never waits for its rank; then `stalled` is told again and again. A failure is for [`Mailbox::lost`].
+    fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], stalled: Stalled<'_>) -> Result<(), String>;
 
     /// Sends `head` to rank `to` if that takes no waiting; else nothing.
     fn offer(&self, to: u32, head: &[u8]);

@@ -2,11 +2,13 @@
 
 #![allow(dead_code, unreachable_pub)]
 
-use collectives::Group;
 use collectives::local::{Algorithm, Options, World};
+use collectives::{CollectiveError, Group};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::Emitter;
 use half::{bf16, f16};
+use std::sync::Barrier;
+use std::time::Duration;
 
 /// Runs `body` on every rank of a new world, each on a thread of its own; what they return, in rank order.
 pub fn world<R: Send>(size: u32, options: Options, body: impl Fn(Group, &Device) -> R + Sync) -> Vec<R> {
@@ -48,6 +50,54 @@ pub fn upload(device: &Device, dtype: DType, values: &[f32]) -> Buffer {
         DType::U32 => device.upload(class, &values.iter().map(|&v| v.to_bits()).collect::<Vec<_>>()),
     };
     buffer.unwrap()
+}
+
+/// An all-reduce of `len` ones.
+pub fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buffer>, CollectiveError> {
+    group.all_reduce(vec![upload(device, DType::F32, &vec![1.0; len])].into())?.wait()
+}
+
+/// Three ranks. Rank 2 stays away from the group of ranks 1 and 2. Rank 1 comes there late, after rank 0 has waited for it for
+/// most of its patience in another group, and waits: nobody may blame rank 1.
+pub struct Chain {
+    over: Barrier,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Chain { over: Barrier::new(3) }
+    }
+}
+
+impl Chain {
+    pub const PATIENCE: Duration = Duration::from_millis(1500);
+
+    /// What one rank does; its error.
+    pub fn run(&self, group: &Group, device: &Device) -> Option<CollectiveError> {
+        let rank = group.rank();
+        let [first, last] = [rank / 2, rank.min(1)].map(|color| group.split(color.into()).unwrap());
+        let error = match rank {
+            0 => sum(&first, device, 4).err(),
+            1 => {
+                std::thread::sleep(Self::PATIENCE * 3 / 5);
+                let error = sum(&last, device, 4).err();
+                group.blame(
+                    error.as_ref().and_then(CollectiveError::culprit),
+                    "step 1".into(),
+                    "late".into(),
+                );
+                error
+            }
+            _ => None,
+        };
+        self.over.wait();
+        error
+    }
+
+    pub fn check(&self, errors: &[Option<CollectiveError>]) {
+        let culprits: Vec<_> = errors.iter().flatten().map(CollectiveError::culprit).collect();
+        assert_eq!(culprits, [Some(2), Some(2)], "{errors:?}");
+    }
 }
 
 /// The elements of `buffer`, widened.

@@ -66,20 +66,20 @@ impl Member {
             if let Some(failure) = self.failure() {
                 return Err(failure);
             }
-            if let Some(&culprit) = missing.iter().find(|&&rank| mailbox.has_departed(self.id(), rank)) {
+            if let Some(culprit) = mailbox.departed(self.id(), &missing) {
                 return Err(self.fail(Failure { culprit, cause: Cause::Departed }));
             }
-            let culprit = missing.iter().find(|&&rank| !self.is_excused(rank)).unwrap_or(&missing[0]);
-            match deadline.left(*culprit) {
+            match deadline.left(&missing) {
                 Ok(left) => self.endpoint.transport.progress(mailbox, seen, left),
-                Err(waited) => return Err(self.fail(self.late(work, phase, *culprit, waited))),
+                Err(culprit) => return Err(self.fail(self.late(work, phase, culprit))),
             }
         }
     }
 
-    fn late(&self, work: &Work<'_>, phase: Phase, culprit: u32, waited: Duration) -> Failure {
+    fn late(&self, work: &Work<'_>, phase: Phase, culprit: u32) -> Failure {
         let (operation, sequence) = (work.call().operation, work.ticket.sequence);
         let (reporter, issued) = (self.names[self.member], phase == Phase::Closing);
+        let waited = work.patience.timeout;
         Failure { culprit, cause: Cause::Late { reporter, operation, sequence, issued, waited } }
     }
 
