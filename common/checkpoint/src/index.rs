@@ -1,6 +1,6 @@
 //! The index of a model that is kept in several files.
 
-use crate::source::Source;
+use crate::file_reader::FileReader;
 use crate::{CheckpointError, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ struct Index {
 }
 
 /// The opened shards, and for each tensor's name the position of its shard.
-pub(crate) type Shards = (Vec<Source>, BTreeMap<String, usize>);
+pub(crate) type Shards = (Vec<FileReader>, BTreeMap<String, usize>);
 
 /// Opens every shard that the index at `path` names, and checks that each holds what the index says.
 pub(crate) fn open(path: &Path) -> Result<Shards> {
@@ -23,14 +23,14 @@ pub(crate) fn open(path: &Path) -> Result<Shards> {
     let mut shards = Vec::new();
     let mut place = BTreeMap::new();
     for (shard, tensors) in by_shard(&index) {
-        let source = open_shard(path, shard, tensors.len())?;
+        let file = open_shard(path, shard, tensors.len())?;
         for tensor in tensors {
-            if source.info(tensor).is_none() {
+            if file.info(tensor).is_none() {
                 return Err(invalid(path, format!("tensor `{tensor}` is not in {shard}")));
             }
             place.insert(tensor.into(), shards.len());
         }
-        shards.push(source);
+        shards.push(file);
     }
     Ok((shards, place))
 }
@@ -43,10 +43,10 @@ fn by_shard(index: &Index) -> BTreeMap<&str, Vec<&str>> {
     shards
 }
 
-fn open_shard(index: &Path, shard: &str, tensors: usize) -> Result<Source> {
+fn open_shard(index: &Path, shard: &str, tensors: usize) -> Result<FileReader> {
     let path = beside(index, shard)?;
     if path.is_file() {
-        return Source::open(&path);
+        return FileReader::open(&path);
     }
     Err(CheckpointError::MissingShard { index: index.into(), shard: shard.into(), tensors })
 }

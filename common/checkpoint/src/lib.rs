@@ -37,12 +37,12 @@
 pub mod atomic;
 mod elements;
 mod error;
+mod file_reader;
+mod file_writer;
 mod index;
 mod positioned;
 mod reader;
-mod source;
 mod state;
-mod tensors;
 pub mod tokenizer;
 mod writer;
 

@@ -1,6 +1,6 @@
 //! Loading a model.
 
-use crate::source::Source;
+use crate::file_reader::FileReader;
 use crate::{CONFIG, CheckpointError, INDEX, Result, TOKENIZER, WEIGHTS, index};
 use model::{Layout, ModelConfig, TensorSpec};
 use safetensors::tensor::TensorInfo;
@@ -19,8 +19,8 @@ pub struct Reader {
     path: PathBuf,
     /// Where `config.json` lies.
     directory: PathBuf,
-    sources: Vec<Source>,
-    /// From a tensor's name to the position of its source.
+    files: Vec<FileReader>,
+    /// From a tensor's name to the position of its file.
     place: BTreeMap<String, usize>,
 }
 
@@ -32,15 +32,15 @@ impl Reader {
     /// [`CheckpointError`] naming the file that is missing, cut short or damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = weights(path.as_ref())?;
-        let (sources, place) = if path.extension().is_some_and(|extension| extension == "json") {
+        let (files, place) = if path.extension().is_some_and(|extension| extension == "json") {
             index::open(&path)?
         } else {
-            let source = Source::open(&path)?;
-            let place = source.names().into_iter().map(|name| (name, 0)).collect();
-            (vec![source], place)
+            let file = FileReader::open(&path)?;
+            let place = file.names().into_iter().map(|name| (name, 0)).collect();
+            (vec![file], place)
         };
         let directory = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        Ok(Reader { path, directory, sources, place })
+        Ok(Reader { path, directory, files, place })
     }
 
     /// The directory that the weights and their `config.json` lie in.
@@ -86,8 +86,8 @@ impl Reader {
     /// [`CheckpointError::UnsupportedType`], in the layout's order.
     pub fn check(&self, layout: &Layout) -> Result<()> {
         for tensor in &layout.tensors {
-            let (source, info) = self.find(tensor)?;
-            source.stored(&tensor.name, info)?;
+            let (file, info) = self.find(tensor)?;
+            file.stored(&tensor.name, info)?;
         }
         Ok(())
     }
@@ -99,24 +99,24 @@ impl Reader {
     /// As [`Reader::check`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
     /// [`CheckpointError::Io`] if the disk fails.
     pub fn read(&self, tensor: &TensorSpec, range: Range<usize>, values: &mut [f32]) -> Result<()> {
-        let (source, info) = self.find(tensor)?;
-        source.read(&tensor.name, info, range, values)
+        let (file, info) = self.find(tensor)?;
+        file.read(&tensor.name, info, range, values)
     }
 
     /// The file that holds `tensor`, with its shape as the model needs it.
-    fn find(&self, tensor: &TensorSpec) -> Result<(&Source, &TensorInfo)> {
-        let source = self.place.get(&tensor.name).and_then(|&place| self.sources.get(place));
-        let found = source.and_then(|source| Some((source, source.info(&tensor.name)?)));
-        let (source, info) = found.ok_or_else(|| self.missing(tensor))?;
+    fn find(&self, tensor: &TensorSpec) -> Result<(&FileReader, &TensorInfo)> {
+        let file = self.place.get(&tensor.name).and_then(|&place| self.files.get(place));
+        let found = file.and_then(|file| Some((file, file.info(&tensor.name)?)));
+        let (file, info) = found.ok_or_else(|| self.missing(tensor))?;
         if info.shape != tensor.shape {
             return Err(CheckpointError::WrongShape {
-                path: source.path().to_path_buf(),
+                path: file.path().to_path_buf(),
                 tensor: tensor.name.clone(),
                 expected: tensor.shape.clone(),
                 found: info.shape.clone(),
             });
         }
-        Ok((source, info))
+        Ok((file, info))
     }
 
     fn missing(&self, tensor: &TensorSpec) -> CheckpointError {

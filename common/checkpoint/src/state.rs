@@ -3,8 +3,8 @@
 //! nor of a number of ranks.
 
 use crate::atomic::Directory;
-use crate::source::Source;
-use crate::tensors::TensorFile;
+use crate::file_reader::FileReader;
+use crate::file_writer::FileWriter;
 use crate::{CheckpointError, Result};
 use model::{Layout, TensorId, TensorSpec, TrainingState};
 use safetensors::tensor::TensorInfo;
@@ -31,7 +31,7 @@ fn name(state: TrainingState, tensor: &TensorSpec) -> String {
 #[derive(Debug)]
 pub struct StateWriter {
     directory: Directory,
-    file: TensorFile,
+    file: FileWriter,
     tensors: usize,
 }
 
@@ -54,7 +54,7 @@ impl StateWriter {
         let tensors =
             |state| layout.tensors.iter().map(move |tensor| (name(state, tensor), tensor.shape.clone()));
         let all = TrainingState::ALL.into_iter().flat_map(tensors).collect();
-        let file = TensorFile::create(&directory, STATE, all, (PROGRESS, progress))?;
+        let file = FileWriter::create(&directory, STATE, all, (PROGRESS, progress))?;
         Ok(StateWriter { directory, file, tensors: layout.tensors.len() })
     }
 
@@ -81,7 +81,7 @@ impl StateWriter {
 /// A state that was kept: validated whole, and read slice by slice. Ranks may share one.
 #[derive(Debug)]
 pub struct StateReader {
-    source: Source,
+    file: FileReader,
     progress: String,
 }
 
@@ -91,23 +91,23 @@ impl StateReader {
     /// # Errors
     /// [`CheckpointError`] naming the file if it is cut short, damaged or no state.
     pub fn open(path: &Path) -> Result<Option<Self>> {
-        let file = path.join(STATE);
-        match std::fs::symlink_metadata(&file) {
+        let place = path.join(STATE);
+        match std::fs::symlink_metadata(&place) {
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(None);
             }
-            Err(error) => return Err(CheckpointError::io("open", &file)(error)),
+            Err(error) => return Err(CheckpointError::io("open", &place)(error)),
         }
-        let source = Source::open(&file)?;
-        let progress = source.metadata(PROGRESS).map(str::to_string);
-        let progress = progress.ok_or(CheckpointError::NoState(file))?;
-        Ok(Some(StateReader { source, progress }))
+        let file = FileReader::open(&place)?;
+        let progress = file.metadata(PROGRESS).map(str::to_string);
+        let progress = progress.ok_or(CheckpointError::NoState(place))?;
+        Ok(Some(StateReader { file, progress }))
     }
 
     /// Where it is.
     pub fn path(&self) -> PathBuf {
-        self.source.path().to_path_buf()
+        self.file.path().to_path_buf()
     }
 
     /// What its writer said of the run's progress.
@@ -126,7 +126,7 @@ impl StateReader {
                 self.find(state, tensor)?;
             }
         }
-        let tensors = self.source.names().len();
+        let tensors = self.file.names().len();
         if tensors == TrainingState::ALL.len() * layout.tensors.len() {
             return Ok(());
         }
@@ -153,17 +153,17 @@ impl StateReader {
         values: &mut [f32],
     ) -> Result<()> {
         let (name, info) = self.find(state, tensor)?;
-        self.source.read(&name, info, range, values)
+        self.file.read(&name, info, range, values)
     }
 
     fn find(&self, state: TrainingState, tensor: &TensorSpec) -> Result<(String, &TensorInfo)> {
         let name = name(state, tensor);
-        let found = self.source.info(&name).filter(|info| info.shape == tensor.shape);
+        let found = self.file.info(&name).filter(|info| info.shape == tensor.shape);
         let Some(info) = found else {
             let how = format!("this one has `{name}` with shape {:?}", tensor.shape);
             return Err(CheckpointError::OtherModel { path: self.path(), how });
         };
-        self.source.stored(&name, info)?;
+        self.file.stored(&name, info)?;
         Ok((name, info))
     }
 }

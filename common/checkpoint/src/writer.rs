@@ -1,7 +1,7 @@
 //! Saving a model.
 
 use crate::atomic::Directory;
-use crate::tensors::TensorFile;
+use crate::file_writer::FileWriter;
 use crate::{CONFIG, Result, WEIGHTS, tokenizer};
 use model::{Layout, ModelConfig, TensorId};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct Writer {
     directory: Directory,
-    weights: TensorFile,
+    weights: FileWriter,
     /// The other files, by name: small, and written at the end.
     companions: BTreeMap<String, Vec<u8>>,
 }
@@ -39,7 +39,7 @@ impl Writer {
         let directory = Directory::create(path.as_ref())?;
         let tensors = layout.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone()));
         // Transformers asks for it.
-        let weights = TensorFile::create(&directory, WEIGHTS, tensors.collect(), ("format", "pt"))?;
+        let weights = FileWriter::create(&directory, WEIGHTS, tensors.collect(), ("format", "pt"))?;
         Ok(Writer { directory, weights, companions: companions(config) })
     }
 

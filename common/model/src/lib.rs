@@ -1,6 +1,6 @@
 //! A Llama-style transformer (Touvron et al., 2023) with hand-written forward and backward passes.
 //!
-//! * [`config`]: the architecture's numbers; presets by name, Hugging Face's `config.json`, FLOPs per token.
+//! * [`config`]: the architecture's numbers; presets by name, Hugging Face's `config.json`.
 //! * [`layout`]: its tensors, in Hugging Face's names and order, grouped in layers.
 //! * [`init`]: seeded initial weights, any slice of any tensor alone.
 //! * [`embedding`], [`block`], [`head`]: the layers. The forward and the backward of an operation are neighbours, and each
@@ -23,6 +23,7 @@ pub mod config;
 mod context;
 pub mod embedding;
 mod error;
+mod flops;
 pub mod head;
 pub mod init;
 mod keep;

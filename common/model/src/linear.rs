@@ -24,23 +24,23 @@ pub(crate) struct Projection<const TENSORS: usize> {
 }
 
 /// Some adjacent tensors of a projection and their columns of the packed output.
-struct Part {
+struct TensorGroup {
     tensors: Range<usize>,
     columns: Range<usize>,
 }
 
 impl<const TENSORS: usize> Projection<TENSORS> {
-    fn whole(&self) -> Part {
-        Part { tensors: self.first..self.first + TENSORS, columns: 0..self.width() }
+    fn whole(&self) -> TensorGroup {
+        TensorGroup { tensors: self.first..self.first + TENSORS, columns: 0..self.width() }
     }
 
     /// The tensors one by one.
-    fn single(&self) -> impl Iterator<Item = Part> {
+    fn single(&self) -> impl Iterator<Item = TensorGroup> {
         let ends = self.outputs.iter().scan(0, |end, outputs| {
             *end += outputs;
             Some(*end - outputs..*end)
         });
-        (self.first..).zip(ends).map(|(tensor, columns)| Part { tensors: tensor..tensor + 1, columns })
+        (self.first..).zip(ends).map(|(tensor, columns)| TensorGroup { tensors: tensor..tensor + 1, columns })
     }
 
     /// Columns of the packed output.
@@ -49,12 +49,12 @@ impl<const TENSORS: usize> Projection<TENSORS> {
     }
 
     /// The matrices that hold the weights, as few as products may be of.
-    fn weights<'w>(&self, cx: &Context<'w>) -> Vec<(View<'w>, Part)> {
+    fn weights<'w>(&self, cx: &Context<'w>) -> Vec<(View<'w>, TensorGroup)> {
         let whole = self.whole();
         match joined(cx).then(|| cx.weights.weights(whole.tensors.clone())).flatten() {
             Some(view) => vec![(view, whole)],
             None => {
-                let view = |part: &Part| weight(cx.weights, part.tensors.start);
+                let view = |part: &TensorGroup| weight(cx.weights, part.tensors.start);
                 self.single().map(|part| (view(&part), part)).collect()
             }
         }
@@ -109,7 +109,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         &self,
         cx: &Context<'_>,
         (dweight, write): (ViewMut<'_>, Write),
-        part: Part,
+        part: TensorGroup,
         dout: &Buffer,
         x: &Buffer,
     ) -> Result<()> {

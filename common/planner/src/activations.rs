@@ -4,8 +4,8 @@
 //! Every buffer is named as in the model crate. Forward leaves in [`Class::Activations`] what backward will read;
 //! backward's own buffers are [`Class::Workspace`]. Norm scales, log-sums and losses are fp32 in any recipe.
 
-use crate::books::{Books, Held};
 use crate::job::Job;
+use crate::ledger::{Allocation, SymbolicLedger};
 use events::Class::{Activations, Workspace};
 use model::Checkpointing;
 
@@ -50,118 +50,122 @@ impl Sizes {
     }
 
     /// Token ids and targets of a micro-batch.
-    pub(crate) fn batch(&self, books: &mut Books) -> Held {
-        books.allocate(Activations, 2 * self.ids)
+    pub(crate) fn batch(&self, ledger: &mut SymbolicLedger) -> Allocation {
+        ledger.allocate(Activations, 2 * self.ids)
     }
 
     /// The embedding's output.
-    pub(crate) fn embed_forward(&self, books: &mut Books) -> Held {
-        books.allocate(Activations, self.residual)
+    pub(crate) fn embed_forward(&self, ledger: &mut SymbolicLedger) -> Allocation {
+        ledger.allocate(Activations, self.residual)
     }
 
     /// Frees the gradient of the embedding's output.
-    pub(crate) fn embed_backward(&self, books: &mut Books, dx: Held) {
-        books.free(dx);
+    pub(crate) fn embed_backward(&self, ledger: &mut SymbolicLedger, dx: Allocation) {
+        ledger.free(dx);
     }
 
     /// A block's forward for backward to come.
     pub(crate) fn block_forward(
         &self,
-        books: &mut Books,
-        x: Held,
+        ledger: &mut SymbolicLedger,
+        x: Allocation,
         checkpointing: Checkpointing,
-    ) -> (BlockKept, Held) {
+    ) -> (BlockKept, Allocation) {
         match checkpointing {
             Checkpointing::None => {
-                let inner = self.block_inner(books);
-                (BlockKept::Everything(x, inner), books.allocate(Activations, self.residual))
+                let inner = self.block_inner(ledger);
+                (BlockKept::Everything(x, inner), ledger.allocate(Activations, self.residual))
             }
             Checkpointing::Selective => {
-                let (kept, out) = self.block_expensive(books);
+                let (kept, out) = self.block_expensive(ledger);
                 (BlockKept::Selective(x, kept), out)
             }
             Checkpointing::Block => {
-                let out = self.block_unkept(books, None);
+                let out = self.block_unkept(ledger, None);
                 (BlockKept::Input(x), out)
             }
         }
     }
 
     /// A block's forward with no backward to come.
-    pub(crate) fn block_evaluate(&self, books: &mut Books, x: Held) -> Held {
-        self.block_unkept(books, Some(x))
+    pub(crate) fn block_evaluate(&self, ledger: &mut SymbolicLedger, x: Allocation) -> Allocation {
+        self.block_unkept(ledger, Some(x))
     }
 
     /// Everything between a block's input and output.
-    fn block_inner(&self, books: &mut Books) -> BlockInner {
+    fn block_inner(&self, ledger: &mut SymbolicLedger) -> BlockInner {
         BlockInner {
-            inverse_rms1: books.allocate(Activations, self.row),
-            n1: books.allocate(Activations, self.residual),
+            inverse_rms1: ledger.allocate(Activations, self.row),
+            n1: ledger.allocate(Activations, self.residual),
             expensive: BlockExpensive {
-                qkv: books.allocate(Activations, self.qkv),
-                attn: books.allocate(Activations, self.attention),
-                log_sum: books.allocate(Activations, self.log_sum),
-                x2: books.allocate(Activations, self.residual),
-                gate_up: books.allocate(Activations, 2 * self.hidden),
+                qkv: ledger.allocate(Activations, self.qkv),
+                attn: ledger.allocate(Activations, self.attention),
+                log_sum: ledger.allocate(Activations, self.log_sum),
+                x2: ledger.allocate(Activations, self.residual),
+                gate_up: ledger.allocate(Activations, 2 * self.hidden),
             },
-            inverse_rms2: books.allocate(Activations, self.row),
-            n2: books.allocate(Activations, self.residual),
-            h: books.allocate(Activations, self.hidden),
+            inverse_rms2: ledger.allocate(Activations, self.row),
+            n2: ledger.allocate(Activations, self.residual),
+            h: ledger.allocate(Activations, self.hidden),
         }
     }
 
     /// A block's forward that keeps what is expensive to compute again.
-    fn block_expensive(&self, books: &mut Books) -> (BlockExpensive, Held) {
-        let norm1 = self.norm(books);
-        let qkv = books.allocate(Activations, self.qkv);
-        books.free_all(norm1);
-        let attn = books.allocate(Activations, self.attention);
-        let log_sum = books.allocate(Activations, self.log_sum);
-        let x2 = books.allocate(Activations, self.residual);
-        let norm2 = self.norm(books);
-        let gate_up = books.allocate(Activations, 2 * self.hidden);
-        books.free_all(norm2);
-        let h = books.allocate(Activations, self.hidden);
-        let out = books.allocate(Activations, self.residual);
-        books.free(h);
+    fn block_expensive(&self, ledger: &mut SymbolicLedger) -> (BlockExpensive, Allocation) {
+        let norm1 = self.norm(ledger);
+        let qkv = ledger.allocate(Activations, self.qkv);
+        ledger.free_all(norm1);
+        let attn = ledger.allocate(Activations, self.attention);
+        let log_sum = ledger.allocate(Activations, self.log_sum);
+        let x2 = ledger.allocate(Activations, self.residual);
+        let norm2 = self.norm(ledger);
+        let gate_up = ledger.allocate(Activations, 2 * self.hidden);
+        ledger.free_all(norm2);
+        let h = ledger.allocate(Activations, self.hidden);
+        let out = ledger.allocate(Activations, self.residual);
+        ledger.free(h);
         (BlockExpensive { qkv, attn, log_sum, x2, gate_up }, out)
     }
 
     /// A block's forward that frees each buffer after its last use, and `x` too if it is given.
-    fn block_unkept(&self, books: &mut Books, x: Option<Held>) -> Held {
-        let norm1 = self.norm(books);
-        let qkv = books.allocate(Activations, self.qkv);
-        books.free_all(norm1);
-        let attn = books.allocate(Activations, self.attention);
-        let log_sum = books.allocate(Activations, self.log_sum);
-        books.free_all([qkv, log_sum]);
-        let x2 = books.allocate(Activations, self.residual);
-        books.free(attn);
-        books.free_all(x);
-        let norm2 = self.norm(books);
-        let gate_up = books.allocate(Activations, 2 * self.hidden);
-        books.free_all(norm2);
-        let h = books.allocate(Activations, self.hidden);
-        books.free(gate_up);
-        let out = books.allocate(Activations, self.residual);
-        books.free_all([h, x2]);
+    fn block_unkept(&self, ledger: &mut SymbolicLedger, x: Option<Allocation>) -> Allocation {
+        let norm1 = self.norm(ledger);
+        let qkv = ledger.allocate(Activations, self.qkv);
+        ledger.free_all(norm1);
+        let attn = ledger.allocate(Activations, self.attention);
+        let log_sum = ledger.allocate(Activations, self.log_sum);
+        ledger.free_all([qkv, log_sum]);
+        let x2 = ledger.allocate(Activations, self.residual);
+        ledger.free(attn);
+        ledger.free_all(x);
+        let norm2 = self.norm(ledger);
+        let gate_up = ledger.allocate(Activations, 2 * self.hidden);
+        ledger.free_all(norm2);
+        let h = ledger.allocate(Activations, self.hidden);
+        ledger.free(gate_up);
+        let out = ledger.allocate(Activations, self.residual);
+        ledger.free_all([h, x2]);
         out
     }
 
     /// A norm's scales and output.
-    fn norm(&self, books: &mut Books) -> [Held; 2] {
-        [books.allocate(Activations, self.row), books.allocate(Activations, self.residual)]
+    fn norm(&self, ledger: &mut SymbolicLedger) -> [Allocation; 2] {
+        [ledger.allocate(Activations, self.row), ledger.allocate(Activations, self.residual)]
     }
 
     /// Makes again what a block's forward has not kept.
-    pub(crate) fn block_recompute(&self, books: &mut Books, kept: BlockKept) -> (Held, BlockInner) {
+    pub(crate) fn block_recompute(
+        &self,
+        ledger: &mut SymbolicLedger,
+        kept: BlockKept,
+    ) -> (Allocation, BlockInner) {
         match kept {
             BlockKept::Everything(x, inner) => (x, inner),
-            BlockKept::Input(x) => (x, self.block_inner(books)),
+            BlockKept::Input(x) => (x, self.block_inner(ledger)),
             BlockKept::Selective(x, expensive) => {
-                let [inverse_rms1, n1] = self.norm(books);
-                let [inverse_rms2, n2] = self.norm(books);
-                let h = books.allocate(Activations, self.hidden);
+                let [inverse_rms1, n1] = self.norm(ledger);
+                let [inverse_rms2, n2] = self.norm(ledger);
+                let h = ledger.allocate(Activations, self.hidden);
                 (x, BlockInner { inverse_rms1, n1, expensive, inverse_rms2, n2, h })
             }
         }
@@ -171,88 +175,88 @@ impl Sizes {
     /// `dout`'s place.
     pub(crate) fn block_backward(
         &self,
-        books: &mut Books,
-        (x, kept): (Held, BlockInner),
-        dout: Held,
-    ) -> Held {
+        ledger: &mut SymbolicLedger,
+        (x, kept): (Allocation, BlockInner),
+        dout: Allocation,
+    ) -> Allocation {
         let BlockExpensive { qkv, attn, log_sum, x2, gate_up } = kept.expensive;
-        let dh = books.allocate(Workspace, self.hidden);
-        books.free(kept.h);
-        let dgate_up = books.allocate(Workspace, 2 * self.hidden);
-        books.free_all([dh, gate_up]);
-        let dn2 = books.allocate(Workspace, self.residual);
-        books.free_all([dgate_up, kept.n2, dn2, x2, kept.inverse_rms2]);
-        let dattn = books.allocate(Workspace, self.attention);
-        let dqkv = books.allocate(Workspace, self.qkv);
-        books.free_all([dattn, attn, log_sum, qkv]);
-        let dn1 = books.allocate(Workspace, self.residual);
-        books.free_all([dqkv, kept.n1, dn1, x, kept.inverse_rms1]);
+        let dh = ledger.allocate(Workspace, self.hidden);
+        ledger.free(kept.h);
+        let dgate_up = ledger.allocate(Workspace, 2 * self.hidden);
+        ledger.free_all([dh, gate_up]);
+        let dn2 = ledger.allocate(Workspace, self.residual);
+        ledger.free_all([dgate_up, kept.n2, dn2, x2, kept.inverse_rms2]);
+        let dattn = ledger.allocate(Workspace, self.attention);
+        let dqkv = ledger.allocate(Workspace, self.qkv);
+        ledger.free_all([dattn, attn, log_sum, qkv]);
+        let dn1 = ledger.allocate(Workspace, self.residual);
+        ledger.free_all([dqkv, kept.n1, dn1, x, kept.inverse_rms1]);
         dout
     }
 
     /// The head's forward for backward to come.
-    pub(crate) fn head_forward(&self, books: &mut Books, x: Held) -> HeadKept {
+    pub(crate) fn head_forward(&self, ledger: &mut SymbolicLedger, x: Allocation) -> HeadKept {
         let kept = HeadKept {
             x,
-            inverse_rms: books.allocate(Activations, self.row),
-            n: books.allocate(Activations, self.residual),
-            logits: books.allocate(Activations, self.logits),
+            inverse_rms: ledger.allocate(Activations, self.row),
+            n: ledger.allocate(Activations, self.residual),
+            logits: ledger.allocate(Activations, self.logits),
         };
-        let losses = books.allocate(Workspace, self.row);
-        books.free(losses);
+        let losses = ledger.allocate(Workspace, self.row);
+        ledger.free(losses);
         kept
     }
 
     /// The head's forward with no backward to come.
-    pub(crate) fn head_evaluate(&self, books: &mut Books, x: Held) {
-        let inverse_rms = books.allocate(Activations, self.row);
-        let n = books.allocate(Activations, self.residual);
-        let logits = books.allocate(Activations, self.logits);
-        books.free_all([n, inverse_rms]);
-        let losses = books.allocate(Workspace, self.row);
-        books.free_all([losses, logits, x]);
+    pub(crate) fn head_evaluate(&self, ledger: &mut SymbolicLedger, x: Allocation) {
+        let inverse_rms = ledger.allocate(Activations, self.row);
+        let n = ledger.allocate(Activations, self.residual);
+        let logits = ledger.allocate(Activations, self.logits);
+        ledger.free_all([n, inverse_rms]);
+        let losses = ledger.allocate(Workspace, self.row);
+        ledger.free_all([losses, logits, x]);
     }
 
     /// The head's backward: returns the gradient of its input.
-    pub(crate) fn head_backward(&self, books: &mut Books, kept: HeadKept) -> Held {
-        let dn = books.allocate(Workspace, self.residual);
-        books.free_all([kept.logits, kept.n]);
-        let dx = books.allocate(Workspace, self.residual);
-        books.free_all([dn, kept.x, kept.inverse_rms]);
+    pub(crate) fn head_backward(&self, ledger: &mut SymbolicLedger, kept: HeadKept) -> Allocation {
+        let dn = ledger.allocate(Workspace, self.residual);
+        ledger.free_all([kept.logits, kept.n]);
+        let dx = ledger.allocate(Workspace, self.residual);
+        ledger.free_all([dn, kept.x, kept.inverse_rms]);
         dx
     }
 }
 
 /// What a block's forward leaves for its backward, its input first.
 pub(crate) enum BlockKept {
-    Everything(Held, BlockInner),
-    Selective(Held, BlockExpensive),
-    Input(Held),
+    Everything(Allocation, BlockInner),
+    Selective(Allocation, BlockExpensive),
+    Input(Allocation),
 }
 
 /// What a block's forward makes on the way from its input to its output.
 pub(crate) struct BlockInner {
-    inverse_rms1: Held,
-    n1: Held,
+    inverse_rms1: Allocation,
+    n1: Allocation,
     expensive: BlockExpensive,
-    inverse_rms2: Held,
-    n2: Held,
-    h: Held,
+    inverse_rms2: Allocation,
+    n2: Allocation,
+    h: Allocation,
 }
 
 /// The part of it that is expensive to compute again.
 pub(crate) struct BlockExpensive {
-    qkv: Held,
-    attn: Held,
-    log_sum: Held,
-    x2: Held,
-    gate_up: Held,
+    qkv: Allocation,
+    attn: Allocation,
+    log_sum: Allocation,
+    x2: Allocation,
+    gate_up: Allocation,
 }
 
 /// What the head's forward leaves for its backward.
 pub(crate) struct HeadKept {
-    x: Held,
-    inverse_rms: Held,
-    n: Held,
-    logits: Held,
+    x: Allocation,
+    inverse_rms: Allocation,
+    n: Allocation,
+    logits: Allocation,
 }

@@ -3,7 +3,7 @@
 use crate::recipe::Recipe;
 use crate::stage::Stage;
 use crate::table::Table;
-use crate::traffic::{Algorithm, Among, Sender, Tally, Traffic};
+use crate::traffic::{Algorithm, Among, ByteCounter, Sender, Traffic};
 use events::Operation;
 
 /// How often a step moves all gradients or parameters, by operation.
@@ -38,7 +38,7 @@ impl Sweeps {
     /// What rank 0 of `world_size` sends for Ψ `parameters`, padded for equal slices where `stage` shards.
     pub fn traffic(&self, parameters: u64, world_size: usize, stage: Stage, recipe: &Recipe) -> Traffic {
         let elements = parameters.next_multiple_of(stage.shard_count(world_size));
-        let mut tally = Tally::default();
+        let mut counter = ByteCounter::default();
         let sweeps = [
             (Operation::AllReduce, self.all_reduce, recipe.gradients),
             (Operation::ReduceScatter, self.reduce_scatter, recipe.gradients),
@@ -46,10 +46,10 @@ impl Sweeps {
         ];
         for (operation, times, bytes) in sweeps {
             for _ in 0..times {
-                tally.collective(Among::World, operation, &[elements], bytes);
+                counter.collective(Among::World, operation, &[elements], bytes);
             }
         }
-        tally.of(Sender { algorithm: Algorithm::default(), ranks: world_size as u64, rank: 0 })
+        counter.of(Sender { algorithm: Algorithm::default(), ranks: world_size as u64, rank: 0 })
     }
 }
 

@@ -1,48 +1,11 @@
 //! Full parameters of sharded units: gathered before a layer needs them, freed after the last one that does.
 
-use crate::books::{Books, Held};
+use crate::gathering::{BackwardPrefetch, Gathering};
 use crate::job::Job;
+use crate::ledger::{Allocation, SymbolicLedger};
 use crate::partition::Partition;
-use crate::traffic::{Among, Tally};
-use clap::ValueEnum;
+use crate::traffic::{Among, ByteCounter};
 use events::{Class, Operation, Pass};
-use serde::Serialize;
-
-/// When backward gathers a unit's parameters ahead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum BackwardPrefetch {
-    /// Before the backward of the unit in use, which hides it: both are held meanwhile.
-    #[default]
-    Pre,
-    /// Once the unit in use is freed: less is held, less is hidden.
-    Post,
-    /// When it is needed.
-    None,
-}
-
-/// How parameters that are sharded are gathered. Elements include padding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gathering {
-    /// Units are gathered ahead of the one in use while those ahead of it have fewer elements than this: 1 is one unit.
-    pub ahead: u64,
-    /// The same in backward, and when.
-    pub backward: BackwardPrefetch,
-    /// No unit is gathered ahead beyond so many all-gathers in flight.
-    pub in_flight: usize,
-    /// No unit is gathered ahead, or kept, beyond so many elements gathered at once.
-    pub live: u64,
-    /// Units that backward needs again before this many elements of others are kept after forward: 1 keeps what backward
-    /// begins with, 0 keeps nothing.
-    pub reuse: u64,
-}
-
-impl Default for Gathering {
-    /// One unit ahead, at most two all-gathers in flight; what backward begins with is kept.
-    fn default() -> Self {
-        Gathering { ahead: 1, backward: BackwardPrefetch::Pre, in_flight: 2, live: u64::MAX, reuse: 1 }
-    }
-}
 
 /// The gathered units of one rank.
 pub(crate) struct GatherWindow<'a> {
@@ -54,7 +17,7 @@ pub(crate) struct GatherWindow<'a> {
     reuse: u64,
     bytes_per_element: u64,
     /// Per unit: its full copy.
-    full: Vec<Option<Held>>,
+    full: Vec<Option<Allocation>>,
     /// Per unit: whether its all-gather has been issued and not been waited for.
     in_flight: Vec<bool>,
     pass: Pass,
@@ -107,41 +70,41 @@ impl<'a> GatherWindow<'a> {
     }
 
     /// Acquires `unit` for a layer: waits for its full copy, gathered now if it was not ahead of time.
-    pub(crate) fn acquire(&mut self, books: &mut Books, tally: &mut Tally, unit: usize) {
+    pub(crate) fn acquire(&mut self, ledger: &mut SymbolicLedger, counter: &mut ByteCounter, unit: usize) {
         if self.order.get(self.reached) != Some(&unit) {
             return;
         }
         self.reached += 1;
-        self.gather(books, tally, unit);
+        self.gather(ledger, counter, unit);
         self.in_flight[unit] = false;
         if self.pass != Pass::Backward || self.gathering.backward == BackwardPrefetch::Pre {
-            self.gather_ahead(books, tally);
+            self.gather_ahead(ledger, counter);
         }
     }
 
     /// Forward is done with `unit`: keeps it if backward needs it again soon enough.
-    pub(crate) fn leave_forward(&mut self, books: &mut Books, unit: usize) {
+    pub(crate) fn leave_forward(&mut self, ledger: &mut SymbolicLedger, unit: usize) {
         let near = self.partition.reuse_distance(unit) < self.reuse;
         if !near || self.live() > self.gathering.live {
-            books.free_all(self.full[unit].take());
+            ledger.free_all(self.full[unit].take());
         } else if self.full[unit].is_some() {
             self.kept += self.partition.units[unit].padded;
         }
     }
 
     /// The pass is done with `unit`.
-    pub(crate) fn free(&mut self, books: &mut Books, tally: &mut Tally, unit: usize) {
+    pub(crate) fn free(&mut self, ledger: &mut SymbolicLedger, counter: &mut ByteCounter, unit: usize) {
         if self.partition.units[unit].persistent {
             return;
         }
-        books.free_all(self.full[unit].take());
+        ledger.free_all(self.full[unit].take());
         if self.pass == Pass::Backward && self.gathering.backward == BackwardPrefetch::Post {
-            self.gather_ahead(books, tally);
+            self.gather_ahead(ledger, counter);
         }
     }
 
     /// Gathers what the pass needs next, as far as the limits allow.
-    fn gather_ahead(&mut self, books: &mut Books, tally: &mut Tally) {
+    fn gather_ahead(&mut self, ledger: &mut SymbolicLedger, counter: &mut ByteCounter) {
         let mut ahead = 0;
         for at in self.reached..self.order.len() {
             let unit = self.order[at];
@@ -152,18 +115,18 @@ impl<'a> GatherWindow<'a> {
             if enough || self.full[unit].is_none() && (busy || full) {
                 return;
             }
-            self.gather(books, tally, unit);
+            self.gather(ledger, counter, unit);
             ahead += elements;
         }
     }
 
-    fn gather(&mut self, books: &mut Books, tally: &mut Tally, unit: usize) {
+    fn gather(&mut self, ledger: &mut SymbolicLedger, counter: &mut ByteCounter, unit: usize) {
         if self.full[unit].is_none() {
             let elements = self.partition.units[unit].padded;
             self.full[unit] =
-                Some(books.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
+                Some(ledger.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
             self.in_flight[unit] = true;
-            tally.collective(self.among, Operation::AllGather, &[elements], self.bytes_per_element);
+            counter.collective(self.among, Operation::AllGather, &[elements], self.bytes_per_element);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What is to be predicted: a model, a stage, and the numbers of a run.
 
-use crate::gather::Gathering;
+use crate::gathering::Gathering;
 use crate::recipe::Recipe;
 use crate::stage::Stage;
 use crate::strategy::Strategy;

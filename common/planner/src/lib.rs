@@ -5,7 +5,7 @@
 //! * *What would a model of Ψ parameters need?* [`recipe`] has the bytes per parameter and the formulas of the ZeRO
 //!   paper (Rajbhandari et al., 2020, section 3 and table 1).
 //! * *What will this run need, to the byte?* [`predict`] walks a run's timeline (gather, forward, backward, reduce,
-//!   step) with a [symbolic ledger](books) and counts what each rank sends. A run's own ledger and counters must agree
+//!   step) with a [symbolic ledger](ledger) and counts what each rank sends. A run's own ledger and counters must agree
 //!   with it in every class and operation; a difference is a mistake in one of the two. It shares no code with the
 //!   crates that shard, gather and reduce, so that a mistake cannot hide on both sides.
 //!
@@ -17,15 +17,16 @@
 //! Sizes are in bytes unless a name says otherwise; GB = 10⁹ bytes.
 
 mod activations;
-pub mod books;
 pub mod claims;
 pub mod cli;
 pub mod closed;
 pub mod estimators;
 mod fit;
 mod gather;
+mod gathering;
 pub mod invalid;
 pub mod job;
+pub mod ledger;
 mod moment;
 pub mod paper;
 pub mod partition;
@@ -41,11 +42,11 @@ mod theory;
 pub mod traffic;
 mod walk;
 
-pub use books::Memory;
 pub use fit::{Fit, StageFit, explain_fit};
-pub use gather::{BackwardPrefetch, Gathering};
+pub use gathering::{BackwardPrefetch, Gathering};
 pub use invalid::InvalidJob;
 pub use job::Job;
+pub use ledger::Memory;
 pub use moment::{Moment, Peak};
 pub use partition::{Partition, Unit};
 pub use predict::{Done, NeighbourBytes, Prediction, RankPrediction, predict};

@@ -153,7 +153,7 @@ fn wrap(layout: &Layout, wrap: Wrap) -> (Vec<String>, Vec<usize>) {
             if unit_of[tensor].is_some() {
                 continue;
             }
-            let here = Place { kind: layer.kind, position };
+            let here = TensorPosition { kind: layer.kind, position };
             if here.begins_unit(wrap, previous, held) {
                 names.push(here.unit_name(wrap, names.len()));
                 held = 0;
@@ -179,14 +179,14 @@ fn whole(layout: &Layout, job: &Job) -> Vec<bool> {
 
 /// Where a tensor stands: its first layer, and its position there.
 #[derive(Clone, Copy)]
-struct Place {
+struct TensorPosition {
     kind: LayerKind,
     position: usize,
 }
 
-impl Place {
+impl TensorPosition {
     /// Whether a unit begins here, rather than that the one of `held` parameters, which ends with `previous`, goes on.
-    fn begins_unit(self, wrap: Wrap, previous: Option<Place>, held: u64) -> bool {
+    fn begins_unit(self, wrap: Wrap, previous: Option<TensorPosition>, held: u64) -> bool {
         let Some(previous) = previous else { return true };
         match wrap {
             Wrap::Model => false,

@@ -1,8 +1,8 @@
 //! What a run will need, rank by rank.
 
-use crate::books::Memory;
 use crate::invalid::InvalidJob;
 use crate::job::Job;
+use crate::ledger::Memory;
 use crate::moment::Peak;
 use crate::partition::{Partition, Unit};
 use crate::theory::theory;
@@ -139,27 +139,27 @@ impl Prediction {
 pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     job.validate()?;
     let partition = Partition::of(job);
-    let (memory, peak, tallies) = Walk::new(job, &partition).run();
+    let (memory, peak, counters) = Walk::new(job, &partition).run();
     let ranks = job.world_size as u64;
     let of_rank = |rank: u64| {
         let sender = Sender { algorithm: job.algorithm, ranks, rank };
         RankPrediction {
             memory,
-            traffic_setup: tallies.setup.of(sender),
-            traffic_per_step: tallies.step.of(sender),
-            traffic_per_skipped_step: tallies.skipped_step.of(sender),
-            traffic_per_evaluation: tallies.evaluation.of(sender),
-            traffic_per_evaluation_batch: tallies.evaluation_batch.of(sender),
-            traffic_per_checkpoint: tallies.checkpoint.of(sender),
+            traffic_setup: counters.setup.of(sender),
+            traffic_per_step: counters.step.of(sender),
+            traffic_per_skipped_step: counters.skipped_step.of(sender),
+            traffic_per_evaluation: counters.evaluation.of(sender),
+            traffic_per_evaluation_batch: counters.evaluation_batch.of(sender),
+            traffic_per_checkpoint: counters.checkpoint.of(sender),
             to_neighbours: NeighbourBytes {
-                per_step: tallies.step.to_neighbours(sender),
-                per_skipped_step: tallies.skipped_step.to_neighbours(sender),
-                per_evaluation_batch: tallies.evaluation_batch.to_neighbours(sender),
-                per_checkpoint: tallies.checkpoint.to_neighbours(sender),
+                per_step: counters.step.to_neighbours(sender),
+                per_skipped_step: counters.skipped_step.to_neighbours(sender),
+                per_evaluation_batch: counters.evaluation_batch.to_neighbours(sender),
+                per_checkpoint: counters.checkpoint.to_neighbours(sender),
             },
         }
     };
-    let theory = theory(job, &partition, tallies.kept);
+    let theory = theory(job, &partition, counters.kept);
     Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), units: partition.units, peak, theory })
 }
 

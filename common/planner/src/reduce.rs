@@ -4,11 +4,11 @@
 //! of several copies of the model states are not rounded to 16 bits: they come out in f32, beside what is reduced, and go on
 //! so to be summed over copies.
 
-use crate::books::{Books, Held};
 use crate::job::Job;
+use crate::ledger::{Allocation, SymbolicLedger};
 use crate::partition::Partition;
 use crate::strategy::Strategy;
-use crate::traffic::{Among, Tally};
+use crate::traffic::{Among, ByteCounter};
 use events::{Class, Operation};
 
 /// Units in order, cut into buckets: one closes once it has `size` elements, or with the last unit.
@@ -29,7 +29,7 @@ pub(crate) fn buckets(units: impl IntoIterator<Item = u64>, size: u64) -> Vec<Ve
 
 /// A unit's gradients on their way.
 #[derive(Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct UnitGradients {
     pub(crate) unit: usize,
     pub(crate) elements: u64,
     /// Whether this is backward's last unit.
@@ -42,7 +42,7 @@ pub(crate) struct Part {
 pub(crate) const F32: u64 = 4;
 
 /// What one bucket takes along, and the full gradients, copies or partial sums that are held meanwhile.
-pub(crate) type Bucket = Vec<(Part, Option<Held>)>;
+pub(crate) type Bucket = Vec<(UnitGradients, Option<Allocation>)>;
 
 /// The reduction of gradients on one rank.
 pub(crate) struct Reducer {
@@ -60,11 +60,11 @@ pub(crate) struct Reducer {
     rounded: Option<u64>,
     /// Whether backward goes on while a bucket is reduced.
     overlap: bool,
-    full: Vec<Option<Held>>,
+    full: Vec<Option<Allocation>>,
     filling: Bucket,
     in_flight: Bucket,
     /// Places for the partial sums of what is in flight.
-    sums: Vec<Held>,
+    sums: Vec<Allocation>,
 }
 
 impl Reducer {
@@ -104,33 +104,38 @@ impl Reducer {
 
     /// A place for the full gradients of `unit`, for backward to write to: allocated unless a persistent one exists
     /// or an earlier layer of this backward has it already.
-    pub(crate) fn acquire(&mut self, books: &mut Books, partition: &Partition, unit: usize) {
+    pub(crate) fn acquire(&mut self, ledger: &mut SymbolicLedger, partition: &Partition, unit: usize) {
         if self.temporary && self.full[unit].is_none() {
             let bytes = partition.units[unit].padded * self.bytes_per_element;
-            self.full[unit] = Some(books.allocate(Class::CommunicationBuckets, bytes));
+            self.full[unit] = Some(ledger.allocate(Class::CommunicationBuckets, bytes));
         }
     }
 
     /// The gradients of `part` are complete. Closes the bucket if it is full or the pass ends; what came back meanwhile.
-    pub(crate) fn reduce(&mut self, books: &mut Books, tally: &mut Tally, part: Part) -> Bucket {
+    pub(crate) fn reduce(
+        &mut self,
+        ledger: &mut SymbolicLedger,
+        counter: &mut ByteCounter,
+        part: UnitGradients,
+    ) -> Bucket {
         let full = self.full[part.unit].take();
-        self.queue(books, tally, part, full)
+        self.queue(ledger, counter, part, full)
     }
 
     /// The same with what is held of `part` until it is reduced.
     pub(crate) fn queue(
         &mut self,
-        books: &mut Books,
-        tally: &mut Tally,
-        part: Part,
-        full: Option<Held>,
+        ledger: &mut SymbolicLedger,
+        counter: &mut ByteCounter,
+        part: UnitGradients,
+        full: Option<Allocation>,
     ) -> Bucket {
         // A conversion reads the full gradients, and frees them if they are temporary.
         let travels = match self.converted {
             None => full,
             Some(bytes) => {
-                let converted = books.allocate(Class::CommunicationBuckets, part.elements * bytes);
-                books.free_all(full);
+                let converted = ledger.allocate(Class::CommunicationBuckets, part.elements * bytes);
+                ledger.free_all(full);
                 Some(converted)
             }
         };
@@ -139,35 +144,35 @@ impl Reducer {
         if !part.ends_pass && open.iter().sum::<u64>() < self.size {
             return Vec::new();
         }
-        let mut back = self.wait(books);
+        let mut back = self.wait(ledger);
         let bytes = self.converted.unwrap_or(self.bytes_per_element);
-        tally.collective(self.among, self.operation, &open, bytes);
+        counter.collective(self.among, self.operation, &open, bytes);
         if let Some(slices) = self.partial {
-            let place = |elements| books.allocate(Class::CommunicationBuckets, elements / slices * F32);
+            let place = |elements| ledger.allocate(Class::CommunicationBuckets, elements / slices * F32);
             self.sums = open.into_iter().map(place).collect();
         }
         self.in_flight = std::mem::take(&mut self.filling);
         if !self.overlap {
-            back.extend(self.wait(books));
+            back.extend(self.wait(ledger));
         }
         back
     }
 
     /// Waits for the bucket in flight. Of partial sums, what was reduced is freed; results that are to be rounded are so one
     /// after the other.
-    pub(crate) fn wait(&mut self, books: &mut Books) -> Bucket {
+    pub(crate) fn wait(&mut self, ledger: &mut SymbolicLedger) -> Bucket {
         let mut back = std::mem::take(&mut self.in_flight);
         if self.partial.is_some() {
             let sums = std::mem::take(&mut self.sums);
             let reduced = back.iter_mut().zip(sums).map(|((_, held), sum)| held.replace(sum));
-            let reduced: Vec<Held> = reduced.flatten().collect();
-            books.free_all(reduced);
+            let reduced: Vec<Allocation> = reduced.flatten().collect();
+            ledger.free_all(reduced);
         }
         if let Some(bytes) = self.rounded {
             for (part, held) in &mut back {
-                let rounded = books.allocate(Class::CommunicationBuckets, part.elements * bytes);
-                books.free_all(held.replace(rounded));
-                books.free_all(held.take());
+                let rounded = ledger.allocate(Class::CommunicationBuckets, part.elements * bytes);
+                ledger.free_all(held.replace(rounded));
+                ledger.free_all(held.take());
             }
         }
         back

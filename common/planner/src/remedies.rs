@@ -1,7 +1,7 @@
 //! What would make a job fit, and what each remedy saves: one table of knobs, tried on the planner's walk.
 
 use crate::fit::largest_batch;
-use crate::gather::{BackwardPrefetch, Gathering};
+use crate::gathering::{BackwardPrefetch, Gathering};
 use crate::job::Job;
 use crate::predict::total_peak;
 use crate::recipe::Recipe;

@@ -126,7 +126,7 @@ impl Among {
 
 /// Collectives issued in some part of a run, before anybody asks for a particular rank.
 #[derive(Clone, Default)]
-pub(crate) struct Tally {
+pub(crate) struct ByteCounter {
     /// Buffers by ranks, operation, elements and bytes per element, and how often.
     buffers: BTreeMap<(Among, Operation, u64, u64), u64>,
     calls: [u64; OPERATIONS],
@@ -134,7 +134,7 @@ pub(crate) struct Tally {
     scalars: BTreeMap<Among, u64>,
 }
 
-impl Tally {
+impl ByteCounter {
     /// One collective over the buffers of several units, each cut into slices of its own.
     pub(crate) fn collective(
         &mut self,

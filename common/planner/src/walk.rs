@@ -1,14 +1,14 @@
 //! The walk: a step and an evaluation, as one rank's ledger and traffic counters would see them.
 
 use crate::activations::{BlockKept, HeadKept, Sizes};
-use crate::books::{Books, Held, Memory};
 use crate::gather::GatherWindow;
 use crate::job::Job;
+use crate::ledger::{Allocation, Memory, SymbolicLedger};
 use crate::moment::{Moment, Peak};
 use crate::partition::Partition;
-use crate::reduce::{Bucket, F32, Part, Reducer, buckets};
+use crate::reduce::{Bucket, F32, Reducer, UnitGradients, buckets};
 use crate::strategy::Strategy;
-use crate::traffic::{Among, Tally};
+use crate::traffic::{Among, ByteCounter};
 use events::{Operation, Pass};
 use model::LayerKind;
 
@@ -27,13 +27,13 @@ const TRAINING_STATES: usize = 3;
 
 /// What a rank sends in the parts of a run.
 #[derive(Default)]
-pub(crate) struct Tallies {
-    pub(crate) setup: Tally,
-    pub(crate) step: Tally,
-    pub(crate) skipped_step: Tally,
-    pub(crate) evaluation: Tally,
-    pub(crate) evaluation_batch: Tally,
-    pub(crate) checkpoint: Tally,
+pub(crate) struct Counters {
+    pub(crate) setup: ByteCounter,
+    pub(crate) step: ByteCounter,
+    pub(crate) skipped_step: ByteCounter,
+    pub(crate) evaluation: ByteCounter,
+    pub(crate) evaluation_batch: ByteCounter,
+    pub(crate) checkpoint: ByteCounter,
     /// Elements that forward gathers and that are still there in backward.
     pub(crate) kept: u64,
 }
@@ -43,8 +43,8 @@ pub(crate) struct Walk<'a> {
     job: &'a Job,
     partition: &'a Partition,
     sizes: Sizes,
-    books: Books,
-    tally: Tally,
+    ledger: SymbolicLedger,
+    counter: ByteCounter,
     parameters: GatherWindow<'a>,
     gradients: Reducer,
     /// Hybrid sharding: over the ranks that own the same shard.
@@ -59,8 +59,8 @@ impl<'a> Walk<'a> {
             job,
             partition,
             sizes: Sizes::new(job),
-            books: Books::default(),
-            tally: Tally::default(),
+            ledger: SymbolicLedger::default(),
+            counter: ByteCounter::default(),
             pass: Pass::Forward,
             parameters: GatherWindow::new(job, partition),
             gradients: Reducer::new(job, partition, (sharing(job), reduction(job))),
@@ -72,35 +72,35 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks through setup, a step and an evaluation.
-    pub(crate) fn run(mut self) -> (Memory, Peak, Tallies) {
+    pub(crate) fn run(mut self) -> (Memory, Peak, Counters) {
         let states = self.model_states();
-        let resting = self.books.live();
-        let mut tallies = Tallies::default();
+        let resting = self.ledger.live();
+        let mut counters = Counters::default();
         for _ in 0..splits(self.job) {
-            self.tally.exchange(Among::World, COLOUR);
+            self.counter.exchange(Among::World, COLOUR);
         }
-        self.tally.exchange(Among::World, HASH);
-        tallies.setup = std::mem::take(&mut self.tally);
+        self.counter.exchange(Among::World, HASH);
+        counters.setup = std::mem::take(&mut self.counter);
         self.step();
-        tallies.skipped_step = self.tally.clone();
-        tallies.kept = self.parameters.kept();
+        counters.skipped_step = self.counter.clone();
+        counters.kept = self.parameters.kept();
         self.gather_updated_parameters();
-        tallies.step = std::mem::take(&mut self.tally);
+        counters.step = std::mem::take(&mut self.counter);
         self.evaluation_batch();
-        tallies.evaluation_batch = std::mem::take(&mut self.tally);
-        self.tally.exchange(Among::World, LOSS);
-        tallies.evaluation = std::mem::take(&mut self.tally);
+        counters.evaluation_batch = std::mem::take(&mut self.counter);
+        self.counter.exchange(Among::World, LOSS);
+        counters.evaluation = std::mem::take(&mut self.counter);
         self.checkpoint();
-        tallies.checkpoint = std::mem::take(&mut self.tally);
-        debug_assert_eq!(self.books.live(), resting, "a step and an evaluation give back what they take");
-        self.books.free_all(states);
-        (self.books.memory(), self.books.peak(), tallies)
+        counters.checkpoint = std::mem::take(&mut self.counter);
+        debug_assert_eq!(self.ledger.live(), resting, "a step and an evaluation give back what they take");
+        self.ledger.free_all(states);
+        (self.ledger.memory(), self.ledger.peak(), counters)
     }
 
     /// What the rank holds between steps.
-    fn model_states(&mut self) -> Vec<Held> {
+    fn model_states(&mut self) -> Vec<Allocation> {
         let states = self.partition.model_states(self.job);
-        states.by_class().map(|(class, bytes)| self.books.allocate(class, bytes)).into()
+        states.by_class().map(|(class, bytes)| self.ledger.allocate(class, bytes)).into()
     }
 
     /// Gathers in main memory, unit by unit, what training goes on from, where ranks have slices of it.
@@ -111,7 +111,7 @@ impl<'a> Walk<'a> {
         let units: Vec<u64> = self.partition.units.iter().map(|unit| unit.padded).collect();
         for padded in units {
             for _ in 0..TRAINING_STATES {
-                self.tally.collective(sharing(self.job), Operation::AllGather, &[padded], F32);
+                self.counter.collective(sharing(self.job), Operation::AllGather, &[padded], F32);
             }
         }
     }
@@ -119,20 +119,20 @@ impl<'a> Walk<'a> {
     /// A step up to the gradient's norm: all of it but the update, if gradients have overflowed.
     fn step(&mut self) {
         for micro in 0..self.job.micro_batches {
-            let batch = self.sizes.batch(&mut self.books);
+            let batch = self.sizes.batch(&mut self.ledger);
             let kept = self.forward();
             self.backward(kept, micro + 1 == self.job.micro_batches);
-            self.books.free(batch);
+            self.ledger.free(batch);
         }
-        self.books.enter(Moment::Update);
-        self.tally.exchange(Among::World, LOSS);
-        let reduced = self.gradients.wait(&mut self.books);
+        self.ledger.enter(Moment::Update);
+        self.counter.exchange(Among::World, LOSS);
+        let reduced = self.gradients.wait(&mut self.ledger);
         self.reduced(reduced);
-        let summed = self.replicas.as_mut().map(|replicas| replicas.wait(&mut self.books));
+        let summed = self.replicas.as_mut().map(|replicas| replicas.wait(&mut self.ledger));
         self.free(summed.into_iter().flatten());
         if self.job.stage.sharded().optimizer {
             for bytes in NORM {
-                self.tally.exchange(sharing(self.job), bytes);
+                self.counter.exchange(sharing(self.job), bytes);
             }
         }
     }
@@ -142,17 +142,17 @@ impl<'a> Walk<'a> {
     fn reduced(&mut self, units: Bucket) {
         for (part, mut full) in units {
             if let (Some(replicas), true) = (&mut self.replicas, part.ends_step) {
-                let shard = Part { elements: part.elements / self.job.shards(), ..part };
+                let shard = UnitGradients { elements: part.elements / self.job.shards(), ..part };
                 let travels = if self.gradients.sums_partly() { full.take() } else { None };
-                let summed = replicas.queue(&mut self.books, &mut self.tally, shard, travels);
+                let summed = replicas.queue(&mut self.ledger, &mut self.counter, shard, travels);
                 self.free(summed);
             }
-            self.books.free_all(full);
+            self.ledger.free_all(full);
         }
     }
 
-    fn free(&mut self, units: impl IntoIterator<Item = (Part, Option<Held>)>) {
-        self.books.free_all(units.into_iter().filter_map(|(_, held)| held));
+    fn free(&mut self, units: impl IntoIterator<Item = (UnitGradients, Option<Allocation>)>) {
+        self.ledger.free_all(units.into_iter().filter_map(|(_, held)| held));
     }
 
     /// ZeRO-1 and ZeRO-2, and ZeRO-3 for what stays whole: everybody gets what everybody updated, in place.
@@ -164,67 +164,72 @@ impl<'a> Walk<'a> {
         let size = self.job.gather_bucket.unwrap_or(self.partition.largest());
         let updated = self.partition.units.iter().filter(|unit| unit.persistent || !sharded.parameters);
         for bucket in buckets(updated.map(|unit| unit.padded), size) {
-            self.tally.collective(sharing(self.job), Operation::AllGather, &bucket, self.job.recipe.weights);
+            self.counter.collective(
+                sharing(self.job),
+                Operation::AllGather,
+                &bucket,
+                self.job.recipe.weights,
+            );
         }
     }
 
-    fn forward(&mut self) -> Kept {
+    fn forward(&mut self) -> SavedForward {
         let last = self.partition.last_layer();
         self.begin(Pass::Forward, 0..=last, sharing(self.job));
         self.acquire(0);
-        let mut x = self.sizes.embed_forward(&mut self.books);
+        let mut x = self.sizes.embed_forward(&mut self.ledger);
         self.leave_forward(0);
         let mut blocks = Vec::new();
         for layer in 1..last {
             self.acquire(layer);
             let checkpointing = self.job.checkpointing;
-            let (kept, out) = self.sizes.block_forward(&mut self.books, x, checkpointing);
+            let (kept, out) = self.sizes.block_forward(&mut self.ledger, x, checkpointing);
             blocks.push(kept);
             x = out;
             self.leave_forward(layer);
         }
         self.acquire(last);
-        let head = self.sizes.head_forward(&mut self.books, x);
+        let head = self.sizes.head_forward(&mut self.ledger, x);
         self.leave_forward(last);
-        Kept { blocks, head }
+        SavedForward { blocks, head }
     }
 
-    fn backward(&mut self, kept: Kept, last_micro_batch: bool) {
+    fn backward(&mut self, kept: SavedForward, last_micro_batch: bool) {
         let last = self.partition.last_layer();
         let neighbours = |size: usize| Among::Neighbours(size as u64);
         let among = self.job.secondary_shards.map_or(sharing(self.job), neighbours);
         self.begin(Pass::Backward, (0..=last).rev(), among);
         self.acquire_with_gradients(last);
-        let mut dx = self.sizes.head_backward(&mut self.books, kept.head);
+        let mut dx = self.sizes.head_backward(&mut self.ledger, kept.head);
         self.finish_backward(last, last_micro_batch);
         for (block, layer) in kept.blocks.into_iter().zip(1..last).rev() {
             self.acquire(layer);
-            let block = self.sizes.block_recompute(&mut self.books, block);
+            let block = self.sizes.block_recompute(&mut self.ledger, block);
             self.acquire_gradients(layer);
-            dx = self.sizes.block_backward(&mut self.books, block, dx);
+            dx = self.sizes.block_backward(&mut self.ledger, block, dx);
             self.finish_backward(layer, last_micro_batch);
         }
         self.acquire_with_gradients(0);
-        self.sizes.embed_backward(&mut self.books, dx);
+        self.sizes.embed_backward(&mut self.ledger, dx);
         self.finish_backward(0, last_micro_batch);
     }
 
     fn evaluation_batch(&mut self) {
         let last = self.partition.last_layer();
-        let batch = self.sizes.batch(&mut self.books);
+        let batch = self.sizes.batch(&mut self.ledger);
         self.begin(Pass::Evaluate, 0..=last, sharing(self.job));
         self.acquire(0);
-        let mut x = self.sizes.embed_forward(&mut self.books);
+        let mut x = self.sizes.embed_forward(&mut self.ledger);
         self.free_after(0);
         for layer in 1..last {
             self.acquire(layer);
-            x = self.sizes.block_evaluate(&mut self.books, x);
+            x = self.sizes.block_evaluate(&mut self.ledger, x);
             self.free_after(layer);
         }
         self.acquire(last);
-        self.sizes.head_evaluate(&mut self.books, x);
+        self.sizes.head_evaluate(&mut self.ledger, x);
         self.free_after(last);
-        self.books.free(batch);
+        self.ledger.free(batch);
     }
 
     /// Begins a pass over `layers` that gathers among `among`. Where parameters are not sharded, no unit is ever gathered.
@@ -238,9 +243,9 @@ impl<'a> Walk<'a> {
 
     /// Full parameters of every unit that `layer` needs.
     fn acquire(&mut self, layer: usize) {
-        self.books.enter(Moment::Layer(self.pass, self.kind(layer)));
+        self.ledger.enter(Moment::Layer(self.pass, self.kind(layer)));
         for &unit in &self.partition.needs[layer] {
-            self.parameters.acquire(&mut self.books, &mut self.tally, unit);
+            self.parameters.acquire(&mut self.ledger, &mut self.counter, unit);
         }
     }
 
@@ -259,21 +264,21 @@ impl<'a> Walk<'a> {
 
     fn acquire_gradients(&mut self, layer: usize) {
         for &unit in &self.partition.needs[layer] {
-            self.gradients.acquire(&mut self.books, self.partition, unit);
+            self.gradients.acquire(&mut self.ledger, self.partition, unit);
         }
     }
 
     /// Forward is done with `layer`, and so with units that no later layer needs; backward is to come.
     fn leave_forward(&mut self, layer: usize) {
         for unit in self.partition.last_used_by(layer) {
-            self.parameters.leave_forward(&mut self.books, unit);
+            self.parameters.leave_forward(&mut self.ledger, unit);
         }
     }
 
     /// An evaluation is done with `layer`, and so with units that no later layer needs.
     fn free_after(&mut self, layer: usize) {
         for unit in self.partition.last_used_by(layer) {
-            self.parameters.free(&mut self.books, &mut self.tally, unit);
+            self.parameters.free(&mut self.ledger, &mut self.counter, unit);
         }
     }
 
@@ -281,26 +286,26 @@ impl<'a> Walk<'a> {
     fn finish_backward(&mut self, layer: usize, last_micro_batch: bool) {
         let units = self.partition.first_used_by(layer);
         for &unit in &units {
-            self.parameters.free(&mut self.books, &mut self.tally, unit);
+            self.parameters.free(&mut self.ledger, &mut self.counter, unit);
         }
         if !self.job.stage.sharded().gradients && !last_micro_batch {
             return;
         }
         for (i, &unit) in units.iter().enumerate() {
-            let part = Part {
+            let part = UnitGradients {
                 unit,
                 elements: self.partition.units[unit].padded,
                 ends_pass: layer == 0 && i + 1 == units.len(),
                 ends_step: last_micro_batch,
             };
-            let reduced = self.gradients.reduce(&mut self.books, &mut self.tally, part);
+            let reduced = self.gradients.reduce(&mut self.ledger, &mut self.counter, part);
             self.reduced(reduced);
         }
     }
 }
 
 /// What forward leaves for backward.
-struct Kept {
+struct SavedForward {
     blocks: Vec<BlockKept>,
     head: HeadKept,
 }

@@ -1,6 +1,6 @@
 //! Claims about traffic, advice, and the answers of exercises.
 
-use super::{BILLION, Claim, GIB, Source, claim, gb};
+use super::{BILLION, Claim, Document, GIB, claim, gb};
 use crate::closed::Sweeps;
 use crate::recipe::Recipe;
 use crate::stage::Stage::{Ddp, Zero1, Zero2, Zero3};
@@ -17,35 +17,35 @@ fn traffic() -> Vec<Claim> {
     let (zero2, zero3) = (total(Zero2, false), total(Zero3, false));
     vec![
         claim(
-            Source::Guide,
+            Document::Guide,
             "ZeRO-2 all-reduces gradients",
             0,
             "It reduce-scatters them: {} times the model with the gather of parameters; an all-reduce would make that {}.",
             &[zero2, zero2 + 1.0],
         ),
         claim(
-            Source::Guide,
+            Document::Guide,
             "ZeRO-3 all-reduces gradients in backward",
             0,
             "It reduce-scatters them: {} times the model; an all-reduce would make that {}.",
             &[zero3, zero3 + 1.0],
         ),
         claim(
-            Source::Tutorial,
+            Document::Tutorial,
             "ZeRO-1 all-reduces gradients, gathers parameters, and sends as much as DDP",
             0,
             "{} times the model against DDP's {}. Only with a reduce-scatter is it {}.",
             &[total(Zero1, true), total(Ddp, false), total(Zero1, false)],
         ),
         claim(
-            Source::Article,
+            Document::Article,
             "One would never use ZeRO-1: ZeRO-2 costs the same",
             0,
             "With 8 micro-batches per step ZeRO-1 sends {} times the model, ZeRO-2 {} times.",
             &[Zero1, Zero2].map(|stage| Sweeps::of(stage, 8, false).total() as f64),
         ),
         claim(
-            Source::Notebook,
+            Document::Notebook,
             "ShardedLinear is FSDP in miniature",
             1,
             "It computes 1/N of the outputs and never gathers: column (tensor) parallelism. FSDP gathers the weight: for 4096 → 11008 on 8 GPUs, {} MB arrive at each in 16 bits.",
@@ -58,14 +58,14 @@ fn traffic() -> Vec<Claim> {
 fn advice() -> Vec<Claim> {
     vec![
         claim(
-            Source::Course,
+            Document::Course,
             "13B needs ZeRO-3 on 8 GPUs of 80 GB",
             2,
             "With ZeRO-2 the model states take {} GB.",
             &[gb(Recipe::MIXED, 13 * BILLION, 8, Zero2)],
         ),
         claim(
-            Source::Guide,
+            Document::Guide,
             "7B to 30B: ZeRO-2",
             1,
             "30B on 8 GPUs take {} GB with ZeRO-2, {} GB with ZeRO-3.",
@@ -80,14 +80,14 @@ fn exercises() -> Vec<Claim> {
     let all = (2.0 * layers - 1.0 + layers) * layer;
     vec![
         claim(
-            Source::Notebook,
+            Document::Notebook,
             "13B on 8 GPUs: 108.96, 87.78 and 24.21 GB",
             2,
             "These are GiB, with master weights whole until ZeRO-3. Optimizer states include them: {}, {} and {} GB.",
             &[Zero1, Zero2, Zero3].map(|stage| gb(Recipe::MIXED, 13 * BILLION, 8, stage)),
         ),
         claim(
-            Source::Notebook,
+            Document::Notebook,
             "ZeRO-3 moves 89.41 GB for 24 layers of 1B",
             2,
             "{} GiB with one layer's reduce-scatter; all layers' make {} GB ({} GiB).",

@@ -1,6 +1,6 @@
 //! Claims about memory.
 
-use super::{BILLION, Claim, Source, claim, gb, times_less};
+use super::{BILLION, Claim, Document, claim, gb, times_less};
 use crate::job::Job;
 use crate::partition::Partition;
 use crate::predict::predict;
@@ -20,28 +20,28 @@ fn savings() -> Vec<Claim> {
         |stage| 100.0 * (1.0 - gb(Recipe::FP32, BILLION, 4, stage) / gb(Recipe::FP32, BILLION, 4, Ddp));
     vec![
         claim(
-            Source::Guide,
+            Document::Guide,
             "ZeRO-1 saves 4×",
             1,
             "{}× on 4 GPUs, {}× on 8, {}× on 64. 4× is the limit for many GPUs, with 12 bytes of optimizer states per parameter.",
             &[4, 8, 64].map(|gpus| times_less(gpus, Zero1)),
         ),
         claim(
-            Source::Guide,
+            Document::Guide,
             "ZeRO-2 saves 8×",
             1,
             "{}× on 4 GPUs, {}× on 8, {}× on 64. 8× is the limit for many GPUs.",
             &[4, 8, 64].map(|gpus| times_less(gpus, Zero2)),
         ),
         claim(
-            Source::Guide,
+            Document::Guide,
             "ZeRO-3 saves 10× or more",
             1,
             "As many times as there are GPUs: {}× on 4, {}× on 8, {}× on 64.",
             &[4, 8, 64].map(|gpus| times_less(gpus, Zero3)),
         ),
         claim(
-            Source::Course,
+            Document::Course,
             "The stages save 33 %, 50 % and 75 %",
             2,
             "{} %, {} % and {} % of the model states in fp32 on 4 GPUs.",
@@ -59,14 +59,14 @@ fn sizes() -> Vec<Claim> {
     let optimizer = |recipe: Recipe| recipe.optimizer() as f64;
     vec![
         claim(
-            Source::Guide,
+            Document::Guide,
             "Optimizer states take 32 bytes per parameter",
             0,
             "Adam's take {} in mixed precision, master weights included, and {} in fp32.",
             &[optimizer(Recipe::MIXED), optimizer(Recipe::FP32)],
         ),
         claim(
-            Source::Guide,
+            Document::Guide,
             "A bucket of 5e8 is 500 MB",
             0,
             "Buckets count elements: {} GB in 16 bits, {} GB in fp32.",
@@ -82,35 +82,35 @@ fn totals() -> Vec<Claim> {
     });
     vec![
         claim(
-            Source::Tutorial,
+            Document::Tutorial,
             "7B with DDP takes 70 GB: 14 + 14 + 56",
             1,
             "These add up to {} GB, and without master weights; with them it is {} GB.",
             &[seven(Recipe::NO_MASTER, Ddp), seven(Recipe::MIXED, Ddp)],
         ),
         claim(
-            Source::Tutorial,
+            Document::Tutorial,
             "In ZeRO-2 on 4 GPUs, gradients and optimizer take 14 + 14 = 28 GB",
             1,
             "The gradients are sharded too: {} + {} = {} GB. With master weights, which the claim leaves out, {} + {} = {} GB.",
             &[no_master, mixed].concat(),
         ),
         claim(
-            Source::Tutorial,
+            Document::Tutorial,
             "7B with ZeRO-3 on 4 GPUs takes about 21 GB",
             1,
             "{} GB only without master weights; with them {} GB, as its own table says.",
             &[seven(Recipe::NO_MASTER, Zero3), seven(Recipe::MIXED, Zero3)],
         ),
         claim(
-            Source::Tutorial,
+            Document::Tutorial,
             "SHARD_GRAD_OP takes about 2/N of the memory",
             3,
             "Full parameters stay while a step computes: on 64 GPUs {} of DDP's model states, not {}.",
             &[1.0 / times_less(64, Zero2), 2.0 / 64.0],
         ),
         claim(
-            Source::Course,
+            Document::Course,
             "7B without ZeRO takes 136 to 166 GB",
             0,
             "That counts 18 bytes per parameter, fp32 weights beside 16-bit ones and fp32 gradients. At {} bytes, mixed or fp32, it is {} GB, with the same activations {} to {} GB.",
@@ -140,14 +140,14 @@ fn peaks() -> Vec<Claim> {
     let Some((gathered, block, slice)) = llama_units() else { return Vec::new() };
     vec![
         claim(
-            Source::Course,
+            Document::Course,
             "ZeRO-3's peak of 48.5 GB includes the whole model, gathered",
             1,
             "{} GB only if the whole model is one unit. With a unit per block and one gathered ahead, {} GB are gathered at once: {} GB.",
             &[whole, gathered, average + gathered],
         ),
         claim(
-            Source::Course,
+            Document::Course,
             "Each GPU holds some of the layers",
             1,
             "Each holds a slice of every layer: of a block's {} million parameters in Llama-2-7B, {} million on each of 8 GPUs. Whole layers per GPU would be pipeline parallelism.",

@@ -16,7 +16,7 @@ const GIB: f64 = ByteUnit::Gibibyte.bytes();
 /// The documents that claims are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum Document {
     /// *ZeRO and FSDP: Memory-Efficient Data Parallelism*, a tutorial.
     Tutorial,
     /// *DeepSpeed ZeRO for Distributed Training*, one lesson of a course.
@@ -29,15 +29,15 @@ pub enum Source {
     Notebook,
 }
 
-impl Source {
+impl Document {
     /// One word for tables.
     pub const fn label(self) -> &'static str {
         match self {
-            Source::Tutorial => "tutorial",
-            Source::Course => "course",
-            Source::Article => "article",
-            Source::Guide => "guide",
-            Source::Notebook => "notebook",
+            Document::Tutorial => "tutorial",
+            Document::Course => "course",
+            Document::Article => "article",
+            Document::Guide => "guide",
+            Document::Notebook => "notebook",
         }
     }
 }
@@ -46,7 +46,7 @@ impl Source {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
     /// Who says so.
-    pub source: Source,
+    pub source: Document,
     /// What they say.
     pub says: &'static str,
     /// What holds, with its numbers.
@@ -70,7 +70,7 @@ pub fn table() -> Table {
 }
 
 /// Fills the `{}` of `pattern` with `numbers`, each to at most `decimals` places.
-fn claim(source: Source, says: &'static str, decimals: usize, pattern: &str, numbers: &[f64]) -> Claim {
+fn claim(source: Document, says: &'static str, decimals: usize, pattern: &str, numbers: &[f64]) -> Claim {
     let mut holds = String::new();
     let mut parts = pattern.split("{}");
     holds.push_str(parts.next().unwrap_or_default());

@@ -2,11 +2,11 @@
 
 mod render;
 
-use crate::books::Memory;
 use crate::closed::Sweeps;
 use crate::fit::explain_fit;
 use crate::invalid::{InvalidJob, check_counts};
 use crate::job::Job;
+use crate::ledger::Memory;
 use crate::partition::Partition;
 use crate::predict::predict;
 use crate::recipe::{ModelStates, Recipe};

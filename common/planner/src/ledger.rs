@@ -37,16 +37,16 @@ impl Serialize for Memory {
     }
 }
 
-/// Bytes taken from the books. It is handed back by value, so that nothing is freed twice.
+/// Bytes taken from the ledger. It is handed back by value, so that nothing is freed twice.
 #[must_use]
-pub(crate) struct Held {
+pub(crate) struct Allocation {
     class: Class,
     bytes: u64,
 }
 
 /// What is live and what was, on one rank's device.
 #[derive(Default)]
-pub(crate) struct Books {
+pub(crate) struct SymbolicLedger {
     live: [u64; CLASSES],
     live_total: u64,
     memory: Memory,
@@ -54,8 +54,8 @@ pub(crate) struct Books {
     peak: Peak,
 }
 
-impl Books {
-    pub(crate) fn allocate(&mut self, class: Class, bytes: u64) -> Held {
+impl SymbolicLedger {
+    pub(crate) fn allocate(&mut self, class: Class, bytes: u64) -> Allocation {
         let live = &mut self.live[class.index()];
         *live += bytes;
         self.live_total += bytes;
@@ -65,15 +65,15 @@ impl Books {
             self.memory.total_peak = self.live_total;
             self.peak = Peak { moment: self.now, live: self.live };
         }
-        Held { class, bytes }
+        Allocation { class, bytes }
     }
 
-    pub(crate) fn free(&mut self, held: Held) {
+    pub(crate) fn free(&mut self, held: Allocation) {
         self.live[held.class.index()] -= held.bytes;
         self.live_total -= held.bytes;
     }
 
-    pub(crate) fn free_all(&mut self, held: impl IntoIterator<Item = Held>) {
+    pub(crate) fn free_all(&mut self, held: impl IntoIterator<Item = Allocation>) {
         for held in held {
             self.free(held);
         }

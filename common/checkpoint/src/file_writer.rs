@@ -11,7 +11,7 @@ const LENGTH: usize = 8;
 
 /// A file of tensors in F32, all of whose places are fixed from the start.
 #[derive(Debug)]
-pub(crate) struct TensorFile {
+pub(crate) struct FileWriter {
     file: NewFile,
     slots: Vec<Slot>,
     /// Bytes that the disk may not have yet.
@@ -31,7 +31,7 @@ struct Slot {
     written: bool,
 }
 
-impl TensorFile {
+impl FileWriter {
     /// A file that will be called `name`, of `tensors` by name and shape, with one word of metadata, by key.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl TensorFile {
             offset += (elements * size_of::<f32>()) as u64;
             slot
         };
-        Ok(TensorFile { file, slots: tensors.into_iter().map(slot).collect(), unflushed: 0 })
+        Ok(FileWriter { file, slots: tensors.into_iter().map(slot).collect(), unflushed: 0 })
     }
 
     /// Writes the whole of the tensor with this number, row-major. The order is free; of a tensor written twice, the later

@@ -16,7 +16,7 @@ const LONGEST_HEADER: u64 = 100_000_000;
 /// An open file whose header has been validated: the tensors follow each other without holes or overlaps, each as long
 /// as its shape says, up to the file's end.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct FileReader {
     path: PathBuf,
     file: File,
     /// Where the tensors begin, in bytes from the file's start.
@@ -24,7 +24,7 @@ pub(crate) struct Source {
     metadata: Metadata,
 }
 
-impl Source {
+impl FileReader {
     /// Opens and validates the file at `path`.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let (file, bytes) = open_regular(path)?;
@@ -40,7 +40,7 @@ impl Source {
             let problem = format!("{} bytes follow its last tensor", bytes - expected);
             return Err(CheckpointError::malformed(path, problem));
         }
-        Ok(Source { path: path.into(), file, data, metadata })
+        Ok(FileReader { path: path.into(), file, data, metadata })
     }
 
     /// Where it is.
@@ -75,7 +75,7 @@ impl Source {
     /// Fills `values` with elements `range` of the tensor that `info` describes.
     ///
     /// # Errors
-    /// As [`Source::stored`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
+    /// As [`FileReader::stored`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
     /// [`CheckpointError::Io`] if the disk fails.
     pub(crate) fn read(
         &self,
