@@ -1,7 +1,6 @@
 //! Where a step's time goes on the GPU, by kind of kernel, and how near each is to what limits it.
 
-use crate::Arguments;
-use crate::speed::{WARMUP, setup};
+use crate::{Arguments, WARMUP};
 use tests::train_as;
 use trainer::Report;
 use trainer::hardware_rows::KernelRow;
@@ -12,7 +11,7 @@ const ARITHMETIC: [&str; 2] = ["matmul", "attention"];
 /// Runs our first stage metered and prints the table. `copies` is what the GPU copies in bytes per second.
 pub(crate) fn table(arguments: &Arguments, micro_batch: usize, copies: f64) -> Result<(), String> {
     let stage = arguments.stages[0];
-    let mut config = setup(arguments, micro_batch, arguments.steps).map_err(|f| f.to_string())?;
+    let mut config = arguments.run(micro_batch, arguments.steps).map_err(|f| f.to_string())?;
     config.metered = true;
     let report = train_as(stage, config).map_err(|failure| failure.to_string())?;
     events::say!(

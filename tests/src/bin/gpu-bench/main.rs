@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 use tests::median;
+use trainer::config::Config;
 
 /// What is measured, for those who have no GPU.
 const WOULD: &str = "With a GPU it would measure: tokens per second of each stage on one rank beside PyTorch (FSDP2 over one rank, \
@@ -75,6 +76,22 @@ struct Arguments {
     #[arg(long, default_value_t = 256 << 20)]
     buffer_bytes: usize,
 }
+
+impl Arguments {
+    /// A run of `steps` timed steps on one rank. Its weights are neither gathered nor hashed.
+    fn run(&self, micro_batch: usize, steps: u32) -> trainer::Result<Config> {
+        let Arguments { model, precision, seq_len, with, .. } = self;
+        let flags = format!(
+            "--model {model} --gpus 1 --device cuda --precision {precision} --seq-len {seq_len} \
+             --batch-size {micro_batch} --steps {} --headless {with}",
+            WARMUP + steps
+        );
+        Ok(Config { hashed: false, ..stages::config(&flags)? })
+    }
+}
+
+/// Steps of a round that are not timed: memory is taken, plans are made, machine code is loaded.
+const WARMUP: u32 = 2;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

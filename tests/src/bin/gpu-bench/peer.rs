@@ -1,7 +1,6 @@
 //! PyTorch in a process of its own, asked for one round at a time.
 
-use crate::Arguments;
-use crate::speed::{self, WARMUP};
+use crate::{Arguments, WARMUP};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -144,7 +143,7 @@ fn word(value: &Value) -> &str {
 
 /// The model's shapes, as the presets have them.
 fn shapes(arguments: &Arguments) -> Result<Value, String> {
-    let config = speed::setup(arguments, 1, 1).map_err(|failure| failure.to_string())?;
+    let config = arguments.run(1, 1).map_err(|failure| failure.to_string())?;
     let model = config.model;
     Ok(json!({
         "vocabulary": model.vocabulary, "width": model.width, "layers": model.layers, "heads": model.heads,

@@ -4,13 +4,8 @@ use crate::Arguments;
 use crate::peer::{Opponent, Peer};
 use planner::Stage;
 use planner::table::grouped;
-use stages::config;
 use tests::{median, train_as};
 use trainer::Report;
-use trainer::config::Config;
-
-/// Steps of a round that are not timed: memory is taken, plans are made, machine code is loaded.
-pub(crate) const WARMUP: u32 = 2;
 
 /// One contender's rounds.
 struct Row {
@@ -25,19 +20,8 @@ impl Row {
     }
 }
 
-/// A run of ours. Nobody looks at its weights: they are neither gathered nor hashed.
-pub(crate) fn setup(arguments: &Arguments, micro_batch: usize, steps: u32) -> trainer::Result<Config> {
-    let Arguments { model, precision, seq_len, with, .. } = arguments;
-    let flags = format!(
-        "--model {model} --gpus 1 --device cuda --precision {precision} --seq-len {seq_len} --batch-size {micro_batch} \
-         --steps {} --headless {with}",
-        WARMUP + steps
-    );
-    Ok(Config { hashed: false, ..config(&flags)? })
-}
-
 fn train(arguments: &Arguments, stage: Stage, micro_batch: usize, steps: u32) -> trainer::Result<Report> {
-    train_as(stage, setup(arguments, micro_batch, steps)?)
+    train_as(stage, arguments.run(micro_batch, steps)?)
 }
 
 /// Our fastest micro-batch.
