@@ -158,7 +158,7 @@ fn join_tcp(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
     };
     let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
     let timeout = Duration::from_secs(flags.timeout);
-    let place = tcp::Place { rank, world_size, address, port, timeout, settings: settings(flags) };
+    let place = tcp::JoinOptions { rank, world_size, address, port, timeout, settings: settings(flags) };
     tcp::join(&place).map_err(run_failure)
 }
 
@@ -171,7 +171,7 @@ fn settings(flags: &Flags) -> String {
 fn join_mpi(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
     let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
     let timeout = Duration::from_secs(flags.timeout);
-    let place = collectives::mpi::Place { rank, world_size, timeout, settings: settings(flags) };
+    let place = collectives::mpi::JoinOptions { rank, world_size, timeout, settings: settings(flags) };
     collectives::mpi::join(&place).map_err(run_failure)
 }
 
@@ -221,19 +221,19 @@ fn shared(engine: Engine, ranks: usize, flags: &Flags) -> Vec<Group> {
 }
 
 /// Where threads meet that connect by TCP.
-fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::Place, Failure> {
+fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions, Failure> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(run_failure)?;
     let port = listener.local_addr().map_err(run_failure)?.port();
     let (address, settings) = ("127.0.0.1".to_string(), String::new());
     let timeout = Duration::from_secs(flags.timeout);
-    Ok(tcp::Place { rank: 0, world_size: ranks as u32, address, port, timeout, settings })
+    Ok(tcp::JoinOptions { rank: 0, world_size: ranks as u32, address, port, timeout, settings })
 }
 
 /// Runs `body` on a thread per rank; a rank without a group joins at `meeting`. What rank 0 measured.
 fn threads(
     groups: Vec<Option<Group>>,
     engine: Engine,
-    meeting: &tcp::Place,
+    meeting: &tcp::JoinOptions,
     flags: &Flags,
     body: Body<'_>,
 ) -> Result<Vec<Row>, Failure> {
@@ -244,7 +244,7 @@ fn threads(
                 let group = match group {
                     Some(group) => group,
                     None => {
-                        let place = tcp::Place { rank: rank as u32, ..meeting.clone() };
+                        let place = tcp::JoinOptions { rank: rank as u32, ..meeting.clone() };
                         tcp::join(&place).map_err(run_failure)?.group
                     }
                 };

@@ -1,8 +1,8 @@
 //! What a group asks of the machinery that moves its data.
 
 use crate::CollectiveError;
-use crate::group::Concern;
-use crate::traffic::Tally;
+use crate::group::Topic;
+use crate::traffic::TrafficCounters;
 use device::{Buffer, DType};
 use events::event::NO_UNIT;
 use events::{CollectiveEvent, Emitter, Operation, Progress, What};
@@ -133,10 +133,10 @@ pub(crate) trait Backend: Send + Sync {
     /// the sub-groups of this group.
     fn split(&self, key: (u64, u64), members: &[usize]) -> Arc<dyn Backend>;
 
-    /// This rank's end of a sub-group of all members for words alone. All of them call with the same `concern`, once.
-    fn beside(&self, concern: Concern) -> Arc<dyn Backend> {
+    /// This rank's end of a sub-group of all members for words alone. All of them call with the same `topic`, once.
+    fn beside(&self, topic: Topic) -> Arc<dyn Backend> {
         let all: Vec<usize> = (0..self.names().len()).collect();
-        self.split((u64::MAX, u64::MAX - concern as u64), &all)
+        self.split((u64::MAX, u64::MAX - topic as u64), &all)
     }
 }
 
@@ -144,9 +144,9 @@ pub(crate) trait Backend: Send + Sync {
 #[derive(Clone)]
 pub(crate) struct Watch {
     pub(crate) emitter: Emitter,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) counters: Arc<TrafficCounters>,
     /// The same over this group, all groups split from it, and the one it was split from with all of its.
-    pub(crate) overall: Arc<Tally>,
+    pub(crate) overall: Arc<TrafficCounters>,
     /// The group's number.
     pub(crate) group: u16,
     /// Whether results on their way are no longer wanted; for the same groups as `overall`.
@@ -161,8 +161,8 @@ impl Watch {
 
     /// Of group number `group`, told to `emitter`.
     pub(crate) fn of(emitter: Emitter, group: u16) -> Self {
-        let (tally, overall, winding_down) = (Arc::default(), Arc::default(), Arc::default());
-        Watch { emitter, tally, overall, group, winding_down }
+        let (counters, overall, winding_down) = (Arc::default(), Arc::default(), Arc::default());
+        Watch { emitter, counters, overall, group, winding_down }
     }
 
     /// Tells how far a collective has come.

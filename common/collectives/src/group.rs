@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-mod aside;
+mod control_channel;
 mod pending;
 
-pub use aside::{Aside, Concern};
+pub use control_channel::{ControlChannel, Topic};
 pub use pending::Pending;
 
 /// Buffers that go through one collective together, and the units whose data they hold.
@@ -102,7 +102,7 @@ impl Group {
 
     /// What this rank has sent through this group so far.
     pub fn traffic(&self) -> Traffic {
-        self.watch.tally.snapshot()
+        self.watch.counters.snapshot()
     }
 
     /// What this rank has sent so far through this group and all others that come from the same splits.
@@ -244,8 +244,8 @@ impl Group {
 
     /// A way to tell the others a few bytes that are no part of the run. Every rank makes one, at the same point of its
     /// program, and one only of each concern.
-    pub fn aside(&self, concern: Concern) -> Aside {
-        Aside::new(self.backend.beside(concern), self.watch.emitter.hushed())
+    pub fn control_channel(&self, topic: Topic) -> ControlChannel {
+        ControlChannel::new(self.backend.beside(topic), self.watch.emitter.hushed())
     }
 
     /// Results on their way are no longer wanted, in this group and in those that come from the same splits: from now on a

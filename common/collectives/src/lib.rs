@@ -30,5 +30,5 @@ mod traffic;
 mod wire;
 
 pub use error::CollectiveError;
-pub use group::{Aside, Bucket, Concern, Group, Pending};
+pub use group::{Bucket, ControlChannel, Group, Pending, Topic};
 pub use traffic::Traffic;

@@ -56,7 +56,7 @@ impl Traffic {
 
 /// The counters behind [`Traffic`]. Only their rank's thread writes.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct TrafficCounters {
     bytes: [AtomicU64; OPERATIONS],
     calls: [AtomicU64; OPERATIONS],
     nanoseconds: [AtomicU64; OPERATIONS],
@@ -64,7 +64,7 @@ pub(crate) struct Tally {
     for_link: [AtomicU64; OPERATIONS],
 }
 
-impl Tally {
+impl TrafficCounters {
     /// A wait of `total` for the result of `operation` is over.
     pub(crate) fn finished(&self, operation: Operation, sent: u64, total: Duration, waits: Waits) {
         let add = |counters: &[AtomicU64; OPERATIONS], amount: u64| {

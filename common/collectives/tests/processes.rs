@@ -5,7 +5,7 @@
 mod common;
 
 use collectives::CollectiveError::{Mismatch, Poisoned, Timeout};
-use collectives::tcp::{JoinError, Place, join};
+use collectives::tcp::{JoinError, JoinOptions, join};
 use collectives::{Bucket, Group};
 use common::{Chain, direct, sum, upload, value, values, world};
 use device::{Buffer, Class, DType, Device, Ledger};
@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 const PATIENT: Duration = Duration::from_secs(60);
 
 /// A place on this machine where rank 0 can listen.
-fn place(world_size: u32, timeout: Duration) -> Place {
+fn place(world_size: u32, timeout: Duration) -> JoinOptions {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let (address, settings) = ("127.0.0.1".to_string(), "steps 3".to_string());
-    Place { rank: 0, world_size, address, port, timeout, settings }
+    JoinOptions { rank: 0, world_size, address, port, timeout, settings }
 }
 
 /// Joins as every rank, each on a thread of its own.
-fn meet<R: Send>(place: &Place, body: impl Fn(Place) -> R + Sync) -> Vec<R> {
+fn meet<R: Send>(place: &JoinOptions, body: impl Fn(JoinOptions) -> R + Sync) -> Vec<R> {
     std::thread::scope(|scope| {
         let start = |rank| {
             scope.spawn({
-                let (body, place) = (&body, Place { rank, ..place.clone() });
+                let (body, place) = (&body, JoinOptions { rank, ..place.clone() });
                 move || body(place)
             })
         };
@@ -239,7 +239,7 @@ fn who_leaves_early_is_named() {
 const GRACE: Duration = Duration::from_millis(2500);
 
 /// Everybody's error at a meeting.
-fn refused(place: &Place, change: impl Fn(Place) -> Option<Place> + Sync) -> Vec<String> {
+fn refused(place: &JoinOptions, change: impl Fn(JoinOptions) -> Option<JoinOptions> + Sync) -> Vec<String> {
     let begin = Instant::now();
     let errors = meet(place, |place| Some(join(&change(place)?).err()?.to_string()));
     assert!(begin.elapsed() < place.timeout + GRACE, "the deadline holds: {:?}", begin.elapsed());
@@ -278,19 +278,19 @@ fn without_rank_0_the_others_say_where_they_looked() {
 
 #[test]
 fn other_settings_sizes_and_doubles_are_everybodys_error() {
-    let change = |place: Place, odd: &dyn Fn(Place) -> Place| {
+    let change = |place: JoinOptions, odd: &dyn Fn(JoinOptions) -> JoinOptions| {
         if place.rank == 1 { odd(place) } else { place }
     };
     let wait = Duration::from_secs(20);
     let errors =
-        refused(&place(2, wait), |p| Some(change(p, &|p| Place { settings: "steps 4".into(), ..p })));
+        refused(&place(2, wait), |p| Some(change(p, &|p| JoinOptions { settings: "steps 4".into(), ..p })));
     assert!(
         errors.iter().all(|e| e.contains("rank 0: steps 3") && e.contains("rank 1: steps 4")),
         "{errors:?}"
     );
-    let errors = refused(&place(2, wait), |p| Some(change(p, &|p| Place { world_size: 3, ..p })));
+    let errors = refused(&place(2, wait), |p| Some(change(p, &|p| JoinOptions { world_size: 3, ..p })));
     assert!(errors.iter().all(|e| e.contains("started for 3 ranks, rank 0 for 2")), "{errors:?}");
-    let errors = refused(&place(3, wait), |p| Some(change(p, &|p| Place { rank: 2, ..p })));
+    let errors = refused(&place(3, wait), |p| Some(change(p, &|p| JoinOptions { rank: 2, ..p })));
     assert!(errors.iter().any(|e| e.contains("two processes say that they are rank 2")), "{errors:?}");
     assert_eq!(errors.len(), 3);
 }
@@ -312,7 +312,7 @@ fn a_port_in_use_and_another_machines_address_are_rank_0s_errors() {
 #[test]
 fn what_is_told_aside_is_not_counted() {
     let tell = |group: Group| {
-        let aside = group.aside(collectives::Concern::Ending);
+        let aside = group.control_channel(collectives::Topic::Ending);
         let mine = [group.rank() as u8];
         let told =
             [aside.exchange(&mine).unwrap(), group.exchange(&mine).unwrap(), aside.exchange(&[7]).unwrap()];

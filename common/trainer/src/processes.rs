@@ -14,7 +14,7 @@ use crate::run::{News, Plan};
 use crate::watch::RING;
 use crate::{launch, progress};
 use collectives::nccl;
-use collectives::tcp::{self, Joined, Place};
+use collectives::tcp::{self, JoinOptions, Joined};
 use events::{Outlet, Pace, channel, relay};
 use planner::Algorithm;
 use std::fs::File;
@@ -209,7 +209,7 @@ fn settings(plan: &Plan) -> String {
 pub(crate) fn join(plan: &Plan, job: &Job) -> Result<Joined> {
     let (config, settings) = (&plan.config, settings(plan));
     match &job.engine {
-        Engine::Tcp(address, port) => tcp::join(&Place {
+        Engine::Tcp(address, port) => tcp::join(&JoinOptions {
             rank: job.placement.rank as u32,
             world_size: job.placement.world_size as u32,
             address: address.clone(),
@@ -224,7 +224,7 @@ pub(crate) fn join(plan: &Plan, job: &Job) -> Result<Joined> {
 
 #[cfg(feature = "mpi")]
 fn join_mpi(config: &Config, job: &Job, settings: String) -> Result<Joined> {
-    collectives::mpi::join(&collectives::mpi::Place {
+    collectives::mpi::join(&collectives::mpi::JoinOptions {
         rank: job.placement.rank as u32,
         world_size: job.placement.world_size as u32,
         timeout: config.timeout,

@@ -11,7 +11,7 @@ use crate::source::Tokenizer;
 use crate::stage::{AnyStage, Setup, Stage as _};
 use crate::timing::{self, Clocks, Stopwatch};
 use crate::witness::{Watched, Witness};
-use collectives::{Aside, Concern, Traffic};
+use collectives::{ControlChannel, Topic, Traffic};
 use device::cuda::Gpu;
 use device::{Class, DeviceError, Place};
 use events::{Boundary, Operation, What};
@@ -133,7 +133,7 @@ struct Worker<'a> {
     evaluations: Vec<(u32, f64)>,
     checkpoints: u64,
     /// Where ranks wait for what is written.
-    meeting: Aside,
+    meeting: ControlChannel,
     /// As of the last whole step, or the validation and the checkpoint after it.
     counted: Counted,
 }
@@ -205,7 +205,7 @@ impl<'a> Worker<'a> {
         )
         .until(Ending::of(plan, &rank));
         let stage = Watched::new(plan, setup)?;
-        let meeting = rank.group.aside(Concern::Writing);
+        let meeting = rank.group.control_channel(Topic::Writing);
         Ok(Worker {
             plan,
             counted: Counted::so_far(&rank, Clocks::default()),

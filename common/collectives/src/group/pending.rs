@@ -41,8 +41,8 @@ impl Pending {
         let buffers = self.buffers.take().unwrap_or_default();
         let Outcome { sent, gathered, waits, crossing } = outcome?;
         let elapsed = started.elapsed();
-        for tally in [&self.watch.tally, &self.watch.overall] {
-            tally.finished(call.operation, sent, elapsed, waits);
+        for counters in [&self.watch.counters, &self.watch.overall] {
+            counters.finished(call.operation, sent, elapsed, waits);
         }
         if let Some(crossing) = crossing {
             self.watch.tell_crossing(call, crossing);

@@ -10,8 +10,8 @@ pub(crate) mod direct;
 pub(crate) mod excuses;
 pub(crate) mod gpu;
 mod link;
+mod member;
 mod protocol;
-mod rank;
 pub(crate) mod reduce;
 mod ring;
 #[cfg(test)]
@@ -24,7 +24,7 @@ pub use link::Link;
 
 use crate::group::Group;
 use events::Operation;
-use rank::{Rank, Shared};
+use member::{Shared, ThreadMember};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ impl World {
         assert!(world_size > 0, "a world has at least one rank");
         let shared = Arc::new(Shared::new((0..world_size).collect(), options));
         (0..world_size as usize)
-            .map(|member| Group::new(Arc::new(Rank::new(shared.clone(), member)), 0))
+            .map(|member| Group::new(Arc::new(ThreadMember::new(shared.clone(), member)), 0))
             .collect()
     }
 }

@@ -4,19 +4,19 @@
 //! has died: its launcher ends the job then, and what it does not end, the patience of those who wait does.
 
 mod links;
-mod post;
 mod raw;
+mod transport;
 
 use crate::group::Group;
 use crate::tcp::{JoinError, Joined};
 use crate::wire::{Endpoint, Mailbox};
-use post::Post;
 use std::sync::Arc;
 use std::time::Duration;
+use transport::MpiTransport;
 
 /// One process's place among others, as its launcher told it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct JoinOptions {
     /// This process's rank.
     pub rank: u32,
     /// Number of processes.
@@ -31,8 +31,8 @@ pub struct Place {
 ///
 /// # Errors
 /// If MPI cannot be used, or the processes do not belong together.
-pub fn join(place: &Place) -> Result<Joined, JoinError> {
-    let world = raw::World::start().map_err(JoinError::Refused)?;
+pub fn join(place: &JoinOptions) -> Result<Joined, JoinError> {
+    let world = raw::MpiWorld::start().map_err(JoinError::Refused)?;
     if (world.rank, world.size) != (place.rank, place.world_size) {
         return Err(JoinError::Refused(format!(
             "MPI says that this is rank {} of {}, its launcher says rank {} of {}\n\
@@ -44,7 +44,7 @@ pub fn join(place: &Place) -> Result<Joined, JoinError> {
         rank: place.rank,
         size: place.world_size,
         mailbox: Arc::new(Mailbox::default()),
-        transport: Box::new(Post::new(world)),
+        transport: Box::new(MpiTransport::new(world)),
         timeout: place.timeout,
     });
     let setup = endpoint.clone().setup();
@@ -53,7 +53,7 @@ pub fn join(place: &Place) -> Result<Joined, JoinError> {
 }
 
 /// Compares all processes' settings with those of rank 0.
-fn agree(setup: &Group, place: &Place) -> Result<(), JoinError> {
+fn agree(setup: &Group, place: &JoinOptions) -> Result<(), JoinError> {
     let refused = |error: crate::CollectiveError| JoinError::Refused(error.to_string());
     let all = setup.exchange(place.settings.as_bytes()).map_err(refused)?;
     let all: Vec<_> = all.iter().map(|bytes| String::from_utf8_lossy(bytes)).collect();

@@ -1,6 +1,6 @@
 //! The calls of MPI that are needed, each with a safe face.
 
-use crate::wire::Parcel;
+use crate::wire::Payload;
 use mpi::ffi;
 use std::mem::MaybeUninit;
 use std::os::raw::c_int;
@@ -11,7 +11,7 @@ pub(crate) const BLOCK: usize = 64;
 const TAG: c_int = 7;
 
 /// All processes of the job. MPI lets one thread in at a time: callers see to that.
-pub(crate) struct World {
+pub(crate) struct MpiWorld {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     comm: ffi::MPI_Comm,
@@ -19,18 +19,18 @@ pub(crate) struct World {
 }
 
 // SAFETY: the handles mean the same in every thread of the process.
-unsafe impl Send for World {}
+unsafe impl Send for MpiWorld {}
 
 /// A transfer under way; it owns its memory.
 pub(crate) struct Transfer {
     request: ffi::MPI_Request,
-    parcel: Parcel,
+    payload: Payload,
 }
 
-// SAFETY: as for `World`.
+// SAFETY: as for `MpiWorld`.
 unsafe impl Send for Transfer {}
 
-impl World {
+impl MpiWorld {
     /// Starts MPI.
     pub(crate) fn start() -> Result<Self, String> {
         let (mut granted, mut rank, mut size) = (0, 0, 0);
@@ -53,16 +53,16 @@ impl World {
             let bytes = ffi::RSMPI_UINT8_T;
             checked(ffi::MPI_Type_contiguous(BLOCK as c_int, bytes, block.as_mut_ptr()), "make a type")?;
             checked(ffi::MPI_Type_commit(block.as_mut_ptr()), "make a type")?;
-            Ok(World { rank: rank as u32, size: size as u32, comm, block: block.assume_init() })
+            Ok(MpiWorld { rank: rank as u32, size: size as u32, comm, block: block.assume_init() })
         }
     }
 
-    /// Begins to send a parcel, whose length is a multiple of [`BLOCK`].
-    pub(crate) fn send(&self, to: u32, mut parcel: Parcel) -> Result<Transfer, String> {
-        let count = blocks(parcel.bytes().len())?;
+    /// Begins to send a payload, whose length is a multiple of [`BLOCK`].
+    pub(crate) fn send(&self, to: u32, mut payload: Payload) -> Result<Transfer, String> {
+        let count = blocks(payload.bytes().len())?;
         let mut request = MaybeUninit::uninit();
-        let start = parcel.bytes_mut().as_mut_ptr();
-        // SAFETY: the parcel holds `count` blocks on the heap, and stays there, untouched, until the transfer is done.
+        let start = payload.bytes_mut().as_mut_ptr();
+        // SAFETY: the payload holds `count` blocks on the heap, and stays there, untouched, until the transfer is done.
         unsafe {
             let code = ffi::MPI_Isend(
                 start.cast(),
@@ -74,7 +74,7 @@ impl World {
                 request.as_mut_ptr(),
             );
             checked(code, "send")?;
-            Ok(Transfer { request: request.assume_init(), parcel })
+            Ok(Transfer { request: request.assume_init(), payload })
         }
     }
 
@@ -95,11 +95,11 @@ impl World {
         }
     }
 
-    /// Begins to receive the oldest message of `from` into a parcel of its size.
-    pub(crate) fn receive(&self, from: u32, mut parcel: Parcel) -> Result<Transfer, String> {
-        let count = blocks(parcel.bytes().len())?;
+    /// Begins to receive the oldest message of `from` into a payload of its size.
+    pub(crate) fn receive(&self, from: u32, mut payload: Payload) -> Result<Transfer, String> {
+        let count = blocks(payload.bytes().len())?;
         let mut request = MaybeUninit::uninit();
-        let start = parcel.bytes_mut().as_mut_ptr();
+        let start = payload.bytes_mut().as_mut_ptr();
         // SAFETY: as in `send`.
         unsafe {
             let code = ffi::MPI_Irecv(
@@ -112,7 +112,7 @@ impl World {
                 request.as_mut_ptr(),
             );
             checked(code, "receive")?;
-            Ok(Transfer { request: request.assume_init(), parcel })
+            Ok(Transfer { request: request.assume_init(), payload })
         }
     }
 
@@ -134,8 +134,8 @@ impl World {
 
 impl Transfer {
     /// What a finished transfer has moved.
-    pub(crate) fn into_parcel(self) -> Parcel {
-        self.parcel
+    pub(crate) fn into_payload(self) -> Payload {
+        self.payload
     }
 }
 

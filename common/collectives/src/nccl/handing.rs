@@ -1,7 +1,7 @@
 //! From a call that all ranks agree about to NCCL's queue.
 
 use super::calls::{Move, State, Transfer};
-use super::watchdog::Charge;
+use super::watchdog::WatchedCommunicator;
 use crate::backend::{Call, Watch};
 use device::DeviceError;
 use device::cuda::Communication;
@@ -11,22 +11,22 @@ use std::time::Instant;
 /// Waits on the host until NCCL has taken what was handed in; or until the group has failed, or patience is over, in
 /// which case somebody is blamed. `count`: collectives handed in by then.
 pub(crate) fn patience<'a>(
-    charge: &'a Charge,
+    watched: &'a WatchedCommunicator,
     call: &'a Call,
     count: Option<u64>,
     watch: &'a Watch,
 ) -> impl Fn() -> Option<String> + 'a {
     let (since, before) = (Instant::now(), watch.held());
     move || {
-        if charge.control.failure(call).is_some() {
+        if watched.control.failure(call).is_some() {
             return Some("the group has failed".into());
         }
         let held = watch.held().saturating_sub(before);
-        if since.elapsed().saturating_sub(held) < charge.timeout {
+        if since.elapsed().saturating_sub(held) < watched.timeout {
             return None;
         }
-        let (culprit, reason) = charge.late(count);
-        charge.control.blame(culprit, call.label(), reason.clone());
+        let (culprit, reason) = watched.late(count);
+        watched.control.blame(culprit, call.label(), reason.clone());
         Some(reason)
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn patience<'a>(
 /// for every new shape: that waits for all that runs in the context, the rank's own kernel included, which waits for kernels that the
 /// driver launches for nobody meanwhile.
 pub(crate) fn hand_in(
-    charge: &Charge,
+    watched: &WatchedCommunicator,
     call: &Call,
     transfers: &[Transfer],
     stream: &Communication<'_>,
@@ -46,15 +46,15 @@ pub(crate) fn hand_in(
     let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
     // SAFETY: all ranks agree about operation, lengths and types, and hand in in the same order; what was handed in
     // before has settled. The callers keep the buffers where they are until `wait` has put its fence before what comes next.
-    let state = unsafe { charge.communicator.hand_in(transfers, stream.handle()) }.map_err(nccl)?;
+    let state = unsafe { watched.communicator.hand_in(transfers, stream.handle()) }.map_err(nccl)?;
     let collective = !matches!(call.operation, Operation::Send | Operation::Recv);
-    let count = collective.then(|| charge.count());
-    let give_up = patience(charge, call, count, watch);
+    let count = collective.then(|| watched.count());
+    let give_up = patience(watched, call, count, watch);
     if state == State::Running {
-        charge.communicator.settle(&give_up).map_err(nccl)?;
+        watched.communicator.settle(&give_up).map_err(nccl)?;
     }
-    if let Some(count) = count.filter(|_| charge.together) {
-        charge.meet(count, &give_up).map_err(nccl)?;
+    if let Some(count) = count.filter(|_| watched.together) {
+        watched.meet(count, &give_up).map_err(nccl)?;
     }
     Ok(count)
 }

@@ -5,14 +5,14 @@
 //! to NCCL.
 
 use super::calls::Transfer;
-use super::census::Census;
 use super::communicator::Communicator;
 use super::handing::{hand_in, patience, transfers};
+use super::memory_probe::MemoryProbe;
 use super::setup::Ready;
-use super::watchdog::{Charge, Watchdog};
+use super::watchdog::{Watchdog, WatchedCommunicator};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Outcome, Result, Watch};
-use crate::group::Concern;
+use crate::group::Topic;
 use crate::local::ticket::Lane;
 use device::cuda::{Fence, Runtime};
 use device::{Buffer, DeviceError};
@@ -22,15 +22,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One rank of a group over NCCL.
-pub(crate) struct Member {
+pub(crate) struct NcclMember {
     control: Arc<dyn Backend>,
     runtime: Arc<Runtime>,
     timeout: Duration,
     watchdog: Arc<Watchdog>,
-    census: Census,
+    memory_probe: MemoryProbe,
     together: bool,
     /// Its communicator; none where it is alone.
-    charge: Option<Arc<Charge>>,
+    watched: Option<Arc<WatchedCommunicator>>,
     /// Calls on the GPU that are not waited for yet. Only the rank's own thread comes here.
     calls: Mutex<Calls>,
 }
@@ -55,18 +55,33 @@ struct Open {
     ready: Fence,
 }
 
-impl Member {
+impl NcclMember {
     pub(crate) fn new(
         control: Arc<dyn Backend>,
         runtime: Arc<Runtime>,
         timeout: Duration,
-        Ready { watchdog, communicator, census, together }: Ready,
+        Ready { watchdog, communicator, memory_probe, together }: Ready,
     ) -> Self {
-        let charge = communicator.map(|communicator| {
-            Arc::new(Charge::new(control.clone(), communicator, runtime.clone(), timeout, together))
+        let watched = communicator.map(|communicator| {
+            Arc::new(WatchedCommunicator::new(
+                control.clone(),
+                communicator,
+                runtime.clone(),
+                timeout,
+                together,
+            ))
         });
-        charge.iter().for_each(|charge| watchdog.add(charge));
-        Member { control, runtime, timeout, watchdog, census, together, charge, calls: Mutex::default() }
+        watched.iter().for_each(|watched| watchdog.add(watched));
+        NcclMember {
+            control,
+            runtime,
+            timeout,
+            watchdog,
+            memory_probe,
+            together,
+            watched,
+            calls: Mutex::default(),
+        }
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
@@ -133,7 +148,7 @@ impl Member {
 
     /// Queues calls that all ranks agree about, as one; the point at which they are done. None where nothing moves.
     fn queue(&self, next: &[Open], watch: &Watch) -> Result<Option<Arc<Fence>>> {
-        let (Some(charge), Some(Open { call, .. })) = (&self.charge, next.first()) else { return Ok(None) };
+        let (Some(watched), Some(Open { call, .. })) = (&self.watched, next.first()) else { return Ok(None) };
         let transfers: Vec<Transfer> =
             next.iter().flat_map(|open| transfers(&open.call, &open.addresses)).collect();
         if transfers.is_empty() {
@@ -143,49 +158,49 @@ impl Member {
         let what =
             Work::Collective { group: watch.group, sequence: call.sequence, operation: call.operation };
         let queued = self.runtime.communicate_as(what, next.iter().map(|open| &open.ready), |stream| {
-            count = hand_in(charge, call, &transfers, stream, watch)?;
+            count = hand_in(watched, call, &transfers, stream, watch)?;
             Ok(())
         });
-        let done = Arc::new(queued.map_err(|error| self.failed(charge, call, error))?);
-        charge.watch(call, count, &done, watch);
+        let done = Arc::new(queued.map_err(|error| self.failed(watched, call, error))?);
+        watched.watch(call, count, &done, watch);
         Ok(Some(done))
     }
 
     /// What to say about a call that could not be queued: the group's failure, which this may be.
-    fn failed(&self, charge: &Charge, call: &Call, error: DeviceError) -> CollectiveError {
+    fn failed(&self, watched: &WatchedCommunicator, call: &Call, error: DeviceError) -> CollectiveError {
         let reason = match error {
             DeviceError::Cuda { call: "NCCL", reason } => format!("NCCL reports: {reason}"),
             other => other.to_string(),
         };
-        if charge.communicator.blames_another() {
-            charge.hear();
+        if watched.communicator.blames_another() {
+            watched.hear();
         }
         let before = self.control.failure(call);
         self.control.poison(call.label(), reason.clone());
-        charge.abort();
+        watched.abort();
         before.unwrap_or_else(|| self.device_error(call, reason))
     }
 
     /// After a failure: nobody waits on the GPU any more, and nothing is left there that touches a buffer.
     fn abort(&self) {
-        let Some(charge) = &self.charge else { return };
-        charge.abort();
+        let Some(watched) = &self.watched else { return };
+        watched.abort();
         // What the driver has to say about a failed run adds nothing to the failure.
         let _ = self.runtime.synchronize();
     }
 
     /// Ends the communicator, in order if all is well.
     fn end(&self) {
-        let Some(charge) = &self.charge else { return };
-        charge.end();
+        let Some(watched) = &self.watched else { return };
+        watched.end();
         let failed = || self.control.failure(&Call::none()).is_some() || std::thread::panicking();
         let since = Instant::now();
         let give_up = || {
             let late = since.elapsed() > self.timeout.min(LINGER);
             (failed() || late).then(|| "the others do not come to its end".to_string())
         };
-        if failed() || charge.communicator.finish(&give_up).is_err() {
-            charge.abort();
+        if failed() || watched.communicator.finish(&give_up).is_err() {
+            watched.abort();
         }
     }
 
@@ -194,16 +209,16 @@ impl Member {
         members: &[usize],
         me: usize,
     ) -> std::result::Result<Option<Communicator>, String> {
-        let Some(charge) = &self.charge else { return Ok(None) };
+        let Some(watched) = &self.watched else { return Ok(None) };
         self.runtime.synchronize().map_err(|error| error.to_string())?;
-        let before = self.census.begin().map_err(|error| error.to_string())?;
+        let before = self.memory_probe.begin().map_err(|error| error.to_string())?;
         let color = members.first().copied().filter(|_| members.len() > 1);
         let (call, watch) = (Call::none(), Watch::silent(self.name()));
         // SAFETY: every member of this group splits it at this point of its program, and nothing is queued.
         let made = unsafe {
-            charge.communicator.split(color, (me, members.len()), &patience(charge, &call, None, &watch))
+            watched.communicator.split(color, (me, members.len()), &patience(watched, &call, None, &watch))
         }?;
-        self.census.end(before).map_err(|error| error.to_string())?;
+        self.memory_probe.end(before).map_err(|error| error.to_string())?;
         Ok(made)
     }
 
@@ -222,7 +237,7 @@ impl Member {
 /// How long the end of a group waits for the others.
 const LINGER: Duration = Duration::from_secs(10);
 
-impl Backend for Member {
+impl Backend for NcclMember {
     fn member(&self) -> usize {
         self.control.member()
     }
@@ -302,13 +317,13 @@ impl Backend for Member {
             self.poison("the split of its group".into(), format!("NCCL reports: {reason}"));
             None
         });
-        let census = self.census.split(&control, members);
+        let memory_probe = self.memory_probe.split(&control, members);
         let (watchdog, together) = (self.watchdog.clone(), self.together);
-        let ready = Ready { watchdog, communicator, census, together };
-        Arc::new(Member::new(control, self.runtime.clone(), self.timeout, ready))
+        let ready = Ready { watchdog, communicator, memory_probe, together };
+        Arc::new(NcclMember::new(control, self.runtime.clone(), self.timeout, ready))
     }
 
-    fn beside(&self, concern: Concern) -> Arc<dyn Backend> {
-        self.control.beside(concern)
+    fn beside(&self, topic: Topic) -> Arc<dyn Backend> {
+        self.control.beside(topic)
     }
 }

@@ -9,7 +9,7 @@
 //! | `handing` | from a call that all agree about to NCCL's queue |
 //! | `watchdog` | errors and deadlines on the GPU |
 //! | `repeat` | NCCL's own calls, to measure all this against |
-//! | `census` | what communicators take of a GPU's memory |
+//! | `memory_probe` | what communicators take of a GPU's memory |
 //! | `setup` | how ranks come to have communicators, and what stands in the way |
 //!
 //! NCCL trusts its callers: ranks that pass different lengths wait for each other forever, or write where they must not.
@@ -22,10 +22,10 @@
 //! until the partners of all have issued theirs. Sums are NCCL's: in its own order, rounded at every hop in 16 bits.
 
 mod calls;
-mod census;
 mod communicator;
 mod handing;
 mod member;
+mod memory_probe;
 mod raw;
 mod repeat;
 mod setup;

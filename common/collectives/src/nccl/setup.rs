@@ -1,13 +1,13 @@
 //! How ranks come to have communicators, and what stands in the way.
 
-use super::census::{Census, Uuid};
 use super::communicator::Communicator;
-use super::member::Member;
+use super::member::NcclMember;
+use super::memory_probe::{MemoryProbe, Uuid};
 use super::raw::{Functions, OLDEST, UniqueId};
 use super::watchdog::Watchdog;
 use crate::CollectiveError;
 use crate::backend::{Backend, Call};
-use crate::group::{Aside, Concern, Group};
+use crate::group::{ControlChannel, Group, Topic};
 use device::DeviceError;
 use device::cuda::Runtime;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ pub fn join(group: Group, runtime: &Arc<Runtime>, timeout: Duration) -> Result<G
                 control.poison("its NCCL setup".into(), reason.clone());
             }
         })?;
-        let member = Member::new(control.clone(), runtime.clone(), timeout, ready);
+        let member = NcclMember::new(control.clone(), runtime.clone(), timeout, ready);
         Ok(Arc::new(member) as Arc<dyn Backend>)
     })
 }
@@ -138,14 +138,14 @@ pub(crate) struct Setup<'a> {
 }
 
 /// What ranks tell each other before: the GPU, the process, the version, and of the first rank the word by which they find each other.
-struct Card {
+struct Peer {
     gpu: Uuid,
     process: u32,
     version: Version,
     id: UniqueId,
 }
 
-impl Card {
+impl Peer {
     const BYTES: usize = 16 + 4 + 4 + 128;
 
     fn bytes(&self) -> Vec<u8> {
@@ -153,11 +153,11 @@ impl Card {
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; Card::BYTES] = bytes.try_into().ok()?;
+        let bytes: &[u8; Peer::BYTES] = bytes.try_into().ok()?;
         let (gpu, rest) = bytes.split_first_chunk()?;
         let (process, rest) = rest.split_first_chunk()?;
         let (version, id) = rest.split_first_chunk()?;
-        Some(Card {
+        Some(Peer {
             gpu: *gpu,
             process: u32::from_le_bytes(*process),
             version: Version(u32::from_le_bytes(*version)),
@@ -167,16 +167,16 @@ impl Card {
 }
 
 /// Blocks of a rank's kernel, at most, where ranks share a GPU; the same for all.
-fn blocks(cards: &[Card]) -> Option<i32> {
-    let on = |gpu: &Uuid| cards.iter().filter(|card| card.gpu == *gpu).count() as i32;
-    let sharing = cards.iter().map(|card| on(&card.gpu)).max().filter(|&ranks| ranks > 1)?;
+fn blocks(peers: &[Peer]) -> Option<i32> {
+    let on = |gpu: &Uuid| peers.iter().filter(|peer| peer.gpu == *gpu).count() as i32;
+    let sharing = peers.iter().map(|peer| on(&peer.gpu)).max().filter(|&ranks| ranks > 1)?;
     Some((BLOCKS / sharing).max(1))
 }
 
 /// Whether threads of a process share a GPU; the same for all.
-fn threads_share(cards: &[Card]) -> bool {
-    let same = |a: &Card, b: &Card| (a.gpu, a.process) == (b.gpu, b.process);
-    cards.iter().any(|card| cards.iter().filter(|other| same(card, other)).count() > 1)
+fn threads_share(peers: &[Peer]) -> bool {
+    let same = |a: &Peer, b: &Peer| (a.gpu, a.process) == (b.gpu, b.process);
+    peers.iter().any(|peer| peers.iter().filter(|other| same(peer, other)).count() > 1)
 }
 
 /// What a rank has once it is connected.
@@ -184,7 +184,7 @@ pub(crate) struct Ready {
     pub(crate) watchdog: Arc<Watchdog>,
     /// None where it is alone.
     pub(crate) communicator: Option<Communicator>,
-    pub(crate) census: Census,
+    pub(crate) memory_probe: MemoryProbe,
     /// No rank goes on before all have handed in: see [`hand_in`](super::handing::hand_in).
     pub(crate) together: bool,
 }
@@ -200,36 +200,37 @@ impl<'a> Setup<'a> {
 
     pub(crate) fn run(&self) -> Result<Ready, CollectiveError> {
         let watchdog = Watchdog::start(self.rank).map_err(|error| self.refused(error))?;
-        let aside = Aside::beside(self.control, Concern::Setup);
-        let cards = self.meet(&aside)?;
-        self.check(&cards)?;
-        let census = Census::new(aside, self.runtime, cards.iter().map(|card| card.gpu).collect());
-        let before = census.begin()?;
-        let communicator = if cards.len() > 1 { Some(self.connect(&cards)?) } else { None };
-        census.end(before)?;
-        let together = threads_share(&cards);
-        Ok(Ready { watchdog: Arc::new(watchdog), communicator, census, together })
+        let channel = ControlChannel::beside(self.control, Topic::Setup);
+        let peers = self.meet(&channel)?;
+        self.check(&peers)?;
+        let memory_probe =
+            MemoryProbe::new(channel, self.runtime, peers.iter().map(|peer| peer.gpu).collect());
+        let before = memory_probe.begin()?;
+        let communicator = if peers.len() > 1 { Some(self.connect(&peers)?) } else { None };
+        memory_probe.end(before)?;
+        let together = threads_share(&peers);
+        Ok(Ready { watchdog: Arc::new(watchdog), communicator, memory_probe, together })
     }
 
-    /// Everybody's cards. What goes between the ranks here is no part of the run's traffic.
-    fn meet(&self, aside: &Aside) -> Result<Vec<Card>, CollectiveError> {
+    /// Everybody's peers. What goes between the ranks here is no part of the run's traffic.
+    fn meet(&self, channel: &ControlChannel) -> Result<Vec<Peer>, CollectiveError> {
         let version = version().map_err(|error| self.refused(error))?;
         let functions = Functions::get().map_err(|error| self.refused(error))?;
         let first = self.control.member() == 0;
         let id = if first { functions.new_id().map_err(|e| self.refused(e))? } else { UniqueId([0; 128]) };
         let (gpu, process) = (self.runtime.gpu().info().uuid, std::process::id());
-        let card = Card { gpu, process, version, id };
-        let cards = aside.exchange(&card.bytes())?;
+        let peer = Peer { gpu, process, version, id };
+        let peers = channel.exchange(&peer.bytes())?;
         let read =
-            |bytes: &Vec<u8>| Card::read(bytes).ok_or_else(|| self.refused("a rank sent what is no card"));
-        cards.iter().map(read).collect()
+            |bytes: &Vec<u8>| Peer::read(bytes).ok_or_else(|| self.refused("a rank sent what is no peer"));
+        peers.iter().map(read).collect()
     }
 
     /// Whether NCCL can connect these ranks, as far as can be told before it tries.
-    fn check(&self, cards: &[Card]) -> Result<(), CollectiveError> {
-        let oldest = cards.iter().map(|card| card.version).min().unwrap_or(Version(0));
-        let shares = |a: &usize| (0..*a).find(|&b| cards[b].gpu == cards[*a].gpu).map(|b| (b, *a));
-        match (0..cards.len()).find_map(|a| shares(&a)).filter(|_| !oldest.shares_gpus()) {
+    fn check(&self, peers: &[Peer]) -> Result<(), CollectiveError> {
+        let oldest = peers.iter().map(|peer| peer.version).min().unwrap_or(Version(0));
+        let shares = |a: &usize| (0..*a).find(|&b| peers[b].gpu == peers[*a].gpu).map(|b| (b, *a));
+        match (0..peers.len()).find_map(|a| shares(&a)).filter(|_| !oldest.shares_gpus()) {
             Some((a, b)) => {
                 let names = self.control.names();
                 let who = format!("ranks {} and {} share", names[a], names[b]);
@@ -240,10 +241,10 @@ impl<'a> Setup<'a> {
     }
 
     /// This rank's end of the communicator of all.
-    fn connect(&self, cards: &[Card]) -> Result<Communicator, CollectiveError> {
-        let place = (self.control.member(), cards.len());
-        // SAFETY: all ranks have exchanged cards, and come here with the first rank's word.
-        let communicator = unsafe { Communicator::begin(self.runtime, cards[0].id, place, blocks(cards)) };
+    fn connect(&self, peers: &[Peer]) -> Result<Communicator, CollectiveError> {
+        let place = (self.control.member(), peers.len());
+        // SAFETY: all ranks have exchanged peers, and come here with the first rank's word.
+        let communicator = unsafe { Communicator::begin(self.runtime, peers[0].id, place, blocks(peers)) };
         let communicator = communicator.map_err(|reason| self.refused(reason))?;
         self.control.report(1);
         let since = Instant::now();

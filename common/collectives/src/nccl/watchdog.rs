@@ -37,7 +37,7 @@ struct Queued {
 }
 
 /// What is looked after of one group.
-pub(crate) struct Charge {
+pub(crate) struct WatchedCommunicator {
     pub(crate) control: Arc<dyn Backend>,
     pub(crate) communicator: Communicator,
     runtime: Arc<Runtime>,
@@ -54,7 +54,7 @@ pub(crate) struct Charge {
     over: AtomicBool,
 }
 
-impl Charge {
+impl WatchedCommunicator {
     pub(crate) fn new(
         control: Arc<dyn Backend>,
         communicator: Communicator,
@@ -66,7 +66,18 @@ impl Charge {
         let [handed_in, told] = [1, 0].map(AtomicU64::new);
         let (queued, over) = (Mutex::default(), AtomicBool::new(false));
         let lost = OnceLock::new();
-        Charge { control, communicator, runtime, timeout, together, queued, handed_in, told, lost, over }
+        WatchedCommunicator {
+            control,
+            communicator,
+            runtime,
+            timeout,
+            together,
+            queued,
+            handed_in,
+            told,
+            lost,
+            over,
+        }
     }
 
     /// A collective has been handed in: how many that makes.
@@ -210,7 +221,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    charges: Vec<Weak<Charge>>,
+    watched: Vec<Weak<WatchedCommunicator>>,
     closing: bool,
 }
 
@@ -225,31 +236,31 @@ impl Watchdog {
         Ok(Watchdog { shared, thread: Some(thread) })
     }
 
-    /// Looks after `charge` from now on.
-    pub(crate) fn add(&self, charge: &Arc<Charge>) {
-        lock(&self.shared.state).charges.push(Arc::downgrade(charge));
+    /// Looks after `watched` from now on.
+    pub(crate) fn add(&self, watched: &Arc<WatchedCommunicator>) {
+        lock(&self.shared.state).watched.push(Arc::downgrade(watched));
     }
 }
 
 impl Shared {
     fn run(&self) {
         std::thread::scope(|aborts| {
-            while let Some(charges) = self.next() {
-                for charge in charges.into_iter().filter(|charge| charge.look()) {
-                    aborts.spawn(move || charge.abort());
+            while let Some(watched) = self.next() {
+                for watched in watched.into_iter().filter(|watched| watched.look()) {
+                    aborts.spawn(move || watched.abort());
                 }
             }
         });
     }
 
     /// What is to be looked at, after a pause; none at the end.
-    fn next(&self) -> Option<Vec<Arc<Charge>>> {
+    fn next(&self) -> Option<Vec<Arc<WatchedCommunicator>>> {
         let mut state = lock(&self.state);
         if !state.closing {
             state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.charges.retain(|charge| charge.strong_count() > 0);
-        (!state.closing).then(|| state.charges.iter().filter_map(Weak::upgrade).collect())
+        state.watched.retain(|watched| watched.strong_count() > 0);
+        (!state.closing).then(|| state.watched.iter().filter_map(Weak::upgrade).collect())
     }
 }
 

@@ -3,25 +3,25 @@
 //! All processes meet at one address, where rank 0 listens ([`join`]); then every two of them connect. Nothing is
 //! encrypted: use it inside a network that you trust, as you would the other engines.
 
+mod connections;
 mod error;
-mod mesh;
-mod rendezvous;
-mod talk;
+mod greeting;
+mod join;
 
 pub use error::JoinError;
 #[cfg(feature = "mpi")]
-pub(crate) use rendezvous::difference;
+pub(crate) use join::difference;
 
 use crate::group::Group;
 use crate::wire::{Endpoint, Mailbox};
-use mesh::Mesh;
+use connections::Connections;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One process's place among others, and where they meet.
+/// One process's options among others, and where they meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct JoinOptions {
     /// This process's rank.
     pub rank: u32,
     /// Number of processes.
@@ -48,17 +48,17 @@ pub struct Joined {
 ///
 /// # Errors
 /// [`JoinError`], in all processes that have come so far.
-pub fn join(place: &Place) -> Result<Joined, JoinError> {
-    let met = rendezvous::meet(place)?;
+pub fn join(options: &JoinOptions) -> Result<Joined, JoinError> {
+    let met = join::meet(options)?;
     let failed = |source| JoinError::System { what: "set up its connections to the others", source };
     let mailbox = Arc::new(Mailbox::default());
-    let mesh = Mesh::start(met.peers, &mailbox, place.timeout).map_err(failed)?;
+    let connections = Connections::start(met.peers, &mailbox, options.timeout).map_err(failed)?;
     let endpoint = Endpoint {
-        rank: place.rank,
-        size: place.world_size,
+        rank: options.rank,
+        size: options.world_size,
         mailbox,
-        transport: Box::new(mesh),
-        timeout: place.timeout,
+        transport: Box::new(connections),
+        timeout: options.timeout,
     };
     Ok(Joined { group: Arc::new(endpoint).world(), links: met.links })
 }

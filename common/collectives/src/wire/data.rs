@@ -1,7 +1,7 @@
-//! What letters carry, and what becomes of it in this process's buffers.
+//! What messages carry, and what becomes of it in this process's buffers.
 
-use super::message::Letter;
-use super::parcel::padded;
+use super::message::Message;
+use super::payload::padded;
 use crate::backend::{Call, Watch};
 use crate::local::data::{Contribution, Span, slice};
 use crate::local::deadline::Patience;
@@ -12,32 +12,32 @@ use events::Operation;
 use half::{bf16, f16};
 use std::ops::Range;
 
-/// What of every buffer a letter carries.
+/// What of every buffer a message carries.
 #[derive(Clone, Copy)]
-pub(crate) enum Part {
+pub(crate) enum Portion {
     Nothing,
     Slice(usize),
     Whole,
 }
 
-impl Part {
+impl Portion {
     pub(crate) fn range(self, len: usize, parties: usize) -> Range<usize> {
         match self {
-            Part::Nothing => 0..0,
-            Part::Slice(index) => slice(len, index, parties),
-            Part::Whole => 0..len,
+            Portion::Nothing => 0..0,
+            Portion::Slice(index) => slice(len, index, parties),
+            Portion::Whole => 0..len,
         }
     }
 
-    /// What the opening of party `from` for party `to` carries.
-    pub(crate) fn opening(call: &Call, from: usize, to: usize) -> Part {
+    /// What the contribution of party `from` for party `to` carries.
+    pub(crate) fn contribution(call: &Call, from: usize, to: usize) -> Portion {
         match call.operation {
-            Operation::AllReduce | Operation::ReduceScatter => Part::Slice(to),
-            Operation::AllGather => Part::Slice(from),
-            Operation::Broadcast if call.peer == from => Part::Whole,
+            Operation::AllReduce | Operation::ReduceScatter => Portion::Slice(to),
+            Operation::AllGather => Portion::Slice(from),
+            Operation::Broadcast if call.peer == from => Portion::Whole,
             // Of a message, party 0 is the sender.
-            Operation::Send | Operation::Recv if from == 0 => Part::Whole,
-            _ => Part::Nothing,
+            Operation::Send | Operation::Recv if from == 0 => Portion::Whole,
+            _ => Portion::Nothing,
         }
     }
 }
@@ -65,15 +65,15 @@ impl Work<'_> {
         &self.own.call
     }
 
-    /// Bytes of a letter with `part` of every buffer, padding included.
-    pub(crate) fn size(&self, part: Part) -> usize {
+    /// Bytes of a message with `part` of every buffer, padding included.
+    pub(crate) fn size(&self, part: Portion) -> usize {
         let piece = |span: &Span| padded(span.bytes_of(&part.range(span.len(), self.parties)) as usize);
         self.own.spans.iter().map(piece).sum()
     }
 }
 
 /// Sums this member's slice of every buffer over all parties: into the buffer, or as it is before rounding to its place.
-pub(crate) fn add(work: &Work<'_>, openings: &[(usize, Letter)]) {
+pub(crate) fn add(work: &Work<'_>, contributions: &[(usize, Message)]) {
     let mut start = 0;
     for (index, span) in work.own.spans.iter().enumerate() {
         let sums = work.own.sums.get(index);
@@ -81,9 +81,9 @@ pub(crate) fn add(work: &Work<'_>, openings: &[(usize, Letter)]) {
         // SAFETY: the buffers were given to this collective and their elements are of the type named; sums are f32.
         unsafe {
             match span.dtype() {
-                DType::F32 => add_as::<f32>(work, (span, sums), &range, openings, start),
-                DType::Bf16 => add_as::<bf16>(work, (span, sums), &range, openings, start),
-                DType::F16 => add_as::<f16>(work, (span, sums), &range, openings, start),
+                DType::F32 => add_as::<f32>(work, (span, sums), &range, contributions, start),
+                DType::Bf16 => add_as::<bf16>(work, (span, sums), &range, contributions, start),
+                DType::F16 => add_as::<f16>(work, (span, sums), &range, contributions, start),
                 DType::U32 => unreachable!("checked when issued"),
             }
         }
@@ -91,7 +91,7 @@ pub(crate) fn add(work: &Work<'_>, openings: &[(usize, Letter)]) {
     }
 }
 
-/// `start`: where the slice begins in a letter.
+/// `start`: where the slice begins in a message.
 ///
 /// # Safety
 /// Nobody else touches the buffers behind `span`, whose elements are of type `T`, a float, and `sums`, f32.
@@ -99,7 +99,7 @@ unsafe fn add_as<T: Summand>(
     work: &Work<'_>,
     (span, sums): (&Span, Option<&Span>),
     range: &Range<usize>,
-    openings: &[(usize, Letter)],
+    contributions: &[(usize, Message)],
     start: usize,
 ) {
     let me = work.me();
@@ -112,9 +112,9 @@ unsafe fn add_as<T: Summand>(
                 // SAFETY: the caller's promise; the borrow ends before the write below.
                 return unsafe { span.read::<T>(block.clone()) };
             }
-            let (_, letter) = &openings[if party < me { party } else { party - 1 }];
+            let (_, message) = &contributions[if party < me { party } else { party - 1 }];
             // SAFETY: any bits are a float.
-            unsafe { letter.payload.elements::<T>(offset, block.len()) }
+            unsafe { message.payload.elements::<T>(offset, block.len()) }
         };
         if let Some(sums) = sums {
             let at = block.start - range.start..block.end - range.start;
@@ -129,21 +129,22 @@ unsafe fn add_as<T: Summand>(
     }
 }
 
-/// Copies what a letter brings, `part` of every buffer, to its place.
-pub(crate) fn take(work: &Work<'_>, letter: &Letter, part: Part) {
+/// Copies what a message brings, `part` of every buffer, to its place.
+pub(crate) fn take(work: &Work<'_>, message: &Message, part: Portion) {
     let mut start = 0;
     for span in &work.own.spans {
         let range = part.range(span.len(), work.parties);
         let len = span.bytes_of(&range) as usize;
         // SAFETY: the buffer was given to this collective, and only this thread touches it until `wait` returns.
-        unsafe { span.write_bytes(range) }.copy_from_slice(&letter.payload.bytes()[start..start + len]);
+        unsafe { span.write_bytes(range) }.copy_from_slice(&message.payload.bytes()[start..start + len]);
         start += padded(len);
     }
 }
 
 /// Everybody's bytes, in the order of parties.
-pub(crate) fn gathered(work: &Work<'_>, openings: &[(usize, Letter)]) -> Vec<Vec<u8>> {
-    let mut all: Vec<Vec<u8>> = openings.iter().map(|(_, letter)| letter.payload.bytes().to_vec()).collect();
+pub(crate) fn gathered(work: &Work<'_>, contributions: &[(usize, Message)]) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> =
+        contributions.iter().map(|(_, message)| message.payload.bytes().to_vec()).collect();
     all.insert(work.me(), work.own.bytes.clone());
     all
 }

@@ -1,7 +1,7 @@
 //! Where a process keeps what has arrived until its rank asks for it.
 
-use super::message::{Address, Letter};
-use super::parcel::Store;
+use super::message::{Address, Message};
+use super::payload::PayloadPool;
 use crate::local::excuses::Waiting;
 use crate::local::ticket::{Cause, Failure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,20 +14,20 @@ pub(crate) const WORLD: u64 = 0;
 #[cfg(feature = "mpi")]
 pub(crate) const SETUP: u64 = 1;
 
-/// Letters, failures and farewells that have reached this process.
+/// Messages, failures and farewells that have reached this process.
 #[derive(Default)]
 pub(crate) struct Mailbox {
     state: Mutex<State>,
     changed: Condvar,
     /// Memory for payloads.
-    pub(crate) store: Store,
+    pub(crate) pool: PayloadPool,
     /// As far as they have told.
     pub(crate) waiting: Waiting,
 }
 
 #[derive(Default)]
 struct State {
-    letters: BTreeMap<Address, Letter>,
+    messages: BTreeMap<Address, Message>,
     /// The first failure of each group.
     failures: BTreeMap<u64, Failure>,
     /// Groups whose failure this process has passed on.
@@ -54,9 +54,9 @@ impl Mailbox {
         result
     }
 
-    /// Keeps a letter until it is taken.
-    pub(crate) fn deliver(&self, address: Address, letter: Letter) {
-        self.change(|state| state.letters.insert(address, letter));
+    /// Keeps a message until it is taken.
+    pub(crate) fn deliver(&self, address: Address, message: Message) {
+        self.change(|state| state.messages.insert(address, message));
     }
 
     /// Fails `group`, unless it has failed already.
@@ -103,15 +103,15 @@ impl Mailbox {
         found.map(|(group, failure)| (group, failure, state.told.insert(group)))
     }
 
-    /// Takes the letters at all `addresses`; or tells whose are not there, and the count of arrivals at this moment.
-    pub(crate) fn take(&self, addresses: &[Address]) -> Result<Vec<Letter>, (Vec<u32>, u64)> {
+    /// Takes the messages at all `addresses`; or tells whose are not there, and the count of arrivals at this moment.
+    pub(crate) fn take(&self, addresses: &[Address]) -> Result<Vec<Message>, (Vec<u32>, u64)> {
         let mut state = self.lock();
-        let missing = addresses.iter().filter(|address| !state.letters.contains_key(address));
+        let missing = addresses.iter().filter(|address| !state.messages.contains_key(address));
         let missing: Vec<u32> = missing.map(|address| address.from).collect();
         if !missing.is_empty() {
             return Err((missing, state.epoch));
         }
-        Ok(addresses.iter().filter_map(|address| state.letters.remove(address)).collect())
+        Ok(addresses.iter().filter_map(|address| state.messages.remove(address)).collect())
     }
 
     /// Parks until something arrives after `seen`, for at most `time`.

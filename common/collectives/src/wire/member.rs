@@ -1,7 +1,7 @@
 //! One rank's end of a group of processes.
 
 use super::Endpoint;
-use super::data::{self, Part, Work};
+use super::data::{self, Portion, Work};
 use super::message::{Kind, Phase, encode, failure_note};
 use crate::CollectiveError;
 use crate::backend::{Backend, Call, Outcome, Result, Waits, Watch};
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-mod letters;
+mod messages;
 
 /// One rank of a group of processes.
-pub(crate) struct Member {
+pub(crate) struct ProcessMember {
     endpoint: Arc<Endpoint>,
     /// This group, the group it was split from, and so on to the world.
     lineage: Vec<u64>,
@@ -40,9 +40,9 @@ enum Open {
 
 type Failed<T> = std::result::Result<T, Failure>;
 
-impl Member {
+impl ProcessMember {
     pub(crate) fn new(endpoint: Arc<Endpoint>, lineage: Vec<u64>, names: Vec<u32>, member: usize) -> Self {
-        Member { endpoint, lineage, names, member, open: Mutex::default() }
+        ProcessMember { endpoint, lineage, names, member, open: Mutex::default() }
     }
 
     fn id(&self) -> u64 {
@@ -104,34 +104,34 @@ impl Member {
     /// Does this member's part of an issued call.
     fn run(&self, work: &Work<'_>) -> Failed<Outcome> {
         let began = Instant::now();
-        let openings = self.collect(work, Phase::Opening)?;
+        let contributions = self.collect(work, Phase::Contribution)?;
         let waits = Waits { peers: began.elapsed(), link: Duration::ZERO };
-        self.compare(work, &openings)?;
+        self.compare(work, &contributions)?;
         work.watch.tell(work.call(), Progress::Started);
         let mut outcome = Outcome { sent: self.sent(work), waits, ..Outcome::default() };
         if work.call().elsewhere {
-            self.discard(openings);
+            self.discard(contributions);
             return Ok(outcome);
         }
         let me = work.me();
         match work.call().operation {
             Operation::AllReduce => {
-                data::add(work, &openings);
-                work.others().for_each(|to| self.post(work, Phase::Closing, to, Part::Slice(me)));
-                let closings = self.collect(work, Phase::Closing)?;
-                self.check(work, &closings, Part::Slice)?;
-                closings.iter().for_each(|(from, letter)| data::take(work, letter, Part::Slice(*from)));
-                self.discard(closings);
+                data::add(work, &contributions);
+                work.others().for_each(|to| self.post(work, Phase::Result, to, Portion::Slice(me)));
+                let results = self.collect(work, Phase::Result)?;
+                self.check(work, &results, Portion::Slice)?;
+                results.iter().for_each(|(from, message)| data::take(work, message, Portion::Slice(*from)));
+                self.discard(results);
             }
-            Operation::ReduceScatter => data::add(work, &openings),
-            Operation::Scalars => outcome.gathered = data::gathered(work, &openings),
+            Operation::ReduceScatter => data::add(work, &contributions),
+            Operation::Scalars => outcome.gathered = data::gathered(work, &contributions),
             _ => {
-                for (from, letter) in &openings {
-                    data::take(work, letter, Part::opening(work.call(), *from, me));
+                for (from, message) in &contributions {
+                    data::take(work, message, Portion::contribution(work.call(), *from, me));
                 }
             }
         }
-        self.discard(openings);
+        self.discard(contributions);
         self.tell_hops(work);
         Ok(outcome)
     }
@@ -169,7 +169,7 @@ impl Member {
     }
 }
 
-impl Excuses for Member {
+impl Excuses for ProcessMember {
     /// Who takes nothing at the moment does not hear of it: that may be the one that is waited for.
     fn waits_for(&self, rank: Option<u32>) {
         let head = encode(Kind::Waits { rank }, Vec::new(), 0);
@@ -182,7 +182,7 @@ impl Excuses for Member {
     }
 }
 
-impl Backend for Member {
+impl Backend for ProcessMember {
     fn member(&self) -> usize {
         self.member
     }
@@ -210,7 +210,7 @@ impl Backend for Member {
         let patience = self.patience(&held);
         let work = self.work(call.sequence, &own, watch, &patience);
         for to in work.others() {
-            self.post(&work, Phase::Opening, to, Part::opening(call, work.me(), to));
+            self.post(&work, Phase::Contribution, to, Portion::contribution(call, work.me(), to));
         }
         self.open().insert((self.lane(call), call.sequence), Open::Issued(own));
         Ok(())
@@ -232,7 +232,7 @@ impl Backend for Member {
     }
 
     fn failure(&self, call: &Call) -> Option<CollectiveError> {
-        let failure = Member::failure(self)?;
+        let failure = ProcessMember::failure(self)?;
         Some(failure.seen_by(self.names[self.member], call.operation, call.sequence))
     }
 
@@ -256,7 +256,7 @@ impl Backend for Member {
         let member = members.iter().position(|&member| member == self.member).unwrap_or(0);
         let mut lineage = vec![child(self.id(), key)];
         lineage.extend(&self.lineage);
-        Arc::new(Member::new(self.endpoint.clone(), lineage, names, member))
+        Arc::new(ProcessMember::new(self.endpoint.clone(), lineage, names, member))
     }
 }
 

@@ -1,9 +1,9 @@
 //! What processes send each other, as bytes. Little endian.
 //!
 //! A message is a head of [`HEAD`] bytes, a note (the description of a call, or a failure in words; padded to
-//! [`ALIGN`](super::parcel::ALIGN)) and the payload of a letter.
+//! [`ALIGN`](super::payload::ALIGN)) and the payload of a message.
 
-use super::parcel::{Parcel, padded};
+use super::payload::{Payload, padded};
 use crate::backend::Call;
 use crate::local::ticket::{Cause, Failure, Lane};
 use device::DType;
@@ -16,7 +16,7 @@ pub(crate) const HEAD: usize = 48;
 /// Longest note; a longer one is damage.
 const MAX_NOTE: u32 = 16 << 20;
 
-/// Which letter of which collective.
+/// Which message of which collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Address {
     pub(crate) group: u64,
@@ -31,23 +31,23 @@ pub(crate) struct Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// What is issued, and everything that can be sent at once.
-    Opening,
-    /// What follows from everybody's openings: the sums of an all-reduce.
-    Closing,
+    Contribution,
+    /// What follows from everybody's contributions: the sums of an all-reduce.
+    Result,
 }
 
 /// One rank's part of a collective, for one receiver.
-pub(crate) struct Letter {
+pub(crate) struct Message {
     /// What the sender issued.
     pub(crate) call: Call,
-    pub(crate) payload: Parcel,
+    pub(crate) payload: Payload,
 }
 
 /// What a head announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A letter.
-    Letter(Address),
+    /// A message.
+    Message(Address),
     /// A group has failed; the note says why.
     Failed { group: u64 },
     /// The sender takes part in nothing more.
@@ -73,9 +73,9 @@ pub(crate) fn encode(kind: Kind, mut note: Vec<u8>, payload: usize) -> Vec<u8> {
     note.resize(padded(note.len()), 0);
     let mut bytes = Vec::with_capacity(HEAD + note.len());
     let nowhere =
-        |group, sequence| Address { group, lane: Lane::Group, sequence, phase: Phase::Opening, from: 0 };
+        |group, sequence| Address { group, lane: Lane::Group, sequence, phase: Phase::Contribution, from: 0 };
     let (tag, address) = match kind {
-        Kind::Letter(address) => (b'L', address),
+        Kind::Message(address) => (b'L', address),
         Kind::Failed { group } => (b'F', nowhere(group, 0)),
         Kind::Departed { group } => (b'D', nowhere(group, 0)),
         Kind::Report { group, count } => (b'R', nowhere(group, count)),
@@ -101,10 +101,10 @@ pub(crate) fn decode(bytes: &[u8; HEAD]) -> Option<Head> {
     let (sender, from, to) = (reader.u32()?, reader.u32()? as usize, reader.u32()? as usize);
     let (group, sequence) = (reader.u64()?, reader.u64()?);
     let (note, payload) = (reader.u64()?, reader.u64()?);
-    let phase = if phase == 0 { Phase::Opening } else { Phase::Closing };
+    let phase = if phase == 0 { Phase::Contribution } else { Phase::Result };
     let lane = if lane == 0 { Lane::Group } else { Lane::Pair { from, to } };
     let kind = match tag {
-        b'L' => Kind::Letter(Address { group, lane, sequence, phase, from: sender }),
+        b'L' => Kind::Message(Address { group, lane, sequence, phase, from: sender }),
         b'F' => Kind::Failed { group },
         b'D' => Kind::Departed { group },
         b'R' => Kind::Report { group, count: sequence },
@@ -249,14 +249,14 @@ mod tests {
             group: u64::MAX - 3,
             lane: Lane::Pair { from: 3, to: 1 },
             sequence: 1 << 40,
-            phase: Phase::Closing,
+            phase: Phase::Result,
             from: 3,
         };
         let report = Kind::Report { group: 3, count: 1 << 50 };
-        let (letter, failed, departed) =
-            (Kind::Letter(address), Kind::Failed { group: 9 }, Kind::Departed { group: 0 });
+        let (message, failed, departed) =
+            (Kind::Message(address), Kind::Failed { group: 9 }, Kind::Departed { group: 0 });
         let [waits, waits_no_longer] = [Some(0), None].map(|rank| Kind::Waits { rank });
-        for kind in [letter, failed, departed, report, waits, waits_no_longer] {
+        for kind in [message, failed, departed, report, waits, waits_no_longer] {
             let bytes = encode(kind, vec![1, 2, 3], 77);
             let head = decode(bytes[..HEAD].try_into().unwrap()).unwrap();
             assert_eq!(head, Head { kind, note: 8, payload: 77 });

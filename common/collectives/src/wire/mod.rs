@@ -1,11 +1,11 @@
 //! Ranks that are processes, whatever carries their messages.
 //!
-//! At `issue` a rank sends every other rank an opening: what it issued, and the part of its data that is known by then
-//! and meant for that rank. At `wait`, once all openings are here and agree, each rank adds up the slice that it
+//! At `issue` a rank sends every other rank an contribution: what it issued, and the part of its data that is known by then
+//! and meant for that rank. At `wait`, once all contributions are here and agree, each rank adds up the slice that it
 //! answers for, over the same tree as ranks that share memory, and for an all-reduce sends the sum to everybody. So
 //! results have the same bits as between threads, whoever carries the messages.
 //!
-//! No buffer is touched before all openings agree. A failure is told to everybody before its rank lets go of its
+//! No buffer is touched before all contributions agree. A failure is told to everybody before its rank lets go of its
 //! connections, so that all name the same culprit; a connection that breaks without a farewell names the rank behind
 //! it; a rank that stays silent is named by those who wait for it once their patience ends, unless it has told that it
 //! waits itself: then those it waits for are.
@@ -14,17 +14,17 @@ mod data;
 mod mailbox;
 mod member;
 mod message;
-mod parcel;
+mod payload;
 
 pub(crate) use mailbox::{Mailbox, WORLD};
 #[cfg(test)]
 pub(crate) use message::encode;
-pub(crate) use message::{Address, HEAD, Head, Kind, Letter, Reader, call, decode, failure, put_text};
+pub(crate) use message::{Address, HEAD, Head, Kind, Message, Reader, call, decode, failure, put_text};
 #[cfg(feature = "mpi")]
-pub(crate) use parcel::{Parcel, Store};
+pub(crate) use payload::{Payload, PayloadPool};
 
 use crate::group::Group;
-use member::Member;
+use member::ProcessMember;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +71,6 @@ impl Endpoint {
     fn group(self: Arc<Self>, id: u64) -> Group {
         let member = self.rank as usize;
         let names = (0..self.size).collect();
-        Group::new(Arc::new(Member::new(self, vec![id], names, member)), 0)
+        Group::new(Arc::new(ProcessMember::new(self, vec![id], names, member)), 0)
     }
 }

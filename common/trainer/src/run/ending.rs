@@ -2,7 +2,7 @@
 //! collective for ever.
 
 use super::{Plan, RankError, Result};
-use collectives::{Aside, Concern};
+use collectives::{ControlChannel, Topic};
 use sharding::{Micro, Rank};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,7 +58,7 @@ pub(crate) enum Ending {
     /// All ranks are in this process: before every layer.
     Seen(Arc<Wish>, usize),
     /// Every rank has a process of its own: between micro-batches, where they ask each other.
-    Asked(Arc<Wish>, Aside),
+    Asked(Arc<Wish>, ControlChannel),
 }
 
 impl Ending {
@@ -66,7 +66,7 @@ impl Ending {
     pub(super) fn of(plan: &Plan, rank: &Rank) -> Self {
         match plan.config.job {
             None => Ending::Seen(plan.stop.clone(), rank.number()),
-            Some(_) => Ending::Asked(plan.stop.clone(), rank.group.aside(Concern::Ending)),
+            Some(_) => Ending::Asked(plan.stop.clone(), rank.group.control_channel(Topic::Ending)),
         }
     }
 
@@ -87,11 +87,11 @@ impl Ending {
     /// # Errors
     /// As [`Ending::before_layer`], or the group's failure.
     pub(crate) fn before(&self, micro: Micro) -> Result<()> {
-        let Ending::Asked(wish, aside) = self else { return Ok(()) };
+        let Ending::Asked(wish, channel) = self else { return Ok(()) };
         if micro.is_first() {
             return Ok(());
         }
-        let wishes = aside.exchange(&[u8::from(wish.is_there())])?;
+        let wishes = channel.exchange(&[u8::from(wish.is_there())])?;
         if wishes.iter().any(|wish| wish != &[0]) { Err(RankError::Stopped) } else { Ok(()) }
     }
 }

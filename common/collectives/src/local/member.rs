@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-mod part;
+mod share;
 
-use part::Part;
+use share::Share;
 
 /// What the ranks of a group share.
 pub(crate) struct Shared {
@@ -90,14 +90,14 @@ impl Shared {
 }
 
 /// One rank of a local group.
-pub(crate) struct Rank {
+pub(crate) struct ThreadMember {
     shared: Arc<Shared>,
     member: usize,
 }
 
-impl Rank {
+impl ThreadMember {
     pub(crate) fn new(shared: Arc<Shared>, member: usize) -> Self {
-        Rank { shared, member }
+        ThreadMember { shared, member }
     }
 
     fn name(&self) -> u32 {
@@ -162,7 +162,7 @@ impl Rank {
         let (mut gathered, mut moving) = (Vec::new(), Duration::ZERO);
         // A failure ends the work; settling finds out what it means for the ticket.
         while let Ok(Some(Entry { ticket: next, all })) = self.shared.hub.enter(ticket, patience) {
-            let part = Part { rank: self, ticket: next, all: &all, watch, patience, finished: None };
+            let part = Share { rank: self, ticket: next, all: &all, watch, patience, finished: None };
             let entered = Instant::now();
             part.run();
             moving += entered.elapsed();
@@ -207,7 +207,7 @@ impl Rank {
     }
 }
 
-impl Excuses for Rank {
+impl Excuses for ThreadMember {
     fn waits_for(&self, rank: Option<u32>) {
         self.shared.waiting.set(self.name(), rank);
     }
@@ -217,7 +217,7 @@ impl Excuses for Rank {
     }
 }
 
-impl Backend for Rank {
+impl Backend for ThreadMember {
     fn member(&self) -> usize {
         self.member
     }
@@ -298,7 +298,7 @@ impl Backend for Rank {
 
     fn split(&self, key: (u64, u64), members: &[usize]) -> Arc<dyn Backend> {
         let member = members.iter().position(|&member| member == self.member).unwrap_or(0);
-        Arc::new(Rank::new(self.shared.child(key, members), member))
+        Arc::new(ThreadMember::new(self.shared.child(key, members), member))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The meeting at the address of rank 0, and the connections between every two ranks.
 
-use super::Place;
+use super::JoinOptions;
 use super::error::{JoinError, ranks};
-use super::talk::{Answer, Hello, hear, say};
+use super::greeting::{Answer, Hello, hear, say};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -30,25 +30,25 @@ struct Directory {
 }
 
 /// Meets the other processes and connects to each of them.
-pub(crate) fn meet(place: &Place) -> Result<Met, JoinError> {
-    let deadline = Instant::now() + place.timeout;
+pub(crate) fn meet(options: &JoinOptions) -> Result<Met, JoinError> {
+    let deadline = Instant::now() + options.timeout;
     let system = |source| JoinError::System { what: "listen for the other ranks", source };
     let (mut links, directory, listener);
-    if place.rank == 0 {
-        let meeting = open(place, deadline)?;
+    if options.rank == 0 {
+        let meeting = open(options, deadline)?;
         let here = meeting.local_addr().map_err(system)?.ip();
         listener = TcpListener::bind((here, 0)).map_err(system)?;
         let port = listener.local_addr().map_err(system)?.port();
-        (links, directory) = receive(place, &meeting, port, deadline)?;
+        (links, directory) = receive(options, &meeting, port, deadline)?;
     } else {
-        let link = reach(place, deadline)?;
+        let link = reach(options, deadline)?;
         let here = link.local_addr().map_err(system)?.ip();
         listener = TcpListener::bind((here, 0)).map_err(system)?;
         let port = listener.local_addr().map_err(system)?.port();
-        directory = introduce(place, &link, port, deadline)?;
+        directory = introduce(options, &link, port, deadline)?;
         links = vec![(0, link)];
     }
-    let peers = connect(place, &listener, &directory, deadline)?;
+    let peers = connect(options, &listener, &directory, deadline)?;
     for (_, link) in &mut links {
         link.set_read_timeout(None).map_err(system)?;
         link.set_nodelay(true).map_err(system)?;
@@ -57,11 +57,11 @@ pub(crate) fn meet(place: &Place) -> Result<Met, JoinError> {
 }
 
 /// The numbers behind the address of rank 0. The system may ask other machines for them, for longer than the deadline.
-fn resolve(place: &Place, deadline: Instant) -> Result<Vec<SocketAddr>, JoinError> {
-    let (rank, address) = (place.rank, place.address.clone());
+fn resolve(options: &JoinOptions, deadline: Instant) -> Result<Vec<SocketAddr>, JoinError> {
+    let (rank, address) = (options.rank, options.address.clone());
     let unknown = |source| JoinError::Unknown { rank, address: address.clone(), source };
     let (tell, told) = std::sync::mpsc::channel();
-    let asked = (place.address.clone(), place.port);
+    let asked = (options.address.clone(), options.port);
     std::thread::spawn(move || tell.send(asked.to_socket_addrs().map(Vec::from_iter)));
     let found = told.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     let found = found.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map_err(unknown)?;
@@ -71,19 +71,19 @@ fn resolve(place: &Place, deadline: Instant) -> Result<Vec<SocketAddr>, JoinErro
     Ok(found)
 }
 
-fn target(place: &Place) -> String {
-    format!("{}:{}", place.address, place.port)
+fn target(options: &JoinOptions) -> String {
+    format!("{}:{}", options.address, options.port)
 }
 
 /// Rank 0 listens at the meeting's address. A name that means this machine only to itself is open to all: others may
 /// know the machine by another number.
-fn open(place: &Place, deadline: Instant) -> Result<TcpListener, JoinError> {
-    let mut found = resolve(place, deadline)?;
-    let literal = place.address.parse::<IpAddr>().is_ok() || place.address == "localhost";
+fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
+    let mut found = resolve(options, deadline)?;
+    let literal = options.address.parse::<IpAddr>().is_ok() || options.address == "localhost";
     if found.iter().all(|address| address.ip().is_loopback()) && !literal {
-        found = vec![(Ipv4Addr::UNSPECIFIED, place.port).into()];
+        found = vec![(Ipv4Addr::UNSPECIFIED, options.port).into()];
     }
-    let address = target(place);
+    let address = target(options);
     TcpListener::bind(&found[..]).map_err(|source| match source.kind() {
         ErrorKind::AddrInUse => {
             let free = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|free| free.local_addr());
@@ -96,13 +96,13 @@ fn open(place: &Place, deadline: Instant) -> Result<TcpListener, JoinError> {
 
 /// Rank 0 waits for all others and tells them where everybody listens.
 fn receive(
-    place: &Place,
+    options: &JoinOptions,
     meeting: &TcpListener,
     port: u16,
     deadline: Instant,
 ) -> Result<(Vec<(u32, TcpStream)>, Directory), JoinError> {
-    let mut guests: Vec<Option<(TcpStream, Hello)>> = (0..place.world_size).map(|_| None).collect();
-    let outcome = gather(place, meeting, &mut guests, deadline);
+    let mut guests: Vec<Option<(TcpStream, Hello)>> = (0..options.world_size).map(|_| None).collect();
+    let outcome = gather(options, meeting, &mut guests, deadline);
     let mut present = guests.into_iter().enumerate().filter_map(|(rank, guest)| Some((rank as u32, guest?)));
     if let Err(reason) = outcome {
         present.for_each(|(_, (link, _))| drop(say(&link, &Answer::Refused(reason.clone()).bytes())));
@@ -124,14 +124,14 @@ fn receive(
 /// Collects the introductions of all other ranks; or says why the job cannot start, once the first of those that came has
 /// waited long enough.
 fn gather(
-    place: &Place,
+    options: &JoinOptions,
     meeting: &TcpListener,
     guests: &mut [Option<(TcpStream, Hello)>],
     mut deadline: Instant,
 ) -> Result<(), String> {
     loop {
         let missing: Vec<u32> =
-            (1..place.world_size).filter(|&rank| guests[rank as usize].is_none()).collect();
+            (1..options.world_size).filter(|&rank| guests[rank as usize].is_none()).collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -139,20 +139,20 @@ fn gather(
             return Err(format!(
                 "waited {:?} at {} for all {} ranks, but {} never came\n\
                  Have they been started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE?",
-                place.timeout,
-                target(place),
-                place.world_size,
+                options.timeout,
+                target(options),
+                options.world_size,
                 ranks(&missing),
             ));
         };
         // Whoever says something else, or nothing, is no rank: the port is open to all.
         let soon = deadline.min(Instant::now() + INTRODUCTION);
         let Some(hello) = hear(&link, soon).ok().and_then(|bytes| Hello::read(&bytes)) else { continue };
-        let problem = objection(place, guests, &hello);
+        let problem = objection(options, guests, &hello);
         match problem {
             None => {
                 let seat = hello.rank as usize;
-                deadline = deadline.min(Instant::now() + hello.left.min(place.timeout));
+                deadline = deadline.min(Instant::now() + hello.left.min(options.timeout));
                 guests[seat] = Some((link, hello));
             }
             Some(reason) => {
@@ -164,12 +164,12 @@ fn gather(
 }
 
 /// Why a guest cannot take part, if so.
-fn objection(place: &Place, guests: &[Option<(TcpStream, Hello)>], hello: &Hello) -> Option<String> {
+fn objection(options: &JoinOptions, guests: &[Option<(TcpStream, Hello)>], hello: &Hello) -> Option<String> {
     let Hello { rank, world_size, process, .. } = *hello;
-    if world_size != place.world_size {
+    if world_size != options.world_size {
         return Some(format!(
             "rank {rank} was started for {world_size} ranks, rank 0 for {}: give all the same WORLD_SIZE or --gpus",
-            place.world_size
+            options.world_size
         ));
     }
     let taken = match guests.get(rank as usize) {
@@ -183,7 +183,7 @@ fn objection(place: &Place, guests: &[Option<(TcpStream, Hello)>], hello: &Hello
              Each needs a RANK of its own; or a process of an earlier job is still there."
         ));
     }
-    difference(&place.settings, &hello.settings, rank)
+    difference(&options.settings, &hello.settings, rank)
 }
 
 /// How the settings of `rank` differ from those of rank 0, if they do.
@@ -229,14 +229,14 @@ fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<Option<TcpStr
 }
 
 /// Connects to rank 0, which may not have started yet.
-fn reach(place: &Place, deadline: Instant) -> Result<TcpStream, JoinError> {
-    let addresses = resolve(place, deadline)?;
+fn reach(options: &JoinOptions, deadline: Instant) -> Result<TcpStream, JoinError> {
+    let addresses = resolve(options, deadline)?;
     let mut last = String::from("no attempt was made");
     loop {
         for address in &addresses {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let (rank, waited, address) = (place.rank, place.timeout, target(place));
+                let (rank, waited, address) = (options.rank, options.timeout, target(options));
                 return Err(JoinError::Unreachable { rank, address, waited, last });
             }
             match TcpStream::connect_timeout(address, left) {
@@ -251,16 +251,21 @@ fn reach(place: &Place, deadline: Instant) -> Result<TcpStream, JoinError> {
 }
 
 /// Introduces this process to rank 0 and waits for its answer.
-fn introduce(place: &Place, link: &TcpStream, port: u16, deadline: Instant) -> Result<Directory, JoinError> {
-    let rank = place.rank;
-    let foreign = || JoinError::Foreign { rank, address: target(place) };
+fn introduce(
+    options: &JoinOptions,
+    link: &TcpStream,
+    port: u16,
+    deadline: Instant,
+) -> Result<Directory, JoinError> {
+    let rank = options.rank;
+    let foreign = || JoinError::Foreign { rank, address: target(options) };
     let hello = Hello {
         rank,
-        world_size: place.world_size,
+        world_size: options.world_size,
         port,
         process: std::process::id(),
         left: deadline.saturating_duration_since(Instant::now()),
-        settings: place.settings.clone(),
+        settings: options.settings.clone(),
     };
     say(link, &hello.bytes()).map_err(|_| foreign())?;
     // Rank 0 says at the deadline who is missing: leave it time to.
@@ -268,12 +273,12 @@ fn introduce(place: &Place, link: &TcpStream, port: u16, deadline: Instant) -> R
         ErrorKind::InvalidData => foreign(),
         ErrorKind::TimedOut => JoinError::Refused(format!(
             "rank {rank} reached {} but got no answer within {:?}\nIs it rank 0 of this program that listens there?",
-            target(place),
-            place.timeout
+            target(options),
+            options.timeout
         )),
         _ => JoinError::Refused(format!(
             "rank 0 at {} hung up on rank {rank} before the job began: its own message says why",
-            target(place)
+            target(options)
         )),
     })?;
     match Answer::read(&answer).ok_or_else(foreign)? {
@@ -293,31 +298,31 @@ fn introduce(place: &Place, link: &TcpStream, port: u16, deadline: Instant) -> R
 
 /// Connects to all lower ranks and is connected to by all higher ones.
 fn connect(
-    place: &Place,
+    options: &JoinOptions,
     listener: &TcpListener,
     directory: &Directory,
     deadline: Instant,
 ) -> Result<Vec<Option<TcpStream>>, JoinError> {
     // Those who came last have the least time: everybody gets some more.
     let deadline = deadline.max(Instant::now() + GRACE);
-    let mut peers: Vec<Option<TcpStream>> = (0..place.world_size).map(|_| None).collect();
+    let mut peers: Vec<Option<TcpStream>> = (0..options.world_size).map(|_| None).collect();
     let apart = |missing: &[u32]| JoinError::Apart {
-        rank: place.rank,
+        rank: options.rank,
         missing: ranks(missing),
-        waited: place.timeout,
+        waited: options.timeout,
     };
-    for rank in 0..place.rank {
+    for rank in 0..options.rank {
         let address = directory.places[rank as usize];
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let stream = TcpStream::connect_timeout(&address.into(), left).map_err(|_| apart(&[rank]))?;
         let mut word = directory.token.to_le_bytes().to_vec();
-        word.extend(place.rank.to_le_bytes());
+        word.extend(options.rank.to_le_bytes());
         say(&stream, &word).map_err(|_| apart(&[rank]))?;
         peers[rank as usize] = Some(stream);
     }
     loop {
-        let missing: Vec<u32> = (0..place.world_size)
-            .filter(|&rank| rank > place.rank && peers[rank as usize].is_none())
+        let missing: Vec<u32> = (0..options.world_size)
+            .filter(|&rank| rank > options.rank && peers[rank as usize].is_none())
             .collect();
         if missing.is_empty() {
             return Ok(peers);

@@ -1,6 +1,6 @@
 //! What one rank does in one collective.
 
-use super::{Rank, parties};
+use super::{ThreadMember, parties};
 use crate::backend::{Backend, Call, Watch};
 use crate::local::data::Contribution;
 use crate::local::deadline::Patience;
@@ -11,8 +11,8 @@ use crate::local::ticket::{Failure, Ticket};
 use events::{Progress, What, Work};
 
 /// One rank inside one collective's data; leaves it when dropped, in an unwinding too.
-pub(super) struct Part<'a> {
-    pub(super) rank: &'a Rank,
+pub(super) struct Share<'a> {
+    pub(super) rank: &'a ThreadMember,
     pub(super) ticket: Ticket,
     pub(super) all: &'a [Contribution],
     pub(super) watch: &'a Watch,
@@ -21,7 +21,7 @@ pub(super) struct Part<'a> {
     pub(super) finished: Option<u64>,
 }
 
-impl Part<'_> {
+impl Share<'_> {
     /// Moves this rank's part of the data.
     pub(super) fn run(mut self) {
         let me = self.ticket.party();
@@ -79,7 +79,7 @@ impl Part<'_> {
     }
 }
 
-impl Neighbours<Failure> for Part<'_> {
+impl Neighbours<Failure> for Share<'_> {
     fn follow(&mut self, left: usize, steps: usize) -> std::result::Result<(), Failure> {
         self.rank.shared.hub.follow(&self.ticket, left, steps, self.patience)
     }
@@ -93,7 +93,7 @@ impl Neighbours<Failure> for Part<'_> {
     }
 }
 
-impl Drop for Part<'_> {
+impl Drop for Share<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.rank.poison(self.all[0].call.label(), "it panicked".into());

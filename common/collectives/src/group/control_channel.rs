@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One rank's way to tell the others of a group a few bytes that are neither shown to watchers nor counted as traffic.
-pub struct Aside {
+pub struct ControlChannel {
     backend: Arc<dyn Backend>,
     sequence: AtomicU64,
     watch: Watch,
@@ -15,7 +15,7 @@ pub struct Aside {
 /// What a rank tells the others aside. A group has one sub-group for each, since one may be made when the group has been split
 /// already: calls of the one never meet those of the other.
 #[derive(Clone, Copy)]
-pub enum Concern {
+pub enum Topic {
     /// Making a communicator of all.
     Setup,
     /// Counting what communicators split off take.
@@ -26,16 +26,16 @@ pub enum Concern {
     Writing,
 }
 
-impl Aside {
+impl ControlChannel {
     /// Beside `control`, unpaced. Every rank of the group makes one, once per concern.
-    pub(crate) fn beside(control: &Arc<dyn Backend>, concern: Concern) -> Self {
+    pub(crate) fn beside(control: &Arc<dyn Backend>, topic: Topic) -> Self {
         let rank = control.names()[control.member()];
-        Aside::new(control.beside(concern), Emitter::silent(rank))
+        ControlChannel::new(control.beside(topic), Emitter::silent(rank))
     }
 
     /// Over `backend`, a sub-group for this alone, with the pace of `emitter`, who should say nothing.
     pub(crate) fn new(backend: Arc<dyn Backend>, emitter: Emitter) -> Self {
-        Aside { backend, sequence: AtomicU64::new(0), watch: Watch::of(emitter, 0) }
+        ControlChannel { backend, sequence: AtomicU64::new(0), watch: Watch::of(emitter, 0) }
     }
 
     /// This rank's place in the group.

@@ -1,18 +1,18 @@
-//! The letters of a call: written, collected, and held against what belongs in them.
+//! The messages of a call: written, collected, and held against what belongs in them.
 
-use super::{Failed, Member};
+use super::{Failed, ProcessMember};
 use crate::backend::Call;
 use crate::local::data::{Contribution, Span};
 use crate::local::deadline::{Deadline, look};
 use crate::local::excuses::Excuses;
 use crate::local::ticket::{Cause, Failure, Ticket, disagreement};
-use crate::wire::data::{Part, Work};
-use crate::wire::message::{Address, Kind, Letter, Phase, describe, encode};
-use crate::wire::parcel::{ALIGN, padded};
+use crate::wire::data::{Portion, Work};
+use crate::wire::message::{Address, Kind, Message, Phase, describe, encode};
+use crate::wire::payload::{ALIGN, padded};
 use events::{Operation, What};
 use std::time::Duration;
 
-impl Member {
+impl ProcessMember {
     /// The rank in the world of a party of `work`.
     fn name(&self, work: &Work<'_>, party: usize) -> u32 {
         self.names[work.ticket.lane.member(party)]
@@ -24,7 +24,7 @@ impl Member {
     }
 
     /// Sends `part` of every buffer, and the bytes of scalars, to party `to`.
-    pub(super) fn post(&self, work: &Work<'_>, phase: Phase, to: usize, part: Part) {
+    pub(super) fn post(&self, work: &Work<'_>, phase: Phase, to: usize, part: Portion) {
         let mut pieces: Vec<&[u8]> = Vec::with_capacity(2 * work.own.spans.len() + 1);
         for span in &work.own.spans {
             let range = part.range(span.len(), work.parties);
@@ -32,12 +32,12 @@ impl Member {
             let bytes = unsafe { span.read_bytes(range) };
             pieces.extend([bytes, &[0; ALIGN][..padded(bytes.len()) - bytes.len()]]);
         }
-        if matches!(phase, Phase::Opening) {
+        if matches!(phase, Phase::Contribution) {
             pieces.push(&work.own.bytes);
         }
         let address = self.address(work, phase, work.me());
         let size = pieces.iter().map(|piece| piece.len()).sum();
-        let head = encode(Kind::Letter(address), describe(work.call()), size);
+        let head = encode(Kind::Message(address), describe(work.call()), size);
         let to = self.name(work, to);
         let (look, mut told) = (look(work.patience.timeout), false);
         let mut stalled = |time: Duration| {
@@ -52,15 +52,15 @@ impl Member {
         }
     }
 
-    /// Everybody else's letters of one phase, by party.
-    pub(super) fn collect(&self, work: &Work<'_>, phase: Phase) -> Failed<Vec<(usize, Letter)>> {
+    /// Everybody else's messages of one phase, by party.
+    pub(super) fn collect(&self, work: &Work<'_>, phase: Phase) -> Failed<Vec<(usize, Message)>> {
         let mailbox = &self.endpoint.mailbox;
         let parties: Vec<usize> = (0..work.parties).filter(|&party| party != work.me()).collect();
         let addresses: Vec<Address> = parties.iter().map(|&party| self.address(work, phase, party)).collect();
         let mut deadline = Deadline::start(work.patience);
         loop {
             let (missing, seen) = match mailbox.take(&addresses) {
-                Ok(letters) => return Ok(parties.into_iter().zip(letters).collect()),
+                Ok(messages) => return Ok(parties.into_iter().zip(messages).collect()),
                 Err(missing) => missing,
             };
             if let Some(failure) = self.failure() {
@@ -78,13 +78,13 @@ impl Member {
 
     fn late(&self, work: &Work<'_>, phase: Phase, culprit: u32) -> Failure {
         let (operation, sequence) = (work.call().operation, work.ticket.sequence);
-        let (reporter, issued) = (self.names[self.member], phase == Phase::Closing);
+        let (reporter, issued) = (self.names[self.member], phase == Phase::Result);
         let waited = work.patience.timeout;
         Failure { culprit, cause: Cause::Late { reporter, operation, sequence, issued, waited } }
     }
 
     /// Whether all mean the same collective, and sent what belongs to it.
-    pub(super) fn compare(&self, work: &Work<'_>, openings: &[(usize, Letter)]) -> Failed<()> {
+    pub(super) fn compare(&self, work: &Work<'_>, contributions: &[(usize, Message)]) -> Failed<()> {
         let contribution = |call: &Call| Contribution {
             call: call.clone(),
             spans: Vec::new(),
@@ -93,7 +93,7 @@ impl Member {
             bytes: Vec::new(),
         };
         let mut all: Vec<Contribution> =
-            openings.iter().map(|(_, letter)| contribution(&letter.call)).collect();
+            contributions.iter().map(|(_, message)| contribution(&message.call)).collect();
         all.insert(work.me(), contribution(work.call()));
         if let Some(failure) = disagreement(&all, &work.ticket, &self.names) {
             return Err(self.fail(failure));
@@ -101,33 +101,33 @@ impl Member {
         if work.call().operation == Operation::Scalars {
             return Ok(());
         }
-        self.check(work, openings, |from| Part::opening(work.call(), from, work.me()))
+        self.check(work, contributions, |from| Portion::contribution(work.call(), from, work.me()))
     }
 
-    /// Whether letters carry as many bytes as their sender's `part` has.
+    /// Whether messages carry as many bytes as their sender's `part` has.
     pub(super) fn check(
         &self,
         work: &Work<'_>,
-        letters: &[(usize, Letter)],
-        part: impl Fn(usize) -> Part,
+        messages: &[(usize, Message)],
+        part: impl Fn(usize) -> Portion,
     ) -> Failed<()> {
-        let carried = |letter: &Letter| letter.payload.bytes().len();
-        let wrong = |(from, letter): &&(usize, Letter)| carried(letter) != work.size(part(*from));
-        let Some((from, letter)) = letters.iter().find(wrong) else { return Ok(()) };
-        let (got, expected) = (carried(letter), work.size(part(*from)));
-        let reason = format!("its letter carries {got} bytes where {expected} belong");
+        let carried = |message: &Message| message.payload.bytes().len();
+        let wrong = |(from, message): &&(usize, Message)| carried(message) != work.size(part(*from));
+        let Some((from, message)) = messages.iter().find(wrong) else { return Ok(()) };
+        let (got, expected) = (carried(message), work.size(part(*from)));
+        let reason = format!("its message carries {got} bytes where {expected} belong");
         let cause = Cause::Poisoned { during: work.call().label(), reason };
         Err(self.fail(Failure { culprit: self.name(work, *from), cause }))
     }
 
-    pub(super) fn discard(&self, letters: Vec<(usize, Letter)>) {
-        letters.into_iter().for_each(|(_, letter)| self.endpoint.mailbox.store.give(letter.payload));
+    pub(super) fn discard(&self, messages: Vec<(usize, Message)>) {
+        messages.into_iter().for_each(|(_, message)| self.endpoint.mailbox.pool.give(message.payload));
     }
 
     /// Tells each transfer once: sums at who adds, copies at who has the data.
     pub(super) fn tell_hops(&self, work: &Work<'_>) {
-        let (me, own) = (work.me(), Part::Slice(work.me()));
-        let hop = |from: usize, to: usize, part: Part| {
+        let (me, own) = (work.me(), Portion::Slice(work.me()));
+        let hop = |from: usize, to: usize, part: Portion| {
             let bytes = |span: &Span| span.bytes_of(&part.range(span.len(), work.parties));
             work.watch.emitter.emit(What::Hop {
                 group: work.watch.group,
@@ -142,8 +142,8 @@ impl Member {
         work.others().filter(|_| adds).for_each(|from| hop(from, me, own));
         let part = match work.call().operation {
             Operation::AllReduce | Operation::AllGather => own,
-            Operation::Broadcast if work.call().peer == me => Part::Whole,
-            Operation::Send => Part::Whole,
+            Operation::Broadcast if work.call().peer == me => Portion::Whole,
+            Operation::Send => Portion::Whole,
             _ => return,
         };
         work.others().for_each(|to| hop(me, to, part));

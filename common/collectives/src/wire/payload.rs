@@ -4,14 +4,14 @@ use std::sync::{Mutex, PoisonError};
 
 /// Bytes that begin on a multiple of [`ALIGN`].
 #[derive(Default)]
-pub(crate) struct Parcel {
+pub(crate) struct Payload {
     words: Vec<u64>,
     /// First byte, a multiple of [`ALIGN`].
     start: usize,
     len: usize,
 }
 
-/// Alignment of a parcel and of every piece within it, in bytes: that of the widest element.
+/// Alignment of a payload and of every piece within it, in bytes: that of the widest element.
 pub(crate) const ALIGN: usize = 8;
 
 /// `len`, rounded up to a multiple of [`ALIGN`].
@@ -19,7 +19,7 @@ pub(crate) const fn padded(len: usize) -> usize {
     len.next_multiple_of(ALIGN)
 }
 
-impl Parcel {
+impl Payload {
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the vector holds at least `start + len` initialised bytes, and any bytes are valid.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>().add(self.start), self.len) }
@@ -32,7 +32,7 @@ impl Parcel {
         }
     }
 
-    /// The parcel of which only `len` bytes from `start` on count; `None` if they are not there or not aligned.
+    /// The payload of which only `len` bytes from `start` on count; `None` if they are not there or not aligned.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for transports that receive whole messages"))]
     pub(crate) fn part(mut self, start: usize, len: usize) -> Option<Self> {
         let inside = start.is_multiple_of(ALIGN) && start.checked_add(len)? <= self.len;
@@ -52,38 +52,38 @@ impl Parcel {
     }
 }
 
-/// Parcels to use again: fresh memory costs more than the copy into it.
+/// Payloads to use again: fresh memory costs more than the copy into it.
 #[derive(Default)]
-pub(crate) struct Store {
+pub(crate) struct PayloadPool {
     free: Mutex<Vec<Vec<u64>>>,
 }
 
-/// Smaller parcels are cheap to make.
+/// Smaller payloads are cheap to make.
 const WORTH_KEEPING: usize = 4096;
-/// Parcels kept.
+/// Payloads kept.
 const KEPT: usize = 32;
 
-impl Store {
-    /// A parcel of `len` bytes with unspecified contents.
-    pub(crate) fn take(&self, len: usize) -> Parcel {
+impl PayloadPool {
+    /// A payload of `len` bytes with unspecified contents.
+    pub(crate) fn take(&self, len: usize) -> Payload {
         let needed = len.div_ceil(size_of::<u64>());
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |words: &Vec<u64>| words.len() >= needed && words.len() / 2 <= needed;
         let found = free.iter().position(fits).map(|index| free.swap_remove(index));
         drop(free);
-        Parcel { words: found.unwrap_or_else(|| vec![0; needed]), start: 0, len }
+        Payload { words: found.unwrap_or_else(|| vec![0; needed]), start: 0, len }
     }
 
-    /// Keeps a parcel that nobody needs any more.
-    pub(crate) fn give(&self, parcel: Parcel) {
-        if parcel.words.len() * size_of::<u64>() < WORTH_KEEPING {
+    /// Keeps a payload that nobody needs any more.
+    pub(crate) fn give(&self, payload: Payload) {
+        if payload.words.len() * size_of::<u64>() < WORTH_KEEPING {
             return;
         }
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() >= KEPT {
             free.remove(0);
         }
-        free.push(parcel.words);
+        free.push(payload.words);
     }
 }
 
@@ -93,14 +93,14 @@ mod tests {
 
     #[test]
     fn parcels_are_used_again_where_they_fit() {
-        let store = Store::default();
-        let mut parcel = store.take(10_001);
-        parcel.bytes_mut().fill(7);
-        let place = parcel.bytes().as_ptr();
-        store.give(parcel);
-        assert_ne!(store.take(100_000).bytes().as_ptr(), place);
-        let again = store.take(9_000);
+        let pool = PayloadPool::default();
+        let mut payload = pool.take(10_001);
+        payload.bytes_mut().fill(7);
+        let place = payload.bytes().as_ptr();
+        pool.give(payload);
+        assert_ne!(pool.take(100_000).bytes().as_ptr(), place);
+        let again = pool.take(9_000);
         assert_eq!((again.bytes().as_ptr(), again.bytes().len()), (place, 9_000));
-        assert_eq!(store.take(3).bytes().len(), 3);
+        assert_eq!(pool.take(3).bytes().len(), 3);
     }
 }

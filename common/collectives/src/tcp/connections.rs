@@ -3,7 +3,7 @@
 //! Each connection has a thread here that reads whatever arrives into the mailbox, so that the other side can always
 //! send: no two ranks can block each other, however large their messages.
 
-use crate::wire::{self, HEAD, Head, Kind, Letter, Mailbox, Stalled, Transport};
+use crate::wire::{self, HEAD, Head, Kind, Mailbox, Message, Stalled, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ const TICK: Duration = Duration::from_millis(500);
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// The connections of one process.
-pub(crate) struct Mesh {
+pub(crate) struct Connections {
     /// By rank; none to itself.
     peers: Vec<Option<Mutex<TcpStream>>>,
     readers: Arc<AtomicUsize>,
@@ -29,7 +29,7 @@ pub(crate) struct Mesh {
     gave_up: AtomicBool,
 }
 
-impl Mesh {
+impl Connections {
     /// Starts reading from all `peers` (by rank) into `mailbox`.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Mesh {
             })?;
         }
         let peers = peers.into_iter().map(|peer| peer.map(Mutex::new)).collect();
-        Ok(Mesh { peers, readers, timeout, gave_up: AtomicBool::new(false) })
+        Ok(Connections { peers, readers, timeout, gave_up: AtomicBool::new(false) })
     }
 
     /// Writes all of `bytes`. Where that is given up nothing more is written: it would be taken for the rest.
@@ -99,7 +99,7 @@ fn broken(how: &str) -> String {
     format!("its connection broke ({how}): its process has ended, or its machine is out of reach")
 }
 
-impl Transport for Mesh {
+impl Transport for Connections {
     fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], stalled: Stalled<'_>) -> Result<(), String> {
         let Some(peer) = &self.peers[to as usize] else { return Ok(()) };
         let stream = peer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +137,7 @@ impl Transport for Mesh {
     }
 }
 
-impl Drop for Mesh {
+impl Drop for Connections {
     /// Says that nothing follows, and keeps reading until the others say so too: a socket that closes with unread data
     /// takes back what it has sent.
     fn drop(&mut self) {
@@ -173,11 +173,11 @@ fn read_message(stream: &mut TcpStream, rank: u32, mailbox: &Mailbox) -> std::io
     let mut text = vec![0; note];
     stream.read_exact(&mut text)?;
     match kind {
-        Kind::Letter(address) => {
+        Kind::Message(address) => {
             let call = wire::call(&text, address.sequence).ok_or_else(damaged)?;
-            let mut parcel = mailbox.store.take(payload);
-            stream.read_exact(parcel.bytes_mut())?;
-            mailbox.deliver(wire::Address { from: rank, ..address }, Letter { call, payload: parcel });
+            let mut payload = mailbox.pool.take(payload);
+            stream.read_exact(payload.bytes_mut())?;
+            mailbox.deliver(wire::Address { from: rank, ..address }, Message { call, payload: payload });
         }
         Kind::Failed { group } => mailbox.fail(group, wire::failure(&text).ok_or_else(damaged)?),
         Kind::Waits { rank: awaited } => mailbox.waiting.set(rank, awaited),
@@ -211,12 +211,13 @@ mod tests {
     fn who_takes_nothing_is_given_up_and_delays_nobody_else() {
         let [(to_1, at_1), (to_2, mut at_2), (to_3, at_3)] = [(); 3].map(|()| connection());
         let (mailbox, timeout) = (Arc::new(Mailbox::default()), Duration::from_secs(2));
-        let mesh = Mesh::start(vec![None, Some(to_1), Some(to_2), Some(to_3)], &mailbox, timeout).unwrap();
+        let connections =
+            Connections::start(vec![None, Some(to_1), Some(to_2), Some(to_3)], &mailbox, timeout).unwrap();
         let (mut stalls, bulk) = (Vec::new(), vec![0; 64 << 20]);
-        let given_up = mesh.send(1, &[], &[&bulk], &mut |time| {
+        let given_up = connections.send(1, &[], &[&bulk], &mut |time| {
             stalls.push(time);
-            mesh.offer(1, &waits(7));
-            mesh.offer(2, &waits(1));
+            connections.offer(1, &waits(7));
+            connections.offer(2, &waits(1));
         });
         assert_eq!(given_up, Err("it has taken no data for 2s".into()));
         assert!(
@@ -226,11 +227,11 @@ mod tests {
 
         let since = Instant::now();
         assert!(
-            mesh.send(1, &waits(2), &[], &mut |_| {}).is_err(),
+            connections.send(1, &waits(2), &[], &mut |_| {}).is_err(),
             "what follows would be taken for the rest"
         );
-        mesh.offer(1, &waits(2));
-        assert!(mesh.send(3, &[], &[&bulk], &mut |_| {}).is_err());
+        connections.offer(1, &waits(2));
+        assert!(connections.send(3, &[], &[&bulk], &mut |_| {}).is_err());
         assert!(since.elapsed() < timeout, "and nobody waits again");
 
         let told = Mailbox::default();
@@ -238,7 +239,7 @@ mod tests {
             read_message(&mut at_2, 0, &told).unwrap();
         }
         assert!(told.waiting.excuses(0, 2) && !told.waiting.excuses(0, 1));
-        // The mesh's end waits for theirs.
+        // The connections's end waits for theirs.
         drop([at_1, at_2, at_3]);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::CollectiveError;
 use crate::backend::{Backend, Result};
-use crate::group::{Aside, Concern};
+use crate::group::{ControlChannel, Topic};
 use device::cuda::Runtime;
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use std::sync::Arc;
 pub(crate) type Uuid = [u8; 16];
 
 /// One rank's part in counting what communicators take.
-pub(crate) struct Census {
-    aside: Aside,
+pub(crate) struct MemoryProbe {
+    channel: ControlChannel,
     runtime: Arc<Runtime>,
     /// By member.
     gpus: Vec<Uuid>,
@@ -20,20 +20,20 @@ pub(crate) struct Census {
 /// Free bytes of a rank's GPU before communicators are made.
 pub(crate) struct Before(u64);
 
-impl Census {
-    pub(crate) fn new(aside: Aside, runtime: &Arc<Runtime>, gpus: Vec<Uuid>) -> Self {
-        Census { aside, runtime: runtime.clone(), gpus }
+impl MemoryProbe {
+    pub(crate) fn new(channel: ControlChannel, runtime: &Arc<Runtime>, gpus: Vec<Uuid>) -> Self {
+        MemoryProbe { channel, runtime: runtime.clone(), gpus }
     }
 
     /// Of the sub-group of `members`, whose group `control` is.
     pub(crate) fn split(&self, control: &Arc<dyn Backend>, members: &[usize]) -> Self {
         let gpus = members.iter().map(|&member| self.gpus[member]).collect();
-        Census::new(Aside::beside(control, Concern::Splits), &self.runtime, gpus)
+        MemoryProbe::new(ControlChannel::beside(control, Topic::Splits), &self.runtime, gpus)
     }
 
     fn free(&self) -> Result<u64> {
         let refused = |error: device::DeviceError| CollectiveError::Setup {
-            rank: self.aside.rank(),
+            rank: self.channel.rank(),
             reason: error.to_string(),
         };
         self.runtime.gpu().memory().map(|(free, _)| free).map_err(refused)
@@ -42,14 +42,14 @@ impl Census {
     /// Every rank comes here before communicators are made; none goes on before all have looked.
     pub(crate) fn begin(&self) -> Result<Before> {
         let free = self.free()?;
-        self.aside.exchange(&[]).map(|_| Before(free))
+        self.channel.exchange(&[]).map(|_| Before(free))
     }
 
     /// Every rank comes here when they are made: notes what those of all ranks on this rank's GPU have taken of it.
     pub(crate) fn end(&self, before: Before) -> Result<()> {
         let mine = [before.0, self.free()?].map(u64::to_le_bytes).concat();
-        let free = self.aside.exchange(&mine)?;
-        let gpu = self.gpus[self.aside.member()];
+        let free = self.channel.exchange(&mine)?;
+        let gpu = self.gpus[self.channel.member()];
         let here = self.gpus.iter().zip(&free).filter(|(other, _)| **other == gpu);
         let (most, least) = here.fold((0, u64::MAX), |(most, least), (_, bytes)| {
             let (words, _) = bytes.as_chunks::<8>();

@@ -1,7 +1,7 @@
 //! Messages through MPI. There is no thread of its own: MPI moves on whenever this rank sends or waits.
 
-use super::raw::{BLOCK, Transfer, World};
-use crate::wire::{self, HEAD, Head, Kind, Letter, Mailbox, Parcel, Stalled, Store, Transport};
+use super::raw::{BLOCK, MpiWorld, Transfer};
+use crate::wire::{self, HEAD, Head, Kind, Mailbox, Message, Payload, PayloadPool, Stalled, Transport};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ const PAUSE: Duration = Duration::from_micros(50);
 const LINGER: Duration = Duration::from_secs(2);
 
 /// This process's post office.
-pub(crate) struct Post {
-    state: Mutex<State>,
-    store: Store,
+pub(crate) struct MpiTransport {
+    state: Mutex<Transfers>,
+    pool: PayloadPool,
 }
 
-struct State {
-    world: World,
+struct Transfers {
+    world: MpiWorld,
     outgoing: Vec<Transfer>,
     /// With their senders.
     incoming: Vec<(u32, Transfer)>,
@@ -28,17 +28,17 @@ struct State {
     failed: bool,
 }
 
-impl Post {
-    pub(crate) fn new(world: World) -> Self {
+impl MpiTransport {
+    pub(crate) fn new(world: MpiWorld) -> Self {
         let departed = (0..world.size).map(|rank| rank == world.rank).collect();
         let (outgoing, incoming) = (Vec::new(), Vec::new());
-        Post {
-            state: Mutex::new(State { world, outgoing, incoming, departed, failed: false }),
-            store: Store::default(),
+        MpiTransport {
+            state: Mutex::new(Transfers { world, outgoing, incoming, departed, failed: false }),
+            pool: PayloadPool::default(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Transfers> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,16 +47,16 @@ impl Post {
         let mut state = self.lock();
         let state = &mut *state;
         for sent in finished(&mut state.outgoing, |transfer| state.world.is_done(transfer))? {
-            self.store.give(sent.into_parcel());
+            self.pool.give(sent.into_payload());
         }
         while let Some((from, bytes)) = state.world.probe()? {
-            let transfer = state.world.receive(from, self.store.take(bytes))?;
+            let transfer = state.world.receive(from, self.pool.take(bytes))?;
             state.incoming.push((from, transfer));
         }
         for (from, transfer) in finished(&mut state.incoming, |(_, transfer)| state.world.is_done(transfer))?
         {
-            let parcel = transfer.into_parcel();
-            let note = state.sort(from, parcel, mailbox);
+            let payload = transfer.into_payload();
+            let note = state.sort(from, payload, mailbox);
             note.ok_or("what arrived is no message: all ranks must run the same program")?;
         }
         Ok(())
@@ -80,19 +80,19 @@ fn finished<T>(
     Ok(done)
 }
 
-impl State {
+impl Transfers {
     /// Puts a message where it belongs; `None` if it is none.
-    fn sort(&mut self, from: u32, parcel: Parcel, mailbox: Option<&Mailbox>) -> Option<()> {
-        let bytes = parcel.bytes();
+    fn sort(&mut self, from: u32, payload: Payload, mailbox: Option<&Mailbox>) -> Option<()> {
+        let bytes = payload.bytes();
         let Head { kind, note, payload } = wire::decode(bytes.first_chunk::<HEAD>()?)?;
         let text = bytes.get(HEAD..HEAD + note)?;
         match kind {
-            Kind::Letter(address) => {
+            Kind::Message(address) => {
                 let call = wire::call(text, address.sequence)?;
-                let payload = parcel.part(HEAD + note, payload)?;
+                let payload = payload.part(HEAD + note, payload)?;
                 let address = wire::Address { from, ..address };
                 if let Some(mailbox) = mailbox {
-                    mailbox.deliver(address, Letter { call, payload });
+                    mailbox.deliver(address, Message { call, payload });
                 }
             }
             Kind::Failed { group } => {
@@ -125,12 +125,12 @@ impl State {
     }
 }
 
-impl Transport for Post {
+impl Transport for MpiTransport {
     /// MPI takes every message at once.
     fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], _: Stalled<'_>) -> Result<(), String> {
         let size = head.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        let mut parcel = self.store.take(size.next_multiple_of(BLOCK));
-        let mut rest = parcel.bytes_mut();
+        let mut payload = self.pool.take(size.next_multiple_of(BLOCK));
+        let mut rest = payload.bytes_mut();
         for piece in std::iter::once(&head).chain(pieces) {
             let (room, more) = rest.split_at_mut(piece.len());
             room.copy_from_slice(piece);
@@ -139,7 +139,7 @@ impl Transport for Post {
         rest.fill(0);
         let mut state = self.lock();
         state.failed |= head.first() == Some(&b'F');
-        let transfer = state.world.send(to, parcel)?;
+        let transfer = state.world.send(to, payload)?;
         state.outgoing.push(transfer);
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Transport for Post {
     }
 }
 
-impl Drop for Post {
+impl Drop for MpiTransport {
     /// Gets everything out, waits for the others' farewells, and ends MPI in order if all is well.
     fn drop(&mut self) {
         let since = Instant::now();
