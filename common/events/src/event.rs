@@ -50,11 +50,11 @@ labelled! {
         Gradients => "gradients",
         /// Master weights, momentum, variance.
         Optimizer => "optimizer",
-        /// Full weights of units gathered for a while from everybody's shards (ZeRO-3).
+        /// Full weights of units gathered for a while from the shards of all ranks.
         GatheredParameters => "gathered parameters",
         /// What forward keeps for backward.
         Activations => "activations",
-        /// Full gradients on their way into a reduction, freed by it (ZeRO-2, ZeRO-3).
+        /// Full gradients on their way into a reduction, freed by it.
         CommunicationBuckets => "communication buckets",
         /// Temporaries inside one layer's computation.
         Workspace => "workspace",

@@ -85,7 +85,7 @@ impl Sweep {
 /// A run, described before it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
-    /// `DDP`, `ZeRO-1`, `ZeRO-2` or `ZeRO-3`.
+    /// The stage's name.
     pub stage: String,
     /// Model name.
     pub model: String,
@@ -122,7 +122,7 @@ pub struct RunHeader {
     pub predicted_memory: Vec<PredictedMemory>,
     /// Predicted peak of the sum over classes, per rank.
     pub predicted_total: Vec<u64>,
-    /// Predicted peak of the sum over classes per rank if everything were replicated (DDP).
+    /// Predicted peak of the sum over classes per rank if everything were replicated.
     pub replicated_total: Vec<u64>,
     /// Predicted payload per rank, operation and step.
     pub predicted_traffic: Vec<PredictedTraffic>,

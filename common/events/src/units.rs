@@ -38,7 +38,7 @@ pub struct UnitNow {
     pub gathered_bytes: u64,
     /// Its gradients.
     pub gradient: Gradient,
-    /// Updated parameters are on their way to the ranks that keep them whole (DDP never, ZeRO-1 and ZeRO-2).
+    /// Updated parameters are on their way to the ranks that keep them whole.
     pub refreshing: bool,
     /// The optimizer has updated it in this step.
     pub updated: bool,

@@ -213,7 +213,7 @@ pub trait Stage {
 
 /// What a stage is on every rank, and how a rank comes by one.
 pub trait StageKind: Stage + Sized + 'static {
-    /// Its name: `DDP`, `ZeRO-1`, `ZeRO-2`, `ZeRO-3`.
+    /// Its name, as tables and errors show it.
     const NAME: &'static str;
     /// How the planner calls it.
     const PLAN: planner::Stage;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 mod cycles;
 mod imports;
+mod stages;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()

@@ -170,7 +170,7 @@ impl Drop for Hub {
     }
 }
 
-/// `zero3-tiny-4711`: what `viz attach` calls the run.
+/// What `viz attach` calls the run: the stage's program, the model and the process, as in `STAGE-tiny-4711`.
 fn run_name(header: &RunHeader) -> String {
     let word = |text: &str| {
         let kept = text.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.');

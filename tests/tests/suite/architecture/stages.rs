@@ -1,0 +1,65 @@
+//! Shared code names no stage: what only one stage does is that stage's own.
+
+use super::{root, sources};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Policies of one stage that shared code still knows, as it spells them. The list only shrinks.
+const POLICIES: &[&str] = &["GradSync", "HAS_GRAD_SYNC", "For ZeRO-1.", "How ZeRO-1 sums gradients."];
+
+/// The planner predicts every stage, DeepSpeed's table says which stage knows a key, and the grammar's sentences are about stages.
+const SPEAKS_OF_STAGES: [&str; 3] = ["planner", "deepspeed", "corpus.rs"];
+
+#[test]
+fn shared_code_names_no_stage() {
+    let speaks = |path: &Path| {
+        let names = [&SPEAKS_OF_STAGES[..], &["tests", "tests.rs"]].concat();
+        path.iter().any(|part| names.iter().any(|name| part == *name))
+    };
+    let mut found: BTreeSet<&str> = BTreeSet::new();
+    for path in sources(&root().join("common")).iter().filter(|path| !speaks(path)) {
+        let text = fs::read_to_string(path).unwrap();
+        for line in without_help(text.split("#[cfg(test)]").next().unwrap_or("")) {
+            let policies: Vec<&str> =
+                POLICIES.iter().copied().filter(|policy| line.contains(policy)).collect();
+            assert!(!policies.is_empty() || !names_a_stage(line), "{}: {line}", path.display());
+            found.extend(policies);
+        }
+    }
+    let gone: Vec<_> = POLICIES.iter().filter(|policy| !found.contains(**policy)).collect();
+    assert!(gone.is_empty(), "{gone:?}: shared code knows them no more; take them out of POLICIES");
+}
+
+fn names_a_stage(line: &str) -> bool {
+    let words = line.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
+    let stage = |word: &str| {
+        let number = word.to_lowercase().replace('-', "");
+        word == "DDP" || number == "zero0ddp" || ["zero1", "zero2", "zero3"].contains(&number.as_str())
+    };
+    words.into_iter().any(stage)
+}
+
+/// The lines of a source, without the help of its flags: the comment above `#[arg]`.
+fn without_help(text: &str) -> Vec<&str> {
+    let mut kept: Vec<&str> = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("#[arg") {
+            while kept.last().is_some_and(|line| line.trim_start().starts_with("///")) {
+                kept.pop();
+            }
+        }
+        kept.push(line);
+    }
+    kept
+}
+
+#[test]
+fn stages_are_known_by_their_names_in_code_and_in_comments() {
+    for line in ["/// For ZeRO-1.", "if name == \"zero3\" {", "// never in DDP", "Stage::Zero2 => 2,"] {
+        assert!(names_a_stage(line), "{line}");
+    }
+    assert!(!names_a_stage("/// A zero of nonzero1 length, as FSDP's zeros"));
+    let help = "struct A {\n    /// ZeRO-3: so many.\n    #[arg(long)]\n    a: u8,\n    /// b\n    b: u8,\n}";
+    assert_eq!(without_help(help).iter().filter(|line| line.contains("///")).count(), 1);
+}
