@@ -9,10 +9,10 @@ use collectives::{CollectiveError, Group, nccl};
 use device::cuda::{self, Gpu};
 use device::{Device, DeviceError, Ledger};
 use events::Emitter;
+use settings::launcher::{self, Placement};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
-use trainer::launcher::{self, Placement};
 
 /// What connects the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -5,9 +5,9 @@
 
 use crate::train_under;
 use planner::{Partition, Stage};
+use settings::Config;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use trainer::config::Config;
 use trainer::{At, Report, Result, Witness};
 
 /// Runs `S` beside `reference`, which no fault is injected into, and holds it to the contract; what the planner got wrong is left to
@@ -22,7 +22,7 @@ pub fn trains_like<S: trainer::StageKind>(
     let words = |failure: trainer::Failure| failure.to_string();
     let healthy = Config { faults: Vec::new(), ..config.clone() };
     let (right, parameters) = recorded(reference, healthy).map_err(words)?;
-    let (job, _) = trainer::predict(S::PLAN, config).map_err(words)?;
+    let (job, _) = settings::prediction::predict(S::PLAN, config).map_err(words)?;
     let audit = Arc::new(Audit {
         right: parameters,
         partition: Partition::of(&job),

@@ -4,12 +4,12 @@ pub mod contract;
 
 use clap::{Parser, ValueEnum};
 use planner::Stage;
+use settings::Config;
+use settings::cli::{Cli, TrainArgs};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use trainer::cli::{Cli, TrainArgs};
-use trainer::config::Config;
 use trainer::{Failure, Report, Result, Witness};
 
 /// What is done with a stage, whichever it is.
@@ -50,7 +50,7 @@ pub fn parse(flags: &str) -> Result<TrainArgs> {
 /// # Errors
 /// What the program would print.
 pub fn config(flags: &str) -> Result<Config> {
-    Config::new(parse(flags)?)
+    deepspeed::configure(parse(flags)?)
 }
 
 /// Trains as `config` says, without printing anything.

@@ -7,8 +7,8 @@ pub mod script;
 
 use events::{Event, Recording};
 use planner::Stage;
+use settings::Config;
 use std::path::Path;
-use trainer::config::Config;
 use trainer::{Report, Result};
 
 mod standin;
@@ -48,7 +48,7 @@ pub fn train(stage: Stage, flags: &str) -> Result<Report> {
 /// # Panics
 /// If the flags cannot be parsed.
 pub fn config(flags: &str) -> Result<Config> {
-    Config::new(stages::parse(flags).unwrap_or_else(|error| panic!("{error}")))
+    deepspeed::configure(stages::parse(flags).unwrap_or_else(|error| panic!("{error}")))
 }
 
 /// As [`train`], with the settings themselves.

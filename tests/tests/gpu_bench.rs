@@ -2,10 +2,10 @@
 //! `gpu-bench`, whose figures mean nothing there.
 
 use planner::Stage;
+use settings::Config;
 use std::process::{Command, Output};
 use tests::{STAGES, config, fixture, losses, standin, train, train_as};
 use trainer::Report;
-use trainer::config::Config;
 
 /// 2 ranks, a sequence each.
 fn flags(device: &str, more: &str) -> String {

@@ -1,9 +1,9 @@
 //! The stages do not only agree: they learn.
 
 use planner::Stage;
+use settings::cli::GenerateArgs;
+use settings::corpus;
 use tests::train;
-use trainer::cli::GenerateArgs;
-use trainer::corpus;
 
 #[test]
 fn three_hundred_steps_teach_the_grammar() {

@@ -4,9 +4,10 @@ use crate::single;
 use clap::Args;
 use planner::table::{Format, Table};
 use planner::{Stage, explain_fit};
-use trainer::cli::TrainArgs;
-use trainer::config::Config;
-use trainer::{Failure, Result, human};
+use settings::Config;
+use settings::cli::TrainArgs;
+use settings::size::human;
+use trainer::{Failure, Result};
 
 /// More sequences than this are not run: on so large a device nothing would be learned by waiting for them.
 const MOST: usize = 1024;
@@ -74,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
     let config = with_batch(&arguments.train, 1)?;
-    let (job, _) = trainer::predict(stage, &config)?;
+    let (job, _) = settings::prediction::predict(stage, &config)?;
     let fit = explain_fit(&job, capacity).map_err(|e| Failure::usage(e.to_string()))?;
     let predicted =
         fit.stages.iter().find(|fit| fit.stage == stage).and_then(|fit| fit.largest_batch).unwrap_or(0);
@@ -136,7 +137,7 @@ fn peak(stage: Stage, arguments: &Arguments, batch: usize) -> Result<Option<u64>
 fn with_batch(args: &TrainArgs, batch: usize) -> Result<Config> {
     let mut args = args.clone();
     (args.training.batch_size, args.watching.headless) = (Some(batch), true);
-    Config::new(args)
+    deepspeed::configure(args)
 }
 
 fn table(found: &[Found], capacity: u64) -> Table {

@@ -1,6 +1,6 @@
 //! Flags that a command for several runs cannot take.
 
-use trainer::cli::TrainArgs;
+use settings::cli::TrainArgs;
 use trainer::{Failure, Result};
 
 /// Refuses flags that only a single run understands.

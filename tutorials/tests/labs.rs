@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a panic")]
 
+use settings::fault::Kind;
 use std::path::Path;
-use trainer::faults::Kind;
 use tutorials::learn::lab::case::{Case, RANKS, STEPS};
 use tutorials::learn::lab::finding::{Finding, find};
 use tutorials::learn::lab::{Given, Patient};

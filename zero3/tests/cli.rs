@@ -273,7 +273,7 @@ fn the_report_says_what_the_readme_documents() {
         assert!(keys.iter().any(|k| *k == key), "{key}");
     }
     let screen = text(&output.stdout);
-    let peak = trainer::human(report["total_peak_bytes"][0]["peak_bytes"].as_u64().unwrap());
+    let peak = settings::size::human(report["total_peak_bytes"][0]["peak_bytes"].as_u64().unwrap());
     let is_step = |line: &&str| ["0", "1"].map(Some).contains(&line.split_whitespace().next());
     let steps: Vec<&str> = screen.lines().filter(is_step).collect();
     assert!(steps.len() == 2 && steps.iter().all(|line| line.ends_with(&peak)), "{peak} at most\n{screen}");

@@ -1,11 +1,11 @@
 //! What a rank itself adds to a step, before anything is summed over ranks: told as an event to whoever diagnoses
 //! (`--contributions`). After the sum every rank has the same gradient, and a fault on one of them shows nowhere.
 
-use crate::config::Config;
-use crate::error::{Failure, Result};
 use crate::source;
 use device::DType;
 use events::{Contribution, Pass};
+use settings::Config;
+use settings::{Failure, Result};
 
 /// The part of a rank in the step that is under way.
 #[derive(Default)]

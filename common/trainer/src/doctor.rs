@@ -1,14 +1,14 @@
 //! What computing on GPUs takes, what of it is here, and where the rest comes from.
 
-use crate::cli::DoctorArgs;
-use crate::config::cores;
-use crate::error::{Failure, Result};
-use crate::hardware::{Hardware, gpus};
-use crate::launcher;
-use crate::size::human;
 use collectives::nccl;
 use device::cuda::{Gpu, GpuInfo, Library, list};
 use planner::table::{Format, Table};
+use settings::cli::DoctorArgs;
+use settings::hardware::{Hardware, gpus};
+use settings::launcher;
+use settings::machine::cores;
+use settings::size::human;
+use settings::{Failure, Result};
 use std::fmt::Write;
 
 /// Prints what is here; with a number of ranks, fails unless they would run on the GPUs.

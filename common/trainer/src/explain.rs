@@ -1,13 +1,13 @@
 //! Failures in words: what happened, and what would help.
 
-use crate::error::Failure;
-use crate::plan;
 use crate::run::{Plan, RankError};
-use crate::size::human;
 use collectives::CollectiveError;
 use device::OutOfMemory;
 use events::Class;
 use planner::{Job, Moment, Prediction, Remedies, Remedy};
+use settings::Failure;
+use settings::prediction::job;
+use settings::size::human;
 
 /// Lines of a screen, which an error stays on.
 const SCREEN: usize = 24;
@@ -39,12 +39,9 @@ fn foreseen(job: &Job, prediction: &Prediction, has: &str) -> String {
 /// A rank's error, as the program will print it.
 pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failure {
     match error {
-        RankError::OutOfMemory(oom, moment) => Failure::OutOfMemory(ran_out(
-            &plan::job(plan.stage.plan, &plan.config),
-            &plan.prediction,
-            oom,
-            *moment,
-        )),
+        RankError::OutOfMemory(oom, moment) => {
+            Failure::OutOfMemory(ran_out(&job(plan.stage.plan, &plan.config), &plan.prediction, oom, *moment))
+        }
         RankError::Stage(sharding::Error::Collective(
             error @ CollectiveError::Timeout { culprit, waited, .. },
         )) => {

@@ -1,19 +1,20 @@
 //! Sampling text from saved weights.
 
-use crate::cli::GenerateArgs;
-use crate::communication::Communication;
-use crate::config::cores;
-use crate::corpus::SplitMix;
-use crate::error::{Failure, Result};
 use crate::passes::Passes;
 use crate::source::Saved;
-use crate::stage::{AnyStage, GradSync, Setup, Stage, StageKind};
+use crate::stage::{AnyStage, Setup, Stage, StageKind};
 use checkpoint::{Reader, tokenizer};
 use collectives::local::{Options, World};
 use device::{Device, Ledger};
 use events::Emitter;
 use model::{Batch, Keep, Model, Wrap};
 use planner::Strategy;
+use settings::Communication;
+use settings::GradSync;
+use settings::cli::GenerateArgs;
+use settings::corpus::SplitMix;
+use settings::machine::cores;
+use settings::{Failure, Result};
 use sharding::{Mesh, Partition, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! Rows of the report that only hardware can fill: memory beside the ledger, and time by kind of kernel.
 
-use crate::labels::{self, Label};
-use crate::size::human;
 use device::Device;
 use device::meter::{Kind, Spent};
 use planner::table::{Format, Table, grouped};
 use serde::{Deserialize, Serialize};
+use settings::labels::{self, Label};
+use settings::size::human;
 
 /// What a rank took from its GPU's driver, beside what it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,13 +1,13 @@
 //! What a run keeps of its training, and what another goes on from: whole tensors, so that the one may have other ranks than the
 //! other, and be another stage.
 
-use crate::config::Config;
-use crate::error::{Failure, Result};
 use checkpoint::{CheckpointError, StateReader};
 use model::{Layout, Model, TensorId};
 use planner::table::{counted, grouped};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use settings::Config;
+use settings::{Failure, Result};
 use sharding::{LossScale, LossScaler, LossScaling, TrainingState, WeightSource};
 use std::ops::Range;
 use std::sync::Arc;

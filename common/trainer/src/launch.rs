@@ -1,13 +1,13 @@
 //! The ranks of this process as threads, and what becomes of them.
 
-use crate::config::Config;
-use crate::error::Result;
 use crate::explain;
 use crate::run::{self, Measured, Observer, Plan, RankError};
-use crate::wiring;
 use collectives::{Group, nccl};
 use device::Ledger;
 use events::{Emitter, What};
+use settings::Config;
+use settings::Result;
+use settings::wiring;
 use sharding::{Mesh, Rank};
 use std::any::Any;
 use std::cell::RefCell;

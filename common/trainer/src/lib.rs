@@ -2,64 +2,45 @@
 //!
 //! The loop ([`run`], [`passes`]) drives every stage through one trait, [`Stage`]; it does not know which one it is.
 
-pub mod cli;
-pub mod communication;
-pub mod config;
 mod contribution;
-pub mod corpus;
-pub mod data;
-pub mod deepspeed;
 mod diagnosis;
 mod doctor;
-mod error;
 mod explain;
-pub mod faults;
+mod faults;
 mod generate;
-mod groups;
-pub mod hardware;
 pub mod hardware_rows;
 mod kept;
-mod labels;
 mod launch;
-pub mod launcher;
-mod link;
-mod machine;
 mod passes;
 mod plan;
-mod precision;
-pub mod processes;
+mod processes;
 mod progress;
 pub mod report;
 mod run;
-pub mod schedule;
-mod size;
 mod source;
 mod stage;
 mod tables;
 mod timing;
 mod watch;
-mod wiring;
 mod witness;
 
-pub use communication::Communication;
 pub use diagnosis::{Account, Help, diagnosis, helps, time};
-pub use error::{Failure, Result};
 pub use generate::generate;
-pub use link::LinkChoice;
-pub use plan::predict;
 pub use report::Report;
-pub use size::human;
-pub use stage::{GradSync, Setup, Stage, StageKind, StepOutcome};
+pub use settings::{Communication, Failure, GradSync, Result};
+pub use stage::{Setup, Stage, StageKind, StepOutcome};
 pub use witness::{At, Witness};
 
 use clap::Parser;
-use cli::{Cli, Command, TrainArgs};
 use collectives::Group;
-use config::Config;
 use events::Emitter;
 use processes::Logs;
 use run::News;
 use run::{Plan, Wish};
+use settings::Config;
+use settings::cli::{Cli, Command, TrainArgs};
+use settings::communication;
+use settings::process;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
@@ -106,8 +87,8 @@ fn program(stage: AnyStage, cli: Cli) -> ExitCode {
 fn train(stage: AnyStage, mut args: TrainArgs) -> Result<()> {
     let print = args.print_config;
     let idle = communication::without_effect(&args.given, stage.sharded);
-    let job = if print { None } else { processes::place(&mut args, &|name| std::env::var(name).ok())? };
-    let config = Config::new(args)?.in_job(job)?;
+    let process = if print { None } else { process::place(&mut args, &|name| std::env::var(name).ok())? };
+    let config = deepspeed::configure(args)?.in_process(process)?;
     let unsaid = if print { deepspeed::left_out(&config) } else { Vec::new() };
     let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.name));
     let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.caution());
@@ -118,10 +99,10 @@ fn train(stage: AnyStage, mut args: TrainArgs) -> Result<()> {
     }
     let plan = plan::prepare(stage, config)?;
     let logs = Logs::open(&plan)?;
-    let outcome = match &plan.config.job {
+    let outcome = match &plan.config.process {
         None => lead(&plan, Ranks::Threads, Vec::new(), &logs),
-        Some(job) => {
-            let joined = processes::join(&plan, job)?;
+        Some(process) => {
+            let joined = processes::join(&plan, process)?;
             if plan.config.leads() {
                 lead(&plan, Ranks::Process(joined.group), joined.links, &logs)
             } else {

@@ -1,21 +1,20 @@
 //! Everything that is known before a run starts, and what is predicted for it.
 
-use crate::config::Config;
 use crate::contribution;
-use crate::data::{Data, Part};
-use crate::error::{Failure, Result};
 use crate::explain;
 use crate::faults;
 use crate::kept::Kept;
-use crate::machine;
 use crate::report::{Predicted, Report};
 use crate::run::{Measured, Plan, Wish};
 use crate::source::{self, weights};
-use crate::stage::{AnyStage, GradSync};
+use crate::stage::AnyStage;
 use checkpoint::{StateWriter, Writer};
 use model::Model;
-use planner::{Done, InvalidJob, Job, Prediction, Recipe, Strategy};
-use sharding::{MeshShape, Partition, Precision, Schedule};
+use planner::{Done, Strategy};
+use settings::data::{Data, Part};
+use settings::prediction::{invalid, job};
+use settings::{Config, Failure, GradSync, Result, machine};
+use sharding::{MeshShape, Partition, Schedule};
 use std::sync::Arc;
 
 /// Most validation batches per rank unless more are asked for.
@@ -49,7 +48,7 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     if let Some(capacity) = config.device_memory.filter(|&capacity| peak > capacity && !config.ignore_plan) {
         return Err(explain::will_not_fit(&job, &prediction, capacity));
     }
-    let here = if config.job.is_none() { config.world_size as u64 } else { 1 };
+    let here = if config.process.is_none() { config.world_size as u64 } else { 1 };
     let machine = machine::memory().filter(|_| config.hardware.one().is_none() && !config.ignore_plan);
     if let Some(memory) = machine.filter(|memory| peak.saturating_mul(here) > *memory) {
         return Err(explain::will_not_fit_the_machine(&job, &prediction, here, memory));
@@ -120,54 +119,6 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
     let tokens = config.world_size * config.batch_size * config.sequence_length;
     let available = (data.len(Part::Validation) / tokens).max(1);
     evaluation.batches.unwrap_or(EVALUATION_BATCHES.min(available))
-}
-
-/// What the planner says about a run of `stage`.
-///
-/// # Errors
-/// A usage failure if no run can have these numbers.
-pub fn predict(stage: planner::Stage, config: &Config) -> Result<(Job, Prediction)> {
-    let job = job(stage, config);
-    let prediction = planner::predict(&job).map_err(|error| config.findings.attribute(invalid(&error)))?;
-    Ok((job, prediction))
-}
-
-/// What no run can have, with the flags that ask for it.
-fn invalid(error: &InvalidJob) -> Failure {
-    let flags = match error {
-        InvalidJob::TooMany { name: "micro-batches per step", .. } => "--grad-accum: ",
-        InvalidJob::TooMany { .. } => "--gpus: ",
-        InvalidJob::TooLarge { .. } => "--batch-size, --seq-len, --grad-accum, --model: ",
-        InvalidJob::Zero { .. } | InvalidJob::Group { .. } => "",
-    };
-    Failure::usage(format!("{flags}{error}"))
-}
-
-/// The planner's view of a run.
-pub(crate) fn job(stage: planner::Stage, config: &Config) -> Job {
-    let job = Job {
-        batch_size: config.batch_size,
-        tokens: config.sequence_length,
-        micro_batches: config.micro_batches,
-        checkpointing: config.checkpointing,
-        wrap: config.wrap,
-        strategy: config.strategy.unwrap_or_default(),
-        shard_group: config.mesh.shard_group(),
-        secondary_shards: config.mesh.secondary(),
-        textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
-        recipe: recipe(config.precision),
-        algorithm: config.algorithm,
-        ..Job::new(config.model.clone(), stage, config.world_size)
-    };
-    config.communication.plan(job, config.precision)
-}
-
-/// Bytes per parameter.
-pub(crate) fn recipe(precision: Precision) -> Recipe {
-    let weights = precision.parameters.size() as u64;
-    let gradients = precision.gradients.size() as u64;
-    let base = if precision.has_masters() { Recipe::MIXED } else { Recipe::FP32 };
-    Recipe { weights, gradients, ..base }
 }
 
 /// Predictions beside measurements.

@@ -1,13 +1,14 @@
 //! What a run says while it goes on, without the screen.
 
-use crate::config::{Checkpoint, Config};
-use crate::hardware;
-use crate::precision;
 use crate::report::StepRow;
 use crate::run::{News, Plan};
-use crate::size::human;
 use indicatif::{ProgressBar, ProgressStyle};
 use planner::table::{counted, grouped};
+use settings::Config;
+use settings::config::Checkpoint;
+use settings::hardware;
+use settings::precision;
+use settings::size::human;
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 
@@ -51,7 +52,7 @@ fn simulated(config: &Config) -> String {
 
 /// What the ranks are, and what they compute with.
 fn where_ranks_are(config: &Config) -> String {
-    match &config.job {
+    match &config.process {
         None => config.hardware.line(config.world_size, config.threads, config.nccl),
         Some(job) => {
             let (launcher, engine) = (job.placement.launcher, &job.engine);

@@ -1,16 +1,16 @@
 //! The run report: what was predicted and what was measured, as JSON.
 
-use crate::communication::Communication;
-use crate::config::Config;
-use crate::error::{Failure, Result};
 use crate::hardware_rows::{GpuRow, KernelRow};
-use crate::labels::{self, Label};
-use crate::precision;
 use crate::run::Measured;
-use crate::stage::GradSync;
 use events::{Class, Operation};
 use planner::Algorithm;
 use serde::{Deserialize, Serialize};
+use settings::Communication;
+use settings::Config;
+use settings::GradSync;
+use settings::float_type;
+use settings::labels::{self, Label};
+use settings::{Failure, Result};
 use std::path::Path;
 use tempfile::NamedTempFile;
 
@@ -144,9 +144,9 @@ impl Report {
                 units,
                 architecture: Some(config.model.to_hugging_face()),
             },
-            precision: precision::name(types.parameters),
-            grad_dtype: precision::name(types.gradients),
-            reduce_dtype: precision::name(types.reduce),
+            precision: float_type::name(types.parameters),
+            grad_dtype: float_type::name(types.gradients),
+            reduce_dtype: float_type::name(types.reduce),
             communicated_bytes: types.reduce.size() as u32,
             skipped_steps: steps.iter().filter(|row| row.skipped).count() as u32,
             evaluations: measured[0]
@@ -257,9 +257,9 @@ fn rows<K: Copy, R>(measured: &[Measured], keys: &[K], row: impl Fn(usize, K, &M
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::cli::Cli;
     use clap::Parser;
     use collectives::Traffic;
+    use settings::cli::Cli;
 
     /// What `flags` ask for.
     pub(crate) fn config(flags: &str) -> Config {

@@ -1,8 +1,6 @@
 //! What every rank does: set up, train step by step, report what was measured.
 
-use crate::config::Config;
-use crate::data::Data;
-use crate::faults::{Kind, Phase, fault, trip};
+use crate::faults::{fault, trip};
 use crate::hardware_rows::{GpuRow, KernelRow};
 use crate::kept::Kept;
 use crate::passes::Passes;
@@ -18,6 +16,9 @@ use events::{Boundary, Operation, What};
 use model::{Batch, Losses, Model};
 use planner::{Moment, Prediction};
 use serde::{Deserialize, Serialize};
+use settings::Config;
+use settings::data::Data;
+use settings::fault::{Kind, Phase};
 use sharding::{LossScaler, Micro, Partition, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Initial weights: from a seed, or from saved weights.
 
-use crate::config::Config;
 use checkpoint::Reader;
 use model::{Layout, Model, TensorId, init};
+use settings::Config;
 use sharding::WeightSource;
 use std::ops::Range;
 use std::sync::Arc;

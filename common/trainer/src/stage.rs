@@ -1,10 +1,10 @@
 //! What the training loop asks of a stage.
 
-use crate::communication::Communication;
 use device::{Buffer, Class, DType};
 use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
+use settings::{Communication, GradSync};
 use sharding::{
     AdamWShard, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Moments,
     Partition, Precision, Rank, ReplicaSum, Result, Schedule, SecondaryShards, TrainingState, UnitId, Update,
@@ -13,17 +13,6 @@ use sharding::{
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// How ZeRO-1 sums gradients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum GradSync {
-    /// Each rank receives the slice that it updates.
-    #[default]
-    ReduceScatter,
-    /// Each rank receives everything and uses its slice: the textbook version, to show what it costs.
-    AllReduce,
-}
 
 /// What a stage is built from, on one rank.
 pub struct Setup {

@@ -3,8 +3,8 @@
 use crate::diagnosis::{Recomputed, time};
 use crate::hardware_rows::taken;
 use crate::report::{Report, StepRow};
-use crate::size::human;
 use planner::table::{Format, Table, counted, grouped};
+use settings::size::human;
 use std::collections::BTreeMap;
 
 /// The summary of a finished run.

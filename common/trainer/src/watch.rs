@@ -1,10 +1,10 @@
 //! Those who watch a run: the screen, a recording, viewers in other processes.
 
-use crate::error::{Failure, Result};
-use crate::plan;
-use crate::precision;
 use crate::run::Plan;
 use events::{Emitter, Hub, HubError, HubOptions, Inlets, Pace, RecordingError, RunHeader, channel, feed};
+use settings::precision;
+use settings::prediction;
+use settings::{Failure, Result};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ fn unwatched(error: HubError) -> Failure {
 /// What watchers must know beforehand.
 fn header(plan: &Plan) -> Result<RunHeader> {
     let config = &plan.config;
-    let job = plan::job(plan.stage.plan, config);
+    let job = prediction::job(plan.stage.plan, config);
     let replicated = planner::predict(&job.with_stage(planner::Stage::REPLICATED))
         .map_err(|e| Failure::usage(e.to_string()))?;
     Ok(RunHeader {

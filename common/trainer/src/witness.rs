@@ -1,11 +1,11 @@
 //! Those who look over the ranks' shoulders, and the hand that a fault plays in between.
 
 use crate::contribution::Own;
-use crate::faults::{Fault, Kind};
 use crate::run::Plan;
 use crate::stage::{Setup, Stage, StepOutcome};
 use device::Buffer;
 use events::{Pass, What};
+use settings::fault::{Fault, Kind};
 use sharding::{
     FullGradients, FullParameters, Micro, Partition, Rank, Result, TrainingState, UnitId, Update,
 };

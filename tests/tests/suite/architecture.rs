@@ -61,7 +61,7 @@ fn is_exercise(folder: &Path) -> bool {
 
 #[test]
 fn nobody_reaches_upwards() {
-    let rooms: [(&str, &str, &[&str]); 18] = [
+    let rooms: [(&str, &str, &[&str]); 20] = [
         ("events", "common/events", &[]),
         ("device", "common/device", &["events"]),
         ("collectives", "common/collectives", &["events", "device"]),
@@ -70,24 +70,54 @@ fn nobody_reaches_upwards() {
         ("sharding", "common/sharding", &["events", "device", "collectives", "model"]),
         ("checkpoint", "common/checkpoint", &["events", "device", "model"]),
         ("viz", "viz", &["events"]),
-        (
-            "trainer",
-            "common/trainer",
-            &["events", "device", "collectives", "model", "planner", "sharding", "checkpoint", "viz"],
-        ),
+        ("settings", "common/settings", SETTINGS),
+        ("deepspeed", "common/deepspeed", &["device", "model", "planner", "sharding", "settings"]),
+        ("trainer", "common/trainer", TRAINER),
         ("zero0-ddp", "zero0-ddp", STAGE),
         ("zero1", "zero1", STAGE),
         ("zero2", "zero2", STAGE),
         ("zero3", "zero3", STAGE),
-        ("stages", "stages", &["events", "trainer", "planner", "zero0-ddp", "zero1", "zero2", "zero3"]),
-        ("bandwidth", "bandwidth", &["events", "device", "collectives", "trainer"]),
-        ("tutorials", "tutorials", &["events", "viz", "trainer", "planner", "stages"]),
+        (
+            "stages",
+            "stages",
+            &[
+                "events",
+                "settings",
+                "deepspeed",
+                "trainer",
+                "planner",
+                "zero0-ddp",
+                "zero1",
+                "zero2",
+                "zero3",
+            ],
+        ),
+        ("bandwidth", "bandwidth", &["events", "device", "collectives", "settings"]),
+        (
+            "tutorials",
+            "tutorials",
+            &["events", "viz", "settings", "deepspeed", "trainer", "planner", "stages"],
+        ),
         (
             "exercises",
             "tutorials/exercises/checks",
             &["events", "device", "collectives", "planner", "sharding", "trainer", "stages"],
         ),
-        ("tests", "tests", &["events", "device", "collectives", "trainer", "planner", "stages", "zero3"]),
+        (
+            "tests",
+            "tests",
+            &[
+                "events",
+                "device",
+                "collectives",
+                "settings",
+                "deepspeed",
+                "trainer",
+                "planner",
+                "stages",
+                "zero3",
+            ],
+        ),
     ];
     let names: Vec<&str> = rooms.iter().map(|(name, _, _)| *name).collect();
     for manifest in manifests(&root()) {
@@ -123,6 +153,20 @@ fn stands_on(room: &str, other: &str, edges: &BTreeMap<String, Vec<String>>) -> 
     edges[room].iter().any(|below| below == other || stands_on(below, other, edges))
 }
 
+const SETTINGS: &[&str] =
+    &["events", "device", "collectives", "model", "planner", "sharding", "checkpoint", "viz"];
+const TRAINER: &[&str] = &[
+    "events",
+    "device",
+    "collectives",
+    "model",
+    "planner",
+    "sharding",
+    "checkpoint",
+    "viz",
+    "settings",
+    "deepspeed",
+];
 const STAGE: &[&str] = &["events", "device", "collectives", "model", "planner", "sharding", "trainer"];
 
 /// The code of a source: comments and everything from its test module on left out.

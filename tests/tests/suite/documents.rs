@@ -13,7 +13,7 @@ fn taken(Command { place, program, arguments }: &Command) -> Result<(), String> 
     let command = match program.as_str() {
         "planner" => planner::cli::command(),
         "viz" => viz::cli::Cli::command(),
-        stage if stages::named(stage).is_some() => trainer::cli::Cli::command(),
+        stage if stages::named(stage).is_some() => settings::cli::Cli::command(),
         _ if arguments.is_empty() || ELSEWHERE.contains(&program.as_str()) => return Ok(()),
         other => return Err(format!("{place}: nothing here knows the flags of {other}")),
     };

@@ -2,12 +2,12 @@
 
 use events::Pass;
 use planner::Stage;
+use settings::Config;
+use settings::lr_schedule::{Climb, LrSchedule, WarmUp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tests::{STAGES, losses, mispredictions};
-use trainer::config::Config;
-use trainer::schedule::{Climb, Schedule, WarmUp};
 use trainer::{At, Report, Witness};
 
 const RUN: &str = "--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --grad-accum 3";
@@ -41,8 +41,8 @@ impl Witness for Impatient {
 /// What `flags` ask for, at a learning rate that does not depend on the steps planned.
 fn config(flags: &str) -> Config {
     let warmup = WarmUp { steps: 2, climb: Climb::Linear };
-    let schedule = Schedule::WarmupLr { low: 1e-3, high: 1e-3, warmup };
-    Config { schedule, ..tests::config(&format!("{RUN} {flags}")).unwrap() }
+    let lr_schedule = LrSchedule::WarmupLr { low: 1e-3, high: 1e-3, warmup };
+    Config { lr_schedule, ..tests::config(&format!("{RUN} {flags}")).unwrap() }
 }
 
 /// A run of six steps that is ended within its third, in the second micro-batch.

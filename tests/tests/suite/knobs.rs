@@ -344,7 +344,7 @@ fn reductions_start_during_backward_last_unit_first() {
 
 #[test]
 fn no_knob_is_left_out() {
-    let command = trainer::cli::Cli::command();
+    let command = settings::cli::Cli::command();
     let knobs = command.get_arguments().filter(|arg| arg.get_help_heading() == Some("Buckets and overlap"));
     let mut count = 0;
     for knob in knobs.map(|arg| arg.get_long().unwrap().to_string()) {

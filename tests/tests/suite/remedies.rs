@@ -35,7 +35,7 @@ fn flags(own: &str) -> String {
 }
 
 fn job(stage: Stage, own: &str) -> Job {
-    trainer::predict(stage, &config(&flags(own)).unwrap()).unwrap().0
+    settings::prediction::predict(stage, &config(&flags(own)).unwrap()).unwrap().0
 }
 
 /// `flags` without those in `names`, nor their values.
@@ -134,7 +134,7 @@ fn all_remedies_are_on_one_screen() {
             let capacity = config(&flags).unwrap().device_memory.unwrap();
             let words = error.split_whitespace().collect::<Vec<_>>().join(" ");
             for remedy in remedies(&job(stage, own), capacity).alone {
-                let saves = trainer::human(remedy.saves);
+                let saves = settings::size::human(remedy.saves);
                 let [row, word] = [format!("{} {saves} ", remedy.how), format!("{} ({saves})", remedy.how)];
                 assert!(words.contains(&row) || words.contains(&word), "no {word} in\n{error}");
             }

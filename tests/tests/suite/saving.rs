@@ -75,7 +75,7 @@ fn weights_are_gathered_one_unit_at_a_time() {
             kept.path().display(),
         );
         run(stage, &flags);
-        let (job, _) = trainer::predict(stage, &stages::config(&flags).unwrap()).unwrap();
+        let (job, _) = settings::prediction::predict(stage, &stages::config(&flags).unwrap()).unwrap();
         let largest = 4 * Partition::of(&job).largest();
         assert_eq!(host_peaks(&recorded, 3), [largest; 3], "{stage} {model}");
     }

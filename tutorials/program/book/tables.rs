@@ -17,7 +17,7 @@ pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
         "paper" => return Ok(spaced(&table_1())),
         "activations" => return activations::lines(),
         "sweeps" => return Ok(spaced(&sweeps_table(&[1, 2, 4, 8]))),
-        "deepspeed" => return Ok(around(&trainer::deepspeed::markdown())),
+        "deepspeed" => return Ok(around(&deepspeed::markdown())),
         _ => {}
     }
     if let Some(flags) = arguments.strip_prefix("units ") {

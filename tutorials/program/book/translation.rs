@@ -1,19 +1,19 @@
 //! DeepSpeed's keys beside the flags and the code that do the same here.
 
 use super::code;
+use deepspeed::keys::{Fate, Key};
+use deepspeed::table::keys;
 use std::path::Path;
-use trainer::deepspeed::keys::{Fate, Key};
-use trainer::deepspeed::table::keys;
 use trainer::{Failure, Result};
 
 /// A key, or how several begin, and where the code is that does what it says: a file, and an item in it.
 const PLACES: &[(&str, &str, &str)] = &[
-    ("train_", "common/trainer/src/deepspeed/batch.rs", "fn settle"),
+    ("train_", "common/deepspeed/src/batch.rs", "fn settle"),
     ("gradient_accumulation_steps", "common/trainer/src/run.rs", "fn micro_batch"),
     ("gradient_clipping", "common/sharding/src/optimizer.rs", "fn gradient_scale"),
-    ("optimizer.params.lr", "common/trainer/src/schedule.rs", "fn rate"),
+    ("optimizer.params.lr", "common/settings/src/lr_schedule.rs", "fn rate"),
     ("optimizer.", "common/sharding/src/optimizer.rs", "fn kernel"),
-    ("scheduler.", "common/trainer/src/schedule.rs", "fn rate"),
+    ("scheduler.", "common/settings/src/lr_schedule.rs", "fn rate"),
     ("zero_optimization.stage3_prefetch_bucket_size", "common/sharding/src/window.rs", "fn next_ahead"),
     ("zero_optimization.stage3_param_persist", "common/sharding/src/partition.rs", "fn with_whole_tensors"),
     ("zero_optimization.stage3_model_persist", "common/sharding/src/partition.rs", "fn with_whole_tensors"),
@@ -37,14 +37,14 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("bf16.enabled", "common/sharding/src/precision.rs", "struct Precision"),
     ("communication_data_type", "common/sharding/src/buckets.rs", "fn convert"),
     ("data_types.grad_accum_dtype", "common/trainer/src/stage.rs", "fn gradients"),
-    ("num_processes", "common/trainer/src/config.rs", "struct Config"),
+    ("num_processes", "common/settings/src/config.rs", "struct Config"),
     ("fsdp_config.fsdp_auto_wrap_policy", "common/model/src/wrap.rs", "enum Wrap"),
     ("fsdp_config.fsdp_min_num_params", "common/model/src/wrap.rs", "enum Wrap"),
     ("fsdp_config.fsdp_backward_prefetch", "common/sharding/src/window.rs", "fn next_ahead"),
     ("fsdp_config.fsdp_activation_checkpointing", "common/model/src/keep.rs", "enum Checkpointing"),
     ("fsdp_config.", "zero3/src/lib.rs", "fn stays_for_backward"),
-    ("use_cpu", "common/trainer/src/hardware.rs", "fn choose"),
-    ("deepspeed_config.deepspeed_config_file", "common/trainer/src/deepspeed/merge.rs", "fn merge"),
+    ("use_cpu", "common/settings/src/hardware.rs", "fn choose"),
+    ("deepspeed_config.deepspeed_config_file", "common/deepspeed/src/merge.rs", "fn merge"),
 ];
 
 /// A row for every key that changes a run.

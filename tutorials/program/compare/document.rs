@@ -83,7 +83,7 @@ fn settings(comparison: &Comparison) -> String {
 fn notes(comparison: &Comparison) -> String {
     let mut notes =
         String::from("Times are means over ranks. Losses and weights are held against the first column's.\n");
-    let cores = trainer::config::cores();
+    let cores = settings::machine::cores();
     if comparison.config.world_size > cores {
         notes.push_str(&format!(
             "The ranks share {cores} processor cores, so that more of them are not faster here.\n"

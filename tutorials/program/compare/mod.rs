@@ -11,10 +11,11 @@ use clap::Args;
 use planner::Stage;
 use planner::table::{counted, grouped};
 use profile::Profile;
+use settings::Config;
+use settings::cli::TrainArgs;
+use settings::size::human;
 use std::path::{Path, PathBuf};
-use trainer::cli::TrainArgs;
-use trainer::config::Config;
-use trainer::{Failure, Report, Result, human};
+use trainer::{Failure, Report, Result};
 
 /// Steps per run, unless --steps is given.
 const STEPS: u32 = 20;
@@ -143,7 +144,7 @@ fn settings(args: &TrainArgs, change: impl FnOnce(&mut TrainArgs)) -> Result<Con
         args.training.steps = STEPS;
     }
     change(&mut args);
-    Config::new(args)
+    deepspeed::configure(args)
 }
 
 /// The other numbers of ranks to run with.
@@ -167,7 +168,7 @@ fn outcome(stage: Stage, config: &Config) -> Result<Outcome> {
             let profile = Profile::read(&recording).map_err(|e| Failure::run(e.to_string()))?;
             Ok(Outcome::Ran(Box::new(run), profile))
         }
-        None => Ok(Outcome::TooLarge(stage, trainer::predict(stage, &config)?.1.peak.total())),
+        None => Ok(Outcome::TooLarge(stage, settings::prediction::predict(stage, &config)?.1.peak.total())),
     }
 }
 

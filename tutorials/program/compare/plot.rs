@@ -2,8 +2,9 @@
 
 use super::profile::Profile;
 use events::Class;
+use settings::size::human;
 use std::fmt::Write;
-use trainer::{human, time};
+use trainer::time;
 use viz::export::svg::css;
 use viz::theme::{class_colour, class_glyph};
 

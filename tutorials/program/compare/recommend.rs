@@ -2,7 +2,7 @@
 
 use super::tables::{peak, tokens_per_second};
 use super::{Comparison, Outcome, Run};
-use trainer::human;
+use settings::size::human;
 
 /// Runs within this share of the fastest count as equally fast: runs on one machine differ by as much.
 const NOISE: f64 = 0.1;
@@ -59,12 +59,12 @@ mod tests {
     use crate::compare::profile::tests::hill;
     use clap::Parser;
     use planner::Stage;
-    use trainer::cli::Cli;
-    use trainer::config::Config;
+    use settings::Config;
+    use settings::cli::Cli;
 
     fn config() -> Config {
         let flags = "x --gpus 1 --steps 3 --batch-size 1 --seq-len 8 --threads 1 --headless --device cpu";
-        Config::new(Cli::parse_from(flags.split_whitespace()).train).unwrap()
+        deepspeed::configure(Cli::parse_from(flags.split_whitespace()).train).unwrap()
     }
 
     /// A run of `stage` whose steps took so many milliseconds, with a peak of so many megabytes.

@@ -5,9 +5,9 @@ use super::helps::{Help, help};
 use super::settings::Settings;
 use super::wire::Wire;
 use crate::report::Report;
-use crate::size::human;
 use device::DType;
 use planner::{Gathering, Job, Stage, Strategy};
+use settings::size::human;
 use sharding::Precision;
 
 /// Settings with which less is sent per token; time is saved in proportion to what the planner says of the wire.
@@ -53,7 +53,7 @@ fn changes(settings: &Settings<'_>) -> Vec<Change> {
         let all = Precision { parameters: DType::Bf16, gradients: DType::Bf16, ..bf16 };
         changes.push(change("--precision bf16", "half the bytes", settings.with_precision(all)));
     } else if precision.reduce.size() > precision.parameters.size() {
-        let how = format!("--reduce-dtype {}", crate::precision::name(precision.parameters));
+        let how = format!("--reduce-dtype {}", settings::float_type::name(precision.parameters));
         changes.push(change(&how, "half the bytes of gradients", settings.with_precision(narrow)));
     }
     changes

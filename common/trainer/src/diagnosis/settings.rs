@@ -1,12 +1,12 @@
 //! The run of a report, as the planner sees it.
 
-use crate::communication::Communication;
-use crate::plan;
-use crate::precision;
 use crate::report::Report;
-use crate::stage::GradSync;
 use model::ModelConfig;
 use planner::{Job, Stage, Strategy};
+use settings::Communication;
+use settings::GradSync;
+use settings::float_type;
+use settings::prediction;
 use sharding::Precision;
 
 /// What a run was asked for, as far as its traffic depends on it.
@@ -26,9 +26,9 @@ impl<'a> Settings<'a> {
         let architecture = report.model.architecture.as_ref()?.to_string();
         let model = ModelConfig::from_hugging_face(&architecture, &report.model.name).ok()?;
         let precision = Precision {
-            parameters: precision::dtype(report.precision)?,
-            gradients: precision::dtype(report.grad_dtype)?,
-            reduce: precision::dtype(report.reduce_dtype)?,
+            parameters: float_type::dtype(report.precision)?,
+            gradients: float_type::dtype(report.grad_dtype)?,
+            reduce: float_type::dtype(report.reduce_dtype)?,
         };
         let job = Job {
             batch_size: report.model.batch_size,
@@ -53,7 +53,7 @@ impl<'a> Settings<'a> {
 }
 
 fn with_precision(job: Job, precision: Precision, communication: &Communication) -> Job {
-    communication.plan(Job { recipe: plan::recipe(precision), ..job }, precision)
+    communication.plan(Job { recipe: prediction::recipe(precision), ..job }, precision)
 }
 
 /// The stage of `report`'s run.
@@ -89,7 +89,7 @@ mod tests {
                 let predicted = planner::predict(&settings.job).unwrap();
                 assert_eq!(
                     predicted,
-                    planner::predict(&plan::job(stage, &config)).unwrap(),
+                    planner::predict(&prediction::job(stage, &config)).unwrap(),
                     "{stage} {flags}"
                 );
             }

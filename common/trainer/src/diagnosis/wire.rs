@@ -1,10 +1,10 @@
 //! What communication costs on the wire.
 
 use crate::report::Report;
-use crate::wiring;
 use collectives::local::Algorithm;
 use events::Operation;
 use planner::{Job, RankPrediction};
+use settings::wiring;
 
 /// What communication costs on the wire: seconds if a link is simulated, else bytes.
 pub(super) struct Wire {

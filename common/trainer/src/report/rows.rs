@@ -1,12 +1,12 @@
 //! The rows of a report.
 
-use crate::config::Config;
-use crate::labels::{self, Label};
-use crate::link::LinkChoice;
 use crate::timing::Times;
 use collectives::Traffic;
 use events::Operation;
 use serde::{Deserialize, Serialize};
+use settings::Config;
+use settings::LinkChoice;
+use settings::labels::{self, Label};
 
 /// One optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

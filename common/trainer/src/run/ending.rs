@@ -64,7 +64,7 @@ pub(crate) enum Ending {
 impl Ending {
     /// Of `rank`.
     pub(super) fn of(plan: &Plan, rank: &Rank) -> Self {
-        match plan.config.job {
+        match plan.config.process {
             None => Ending::Seen(plan.stop.clone(), rank.number()),
             Some(_) => Ending::Asked(plan.stop.clone(), rank.group.control_channel(Topic::Ending)),
         }

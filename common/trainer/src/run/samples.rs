@@ -1,11 +1,11 @@
 //! What a rank reads: the samples of a micro-batch and of a validation.
 
 use super::{Counted, Result, Worker};
-use crate::config::Config;
-use crate::data::Part;
-use crate::faults::{Kind, Phase};
 use crate::passes::Tokens;
 use events::What;
+use settings::Config;
+use settings::data::Part;
+use settings::fault::{Kind, Phase};
 use sharding::Micro;
 
 impl Worker<'_> {

@@ -2,13 +2,14 @@
 
 use super::error::{RankError, other};
 use super::{Plan, Result, Worker};
-use crate::faults::{Kind, Phase, fault};
+use crate::faults::fault;
 use crate::kept::{self, Progress};
 use crate::source;
 use crate::stage::Stage as _;
 use checkpoint::{StateWriter, Writer};
 use device::Buffer;
 use model::TensorId;
+use settings::fault::{Kind, Phase};
 use sharding::{LossScaler, Rank, TrainingState, UnitId, WeightSource};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

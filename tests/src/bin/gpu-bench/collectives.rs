@@ -6,10 +6,10 @@ use collectives::{Bucket, CollectiveError, Group};
 use device::cuda::Gpu;
 use device::{Buffer, Class, DType};
 use events::Operation;
+use settings::size::human;
 use std::sync::Arc;
 use std::time::Instant;
 use tests::median;
-use trainer::human;
 
 const OPERATIONS: [Operation; 3] = [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather];
 

@@ -16,11 +16,11 @@ use device::{Class, DType, Device, DeviceError, Ledger};
 use events::Emitter;
 use peer::Opponent;
 use planner::Stage;
+use settings::Config;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 use tests::median;
-use trainer::config::Config;
 
 /// What is measured, for those who have no GPU.
 const WOULD: &str = "With a GPU it would measure: tokens per second of each stage on one rank beside PyTorch (FSDP2 over one rank, \

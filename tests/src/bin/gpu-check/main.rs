@@ -12,13 +12,13 @@ mod parts;
 mod training;
 
 use clap::Parser;
+use collectives::nccl::allow_sharing;
 use device::cuda::{Gpu, GpuInfo, Options, list};
 use device::{Device, DeviceError, Ledger};
 use events::Emitter;
 use parts::{Outcome, Part, Section};
 use std::process::ExitCode;
 use std::time::Duration;
-use trainer::hardware::allow_sharing;
 
 /// Check kernels, stages and memory on a GPU against the CPU.
 #[derive(Parser)]

@@ -1,7 +1,7 @@
 //! A run with a fault that nobody is told: drawn from a seed.
 
 use planner::Stage;
-use trainer::faults::{Fault, Kind};
+use settings::fault::{Fault, Kind};
 use trainer::{Failure, Result};
 
 /// Ranks of every run.

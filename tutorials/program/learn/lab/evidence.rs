@@ -3,10 +3,10 @@
 use super::case::{Case, RANKS};
 use events::{Contribution, Event, Recording, RecordingError, StepRecord, What};
 use planner::Stage;
+use settings::Config;
+use settings::fault::Fault;
 use std::collections::BTreeMap;
 use std::path::Path;
-use trainer::config::Config;
-use trainer::faults::Fault;
 use trainer::{At, Failure, Report, Result};
 
 /// A run, as its ranks saw it.

@@ -3,8 +3,8 @@
 use super::case::{RANKS, STEPS};
 use super::evidence::Evidence;
 use events::Contribution;
+use settings::fault::Kind;
 use std::ops::Range;
-use trainer::faults::Kind;
 
 /// A diagnosis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use super::progress::Progress;
 use case::Case;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use settings::fault::Kind;
 use std::path::PathBuf;
 use trainer::Result;
-use trainer::faults::Kind;
 
 /// Which run, and what is wrong with it.
 #[derive(Args, Debug)]

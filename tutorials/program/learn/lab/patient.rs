@@ -7,9 +7,9 @@ use super::tables;
 use crate::learn::pages::letter;
 use crate::learn::progress::Progress;
 use crate::learn::terminal::{Typed, ask, tell};
+use settings::fault::{Fault, Kind};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
-use trainer::faults::{Fault, Kind};
 use trainer::{Failure, Result};
 
 /// Answers that were given as flags.

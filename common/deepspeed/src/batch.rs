@@ -1,0 +1,150 @@
+//! DeepSpeed's batch rule: `train_batch_size = train_micro_batch_size_per_gpu × gradient_accumulation_steps × world size`.
+//!
+//! Any two give the third. With the first or the second alone there is one micro-batch per step; with neither, flags and
+//! preset supply the micro-batch. A product that does not match is an error that names all four numbers.
+
+use crate::keys::contradiction;
+use crate::node::Node;
+use settings::cli::TrainArgs;
+
+/// A number, and whether it was typed on the command line.
+#[derive(Clone, Copy)]
+struct Count {
+    value: usize,
+    typed: bool,
+}
+
+/// Settles the batch of `args` from its flags and its file's keys.
+///
+/// # Errors
+/// All four numbers, if they do not fit together.
+pub(crate) fn settle(args: &mut TrainArgs, file: &str, warnings: &mut Vec<String>) -> Result<(), String> {
+    let batch = args.file_only.batch;
+    let flag = |id: &str, value: Option<usize>| value.filter(|_| args.given.typed(id).is_some());
+    let mut either = |key: &str, ours: Option<usize>, name: &str, flag: Option<usize>| {
+        if let (Some(ours), Some(flag)) = (ours, flag)
+            && ours != flag
+        {
+            warnings.push(contradiction(file, key, &Node::count(ours), name, &flag.to_string()));
+        }
+        let typed = flag.map(|value| Count { value, typed: true });
+        typed.or(ours.map(|value| Count { value, typed: false }))
+    };
+    let micro = either(MICRO, batch.micro, "--batch-size", flag("batch_size", args.training.batch_size));
+    let accumulation = either(
+        ACCUMULATION,
+        batch.accumulation,
+        "--grad-accum",
+        flag("grad_accum", Some(args.training.grad_accum)),
+    );
+    let Some(total) = batch.total else {
+        args.training.batch_size = micro.map(|count| count.value).or(args.training.batch_size);
+        args.training.grad_accum = accumulation.map_or(1, |count| count.value);
+        return Ok(());
+    };
+    let (m, a) = split(total, micro, accumulation, args.gpus);
+    if product([m, a, args.gpus]) != total as u128 {
+        if ![micro, accumulation].into_iter().flatten().any(|count| count.typed) || m == 0 || a == 0 {
+            return Err(mismatch(total, micro, accumulation, args.gpus));
+        }
+        warnings.push(format!(
+            "{file}: {TOTAL} {total} and the command line disagree: the flags count, {} sequences per step",
+            product([m, a, args.gpus])
+        ));
+    }
+    (args.training.batch_size, args.training.grad_accum) = (Some(m), a);
+    Ok(())
+}
+
+const TOTAL: &str = "train_batch_size";
+const MICRO: &str = "train_micro_batch_size_per_gpu";
+const ACCUMULATION: &str = "gradient_accumulation_steps";
+
+/// Micro-batch and accumulation, the missing one from the other; rounded down, as DeepSpeed does before it compares.
+fn split(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks: usize) -> (usize, usize) {
+    match (micro.map(|count| count.value), accumulation.map(|count| count.value)) {
+        (Some(m), Some(a)) => (m, a),
+        (Some(m), None) => (m, total / ranks / m),
+        (None, a) => (total / ranks / a.unwrap_or(1), a.unwrap_or(1)),
+    }
+}
+
+fn product(numbers: [usize; 3]) -> u128 {
+    numbers.iter().fold(1, |product: u128, &number| product.saturating_mul(number as u128))
+}
+
+fn mismatch(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks: usize) -> String {
+    let (m, a) = split(total, micro, accumulation, ranks);
+    let matching =
+        total.checked_div(m.saturating_mul(a)).filter(|&gpus| product([m, a, gpus]) == total as u128);
+    let remedy = match matching.filter(|_| micro.is_some() && accumulation.is_some()) {
+        Some(gpus) => format!("--gpus {gpus} would match; or change one of the others."),
+        None => format!("Change one of the four, or leave {TOTAL} out."),
+    };
+    let derived = |count: Option<Count>| if count.is_none() { " (derived)" } else { "" };
+    format!(
+        "{TOTAL} {total} is not {MICRO} {m}{} × {ACCUMULATION} {a}{} × world size {ranks} (--gpus)\n{remedy}",
+        derived(micro),
+        derived(accumulation),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use settings::cli::Cli;
+    use settings::file::Batch;
+
+    /// Micro-batch, accumulation and number of warnings.
+    fn settled(flags: &str, batch: [usize; 3]) -> Result<(Option<usize>, usize, usize), String> {
+        let mut args =
+            Cli::try_parse_from(["zero"].into_iter().chain(flags.split_whitespace())).unwrap().train;
+        let [total, micro, accumulation] = batch.map(|n| Some(n).filter(|&n| n > 0));
+        args.file_only.batch = Batch { total, micro, accumulation };
+        let mut warnings = Vec::new();
+        settle(&mut args, "ds.json", &mut warnings)?;
+        Ok((args.training.batch_size, args.training.grad_accum, warnings.len()))
+    }
+
+    #[test]
+    fn any_two_give_the_third() {
+        for (batch, micro, accumulation) in [
+            ([32, 4, 2], Some(4), 2),
+            ([32, 4, 0], Some(4), 2),
+            ([32, 0, 2], Some(4), 2),
+            ([0, 4, 2], Some(4), 2),
+            ([32, 0, 0], Some(8), 1),
+            ([0, 4, 0], Some(4), 1),
+            ([0, 0, 3], None, 3),
+            ([0, 0, 0], None, 1),
+        ] {
+            assert_eq!(settled("--gpus 4", batch), Ok((micro, accumulation, 0)), "{batch:?}");
+        }
+    }
+
+    #[test]
+    fn a_product_that_does_not_match_names_all_four_numbers() {
+        for (batch, numbers) in [
+            ([33, 4, 2], ["33", "gpu 4 ", "steps 2 ", "size 3 "]),
+            ([32, 0, 0], ["32", "gpu 10 ", "steps 1 ", "size 3 "]),
+            ([2, 0, 0], ["2", "gpu 0 ", "steps 1 ", "size 3 "]),
+            ([32, 0, 5], ["32", "gpu 2 ", "steps 5 ", "size 3 "]),
+            ([32, 100, 0], ["32", "gpu 100 ", "steps 0 ", "size 3 "]),
+        ] {
+            let error = settled("--gpus 3", batch).unwrap_err();
+            assert!(numbers.iter().all(|number| error.contains(number)), "{batch:?}: {error}");
+        }
+        assert!(settled("--gpus 4", [9, usize::MAX, usize::MAX]).is_err());
+        assert!(settled("--gpus 4", [64, 4, 2]).unwrap_err().contains("--gpus 8 would match"));
+    }
+
+    #[test]
+    fn flags_count_and_every_contradiction_is_a_warning() {
+        assert_eq!(settled("--gpus 4 --grad-accum 8", [0, 4, 4]), Ok((Some(4), 8, 1)));
+        assert_eq!(settled("--gpus 4 --grad-accum 4", [0, 4, 4]), Ok((Some(4), 4, 0)));
+        assert_eq!(settled("--gpus 4 --batch-size 4", [32, 0, 0]), Ok((Some(4), 2, 0)));
+        assert_eq!(settled("--gpus 4 --batch-size 2 --grad-accum 1", [32, 4, 2]), Ok((Some(2), 1, 3)));
+        assert!(settled("--gpus 4 --batch-size 64", [32, 0, 0]).is_err());
+    }
+}

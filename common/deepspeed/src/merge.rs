@@ -1,0 +1,203 @@
+//! A file's keys handed to the flags that say the same, and what contradicts what.
+
+use crate::batch;
+use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
+use crate::node::Node;
+use crate::read::{Entries, Entry};
+use model::Checkpointing;
+use settings::cli::TrainArgs;
+use settings::file::SchedulerName;
+use settings::findings::{Findings, Missing, Setter};
+use settings::float_type::FloatType;
+use settings::{Failure, Result};
+
+/// Completes `args` with the file that they name, if any. `width` gives the model's width, for `auto`.
+///
+/// # Errors
+/// A usage failure that names the file and the key, or the four numbers of the batch rule. Whether a stage can do all of
+/// it is left to [`Findings::check`].
+pub(crate) fn merge(
+    args: TrainArgs,
+    width: impl Fn(&TrainArgs) -> Result<usize>,
+) -> Result<(TrainArgs, Findings)> {
+    let Some(path) = args.config.clone() else { return Ok((args, Findings::default())) };
+    let file = path.display().to_string();
+    let mut findings = Findings { file, ..Findings::default() };
+    let entries = Entries::read(&path, &mut findings.warnings).map_err(Failure::Usage)?;
+    let mut merging = Merging { args, findings, missed: Vec::new() };
+    for entry in entries.iter() {
+        merging.entry(entry, &entries, &width)?;
+    }
+    merging.check_together(&entries).map_err(Failure::Usage)?;
+    merging.warn_of_missed();
+    let Merging { mut args, mut findings, .. } = merging;
+    findings.stage = args.file_only.stage;
+    batch::settle(&mut args, &findings.file, &mut findings.warnings)
+        .map_err(|what| Failure::usage(format!("{}: {what}", findings.file)))?;
+    Ok((args, findings))
+}
+
+/// Flags that keys set without having them in their rows: beside another flag, or settled together with other keys.
+const BESIDE: [(&str, &str); 3] = [
+    ("zero_optimization.mics_shard_size", "shard_group_size"),
+    ("train_micro_batch_size_per_gpu", "batch_size"),
+    ("gradient_accumulation_steps", "grad_accum"),
+];
+
+struct Merging {
+    args: TrainArgs,
+    findings: Findings,
+    /// Keys that are accepted, whose values ask for something that does not happen.
+    missed: Vec<(&'static Key, Node)>,
+}
+
+impl Merging {
+    fn entry(
+        &mut self,
+        entry: &Entry,
+        entries: &Entries,
+        width: &impl Fn(&TrainArgs) -> Result<usize>,
+    ) -> Result<()> {
+        let Entry { key, value, alias } = entry;
+        let switched_on = entries.switched_on(key.path);
+        match key.fate {
+            Fate::NotYet { harmless }
+                if switched_on == Some(true) && !value.is_auto() && !harmless(value) =>
+            {
+                self.findings.missing.push(missing(key, *alias, value));
+            }
+            Fate::Accepted { harmless }
+                if switched_on != Some(false) && !harmless(value) && !self.is_idle(key) =>
+            {
+                self.missed.push((key, value.clone()));
+            }
+            Fate::Honoured { flag, set, .. } if switched_on != Some(false) && !self.is_idle(key) => {
+                let value = match key.auto {
+                    Auto::Width(factor, power) if value.is_auto() => {
+                        let width = width(&self.args)? as f64;
+                        Node::Number((factor * width.powi(power)).floor().max(1.0))
+                    }
+                    _ if value.is_auto() => return Ok(()),
+                    _ => value.clone(),
+                };
+                self.honour(entry, flag, set, &value);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether `key` has no meaning at the file's stage, in a precision that a flag chose, or because what it asks for is
+    /// done already, by a flag or a launcher.
+    fn is_idle(&self, key: &Key) -> bool {
+        if key.path == "num_machines" {
+            return self.args.on_this_machine.is_some();
+        }
+        if key.path.starts_with("activation_checkpointing.") {
+            return self.args.memory.checkpoint_activations != Checkpointing::None;
+        }
+        let scales_loss = key.path.starts_with("fp16.") && key.path != "fp16.enabled";
+        if scales_loss && self.args.types.precision != FloatType::Fp16 {
+            return true;
+        }
+        let stage = self.args.file_only.stage;
+        key.is_about_sharded_parameters() && stage.is_some_and(|stage| !stage.sharded().parameters)
+    }
+
+    fn honour(&mut self, entry: &Entry, flag: Option<&'static str>, set: Set, value: &Node) {
+        let key = entry.key;
+        let mut changed = self.args.clone();
+        set(&mut changed, value);
+        let differs = changed != self.args;
+        if let Some(typed) = flag.and_then(|id| self.args.given.typed(id)) {
+            if differs {
+                let flag = key.flag().unwrap_or_default();
+                let warning = contradiction(&self.findings.file, key.path, value, &flag, typed);
+                self.findings.warnings.push(warning);
+            }
+            return;
+        }
+        self.args = changed;
+        if !differs && key.is_default(value) {
+            return;
+        }
+        let beside = BESIDE.iter().filter(|(path, _)| *path == key.path).map(|(_, id)| *id);
+        for id in flag.into_iter().chain(beside) {
+            self.set_by(id, entry, value, differs);
+        }
+    }
+
+    /// Notes that `entry` has set the flag with the identifier `id`, and warns if another key has set it otherwise.
+    fn set_by(&mut self, id: &str, entry: &Entry, value: &Node, differs: bool) {
+        let flag = typed_as(id);
+        let Findings { file, warnings, setters, .. } = &mut self.findings;
+        let path = entry.alias.unwrap_or(entry.key.path);
+        if self.args.given.typed(id).is_some() {
+            return;
+        }
+        if let Some(at) = setters.iter().position(|setter| setter.flag == flag) {
+            let earlier = setters.remove(at).path;
+            if differs {
+                warnings.push(format!("{file}: {earlier} and {path} {value} disagree: the latter counts"));
+            }
+        }
+        setters.push(Setter { flag, path, value: value.to_string() });
+    }
+
+    /// A line for every reason why keys change nothing.
+    fn warn_of_missed(&mut self) {
+        let mut missed = std::mem::take(&mut self.missed);
+        while let Some(note) = missed.first().map(|(key, _)| key.note) {
+            let (same, others): (Vec<_>, Vec<_>) = missed.into_iter().partition(|(key, _)| key.note == note);
+            missed = others;
+            let words: Vec<String> = same.iter().map(|(key, value)| asked(key, value)).collect();
+            let change = if words.len() == 1 { "changes" } else { "change" };
+            let file = &self.findings.file;
+            self.findings
+                .warnings
+                .push(format!("{file}: {} {change} nothing here: {note}", words.join(", ")));
+        }
+    }
+
+    /// What no single key can tell.
+    fn check_together(&mut self, entries: &Entries) -> std::result::Result<(), String> {
+        let file = &self.findings.file;
+        let on = |path| entries.get(path).and_then(Node::as_flag) == Some(true);
+        if on("fp16.enabled") && on("bf16.enabled") {
+            return Err(format!("{file}: fp16.enabled and bf16.enabled are both true: choose one"));
+        }
+        let total = "scheduler.params.total_num_steps";
+        let scheduler = &self.args.file_only.scheduler;
+        let decays = !matches!(scheduler.name, None | Some(SchedulerName::WarmupLr));
+        if decays && entries.get(total).is_none() {
+            return Err(format!(
+                "{file}: this scheduler.type needs {total}: give a number, or auto for --steps"
+            ));
+        }
+        let steps = scheduler.total.unwrap_or(self.args.training.steps);
+        if let Some(warmup) = self.args.training.warmup_steps.filter(|&warmup| decays && warmup >= steps) {
+            self.findings
+                .warnings
+                .push(format!("{file}: {total} {steps} leaves nothing after a warm-up of {warmup} steps"));
+        }
+        Ok(())
+    }
+}
+
+fn missing(key: &Key, alias: Option<&'static str>, value: &Node) -> Missing {
+    Missing {
+        path: key.path,
+        alias,
+        value: value.to_string(),
+        note: key.note,
+        needs_sharded_parameters: key.is_about_sharded_parameters(),
+    }
+}
+
+/// A key and its value; of a section its name alone.
+fn asked(key: &Key, value: &Node) -> String {
+    match value {
+        Node::Section(_) | Node::List(_) => key.path.into(),
+        value => format!("{} {value}", key.path),
+    }
+}

@@ -1,0 +1,266 @@
+//! A configuration file as a tree, with everything kept that a map would lose.
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::fmt;
+
+/// A value in a configuration file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Node {
+    /// `null`, or nothing after the colon.
+    Null,
+    /// `true` or `false`.
+    Flag(bool),
+    /// Any number; counts up to 2⁵³ are exact.
+    Number(f64),
+    /// Text.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// Keys and values in the file's order.
+    Section(Vec<(String, Node)>),
+}
+
+impl Node {
+    /// Reads JSON. As in DeepSpeed, a key that is given twice in one section is an error.
+    ///
+    /// # Errors
+    /// What is wrong, with its line and column.
+    pub(crate) fn from_json(text: &str) -> Result<Node, String> {
+        serde_json::from_str(text).map_err(|error| {
+            let error = error.to_string();
+            let foreign =
+                ["expected value", "key must be a string"].iter().any(|what| error.starts_with(what));
+            let hint =
+                if foreign { ": JSON has double quotes, true, false, numbers, and no comments" } else { "" };
+            format!("{error}{hint}")
+        })
+    }
+
+    /// Text.
+    pub(crate) fn text(text: &str) -> Node {
+        Node::Text(text.into())
+    }
+
+    /// A count of elements, ranks, sequences or steps.
+    pub(crate) fn count(count: usize) -> Node {
+        Node::Number(count as f64)
+    }
+
+    /// An f32 by its shortest decimal form, which reads back to the same f32.
+    pub(crate) fn single(value: f32) -> Node {
+        Node::Number(value.to_string().parse().unwrap_or(f64::from(value)))
+    }
+
+    /// Whether this is the word `auto`.
+    pub(crate) fn is_auto(&self) -> bool {
+        matches!(self, Node::Text(text) if text == "auto")
+    }
+
+    /// As a truth value. YAML's words for it count too, since people quote them.
+    pub(crate) fn as_flag(&self) -> Option<bool> {
+        match self {
+            Node::Flag(flag) => Some(*flag),
+            Node::Text(text) => match text.to_ascii_lowercase().as_str() {
+                "true" | "yes" | "on" => Some(true),
+                "false" | "no" | "off" => Some(false),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// As a number.
+    pub(crate) fn as_number(&self) -> Option<f64> {
+        match self {
+            Node::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// As text.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match self {
+            Node::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// As a word: text, or a number or truth value as it is written.
+    pub(crate) fn word(&self) -> Option<String> {
+        match self {
+            Node::Text(text) => Some(text.clone()),
+            Node::Flag(_) | Node::Number(_) => Some(self.to_string()),
+            _ => None,
+        }
+    }
+
+    /// The value of `name`, if this is a section that has it.
+    pub(crate) fn get(&self, name: &str) -> Option<&Node> {
+        match self {
+            Node::Section(entries) => entries.iter().find(|(key, _)| key == name).map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
+    /// Puts `value` at a dotted path, making sections on the way.
+    pub(crate) fn insert(&mut self, path: &str, value: Node) {
+        let Node::Section(entries) = self else { return };
+        let Some((head, rest)) = path.split_once('.') else {
+            entries.push((path.into(), value));
+            return;
+        };
+        match entries.iter_mut().find(|(key, _)| key == head) {
+            Some((_, section)) => section.insert(rest, value),
+            None => {
+                let mut section = Node::Section(Vec::new());
+                section.insert(rest, value);
+                entries.push((head.into(), section));
+            }
+        }
+    }
+}
+
+/// Longest value that a message repeats.
+const SHOWN: usize = 60;
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let json = serde_json::to_string(self).map_err(|_| fmt::Error)?;
+        f.write_str(&shortened(&json))
+    }
+}
+
+/// `text` on one line, cut to what fits into a message.
+pub(crate) fn shortened(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN).flat_map(printable).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+fn printable(c: char) -> impl Iterator<Item = char> {
+    let escaped = c.is_control().then(|| c.escape_default());
+    escaped.into_iter().flatten().chain((!c.is_control()).then_some(c))
+}
+
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Node::Null => serializer.serialize_unit(),
+            Node::Flag(flag) => serializer.serialize_bool(*flag),
+            Node::Number(n) if n.fract() == 0.0 && n.abs() <= WHOLE => serializer.serialize_i64(*n as i64),
+            Node::Number(n) => serializer.serialize_f64(*n),
+            Node::Text(text) => serializer.serialize_str(text),
+            Node::List(items) => serializer.collect_seq(items),
+            Node::Section(entries) => {
+                let mut map = serializer.serialize_map(Some(entries.len()))?;
+                for (key, value) in entries {
+                    map.serialize_entry(key, value)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
+/// Largest whole number up to which every one is exact in an f64.
+pub(crate) const WHOLE: f64 = 9_007_199_254_740_992.0;
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Node, D::Error> {
+        deserializer.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Node, E> {
+        Ok(Node::Flag(flag))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Node, E> {
+        Ok(Node::Number(number as f64))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Node, E> {
+        Ok(Node::Number(number as f64))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Node, E> {
+        Ok(Node::Number(number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Node, E> {
+        Ok(Node::text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let mut entries: Vec<(String, Node)> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        while let Some((key, value)) = map.next_entry::<String, Node>()? {
+            if !seen.insert(key.clone()) {
+                return Err(serde::de::Error::custom(format!("key {} is given twice", shortened(&key))));
+            }
+            entries.push((key, value));
+        }
+        Ok(Node::Section(entries))
+    }
+}
+
+/// The word `none`.
+pub(crate) fn is_none(value: &Node) -> bool {
+    value.as_text().is_some_and(|text| text.eq_ignore_ascii_case("none"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_keeps_order_and_refuses_what_a_map_would_hide() {
+        let node = Node::from_json(r#"{"b": [1, 5e8, null], "a": {"x":"auto"}}"#).unwrap();
+        assert_eq!(serde_json::to_string(&node).unwrap(), r#"{"b":[1,500000000,null],"a":{"x":"auto"}}"#);
+        assert!(node.get("a").and_then(|a| a.get("x")).is_some_and(Node::is_auto));
+        for (hostile, word) in [
+            (r#"{"a": 1, "a": 2}"#.to_owned(), "twice"),
+            (r#"{"a": 1e999}"#.into(), "range"),
+            ("[".repeat(100_000), "recursion"),
+            (r#"{"a": True}"#.into(), "line 1"),
+            (String::new(), "EOF"),
+            ("{} {}".into(), "trailing"),
+        ] {
+            let error = Node::from_json(&hostile).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn messages_repeat_values_on_one_short_line() {
+        assert_eq!(Node::text("a\nb").to_string(), r#""a\nb""#);
+        assert!(Node::text(&"x".repeat(9999)).to_string().chars().count() <= SHOWN + 1);
+        assert_eq!(shortened("a\u{1b}[31m"), "a\\u{1b}[31m");
+        assert_eq!(Node::single(0.95).to_string(), "0.95");
+        assert_eq!(Node::Number(-2.0).to_string(), "-2");
+    }
+}

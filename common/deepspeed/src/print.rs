@@ -1,0 +1,68 @@
+//! `--print-config`: the resolved settings in DeepSpeed's words.
+
+use crate::Resolved;
+use crate::keys::Fate;
+use crate::node::Node;
+use crate::table::keys;
+use clap::ValueEnum;
+use model::{Checkpointing, Wrap};
+use planner::{Stage, Strategy};
+use settings::Communication;
+use settings::Config;
+use settings::lr_schedule::LrSchedule;
+use settings::{Failure, Result};
+
+/// What the settings in DeepSpeed's words cannot say.
+pub fn left_out(config: &Config) -> Vec<String> {
+    let schedule = "this learning-rate schedule has no name in DeepSpeed, which would keep the rate constant: `scheduler` \
+                    is left out";
+    let unnamed = matches!(config.lr_schedule, LrSchedule::WarmupThenCosine { .. });
+    let beside = |flag| format!("{flag} has no name in DeepSpeed: give it beside the file");
+    let schedule = unnamed.then(|| schedule.to_string());
+    schedule.into_iter().chain(nameless(config).into_iter().map(beside)).collect()
+}
+
+/// Flags that change how a run trains, and that no key stands for.
+fn nameless(config: &Config) -> Vec<String> {
+    let (ours, usual) = (&config.communication, Communication::default());
+    let prefetch = ours.backward_prefetch.to_possible_value();
+    [
+        (config.wrap != Wrap::default(), format!("--wrap {}", config.wrap)),
+        (config.strategy == Some(Strategy::ShardGradOp), "--strategy shard-grad-op".into()),
+        (
+            config.checkpointing != Checkpointing::default(),
+            format!("--checkpoint-activations {}", config.checkpointing.label()),
+        ),
+        (
+            ours.limit_all_gathers != usual.limit_all_gathers,
+            format!("--limit-all-gathers {}", ours.limit_all_gathers),
+        ),
+        (
+            ours.backward_prefetch != usual.backward_prefetch,
+            format!("--backward-prefetch {}", prefetch.as_ref().map_or("", |value| value.get_name())),
+        ),
+        (config.link.is_some(), "--link".into()),
+    ]
+    .into_iter()
+    .filter_map(|(said, flag)| said.then_some(flag))
+    .collect()
+}
+
+/// `config`, run by `stage`, as DeepSpeed JSON. Reading it again, with the same flags for what DeepSpeed has no word for
+/// (`--gpus`, `--steps`, those of [`left_out`], the built-in schedule's `--warmup-steps`), gives the same settings.
+///
+/// # Errors
+/// A usage failure if the file asks for another stage, or for what is not here yet.
+pub fn print(config: &Config, stage: Stage) -> Result<String> {
+    config.findings.check(stage)?;
+    let resolved = Resolved { config, stage };
+    let mut root = Node::Section(Vec::new());
+    for key in keys() {
+        if let Fate::Honoured { get, .. } = key.fate
+            && let Some(value) = get(&resolved)
+        {
+            root.insert(key.path, value);
+        }
+    }
+    serde_json::to_string_pretty(&root).map_err(|e| Failure::run(format!("cannot print the settings: {e}")))
+}

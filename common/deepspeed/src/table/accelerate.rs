@@ -1,0 +1,148 @@
+//! Accelerate's file: where it runs, and names of its own for some of DeepSpeed's keys.
+
+use super::{empty, flag, from, number, off};
+use crate::keys::{Auto, Key, Kind};
+use crate::node::Node;
+use crate::node::is_none;
+use settings::cli::DeviceChoice;
+
+/// The key that names a DeepSpeed file; what that says counts more than what stands beside it.
+pub(crate) const CONFIG_FILE: &str = "deepspeed_config.deepspeed_config_file";
+
+const LAUNCH: &str = "how Accelerate starts processes";
+const HOSTS: &str = "which hosts Accelerate starts processes on; torchrun, mpirun or srun start them here";
+const OTHER: &str = "another device or library of Accelerate's";
+const DEVICE: Kind = Kind::Choice(&["none", "cpu", "nvme"]);
+const PRECISION: Kind = Kind::Choice(&["no", "fp16", "bf16", "fp8"]);
+
+pub(super) static KEYS: &[Key] = &[
+    Key::new("num_processes", Kind::Count(1, 1024), "1", "world size").honoured(
+        Some("gpus"),
+        |args, value| args.gpus = super::count(value),
+        |_| None,
+    ),
+    Key::new("mixed_precision", PRECISION, "\"no\"", "fp16 and bf16 switch those sections on")
+        .means(mixed_precision),
+    Key::new("distributed_type", Kind::Text, "\"NO\"", "the crate decides"),
+    Key::new("compute_environment", Kind::Text, "\"LOCAL_MACHINE\"", LAUNCH),
+    Key::new(
+        "num_machines",
+        from(1),
+        "1",
+        "torchrun, mpirun or srun start processes on them; without, all ranks are here",
+    )
+    .missed_unless(|value| number(value) <= 1.0),
+    Key::new("machine_rank", from(0), "0", LAUNCH),
+    Key::new("main_process_ip", Kind::Any, "null", LAUNCH),
+    Key::new("main_process_port", Kind::Any, "null", LAUNCH),
+    Key::new("main_training_function", Kind::Text, "\"main\"", LAUNCH),
+    Key::new("rdzv_backend", Kind::Text, "\"static\"", LAUNCH),
+    Key::new("same_network", Kind::Flag, "true", LAUNCH),
+    Key::new("enable_cpu_affinity", Kind::Flag, "false", "ranks are not bound to cores").missed_unless(off),
+    Key::new("gpu_ids", Kind::Any, "null", "`CUDA_VISIBLE_DEVICES` chooses GPUs").missed_unless(all_gpus),
+    Key::new("commands", Kind::Any, "null", LAUNCH),
+    Key::new("command_file", Kind::Any, "null", LAUNCH),
+    Key::new("mpirun_config", Kind::Any, "", LAUNCH),
+    Key::new("debug", Kind::Flag, "false", "collectives always compare what ranks ask for"),
+    Key::new("use_cpu", Kind::Flag, "false", "true computes on the CPU, GPUs or not").honoured(
+        Some("device"),
+        |args, value| {
+            if flag(value) {
+                args.device = DeviceChoice::Cpu;
+            }
+        },
+        |_| None,
+    ),
+    Key::new("downcast_bf16", Kind::Any, "\"no\"", OTHER),
+    Key::new("tpu_env", Kind::Any, "[]", OTHER),
+    Key::new("tpu_use_cluster", Kind::Flag, "false", OTHER).missed_unless(off),
+    Key::new("tpu_use_sudo", Kind::Flag, "false", OTHER),
+    Key::new("ipex_config", Kind::Any, "{}", OTHER),
+    Key::new("dynamo_config", Kind::Any, "{}", "kernels are compiled with the program"),
+    Key::new("megatron_lm_config", Kind::Any, "{}", "Megatron-LM").not_yet(empty),
+    Key::new("fp8_config", Kind::Any, "{}", "8-bit training").not_yet(empty),
+    Key::new(CONFIG_FILE, Kind::Text, "null", "the DeepSpeed file to read").honoured(
+        None,
+        |_, _| {},
+        |_| None,
+    ),
+    Key::new("deepspeed_config.zero_stage", Kind::Count(0, 3), "2", "zero_optimization.stage")
+        .means(|value| Some(("zero_optimization.stage", value.clone()))),
+    Key::new("deepspeed_config.gradient_accumulation_steps", from(1), "1", "gradient_accumulation_steps")
+        .auto(Auto::Flags)
+        .means(|value| Some(("gradient_accumulation_steps", value.clone()))),
+    Key::new("deepspeed_config.gradient_clipping", Kind::Number(0.0, 1e12), "null", "gradient_clipping")
+        .auto(Auto::Flags)
+        .means(|value| Some(("gradient_clipping", value.clone()))),
+    Key::new(
+        "deepspeed_config.offload_optimizer_device",
+        DEVICE,
+        "\"none\"",
+        "zero_optimization.offload_optimizer.device",
+    )
+    .means(|value| Some(("zero_optimization.offload_optimizer.device", value.clone()))),
+    Key::new(
+        "deepspeed_config.offload_optimizer_nvme_path",
+        Kind::Text,
+        "\"none\"",
+        "zero_optimization.offload_optimizer.nvme_path",
+    )
+    .means(|value| some_path("zero_optimization.offload_optimizer.nvme_path", value)),
+    Key::new(
+        "deepspeed_config.offload_param_device",
+        DEVICE,
+        "\"none\"",
+        "zero_optimization.offload_param.device",
+    )
+    .means(|value| Some(("zero_optimization.offload_param.device", value.clone()))),
+    Key::new(
+        "deepspeed_config.offload_param_nvme_path",
+        Kind::Text,
+        "\"none\"",
+        "zero_optimization.offload_param.nvme_path",
+    )
+    .means(|value| some_path("zero_optimization.offload_param.nvme_path", value)),
+    Key::new(
+        "deepspeed_config.zero3_save_16bit_model",
+        Kind::Flag,
+        "false",
+        "stage3_gather_16bit_weights_on_model_save",
+    )
+    .means(|value| Some(("zero_optimization.stage3_gather_16bit_weights_on_model_save", value.clone()))),
+    Key::new(
+        "deepspeed_config.zero3_init_flag",
+        Kind::Flag,
+        "false",
+        "weights are always made shard by shard here",
+    ),
+    Key::new("deepspeed_config.deepspeed_multinode_launcher", Kind::Text, "\"pdsh\"", LAUNCH),
+    Key::new("deepspeed_config.deepspeed_hostfile", Kind::Any, "null", HOSTS).missed_unless(empty),
+    Key::new("deepspeed_config.deepspeed_exclusion_filter", Kind::Any, "null", HOSTS).missed_unless(empty),
+    Key::new("deepspeed_config.deepspeed_inclusion_filter", Kind::Any, "null", HOSTS).missed_unless(empty),
+    Key::new(
+        "deepspeed_config.deepspeed_moe_layer_cls_names",
+        Kind::Any,
+        "null",
+        "experts: the models here have none",
+    )
+    .missed_unless(empty),
+];
+
+fn some_path(target: &'static str, value: &Node) -> Option<(&'static str, Node)> {
+    (!is_none(value)).then(|| (target, value.clone()))
+}
+
+/// Every GPU, which ranks use anyway.
+fn all_gpus(value: &Node) -> bool {
+    empty(value) || value.as_text().is_some_and(|text| text.eq_ignore_ascii_case("all"))
+}
+
+/// `no` asks for nothing.
+fn mixed_precision(value: &Node) -> Option<(&'static str, Node)> {
+    match value.as_text().unwrap_or("").to_ascii_lowercase().as_str() {
+        "fp16" => Some(("fp16.enabled", Node::Flag(true))),
+        "bf16" => Some(("bf16.enabled", Node::Flag(true))),
+        "fp8" => Some(("fp8_config", Node::text("fp8"))),
+        _ => None,
+    }
+}

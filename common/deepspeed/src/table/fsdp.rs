@@ -1,0 +1,141 @@
+//! Accelerate's `fsdp_config`: FSDP's own words.
+
+use super::{count, flag, from, off};
+use crate::keys::{Key, Kind};
+use crate::node::Node;
+use model::{Checkpointing, Wrap};
+use planner::{BackwardPrefetch, Strategy};
+use settings::cli::TrainArgs;
+
+const STRATEGY: Kind =
+    Kind::Choice(&["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "1", "2", "3", "4"]);
+const RESHARD: Kind =
+    Kind::Choice(&["true", "false", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"]);
+const POLICY: Kind = Kind::Choice(&["TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"]);
+const PREFETCH: Kind = Kind::Choice(&["BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"]);
+/// Parameters of a unit unless `fsdp_min_num_params` says otherwise: PyTorch's own default.
+const UNIT: u64 = 100_000_000;
+
+pub(super) static KEYS: &[Key] = &[
+    Key::new(
+        "fsdp_config.fsdp_sharding_strategy",
+        STRATEGY,
+        "\"FULL_SHARD\"",
+        "how far FSDP shards; hybrid within a machine",
+    )
+    .honoured(Some("strategy"), shard, |_| None),
+    Key::new(
+        "fsdp_config.fsdp_reshard_after_forward",
+        RESHARD,
+        "true",
+        "false keeps parameters until backward is done",
+    )
+    .honoured(Some("strategy"), shard, |_| None),
+    Key::new(
+        "fsdp_config.fsdp_auto_wrap_policy",
+        POLICY,
+        "",
+        "a unit per block, per number of parameters, or one for all",
+    )
+    .honoured(
+        Some("wrap"),
+        |args, value| {
+            args.sharding.wrap = match word(value).as_str() {
+                "SIZE_BASED_WRAP" => Wrap::Size(UNIT),
+                "NO_WRAP" => Wrap::Model,
+                _ => Wrap::Block,
+            }
+        },
+        |_| None,
+    ),
+    Key::new("fsdp_config.fsdp_min_num_params", from(0), "1e8", "parameters of a unit, with SIZE_BASED_WRAP")
+        .honoured(
+            None,
+            |args, value| {
+                if matches!(args.sharding.wrap, Wrap::Size(_)) && args.given.typed("wrap").is_none() {
+                    args.sharding.wrap = Wrap::Size(count(value).max(1) as u64);
+                }
+            },
+            |_| None,
+        ),
+    Key::new(
+        "fsdp_config.fsdp_transformer_layer_cls_to_wrap",
+        Kind::Any,
+        "null",
+        "blocks are the model's own",
+    ),
+    Key::new(
+        "fsdp_config.fsdp_backward_prefetch",
+        PREFETCH,
+        "\"BACKWARD_PRE\"",
+        "when backward gathers ahead",
+    )
+    .honoured(
+        Some("backward_prefetch"),
+        |args, value| {
+            args.communication.backward_prefetch = Some(match word(value).as_str() {
+                "BACKWARD_POST" => BackwardPrefetch::Post,
+                "NO_PREFETCH" => BackwardPrefetch::None,
+                _ => BackwardPrefetch::Pre,
+            });
+        },
+        |_| None,
+    ),
+    Key::new("fsdp_config.fsdp_forward_prefetch", Kind::Flag, "false", "forward gathers ahead anyway"),
+    Key::new(
+        "fsdp_config.fsdp_activation_checkpointing",
+        Kind::Flag,
+        "false",
+        "true keeps each block's input alone",
+    )
+    .honoured(
+        Some("checkpoint_activations"),
+        |args, value| {
+            if flag(value) {
+                args.memory.checkpoint_activations = Checkpointing::Block;
+            }
+        },
+        |_| None,
+    ),
+    Key::new("fsdp_config.fsdp_offload_params", Kind::Flag, "false", "offloading").not_yet(off),
+    Key::new(
+        "fsdp_config.fsdp_state_dict_type",
+        Kind::Text,
+        "\"FULL_STATE_DICT\"",
+        "`--save` always gathers whole weights",
+    ),
+    Key::new(
+        "fsdp_config.fsdp_cpu_ram_efficient_loading",
+        Kind::Flag,
+        "true",
+        "weights are always made shard by shard",
+    ),
+    Key::new(
+        "fsdp_config.fsdp_sync_module_states",
+        Kind::Flag,
+        "true",
+        "ranks always compare their initial weights",
+    ),
+    Key::new("fsdp_config.fsdp_use_orig_params", Kind::Flag, "true", "how PyTorch shows parameters"),
+    Key::new("fsdp_config.fsdp_version", Kind::Number(1.0, 2.0), "1", "an implementation of PyTorch's"),
+];
+
+/// The strategy's word, number or truth value, in capitals.
+fn word(value: &Node) -> String {
+    value.word().unwrap_or_default().to_ascii_uppercase()
+}
+
+/// Sets the strategy; hybrid sharding is within a machine unless a flag says otherwise.
+fn shard(args: &mut TrainArgs, value: &Node) {
+    let strategy = match word(value).as_str() {
+        "SHARD_GRAD_OP" | "2" | "FALSE" => Strategy::ShardGradOp,
+        "NO_SHARD" | "3" => Strategy::NoShard,
+        "HYBRID_SHARD" | "4" => Strategy::HybridShard,
+        _ => Strategy::FullShard,
+    };
+    args.sharding.strategy = Some(strategy);
+    if strategy == Strategy::HybridShard {
+        let machine = args.on_this_machine.unwrap_or(args.gpus);
+        args.sharding.shard_group_size = args.sharding.shard_group_size.or(Some(machine));
+    }
+}

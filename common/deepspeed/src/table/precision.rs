@@ -1,0 +1,121 @@
+//! Precision and loss scaling.
+
+use super::{count, disabled, flag, number, off};
+use crate::Resolved;
+use crate::keys::{Auto, Key, Kind};
+use crate::node::Node;
+use clap::ValueEnum;
+use device::DType;
+use settings::cli::TrainArgs;
+use settings::float_type::FloatType;
+use settings::float_type::name;
+use sharding::LossScaling;
+
+const HALF: &str = "16-bit parameters and gradients, with f32 masters";
+const SCALING: &str = "how the loss's scale is found";
+const SMALL: Kind = Kind::Count(1, u32::MAX as u64);
+const DTYPE: Kind = Kind::Choice(&["none", "fp32", "fp16", "bf16"]);
+
+pub(super) static KEYS: &[Key] = &[
+    Key::new("fp16.enabled", Kind::Flag, "false", HALF).auto(Auto::Flags).honoured(
+        Some("precision"),
+        |args, value| switch(args, value, FloatType::Fp16),
+        |run| Some(Node::Flag(run.config.precision.parameters == DType::F16)),
+    ),
+    Key::new("fp16.loss_scale", Kind::Number(0.0, 1e30), "0", "0 finds the scale by trying").honoured(
+        Some("loss_scale"),
+        |args, value| args.types.loss_scale = Some(number(value)),
+        |run| scaling(run, |scaling| scaling.fixed.unwrap_or(0.0)),
+    ),
+    Key::new("fp16.initial_scale_power", Kind::Count(0, 32), "16", SCALING).honoured(
+        Some("initial_scale_power"),
+        |args, value| args.types.initial_scale_power = Some(small(value)),
+        |run| scaling(run, |scaling| scaling.initial_power.into()),
+    ),
+    Key::new("fp16.loss_scale_window", SMALL, "1000", SCALING).honoured(
+        Some("loss_scale_window"),
+        |args, value| args.types.loss_scale_window = Some(small(value)),
+        |run| scaling(run, |scaling| scaling.window.into()),
+    ),
+    Key::new("fp16.hysteresis", SMALL, "2", SCALING).honoured(
+        Some("hysteresis"),
+        |args, value| args.types.hysteresis = Some(small(value)),
+        |run| scaling(run, |scaling| scaling.hysteresis.into()),
+    ),
+    Key::new("fp16.consecutive_hysteresis", Kind::Flag, "false", SCALING).honoured(
+        Some("consecutive_hysteresis"),
+        |args, value| args.types.consecutive_hysteresis = Some(flag(value)),
+        |run| run.config.loss_scaling.map(|scaling| Node::Flag(scaling.consecutive_hysteresis)),
+    ),
+    Key::new("fp16.min_loss_scale", Kind::Number(0.0, 1e30), "1", SCALING).honoured(
+        Some("min_loss_scale"),
+        |args, value| args.types.min_loss_scale = Some(number(value)),
+        |run| scaling(run, |scaling| scaling.minimum),
+    ),
+    Key::new("fp16.auto_cast", Kind::Flag, "false", "tokens are whole numbers: there are no inputs to cast"),
+    Key::new("fp16.fp16_master_weights_and_grads", Kind::Flag, "false", "16-bit master weights").not_yet(off),
+    Key::new("bf16.enabled", Kind::Flag, "false", HALF).auto(Auto::Flags).honoured(
+        Some("precision"),
+        |args, value| switch(args, value, FloatType::Bf16),
+        |run| Some(Node::Flag(run.config.precision.parameters == DType::Bf16)),
+    ),
+    Key::new(
+        "bf16.immediate_grad_update",
+        Kind::Flag,
+        "false",
+        "gradients are added to as they come, always",
+    ),
+    Key::new(
+        "bf16.check_grad_overflow",
+        Kind::Flag,
+        "false",
+        "a gradient that is not finite always ends the run",
+    ),
+    Key::new("bfloat16.enabled", Kind::Flag, "false", "old name of bf16.enabled")
+        .auto(Auto::Flags)
+        .means(|value| Some(("bf16.enabled", value.clone()))),
+    Key::new("amp", Kind::Any, "", "NVIDIA Apex's mixed precision").not_yet(disabled),
+    Key::new("torch_autocast", Kind::Any, "", "PyTorch's autocast").not_yet(disabled),
+    Key::new("communication_data_type", DTYPE, "null", "gradients on the wire; as in memory if left out")
+        .honoured(
+            Some("reduce_dtype"),
+            |args, value| args.types.reduce_dtype = dtype(value),
+            |run| Some(Node::text(name(run.config.precision.reduce))),
+        ),
+    Key::new(
+        "seq_parallel_communication_data_type",
+        DTYPE,
+        "\"fp32\"",
+        "nothing without sequence parallelism",
+    ),
+    Key::new("data_types.grad_accum_dtype", DTYPE, "null", "gradients in memory; as parameters if left out")
+        .honoured(
+            Some("grad_dtype"),
+            |args, value| args.types.grad_dtype = dtype(value),
+            |run| Some(Node::text(name(run.config.precision.gradients))),
+        ),
+    Key::new("fp32_allreduce", Kind::Flag, "false", "old name of communication_data_type fp32")
+        .means(|value| flag(value).then(|| ("communication_data_type", Node::text("fp32")))),
+];
+
+/// A section that is switched off leaves the precision to the other, or to the flags.
+fn switch(args: &mut TrainArgs, value: &Node, precision: FloatType) {
+    if flag(value) {
+        args.types.precision = precision;
+    }
+}
+
+/// `none` is as if left out.
+fn dtype(value: &Node) -> Option<FloatType> {
+    FloatType::from_str(value.as_text()?, true).ok()
+}
+
+/// A count that [`SMALL`] allows.
+fn small(value: &Node) -> u32 {
+    count(value) as u32
+}
+
+/// What the loss is scaled with, if it is.
+fn scaling(run: &Resolved<'_>, get: fn(&LossScaling) -> f64) -> Option<Node> {
+    run.config.loss_scaling.as_ref().map(|scaling| Node::Number(get(scaling)))
+}

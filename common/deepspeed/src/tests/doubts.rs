@@ -1,0 +1,151 @@
+//! What a file leaves to say: keys that change nothing, and errors of flags that keys stand for.
+
+use super::*;
+use crate::keys::Fate;
+use crate::node::Node;
+use crate::table::keys;
+
+const MONITORED: &str = r#"{
+  "optimizer": {"params": {"max_grad_norm": 1.0}},
+  "activation_checkpointing": {"partition_activations": true, "number_checkpoints": 4, "profile": false},
+  "steps_per_print": 100, "wall_clock_breakdown": true, "memory_breakdown": false,
+  "flops_profiler": {"enabled": false, "detailed": true}, "comms_logger": {"enabled": false},
+  "tensorboard": {"enabled": true, "output_path": "logs"}, "csv_monitor": {"enabled": false},
+  "monitor_config": {"wandb": {"enabled": true}}, "checkpoint": {"tag_validation": "Fail"}, "nebula": {"enabled": false}
+}"#;
+
+#[test]
+fn keys_that_ask_for_what_does_not_happen_are_a_line_per_reason() {
+    insta::assert_snapshot!(json(MONITORED, "").unwrap().findings.warnings.join("\n"));
+}
+
+#[test]
+fn defaults_are_silent() {
+    for key in keys().filter(|key| matches!(key.fate, Fate::Accepted { .. })) {
+        let Ok(default) = Node::from_json(key.default) else { continue };
+        let mut root = Node::Section(Vec::new());
+        root.insert(key.path, default);
+        let config = json(&serde_json::to_string(&root).unwrap(), "").unwrap();
+        assert_eq!(config.findings.warnings, [""; 0], "{}", key.path);
+    }
+}
+
+#[test]
+fn checkpoints_may_be_arranged_once_they_are_switched_on() {
+    let text = r#"{"activation_checkpointing": {"partition_activations": true}}"#;
+    assert_eq!(json(text, "").unwrap().findings.warnings.len(), 1);
+    assert_eq!(json(text, "--checkpoint-activations block").unwrap().findings.warnings, [""; 0]);
+}
+
+#[test]
+fn a_section_that_is_switched_off_contradicts_no_other() {
+    let text = r#"{"fp16": {"enabled": false}, "bf16": {"enabled": true}}"#;
+    let config = json(text, "").unwrap();
+    assert_eq!(config.precision.parameters, device::DType::Bf16);
+    assert_eq!(config.findings.warnings, [""; 0]);
+}
+
+#[test]
+fn the_old_name_of_a_wire_type_and_of_the_device_count() {
+    let text = r#"{"bf16": {"enabled": true}, "fp32_allreduce": true}"#;
+    assert_eq!(json(text, "").unwrap().precision.reduce, device::DType::F32);
+    let yaml = File::new("a.yaml", "use_cpu: true\n");
+    let config = yaml.config("").unwrap();
+    assert_eq!(config.hardware, settings::hardware::Hardware::Cpu(settings::hardware::Why::Asked));
+    assert_eq!(yaml.config("--device auto").unwrap().findings.warnings.len(), 1, "the flag counts");
+}
+
+#[test]
+fn errors_of_flags_that_a_file_has_set_name_its_keys() {
+    for (text, flags, key, flag) in [
+        (
+            r#"{"zero_optimization": {"zero_hpz_partition_size": 3}}"#,
+            "--gpus 4",
+            "zero_optimization.zero_hpz_partition_size 3",
+            "--secondary-shard-size",
+        ),
+        (
+            r#"{"zero_optimization": {"mics_shard_size": 3}}"#,
+            "--gpus 4",
+            "zero_optimization.mics_shard_size 3",
+            "--shard-group-size",
+        ),
+        (
+            r#"{"fp16": {"enabled": true, "initial_scale_power": 2, "min_loss_scale": 8}}"#,
+            "",
+            "fp16.min_loss_scale 8",
+            "--min-loss-scale",
+        ),
+        (r#"{"fp16": {"enabled": true, "loss_scale": 1e30}}"#, "", "fp16.loss_scale 1e+30", "--loss-scale"),
+        (r#"{"num_processes": 6}"#, "--secondary-shard-size 4", "num_processes 6", "--gpus"),
+    ] {
+        let error = json(text, flags).unwrap_err().to_string();
+        let line = format!("In ds.json, {key} stands for {flag}.");
+        assert!(error.lines().any(|found| found == line), "{error}");
+    }
+    let typed = r#"{"zero_optimization": {"zero_hpz_partition_size": 2}}"#;
+    let error = json(typed, "--gpus 4 --secondary-shard-size 3").unwrap_err().to_string();
+    assert!(!error.contains("ds.json"), "the flag was typed: {error}");
+}
+
+#[test]
+fn counts_beyond_what_is_predicted_name_their_keys() {
+    let config = json(r#"{"gradient_accumulation_steps": 100000}"#, "").unwrap();
+    let error = settings::prediction::predict(Stage::Zero1, &config).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "--grad-accum: micro-batches per step is 100000: give at most 65536\n\
+         In ds.json, gradient_accumulation_steps 100000 stands for --grad-accum."
+    );
+}
+
+#[test]
+fn machines_are_a_launchers_affair() {
+    let yaml = "num_machines: 2\nnum_processes: 4\nmachine_rank: 0\nmain_process_ip: 10.0.0.1\n";
+    let file = File::new("a.yaml", yaml);
+    let alone = file.config("").unwrap();
+    assert_eq!((alone.world_size, alone.findings.check(Stage::Zero3)), (4, Ok(())));
+    let [warning] = alone.findings.warnings.as_slice() else { panic!("{:?}", alone.findings.warnings) };
+    assert!(warning.contains("num_machines 2") && warning.contains("torchrun"), "{warning}");
+
+    let path = file.path.display().to_string();
+    let started = |processes: usize| {
+        let mut args = Cli::try_parse_from(["zero", "--device", "cpu", "--config", &path]).unwrap().train;
+        let set = [("RANK", 1), ("WORLD_SIZE", processes), ("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 2)];
+        let variable = |name: &str| {
+            let found = set.iter().find(|(set, _)| *set == name).map(|(_, value)| value.to_string());
+            found
+                .or_else(|| (name == "MASTER_ADDR").then(|| "10.0.0.1".to_string()))
+                .or_else(|| (name == "MASTER_PORT").then(|| "29500".to_string()))
+        };
+        let job = settings::process::place(&mut args, &variable).unwrap();
+        configure(args).unwrap().in_process(job)
+    };
+    let config = started(4).unwrap();
+    assert_eq!((config.world_size, config.findings.warnings.len()), (4, 0), "a launcher has started them");
+    let error = started(6).unwrap_err().to_string();
+    assert!(error.contains("num_processes 4") && error.contains("6 processes"), "{error}");
+}
+
+#[test]
+fn errors_name_the_keys_of_whole_flags_alone() {
+    let findings = File::new("a.yaml", "use_cpu: true\n").config("").unwrap().findings;
+    let said = |message: &str| findings.attribute(Failure::usage(message)).to_string();
+    assert!(said("--device cpu: no").ends_with("In a.yaml, use_cpu true stands for --device."));
+    assert_eq!(said("--device-memory: no"), "--device-memory: no");
+}
+
+#[test]
+fn what_cannot_be_honoured_is_named_as_the_file_names_it() {
+    for (yaml, words) in [
+        (
+            "deepspeed_config:\n  zero_stage: 3\n  offload_optimizer_device: cpu\n",
+            "deepspeed_config.offload_optimizer_device, which asks for zero_optimization.offload_optimizer.device: \"cpu\"",
+        ),
+        ("mixed_precision: fp8\n", "mixed_precision, which asks for fp8_config: \"fp8\"  (8-bit training)"),
+    ] {
+        let config = File::new("a.yaml", yaml).config("").unwrap();
+        let error = config.findings.check(Stage::Zero3).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Accelerate's `fsdp_config`.
+
+use super::*;
+
+fn fsdp(keys: &str, flags: &str) -> Result<Config> {
+    let text =
+        format!("distributed_type: FSDP\nfsdp_config:\n{keys}mixed_precision: bf16\nnum_processes: 4\n");
+    File::new("fsdp.yaml", &text).config(flags)
+}
+
+#[test]
+fn what_accelerate_writes_for_fsdp_says_what_flags_say() {
+    let keys = "  fsdp_activation_checkpointing: true\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  \
+                fsdp_backward_prefetch: BACKWARD_POST\n  fsdp_cpu_ram_efficient_loading: true\n  \
+                fsdp_forward_prefetch: false\n  fsdp_offload_params: false\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n  \
+                fsdp_state_dict_type: SHARDED_STATE_DICT\n  fsdp_sync_module_states: true\n  \
+                fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n  fsdp_use_orig_params: true\n";
+    let config = fsdp(keys, "").unwrap();
+    assert_eq!(config.findings.warnings, [""; 0]);
+    assert_eq!(config.findings.check(Stage::Zero3), Ok(()));
+    let flags =
+        "--checkpoint-activations block --backward-prefetch post --strategy shard-grad-op --precision bf16";
+    let forget = |config| Config { findings: Findings::default(), ..config };
+    assert_eq!(format!("{:?}", forget(config)), format!("{:?}", plain(flags)));
+}
+
+#[test]
+fn strategies_and_units_of_fsdp() {
+    for (keys, strategy, mesh) in [
+        ("  fsdp_sharding_strategy: 1\n", "full-shard", MeshShape::World),
+        ("  fsdp_sharding_strategy: NO_SHARD\n", "no-shard", MeshShape::World),
+        ("  fsdp_sharding_strategy: HYBRID_SHARD\n", "hybrid-shard", MeshShape::Hybrid(4)),
+        ("  fsdp_reshard_after_forward: true\n  fsdp_version: 2\n", "full-shard", MeshShape::World),
+        ("  fsdp_reshard_after_forward: false\n  fsdp_version: 2\n", "shard-grad-op", MeshShape::World),
+    ] {
+        let config = fsdp(keys, "").unwrap();
+        assert_eq!(
+            (config.strategy.map(planner::Strategy::label), config.mesh),
+            (Some(strategy), mesh),
+            "{keys}"
+        );
+    }
+    let grouped = fsdp("  fsdp_sharding_strategy: HYBRID_SHARD\n", "--shard-group-size 2").unwrap();
+    assert_eq!(grouped.mesh, MeshShape::Hybrid(2));
+    for (keys, flags, wrap) in [
+        ("  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n", "", "size:100000000"),
+        ("  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n  fsdp_min_num_params: 5e4\n", "", "size:50000"),
+        ("  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_min_num_params: 5e4\n", "", "block"),
+        ("  fsdp_auto_wrap_policy: NO_WRAP\n", "", "model"),
+        ("  fsdp_auto_wrap_policy: NO_WRAP\n  fsdp_min_num_params: 7\n", "--wrap size:9", "size:9"),
+    ] {
+        assert_eq!(fsdp(keys, flags).unwrap().wrap.to_string(), wrap, "{keys}");
+    }
+}
+
+#[test]
+fn what_fsdp_has_and_is_not_here_names_its_key() {
+    let offloaded = fsdp("  fsdp_offload_params: true\n", "").unwrap();
+    let error = offloaded.findings.check(Stage::Zero3).unwrap_err().to_string();
+    assert!(error.contains("fsdp_config.fsdp_offload_params: true"), "{error}");
+    let error = fsdp("  fsdp_sharding_strategy: HYBRID_SHARD_ZERO2\n", "").unwrap_err().to_string();
+    assert!(
+        error.contains("fsdp_config.fsdp_sharding_strategy") && error.contains("HYBRID_SHARD"),
+        "{error}"
+    );
+}
+
+/// FSDP's hybrid sharding is within a machine: of four ranks, two are here.
+#[test]
+fn hybrid_sharding_is_among_the_ranks_of_a_machine() {
+    let yaml = "fsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\nnum_processes: 4\n";
+    let file = File::new("fsdp.yaml", yaml);
+    let path = file.path.display().to_string();
+    let args =
+        Cli::try_parse_from(["zero", "--device", "cpu", "--gpus", "4", "--config", &path]).unwrap().train;
+    let mesh = |on_this_machine| {
+        configure(settings::cli::TrainArgs { on_this_machine, ..args.clone() }).unwrap().mesh
+    };
+    assert_eq!((mesh(None), mesh(Some(2))), (MeshShape::Hybrid(4), MeshShape::Hybrid(2)));
+}

@@ -1,0 +1,185 @@
+//! The part of YAML that Accelerate writes: sections by indentation, plain and quoted scalars, short lists.
+//!
+//! What lies outside (block lists, anchors, tags, text over several lines) is an error that names the line, never a
+//! guess. A whole YAML crate costs several seconds of a cold build for files of twenty lines.
+
+use crate::node::{Node, shortened};
+
+/// Deepest nesting of sections.
+const DEEPEST: usize = 16;
+
+/// One line that says something.
+struct Line<'a> {
+    number: usize,
+    indent: usize,
+    key: String,
+    value: &'a str,
+}
+
+/// Reads `text`.
+///
+/// # Errors
+/// What is wrong, with its line.
+pub(crate) fn parse(text: &str) -> Result<Node, String> {
+    let mut lines = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if let Some(line) = read_line(index + 1, line)? {
+            lines.push(line);
+        }
+    }
+    let mut lines = lines.as_slice();
+    let indent = lines.first().map_or(0, |line| line.indent);
+    let node = section(&mut lines, indent, 1)?;
+    match lines.first() {
+        None => Ok(node),
+        Some(line) => {
+            Err(format!("line {}: {} is indented less than what precedes it", line.number, line.key))
+        }
+    }
+}
+
+/// The section at `indent` that `lines` starts with; takes its lines.
+fn section(lines: &mut &[Line<'_>], indent: usize, depth: usize) -> Result<Node, String> {
+    let mut entries: Vec<(String, Node)> = Vec::new();
+    while let Some((line, rest)) = lines.split_first().filter(|(line, _)| line.indent >= indent) {
+        let fail = |what: &str| Err(format!("line {}: {} {what}", line.number, shortened(&line.key)));
+        if line.indent > indent {
+            return fail("is indented more than its neighbours");
+        }
+        if entries.iter().any(|(key, _)| *key == line.key) {
+            return fail("is given twice");
+        }
+        *lines = rest;
+        let inner = rest.first().map(|next| next.indent).filter(|&next| next > indent);
+        let value = match inner {
+            Some(_) if !line.value.is_empty() => return fail("has both a value and a section"),
+            Some(_) if depth == DEEPEST => return fail("is nested too deeply"),
+            Some(inner) => section(lines, inner, depth + 1)?,
+            None => scalar(line.value).map_err(|what| format!("line {}: {what}", line.number))?,
+        };
+        entries.push((line.key.clone(), value));
+    }
+    Ok(Node::Section(entries))
+}
+
+/// `key: value`, or nothing if the line is blank, a comment or a document's start.
+fn read_line(number: usize, line: &str) -> Result<Option<Line<'_>>, String> {
+    let content = without_comment(line).trim_end();
+    let body = content.trim_start_matches(' ');
+    if body.is_empty() || body == "---" {
+        return Ok(None);
+    }
+    let fail = |what: &str| Err(format!("line {number}: {what}"));
+    if body.starts_with('\t') {
+        return fail("a tab indents it: YAML indents with spaces");
+    }
+    if body == "-" || body.starts_with("- ") {
+        return fail("block lists are not read: write [a, b]");
+    }
+    let Some((key, value)) = split_key(body) else { return fail("not of the form `key: value`") };
+    let key = match scalar(key) {
+        Ok(Node::Text(key)) => key,
+        Ok(_) => key.to_owned(),
+        Err(what) => return fail(&what),
+    };
+    Ok(Some(Line { number, indent: content.len() - body.len(), key, value: value.trim() }))
+}
+
+/// Cuts at the colon that ends the key: the last character, or followed by a space.
+fn split_key(body: &str) -> Option<(&str, &str)> {
+    if let Some((key, rest)) = body.split_once(": ") {
+        return Some((key.trim_end(), rest));
+    }
+    body.strip_suffix(':').map(|key| (key.trim_end(), ""))
+}
+
+/// The line up to a `#` that is not inside quotes and follows a space or nothing.
+fn without_comment(line: &str) -> &str {
+    let (mut quote, mut before) = (None, ' ');
+    for (at, c) in line.char_indices() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            None if c == '#' && before.is_whitespace() => return &line[..at],
+            None if (c == '"' || c == '\'') && !before.is_alphanumeric() => quote = Some(c),
+            _ => {}
+        }
+        before = c;
+    }
+    line
+}
+
+fn scalar(text: &str) -> Result<Node, String> {
+    let text = text.trim();
+    let inside = |open: char, close: char| text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
+    if let Some(text) = inside('"', '"').or_else(|| inside('\'', '\'')) {
+        return Ok(Node::text(text));
+    }
+    if let Some(items) = inside('[', ']') {
+        let items = items.split(',').map(str::trim).filter(|item| !item.is_empty());
+        return items.map(plain).collect::<Result<_, _>>().map(Node::List);
+    }
+    if inside('{', '}').is_some_and(|inner| inner.trim().is_empty()) {
+        return Ok(Node::Section(Vec::new()));
+    }
+    plain(text)
+}
+
+fn plain(text: &str) -> Result<Node, String> {
+    Ok(match text {
+        "" | "~" | "null" | "Null" | "NULL" => Node::Null,
+        "true" | "True" | "TRUE" => Node::Flag(true),
+        "false" | "False" | "FALSE" => Node::Flag(false),
+        _ if text.starts_with(['&', '*', '!', '|', '>', '%', '@', '`', '{', '[', '"', '\'']) => {
+            return Err(format!(
+                "{} is YAML that is not read here: write plain values, and sections line by line, indented",
+                shortened(text)
+            ));
+        }
+        _ => number(text).map_or_else(|| Node::text(text), Node::Number),
+    })
+}
+
+fn number(text: &str) -> Option<f64> {
+    let starts = text.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+' || c == '.');
+    starts.then(|| text.parse::<f64>().ok()).flatten().filter(|number| number.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_accelerate_writes() {
+        let text = "---\ncompute_environment: LOCAL_MACHINE\ndeepspeed_config:\n  # a comment\n  zero_stage: 2  # ZeRO-2\n\n  \
+                    reduce_bucket_size: 5e8\n  path: '/a #b'\n  url: http://x#y\nmixed_precision: 'no'\ntpu_env: []\n\
+                    fsdp_config: {}\nbetas: [0.9, 1]\nempty:\ndebug: false\n";
+        let expected = r#"{"compute_environment": "LOCAL_MACHINE", "deepspeed_config": {"zero_stage": 2,
+            "reduce_bucket_size": 5e8, "path": "/a #b", "url": "http://x#y"}, "mixed_precision": "no", "tpu_env": [],
+            "fsdp_config": {}, "betas": [0.9, 1], "empty": null, "debug": false}"#;
+        assert_eq!(parse(text).unwrap(), Node::from_json(expected).unwrap());
+        assert_eq!(parse("").unwrap(), Node::Section(vec![]));
+        assert_eq!(parse("  a: 1\n  b: 2").unwrap(), Node::from_json(r#"{"a": 1, "b": 2}"#).unwrap());
+    }
+
+    #[test]
+    fn refuses_the_rest_by_line() {
+        let deep: String = (0..20).map(|depth| format!("{}k:\n", " ".repeat(depth))).collect();
+        for (text, words) in [
+            ("a: 1\na: 2", ["line 2", "twice"]),
+            ("a: 1\n  b: 2", ["line 1", "both a value"]),
+            ("a:\n  b: 1\n   c: 2", ["line 2", "both a value"]),
+            ("a:\n   b: 1\n  c: 2", ["line 3", "more"]),
+            ("  a: 1\nb: 2", ["line 2", "less"]),
+            ("- a", ["line 1", "block lists"]),
+            ("a: &x 1", ["line 1", "not read"]),
+            ("a: |\n  text", ["line 2", "key: value"]),
+            ("a: {b: 1}", ["line 1", "not read"]),
+            ("\ta: 1", ["line 1", "tab"]),
+            ("just words", ["line 1", "key: value"]),
+            (deep.as_str(), ["nested", "line 16"]),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(words.iter().all(|word| error.contains(word)), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The command line, the same for every stage.
+
+#[cfg(test)]
+mod tests;
+mod train;
+
+use crate::size::{number, whole};
+pub(crate) use train::LARGEST;
+use train::MOST;
+pub use train::RANKS;
+pub use train::{
+    DataArgs, MemoryArgs, ModelArgs, OutputArgs, PrecisionArgs, ShardingArgs, TrainArgs, TrainingArgs,
+    WatchArgs,
+};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Where to train.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DeviceChoice {
+    /// GPUs if this build and this machine have them, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU: ranks are threads.
+    Cpu,
+    /// NVIDIA GPUs.
+    Cuda,
+}
+
+/// What connects the ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CollectivesChoice {
+    /// Threads share memory; processes use NCCL if they have GPUs, MPI under its own launcher if this build has it, else TCP.
+    #[default]
+    Auto,
+    /// Threads of one process that share memory.
+    Local,
+    /// Processes that meet at MASTER_ADDR and MASTER_PORT.
+    Tcp,
+    /// Processes of an MPI job; needs a build with --features mpi.
+    Mpi,
+    /// GPUs, of threads or of processes, through NVIDIA's NCCL.
+    Nccl,
+}
+
+/// Train a Llama-style transformer on several ranks.
+#[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true, args_override_self = true, version)]
+pub struct Cli {
+    /// What to do; trains if nothing is given.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Training.
+    #[command(flatten)]
+    pub train: TrainArgs,
+}
+
+/// What else the program does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Sample text from saved weights.
+    Generate(GenerateArgs),
+    /// Say why a finished run was as slow as it was, and what would help.
+    Explain(ExplainArgs),
+    /// Show what computing on GPUs takes and what of it is here.
+    Doctor(DoctorArgs),
+}
+
+/// Which run.
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// What --report has written.
+    pub report: PathBuf,
+}
+
+/// Diagnosis flags.
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// Succeed only if this many ranks would run on this machine's GPUs.
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=RANKS))]
+    pub gpus: Option<usize>,
+}
+
+/// Generation flags.
+#[derive(Args, Clone, Debug)]
+pub struct GenerateArgs {
+    /// Directory with saved weights.
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// Text to continue.
+    #[arg(long, default_value = "\n")]
+    pub prompt: String,
+    /// Tokens to add.
+    #[arg(long, default_value_t = 400, value_name = "N", value_parser = whole::<usize>(0..=MOST))]
+    pub tokens: usize,
+    /// Higher is more varied; 0 always takes the likeliest token.
+    #[arg(long, default_value_t = 0.8, value_parser = number("a number from 0", |x| x >= 0.0 && x.is_finite()))]
+    pub temperature: f64,
+    /// Seed of the sampling.
+    #[arg(long, default_value_t = 0, value_parser = whole::<u64>(0..=u64::MAX))]
+    pub seed: u64,
+    /// Texts to sample.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>(1..=MOST))]
+    pub samples: usize,
+    /// Threads. [default: the machine's cores]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=1024))]
+    pub threads: Option<usize>,
+}

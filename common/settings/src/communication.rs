@@ -1,0 +1,275 @@
+//! Buckets, overlap and prefetch: the flags, and what they mean for a run.
+//!
+//! Sizes count elements, padding included. A unit is never split, so that a size of 1 stands for one unit.
+
+use crate::given::Given;
+use crate::labels;
+use crate::size::{elements, whole};
+use clap::{ArgAction, Args};
+use events::header::Sharded;
+use planner::{BackwardPrefetch, Gathering, Job};
+use serde::{Deserialize, Serialize};
+use sharding::{BucketOptions, GatherLimits, Partition, Precision, UnitId, WholeTensors};
+
+/// Most all-gathers in flight unless a flag says otherwise: FSDP's limit.
+const IN_FLIGHT: u64 = 2;
+
+/// The flags.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Buckets and overlap")]
+pub struct CommunicationArgs {
+    /// Elements of gradients after which a bucket is reduced. [default: the largest unit's]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 1))]
+    pub reduce_bucket: Option<usize>,
+    /// ZeRO-1, ZeRO-2: elements of updated parameters after which a bucket is gathered. [default: the largest unit's]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 1))]
+    pub allgather_bucket: Option<usize>,
+    /// Wait for every collective where it is issued, and gather nothing ahead.
+    #[arg(long, conflicts_with_all = ["prefetch_bucket", "backward_prefetch", "limit_all_gathers"])]
+    pub no_overlap: bool,
+    /// Reduce gradients where backward has written them; false copies them into buckets first. [default: true]
+    #[arg(long, action = ArgAction::Set, value_name = "true|false", hide_possible_values = true)]
+    pub contiguous_gradients: Option<bool>,
+    /// ZeRO-3: gather ahead while what is ahead has fewer elements; 0 gathers nothing ahead. [default: 1, so one unit]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
+    pub prefetch_bucket: Option<usize>,
+    /// ZeRO-3: gather ahead before the backward of a unit (pre), after it (post), or not in backward. [default: pre]
+    #[arg(long, value_enum, value_name = "pre|post|none", hide_possible_values = true)]
+    pub backward_prefetch: Option<BackwardPrefetch>,
+    /// ZeRO-3: all-gathers in flight beyond which nothing is gathered ahead, from 1 to 64. [default: 2]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=64))]
+    pub limit_all_gathers: Option<u64>,
+    /// ZeRO-3: elements gathered at once beyond which nothing is gathered ahead or kept. [default: unlimited]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
+    pub max_live_parameters: Option<usize>,
+    /// ZeRO-3: keep after forward what backward needs again before so many elements. [default: 1, what it begins with]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
+    pub max_reuse_distance: Option<usize>,
+    /// ZeRO-3: keep nothing after forward: exactly three times the parameters on the wire.
+    #[arg(long, conflicts_with = "max_reuse_distance")]
+    pub reshard_last: bool,
+    /// ZeRO-3: tensors of at most so many elements stay whole; they are gathered after the update. [default: 0]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
+    pub param_persistence_threshold: Option<usize>,
+    /// ZeRO-3: elements that may stay whole in all. [default: unlimited]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
+    pub model_persistence_threshold: Option<usize>,
+    /// Elements that the optimizer updates at a time, within a unit. [default: the unit's]
+    #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 1))]
+    pub sub_group_size: Option<usize>,
+}
+
+/// How a run communicates.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Communication {
+    /// Elements after which a bucket of gradients closes; the largest unit's if none are given.
+    pub reduce_bucket: Option<usize>,
+    /// The same of updated parameters.
+    pub allgather_bucket: Option<usize>,
+    /// Whether ranks compute while collectives are on their way.
+    pub overlap: bool,
+    /// Whether gradients are reduced where backward has written them.
+    pub contiguous_gradients: bool,
+    /// Elements to gather ahead; one unit if none are given.
+    pub prefetch_bucket: Option<usize>,
+    /// When backward gathers ahead.
+    #[serde(deserialize_with = "labels::chosen")]
+    pub backward_prefetch: BackwardPrefetch,
+    /// Most all-gathers in flight.
+    pub limit_all_gathers: usize,
+    /// Most elements gathered at once.
+    pub max_live_parameters: Option<usize>,
+    /// Units that backward needs again before so many elements are kept after forward; what it begins with if none are
+    /// given.
+    pub max_reuse_distance: Option<usize>,
+    /// Most elements of a tensor that stays whole.
+    pub param_persistence_threshold: Option<usize>,
+    /// Most elements of all tensors that stay whole.
+    pub model_persistence_threshold: Option<usize>,
+    /// Elements that the optimizer updates at a time.
+    pub sub_group_size: Option<usize>,
+}
+
+impl Default for Communication {
+    fn default() -> Self {
+        Communication::new(&CommunicationArgs::default())
+    }
+}
+
+impl Communication {
+    /// What `args` ask for. Their ranges are checked where they are parsed.
+    pub fn new(args: &CommunicationArgs) -> Self {
+        Communication {
+            reduce_bucket: args.reduce_bucket,
+            allgather_bucket: args.allgather_bucket,
+            overlap: !args.no_overlap,
+            contiguous_gradients: args.contiguous_gradients.unwrap_or(true),
+            prefetch_bucket: args.prefetch_bucket,
+            backward_prefetch: args.backward_prefetch.unwrap_or_default(),
+            limit_all_gathers: args.limit_all_gathers.unwrap_or(IN_FLIGHT) as usize,
+            max_live_parameters: args.max_live_parameters,
+            max_reuse_distance: if args.reshard_last { Some(0) } else { args.max_reuse_distance },
+            param_persistence_threshold: args.param_persistence_threshold,
+            model_persistence_threshold: args.model_persistence_threshold,
+            sub_group_size: args.sub_group_size,
+        }
+    }
+
+    /// The queue of gradients, of which `last` comes last in a backward.
+    pub fn reductions(&self, precision: Precision, partition: &Partition, last: UnitId) -> BucketOptions {
+        BucketOptions {
+            capacity: self.reduce_bucket.unwrap_or(partition.largest()),
+            wire: precision.reduce,
+            copied: !self.contiguous_gradients,
+            overlap: self.overlap,
+            last,
+        }
+    }
+
+    /// The queue of updated parameters, of which `last` comes last in a step.
+    pub fn gathers(&self, precision: Precision, partition: &Partition, last: UnitId) -> BucketOptions {
+        BucketOptions {
+            capacity: self.allgather_bucket.unwrap_or(partition.largest()),
+            wire: precision.parameters,
+            copied: false,
+            overlap: self.overlap,
+            last,
+        }
+    }
+
+    /// How far gathering may run ahead of computing.
+    pub fn gather_limits(&self) -> GatherLimits {
+        GatherLimits {
+            ahead: if self.overlap { self.prefetch_bucket.unwrap_or(1) } else { 0 },
+            in_flight: self.limit_all_gathers,
+            live: self.max_live_parameters.unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Whether what backward needs again only after `distance` elements is kept after forward.
+    pub fn keeps(&self, distance: usize) -> bool {
+        distance < self.max_reuse_distance.unwrap_or(1)
+    }
+
+    /// Tensors that stay whole where parameters are sharded.
+    pub fn whole_tensors(&self) -> WholeTensors {
+        WholeTensors {
+            each: self.param_persistence_threshold.unwrap_or(0),
+            together: self.model_persistence_threshold.unwrap_or(usize::MAX),
+        }
+    }
+
+    /// `job` with these settings, as the planner puts them.
+    pub fn plan(&self, job: Job, precision: Precision) -> Job {
+        let elements = |count: Option<usize>, default: u64| count.map_or(default, |count| count as u64);
+        Job {
+            reduce_bucket: self.reduce_bucket.map(|elements| elements as u64),
+            gather_bucket: self.allgather_bucket.map(|elements| elements as u64),
+            converted_gradients: precision.converts_gradients().then(|| precision.reduce.size() as u64),
+            copied_gradients: !self.contiguous_gradients,
+            overlap: self.overlap,
+            gathering: Gathering {
+                ahead: elements(self.prefetch_bucket, 1),
+                backward: self.backward_prefetch,
+                in_flight: self.limit_all_gathers,
+                live: elements(self.max_live_parameters, u64::MAX),
+                reuse: elements(self.max_reuse_distance, 1),
+            },
+            whole_tensor: elements(self.param_persistence_threshold, 0),
+            whole_tensors: elements(self.model_persistence_threshold, u64::MAX),
+            ..job
+        }
+    }
+}
+
+/// Flags that were typed although they change nothing where model states are `sharded` like this, each with the reason.
+pub fn without_effect(given: &Given, sharded: Sharded) -> Vec<(String, &'static str)> {
+    const GATHERED: [&str; 8] = [
+        "prefetch_bucket",
+        "backward_prefetch",
+        "limit_all_gathers",
+        "max_live_parameters",
+        "max_reuse_distance",
+        "reshard_last",
+        "param_persistence_threshold",
+        "model_persistence_threshold",
+    ];
+    const UPDATED: [&str; 1] = ["allgather_bucket"];
+    let idle = |ids: &[&str], idle: bool, why: &'static str| -> Vec<(String, &'static str)> {
+        let typed = ids.iter().filter(|id| idle && given.typed(id).is_some());
+        typed.map(|id| (format!("--{}", id.replace('_', "-")), why)).collect()
+    };
+    let whole = "every rank holds all parameters, and no pass gathers any";
+    let no_update = "no rank gathers parameters that others have updated";
+    let some_whole = given.typed("param_persistence_threshold").is_some();
+    let gathers_updates = sharded.optimizer && (!sharded.parameters || some_whole);
+    [idle(&GATHERED, !sharded.parameters, whole), idle(&UPDATED, !gathers_updates, no_update)].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+
+    fn parse(flags: &str) -> Result<CommunicationArgs, String> {
+        let words = ["zero"].into_iter().chain(flags.split_whitespace());
+        Cli::try_parse_from(words).map(|cli| cli.train.communication).map_err(|error| error.to_string())
+    }
+
+    const BAD: [(&str, &str); 13] = [
+        ("--reduce-bucket 0", "from 1 to 2^53"),
+        ("--allgather-bucket 1.5", "from 1 to 2^53"),
+        ("--prefetch-bucket -1", "from 0 to 2^53"),
+        ("--max-live-parameters lots", "from 0 to 2^53"),
+        ("--max-reuse-distance 1e17", "from 0 to 2^53"),
+        ("--param-persistence-threshold 0.1", "from 0 to 2^53"),
+        ("--model-persistence-threshold x", "from 0 to 2^53"),
+        ("--sub-group-size 0", "from 1 to 2^53"),
+        ("--limit-all-gathers 0", "from 1 to 64"),
+        ("--limit-all-gathers many", "from 1 to 64"),
+        ("--backward-prefetch early", "pre, post, none"),
+        ("--contiguous-gradients maybe", "true, false"),
+        ("--no-overlap --prefetch-bucket 5", "cannot be used with"),
+    ];
+
+    #[test]
+    fn bad_values_are_refused_on_one_screen_with_what_is_allowed() {
+        for (flags, allowed) in BAD {
+            let error = parse(&flags.replace(" -1", "=-1")).unwrap_err();
+            let flag = flags.split(' ').next().unwrap();
+            assert!(error.contains(flag) && error.contains(allowed), "{flags}: {error}");
+            assert!(error.lines().count() <= 24, "{error}");
+        }
+        assert!(parse("--reshard-last --max-reuse-distance 5").unwrap_err().contains("cannot be used with"));
+    }
+
+    #[test]
+    fn flags_mean_what_they_say() {
+        let communication = |flags| Communication::new(&parse(flags).unwrap());
+        let default = communication("");
+        assert_eq!(default, Communication::default());
+        assert!(default.overlap && default.contiguous_gradients && default.keeps(0) && !default.keeps(1));
+        assert_eq!(default.gather_limits(), GatherLimits { ahead: 1, in_flight: 2, live: usize::MAX });
+        assert_eq!(communication("--no-overlap").gather_limits().ahead, 0);
+        assert!(!communication("--reshard-last").keeps(0));
+        assert!(communication("--max-reuse-distance 5e3").keeps(4999));
+        let whole = communication("--param-persistence-threshold 1e5").whole_tensors();
+        assert_eq!((whole.each, whole.together), (100_000, usize::MAX));
+    }
+
+    #[test]
+    fn flags_that_change_nothing_in_a_stage_are_named() {
+        let named = |flags: &str, sharded| {
+            let words = ["zero"].into_iter().chain(flags.split_whitespace());
+            let given = Cli::try_parse_from(words).unwrap().train.given;
+            without_effect(&given, sharded).into_iter().map(|(flag, _)| flag).collect::<Vec<_>>()
+        };
+        let zero3 = Sharded { parameters: true, gradients: true, optimizer: true };
+        let zero2 = Sharded { parameters: false, ..zero3 };
+        let flags = "--prefetch-bucket 5 --allgather-bucket 7 --reduce-bucket 9 --sub-group-size 3";
+        assert_eq!(named(flags, zero2), ["--prefetch-bucket"]);
+        assert_eq!(named(flags, zero3), ["--allgather-bucket"]);
+        assert_eq!(named(&format!("{flags} --param-persistence-threshold 9"), zero3), [""; 0]);
+    }
+}

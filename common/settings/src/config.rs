@@ -1,0 +1,342 @@
+//! The flags, checked and completed: what a run needs to know.
+
+use crate::cli::{RANKS, TrainArgs, WatchArgs};
+use crate::communication::Communication;
+use crate::data::Source;
+use crate::error::{Failure, Result};
+use crate::fault::Fault;
+use crate::findings::Findings;
+use crate::grad_sync::GradSync;
+use crate::groups;
+use crate::hardware::Hardware;
+use crate::link::LinkChoice;
+use crate::lr_schedule::LrSchedule;
+use crate::machine::cores;
+use crate::precision;
+use crate::process::Process;
+use collectives::nccl;
+use model::{Checkpointing, ModelConfig, Wrap};
+use planner::{Algorithm, Strategy};
+use sharding::{LossScaling, MeshShape, Precision, Update};
+use std::path::PathBuf;
+use std::time::Duration;
+
+mod architecture;
+mod in_process;
+
+pub use architecture::architecture;
+
+/// A training run, fully determined.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Number of ranks.
+    pub world_size: usize,
+    /// The architecture.
+    pub model: ModelConfig,
+    /// Training text.
+    pub data: Source,
+    /// Optimizer steps.
+    pub steps: u32,
+    /// Sequences per micro-batch and rank.
+    pub batch_size: usize,
+    /// Tokens per sequence.
+    pub sequence_length: usize,
+    /// Micro-batches per optimizer step.
+    pub micro_batches: usize,
+    /// What blocks keep for backward, and what they compute again.
+    pub checkpointing: Checkpointing,
+    /// Which tensors form a unit.
+    pub wrap: Wrap,
+    /// How far FSDP shards; the crate's own way if none.
+    pub strategy: Option<Strategy>,
+    /// Groups of neighbouring ranks.
+    pub mesh: MeshShape,
+    /// Learning rate by step.
+    pub lr_schedule: LrSchedule,
+    /// Decay of the momentum and of the variance.
+    pub betas: (f32, f32),
+    /// Added to the root of the variance.
+    pub eps: f32,
+    /// Decoupled weight decay of matrices.
+    pub weight_decay: f32,
+    /// Gradients with a larger norm are scaled down to it.
+    pub max_grad_norm: f64,
+    /// Seed of the initial weights.
+    pub seed: u64,
+    /// Validation: every so many steps, with so many batches per rank.
+    pub evaluation: Option<Evaluation>,
+    /// What the ranks compute on.
+    pub hardware: Hardware,
+    /// Memory of each rank's device, in bytes.
+    pub device_memory: Option<u64>,
+    /// Start even though the plan says that memory will not do.
+    pub ignore_plan: bool,
+    /// Threads per rank.
+    pub threads: usize,
+    /// The NCCL that moves data between the ranks' GPUs, if one does.
+    pub nccl: Option<nccl::Version>,
+    /// How local collectives move data.
+    pub algorithm: Algorithm,
+    /// The simulated link, if any.
+    pub link: Option<LinkChoice>,
+    /// Buckets, overlap and prefetch.
+    pub communication: Communication,
+    /// How ZeRO-1 sums gradients.
+    pub grad_sync: GradSync,
+    /// Element types.
+    pub precision: Precision,
+    /// How the loss is scaled, if it is.
+    pub loss_scaling: Option<LossScaling>,
+    /// How long a rank waits for its peers.
+    pub timeout: Duration,
+    /// The screen; plain lines if none.
+    pub screen: Option<viz::LiveOptions>,
+    /// Where the recording goes.
+    pub record: Option<PathBuf>,
+    /// Tell what each rank itself adds to a step.
+    pub contributions: bool,
+    /// Time every kernel, for the report's rows by kind. No flag asks for it: `gpu-bench` does.
+    pub metered: bool,
+    /// Gather the weights at the end, for the report's hash, even if they are not saved. No flag leaves it out: `gpu-bench` does.
+    pub hashed: bool,
+    /// Where the report goes.
+    pub report: Option<PathBuf>,
+    /// Where weights go.
+    pub save: Option<PathBuf>,
+    /// Where the state of training is kept, and when.
+    pub checkpoint: Option<Checkpoint>,
+    /// Where initial weights come from.
+    pub init_from: Option<PathBuf>,
+    /// Where logs of the ranks go.
+    pub log_dir: Option<PathBuf>,
+    /// This process's part in a job, if each rank is a process.
+    pub process: Option<Process>,
+    /// Injected failures.
+    pub faults: Vec<Fault>,
+    /// What `--config` leaves to say.
+    pub findings: Findings,
+}
+
+/// When and how much to validate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evaluation {
+    /// Every so many steps, and at the end.
+    pub every: u32,
+    /// Batches per rank; as many as there are, up to 20, if none is given.
+    pub batches: Option<usize>,
+}
+
+/// When the state of training is kept, and where: at the end in any case.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// The directory.
+    pub directory: PathBuf,
+    /// After every so many steps.
+    pub every: Option<u32>,
+}
+
+impl Config {
+    /// What may go wrong, or slowly, between ranks on GPUs.
+    pub fn caution(&self) -> Option<String> {
+        match &self.process {
+            Some(process) => process.caution.clone(),
+            None => self.nccl.and_then(|_| nccl::caution()),
+        }
+    }
+
+    /// Checks `args`, which have taken in what their `--config` file says: this does not read it.
+    ///
+    /// # Errors
+    /// A usage failure that names the flag and what it accepts.
+    pub fn new(args: TrainArgs) -> Result<Self> {
+        check(&args)?;
+        let model = architecture(&args)?;
+        let precision = precision::precision(&args.types);
+        let loss_scaling = precision::loss_scaling(&args.types, precision)?;
+        let mesh = groups::mesh(&args)?;
+        let screen = screen(&args);
+        let hardware = Hardware::choose(&args, precision)?;
+        let config = Config {
+            nccl: hardware.nccl(&args, args.on_this_machine.unwrap_or(args.gpus))?,
+            hardware,
+            world_size: args.gpus,
+            data: Source {
+                path: args.corpus.data,
+                format: args.corpus.data_format,
+                validation: args.corpus.val_fraction,
+                shuffle: args.corpus.shuffle_seed,
+            },
+            steps: args.training.steps,
+            batch_size: args.training.batch_size.unwrap_or(model.batch_size),
+            sequence_length: args.training.seq_len.unwrap_or(model.sequence_length),
+            micro_batches: args.training.grad_accum,
+            checkpointing: args.memory.checkpoint_activations,
+            wrap: args.sharding.wrap,
+            strategy: args.sharding.strategy,
+            mesh,
+            lr_schedule: args.file_only.scheduler.schedule(
+                args.training.lr,
+                args.training.warmup_steps.unwrap_or((args.training.steps / 10).min(100)),
+                args.training.steps,
+            ),
+            betas: args.file_only.betas.unwrap_or((0.9, 0.95)),
+            eps: args.file_only.eps.unwrap_or(1e-8),
+            weight_decay: args.training.weight_decay as f32,
+            max_grad_norm: if args.file_only.unclipped { f64::INFINITY } else { args.training.max_grad_norm },
+            seed: args.architecture.seed,
+            evaluation: args
+                .corpus
+                .eval_every
+                .map(|every| Evaluation { every, batches: args.corpus.eval_batches }),
+            device_memory: args.memory.device_memory,
+            ignore_plan: args.memory.ignore_plan,
+            threads: args.threads.unwrap_or_else(|| cores().div_euclid(args.gpus).max(1)),
+            algorithm: args.algorithm,
+            link: args.link,
+            communication: Communication::new(&args.communication),
+            grad_sync: args.sharding.grad_sync.unwrap_or_default(),
+            precision,
+            loss_scaling,
+            timeout: Duration::from_secs(args.timeout),
+            screen,
+            record: args.output.record,
+            contributions: args.watching.contributions,
+            metered: false,
+            hashed: true,
+            report: args.output.report,
+            save: args.output.save,
+            checkpoint: args
+                .output
+                .checkpoint
+                .map(|directory| Checkpoint { directory, every: args.output.checkpoint_every }),
+            init_from: args.architecture.init_from,
+            log_dir: args.output.log_dir,
+            process: None,
+            faults: args.inject,
+            findings: Findings::default(),
+            model,
+        };
+        Ok(config)
+    }
+
+    /// Tokens in the global batch of one step.
+    pub fn tokens_per_step(&self) -> u64 {
+        (self.world_size * self.micro_batches * self.batch_size * self.sequence_length) as u64
+    }
+
+    /// Of these, the tokens of one rank.
+    pub fn tokens_per_rank(&self) -> u64 {
+        self.tokens_per_step() / self.world_size as u64
+    }
+
+    /// The device in words, and the simulated link between the ranks if there is one.
+    pub fn device_words(&self) -> String {
+        let device = self.hardware.name();
+        self.link
+            .as_ref()
+            .map_or(device.into(), |link| format!("{device}, simulated link ({})", link.words()))
+    }
+
+    /// The learning rate of step `step` (from 0).
+    pub fn learning_rate(&self, step: u32) -> f64 {
+        self.lr_schedule.rate(step)
+    }
+
+    /// What the update after `step` others does, of a loss that was multiplied with `loss_scale`.
+    pub fn update(&self, step: u32, loss_scale: Option<f64>) -> Update {
+        Update {
+            step,
+            lr: self.learning_rate(step),
+            betas: self.betas,
+            eps: self.eps,
+            weight_decay: self.weight_decay,
+            max_grad_norm: self.max_grad_norm,
+            loss_scale,
+        }
+    }
+}
+
+/// Refuses what no flag alone can tell, wherever its values come from.
+fn check(args: &TrainArgs) -> Result<()> {
+    if !(1..=RANKS).contains(&(args.gpus as u64)) {
+        return Err(Failure::usage(format!("{} ranks: one process holds 1 to {RANKS} (--gpus)", args.gpus)));
+    }
+    if args.corpus.eval_every.is_some() && args.corpus.val_fraction == 0.0 {
+        return Err(Failure::usage(
+            "--eval-every needs data that training does not see: add --val-fraction 0.1",
+        ));
+    }
+    if let Some(fault) = args.inject.iter().find(|fault| fault.rank >= args.gpus) {
+        return Err(Failure::usage(format!(
+            "--inject names rank {}, but the ranks are 0 to {}",
+            fault.rank,
+            args.gpus - 1
+        )));
+    }
+    if let Some(fault) = args.inject.iter().find(|fault| fault.step >= args.training.steps) {
+        return Err(Failure::usage(format!(
+            "--inject names step {}, but the steps are 0 to {} (--steps)",
+            fault.step,
+            args.training.steps.saturating_sub(1)
+        )));
+    }
+    Ok(())
+}
+
+/// The screen, if there is a terminal for it and nobody asked for lines.
+fn screen(args: &TrainArgs) -> Option<viz::LiveOptions> {
+    let wanted = !args.watching.headless && viz::terminal_available();
+    let WatchArgs { paused, pace, view, display, .. } = args.watching;
+    wanted.then_some(viz::LiveOptions { paused, pace, view, display })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+
+    fn config(flags: &str) -> Result<Config> {
+        let words = ["zero"].into_iter().chain(flags.split_whitespace());
+        Config::new(Cli::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?.train)
+    }
+
+    #[test]
+    fn the_learning_rate_warms_up_and_decays_to_a_tenth() {
+        let config = config("--steps 110 --warmup-steps 10 --lr 0.01").unwrap();
+        for (step, expected) in [(0, 0.001), (9, 0.01), (10, 0.01), (60, 0.0055)] {
+            assert!((config.learning_rate(step) - expected).abs() < 1e-12, "step {step}");
+        }
+        assert!(config.learning_rate(109) < 0.00101);
+    }
+
+    #[test]
+    fn senseless_flags_are_usage_failures_that_name_the_flag() {
+        for (flags, named) in [
+            ("--gpus 0", "--gpus"),
+            ("--steps 0", "--steps"),
+            ("--lr -1", "--lr"),
+            ("--lr nan", "--lr"),
+            ("--val-fraction 2", "--val-fraction"),
+            ("--eval-every 5", "--val-fraction"),
+            ("--model enormous", "enormous"),
+            ("--model no/such/config.json", "no/such"),
+            ("--inject panic@rank4", "rank 4"),
+            ("--steps 5 --inject panic@rank1,step5", "0 to 4"),
+            ("--model tiny --init-from /nowhere", "--init-from"),
+            ("--loss-scale 8", "--precision fp16"),
+            ("--precision bf16 --hysteresis 2", "--precision fp16"),
+            ("--precision fp16 --hysteresis 0", "--hysteresis"),
+            ("--precision fp16 --loss-scale-window 0", "--loss-scale-window"),
+            ("--precision fp16 --loss-scale nan", "up to 2^64"),
+            ("--precision fp16 --initial-scale-power 65", "0 to 64"),
+            ("--precision fp16 --min-loss-scale 0", "--min-loss-scale"),
+            ("--precision fp16 --initial-scale-power 2 --min-loss-scale 8", "2^2"),
+        ] {
+            let flags_ = flags.replace("--lr -1", "--lr=-1");
+            let failure = config(&flags_).unwrap_err();
+            assert_eq!(failure.code(), 2, "{flags}");
+            assert!(failure.to_string().contains(named), "{flags}: {failure}");
+        }
+    }
+}

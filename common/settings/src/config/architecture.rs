@@ -1,0 +1,40 @@
+//! The model that the flags name.
+
+use crate::cli::TrainArgs;
+use crate::error::{Failure, Result};
+use checkpoint::Reader;
+use model::ModelConfig;
+use std::path::Path;
+
+/// What `--init-from` holds, or else `--model` names, with the shape of micro-batches that the flags give.
+///
+/// # Errors
+/// A usage failure that names the flag, the preset or the file.
+pub fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
+    let mut model = match (&args.architecture.init_from, &args.architecture.model) {
+        (Some(_), Some(_)) => {
+            return Err(Failure::usage("--init-from supplies the architecture: leave --model out"));
+        }
+        (Some(dir), None) => {
+            let config = Reader::open(dir).and_then(|reader| reader.config());
+            config.map_err(|e| Failure::usage(format!("--init-from: {e}")))?
+        }
+        (None, name) => named(name.as_deref().unwrap_or("tiny"))?,
+    };
+    model.batch_size = args.training.batch_size.unwrap_or(model.batch_size);
+    model.sequence_length = args.training.seq_len.unwrap_or(model.sequence_length);
+    model.validate().map_err(|e| Failure::usage(e.to_string()))?;
+    Ok(model)
+}
+
+/// A preset, or a `config.json`.
+fn named(name: &str) -> Result<ModelConfig> {
+    let path = Path::new(name);
+    if !name.ends_with(".json") && !path.exists() {
+        return ModelConfig::preset(name).map_err(|e| Failure::usage(format!("--model: {e}")));
+    }
+    let path = if path.is_dir() { path.join("config.json") } else { path.into() };
+    let text = std::fs::read_to_string(&path)
+        .map_err(|e| Failure::usage(format!("cannot read --model {}: {e}", path.display())))?;
+    ModelConfig::from_hugging_face(&text, name).map_err(|e| Failure::usage(format!("--model: {e}")))
+}

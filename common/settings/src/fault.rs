@@ -1,0 +1,239 @@
+//! Failures on demand, so that what happens then can be tested and learned from.
+//!
+//! `--inject KIND@rankR,stepS,PHASE`. Some announce themselves: `panic@rank2,step3,backward`, `error@rank0,step0,step`,
+//! `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`, `skip@rank1,step5`. Others are silent, and last from
+//! step S on: `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` is of one step. `seed@rank3,step0` is
+//! silent too: it comes after ranks have compared what they start from.
+
+use std::str::FromStr;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The rank panics.
+    Panic,
+    /// The rank returns an error.
+    Error,
+    /// The rank stops taking part, until its peers' deadline.
+    Stall,
+    /// The rank starts from other weights.
+    Seed,
+    /// The rank's gradients are infinite.
+    Overflow,
+    /// All-gathers bring the rank nothing new: it computes with the other ranks' slices of the step before.
+    Stale,
+    /// The rank divides its loss by its own tokens, not by those of all ranks.
+    Divisor,
+    /// The rank reads other samples than its own.
+    Data,
+    /// The rank's gradients never join the sum.
+    Drop,
+    /// The rank takes three times as long to compute.
+    Slow,
+    /// The rank's gradients are not numbers.
+    Nan,
+    /// The rank leaves out the first collective of the step that moves data.
+    Skip,
+}
+
+/// Where in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Before the first step.
+    Setup,
+    /// While a micro-batch is read.
+    Data,
+    /// In forward.
+    Forward,
+    /// In backward.
+    Backward,
+    /// While backward computes a block's activations again.
+    Recompute,
+    /// In the optimizer step.
+    Step,
+    /// In the validation after a step.
+    Evaluate,
+    /// While weights are saved.
+    Save,
+}
+
+/// One injected failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What.
+    pub kind: Kind,
+    /// On which rank.
+    pub rank: usize,
+    /// In which optimizer step, from 0; the first one, of faults that last.
+    pub step: u32,
+    /// In which phase, of faults that have one.
+    pub phase: Phase,
+}
+
+const KINDS: &[(&str, Kind)] = &[
+    ("panic", Kind::Panic),
+    ("error", Kind::Error),
+    ("stall", Kind::Stall),
+    ("seed", Kind::Seed),
+    ("overflow", Kind::Overflow),
+    ("stale", Kind::Stale),
+    ("divisor", Kind::Divisor),
+    ("data", Kind::Data),
+    ("drop", Kind::Drop),
+    ("slow", Kind::Slow),
+    ("nan", Kind::Nan),
+    ("skip", Kind::Skip),
+];
+const PHASES: &[(&str, Phase)] = &[
+    ("setup", Phase::Setup),
+    ("data", Phase::Data),
+    ("forward", Phase::Forward),
+    ("backward", Phase::Backward),
+    ("recompute", Phase::Recompute),
+    ("step", Phase::Step),
+    ("evaluate", Phase::Evaluate),
+    ("save", Phase::Save),
+];
+
+impl Kind {
+    /// Faults that no rank reports: whoever looks at the evidence finds them.
+    pub const SILENT: [Kind; 7] =
+        [Kind::Stale, Kind::Divisor, Kind::Data, Kind::Drop, Kind::Slow, Kind::Nan, Kind::Seed];
+
+    /// How `--inject` calls it.
+    pub fn name(self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    /// The phase that is meant where `phase` and `step` are written: a fault in no step is one of the setup, else of backward.
+    ///
+    /// # Errors
+    /// The fault has no such phase, or the phase no such step.
+    fn phase(self, step: Option<u32>, phase: Option<Phase>) -> std::result::Result<Phase, String> {
+        let name = self.name();
+        let only = match self {
+            Kind::Panic | Kind::Error | Kind::Stall => None,
+            Kind::Seed if step.is_none() => Some((Phase::Setup, "")),
+            Kind::Seed => Some((Phase::Backward, ",step0")),
+            _ => Some((Phase::Backward, ",step5")),
+        };
+        if let Some((only, step)) = only
+            && phase.is_some_and(|phase| phase != only)
+        {
+            return Err(format!("{name} has no phase: write {name}@rank1{step}"));
+        }
+        if self == Kind::Seed && step.is_some_and(|step| step > 0) {
+            return Err(format!(
+                "{name} is of the first weights: write {name}@rank1, or {name}@rank1,step0 for after ranks have compared them"
+            ));
+        }
+        let steps = if step.is_some() { Phase::Backward } else { Phase::Setup };
+        let phase = only.map(|(only, _)| only).or(phase).unwrap_or(steps);
+        if step.is_some_and(|step| step > 0) && phase == Phase::Setup {
+            return Err(format!("{name} in the setup happens before the first step: leave the step out"));
+        }
+        Ok(phase)
+    }
+}
+
+impl Fault {
+    /// A fault that has no phase of its own, on `rank` from `step` on.
+    pub fn silent(kind: Kind, rank: usize, step: u32) -> Self {
+        Fault { kind, rank, step, phase: Phase::Backward }
+    }
+
+    /// Whether `rank` suffers from it in `step`, if it is one that lasts.
+    pub fn lasts(&self, kind: Kind, rank: usize, step: u32) -> bool {
+        self.kind == kind && self.rank == rank && self.step <= step
+    }
+}
+
+impl Fault {
+    /// Whether it cannot come any more in a run that begins with step `first`.
+    pub fn passed(&self, first: u32) -> bool {
+        match self.kind {
+            Kind::Stale | Kind::Divisor | Kind::Data | Kind::Drop | Kind::Slow => false,
+            Kind::Seed => first > 0,
+            _ => self.phase != Phase::Setup && self.step < first,
+        }
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@rank{},step{}", self.kind.name(), self.rank, self.step)
+    }
+}
+
+fn pick<T: Copy>(names: &[(&str, T)], name: &str) -> std::result::Result<T, String> {
+    let known = || names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    names
+        .iter()
+        .find(|(n, _)| *n == name)
+        .map(|(_, value)| *value)
+        .ok_or_else(|| format!("{name:?} is none of {}: write panic@rank2,step3,backward", known()))
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (kind, place) = text.split_once('@').ok_or("write panic@rank2,step3,backward")?;
+        let kind = pick(KINDS, kind)?;
+        let (mut rank, mut step, mut phase) = (0, None, None);
+        for part in place.split(',') {
+            let number = |digits: &str| digits.parse::<u32>().map_err(|_| format!("{part:?} has no number"));
+            if let Some(digits) = part.strip_prefix("rank") {
+                rank = number(digits)? as usize;
+            } else if let Some(digits) = part.strip_prefix("step").filter(|digits| !digits.is_empty()) {
+                step = Some(number(digits)?);
+            } else {
+                phase = Some(pick(PHASES, part)?);
+            }
+        }
+        Ok(Fault { kind, rank, step: step.unwrap_or(0), phase: kind.phase(step, phase)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_read_from_words() {
+        let fault = |kind, rank, step, phase| Ok(Fault { kind, rank, step, phase });
+        assert_eq!("panic@rank2,step3,backward".parse(), fault(Kind::Panic, 2, 3, Phase::Backward));
+        assert_eq!("error@rank0,step1,step".parse(), fault(Kind::Error, 0, 1, Phase::Step));
+        assert_eq!("stall@rank0,step1,recompute".parse(), fault(Kind::Stall, 0, 1, Phase::Recompute));
+        assert_eq!("panic@rank2,step3".parse(), fault(Kind::Panic, 2, 3, Phase::Backward));
+        assert_eq!("panic@rank2".parse(), fault(Kind::Panic, 2, 0, Phase::Setup));
+        assert_eq!("panic@rank2,step0,setup".parse(), fault(Kind::Panic, 2, 0, Phase::Setup));
+        assert_eq!("panic@rank1,save".parse(), fault(Kind::Panic, 1, 0, Phase::Save));
+        assert_eq!("seed@rank1".parse(), fault(Kind::Seed, 1, 0, Phase::Setup));
+        assert_eq!("seed@rank1,step0".parse(), fault(Kind::Seed, 1, 0, Phase::Backward));
+        assert_eq!("overflow@rank1,step5".parse(), fault(Kind::Overflow, 1, 5, Phase::Backward));
+        assert_eq!("skip@rank1,step5".parse(), fault(Kind::Skip, 1, 5, Phase::Backward));
+        let never = [
+            "panic@rank1,step2,setup",
+            "panic@rank1,step4294967297",
+            "seed@rank1,step2",
+            "seed@rank1,forward",
+            "seed@rank1,step0,setup",
+            "slow@rank1,forward",
+        ];
+        for bad in ["panic", "melt@rank1", "panic@rank,step1", "panic@rank1,sideways"].iter().chain(&never) {
+            assert!(bad.parse::<Fault>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn silent_faults_are_written_as_they_are_read() {
+        for kind in Kind::SILENT {
+            let begins = if kind == Kind::Seed { 0 } else { 7 };
+            let fault = Fault::silent(kind, 3, begins);
+            assert_eq!(fault.to_string().parse(), Ok(fault));
+            assert!(fault.lasts(kind, 3, 9) && !fault.lasts(kind, 2, 9));
+            assert!(begins == 0 || !fault.lasts(kind, 3, begins - 1));
+        }
+    }
+}

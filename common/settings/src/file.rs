@@ -1,0 +1,84 @@
+//! What a configuration file says that no flag can.
+
+use crate::lr_schedule::{Climb, LrSchedule, WarmUp};
+use planner::Stage;
+
+/// What a file can say and no flag can.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FileOnly {
+    /// The stage that it is written for.
+    pub stage: Option<Stage>,
+    /// The batch keys.
+    pub batch: Batch,
+    /// Decay of the momentum and of the variance.
+    pub betas: Option<(f32, f32)>,
+    /// Added to the root of the variance.
+    pub eps: Option<f32>,
+    /// `gradient_clipping` is 0.
+    pub unclipped: bool,
+    /// One of DeepSpeed's schedulers.
+    pub scheduler: Scheduler,
+}
+
+/// The three keys of the batch rule, as far as it gives them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// `train_batch_size`: sequences per optimizer step over all ranks.
+    pub total: Option<usize>,
+    /// `train_micro_batch_size_per_gpu`: sequences per micro-batch and rank.
+    pub micro: Option<usize>,
+    /// `gradient_accumulation_steps`: micro-batches per optimizer step.
+    pub accumulation: Option<usize>,
+}
+
+/// The keys of `scheduler`, its peak and length of warm-up aside, which have flags.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scheduler {
+    /// `type`.
+    pub name: Option<SchedulerName>,
+    /// `warmup_min_lr`.
+    pub low: f64,
+    /// `warmup_type`.
+    pub climb: Climb,
+    /// `total_num_steps`; the run's own number of steps if it is `auto`.
+    pub total: Option<u32>,
+    /// `warmup_min_ratio`.
+    pub warmup_min_ratio: f64,
+    /// `cos_min_ratio`, 0.0001 unless given.
+    pub cos_min_ratio: Option<f64>,
+}
+
+/// DeepSpeed's schedulers that are here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchedulerName {
+    /// Warm-up, then constant.
+    WarmupLr,
+    /// Warm-up, then a line down.
+    WarmupDecayLr,
+    /// Warm-up, then a cosine down.
+    WarmupCosineLr,
+}
+
+impl Scheduler {
+    /// The schedule of a run of `steps` steps that peaks at `peak` after `warmup` steps.
+    pub fn schedule(&self, peak: f64, warmup: u32, steps: u32) -> LrSchedule {
+        let climb = WarmUp { steps: warmup, climb: self.climb };
+        let total = self.total.unwrap_or(steps);
+        match self.name {
+            None => LrSchedule::WarmupThenCosine { peak, warmup, steps },
+            Some(SchedulerName::WarmupLr) => {
+                LrSchedule::WarmupLr { low: self.low, high: peak, warmup: climb }
+            }
+            Some(SchedulerName::WarmupDecayLr) => {
+                LrSchedule::WarmupDecayLr { low: self.low, high: peak, warmup: climb, total }
+            }
+            Some(SchedulerName::WarmupCosineLr) => LrSchedule::WarmupCosineLr {
+                peak,
+                warmup_min_ratio: self.warmup_min_ratio,
+                cos_min_ratio: self.cos_min_ratio.unwrap_or(1e-4),
+                warmup: climb,
+                total,
+            },
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Where the ranks compute.
+
+use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
+use crate::error::{Failure, Result};
+use crate::machine::cores;
+use crate::size::human;
+use collectives::nccl;
+use device::cuda::{Gpu, GpuInfo, Library, Options, list};
+use device::{DType, Device, DeviceError, Ledger};
+use planner::Algorithm;
+use sharding::Precision;
+use std::sync::Arc;
+
+/// What the ranks share out among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hardware {
+    /// The CPU.
+    Cpu(Why),
+    /// GPUs; rank r computes on the r-th, counting round.
+    Gpus {
+        /// At least one.
+        gpus: Vec<GpuInfo>,
+        /// Products of f32 matrices round their operands to TF32.
+        tf32: bool,
+    },
+}
+
+/// Why ranks compute on the CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The flags say so.
+    Asked,
+    /// There is no driver, and so no GPU that could be used.
+    NoDriver,
+    /// Something else that GPUs take is not there.
+    Missing(String),
+}
+
+impl Hardware {
+    /// What `args` ask for, as far as it is there.
+    ///
+    /// # Errors
+    /// A usage failure if `--device cuda` has something missing, named, or flags do not go together.
+    pub fn choose(args: &TrainArgs, precision: Precision) -> Result<Self> {
+        // Processes have seen to it before.
+        if args.collectives == CollectivesChoice::Nccl && args.on_this_machine.is_none() {
+            nccl::allow_sharing();
+        }
+        let hardware = match args.device {
+            DeviceChoice::Cpu => Hardware::Cpu(Why::Asked),
+            DeviceChoice::Cuda => match gpus() {
+                Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
+                Err(error) => return Err(missing(&error)),
+            },
+            DeviceChoice::Auto if !Library::Driver.load() => Hardware::Cpu(Why::NoDriver),
+            DeviceChoice::Auto => match gpus() {
+                Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
+                Err(error) => Hardware::Cpu(Why::Missing(error.to_string())),
+            },
+        };
+        hardware.check(args, precision)?;
+        Ok(hardware)
+    }
+
+    fn check(&self, args: &TrainArgs, precision: Precision) -> Result<()> {
+        let Hardware::Gpus { gpus, .. } = self else {
+            return match args.tf32 {
+                true => {
+                    Err(Failure::usage("--tf32 is for GPUs: on the CPU products of f32 are exact to f32"))
+                }
+                false => Ok(()),
+            };
+        };
+        if args.algorithm == Algorithm::Ring {
+            return Err(Failure::usage(
+                "--algorithm ring moves main memory only: leave it out, or run with --device cpu",
+            ));
+        }
+        let bf16 = [precision.parameters, precision.gradients, precision.reduce].contains(&DType::Bf16);
+        match gpus.iter().find(|gpu| bf16 && !gpu.has_bf16()) {
+            Some(gpu) => Err(Failure::usage(format!(
+                "{} has no bf16 (compute capability {}.{}; it came with 8.0)\n\
+                 Choose --precision fp16, or --device cpu.",
+                gpu.name, gpu.capability.0, gpu.capability.1
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The version of NCCL that connects the ranks, if `args` want it to; `ranks` of them share these GPUs.
+    ///
+    /// # Errors
+    /// A usage failure with what stands in the way.
+    pub fn nccl(&self, args: &TrainArgs, ranks: usize) -> Result<Option<nccl::Version>> {
+        if args.collectives != CollectivesChoice::Nccl {
+            return Ok(None);
+        }
+        let Hardware::Gpus { gpus, .. } = self else {
+            return Err(Failure::usage(
+                "--collectives nccl connects GPUs, and the ranks would compute on the CPU\n\
+                 The subcommand doctor shows which GPUs are here; leave --collectives out to run without.",
+            ));
+        };
+        if args.link.is_some() {
+            return Err(Failure::usage(
+                "--link simulates a link between ranks that share memory: NCCL has its own",
+            ));
+        }
+        let version = nccl::version().map_err(|error| {
+            Failure::usage(format!("--collectives nccl: {error}\nThe subcommand doctor shows what is here."))
+        })?;
+        if ranks > gpus.len() {
+            if !version.shares_gpus() {
+                let who = format!("{ranks} ranks on {} would share", gpus_in_words(gpus.len()));
+                return Err(Failure::usage(nccl::SharedGpu { who, version }.to_string()));
+            }
+            nccl::share();
+        }
+        Ok(Some(version))
+    }
+
+    /// Of the GPUs of a machine the one that the process with this number on it computes on.
+    pub fn of_process(self, number: usize) -> Self {
+        match self {
+            Hardware::Gpus { gpus, tf32 } if !gpus.is_empty() => {
+                Hardware::Gpus { gpus: vec![gpus[number % gpus.len()].clone()], tf32 }
+            }
+            hardware => hardware,
+        }
+    }
+
+    /// The first GPU in words, if there is one.
+    pub fn one(&self) -> Option<String> {
+        match self {
+            Hardware::Cpu(_) => None,
+            Hardware::Gpus { gpus, .. } => gpus.first().map(named),
+        }
+    }
+
+    /// What must be the same in all processes.
+    pub fn kind(&self) -> Self {
+        match self {
+            Hardware::Cpu(_) => Hardware::Cpu(Why::Asked),
+            Hardware::Gpus { tf32, .. } => Hardware::Gpus { gpus: Vec::new(), tf32: *tf32 },
+        }
+    }
+
+    /// Name in words, for reports.
+    pub fn name(&self) -> &str {
+        match self {
+            Hardware::Cpu(_) => "CPU",
+            Hardware::Gpus { gpus, .. } => gpus.first().map_or("GPU", |gpu| &gpu.name),
+        }
+    }
+
+    /// The line, without a full stop, that says what `ranks` ranks compute on.
+    pub fn line(&self, ranks: usize, threads: usize, nccl: Option<nccl::Version>) -> String {
+        match self {
+            Hardware::Cpu(_) => {
+                let threads = self::threads(threads);
+                format!("{} ranks are threads on this machine's {} CPU cores, {threads}", self.the(), cores())
+            }
+            Hardware::Gpus { gpus, .. } => on_gpus(gpus, ranks, nccl),
+        }
+    }
+
+    /// "The", after what is to be said of GPUs where the ranks use none that they might have been meant to.
+    pub fn the(&self) -> String {
+        match self {
+            Hardware::Gpus { .. } | Hardware::Cpu(Why::Asked) => "The".into(),
+            Hardware::Cpu(Why::NoDriver) => "No CUDA GPU here: the".into(),
+            Hardware::Cpu(Why::Missing(what)) => format!("No CUDA GPU is used: {what}.\nThe"),
+        }
+    }
+
+    /// Opens the GPUs of `ranks` ranks, if they compute on any. Those that copy among themselves, and not `nccl` for them, have to
+    /// reach each other's memory.
+    ///
+    /// # Errors
+    /// A failed run with what the driver or the compiler says.
+    pub fn open(&self, ranks: usize, nccl: bool) -> Result<Vec<Arc<Gpu>>> {
+        let Hardware::Gpus { gpus, .. } = self else { return Ok(Vec::new()) };
+        let open = || {
+            let opened: Vec<_> =
+                gpus.iter().take(ranks).map(|gpu| Gpu::open(gpu.ordinal)).collect::<device::Result<_>>()?;
+            if !nccl {
+                Gpu::connect(&opened)?;
+            }
+            Ok(opened)
+        };
+        open().map_err(|error: DeviceError| {
+            Failure::run(format!(
+                "{error}\nThe subcommand doctor shows what is there; --device cpu runs without a GPU."
+            ))
+        })
+    }
+
+    /// The device of rank `rank`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn device(
+        &self,
+        opened: &[Arc<Gpu>],
+        rank: usize,
+        ledger: Ledger,
+        threads: usize,
+    ) -> device::Result<Device> {
+        match self {
+            Hardware::Gpus { tf32, .. } if !opened.is_empty() => {
+                let options = Options { tf32: *tf32, threads, ..Options::default() };
+                Device::cuda(ledger, opened[rank % opened.len()].clone(), options)
+            }
+            _ => Ok(Device::cpu(ledger, threads)),
+        }
+    }
+}
+
+/// Threads per rank, in words.
+pub fn threads(count: usize) -> String {
+    if count == 1 { "1 thread each".into() } else { format!("{count} threads each") }
+}
+
+/// The GPUs that the kernels are written for, if everything is there that computing on them takes.
+pub fn gpus() -> device::Result<Vec<GpuInfo>> {
+    let gpus = list()?;
+    Library::ALL.iter().try_for_each(|library| library.require())?;
+    let able: Vec<GpuInfo> = gpus.iter().filter(|gpu| gpu.check().is_ok()).cloned().collect();
+    if able.is_empty() {
+        gpus.iter().try_for_each(GpuInfo::check)?;
+        return Err(DeviceError::Cuda { call: "cuDeviceGetCount", reason: "the driver knows no GPU".into() });
+    }
+    Ok(able)
+}
+
+fn missing(error: &DeviceError) -> Failure {
+    Failure::usage(format!(
+        "--device cuda: {error}\n\
+         The subcommand doctor lists what CUDA takes and what is there.\n\
+         Run on the CPU with --device cpu: ranks are threads then."
+    ))
+}
+
+/// `1 GPU`, `2 GPUs`.
+pub fn gpus_in_words(count: usize) -> String {
+    if count == 1 { "1 GPU".into() } else { format!("{count} GPUs") }
+}
+
+fn on_gpus(gpus: &[GpuInfo], ranks: usize, nccl: Option<nccl::Version>) -> String {
+    let used = gpus.len().min(ranks);
+    let first = named(&gpus[0]);
+    let connected =
+        |copies: &str| nccl.map_or(copies.into(), |version| format!("NCCL {version} connects them"));
+    match (used, ranks) {
+        (1, 1) => format!("One rank on {first}"),
+        (1, _) => {
+            format!("All {ranks} ranks share {first}: {}", connected("collectives copy within its memory"))
+        }
+        _ if used == ranks => {
+            format!(
+                "One rank per GPU on {used} GPUs, {first} first: {}",
+                connected("collectives copy between them")
+            )
+        }
+        _ => format!(
+            "{ranks} ranks share {used} GPUs, {first} first: {}",
+            connected("collectives copy within and between them")
+        ),
+    }
+}
+
+/// `GPU 0, NAME (80.00 GB)`.
+fn named(gpu: &GpuInfo) -> String {
+    format!("GPU {}, {} ({})", gpu.ordinal, gpu.name, human(gpu.memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpus(count: usize) -> Vec<GpuInfo> {
+        let gpu = |ordinal| GpuInfo {
+            ordinal,
+            name: "A GPU".into(),
+            capability: (9, 0),
+            memory: 8_000_000_000,
+            uuid: [0; 16],
+        };
+        (0..count).map(gpu).collect()
+    }
+
+    #[test]
+    fn the_first_lines_say_who_shares_what() {
+        let words = |count, ranks| on_gpus(&gpus(count), ranks, None);
+        assert!(words(1, 4).starts_with("All 4 ranks share GPU 0, A GPU (8.00 GB): collectives copy"));
+        assert!(words(8, 4).starts_with("One rank per GPU on 4 GPUs"));
+        assert!(words(2, 4).starts_with("4 ranks share 2 GPUs"));
+    }
+
+    #[test]
+    fn the_first_lines_say_so_where_no_gpu_is_used() {
+        let words = |why| Hardware::Cpu(why).line(4, 1, None);
+        assert!(words(Why::Asked).starts_with("The ranks are threads on this machine's "));
+        assert!(
+            words(Why::NoDriver).starts_with("No CUDA GPU here: the ranks are threads on this machine's ")
+        );
+        let lacks = words(Why::Missing("libnvrtc was not found".into()));
+        assert!(lacks.starts_with("No CUDA GPU is used: libnvrtc was not found.\nThe ranks are threads"));
+    }
+}

@@ -1,0 +1,34 @@
+//! What a run is asked to do: the command line, checked and completed to a [`Config`]; and what the flags name: text to
+//! learn, a link, GPUs, the launcher's place for this process.
+
+pub mod cli;
+pub mod communication;
+pub mod config;
+pub mod corpus;
+pub mod data;
+mod error;
+pub mod fault;
+pub mod file;
+pub mod findings;
+pub mod float_type;
+mod given;
+mod grad_sync;
+mod groups;
+pub mod hardware;
+pub mod labels;
+pub mod launcher;
+mod link;
+pub mod lr_schedule;
+pub mod machine;
+pub mod precision;
+pub mod prediction;
+pub mod process;
+pub mod size;
+pub mod wiring;
+
+pub use communication::Communication;
+pub use config::Config;
+pub use error::{Failure, Result};
+pub use given::Given;
+pub use grad_sync::GradSync;
+pub use link::LinkChoice;

@@ -1,0 +1,75 @@
+//! The flags about element types and loss scaling, checked.
+
+use crate::cli::{LARGEST, PrecisionArgs};
+use crate::error::{Failure, Result};
+use crate::float_type::name;
+use sharding::{LossScaling, Precision};
+
+/// The element types that `args` ask for.
+pub fn precision(args: &PrecisionArgs) -> Precision {
+    let gradients = args.grad_dtype.unwrap_or(args.precision);
+    let reduce = args.reduce_dtype.unwrap_or(gradients);
+    Precision { parameters: args.precision.dtype(), gradients: gradients.dtype(), reduce: reduce.dtype() }
+}
+
+/// How the loss is scaled, if `precision` needs it.
+///
+/// # Errors
+/// A usage failure that names the flag and its range, or says that nothing is scaled in this precision.
+pub fn loss_scaling(args: &PrecisionArgs, precision: Precision) -> Result<Option<LossScaling>> {
+    let given = [
+        ("--loss-scale", args.loss_scale.is_some()),
+        ("--initial-scale-power", args.initial_scale_power.is_some()),
+        ("--loss-scale-window", args.loss_scale_window.is_some()),
+        ("--hysteresis", args.hysteresis.is_some()),
+        ("--consecutive-hysteresis", args.consecutive_hysteresis.is_some()),
+        ("--min-loss-scale", args.min_loss_scale.is_some()),
+    ];
+    if !precision.scales_loss() {
+        return match given.iter().find(|(_, given)| *given) {
+            None => Ok(None),
+            Some((flag, _)) => Err(Failure::usage(format!(
+                "{flag} is for fp16, whose range is small; nothing here is fp16: add --precision fp16 or leave it out"
+            ))),
+        };
+    }
+    let default = LossScaling::default();
+    let scaling = LossScaling {
+        fixed: args.loss_scale.filter(|&scale| scale != 0.0),
+        initial_power: args.initial_scale_power.unwrap_or(default.initial_power),
+        window: args.loss_scale_window.unwrap_or(default.window),
+        hysteresis: args.hysteresis.unwrap_or(default.hysteresis),
+        consecutive_hysteresis: args.consecutive_hysteresis.unwrap_or(default.consecutive_hysteresis),
+        minimum: args.min_loss_scale.unwrap_or(default.minimum),
+    };
+    check(&scaling).map(|()| Some(scaling)).map_err(Failure::usage)
+}
+
+/// Refuses scales that no f16 gradient can bear, and a smallest one that is larger than the first.
+fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
+    let LossScaling { fixed, initial_power, minimum, .. } = *scaling;
+    let sensible = |scale: f64| scale > 0.0 && scale <= LARGEST;
+    if let Some(scale) = fixed.filter(|&scale| !sensible(scale)) {
+        return Err(format!("--loss-scale {scale}: choose 0 (dynamic), or a number above 0 up to 2^64"));
+    }
+    if !sensible(minimum) || (fixed.is_none() && minimum > 2f64.powi(initial_power as i32)) {
+        return Err(format!(
+            "--min-loss-scale {minimum}: choose a number above 0, up to the initial scale, 2^{initial_power} \
+             (--initial-scale-power)"
+        ));
+    }
+    Ok(())
+}
+
+/// A run's element types in a few words.
+pub fn words(precision: Precision) -> String {
+    let Precision { parameters, gradients, reduce } = precision;
+    let mut words = name(parameters).to_string();
+    if gradients != parameters {
+        words.push_str(&format!(", gradients {}", name(gradients)));
+    }
+    if reduce != gradients {
+        words.push_str(&format!(", reduced in {}", name(reduce)));
+    }
+    words
+}

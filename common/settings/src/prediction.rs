@@ -1,0 +1,55 @@
+//! What the planner says about a run.
+
+use crate::config::Config;
+use crate::error::{Failure, Result};
+use crate::grad_sync::GradSync;
+use planner::{InvalidJob, Job, Prediction, Recipe};
+use sharding::Precision;
+
+/// What the planner says about a run of `stage`.
+///
+/// # Errors
+/// A usage failure if no run can have these numbers.
+pub fn predict(stage: planner::Stage, config: &Config) -> Result<(Job, Prediction)> {
+    let job = job(stage, config);
+    let prediction = planner::predict(&job).map_err(|error| config.findings.attribute(invalid(&error)))?;
+    Ok((job, prediction))
+}
+
+/// A usage failure of what no run can have, with the flags that ask for it.
+pub fn invalid(error: &InvalidJob) -> Failure {
+    let flags = match error {
+        InvalidJob::TooMany { name: "micro-batches per step", .. } => "--grad-accum: ",
+        InvalidJob::TooMany { .. } => "--gpus: ",
+        InvalidJob::TooLarge { .. } => "--batch-size, --seq-len, --grad-accum, --model: ",
+        InvalidJob::Zero { .. } | InvalidJob::Group { .. } => "",
+    };
+    Failure::usage(format!("{flags}{error}"))
+}
+
+/// The planner's view of a run.
+pub fn job(stage: planner::Stage, config: &Config) -> Job {
+    let job = Job {
+        batch_size: config.batch_size,
+        tokens: config.sequence_length,
+        micro_batches: config.micro_batches,
+        checkpointing: config.checkpointing,
+        wrap: config.wrap,
+        strategy: config.strategy.unwrap_or_default(),
+        shard_group: config.mesh.shard_group(),
+        secondary_shards: config.mesh.secondary(),
+        textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
+        recipe: recipe(config.precision),
+        algorithm: config.algorithm,
+        ..Job::new(config.model.clone(), stage, config.world_size)
+    };
+    config.communication.plan(job, config.precision)
+}
+
+/// Bytes per parameter.
+pub fn recipe(precision: Precision) -> Recipe {
+    let weights = precision.parameters.size() as u64;
+    let gradients = precision.gradients.size() as u64;
+    let base = if precision.has_masters() { Recipe::MIXED } else { Recipe::FP32 };
+    Recipe { weights, gradients, ..base }
+}

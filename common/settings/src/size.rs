@@ -1,0 +1,129 @@
+//! Numbers and sizes as people write and read them.
+
+use std::ops::RangeInclusive;
+
+/// Reads `512MiB`, `80GB`, `1.5GiB` or a plain number of bytes.
+///
+/// # Errors
+/// A sentence that says what is accepted.
+pub fn parse(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let factor = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kb" | "k" => 1e3,
+        "mb" | "m" => 1e6,
+        "gb" | "g" => 1e9,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        unit => {
+            return Err(format!("unknown unit {unit:?}: write 512MiB, 1.5GiB, 80GB or a number of bytes"));
+        }
+    };
+    let number: f64 =
+        text[..digits].parse().map_err(|_| "write 512MiB, 1.5GiB, 80GB or bytes".to_string())?;
+    let bytes = number * factor;
+    if (1.0..1e18).contains(&bytes) { Ok(bytes as u64) } else { Err("must be at least one byte".into()) }
+}
+
+/// Reads a number of elements, `low` or more: `500000`, `500_000` or, as in DeepSpeed's files, `5e5`.
+///
+/// # Errors
+/// A sentence that says what is accepted.
+pub fn elements(text: &str, low: u64) -> Result<usize, String> {
+    let number: f64 = text.replace('_', "").parse().unwrap_or(f64::NAN);
+    if number.fract() == 0.0 && (low as f64..=MOST_ELEMENTS).contains(&number) {
+        return Ok(number as usize);
+    }
+    Err(format!("write a whole number of elements from {low} to 2^53, such as 200000 or 5e8"))
+}
+
+/// Reads a whole number of `range`.
+///
+/// The function's error is a sentence that says what is accepted.
+pub fn whole<N: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync {
+    move |text| {
+        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
+        let fits = number.and_then(|number| N::try_from(number).ok());
+        fits.ok_or_else(|| format!("write a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// Reads a number that is `allowed`, in words for the error.
+pub fn number(
+    allowed: &'static str,
+    is_allowed: fn(f64) -> bool,
+) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync {
+    move |text| {
+        let number = text.parse::<f64>().ok().filter(|&number| is_allowed(number));
+        number.ok_or_else(|| format!("write {allowed}"))
+    }
+}
+
+/// Up to here, every whole number is an f64.
+const MOST_ELEMENTS: f64 = (1u64 << 53) as f64;
+
+/// `1234567` as `1.23 MB` (1 MB = 10⁶ bytes), in three digits.
+pub fn human(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for next in ["kB", "MB", "GB", "TB"] {
+        if value < 999.5 {
+            break;
+        }
+        value /= 1000.0;
+        unit = next;
+    }
+    match value {
+        _ if unit == "B" => format!("{bytes} B"),
+        v if v < 9.995 => format!("{v:.2} {unit}"),
+        v if v < 99.95 => format!("{v:.1} {unit}"),
+        v => format!("{v:.0} {unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_whole_numbers_in_range() {
+        for (text, low, expected) in [("1", 1, 1), ("0", 0, 0), ("5e8", 1, 500_000_000), ("1_000", 1, 1000)] {
+            assert_eq!(elements(text, low), Ok(expected), "{text}");
+        }
+        for bad in ["0", "-3", "1.5", "1e-3", "1e17", "nan", "inf", "", "12k"] {
+            assert!(elements(bad, 1).unwrap_err().contains("from 1 to 2^53"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_told_the_range() {
+        let percent = whole::<u32>(1..=100);
+        assert_eq!((percent("1"), percent("100")), (Ok(1), Ok(100)));
+        for bad in ["0", "101", "-1", "1.5", "", "ten", "99999999999999999999"] {
+            assert_eq!(percent(bad), Err("write a whole number from 1 to 100".into()), "{bad}");
+        }
+        let share = number("a number from 0 to 1", |x| (0.0..=1.0).contains(&x));
+        assert_eq!(share("0.5"), Ok(0.5));
+        for bad in ["-0.1", "nan", "inf", "half", ""] {
+            assert_eq!(share(bad), Err("write a number from 0 to 1".into()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_round_trip_through_words() {
+        assert_eq!(parse("512MiB"), Ok(512 << 20));
+        assert_eq!(parse("1.5 GiB"), Ok(3 << 29));
+        assert_eq!(parse("80GB"), Ok(80_000_000_000));
+        assert_eq!(parse("77"), Ok(77));
+        for bad in ["", "-3", "12 parsecs", "0", "1..2GB"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(human(999), "999 B");
+        assert_eq!(human(3_547_136), "3.55 MB");
+        assert_eq!(human(14_000_000_000), "14.0 GB");
+        assert_eq!(human(999_600), "1.00 MB");
+    }
+}
