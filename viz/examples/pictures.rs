@@ -6,9 +6,9 @@ use events::Recording;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
-use viz::app::{App, Source};
+use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::Plan;
+use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{View, export, view};
@@ -38,7 +38,12 @@ fn main() -> Result<()> {
             ("sixteen", 2, 16, false),
             ("many", 2, 64, false),
         ] {
-            views(&out, name, || Ok(made_up(&Plan { ring, ..Plan::new(stage, ranks) })), size)?;
+            views(
+                &out,
+                name,
+                || Ok(made_up(&SimulationPlan { ring, ..SimulationPlan::new(stage, ranks) })),
+                size,
+            )?;
         }
     }
     Ok(())
@@ -55,10 +60,10 @@ fn recorded(name: &str) -> Result<Player> {
     Ok(player)
 }
 
-fn made_up(plan: &Plan) -> Player {
+fn made_up(plan: &SimulationPlan) -> Player {
     let run = plan.run();
     let mut timeline = Timeline::live(run.header, "made up");
-    timeline.push(events::Message::Batch(events::Batch { dropped: 0, events: run.events }));
+    timeline.push(events::Message::Batch(events::EventBatch { dropped: 0, events: run.events }));
     let mut player = Player::new(timeline, Motion::Standing);
     player.seek_into_step(1, 0.6);
     player
@@ -74,7 +79,7 @@ fn views(
         let all = view == View::Compare && STAGES.contains(&name);
         let players =
             if all { STAGES.into_iter().map(recorded).collect::<Result<_>>()? } else { vec![player()?] };
-        let mut app = App::new(players, Source::Recording);
+        let mut app = App::new(players, EventSource::Recording);
         (app.view, app.dismissed) = (view, view != View::Overview);
         let picture = view::picture(&app, Theme::FULL, width, height);
         let file = format!("{}-{name}-{width}x{height}.svg", view.label().to_lowercase());

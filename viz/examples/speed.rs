@@ -7,9 +7,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::error::Error;
 use std::time::{Duration, Instant};
-use viz::app::{App, Source};
+use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::Plan;
+use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{View, view};
@@ -17,7 +17,7 @@ use viz::{View, view};
 const EVENTS: usize = 1_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let run = Plan { steps: 700, ring: true, ..Plan::new(3, 8) }.run();
+    let run = SimulationPlan { steps: 700, ring: true, ..SimulationPlan::new(3, 8) }.run();
     let events = &run.events[..run.events.len().min(EVENTS)];
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("run.events");
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     println!("seek to a step: worst of 40 {:?}", seeks.max().unwrap_or_default());
     player.seek_into_step(steps / 2, 0.6);
-    let mut app = App::new(vec![player], Source::Recording);
+    let mut app = App::new(vec![player], EventSource::Recording);
     for shown in View::ALL {
         app.view = shown;
         println!("picture of {} at 200x60, 8 ranks: {:?}", shown.label(), picture(&app));

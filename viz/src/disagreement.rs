@@ -34,8 +34,8 @@ fn meaning(flight: &Flight) -> (Operation, u16, u16) {
 /// What the members of the flight's group have on their way under its number.
 fn issued(scene: &Scene, flight: &Flight) -> Vec<(usize, Flight)> {
     let (group, sequence) = (flight.event.group, flight.event.sequence);
-    let parts = groups::beside(&scene.now, group);
-    let members = parts.iter().filter(|part| part.number == group).flat_map(|part| &part.ranks);
+    let groups = groups::beside(&scene.now, group);
+    let members = groups.iter().filter(|g| g.number == group).flat_map(|g| &g.ranks);
     let same = |flight: &&Flight| (flight.event.group, flight.event.sequence) == (group, sequence);
     // The messages of a pair have numbers of their own.
     let message = |flight: &Flight| matches!(flight.event.operation, Operation::Send | Operation::Recv);

@@ -1,22 +1,83 @@
 //! Keys and mouse: one table says what each key does, in the footer, in the help and in fact.
 
-use crate::app::{Action, View};
 use crossterm::event::{
     Event as TerminalEvent, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEventKind,
 };
 
+/// The views, in the order of their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum View {
+    /// Everything at a glance.
+    Overview,
+    /// Who holds what.
+    Shards,
+    /// One rank's memory over time.
+    Memory,
+    /// Compute and communication over time.
+    Streams,
+    /// Bytes sent.
+    Traffic,
+    /// Runs side by side.
+    Compare,
+}
+
+impl View {
+    /// All of them.
+    pub const ALL: [View; 6] =
+        [View::Overview, View::Shards, View::Memory, View::Streams, View::Traffic, View::Compare];
+
+    /// Its name.
+    pub const fn label(self) -> &'static str {
+        match self {
+            View::Overview => "Overview",
+            View::Shards => "Shards",
+            View::Memory => "Memory",
+            View::Streams => "Streams",
+            View::Traffic => "Traffic",
+            View::Compare => "Compare",
+        }
+    }
+
+    /// Returns the view `by` places after this one, the first after the last.
+    pub(crate) fn turned(self, by: usize) -> View {
+        View::ALL[(self as usize + by) % View::ALL.len()]
+    }
+}
+
+/// What a person asks for, by key or mouse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the table of keys says what each does")]
+pub enum Action {
+    TogglePause,
+    Forward,
+    Back,
+    Granularity,
+    Slower,
+    Faster,
+    Release,
+    NextView,
+    PreviousView,
+    Show(View),
+    NextRank,
+    PreviousRank,
+    NextStep,
+    PreviousStep,
+    First,
+    Last,
+    /// Goes to this share of the run's time; recordings only.
+    Seek(f64),
+    Help,
+    Dismiss,
+    Suspend,
+    Redraw,
+    Quit,
+}
+
 /// What a person or the clock tells the program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input {
-    /// A key of the table.
+    /// A person has pressed a key, or clicked on something that stands for this action.
     Do(Action),
-    /// A click or a drag with the button held.
-    Point {
-        /// Column.
-        column: u16,
-        /// Row.
-        row: u16,
-    },
     /// The wheel: up is negative.
     Wheel(i32),
     /// The window has another size.
@@ -112,14 +173,21 @@ pub const BINDINGS: &[Binding] = &[
     ),
 ];
 
-/// What a terminal's event means, if anything.
+/// Returns the column and row of a click, or of a drag with the left button held.
+pub fn clicked(event: &TerminalEvent) -> Option<(u16, u16)> {
+    let TerminalEvent::Mouse(mouse) = event else { return None };
+    let left = matches!(
+        mouse.kind,
+        MouseEventKind::Down(MouseButton::Left) | MouseEventKind::Drag(MouseButton::Left)
+    );
+    left.then_some((mouse.column, mouse.row))
+}
+
+/// Returns the input that a terminal's event stands for, if any. Clicks depend on the picture: see [`clicked`].
 pub fn translate(event: &TerminalEvent) -> Option<Input> {
     match event {
         TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => key_action(key).map(Input::Do),
         TerminalEvent::Mouse(mouse) => match mouse.kind {
-            MouseEventKind::Down(MouseButton::Left) | MouseEventKind::Drag(MouseButton::Left) => {
-                Some(Input::Point { column: mouse.column, row: mouse.row })
-            }
             MouseEventKind::ScrollUp => Some(Input::Wheel(-1)),
             MouseEventKind::ScrollDown => Some(Input::Wheel(1)),
             _ => None,

@@ -21,7 +21,7 @@ pub mod view;
 pub mod window;
 pub mod words;
 
-pub use app::View;
+pub use input::View;
 pub use open::{DisplayOptions, LiveOptions, attached, live, recorded};
 pub use terminal::terminal_available;
 pub use ui::VizError;

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use viz::app::{App, Source};
+use viz::app::{App, EventSource};
 use viz::cli::{Cli, Command, Export, Start};
 use viz::export::{asciicast, svg, trace};
 use viz::player::{Motion, Player};
@@ -126,7 +126,7 @@ fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>
     if !start.paused {
         players[0].set_motion(Motion::Playing);
     }
-    let mut app = App::new(players, Source::Recording);
+    let mut app = App::new(players, EventSource::Recording);
     if let Some(view) = start.view {
         app.view = view;
     }
@@ -139,7 +139,7 @@ fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dy
     let mut players = players(recordings)?;
     check_step(&players[0], export.step)?;
     players[0].seek_into_step(export.step, export.at);
-    let mut app = App::new(players, Source::Recording);
+    let mut app = App::new(players, EventSource::Recording);
     (app.view, app.rank) = (export.view, export.rank);
     let ranks = app.player().scene().header.world_size as usize;
     if export.rank >= ranks {

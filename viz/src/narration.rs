@@ -1,11 +1,11 @@
 //! One sentence that says what is happening now, in the field's words.
 
-use crate::groups::{self, Part};
+use crate::groups;
 use crate::player::Scene;
 use crate::words;
 use events::event::NO_UNIT;
-use events::units::Gather;
-use events::{Flight, Operation, Outcome, Pass, PassNow, RankSnapshot, Scaling};
+use events::units::GatherState;
+use events::{Flight, Operation, Pass, PassNow, RankSnapshot, RankStatus, Scaling};
 
 /// What is happening in `scene`, in at most `room` characters where that leaves a sentence.
 pub fn sentence(scene: &Scene, room: usize) -> String {
@@ -38,7 +38,7 @@ fn ending(scene: &Scene) -> Option<String> {
         return Some(message.lines().next().unwrap_or("a rank failed").to_string());
     }
     let ranks = &scene.now.ranks;
-    let all = ranks.iter().all(|rank| rank.outcome == Outcome::Finished);
+    let all = ranks.iter().all(|rank| rank.status == RankStatus::Finished);
     all.then(|| "The run is over: every rank has done its last step.".into())
 }
 
@@ -58,7 +58,7 @@ pub fn leading_collective(scene: &Scene) -> Option<Flight> {
 /// Whether a rank computes nothing and the oldest collective that it has issued does not move. A rank that has gathered a
 /// unit goes on with that one, and an all-gather is for the next.
 pub fn stuck(rank: &RankSnapshot) -> bool {
-    let gathered = || rank.units.units.iter().any(|unit| unit.gather == Gather::Gathered);
+    let gathered = || rank.units.units.iter().any(|unit| unit.gather == GatherState::Gathered);
     let ahead = |flight: &Flight| flight.event.operation == Operation::AllGather && gathered();
     let still = |flight: &Flight| flight.started.is_none() && !ahead(flight);
     rank.pass.is_none() && rank.flights.first().is_some_and(still)
@@ -69,8 +69,8 @@ fn waiting(scene: &Scene) -> Option<String> {
     let ranks = &scene.now.ranks;
     let waiting: Vec<usize> = (0..ranks.len()).filter(|&rank| stuck(&ranks[rank])).collect();
     let event = ranks.get(*waiting.first()?)?.flights.first()?.event;
-    let parts = groups::beside(&scene.now, event.group);
-    let members = &groups::of_rank(&parts, waiting[0])?.ranks;
+    let groups = groups::beside(&scene.now, event.group);
+    let members = &groups::of_rank(&groups, waiting[0])?.ranks;
     let waiting: Vec<usize> = waiting.into_iter().filter(|rank| members.contains(rank)).collect();
     let flight = ranks[waiting[0]].flights.first()?;
     let late = |rank: &&usize| !ranks[**rank].has_issued(event.group, event.sequence);
@@ -112,15 +112,15 @@ pub fn name(scene: &Scene, flight: &Flight) -> String {
 
 fn collective(scene: &Scene, flight: &Flight) -> String {
     let units = words::units(&scene.header, flight.event.unit, flight.event.units);
-    let parts = groups::beside(&scene.now, flight.event.group);
-    let slice = words::bytes(slice(&parts, flight.event.bytes));
-    let (others, among) = if parts.len() > 1 {
-        ("its group", format!(" in groups of {}", members(&parts)))
+    let groups = groups::beside(&scene.now, flight.event.group);
+    let slice = words::bytes(groups::slice(&groups, flight.event.bytes));
+    let (others, among) = if groups.len() > 1 {
+        ("its group", format!(" in groups of {}", groups::members(&groups)))
     } else {
         ("the others", String::new())
     };
     match flight.event.operation {
-        Operation::AllReduce if !groups::are_neighbours(&parts) => {
+        Operation::AllReduce if !groups::are_neighbours(&groups) => {
             let whole = words::bytes(flight.event.bytes);
             format!("All-reduce of {units} across groups: owners of a slice add up ({whole})")
         }
@@ -140,16 +140,6 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
         Operation::Broadcast => format!("Broadcast of {units}: one rank sends its copy to all others"),
         other => format!("{} of {units}", capitalised(other.label())),
     }
-}
-
-/// Ranks in each group.
-pub fn members(parts: &[Part]) -> usize {
-    parts.first().map_or(1, |part| part.ranks.len()).max(1)
-}
-
-/// Bytes of a member's slice of a buffer.
-pub fn slice(parts: &[Part], bytes: u64) -> u64 {
-    bytes / members(parts) as u64
 }
 
 fn computing(scene: &Scene, pass: PassNow) -> String {

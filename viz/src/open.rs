@@ -1,10 +1,11 @@
 //! Ways to open the screen: on a run in this process, on one in another, on recordings.
 
-use crate::app::{App, Source, View};
+use crate::app::{App, EventSource};
+use crate::input::View;
 use crate::player::{Motion, Player};
 use crate::theme::{Depth, Theme};
 use crate::timeline::Timeline;
-use crate::ui::{self, Feed, VizError};
+use crate::ui::{self, Connection, VizError};
 use events::{Attachment, Pace, Subscription};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,9 +85,9 @@ pub fn live(
     let _stopper = Stopper { stop, pace: pace.clone() };
     options.prepare(&pace);
     let timeline = Timeline::live(subscription.header.clone(), "");
-    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Live);
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
     (app.view, app.held, app.pace) = (options.view, options.paused, options.pace);
-    ui::run(app, Feed::Live(Box::new(subscription), pace), options.display.theme())
+    ui::run(app, Connection::Live(Box::new(subscription), pace), options.display.theme())
 }
 
 /// Shows runs of other processes until the person quits, beside each other and beside those that are `recorded` if there
@@ -104,9 +105,9 @@ pub fn attached(
     let timeline = |run: &Attachment| Timeline::live(run.header().clone(), run.name());
     let going_on = runs.iter().map(|run| Player::new(timeline(run), Motion::Following));
     let players = going_on.chain(recorded).collect();
-    let mut app = App::new(players, Source::Attached { control });
+    let mut app = App::new(players, EventSource::Attached { control });
     app.view = view.unwrap_or(app.view);
-    ui::run(app, Feed::Attached(runs), display.theme())
+    ui::run(app, Connection::Attached(runs), display.theme())
 }
 
 /// Plays one recording, or compares several.
@@ -114,5 +115,5 @@ pub fn attached(
 /// # Errors
 /// [`VizError`].
 pub fn recorded(app: App, display: DisplayOptions) -> Result<(), VizError> {
-    ui::run(app, Feed::None, display.theme())
+    ui::run(app, Connection::None, display.theme())
 }

@@ -1,6 +1,6 @@
 //! How much communication hides behind computation, and who waits for whom.
 
-use crate::window::{Lane, Transfer, Window};
+use crate::window::{CollectiveSpan, RankWindow, Window};
 use std::collections::BTreeMap;
 
 /// One rank's streams over a stretch of time, in nanoseconds.
@@ -58,7 +58,7 @@ fn clipped(from: u64, to: u64, (start, end): Interval) -> Interval {
     (from.max(start), to.min(end))
 }
 
-fn compute(lane: &Lane, range: Interval) -> Vec<Interval> {
+fn compute(lane: &RankWindow, range: Interval) -> Vec<Interval> {
     let spans = lane.spans.iter().map(|span| clipped(span.from, span.to.unwrap_or(u64::MAX), range));
     merged(spans.collect())
 }
@@ -89,7 +89,7 @@ fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: In
 }
 
 /// When a transfer moves data: from its start to its end, but for the gap.
-pub(crate) fn moving(transfer: &Transfer, gap: Option<Gap>) -> impl Iterator<Item = Interval> {
+pub(crate) fn moving(transfer: &CollectiveSpan, gap: Option<Gap>) -> impl Iterator<Item = Interval> {
     let end = transfer.finished.unwrap_or(u64::MAX);
     let first = transfer.started.map(|started| (started, gap.map_or(end, |gap| gap.from)));
     first.into_iter().chain(gap.map(|gap| (gap.to, end)))
@@ -98,7 +98,7 @@ pub(crate) fn moving(transfer: &Transfer, gap: Option<Gap>) -> impl Iterator<Ite
 /// Adds the time in which a rank had nothing else to do than to wait for others: from its own issue to the last rank's, and
 /// in the gap. Collectives waited for at the same time count once, for the one that was issued first.
 fn waiting(
-    lane: &Lane,
+    lane: &RankWindow,
     meetings: &Meetings<'_>,
     (rank, range): (usize, Interval),
     occupied: &[Interval],
@@ -144,7 +144,7 @@ struct Meeting<'a> {
     /// To issue it, and when it did; never, as far as is known, if it has not.
     issues: (usize, u64),
     /// To begin with its share, and what is known of it.
-    begins: (usize, Option<&'a Transfer>),
+    begins: (usize, Option<&'a CollectiveSpan>),
 }
 
 impl<'a> Meetings<'a> {
@@ -161,18 +161,18 @@ impl<'a> Meetings<'a> {
         Meetings(known.into_iter().filter_map(meeting).collect())
     }
 
-    fn meeting(&self, transfer: &Transfer) -> Option<&Meeting<'a>> {
+    fn meeting(&self, transfer: &CollectiveSpan) -> Option<&Meeting<'a>> {
         self.0.get(&(transfer.event.group, transfer.event.sequence))
     }
 
     /// The rank that issues last, and when it does.
-    fn last_to_issue(&self, transfer: &Transfer) -> Option<(usize, u64)> {
+    fn last_to_issue(&self, transfer: &CollectiveSpan) -> Option<(usize, u64)> {
         self.meeting(transfer).map(|meeting| meeting.issues)
     }
 
     /// The gap in a transfer, by what is known at `now`. Nobody tells when a rank's share is done: it is as large as that of
     /// the last rank, which waits for nobody.
-    pub fn gap(&self, transfer: &Transfer, now: u64) -> Option<Gap> {
+    pub fn gap(&self, transfer: &CollectiveSpan, now: u64) -> Option<Gap> {
         let started = transfer.started?;
         let (rank, last) = self.meeting(transfer)?.begins;
         let begun = last.and_then(|last| last.started);
@@ -187,13 +187,14 @@ impl<'a> Meetings<'a> {
 
 impl<'a> Meeting<'a> {
     /// Of a collective of `group`, of which these transfers are `known`, in the order of their ranks.
-    fn of(window: &Window, group: u16, known: &[(usize, &'a Transfer)]) -> Option<Self> {
+    fn of(window: &Window, group: u16, known: &[(usize, &'a CollectiveSpan)]) -> Option<Self> {
         let members = (0..window.lanes.len()).filter(|&rank| window.lanes[rank].is_member(group));
         let of =
             |rank| known.binary_search_by_key(&rank, |(other, _)| *other).ok().map(|place| known[place].1);
-        let members: Vec<(usize, Option<&'a Transfer>)> = members.map(|rank| (rank, of(rank))).collect();
+        let members: Vec<(usize, Option<&'a CollectiveSpan>)> =
+            members.map(|rank| (rank, of(rank))).collect();
         // Whoever has not come yet comes after all others.
-        let last = |when: fn(&Transfer) -> Option<u64>| {
+        let last = |when: fn(&CollectiveSpan) -> Option<u64>| {
             members.iter().max_by_key(|(_, transfer)| transfer.and_then(when).unwrap_or(u64::MAX)).copied()
         };
         let (rank, latest) = last(|transfer| Some(transfer.issued))?;

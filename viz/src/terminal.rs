@@ -149,13 +149,13 @@ impl Screen {
     }
 
     /// Draws a picture of the terminal's size; only what has changed is written.
-    pub(crate) fn draw(&mut self, app: &mut App) -> io::Result<()> {
+    pub(crate) fn draw(&mut self, app: &App) -> io::Result<()> {
         let (width, height) = terminal::size()?;
-        app.area = Rect { x: 0, y: 0, width, height };
-        if app.area != self.shown.area {
+        let area = Rect { x: 0, y: 0, width, height };
+        if area != self.shown.area {
             self.redraw()?;
-            self.shown = Buffer::empty(app.area);
-            self.next = Buffer::empty(app.area);
+            self.shown = Buffer::empty(area);
+            self.next = Buffer::empty(area);
         }
         self.next.reset();
         crate::view::draw(app, self.theme, &mut self.next);
@@ -165,6 +165,11 @@ impl Screen {
         Write::flush(&mut self.backend)?;
         std::mem::swap(&mut self.shown, &mut self.next);
         Ok(())
+    }
+
+    /// The columns and rows of the picture shown.
+    pub(crate) fn size(&self) -> (u16, u16) {
+        (self.shown.area.width, self.shown.area.height)
     }
 
     /// Forgets what the terminal shows.

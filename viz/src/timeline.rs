@@ -4,7 +4,7 @@
 //! oldest batches. Both know the state of all ranks at the beginning of every batch.
 
 use events::{
-    Batch, CatchUp, Event, History, Message, Pass, Recording, RecordingError, RunHeader, Snapshot, What,
+    CatchUp, Event, EventBatch, History, Message, Pass, Recording, RecordingError, RunHeader, Snapshot, What,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const LIVE_EVENTS: u64 = 200_000;
 /// Events per batch of a live run.
 const LIVE_BATCH: usize = 1024;
 
-enum Stored {
+enum ChunkEvents {
     Decoded(Arc<[Event]>),
     Recorded(usize),
 }
@@ -23,7 +23,7 @@ struct Chunk {
     first: u64,
     count: u64,
     start: Arc<Snapshot>,
-    stored: Stored,
+    stored: ChunkEvents,
     dropped: u64,
 }
 
@@ -82,7 +82,7 @@ impl Timeline {
             let (first, count) = (timeline.len(), batch.events.len() as u64);
             let start = Arc::new(timeline.state.snapshot.clone());
             timeline.account(&batch);
-            let stored = Stored::Recorded(index);
+            let stored = ChunkEvents::Recorded(index);
             timeline.chunks.push_back(Chunk { first, count, start, stored, dropped: batch.dropped });
         }
         timeline.open_start = Arc::new(timeline.state.snapshot.clone());
@@ -111,20 +111,20 @@ impl Timeline {
         true
     }
 
-    fn append(&mut self, batch: Batch) {
+    fn append(&mut self, batch: EventBatch) {
         for piece in batch.events.chunks(LIVE_BATCH) {
-            self.append_piece(Batch { dropped: batch.dropped, events: piece.to_vec() });
+            self.append_piece(EventBatch { dropped: batch.dropped, events: piece.to_vec() });
         }
     }
 
-    fn append_piece(&mut self, mut batch: Batch) {
+    fn append_piece(&mut self, mut batch: EventBatch) {
         self.account(&batch);
         self.open.append(&mut batch.events);
         if self.open.len() >= LIVE_BATCH {
             let events: Arc<[Event]> = std::mem::take(&mut self.open).into();
             let (count, first) = (events.len() as u64, self.len() - events.len() as u64);
             let start = std::mem::replace(&mut self.open_start, Arc::new(self.state.snapshot.clone()));
-            let stored = Stored::Decoded(events);
+            let stored = ChunkEvents::Decoded(events);
             self.chunks.push_back(Chunk { first, count, start, stored, dropped: batch.dropped });
             self.forget();
         }
@@ -140,7 +140,7 @@ impl Timeline {
         }
     }
 
-    fn account(&mut self, batch: &Batch) {
+    fn account(&mut self, batch: &EventBatch) {
         for event in &batch.events {
             if event.rank == 0 {
                 self.mark(event);
@@ -217,8 +217,8 @@ impl Timeline {
             return (self.len() - self.open.len() as u64, open);
         };
         let events = match &chunk.stored {
-            Stored::Decoded(events) => events.clone(),
-            Stored::Recorded(index) => self.decode(*index),
+            ChunkEvents::Decoded(events) => events.clone(),
+            ChunkEvents::Recorded(index) => self.decode(*index),
         };
         (chunk.first, events)
     }

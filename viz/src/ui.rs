@@ -1,10 +1,11 @@
 //! The loop: messages, signals and keys in, pictures out.
 
-use crate::app::{App, Effect, Source};
-use crate::input::{Input, translate};
+use crate::app::{App, Effect, EventSource};
+use crate::input::{self, Input};
 use crate::player::Motion;
 use crate::terminal::{Screen, Signal};
 use crate::theme::Theme;
+use crate::view::frame;
 use crossterm::event;
 use events::{Attachment, Control, Message, Pace, Subscription, cpu};
 use std::io;
@@ -29,7 +30,7 @@ pub enum VizError {
 }
 
 /// Where messages come from and wishes go.
-pub(crate) enum Feed {
+pub(crate) enum Connection {
     /// Nowhere: a recording.
     None,
     /// A run in this process.
@@ -38,28 +39,28 @@ pub(crate) enum Feed {
     Attached(Vec<Attachment>),
 }
 
-impl Feed {
+impl Connection {
     /// What is new, player by player.
     fn poll(&mut self) -> Result<Vec<Vec<Message>>, VizError> {
         match self {
-            Feed::None => Ok(Vec::new()),
-            Feed::Live(subscription, _) => Ok(vec![subscription.poll()]),
-            Feed::Attached(runs) => runs.iter_mut().map(|run| Ok(run.poll()?)).collect(),
+            Connection::None => Ok(Vec::new()),
+            Connection::Live(subscription, _) => Ok(vec![subscription.poll()]),
+            Connection::Attached(runs) => runs.iter_mut().map(|run| Ok(run.poll()?)).collect(),
         }
     }
 
     fn control(&mut self, control: Control) {
         match self {
-            Feed::None => {}
-            Feed::Live(_, pace) => pace.control(control),
+            Connection::None => {}
+            Connection::Live(_, pace) => pace.control(control),
             // A run that is gone says so itself, as the end of its messages.
-            Feed::Attached(runs) => runs.iter_mut().for_each(|run| drop(run.control(control))),
+            Connection::Attached(runs) => runs.iter_mut().for_each(|run| drop(run.control(control))),
         }
     }
 
     /// Says that this process runs, and that a stop of it begins no sooner than this from now.
     fn runs(&self, at_least: Duration) {
-        if let Feed::Live(_, pace) = self {
+        if let Connection::Live(_, pace) = self {
             pace.runs(at_least);
         }
     }
@@ -79,16 +80,19 @@ struct Budget {
     start: (f64, f64),
 }
 
-/// CPU time of this thread with what collecting for `feed` takes, and of the whole process.
-fn cpu_seconds(feed: &Feed) -> (f64, f64) {
-    let collecting =
-        if let Feed::Live(subscription, _) = feed { subscription.collecting() } else { Duration::ZERO };
+/// CPU time of this thread with what collecting for `connection` takes, and of the whole process.
+fn cpu_seconds(connection: &Connection) -> (f64, f64) {
+    let collecting = if let Connection::Live(subscription, _) = connection {
+        subscription.collecting()
+    } else {
+        Duration::ZERO
+    };
     ((cpu::of_thread() + collecting).as_secs_f64(), cpu::of_process().as_secs_f64())
 }
 
 impl Budget {
-    fn new(feed: &Feed) -> Self {
-        Budget { drawn: Instant::now() - SLOWEST_FRAME, start: cpu_seconds(feed) }
+    fn new(connection: &Connection) -> Self {
+        Budget { drawn: Instant::now() - SLOWEST_FRAME, start: cpu_seconds(connection) }
     }
 
     /// How long until a picture may be drawn, for what it takes of the frame rate.
@@ -97,28 +101,28 @@ impl Budget {
     }
 
     /// Whether a picture may be drawn now. One that a person waits for is limited by the frame rate only.
-    fn allows(&self, generous: bool, feed: &Feed) -> bool {
+    fn allows(&self, generous: bool, connection: &Connection) -> bool {
         let since = self.drawn.elapsed();
         if generous || since < FRAME {
             return since >= FRAME;
         }
-        let now = cpu_seconds(feed);
+        let now = cpu_seconds(connection);
         let (watching, process) = (now.0 - self.start.0, now.1 - self.start.1);
         watching <= SHARE * process || since >= SLOWEST_FRAME
     }
 }
 
 /// Shows `app` until the person quits. `control` is told what to do with the run.
-pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizError> {
+pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Result<(), VizError> {
     if !crate::terminal::terminal_available() {
         return Err(VizError::NoTerminal);
     }
     let mut screen = Screen::enter(theme)?;
-    if let Feed::Live(_, pace) = &feed {
+    if let Connection::Live(_, pace) = &connection {
         screen.tell_of_going_on(pace.continued())?;
     }
     let mut session =
-        Session { budget: Budget::new(&feed), ticked: Instant::now(), changed: true, asked: true };
+        Session { budget: Budget::new(&connection), ticked: Instant::now(), changed: true, asked: true };
     loop {
         if let Some(signal) = screen.signal() {
             let effect = match signal {
@@ -130,7 +134,7 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
                     Effect::Redraw
                 }
             };
-            if session.perform(effect, &mut screen, &mut feed)? {
+            if session.perform(effect, &mut screen, &mut connection)? {
                 return Ok(());
             }
         }
@@ -138,12 +142,12 @@ pub(crate) fn run(mut app: App, mut feed: Feed, theme: Theme) -> Result<(), VizE
             // The ranks may be waiting for what that thread was to do.
             return Err(VizError::Panicked(panic));
         }
-        session.changed |= app.receive(feed.poll()?);
+        session.changed |= app.receive(connection.poll()?);
         session.tick(&mut app);
         // The next such word comes after a wait for keys.
-        feed.runs(2 * FRAME);
-        session.draw(&mut app, &mut screen, &feed)?;
-        if session.keys(&mut app, &mut screen, &mut feed)? {
+        connection.runs(2 * FRAME);
+        session.draw(&app, &mut screen, &connection)?;
+        if session.keys(&mut app, &mut screen, &mut connection)? {
             return Ok(());
         }
     }
@@ -166,9 +170,9 @@ impl Session {
         self.changed |= before != (app.player().position(), app.player().clock(), app.player().motion());
     }
 
-    fn draw(&mut self, app: &mut App, screen: &mut Screen, feed: &Feed) -> Result<(), VizError> {
-        let busy = app.source == Source::Live && !app.held && app.pace >= 1.0 && !app.at_close();
-        if (self.asked || self.changed) && self.budget.allows(self.asked || !busy, feed) {
+    fn draw(&mut self, app: &App, screen: &mut Screen, connection: &Connection) -> Result<(), VizError> {
+        let busy = app.source == EventSource::Live && !app.held && app.pace >= 1.0 && !app.at_close();
+        if (self.asked || self.changed) && self.budget.allows(self.asked || !busy, connection) {
             screen.draw(app)?;
             self.budget.drawn = Instant::now();
             (self.changed, self.asked) = (false, false);
@@ -177,7 +181,12 @@ impl Session {
     }
 
     /// Waits for keys until it is time for the next picture. Returns whether to quit, as when the terminal is gone.
-    fn keys(&mut self, app: &mut App, screen: &mut Screen, feed: &mut Feed) -> Result<bool, VizError> {
+    fn keys(
+        &mut self,
+        app: &mut App,
+        screen: &mut Screen,
+        connection: &mut Connection,
+    ) -> Result<bool, VizError> {
         let patience = match app.player().motion() {
             _ if self.asked => self.budget.rest(),
             Motion::Standing => FRAME * 3 / 2,
@@ -188,10 +197,12 @@ impl Session {
             return Ok(true);
         }
         while event::poll(Duration::ZERO).unwrap_or(false) {
-            let Some(input) = translate(&event::read()?) else { continue };
+            let event = event::read()?;
+            let action = input::clicked(&event).and_then(|place| frame::clicked(app, screen.size(), place));
+            let Some(input) = action.map(Input::Do).or_else(|| input::translate(&event)) else { continue };
             self.asked = true;
             if let Some(effect) = app.update(input)
-                && self.perform(effect, screen, feed)?
+                && self.perform(effect, screen, connection)?
             {
                 return Ok(true);
             }
@@ -200,14 +211,19 @@ impl Session {
     }
 
     /// Does what must be done outside. Returns whether to quit.
-    fn perform(&mut self, effect: Effect, screen: &mut Screen, feed: &mut Feed) -> Result<bool, VizError> {
+    fn perform(
+        &mut self,
+        effect: Effect,
+        screen: &mut Screen,
+        connection: &mut Connection,
+    ) -> Result<bool, VizError> {
         self.asked = true;
         match effect {
             Effect::Quit => return Ok(true),
-            Effect::Control(control) => feed.control(control),
+            Effect::Control(control) => connection.control(control),
             Effect::Redraw => screen.redraw()?,
             Effect::Suspend => {
-                feed.runs(Duration::ZERO);
+                connection.runs(Duration::ZERO);
                 screen.suspend()?;
                 self.ticked = Instant::now();
             }

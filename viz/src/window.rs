@@ -11,14 +11,14 @@ const LIMIT: usize = 1 << 15;
 
 /// Bytes live on the device from a moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct MemorySample {
     /// The moment.
     pub at: u64,
     /// Bytes per class.
     pub live: [u64; CLASSES],
 }
 
-impl Sample {
+impl MemorySample {
     /// Bytes, all classes together.
     pub fn total(&self) -> u64 {
         self.live.iter().sum()
@@ -27,7 +27,7 @@ impl Sample {
 
 /// A pass over a unit on a rank's compute stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct PassSpan {
     /// Beginning.
     pub from: u64,
     /// End, if it has ended.
@@ -42,7 +42,7 @@ pub struct Span {
 
 /// A collective on a rank's communication stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Transfer {
+pub struct CollectiveSpan {
     /// What its latest event said.
     pub event: CollectiveEvent,
     /// When this rank issued it.
@@ -68,13 +68,13 @@ pub struct StepSpan {
 
 /// One rank's last few steps.
 #[derive(Clone, Debug, Default)]
-pub struct Lane {
+pub struct RankWindow {
     /// Memory after each change.
-    pub memory: VecDeque<Sample>,
+    pub memory: VecDeque<MemorySample>,
     /// Passes.
-    pub spans: VecDeque<Span>,
+    pub spans: VecDeque<PassSpan>,
     /// Collectives, barriers and scalars included.
-    pub transfers: VecDeque<Transfer>,
+    pub transfers: VecDeque<CollectiveSpan>,
     /// The groups within the world that the rank is a member of.
     groups: Vec<u16>,
     /// Bytes sent per operation since the run started.
@@ -85,7 +85,7 @@ pub struct Lane {
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     /// Per rank.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<RankWindow>,
     /// The steps, oldest first.
     pub steps: VecDeque<StepSpan>,
 }
@@ -94,10 +94,10 @@ impl Window {
     /// An empty window that begins with what is live in `now`.
     pub fn new(now: &Snapshot) -> Self {
         let lanes = now.ranks.iter().map(|rank| {
-            let sample = Sample { at: now.at, live: rank.live[Place::Device.index()] };
+            let sample = MemorySample { at: now.at, live: rank.live[Place::Device.index()] };
             let groups = rank.groups.iter().map(|group| group.number).collect();
             let memory = VecDeque::from([sample]);
-            Lane { memory, groups, sent: rank.sent.by_operation, ..Lane::default() }
+            RankWindow { memory, groups, sent: rank.sent.by_operation, ..RankWindow::default() }
         });
         Window { lanes: lanes.collect(), steps: VecDeque::new() }
     }
@@ -138,12 +138,12 @@ impl Window {
     }
 }
 
-impl Lane {
+impl RankWindow {
     fn apply(&mut self, event: &Event) {
         match event.what {
             What::Memory { place: Place::Device, class, live, .. } => self.memory(event.at, class, live),
             What::PassStarted { pass, unit, micro } => {
-                self.spans.push_back(Span { from: event.at, to: None, pass, unit, micro });
+                self.spans.push_back(PassSpan { from: event.at, to: None, pass, unit, micro });
                 shorten(&mut self.spans);
             }
             What::PassFinished { .. } => {
@@ -176,7 +176,7 @@ impl Lane {
         match work {
             Work::Pass { pass, unit, micro } => {
                 // One that was queued after this has ended is the next of its kind.
-                let same = |span: &&mut Span| {
+                let same = |span: &&mut PassSpan| {
                     (span.pass, span.unit, span.micro) == (pass, unit, micro) && span.from <= to
                 };
                 if let Some(span) = self.spans.iter_mut().rev().find(same) {
@@ -193,12 +193,12 @@ impl Lane {
     }
 
     /// The latest transfer with this number. Those in flight are few and recent.
-    fn transfer(&mut self, group: u16, sequence: u64) -> Option<&mut Transfer> {
+    fn transfer(&mut self, group: u16, sequence: u64) -> Option<&mut CollectiveSpan> {
         self.transfers.iter_mut().rev().find(|t| t.event.sequence == sequence && t.event.group == group)
     }
 
     fn memory(&mut self, at: u64, class: Class, live: u64) {
-        let mut sample = self.memory.back().copied().unwrap_or(Sample { at, live: [0; CLASSES] });
+        let mut sample = self.memory.back().copied().unwrap_or(MemorySample { at, live: [0; CLASSES] });
         sample.at = at;
         sample.live[class.index()] = live;
         self.memory.push_back(sample);
@@ -208,7 +208,13 @@ impl Lane {
     fn collective(&mut self, at: u64, event: CollectiveEvent) {
         let fresh = event.progress == Progress::Issued;
         if fresh || self.transfer(event.group, event.sequence).is_none() {
-            self.transfers.push_back(Transfer { event, issued: at, started: None, finished: None, sent: 0 });
+            self.transfers.push_back(CollectiveSpan {
+                event,
+                issued: at,
+                started: None,
+                finished: None,
+                sent: 0,
+            });
             shorten(&mut self.transfers);
         }
         let total = &mut self.sent[event.operation.index()];
@@ -246,7 +252,7 @@ fn shorten<T>(entries: &mut VecDeque<T>) {
     }
 }
 
-impl Transfer {
+impl CollectiveSpan {
     /// Whether it moves model data rather than a few numbers.
     pub fn moves_data(&self) -> bool {
         !matches!(self.event.operation, Operation::Barrier | Operation::Scalars)

@@ -1,28 +1,28 @@
-//! Where a run stands: the fold of all events so far, and what a watcher who comes late is sent.
+//! The current state of a run, which a watcher that joins late receives first.
 
 use crate::event::Event;
 use crate::history::History;
 use crate::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
-/// Where a run stands, and how it got there in outline.
+/// The current state of a run and its history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CatchUp {
-    /// Events lost so far.
+    /// The number of events lost so far.
     pub dropped: u64,
-    /// Every rank now.
+    /// The current state of every rank.
     pub snapshot: Snapshot,
-    /// The losses so far.
+    /// The finished steps and validations.
     pub history: History,
 }
 
 impl CatchUp {
-    /// The beginning of a run of `world_size` ranks over `units` units.
+    /// Returns the state at the start of a run of `world_size` ranks over `units` units.
     pub fn new(world_size: u32, units: usize) -> Self {
         CatchUp { dropped: 0, snapshot: Snapshot::new(world_size, units), history: History::default() }
     }
 
-    /// Takes one event into account.
+    /// Applies one event.
     pub fn apply(&mut self, event: &Event) {
         self.snapshot.apply(event);
         self.history.apply(event);

@@ -1,14 +1,14 @@
-//! Processor time: what other programs on the machine do not lengthen.
+//! Processor time. Unlike wall-clock time, it does not count while other programs run.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// What the calling thread has taken so far.
+/// Returns the processor time of the calling thread so far.
 pub fn of_thread() -> Duration {
     taken(ClockId::ThreadCPUTime)
 }
 
-/// What all threads of this process have taken so far, ended ones too.
+/// Returns the processor time of this process so far: all its threads, finished ones included.
 pub fn of_process() -> Duration {
     taken(ClockId::ProcessCPUTime)
 }

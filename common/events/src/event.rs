@@ -1,8 +1,8 @@
-//! The vocabulary: one value per thing that can happen to a rank.
+//! The types of events: what can happen on a rank.
 
 use serde::{Deserialize, Serialize};
 
-/// Defines a field-less enum with a stable label per variant, its list of variants, and `Display`.
+/// Defines an enum without fields, with a stable label for each variant, a list of all variants, and `Display`.
 macro_rules! labelled {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident => $label:literal),+ $(,)? }) => {
         $(#[$meta])*
@@ -14,12 +14,12 @@ macro_rules! labelled {
             /// Every variant, in the order in which tables show them.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
 
-            /// The words that tables, screens and reports use.
+            /// The name that tables, screens and reports use.
             pub const fn label(self) -> &'static str {
                 match self { $($name::$variant => $label),+ }
             }
 
-            /// Position in [`Self::ALL`].
+            /// The index in [`Self::ALL`].
             pub const fn index(self) -> usize { self as usize }
         }
 
@@ -30,11 +30,11 @@ macro_rules! labelled {
 }
 
 labelled! {
-    /// Where bytes live.
+    /// Where bytes are stored.
     Place {
-        /// The rank's own device: a GPU's memory, or the share of main memory that stands for it.
+        /// The rank's own device: a GPU's memory, or the part of main memory that simulates it.
         Device => "device",
-        /// Main memory beside the device.
+        /// Main memory that is not a device's.
         Host => "host",
         /// A file.
         Disk => "disk",
@@ -42,49 +42,49 @@ labelled! {
 }
 
 labelled! {
-    /// What bytes are for. The first three are the paper's model states, the others its residual states.
+    /// What bytes are used for. The first three classes are the paper's model states, the others its residual states.
     Class {
-        /// Weights that stay between steps: full, or this rank's shard.
+        /// Weights kept between steps: full, or this rank's shard.
         Parameters => "parameters",
-        /// Gradients that stay until the step: full, or this rank's shard.
+        /// Gradients kept until the optimizer step: full, or this rank's shard.
         Gradients => "gradients",
         /// Master weights, momentum, variance.
         Optimizer => "optimizer",
-        /// Full weights of units gathered for a while from the shards of all ranks.
+        /// Full weights of units, gathered from all ranks' shards and freed after use.
         GatheredParameters => "gathered parameters",
-        /// What forward keeps for backward.
+        /// Values that forward keeps for backward.
         Activations => "activations",
-        /// Full gradients on their way into a reduction, freed by it.
+        /// Full gradients that wait for a reduction and are freed after it.
         CommunicationBuckets => "communication buckets",
-        /// Temporaries inside one layer's computation.
+        /// Temporary buffers within one layer's computation.
         Workspace => "workspace",
     }
 }
 
 labelled! {
-    /// What ranks do together.
+    /// A collective or point-to-point operation.
     Operation {
-        /// Everybody contributes a whole buffer, everybody gets the whole sum.
+        /// Each rank contributes a whole buffer and gets the whole sum.
         AllReduce => "all-reduce",
-        /// Everybody contributes a whole buffer, rank r gets the r-th slice of the sum.
+        /// Each rank contributes a whole buffer; rank r gets the r-th slice of the sum.
         ReduceScatter => "reduce-scatter",
-        /// Rank r contributes the r-th slice, everybody gets the whole.
+        /// Rank r contributes the r-th slice; each rank gets the whole buffer.
         AllGather => "all-gather",
-        /// One rank's buffer to everybody.
+        /// One rank sends its buffer to all others.
         Broadcast => "broadcast",
-        /// One rank to another: the sending side.
+        /// The sending side of a message from one rank to another.
         Send => "send",
-        /// One rank to another: the receiving side.
+        /// The receiving side of a message from one rank to another.
         Recv => "recv",
-        /// Nobody goes on before everybody is here.
+        /// No rank continues before all ranks have arrived.
         Barrier => "barrier",
-        /// A few bytes from everybody to everybody: losses, norms, hashes.
+        /// A few bytes from each rank to all others: losses, norms, hashes.
         Scalars => "scalars",
     }
 }
 
 labelled! {
-    /// A walk over the model.
+    /// A traversal of the model's units.
     Pass {
         /// From the embedding to the loss.
         Forward => "forward",
@@ -92,35 +92,35 @@ labelled! {
         Backward => "backward",
         /// The optimizer step.
         Step => "step",
-        /// Validation: forward only, nothing kept.
+        /// Validation: forward only, no activations kept.
         Evaluate => "evaluate",
-        /// Before backward over a unit: what forward has not kept is computed again.
+        /// Before a unit's backward: computes the activations that forward has not kept.
         Recompute => "recompute",
     }
 }
 
 labelled! {
-    /// What ranks communicate for.
+    /// The purpose of a collective.
     Purpose {
-        /// Full parameters for forward.
+        /// Gathers full parameters for forward.
         Forward => "forward",
-        /// Full parameters for backward.
+        /// Gathers full parameters for backward.
         Backward => "backward",
-        /// The sum of gradients.
+        /// Sums gradients over ranks.
         Gradients => "gradients",
-        /// The sum over groups that each have the sum of their own.
+        /// Sums gradients over groups, each of which has already summed its own.
         Groups => "groups",
-        /// Parameters that others have updated.
+        /// Gathers parameters that other ranks have updated.
         Updates => "updates",
     }
 }
 
 labelled! {
-    /// How far a collective has come on one rank.
+    /// The progress of a collective on one rank.
     Progress {
-        /// The rank has handed in its buffer and goes on computing.
+        /// The rank has handed over its buffer and continues.
         Issued => "issued",
-        /// Every rank has issued; this rank moves its part of the data.
+        /// All ranks have issued it; this rank moves its part of the data.
         Started => "started",
         /// The result is complete on this rank.
         Finished => "finished",
@@ -138,29 +138,29 @@ pub struct Event {
     pub what: What,
 }
 
-/// What a collective event says; the same for all ranks of a group but for `sent`.
+/// The content of a collective's event. All ranks of a group emit the same values, apart from `sent`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollectiveEvent {
-    /// How far it has come.
+    /// Its progress on this rank.
     pub progress: Progress,
     /// Number of the collective within its group, from 0.
     pub sequence: u64,
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
     /// The process group: 0 is the world.
     pub group: u16,
     /// First unit in the bucket, or [`NO_UNIT`].
     pub unit: u16,
-    /// Units in the bucket.
+    /// The number of units in the bucket.
     pub units: u16,
-    /// Bytes of the full buffers that take part, padding included.
+    /// Bytes of the full buffers, padding included.
     pub bytes: u64,
-    /// Payload bytes that this rank has sent for this operation since the run started, this collective included once
-    /// it is `Finished`.
+    /// Payload bytes that this rank has sent by this operation since the run started. Includes this collective once it is
+    /// `Finished`.
     pub sent: u64,
 }
 
-/// A stretch of work on one of a rank's streams.
+/// Work on one of a rank's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Work {
     /// A pass over a unit, on the compute stream.
@@ -178,15 +178,15 @@ pub enum Work {
         group: u16,
         /// The collective's sequence number.
         sequence: u64,
-        /// What it does.
+        /// The operation.
         operation: Operation,
     },
 }
 
-/// The `unit` of a collective that moves no unit's data (scalars, barriers).
+/// The `unit` of a collective that moves no unit's data: scalars, barriers.
 pub const NO_UNIT: u16 = u16::MAX;
 
-/// What happened. Byte counts are absolute: the value after the event.
+/// The kinds of events. Byte counts are absolute: they hold after the event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum What {
     /// An optimizer step begins (numbered from 0).
@@ -194,7 +194,7 @@ pub enum What {
         /// The optimizer step.
         step: u32,
     },
-    /// Forward or backward over a unit begins. For [`Pass::Step`] the unit is the one being updated.
+    /// A pass over a unit begins. For [`Pass::Step`] it is the unit being updated.
     PassStarted {
         /// The pass.
         pass: Pass,
@@ -203,7 +203,7 @@ pub enum What {
         /// The micro-batch within the step.
         micro: u16,
     },
-    /// Forward or backward over a unit is done.
+    /// A pass over a unit is done.
     PassFinished {
         /// The pass.
         pass: Pass,
@@ -214,39 +214,39 @@ pub enum What {
     },
     /// Bytes were allocated (`delta > 0`) or released (`delta < 0`).
     Memory {
-        /// Where.
+        /// Where the bytes are stored.
         place: Place,
-        /// What for.
+        /// What the bytes are used for.
         class: Class,
-        /// Bytes taken or given back.
+        /// Bytes allocated or released.
         delta: i64,
-        /// Bytes of this class live afterwards, in this place.
+        /// Bytes of this class in this place that are live afterwards.
         live: u64,
     },
     /// A collective was issued, started or finished.
     Collective(CollectiveEvent),
-    /// One chunk crossed from one rank to another inside a collective.
+    /// One chunk was sent from one rank to another within a collective.
     Hop {
         /// The process group: 0 is the world.
         group: u16,
         /// The collective's sequence number.
         sequence: u64,
-        /// Sending rank.
+        /// The sending rank.
         from: u16,
-        /// Receiving rank.
+        /// The receiving rank.
         to: u16,
-        /// Which chunk of the buffer.
+        /// The chunk's index in the buffer.
         chunk: u16,
-        /// Its size.
+        /// The chunk's size.
         bytes: u64,
     },
-    /// Bytes moved between device, host and disk.
+    /// Bytes were copied between device, host and disk.
     Transfer {
-        /// From here.
+        /// The source.
         from: Place,
-        /// To there.
+        /// The destination.
         to: Place,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
     /// An optimizer step is complete. Never dropped.
@@ -257,11 +257,11 @@ pub enum What {
         loss: f64,
         /// Norm of the averaged gradient over all parameters, before clipping.
         grad_norm: f64,
-        /// Learning rate used.
+        /// Learning rate of the step.
         lr: f64,
         /// Tokens in the global batch.
         tokens: u64,
-        /// Wall-clock seconds of the step on this rank, without the time for which the run was held.
+        /// Wall-clock seconds of the step on this rank, without the time during which the run was held.
         seconds: f64,
     },
     /// A validation loss, in nats per token. Never dropped.
@@ -273,7 +273,7 @@ pub enum What {
     },
     /// The rank ended with an error. Never dropped.
     Failed {
-        /// The explanation, as it will be printed.
+        /// The error, as the program will print it.
         message: String,
     },
     /// The rank has finished its last step. Never dropped.
@@ -285,41 +285,41 @@ pub enum What {
         /// Payload bytes sent per operation in [`Operation::ALL`]'s order.
         sent: Vec<u64>,
     },
-    /// The loss of a step was scaled, in fp16. Follows the step's [`What::StepFinished`].
+    /// The scale of a step's loss, in fp16. Follows the step's [`What::StepFinished`].
     LossScale {
         /// The optimizer step.
         step: u32,
-        /// What its loss was multiplied with.
+        /// The factor by which the loss was multiplied.
         scale: f64,
         /// Steps skipped so far because gradients overflowed, this one included.
         skipped: u32,
     },
-    /// A collective's data have crossed a simulated link, which carries them while the ranks compute. Precedes the
+    /// A simulated link, which transmits while the ranks compute, has delivered a collective's data. Precedes the
     /// collective's `Finished`.
     Crossed {
         /// The process group: 0 is the world.
         group: u16,
         /// The collective's sequence number.
         sequence: u64,
-        /// When the link began with it, in nanoseconds before this event.
+        /// When the link began to transmit, in nanoseconds before this event.
         began: u64,
-        /// When the link delivered it, in nanoseconds before this event.
+        /// When the link delivered the data, in nanoseconds before this event.
         ended: u64,
-        /// How long the rank had nothing left to do but wait for the link, in nanoseconds.
+        /// How long the rank was idle because it waited for the link, in nanoseconds.
         exposed: u64,
     },
-    /// The rank has failed and lets go of what it holds: nothing that follows is part of the run, but for the
-    /// [`What::Failed`] that explains it. Never dropped.
+    /// The rank has failed and now frees its buffers. Of the events that follow, only [`What::Failed`], which carries the
+    /// error, is part of the run. Never dropped.
     Failing,
-    /// The rank is a member of a process group within the world from now on. Never dropped.
+    /// The rank has joined a process group within the world. Never dropped.
     Joined {
-        /// The group, as its collectives call it.
+        /// The group's number in its collectives' events.
         group: u16,
         /// Its members, by their ranks in the world.
         ranks: Vec<u32>,
     },
-    /// When work really ran that was only queued when other events told of it, as on a GPU. Comes once the work is past, at the
-    /// end of its step at the latest.
+    /// When work ran that earlier events reported as it was queued, as on a GPU. Emitted once the work is done, at the latest
+    /// at the end of its step.
     Ran {
         /// The work.
         work: Work,
@@ -328,36 +328,36 @@ pub enum What {
         /// When it was done, in nanoseconds before this event.
         ended: u64,
     },
-    /// What the rank itself adds to a step, before anything is summed over ranks. Precedes the step's
-    /// [`What::StepFinished`], if the run was asked for it. Never dropped.
-    Contributed(Contribution),
-    /// The rank has failed through another one, which it waited for in vain, say. Precedes the [`What::Failed`] that explains it.
-    /// Never dropped.
+    /// The rank's own metrics of a step, before anything is summed over ranks. Precedes the step's
+    /// [`What::StepFinished`]; emitted only on request. Never dropped.
+    Contributed(LocalMetrics),
+    /// The rank has failed because of another rank, for which it timed out, for example. Precedes the [`What::Failed`] with
+    /// the error. Never dropped.
     Blamed {
         /// The rank at fault.
         culprit: u32,
-        /// Whether the rank has heard of it from others, so that its explanation is an echo of theirs.
+        /// True if another rank reported the failure to this one, so that this rank's error repeats the other's.
         heard: bool,
     },
 }
 
-/// One rank's own part in one step.
+/// One rank's own metrics of one step, before anything is summed over ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Contribution {
+pub struct LocalMetrics {
     /// The optimizer step.
     pub step: u32,
-    /// Mean loss over the rank's own part of the batch, in nats per token.
+    /// Mean loss over the rank's own sequences, in nats per token.
     pub loss: f64,
-    /// Norm of its own gradients.
+    /// Norm of the rank's own gradients.
     pub grad_norm: f64,
-    /// Stands for the full parameters that its forward computed with: others hardly have the same number.
+    /// Fingerprint of the full parameters that its forward used: other parameters are unlikely to have the same one.
     pub parameters: u64,
-    /// Seconds of the step that it waited for other ranks.
+    /// Seconds of the step during which it waited for other ranks.
     pub waited: f64,
 }
 
 impl What {
-    /// Whether a full ring must not lose it.
+    /// True if a full ring must keep the event.
     pub fn is_precious(&self) -> bool {
         matches!(
             self,

@@ -1,9 +1,8 @@
-//! Frames: how recordings and sockets cut a stream of bytes into messages that can be checked.
+//! Frames: the messages of a recording or a socket, with checksums.
 //!
-//! A stream begins with [`MAGIC`] and the format's version (u16, little endian). Then frames follow: kind (u8), length
-//! of the payload (u32), low half of the CRC-32 of these two (u16), CRC-32 of the payload (u32), payload (postcard). All
-//! numbers are little endian. The head has a checksum of its own so that a damaged length is not taken for a file that
-//! ends early.
+//! A stream begins with [`MAGIC`] and the format's version (u16). Frames follow: kind (u8), length of the payload (u32),
+//! low half of the CRC-32 of these two (u16), CRC-32 of the payload (u32), payload (postcard). All numbers are little
+//! endian. The checksum of the first two fields tells a damaged length from a file that ends early.
 
 use crate::catchup::CatchUp;
 use crate::event::Event;
@@ -11,24 +10,24 @@ use crate::header::RunHeader;
 use crate::pace::Control;
 use serde::{Deserialize, Serialize};
 
-/// First bytes of every stream: not text, and mangled by whatever mangles line ends.
+/// The first bytes of every stream. They are not text, and a program that converts line endings damages them visibly.
 pub const MAGIC: [u8; 8] = *b"\x89ZERO\r\n\x1a";
 
-/// Version of the format that this crate writes and the only one that it reads.
+/// The version of the format that this crate writes, and the only one that it reads.
 pub const VERSION: u16 = 2;
 
-/// Bytes of [`MAGIC`] and version.
+/// The length of [`MAGIC`] and the version, in bytes.
 pub const PREAMBLE: usize = MAGIC.len() + 2;
 
 const FRAME_HEAD: usize = 11;
 
-/// No frame is longer: a longer one is damage, not data.
+/// The longest valid payload, in bytes. A greater length is damage.
 const MAX_PAYLOAD: usize = 64 << 20;
 
-/// Events that were collected together, oldest first.
+/// Events that the collector took at one time, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Batch {
-    /// Events lost since the run started because a rank's ring was full.
+pub struct EventBatch {
+    /// The number of events lost since the run started because a rank's ring was full.
     pub dropped: u64,
     /// The events.
     pub events: Vec<Event>,
@@ -37,15 +36,15 @@ pub struct Batch {
 /// One message of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// What a watcher must know first. Always the first message.
+    /// The run's header. Always the first message.
     Header(Box<RunHeader>),
-    /// Where a run stands for a watcher that comes late, or could not keep up.
+    /// The run's current state, for a watcher that has joined late or fallen behind.
     CatchUp(Box<CatchUp>),
-    /// What happened next.
-    Batch(Batch),
-    /// The run is over and nothing follows.
+    /// The next events.
+    Batch(EventBatch),
+    /// The run is over; no message follows.
     End,
-    /// A viewer's wish (viewer to run only).
+    /// A viewer's request. Sent only from viewer to run.
     Control(Control),
 }
 
@@ -55,7 +54,7 @@ pub enum FrameError {
     /// The stream does not begin with [`MAGIC`].
     #[error("this is not a recording of a run: it does not begin with the recording's signature")]
     Foreign,
-    /// Written by another version of the format.
+    /// The stream has another version of the format.
     #[error("written in version {found} of the recording format; this program reads version {VERSION}")]
     Version {
         /// The version found.
@@ -64,14 +63,14 @@ pub enum FrameError {
     /// A frame's checksum, kind or content is wrong.
     #[error("damaged at byte {offset}: {problem}")]
     Corrupt {
-        /// Where the frame begins.
+        /// Where the frame begins, in bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// What is wrong with the frame.
         problem: String,
     },
 }
 
-/// The bytes that begin a stream.
+/// Returns the first bytes of a stream.
 pub fn preamble() -> [u8; PREAMBLE] {
     let mut bytes = [0; PREAMBLE];
     bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
@@ -109,7 +108,7 @@ fn frame<T: Serialize>(kind: u8, content: &T, into: &mut Vec<u8>) {
     into.push(kind);
     into.extend([0; FRAME_HEAD - 1]);
     let mut bytes = std::mem::take(into);
-    // Writing to a vector cannot fail, and none of the types has a form that postcard refuses.
+    // Writing to a vector cannot fail, and postcard can encode all of these types.
     bytes = postcard::to_extend(content, bytes).unwrap_or_default();
     let length = (bytes.len() - start - FRAME_HEAD) as u32;
     bytes[start + 1..start + 5].copy_from_slice(&length.to_le_bytes());
@@ -124,7 +123,7 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// A whole, checked frame inside a longer buffer.
+/// A complete frame within a longer buffer, its checksums verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawFrame<'a> {
     kind: u8,
@@ -133,10 +132,11 @@ pub struct RawFrame<'a> {
 }
 
 impl<'a> RawFrame<'a> {
-    /// The frame at the start of `bytes`, which is at `offset` in the stream; `None` if it is not whole yet.
+    /// Returns the frame at the start of `bytes`, which begin at `offset` in the stream, and the bytes after it. Returns
+    /// `None` if the frame is not complete yet.
     ///
     /// # Errors
-    /// [`FrameError::Corrupt`] if the checksum is wrong or the length absurd.
+    /// [`FrameError::Corrupt`] if a checksum is wrong, the kind unknown or the length too great.
     pub fn split(bytes: &'a [u8], offset: u64) -> Result<Option<(Self, &'a [u8])>, FrameError> {
         if bytes.len() < FRAME_HEAD {
             return Ok(None);
@@ -154,25 +154,25 @@ impl<'a> RawFrame<'a> {
         Ok(Some((frame, &bytes[FRAME_HEAD + length..])))
     }
 
-    /// Bytes of the whole frame.
+    /// Returns the frame's length in bytes.
     pub fn len(&self) -> usize {
         FRAME_HEAD + self.payload.len()
     }
 
-    /// Never: a frame has a head.
+    /// Always false: a frame is longer than its payload.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Whether events are in it.
+    /// True if the frame holds events.
     pub fn is_batch(&self) -> bool {
         self.kind == b'B'
     }
 
-    /// The message in it.
+    /// Decodes the frame's message.
     ///
     /// # Errors
-    /// [`FrameError::Corrupt`] if the content is not what the kind says.
+    /// [`FrameError::Corrupt`] if the payload does not fit the kind.
     pub fn decode(&self) -> Result<Message, FrameError> {
         match self.kind {
             b'H' => self.header().map(|header| Message::Header(Box::new(header))),
@@ -183,7 +183,7 @@ impl<'a> RawFrame<'a> {
         }
     }
 
-    /// A header, and what streams carry behind it since they do.
+    /// Decodes a header and, where the stream has one, the theory after it.
     fn header(&self) -> Result<RunHeader, FrameError> {
         let unreadable = |error| corrupt(self.offset, &format!("unreadable ({error})"));
         let (header, rest) = postcard::take_from_bytes(self.payload).map_err(unreadable)?;
@@ -205,7 +205,7 @@ fn corrupt(offset: u64, problem: &str) -> FrameError {
     FrameError::Corrupt { offset, problem: problem.into() }
 }
 
-/// Cuts a stream that arrives in pieces into messages.
+/// Decodes the messages of a stream that arrives in pieces.
 #[derive(Default)]
 pub struct Decoder {
     pending: Vec<u8>,
@@ -214,20 +214,20 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder for a stream without [`preamble`]: a viewer's wishes.
+    /// Returns a decoder for a stream without [`preamble`], such as a viewer's requests.
     pub fn without_preamble() -> Self {
         Decoder { greeted: true, ..Self::default() }
     }
 
-    /// Takes bytes that have arrived.
+    /// Adds bytes that have arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// The messages that are whole by now.
+    /// Returns the messages that are complete by now.
     ///
     /// # Errors
-    /// Any [`FrameError`]; the stream is lost then.
+    /// Any [`FrameError`]. The rest of the stream cannot be read then.
     pub fn messages(&mut self) -> Result<Vec<Message>, FrameError> {
         let mut used = 0;
         if !self.greeted {

@@ -1,22 +1,22 @@
-//! What a watcher must know before the first event.
+//! The run's header: what a watcher must know before the first event.
 
 use crate::event::{Class, Operation, Purpose};
 use serde::{Deserialize, Serialize};
 
-/// One unit of the partition: what is gathered, reduced and released as one.
+/// One unit of the partition: tensors that are gathered, reduced and released together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnitHeader {
     /// Its name on screen: `embedding`, `block 0`, `head`.
     pub name: String,
-    /// Parameters in it, without padding.
+    /// Number of parameters, without padding.
     pub parameters: u64,
-    /// Parameters in it, padded to a multiple of the shard count.
+    /// Number of parameters, padded to a multiple of the shard count.
     pub padded: u64,
-    /// Whether every rank keeps its parameters in full, even where others are sharded.
+    /// True if every rank keeps the unit's full parameters even where other units are sharded.
     pub persistent: bool,
 }
 
-/// Which model states a rank keeps whole and which it keeps only its slice of, between steps.
+/// The model states of which a rank keeps only its slice between steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sharded {
     /// Parameters are sharded.
@@ -27,7 +27,7 @@ pub struct Sharded {
     pub optimizer: bool,
 }
 
-/// Predicted peak of one class on one rank.
+/// The predicted peak of one class on one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PredictedMemory {
     /// The rank.
@@ -38,7 +38,7 @@ pub struct PredictedMemory {
     pub bytes: u64,
 }
 
-/// Predicted payload of one operation on one rank and optimizer step.
+/// The predicted payload of one operation on one rank per optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PredictedTraffic {
     /// The rank.
@@ -49,40 +49,40 @@ pub struct PredictedTraffic {
     pub bytes: u64,
 }
 
-/// What ranks communicate in every step, as theory counts it: one operation over full buffers.
+/// One operation over full buffers that every step communicates, according to theory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// What for.
+    /// Why the ranks communicate.
     pub purpose: Purpose,
     /// The operation.
     pub operation: Operation,
-    /// How often per optimizer step.
+    /// How many times per optimizer step.
     pub times: u32,
     /// Elements of a rank's full buffers, padding included.
     pub elements: u64,
     /// Bytes of an element.
     pub element_bytes: u32,
-    /// Ranks of each group that does it together.
+    /// The number of ranks in each group that communicates.
     pub ranks: u32,
 }
 
 impl Sweep {
-    /// Elements that all ranks together send per step, if groups of [`Sweep::ranks`] make up a world of `world_size`: everybody
-    /// sends (n−1)/n of the buffers in groups of n, and twice as much in an all-reduce, which is a reduce-scatter and an
-    /// all-gather.
+    /// Returns the elements that all ranks together send per step in a world of `world_size`, made of groups of
+    /// [`Sweep::ranks`]. In a group of n each rank sends (n−1)/n of the buffers, and twice that in an all-reduce, which is a
+    /// reduce-scatter and an all-gather.
     pub fn elements_sent(&self, world_size: u32) -> u64 {
         let rounds = if self.operation == Operation::AllReduce { 2 } else { 1 };
         let groups = u64::from(world_size / self.ranks.max(1));
         u64::from(self.times) * rounds * self.elements * u64::from(self.ranks.saturating_sub(1)) * groups
     }
 
-    /// The same in bytes.
+    /// Returns the bytes that all ranks together send per step.
     pub fn bytes_sent(&self, world_size: u32) -> u64 {
         self.elements_sent(world_size) * u64::from(self.element_bytes)
     }
 }
 
-/// A run, described before it starts.
+/// The description of a run, written before it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
     /// The stage's name.
@@ -93,11 +93,11 @@ pub struct RunHeader {
     pub parameters: u64,
     /// Number of ranks.
     pub world_size: u32,
-    /// Device in words: `CPU`, or the GPU's name.
+    /// The device's name: `CPU`, or the GPU's name.
     pub device: String,
-    /// Precision in words: `fp32`, `bf16`, `fp16`.
+    /// The precision's name: `fp32`, `bf16`, `fp16`.
     pub precision: String,
-    /// Bytes per element of what is communicated.
+    /// Bytes per communicated element.
     pub communicated_bytes: u32,
     /// Collective algorithm: `direct` or `ring`.
     pub algorithm: String,
@@ -111,10 +111,10 @@ pub struct RunHeader {
     pub sequence_length: u32,
     /// Device capacity per rank in bytes, if it has one.
     pub capacity: Option<u64>,
-    /// Ranks that share one copy of what is sharded; with hybrid sharding fewer than all, and groups of so many
-    /// neighbours hold the same.
+    /// The number of ranks that share one copy of the sharded states. With hybrid sharding it is less than the world size,
+    /// and every group of this many neighbours holds a copy.
     pub shard_group: u32,
-    /// What the stage shards.
+    /// The model states that the stage shards.
     pub sharded: Sharded,
     /// The partition, in forward order.
     pub units: Vec<UnitHeader>,
@@ -122,14 +122,14 @@ pub struct RunHeader {
     pub predicted_memory: Vec<PredictedMemory>,
     /// Predicted peak of the sum over classes, per rank.
     pub predicted_total: Vec<u64>,
-    /// Predicted peak of the sum over classes per rank if everything were replicated.
+    /// Predicted peak of the sum over classes per rank if all states were replicated.
     pub replicated_total: Vec<u64>,
     /// Predicted payload per rank, operation and step.
     pub predicted_traffic: Vec<PredictedTraffic>,
-    /// Version of the program that wrote this.
+    /// Version of the program that wrote the header.
     pub version: String,
-    /// What every optimizer step communicates in theory. Streams carry it behind the fields above: those written before there
-    /// was such a field end there, and nothing is known then.
+    /// What every optimizer step communicates according to theory. Streams carry it after the fields above; in a stream
+    /// without it the list is empty.
     #[serde(skip)]
     pub theory: Vec<Sweep>,
 }

@@ -1,4 +1,4 @@
-//! The outline of a run: one record per optimizer step and per validation.
+//! A run's finished optimizer steps and validations.
 
 use crate::event::{Event, What};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct StepRecord {
     pub tokens: u64,
     /// Seconds on the rank that finished first.
     pub seconds: f64,
-    /// What the loss was multiplied with, if it was scaled.
+    /// The factor by which the loss was multiplied, if it was scaled.
     pub loss_scale: Option<f64>,
     /// Steps skipped so far because gradients overflowed.
     pub skipped: u32,
@@ -31,12 +31,12 @@ pub struct StepRecord {
 pub struct History {
     /// Steps, ascending.
     pub steps: Vec<StepRecord>,
-    /// Validations: steps done, loss.
+    /// Validations, ascending: optimizer steps done before, mean loss.
     pub evaluations: Vec<(u32, f64)>,
 }
 
 impl History {
-    /// Takes one event into account: the first rank that reports a step or a validation counts.
+    /// Applies one event. The first rank that reports a step or a validation counts.
     pub fn apply(&mut self, event: &Event) {
         match event.what {
             What::StepFinished { step, loss, grad_norm, lr, tokens, seconds }

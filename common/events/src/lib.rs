@@ -1,21 +1,22 @@
-//! What happened during a run, as data.
+//! What happens during a run, as data.
 //!
-//! Ranks describe what they do as [`Event`]s; everything that watches a run (the screen, a recording, a viewer in
-//! another process) reads them and nothing else. A rank never waits for its watchers: each rank owns a bounded
-//! [ring](ring), and what does not fit is dropped, counted and shown. Events carry absolute values (bytes live after,
-//! totals so far), so a drop heals itself with the next event. The memory ledger and
-//! the traffic counters stay the authority: the closing report reads those, never this crate.
+//! Ranks emit [`Event`]s. The screen, a recording and a viewer in another process read these and nothing else. A rank
+//! never waits for a watcher: each rank owns a bounded [ring](ring), and an event that does not fit is dropped and
+//! counted. Events carry absolute values (bytes live afterwards, totals so far), so the next event of the same kind
+//! repairs what a dropped one left out. The memory ledger and the traffic counters are the authority: the closing report
+//! reads those, never this crate.
 //!
-//! * [`event`]: the vocabulary.
-//! * [`header`]: what a watcher must know before the first event: layout, partition, predictions.
-//! * [`ring`]: from a rank's thread to the collector, without blocking.
+//! * [`event`]: the types of events.
+//! * [`header`]: the run's header, which precedes all events: layout, partition, predictions.
+//! * [`ring`]: a bounded queue from a rank's thread to the collector.
 //! * [`hub`]: the collector, which feeds the screen, the recording and the socket.
-//! * [`snapshot`], [`units`], [`history`], [`catchup`]: the fold of all events so far.
-//! * [`frame`], [`recording`], [`socket`], [`runs`]: the fold's and the events' way into files and other processes.
-//! * [`relay`]: the events of other processes of a job.
-//! * [`cpu`]: what watching costs a run.
-//! * [`say!`], [`complain!`]: lines for a person who may have stopped reading.
-//! * [`pace`]: the other direction, pausing and stepping a run.
+//! * [`snapshot`], [`units`], [`history`], [`catchup`]: the state of a run, folded from all events so far.
+//! * [`frame`], [`recording`]: the format of streams, and streams in files.
+//! * [`socket`], [`runs`]: streams to viewers in other processes, and how a viewer finds a run.
+//! * [`relay`]: streams between the processes of one job.
+//! * [`cpu`]: processor time of a thread and of the process.
+//! * [`say!`], [`complain!`]: lines on standard output and standard error that may go unread.
+//! * [`pace`]: pausing, stepping and slowing a run.
 
 #![forbid(unsafe_code)]
 
@@ -38,9 +39,9 @@ pub mod units;
 
 pub use catchup::CatchUp;
 pub use event::{
-    Class, CollectiveEvent, Contribution, Event, Operation, Pass, Place, Progress, Purpose, What, Work,
+    Class, CollectiveEvent, Event, LocalMetrics, Operation, Pass, Place, Progress, Purpose, What, Work,
 };
-pub use frame::{Batch, FrameError, Message};
+pub use frame::{EventBatch, FrameError, Message};
 pub use header::RunHeader;
 pub use history::{History, StepRecord};
 pub use hub::{Hub, HubError, HubOptions, HubReport, Subscription};
@@ -48,6 +49,5 @@ pub use pace::{Boundary, Control, Pace};
 pub use recording::{Recorder, Recording, RecordingError};
 pub use relay::{Inlets, Outlet};
 pub use ring::{Emitter, Feed, Receiver, channel, feed};
-pub use runs::AttachError;
-pub use snapshot::{Flight, Membership, Outcome, PassNow, RankSnapshot, Scaling, Sent, Snapshot};
-pub use socket::Attachment;
+pub use snapshot::{Flight, Membership, PassNow, RankSnapshot, RankStatus, Scaling, Sent, Snapshot};
+pub use socket::{AttachError, Attachment};

@@ -1,31 +1,31 @@
-//! Recordings: a run in a file.
+//! Recordings: the events of a run in a file.
 //!
-//! [`Recorder`] appends frames; each reaches the operating system whole, so a killed process loses at most what it had
-//! not yet collected. [`Recording`] reads the file back: a file that ends early is read up to its last whole frame.
+//! [`Recorder`] appends frames. It hands each to the operating system in one piece, so a killed process loses only events
+//! that it had not written yet. [`Recording`] reads the file back, up to the last complete frame if the file ends early.
 
 use crate::catchup::CatchUp;
 use crate::event::Event;
-use crate::frame::{self, Batch, FrameError, Message, PREAMBLE, RawFrame};
+use crate::frame::{self, EventBatch, FrameError, Message, PREAMBLE, RawFrame};
 use crate::header::RunHeader;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A recording that cannot be written or read.
+/// Why a recording cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The file cannot be created, read or written.
     #[error("cannot {action} the recording {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The verb of what failed: `create`, `read` or `write`.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's reason.
         source: io::Error,
     },
-    /// The content is not a recording that this program reads.
+    /// The file is damaged, or is not a recording of this version.
     #[error("{} cannot be replayed: {source}", path.display())]
     Frame {
         /// The file.
@@ -33,8 +33,8 @@ pub enum RecordingError {
         /// What is wrong.
         source: FrameError,
     },
-    /// The file ends before the run's description is complete.
-    #[error("{} holds no run: it ends before the run's description", path.display())]
+    /// The file ends before the header is complete.
+    #[error("{} holds no run: it ends before the run's header", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
@@ -46,33 +46,37 @@ pub struct Recorder {
     file: File,
     path: PathBuf,
     buffer: Vec<u8>,
-    pending: Batch,
+    pending: EventBatch,
 }
 
-/// Events per frame: small enough to decode at once when somebody seeks there.
+/// The most events per frame: few enough to decode without delay when a viewer seeks.
 const EVENTS_PER_FRAME: usize = 4096;
 
 impl Recorder {
-    /// Creates the file and writes the run's description.
+    /// Creates the file and writes the run's header.
     ///
     /// # Errors
     /// [`RecordingError::Io`].
     pub fn create(path: &Path, header: &RunHeader) -> Result<Self, RecordingError> {
         let failed = |source| RecordingError::Io { action: "create", path: path.into(), source };
         let file = File::create(path).map_err(failed)?;
-        let mut recorder =
-            Recorder { file, path: path.into(), buffer: frame::preamble().into(), pending: Batch::default() };
+        let mut recorder = Recorder {
+            file,
+            path: path.into(),
+            buffer: frame::preamble().into(),
+            pending: EventBatch::default(),
+        };
         frame::encode(&Message::Header(Box::new(header.clone())), &mut recorder.buffer);
         recorder.write_buffer()?;
         Ok(recorder)
     }
 
-    /// The file.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds events, oldest first; `dropped` is the number lost since the run started.
+    /// Adds events, oldest first. `dropped` is the number of events lost since the run started.
     ///
     /// # Errors
     /// [`RecordingError::Io`].
@@ -87,7 +91,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Hands everything added so far to the operating system.
+    /// Writes the events added so far to the file.
     ///
     /// # Errors
     /// [`RecordingError::Io`].
@@ -95,7 +99,7 @@ impl Recorder {
         if self.pending.events.is_empty() {
             return Ok(());
         }
-        let fresh = Batch { dropped: self.pending.dropped, events: Vec::new() };
+        let fresh = EventBatch { dropped: self.pending.dropped, events: Vec::new() };
         let batch = std::mem::replace(&mut self.pending, fresh);
         frame::encode(&Message::Batch(batch), &mut self.buffer);
         self.write_buffer()
@@ -119,7 +123,7 @@ impl Recorder {
     }
 }
 
-/// A run read back from a file. Frames stay encoded until somebody asks for their events.
+/// A recording read from a file. Batches stay encoded until [`Recording::batch`] decodes one.
 #[derive(Debug)]
 pub struct Recording {
     path: PathBuf,
@@ -130,16 +134,16 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Reads and checks `path`.
+    /// Reads `path` and verifies its checksums.
     ///
     /// # Errors
-    /// [`RecordingError`]; a file that merely ends early is no error but [incomplete](Self::is_complete).
+    /// [`RecordingError`]. A file that only ends early is no error but [incomplete](Self::is_complete).
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let failed = |source| RecordingError::Io { action: "read", path: path.into(), source };
         Self::parse(path, std::fs::read(path).map_err(failed)?)
     }
 
-    /// Checks the `bytes` of a recording; `path` is what errors call it.
+    /// Verifies the `bytes` of a recording. Errors name it `path`.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -165,46 +169,46 @@ impl Recording {
         Ok(Recording { path: path.into(), header, bytes, batches, complete })
     }
 
-    /// The file.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The run's description.
+    /// Returns the run's header.
     pub fn header(&self) -> &RunHeader {
         &self.header
     }
 
-    /// Whether the run ended in order. If not, what was written before the end of the file is all there.
+    /// True if the recording was completed. If not, it holds all frames that were written completely.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Number of batches.
+    /// Returns the number of batches.
     pub fn len(&self) -> usize {
         self.batches.len()
     }
 
-    /// Whether nothing happened.
+    /// True if the recording holds no batch.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// The events of one batch.
+    /// Decodes the batch at `index`.
     ///
     /// # Errors
     /// [`RecordingError::Frame`] if its content is unreadable.
-    pub fn batch(&self, index: usize) -> Result<Batch, RecordingError> {
+    pub fn batch(&self, index: usize) -> Result<EventBatch, RecordingError> {
         let range = self.batches[index].clone();
         let damaged = |source| RecordingError::Frame { path: self.path.clone(), source };
         let frame = RawFrame::split(&self.bytes[range.clone()], range.start as u64).map_err(damaged)?;
         match frame.map(|(frame, _)| frame.decode()).transpose().map_err(damaged)? {
             Some(Message::Batch(batch)) => Ok(batch),
-            _ => Ok(Batch::default()),
+            _ => Ok(EventBatch::default()),
         }
     }
 
-    /// All events, in the order in which they were collected: a rank's own by time.
+    /// Returns all events in the order in which they were collected. Each rank's events are sorted by time.
     ///
     /// # Errors
     /// [`RecordingError::Frame`] in place of a batch whose content is unreadable.
@@ -218,11 +222,11 @@ impl Recording {
         })
     }
 
-    /// Where the run stands after its last event.
+    /// Returns the state of the run after its last event.
     ///
     /// # Errors
     /// [`RecordingError::Frame`].
-    pub fn outcome(&self) -> Result<CatchUp, RecordingError> {
+    pub fn final_state(&self) -> Result<CatchUp, RecordingError> {
         let mut state = CatchUp::new(self.header.world_size, self.header.units.len());
         for index in 0..self.len() {
             let batch = self.batch(index)?;

@@ -1,10 +1,11 @@
-//! A job of several processes, seen as one run: every process streams its rank's events to the process of rank 0, and
-//! what viewers ask there goes the other way.
+//! Makes a job of several processes one run: every process streams its rank's events to the process of rank 0, which sends
+//! viewers' requests to all others.
 //!
-//! A stream carries [frames](crate::frame) without a preamble. Before them the two sides agree on a clock.
+//! A stream carries [frames](crate::frame) without a preamble. Before them, each process synchronizes its clock with
+//! rank 0's.
 
 use crate::event::Event;
-use crate::frame::{self, Batch, Decoder, Message};
+use crate::frame::{self, Decoder, EventBatch, Message};
 use crate::pace::Pace;
 use crate::ring::{Feed, Receiver};
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,19 +15,19 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often events are sent.
+/// The interval at which events are sent.
 const PERIOD: Duration = Duration::from_millis(20);
-/// How long a process waits for another side that says nothing.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Questions about the clock; the last one counts, when both sides are awake.
+/// How long a process waits for a peer that does not respond.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The number of times that a process asks for the clock. The last answer counts: the first may be late because a thread slept.
 const QUESTIONS: u32 = 3;
 
-/// When the run started by the clock of rank 0, at the other end of `link`.
+/// Returns when the run started according to rank 0, the peer of `link`, as an instant of this process.
 ///
 /// # Errors
-/// If the other side does not answer.
+/// If the peer does not answer.
 pub fn clock(mut link: &TcpStream) -> io::Result<Instant> {
-    link.set_read_timeout(Some(PATIENCE))?;
+    link.set_read_timeout(Some(TIMEOUT))?;
     let mut start = Instant::now();
     for _ in 0..QUESTIONS {
         let asked = Instant::now();
@@ -48,24 +49,24 @@ fn tell_clock(mut link: &TcpStream, start: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// A process's stream to rank 0.
+/// A process's stream of events to rank 0. Dropping it sends the remaining events.
 pub struct Outlet {
     ending: Arc<AtomicBool>,
     sender: Option<JoinHandle<()>>,
 }
 
 impl Outlet {
-    /// Starts sending what `receiver` collects, and obeying what viewers at rank 0 ask of `pace`.
+    /// Starts to send the events of `receiver` to rank 0, and to apply viewers' requests that rank 0 sends to `pace`.
     ///
     /// # Errors
     /// If threads cannot be started.
     pub fn start(link: TcpStream, receiver: Receiver, pace: Arc<Pace>) -> io::Result<Self> {
         let ending = Arc::new(AtomicBool::new(false));
-        pace.in_company();
+        pace.share_between_processes();
         let (incoming, over) = (link.try_clone()?, ending.clone());
-        std::thread::Builder::new().name("controls".into()).spawn(move || obey(incoming, &pace))?;
+        std::thread::Builder::new().name("controls".into()).spawn(move || apply_controls(incoming, &pace))?;
         let sender = std::thread::Builder::new().name("events".into()).spawn(move || {
-            // Rank 0 is gone: the collectives notice too, and say so.
+            // If rank 0 is gone, the collectives report it.
             let _ = stream(&link, &receiver, &over);
         })?;
         Ok(Outlet { ending, sender: Some(sender) })
@@ -73,7 +74,7 @@ impl Outlet {
 }
 
 impl Drop for Outlet {
-    /// Sends what is left, and that nothing follows.
+    /// Sends the remaining events and the end of the stream.
     fn drop(&mut self) {
         self.ending.store(true, Ordering::Release);
         if let Some(sender) = self.sender.take() {
@@ -84,14 +85,14 @@ impl Drop for Outlet {
 }
 
 fn stream(mut link: &TcpStream, receiver: &Receiver, ending: &AtomicBool) -> io::Result<()> {
-    link.set_write_timeout(Some(PATIENCE))?;
+    link.set_write_timeout(Some(TIMEOUT))?;
     loop {
         let last = ending.load(Ordering::Acquire);
         let mut events = Vec::new();
         receiver.drain(&mut events);
         let mut bytes = Vec::new();
         if !events.is_empty() {
-            frame::encode(&Message::Batch(Batch { dropped: receiver.dropped(), events }), &mut bytes);
+            frame::encode(&Message::Batch(EventBatch { dropped: receiver.dropped(), events }), &mut bytes);
         }
         if last {
             frame::encode(&Message::End, &mut bytes);
@@ -104,7 +105,7 @@ fn stream(mut link: &TcpStream, receiver: &Receiver, ending: &AtomicBool) -> io:
     }
 }
 
-fn obey(mut link: TcpStream, pace: &Pace) {
+fn apply_controls(mut link: TcpStream, pace: &Pace) {
     let mut decoder = Decoder::without_preamble();
     let mut bytes = [0; 256];
     while let Ok(read @ 1..) = link.read(&mut bytes) {
@@ -116,40 +117,40 @@ fn obey(mut link: TcpStream, pace: &Pace) {
             }
         }
     }
-    // Nobody is left who could let this process go on.
+    // Rank 0 is gone, so no viewer could release this process.
     pace.cancel();
 }
 
-/// Rank 0's end of all streams.
+/// Rank 0's receiving ends of all streams.
 pub struct Inlets {
-    /// Streams that have not ended.
+    /// The number of streams that have not ended.
     open: Arc<AtomicUsize>,
 }
 
 impl Inlets {
-    /// Reads the streams of the processes behind `links` into `feeds` (in the same order), whose clock started at
-    /// `start`, and passes on what `pace` is told.
+    /// Starts to read the streams of `links` into `feeds`, in the same order, and to forward requests to `pace` to all of them.
+    /// The run's clock started at `start`.
     ///
     /// # Errors
     /// If threads cannot be started.
     pub fn start(links: Vec<TcpStream>, feeds: Vec<Feed>, start: Instant, pace: &Pace) -> io::Result<Self> {
         let open = Arc::new(AtomicUsize::new(0));
         let outgoing = links.iter().map(TcpStream::try_clone).collect::<io::Result<Vec<_>>>()?;
-        pace.in_company();
+        pace.share_between_processes();
         let controls = pace.listen();
-        // What viewers ask must not come between the answers about the clock: whoever has told it lets go of `telling`.
+        // Requests must not mix with answers about the clock: each reader drops its `telling` once it has answered.
         let (telling, told) = mpsc::channel::<()>();
         std::thread::Builder::new().name("controls".into()).spawn(move || {
             told.iter().for_each(drop);
-            pass_on(&outgoing, &controls);
+            forward(&outgoing, &controls);
         })?;
         for (link, feed) in links.into_iter().zip(feeds) {
             let (open, telling) = (open.clone(), telling.clone());
             open.fetch_add(1, Ordering::AcqRel);
             std::thread::Builder::new().name("events in".into()).spawn(move || {
-                let knows = tell_clock(&link, start);
+                let told = tell_clock(&link, start);
                 drop(telling);
-                if knows.is_ok() {
+                if told.is_ok() {
                     read(link, &feed);
                 }
                 open.fetch_sub(1, Ordering::AcqRel);
@@ -158,21 +159,21 @@ impl Inlets {
         Ok(Inlets { open })
     }
 
-    /// Waits until all streams have ended, but not for longer than `patience`.
-    pub fn finish(&self, patience: Duration) {
+    /// Blocks until all streams have ended, for at most `timeout`.
+    pub fn finish(&self, timeout: Duration) {
         let since = Instant::now();
-        while self.open.load(Ordering::Acquire) > 0 && since.elapsed() < patience {
+        while self.open.load(Ordering::Acquire) > 0 && since.elapsed() < timeout {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-fn pass_on(links: &[TcpStream], controls: &mpsc::Receiver<crate::Control>) {
+fn forward(links: &[TcpStream], controls: &mpsc::Receiver<crate::Control>) {
     for control in controls {
         let mut bytes = Vec::new();
         frame::encode(&Message::Control(control), &mut bytes);
         for mut link in links {
-            // A process that is gone needs no pace.
+            // A process that is gone has no rank to hold.
             let _ = link.write_all(&bytes);
         }
     }
@@ -191,7 +192,7 @@ fn read(mut link: TcpStream, feed: &Feed) {
         let Ok(messages) = decoder.messages() else { return };
         for message in messages {
             match message {
-                Message::Batch(Batch { dropped, events }) => feed_all(feed, dropped, events),
+                Message::Batch(EventBatch { dropped, events }) => feed_all(feed, dropped, events),
                 Message::End => return,
                 _ => {}
             }
@@ -233,7 +234,7 @@ mod tests {
         let outlet = Outlet::start(there, events, Arc::new(Pace::new())).unwrap();
         (0..15).for_each(|step| emitter.emit(What::StepStarted { step }));
         drop(outlet);
-        inlets.finish(PATIENCE);
+        inlets.finish(TIMEOUT);
         let mut seen = Vec::new();
         receiver.drain(&mut seen);
         assert_eq!(seen.len() as u64 + receiver.dropped(), 15);
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_viewers_ask_reaches_other_processes() {
+    fn requests_of_viewers_reach_other_processes() {
         let (here, there) = link();
         let (ours, theirs) = (Pace::new(), Arc::new(Pace::new()));
         let start = Instant::now();
@@ -259,16 +260,16 @@ mod tests {
         }
     }
 
-    /// A screen asks for its pace at once, before the other processes know the time.
+    /// A screen sets its pace at once, before the other processes have asked for the clock.
     #[test]
-    fn what_viewers_ask_does_not_come_between_the_answers_about_the_clock() {
+    fn requests_do_not_mix_with_answers_about_the_clock() {
         let (here, there) = link();
         let (ours, theirs) = (Pace::new(), Arc::new(Pace::new()));
         let start = Instant::now();
         let _inlets = Inlets::start(vec![here], vec![feed(10, start).0], start, &ours).unwrap();
         ours.pause();
         there.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        assert!(there.peek(&mut [0]).is_err(), "an answer that nobody asked for");
+        assert!(there.peek(&mut [0]).is_err(), "a byte arrived before this process asked for the clock");
         let apart = clock(&there).unwrap().max(start) - start;
         assert!(apart < Duration::from_secs(1), "{apart:?}");
         let _outlet = Outlet::start(there, channel(1, 10, start, None).1, theirs.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! From a rank's thread to the collector: a bounded queue per rank that never blocks the rank.
+//! A bounded queue of events from a rank's thread to the collector. It never blocks the rank.
 
 use crate::event::{Event, What};
 use crate::pace::{Boundary, Pace};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-struct Shared {
+struct Ring {
     start: Instant,
     queue: ArrayQueue<Event>,
     precious: Mutex<VecDeque<Event>>,
@@ -19,58 +19,58 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A rank's end: emits events and passes the boundaries at which a run can be paced.
+/// A rank's end of its ring: emits events, and blocks at boundaries while the run is held.
 #[derive(Clone)]
 pub struct Emitter {
     rank: u32,
     start: Instant,
-    shared: Option<Arc<Shared>>,
+    ring: Option<Arc<Ring>>,
     pace: Option<Arc<Pace>>,
 }
 
 /// The collector's end of one rank's ring.
 pub struct Receiver {
-    shared: Arc<Shared>,
+    ring: Arc<Ring>,
 }
 
-/// A ring of `capacity` events for `rank`; times count from `start`, which all ranks of a process share.
+/// Creates a ring of `capacity` events for `rank`. Times count from `start`, which all ranks of a process share.
 pub fn channel(rank: u32, capacity: usize, start: Instant, pace: Option<Arc<Pace>>) -> (Emitter, Receiver) {
-    let shared = Arc::new(Shared {
+    let ring = Arc::new(Ring {
         start,
         queue: ArrayQueue::new(capacity.max(1)),
         precious: Mutex::new(VecDeque::new()),
         dropped: AtomicU64::new(0),
     });
-    (Emitter { rank, start, shared: Some(shared.clone()), pace }, Receiver { shared })
+    (Emitter { rank, start, ring: Some(ring.clone()), pace }, Receiver { ring })
 }
 
-/// The end of a ring into which events of another process are put.
+/// The sending end of a ring for a rank of another process.
 pub struct Feed {
-    shared: Arc<Shared>,
-    /// Events lost before they came here.
+    ring: Arc<Ring>,
+    /// The number of events lost in the other process.
     elsewhere: AtomicU64,
 }
 
-/// A ring of `capacity` events for a rank of another process; see [`channel`].
+/// Creates a ring of `capacity` events for a rank of another process; see [`channel`].
 pub fn feed(capacity: usize, start: Instant) -> (Feed, Receiver) {
     let (_, receiver) = channel(0, capacity, start, None);
-    (Feed { shared: receiver.shared.clone(), elsewhere: AtomicU64::new(0) }, receiver)
+    (Feed { ring: receiver.ring.clone(), elsewhere: AtomicU64::new(0) }, receiver)
 }
 
 impl Feed {
-    /// Adds an event as it is. Never blocks: a full ring drops and counts.
+    /// Adds an event unchanged. Never blocks: if the ring is full, the event is dropped and counted.
     pub fn push(&self, event: Event) {
-        self.shared.push(event);
+        self.ring.push(event);
     }
 
-    /// `total` events were lost so far before they came here.
+    /// Sets the number of events that the other process has lost so far to `total`.
     pub fn lost(&self, total: u64) {
         let before = self.elsewhere.swap(total, Ordering::Relaxed);
-        self.shared.dropped.fetch_add(total.saturating_sub(before), Ordering::Relaxed);
+        self.ring.dropped.fetch_add(total.saturating_sub(before), Ordering::Relaxed);
     }
 }
 
-impl Shared {
+impl Ring {
     fn push(&self, event: Event) {
         let precious = event.what.is_precious();
         if let Err(event) = self.queue.push(event) {
@@ -84,78 +84,78 @@ impl Shared {
 }
 
 impl Emitter {
-    /// An emitter that nobody listens to.
+    /// Returns an emitter without a ring or a pace: its events are discarded.
     pub fn silent(rank: u32) -> Self {
-        Emitter { rank, start: Instant::now(), shared: None, pace: None }
+        Emitter { rank, start: Instant::now(), ring: None, pace: None }
     }
 
-    /// The same to whom nobody listens: it obeys the pace, and says nothing.
+    /// Returns a copy that obeys the same pace and discards events.
     pub fn hushed(&self) -> Self {
-        Emitter { shared: None, ..self.clone() }
+        Emitter { ring: None, ..self.clone() }
     }
 
-    /// The rank that this emitter speaks for.
+    /// Returns the rank whose events this emitter emits.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Zero of the clock of events.
+    /// Returns the instant from which event times count.
     pub fn start(&self) -> Instant {
         self.start
     }
 
-    /// Whether somebody listens.
+    /// True if events are collected.
     pub fn is_heard(&self) -> bool {
-        self.shared.is_some()
+        self.ring.is_some()
     }
 
-    /// Says what happened, now. Never blocks: a full ring drops and counts.
+    /// Emits an event with the current time. Never blocks: if the ring is full, the event is dropped and counted.
     pub fn emit(&self, what: What) {
         self.emit_timed(|_| what);
     }
 
-    /// As [`Emitter::emit`], where what happened depends on the event's own time.
+    /// Emits the event that `what` makes of the event's own time, in nanoseconds. See [`Emitter::emit`].
     pub fn emit_timed(&self, what: impl FnOnce(u64) -> What) {
-        let Some(shared) = &self.shared else { return };
+        let Some(ring) = &self.ring else { return };
         let held = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.stamp());
         let at = self.start.elapsed().saturating_sub(held).as_nanos() as u64;
-        shared.push(Event { at, rank: self.rank, what: what(at) });
+        ring.push(Event { at, rank: self.rank, what: what(at) });
     }
 
-    /// A point outside collectives at which a viewer may hold the rank. Returns at once unless the run is paced.
+    /// Blocks while a viewer holds the rank at `boundary`. Returns at once if the run is not paced.
     pub fn boundary(&self, boundary: Boundary) {
         if let Some(pace) = &self.pace {
             pace.pass(self.rank, boundary);
         }
     }
 
-    /// How long the run has been held so far: no part of its time.
+    /// Returns how long the run has been held so far. Run time does not include it.
     pub fn held(&self) -> Duration {
         self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.held())
     }
 
-    /// The pacing that this rank obeys, if any. Deadlines subtract the time it held ranks.
+    /// Returns the pace that this rank obeys, if any. Deadlines subtract the time for which it held ranks.
     pub fn pace(&self) -> Option<&Arc<Pace>> {
         self.pace.as_ref()
     }
 }
 
 impl Receiver {
-    /// Real time since the run started, in nanoseconds: no event drained before can be later.
+    /// Returns the real time since the run started, in nanoseconds. No event drained so far can be later.
     pub(crate) fn elapsed(&self) -> u64 {
-        self.shared.start.elapsed().as_nanos() as u64
+        self.ring.start.elapsed().as_nanos() as u64
     }
 
-    /// Moves everything that has arrived into `into`, oldest first.
+    /// Moves all events that have arrived to the end of `into`, oldest first.
     pub fn drain(&self, into: &mut Vec<Event>) {
-        while let Some(event) = self.shared.queue.pop() {
+        while let Some(event) = self.ring.queue.pop() {
             into.push(event);
         }
-        into.extend(lock(&self.shared.precious).drain(..));
+        into.extend(lock(&self.ring.precious).drain(..));
     }
 
-    /// Events lost so far because the ring was full.
+    /// Returns the number of events lost so far because the ring was full.
     pub fn dropped(&self) -> u64 {
-        self.shared.dropped.load(Ordering::Relaxed)
+        self.ring.dropped.load(Ordering::Relaxed)
     }
 }

@@ -1,5 +1,5 @@
-//! Lines for a person. Whoever stopped reading, as `head` does or a closed window, is no reason for a run to fail:
-//! `println!` would panic. At a terminal no line is cut within a word.
+//! Lines for a person to read. A reader that has closed the pipe, as `head` does, must not make a run fail; `println!`
+//! would panic. At a terminal, lines break between words.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -7,23 +7,23 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether lines are lost that somebody would have read.
+/// True once a line could not be written because the disk was full.
 static LOST: AtomicBool = AtomicBool::new(false);
 
-/// A line on standard output; nothing happens if nobody reads it.
+/// Writes a line to standard output. Does nothing if the other end is closed.
 #[macro_export]
 macro_rules! say {
     () => { $crate::say::line(&::std::io::stdout(), ::std::format_args!("")) };
     ($($words:tt)*) => { $crate::say::line(&::std::io::stdout(), ::std::format_args!($($words)*)) };
 }
 
-/// A line on standard error; nothing happens if nobody reads it. A test's goes past the capture of its output.
+/// Writes a line to standard error. Does nothing if the other end is closed. The test harness does not capture it.
 #[macro_export]
 macro_rules! complain {
     ($($words:tt)*) => { $crate::say::line(&::std::io::stderr(), ::std::format_args!($($words)*)) };
 }
 
-/// Writes `text` and a newline; what [`say!`] and [`complain!`] do.
+/// Writes `text` and a newline to `stream`. Implements [`say!`] and [`complain!`].
 pub fn line<S>(stream: &S, text: Arguments<'_>)
 where
     S: AsFd + IsTerminal,
@@ -42,29 +42,29 @@ where
     }
 }
 
-/// How a program ends that has done what it was asked to: well, if all that it said has found room.
+/// Returns the exit code of a program that has succeeded: failure if the disk had no room for part of its output.
 pub fn code() -> ExitCode {
     if LOST.load(Ordering::Relaxed) {
-        complain!("error: what was printed is not whole: there was no room for it on the disk");
+        complain!("error: the output is incomplete: the disk is full");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
 
-/// A terminal's width.
+/// Returns the width of `stream` if it is a terminal.
 fn columns(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     let size = stream.is_terminal().then(|| rustix::termios::tcgetwinsize(stream).ok()).flatten()?;
     Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }
 
-/// `line` within `columns`; what is wrapped goes on two columns further in than it began.
+/// Wraps `line` at `columns`. The lines after the first are indented by two columns more.
 fn fitted(line: &str, columns: usize) -> String {
     let begins = line.chars().take_while(|&c| c == ' ').count();
     wrapped(line, columns, "", &" ".repeat((begins + 2).min(columns / 2)))
 }
 
-/// `text` in as many lines as it needs of at most `columns`, unless a word is longer: the first behind `first`, the others behind
-/// `rest`.
+/// Wraps `text` at `columns`, between words only. The first line begins with `first`, the others with `rest`. A line that
+/// consists of one long word may be longer.
 pub fn wrapped(text: &str, columns: usize, first: &str, rest: &str) -> String {
     let options = textwrap::Options::new(columns).initial_indent(first).subsequent_indent(rest);
     let whole_words = options.break_words(false).word_splitter(textwrap::WordSplitter::NoHyphenation);

@@ -1,27 +1,27 @@
-//! What one rank holds of each unit beyond what it owns: gathered parameters, gradients on their way.
+//! What one rank holds of each unit besides its own shard: gathered parameters, gradients before their reduction.
 
 use crate::event::{Class, CollectiveEvent, NO_UNIT, Operation, Pass, Progress};
 use serde::{Deserialize, Serialize};
 
-/// A unit's full parameters on a rank that owns a shard of them.
+/// The state of a unit's full parameters on a rank that owns a shard of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Gather {
-    /// Not here.
+pub enum GatherState {
+    /// The rank does not hold them.
     #[default]
     Released,
-    /// On their way.
+    /// An all-gather is in flight.
     Gathering,
-    /// Here.
+    /// The rank holds them.
     Gathered,
 }
 
-/// A unit's gradients on a rank in this step.
+/// The state of a unit's gradients on a rank in the current step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Gradient {
+pub enum GradientState {
     /// Not computed yet.
     #[default]
     Absent,
-    /// This rank's own, full, waiting for reduction.
+    /// This rank's own full gradients, not reduced yet.
     Local,
     /// Being summed over ranks.
     Reducing,
@@ -29,46 +29,46 @@ pub enum Gradient {
     Reduced,
 }
 
-/// One unit on one rank.
+/// The state of one unit on one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnitNow {
-    /// Its gathered parameters.
-    pub gather: Gather,
+pub struct UnitState {
+    /// The state of its full parameters.
+    pub gather: GatherState,
     /// Bytes of the gathered copy.
     pub gathered_bytes: u64,
-    /// Its gradients.
-    pub gradient: Gradient,
-    /// Updated parameters are on their way to the ranks that keep them whole.
+    /// The state of its gradients.
+    pub gradient: GradientState,
+    /// An all-gather of updated parameters is in flight, to ranks that keep them whole.
     pub refreshing: bool,
-    /// The optimizer has updated it in this step.
+    /// The optimizer has updated the unit in this step.
     pub updated: bool,
 }
 
-/// All units on one rank.
+/// The state of all units on one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Units {
-    /// In forward order.
-    pub units: Vec<UnitNow>,
-    /// Gathered copies that are allocated but not yet claimed by an all-gather, in bytes.
+    /// The units, in forward order.
+    pub units: Vec<UnitState>,
+    /// Sizes of gathered copies that are allocated but not yet assigned to an all-gather, in bytes.
     unclaimed: Vec<u64>,
 }
 
 impl Units {
-    /// `count` units of which nothing is gathered or computed.
+    /// Returns `count` units with nothing gathered and no gradients.
     pub fn new(count: usize) -> Self {
-        Units { units: vec![UnitNow::default(); count], unclaimed: Vec::new() }
+        Units { units: vec![UnitState::default(); count], unclaimed: Vec::new() }
     }
 
     pub(crate) fn start_step(&mut self) {
         for unit in &mut self.units {
-            (unit.gradient, unit.updated, unit.refreshing) = (Gradient::Absent, false, false);
+            (unit.gradient, unit.updated, unit.refreshing) = (GradientState::Absent, false, false);
         }
     }
 
     pub(crate) fn pass(&mut self, pass: Pass, unit: u16) {
         let Some(unit) = self.units.get_mut(usize::from(unit)) else { return };
         match pass {
-            Pass::Backward => unit.gradient = Gradient::Local,
+            Pass::Backward => unit.gradient = GradientState::Local,
             Pass::Step => unit.updated = true,
             Pass::Forward | Pass::Evaluate | Pass::Recompute => {}
         }
@@ -85,13 +85,13 @@ impl Units {
         }
     }
 
-    /// Memory events do not name units: the copy released is the one of the unit that was left last, or else any of
-    /// that size.
+    /// Marks a gathered copy of `bytes` as released. Memory events do not name units: the copy is that of `last_unit`, the
+    /// unit of the latest finished pass, or else the first of that size.
     fn release(&mut self, bytes: u64, last_unit: Option<u16>) {
-        let fits = |unit: &UnitNow| unit.gather != Gather::Released && unit.gathered_bytes == bytes;
+        let fits = |unit: &UnitState| unit.gather != GatherState::Released && unit.gathered_bytes == bytes;
         let last = last_unit.map(usize::from).filter(|&unit| self.units.get(unit).is_some_and(fits));
         match last.or_else(|| self.units.iter().position(fits)) {
-            Some(unit) => self.units[unit].gather = Gather::Released,
+            Some(unit) => self.units[unit].gather = GatherState::Released,
             None => self.unclaimed.retain(|&other| other != bytes),
         }
     }
@@ -107,8 +107,8 @@ impl Units {
                 Operation::AllGather => self.gather(unit, event.progress),
                 Operation::AllReduce | Operation::ReduceScatter => {
                     self.units[unit].gradient = match event.progress {
-                        Progress::Issued | Progress::Started => Gradient::Reducing,
-                        Progress::Finished => Gradient::Reduced,
+                        Progress::Issued | Progress::Started => GradientState::Reducing,
+                        Progress::Finished => GradientState::Reduced,
                     }
                 }
                 _ => {}
@@ -119,12 +119,12 @@ impl Units {
     fn gather(&mut self, unit: usize, progress: Progress) {
         if progress == Progress::Issued && !self.unclaimed.is_empty() {
             self.units[unit].gathered_bytes = self.unclaimed.remove(0);
-            self.units[unit].gather = Gather::Gathering;
+            self.units[unit].gather = GatherState::Gathering;
         }
         let unit = &mut self.units[unit];
         match (unit.gather, progress) {
-            (Gather::Released, progress) => unit.refreshing = progress != Progress::Finished,
-            (_, Progress::Finished) => unit.gather = Gather::Gathered,
+            (GatherState::Released, progress) => unit.refreshing = progress != Progress::Finished,
+            (_, Progress::Finished) => unit.gather = GatherState::Gathered,
             _ => {}
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::source;
 use device::DType;
-use events::{Contribution, Pass};
+use events::{LocalMetrics, Pass};
 use settings::Config;
 use settings::{Failure, Result};
 
@@ -28,11 +28,11 @@ impl Own {
     }
 
     /// The part in `step`, whose passes are over.
-    pub(crate) fn part(&self, step: u32, loss: f64, waited: f64) -> Contribution {
+    pub(crate) fn part(&self, step: u32, loss: f64, waited: f64) -> LocalMetrics {
         let mut first = [0; 8];
         first.copy_from_slice(&self.parameters.finalize().as_bytes()[..8]);
         let parameters = u64::from_be_bytes(first);
-        Contribution { step, loss, grad_norm: self.squares.sqrt(), parameters, waited }
+        LocalMetrics { step, loss, grad_norm: self.squares.sqrt(), parameters, waited }
     }
 }
 

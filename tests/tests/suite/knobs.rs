@@ -6,7 +6,7 @@ use planner::Stage;
 use std::collections::BTreeMap;
 use tests::{STAGES, fixture, recorded, run};
 use viz::overlap;
-use viz::window::{Lane, Sample, Span, Transfer, Window};
+use viz::window::{CollectiveSpan, MemorySample, PassSpan, RankWindow, Window};
 
 const RANKS: u32 = 2;
 /// A link on which a gather or a reduction takes about as long as the pass over a unit.
@@ -39,14 +39,14 @@ impl Shown {
     }
 
     /// Ranks do alike.
-    fn lane(&self) -> &Lane {
+    fn lane(&self) -> &RankWindow {
         &self.window.lanes[0]
     }
 
     /// Bytes of a class in the memory view.
     fn live(&self, class: Class) -> impl Iterator<Item = u64> {
         let (begin, end) = self.step;
-        let within = move |sample: &&Sample| (begin..=end).contains(&sample.at);
+        let within = move |sample: &&MemorySample| (begin..=end).contains(&sample.at);
         self.lane().memory.iter().filter(within).map(move |sample| sample.live[class.index()])
     }
 
@@ -68,15 +68,15 @@ impl Shown {
         between.map(|sample| sample.live[Class::GatheredParameters.index()]).min().unwrap()
     }
 
-    fn spans(&self, pass: Pass) -> impl Iterator<Item = &Span> {
+    fn spans(&self, pass: Pass) -> impl Iterator<Item = &PassSpan> {
         let (begin, end) = self.step;
-        let within = move |span: &&Span| span.pass == pass && (begin..=end).contains(&span.from);
+        let within = move |span: &&PassSpan| span.pass == pass && (begin..=end).contains(&span.from);
         self.lane().spans.iter().filter(within)
     }
 
-    fn transfers(&self, operation: Operation) -> Vec<&Transfer> {
+    fn transfers(&self, operation: Operation) -> Vec<&CollectiveSpan> {
         let (begin, end) = self.step;
-        let within = |transfer: &&Transfer| {
+        let within = |transfer: &&CollectiveSpan| {
             transfer.event.operation == operation && (begin..=end).contains(&transfer.issued)
         };
         self.lane().transfers.iter().filter(within).collect()
@@ -95,7 +95,7 @@ impl Shown {
     /// The most of these that were on their way when the pass over a unit began.
     fn ahead(&self, pass: Pass, operation: Operation) -> usize {
         let transfers = self.transfers(operation);
-        let on_its_way = |span: &Span| {
+        let on_its_way = |span: &PassSpan| {
             let ahead = transfers.iter().filter(|t| t.issued < span.from && t.finished.unwrap() > span.from);
             ahead.count()
         };
@@ -334,7 +334,7 @@ fn reductions_start_during_backward_last_unit_first() {
         let reductions = shown.transfers(operation);
         let units: Vec<u16> = reductions.iter().map(|transfer| transfer.event.unit).collect();
         assert_eq!(units, [4, 3, 2, 1, 0], "{stage}");
-        let backward: Vec<&Span> = shown.spans(Backward).collect();
+        let backward: Vec<&PassSpan> = shown.spans(Backward).collect();
         assert_eq!(backward.len(), 5, "{stage}");
         for (reduction, span) in reductions.iter().zip(&backward[1..]) {
             assert!(reduction.issued <= span.from, "{stage}: {reduction:?} {span:?}");

@@ -4,7 +4,7 @@ use events::Recording;
 use planner::Stage;
 use std::path::Path;
 use tests::train;
-use viz::app::{App, Source};
+use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
 use viz::theme::Theme;
 use viz::timeline::Timeline;
@@ -17,7 +17,7 @@ fn screen(file: &Path, view: View) -> String {
     let timeline = Timeline::recorded(Recording::open(file).unwrap()).unwrap();
     let mut player = Player::new(timeline, Motion::Standing);
     player.seek(player.timeline().len());
-    let mut app = App::new(vec![player], Source::Recording);
+    let mut app = App::new(vec![player], EventSource::Recording);
     app.view = view;
     let picture = view::picture(&app, Theme::FULL, 120, 40);
     let rows = picture.content.chunks(120);
@@ -66,7 +66,7 @@ fn a_timeout_blames_the_rank_that_was_waited_for() {
     let stall = "--timeout 1 --inject stall@rank3,step1,backward";
     let failure = train(Stage::Zero2, &format!("{RUN} {stall} --record {}", file.display())).unwrap_err();
     let recording = Recording::open(&file).unwrap();
-    let (culprit, message) = recording.outcome().unwrap().snapshot.failure.unwrap();
+    let (culprit, message) = recording.final_state().unwrap().snapshot.failure.unwrap();
     assert_eq!(culprit, 3, "{message}");
     for text in [&message, &failure.to_string()] {
         assert!(text.contains("for rank 3, which never issued it"), "{text}");
@@ -81,6 +81,6 @@ fn other_weights_blame_the_rank_that_has_them() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run");
     train(Stage::Ddp, &format!("{RUN} --inject seed@rank3 --record {}", file.display())).unwrap_err();
-    let outcome = Recording::open(&file).unwrap().outcome().unwrap();
+    let outcome = Recording::open(&file).unwrap().final_state().unwrap();
     assert_eq!(outcome.snapshot.failure.map(|failure| failure.0), Some(3));
 }

@@ -4,7 +4,7 @@ use clap::Parser;
 use events::Recording;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
-use viz::app::{App, Source};
+use viz::app::{App, EventSource};
 use viz::export::svg;
 use viz::player::{Motion, Player};
 use viz::theme::Theme;
@@ -55,7 +55,7 @@ impl Picture {
         let players: std::result::Result<Vec<Player>, _> = self.recordings.iter().map(open).collect();
         let mut players = players.map_err(|e| Failure::run(e.to_string()))?;
         players[0].seek_into_step(self.step, self.at);
-        let mut app = App::new(players, Source::Recording);
+        let mut app = App::new(players, EventSource::Recording);
         (app.view, app.rank) = (self.view, self.rank);
         Ok(svg::render(&view::picture(&app, Theme::FULL, self.columns, self.rows)))
     }

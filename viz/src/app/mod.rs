@@ -3,81 +3,13 @@
 
 mod travel;
 
-use crate::input::Input;
+use crate::input::{Action, Input, View};
 use crate::player::{Motion, Player};
-use crate::view::frame::{self, Target};
 use events::{Boundary, Control, Message};
-use ratatui::layout::Rect;
-
-/// The views, in the order of their keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
-pub enum View {
-    /// Everything at a glance.
-    Overview,
-    /// Who holds what.
-    Shards,
-    /// One rank's memory over time.
-    Memory,
-    /// Compute and communication over time.
-    Streams,
-    /// Bytes sent.
-    Traffic,
-    /// Runs side by side.
-    Compare,
-}
-
-impl View {
-    /// All of them.
-    pub const ALL: [View; 6] =
-        [View::Overview, View::Shards, View::Memory, View::Streams, View::Traffic, View::Compare];
-
-    /// Its name.
-    pub const fn label(self) -> &'static str {
-        match self {
-            View::Overview => "Overview",
-            View::Shards => "Shards",
-            View::Memory => "Memory",
-            View::Streams => "Streams",
-            View::Traffic => "Traffic",
-            View::Compare => "Compare",
-        }
-    }
-
-    fn turned(self, by: usize) -> View {
-        View::ALL[(self as usize + by) % View::ALL.len()]
-    }
-}
-
-/// What keys do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the key table says what each does")]
-pub enum Action {
-    TogglePause,
-    Forward,
-    Back,
-    Granularity,
-    Slower,
-    Faster,
-    Release,
-    NextView,
-    PreviousView,
-    Show(View),
-    NextRank,
-    PreviousRank,
-    NextStep,
-    PreviousStep,
-    First,
-    Last,
-    Help,
-    Dismiss,
-    Suspend,
-    Redraw,
-    Quit,
-}
 
 /// Where the events come from, and with it what one may do to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum EventSource {
     /// A run in this process: pausing really holds it.
     Live,
     /// A run in another process.
@@ -107,7 +39,7 @@ pub struct App {
     /// The runs: one, or up to four beside each other, of which the first leads.
     pub players: Vec<Player>,
     /// Where they come from; recordings may stand behind runs that go on.
-    pub source: Source,
+    pub source: EventSource,
     /// The view shown.
     pub view: View,
     /// The rank that single-rank views show.
@@ -122,13 +54,11 @@ pub struct App {
     pub held: bool,
     /// A live run's pace: run seconds per real second, 1 is free.
     pub pace: f64,
-    /// The screen's size, which decides what a click means.
-    pub area: Rect,
 }
 
 impl App {
     /// Shows `players`, of which there must be at least one.
-    pub fn new(players: Vec<Player>, source: Source) -> Self {
+    pub fn new(players: Vec<Player>, source: EventSource) -> Self {
         let view = if players.len() > 1 { View::Compare } else { View::Overview };
         let mut app = App {
             players,
@@ -140,7 +70,6 @@ impl App {
             dismissed: false,
             held: false,
             pace: 1.0,
-            area: Rect::default(),
         };
         app.lock();
         app
@@ -176,10 +105,6 @@ impl App {
     pub fn update(&mut self, input: Input) -> Option<Effect> {
         match input {
             Input::Do(action) => self.act(action),
-            Input::Point { column, row } => {
-                self.point(column, row);
-                None
-            }
             Input::Wheel(by) => self.act(if by > 0 { Action::NextRank } else { Action::PreviousRank }),
             Input::Resized => None,
             Input::Passed(seconds) => {
@@ -211,18 +136,6 @@ impl App {
 
     fn ranks(&self) -> usize {
         self.player().scene().now.ranks.len()
-    }
-
-    fn point(&mut self, column: u16, row: u16) {
-        match frame::target(self, column, row) {
-            Some(Target::Tab(view)) => self.view = view,
-            Some(Target::Seek(fraction)) if self.source == Source::Recording => {
-                self.stand(|player| player.seek_fraction(fraction));
-                self.lock();
-            }
-            Some(Target::Help) => self.help = !self.help,
-            _ => {}
-        }
     }
 
     /// Brings the other runs to the leading one's step and phase. Runs that are followed wait for the slowest of them, and

@@ -1,6 +1,7 @@
 //! Moving through a run: what keys do to the position, and to the run itself where it may be held.
 
-use super::{Action, App, Effect, Source};
+use super::{App, Effect, EventSource};
+use crate::input::Action;
 use crate::player::{Motion, Player};
 use events::{Boundary, Control};
 
@@ -19,6 +20,9 @@ impl App {
             Action::NextStep => self.forward(Boundary::Step),
             Action::PreviousStep => self.stand(|player| player.step_back(Boundary::Step)),
             Action::First => self.stand(|player| player.seek(player.timeline().beginning())),
+            Action::Seek(share) if self.source == EventSource::Recording => {
+                self.stand(|player| player.seek_fraction(share))
+            }
             Action::Last => self.stand(|player| player.seek(player.timeline().len())),
             Action::Slower => self.change_speed(-1),
             Action::Faster => self.change_speed(1),
@@ -32,7 +36,7 @@ impl App {
     /// Whether the run itself may be held.
     pub fn may_hold(&self) -> bool {
         let alive = !self.player().timeline().ended();
-        alive && matches!(self.source, Source::Live | Source::Attached { control: true })
+        alive && matches!(self.source, EventSource::Live | EventSource::Attached { control: true })
     }
 
     fn hold(&mut self) -> Option<Effect> {
@@ -54,7 +58,7 @@ impl App {
     fn toggle_pause(&mut self) -> Option<Effect> {
         let standing = self.lead().motion() == Motion::Standing;
         match self.source {
-            Source::Recording => {
+            EventSource::Recording => {
                 self.lead().set_motion(if standing { Motion::Playing } else { Motion::Standing });
                 None
             }
@@ -74,7 +78,7 @@ impl App {
 
     fn release(&mut self) -> Option<Effect> {
         self.pace = 1.0;
-        if self.source == Source::Recording {
+        if self.source == EventSource::Recording {
             self.lead().set_speed(1.0);
             self.lead().set_motion(Motion::Playing);
             return None;
@@ -85,7 +89,7 @@ impl App {
     }
 
     fn forward(&mut self, granularity: Boundary) -> Option<Effect> {
-        if self.source == Source::Recording || !self.lead().at_end() {
+        if self.source == EventSource::Recording || !self.lead().at_end() {
             return self.stand(|player| player.step_forward(granularity));
         }
         // At the latest event, the run itself goes on by a step and the picture follows.
@@ -95,10 +99,10 @@ impl App {
     }
 
     fn change_speed(&mut self, by: isize) -> Option<Effect> {
-        let current = if self.source == Source::Recording { self.lead().speed() } else { self.pace };
+        let current = if self.source == EventSource::Recording { self.lead().speed() } else { self.pace };
         let index = SPEEDS.iter().position(|&speed| speed >= current * 0.999).unwrap_or(SPEEDS.len() - 1);
         let speed = SPEEDS[index.saturating_add_signed(by).min(SPEEDS.len() - 1)];
-        if self.source == Source::Recording {
+        if self.source == EventSource::Recording {
             self.lead().set_speed(speed);
             return None;
         }

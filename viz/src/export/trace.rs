@@ -13,7 +13,7 @@ const COMMUNICATION: u32 = 1;
 
 /// What is open on a rank, to be closed by a later event.
 #[derive(Default)]
-struct Open {
+struct OpenSpans {
     pass: Option<(u64, String, &'static str)>,
     collectives: HashMap<(u16, u64), Moving>,
     live: [u64; Class::ALL.len()],
@@ -42,7 +42,7 @@ pub fn render(recording: &Recording) -> Result<String, RecordingError> {
         entries.push(named("thread_name", rank, COMPUTE, "compute"));
         entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
     }
-    let mut open: Vec<Open> = (0..header.world_size).map(|_| Open::default()).collect();
+    let mut open: Vec<OpenSpans> = (0..header.world_size).map(|_| OpenSpans::default()).collect();
     for event in recording.events() {
         let event = event?;
         if let Some(state) = open.get_mut(event.rank as usize) {
@@ -79,7 +79,7 @@ fn complete(
     })
 }
 
-impl Open {
+impl OpenSpans {
     /// Adds what `event` completes to `entries`, or puts what they hold where it ran.
     fn take(&mut self, header: &RunHeader, event: &Event, entries: &mut Vec<Value>) {
         if let What::Ran { work, began, ended } = event.what {

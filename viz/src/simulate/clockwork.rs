@@ -1,6 +1,6 @@
 //! The made-up clock: ranks that compute, allocate and communicate, and what they say about it.
 
-use super::{ELEMENT, Plan, Run, header};
+use super::{ELEMENT, SimulatedRun, SimulationPlan, header};
 use events::event::NO_UNIT;
 use events::header::{PredictedMemory, PredictedTraffic};
 use events::{CatchUp, Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, RunHeader, What};
@@ -9,14 +9,14 @@ const CLASSES: usize = Class::ALL.len();
 const OPERATIONS: usize = Operation::ALL.len();
 
 /// A collective that is issued and not yet waited for.
-pub(super) struct Ticket {
+pub(super) struct IssuedCollective {
     pub(super) collective: CollectiveEvent,
     pub(super) issued: Vec<u64>,
 }
 
 /// A run being made up.
 pub(super) struct Simulation<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a SimulationPlan,
     pub(super) header: RunHeader,
     pub(super) clocks: Vec<u64>,
     pub(super) link_free: u64,
@@ -28,7 +28,7 @@ pub(super) struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    pub(super) fn new(plan: &'a Plan) -> Self {
+    pub(super) fn new(plan: &'a SimulationPlan) -> Self {
         let ranks = plan.ranks as usize;
         Simulation {
             plan,
@@ -93,7 +93,13 @@ impl<'a> Simulation<'a> {
         if unit == 0 || unit + 1 == self.header.units.len() { tokens * 256 } else { tokens * 128 * 9 }
     }
 
-    pub(super) fn issue(&mut self, operation: Operation, unit: u16, units: u16, bytes: u64) -> Ticket {
+    pub(super) fn issue(
+        &mut self,
+        operation: Operation,
+        unit: u16,
+        units: u16,
+        bytes: u64,
+    ) -> IssuedCollective {
         let collective = CollectiveEvent {
             progress: Progress::Issued,
             sequence: self.sequence,
@@ -110,11 +116,11 @@ impl<'a> Simulation<'a> {
             let sent = self.sent[rank][operation.index()];
             self.emit(rank, at, What::Collective(CollectiveEvent { sent, ..collective }));
         }
-        Ticket { collective, issued }
+        IssuedCollective { collective, issued }
     }
 
-    pub(super) fn wait(&mut self, ticket: Ticket) {
-        let Ticket { collective, issued } = ticket;
+    pub(super) fn wait(&mut self, issued_collective: IssuedCollective) {
+        let IssuedCollective { collective, issued } = issued_collective;
         let ranks = u64::from(self.plan.ranks);
         let started = issued.iter().copied().max().unwrap_or(0).max(self.link_free);
         let finished = started + 60_000 + collective.bytes * 2;
@@ -156,12 +162,12 @@ impl<'a> Simulation<'a> {
     }
 
     pub(super) fn scalars(&mut self) {
-        let ticket = self.issue(Operation::Scalars, NO_UNIT, 0, 64);
-        self.wait(ticket);
+        let issued_collective = self.issue(Operation::Scalars, NO_UNIT, 0, 64);
+        self.wait(issued_collective);
     }
 
     /// Sorts the events and fills the predictions in from what happened.
-    pub(super) fn finish(mut self) -> Run {
+    pub(super) fn finish(mut self) -> SimulatedRun {
         self.events.sort_by_key(|event| event.at);
         let mut state = CatchUp::new(self.plan.ranks, self.header.units.len());
         self.events.iter().for_each(|event| state.apply(event));
@@ -183,7 +189,7 @@ impl<'a> Simulation<'a> {
             let closing: Vec<What> = ranks.iter().map(closing).collect();
             self.everybody(|rank| closing[rank].clone());
         }
-        Run { header: self.header, events: self.events }
+        SimulatedRun { header: self.header, events: self.events }
     }
 }
 

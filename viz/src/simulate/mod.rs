@@ -14,7 +14,7 @@ const ELEMENT: u64 = 4;
 
 /// A made-up run.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct SimulatedRun {
     /// Its description.
     pub header: RunHeader,
     /// Its events, in order of time.
@@ -23,7 +23,7 @@ pub struct Run {
 
 /// What to make up.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SimulationPlan {
     /// 0 is DDP, 1 to 3 are the ZeRO stages.
     pub stage: u8,
     /// World size.
@@ -40,21 +40,21 @@ pub struct Plan {
     pub fail_at: Option<u32>,
 }
 
-impl Plan {
+impl SimulationPlan {
     /// A run of `stage` on `ranks` ranks: tiny model, three steps, one micro-batch.
     pub fn new(stage: u8, ranks: u32) -> Self {
-        Plan { stage, ranks, steps: 3, blocks: 4, micro_batches: 1, ring: false, fail_at: None }
+        SimulationPlan { stage, ranks, steps: 3, blocks: 4, micro_batches: 1, ring: false, fail_at: None }
     }
 
     /// Makes the run up.
-    pub fn run(&self) -> Run {
+    pub fn run(&self) -> SimulatedRun {
         let mut simulation = Simulation::new(self);
         simulation.run();
         simulation.finish()
     }
 }
 
-fn units(plan: &Plan) -> Vec<UnitHeader> {
+fn units(plan: &SimulationPlan) -> Vec<UnitHeader> {
     let unit = |name: String, parameters: u64| {
         let padded = parameters.next_multiple_of(u64::from(plan.ranks));
         UnitHeader { name, parameters, padded, persistent: false }
@@ -65,7 +65,7 @@ fn units(plan: &Plan) -> Vec<UnitHeader> {
     units
 }
 
-fn theory(plan: &Plan, units: &[UnitHeader]) -> Vec<Sweep> {
+fn theory(plan: &SimulationPlan, units: &[UnitHeader]) -> Vec<Sweep> {
     use Operation::{AllGather, AllReduce, ReduceScatter};
     let all: u64 = units.iter().map(|unit| unit.padded).sum();
     // The last unit stays gathered until backward begins with it.
@@ -92,7 +92,7 @@ fn theory(plan: &Plan, units: &[UnitHeader]) -> Vec<Sweep> {
     }
 }
 
-fn header(plan: &Plan) -> RunHeader {
+fn header(plan: &SimulationPlan) -> RunHeader {
     let units = units(plan);
     let theory = theory(plan, &units);
     let names = ["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"];

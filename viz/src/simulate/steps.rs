@@ -1,6 +1,6 @@
 //! What ranks do in which order: setting up, forward, backward, the update, validation.
 
-use super::clockwork::{Simulation, Ticket};
+use super::clockwork::{IssuedCollective, Simulation};
 use events::{Class, Operation, Pass, What};
 
 impl Simulation<'_> {
@@ -38,7 +38,7 @@ impl Simulation<'_> {
         self.emit(rank, self.clocks[rank], What::Failed { message });
     }
 
-    fn gather(&mut self, unit: usize) -> Option<Ticket> {
+    fn gather(&mut self, unit: usize) -> Option<IssuedCollective> {
         self.header.sharded.parameters.then(|| {
             self.memory(Class::GatheredParameters, self.bytes(unit) as i64);
             self.issue(Operation::AllGather, unit as u16, 1, self.bytes(unit))
@@ -59,8 +59,8 @@ impl Simulation<'_> {
             if unit + 1 < count {
                 coming = self.gather(unit + 1);
             }
-            if let Some(ticket) = here {
-                self.wait(ticket);
+            if let Some(issued_collective) = here {
+                self.wait(issued_collective);
             }
             self.memory(Class::Activations, self.activations(unit));
             self.memory(Class::Workspace, 1 << 20);
@@ -79,15 +79,15 @@ impl Simulation<'_> {
     fn backward(&mut self, micro: u16) {
         let count = self.header.units.len();
         let last_micro = micro + 1 == self.plan.micro_batches;
-        let mut coming: Option<Ticket> = None;
-        let mut reducing: Vec<(usize, Ticket)> = Vec::new();
+        let mut coming: Option<IssuedCollective> = None;
+        let mut reducing: Vec<(usize, IssuedCollective)> = Vec::new();
         for unit in (0..count).rev() {
             let here = coming.take();
             if unit > 0 {
                 coming = self.gather(unit - 1);
             }
-            if let Some(ticket) = here {
-                self.wait(ticket);
+            if let Some(issued_collective) = here {
+                self.wait(issued_collective);
             }
             if self.header.sharded.gradients {
                 self.memory(Class::CommunicationBuckets, self.bytes(unit) as i64);
@@ -98,19 +98,19 @@ impl Simulation<'_> {
             if self.header.sharded.gradients || last_micro {
                 let operation =
                     if self.plan.stage == 0 { Operation::AllReduce } else { Operation::ReduceScatter };
-                let ticket = self.issue(operation, unit as u16, 1, self.bytes(unit));
-                reducing.push((unit, ticket));
+                let issued_collective = self.issue(operation, unit as u16, 1, self.bytes(unit));
+                reducing.push((unit, issued_collective));
             }
             if reducing.len() > 1 {
-                let (unit, ticket) = reducing.remove(0);
-                self.reduced(unit, ticket);
+                let (unit, issued_collective) = reducing.remove(0);
+                self.reduced(unit, issued_collective);
             }
         }
-        reducing.into_iter().for_each(|(unit, ticket)| self.reduced(unit, ticket));
+        reducing.into_iter().for_each(|(unit, issued_collective)| self.reduced(unit, issued_collective));
     }
 
-    fn reduced(&mut self, unit: usize, ticket: Ticket) {
-        self.wait(ticket);
+    fn reduced(&mut self, unit: usize, issued_collective: IssuedCollective) {
+        self.wait(issued_collective);
         if self.header.sharded.gradients {
             self.memory(Class::CommunicationBuckets, -(self.bytes(unit) as i64));
         }
@@ -123,8 +123,8 @@ impl Simulation<'_> {
             let divisor = if self.header.sharded.optimizer { u64::from(self.plan.ranks) } else { 1 };
             self.pass(Pass::Step, unit, 0, self.cost(unit) / 4 / divisor);
             if refresh {
-                let ticket = self.issue(Operation::AllGather, unit as u16, 1, self.bytes(unit));
-                self.wait(ticket);
+                let issued_collective = self.issue(Operation::AllGather, unit as u16, 1, self.bytes(unit));
+                self.wait(issued_collective);
             }
         }
     }
@@ -139,8 +139,8 @@ impl Simulation<'_> {
 
     fn evaluate(&mut self) {
         for unit in 0..self.header.units.len() {
-            if let Some(ticket) = self.gather(unit) {
-                self.wait(ticket);
+            if let Some(issued_collective) = self.gather(unit) {
+                self.wait(issued_collective);
             }
             self.pass(Pass::Evaluate, unit, 0, self.cost(unit));
             self.release(unit);

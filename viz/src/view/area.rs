@@ -4,7 +4,7 @@ use super::axis::Axis;
 use super::bar::Mix;
 use super::paint::Paint;
 use crate::theme::{class_colour, class_glyph, ink, operation_colour, operation_glyph};
-use crate::window::{Lane, Window};
+use crate::window::{RankWindow, Window};
 use events::{Class, Operation};
 use ratatui::style::{Color, Style};
 
@@ -33,7 +33,7 @@ impl Column {
 
     /// A rank's memory over `axis` by class, up to `now`. A column shows the moment at which most is live during its
     /// time, so that no peak is lost between columns.
-    pub(super) fn memory(lane: &Lane, axis: Axis, now: u64) -> Vec<Column> {
+    pub(super) fn memory(lane: &RankWindow, axis: Axis, now: u64) -> Vec<Column> {
         let samples = &lane.memory;
         let mut next = samples.partition_point(|sample| sample.at < axis.from);
         let mut current =
@@ -53,7 +53,7 @@ impl Column {
 
     /// A rank's memory over `axis` by class, of `classes` alone. A column shows what is live for most of its time, so that
     /// what comes and goes is seen to do so.
-    pub(super) fn mostly(lane: &Lane, axis: Axis, now: u64, classes: &[Class]) -> Vec<Column> {
+    pub(super) fn mostly(lane: &RankWindow, axis: Axis, now: u64, classes: &[Class]) -> Vec<Column> {
         let samples = &lane.memory;
         let mut start = axis.from as f64;
         let mut next = samples.partition_point(|sample| sample.at < axis.from);

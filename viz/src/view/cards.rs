@@ -11,7 +11,7 @@ use crate::theme::{
     self, ACCENT, ALARM, DIM, FAINT, GOOD, WAITING, bold, class_colour, class_glyph, class_name, ink,
 };
 use crate::words;
-use events::{Class, Flight, Outcome, PassNow, Place, RankSnapshot};
+use events::{Class, Flight, PassNow, Place, RankSnapshot, RankStatus};
 use ratatui::style::{Color, Style};
 
 /// More ranks than this are shown as a table.
@@ -176,12 +176,12 @@ impl Activity {
 /// What a rank is doing.
 pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
     let rank = &scene.now.ranks[number];
-    match &rank.outcome {
+    match &rank.status {
         _ if culprits(scene, rank).contains(&number) => return at_fault(scene, rank),
-        Outcome::Failed(_) => return stopped(scene, rank),
-        Outcome::Finished => return Activity::marked("✓", "finished", bold(GOOD)),
-        Outcome::Failing => return Activity::marked("✗", "failing", bold(ALARM)),
-        Outcome::Running => {}
+        RankStatus::Failed(_) => return stopped(scene, rank),
+        RankStatus::Finished => return Activity::marked("✓", "finished", bold(GOOD)),
+        RankStatus::Failing => return Activity::marked("✗", "failing", bold(ALARM)),
+        RankStatus::Running => {}
     }
     if let Some(pass) = rank.pass {
         let (kind, style) = (words::pass(pass.pass), bold(theme::pass_colour(pass.pass)));
@@ -205,8 +205,8 @@ pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
 /// Whether some rank has not issued the collective yet.
 fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
     let event = &flight.event;
-    let parts = groups::beside(&scene.now, event.group);
-    let members = parts.iter().filter(|part| part.number == event.group).flat_map(|part| &part.ranks);
+    let groups = groups::beside(&scene.now, event.group);
+    let members = groups.iter().filter(|group| group.number == event.group).flat_map(|group| &group.ranks);
     members.into_iter().any(|&rank| !scene.now.ranks[rank].has_issued(event.group, event.sequence))
 }
 

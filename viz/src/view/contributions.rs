@@ -7,16 +7,16 @@ use crate::app::App;
 use crate::player::Player;
 use crate::theme::{ALARM, DIM, bold, ink};
 use crate::words;
-use events::Contribution;
+use events::LocalMetrics;
 use ratatui::style::Color;
 
 const LABEL: u16 = 8;
 const CELL: u16 = 9;
 
 /// What is said of a part; and whether it is the same in every healthy run.
-type Cell = (&'static str, fn(&Contribution) -> String, bool);
+type MetricColumn = (&'static str, fn(&LocalMetrics) -> String, bool);
 
-const CELLS: [Cell; 4] = [
+const CELLS: [MetricColumn; 4] = [
     ("loss", |part| format!("{:.4}", part.loss), true),
     ("norm", |part| format!("{:.4}", part.grad_norm), true),
     ("params", |part| format!("{:04x}", part.parameters >> 48), true),
@@ -30,7 +30,7 @@ pub(super) fn rows(app: &App) -> u16 {
     if told { 2 + ranks as u16 } else { 0 }
 }
 
-fn part(player: &Player, rank: usize) -> Option<&Contribution> {
+fn part(player: &Player, rank: usize) -> Option<&LocalMetrics> {
     player.scene().now.ranks.get(rank)?.contribution.as_ref()
 }
 
@@ -59,7 +59,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
 }
 
 /// The columns' labels, and the run's colour: runs stand in the order of the tables above.
-fn labels(player: &Player, cells: &[Cell], paint: &mut Paint<'_>) {
+fn labels(player: &Player, cells: &[MetricColumn], paint: &mut Paint<'_>) {
     paint.text(0, 0, "▌", ink(frame::stage_colour(&player.scene().header)));
     for (end, (label, ..)) in (1u16..).zip(cells) {
         paint.right(end * CELL - 1, 0, label, ink(DIM));
@@ -67,7 +67,12 @@ fn labels(player: &Player, cells: &[Cell], paint: &mut Paint<'_>) {
 }
 
 /// One rank's cells; a star where what is always the same is not as in the first run.
-fn parts(own: Option<&Contribution>, first: Option<&Contribution>, cells: &[Cell], paint: &mut Paint<'_>) {
+fn parts(
+    own: Option<&LocalMetrics>,
+    first: Option<&LocalMetrics>,
+    cells: &[MetricColumn],
+    paint: &mut Paint<'_>,
+) {
     for (end, (_, of, constant)) in (1u16..).zip(cells) {
         let Some(own) = own else {
             paint.right(end * CELL - 1, 0, "–", ink(DIM));

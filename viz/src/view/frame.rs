@@ -1,8 +1,8 @@
 //! What surrounds every view: title, tabs, narration, seek bar, footer; and what a click on them means.
 
 use super::paint::{Paint, columns, fitted};
-use crate::app::{Action, App, Source, View};
-use crate::input::{BINDINGS, Binding};
+use crate::app::{App, EventSource};
+use crate::input::{Action, BINDINGS, Binding, View};
 use crate::player::{Motion, Player};
 use crate::theme::{self, ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink};
 use crate::{narration, words};
@@ -13,17 +13,6 @@ use std::ops::Range;
 
 /// The smallest screen on which everything is readable.
 pub const SMALLEST: (u16, u16) = (80, 24);
-
-/// What a place on the screen stands for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Target {
-    /// A view's name.
-    Tab(View),
-    /// A share of the run's time.
-    Seek(f64),
-    /// The footer's help.
-    Help,
-}
 
 /// The rows of a screen.
 struct Rows {
@@ -67,21 +56,21 @@ fn tab_places(width: u16) -> impl Iterator<Item = (View, u16, u16)> {
     })
 }
 
-/// What `column`, `row` stands for.
-pub fn target(app: &App, column: u16, row: u16) -> Option<Target> {
-    let rows = Rows::new(app.area.height);
+/// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows.
+pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
+    let (width, rows) = (size.0, Rows::new(size.1));
     if row == rows.tabs {
         let hit = |&(_, x, length): &(View, u16, u16)| (x..x + length).contains(&column);
-        return tab_places(app.area.width).find(hit).map(|(view, ..)| Target::Tab(view));
+        return tab_places(width).find(hit).map(|(view, ..)| Action::Show(view));
     }
     if row == rows.seek {
-        let (start, width) = seek_place(app.area.width);
+        let (start, width) = seek_place(width);
         let inside = column.checked_sub(start).filter(|offset| *offset < width)?;
-        return Some(Target::Seek(f64::from(inside) / f64::from(width.max(2) - 1)));
+        return Some(Action::Seek(f64::from(inside) / f64::from(width.max(2) - 1)));
     }
-    let help = |entry: &&Entry| entry.action == Action::Help && entry.columns().contains(&column);
-    let on_help = row == rows.footer && entries(app, app.area.width).iter().any(|entry| help(&entry));
-    on_help.then_some(Target::Help)
+    let help = |entry: &FooterKey| entry.action == Action::Help && entry.columns().contains(&column);
+    let on_help = row == rows.footer && entries(app, width).iter().any(help);
+    on_help.then_some(Action::Help)
 }
 
 fn seek_place(width: u16) -> (u16, u16) {
@@ -166,9 +155,9 @@ fn status(app: &App) -> (String, Color) {
         return ("✗ failed".into(), ALARM);
     }
     match (app.source, player.motion()) {
-        (Source::Recording, Motion::Standing) if player.at_end() => ("■ end".into(), DIM),
-        (Source::Recording, Motion::Standing) => ("‖ paused".into(), theme::WAITING),
-        (Source::Recording, _) => (format!("▶ {}", speed(player.speed())), GOOD),
+        (EventSource::Recording, Motion::Standing) if player.at_end() => ("■ end".into(), DIM),
+        (EventSource::Recording, Motion::Standing) => ("‖ paused".into(), theme::WAITING),
+        (EventSource::Recording, _) => (format!("▶ {}", speed(player.speed())), GOOD),
         _ if app.at_close() => ("■ finished".into(), GOOD),
         _ if app.held && !player.at_end() => ("‖ held, looking back".into(), theme::WAITING),
         _ if app.held && app.pace < 1.0 => (format!("‖ held {}", speed(app.pace)), theme::WAITING),
@@ -234,10 +223,10 @@ fn seek(app: &App, paint: &mut Paint<'_>) {
     let player = app.player();
     let (first, last) = player.time_range();
     let share = (player.clock().saturating_sub(first)) as f64 / (last - first) as f64;
-    let share = if app.source == Source::Recording { share } else { live_share(player) };
+    let share = if app.source == EventSource::Recording { share } else { live_share(player) };
     let head = (share.clamp(0.0, 1.0) * f64::from(width.saturating_sub(1))).round() as u16;
     paint.run(start, 0, width, "─", ink(FAINT));
-    if app.source == Source::Recording {
+    if app.source == EventSource::Recording {
         let steps = player.timeline().marks().iter().filter(|mark| mark.pass.is_none());
         let spacing = f64::from(width) / f64::from(player.scene().header.steps.max(1));
         for mark in steps.filter(|_| spacing >= 3.0) {
@@ -277,21 +266,21 @@ fn granularity(granularity: Boundary) -> &'static str {
 }
 
 /// One key in the footer.
-struct Entry {
+struct FooterKey {
     x: u16,
     label: &'static str,
     short: String,
     action: Action,
 }
 
-impl Entry {
+impl FooterKey {
     fn of(app: &App, binding: &Binding) -> Self {
         let short = match binding.short {
             "by" => format!("by {}", granularity(app.granularity)),
             "pause" if app.player().motion() == Motion::Standing || app.held => "play".into(),
             other => other.to_string(),
         };
-        Entry { x: 0, label: binding.label, short, action: binding.action }
+        FooterKey { x: 0, label: binding.label, short, action: binding.action }
     }
 
     fn columns(&self) -> Range<u16> {
@@ -302,30 +291,30 @@ impl Entry {
 /// Whether a key has an effect: only what may be held has a pace, and what is over is not paused.
 fn does_something(app: &App, action: Action) -> bool {
     match action {
-        Action::Slower => app.source == Source::Recording || app.may_hold(),
-        Action::TogglePause => app.source == Source::Recording || !app.at_close(),
+        Action::Slower => app.source == EventSource::Recording || app.may_hold(),
+        Action::TogglePause => app.source == EventSource::Recording || !app.at_close(),
         _ => true,
     }
 }
 
 /// The footer's keys, those that fit: help and quitting always, at the right end.
-fn entries(app: &App, width: u16) -> Vec<Entry> {
+fn entries(app: &App, width: u16) -> Vec<FooterKey> {
     let gap = if width >= 110 { 3 } else { 2 };
     let shown =
         BINDINGS.iter().filter(|binding| !binding.short.is_empty() && does_something(app, binding.action));
-    let (ends, others): (Vec<Entry>, Vec<Entry>) = shown
-        .map(|binding| Entry::of(app, binding))
+    let (ends, others): (Vec<FooterKey>, Vec<FooterKey>) = shown
+        .map(|binding| FooterKey::of(app, binding))
         .partition(|entry| matches!(entry.action, Action::Help | Action::Quit));
     let mut end = width.saturating_sub(1);
     let mut placed = Vec::new();
     for entry in ends.into_iter().rev() {
         let x = end.saturating_sub(entry.columns().len() as u16);
         end = x.saturating_sub(gap);
-        placed.push(Entry { x, ..entry });
+        placed.push(FooterKey { x, ..entry });
     }
     let mut x = 1;
     for entry in others {
-        let entry = Entry { x, ..entry };
+        let entry = FooterKey { x, ..entry };
         if entry.columns().end <= end {
             x = entry.columns().end + gap;
             placed.push(entry);

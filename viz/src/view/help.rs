@@ -2,7 +2,7 @@
 
 use super::paint::{Paint, columns, fitted};
 use super::progress;
-use crate::app::{App, Source};
+use crate::app::{App, EventSource};
 use crate::input::BINDINGS;
 use crate::theme::{ACCENT, ALARM, DIM, GOOD, bold, class_colour, class_glyph, ink};
 use crate::words;
@@ -11,18 +11,18 @@ use ratatui::style::Color;
 
 /// Where a box stands.
 #[derive(Clone, Copy, PartialEq)]
-enum At {
+enum Anchor {
     Middle,
     /// What is above stays visible.
     Bottom,
 }
 
 /// A box in the middle of the columns that views use, cleared like the rows above and below it and a margin beside it.
-fn cleared<'a>(paint: &'a mut Paint<'_>, width: u16, height: u16, at: At) -> Paint<'a> {
+fn cleared<'a>(paint: &'a mut Paint<'_>, width: u16, height: u16, at: Anchor) -> Paint<'a> {
     const MARGIN: (u16, u16) = (2, 1);
     let (width, height) = (width.min(paint.width().saturating_sub(2)), height.min(paint.height()));
     let below = paint.height() - height;
-    let (x, y) = ((paint.width() - width) / 2, if at == At::Middle { below / 2 } else { below });
+    let (x, y) = ((paint.width() - width) / 2, if at == Anchor::Middle { below / 2 } else { below });
     let (left, top) = (x.saturating_sub(MARGIN.0), y.saturating_sub(MARGIN.1));
     paint.part(left, top, x + width + MARGIN.0 - left, y + height + MARGIN.1 - top).clear();
     paint.part(x, y, width, height)
@@ -35,7 +35,7 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
     let count = listed().count() as u16;
     let columns = if paint.width() >= 2 * COLUMN + 4 { 2 } else { 1 };
     let rows = count.div_ceil(columns);
-    let mut area = cleared(paint, columns * COLUMN + 2, rows + 2, At::Middle);
+    let mut area = cleared(paint, columns * COLUMN + 2, rows + 2, Anchor::Middle);
     let mut inside = area.card(&[(" keys ", bold(ACCENT))], ink(ACCENT));
     for (number, binding) in (0u16..).zip(listed()) {
         let (x, y) = (number / rows * COLUMN, number % rows);
@@ -46,11 +46,11 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
 
 /// What a closing run says, if it should be shown.
 pub(super) fn closing(app: &App, paint: &mut Paint<'_>) {
-    let alone = app.players.len() == 1 && app.source != Source::Recording;
+    let alone = app.players.len() == 1 && app.source != EventSource::Recording;
     let wanted = alone && app.at_close() && !app.dismissed;
     let failure = app.player().scene().now.failure.as_ref().filter(|_| !app.dismissed);
     match failure {
-        Some((_, message)) => failed(message, app.source == Source::Live, paint),
+        Some((_, message)) => failed(message, app.source == EventSource::Live, paint),
         None if wanted => finished(app, paint),
         None => {}
     }
@@ -61,7 +61,7 @@ fn failed(message: &str, printed: bool, paint: &mut Paint<'_>) {
     let width = paint.width().saturating_sub(2).min(118);
     let lines =
         shortened(message, width.saturating_sub(4), usize::from(paint.height().saturating_sub(2)), printed);
-    let mut area = cleared(paint, width, lines.len() as u16 + 2, At::Bottom);
+    let mut area = cleared(paint, width, lines.len() as u16 + 2, Anchor::Bottom);
     let height = area.height();
     let mut inside = area.card(&[(" the run has failed ", bold(ALARM))], ink(ALARM));
     for (y, line) in (0u16..).zip(&lines) {
@@ -119,7 +119,7 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     let operations: Vec<Operation> = Operation::ALL.iter().copied().filter(|&o| sent(o) > 0).collect();
     let rows = classes.len().max(operations.len()) as u16;
     let verdict = progress::verdict(scene);
-    let mut area = cleared(paint, 78, rows + 6 + 2 * u16::from(verdict.is_some()), At::Middle);
+    let mut area = cleared(paint, 78, rows + 6 + 2 * u16::from(verdict.is_some()), Anchor::Middle);
     let height = area.height();
     let title = format!(" {} is done ", scene.header.stage);
     let mut inside = area.card(&[(&title, bold(GOOD))], ink(GOOD));

@@ -15,6 +15,7 @@ mod paint;
 mod pairs;
 mod plot;
 mod progress;
+mod sent;
 mod shards;
 mod streams;
 mod table;
@@ -22,7 +23,8 @@ mod theory;
 mod traffic;
 mod wires;
 
-use crate::app::{App, View};
+use crate::app::App;
+use crate::input::View;
 use crate::theme::Theme;
 use paint::Paint;
 use ratatui::buffer::Buffer;

@@ -1,7 +1,7 @@
 //! The matrix of senders and receivers.
 
 use super::paint::{Paint, columns, fitted};
-use super::traffic::{data, of_step};
+use super::sent::{data, of_step};
 use crate::player::Scene;
 use crate::theme::{DIM, FAINT, INK, ink};
 use crate::words;

@@ -46,19 +46,19 @@ fn steps_done(player: &Player) -> &[StepRecord] {
 }
 
 /// One number of the run.
-struct Figure {
+struct Metric {
     label: &'static str,
     value: String,
     note: String,
     style: Style,
 }
 
-fn figure(label: &'static str, value: Option<String>, note: String) -> Figure {
-    Figure { label, value: value.unwrap_or_else(|| "–".into()), note, style: ink(DIM) }
+fn metric(label: &'static str, value: Option<String>, note: String) -> Metric {
+    Metric { label, value: value.unwrap_or_else(|| "–".into()), note, style: ink(DIM) }
 }
 
 /// The numbers, the most telling ones first: where there is little room, the others are left out.
-fn figures(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Figure> {
+fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Metric> {
     let ranks = &scene.now.ranks;
     let live: u64 = ranks.iter().map(|rank| rank.live_total()).sum();
     let replicated: u64 = scene.header.replicated_total.iter().sum();
@@ -69,28 +69,28 @@ fn figures(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Fig
     let validation = validated.map_or(String::new(), |(_, loss)| format!("validation {loss:.3}"));
     let speed = |record: &StepRecord| words::count(record.tokens as f64 / record.seconds.max(1e-9));
     let none = String::new;
-    let mut figures = vec![
-        figure("loss", last.map(|record| words::digits(record.loss)), validation),
-        figure("tokens/s", last.map(speed), none()),
-        figure("step time", last.map(|record| words::time((record.seconds * 1e9) as u64)), none()),
-        figure("memory, all ranks", Some(words::bytes(live)), share),
-        figure("sent this step", Some(words::bytes(sent)), "all ranks".into()),
-        figure("gradient norm", last.map(gradient_norm), none()),
-        figure("learning rate", last.map(|record| format!("{:.2e}", record.lr)), none()),
+    let mut metrics = vec![
+        metric("loss", last.map(|record| words::digits(record.loss)), validation),
+        metric("tokens/s", last.map(speed), none()),
+        metric("step time", last.map(|record| words::time((record.seconds * 1e9) as u64)), none()),
+        metric("memory, all ranks", Some(words::bytes(live)), share),
+        metric("sent this step", Some(words::bytes(sent)), "all ranks".into()),
+        metric("gradient norm", last.map(gradient_norm), none()),
+        metric("learning rate", last.map(|record| format!("{:.2e}", record.lr)), none()),
     ];
     if let Some(scaling) = last.and_then(scaling) {
-        figures.insert(1, scaling);
+        metrics.insert(1, scaling);
     }
-    figures
+    metrics
 }
 
 fn numbers(scene: &Scene, last: Option<&StepRecord>, player: &Player, paint: &mut Paint<'_>) {
-    let figures = figures(scene, last, player);
+    let metrics = metrics(scene, last, player);
     let skip = u16::from(paint.height() > 8);
     if skip == 1 {
         paint.heading(0, 0, "Now");
     }
-    for (y, Figure { label, value, note, style }) in (skip..paint.height()).zip(&figures) {
+    for (y, Metric { label, value, note, style }) in (skip..paint.height()).zip(&metrics) {
         paint.text(0, y, label, ink(DIM));
         let x = paint.right(28, y, value, bold(Color::Reset)).max(28);
         let note = fitted(note, paint.width().saturating_sub(x + 2));
@@ -98,7 +98,7 @@ fn numbers(scene: &Scene, last: Option<&StepRecord>, player: &Player, paint: &mu
     }
     if let Some((text, colour)) = verdict(scene) {
         let text = fitted(&text, paint.width());
-        paint.text(0, skip + figures.len() as u16 + 1, text, ink(colour));
+        paint.text(0, skip + metrics.len() as u16 + 1, text, ink(colour));
     }
 }
 
@@ -118,14 +118,14 @@ fn gradient_norm(record: &StepRecord) -> String {
 }
 
 /// How the loss was scaled, where it was.
-fn scaling(record: &StepRecord) -> Option<Figure> {
+fn scaling(record: &StepRecord) -> Option<Metric> {
     let scale = words::grouped(record.loss_scale? as u64);
     let (note, colour) = match record.skipped {
         0 => ("no step skipped".into(), DIM),
         1 => ("1 step skipped".into(), WAITING),
         many => (format!("{many} steps skipped"), WAITING),
     };
-    Some(Figure { style: ink(colour), ..figure("loss scale", Some(scale), note) })
+    Some(Metric { style: ink(colour), ..metric("loss scale", Some(scale), note) })
 }
 
 /// Whether the peaks measured so far are the ones predicted, in words, where there is a prediction.

@@ -16,7 +16,7 @@ const WORDS: u16 = 50;
 const GAP: u16 = 2;
 
 /// How ranks are laid out.
-struct Layout {
+struct TableShape {
     /// Rows above the ranks: the classes and, where activities are letters, what these mean.
     header: u16,
     rows: usize,
@@ -25,7 +25,7 @@ struct Layout {
     each: u16,
 }
 
-impl Layout {
+impl TableShape {
     /// For as few columns as `height` rows allow.
     fn new(ranks: usize, width: u16, height: u16) -> Self {
         let fitting = usize::from((width + GAP) / NARROWEST).max(1);
@@ -35,7 +35,12 @@ impl Layout {
         let columns = (1..=fitting).find(|&columns| ranks.div_ceil(columns) <= rows(columns));
         let columns = columns.unwrap_or(fitting);
         let each = (width + GAP) / columns as u16;
-        Layout { header: header(columns), rows: ranks.div_ceil(columns).min(rows(columns)), columns, each }
+        TableShape {
+            header: header(columns),
+            rows: ranks.div_ceil(columns).min(rows(columns)),
+            columns,
+            each,
+        }
     }
 
     fn shown(&self) -> usize {
@@ -45,14 +50,14 @@ impl Layout {
 
 /// Whether `height` rows suffice for all ranks.
 pub(super) fn fits(ranks: usize, width: u16, height: u16) -> bool {
-    Layout::new(ranks, width, height).shown() >= ranks
+    TableShape::new(ranks, width, height).shown() >= ranks
 }
 
 /// Draws ranks as a table, in as many columns as it takes. Returns the rows used.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len().max(1);
-    let layout = Layout::new(ranks, paint.width(), paint.height());
+    let layout = TableShape::new(ranks, paint.width(), paint.height());
     let (shown, width) = (layout.shown(), paint.width());
     // Where not all ranks fit, the chosen one stays visible.
     let first = if ranks > shown { (app.rank / shown) * shown } else { 0 };

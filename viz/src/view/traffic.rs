@@ -4,12 +4,13 @@ use super::area::{Area, Column, Layers};
 use super::axis::Axis;
 use super::chart::{self, SCALE};
 use super::paint::{Paint, columns, fitted};
+use super::sent::{data, of_step, sums};
 use super::{bar, cards, pairs, theory};
 use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink, operation_colour, operation_glyph};
 use crate::words;
-use events::{Operation, RankSnapshot, RunHeader, Sent};
+use events::{Operation, RunHeader, Sent};
 use ratatui::style::Color;
 
 /// Fewer rows are no chart.
@@ -50,23 +51,6 @@ fn bars(ranks: u16, room: u16) -> (u16, u16) {
     } else {
         (1, all(1))
     }
-}
-
-fn sums(parts: impl Iterator<Item = Sent>) -> Sent {
-    parts.fold(Sent::default(), |mut sum, part| {
-        sum.by_operation.iter_mut().zip(part.by_operation).for_each(|(sum, part)| *sum += part);
-        sum
-    })
-}
-
-/// The step to show: the running one, else the last.
-pub(super) fn of_step(rank: &RankSnapshot) -> Sent {
-    if rank.in_step { rank.sent_this_step() } else { rank.sent_last_step.clone() }
-}
-
-/// Bytes of model data.
-pub(super) fn data(sent: &Sent) -> u64 {
-    sent.total() - sent.by_operation[Operation::Scalars.index()]
 }
 
 fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {

@@ -10,7 +10,7 @@ pub(super) use strip::strip;
 
 use super::paint::{Paint, columns};
 use crate::disagreement::{self, Disagreement};
-use crate::groups::{self, Part};
+use crate::groups::{self, RankGroup};
 use crate::narration::{self, leading_collective};
 use crate::player::Scene;
 use crate::theme::{ALARM, DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
@@ -32,7 +32,7 @@ fn shown(scene: &Scene) -> Option<(Flight, bool)> {
 
 /// How far the collective has come on a rank.
 #[derive(Clone, Copy, PartialEq)]
-enum Stage {
+enum MemberProgress {
     Absent,
     /// It has issued another one under the same number.
     Other,
@@ -42,19 +42,19 @@ enum Stage {
 }
 
 /// How far each rank has come with `flight`, or with what its own group does meanwhile.
-fn stages(scene: &Scene, parts: &[Part], flight: &Flight) -> Vec<Stage> {
+fn progress_of(scene: &Scene, groups: &[RankGroup], flight: &Flight) -> Vec<MemberProgress> {
     let sequence = flight.event.sequence;
     let odd = disagreement::about(scene, flight).map_or(Vec::new(), |found| found.odd);
     let of = |number: usize| {
-        let group = groups::of_rank(parts, number).map_or(flight.event.group, |part| part.number);
+        let group = groups::of_rank(groups, number).map_or(flight.event.group, |group| group.number);
         let rank = &scene.now.ranks[number];
         let same = |f: &&Flight| f.event.sequence == sequence && f.event.group == group;
         match rank.flights.iter().find(same) {
-            Some(_) if odd.contains(&number) => Stage::Other,
-            Some(flight) if flight.started.is_some() => Stage::Moving,
-            Some(_) => Stage::Issued,
-            None if rank.has_finished(group, sequence) => Stage::Done,
-            None => Stage::Absent,
+            Some(_) if odd.contains(&number) => MemberProgress::Other,
+            Some(flight) if flight.started.is_some() => MemberProgress::Moving,
+            Some(_) => MemberProgress::Issued,
+            None if rank.has_finished(group, sequence) => MemberProgress::Done,
+            None => MemberProgress::Absent,
         }
     };
     (0..scene.now.ranks.len()).map(of).collect()
@@ -67,18 +67,18 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
         return;
     };
     let event = flight.event;
-    let parts = groups::beside(&scene.now, event.group);
+    let groups = groups::beside(&scene.now, event.group);
     let colour = if flying { operation_colour(event.operation) } else { DIM };
     let mut x = paint.text(0, 0, if flying { "▶ " } else { "✓ " }, bold(colour));
     x = paint.text(x, 0, narration::name(scene, &flight), bold(colour));
     let state = disagreement::about(scene, &flight).map_or_else(
-        || state(&stages(scene, &parts, &flight), flying, colour),
+        || state(&progress_of(scene, &groups, &flight), flying, colour),
         |found| instead(scene, &found),
     );
     let more: usize = scene.now.ranks.iter().map(data_flights).max().unwrap_or(0);
     let more = if more > 1 { format!("  + {} more in flight", more - 1) } else { String::new() };
     let room = paint.width().saturating_sub(x);
-    let notes = sizes(&parts, event.bytes);
+    let notes = sizes(&groups, event.bytes);
     let fitting = notes.iter().find(|note| columns(note) + columns(&state.0) + columns(&more) <= room);
     let fitting = fitting.or_else(|| notes.iter().find(|note| columns(note) + columns(&state.0) <= room));
     x = paint.text(x, 0, fitting.map_or("", |note| note.as_str()), ink(DIM));
@@ -89,12 +89,12 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
 }
 
 /// How large the buffer is and how it is shared out, from the longest words to the shortest.
-fn sizes(parts: &[Part], bytes: u64) -> Vec<String> {
-    let (members, whole) = (narration::members(parts), words::bytes(bytes));
-    let slice = words::bytes(narration::slice(parts, bytes));
+fn sizes(groups: &[RankGroup], bytes: u64) -> Vec<String> {
+    let (members, whole) = (groups::members(groups), words::bytes(bytes));
+    let slice = words::bytes(groups::slice(groups, bytes));
     let mut notes = vec![format!("  {whole} in slices of {slice}"), format!("  {whole}")];
-    if parts.len() > 1 {
-        let count = parts.len();
+    if groups.len() > 1 {
+        let count = groups.len();
         notes.insert(0, format!("  in {count} groups of {members}, {whole} each, in slices of {slice}"));
         notes.insert(1, format!("  in {count} groups of {members}, {whole} each"));
     }
@@ -102,10 +102,11 @@ fn sizes(parts: &[Part], bytes: u64) -> Vec<String> {
 }
 
 /// How far the collective has come, in words.
-fn state(stages: &[Stage], flying: bool, colour: Color) -> (String, Color) {
-    let ranks = stages.len();
-    let counted = |wanted: Stage| stages.iter().filter(|stage| **stage == wanted).count();
-    let (absent, done, moving) = (counted(Stage::Absent), counted(Stage::Done), counted(Stage::Moving));
+fn state(progress: &[MemberProgress], flying: bool, colour: Color) -> (String, Color) {
+    let ranks = progress.len();
+    let counted = |wanted: MemberProgress| progress.iter().filter(|member| **member == wanted).count();
+    let (absent, done, moving) =
+        (counted(MemberProgress::Absent), counted(MemberProgress::Done), counted(MemberProgress::Moving));
     if absent > 0 && flying {
         (format!("  issued by {} of {ranks}", ranks - absent), WAITING)
     } else if done == ranks {
@@ -134,10 +135,12 @@ pub(super) fn draw(scene: &Scene, centres: &[u16], paint: &mut Paint<'_>) {
     line(scene, &mut paint.part(0, 0, paint.width(), 1));
     let Some((flight, flying)) = shown(scene) else { return };
     let ranks = scene.now.ranks.len();
-    let parts = groups::beside(&scene.now, flight.event.group);
-    let stages = stages(scene, &parts, &flight);
-    let moving = flying && stages.iter().any(|stage| matches!(stage, Stage::Moving | Stage::Done));
-    let lanes = Lanes { scene, flight: &flight, centres, stages: &stages, parts: &parts, flying, moving };
+    let groups = groups::beside(&scene.now, flight.event.group);
+    let progress = progress_of(scene, &groups, &flight);
+    let moving = flying
+        && progress.iter().any(|member| matches!(member, MemberProgress::Moving | MemberProgress::Done));
+    let lanes =
+        Lanes { scene, flight: &flight, centres, progress: &progress, groups: &groups, flying, moving };
     for row in 0..ranks.min(usize::from(paint.height().saturating_sub(1))) {
         let mut paint = paint.part(0, row as u16 + 1, paint.width(), 1);
         if scene.header.algorithm == "ring" {
@@ -152,8 +155,8 @@ struct Lanes<'a> {
     scene: &'a Scene,
     flight: &'a Flight,
     centres: &'a [u16],
-    stages: &'a [Stage],
-    parts: &'a [Part],
+    progress: &'a [MemberProgress],
+    groups: &'a [RankGroup],
     flying: bool,
     moving: bool,
 }
@@ -178,31 +181,31 @@ impl Lanes<'_> {
 
     /// The lanes in a row: groups of neighbours share it, others take turns.
     fn row(&self, row: usize, paint: &mut Paint<'_>) {
-        let shared = groups::are_neighbours(self.parts);
-        let (lane, parts) = if shared {
-            (row, self.parts)
+        let shared = groups::are_neighbours(self.groups);
+        let (lane, groups) = if shared {
+            (row, self.groups)
         } else {
-            let turn = row % self.parts.len();
-            (row / self.parts.len(), &self.parts[turn..=turn])
+            let turn = row % self.groups.len();
+            (row / self.groups.len(), &self.groups[turn..=turn])
         };
-        if lane >= narration::members(self.parts) {
+        if lane >= groups::members(self.groups) {
             return;
         }
         self.label(lane, paint);
-        parts.iter().for_each(|part| self.slice(part, lane, paint));
+        groups.iter().for_each(|group| self.slice(group, lane, paint));
         self.bytes(paint, self.centres.last().copied().unwrap_or(0));
     }
 
     /// Slice `lane` of a group's buffer on its way from or to the group's member of that number.
-    fn slice(&self, part: &Part, lane: usize, paint: &mut Paint<'_>) {
+    fn slice(&self, group: &RankGroup, lane: usize, paint: &mut Paint<'_>) {
         let column = |rank: &usize| self.centres.get(*rank).copied();
         let (Some(left), Some(right)) =
-            (part.ranks.first().and_then(column), part.ranks.last().and_then(column))
+            (group.ranks.first().and_then(column), group.ranks.last().and_then(column))
         else {
             return;
         };
         paint.run(left, 0, right - left, self.wire(), self.style());
-        for (member, &rank) in part.ranks.iter().enumerate() {
+        for (member, &rank) in group.ranks.iter().enumerate() {
             let Some(column) = column(&rank) else { return };
             self.member(member, lane, column, paint);
             self.state(rank, column, paint);
@@ -230,10 +233,10 @@ impl Lanes<'_> {
 
     /// A rank that has not issued yet leaves a gap; one that is done a tick.
     fn state(&self, rank: usize, column: u16, paint: &mut Paint<'_>) {
-        match self.stages[rank] {
-            Stage::Absent if self.flying => paint.put(column, 0, "○", ink(WAITING)),
-            Stage::Other if self.flying => paint.put(column, 0, "✗", bold(ALARM)),
-            Stage::Done if self.flying => {
+        match self.progress[rank] {
+            MemberProgress::Absent if self.flying => paint.put(column, 0, "○", ink(WAITING)),
+            MemberProgress::Other if self.flying => paint.put(column, 0, "✗", bold(ALARM)),
+            MemberProgress::Done if self.flying => {
                 paint.put(column + 1, 0, "✓", ink(GOOD));
             }
             _ => {}
@@ -242,13 +245,13 @@ impl Lanes<'_> {
 
     fn bytes(&self, paint: &mut Paint<'_>, right: u16) {
         let style = if self.flying { ink(Color::Reset) } else { ink(FAINT) };
-        let slice = narration::slice(self.parts, self.flight.event.bytes);
+        let slice = groups::slice(self.groups, self.flight.event.bytes);
         paint.text(right + 3, 0, words::short_bytes(slice), style);
     }
 
     /// The latest hop of this collective that left a rank.
     fn last_hop(&self, rank: usize) -> Option<Hop> {
-        let group = groups::of_rank(self.parts, rank)?.number;
+        let group = groups::of_rank(self.groups, rank)?.number;
         let event = &self.flight.event;
         let same = |hop: &Hop| (hop.group, hop.sequence) == (group, event.sequence);
         self.scene.now.ranks[rank].last_hop.filter(same)
@@ -264,10 +267,10 @@ impl Lanes<'_> {
 
     /// The way that rank `lane`'s first hop will take.
     fn no_hop_yet(&self, lane: usize, paint: &mut Paint<'_>) {
-        let Some(ranks) = groups::of_rank(self.parts, lane).map(|part| &part.ranks) else { return };
+        let Some(ranks) = groups::of_rank(self.groups, lane).map(|group| &group.ranks) else { return };
         let place = ranks.iter().position(|&rank| rank == lane).unwrap_or(0);
         let next = ranks[(place + 1) % ranks.len()];
-        let issued = self.flying && self.stages[lane] != Stage::Absent;
+        let issued = self.flying && self.progress[lane] != MemberProgress::Absent;
         let style = if issued { self.style() } else { ink(FAINT) };
         self.link(
             self.centres[lane],
@@ -295,7 +298,7 @@ impl Lanes<'_> {
         }
         let x = paint.text(last + 3, 0, words::short_bytes(bytes), ink(Color::Reset));
         let rounds = if self.flight.event.operation == Operation::AllReduce { 2 } else { 1 };
-        let hops = rounds * narration::members(self.parts).saturating_sub(1);
+        let hops = rounds * groups::members(self.groups).saturating_sub(1);
         let count = format!("hop {number} of {hops}");
         if x + 2 + columns(&count) <= paint.width() {
             paint.text(x + 2, 0, count, ink(if number as usize >= hops { GOOD } else { DIM }));

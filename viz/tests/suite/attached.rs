@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use viz::simulate::Plan;
+use viz::simulate::SimulationPlan;
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -81,7 +81,7 @@ fn a_run_to_watch() {
     let (emitters, receivers): (Vec<_>, Vec<_>) =
         (0..2).map(|rank| channel(rank, 1 << 12, start, Some(pace.clone()))).unzip();
     let options = HubOptions { socket: true, pace: Some(pace), ..HubOptions::default() };
-    let hub = Hub::start(Plan::new(3, 2).run().header, receivers, options).unwrap();
+    let hub = Hub::start(SimulationPlan::new(3, 2).run().header, receivers, options).unwrap();
     hush_ranks();
     std::thread::scope(|scope| {
         for (rank, emitter) in emitters.into_iter().enumerate() {

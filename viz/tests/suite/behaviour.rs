@@ -1,19 +1,20 @@
 //! What keys do to the program, and time travel.
 
 use crate::support::{STAGES, live, recorded};
-use events::units::Gather;
+use events::units::GatherState;
 use events::{Boundary, Control, Message, Operation};
-use ratatui::layout::Rect;
-use viz::app::{Action, App, Effect, Source, View};
-use viz::input::Input;
+use viz::View;
+use viz::app::{App, Effect, EventSource};
+use viz::input::{Action, Input};
 use viz::narration;
 use viz::player::{Motion, Player};
-use viz::simulate::Plan;
+use viz::simulate::SimulationPlan;
 use viz::timeline::Timeline;
-use viz::window::{Lane, Span, StepSpan, Transfer};
+use viz::view::frame;
+use viz::window::{CollectiveSpan, PassSpan, RankWindow, StepSpan};
 
 fn replay(stage: &str) -> App {
-    App::new(vec![recorded(stage)], Source::Recording)
+    App::new(vec![recorded(stage)], EventSource::Recording)
 }
 
 /// Wherever one jumps, the run looks as if it had been played up to there.
@@ -34,12 +35,12 @@ fn seeking_equals_playing() {
 }
 
 /// The steps in a player's window, and by rank the passes and collectives that began within them.
-type Detail = (Vec<StepSpan>, Vec<(Vec<Span>, Vec<Transfer>)>);
+type Detail = (Vec<StepSpan>, Vec<(Vec<PassSpan>, Vec<CollectiveSpan>)>);
 
 fn detail(player: &Player) -> Detail {
     let window = &player.scene().window;
     let oldest = window.steps.front().map_or(0, |step| step.from);
-    let lane = |lane: &Lane| {
+    let lane = |lane: &RankWindow| {
         let spans = lane.spans.iter().filter(|span| span.from >= oldest).copied().collect();
         let transfers = lane.transfers.iter().filter(|transfer| transfer.issued >= oldest).copied().collect();
         (spans, transfers)
@@ -59,7 +60,7 @@ fn the_window_has_the_current_step_and_the_two_before_it() {
 
 #[test]
 fn a_share_of_the_run_is_a_moment_with_all_that_came_before_it() {
-    let run = Plan::new(2, 3).run();
+    let run = SimulationPlan::new(2, 3).run();
     let mut player = live(run.clone()).players.remove(0);
     player.set_motion(Motion::Standing);
     let (first, last) = player.time_range();
@@ -104,10 +105,10 @@ fn playing_moves_with_time_and_stops_at_the_end() {
 
 #[test]
 fn a_live_run_is_held_stepped_slowed_and_released() {
-    let run = Plan::new(3, 2).run();
+    let run = SimulationPlan::new(3, 2).run();
     let mut timeline = Timeline::live(run.header.clone(), "");
-    timeline.push(Message::Batch(events::Batch { dropped: 0, events: run.events[..500].to_vec() }));
-    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Live);
+    timeline.push(Message::Batch(events::EventBatch { dropped: 0, events: run.events[..500].to_vec() }));
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
     let mut press = |action| app.update(Input::Do(action));
     assert_eq!(press(Action::TogglePause), Some(Effect::Control(Control::Pause)));
     assert_eq!(press(Action::Forward), Some(Effect::Control(Control::Step(Boundary::Unit))));
@@ -123,10 +124,11 @@ fn a_live_run_is_held_stepped_slowed_and_released() {
 #[test]
 fn an_attached_run_is_left_alone_unless_asked_for() {
     for (control, expected) in [(false, None), (true, Some(Effect::Control(Control::Pause)))] {
-        let run = Plan::new(1, 2).run();
+        let run = SimulationPlan::new(1, 2).run();
         let mut timeline = Timeline::live(run.header, "");
-        timeline.push(Message::Batch(events::Batch { dropped: 0, events: run.events[..300].to_vec() }));
-        let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Attached { control });
+        timeline.push(Message::Batch(events::EventBatch { dropped: 0, events: run.events[..300].to_vec() }));
+        let mut app =
+            App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Attached { control });
         assert_eq!(app.update(Input::Do(Action::TogglePause)), expected);
         assert_eq!(app.player().motion() == Motion::Standing, !control);
     }
@@ -135,12 +137,12 @@ fn an_attached_run_is_left_alone_unless_asked_for() {
 /// A run does not stop at once when it is held: what it still does is seen, and the next step is one of the run itself.
 #[test]
 fn the_picture_goes_along_to_where_a_held_run_stops() {
-    let run = Plan::new(1, 2).run();
+    let run = SimulationPlan::new(1, 2).run();
     let batch =
-        |events: &[events::Event]| Message::Batch(events::Batch { dropped: 0, events: events.to_vec() });
+        |events: &[events::Event]| Message::Batch(events::EventBatch { dropped: 0, events: events.to_vec() });
     let mut timeline = Timeline::live(run.header, "");
     timeline.push(batch(&run.events[..300]));
-    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], Source::Live);
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
     app.update(Input::Do(Action::TogglePause));
     app.receive(vec![vec![batch(&run.events[300..310])]]);
     app.update(Input::Passed(0.01));
@@ -151,7 +153,9 @@ fn the_picture_goes_along_to_where_a_held_run_stops() {
 
 #[test]
 fn compared_runs_stay_at_the_same_step_and_phase() {
-    let made_up = |stage| live(Plan { micro_batches: 3, ..Plan::new(stage, 2) }.run()).players.remove(0);
+    let made_up = |stage| {
+        live(SimulationPlan { micro_batches: 3, ..SimulationPlan::new(stage, 2) }.run()).players.remove(0)
+    };
     let accumulating = [0, 2].map(|stage| {
         let mut player = made_up(stage);
         player.set_motion(Motion::Standing);
@@ -159,7 +163,7 @@ fn compared_runs_stay_at_the_same_step_and_phase() {
         player
     });
     for (players, steps) in [(STAGES.map(recorded).into(), 25), (accumulating.into(), 60)] {
-        let mut app = App::new(players, Source::Recording);
+        let mut app = App::new(players, EventSource::Recording);
         for _ in 0..steps {
             app.update(Input::Do(Action::Forward));
             let phase = |player: &Player| {
@@ -175,13 +179,14 @@ fn compared_runs_stay_at_the_same_step_and_phase() {
 /// Runs that are followed side by side: the one that is ahead waits for the other on screen.
 #[test]
 fn compared_live_runs_wait_for_the_slowest() {
-    let runs = [Plan::new(0, 2).run(), Plan::new(3, 2).run()];
-    let player =
-        |run: &viz::simulate::Run| Player::new(Timeline::live(run.header.clone(), ""), Motion::Following);
-    let mut app = App::new(runs.iter().map(player).collect(), Source::Attached { control: false });
+    let runs = [SimulationPlan::new(0, 2).run(), SimulationPlan::new(3, 2).run()];
+    let player = |run: &viz::simulate::SimulatedRun| {
+        Player::new(Timeline::live(run.header.clone(), ""), Motion::Following)
+    };
+    let mut app = App::new(runs.iter().map(player).collect(), EventSource::Attached { control: false });
     let part = |run: usize, to: usize| {
         let events = runs[run].events[..to].to_vec();
-        vec![Message::Batch(events::Batch { dropped: 0, events })]
+        vec![Message::Batch(events::EventBatch { dropped: 0, events })]
     };
     app.receive(vec![part(0, runs[0].events.len()), part(1, runs[1].events.len() / 2)]);
     app.update(Input::Passed(0.1));
@@ -194,15 +199,19 @@ fn compared_live_runs_wait_for_the_slowest() {
 #[test]
 fn the_mouse_chooses_views_and_moments() {
     let mut app = replay("zero3");
-    app.area = Rect { x: 0, y: 0, width: 120, height: 40 };
-    app.update(Input::Point { column: 32, row: 2 });
+    let click = |app: &mut App, column, row| {
+        if let Some(action) = frame::clicked(app, (120, 40), (column, row)) {
+            app.update(Input::Do(action));
+        }
+    };
+    click(&mut app, 32, 2);
     assert_eq!(app.view, View::Memory);
-    app.update(Input::Point { column: 46, row: 37 });
+    click(&mut app, 46, 37);
     let (first, last) = app.player().time_range();
     let share = (app.player().clock() - first) as f64 / (last - first) as f64;
     assert!((0.45..0.55).contains(&share), "{share}");
     for (column, shown) in [(50, false), (106, true), (116, true), (106, false)] {
-        app.update(Input::Point { column, row: 39 });
+        click(&mut app, column, 39);
         assert_eq!(app.help, shown, "the footer's help alone is clicked at column {column}");
     }
 }
@@ -215,7 +224,7 @@ fn asking_ahead_is_no_waiting() {
     while !player.at_end() {
         player.step_forward(Boundary::Event);
         for rank in &player.scene().now.ranks {
-            let gathered = rank.units.units.iter().any(|unit| unit.gather == Gather::Gathered);
+            let gathered = rank.units.units.iter().any(|unit| unit.gather == GatherState::Gathered);
             let first = rank.flights.first().filter(|flight| flight.started.is_none());
             let gathering = first.is_some_and(|flight| flight.event.operation == Operation::AllGather);
             asked += usize::from(rank.pass.is_none() && gathering && gathered);
@@ -228,24 +237,24 @@ fn asking_ahead_is_no_waiting() {
 
 #[test]
 fn events_that_were_lost_are_missing_from_then_on() {
-    let run = Plan::new(3, 4).run();
+    let run = SimulationPlan::new(3, 4).run();
     let (before, after) = run.events.split_at(run.events.len() / 2);
     let mut timeline = Timeline::live(run.header.clone(), "");
     for (dropped, events) in [(0, before), (7, after)] {
-        timeline.push(Message::Batch(events::Batch { dropped, events: events.to_vec() }));
+        timeline.push(Message::Batch(events::EventBatch { dropped, events: events.to_vec() }));
     }
     assert_eq!((timeline.dropped(0), timeline.dropped(timeline.len() - 1)), (0, 7));
 }
 
 #[test]
 fn a_run_seen_late_is_whole_from_then_on() {
-    let run = Plan::new(3, 4).run();
+    let run = SimulationPlan::new(3, 4).run();
     let (before, after) = run.events.split_at(run.events.len() / 2);
     let mut state = events::CatchUp::new(4, run.header.units.len());
     before.iter().for_each(|event| state.apply(event));
     let mut late = Player::new(Timeline::live(run.header.clone(), ""), Motion::Following);
     late.push(Message::CatchUp(Box::new(state)));
-    late.push(Message::Batch(events::Batch { dropped: 0, events: after.to_vec() }));
+    late.push(Message::Batch(events::EventBatch { dropped: 0, events: after.to_vec() }));
     late.tick(0.0);
     let whole = live(run);
     assert_eq!(late.scene().now, whole.player().scene().now);

@@ -2,9 +2,9 @@
 
 use crate::support::{live, made_up, recorded, text};
 use events::Boundary;
-use viz::app::{App, Source};
+use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::Plan;
+use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::{View, view};
 
@@ -16,7 +16,7 @@ fn shown(app: &App, (width, height): (u16, u16)) -> String {
 
 /// A made-up run on devices of 80 GB, of which it needs next to nothing: no bar can show that.
 fn roomy(ranks: u32) -> App {
-    let mut run = Plan::new(3, ranks).run();
+    let mut run = SimulationPlan::new(3, ranks).run();
     run.header.capacity = Some(80_000_000_000);
     let mut app = live(run);
     app.players[0].set_motion(Motion::Standing);
@@ -51,7 +51,7 @@ fn a_capacity_that_no_bar_can_show_is_said() {
 fn who_was_waited_for_is_named_on_every_screen() {
     let mut player = recorded("zero3");
     player.seek_into_step(1, 0.62);
-    let mut app = App::new(vec![player], Source::Recording);
+    let mut app = App::new(vec![player], EventSource::Recording);
     app.view = View::Streams;
     let wide = shown(&app, SIZES[1]);
     let named = |screen: &str| -> Vec<String> {
@@ -67,7 +67,7 @@ fn who_was_waited_for_is_named_on_every_screen() {
 fn differences_are_all_in_full_or_all_in_short() {
     let mut players: Vec<Player> = ["ddp", "zero1", "zero2", "zero3"].into_iter().map(recorded).collect();
     players[0].seek_into_step(1, 0.62);
-    let app = App::new(players, Source::Recording);
+    let app = App::new(players, EventSource::Recording);
     for width in 80..200 {
         let screen = shown(&app, (width, 33));
         let short = screen.lines().filter(|line| line.contains(" against DDP: ")).count();
@@ -79,9 +79,9 @@ fn differences_are_all_in_full_or_all_in_short() {
 /// Where ranks do not stand beside each other, a row says which of them has come how far, and where slices go.
 #[test]
 fn a_collective_in_a_row() {
-    let mut app = made_up(&Plan::new(3, 8));
+    let mut app = made_up(&SimulationPlan::new(3, 8));
     insta::assert_snapshot!("strip_direct", shown(&app, (120, 40)));
-    app = made_up(&Plan { ring: true, ..Plan::new(3, 8) });
+    app = made_up(&SimulationPlan { ring: true, ..SimulationPlan::new(3, 8) });
     while app.player().scene().now.ranks[7].last_hop.is_none_or(|hop| hop.number != 3) {
         app.players[0].step_forward(Boundary::Event);
     }
@@ -94,5 +94,5 @@ fn a_collective_in_a_row() {
     assert_eq!(slices, hops, "{screen}");
     insta::assert_snapshot!("strip_ring", screen);
     insta::assert_snapshot!("strip_ring_80x24", shown(&app, (80, 24)));
-    insta::assert_snapshot!("strip_16_ranks", shown(&made_up(&Plan::new(2, 16)), (120, 40)));
+    insta::assert_snapshot!("strip_16_ranks", shown(&made_up(&SimulationPlan::new(2, 16)), (120, 40)));
 }

@@ -2,14 +2,14 @@
 
 use crate::pty::Pty;
 use crate::support::path;
-use events::{Batch, Message, Recorder, Recording};
+use events::{EventBatch, Message, Recorder, Recording};
 use std::process::Command;
-use viz::app::{App, Source, View};
+use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::Plan;
+use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
-use viz::view;
+use viz::{View, view};
 
 fn viz(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
@@ -86,7 +86,7 @@ fn alone_it_plays_what_it_ships_with() {
     assert!(pty.wait().success());
 }
 
-fn screen(timeline: Timeline, source: Source, width: u16) -> String {
+fn screen(timeline: Timeline, source: EventSource, width: u16) -> String {
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], source);
     app.view = View::Overview;
     let picture = view::picture(&app, Theme::FULL, width, 24);
@@ -99,11 +99,11 @@ fn screen(timeline: Timeline, source: Source, width: u16) -> String {
 
 #[test]
 fn dropped_events_are_counted_on_the_smallest_screen() {
-    let run = Plan::new(3, 4).run();
+    let run = SimulationPlan::new(3, 4).run();
     for (dropped, told) in [(0, None), (1234, Some("1,234 dropped")), (12_345_678, Some("12.3M dropped"))] {
         let mut timeline = Timeline::live(run.header.clone(), "");
-        timeline.push(Message::Batch(Batch { dropped, events: run.events.clone() }));
-        let screen = screen(timeline, Source::Live, 80);
+        timeline.push(Message::Batch(EventBatch { dropped, events: run.events.clone() }));
+        let screen = screen(timeline, EventSource::Live, 80);
         assert_eq!(screen.contains("dropped"), told.is_some(), "{screen}");
         assert!(told.is_none_or(|told| screen.contains(told)), "{screen}");
         assert!(screen.contains("6 Compare"), "{screen}");
@@ -112,7 +112,7 @@ fn dropped_events_are_counted_on_the_smallest_screen() {
 
 #[test]
 fn a_recording_that_is_cut_off_and_lacks_events_says_both() {
-    let run = Plan::new(3, 4).run();
+    let run = SimulationPlan::new(3, 4).run();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("cut.events");
     let mut recorder = Recorder::create(&file, &run.header).unwrap();
@@ -120,7 +120,7 @@ fn a_recording_that_is_cut_off_and_lacks_events_says_both() {
     recorder.flush().unwrap();
     for (width, told) in [(80, "incomplete"), (120, "recording ends early · 1,234 events dropped")] {
         let timeline = Timeline::recorded(Recording::open(&file).unwrap()).unwrap();
-        let screen = screen(timeline, Source::Recording, width);
+        let screen = screen(timeline, EventSource::Recording, width);
         assert!(screen.contains(told), "{screen}");
     }
 }

@@ -1,10 +1,10 @@
 //! Every view of a recorded run of each stage, at three sizes, symbols and colours.
 
 use crate::support::{STAGES, live, made_up, recorded, text};
-use events::{Boundary, Contribution, Event, What};
-use viz::app::{App, Source};
+use events::{Boundary, Event, LocalMetrics, What};
+use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::{Plan, Run};
+use viz::simulate::{SimulatedRun, SimulationPlan};
 use viz::theme::{self, Depth, Theme};
 use viz::{View, view};
 
@@ -22,7 +22,7 @@ fn snapshots(stage: &str, app: &App) {
 fn app(stage: &str, view: View) -> App {
     let mut player = recorded(stage);
     player.seek_into_step(1, 0.62);
-    let mut app = App::new(vec![player], Source::Recording);
+    let mut app = App::new(vec![player], EventSource::Recording);
     app.view = view;
     app
 }
@@ -40,18 +40,18 @@ fn every_view_of_every_stage() {
 fn stages_compared() {
     let mut players: Vec<_> = STAGES.into_iter().map(recorded).collect();
     players[0].seek_into_step(1, 0.62);
-    snapshots("all", &App::new(players, Source::Recording));
+    snapshots("all", &App::new(players, EventSource::Recording));
     snapshots("one", &app("zero2", View::Compare));
 }
 
 /// A made-up run whose ranks tell of their own parts; `wrong` has gradients that are four times too large from step 1 on.
-fn with_contributions(wrong: Option<u32>) -> Run {
-    let mut run = Plan::new(2, 4).run();
+fn with_contributions(wrong: Option<u32>) -> SimulatedRun {
+    let mut run = SimulationPlan::new(2, 4).run();
     let told = run.events.into_iter().flat_map(|event| {
         let own = |step: u32| {
             let times = if wrong == Some(event.rank) && step >= 1 { 4.0 } else { 1.0 };
             let grad_norm = times * f64::from(2 + event.rank);
-            let own = Contribution { step, loss: 5.5, grad_norm, parameters: u64::MAX, waited: 0.003 };
+            let own = LocalMetrics { step, loss: 5.5, grad_norm, parameters: u64::MAX, waited: 0.003 };
             Event { what: What::Contributed(own), ..event.clone() }
         };
         let part = match event.what {
@@ -71,7 +71,7 @@ fn the_part_that_is_not_as_in_the_first_run_has_a_star() {
         let mut players: Vec<_> = runs.iter().map(|run| live(run.clone()).players.remove(0)).collect();
         players.iter_mut().for_each(|player| player.set_motion(Motion::Standing));
         players[0].seek_into_step(step, 0.5);
-        let mut app = App::new(players, Source::Recording);
+        let mut app = App::new(players, EventSource::Recording);
         app.view = View::Compare;
         app
     };
@@ -92,7 +92,7 @@ fn the_part_that_is_not_as_in_the_first_run_has_a_star() {
 #[test]
 fn many_ranks() {
     for ranks in [8, 64] {
-        let mut app = made_up(&Plan::new(3, ranks));
+        let mut app = made_up(&SimulationPlan::new(3, ranks));
         for view in [View::Overview, View::Shards, View::Streams, View::Traffic] {
             app.view = view;
             for (width, height) in [(120, 40), (80, 24)] {
@@ -111,7 +111,7 @@ fn traffic_of_the_step_and_of_the_run() {
     let rank = &player.scene().now.ranks[0];
     let step = viz::words::short_bytes(rank.sent_last_step.by_receiver[1]);
     let run = viz::words::short_bytes(rank.sent.by_receiver[1]);
-    let mut app = App::new(vec![player], Source::Recording);
+    let mut app = App::new(vec![player], EventSource::Recording);
     app.view = View::Traffic;
     for ((width, height), told) in
         SIZES.into_iter().zip(["in the run", "below it the run", "below it the run"])
@@ -148,14 +148,14 @@ fn the_smallest_screen_shows_it_all() {
     let last = viz::input::BINDINGS.last().unwrap().help;
     assert!(smallest(&shown).contains(last), "{}", smallest(&shown));
     insta::assert_snapshot!("help_80x24", smallest(&shown));
-    let many = smallest(&made_up(&Plan::new(3, 64)));
+    let many = smallest(&made_up(&SimulationPlan::new(3, 64)));
     let words: Vec<&str> = many.split_whitespace().collect();
     let doing = |pair: &[&str]| pair[1].len() == 1 && pair[1].chars().all(char::is_alphabetic);
     let row = |rank: usize| words.windows(2).any(|pair| pair[0] == rank.to_string() && doing(pair));
     assert!((0..64).all(row), "every rank, and a letter for what it does: {many}");
     let mut failed = recorded("failed");
     failed.seek(failed.timeline().len());
-    let failed = smallest(&App::new(vec![failed], Source::Recording));
+    let failed = smallest(&App::new(vec![failed], EventSource::Recording));
     assert!(failed.contains("--checkpoint-activations selective") && failed.contains("Try one"), "{failed}");
     insta::assert_snapshot!("failed_explained_80x24", failed);
 }
@@ -170,7 +170,7 @@ fn a_ring_hop_by_hop() {
     while hop(&player).is_none_or(|hop| hop.sequence == before.sequence) {
         player.step_forward(Boundary::Event);
     }
-    let mut app = App::new(vec![player], Source::Recording);
+    let mut app = App::new(vec![player], EventSource::Recording);
     let mut hops = Vec::new();
     for moment in 1..=3 {
         insta::assert_snapshot!(format!("ring_{moment}"), text(&view::picture(&app, Theme::FULL, 120, 40)));
@@ -185,7 +185,7 @@ fn a_ring_hop_by_hop() {
 fn half_precision_and_recomputation() {
     let mut player = recorded("fp16");
     player.seek_into_step(2, 0.6);
-    let mut app = App::new(vec![player], Source::Recording);
+    let mut app = App::new(vec![player], EventSource::Recording);
     for view in [View::Overview, View::Streams] {
         app.view = view;
         let name = format!("fp16_{}", view.label().to_lowercase());
@@ -204,7 +204,7 @@ fn half_precision_and_recomputation() {
 fn transfers_over_a_slow_link() {
     let mut player = recorded("link");
     player.seek_into_step(3, 0.9);
-    let mut app = App::new(vec![player], Source::Recording);
+    let mut app = App::new(vec![player], EventSource::Recording);
     app.view = View::Streams;
     for (width, height) in SIZES {
         let name = format!("link_{width}x{height}");
@@ -217,7 +217,7 @@ fn transfers_over_a_slow_link() {
 fn hybrid_sharding() {
     let mut player = recorded("hybrid");
     player.seek_into_step(1, 0.62);
-    let mut app = App::new(vec![player], Source::Recording);
+    let mut app = App::new(vec![player], EventSource::Recording);
     for view in [View::Overview, View::Shards, View::Traffic] {
         app.view = view;
         let name = format!("hybrid_{}", view.label().to_lowercase());
@@ -258,7 +258,7 @@ fn the_last_step_is_as_theory_says() {
         if step < 5 {
             player.seek_into_step(step, 0.5);
         }
-        let mut app = App::new(vec![player], Source::Recording);
+        let mut app = App::new(vec![player], EventSource::Recording);
         app.view = View::Traffic;
         for (width, height) in SIZES {
             let screen = text(&view::picture(&app, Theme::FULL, width, height));
@@ -270,7 +270,7 @@ fn the_last_step_is_as_theory_says() {
 /// A recording whose header has no theory is held against the planner's prediction.
 #[test]
 fn without_theory_the_prediction_counts() {
-    let mut run = Plan::new(3, 4).run();
+    let mut run = SimulationPlan::new(3, 4).run();
     run.header.theory.clear();
     let mut app = live(run);
     (app.view, app.dismissed) = (View::Traffic, true);
@@ -290,7 +290,7 @@ fn a_failed_run_holds_its_last_state() {
     let live = viz::words::bytes(ranks[culprit as usize].live_total());
     assert!(message.contains(&format!("{live} are in use")), "{live}: {message}");
     assert!(ranks.iter().all(|rank| rank.live_total() > 20_000_000));
-    let mut app = App::new(vec![player], Source::Recording);
+    let mut app = App::new(vec![player], EventSource::Recording);
     insta::assert_snapshot!("failed_explained", text(&view::picture(&app, Theme::FULL, 120, 40)));
     app.dismissed = true;
     for view in [View::Overview, View::Memory] {
@@ -305,7 +305,7 @@ fn a_failed_run_holds_its_last_state() {
 fn a_timeout_marks_the_rank_that_was_waited_for() {
     let mut player = recorded("stall");
     player.seek(player.timeline().len());
-    let mut app = App::new(vec![player], Source::Recording);
+    let mut app = App::new(vec![player], EventSource::Recording);
     for (width, height) in [(120, 40), (80, 24)] {
         app.dismissed = false;
         let told = text(&view::picture(&app, Theme::FULL, width, height));
@@ -324,9 +324,9 @@ fn a_timeout_marks_the_rank_that_was_waited_for() {
 
 #[test]
 fn endings_and_help() {
-    let done = live(Plan::new(3, 4).run());
+    let done = live(SimulationPlan::new(3, 4).run());
     insta::assert_snapshot!("finished", text(&view::picture(&done, Theme::FULL, 80, 24)));
-    let failed = live(Plan { fail_at: Some(1), ..Plan::new(2, 4) }.run());
+    let failed = live(SimulationPlan { fail_at: Some(1), ..SimulationPlan::new(2, 4) }.run());
     insta::assert_snapshot!("failed", text(&view::picture(&failed, Theme::FULL, 80, 24)));
     let mut help = app("zero3", View::Overview);
     help.help = true;

@@ -3,9 +3,9 @@
 use crate::support::{STAGES, live, made_up, recorded};
 use events::Boundary;
 use proptest::prelude::*;
-use viz::app::{App, Source};
+use viz::app::{App, EventSource};
 use viz::player::Player;
-use viz::simulate::Plan;
+use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::{View, view};
 
@@ -18,8 +18,10 @@ fn runs() -> Vec<App> {
     };
     let alone = STAGES.iter().chain(&["hybrid", "failed"]).map(|stage| vec![inside(stage)]);
     let compared = [STAGES[..2].iter().map(inside).collect(), STAGES.map(|stage| inside(&stage)).into()];
-    let recorded = alone.chain(compared).map(|players| App::new(players, Source::Recording));
-    recorded.chain([2, 8, 64].map(|ranks| made_up(&Plan { steps: 2, ..Plan::new(3, ranks) }))).collect()
+    let recorded = alone.chain(compared).map(|players| App::new(players, EventSource::Recording));
+    recorded
+        .chain([2, 8, 64].map(|ranks| made_up(&SimulationPlan { steps: 2, ..SimulationPlan::new(3, ranks) })))
+        .collect()
 }
 
 /// Every view at every size, of runs that take turns.
@@ -40,9 +42,9 @@ fn every_view_at_every_size_from_1x1_to_300x100() {
     std::thread::scope(|scope| (0..threads).for_each(|first| drop(scope.spawn(move || draw(first)))));
 }
 
-fn plans() -> impl Strategy<Value = Plan> {
+fn plans() -> impl Strategy<Value = SimulationPlan> {
     (0u8..4, 1u32..=64, 1usize..40, 1u16..3, any::<bool>(), prop::option::of(0u32..2)).prop_map(
-        |(stage, ranks, blocks, micro_batches, ring, fail_at)| Plan {
+        |(stage, ranks, blocks, micro_batches, ring, fail_at)| SimulationPlan {
             stage,
             ranks,
             steps: 2,

@@ -6,9 +6,9 @@ use events::{Recorder, Recording, cpu};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::time::Duration;
-use viz::app::{App, Source};
+use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::Plan;
+use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{View, view};
@@ -39,9 +39,9 @@ fn a_picture_of_eight_ranks_takes_a_millisecond_at_most() {
         player.seek_into_step(3, 0.6);
         player
     };
-    let recorded = STAGES.map(|stage| App::new(vec![inside(stage)], Source::Recording));
-    let compared = App::new(STAGES.map(inside).into(), Source::Recording);
-    let eight = made_up(&Plan { steps: 5, ring: true, ..Plan::new(3, 8) });
+    let recorded = STAGES.map(|stage| App::new(vec![inside(stage)], EventSource::Recording));
+    let compared = App::new(STAGES.map(inside).into(), EventSource::Recording);
+    let eight = made_up(&SimulationPlan { steps: 5, ring: true, ..SimulationPlan::new(3, 8) });
     for mut app in recorded.into_iter().chain([compared, eight]) {
         for view in View::ALL {
             app.view = view;
@@ -59,7 +59,7 @@ fn a_picture_of_eight_ranks_takes_a_millisecond_at_most() {
 
 #[test]
 fn a_million_events_load_in_a_second_and_any_step_of_them_starts_in_a_tenth() {
-    let run = Plan { steps: 700, ring: true, ..Plan::new(3, 8) }.run();
+    let run = SimulationPlan { steps: 700, ring: true, ..SimulationPlan::new(3, 8) }.run();
     assert!(run.events.len() > EVENTS, "{}", run.events.len());
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.events");

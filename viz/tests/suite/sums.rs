@@ -3,7 +3,7 @@
 use crate::support::{SPECIAL, STAGES, path, recorded};
 use events::{Class, Operation, Recording, Snapshot, What};
 use serde_json::Value;
-use viz::app::{App, Source};
+use viz::app::{App, EventSource};
 use viz::theme::Theme;
 use viz::{View, view, words};
 
@@ -51,7 +51,7 @@ fn every_rank_class_and_operation_equals_the_report() {
 fn the_fold_of_events_reaches_the_reported_peaks_by_itself() {
     for stage in STAGES.into_iter().chain(SPECIAL) {
         let recording = Recording::open(&path(stage, "events")).unwrap();
-        let told = recording.outcome().unwrap().snapshot;
+        let told = recording.final_state().unwrap().snapshot;
         let mut fold = Snapshot::new(4, recording.header().units.len());
         let mut done = [false; 4];
         for event in (0..recording.len()).flat_map(|index| recording.batch(index).unwrap().events) {
@@ -86,7 +86,7 @@ fn the_words_on_screen_are_these_sums() {
         let report = report(stage);
         let mut player = recorded(stage);
         player.seek(player.timeline().len());
-        let mut app = App::new(vec![player], Source::Recording);
+        let mut app = App::new(vec![player], EventSource::Recording);
         app.view = View::Traffic;
         let screen = crate::support::text(&view::picture(&app, Theme::FULL, 120, 40));
         let sent: u64 =

@@ -1,12 +1,12 @@
 //! Recorded runs of each stage, and pictures as text.
 
-use events::{Batch, Message, Recording};
+use events::{EventBatch, Message, Recording};
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 use std::path::PathBuf;
-use viz::app::{App, Source};
+use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::{Plan, Run};
+use viz::simulate::{SimulatedRun, SimulationPlan};
 use viz::timeline::Timeline;
 
 pub(crate) const STAGES: [&str; 4] = ["ddp", "zero1", "zero2", "zero3"];
@@ -28,15 +28,15 @@ pub(crate) fn recorded(stage: &str) -> Player {
 }
 
 /// A made-up run as if it were live, at its end.
-pub(crate) fn live(run: Run) -> App {
+pub(crate) fn live(run: SimulatedRun) -> App {
     let mut timeline = Timeline::live(run.header, "");
-    timeline.push(Message::Batch(Batch { dropped: 0, events: run.events }));
+    timeline.push(Message::Batch(EventBatch { dropped: 0, events: run.events }));
     timeline.push(Message::End);
-    App::new(vec![Player::new(timeline, Motion::Following)], Source::Live)
+    App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live)
 }
 
 /// A made-up run somewhere in its second step.
-pub(crate) fn made_up(plan: &Plan) -> App {
+pub(crate) fn made_up(plan: &SimulationPlan) -> App {
     let mut app = live(plan.run());
     app.players[0].set_motion(Motion::Standing);
     app.players[0].seek_into_step(1, 0.6);

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use viz::app::{App, Source};
-use viz::simulate::Plan;
+use viz::app::{App, EventSource};
+use viz::simulate::SimulationPlan;
 use viz::{DisplayOptions, LiveOptions};
 
 const SCREEN: &str = "\x1b[?1049h";
@@ -201,7 +201,7 @@ fn a_screen_that_panics() {
     if std::env::var_os("VIZ_TEST_PANIC").is_none() {
         return;
     }
-    let mut app = App::new(vec![recorded("zero3")], Source::Recording);
+    let mut app = App::new(vec![recorded("zero3")], EventSource::Recording);
     app.players.clear();
     viz::recorded(app, DisplayOptions::default()).unwrap();
 }
@@ -214,7 +214,7 @@ fn a_run_with_a_screen() {
     let start = Instant::now();
     let (emitters, receivers): (Vec<_>, Vec<_>) =
         (0..2).map(|rank| channel(rank, 1 << 12, start, Some(pace.clone()))).unzip();
-    let hub = Hub::start(Plan::new(3, 2).run().header, receivers, HubOptions::default()).unwrap();
+    let hub = Hub::start(SimulationPlan::new(3, 2).run().header, receivers, HubOptions::default()).unwrap();
     hush_ranks();
     let helper = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, helper.clone()).unwrap();

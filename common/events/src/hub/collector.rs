@@ -1,10 +1,10 @@
-//! The thread that collects, and those it hands events to.
+//! The collecting thread and its subscribers.
 
-use super::{HubOptions, HubReport, Signals};
+use super::{HubOptions, HubReport, Requests};
 use crate::catchup::CatchUp;
 use crate::cpu;
 use crate::event::Event;
-use crate::frame::{self, Batch, Message};
+use crate::frame::{self, EventBatch, Message};
 use crate::header::RunHeader;
 use crate::pace::Pace;
 use crate::recording::Recorder;
@@ -15,24 +15,24 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often rings are emptied: oftener than pictures are drawn, and seldom enough to cost next to nothing.
+/// The interval at which rings are drained: shorter than that between pictures, long enough to cost almost nothing.
 const PERIOD: Duration = Duration::from_millis(40);
-/// How often collected events reach the recording's file at the latest.
+/// The longest time for which collected events stay out of the recording's file.
 const FLUSH_PERIOD: Duration = Duration::from_millis(200);
-/// Events younger than this wait a round, so that slower ranks' earlier events can be put before them: ranks of this
-/// process, and of others.
+/// Events younger than this many nanoseconds are held back, so that earlier events of slower ranks can precede them. The first
+/// is for ranks of this process alone, the second where some are other processes.
 const SETTLE: [u64; 2] = [2_000_000, 100_000_000];
 
 struct Subscriber {
     sender: SyncSender<Message>,
-    /// It has missed something: a fresh state comes before anything else.
+    /// True if it has missed events: it must receive the current state next.
     behind: bool,
     gone: bool,
     told_end: bool,
 }
 
 pub(super) struct Collector {
-    signals: Arc<Signals>,
+    requests: Arc<Requests>,
     state: CatchUp,
     receivers: Vec<Receiver>,
     pace: Option<Arc<Pace>>,
@@ -52,10 +52,10 @@ impl Collector {
         receivers: Vec<Receiver>,
         (recorder, server): (Option<Recorder>, Option<Server>),
         options: HubOptions,
-        signals: Arc<Signals>,
+        requests: Arc<Requests>,
     ) -> Self {
         Collector {
-            signals,
+            requests,
             state: CatchUp::new(header.world_size, header.units.len()),
             receivers,
             pace: options.pace,
@@ -72,8 +72,8 @@ impl Collector {
 
     pub(super) fn run(mut self) -> HubReport {
         loop {
-            let closing = self.signals.closing.load(Ordering::Acquire);
-            let ending = closing || self.signals.ending.load(Ordering::Acquire);
+            let closing = self.requests.closing.load(Ordering::Acquire);
+            let ending = closing || self.requests.ending.load(Ordering::Acquire);
             self.welcome();
             let batch = self.collect(ending);
             self.hand_out(batch);
@@ -89,14 +89,14 @@ impl Collector {
             if closing {
                 return self.close();
             }
-            self.signals.taken.store(cpu::of_thread().as_nanos() as u64, Ordering::Relaxed);
+            self.requests.cpu_time.store(cpu::of_thread().as_nanos() as u64, Ordering::Relaxed);
             std::thread::park_timeout(PERIOD);
         }
     }
 
     fn welcome(&mut self) {
         let newcomers =
-            std::mem::take(&mut *self.signals.newcomers.lock().unwrap_or_else(PoisonError::into_inner));
+            std::mem::take(&mut *self.requests.newcomers.lock().unwrap_or_else(PoisonError::into_inner));
         let subscribers = newcomers.into_iter().map(|sender| Subscriber {
             sender,
             behind: true,
@@ -109,11 +109,11 @@ impl Collector {
         }
     }
 
-    /// Takes what has arrived, in order of time; with `all`, also what is too young to be sure of its place.
-    fn collect(&mut self, all: bool) -> Batch {
+    /// Returns the events that have arrived, sorted by time. Without `all`, holds back events younger than `settle`.
+    fn collect(&mut self, all: bool) -> EventBatch {
         let now = self.receivers.first().map_or(0, Receiver::elapsed);
         let held = self.pace.as_ref().map_or(0, |pace| pace.held().as_nanos() as u64);
-        // The clock of a run that is held stands still, but nothing is on its way any more.
+        // The clock of a held run stands still. After that long without activity, no event is still in transit.
         let still = self.pace.as_ref().is_some_and(|pace| pace.quiet().as_nanos() as u64 >= self.settle);
         let settled = match all || still {
             true => u64::MAX,
@@ -125,15 +125,15 @@ impl Collector {
         let ready = self.waiting.partition_point(|event| event.at <= settled);
         let rest = self.waiting.split_off(ready);
         let events = std::mem::replace(&mut self.waiting, rest);
-        Batch { dropped: self.receivers.iter().map(Receiver::dropped).sum(), events }
+        EventBatch { dropped: self.receivers.iter().map(Receiver::dropped).sum(), events }
     }
 
-    fn hand_out(&mut self, batch: Batch) {
+    fn hand_out(&mut self, batch: EventBatch) {
         self.report.events += batch.events.len() as u64;
         self.report.dropped = batch.dropped;
         self.state.dropped = batch.dropped;
         self.record(&batch);
-        // Newcomers' fresh state must not hold what the batch will tell them again.
+        // Subscribers that are behind get the state before this batch, which they receive as well.
         self.subscribers.iter_mut().filter(|s| s.behind).for_each(|s| s.refresh(&self.state));
         batch.events.iter().for_each(|event| self.state.apply(event));
         if batch.events.is_empty() {
@@ -152,7 +152,7 @@ impl Collector {
         self.subscribers.retain(|subscriber| !subscriber.gone);
     }
 
-    fn record(&mut self, batch: &Batch) {
+    fn record(&mut self, batch: &EventBatch) {
         let Some(recorder) = &mut self.recorder else { return };
         let mut result = recorder.push(batch.dropped, &batch.events);
         if self.flushed.elapsed() >= FLUSH_PERIOD {
@@ -165,7 +165,7 @@ impl Collector {
         }
     }
 
-    /// Tells everybody that nothing follows. Recorded too, so that a viewer who keeps the process alive loses nothing.
+    /// Ends the recording and sends the end to viewers. A viewer may keep the process alive, so this does not wait for `close`.
     fn end(&mut self) {
         self.ended = true;
         if let Some(recorder) = self.recorder.take() {

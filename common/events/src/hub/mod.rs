@@ -1,7 +1,7 @@
-//! The collector: one thread that takes events from all ranks' rings and hands them to whoever watches.
+//! The collector: one thread that takes events from all ranks' rings and sends them to all watchers.
 //!
-//! The screen in this process, the recording and viewers in other processes get the same messages. None of them can
-//! hold up the thread, and the thread cannot hold up a rank.
+//! The screen in this process, the recording and viewers in other processes receive the same messages. None of them can
+//! block the thread, and the thread cannot block a rank.
 
 mod collector;
 
@@ -20,23 +20,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Batches that the screen may be behind before it is sent a fresh state instead.
+/// Messages that the screen may be behind. Beyond that it receives the current state in place of the missed events.
 const SUBSCRIPTION_DEPTH: usize = 256;
 
-/// What the collector does beside collecting.
+/// What the collector does with events.
 #[derive(Clone, Default)]
 pub struct HubOptions {
-    /// Write a recording to this file.
+    /// The file to which it writes a recording.
     pub record: Option<PathBuf>,
-    /// Open a socket for viewers in other processes.
+    /// Whether it opens a socket for viewers in other processes.
     pub socket: bool,
-    /// What viewers in other processes may hold.
+    /// The pace that viewers in other processes may change.
     pub pace: Option<Arc<Pace>>,
-    /// Whether some ranks are other processes, whose events take time to come here.
+    /// True if some ranks are other processes, whose events arrive later.
     pub remote: bool,
 }
 
-/// A collector that cannot start.
+/// Why a collector cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// The recording cannot be created.
@@ -47,59 +47,60 @@ pub enum HubError {
     Thread(std::io::Error),
 }
 
-/// What the collector saw.
+/// The collector's totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HubReport {
-    /// Events collected.
+    /// The number of events collected.
     pub events: u64,
-    /// Events lost because a ring was full.
+    /// The number of events lost because a ring was full.
     pub dropped: u64,
-    /// The recording, if one was written to its end.
+    /// The recording's file, if the recording is complete.
     pub recorded: Option<PathBuf>,
-    /// Why the recording stopped before the run did.
+    /// Why the recording ended before the run.
     pub recording_error: Option<String>,
 }
 
+/// What the collecting thread shares with the hub and its subscriptions.
 #[derive(Default)]
-struct Signals {
+struct Requests {
     ending: AtomicBool,
     closing: AtomicBool,
     newcomers: Mutex<Vec<SyncSender<Message>>>,
-    /// CPU time of the collecting thread so far, in nanoseconds.
-    taken: AtomicU64,
+    /// Processor time of the collecting thread so far, in nanoseconds.
+    cpu_time: AtomicU64,
 }
 
-/// A running collector.
+/// A running collector. Dropping it ends the collection.
 pub struct Hub {
     header: RunHeader,
-    signals: Arc<Signals>,
+    requests: Arc<Requests>,
     thread: Option<JoinHandle<HubReport>>,
     run_name: Option<String>,
     socket_problem: Option<String>,
 }
 
-/// The screen's end.
+/// The receiving end of a watcher in this process.
 pub struct Subscription {
-    /// The run's description.
+    /// The run's header.
     pub header: RunHeader,
     messages: mpsc::Receiver<Message>,
-    signals: Arc<Signals>,
+    requests: Arc<Requests>,
 }
 
 impl Subscription {
-    /// What has happened since the last call; [`Message::CatchUp`] comes first, and again after falling behind.
+    /// Returns the messages since the last call. [`Message::CatchUp`] comes first, and again after the watcher fell behind.
     pub fn poll(&self) -> Vec<Message> {
         self.messages.try_iter().collect()
     }
 
-    /// CPU time that collecting has taken so far.
+    /// Returns the processor time of the collecting thread so far.
     pub fn collecting(&self) -> Duration {
-        Duration::from_nanos(self.signals.taken.load(Ordering::Relaxed))
+        Duration::from_nanos(self.requests.cpu_time.load(Ordering::Relaxed))
     }
 }
 
 impl Hub {
-    /// Starts collecting.
+    /// Starts the collecting thread.
     ///
     /// # Errors
     /// [`HubError`]. A socket that cannot be opened is no error: see [`Self::socket_problem`].
@@ -111,46 +112,46 @@ impl Hub {
             Some(Err(error)) => (None, Some(error.to_string())),
             other => (other.and_then(Result::ok), None),
         };
-        let signals = Arc::new(Signals::default());
+        let requests = Arc::new(Requests::default());
         let run_name = server.is_some().then_some(run_name);
-        let collector = Collector::new(&header, receivers, (recorder, server), options, signals.clone());
+        let collector = Collector::new(&header, receivers, (recorder, server), options, requests.clone());
 
         let thread = std::thread::Builder::new().name("events".into()).spawn(move || collector.run());
         let thread = Some(thread.map_err(HubError::Thread)?);
-        Ok(Hub { header, signals, thread, run_name, socket_problem })
+        Ok(Hub { header, requests, thread, run_name, socket_problem })
     }
 
-    /// A new watcher in this process.
+    /// Adds a watcher in this process.
     pub fn subscribe(&self) -> Subscription {
         let (sender, messages) = mpsc::sync_channel(SUBSCRIPTION_DEPTH);
-        self.signals.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        self.requests.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
         self.wake();
-        Subscription { header: self.header.clone(), messages, signals: self.signals.clone() }
+        Subscription { header: self.header.clone(), messages, requests: self.requests.clone() }
     }
 
-    /// The name under which other processes can follow the run, if a socket is open.
+    /// Returns the name under which other processes can follow the run, if a socket is open.
     pub fn run_name(&self) -> Option<&str> {
         self.run_name.as_deref()
     }
 
-    /// Why no socket is open although one was asked for.
+    /// Returns why no socket is open although one was requested.
     pub fn socket_problem(&self) -> Option<&str> {
         self.socket_problem.as_deref()
     }
 
-    /// Tells watchers that nothing will follow: every rank's thread has ended.
+    /// Tells watchers that the run is over. Call it when all ranks' threads have ended.
     pub fn end(&self) {
-        self.signals.ending.store(true, Ordering::Release);
+        self.requests.ending.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Takes what is left, completes the recording, closes the socket. Call it when all ranks' threads have ended.
+    /// Collects the remaining events, completes the recording and closes the socket. Call it when all ranks' threads have ended.
     pub fn finish(mut self) -> HubReport {
         self.close()
     }
 
     fn close(&mut self) -> HubReport {
-        self.signals.closing.store(true, Ordering::Release);
+        self.requests.closing.store(true, Ordering::Release);
         self.wake();
         self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
@@ -170,7 +171,7 @@ impl Drop for Hub {
     }
 }
 
-/// What `viz attach` calls the run: the stage's program, the model and the process, as in `STAGE-tiny-4711`.
+/// Returns the run's name for `viz attach`, such as `STAGE-tiny-4711`.
 fn run_name(header: &RunHeader) -> String {
     let word = |text: &str| {
         let kept = text.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.');

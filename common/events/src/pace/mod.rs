@@ -1,19 +1,20 @@
-//! Holding a run: pause, step and slow motion.
+//! Pacing a run: pause, step and slow motion.
 //!
-//! A viewer sets the pace; ranks ask at every [`Boundary`], outside collectives, whether they may go on.
+//! A viewer sets the pace. Ranks call [`Pace::pass`] at every [`Boundary`], outside collectives, and block there while the
+//! run is held.
 //!
-//! A run that is held has a clock of its own: [`Pace::held`] is the time during which at least one rank was held and
-//! nothing happened on any rank. Event times and deadlines leave it out, so a run looks the same at every pace and never
-//! times out because somebody is watching it.
+//! Run time stands still while the run is held: [`Pace::held`] is the time during which at least one rank was held and no
+//! event happened on any rank. Event times and deadlines leave it out. So a run looks the same at every pace, and watching
+//! it causes no timeout.
 
-mod state;
+mod gate;
 
-use state::{Mode, State, Verdict};
+use gate::{Gate, Mode, Passage};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// A place in a rank's program at which it may be held.
+/// A point in a rank's program at which it may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Boundary {
     /// Between two events.
@@ -26,98 +27,99 @@ pub enum Boundary {
     Step,
 }
 
-/// The pace that a run is held to. Shared by the viewer and all ranks of a process.
+/// The pace of a run, shared by the viewer and all ranks of a process.
 pub struct Pace {
-    state: Mutex<State>,
+    gate: Mutex<Gate>,
     changed: Condvar,
     epoch: Instant,
-    /// Whether anything but a free run is asked for: the one thing that an unpaced boundary reads.
+    /// False while ranks run freely. A rank that passes a boundary then reads nothing else.
     active: AtomicBool,
-    /// Nanoseconds held until the latest release.
+    /// The time held up to the latest release, in nanoseconds.
     frozen: AtomicU64,
-    /// When something last happened on any rank while active, in nanoseconds since `epoch`.
+    /// When the latest event happened on any rank while `active`, in nanoseconds since `epoch`.
     last_activity: AtomicU64,
+    /// The number of ranks held at a boundary.
     waiting: AtomicU64,
-    /// Whether other processes obey the same viewers: while they are paced, this one may be waiting for them.
-    company: AtomicBool,
-    /// Raised when the process goes on after a stop, and lowered once that is left out.
+    /// True if other processes are paced by the same viewers. While they are held, this process may wait for them.
+    several_processes: AtomicBool,
+    /// Set when the process continues after a stop by a signal, and cleared once the stop is subtracted.
     continued: Arc<AtomicBool>,
-    /// The earliest at which a stop can have begun, in nanoseconds since `epoch`.
-    stood_from: AtomicU64,
-    /// Who hears what viewers ask: the other processes of a job.
+    /// The earliest time at which a stop can have begun, in nanoseconds since `epoch`.
+    stopped_from: AtomicU64,
+    /// Receivers of viewers' requests: the connections to the other processes of a job.
     listeners: Mutex<Vec<mpsc::Sender<Control>>>,
 }
 
 impl Default for Pace {
     fn default() -> Self {
         Pace {
-            state: Mutex::default(),
+            gate: Mutex::default(),
             changed: Condvar::new(),
             epoch: Instant::now(),
             active: AtomicBool::new(false),
             frozen: AtomicU64::new(0),
             last_activity: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
-            company: AtomicBool::new(false),
+            several_processes: AtomicBool::new(false),
             continued: Arc::default(),
-            stood_from: AtomicU64::new(u64::MAX),
+            stopped_from: AtomicU64::new(u64::MAX),
             listeners: Mutex::default(),
         }
     }
 }
 
-/// What a viewer asks of a run.
+/// A viewer's request to a run.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Control {
     /// Hold ranks at their next boundary.
     Pause,
-    /// Run freely.
+    /// Let ranks run freely.
     Resume,
-    /// Hold, and go on to the next boundary of this kind.
+    /// Hold the run and advance it to the next boundary of this kind.
     Step(Boundary),
-    /// Slow motion: run seconds per real second, in (0, 1].
+    /// Run in slow motion: run seconds per real second, in (0, 1].
     Slow(f64),
 }
 
 impl Pace {
-    /// A pace that lets ranks run freely.
+    /// Returns a pace at which ranks run freely.
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.lock();
-        if self.waits_for_company() {
-            self.book();
+    fn set(&self, change: impl FnOnce(&mut Gate)) {
+        let mut gate = self.lock();
+        if self.waits_for_other_processes() {
+            self.count_quiet_time();
         }
-        change(&mut state);
-        let active = state.is_active();
+        change(&mut gate);
+        let active = gate.is_active();
         if active && !self.active.swap(true, Ordering::AcqRel) {
             self.touch();
         }
         self.active.store(active, Ordering::Release);
-        drop(state);
+        drop(gate);
         self.changed.notify_all();
     }
 
-    /// Says that other processes are paced alike. Time under pace is then held time here too, even if no rank of this
-    /// process is at a boundary.
-    pub fn in_company(&self) {
-        self.company.store(true, Ordering::Release);
+    /// Declares that other processes have the same pace. While they are paced, time counts as held in this process, too, even
+    /// if none of its ranks is at a boundary.
+    pub fn share_between_processes(&self) {
+        self.several_processes.store(true, Ordering::Release);
     }
 
-    /// Whether this process may be waiting for others that are paced.
-    fn waits_for_company(&self) -> bool {
-        self.company.load(Ordering::Acquire)
+    /// True if this process may be waiting for others that are held.
+    fn waits_for_other_processes(&self) -> bool {
+        self.several_processes.load(Ordering::Acquire)
             && self.active.load(Ordering::Acquire)
             && self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Everything that viewers ask from now on.
+    /// Returns a receiver of all requests that viewers make from now on.
     pub fn listen(&self) -> mpsc::Receiver<Control> {
         let (sender, receiver) = mpsc::channel();
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
@@ -129,7 +131,7 @@ impl Pace {
         listeners.retain(|listener| listener.send(control).is_ok());
     }
 
-    /// Does what a viewer asks.
+    /// Applies a viewer's request.
     pub fn control(&self, control: Control) {
         match control {
             Control::Pause => self.pause(),
@@ -139,49 +141,49 @@ impl Pace {
         }
     }
 
-    /// Holds ranks at their next boundary. Steps that no rank has begun are forgotten.
+    /// Holds ranks at their next boundary. Discards steps that no rank has begun.
     pub fn pause(&self) {
-        self.set(State::hold);
+        self.set(Gate::hold);
         self.tell(Control::Pause);
     }
 
-    /// Lets ranks run freely again.
+    /// Resumes the run: ranks run freely.
     pub fn resume(&self) {
-        self.set(|state| state.mode = Mode::Free);
+        self.set(|gate| gate.mode = Mode::Free);
         self.tell(Control::Resume);
     }
 
-    /// Holds the run and lets it go on to the next boundary of this kind: every rank, or for [`Boundary::Event`] only
-    /// the rank that is furthest behind. Steps asked for while ranks are still in the one before all count.
+    /// Holds the run and advances it to the next boundary of this kind: every rank, or for [`Boundary::Event`] only the rank
+    /// that is furthest behind. Steps add up if ranks are still in an earlier one.
     pub fn step(&self, granularity: Boundary) {
-        self.set(|state| state.step(granularity));
+        self.set(|gate| gate.step(granularity));
         self.tell(Control::Step(granularity));
     }
 
-    /// Slow motion: `factor` run seconds per real second. 1 and above is a free run, 1/1000 the slowest.
+    /// Sets slow motion: `factor` run seconds per real second. From 1 on, ranks run freely; 1/1000 is the slowest.
     pub fn slow(&self, factor: f64) {
         if factor >= 1.0 || factor.is_nan() {
             return self.resume();
         }
         let real = self.epoch.elapsed();
         let run = real.saturating_sub(self.held());
-        self.set(|state| state.mode = Mode::Slow { factor: factor.max(0.001), real, run });
+        self.set(|gate| gate.mode = Mode::Slow { factor: factor.max(0.001), real, run });
         self.tell(Control::Slow(factor));
     }
 
-    /// Lets every rank go for good: the run is ending.
+    /// Releases all ranks and never holds them again: the run is ending.
     pub fn cancel(&self) {
-        self.set(|state| state.cancelled = true);
+        self.set(|gate| gate.cancelled = true);
         self.tell(Control::Resume);
     }
 
-    /// Whether ranks are held at boundaries until somebody steps or resumes.
+    /// True if ranks are held at boundaries until a viewer steps or resumes the run.
     pub fn is_paused(&self) -> bool {
-        let state = self.lock();
-        state.is_paused()
+        let gate = self.lock();
+        gate.is_paused()
     }
 
-    /// Ranks that are held at a boundary right now.
+    /// Returns the number of ranks that are held at a boundary now.
     pub fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Acquire)
     }
@@ -191,97 +193,97 @@ impl Pace {
         if !self.active.load(Ordering::Acquire) {
             return;
         }
-        let mut state = self.lock();
+        let mut gate = self.lock();
         self.touch();
         let arrived = self.epoch.elapsed().saturating_sub(self.held());
-        state.arrive(rank);
+        gate.arrive(rank);
         self.waiting.fetch_add(1, Ordering::AcqRel);
         loop {
-            state = match state.verdict(rank, boundary, arrived, self.epoch.elapsed()) {
-                Verdict::Go => break,
-                Verdict::Wait => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Verdict::WaitFor(time) => {
-                    self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+            gate = match gate.passage(rank, boundary, arrived, self.epoch.elapsed()) {
+                Passage::Go => break,
+                Passage::Wait => self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner),
+                Passage::WaitFor(time) => {
+                    self.changed.wait_timeout(gate, time).unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
-        state.depart(rank);
+        gate.depart(rank);
         self.release();
-        drop(state);
+        drop(gate);
         self.changed.notify_all();
     }
 
-    /// Books the quiet time before a release as held. Called with the state locked.
+    /// Counts the quiet time before a release as held. The caller has locked the gate.
     fn release(&self) {
-        self.book();
+        self.count_quiet_time();
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Books the time since something last happened as held.
-    fn book(&self) {
+    /// Counts the time since the latest activity as held.
+    fn count_quiet_time(&self) {
         let now = self.epoch.elapsed().as_nanos() as u64;
         let quiet = now.saturating_sub(self.last_activity.fetch_max(now, Ordering::AcqRel));
         self.frozen.fetch_add(quiet, Ordering::AcqRel);
     }
 
-    /// Notes that something happened on a rank just now.
+    /// Notes activity on a rank now.
     fn touch(&self) {
         self.last_activity.fetch_max(self.epoch.elapsed().as_nanos() as u64, Ordering::AcqRel);
     }
 
-    /// The time to stamp on an event that happens now: held time until the latest release. Also notes the activity.
+    /// Returns the held time to subtract from the time of an event that happens now. Notes the activity.
     pub(crate) fn stamp(&self) -> Duration {
-        self.leave_out_a_stop();
+        self.subtract_stop();
         if self.active.load(Ordering::Acquire) {
             self.touch();
         }
         Duration::from_nanos(self.frozen.load(Ordering::Acquire))
     }
 
-    /// To be raised by SIGCONT: whoever reads the run's time next leaves out the stop, before anything can count it.
+    /// Returns the flag that a handler of SIGCONT must set. The next read of the run's time subtracts the stop.
     pub fn continued(&self) -> Arc<AtomicBool> {
         self.continued.clone()
     }
 
-    /// Says that the process runs, and that a stop of it is taken to begin no sooner than `at_least` from now, until this is
-    /// said again.
+    /// Declares that the process is running. A later stop counts as beginning no earlier than `at_least` from now, until the
+    /// next call.
     pub fn runs(&self, at_least: Duration) {
         let from = self.epoch.elapsed() + at_least;
-        // A stop that is still to be left out began before.
+        // A stop that is not subtracted yet began earlier.
         if !self.continued.load(Ordering::Acquire) {
-            self.stood_from.store(from.as_nanos() as u64, Ordering::Release);
+            self.stopped_from.store(from.as_nanos() as u64, Ordering::Release);
         }
     }
 
-    /// Leaves out time for which the whole process stood still, once it goes on.
-    fn leave_out_a_stop(&self) {
+    /// Counts the time for which the whole process was stopped as held, once it continues.
+    fn subtract_stop(&self) {
         if !self.continued.load(Ordering::Relaxed) {
             return;
         }
-        // Read while the flag is up: `runs` leaves it alone until then.
-        let from = self.stood_from.load(Ordering::Acquire);
+        // Read while the flag is set: `runs` does not change the value until it is cleared.
+        let from = self.stopped_from.load(Ordering::Acquire);
         if !self.continued.swap(false, Ordering::AcqRel) {
             return;
         }
-        // Once, unless the process has said since that it runs.
-        let _ = self.stood_from.compare_exchange(from, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
-        // While a rank is held, the quiet time until its release covers it.
+        // Count a stop once, unless `runs` was called since.
+        let _ = self.stopped_from.compare_exchange(from, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
+        // While a rank is held, the quiet time until its release includes the stop.
         if self.waiting.load(Ordering::Acquire) == 0 {
             self.touch();
-            let stood = self.epoch.elapsed().saturating_sub(Duration::from_nanos(from));
-            self.frozen.fetch_add(stood.as_nanos() as u64, Ordering::AcqRel);
+            let stopped = self.epoch.elapsed().saturating_sub(Duration::from_nanos(from));
+            self.frozen.fetch_add(stopped.as_nanos() as u64, Ordering::AcqRel);
         }
     }
 
-    /// Total time so far for which ranks were held while nothing else happened. Deadlines subtract it.
+    /// Returns the total time so far during which ranks were held and no event happened. Deadlines subtract it.
     pub fn held(&self) -> Duration {
-        self.leave_out_a_stop();
+        self.subtract_stop();
         Duration::from_nanos(self.frozen.load(Ordering::Acquire)) + self.quiet()
     }
 
-    /// How long nothing has happened on any rank because at least one is held; zero if none is.
+    /// Returns the time since the latest event on any rank while at least one rank is held; zero if none is held.
     pub fn quiet(&self) -> Duration {
-        if self.waiting.load(Ordering::Acquire) == 0 && !self.waits_for_company() {
+        if self.waiting.load(Ordering::Acquire) == 0 && !self.waits_for_other_processes() {
             return Duration::ZERO;
         }
         let now = self.epoch.elapsed().as_nanos() as u64;

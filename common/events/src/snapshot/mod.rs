@@ -1,48 +1,49 @@
-//! Every rank as it is right now: the fold of all its events so far.
+//! The current state of every rank, folded from all its events so far.
 //!
-//! Events carry absolute values, so a fold that has missed some is right again after the next one of the same kind.
+//! Events carry absolute values, so a snapshot that has missed some is correct again after the next one of the same kind.
 
 mod rank;
 
 use crate::event::{Event, What};
-pub use rank::{Flight, Hop, Membership, Outcome, PassNow, RankSnapshot, Scaling, Sent};
+pub use rank::{Flight, Hop, Membership, PassNow, RankSnapshot, RankStatus, Scaling, Sent};
 use serde::{Deserialize, Serialize};
 
-/// All ranks right now.
+/// The state of all ranks after the events applied so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Time of the latest event.
+    /// The time of the latest event, in nanoseconds of the run.
     pub at: u64,
-    /// Events so far.
+    /// The number of events applied.
     pub events: u64,
     /// The ranks.
     pub ranks: Vec<RankSnapshot>,
-    /// The rank at fault, and why the run failed: the first failure's explanation, since later ones are mostly its echo. It
-    /// need not be the rank that has noticed.
+    /// The rank at fault and the first failure's error, since later errors usually repeat it. The rank that reported the error
+    /// may be another one.
     pub failure: Option<(u32, String)>,
-    /// The rank whose explanation counts, even if an echo's comes first: the first that was about to fail, or that knows more.
+    /// The rank whose error counts even if another rank's arrives first: the first rank that began to fail, or one that knows
+    /// the cause at first hand.
     failing: Option<u32>,
-    /// Ranks that fail through another one, and that one. Their explanations follow at once, so no watcher needs to be sent it.
+    /// Pairs of a failed rank and the rank that it blames. The error follows each at once, so a new watcher does not need them.
     #[serde(skip)]
     blamed: Vec<(u32, u32)>,
 }
 
 impl Snapshot {
-    /// The beginning of a run of `world_size` ranks over `units` units.
+    /// Returns the state at the start of a run of `world_size` ranks over `units` units.
     pub fn new(world_size: u32, units: usize) -> Self {
         let rank = RankSnapshot::new(world_size, units);
         Snapshot { ranks: vec![rank; world_size as usize], ..Snapshot::default() }
     }
 
-    /// Takes one event into account. An event of a rank that does not exist changes nothing.
+    /// Applies one event. An event of a rank that does not exist changes no rank.
     pub fn apply(&mut self, event: &Event) {
         self.at = self.at.max(event.at);
         self.events += 1;
         match &event.what {
-            // Whoever moves a chunk tells of it: the sender or the receiver.
+            // Either the sender or the receiver emits a hop, depending on which of them moves the chunk.
             &What::Hop { group, sequence, from, to, chunk, bytes } => {
                 let sender = self.ranks.get_mut(usize::from(from));
-                if let Some(sender) = sender.filter(|sender| sender.outcome == Outcome::Running) {
+                if let Some(sender) = sender.filter(|sender| sender.status == RankStatus::Running) {
                     sender.hop(Hop { group, sequence, to, chunk, bytes, number: 1 });
                 }
                 return;
@@ -62,7 +63,8 @@ impl Snapshot {
         }
     }
 
-    /// Rank `teller` says that it has failed through `culprit`. Whoever has only `heard` of it explains nothing if another does.
+    /// Notes that rank `teller` blames `culprit`. The error of a rank that only `heard` of the failure does not count if another
+    /// rank has one.
     fn blame(&mut self, teller: u32, culprit: u32, heard: bool) {
         self.blamed.push((teller, culprit));
         if heard {
@@ -72,15 +74,15 @@ impl Snapshot {
         }
     }
 
-    /// The rank at fault where `teller` has failed.
+    /// Returns the rank that `teller` blames, or `teller` itself.
     fn culprit(&self, teller: u32) -> u32 {
         let blamed = self.blamed.iter().find(|(other, _)| *other == teller);
         blamed.map_or(teller, |(_, culprit)| *culprit)
     }
 
-    /// Whether every rank has finished, or some rank has failed.
+    /// True if every rank has finished or some rank has failed.
     pub fn is_over(&self) -> bool {
-        let over = |rank: &RankSnapshot| matches!(rank.outcome, Outcome::Finished | Outcome::Failed(_));
+        let over = |rank: &RankSnapshot| matches!(rank.status, RankStatus::Finished | RankStatus::Failed(_));
         self.failure.is_some() || self.ranks.iter().all(over)
     }
 }

@@ -1,6 +1,6 @@
-//! One rank as it is right now.
+//! The current state of one rank.
 
-use crate::event::{Class, CollectiveEvent, Contribution, Event, Operation, Pass, Place, Progress, What};
+use crate::event::{Class, CollectiveEvent, Event, LocalMetrics, Operation, Pass, Place, Progress, What};
 use crate::units::Units;
 use serde::{Deserialize, Serialize};
 
@@ -17,43 +17,43 @@ pub struct PassNow {
     pub unit: u16,
     /// The micro-batch.
     pub micro: u16,
-    /// When it began.
+    /// When it began, in nanoseconds of the run.
     pub since: u64,
 }
 
-/// A collective on one rank.
+/// A collective on one rank. Times are nanoseconds of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Flight {
-    /// What its latest event said.
+    /// Its latest event.
     pub event: CollectiveEvent,
     /// When this rank issued it.
     pub issued: u64,
-    /// When every rank had issued it.
+    /// When data began to move here, every rank having issued it.
     pub started: Option<u64>,
-    /// When it was complete here.
+    /// When it was complete on this rank.
     pub finished: Option<u64>,
 }
 
-/// How a rank's run ended.
+/// Whether a rank still runs, and if not, how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// Not yet.
+pub enum RankStatus {
+    /// The rank is running.
     #[default]
     Running,
-    /// All steps done.
+    /// The rank has done all steps.
     Finished,
-    /// With an error that is not explained yet.
+    /// The rank has failed and has not reported its error yet.
     Failing,
-    /// With this explanation.
+    /// The rank has failed with this error.
     Failed(String),
 }
 
 /// Bytes sent, per operation and per receiving rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
-    /// In [`Operation::ALL`]'s order.
+    /// Bytes per operation, in [`Operation::ALL`]'s order.
     pub by_operation: [u64; OPERATIONS],
-    /// By receiving rank, as far as hops tell.
+    /// Bytes per receiving rank. Zero where the algorithm emits no hops.
     pub by_receiver: Vec<u64>,
 }
 
@@ -67,94 +67,94 @@ impl Sent {
         difference
     }
 
-    /// Bytes, all operations together.
+    /// Returns the sum over all operations, in bytes.
     pub fn total(&self) -> u64 {
         self.by_operation.iter().sum()
     }
 }
 
-/// How the loss of the latest finished step was scaled.
+/// The scale of the latest finished step's loss.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
-    /// What the loss was multiplied with.
+    /// The factor by which the loss was multiplied.
     pub scale: f64,
-    /// Steps skipped so far because gradients overflowed.
+    /// The number of steps skipped so far because gradients overflowed.
     pub skipped: u32,
-    /// Whether this one was.
+    /// True if this step was skipped.
     pub overflowed: bool,
 }
 
 /// A process group within the world that a rank is a member of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
-    /// What its collectives call it.
+    /// The group's number in its collectives' events.
     pub number: u16,
     /// Its members, by their ranks in the world.
     pub ranks: Vec<u32>,
 }
 
-/// One chunk on its way from a rank to another.
+/// One chunk sent from a rank to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hop {
     /// The process group: 0 is the world.
     pub group: u16,
     /// The collective's sequence number.
     pub sequence: u64,
-    /// Receiving rank.
+    /// The receiving rank.
     pub to: u16,
-    /// Which chunk of the buffer.
+    /// The chunk's index in the buffer.
     pub chunk: u16,
-    /// Its size.
+    /// The chunk's size.
     pub bytes: u64,
-    /// How many the rank has sent for this collective, this one included.
+    /// The number of chunks that the rank has sent for this collective, this one included.
     pub number: u32,
 }
 
-/// One rank right now.
+/// The state of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankSnapshot {
-    /// The optimizer step that it is in or has finished last.
+    /// The current optimizer step, or the latest one between steps.
     pub step: u32,
-    /// When that step began.
+    /// When that step began, in nanoseconds of the run.
     pub step_started: u64,
-    /// Whether it is inside that step.
+    /// True if the rank is within that step.
     pub in_step: bool,
-    /// The pass over a unit that it is in.
+    /// The current pass over a unit.
     pub pass: Option<PassNow>,
-    /// The pass over a unit that it was in last.
+    /// The latest finished pass over a unit.
     pub last_pass: Option<PassNow>,
-    /// Bytes live per place and class.
+    /// Live bytes per place and class.
     pub live: [[u64; CLASSES]; PLACES],
-    /// Most bytes live at once per place and class.
+    /// Peak of the live bytes per place and class.
     pub peak: [[u64; CLASSES]; PLACES],
-    /// Most bytes live at once on the device, all classes together.
+    /// Peak of the device's live bytes, all classes together.
     pub total_peak: u64,
-    /// Collectives issued and not finished, oldest first.
+    /// Collectives in flight (issued and not finished), oldest first.
     pub flights: Vec<Flight>,
     /// The collective that finished last.
     pub last_flight: Option<Flight>,
-    /// Per group, the number of the latest collective that finished.
+    /// The number of the latest finished collective of each group.
     finished: Vec<(u16, u64)>,
-    /// The groups within the world that it is a member of, in the order in which it joined them: the same on all ranks.
+    /// The groups within the world that the rank has joined, in order. All ranks join in the same order.
     pub groups: Vec<Membership>,
-    /// The latest hop that left this rank.
+    /// The latest hop that this rank sent.
     pub last_hop: Option<Hop>,
-    /// Collectives finished so far, barriers and scalars left out.
+    /// The number of finished collectives, without barriers and scalars.
     pub collectives: u64,
     /// Bytes sent since the run started.
     pub sent: Sent,
-    /// The same when the current step began.
+    /// Bytes sent before the current step.
     pub sent_before: Sent,
     /// Bytes sent in the latest finished step.
     pub sent_last_step: Sent,
-    /// What is gathered and what waits for reduction.
+    /// The state of each unit.
     pub units: Units,
-    /// How its loss is scaled, if it is.
+    /// The scale of its loss, if the loss is scaled.
     pub scaling: Option<Scaling>,
-    /// Its own part in the latest finished step, if the run tells.
-    pub contribution: Option<Contribution>,
-    /// How its run ended.
-    pub outcome: Outcome,
+    /// Its own metrics of the latest finished step, if the run reports them.
+    pub contribution: Option<LocalMetrics>,
+    /// Whether it runs, has finished or has failed.
+    pub status: RankStatus,
 }
 
 impl RankSnapshot {
@@ -169,32 +169,32 @@ impl RankSnapshot {
         }
     }
 
-    /// Bytes live on the device, all classes together.
+    /// Returns the device's live bytes, all classes together.
     pub fn live_total(&self) -> u64 {
         self.live[Place::Device.index()].iter().sum()
     }
 
-    /// Bytes of `class` live on the device.
+    /// Returns the device's live bytes of `class`.
     pub fn live_of(&self, class: Class) -> u64 {
         self.live[Place::Device.index()][class.index()]
     }
 
-    /// Most bytes of `class` ever live on the device.
+    /// Returns the peak of the device's live bytes of `class`.
     pub fn peak_of(&self, class: Class) -> u64 {
         self.peak[Place::Device.index()][class.index()]
     }
 
-    /// Bytes sent since the current step began.
+    /// Returns the bytes sent since the current step began.
     pub fn sent_this_step(&self) -> Sent {
         self.sent.since(&self.sent_before)
     }
 
-    /// Whether a collective is complete here.
+    /// True if the collective is complete on this rank.
     pub fn has_finished(&self, group: u16, sequence: u64) -> bool {
         self.finished.iter().any(|&(of, latest)| of == group && latest >= sequence)
     }
 
-    /// Whether a collective has been issued here.
+    /// True if this rank has issued the collective.
     pub fn has_issued(&self, group: u16, sequence: u64) -> bool {
         let issued = |f: &Flight| f.event.group == group && f.event.sequence >= sequence;
         self.flights.iter().any(issued) || self.has_finished(group, sequence)
@@ -224,7 +224,7 @@ impl RankSnapshot {
         }
     }
 
-    /// The flight of `event`, made up if its earlier events were lost.
+    /// Returns the flight of `event`. Creates one if the collective's earlier events were lost.
     fn flight(&mut self, at: u64, event: CollectiveEvent) -> &mut Flight {
         let same =
             |flight: &Flight| flight.event.sequence == event.sequence && flight.event.group == event.group;
@@ -239,7 +239,7 @@ impl RankSnapshot {
         let flight = self.flight(at, event);
         (flight.event, flight.finished) = (event, Some(at));
         let landed = *flight;
-        // Collectives of a group finish in order: whatever is older has lost its last event.
+        // Collectives of a group finish in order, so the last events of older flights were lost.
         self.flights.retain(|f| f.event.group != event.group || f.event.sequence > event.sequence);
         if !matches!(event.operation, Operation::Barrier | Operation::Scalars) {
             self.last_flight = Some(landed);
@@ -282,16 +282,16 @@ impl RankSnapshot {
         device.iter_mut().zip(peaks).for_each(|(peak, reported)| *peak = *reported);
         self.total_peak = total_peak;
         self.sent.by_operation.iter_mut().zip(sent).for_each(|(sent, reported)| *sent = *reported);
-        (self.outcome, self.pass, self.in_step) = (Outcome::Finished, None, false);
+        (self.status, self.pass, self.in_step) = (RankStatus::Finished, None, false);
     }
 
-    /// Whether `event` still belongs to its run. What a rank does after its last step (gathering weights to save them)
-    /// or after its failure (letting go of everything) is in no report and changes no picture.
+    /// True if `event` is part of the run. Events after a rank's last step (it gathers weights to save them) or after its
+    /// failure (it frees its buffers) are not: reports do not count them, and pictures do not show them.
     pub fn takes(&self, event: &Event) -> bool {
-        match self.outcome {
-            Outcome::Running => true,
-            Outcome::Failing => matches!(event.what, What::Failed { .. }),
-            Outcome::Finished | Outcome::Failed(_) => false,
+        match self.status {
+            RankStatus::Running => true,
+            RankStatus::Failing => matches!(event.what, What::Failed { .. }),
+            RankStatus::Finished | RankStatus::Failed(_) => false,
         }
     }
 
@@ -316,8 +316,8 @@ impl RankSnapshot {
             }
             What::Contributed(contribution) => self.contribution = Some(*contribution),
             What::StepFinished { step, .. } => self.finish_step(*step),
-            What::Failing => self.outcome = Outcome::Failing,
-            What::Failed { message } => self.outcome = Outcome::Failed(message.clone()),
+            What::Failing => self.status = RankStatus::Failing,
+            What::Failed { message } => self.status = RankStatus::Failed(message.clone()),
             What::Finished { peaks, total_peak, sent } => self.finish(peaks, *total_peak, sent),
         }
     }

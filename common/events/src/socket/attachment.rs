@@ -3,7 +3,7 @@
 use crate::frame::{self, Decoder, Message};
 use crate::header::RunHeader;
 use crate::pace::Control;
-use crate::runs::{self, AttachError};
+use crate::socket::error::AttachError;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -19,25 +19,25 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Connects and waits for the run's description.
+    /// Connects to the socket at `path` and waits for the run's header, for at most `timeout`.
     ///
     /// # Errors
     /// Any [`AttachError`] but `Unknown`.
-    pub fn open(path: &Path, name: &str, patience: Duration) -> Result<Self, AttachError> {
+    pub fn open(path: &Path, name: &str, timeout: Duration) -> Result<Self, AttachError> {
         let failed = |source| AttachError::Io { path: path.into(), source };
         let mut stream = UnixStream::connect(path).map_err(failed)?;
         stream.set_read_timeout(Some(Duration::from_millis(50))).map_err(failed)?;
-        let (mut decoder, deadline) = (Decoder::default(), Instant::now() + patience);
+        let (mut decoder, deadline) = (Decoder::default(), Instant::now() + timeout);
         let mut bytes = [0; 1 << 16];
         while Instant::now() < deadline {
             match stream.read(&mut bytes) {
                 Ok(0) => break,
                 Ok(read) => decoder.push(&bytes[..read]),
-                Err(error) if is_pause(&error) => continue,
+                Err(error) if is_temporary(&error) => continue,
                 Err(error) => return Err(failed(error)),
             }
             let mut early = decoder.messages().map_err(AttachError::frame(name))?;
-            if let Some(header) = runs::header_of(&mut early) {
+            if let Some(header) = header_of(&mut early) {
                 stream.set_nonblocking(true).map_err(failed)?;
                 return Ok(Attachment { stream, decoder, header, early, name: name.into() });
             }
@@ -50,12 +50,13 @@ impl Attachment {
         &self.name
     }
 
-    /// The run's description.
+    /// The run's header.
     pub fn header(&self) -> &RunHeader {
         &self.header
     }
 
-    /// What has arrived since the last call, without waiting. [`Message::End`] also when the run's process is gone.
+    /// Returns the messages that have arrived since the last call, without blocking. [`Message::End`] stands for the end of
+    /// the stream, too.
     ///
     /// # Errors
     /// [`AttachError::Frame`] if the stream is damaged.
@@ -71,7 +72,7 @@ impl Attachment {
                 }
                 Ok(read) => self.decoder.push(&bytes[..read]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_pause(&error) => break,
+                Err(error) if is_temporary(&error) => break,
                 Err(_) => {
                     ended = true;
                     break;
@@ -85,10 +86,10 @@ impl Attachment {
         Ok(messages)
     }
 
-    /// Asks the run to hold or go on.
+    /// Asks the run to hold or to continue.
     ///
     /// # Errors
-    /// [`AttachError::Io`] if the run is gone.
+    /// [`AttachError::Io`] if the run has closed the socket.
     pub fn control(&mut self, control: Control) -> Result<(), AttachError> {
         let mut bytes = Vec::new();
         frame::encode(&Message::Control(control), &mut bytes);
@@ -97,6 +98,15 @@ impl Attachment {
     }
 }
 
-fn is_pause(error: &io::Error) -> bool {
+fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+/// Removes the first header from `messages` and returns it.
+fn header_of(messages: &mut Vec<Message>) -> Option<RunHeader> {
+    let position = messages.iter().position(|message| matches!(message, Message::Header(_)))?;
+    match messages.remove(position) {
+        Message::Header(header) => Some(*header),
+        _ => None,
+    }
 }

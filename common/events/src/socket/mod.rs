@@ -1,29 +1,32 @@
 //! The live socket: viewers in other processes follow a run without disturbing it.
 //!
-//! The run's side never blocks: a viewer who does not read is dropped once it is [`BACKLOG`] bytes behind.
+//! The run's side never blocks. It disconnects a viewer that has fallen [`BACKLOG`] bytes behind.
 
 mod attachment;
+mod error;
 
 use crate::catchup::CatchUp;
 use crate::frame::{self, Decoder, Message};
 use crate::header::RunHeader;
 use crate::pace::{Control, Pace};
-use crate::runs;
 pub use attachment::Attachment;
+pub use error::AttachError;
 use std::collections::VecDeque;
+use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How far a viewer may fall behind before it is dropped, in bytes.
+/// Bytes that may be queued for a viewer before it is disconnected.
 pub const BACKLOG: usize = 8 << 20;
 
 struct Viewer {
     stream: UnixStream,
     outgoing: VecDeque<u8>,
     incoming: Decoder,
-    /// Whether it has asked to hold the run; when it goes, the run goes on.
+    /// True once it has asked to hold or slow the run. The run resumes when such a viewer disconnects.
     holds: bool,
     gone: bool,
 }
@@ -39,20 +42,20 @@ pub(crate) struct Server {
 impl Server {
     /// Opens `directory/name.sock`.
     pub(crate) fn open(directory: &Path, name: &str, header: &RunHeader) -> io::Result<Self> {
-        runs::private(directory)?;
+        make_private(directory)?;
         let path = directory.join(format!("{name}.sock"));
-        // Nobody must find it before it answers: who lists runs takes away sockets that do not.
+        // A viewer that lists runs removes sockets that refuse connections, so the socket gets its name after it listens.
         let fresh = directory.join(format!("{name}.new"));
-        let _ = std::fs::remove_file(&fresh);
+        let _ = fs::remove_file(&fresh);
         let listener = UnixListener::bind(&fresh)?;
-        std::fs::rename(&fresh, &path)?;
+        fs::rename(&fresh, &path)?;
         listener.set_nonblocking(true)?;
         let mut greeting = frame::preamble().to_vec();
         frame::encode(&Message::Header(Box::new(header.clone())), &mut greeting);
         Ok(Server { listener, path, greeting, viewers: Vec::new() })
     }
 
-    /// Lets new viewers in; each starts with the run's description and `state`.
+    /// Accepts new viewers and queues the run's header and `state` for each.
     pub(crate) fn accept(&mut self, state: &CatchUp) {
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_err() {
@@ -65,12 +68,12 @@ impl Server {
         }
     }
 
-    /// Whether anybody is watching.
+    /// True if a viewer is connected.
     pub(crate) fn is_watched(&self) -> bool {
         !self.viewers.is_empty()
     }
 
-    /// Queues an encoded frame for everybody.
+    /// Queues an encoded frame for every viewer.
     pub(crate) fn send(&mut self, frame: &[u8]) {
         for viewer in &mut self.viewers {
             viewer.outgoing.extend(frame);
@@ -78,7 +81,7 @@ impl Server {
         }
     }
 
-    /// Moves bytes as far as they go without waiting, and does what viewers ask.
+    /// Reads and writes as much as possible without blocking, and applies what viewers ask to `pace`.
     pub(crate) fn pump(&mut self, pace: Option<&Pace>) {
         for viewer in &mut self.viewers {
             viewer.write();
@@ -95,15 +98,28 @@ impl Server {
         self.viewers.retain(|viewer| !viewer.gone);
     }
 
-    /// Sends what is queued, for at most `patience`, and closes the socket.
-    pub(crate) fn close(mut self, patience: Duration) {
-        let _ = std::fs::remove_file(&self.path);
-        let deadline = Instant::now() + patience;
+    /// Removes the socket and sends what is queued, for at most `timeout`.
+    pub(crate) fn close(mut self, timeout: Duration) {
+        let _ = fs::remove_file(&self.path);
+        let deadline = Instant::now() + timeout;
         while self.viewers.iter().any(|viewer| !viewer.outgoing.is_empty()) && Instant::now() < deadline {
             self.pump(None);
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Creates `directory` if it does not exist. Fails if other users can enter it.
+pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(directory)?;
+    if !found.is_dir() || found.mode() & 0o077 != 0 {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "others can enter the directory"));
+    }
+    Ok(())
 }
 
 impl Viewer {

@@ -1,10 +1,11 @@
-//! The socket's two sides.
+//! Tests of both ends of the socket.
 
 use super::*;
 use crate::event::{Event, What};
-use crate::frame::Batch;
+use crate::frame::EventBatch;
 use crate::header::Sharded;
 use crate::pace::Boundary;
+use crate::runs;
 
 fn header() -> RunHeader {
     RunHeader {
@@ -36,11 +37,11 @@ fn header() -> RunHeader {
 fn batch(step: u32) -> Vec<u8> {
     let events = vec![Event { at: u64::from(step), rank: 0, what: What::StepStarted { step } }];
     let mut bytes = Vec::new();
-    frame::encode(&Message::Batch(Batch { dropped: 0, events }), &mut bytes);
+    frame::encode(&Message::Batch(EventBatch { dropped: 0, events }), &mut bytes);
     bytes
 }
 
-/// A run with one viewer who has seen the greeting.
+/// A server and its one viewer, which has read the header.
 fn watched(directory: &Path) -> (Server, Attachment) {
     let mut server = Server::open(directory, "run", &header()).unwrap();
     let socket = directory.join("run.sock");
@@ -106,7 +107,7 @@ fn a_viewer_that_goes_lets_the_run_go_on() {
 fn runs_are_listed_and_sockets_left_behind_are_removed() {
     let (_dir, directory) = directory();
     assert!(runs::list(&directory).unwrap().is_empty());
-    runs::private(&directory).unwrap();
+    make_private(&directory).unwrap();
     drop(UnixListener::bind(directory.join("dead.sock")).unwrap());
     assert!(runs::list(&directory).unwrap().is_empty());
     assert!(!directory.join("dead.sock").exists());
@@ -114,7 +115,7 @@ fn runs_are_listed_and_sockets_left_behind_are_removed() {
     assert!(error.contains("no run is called zero3"), "{error}");
 }
 
-/// A run is found by its name, or by how its name begins if no other's begins so.
+/// A run is found by its name, or by a prefix that no other name has.
 #[test]
 fn a_beginning_that_two_runs_share_names_neither() {
     let (_dir, directory) = directory();
@@ -135,7 +136,11 @@ fn a_beginning_that_two_runs_share_names_neither() {
         viewer.join().unwrap()
     };
     assert_eq!(attached("zero3-base"), Ok("zero3-base-7".into()));
-    assert_eq!(attached("zero3-tiny-1"), Ok("zero3-tiny-1".into()), "a whole name, though another begins so");
+    assert_eq!(
+        attached("zero3-tiny-1"),
+        Ok("zero3-tiny-1".into()),
+        "a whole name, although another name begins with it"
+    );
     let error = attached("zero3-tiny").unwrap_err();
     assert!(names.iter().all(|name| error.contains(name) == name.starts_with("zero3-tiny")), "{error}");
     let error = attached("zero1").unwrap_err();

@@ -1,9 +1,9 @@
-//! What the tests share.
+//! Helpers that the tests share.
 
 use events::header::{Sharded, Sweep, UnitHeader};
 use events::{Class, CollectiveEvent, Event, Operation, Place, Progress, Purpose, RunHeader, What};
 
-/// A header with `ranks` ranks and two units.
+/// Returns a header with `ranks` ranks and two units.
 pub(crate) fn header(ranks: u32) -> RunHeader {
     let unit = |name: &str| UnitHeader { name: name.into(), parameters: 10, padded: 12, persistent: false };
     RunHeader {
@@ -39,12 +39,12 @@ pub(crate) fn header(ranks: u32) -> RunHeader {
     }
 }
 
-/// A memory event.
+/// Returns a memory event of the device.
 pub(crate) fn memory(class: Class, delta: i64, live: u64) -> What {
     What::Memory { place: Place::Device, class, delta, live }
 }
 
-/// A collective event over unit `unit`.
+/// Returns an event of a collective over `unit`.
 pub(crate) fn collective(
     operation: Operation,
     progress: Progress,
@@ -64,7 +64,7 @@ pub(crate) fn collective(
     })
 }
 
-/// Something on a rank at a time.
+/// Returns an event on `rank` at time `at`.
 pub(crate) fn at(at: u64, rank: u32, what: What) -> Event {
     Event { at, rank, what }
 }

@@ -1,4 +1,4 @@
-//! The collector: every watcher gets everything, in order, and a rank never waits.
+//! Tests of the collector: every watcher receives all events in order, and a rank never waits.
 
 use crate::common::{header, memory};
 use events::{
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 const EVENTS: u64 = 5000;
 
-/// Two ranks on two threads emit into a hub with these options; returns what the subscriber saw and the report.
+/// Runs two ranks on two threads that emit into a hub with these options. Returns the subscriber's messages and the report.
 fn run(options: HubOptions, capacity: usize) -> (Vec<Message>, HubReport) {
     let start = Instant::now();
     let (emitters, receivers): (Vec<_>, Vec<_>) =
@@ -48,7 +48,7 @@ fn events_in(messages: &[Message]) -> Vec<Event> {
 }
 
 #[test]
-fn screen_and_recording_see_the_same_whole_run() {
+fn screen_and_recording_receive_the_same_complete_run() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.events");
     let options = HubOptions { record: Some(path.clone()), ..HubOptions::default() };
@@ -82,7 +82,7 @@ fn a_full_ring_drops_and_counts_but_keeps_the_end() {
 }
 
 #[test]
-fn a_recording_that_cannot_be_made_is_an_error_at_the_start() {
+fn a_recording_that_cannot_be_created_is_an_error_at_the_start() {
     let options = HubOptions { record: Some("/nowhere/run.events".into()), ..HubOptions::default() };
     let error = Hub::start(header(1), Vec::new(), options).err().unwrap().to_string();
     assert!(error.contains("cannot create the recording /nowhere/run.events"), "{error}");

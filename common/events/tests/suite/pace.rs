@@ -1,4 +1,4 @@
-//! Pacing: ranks stop where they are told to, go on by exactly a step, and held time is no run time.
+//! Tests of pacing: ranks stop at the requested boundary, advance by exactly one step, and held time is not run time.
 
 use events::{Boundary, Pace};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ struct Ranks {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// `count` ranks that go through [`PROGRAM`], held from the beginning.
+/// Starts `count` ranks that go through [`PROGRAM`], held from the beginning.
 fn held(count: usize) -> Ranks {
     told(count, Pace::pause)
 }
 
-/// `count` ranks that go through [`PROGRAM`] at the pace that `asked` has set before they begin.
+/// Starts `count` ranks that go through [`PROGRAM`] at the pace that `asked` sets before they begin.
 fn told(count: usize, asked: impl Fn(&Pace)) -> Ranks {
     let pace = Arc::new(Pace::new());
     asked(&pace);
@@ -46,13 +46,13 @@ fn told(count: usize, asked: impl Fn(&Pace)) -> Ranks {
 }
 
 impl Ranks {
-    /// Waits until all ranks are held and the boundaries that they have passed are `expected`.
+    /// Blocks until all ranks are held and have passed the `expected` numbers of boundaries.
     fn settle(&self, expected: &[usize]) {
         let passed = || self.passed.iter().map(|n| n.load(Ordering::SeqCst)).collect::<Vec<_>>();
         while self.pace.waiting() < self.threads.len() as u64 || passed() != expected {
             std::thread::yield_now();
         }
-        // Nobody moves on without being told to.
+        // No rank moves on without a request.
         (0..200).for_each(|_| std::thread::yield_now());
         assert_eq!(passed(), expected);
     }
@@ -90,9 +90,9 @@ fn an_event_step_moves_the_rank_that_is_furthest_behind() {
     ranks.join();
 }
 
-/// As when a key is pressed faster than ranks compute.
+/// A person may press a key faster than ranks compute.
 #[test]
-fn steps_asked_for_at_once_all_count() {
+fn steps_requested_at_once_add_up() {
     let three_units = |pace: &Pace| (0..3).for_each(|_| pace.step(Boundary::Unit));
     let ranks = told(3, three_units);
     ranks.settle(&[6; 3]);
@@ -125,7 +125,7 @@ fn a_hold_begins_without_the_steps_of_the_one_before() {
 }
 
 #[test]
-fn pausing_again_forgets_steps_that_nobody_has_begun() {
+fn pausing_again_discards_steps_that_no_rank_has_begun() {
     let ranks = told(2, |pace| {
         (0..5).for_each(|_| pace.step(Boundary::Unit));
         pace.pause();
@@ -136,7 +136,7 @@ fn pausing_again_forgets_steps_that_nobody_has_begun() {
 }
 
 #[test]
-fn cancelling_lets_everybody_go_for_good() {
+fn cancelling_releases_all_ranks_for_good() {
     let ranks = held(4);
     ranks.settle(&[0; 4]);
     ranks.pace.cancel();
@@ -149,7 +149,7 @@ fn held_time_grows_while_held_and_stays_afterwards() {
     let pace = Arc::new(Pace::new());
     assert_eq!(pace.held(), Duration::ZERO);
     pace.pause();
-    assert_eq!(pace.held(), Duration::ZERO, "nobody is held yet");
+    assert_eq!(pace.held(), Duration::ZERO, "no rank is held yet");
     let rank = std::thread::spawn({
         let pace = pace.clone();
         move || pace.pass(0, Boundary::Unit)
@@ -165,9 +165,9 @@ fn held_time_grows_while_held_and_stays_afterwards() {
 }
 
 #[test]
-fn in_company_a_pause_is_held_time_even_where_no_rank_is_held() {
+fn with_several_processes_a_pause_is_held_time_even_where_no_rank_is_held() {
     let pace = Pace::new();
-    pace.in_company();
+    pace.share_between_processes();
     assert_eq!(pace.held(), Duration::ZERO);
     pace.pause();
     while pace.held() < Duration::from_millis(5) {
@@ -196,9 +196,9 @@ fn slow_motion_stretches_run_time() {
     assert!(real.as_secs_f64() >= 9.0 * 0.005, "5 ms of work took only {real:?} at a tenth of the speed");
 }
 
-/// Twice; and a process that goes on although it was not stopped has lost nothing.
+/// Two stops are subtracted; a process that continues without having been stopped loses no time.
 #[test]
-fn a_stop_is_left_out_by_whoever_reads_the_time_next() {
+fn the_next_read_of_the_time_subtracts_a_stop() {
     let pace = Pace::new();
     let continued = pace.continued();
     for stop in 1..=2 {

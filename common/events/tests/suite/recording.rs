@@ -1,4 +1,4 @@
-//! Recordings: what is written comes back, what is cut off or damaged is told apart.
+//! Tests of recordings: events survive a round trip, and truncated files are told from damaged ones.
 
 use crate::common::{at, header, memory};
 use events::frame::{self, VERSION};
@@ -32,7 +32,7 @@ fn some_events() -> impl Strategy<Value = Vec<Event>> {
     )
 }
 
-/// Writes `pieces`, one frame each, and returns the bytes.
+/// Writes each of `pieces` as one frame and returns the file's bytes.
 fn record(pieces: &[Vec<Event>], finish: bool) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.events");
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn what_is_written_comes_back(pieces in prop::collection::vec(some_events(), 0..5)) {
+    fn events_survive_a_round_trip(pieces in prop::collection::vec(some_events(), 0..5)) {
         let recording = parse(&record(&pieces, true)).unwrap();
         prop_assert!(recording.is_complete());
         prop_assert_eq!(recording.header(), &header(4));
@@ -76,7 +76,7 @@ proptest! {
 }
 
 #[test]
-fn cut_off_anywhere_it_replays_up_to_the_last_whole_frame() {
+fn a_truncated_recording_replays_up_to_its_last_complete_frame() {
     let pieces: Vec<Vec<Event>> =
         (0..4).map(|n| vec![at(n, 0, memory(Class::Parameters, 8, 8 * n)); 3]).collect();
     let bytes = record(&pieces, true);
@@ -99,7 +99,7 @@ fn cut_off_anywhere_it_replays_up_to_the_last_whole_frame() {
     assert_eq!(lengths, [0, 3, 6, 9, 12]);
 }
 
-/// Headers used to end before theory: the frame of one, made of its bytes and their checksums.
+/// Builds a header's frame by hand, without the theory after it.
 #[test]
 fn a_header_without_theory_is_read() {
     let whole = header(4);
@@ -115,7 +115,7 @@ fn a_header_without_theory_is_read() {
 }
 
 #[test]
-fn foreign_and_future_files_are_named_as_such() {
+fn errors_name_foreign_files_and_other_versions() {
     let foreign = parse(b"loss,step\n1.0,2\n").unwrap_err();
     assert!(matches!(foreign, RecordingError::Frame { source: FrameError::Foreign, .. }));
     let mut future = frame::preamble().to_vec();

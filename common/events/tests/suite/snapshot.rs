@@ -1,8 +1,8 @@
-//! The fold of events: absolute values heal drops, and a finished rank's numbers are its report's.
+//! Tests of the snapshot: later events repair what dropped ones left out, and a finished rank's numbers are its report's.
 
 use crate::common::{at, collective, memory};
-use events::units::{Gather, Gradient};
-use events::{Class, Operation, Outcome, Pass, Progress, Snapshot, What};
+use events::units::{GatherState, GradientState};
+use events::{Class, Operation, Pass, Progress, RankStatus, Snapshot, What};
 
 fn fold(events: &[events::Event]) -> Snapshot {
     let mut snapshot = Snapshot::new(2, 2);
@@ -42,13 +42,19 @@ fn units_are_gathered_released_and_reduced() {
     ];
     let unit = |upto: usize| fold(&events[..upto]).ranks[0].units.units[1];
     let gathers = [2, 3, 5, 6].map(|upto| unit(upto).gather);
-    assert_eq!(gathers, [Gather::Gathering, Gather::Gathered, Gather::Gathered, Gather::Released]);
+    assert_eq!(
+        gathers,
+        [GatherState::Gathering, GatherState::Gathered, GatherState::Gathered, GatherState::Released]
+    );
     let gradients = [3, 5, 7, 8].map(|upto| unit(upto).gradient);
-    assert_eq!(gradients, [Gradient::Absent, Gradient::Local, Gradient::Reducing, Gradient::Reduced]);
+    assert_eq!(
+        gradients,
+        [GradientState::Absent, GradientState::Local, GradientState::Reducing, GradientState::Reduced]
+    );
 }
 
 #[test]
-fn hops_count_for_their_sender_whoever_tells() {
+fn hops_count_for_their_sender_whichever_rank_emits_them() {
     let hop = |from, to| What::Hop { group: 0, sequence: 0, from, to, chunk: 0, bytes: 7 };
     let snapshot = fold(&[at(1, 0, hop(0, 1)), at(2, 0, hop(1, 0)), at(3, 1, hop(1, 0))]);
     assert_eq!(snapshot.ranks[0].sent.by_receiver, [0, 7]);
@@ -67,13 +73,13 @@ fn a_finished_rank_keeps_what_its_report_says() {
     let rank = &snapshot.ranks[0];
     assert_eq!((rank.total_peak, rank.peak_of(Class::GatheredParameters)), (40, 9));
     assert_eq!(rank.sent.by_operation, [5; 8]);
-    assert_eq!(rank.outcome, Outcome::Finished);
+    assert_eq!(rank.status, RankStatus::Finished);
     assert!(!snapshot.is_over(), "the other rank is still running");
 }
 
-/// Rank 0 has waited in vain for rank 1, and rank 2 has heard of it.
+/// Rank 0 times out on rank 1 and blames it; rank 2 only hears of it.
 #[test]
-fn who_is_blamed_is_at_fault() {
+fn a_blamed_rank_is_at_fault() {
     let failed = |message: &str| What::Failed { message: message.into() };
     let blamed = |culprit, heard| What::Blamed { culprit, heard };
     let first_hand = [(0, blamed(1, false)), (0, failed("waited"))];
@@ -88,16 +94,16 @@ fn who_is_blamed_is_at_fault() {
         let mut snapshot = Snapshot::new(3, 1);
         events.for_each(|event| snapshot.apply(&event));
         assert_eq!(snapshot.failure, Some((1, "waited".into())));
-        let outcomes: Vec<&Outcome> = snapshot.ranks.iter().map(|rank| &rank.outcome).collect();
-        assert_eq!(outcomes[0], &Outcome::Failed("waited".into()));
-        assert_eq!(outcomes[1], &Outcome::Running);
+        let statuses: Vec<&RankStatus> = snapshot.ranks.iter().map(|rank| &rank.status).collect();
+        assert_eq!(statuses[0], &RankStatus::Failed("waited".into()));
+        assert_eq!(statuses[1], &RankStatus::Running);
     }
-    let nobody = fold(&[at(1, 0, blamed(7, false)), at(2, 0, failed("waited"))]);
-    assert_eq!(nobody.failure, Some((0, "waited".into())), "there is no rank 7");
+    let unknown = fold(&[at(1, 0, blamed(7, false)), at(2, 0, failed("waited"))]);
+    assert_eq!(unknown.failure, Some((0, "waited".into())), "there is no rank 7");
 }
 
 #[test]
-fn the_first_failure_is_the_one_told() {
+fn the_first_failure_is_the_one_shown() {
     let failed = |message: &str| What::Failed { message: message.into() };
     let snapshot = fold(&[at(1, 1, failed("out of memory")), at(2, 0, failed("rank 1 failed"))]);
     assert_eq!(snapshot.failure, Some((1, "out of memory".into())));

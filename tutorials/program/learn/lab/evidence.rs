@@ -1,7 +1,7 @@
 //! What a run leaves behind for a diagnosis: its recording, in which each rank tells of its own part in every step.
 
 use super::case::{Case, RANKS};
-use events::{Contribution, Event, Recording, RecordingError, StepRecord, What};
+use events::{Event, LocalMetrics, Recording, RecordingError, StepRecord, What};
 use planner::Stage;
 use settings::Config;
 use settings::fault::Fault;
@@ -13,7 +13,7 @@ use trainer::{At, Failure, Report, Result};
 #[derive(Debug)]
 pub struct Evidence {
     /// Every rank's part in every step whose passes it has finished.
-    pub parts: BTreeMap<At, Contribution>,
+    pub parts: BTreeMap<At, LocalMetrics>,
     /// The steps that ended.
     pub steps: Vec<StepRecord>,
     /// The report; what it ended with, if it failed.
@@ -34,7 +34,7 @@ impl Evidence {
         let read = |e: RecordingError| Failure::run(e.to_string());
         let (parts, steps) = match (&outcome, Recording::open(file)) {
             (_, Ok(recording)) => {
-                (parts(&recording).map_err(read)?, recording.outcome().map_err(read)?.history.steps)
+                (parts(&recording).map_err(read)?, recording.final_state().map_err(read)?.history.steps)
             }
             (Ok(_), Err(error)) => return Err(read(error)),
             (Err(_), Err(_)) => Default::default(),
@@ -48,22 +48,22 @@ impl Evidence {
     }
 
     /// A rank's part in a step, if it got so far.
-    pub fn part(&self, step: u32, rank: usize) -> Option<&Contribution> {
+    pub fn part(&self, step: u32, rank: usize) -> Option<&LocalMetrics> {
         self.parts.get(&At { step, rank })
     }
 
     /// A step's parts in the order of ranks; none if not all ranks got so far.
-    pub fn ranks(&self, step: u32) -> Option<Vec<&Contribution>> {
+    pub fn ranks(&self, step: u32) -> Option<Vec<&LocalMetrics>> {
         (0..RANKS).map(|rank| self.part(step, rank)).collect()
     }
 }
 
 /// What the ranks have told.
-fn parts(recording: &Recording) -> std::result::Result<BTreeMap<At, Contribution>, RecordingError> {
+fn parts(recording: &Recording) -> std::result::Result<BTreeMap<At, LocalMetrics>, RecordingError> {
     recording.events().filter_map(|event| event.map(part).transpose()).collect()
 }
 
-fn part(event: Event) -> Option<(At, Contribution)> {
+fn part(event: Event) -> Option<(At, LocalMetrics)> {
     let What::Contributed(part) = event.what else { return None };
     Some((At { step: part.step, rank: event.rank as usize }, part))
 }

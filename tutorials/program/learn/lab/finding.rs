@@ -2,7 +2,7 @@
 
 use super::case::{RANKS, STEPS};
 use super::evidence::Evidence;
-use events::Contribution;
+use events::LocalMetrics;
 use settings::fault::Kind;
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ fn departs(ill: &Evidence, healthy: &Evidence, step: u32) -> Option<Finding> {
     })
 }
 
-fn differs(ill: &Contribution, healthy: &Contribution) -> Option<Kind> {
+fn differs(ill: &LocalMetrics, healthy: &LocalMetrics) -> Option<Kind> {
     let times = ill.grad_norm / healthy.grad_norm;
     match () {
         () if !ill.grad_norm.is_finite() => Some(Kind::Nan),
@@ -60,7 +60,7 @@ fn slow(ill: &Evidence) -> Option<Finding> {
 
 /// By how much the others wait longer than `rank` does, step by step.
 fn waited_for(evidence: &Evidence, rank: usize, steps: Range<u32>) -> Vec<f64> {
-    let longer = |parts: Vec<&Contribution>| {
+    let longer = |parts: Vec<&LocalMetrics>| {
         let others = parts.iter().enumerate().filter(|(other, _)| *other != rank);
         middle(others.map(|(_, part)| part.waited).collect()) - parts[rank].waited
     };

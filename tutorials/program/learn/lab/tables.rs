@@ -2,7 +2,7 @@
 
 use super::case::{RANKS, STEPS};
 use super::evidence::Evidence;
-use events::Contribution;
+use events::LocalMetrics;
 use planner::table::{Format, Table};
 
 /// Everything there is to see.
@@ -39,7 +39,7 @@ fn run(ill: &Evidence, healthy: &Evidence) -> Table {
 }
 
 /// What a table says of a rank's part in a step; and whether it is the same in every healthy run.
-type Cell = (fn(&Contribution) -> String, bool);
+type Cell = (fn(&LocalMetrics) -> String, bool);
 
 /// What each rank adds to a step.
 fn contributions(ill: &Evidence, healthy: &Evidence) -> Table {

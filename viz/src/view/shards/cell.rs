@@ -1,11 +1,11 @@
 //! One rank's copy of one unit: a line each for parameters, gradients and optimizer states.
 
 use super::{class_style, nothing, room};
-use crate::groups;
+use crate::groups::{self, RankGroup};
 use crate::player::Scene;
 use crate::theme::{class_colour, ink};
 use crate::view::paint::Paint;
-use events::units::{Gather, Gradient, UnitNow};
+use events::units::{GatherState, GradientState, UnitState};
 use events::{Class, RankSnapshot};
 use ratatui::style::Style;
 use std::ops::Range;
@@ -14,29 +14,29 @@ type Symbol = (&'static str, Style);
 
 /// One of so many equal slices of a unit.
 #[derive(Clone, Copy)]
-pub(super) struct Slice {
+pub(super) struct UnitSlice {
     number: usize,
     of: usize,
 }
 
-impl Slice {
+impl UnitSlice {
     /// The one that a rank owns.
     pub(super) fn owned(scene: &Scene, rank: usize) -> Self {
         let slots = slots(scene);
-        Slice { number: rank % slots, of: slots }
+        UnitSlice { number: rank % slots, of: slots }
     }
 
     /// The larger one that a rank keeps a second time, so that backward can gather from neighbours (hpZ): its place among
     /// the neighbours with whom it shares a copy of what all ranks share.
     pub(super) fn secondary(scene: &Scene, rank: usize) -> Option<Self> {
-        let groups = scene.now.ranks[rank].groups.iter().filter(|_| scene.header.sharded.parameters);
-        let smaller = |parts: &Vec<groups::Part>| {
-            groups::are_neighbours(parts) && parts.iter().all(|part| part.ranks.len() < slots(scene))
+        let joined = scene.now.ranks[rank].groups.iter().filter(|_| scene.header.sharded.parameters);
+        let smaller = |groups: &Vec<RankGroup>| {
+            groups::are_neighbours(groups) && groups.iter().all(|group| group.ranks.len() < slots(scene))
         };
-        let parts = groups.map(|group| groups::beside(&scene.now, group.number)).find(smaller)?;
-        let members = &groups::of_rank(&parts, rank)?.ranks;
+        let groups = joined.map(|group| groups::beside(&scene.now, group.number)).find(smaller)?;
+        let members = &groups::of_rank(&groups, rank)?.ranks;
         let number = members.iter().position(|&member| member == rank)?;
-        Some(Slice { number, of: members.len() })
+        Some(UnitSlice { number, of: members.len() })
     }
 
     /// How many of it make a copy.
@@ -59,7 +59,7 @@ pub(super) fn slots(scene: &Scene) -> usize {
 }
 
 /// One rank's copy of one unit.
-pub(super) struct Cell<'a> {
+pub(super) struct UnitCell<'a> {
     pub(super) scene: &'a Scene,
     pub(super) rank: usize,
     pub(super) unit: usize,
@@ -70,7 +70,7 @@ pub(super) struct Cell<'a> {
     pub(super) tall: u16,
 }
 
-impl Cell<'_> {
+impl UnitCell<'_> {
     /// Draws the three lines from row `y` on.
     pub(super) fn draw(&self, y: u16, paint: &mut Paint<'_>) {
         let state = self.now().units.units.get(self.unit).copied().unwrap_or_default();
@@ -89,7 +89,7 @@ impl Cell<'_> {
     }
 
     /// The first of `parts` that has a column says what it shows, else `rest`.
-    fn line(&self, y: u16, paint: &mut Paint<'_>, parts: &[(Slice, Symbol)], rest: Symbol) {
+    fn line(&self, y: u16, paint: &mut Paint<'_>, parts: &[(UnitSlice, Symbol)], rest: Symbol) {
         let parts: Vec<(Range<u16>, Symbol)> =
             parts.iter().map(|(slice, symbol)| (slice.columns(self.width), *symbol)).collect();
         for column in 0..self.width {
@@ -99,7 +99,7 @@ impl Cell<'_> {
         }
     }
 
-    fn parameters(&self, state: &UnitNow, y: u16, paint: &mut Paint<'_>) {
+    fn parameters(&self, state: &UnitState, y: u16, paint: &mut Paint<'_>) {
         let header = &self.scene.header;
         let whole = header.units[self.unit].persistent || !header.sharded.parameters;
         let (full, gathered) = (class_style(Class::Parameters), class_style(Class::GatheredParameters));
@@ -107,38 +107,38 @@ impl Cell<'_> {
             _ if !self.held() => nothing(),
             (true, _, true) => ("›", gathered.1),
             (true, ..) => full,
-            (false, Gather::Gathered, _) => gathered,
-            (false, Gather::Gathering, _) => ("›", gathered.1),
-            (false, Gather::Released, _) => nothing(),
+            (false, GatherState::Gathered, _) => gathered,
+            (false, GatherState::Gathering, _) => ("›", gathered.1),
+            (false, GatherState::Released, _) => nothing(),
         };
         let own = if self.held() { full } else { nothing() };
-        let mut parts = vec![(Slice::owned(self.scene, self.rank), own)];
-        if let Some(slice) = Slice::secondary(self.scene, self.rank).filter(|_| self.held() && !whole) {
+        let mut parts = vec![(UnitSlice::owned(self.scene, self.rank), own)];
+        if let Some(slice) = UnitSlice::secondary(self.scene, self.rank).filter(|_| self.held() && !whole) {
             parts.push((slice, second_copy()));
         }
         self.line(y, paint, &parts, rest);
     }
 
-    fn gradients(&self, state: &UnitNow, y: u16, paint: &mut Paint<'_>) {
+    fn gradients(&self, state: &UnitState, y: u16, paint: &mut Paint<'_>) {
         let sharded = self.scene.header.sharded;
         let (summed, local) = (class_style(Class::Gradients), class_style(Class::CommunicationBuckets));
         let own_copy = if sharded.gradients { local } else { ("△", summed.1) };
         let empty = if self.now().live_of(Class::Gradients) > 0 { room() } else { nothing() };
         let others = if sharded.gradients { nothing() } else { empty };
         let (own, rest) = match state.gradient {
-            Gradient::Absent => (empty, others),
-            Gradient::Local => (own_copy, own_copy),
-            Gradient::Reducing => (("›", own_copy.1), ("›", own_copy.1)),
-            Gradient::Reduced if sharded.optimizer => (summed, others),
-            Gradient::Reduced => (summed, summed),
+            GradientState::Absent => (empty, others),
+            GradientState::Local => (own_copy, own_copy),
+            GradientState::Reducing => (("›", own_copy.1), ("›", own_copy.1)),
+            GradientState::Reduced if sharded.optimizer => (summed, others),
+            GradientState::Reduced => (summed, summed),
         };
-        self.line(y, paint, &[(Slice::owned(self.scene, self.rank), own)], rest);
+        self.line(y, paint, &[(UnitSlice::owned(self.scene, self.rank), own)], rest);
     }
 
     fn optimizer(&self, y: u16, paint: &mut Paint<'_>) {
         let full = if self.held() { class_style(Class::Optimizer) } else { nothing() };
         let rest = if self.scene.header.sharded.optimizer { nothing() } else { full };
-        self.line(y, paint, &[(Slice::owned(self.scene, self.rank), full)], rest);
+        self.line(y, paint, &[(UnitSlice::owned(self.scene, self.rank), full)], rest);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the symbols mean, and what a rank keeps between steps: in rows below the cells, or in a column beside them.
 
-use super::cell::{Slice, second_copy, slots};
+use super::cell::{UnitSlice, second_copy, slots};
 use super::{NAMES, class_style, nothing, room};
 use crate::player::Scene;
 use crate::theme::{DIM, ink};
@@ -12,13 +12,13 @@ use ratatui::style::{Color, Style};
 pub(super) const WIDTH: u16 = 22;
 
 /// One line of a cell: its class, what share of it a rank keeps, and what its symbols mean; only those that occur.
-struct Line {
+struct KeyLine {
     class: Class,
     kept: String,
     symbols: Vec<(&'static str, Style, &'static str)>,
 }
 
-fn lines(scene: &Scene) -> [Line; 3] {
+fn lines(scene: &Scene) -> [KeyLine; 3] {
     let sharded = scene.header.sharded;
     let share = |yes: bool| if yes { format!("1/{}", slots(scene)) } else { "all".into() };
     let entry = |(symbol, style): (&'static str, Style), meaning| (symbol, style, meaning);
@@ -26,7 +26,7 @@ fn lines(scene: &Scene) -> [Line; 3] {
     let summed = class_style(Class::Gradients);
     let own = if sharded.gradients { class_style(Class::CommunicationBuckets) } else { ("△", summed.1) };
     let mut parameters = vec![entry(class_style(Class::Parameters), "kept")];
-    if Slice::secondary(scene, 0).is_some() {
+    if UnitSlice::secondary(scene, 0).is_some() {
         parameters.push(entry(second_copy(), "kept twice (hpZ)"));
     }
     if sharded.parameters {
@@ -46,15 +46,15 @@ fn lines(scene: &Scene) -> [Line; 3] {
         optimizer.push(entry(nothing(), "nothing here"));
     }
     [
-        Line { class: Class::Parameters, kept: share(sharded.parameters), symbols: parameters },
-        Line { class: Class::Gradients, kept: share(sharded.gradients), symbols: gradients },
-        Line { class: Class::Optimizer, kept: share(sharded.optimizer), symbols: optimizer },
+        KeyLine { class: Class::Parameters, kept: share(sharded.parameters), symbols: parameters },
+        KeyLine { class: Class::Gradients, kept: share(sharded.gradients), symbols: gradients },
+        KeyLine { class: Class::Optimizer, kept: share(sharded.optimizer), symbols: optimizer },
     ]
 }
 
 /// In four rows.
 pub(super) fn below(scene: &Scene, paint: &mut Paint<'_>) {
-    for (y, Line { class, symbols, .. }) in (0u16..).zip(lines(scene)) {
+    for (y, KeyLine { class, symbols, .. }) in (0u16..).zip(lines(scene)) {
         paint.text(0, y, class.label(), ink(DIM));
         let mut x = NAMES;
         for (symbol, style, meaning) in symbols {
@@ -69,7 +69,7 @@ pub(super) fn below(scene: &Scene, paint: &mut Paint<'_>) {
 /// In a column.
 pub(super) fn beside(scene: &Scene, paint: &mut Paint<'_>) {
     let mut y = 1;
-    for Line { class, kept, symbols } in lines(scene) {
+    for KeyLine { class, kept, symbols } in lines(scene) {
         paint.text(0, y, class.label(), ink(Color::Reset));
         paint.right(WIDTH, y, format!("{kept} kept"), ink(Color::Reset));
         for (symbol, style, meaning) in symbols {
@@ -89,7 +89,7 @@ fn owned(scene: &Scene) -> String {
             "Between steps each rank keeps 1/{slots} of all model states; {groups} groups hold the same."
         );
     }
-    if let Some(second) = Slice::secondary(scene, 0) {
+    if let Some(second) = UnitSlice::secondary(scene, 0) {
         let of = second.of();
         return format!(
             "Between steps each rank keeps 1/{slots} of all model states, and 1/{of} of the parameters again."

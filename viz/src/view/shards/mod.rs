@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{self, ACCENT, DIM, FAINT, bold, class_colour, class_glyph, ink};
 use crate::words;
-use cell::{Cell, slots};
+use cell::{UnitCell, slots};
 use events::{Class, RankSnapshot};
 use ratatui::style::{Color, Style};
 
@@ -120,7 +120,7 @@ fn current_unit(scene: &Scene) -> Option<usize> {
 fn unit(scene: &Scene, grid: &Grid, unit: usize, y: u16, paint: &mut Paint<'_>) {
     label(scene, grid, unit, y, paint);
     for (rank, x) in grid.columns() {
-        Cell { scene, rank, unit, x, width: grid.cell, tall: grid.tall }.draw(y, paint);
+        UnitCell { scene, rank, unit, x, width: grid.cell, tall: grid.tall }.draw(y, paint);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::theme::{
     ACCENT, DIM, Depth, FAINT, Theme, WAITING, bold, ink, operation_colour, operation_glyph, pass_colour,
     pass_glyph,
 };
-use crate::window::Lane;
+use crate::window::RankWindow;
 use crate::words;
 use events::{Operation, Pass};
 use ratatui::style::Color;
@@ -21,7 +21,7 @@ use strip::{Fill, Look, Strip};
 const LABELS: u16 = 10;
 
 /// How the view's rows are shared out.
-struct Layout {
+struct StreamRows {
     /// Ranks on the screen; where they are not all, this many are a page.
     shown: usize,
     /// Rows per stream.
@@ -34,7 +34,7 @@ struct Layout {
     spare: u16,
 }
 
-impl Layout {
+impl StreamRows {
     /// Beside the lanes there are the heading, the axis, the key, and a table with a row per rank.
     fn new(ranks: usize, height: u16) -> Self {
         let room = |shown: usize| height.saturating_sub(4 + shown as u16);
@@ -46,7 +46,7 @@ impl Layout {
         let tall = [3, 2].into_iter().find(|&tall| lanes(tall, 1) + count + 6 <= room).unwrap_or(1);
         let gap = u16::from(lanes(tall, 1) <= room);
         let lanes = lanes(tall, gap);
-        Layout { shown, tall, each: 2 * tall + gap, lanes, spare: room.saturating_sub(lanes) }
+        StreamRows { shown, tall, each: 2 * tall + gap, lanes, spare: room.saturating_sub(lanes) }
     }
 }
 
@@ -54,7 +54,7 @@ impl Layout {
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let (ranks, width) = (scene.now.ranks.len(), paint.width());
-    let Layout { shown, tall, each, lanes, spare } = Layout::new(ranks, paint.height());
+    let StreamRows { shown, tall, each, lanes, spare } = StreamRows::new(ranks, paint.height());
     let first = (app.rank / shown * shown).min(ranks - shown);
     heading(scene, (first, first + shown), paint);
     let axis = Axis::last_steps(scene, app.player().clock(), 1, width.saturating_sub(LABELS));
@@ -116,7 +116,7 @@ fn lane(app: &App, rank: usize, (axis, meetings): (Axis, &Meetings<'_>), paint: 
 }
 
 /// Draws the compute stream and returns which columns are busy.
-fn compute(scene: &Scene, lane: &Lane, axis: Axis, now: u64, paint: &mut Paint<'_>) -> Vec<bool> {
+fn compute(scene: &Scene, lane: &RankWindow, axis: Axis, now: u64, paint: &mut Paint<'_>) -> Vec<bool> {
     let mut strip = Strip::new(axis);
     for (number, span) in lane.spans.iter().enumerate() {
         let glyph = pass_glyph(span.pass);
@@ -141,7 +141,7 @@ fn unit_labels(unit: &str, verb: &str) -> Vec<String> {
 /// its compute stream is idle.
 fn communication(
     scene: &Scene,
-    (lane, meetings, busy): (&Lane, &Meetings<'_>, &[bool]),
+    (lane, meetings, busy): (&RankWindow, &Meetings<'_>, &[bool]),
     axis: Axis,
     now: u64,
     paint: &mut Paint<'_>,

@@ -1,7 +1,7 @@
 //! The collective in one row, where ranks do not stand beside each other: every rank's number, what it does with slices, and
 //! the wire to the next rank.
 
-use super::{Lanes, Stage, shown, stages};
+use super::{Lanes, MemberProgress, progress_of, shown};
 use crate::groups;
 use crate::player::Scene;
 use crate::theme::{ALARM, DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
@@ -17,11 +17,12 @@ pub(in crate::view) fn strip(scene: &Scene, paint: &mut Paint<'_>) {
     let Some((flight, flying)) = shown(scene) else { return };
     let ranks = scene.now.ranks.len() as u16;
     let each = paint.width() / ranks.max(1);
-    let parts = groups::beside(&scene.now, flight.event.group);
-    let stages = stages(scene, &parts, &flight);
-    let moving = flying && stages.iter().any(|stage| matches!(stage, Stage::Moving | Stage::Done));
+    let groups = groups::beside(&scene.now, flight.event.group);
+    let progress = progress_of(scene, &groups, &flight);
+    let moving = flying
+        && progress.iter().any(|member| matches!(member, MemberProgress::Moving | MemberProgress::Done));
     let lanes =
-        Lanes { scene, flight: &flight, centres: &[], stages: &stages, parts: &parts, flying, moving };
+        Lanes { scene, flight: &flight, centres: &[], progress: &progress, groups: &groups, flying, moving };
     for rank in 0..ranks {
         lanes.place(usize::from(rank), &mut paint.part(rank * each, 0, each, 1));
     }
@@ -36,7 +37,7 @@ impl Lanes<'_> {
             return;
         }
         let number = if self.flying { ink(DIM) } else { ink(FAINT) };
-        let digits = columns(&(self.stages.len() - 1).to_string());
+        let digits = columns(&(self.progress.len() - 1).to_string());
         let x = paint.right(digits, 0, rank.to_string(), number) + 1;
         if self.scene.header.algorithm == "ring" {
             paint.put(x, 0, symbol, style);
@@ -57,18 +58,18 @@ impl Lanes<'_> {
         let operation = self.flight.event.operation;
         let sums = matches!(operation, Operation::AllReduce | Operation::ReduceScatter);
         let own = if sums { "Σ" } else { "●" };
-        match self.stages[rank] {
+        match self.progress[rank] {
             _ if !self.flying => (own, ink(FAINT)),
-            Stage::Absent => ("○", ink(WAITING)),
-            Stage::Other => ("✗", bold(ALARM)),
-            Stage::Done => ("✓", ink(GOOD)),
-            Stage::Issued | Stage::Moving => (own, bold(operation_colour(operation))),
+            MemberProgress::Absent => ("○", ink(WAITING)),
+            MemberProgress::Other => ("✗", bold(ALARM)),
+            MemberProgress::Done => ("✓", ink(GOOD)),
+            MemberProgress::Issued | MemberProgress::Moving => (own, bold(operation_colour(operation))),
         }
     }
 
     /// Where slices go, at the left and at the right of a rank: out of it, into it, or both.
     fn sides(&self, rank: usize) -> (&'static str, &'static str) {
-        if self.flying && self.stages[rank] != Stage::Moving {
+        if self.flying && self.progress[rank] != MemberProgress::Moving {
             return (" ", " ");
         }
         match self.flight.event.operation {
@@ -79,12 +80,12 @@ impl Lanes<'_> {
     }
 
     fn wire_style(&self, rank: usize) -> Style {
-        if self.stages[rank] == Stage::Absent { ink(FAINT) } else { self.style() }
+        if self.progress[rank] == MemberProgress::Absent { ink(FAINT) } else { self.style() }
     }
 
     /// The member of the rank's group that comes after it, after the last one the first.
     fn next(&self, rank: usize) -> Option<usize> {
-        let members = &groups::of_rank(self.parts, rank)?.ranks;
+        let members = &groups::of_rank(self.groups, rank)?.ranks;
         let place = members.iter().position(|&member| member == rank)?;
         Some(members[(place + 1) % members.len()])
     }
@@ -98,7 +99,7 @@ impl Lanes<'_> {
         let (mut end, name) = (paint.width().saturating_sub(2), next.to_string());
         if next != rank + 1 {
             // The next one is not at the right of it: its number stands at the wire's end.
-            let gap = u16::from(rank + 1 < self.stages.len());
+            let gap = u16::from(rank + 1 < self.progress.len());
             end = paint.width().saturating_sub(1 + gap + columns(&name));
             paint.text(end + 1, 0, name, ink(FAINT));
         }

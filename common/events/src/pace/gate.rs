@@ -1,21 +1,22 @@
-//! Which rank may go on while a run is paced.
+//! Decides which rank may pass a boundary while a run is paced.
 
 use super::Boundary;
 use std::time::Duration;
 
 impl Boundary {
-    /// Whether a step of granularity `self` ends at `reached`.
+    /// True if a step of granularity `self` ends at `reached`.
     fn ends_at(self, reached: Boundary) -> bool {
         self == Boundary::Event || self == reached || reached == Boundary::Step
     }
 }
 
+/// What viewers last asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Mode {
     #[default]
     Free,
     Paused,
-    /// Run time passes `factor` times as fast as real time, counted from this moment of both clocks.
+    /// Run time passes `factor` times as fast as real time, from this moment of both clocks on.
     Slow {
         factor: f64,
         real: Duration,
@@ -23,42 +24,46 @@ pub(super) enum Mode {
     },
 }
 
+/// One rank's position.
 #[derive(Clone, Copy)]
-struct Rank {
+struct PacedRank {
+    /// True while it is held at a boundary.
     waiting: bool,
-    /// Boundaries passed so far.
+    /// The number of boundaries passed.
     passed: u64,
-    /// Steps of [`State::steps`] that it has begun.
+    /// The number of [`Gate::steps`] that it has begun.
     begun: usize,
-    /// What the step that it is in ends at. A hold ends anything.
+    /// The boundary at which its current step ends; [`Boundary::Event`] at the start of a hold, so that any boundary does.
     granularity: Boundary,
 }
 
-impl Default for Rank {
+impl Default for PacedRank {
     fn default() -> Self {
-        Rank { waiting: false, passed: 0, begun: 0, granularity: Boundary::Event }
+        PacedRank { waiting: false, passed: 0, begun: 0, granularity: Boundary::Event }
     }
 }
 
+/// The mode and the position of every rank.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct Gate {
     pub(super) mode: Mode,
     pub(super) cancelled: bool,
-    /// Steps asked for since the hold began. Every rank takes all of them, one after the other.
+    /// Steps requested since the hold began. Every rank takes all of them in this order.
     steps: Vec<Boundary>,
-    /// Boundaries that single ranks may still pass: steps of granularity [`Boundary::Event`].
+    /// The number of boundaries that single ranks may still pass: requested steps of [`Boundary::Event`].
     tokens: u64,
-    ranks: Vec<Rank>,
+    ranks: Vec<PacedRank>,
 }
 
-pub(super) enum Verdict {
+/// Whether a rank may pass a boundary.
+pub(super) enum Passage {
     Go,
     Wait,
     WaitFor(Duration),
 }
 
-impl State {
-    /// Whether anything but a free run is asked for.
+impl Gate {
+    /// True unless ranks run freely.
     pub(super) fn is_active(&self) -> bool {
         self.mode != Mode::Free && !self.cancelled
     }
@@ -67,7 +72,7 @@ impl State {
         self.mode == Mode::Paused && !self.cancelled
     }
 
-    /// Holds ranks wherever they are; one that already holds them forgets the steps that no rank has begun.
+    /// Holds ranks at their next boundary. If they are held already, discards the steps that no rank has begun.
     pub(super) fn hold(&mut self) {
         self.tokens = 0;
         if self.mode == Mode::Paused {
@@ -92,7 +97,7 @@ impl State {
     pub(super) fn arrive(&mut self, rank: u32) {
         let rank = rank as usize;
         if self.ranks.len() <= rank {
-            self.ranks.resize(rank + 1, Rank::default());
+            self.ranks.resize(rank + 1, PacedRank::default());
         }
         self.ranks[rank].waiting = true;
     }
@@ -103,29 +108,29 @@ impl State {
         rank.passed += 1;
     }
 
-    /// Whether `rank`, which has arrived at `boundary`, may go on. A step that it begins by that is counted.
-    pub(super) fn verdict(
+    /// Returns whether `rank`, which has arrived at `boundary`, may pass. Counts a step that it begins by passing.
+    pub(super) fn passage(
         &mut self,
         rank: u32,
         boundary: Boundary,
         arrived: Duration,
         now: Duration,
-    ) -> Verdict {
+    ) -> Passage {
         if self.cancelled {
-            return Verdict::Go;
+            return Passage::Go;
         }
         match self.mode {
-            Mode::Free => Verdict::Go,
+            Mode::Free => Passage::Go,
             Mode::Paused => {
                 if self.may_step(rank as usize, boundary) {
-                    Verdict::Go
+                    Passage::Go
                 } else {
-                    Verdict::Wait
+                    Passage::Wait
                 }
             }
             Mode::Slow { factor, real, run } => {
                 let due = real + arrived.saturating_sub(run).div_f64(factor);
-                due.checked_sub(now).filter(|rest| !rest.is_zero()).map_or(Verdict::Go, Verdict::WaitFor)
+                due.checked_sub(now).filter(|rest| !rest.is_zero()).map_or(Passage::Go, Passage::WaitFor)
             }
         }
     }
