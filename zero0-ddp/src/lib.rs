@@ -10,7 +10,7 @@ use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
 use sharding::{
-    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, TrainingState,
+    Buckets, FullGradients, FullParameters, Micro, Optimizer, Partition, Rank, Result, TrainingState,
     UnitBuffers, UnitId, Update, local_norm,
 };
 use std::rc::Rc;
@@ -26,7 +26,7 @@ pub struct Ddp {
     /// Full, per unit.
     gradients: UnitBuffers,
     /// For the whole of each unit.
-    optimizer: Vec<AdamWShard>,
+    optimizer: Optimizer,
     reductions: Buckets,
 }
 
@@ -37,21 +37,14 @@ impl StageKind for Ddp {
     const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: false };
 
     fn new(setup: Setup) -> Result<Self> {
-        let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
-        let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
-        for unit in setup.units() {
-            let full = setup.full(unit);
-            parameters.push(setup.parameters(unit, full.clone())?);
-            gradients.push(setup.gradients(full.clone())?);
-            optimizer.push(setup.optimizer(unit, full)?);
-        }
+        let states = setup.model_states(Self::SHARDED)?;
         Ok(Ddp {
-            parameters: UnitBuffers::new(parameters, "parameters"),
-            gradients: UnitBuffers::new(gradients, "gradients"),
-            optimizer,
+            parameters: states.parameters,
+            gradients: states.gradients,
+            optimizer: states.optimizer,
             reductions: setup.reductions(Group::all_reduce),
-            rank,
-            partition,
+            rank: setup.rank,
+            partition: setup.partition,
         })
     }
 }
@@ -84,30 +77,17 @@ impl Stage for Ddp {
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
-        let grad_norm = update.unscaled(self.norm()?);
+        let norm = local_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
+        let grad_norm = update.unscaled(norm);
         // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
-        let Some(scale) = update.gradient_scale(grad_norm)? else {
+        let Some(update) = update.scaled(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
-        for (unit, optimizer) in self.optimizer.iter_mut().enumerate() {
-            let parameters = self.parameters.get_mut(unit)?.view_mut();
-            let gradients = self.gradients.get(unit)?.view();
-            optimizer.update(&self.rank, parameters, gradients, update, scale)?;
-        }
+        self.optimizer.update(&self.rank, update, &mut self.parameters, &self.gradients, None)?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
     fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
-        let whole = 0..self.partition.units[unit].padded;
-        let parameters = self.parameters.get(unit)?.view();
-        self.optimizer[unit].whole(state, &self.rank, &self.partition, whole, parameters)
-    }
-}
-
-impl Ddp {
-    fn norm(&self) -> Result<f64> {
-        let gradients: Result<Vec<_>> =
-            (0..self.optimizer.len()).map(|unit| Ok(self.gradients.get(unit)?.view())).collect();
-        local_norm(&self.rank, &gradients?)
+        self.optimizer.whole(&self.rank, unit, state, &self.parameters)
     }
 }

@@ -9,10 +9,9 @@ use device::{Buffer, Write};
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
-    AdamWShard, Buckets, FullGradients, FullParameters, Micro, Partition, Rank, Result, TrainingState,
+    Buckets, FullGradients, FullParameters, Micro, Optimizer, Partition, Rank, Result, TrainingState,
     UnitBuffers, UnitId, Update, global_norm,
 };
-use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use trainer::{GradSync, Setup, Stage, StageKind, StepOutcome};
@@ -26,7 +25,7 @@ pub struct Zero1 {
     /// Full, per unit; after the reduce-scatter only this rank's slice means something.
     gradients: UnitBuffers,
     /// For this rank's slice of each unit.
-    optimizer: Vec<AdamWShard>,
+    optimizer: Optimizer,
     reductions: Buckets,
     gathers: Buckets,
 }
@@ -35,29 +34,22 @@ impl StageKind for Zero1 {
     const NAME: &'static str = "ZeRO-1";
     const PLAN: planner::Stage = planner::Stage::Zero1;
     const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: true };
-    const HAS_GRAD_SYNC: bool = true;
+    const GRAD_SYNCS: &'static [GradSync] = &[GradSync::ReduceScatter, GradSync::AllReduce];
 
     fn new(setup: Setup) -> Result<Self> {
-        let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
-        let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
-        for unit in setup.units() {
-            let (full, slice) = (setup.full(unit), setup.slice(unit));
-            parameters.push(setup.parameters(unit, full.clone())?);
-            gradients.push(setup.gradients(full)?);
-            optimizer.push(setup.optimizer(unit, slice)?);
-        }
+        let states = setup.model_states(Self::SHARDED)?;
         let sum = match setup.grad_sync {
             GradSync::ReduceScatter => Group::reduce_scatter,
             GradSync::AllReduce => Group::all_reduce,
         };
         Ok(Zero1 {
-            parameters: UnitBuffers::new(parameters, "parameters"),
-            gradients: UnitBuffers::new(gradients, "gradients"),
-            optimizer,
+            parameters: states.parameters,
+            gradients: states.gradients,
+            optimizer: states.optimizer,
             reductions: setup.reductions(sum),
             gathers: setup.gathers(Group::all_gather),
-            rank,
-            partition,
+            rank: setup.rank,
+            partition: setup.partition,
         })
     }
 }
@@ -90,40 +82,19 @@ impl Stage for Zero1 {
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
-        let grad_norm = update.unscaled(self.norm()?);
+        let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
+        let grad_norm = update.unscaled(norm);
         // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
-        let Some(scale) = update.gradient_scale(grad_norm)? else {
+        let Some(update) = update.scaled(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
-        for unit in 0..self.optimizer.len() {
-            let slice = self.slice(unit);
-            let mut full = self.parameters.take(unit)?;
-            let gradients = self.gradients.get(unit)?.slice(slice.clone());
-            self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, scale)?;
-            let updated = self.gathers.push(&self.rank, unit, full)?;
-            self.parameters.put_all(updated);
-        }
-        let updated = self.gathers.finish(&self.rank)?;
-        self.parameters.put_all(updated);
+        // Each unit's all-gather starts once this rank has updated its slice.
+        let gathers = Some(&mut self.gathers);
+        self.optimizer.update(&self.rank, update, &mut self.parameters, &self.gradients, gathers)?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
     fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
-        let slice = self.slice(unit);
-        let parameters = self.parameters.get(unit)?.slice(slice.clone());
-        self.optimizer[unit].whole(state, &self.rank, &self.partition, slice, parameters)
-    }
-}
-
-impl Zero1 {
-    fn slice(&self, unit: UnitId) -> Range<usize> {
-        self.partition.slice(unit, self.rank.shard())
-    }
-
-    fn norm(&self) -> Result<f64> {
-        let gradients: Result<Vec<_>> = (0..self.optimizer.len())
-            .map(|unit| Ok(self.gradients.get(unit)?.slice(self.slice(unit))))
-            .collect();
-        global_norm(&self.rank, &gradients?)
+        self.optimizer.whole(&self.rank, unit, state, &self.parameters)
     }
 }

@@ -8,14 +8,14 @@
 //! then they are converted as they are queued, into buffers of class [`Class::CommunicationBuckets`]. A buffer of that
 //! class is freed by its conversion; any other is held meanwhile, and the result is converted back into it.
 //!
-//! Sums are rounded to the type that travels. Where they are but parts of a larger sum, that would be once too often: then
-//! they come back as they are before rounding, in f32, and the larger sum is rounded to that type in the end.
+//! Sums are rounded to the type that travels. Parts of a larger sum would be rounded twice: buckets of partial sums
+//! return them in f32, before rounding.
 
 use crate::Result;
 use crate::partition::UnitId;
 use crate::rank::Rank;
 use collectives::{Bucket, Group, Pending};
-use device::{Buffer, Class, DType, View};
+use device::{Buffer, Class, DType};
 use events::event::NO_UNIT;
 
 /// The collective that a bucket is for.
@@ -46,8 +46,6 @@ pub struct Buckets {
     options: BucketOptions,
     /// Whether what comes back of a unit is the sum of the rank's slice before rounding.
     partial: bool,
-    /// What results are rounded to before they are converted back, if they travel in a wider type for the sum's sake.
-    rounded: Option<DType>,
     filling: Vec<(Origin, Buffer)>,
     in_flight: Option<Flight>,
 }
@@ -75,7 +73,6 @@ impl Buckets {
             among: Rank::shard_group,
             options,
             partial: false,
-            rounded: None,
             filling: Vec::new(),
             in_flight: None,
         }
@@ -88,64 +85,18 @@ impl Buckets {
         Buckets { partial: true, ..Buckets::new(Group::reduce_scatter, options) }
     }
 
-    /// The same for partial sums, which travel in f32. Results are rounded to what others travel in.
-    pub fn in_f32(self) -> Self {
-        let options = BucketOptions { wire: DType::F32, ..self.options };
-        Buckets { options, rounded: Some(self.options.wire), ..self }
-    }
-
     /// The same among others.
     pub fn among(self, among: Among) -> Self {
         Buckets { among, ..self }
     }
 
-    /// Queues `unit`. Returns the units that came back from a collective meanwhile, with their buffers.
+    /// Queues `unit`. Returns the units that have come back from a collective by then, with their buffers.
     ///
     /// # Errors
     /// If a collective fails, or there is no memory for a conversion.
     pub fn push(&mut self, rank: &Rank, unit: UnitId, buffer: Buffer) -> Result<Vec<(UnitId, Buffer)>> {
         let (held, buffer) = self.convert(rank, buffer)?;
-        self.queue(rank, Origin { unit, held }, buffer)
-    }
-
-    /// The same with `more` added to the buffer first: in the wider of the buffer's type and the one that travels.
-    ///
-    /// # Errors
-    /// As [`Buckets::push`].
-    pub fn push_sum(
-        &mut self,
-        rank: &Rank,
-        unit: UnitId,
-        mut buffer: Buffer,
-        more: View<'_>,
-    ) -> Result<Vec<(UnitId, Buffer)>> {
-        if buffer.dtype().size() >= self.options.wire.size() {
-            rank.kernels().add(buffer.view_mut(), more)?;
-            return self.push(rank, unit, buffer);
-        }
-        let (held, mut buffer) = self.convert(rank, buffer)?;
-        rank.kernels().add(buffer.view_mut(), more)?;
-        self.queue(rank, Origin { unit, held }, buffer)
-    }
-
-    /// Queues `sum` of the type that travels. What comes back for the unit is `held`, into which the result is converted.
-    ///
-    /// # Errors
-    /// If a collective fails, or there is no memory to round its result.
-    pub fn push_for(
-        &mut self,
-        rank: &Rank,
-        unit: UnitId,
-        held: Buffer,
-        sum: Buffer,
-    ) -> Result<Vec<(UnitId, Buffer)>> {
-        self.queue(rank, Origin { unit, held: Some(held) }, sum)
-    }
-
-    /// Queues what travels.
-    fn queue(&mut self, rank: &Rank, origin: Origin, buffer: Buffer) -> Result<Vec<(UnitId, Buffer)>> {
-        let unit = origin.unit;
-        self.filling.push((origin, buffer));
+        self.filling.push((Origin { unit, held }, buffer));
         let filled: usize = self.filling.iter().map(|(_, buffer)| buffer.len()).sum();
         if filled < self.options.capacity && unit != self.options.last {
             return Ok(Vec::new());
@@ -189,7 +140,12 @@ impl Buckets {
         }
         let mut done = Vec::new();
         for (Origin { unit, held }, result) in origins.into_iter().zip(results) {
-            done.push((unit, self.convert_back(rank, held, result)?));
+            let Some(mut held) = held else {
+                done.push((unit, result));
+                continue;
+            };
+            rank.kernels().copy(held.view_mut(), result.view())?;
+            done.push((unit, held));
         }
         Ok(done)
     }
@@ -222,19 +178,6 @@ impl Buckets {
         rank.kernels().copy(converted.view_mut(), buffer.view())?;
         let held = Some(buffer).filter(|buffer| buffer.class() != Class::CommunicationBuckets);
         Ok((held, converted))
-    }
-
-    /// `result` in `held`, if anything is held. A result that is to be rounded on its way takes a buffer for that, but
-    /// where gradients travel in their own type and place.
-    fn convert_back(&self, rank: &Rank, held: Option<Buffer>, mut result: Buffer) -> Result<Buffer> {
-        let Some(mut held) = held else { return Ok(result) };
-        if let Some(dtype) = self.rounded.filter(|&dtype| dtype != held.dtype() || self.options.copied) {
-            let mut rounded = rank.device.allocate(Class::CommunicationBuckets, dtype, result.len())?;
-            rank.kernels().copy(rounded.view_mut(), result.view())?;
-            result = rounded;
-        }
-        rank.kernels().copy(held.view_mut(), result.view())?;
-        Ok(held)
     }
 }
 

@@ -70,16 +70,19 @@ impl Micro {
     }
 }
 
-/// One buffer per unit, from which buffers are taken and put back.
+/// One buffer per unit, from which buffers are taken and put back: all of the unit, or a slice of it.
 pub struct UnitBuffers {
     buffers: Vec<Option<Buffer>>,
+    /// Per unit: the element of the unit with which its buffer begins.
+    starts: Vec<usize>,
     what: &'static str,
 }
 
 impl UnitBuffers {
-    /// `buffers[u]` belongs to unit u; `what` names them in errors.
-    pub fn new(buffers: Vec<Buffer>, what: &'static str) -> Self {
-        UnitBuffers { buffers: buffers.into_iter().map(Some).collect(), what }
+    /// `held[u]` is the buffer of unit u and the elements of the unit that it holds; `what` names them in errors.
+    pub fn new(held: Vec<(Buffer, Range<usize>)>, what: &'static str) -> Self {
+        let (buffers, ranges): (Vec<_>, Vec<_>) = held.into_iter().map(|(b, range)| (Some(b), range)).unzip();
+        UnitBuffers { buffers, starts: ranges.into_iter().map(|range| range.start).collect(), what }
     }
 
     fn missing(&self, unit: UnitId) -> Error {
@@ -119,6 +122,19 @@ impl UnitBuffers {
     pub fn get_mut(&mut self, unit: UnitId) -> Result<&mut Buffer> {
         let missing = self.missing(unit);
         self.buffers[unit].as_mut().ok_or(missing)
+    }
+
+    /// Elements `range` of `unit`, to read.
+    ///
+    /// # Errors
+    /// If its buffer is out.
+    pub fn slice(&self, unit: UnitId, range: Range<usize>) -> Result<View<'_>> {
+        Ok(self.get(unit)?.slice(self.within(unit, range)))
+    }
+
+    /// Where elements `range` of `unit` lie in its buffer.
+    pub fn within(&self, unit: UnitId, range: Range<usize>) -> Range<usize> {
+        range.start - self.starts[unit]..range.end - self.starts[unit]
     }
 }
 

@@ -1,44 +1,55 @@
-//! Shards that several ranks own alike, as hybrid sharding has them.
+//! Gradient shards that several ranks own alike, as hybrid sharding has them.
 //!
 //! Ranks that share one copy of the model states sum their gradients first; that sum is a part of the world's. With the
-//! step's last micro-batch the shard goes on to the ranks that own the same shard of other copies, while backward goes on.
-//! What goes on is f32, whatever type gradients are reduced in: so the sum over all ranks is rounded once, as it is where all
-//! ranks share one copy.
+//! step's last micro-batch the shard travels on, in f32, to the ranks that own the same shard of other copies, while
+//! backward continues. The world's sum is therefore rounded once, as it is where all ranks share one copy.
 
 use crate::Result;
 use crate::buckets::{BucketOptions, Buckets};
 use crate::partition::UnitId;
 use crate::rank::Rank;
 use collectives::Group;
-use device::{Buffer, DType};
+use device::{Buffer, Class, DType};
 use std::ops::Range;
 
 /// Sums the gradient shards of all replicas: an all-reduce among the ranks that own the same shard, once per step.
 pub struct ReplicaSum {
     buckets: Buckets,
-    /// Whether sums over one copy come as f32 slices, before rounding.
-    partial: bool,
+    /// The type that gradients are reduced in within one copy, if that is narrower than f32: sums over one copy then come
+    /// as f32 slices, before rounding, and the world's sum is rounded to it.
+    rounded: Option<DType>,
+    /// Whether shards of the type that travels are copied into buckets.
+    copied: bool,
     /// Micro-batches per step.
     micro_batches: usize,
     /// Per unit: micro-batches of this step whose gradients have been added.
     added: Vec<usize>,
+    /// Per unit: the shard that a sum beside it is written back to.
+    held: Vec<Option<Buffer>>,
 }
 
-/// Those who own the same shard; asked only where there are several.
+/// The ranks that own the same shard; called only where there are several.
 fn replicas(rank: &Rank) -> &Group {
     rank.replicas().unwrap_or(&rank.group)
 }
 
 impl ReplicaSum {
-    /// Of `units` units through buckets like these, in steps of so many micro-batches.
-    pub fn new(options: BucketOptions, units: usize, micro_batches: usize) -> Self {
-        let buckets = Buckets::new(Group::all_reduce, options).among(replicas);
-        let partial = options.wire != DType::F32;
-        let buckets = if partial { buckets.in_f32() } else { buckets };
-        ReplicaSum { buckets, partial, micro_batches, added: vec![0; units] }
+    /// Sums of `units` shards of element type `gradients` through buckets with these options, in steps of `micro_batches`.
+    pub fn new(options: BucketOptions, gradients: DType, units: usize, micro_batches: usize) -> Self {
+        let rounded = Some(options.wire).filter(|&wire| wire != DType::F32);
+        let in_place = rounded.is_none() && gradients == DType::F32;
+        let f32 = BucketOptions { wire: DType::F32, copied: options.copied && in_place, ..options };
+        ReplicaSum {
+            buckets: Buckets::new(Group::all_reduce, f32).among(replicas),
+            rounded,
+            copied: options.copied,
+            micro_batches,
+            added: vec![0; units],
+            held: (0..units).map(|_| None).collect(),
+        }
     }
 
-    /// Gradients over one copy on their way through buckets like these, as [`ReplicaSum::add`] takes them.
+    /// The queue of gradients within one copy, as [`ReplicaSum::add`] takes its results.
     pub fn within(options: BucketOptions) -> Buckets {
         match options.wire {
             DType::F32 => Buckets::new(Group::reduce_scatter, options),
@@ -47,8 +58,8 @@ impl ReplicaSum {
     }
 
     /// Adds a micro-batch's `gradients` over one copy of the model states to `unit`'s `shard`, and after the last
-    /// micro-batch queues the sum. `own` is the rank's slice of what is full; partial sums are nothing but that slice.
-    /// Returns the shards that stay, or have come back from the all-reduce meanwhile.
+    /// micro-batch queues the sum. `own` is the rank's slice of full gradients; sums before rounding are that slice alone.
+    /// Returns the shards that stay, and those that have come back from the all-reduce.
     ///
     /// # Errors
     /// If a collective fails, or there is no memory for a conversion.
@@ -59,25 +70,64 @@ impl ReplicaSum {
         mut shard: Buffer,
         (mut gradients, own): (Buffer, Range<usize>),
     ) -> Result<Vec<(UnitId, Buffer)>> {
-        let own = if self.partial { 0..shard.len() } else { own };
+        let kernels = rank.kernels();
+        let own = if self.rounded.is_some() { 0..shard.len() } else { own };
         self.added[unit] += 1;
         if self.added[unit] < self.micro_batches {
-            rank.kernels().add(shard.view_mut(), gradients.slice(own))?;
+            kernels.add(shard.view_mut(), gradients.slice(own))?;
             return Ok(vec![(unit, shard)]);
         }
         self.added[unit] = 0;
-        if self.partial {
-            rank.kernels().add(gradients.view_mut(), shard.view())?;
-            return self.buckets.push_for(rank, unit, shard, gradients);
-        }
-        self.buckets.push_sum(rank, unit, shard, gradients.slice(own))
+        let summed = if self.rounded.is_some() {
+            kernels.add(gradients.view_mut(), shard.view())?;
+            self.held[unit] = Some(shard);
+            self.buckets.push(rank, unit, gradients)?
+        } else if shard.dtype() == DType::F32 {
+            kernels.add(shard.view_mut(), gradients.slice(own))?;
+            self.buckets.push(rank, unit, shard)?
+        } else {
+            let mut sum = rank.device.allocate(Class::CommunicationBuckets, DType::F32, shard.len())?;
+            kernels.copy(sum.view_mut(), shard.view())?;
+            kernels.add(sum.view_mut(), gradients.slice(own))?;
+            self.held[unit] = Some(shard);
+            self.buckets.push(rank, unit, sum)?
+        };
+        self.written_back(rank, summed)
     }
 
     /// Waits for the all-reduce in flight and returns its shards.
     ///
     /// # Errors
-    /// If it fails.
+    /// If the all-reduce fails, or there is no memory to round its result.
     pub fn finish(&mut self, rank: &Rank) -> Result<Vec<(UnitId, Buffer)>> {
-        self.buckets.finish(rank)
+        let summed = self.buckets.finish(rank)?;
+        self.written_back(rank, summed)
     }
+
+    /// The shards of `summed`: each sum that travelled beside its shard is rounded and written to it.
+    fn written_back(&mut self, rank: &Rank, summed: Vec<(UnitId, Buffer)>) -> Result<Vec<(UnitId, Buffer)>> {
+        let shard = |(unit, sum): (UnitId, Buffer)| match self.held[unit].take() {
+            Some(shard) => Ok((unit, round_into(rank, shard, sum, self.rounded, self.copied)?)),
+            None => Ok((unit, sum)),
+        };
+        summed.into_iter().map(shard).collect()
+    }
+}
+
+/// Writes `sum` to `shard`, rounded to `rounded` on the way. That takes a buffer of its own, unless the shard has that type
+/// and gradients are reduced in place.
+fn round_into(
+    rank: &Rank,
+    mut shard: Buffer,
+    mut sum: Buffer,
+    rounded: Option<DType>,
+    copied: bool,
+) -> Result<Buffer> {
+    if let Some(dtype) = rounded.filter(|&dtype| dtype != shard.dtype() || copied) {
+        let mut narrow = rank.device.allocate(Class::CommunicationBuckets, dtype, sum.len())?;
+        rank.kernels().copy(narrow.view_mut(), sum.view())?;
+        sum = narrow;
+    }
+    rank.kernels().copy(shard.view_mut(), sum.view())?;
+    Ok(shard)
 }

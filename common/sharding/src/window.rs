@@ -2,9 +2,11 @@
 
 use crate::full::FullParameters;
 use crate::partition::{Partition, UnitId};
+use crate::schedule::Schedule;
 use crate::{Error, Result};
 use collectives::Pending;
 use device::Buffer;
+use events::Pass;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -31,6 +33,7 @@ enum Gathered {
 pub struct GatherWindow {
     limits: GatherLimits,
     partition: Arc<Partition>,
+    schedule: Arc<Schedule>,
     /// Those that are not handed out.
     units: BTreeMap<UnitId, Gathered>,
     /// Elements of all units that are here, on their way or handed out.
@@ -39,9 +42,9 @@ pub struct GatherWindow {
 }
 
 impl GatherWindow {
-    /// An empty window over the units of `partition`.
-    pub fn new(limits: GatherLimits, partition: Arc<Partition>) -> Self {
-        GatherWindow { limits, partition, units: BTreeMap::new(), live: 0, latest: None }
+    /// An empty window over the units of `partition`, which passes need as `schedule` says.
+    pub fn new(limits: GatherLimits, partition: Arc<Partition>, schedule: Arc<Schedule>) -> Self {
+        GatherWindow { limits, partition, schedule, units: BTreeMap::new(), live: 0, latest: None }
     }
 
     /// Whether `unit` is here or on its way.
@@ -86,9 +89,10 @@ impl GatherWindow {
         drop(full);
     }
 
-    /// The unit to gather ahead now, in a pass that needs units in `order`: the first after the one taken last that is
-    /// neither here nor on its way, if the limits leave room for it.
-    pub fn next_ahead(&self, order: &[UnitId]) -> Option<UnitId> {
+    /// The unit that `pass` gathers ahead now: the first after the one taken last that is neither here nor on its way, if
+    /// the limits leave room for it.
+    pub fn next_ahead(&self, pass: Pass) -> Option<UnitId> {
+        let order = &self.schedule.pass(pass).order;
         let latest = order.iter().position(|&unit| Some(unit) == self.latest)?;
         let mut ahead = 0;
         let gathered = order[latest + 1..].iter().filter(|&&unit| !self.partition.units[unit].persistent);

@@ -31,7 +31,7 @@ pub(crate) fn prepare(stage: AnyStage, config: Config) -> Result<Plan> {
 }
 
 fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
-    if config.grad_sync != GradSync::default() && !stage.has_grad_sync {
+    if config.grad_sync != GradSync::default() && !stage.grad_syncs.contains(&config.grad_sync) {
         let other = planner::Stage::SUMS_EITHER_WAY;
         return Err(Failure::usage(format!(
             "--grad-sync belongs to {other}: cargo run -p {}, not {}",

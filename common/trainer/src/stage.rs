@@ -6,9 +6,9 @@ use events::header::Sharded;
 use planner::Strategy;
 use settings::{Communication, GradSync};
 use sharding::{
-    AdamWShard, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, Micro, Moments,
-    Partition, Precision, Rank, ReplicaSum, Result, Schedule, SecondaryShards, TrainingState, UnitId, Update,
-    WeightSource, buckets::Issue, source,
+    AdamWShard, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro,
+    Moments, Optimizer, OwnSlice, Partition, Precision, Rank, ReplicaSum, Result, Schedule, SecondaryShards,
+    TrainingState, UnitBuffers, UnitId, Update, WeightSource, buckets::Issue, source,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub struct Setup {
     pub moments: Option<[Arc<dyn WeightSource>; 2]>,
     /// Buckets, overlap and prefetch.
     pub communication: Communication,
-    /// For ZeRO-1.
+    /// One of [`StageKind::GRAD_SYNCS`], if there are any.
     pub grad_sync: GradSync,
     /// One of [`StageKind::STRATEGIES`], if there are any.
     pub strategy: Strategy,
@@ -38,33 +38,65 @@ pub struct Setup {
     pub micro_batches: usize,
 }
 
+/// What a rank holds between steps.
+pub struct ModelStates {
+    /// Parameters, by unit.
+    pub parameters: UnitBuffers,
+    /// Gradients, by unit.
+    pub gradients: UnitBuffers,
+    /// Optimizer states.
+    pub optimizer: Optimizer,
+}
+
 impl Setup {
     /// All elements of `unit`, padding included.
-    pub fn full(&self, unit: UnitId) -> Range<usize> {
+    fn full(&self, unit: UnitId) -> Range<usize> {
         0..self.partition.units[unit].padded
     }
 
     /// The elements of `unit` that this rank owns.
-    pub fn slice(&self, unit: UnitId) -> Range<usize> {
+    fn slice(&self, unit: UnitId) -> Range<usize> {
         self.partition.slice(unit, self.rank.shard())
     }
 
-    /// The elements of `unit` whose parameters this rank holds where they are sharded: its own, or all of a persistent
-    /// unit.
-    pub fn held(&self, unit: UnitId) -> Range<usize> {
-        if self.partition.units[unit].persistent { self.full(unit) } else { self.slice(unit) }
+    /// All units.
+    fn units(&self) -> Range<UnitId> {
+        0..self.partition.units.len()
     }
 
-    /// All units.
-    pub fn units(&self) -> Range<UnitId> {
-        0..self.partition.units.len()
+    /// The model states that this rank holds between steps: its slice of those that are `sharded`, all of the others.
+    /// Persistent units keep their parameters in full.
+    ///
+    /// # Errors
+    /// If the rank is out of memory or the source of the weights fails.
+    pub fn model_states(&self, sharded: Sharded) -> Result<ModelStates> {
+        let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
+        for unit in self.units() {
+            let held = |sharded| if sharded { self.slice(unit) } else { self.full(unit) };
+            let cut = sharded.parameters && !self.partition.units[unit].persistent;
+            parameters.push((self.parameters(unit, held(cut))?, held(cut)));
+            gradients.push((self.gradients(held(sharded.gradients))?, held(sharded.gradients)));
+            let slice = held(sharded.optimizer);
+            let states = self.optimizer(unit, slice.clone())?;
+            optimizer.push(OwnSlice { slice, states, gathered: sharded.optimizer && !cut });
+        }
+        Ok(ModelStates {
+            parameters: UnitBuffers::new(parameters, "parameters"),
+            gradients: UnitBuffers::new(gradients, "gradients"),
+            optimizer: Optimizer::new(self.partition.clone(), optimizer),
+        })
+    }
+
+    /// `shards` as gradients that add up over a step, and over the copies of the model states if there are several.
+    pub fn gradient_shards(&self, shards: UnitBuffers) -> GradientShards {
+        GradientShards::new(shards, self.partition.clone(), self.replica_sum())
     }
 
     /// Initial parameters: elements `range` of `unit`.
     ///
     /// # Errors
     /// If the rank is out of memory or the source fails.
-    pub fn parameters(&self, unit: UnitId, range: Range<usize>) -> Result<Buffer> {
+    fn parameters(&self, unit: UnitId, range: Range<usize>) -> Result<Buffer> {
         self.load(&*self.source, unit, range, (Class::Parameters, self.precision.parameters))
     }
 
@@ -72,7 +104,7 @@ impl Setup {
     ///
     /// # Errors
     /// If the rank is out of memory.
-    pub fn gradients(&self, range: Range<usize>) -> Result<Buffer> {
+    fn gradients(&self, range: Range<usize>) -> Result<Buffer> {
         Ok(self.rank.device.zeros(Class::Gradients, self.precision.gradients, range.len())?)
     }
 
@@ -80,7 +112,7 @@ impl Setup {
     ///
     /// # Errors
     /// As [`Setup::parameters`].
-    pub fn optimizer(&self, unit: UnitId, range: Range<usize>) -> Result<AdamWShard> {
+    fn optimizer(&self, unit: UnitId, range: Range<usize>) -> Result<AdamWShard> {
         const KIND: (Class, DType) = (Class::Optimizer, DType::F32);
         let from = |source: &dyn WeightSource| self.load(source, unit, range.clone(), KIND);
         let master = self.precision.has_masters().then(|| from(&*self.source)).transpose()?;
@@ -110,12 +142,13 @@ impl Setup {
 
     /// Sums over the copies of the model states, if there are several. Shards of units that [`Setup::reductions`] has
     /// reduced as one travel as one.
-    pub fn replica_sum(&self) -> Option<ReplicaSum> {
+    fn replica_sum(&self) -> Option<ReplicaSum> {
         let last = self.schedule.last_reduced();
         let full = self.communication.reductions(self.precision, &self.partition, last);
         let shards = BucketOptions { capacity: full.capacity.div_ceil(self.partition.shards), ..full };
         let units = self.partition.units.len();
-        self.rank.replicas().map(|_| ReplicaSum::new(shards, units, self.micro_batches))
+        let gradients = self.precision.gradients;
+        self.rank.replicas().map(|_| ReplicaSum::new(shards, gradients, units, self.micro_batches))
     }
 
     /// Room for secondary shards, where the run has them.
@@ -136,7 +169,7 @@ impl Setup {
 
     /// The window of parameters that are gathered for a while.
     pub fn window(&self) -> GatherWindow {
-        GatherWindow::new(self.communication.gather_limits(), self.partition.clone())
+        GatherWindow::new(self.communication.gather_limits(), self.partition.clone(), self.schedule.clone())
     }
 
     fn load(
@@ -210,8 +243,8 @@ pub trait StageKind: Stage + Sized + 'static {
     const SHARDED: Sharded;
     /// Which of FSDP's strategies it is, the default first.
     const STRATEGIES: &'static [Strategy] = &[];
-    /// Whether it has more than one way to sum gradients.
-    const HAS_GRAD_SYNC: bool = false;
+    /// The ways to sum gradients that it offers, the default first, if there are several.
+    const GRAD_SYNCS: &'static [GradSync] = &[];
 
     /// Allocates what this rank holds between steps.
     ///
@@ -231,8 +264,8 @@ pub(crate) struct AnyStage {
     pub sharded: Sharded,
     /// [`StageKind::STRATEGIES`].
     pub strategies: &'static [Strategy],
-    /// [`StageKind::HAS_GRAD_SYNC`].
-    pub has_grad_sync: bool,
+    /// [`StageKind::GRAD_SYNCS`].
+    pub grad_syncs: &'static [GradSync],
     /// [`StageKind::new`].
     pub new: fn(Setup) -> Result<Box<dyn Stage>>,
 }
@@ -244,7 +277,7 @@ impl AnyStage {
             plan: S::PLAN,
             sharded: S::SHARDED,
             strategies: S::STRATEGIES,
-            has_grad_sync: S::HAS_GRAD_SYNC,
+            grad_syncs: S::GRAD_SYNCS,
             new: |setup| Ok(Box::new(S::new(setup)?)),
         }
     }

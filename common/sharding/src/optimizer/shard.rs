@@ -1,68 +1,14 @@
-//! AdamW (Loshchilov & Hutter, 2019) on any slice of a unit.
+//! AdamW (Loshchilov & Hutter, 2019) on one slice of one unit.
 
+use super::update::ScaledUpdate;
 use crate::Result;
 use crate::buckets::bucket;
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
-use device::{AdamW, Buffer, Class, DType, View, ViewMut};
+use device::{Buffer, Class, DType, View, ViewMut};
 use events::Pass;
 use model::TrainingState;
 use std::ops::Range;
-
-/// What a step does, the same on every rank.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Update {
-    /// Optimizer steps finished before this one.
-    pub step: u32,
-    /// Learning rate of this step.
-    pub lr: f64,
-    /// Decay of the momentum and of the variance.
-    pub betas: (f32, f32),
-    /// Added to the root of the variance.
-    pub eps: f32,
-    /// Decoupled weight decay, for tensors of two or more dimensions.
-    pub weight_decay: f32,
-    /// Gradients with a larger norm are scaled down to it.
-    pub max_grad_norm: f64,
-    /// What the loss of this step was multiplied with, where it is scaled; an overflow then skips the step.
-    pub loss_scale: Option<f64>,
-}
-
-impl Update {
-    /// The norm that gradients of a scaled loss would have without its scale.
-    pub fn unscaled(&self, norm: f64) -> f64 {
-        norm / self.loss_scale.unwrap_or(1.0)
-    }
-
-    /// What gradients of unscaled norm `norm` are multiplied with: one over the loss's scale, times
-    /// `min(1, max_grad_norm / (norm + 1e-6))`, as PyTorch's `clip_grad_norm_` does. None if they have overflowed and
-    /// the step is to be skipped.
-    ///
-    /// # Errors
-    /// If the norm is not finite although the loss is not scaled.
-    pub fn gradient_scale(&self, norm: f64) -> Result<Option<f32>> {
-        match (norm.is_finite(), self.loss_scale) {
-            (true, scale) => {
-                let clip = (self.max_grad_norm / (norm + 1e-6)).min(1.0);
-                Ok(Some((clip / scale.unwrap_or(1.0)) as f32))
-            }
-            (false, Some(_)) => Ok(None),
-            (false, None) => Err(crate::Error::NonFinite { norm, steps: self.step }),
-        }
-    }
-
-    fn kernel(&self, decays: bool, gradient_scale: f32) -> AdamW {
-        AdamW {
-            lr: self.lr as f32,
-            beta1: self.betas.0,
-            beta2: self.betas.1,
-            eps: self.eps,
-            weight_decay: if decays { self.weight_decay } else { 0.0 },
-            step: self.step + 1,
-            gradient_scale,
-        }
-    }
-}
 
 /// AdamW's buffers for one slice, f32.
 pub struct Moments {
@@ -97,8 +43,8 @@ impl AdamWShard {
         AdamWShard { unit, master, moments, pieces }
     }
 
-    /// Updates the slice's `parameters` from its `gradients`, which are multiplied with `gradient_scale` first: the
-    /// parameters themselves if they are f32, else the master weights, to which they are then rounded.
+    /// Updates the slice's `parameters` from its `gradients`: the parameters themselves if they are f32, else the master
+    /// weights, to which they are then rounded.
     ///
     /// # Errors
     /// If a kernel fails.
@@ -107,13 +53,12 @@ impl AdamWShard {
         rank: &Rank,
         mut parameters: ViewMut<'_>,
         gradients: View<'_>,
-        update: &Update,
-        gradient_scale: f32,
+        update: ScaledUpdate,
     ) -> Result<()> {
         for number in 0..self.pieces.len() {
             // A screen shows pieces as it shows micro-batches.
             let _bracket = rank.bracket(Pass::Step, self.unit, number);
-            self.update_piece(rank, number, &mut parameters, &gradients, (update, gradient_scale))?;
+            self.update_piece(rank, number, &mut parameters, &gradients, update)?;
         }
         Ok(())
     }
@@ -124,14 +69,14 @@ impl AdamWShard {
         number: usize,
         parameters: &mut ViewMut<'_>,
         gradients: &View<'_>,
-        (update, gradient_scale): (&Update, f32),
+        update: ScaledUpdate,
     ) -> Result<()> {
         for (range, decays) in &self.pieces[number] {
             let parameters = parameters.slice_mut(range.clone());
             let momentum = self.moments.momentum.slice_mut(range.clone());
             let variance = self.moments.variance.slice_mut(range.clone());
             let gradients = gradients.slice(range.clone());
-            let update = update.kernel(*decays, gradient_scale);
+            let update = update.kernel(*decays);
             match &mut self.master {
                 None => rank.kernels().adamw(parameters, momentum, variance, gradients, update)?,
                 Some(master) => {
@@ -225,50 +170,6 @@ mod tests {
             }
             assert!(decays[unit.parameters..].iter().all(Option::is_none), "padding is never updated");
         }
-    }
-
-    #[test]
-    fn clipping_follows_the_norm() {
-        let update = Update {
-            step: 3,
-            lr: 1e-3,
-            betas: (0.9, 0.95),
-            eps: 1e-8,
-            weight_decay: 0.1,
-            max_grad_norm: 1.0,
-            loss_scale: None,
-        };
-        assert_eq!(update.gradient_scale(0.5).unwrap(), Some(1.0));
-        assert!((update.gradient_scale(4.0).unwrap().unwrap() - 0.25).abs() < 1e-6);
-        assert!(matches!(update.gradient_scale(f64::NAN), Err(crate::Error::NonFinite { steps: 3, .. })));
-        let scaled = Update { loss_scale: Some(1024.0), ..update };
-        assert_eq!(scaled.unscaled(512.0), 0.5);
-        assert_eq!(scaled.gradient_scale(0.5).unwrap(), Some(1.0 / 1024.0));
-        assert_eq!(scaled.gradient_scale(f64::INFINITY).unwrap(), None, "an overflow skips the step");
-    }
-
-    #[test]
-    fn a_kernel_is_told_what_the_update_says() {
-        let update = Update {
-            step: 3,
-            lr: 0.5,
-            betas: (0.25, 0.75),
-            eps: 1e-3,
-            weight_decay: 0.125,
-            max_grad_norm: 2.0,
-            loss_scale: None,
-        };
-        let kernel = AdamW {
-            lr: 0.5,
-            beta1: 0.25,
-            beta2: 0.75,
-            eps: 1e-3,
-            weight_decay: 0.125,
-            step: 4,
-            gradient_scale: 0.0625,
-        };
-        assert_eq!(update.kernel(true, 0.0625), kernel);
-        assert_eq!(update.kernel(false, 0.0625), AdamW { weight_decay: 0.0, ..kernel });
     }
 
     #[test]

@@ -1,0 +1,22 @@
+//! What ZeRO-3 may do otherwise, a file for each question that the stage asks. Variants compose.
+//!
+//! * [`residency`]: does a gathered unit stay? FSDP's shard-grad-op, DeepSpeed's reuse distance and persistent parameters;
+//! * [`source`]: which shard does a pass gather from, and among which ranks? ZeRO++'s secondary shards (hpZ);
+//! * [`prefetch`]: when does a pass gather ahead? FSDP's backward prefetch.
+//!
+//! Hybrid sharding has no file here. Its groups are smaller ([`sharding::Mesh`]), and its gradient shards are summed over
+//! replicas by what follows a reduction ([`sharding::GradientShards`]).
+
+mod prefetch;
+mod residency;
+mod source;
+
+use planner::Strategy;
+
+pub(crate) use prefetch::Prefetch;
+pub(crate) use residency::{Residency, Stay};
+pub(crate) use source::ShardSource;
+
+/// FSDP's strategies that this stage trains with, the default first.
+pub(crate) const STRATEGIES: &[Strategy] =
+    &[Strategy::FullShard, Strategy::ShardGradOp, Strategy::HybridShard];

@@ -1,0 +1,24 @@
+//! When a pass gathers ahead.
+//!
+//! Forward does so as soon as a unit is here. Backward does so then too (FSDP's BACKWARD_PRE), or only once the unit in
+//! use is freed (BACKWARD_POST), which holds one unit less and hides less, or never.
+
+use events::Pass;
+use planner::BackwardPrefetch;
+use trainer::Setup;
+
+/// When backward gathers ahead.
+pub(crate) struct Prefetch(BackwardPrefetch);
+
+impl Prefetch {
+    /// As the run's flags say.
+    pub(crate) fn new(setup: &Setup) -> Self {
+        Prefetch(setup.communication.backward_prefetch)
+    }
+
+    /// True if `pass` gathers ahead at `moment`: before it computes with a unit (`Pre`), or once it has freed it (`Post`).
+    pub(crate) fn is_due(&self, pass: Pass, moment: BackwardPrefetch) -> bool {
+        let chosen = if pass == Pass::Backward { self.0 } else { BackwardPrefetch::Pre };
+        chosen == moment
+    }
+}
