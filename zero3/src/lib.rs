@@ -7,7 +7,7 @@
 //!
 //! What can differ from this is in [`variants`], a file each.
 
-mod variants;
+pub mod variants;
 
 use collectives::Group;
 use device::{Buffer, Class};

@@ -6,6 +6,7 @@ use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use crate::replicas::ReplicaSum;
 use device::Buffer;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// This rank's gradient shard of every unit, which add up over the micro-batches of a step.
@@ -41,9 +42,9 @@ impl GradientShards {
     /// If a kernel or the collective among replicas fails.
     pub fn accumulate(&mut self, rank: &Rank, reduced: Vec<(UnitId, Buffer)>) -> Result<()> {
         for (unit, full) in reduced {
-            let own = self.partition.slice(unit, rank.shard());
+            let own = self.own(unit, rank);
             let Some(replicas) = &mut self.replicas else {
-                rank.kernels().add(self.shards.get_mut(unit)?.view_mut(), full.slice(own))?;
+                rank.kernels().add(self.shard_mut(unit)?.view_mut(), full.slice(own))?;
                 continue;
             };
             let shard = self.shards.take(unit)?;
@@ -63,6 +64,19 @@ impl GradientShards {
             self.shards.put_all(replicas.finish(rank)?);
         }
         Ok(())
+    }
+
+    /// The elements of `unit` whose gradients this rank keeps.
+    pub fn own(&self, unit: UnitId, rank: &Rank) -> Range<usize> {
+        self.partition.slice(unit, rank.shard())
+    }
+
+    /// `unit`'s shard, to write.
+    ///
+    /// # Errors
+    /// If it is on its way through a collective.
+    pub fn shard_mut(&mut self, unit: UnitId) -> Result<&mut Buffer> {
+        self.shards.get_mut(unit)
     }
 
     /// The shards, to read.

@@ -7,15 +7,14 @@ impl Zero1 {
     fn written_step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
-        let grad_norm = update.unscaled(self.norm()?);
-        let Some(scale) = update.gradient_scale(grad_norm)? else {
+        let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
+        let grad_norm = update.unscaled(norm);
+        let Some(update) = update.scaled(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
-        for unit in 0..self.optimizer.len() {
-            let slice = self.slice(unit);
-            let mut full = self.parameters.take(unit)?;
-            let gradients = self.gradients.get(unit)?.slice(slice.clone());
-            self.optimizer[unit].update(&self.rank, full.slice_mut(slice), gradients, update, scale)?;
+        for unit in 0..self.partition.units.len() {
+            self.optimizer.update_unit(&self.rank, unit, update, &mut self.parameters, &self.gradients)?;
+            let full = self.parameters.take(unit)?;
             let updated = self.gathers.push(&self.rank, unit, full)?;
             self.parameters.put_all(updated);
         }

@@ -9,7 +9,7 @@ impl Zero3 {
             return Ok(());
         }
         let (group, shard) = (self.rank.shard_group(), self.parameters.get(unit)?);
-        let padded = self.partition.units[unit].padded;
+        let padded = shard.len() * group.size() as usize;
         let mut full = self.rank.device.allocate(Class::GatheredParameters, shard.dtype(), padded)?;
         let own = group.rank() as usize * shard.len();
         self.rank.kernels().copy(full.slice_mut(own..own + shard.len()), shard.view())?;

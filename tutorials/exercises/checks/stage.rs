@@ -30,12 +30,19 @@ const STAGES: [(&str, &str, Change); 5] = [
         "shard-norm",
         "zero1",
         Change::Text(&[(
-            "global_norm(&self.rank, &gradients?)",
-            "exercises::shard_norm::of_stage(norm, &self.rank, &gradients?)",
+            "global_norm(&self.rank, &self.",
+            "exercises::shard_norm::of_stage(norm, &self.rank, &self.",
         )]),
     ),
     ("zero1-step", "zero1", Change::Method("fn step(", Some("self.written_step(update)"))),
-    ("zero2-accumulate", "zero2", Change::Method("fn accumulate(", None)),
+    (
+        "zero2-accumulate",
+        "zero2",
+        Change::Text(&[
+            ("self.gradients.accumulate(&self.rank, summed)", "self.accumulate(summed)"),
+            ("self.gradients.finish(&self.rank, summed)", "self.accumulate(summed)"),
+        ]),
+    ),
     ("zero3-gather", "zero3", Change::Method("fn gather(", None)),
 ];
 
@@ -46,11 +53,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (exercise, stage, change) in wanted {
         let source = format!("../../../{stage}/src/lib.rs");
         println!("cargo::rerun-if-changed={source}");
-        let text = changed(&fs::read_to_string(&source)?, change)
+        let text = changed(&with_modules_of(stage, &fs::read_to_string(&source)?), change)
             .ok_or(format!("{source} is no longer what the exercise {exercise} takes a part of"))?;
         fs::write(Path::new(&env::var("OUT_DIR")?).join(format!("{exercise}.rs")), text)?;
     }
     Ok(())
+}
+
+/// `source`, which takes its modules from the stage's crate.
+fn with_modules_of(stage: &str, source: &str) -> String {
+    source.replace("\npub mod ", &format!("\nuse {stage}::"))
 }
 
 /// `source` after the change, without the module's documentation, which `include!` cannot have.

@@ -7,16 +7,15 @@
 //! Hybrid sharding has no file here. Its groups are smaller ([`sharding::Mesh`]), and its gradient shards are summed over
 //! replicas by what follows a reduction ([`sharding::GradientShards`]).
 
-mod prefetch;
-mod residency;
-mod source;
+pub mod prefetch;
+pub mod residency;
+pub mod source;
 
 use planner::Strategy;
 
-pub(crate) use prefetch::Prefetch;
-pub(crate) use residency::{Residency, Stay};
-pub(crate) use source::ShardSource;
+pub use prefetch::Prefetch;
+pub use residency::{Residency, Stay};
+pub use source::ShardSource;
 
 /// FSDP's strategies that this stage trains with, the default first.
-pub(crate) const STRATEGIES: &[Strategy] =
-    &[Strategy::FullShard, Strategy::ShardGradOp, Strategy::HybridShard];
+pub const STRATEGIES: &[Strategy] = &[Strategy::FullShard, Strategy::ShardGradOp, Strategy::HybridShard];

@@ -8,16 +8,16 @@ use planner::BackwardPrefetch;
 use trainer::Setup;
 
 /// When backward gathers ahead.
-pub(crate) struct Prefetch(BackwardPrefetch);
+pub struct Prefetch(BackwardPrefetch);
 
 impl Prefetch {
     /// As the run's flags say.
-    pub(crate) fn new(setup: &Setup) -> Self {
+    pub fn new(setup: &Setup) -> Self {
         Prefetch(setup.communication.backward_prefetch)
     }
 
     /// True if `pass` gathers ahead at `moment`: before it computes with a unit (`Pre`), or once it has freed it (`Post`).
-    pub(crate) fn is_due(&self, pass: Pass, moment: BackwardPrefetch) -> bool {
+    pub fn is_due(&self, pass: Pass, moment: BackwardPrefetch) -> bool {
         let chosen = if pass == Pass::Backward { self.0 } else { BackwardPrefetch::Pre };
         chosen == moment
     }

@@ -11,7 +11,7 @@ use trainer::Setup;
 
 /// How long a unit's full parameters stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stay {
+pub enum Stay {
     /// They are freed when a pass is done with them.
     No,
     /// They stay from forward to backward.
@@ -21,11 +21,11 @@ pub(crate) enum Stay {
 }
 
 /// How long each unit stays.
-pub(crate) struct Residency(Vec<Stay>);
+pub struct Residency(Vec<Stay>);
 
 impl Residency {
     /// The residency of all units under the run's strategy and limits.
-    pub(crate) fn new(setup: &Setup) -> Self {
+    pub fn new(setup: &Setup) -> Self {
         let units = setup.partition.units.iter().enumerate();
         Residency(
             units.map(|(unit, of)| if of.persistent { Stay::Always } else { stay(setup, unit) }).collect(),
@@ -33,12 +33,12 @@ impl Residency {
     }
 
     /// How long `unit` stays, where the limit of live elements allows it.
-    pub(crate) fn of(&self, unit: UnitId) -> Stay {
+    pub fn of(&self, unit: UnitId) -> Stay {
         self.0[unit]
     }
 
     /// What happens to `unit` now that `pass` is done with it.
-    pub(crate) fn after(&self, unit: UnitId, pass: Pass, window: &GatherWindow) -> Stay {
+    pub fn after(&self, unit: UnitId, pass: Pass, window: &GatherWindow) -> Stay {
         match self.0[unit] {
             Stay::UntilBackward if pass != Pass::Forward || !window.may_keep() => Stay::No,
             stay => stay,

@@ -11,7 +11,7 @@ use sharding::{FullParameters, Rank, Result, SecondaryShards, UnitBuffers, UnitI
 use trainer::Setup;
 
 /// Where the shards come from that a pass gathers.
-pub(crate) struct ShardSource {
+pub struct ShardSource {
     secondary: Option<SecondaryShards>,
 }
 
@@ -20,7 +20,7 @@ impl ShardSource {
     ///
     /// # Errors
     /// If the rank is out of memory.
-    pub(crate) fn new(setup: &Setup) -> Result<Self> {
+    pub fn new(setup: &Setup) -> Result<Self> {
         Ok(ShardSource { secondary: setup.secondary()? })
     }
 
@@ -29,7 +29,7 @@ impl ShardSource {
     ///
     /// # Errors
     /// If the shard is out.
-    pub(crate) fn of<'a>(
+    pub fn of<'a>(
         &'a self,
         unit: UnitId,
         pass: Pass,
@@ -48,7 +48,7 @@ impl ShardSource {
     ///
     /// # Errors
     /// If a kernel fails.
-    pub(crate) fn before_free(&mut self, rank: &Rank, full: &FullParameters, pass: Pass) -> Result<()> {
+    pub fn before_free(&mut self, rank: &Rank, full: &FullParameters, pass: Pass) -> Result<()> {
         match &mut self.secondary {
             Some(secondary) if pass == Pass::Forward => secondary.keep(rank, full),
             _ => Ok(()),

@@ -59,20 +59,35 @@ impl Optimizer {
         gradients: &UnitBuffers,
         mut gathers: Option<&mut Buckets>,
     ) -> Result<()> {
-        for (unit, own) in self.units.iter_mut().enumerate() {
-            let within = parameters.within(unit, own.slice.clone());
-            let mut held = parameters.take(unit)?;
-            let gradients = gradients.slice(unit, own.slice.clone())?;
-            own.states.update(rank, held.slice_mut(within), gradients, update)?;
-            match gathers.as_deref_mut().filter(|_| own.gathered) {
-                Some(gathers) => parameters.put_all(gathers.push(rank, unit, held)?),
-                None => parameters.put(unit, held),
+        for unit in 0..self.units.len() {
+            self.update_unit(rank, unit, update, parameters, gradients)?;
+            if let Some(gathers) = gathers.as_deref_mut().filter(|_| self.units[unit].gathered) {
+                let full = parameters.take(unit)?;
+                parameters.put_all(gathers.push(rank, unit, full)?);
             }
         }
         if let Some(gathers) = gathers {
             parameters.put_all(gathers.finish(rank)?);
         }
         Ok(())
+    }
+
+    /// Updates this rank's slice of one unit's `parameters` from its slice of `gradients`.
+    ///
+    /// # Errors
+    /// If a kernel fails.
+    pub fn update_unit(
+        &mut self,
+        rank: &Rank,
+        unit: UnitId,
+        update: ScaledUpdate,
+        parameters: &mut UnitBuffers,
+        gradients: &UnitBuffers,
+    ) -> Result<()> {
+        let OwnSlice { slice, states, .. } = &mut self.units[unit];
+        let within = parameters.within(unit, slice.clone());
+        let parameters = parameters.get_mut(unit)?.slice_mut(within);
+        states.update(rank, parameters, gradients.slice(unit, slice.clone())?, update)
     }
 
     /// The whole of `unit`'s `state`, f32, in main memory, gathered from the ranks that share it. `parameters` are what this

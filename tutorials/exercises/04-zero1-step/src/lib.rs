@@ -9,14 +9,15 @@
 include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
 
 impl Zero1 {
-    /// The stage's `step`. `self.optimizer[unit]` updates a slice of full parameters with its gradients, as
-    /// `update(&self.rank, parameters, gradients, update, scale)`; `self.gathers` queues units for the all-gather.
+    /// The stage's `step`. For each of `self.partition.units`, `self.optimizer.update_unit(&self.rank, unit, update, &mut
+    /// self.parameters, &self.gradients)` updates this rank's slice; `self.gathers` queues units for the all-gather.
     fn written_step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
-        let grad_norm = update.unscaled(self.norm()?);
+        let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
+        let grad_norm = update.unscaled(norm);
         // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
-        let Some(scale) = update.gradient_scale(grad_norm)? else {
+        let Some(update) = update.scaled(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         // Your code here.

@@ -10,7 +10,8 @@ include!(concat!(env!("OUT_DIR"), "/zero2-accumulate.rs"));
 
 impl Zero2 {
     /// `units` have come back from their reduce-scatter: in each full buffer this rank's slice is the sum over ranks.
-    /// `self.gradients.get_mut(unit)?` is this rank's shard, to which micro-batches add up.
+    /// `self.gradients.own(unit, &self.rank)` says where that slice lies, `self.gradients.shard_mut(unit)?` is this rank's
+    /// shard, to which micro-batches add up.
     fn accumulate(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
         // Your code here.
         Ok(())

@@ -11,9 +11,9 @@ fn refused(verdict: Verdict, words: &str) {
     }
 }
 
-/// ZeRO-1 whose update does this with every unit, given its slice and the gradients' scale.
+/// ZeRO-1 whose update does this with every unit.
 macro_rules! zero1 {
-    ($name:ident, |$stage:ident, $unit:ident, $slice:ident, $update:ident, $scale:ident| $body:block) => {
+    ($name:ident, |$stage:ident, $unit:ident, $update:ident, $scaled:ident| $body:block) => {
         mod $name {
             include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
 
@@ -21,13 +21,13 @@ macro_rules! zero1 {
                 fn written_step(&mut self, $update: &Update) -> Result<StepOutcome> {
                     let summed = self.reductions.finish(&self.rank)?;
                     self.gradients.put_all(summed);
-                    let grad_norm = $update.unscaled(self.norm()?);
-                    let Some($scale) = $update.gradient_scale(grad_norm)? else {
+                    let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
+                    let grad_norm = $update.unscaled(norm);
+                    let Some($scaled) = $update.scaled(grad_norm)? else {
                         return Ok(StepOutcome { grad_norm, skipped: true });
                     };
                     let $stage = self;
-                    for $unit in 0..$stage.optimizer.len() {
-                        let $slice = $stage.slice($unit);
+                    for $unit in 0..$stage.partition.units.len() {
                         $body
                     }
                     let updated = $stage.gathers.finish(&$stage.rank)?;
@@ -39,23 +39,20 @@ macro_rules! zero1 {
     };
 }
 
-zero1!(gathers_nothing, |stage, unit, slice, update, scale| {
-    let mut full = stage.parameters.take(unit)?;
-    let gradients = stage.gradients.get(unit)?.slice(slice.clone());
-    stage.optimizer[unit].update(&stage.rank, full.slice_mut(slice), gradients, update, scale)?;
-    stage.parameters.put(unit, full);
+zero1!(gathers_nothing, |stage, unit, update, scaled| {
+    stage.optimizer.update_unit(&stage.rank, unit, scaled, &mut stage.parameters, &stage.gradients)?;
 });
 
-zero1!(updates_nothing, |stage, unit, slice, update, scale| {
+zero1!(updates_nothing, |stage, unit, update, scaled| {
     let full = stage.parameters.take(unit)?;
     let updated = stage.gathers.push(&stage.rank, unit, full)?;
     stage.parameters.put_all(updated);
 });
 
-zero1!(clips_nothing, |stage, unit, slice, update, scale| {
-    let mut full = stage.parameters.take(unit)?;
-    let gradients = stage.gradients.get(unit)?.slice(slice.clone());
-    stage.optimizer[unit].update(&stage.rank, full.slice_mut(slice), gradients, update, 2.0 * scale)?;
+zero1!(clips_nothing, |stage, unit, update, scaled| {
+    let unclipped = update.scaled(0.0)?.unwrap();
+    stage.optimizer.update_unit(&stage.rank, unit, unclipped, &mut stage.parameters, &stage.gradients)?;
+    let full = stage.parameters.take(unit)?;
     let updated = stage.gathers.push(&stage.rank, unit, full)?;
     stage.parameters.put_all(updated);
 });
@@ -73,8 +70,8 @@ mod replaces {
     impl Zero2 {
         fn accumulate(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
             for (unit, full) in units {
-                let sum = full.slice(self.slice(unit));
-                self.rank.kernels().copy(self.gradients.get_mut(unit)?.view_mut(), sum)?;
+                let sum = full.slice(self.gradients.own(unit, &self.rank));
+                self.rank.kernels().copy(self.gradients.shard_mut(unit)?.view_mut(), sum)?;
             }
             Ok(())
         }
@@ -87,8 +84,8 @@ mod takes_another_slice {
     impl Zero2 {
         fn accumulate(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
             for (unit, full) in units {
-                let first = full.slice(self.partition.slice(unit, 0));
-                self.rank.kernels().add(self.gradients.get_mut(unit)?.view_mut(), first)?;
+                let first = full.slice(0..self.gradients.own(unit, &self.rank).len());
+                self.rank.kernels().add(self.gradients.shard_mut(unit)?.view_mut(), first)?;
             }
             Ok(())
         }
@@ -110,7 +107,7 @@ mod gathers_garbage {
                 return Ok(());
             }
             let shard = self.parameters.get(unit)?;
-            let padded = self.partition.units[unit].padded;
+            let padded = shard.len() * self.rank.shard_group().size() as usize;
             let full = self.rank.device.zeros(Class::GatheredParameters, shard.dtype(), padded)?;
             let pending = self.rank.shard_group().all_gather(bucket(vec![full], &[unit]))?;
             self.window.issued(unit, pending);
@@ -128,7 +125,7 @@ mod puts_its_shard_elsewhere {
                 return Ok(());
             }
             let shard = self.parameters.get(unit)?;
-            let padded = self.partition.units[unit].padded;
+            let padded = shard.len() * self.rank.shard_group().size() as usize;
             let mut full = self.rank.device.zeros(Class::GatheredParameters, shard.dtype(), padded)?;
             self.rank.kernels().copy(full.slice_mut(0..shard.len()), shard.view())?;
             let pending = self.rank.shard_group().all_gather(bucket(vec![full], &[unit]))?;
