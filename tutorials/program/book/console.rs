@@ -88,9 +88,9 @@ impl Console {
             if expected != Ok(said.code) {
                 return Err(Failure::run(format!("{command} ended with code {}:\n{text}", said.code)));
             }
-            let lines = shown(&lines, options.get("show").copied());
-            let missing = || Failure::run(format!("{command}: what is to be shown is not in:\n{text}"));
-            fresh.extend(lines.ok_or_else(missing)?);
+            let lines = shown(&lines, options.get("show").copied())
+                .map_err(|problem| Failure::run(format!("{command}: {problem} in:\n{text}")))?;
+            fresh.extend(lines);
         }
         for (command, mut child) in self.background.drain(..) {
             let status = child.wait().map_err(|e| Failure::run(format!("{command} &: {e}")))?;
@@ -235,16 +235,23 @@ fn step_row(line: &str) -> Option<String> {
     Some(format!("{}{blank}{}", &line[..at], &line[at + columns[4].len()..]))
 }
 
-/// The lines from FROM to TO for every `FROM .. TO` in `show`, or all of them; `…` stands for what is left out.
-fn shown(lines: &[String], show: Option<&str>) -> Option<Vec<String>> {
+/// Returns the lines from FROM to TO for every `FROM .. TO` in `show`, or all of them; `…` stands for
+/// what is left out.
+///
+/// # Errors
+/// If FROM is in no line or in several, or TO is in none from there on or in several.
+fn shown(lines: &[String], show: Option<&str>) -> std::result::Result<Vec<String>, String> {
     let lines: Vec<&String> = lines.iter().skip_while(|line| line.is_empty()).collect();
-    let Some(show) = show else { return Some(trimmed(lines.into_iter().cloned().collect())) };
+    let Some(show) = show else { return Ok(trimmed(lines.into_iter().cloned().collect())) };
     let mut out = Vec::new();
     let mut next = 0;
     for stretch in show.split("; ") {
         let (from, to) = stretch.split_once(" .. ").unwrap_or((stretch, stretch));
-        let first = next + lines[next..].iter().position(|line| line.contains(from))?;
-        let last = first + lines[first..].iter().position(|line| line.contains(to))?;
+        let first = only(&lines, 0, from)?;
+        let last = only(&lines, first, to)?;
+        if first < next {
+            return Err(format!("{from:?} is above what is shown before it"));
+        }
         if first > next {
             out.push(REDACTED.to_string());
         }
@@ -254,7 +261,20 @@ fn shown(lines: &[String], show: Option<&str>) -> Option<Vec<String>> {
     if lines[next..].iter().any(|line| !line.is_empty()) {
         out.push(REDACTED.to_string());
     }
-    Some(trimmed(out))
+    Ok(trimmed(out))
+}
+
+/// Returns the index of the only line from `start` on that contains `pattern`.
+///
+/// # Errors
+/// If there is none, or more than one.
+fn only(lines: &[&String], start: usize, pattern: &str) -> std::result::Result<usize, String> {
+    let mut found = (start..lines.len()).filter(|&at| lines[at].contains(pattern));
+    let first = found.next().ok_or_else(|| format!("{pattern:?} is not"))?;
+    match found.count() {
+        0 => Ok(first),
+        more => Err(format!("{pattern:?} is {} times", more + 1)),
+    }
 }
 
 fn trimmed(mut lines: Vec<String>) -> Vec<String> {
@@ -281,7 +301,19 @@ mod tests {
         let lines: Vec<String> = ["a", "b", "c", "d"].map(String::from).into();
         assert_eq!(shown(&lines, Some("b .. c")).unwrap(), ["…", "b", "c", "…"]);
         assert_eq!(shown(&lines, Some("a; d")).unwrap(), ["a", "…", "d"]);
-        assert_eq!(shown(&lines, Some("x")), None);
+        for (show, said) in [("x", "is not"), ("b; a", "above"), ("b .. x", "is not")] {
+            assert!(shown(&lines, Some(show)).unwrap_err().contains(said), "{show}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_matches_two_lines_is_refused() {
+        let lines: Vec<String> =
+            ["918,656 parameters", "parameters  459,328", "end", "end"].map(String::from).into();
+        for show in ["parameters", "918 .. end"] {
+            assert!(shown(&lines, Some(show)).unwrap_err().contains("2 times"), "{show}");
+        }
+        assert_eq!(shown(&lines, Some("parameters  ")).unwrap()[1], lines[1]);
     }
 
     /// A console whose every program is this shell script: a shell reads it where it is, and nobody executes a file that
