@@ -186,7 +186,7 @@ fn is_rounded(word: &str) -> bool {
 }
 
 /// Words of a command line; double quotes keep spaces.
-fn words(arguments: &str) -> Vec<String> {
+pub(super) fn words(arguments: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (index, part) in arguments.split('"').enumerate() {
         if index % 2 == 1 {

@@ -1,7 +1,8 @@
 //! Frames of the visualizer.
 
+use super::console;
 use clap::Parser;
-use events::Recording;
+use events::{Boundary, Recording};
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 use viz::app::{App, EventSource};
@@ -31,6 +32,9 @@ pub(super) struct Picture {
     columns: u16,
     #[arg(long, default_value_t = 32)]
     rows: u16,
+    /// Words that one row of the frame must have, in this order: what the chapter says about it.
+    #[arg(long)]
+    shows: Vec<String>,
 }
 
 impl Picture {
@@ -39,15 +43,30 @@ impl Picture {
     /// # Errors
     /// If they make no sense.
     pub(super) fn parse(arguments: &str) -> Result<Self> {
-        Picture::try_parse_from(arguments.split_whitespace())
+        Picture::try_parse_from(console::words(arguments))
             .map_err(|e| Failure::run(format!("picture: {arguments}: {e}")))
     }
 
-    /// The frame as SVG.
+    /// Returns the frame as SVG.
     ///
     /// # Errors
-    /// If a recording cannot be read.
+    /// If a recording cannot be read, or no row of the frame shows what it should.
     pub(super) fn draw(&self, root: &Path) -> Result<String> {
+        let frame = view::picture(&self.app(root)?, Theme::FULL, self.columns, self.rows);
+        let cells = frame.content().chunks(self.columns.into());
+        let rows: Vec<String> = cells.map(|row| row.iter().map(|cell| cell.symbol()).collect()).collect();
+        match self.shows.iter().find(|words| !rows.iter().any(|row| has_in_order(row, words))) {
+            None => Ok(svg::render(&frame)),
+            Some(words) => Err(Failure::run(format!(
+                "the picture {} does not show {words:?}:\n{}",
+                self.name,
+                rows.join("\n")
+            ))),
+        }
+    }
+
+    /// Returns the visualizer at the moment that is drawn.
+    fn app(&self, root: &Path) -> Result<App> {
         let open = |file: &PathBuf| -> std::result::Result<Player, events::RecordingError> {
             let timeline = Timeline::recorded(Recording::open(&root.join(file))?)?;
             Ok(Player::new(timeline, Motion::Standing))
@@ -55,8 +74,51 @@ impl Picture {
         let players: std::result::Result<Vec<Player>, _> = self.recordings.iter().map(open).collect();
         let mut players = players.map_err(|e| Failure::run(e.to_string()))?;
         players[0].seek_into_step(self.step, self.at);
+        if players.len() > 1 {
+            // Where a pass over a unit begins, rank 0 of every run is at the same line of its program.
+            players[0].step_back(Boundary::Unit);
+        }
         let mut app = App::new(players, EventSource::Recording);
         (app.view, app.rank) = (self.view, self.rank);
-        Ok(svg::render(&view::picture(&app, Theme::FULL, self.columns, self.rows)))
+        Ok(app)
+    }
+}
+
+/// True if `row` contains all `words`, each behind the one before.
+fn has_in_order(row: &str, words: &str) -> bool {
+    let behind = |rest: &'_ str, word: &str| rest.find(word).map(|at| at + word.len());
+    let mut rest = row;
+    words.split_whitespace().all(|word| behind(rest, word).map(|at| rest = &rest[at..]).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use events::Class;
+
+    const RECORDINGS: &str = "viz/tests/recordings/ddp.events viz/tests/recordings/zero1.events \
+                              viz/tests/recordings/zero2.events viz/tests/recordings/zero3.events";
+
+    #[test]
+    fn stages_side_by_side_are_drawn_with_the_same_activations() {
+        for at in [0.2, 0.4, 0.5, 0.6, 0.8] {
+            let arguments = format!("name {RECORDINGS} --view compare --at {at}");
+            let app = Picture::parse(&arguments).unwrap().app(&crate::book::root()).unwrap();
+            let activations = |player: &Player| player.scene().now.ranks[0].live_of(Class::Activations);
+            let live: Vec<u64> = app.players.iter().map(activations).collect();
+            assert!(live[0] > 0 && live.iter().all(|&bytes| bytes == live[0]), "at {at}: {live:?}");
+        }
+    }
+
+    #[test]
+    fn a_picture_that_does_not_show_what_the_chapter_says_is_refused() {
+        let draw = |words: &str| {
+            let arguments = format!("name viz/tests/recordings/ddp.events --shows \"{words}\"");
+            Picture::parse(&arguments).unwrap().draw(&crate::book::root())
+        };
+        assert!(draw("DDP 4 ranks step 1").is_ok());
+        for wrong in ["DDP 5 ranks", "step DDP"] {
+            assert!(draw(wrong).unwrap_err().to_string().contains("does not show"), "{wrong}");
+        }
     }
 }

@@ -105,7 +105,8 @@ impl Player {
         self.timeline.marks().back().map(|mark| phase(mark, units))
     }
 
-    /// Goes to the same step, pass and unit as `other`.
+    /// Goes to the same step, pass and unit as `other`, as far into it; right after its beginning if
+    /// `other` stands there, where ranks of all stages hold the same activations.
     pub fn lock_to(&mut self, other: &Player) {
         let units = self.timeline.header().units.len() as u16;
         let theirs = other.timeline.marks();
@@ -114,13 +115,16 @@ impl Player {
             return self.seek(self.timeline.beginning());
         };
         let end = theirs.get(index).map_or(other.timeline.len(), |mark| mark.position);
-        let share = (other.position() - mark.position) as f64 / (end - mark.position).max(1) as f64;
+        // A mark's own event begins the pass: what counts is how many of those behind it have happened.
+        let (gone, all) = (other.position() - mark.position - 1, end - mark.position - 1);
+        let share = gone as f64 / all.max(1) as f64;
         let key = phase(mark, other.timeline.header().units.len() as u16);
         let ours = self.timeline.marks();
         let index = ours.partition_point(|mark| phase(mark, units) <= key);
         let end = ours.get(index).map_or(self.timeline.len(), |mark| mark.position);
         let start = ours.get(index.wrapping_sub(1)).map_or(self.timeline.beginning(), |mark| mark.position);
-        self.seek(start + ((end - start) as f64 * share).ceil() as u64);
+        let gone = (end - start).saturating_sub(1) as f64 * share;
+        self.seek(start + 1 + gone.ceil() as u64);
     }
 }
 
