@@ -13,6 +13,8 @@ run() {
 
 # Communication that takes longer than what there is to compute meanwhile.
 run zero3 --steps 8 --link 1ms,20MB/s --record $here/link.events --report $here/link.json
+# Communication that backward hides, but for the end.
+run zero0-ddp --batch-size 4 --steps 4 --link 100us,100MB/s --record $here/overlap.events
 # Out of memory in the first backward, on a device that the plan says is too small.
 run zero0-ddp --gpus 4 --batch-size 4 --steps 5 --device-memory 34MB --ignore-plan --record $here/failed.events 2>/dev/null || true
 # Rank 1 stops taking part; the others give up after a second.

@@ -32,7 +32,8 @@ pub(super) const FIRST_RUN: Chapter = Chapter {
     ],
     quiz: &[
         choose(
-            "Two stages start from the same seed and see the same text. After training, their weights are",
+            "Two stages start from the same seed and see the same text, one micro-batch per step. After training, \
+             their weights are",
             &["the same, bit for bit", "the same to rounding", "different: sharding is an approximation"],
             0,
             "Sharding moves bytes. The sums are made in the same order, so nothing even rounds differently.",
