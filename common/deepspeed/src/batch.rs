@@ -1,7 +1,9 @@
-//! DeepSpeed's batch rule: `train_batch_size = train_micro_batch_size_per_gpu × gradient_accumulation_steps × world size`.
+//! DeepSpeed's batch rule: `train_batch_size = train_micro_batch_size_per_gpu ×
+//! gradient_accumulation_steps × world size`.
 //!
-//! Any two give the third. With the first or the second alone there is one micro-batch per step; with neither, flags and
-//! preset supply the micro-batch. A product that does not match is an error that names all four numbers.
+//! Any two give the third. With the first or the second alone there is one micro-batch per step;
+//! with neither, flags and preset supply the micro-batch. A product that does not match is an error
+//! that names all four numbers.
 
 use crate::keys::contradiction;
 use crate::node::Node;
@@ -14,7 +16,7 @@ struct Count {
     typed: bool,
 }
 
-/// Settles the batch of `args` from its flags and its file's keys.
+/// Resolves the batch of `args` from its flags and its file's keys.
 ///
 /// # Errors
 /// All four numbers, if they do not fit together.
@@ -60,7 +62,8 @@ const TOTAL: &str = "train_batch_size";
 const MICRO: &str = "train_micro_batch_size_per_gpu";
 const ACCUMULATION: &str = "gradient_accumulation_steps";
 
-/// Micro-batch and accumulation, the missing one from the other; rounded down, as DeepSpeed does before it compares.
+/// Returns micro-batch and accumulation, a missing one derived from the other; rounded down, as
+/// DeepSpeed does before it compares.
 fn split(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks: usize) -> (usize, usize) {
     match (micro.map(|count| count.value), accumulation.map(|count| count.value)) {
         (Some(m), Some(a)) => (m, a),

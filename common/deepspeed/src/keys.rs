@@ -1,10 +1,10 @@
-//! What a row of the schema table says about a key, and how a value is checked against it.
+//! A row of the schema table: a key, the check of its values, and what it does.
 
 use crate::Resolved;
 use crate::node::{Node, WHOLE};
 use settings::cli::TrainArgs;
 
-/// What a value may be.
+/// The values that a key takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// `true` or `false`.
@@ -17,76 +17,76 @@ pub enum Kind {
     Positive(f64),
     /// Two decays, of the momentum and of the variance.
     Pair,
-    /// One of these words, in upper or lower case; numbers and truth values count as they are written.
+    /// One of these words, in upper or lower case; numbers and truth values count as written.
     Choice(&'static [&'static str]),
     /// Any text.
     Text,
-    /// Anything, sections included: nothing inside it is looked at one by one.
+    /// Anything, sections included: keys inside it have no rows.
     Any,
 }
 
-/// What the word `auto` stands for.
+/// The meaning of the word `auto`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Auto {
     /// It is not allowed.
     No,
-    /// What flags or the preset say.
+    /// The value of flags or preset.
     Flags,
     /// `factor · hᵖᵒʷᵉʳ` elements for a model of width h, as Transformers resolves it.
     Width(f64, i32),
 }
 
-/// Takes a value that passed its row's check.
+/// Sets a value that passed its row's check.
 pub type Set = fn(&mut TrainArgs, &Node);
-/// The resolved value, for `--print-config`.
+/// Returns the resolved value, for `--print-config`.
 pub type Get = fn(&Resolved<'_>) -> Option<Node>;
 
-/// What becomes of a key.
+/// The effect of a key.
 #[derive(Clone, Copy)]
 pub enum Fate {
-    /// It changes the run: `set` hands it to the flags, unless `flag` (its identifier in clap) was given explicitly.
+    /// It changes the run: `set` sets the flags, unless `flag` (its identifier in clap) was typed.
     Honoured {
-        /// The flag that says the same, if there is one.
+        /// The flag of the same meaning, if there is one.
         flag: Option<&'static str>,
-        /// Hands the value on.
+        /// Sets the value.
         set: Set,
-        /// Reads the resolved value back.
+        /// Returns the resolved value.
         get: Get,
     },
-    /// It is read and changes nothing here: a warning, unless `harmless` says that the value asks for nothing that would
-    /// be missed.
+    /// It is read and changes nothing here: a warning, unless the value is `harmless`.
     Accepted {
-        /// Whether nothing is missed.
+        /// True if the value asks for nothing that would be missed.
         harmless: fn(&Node) -> bool,
     },
-    /// An error, unless `harmless` says that the value asks for nothing.
+    /// It asks for a feature that is not supported: an error, unless the value is `harmless`.
     NotYet {
-        /// Whether a value asks for nothing that is missing.
+        /// True if the value asks for nothing.
         harmless: fn(&Node) -> bool,
     },
-    /// Another name: the path and value that it stands for, if it asks for anything.
+    /// It is another name: the path and value that it stands for, if it asks for anything.
     Means(fn(&Node) -> Option<(&'static str, Node)>),
 }
 
 /// A row of the schema table.
 #[derive(Clone, Copy)]
 pub struct Key {
-    /// Where it stands in the file, sections joined by dots.
+    /// Its path in the file, sections joined by dots.
     pub path: &'static str,
-    /// What its value may be.
+    /// The values that it takes.
     pub kind: Kind,
     /// The default in DeepSpeed's (or Accelerate's) code, as JSON; empty if there is none.
     pub default: &'static str,
-    /// What `auto` stands for.
+    /// The meaning of `auto`.
     pub auto: Auto,
-    /// What becomes of it.
+    /// Its effect.
     pub fate: Fate,
-    /// What it does here, or why nothing, in a few words.
+    /// What it does here, or why it does nothing, in a few words.
     pub note: &'static str,
 }
 
 impl Key {
-    /// A row that is read and changes nothing, whatever its value; the methods below make it something else.
+    /// Returns a row that is read and changes nothing, whatever its value; the methods below change
+    /// its effect.
     pub(crate) const fn new(
         path: &'static str,
         kind: Kind,
@@ -96,32 +96,32 @@ impl Key {
         Key { path, kind, default, auto: Auto::No, fate: Fate::Accepted { harmless: |_| true }, note }
     }
 
-    /// The same, missed unless `harmless`.
+    /// Makes it one that leads to a warning unless the value is `harmless`.
     pub(crate) const fn missed_unless(self, harmless: fn(&Node) -> bool) -> Key {
         Key { fate: Fate::Accepted { harmless }, ..self }
     }
 
-    /// The same with `auto` allowed.
+    /// Allows `auto`.
     pub(crate) const fn auto(self, auto: Auto) -> Key {
         Key { auto, ..self }
     }
 
-    /// The same, honoured.
+    /// Makes it honoured.
     pub(crate) const fn honoured(self, flag: Option<&'static str>, set: Set, get: Get) -> Key {
         Key { fate: Fate::Honoured { flag, set, get }, ..self }
     }
 
-    /// The same, an error unless `harmless`.
+    /// Makes it an error unless the value is `harmless`.
     pub(crate) const fn not_yet(self, harmless: fn(&Node) -> bool) -> Key {
         Key { fate: Fate::NotYet { harmless }, ..self }
     }
 
-    /// The same, another name for something.
+    /// Makes it another name for something.
     pub(crate) const fn means(self, means: fn(&Node) -> Option<(&'static str, Node)>) -> Key {
         Key { fate: Fate::Means(means), ..self }
     }
 
-    /// The word for its fate in tables.
+    /// Returns the word for its effect in tables.
     pub const fn label(&self) -> &'static str {
         match self.fate {
             Fate::Honoured { .. } => "honoured",
@@ -131,7 +131,7 @@ impl Key {
         }
     }
 
-    /// The flag that says the same, as typed.
+    /// Returns the flag of the same meaning, as typed.
     pub fn flag(&self) -> Option<String> {
         match self.fate {
             Fate::Honoured { flag: Some(id), .. } => Some(typed_as(id)),
@@ -139,7 +139,7 @@ impl Key {
         }
     }
 
-    /// Whether it can only matter where parameters are sharded.
+    /// True if it can matter only where parameters are sharded.
     pub fn is_about_sharded_parameters(&self) -> bool {
         let zero = self.path.strip_prefix("zero_optimization.").unwrap_or("");
         ["stage3_", "offload_param", "sub_group_size", "zero_hpz", "mics_", "cpu_offload_param"]
@@ -147,12 +147,12 @@ impl Key {
             .any(|prefix| zero.starts_with(prefix))
     }
 
-    /// Whether `value` is what it has there when it is left out.
+    /// True if `value` is the key's default.
     pub(crate) fn is_default(&self, value: &Node) -> bool {
         Node::from_json(self.default).is_ok_and(|default| default == *value)
     }
 
-    /// The last part of its path.
+    /// Returns the last part of its path.
     pub fn name(&self) -> &'static str {
         self.path.rsplit('.').next().unwrap_or(self.path)
     }
@@ -178,7 +178,7 @@ impl Key {
         if fine { Ok(()) } else { Err(self.expected()) }
     }
 
-    /// What its value must be, in words.
+    /// Describes what its value must be.
     pub fn expected(&self) -> String {
         let kind = match self.kind {
             Kind::Flag => "true or false".into(),
@@ -197,12 +197,12 @@ impl Key {
     }
 }
 
-/// The flag with this identifier, as typed.
+/// Returns the flag with this identifier, as typed.
 pub(crate) fn typed_as(id: &str) -> String {
     format!("--{}", id.replace('_', "-"))
 }
 
-/// The warning that a key and a flag differ.
+/// Returns the warning that a key and a flag differ.
 pub(crate) fn contradiction(file: &str, key: &str, value: &Node, flag: &str, typed: &str) -> String {
     let typed = if typed.is_empty() { String::new() } else { format!(" {typed}") };
     format!("{file}: {key} {value} and {flag}{typed} on the command line disagree: the flag counts")
@@ -211,7 +211,7 @@ pub(crate) fn contradiction(file: &str, key: &str, value: &Node, flag: &str, typ
 /// Largest decay: beyond it, 1 − β is lost in f32.
 const CLOSEST: f64 = 0.99999;
 
-/// Two numbers from 0 to [`CLOSEST`].
+/// Returns two numbers from 0 to [`CLOSEST`].
 pub(crate) fn pair(value: &Node) -> Option<(f64, f64)> {
     let Node::List(items) = value else { return None };
     let [a, b] = items.as_slice() else { return None };

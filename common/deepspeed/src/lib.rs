@@ -1,20 +1,22 @@
 //! DeepSpeed's and Accelerate's configuration files: `--config ds_config.json`.
 //!
-//! # What counts
+//! # Precedence
 //!
-//! From strongest to weakest: a flag given on the command line; a key in the file; the model's preset and the flags'
-//! defaults. A key that the file leaves out is *not* filled in with DeepSpeed's default: those suit models of billions
-//! of parameters (with buckets of 5e8 elements a small model has one bucket, and overlaps nothing). Where two of them
-//! contradict each other, a warning names both and says which one counts.
+//! From strongest to weakest: a flag given on the command line; a key in the file; the model's
+//! preset and the flags' defaults. A key that the file leaves out is *not* filled in with
+//! DeepSpeed's default: those suit models of billions of parameters (with buckets of 5e8 elements a
+//! small model has one bucket, and overlaps nothing). Where two of them contradict each other, a
+//! warning names both and the one that counts.
 //!
-//! `auto` stands for what Transformers would put there: flags and preset, or a multiple of the model's width.
+//! `auto` stands for the value that Transformers fills in: that of flags and preset, or a multiple
+//! of the model's width.
 //!
-//! The batch follows DeepSpeed's rule, see [`batch`]. One [table](table::keys) says of every key what becomes of it; it
-//! drives reading, errors, `--print-config`, the book's table and the tests. To honour one more key, give its row
-//! [`Fate::Honoured`](keys::Fate) with a setter and a getter.
+//! The batch follows DeepSpeed's rule, see [`batch`]. One [table](table::keys) has the effect of
+//! every key; it drives reading, errors, `--print-config`, the book's table and the tests. To
+//! honour another key, give its row [`Fate::Honoured`](keys::Fate) with a setter and a getter.
 //!
-//! Accelerate's YAML goes the same way: its names stand for DeepSpeed's ([`Fate::Means`](keys::Fate)), or for flags where it
-//! speaks of FSDP.
+//! Accelerate's YAML uses the same table: its names stand for DeepSpeed's
+//! ([`Fate::Means`](keys::Fate)); those of FSDP, for flags.
 
 mod batch;
 pub mod keys;
@@ -46,7 +48,7 @@ pub struct Resolved<'a> {
     pub stage: Stage,
 }
 
-/// The configuration that `args` and the file that they name give.
+/// Resolves `args` and the file that they name to a configuration.
 ///
 /// # Errors
 /// A usage failure that names the flag or the file's key, and what it accepts.

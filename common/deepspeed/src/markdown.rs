@@ -1,9 +1,9 @@
-//! The table that the book shows.
+//! The table of keys in the book.
 
 use crate::keys::Key;
 use crate::table::keys;
 
-/// "DeepSpeed key → what it does here", as Markdown: one row per key.
+/// Returns the table of keys and their effects as Markdown: one row per key.
 pub fn markdown() -> String {
     let mut text =
         "| key | value | default there | here | what it does, or why not |\n|---|---|---|---|---|\n"

@@ -1,4 +1,4 @@
-//! A file's keys handed to the flags that say the same, and what contradicts what.
+//! Merges a file's keys with the flags of the same meaning, and finds contradictions.
 
 use crate::batch;
 use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
@@ -11,11 +11,12 @@ use settings::findings::{Findings, Missing, Setter};
 use settings::float_type::FloatType;
 use settings::{Failure, Result};
 
-/// Completes `args` with the file that they name, if any. `width` gives the model's width, for `auto`.
+/// Completes `args` with the file that they name, if any. `width` gives the model's width, for
+/// `auto`.
 ///
 /// # Errors
-/// A usage failure that names the file and the key, or the four numbers of the batch rule. Whether a stage can do all of
-/// it is left to [`Findings::check`].
+/// A usage failure that names the file and the key, or the four numbers of the batch rule. [`Findings::check`] tells
+/// whether a stage supports all of it.
 pub(crate) fn merge(
     args: TrainArgs,
     width: impl Fn(&TrainArgs) -> Result<usize>,
@@ -37,7 +38,8 @@ pub(crate) fn merge(
     Ok((args, findings))
 }
 
-/// Flags that keys set without having them in their rows: beside another flag, or settled together with other keys.
+/// Flags that keys set although their rows do not name them: beside another flag, or resolved
+/// together with other keys.
 const BESIDE: [(&str, &str); 3] = [
     ("zero_optimization.mics_shard_size", "shard_group_size"),
     ("train_micro_batch_size_per_gpu", "batch_size"),
@@ -47,7 +49,7 @@ const BESIDE: [(&str, &str); 3] = [
 struct Merging {
     args: TrainArgs,
     findings: Findings,
-    /// Keys that are accepted, whose values ask for something that does not happen.
+    /// Accepted keys whose values ask for something that does not happen.
     missed: Vec<(&'static Key, Node)>,
 }
 
@@ -87,8 +89,8 @@ impl Merging {
         Ok(())
     }
 
-    /// Whether `key` has no meaning at the file's stage, in a precision that a flag chose, or because what it asks for is
-    /// done already, by a flag or a launcher.
+    /// True if `key` has no meaning at the file's stage or in a precision that a flag chose, or if
+    /// a flag or a launcher does already what it asks for.
     fn is_idle(&self, key: &Key) -> bool {
         if key.path == "num_machines" {
             return self.args.on_this_machine.is_some();
@@ -127,7 +129,8 @@ impl Merging {
         }
     }
 
-    /// Notes that `entry` has set the flag with the identifier `id`, and warns if another key has set it otherwise.
+    /// Records that `entry` has set the flag with the identifier `id`, and warns if another key has
+    /// set it to another value.
     fn set_by(&mut self, id: &str, entry: &Entry, value: &Node, differs: bool) {
         let flag = typed_as(id);
         let Findings { file, warnings, setters, .. } = &mut self.findings;
@@ -144,7 +147,7 @@ impl Merging {
         setters.push(Setter { flag, path, value: value.to_string() });
     }
 
-    /// A line for every reason why keys change nothing.
+    /// Adds a warning for every reason why keys change nothing.
     fn warn_of_missed(&mut self) {
         let mut missed = std::mem::take(&mut self.missed);
         while let Some(note) = missed.first().map(|(key, _)| key.note) {
@@ -159,7 +162,7 @@ impl Merging {
         }
     }
 
-    /// What no single key can tell.
+    /// Checks keys that depend on each other.
     fn check_together(&mut self, entries: &Entries) -> std::result::Result<(), String> {
         let file = &self.findings.file;
         let on = |path| entries.get(path).and_then(Node::as_flag) == Some(true);
@@ -194,7 +197,7 @@ fn missing(key: &Key, alias: Option<&'static str>, value: &Node) -> Missing {
     }
 }
 
-/// A key and its value; of a section its name alone.
+/// Writes a key and its value; of a section its name alone.
 fn asked(key: &Key, value: &Node) -> String {
     match value {
         Node::Section(_) | Node::List(_) => key.path.into(),

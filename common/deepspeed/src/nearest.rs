@@ -1,9 +1,10 @@
-//! The key that somebody probably meant.
+//! The known key nearest to an unknown one.
 
 use crate::table::keys;
 
-/// The key or section of the table closest to `path`: the one that says the same with dots (`offload_optimizer_nvme_path`), else
-/// the same name in another section, else the fewest edits; `None` if nothing is close.
+/// Returns the key or section of the table nearest to `path`: the one with dots for underscores
+/// (`offload_optimizer_nvme_path`), else the same name in another section, else the fewest edits;
+/// `None` if nothing is close.
 pub(crate) fn nearest(path: &str) -> Option<&'static str> {
     let name = path.rsplit('.').next().unwrap_or(path);
     let limit = (name.chars().count() / 3).max(1);
@@ -12,7 +13,7 @@ pub(crate) fn nearest(path: &str) -> Option<&'static str> {
     dotted(path).or_else(|| measured.filter(|((distance, _), _)| *distance <= limit).min().map(|(_, c)| c))
 }
 
-/// Every key's path, and those of the sections that it stands in.
+/// Lists every key's path, and those of its sections.
 fn paths() -> impl Iterator<Item = &'static str> {
     let up = |path: &&'static str| path.rsplit_once('.').map(|(section, _)| section);
     keys().flat_map(move |key| std::iter::successors(Some(key.path), up))
@@ -22,7 +23,7 @@ fn last(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// The key whose path ends in `path` once its dots are underscores.
+/// Returns the key whose path ends in `path` once its dots are underscores.
 fn dotted(path: &str) -> Option<&'static str> {
     let flat = path.replace('.', "_");
     let fits = |key: &str| key.contains('.') && key.replace('.', "_").ends_with(&flat);
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_lead_to_the_key_that_was_meant() {
+    fn misspelt_keys_lead_to_the_nearest_one() {
         for (slip, meant) in [
             ("zero_optimization.allreduce_bucket_size", "zero_optimization.reduce_bucket_size"),
             ("bf16.loss_scale", "fp16.loss_scale"),

@@ -1,4 +1,4 @@
-//! A configuration file as a tree, with everything kept that a map would lose.
+//! A configuration file as a tree. Unlike a map it keeps order and repeated keys.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -11,7 +11,7 @@ pub enum Node {
     Null,
     /// `true` or `false`.
     Flag(bool),
-    /// Any number; counts up to 2⁵³ are exact.
+    /// A number; counts up to 2⁵³ are exact.
     Number(f64),
     /// Text.
     Text(String),
@@ -37,27 +37,27 @@ impl Node {
         })
     }
 
-    /// Text.
+    /// Returns text.
     pub(crate) fn text(text: &str) -> Node {
         Node::Text(text.into())
     }
 
-    /// A count of elements, ranks, sequences or steps.
+    /// Returns a count of elements, ranks, sequences or steps.
     pub(crate) fn count(count: usize) -> Node {
         Node::Number(count as f64)
     }
 
-    /// An f32 by its shortest decimal form, which reads back to the same f32.
+    /// Returns an f32 by its shortest decimal form, which reads back to the same f32.
     pub(crate) fn single(value: f32) -> Node {
         Node::Number(value.to_string().parse().unwrap_or(f64::from(value)))
     }
 
-    /// Whether this is the word `auto`.
+    /// True if this is the word `auto`.
     pub(crate) fn is_auto(&self) -> bool {
         matches!(self, Node::Text(text) if text == "auto")
     }
 
-    /// As a truth value. YAML's words for it count too, since people quote them.
+    /// Returns its truth value. YAML's quoted words for it count too.
     pub(crate) fn as_flag(&self) -> Option<bool> {
         match self {
             Node::Flag(flag) => Some(*flag),
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// As a number.
+    /// Returns its number.
     pub(crate) fn as_number(&self) -> Option<f64> {
         match self {
             Node::Number(number) => Some(*number),
@@ -78,7 +78,7 @@ impl Node {
         }
     }
 
-    /// As text.
+    /// Returns its text.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
             Node::Text(text) => Some(text),
@@ -86,7 +86,7 @@ impl Node {
         }
     }
 
-    /// As a word: text, or a number or truth value as it is written.
+    /// Returns its word: text, or a number or truth value as written.
     pub(crate) fn word(&self) -> Option<String> {
         match self {
             Node::Text(text) => Some(text.clone()),
@@ -95,7 +95,7 @@ impl Node {
         }
     }
 
-    /// The value of `name`, if this is a section that has it.
+    /// Returns the value of `name`, if this is a section that has it.
     pub(crate) fn get(&self, name: &str) -> Option<&Node> {
         match self {
             Node::Section(entries) => entries.iter().find(|(key, _)| key == name).map(|(_, value)| value),
@@ -103,7 +103,7 @@ impl Node {
         }
     }
 
-    /// Puts `value` at a dotted path, making sections on the way.
+    /// Inserts `value` at a dotted path, and the sections that lead to it.
     pub(crate) fn insert(&mut self, path: &str, value: Node) {
         let Node::Section(entries) = self else { return };
         let Some((head, rest)) = path.split_once('.') else {
@@ -121,7 +121,7 @@ impl Node {
     }
 }
 
-/// Longest value that a message repeats.
+/// The longest value that a message repeats.
 const SHOWN: usize = 60;
 
 impl fmt::Display for Node {
@@ -131,7 +131,7 @@ impl fmt::Display for Node {
     }
 }
 
-/// `text` on one line, cut to what fits into a message.
+/// Cuts `text` to one line that fits into a message.
 pub(crate) fn shortened(text: &str) -> String {
     let mut shown: String = text.chars().take(SHOWN).flat_map(printable).collect();
     if text.chars().nth(SHOWN).is_some() {
@@ -165,7 +165,7 @@ impl Serialize for Node {
     }
 }
 
-/// Largest whole number up to which every one is exact in an f64.
+/// The largest number up to which an f64 holds every whole number.
 pub(crate) const WHOLE: f64 = 9_007_199_254_740_992.0;
 
 impl<'de> Deserialize<'de> for Node {
@@ -228,7 +228,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 }
 
-/// The word `none`.
+/// True if `value` is the word `none`.
 pub(crate) fn is_none(value: &Node) -> bool {
     value.as_text().is_some_and(|text| text.eq_ignore_ascii_case("none"))
 }

@@ -1,4 +1,4 @@
-//! `--print-config`: the resolved settings in DeepSpeed's words.
+//! `--print-config`: the resolved settings as a DeepSpeed configuration.
 
 use crate::Resolved;
 use crate::keys::Fate;
@@ -12,7 +12,7 @@ use settings::Config;
 use settings::lr_schedule::LrSchedule;
 use settings::{Failure, Result};
 
-/// What the settings in DeepSpeed's words cannot say.
+/// Lists the settings that a DeepSpeed configuration cannot express.
 pub fn left_out(config: &Config) -> Vec<String> {
     let schedule = "this learning-rate schedule has no name in DeepSpeed, which would keep the rate constant: `scheduler` \
                     is left out";
@@ -22,7 +22,7 @@ pub fn left_out(config: &Config) -> Vec<String> {
     schedule.into_iter().chain(nameless(config).into_iter().map(beside)).collect()
 }
 
-/// Flags that change how a run trains, and that no key stands for.
+/// Lists the flags that change how a run trains and have no key.
 fn nameless(config: &Config) -> Vec<String> {
     let (ours, usual) = (&config.communication, Communication::default());
     let prefetch = ours.backward_prefetch.to_possible_value();
@@ -48,11 +48,12 @@ fn nameless(config: &Config) -> Vec<String> {
     .collect()
 }
 
-/// `config`, run by `stage`, as DeepSpeed JSON. Reading it again, with the same flags for what DeepSpeed has no word for
-/// (`--gpus`, `--steps`, those of [`left_out`], the built-in schedule's `--warmup-steps`), gives the same settings.
+/// Writes `config`, run by `stage`, as DeepSpeed JSON. Reading it again, with the same flags for
+/// what DeepSpeed has no key for (`--gpus`, `--steps`, those of [`left_out`], the built-in
+/// schedule's `--warmup-steps`), gives the same settings.
 ///
 /// # Errors
-/// A usage failure if the file asks for another stage, or for what is not here yet.
+/// A usage failure if the file asks for another stage, or for features that are not supported yet.
 pub fn print(config: &Config, stage: Stage) -> Result<String> {
     config.findings.check(stage)?;
     let resolved = Resolved { config, stage };

@@ -1,4 +1,4 @@
-//! From a file to rows of the table with checked values.
+//! Reads a file: its keys found in the table, their values checked.
 
 use crate::keys::{Auto, Fate, Key};
 use crate::nearest::nearest;
@@ -8,7 +8,7 @@ use crate::yaml;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-/// A key of the file, with a value that passed its row's check, or `auto` where the row allows that.
+/// A key of the file, with a value that passed its row's check, or `auto` where the row allows it.
 pub(crate) struct Entry {
     /// Its row.
     pub key: &'static Key,
@@ -22,16 +22,16 @@ pub(crate) struct Entry {
 #[derive(Default)]
 pub(crate) struct Entries(Vec<Entry>);
 
-/// Largest file that is read: real ones have a few kilobytes.
+/// The largest file that is read: real ones have a few kilobytes.
 const LARGEST: u64 = 1 << 20;
-/// Most unknown keys that are named.
+/// The most unknown keys that warnings name.
 const NAMED: usize = 20;
 
 impl Entries {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// What is wrong, naming the file and the key.
+    /// A message that names the file and the key.
     pub(crate) fn read(path: &Path, warnings: &mut Vec<String>) -> Result<Entries, String> {
         let mut reader =
             Reader { file: path.display().to_string(), warnings, entries: Vec::new(), unknown: 0 };
@@ -53,18 +53,18 @@ impl Entries {
         Ok(ordered)
     }
 
-    /// All of them.
+    /// Iterates over all entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.0.iter()
     }
 
-    /// The value of `path`.
+    /// Returns the value of `path`.
     pub(crate) fn get(&self, path: &str) -> Option<&Node> {
         self.0.iter().find(|entry| entry.key.path == path).map(|entry| &entry.value)
     }
 
-    /// Whether the section that `path` stands in is switched on, for sections that have a switch (`enabled`, or
-    /// `device`); `None` if that is left to the flags.
+    /// True if the section of `path` is switched on, for sections that have a switch (`enabled` or
+    /// `device`); `None` if the flags decide.
     pub(crate) fn switched_on(&self, path: &str) -> Option<bool> {
         let Some((section, name)) = path.rsplit_once('.') else { return Some(true) };
         for switch in ["enabled", "device"] {
@@ -116,7 +116,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Checks a value, follows other names, and keeps it.
+    /// Checks a value, follows other names, and adds it.
     fn row(
         &mut self,
         key: &'static Key,
@@ -150,7 +150,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Keeps `entry`, unless its key is there already: the first one counts.
+    /// Adds `entry`, unless its key is there already: the first one counts.
     fn add(&mut self, entry: Entry) {
         match self.entries.iter().find(|other| other.key.path == entry.key.path) {
             None => self.entries.push(entry),
@@ -185,7 +185,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether `value` is text that would do for `key` as a number.
+/// True if `value` is text that `key` would accept as a number.
 fn is_quoted_number(key: &Key, value: &Node) -> bool {
     let number = value.as_text().and_then(|text| text.trim().parse().ok());
     number.is_some_and(|number| key.check(&Node::Number(number)).is_ok())
@@ -199,7 +199,7 @@ fn load(path: &Path) -> Result<Node, String> {
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
     file.take(LARGEST + 1).read_to_string(&mut text).map_err(|e| match e.kind() {
-        ErrorKind::InvalidData => "not a text in UTF-8".into(),
+        ErrorKind::InvalidData => "not text in UTF-8".into(),
         _ => e.to_string(),
     })?;
     if text.len() as u64 > LARGEST {
@@ -207,7 +207,10 @@ fn load(path: &Path) -> Result<Node, String> {
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if text.trim().is_empty() {
-        return Err("it is empty; the least is {}, or such as {\"zero_optimization\": {\"stage\": 3}}".into());
+        return Err(
+            "it is empty; write at least {}, or something like {\"zero_optimization\": {\"stage\": 3}}"
+                .into(),
+        );
     }
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     match extension.to_ascii_lowercase().as_str() {
@@ -223,8 +226,8 @@ enum Found {
     Section,
 }
 
-/// The row of `path`, or that it is a section with rows in it. Accelerate's `deepspeed_config` may hold DeepSpeed's own
-/// keys too, as people write them there.
+/// Finds the row of `path`, or the section. Accelerate's `deepspeed_config` may hold DeepSpeed's
+/// own keys too, because users write them there.
 fn find(path: &str) -> Option<Found> {
     if let Some(key) = table::find(path) {
         return Some(Found::Row(key));

@@ -1,14 +1,15 @@
-//! The part of YAML that Accelerate writes: sections by indentation, plain and quoted scalars, short lists.
+//! The part of YAML that Accelerate writes: sections by indentation, plain and quoted scalars,
+//! short lists.
 //!
-//! What lies outside (block lists, anchors, tags, text over several lines) is an error that names the line, never a
-//! guess. A whole YAML crate costs several seconds of a cold build for files of twenty lines.
+//! Anything else (block lists, anchors, tags, text over several lines) is an error that names the
+//! line. A whole YAML crate costs several seconds of a cold build for files of twenty lines.
 
 use crate::node::{Node, shortened};
 
-/// Deepest nesting of sections.
+/// The deepest nesting of sections.
 const DEEPEST: usize = 16;
 
-/// One line that says something.
+/// A line with a key.
 struct Line<'a> {
     number: usize,
     indent: usize,
@@ -19,7 +20,7 @@ struct Line<'a> {
 /// Reads `text`.
 ///
 /// # Errors
-/// What is wrong, with its line.
+/// A message that names the line.
 pub(crate) fn parse(text: &str) -> Result<Node, String> {
     let mut lines = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -38,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, String> {
     }
 }
 
-/// The section at `indent` that `lines` starts with; takes its lines.
+/// Reads the section at `indent` that `lines` starts with, and removes its lines.
 fn section(lines: &mut &[Line<'_>], indent: usize, depth: usize) -> Result<Node, String> {
     let mut entries: Vec<(String, Node)> = Vec::new();
     while let Some((line, rest)) = lines.split_first().filter(|(line, _)| line.indent >= indent) {
@@ -62,7 +63,7 @@ fn section(lines: &mut &[Line<'_>], indent: usize, depth: usize) -> Result<Node,
     Ok(Node::Section(entries))
 }
 
-/// `key: value`, or nothing if the line is blank, a comment or a document's start.
+/// Reads `key: value`; `None` if the line is blank, a comment or a document's start.
 fn read_line(number: usize, line: &str) -> Result<Option<Line<'_>>, String> {
     let content = without_comment(line).trim_end();
     let body = content.trim_start_matches(' ');
@@ -85,7 +86,7 @@ fn read_line(number: usize, line: &str) -> Result<Option<Line<'_>>, String> {
     Ok(Some(Line { number, indent: content.len() - body.len(), key, value: value.trim() }))
 }
 
-/// Cuts at the colon that ends the key: the last character, or followed by a space.
+/// Splits at the colon that ends the key: the last character, or followed by a space.
 fn split_key(body: &str) -> Option<(&str, &str)> {
     if let Some((key, rest)) = body.split_once(": ") {
         return Some((key.trim_end(), rest));
@@ -93,7 +94,7 @@ fn split_key(body: &str) -> Option<(&str, &str)> {
     body.strip_suffix(':').map(|key| (key.trim_end(), ""))
 }
 
-/// The line up to a `#` that is not inside quotes and follows a space or nothing.
+/// Cuts the line at a `#` that is not inside quotes and follows a space or nothing.
 fn without_comment(line: &str) -> &str {
     let (mut quote, mut before) = (None, ' ');
     for (at, c) in line.char_indices() {

@@ -16,7 +16,7 @@ pub use train::{
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// Where to train.
+/// The device to train on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum DeviceChoice {
     /// GPUs if this build and this machine have them, else the CPU.
@@ -31,7 +31,8 @@ pub enum DeviceChoice {
 /// What connects the ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CollectivesChoice {
-    /// Threads share memory; processes use NCCL if they have GPUs, MPI under its own launcher if this build has it, else TCP.
+    /// Threads share memory; processes use NCCL if they have GPUs, MPI under its own launcher if
+    /// this build has it, else TCP.
     #[default]
     Auto,
     /// Threads of one process that share memory.
@@ -48,7 +49,7 @@ pub enum CollectivesChoice {
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true, args_override_self = true, version)]
 pub struct Cli {
-    /// What to do; trains if nothing is given.
+    /// The subcommand; without one the program trains.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Training.
@@ -56,25 +57,25 @@ pub struct Cli {
     pub train: TrainArgs,
 }
 
-/// What else the program does.
+/// What the program does other than train.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Sample text from saved weights.
     Generate(GenerateArgs),
-    /// Say why a finished run was as slow as it was, and what would help.
+    /// Say where the time of a finished run went, and what would make it faster.
     Explain(ExplainArgs),
-    /// Show what computing on GPUs takes and what of it is here.
+    /// Show what GPUs need to compute, and which parts this machine has.
     Doctor(DoctorArgs),
 }
 
-/// Which run.
+/// Flags of `explain`.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
-    /// What --report has written.
+    /// A file that --report has written.
     pub report: PathBuf,
 }
 
-/// Diagnosis flags.
+/// Flags of `doctor`.
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
     /// Succeed only if this many ranks would run on this machine's GPUs.
@@ -82,7 +83,7 @@ pub struct DoctorArgs {
     pub gpus: Option<usize>,
 }
 
-/// Generation flags.
+/// Flags of `generate`.
 #[derive(Args, Clone, Debug)]
 pub struct GenerateArgs {
     /// Directory with saved weights.
@@ -94,7 +95,7 @@ pub struct GenerateArgs {
     /// Tokens to add.
     #[arg(long, default_value_t = 400, value_name = "N", value_parser = whole::<usize>(0..=MOST))]
     pub tokens: usize,
-    /// Higher is more varied; 0 always takes the likeliest token.
+    /// Higher is more varied; 0 always takes the most likely token.
     #[arg(long, default_value_t = 0.8, value_parser = number("a number from 0", |x| x >= 0.0 && x.is_finite()))]
     pub temperature: f64,
     /// Seed of the sampling.

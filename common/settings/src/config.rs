@@ -1,4 +1,4 @@
-//! The flags, checked and completed: what a run needs to know.
+//! The configuration of a run: the flags, checked and completed.
 
 use crate::cli::{RANKS, TrainArgs, WatchArgs};
 use crate::communication::Communication;
@@ -43,11 +43,11 @@ pub struct Config {
     pub sequence_length: usize,
     /// Micro-batches per optimizer step.
     pub micro_batches: usize,
-    /// What blocks keep for backward, and what they compute again.
+    /// What blocks keep for backward, and what they recompute.
     pub checkpointing: Checkpointing,
     /// Which tensors form a unit.
     pub wrap: Wrap,
-    /// How far FSDP shards; the crate's own way if none.
+    /// How far FSDP shards; the stage's default if none.
     pub strategy: Option<Strategy>,
     /// Groups of neighbouring ranks.
     pub mesh: MeshShape,
@@ -65,11 +65,11 @@ pub struct Config {
     pub seed: u64,
     /// Validation: every so many steps, with so many batches per rank.
     pub evaluation: Option<Evaluation>,
-    /// What the ranks compute on.
+    /// The devices of the ranks.
     pub hardware: Hardware,
     /// Memory of each rank's device, in bytes.
     pub device_memory: Option<u64>,
-    /// Start even though the plan says that memory will not do.
+    /// Start even if the predicted peak exceeds the memory.
     pub ignore_plan: bool,
     /// Threads per rank.
     pub threads: usize,
@@ -87,33 +87,34 @@ pub struct Config {
     pub precision: Precision,
     /// How the loss is scaled, if it is.
     pub loss_scaling: Option<LossScaling>,
-    /// How long a rank waits for its peers.
+    /// How long a rank waits for its peers before it times out.
     pub timeout: Duration,
     /// The screen; plain lines if none.
     pub screen: Option<viz::LiveOptions>,
-    /// Where the recording goes.
+    /// The file to record to.
     pub record: Option<PathBuf>,
-    /// Tell what each rank itself adds to a step.
+    /// Emit what each rank contributes to a step before anything is summed.
     pub contributions: bool,
     /// Time every kernel, for the report's rows by kind. No flag asks for it: `gpu-bench` does.
     pub metered: bool,
-    /// Gather the weights at the end, for the report's hash, even if they are not saved. No flag leaves it out: `gpu-bench` does.
+    /// Gather the weights at the end, for the report's hash, even if they are not saved. No flag
+    /// leaves it out: `gpu-bench` does.
     pub hashed: bool,
-    /// Where the report goes.
+    /// The file to write the report to.
     pub report: Option<PathBuf>,
-    /// Where weights go.
+    /// The directory to save the weights in.
     pub save: Option<PathBuf>,
-    /// Where the state of training is kept, and when.
+    /// The directory of the checkpoint, and when it is saved.
     pub checkpoint: Option<Checkpoint>,
-    /// Where initial weights come from.
+    /// The directory to read initial weights from.
     pub init_from: Option<PathBuf>,
-    /// Where logs of the ranks go.
+    /// The directory of the ranks' logs.
     pub log_dir: Option<PathBuf>,
     /// This process's part in a job, if each rank is a process.
     pub process: Option<Process>,
     /// Injected failures.
     pub faults: Vec<Fault>,
-    /// What `--config` leaves to say.
+    /// Warnings and errors that the `--config` file leads to.
     pub findings: Findings,
 }
 
@@ -122,21 +123,21 @@ pub struct Config {
 pub struct Evaluation {
     /// Every so many steps, and at the end.
     pub every: u32,
-    /// Batches per rank; as many as there are, up to 20, if none is given.
+    /// Batches per rank; if none is given, as many as there are, up to 20.
     pub batches: Option<usize>,
 }
 
-/// When the state of training is kept, and where: at the end in any case.
+/// Where and when checkpoints are saved: at the end in any case.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// The directory.
     pub directory: PathBuf,
-    /// After every so many steps.
+    /// Also after every so many steps.
     pub every: Option<u32>,
 }
 
 impl Config {
-    /// What may go wrong, or slowly, between ranks on GPUs.
+    /// Returns a warning about what may fail, or be slow, between ranks on GPUs.
     pub fn caution(&self) -> Option<String> {
         match &self.process {
             Some(process) => process.caution.clone(),
@@ -144,7 +145,8 @@ impl Config {
         }
     }
 
-    /// Checks `args`, which have taken in what their `--config` file says: this does not read it.
+    /// Checks `args`. The settings of a `--config` file must have been merged into them: this does
+    /// not read it.
     ///
     /// # Errors
     /// A usage failure that names the flag and what it accepts.
@@ -219,17 +221,17 @@ impl Config {
         Ok(config)
     }
 
-    /// Tokens in the global batch of one step.
+    /// Returns the number of tokens in the global batch of one step.
     pub fn tokens_per_step(&self) -> u64 {
         (self.world_size * self.micro_batches * self.batch_size * self.sequence_length) as u64
     }
 
-    /// Of these, the tokens of one rank.
+    /// Returns one rank's share of [`Config::tokens_per_step`].
     pub fn tokens_per_rank(&self) -> u64 {
         self.tokens_per_step() / self.world_size as u64
     }
 
-    /// The device in words, and the simulated link between the ranks if there is one.
+    /// Describes the device, and the simulated link between the ranks if there is one.
     pub fn device_words(&self) -> String {
         let device = self.hardware.name();
         self.link
@@ -237,12 +239,13 @@ impl Config {
             .map_or(device.into(), |link| format!("{device}, simulated link ({})", link.words()))
     }
 
-    /// The learning rate of step `step` (from 0).
+    /// Returns the learning rate of step `step` (from 0).
     pub fn learning_rate(&self, step: u32) -> f64 {
         self.lr_schedule.rate(step)
     }
 
-    /// What the update after `step` others does, of a loss that was multiplied with `loss_scale`.
+    /// Returns the update that follows `step` others, of a loss that was multiplied by
+    /// `loss_scale`.
     pub fn update(&self, step: u32, loss_scale: Option<f64>) -> Update {
         Update {
             step,
@@ -256,7 +259,7 @@ impl Config {
     }
 }
 
-/// Refuses what no flag alone can tell, wherever its values come from.
+/// Refuses combinations of flags that cannot work.
 fn check(args: &TrainArgs) -> Result<()> {
     if !(1..=RANKS).contains(&(args.gpus as u64)) {
         return Err(Failure::usage(format!("{} ranks: one process holds 1 to {RANKS} (--gpus)", args.gpus)));
@@ -283,7 +286,7 @@ fn check(args: &TrainArgs) -> Result<()> {
     Ok(())
 }
 
-/// The screen, if there is a terminal for it and nobody asked for lines.
+/// Returns the screen's options, if there is a terminal and `--headless` was not given.
 fn screen(args: &TrainArgs) -> Option<viz::LiveOptions> {
     let wanted = !args.watching.headless && viz::terminal_available();
     let WatchArgs { paused, pace, view, display, .. } = args.watching;

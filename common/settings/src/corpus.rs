@@ -1,7 +1,7 @@
-//! The default text: sentences about ranks, shards and collectives from a small seeded grammar, so that whether
-//! generated text parses can be counted.
+//! The default text: sentences about ranks, shards and collectives from a small seeded grammar, so
+//! that whether generated text parses can be counted.
 
-/// Version of the grammar and its seed; a change of the text is a new version.
+/// Version of the grammar and its seed. It changes with the text.
 pub const VERSION: u32 = 1;
 
 const BYTES: usize = 1_000_000;
@@ -67,7 +67,7 @@ const FORMS: &[&[Piece]] = &[
     ],
 ];
 
-/// The text: about 10⁶ bytes, the same on every machine.
+/// Returns the text: about 10⁶ bytes, the same on every machine.
 pub fn text() -> String {
     let mut random = SplitMix(u64::from(VERSION) * 0x5EED);
     let mut text = String::with_capacity(BYTES + 100);
@@ -85,7 +85,7 @@ pub fn text() -> String {
     text
 }
 
-/// Whether `sentence`, with its full stop and without surrounding space, follows the grammar.
+/// True if `sentence`, with its full stop and without surrounding space, follows the grammar.
 pub fn parses(sentence: &str) -> bool {
     FORMS.iter().any(|form| matches(form, sentence))
 }
@@ -100,8 +100,8 @@ fn matches(form: &[Piece], rest: &str) -> bool {
     }
 }
 
-/// The whole sentences of `text` (what stands before the first and after the last full stop is left out), and how many
-/// of them parse.
+/// Counts the whole sentences of `text` (without what precedes the first full stop and follows the
+/// last), and how many of them parse.
 pub fn count_sentences(text: &str) -> (usize, usize) {
     let Some(start) = text.find('.') else { return (0, 0) };
     let sentences: Vec<&str> = text[start + 1..].split_inclusive('.').filter(|s| s.ends_with('.')).collect();
@@ -122,12 +122,12 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// Uniform in `0..bound`, by the high half of a wide product.
+    /// Returns a number uniform in `0..bound`, by the high half of a wide product.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// Uniform in [0, 1).
+    /// Returns a number uniform in [0, 1).
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -1,8 +1,8 @@
 //! Training text as token ids, in a defined order.
 //!
-//! Sample g of a run is `g = ((step · accumulation + micro) · world + rank) · micro_batch + row`; it takes tokens
-//! `o..o + T + 1` with `o = (g · T) mod (length − T − 1)`. With a shuffle seed the windows at multiples of T are
-//! visited in a random order, a new one each epoch.
+//! Sample g of a run is `g = ((step · accumulation + micro) · world + rank) · micro_batch + row`;
+//! it takes tokens `o..o + T + 1` with `o = (g · T) mod (length − T − 1)`. With a shuffle seed the
+//! windows at multiples of T are visited in a random order, a new one each epoch.
 
 use crate::corpus::{self, SplitMix};
 use crate::error::{Failure, Result};
@@ -41,12 +41,12 @@ pub struct Data {
     shuffle: Option<u64>,
 }
 
-/// Which part of the tokens.
+/// A part of the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What the model learns from.
+    /// The model trains on it.
     Training,
-    /// What it is only measured on.
+    /// Its loss is measured only.
     Validation,
 }
 
@@ -75,12 +75,12 @@ impl Data {
         Ok(Data { tokens, training, shuffle: source.shuffle })
     }
 
-    /// Number of tokens in `part`.
+    /// Returns the number of tokens in `part`.
     pub fn len(&self, part: Part) -> usize {
         self.part(part).len()
     }
 
-    /// Whether `part` has no tokens.
+    /// True if `part` has no tokens.
     pub fn is_empty(&self, part: Part) -> bool {
         self.part(part).is_empty()
     }
@@ -92,7 +92,8 @@ impl Data {
         }
     }
 
-    /// Sample `g` of `part`: `length + 1` tokens. The first `length` are the inputs, the last `length` the targets.
+    /// Returns sample `g` of `part`: `length + 1` tokens. The first `length` are the inputs, the
+    /// last `length` the targets.
     pub fn sample(&self, part: Part, g: u64, length: usize) -> &[u32] {
         let tokens = self.part(part);
         let span = (tokens.len() - length - 1) as u64;
@@ -106,8 +107,9 @@ impl Data {
     }
 }
 
-/// Window of sample `g` when `windows` windows are visited in a random order, a new one each epoch: a Feistel network
-/// over the window's index, walked until it falls inside (cycle walking).
+/// Returns the window of sample `g` when `windows` windows are visited in a random order, a new one
+/// each epoch: a Feistel network over the window's index, walked until it falls inside (cycle
+/// walking).
 fn shuffled(seed: u64, g: u64, windows: u64) -> u64 {
     let (epoch, mut index) = (g / windows, g % windows);
     let half = (64 - (windows - 1).leading_zeros()).div_ceil(2).max(1);
@@ -144,7 +146,7 @@ fn read(path: &Path, format: TokenFormat) -> Result<Vec<u32>> {
     let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
     if bytes.is_empty() {
         return Err(Failure::usage(format!(
-            "--data {} is empty\nGive a file with something to learn, or leave --data out for the built-in text.",
+            "--data {} is empty\nGive a file with text, or leave --data out for the built-in text.",
             path.display()
         )));
     }
@@ -155,7 +157,7 @@ fn read(path: &Path, format: TokenFormat) -> Result<Vec<u32>> {
     };
     if bytes.len() % size != 0 {
         return Err(Failure::usage(format!(
-            "--data {} has {} bytes, which is no whole number of {size}-byte token ids: check --data-format",
+            "--data {} has {} bytes, not a whole number of {size}-byte token ids: check --data-format",
             path.display(),
             bytes.len()
         )));

@@ -1,28 +1,28 @@
-//! How a program ends when it cannot go on: one screen, and an exit code.
+//! Failures that end a program: a message of at most one screen, and an exit code.
 
 /// Why the program stops.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
-    /// The command line or a file it names makes no sense: exit code 2.
+    /// The command line, or a file that it names, is wrong: exit code 2.
     Usage(String),
     /// The run failed: exit code 1.
     Run(String),
-    /// It needs more memory than there is, foreseen or not: exit code 1.
+    /// The run needs more memory than there is, by prediction or by experience: exit code 1.
     OutOfMemory(String),
 }
 
 impl Failure {
-    /// A usage failure.
+    /// Returns a usage failure.
     pub fn usage(message: impl Into<String>) -> Self {
         Failure::Usage(message.into())
     }
 
-    /// A failure of the run.
+    /// Returns a failure of the run.
     pub fn run(message: impl Into<String>) -> Self {
         Failure::Run(message.into())
     }
 
-    /// The exit code: 2 for usage, 1 for a failed run.
+    /// Returns the exit code: 2 for usage, 1 for a failed run.
     pub fn code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,
@@ -41,5 +41,5 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What this crate's functions return.
+/// The result of whatever can end a program.
 pub type Result<T> = std::result::Result<T, Failure>;

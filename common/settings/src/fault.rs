@@ -1,9 +1,10 @@
-//! Failures on demand, so that what happens then can be tested and learned from.
+//! Injected faults: failures on demand, to test how a run handles them and to learn how they look.
 //!
-//! `--inject KIND@rankR,stepS,PHASE`. Some announce themselves: `panic@rank2,step3,backward`, `error@rank0,step0,step`,
-//! `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`, `skip@rank1,step5`. Others are silent, and last from
-//! step S on: `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` is of one step. `seed@rank3,step0` is
-//! silent too: it comes after ranks have compared what they start from.
+//! `--inject KIND@rankR,stepS,PHASE`. Loud faults: `panic@rank2,step3,backward`,
+//! `error@rank0,step0,step`, `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`,
+//! `skip@rank1,step5`. Silent faults, from step S on: `stale@rank1,step4`, `divisor@…`, `data@…`,
+//! `drop@…`, `slow@…`; `nan@…` hits one step. `seed@rank3,step0` is silent too: it comes after
+//! ranks have compared their initial weights.
 
 use std::str::FromStr;
 
@@ -14,29 +15,30 @@ pub enum Kind {
     Panic,
     /// The rank returns an error.
     Error,
-    /// The rank stops taking part, until its peers' deadline.
+    /// The rank stops issuing collectives, until its peers time out.
     Stall,
-    /// The rank starts from other weights.
+    /// The rank starts from different weights.
     Seed,
     /// The rank's gradients are infinite.
     Overflow,
-    /// All-gathers bring the rank nothing new: it computes with the other ranks' slices of the step before.
+    /// The rank computes with the other ranks' slices of the previous step, as if its all-gathers
+    /// had brought nothing.
     Stale,
-    /// The rank divides its loss by its own tokens, not by those of all ranks.
+    /// The rank divides its loss by its own number of tokens, not by that of all ranks.
     Divisor,
-    /// The rank reads other samples than its own.
+    /// The rank reads samples of another rank.
     Data,
-    /// The rank's gradients never join the sum.
+    /// The rank's gradients are missing from the sum.
     Drop,
     /// The rank takes three times as long to compute.
     Slow,
     /// The rank's gradients are not numbers.
     Nan,
-    /// The rank leaves out the first collective of the step that moves data.
+    /// The rank skips the first collective of the step that moves data.
     Skip,
 }
 
-/// Where in a step.
+/// The phase of a step in which a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Before the first step.
@@ -47,7 +49,7 @@ pub enum Phase {
     Forward,
     /// In backward.
     Backward,
-    /// While backward computes a block's activations again.
+    /// While backward recomputes a block's activations.
     Recompute,
     /// In the optimizer step.
     Step,
@@ -60,13 +62,13 @@ pub enum Phase {
 /// One injected failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What.
+    /// The kind.
     pub kind: Kind,
-    /// On which rank.
+    /// The rank that it strikes.
     pub rank: usize,
-    /// In which optimizer step, from 0; the first one, of faults that last.
+    /// The optimizer step, from 0; of faults that last, the first one.
     pub step: u32,
-    /// In which phase, of faults that have one.
+    /// The phase, of faults that have one.
     pub phase: Phase,
 }
 
@@ -96,19 +98,20 @@ const PHASES: &[(&str, Phase)] = &[
 ];
 
 impl Kind {
-    /// Faults that no rank reports: whoever looks at the evidence finds them.
+    /// Faults that no rank reports: only the run's evidence shows them.
     pub const SILENT: [Kind; 7] =
         [Kind::Stale, Kind::Divisor, Kind::Data, Kind::Drop, Kind::Slow, Kind::Nan, Kind::Seed];
 
-    /// How `--inject` calls it.
+    /// Returns its name in `--inject`.
     pub fn name(self) -> &'static str {
         KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
-    /// The phase that is meant where `phase` and `step` are written: a fault in no step is one of the setup, else of backward.
+    /// Returns the phase that `phase` and `step` as written stand for: without a step the setup,
+    /// else backward.
     ///
     /// # Errors
-    /// The fault has no such phase, or the phase no such step.
+    /// If the fault has no such phase, or the phase no such step.
     fn phase(self, step: Option<u32>, phase: Option<Phase>) -> std::result::Result<Phase, String> {
         let name = self.name();
         let only = match self {
@@ -124,7 +127,7 @@ impl Kind {
         }
         if self == Kind::Seed && step.is_some_and(|step| step > 0) {
             return Err(format!(
-                "{name} is of the first weights: write {name}@rank1, or {name}@rank1,step0 for after ranks have compared them"
+                "{name} changes the initial weights: write {name}@rank1, or {name}@rank1,step0 for after ranks have compared them"
             ));
         }
         let steps = if step.is_some() { Phase::Backward } else { Phase::Setup };
@@ -137,19 +140,19 @@ impl Kind {
 }
 
 impl Fault {
-    /// A fault that has no phase of its own, on `rank` from `step` on.
+    /// Returns a fault without a phase of its own, on `rank` from `step` on.
     pub fn silent(kind: Kind, rank: usize, step: u32) -> Self {
         Fault { kind, rank, step, phase: Phase::Backward }
     }
 
-    /// Whether `rank` suffers from it in `step`, if it is one that lasts.
+    /// True if it is a fault of this kind that lasts, and hits `rank` in `step`.
     pub fn lasts(&self, kind: Kind, rank: usize, step: u32) -> bool {
         self.kind == kind && self.rank == rank && self.step <= step
     }
 }
 
 impl Fault {
-    /// Whether it cannot come any more in a run that begins with step `first`.
+    /// True if it cannot happen any more in a run that begins with step `first`.
     pub fn passed(&self, first: u32) -> bool {
         match self.kind {
             Kind::Stale | Kind::Divisor | Kind::Data | Kind::Drop | Kind::Slow => false,

@@ -1,9 +1,9 @@
-//! What a configuration file says that no flag can.
+//! Settings of a configuration file that have no flag.
 
 use crate::lr_schedule::{Climb, LrSchedule, WarmUp};
 use planner::Stage;
 
-/// What a file can say and no flag can.
+/// Settings of a configuration file that have no flag.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FileOnly {
     /// The stage that it is written for.
@@ -20,7 +20,7 @@ pub struct FileOnly {
     pub scheduler: Scheduler,
 }
 
-/// The three keys of the batch rule, as far as it gives them.
+/// The three keys of the batch rule, as far as the file gives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// `train_batch_size`: sequences per optimizer step over all ranks.
@@ -31,7 +31,7 @@ pub struct Batch {
     pub accumulation: Option<usize>,
 }
 
-/// The keys of `scheduler`, its peak and length of warm-up aside, which have flags.
+/// The keys of `scheduler`, without its peak and the length of its warm-up, which have flags.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scheduler {
     /// `type`.
@@ -48,7 +48,7 @@ pub struct Scheduler {
     pub cos_min_ratio: Option<f64>,
 }
 
-/// DeepSpeed's schedulers that are here.
+/// DeepSpeed's schedulers that are supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulerName {
     /// Warm-up, then constant.
@@ -60,7 +60,7 @@ pub enum SchedulerName {
 }
 
 impl Scheduler {
-    /// The schedule of a run of `steps` steps that peaks at `peak` after `warmup` steps.
+    /// Returns the schedule of a run of `steps` steps that peaks at `peak` after `warmup` steps.
     pub fn schedule(&self, peak: f64, warmup: u32, steps: u32) -> LrSchedule {
         let climb = WarmUp { steps: warmup, climb: self.climb };
         let total = self.total.unwrap_or(steps);

@@ -1,24 +1,25 @@
-//! What is left to say once a file has been merged with the flags.
+//! What merging a configuration file with the flags leads to: warnings, errors, and the origin of
+//! flags.
 
 use crate::error::{Failure, Result};
 use planner::Stage;
 
-/// What is left to say once a file has been merged with the flags.
+/// The outcome of merging a file with the flags, beside the flags themselves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// The file, as given.
     pub file: String,
     /// The stage that it is written for.
     pub stage: Option<Stage>,
-    /// What the user should know, one line each.
+    /// Warnings, one line each.
     pub warnings: Vec<String>,
-    /// Keys that ask for what is not here yet.
+    /// Keys that ask for features that are not supported yet.
     pub missing: Vec<Missing>,
     /// Flags that it has set.
     pub setters: Vec<Setter>,
 }
 
-/// A key that asks for what is not here yet.
+/// A key that asks for a feature that is not supported yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
     /// The key.
@@ -27,7 +28,7 @@ pub struct Missing {
     pub alias: Option<&'static str>,
     /// Its value.
     pub value: String,
-    /// Why it cannot be had.
+    /// The feature.
     pub note: &'static str,
     /// Whether it can only matter where parameters are sharded.
     pub needs_sharded_parameters: bool,
@@ -44,11 +45,11 @@ pub struct Setter {
     pub value: String,
 }
 
-/// Most missing keys that an error lists.
+/// The most missing keys that an error lists.
 const LISTED: usize = 12;
 
 impl Findings {
-    /// Whether a crate that trains with `stage` can do what the file asks for.
+    /// Checks that a crate that trains with `stage` can do what the file asks for.
     ///
     /// # Errors
     /// A usage failure that names the crate to run, or the keys that cannot be honoured.
@@ -75,13 +76,13 @@ impl Findings {
         let more = missing.len().saturating_sub(LISTED);
         let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
         Err(Failure::usage(format!(
-            "{} asks for what is not here yet:{}{more}\nRemove these keys to run without.",
+            "{} asks for features that are not supported yet:{}{more}\nRemove these keys to run without.",
             self.file,
             lines.collect::<String>(),
         )))
     }
 
-    /// `failure`, and where the flags that it names were set by the file, by which of its keys.
+    /// Adds to `failure` which keys of the file have set the flags that it names.
     pub fn attribute(&self, failure: Failure) -> Failure {
         let Failure::Usage(mut message) = failure else { return failure };
         let named: Vec<&Setter> =
@@ -93,7 +94,7 @@ impl Findings {
     }
 }
 
-/// Whether `message` has the whole word `flag`.
+/// True if `message` has the whole word `flag`.
 fn names(message: &str, flag: &str) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
     message.match_indices(flag).any(|(at, _)| ends(&message[at + flag.len()..]))

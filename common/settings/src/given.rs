@@ -1,15 +1,15 @@
-//! Which flags were typed.
+//! Flags that were typed.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Id};
 use std::collections::BTreeMap;
 
-/// Which flags were typed, as opposed to filled in with their defaults.
+/// The flags that were typed, as opposed to filled in with their defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Given(BTreeMap<String, String>);
 
 impl Given {
-    /// What was typed for the flag with this identifier, if it was.
+    /// Returns the value that was typed for the flag with this identifier, if it was.
     pub fn typed(&self, id: &str) -> Option<&str> {
         self.0.get(id).map(String::as_str)
     }

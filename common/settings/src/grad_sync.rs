@@ -10,6 +10,6 @@ pub enum GradSync {
     /// Each rank receives the slice that it updates.
     #[default]
     ReduceScatter,
-    /// Each rank receives everything and uses its slice: the textbook version, to show what it costs.
+    /// Each rank receives everything and uses its slice: the textbook version, to show its cost.
     AllReduce,
 }

@@ -1,11 +1,11 @@
-//! Flags that cut the world into groups of neighbours.
+//! The flags that divide the world into groups of neighbours.
 
 use crate::cli::TrainArgs;
 use crate::error::{Failure, Result};
 use planner::Strategy;
 use sharding::MeshShape;
 
-/// The groups that the flags ask for.
+/// Returns the groups that the flags ask for.
 ///
 /// # Errors
 /// A usage failure that names the flag and the sizes that it accepts.
@@ -16,7 +16,7 @@ pub(crate) fn mesh(args: &TrainArgs) -> Result<MeshShape> {
     divides("--secondary-shard-size", secondary, args.gpus)?;
     match (args.sharding.strategy, shard) {
         (Some(Strategy::HybridShard), _) if secondary > 1 => Err(Failure::usage(format!(
-            "--secondary-shard-size {secondary}: backward gathers from neighbours already with --strategy hybrid-shard, \
+            "--secondary-shard-size {secondary}: with --strategy hybrid-shard, backward gathers from neighbours already: \
              choose one of the two"
         ))),
         (Some(Strategy::HybridShard), Some(size)) => Ok(MeshShape::Hybrid(size)),
@@ -32,7 +32,7 @@ pub(crate) fn mesh(args: &TrainArgs) -> Result<MeshShape> {
         (None | Some(Strategy::FullShard), None) if secondary > 1 => Ok(MeshShape::Secondary(secondary)),
         (Some(strategy), None) if secondary > 1 => Err(Failure::usage(format!(
             "--secondary-shard-size {secondary}: --strategy {strategy} gathers nothing for backward, \
-             which is what secondary shards are for: choose --strategy full-shard"
+             and secondary shards serve nothing else: choose --strategy full-shard"
         ))),
         (_, None) => Ok(MeshShape::World),
     }
@@ -43,12 +43,12 @@ fn divides(flag: &str, size: usize, ranks: usize) -> Result<()> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "{flag} {size}: groups of that size do not make {ranks} ranks (--gpus): {}",
+        "{flag} {size}: groups of this size do not add up to {ranks} ranks (--gpus): {}",
         choices(ranks)
     )))
 }
 
-/// `choose 1, 2 or 4`: the divisors of `ranks`.
+/// Lists the divisors of `ranks`: `choose 1, 2 or 4`.
 fn choices(ranks: usize) -> String {
     let mut words: Vec<String> =
         (1..=ranks).filter(|size| ranks.is_multiple_of(*size)).map(|size| size.to_string()).collect();

@@ -1,4 +1,4 @@
-//! Where the ranks compute.
+//! The devices that ranks compute on.
 
 use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::error::{Failure, Result};
@@ -11,12 +11,12 @@ use planner::Algorithm;
 use sharding::Precision;
 use std::sync::Arc;
 
-/// What the ranks share out among them.
+/// The devices of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hardware {
     /// The CPU.
     Cpu(Why),
-    /// GPUs; rank r computes on the r-th, counting round.
+    /// GPUs; rank r computes on GPU r modulo their number.
     Gpus {
         /// At least one.
         gpus: Vec<GpuInfo>,
@@ -25,24 +25,24 @@ pub enum Hardware {
     },
 }
 
-/// Why ranks compute on the CPU.
+/// The reason why ranks compute on the CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The flags say so.
+    /// The flags ask for it.
     Asked,
-    /// There is no driver, and so no GPU that could be used.
+    /// There is no driver.
     NoDriver,
-    /// Something else that GPUs take is not there.
+    /// Something else that GPUs need is missing.
     Missing(String),
 }
 
 impl Hardware {
-    /// What `args` ask for, as far as it is there.
+    /// Chooses the devices that `args` ask for, as far as they are present.
     ///
     /// # Errors
-    /// A usage failure if `--device cuda` has something missing, named, or flags do not go together.
+    /// A usage failure that names what `--device cuda` lacks, or flags that exclude each other.
     pub fn choose(args: &TrainArgs, precision: Precision) -> Result<Self> {
-        // Processes have seen to it before.
+        // Several processes have done so before.
         if args.collectives == CollectivesChoice::Nccl && args.on_this_machine.is_none() {
             nccl::allow_sharing();
         }
@@ -87,10 +87,11 @@ impl Hardware {
         }
     }
 
-    /// The version of NCCL that connects the ranks, if `args` want it to; `ranks` of them share these GPUs.
+    /// Returns the version of NCCL that connects the ranks, if `args` ask for it; `ranks` of them
+    /// share these GPUs.
     ///
     /// # Errors
-    /// A usage failure with what stands in the way.
+    /// A usage failure with the obstacle.
     pub fn nccl(&self, args: &TrainArgs, ranks: usize) -> Result<Option<nccl::Version>> {
         if args.collectives != CollectivesChoice::Nccl {
             return Ok(None);
@@ -119,7 +120,7 @@ impl Hardware {
         Ok(Some(version))
     }
 
-    /// Of the GPUs of a machine the one that the process with this number on it computes on.
+    /// Keeps the GPU that the process with this number on the machine computes on.
     pub fn of_process(self, number: usize) -> Self {
         match self {
             Hardware::Gpus { gpus, tf32 } if !gpus.is_empty() => {
@@ -129,7 +130,7 @@ impl Hardware {
         }
     }
 
-    /// The first GPU in words, if there is one.
+    /// Describes the first GPU, if there is one.
     pub fn one(&self) -> Option<String> {
         match self {
             Hardware::Cpu(_) => None,
@@ -137,7 +138,7 @@ impl Hardware {
         }
     }
 
-    /// What must be the same in all processes.
+    /// Returns what must be the same in all processes.
     pub fn kind(&self) -> Self {
         match self {
             Hardware::Cpu(_) => Hardware::Cpu(Why::Asked),
@@ -145,7 +146,7 @@ impl Hardware {
         }
     }
 
-    /// Name in words, for reports.
+    /// Returns the device's name, for reports.
     pub fn name(&self) -> &str {
         match self {
             Hardware::Cpu(_) => "CPU",
@@ -153,7 +154,7 @@ impl Hardware {
         }
     }
 
-    /// The line, without a full stop, that says what `ranks` ranks compute on.
+    /// Returns the line, without a full stop, that says what `ranks` ranks compute on.
     pub fn line(&self, ranks: usize, threads: usize, nccl: Option<nccl::Version>) -> String {
         match self {
             Hardware::Cpu(_) => {
@@ -164,7 +165,7 @@ impl Hardware {
         }
     }
 
-    /// "The", after what is to be said of GPUs where the ranks use none that they might have been meant to.
+    /// Returns "The", after the reason why the ranks use no GPU although the flags allow it.
     pub fn the(&self) -> String {
         match self {
             Hardware::Gpus { .. } | Hardware::Cpu(Why::Asked) => "The".into(),
@@ -173,11 +174,11 @@ impl Hardware {
         }
     }
 
-    /// Opens the GPUs of `ranks` ranks, if they compute on any. Those that copy among themselves, and not `nccl` for them, have to
-    /// reach each other's memory.
+    /// Opens the GPUs of `ranks` ranks, if they compute on any. Without `nccl`, GPUs copy among
+    /// themselves and must reach each other's memory.
     ///
     /// # Errors
-    /// A failed run with what the driver or the compiler says.
+    /// A failed run with the driver's or the compiler's message.
     pub fn open(&self, ranks: usize, nccl: bool) -> Result<Vec<Arc<Gpu>>> {
         let Hardware::Gpus { gpus, .. } = self else { return Ok(Vec::new()) };
         let open = || {
@@ -190,12 +191,12 @@ impl Hardware {
         };
         open().map_err(|error: DeviceError| {
             Failure::run(format!(
-                "{error}\nThe subcommand doctor shows what is there; --device cpu runs without a GPU."
+                "{error}\nThe subcommand doctor shows what is present; --device cpu runs without a GPU."
             ))
         })
     }
 
-    /// The device of rank `rank`.
+    /// Returns the device of rank `rank`.
     ///
     /// # Errors
     /// The driver's.
@@ -216,12 +217,12 @@ impl Hardware {
     }
 }
 
-/// Threads per rank, in words.
+/// Describes the threads per rank.
 pub fn threads(count: usize) -> String {
     if count == 1 { "1 thread each".into() } else { format!("{count} threads each") }
 }
 
-/// The GPUs that the kernels are written for, if everything is there that computing on them takes.
+/// Returns the GPUs that the kernels support, if everything that they need is present.
 pub fn gpus() -> device::Result<Vec<GpuInfo>> {
     let gpus = list()?;
     Library::ALL.iter().try_for_each(|library| library.require())?;
@@ -236,7 +237,7 @@ pub fn gpus() -> device::Result<Vec<GpuInfo>> {
 fn missing(error: &DeviceError) -> Failure {
     Failure::usage(format!(
         "--device cuda: {error}\n\
-         The subcommand doctor lists what CUDA takes and what is there.\n\
+         The subcommand doctor lists what CUDA needs and what is present.\n\
          Run on the CPU with --device cpu: ranks are threads then."
     ))
 }

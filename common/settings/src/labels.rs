@@ -1,4 +1,4 @@
-//! Words of a report, read back: each is one of those that this program writes.
+//! Words of a report, read back: only words that this program writes are accepted.
 
 use crate::float_type;
 use clap::ValueEnum;
@@ -10,21 +10,21 @@ use planner::{Stage, Strategy};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-/// A word that reports use.
+/// A word of a report.
 pub type Label = &'static str;
 
-/// Reads a word that some report has.
+/// Reads a word of a report.
 ///
 /// # Errors
-/// If no report has such a word.
+/// If no report has this word.
 pub fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Label, D::Error> {
     find(&String::deserialize(deserializer)?)
 }
 
-/// As [`known`], where a report may have nothing.
+/// Reads a word of a report, or null.
 ///
 /// # Errors
-/// If no report has such a word.
+/// If no report has this word.
 pub fn known_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Label>, D::Error> {
     Option::<String>::deserialize(deserializer)?.map(|word| find(&word)).transpose()
 }
@@ -47,7 +47,7 @@ fn find<E: Error>(word: &str) -> Result<Label, E> {
     all.find(|label| *label == word).ok_or_else(|| E::custom(format!("unknown word {word:?}")))
 }
 
-/// Reads the word of a flag's choice, if there is one.
+/// Reads the name of a flag's choice, or null.
 ///
 /// # Errors
 /// If the flag has no such choice.
@@ -56,7 +56,7 @@ pub fn choice<'de, T: ValueEnum, D: Deserializer<'de>>(deserializer: D) -> Resul
     T::from_str(&word, false).map(Some).map_err(|_| D::Error::custom(format!("unknown word {word:?}")))
 }
 
-/// As [`choice`], where there must be one.
+/// Reads the name of a flag's choice.
 ///
 /// # Errors
 /// As [`choice`].

@@ -1,8 +1,10 @@
-//! Who started this process: the variables of torchrun, Open MPI, PMIx, PMI and Slurm.
+//! The launcher that started this process: the variables of torchrun, Open MPI, PMIx, PMI and
+//! Slurm.
 //!
-//! From strongest to weakest: flags, torchrun, MPI, Slurm; without any of them the process is alone and its ranks are
-//! threads. A launcher's variables count as a whole: a part of them, or values that contradict each other, are errors
-//! that name the variables, since a guess would make ranks wait for each other in vain.
+//! From strongest to weakest: flags, torchrun, MPI, Slurm; without any of them the process is alone
+//! and its ranks are threads. A launcher's variables count as a whole: a part of them, or values
+//! that contradict each other, are errors that name the variables: with a wrong guess, ranks would
+//! wait for peers that do not exist.
 
 use crate::error::{Failure, Result};
 use family::{FAMILIES, read};
@@ -15,41 +17,41 @@ pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// A process's place among those that were started together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// What started it.
+    /// The launcher's name.
     pub launcher: &'static str,
     /// Its rank.
     pub rank: usize,
     /// Number of processes, one rank each.
     pub world_size: usize,
-    /// Its number among those on this machine, if anything says so.
+    /// Its number among those on this machine, if known.
     pub local_rank: Option<usize>,
-    /// Number of processes on this machine, if anything says so.
+    /// Number of processes on this machine, if known.
     pub local_world_size: Option<usize>,
-    /// Cores that each process was given, if anything says so.
+    /// Cores that each process was given, if known.
     pub cores: Option<usize>,
-    /// Where rank 0 listens, if anything says so.
+    /// Address and port at which rank 0 listens, if known.
     pub master: Option<(String, u16)>,
-    /// Whether MPI's own launcher started it.
+    /// True if MPI's own launcher started it.
     pub under_mpi: bool,
 }
 
-/// What flags say about it.
+/// Flags about a process's place.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flags<'a> {
     /// `--rank`.
     pub rank: Option<usize>,
-    /// `--gpus`, where it was typed.
+    /// `--gpus`, if it was typed.
     pub gpus: Option<usize>,
     /// `--master`.
     pub master: Option<&'a str>,
 }
 
-/// The names of every variable by which a launcher tells a process its place.
+/// Lists the variables by which launchers tell a process its place.
 pub fn names() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().flat_map(|family| family.names).chain(["MASTER_ADDR", "MASTER_PORT", "PMIX_RANK"])
 }
 
-/// Where this process stands; `None` if it is alone, or the only one that a launcher started.
+/// Finds this process's place; `None` if it is alone, or the only one that a launcher started.
 ///
 /// # Errors
 /// A usage failure that names the variables or flags.
@@ -107,8 +109,8 @@ fn by_flags(rank: usize, flags: Flags<'_>) -> Result<Placement> {
 }
 
 impl Placement {
-    /// With what a weaker launcher's variables add, if they number the same processes: `srun --mpi=pmi2` sets PMI's, which say
-    /// nothing about the machine, beside Slurm's.
+    /// Adds what a weaker launcher's variables say, if they number the same processes: `srun
+    /// --mpi=pmi2` sets Slurm's variables and PMI's, and the latter say nothing about the machine.
     fn completed_by(self, weaker: Placement) -> Placement {
         if weaker.world_size != self.world_size {
             return self;
@@ -129,7 +131,8 @@ fn contradiction(what: &str, why: &str) -> Failure {
     ))
 }
 
-/// Launchers of equally many processes must agree about the rank. One that started fewer has started the other.
+/// Checks that launchers of equally many processes agree about the rank. One that started fewer has
+/// started the other.
 fn agree(found: &[Placement]) -> Result<()> {
     let Some((first, others)) = found.split_first() else { return Ok(()) };
     let differs = |other: &&Placement| other.world_size == first.world_size && other.rank != first.rank;
@@ -144,7 +147,7 @@ fn agree(found: &[Placement]) -> Result<()> {
     ))
 }
 
-/// PMIx numbers processes but does not say how many there are.
+/// Checks PMIx's rank. PMIx does not say how many processes there are.
 fn check_pmix(found: &[Placement], variables: Variables<'_>) -> Result<()> {
     let Some(rank) = variables("PMIX_RANK") else { return Ok(()) };
     match found.iter().find(|placement| placement.launcher != "torchrun") {
@@ -160,7 +163,7 @@ fn check_pmix(found: &[Placement], variables: Variables<'_>) -> Result<()> {
     }
 }
 
-/// Where rank 0 listens: the flag, or MASTER_ADDR and MASTER_PORT.
+/// Returns the address at which rank 0 listens: the flag, or MASTER_ADDR and MASTER_PORT.
 fn master(flag: Option<&str>, variables: Variables<'_>) -> Result<Option<(String, u16)>> {
     if let Some(text) = flag {
         let split = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
@@ -179,7 +182,8 @@ fn master(flag: Option<&str>, variables: Variables<'_>) -> Result<Option<(String
     let Some(number) = number else {
         return Err(Failure::usage(format!("MASTER_PORT={port:?}: choose a number from 1 to 65535")));
     };
-    // torchrun itself listens there, and its workers are meant to be its guests: take the next port.
+    // torchrun itself listens at this port and expects its workers to use its store: take the next
+    // port.
     let taken = variables("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value == "True");
     Ok(Some((host, if taken { number.checked_add(1).unwrap_or(number - 1) } else { number })))
 }
@@ -294,8 +298,8 @@ mod tests {
             ("RANK=1", ["RANK", "WORLD_SIZE"]),
             ("WORLD_SIZE=4", ["WORLD_SIZE", "RANK is not"]),
             ("RANK=4 WORLD_SIZE=4", ["RANK=4", "WORLD_SIZE=4"]),
-            ("RANK=one WORLD_SIZE=4", ["RANK", "no number"]),
-            ("RANK=-1 WORLD_SIZE=4", ["RANK", "no number"]),
+            ("RANK=one WORLD_SIZE=4", ["RANK", "not a number"]),
+            ("RANK=-1 WORLD_SIZE=4", ["RANK", "not a number"]),
             ("RANK=1 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", ["LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"]),
             ("RANK=1 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=8", ["LOCAL_WORLD_SIZE=8", "WORLD_SIZE=4"]),
             ("OMPI_COMM_WORLD_RANK=1", ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"]),

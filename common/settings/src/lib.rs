@@ -1,5 +1,5 @@
-//! What a run is asked to do: the command line, checked and completed to a [`Config`]; and what the flags name: text to
-//! learn, a link, GPUs, the launcher's place for this process.
+//! What a run is asked to do: the command line, checked and completed to a [`Config`]; and what the
+//! flags name: text to learn, a link, GPUs, the launcher's place for this process.
 
 pub mod cli;
 pub mod communication;

@@ -1,4 +1,4 @@
-//! A simulated link between ranks that share a machine: presets, and how people write one.
+//! A simulated link between ranks that share a machine: presets, and the syntax of `--link`.
 
 use crate::size::{self, human};
 use collectives::local::Link;
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 /// Links by name: latency per round in microseconds, bandwidth per direction in bytes per second.
 ///
-/// Bandwidths are the link's own, from its specification; NCCL reaches about four fifths of them. Latencies are round
-/// numbers for what a collective's round takes to start over such a link, kernel launch included.
+/// Bandwidths are the link's own, from its specification; NCCL reaches about four fifths of them.
+/// Latencies are round numbers for the time that a collective's round takes to start over such a
+/// link, kernel launch included.
 ///
 /// | name | bandwidth |
 /// |---|---|
@@ -26,14 +27,14 @@ pub(crate) const ACCEPTED: &str = "nvlink, pcie4, ethernet25g, or LATENCY,BANDWI
 /// A link that the flags ask for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkChoice {
-    /// How people call it, if it is a preset.
+    /// Its name, if it is a preset.
     name: Option<&'static str>,
     /// Its figures.
     pub link: Link,
 }
 
 impl LinkChoice {
-    /// `25G Ethernet: 50 µs, 3.13 GB/s`.
+    /// Describes it: `25G Ethernet: 50 µs, 3.13 GB/s`.
     pub fn words(&self) -> String {
         let Link { latency, bandwidth } = self.link;
         let figures = format!("{}, {}/s", duration(latency), human(bandwidth as u64));
@@ -54,7 +55,7 @@ pub(crate) fn parse(text: &str) -> Result<LinkChoice, String> {
     Ok(LinkChoice { name: None, link: Link { latency: time(latency)?, bandwidth: rate(bandwidth)? } })
 }
 
-/// `50us`, `0.2ms`, `1s`, `0`; at most ten seconds.
+/// Reads `50us`, `0.2ms`, `1s`, `0`; at most ten seconds.
 fn time(text: &str) -> Result<Duration, String> {
     let advice = || format!("latency {text:?}: write 0 to 10s, such as 50us, 0.2ms or 1s");
     let text = text.trim();
@@ -71,7 +72,7 @@ fn time(text: &str) -> Result<Duration, String> {
     if (0.0..=10.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(advice()) }
 }
 
-/// `3GB/s`, `100MiB/s`, `25Gbit/s`; at least a kilobyte per second.
+/// Reads `3GB/s`, `100MiB/s`, `25Gbit/s`; at least a kilobyte per second.
 fn rate(text: &str) -> Result<f64, String> {
     let advice = || format!("bandwidth {text:?}: write 1kB/s or more, such as 3GB/s, 100MiB/s or 25Gbit/s");
     let per_second = text.trim().strip_suffix("/s").ok_or_else(advice)?;
@@ -82,12 +83,12 @@ fn rate(text: &str) -> Result<f64, String> {
     if bytes >= 1000 { Ok(bytes as f64) } else { Err(advice()) }
 }
 
-/// `50 µs`, in the largest unit of which there is at least one.
+/// Writes `50 µs`, in the largest unit of which there is at least one.
 fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")];
     let (unit, label) = units.into_iter().find(|(unit, _)| seconds >= *unit).unwrap_or((1.0, "s"));
-    // Three decimals, without the noise of binary fractions.
+    // Rounded to three decimals, because binary fractions print many more.
     format!("{} {label}", (seconds / unit * 1e3).round() / 1e3)
 }
 

@@ -1,7 +1,8 @@
 //! Learning rates over a run: the built-in schedule and DeepSpeed's three.
 //!
-//! DeepSpeed advances its scheduler *after* each optimizer step, so step `s` (from 0) runs at the scheduler's iteration
-//! `s − 1`, and the first step at the rate before the first iteration. The formulas here are of iterations `i ≥ 0`.
+//! DeepSpeed advances its scheduler *after* each optimizer step, so step `s` (from 0) runs at the
+//! scheduler's iteration `s − 1`, and the first step at the rate before the first iteration. The
+//! formulas here are of iterations `i ≥ 0`.
 
 use std::f64::consts::PI;
 
@@ -29,7 +30,7 @@ impl WarmUp {
         f64::from(self.steps.max(2))
     }
 
-    /// The share of the climb that is done at iteration `i`; `None` once it is over.
+    /// Returns the share of the climb that is done at iteration `i`; `None` once it is over.
     fn share(self, i: f64) -> Option<f64> {
         (i < self.length()).then(|| match self.climb {
             Climb::Log => (i + 1.0).ln() / self.length().ln(),
@@ -41,7 +42,8 @@ impl WarmUp {
 /// The learning rate as a function of the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LrSchedule {
-    /// Linear warm-up, `peak · (s + 1) / warmup`, then a cosine down to a tenth of the peak at `steps`.
+    /// Linear warm-up, `peak · (s + 1) / warmup`, then a cosine down to a tenth of the peak at
+    /// `steps`.
     WarmupThenCosine {
         /// Highest rate.
         peak: f64,
@@ -59,8 +61,8 @@ pub enum LrSchedule {
         /// The climb between them.
         warmup: WarmUp,
     },
-    /// DeepSpeed's `WarmupDecayLR`: from `low` to `high`, then linearly back, `low` at iteration `total`:
-    /// `low + (high − low) · max(0, (total − i) / max(1, total − W))`.
+    /// DeepSpeed's `WarmupDecayLR`: from `low` to `high`, then linearly back, `low` at iteration
+    /// `total`: `low + (high − low) · max(0, (total − i) / max(1, total − W))`.
     WarmupDecayLr {
         /// Rate before and at the first iteration, and from `total` on.
         low: f64,
@@ -71,9 +73,9 @@ pub enum LrSchedule {
         /// Iteration at which the decay ends.
         total: u32,
     },
-    /// DeepSpeed's `WarmupCosineLR`: from `warmup_min_ratio · peak` to `peak`, then a cosine to `cos_min_ratio · peak`:
-    /// `c + (1 − c)(1 + cos(π (i − W + 1) / (total − W))) / 2` of the peak. Beyond `total` DeepSpeed's cosine rises
-    /// again; here the rate stays at its minimum.
+    /// DeepSpeed's `WarmupCosineLR`: from `warmup_min_ratio · peak` to `peak`, then a cosine to
+    /// `cos_min_ratio · peak`: `c + (1 − c)(1 + cos(π (i − W + 1) / (total − W))) / 2` of the peak.
+    /// Beyond `total` DeepSpeed's cosine rises again; here the rate stays at its minimum.
     WarmupCosineLr {
         /// Highest rate.
         peak: f64,
@@ -89,7 +91,7 @@ pub enum LrSchedule {
 }
 
 impl LrSchedule {
-    /// The highest rate.
+    /// Returns the highest rate.
     pub fn peak(&self) -> f64 {
         match *self {
             LrSchedule::WarmupThenCosine { peak, .. } | LrSchedule::WarmupCosineLr { peak, .. } => peak,
@@ -97,7 +99,7 @@ impl LrSchedule {
         }
     }
 
-    /// The warm-up, if it is one of DeepSpeed's.
+    /// Returns the warm-up, if it is one of DeepSpeed's.
     pub fn warm_up(&self) -> Option<WarmUp> {
         match *self {
             LrSchedule::WarmupThenCosine { .. } => None,
@@ -107,7 +109,7 @@ impl LrSchedule {
         }
     }
 
-    /// The learning rate of optimizer step `step`, counted from 0.
+    /// Returns the learning rate of optimizer step `step`, counted from 0.
     pub fn rate(&self, step: u32) -> f64 {
         let iteration = step.checked_sub(1).map(f64::from);
         match *self {
@@ -145,7 +147,7 @@ fn warmup_then_cosine(peak: f64, warmup: u32, steps: u32, step: u32) -> f64 {
     floor + (peak - floor) * cosine(f64::from(step - warmup), f64::from(steps) - f64::from(warmup))
 }
 
-/// From 1 at `done` = 0 down to 0 at `done` = `span`, and 0 from there on.
+/// Falls from 1 at `done` = 0 to 0 at `done` = `span`, and stays at 0 from there on.
 fn cosine(done: f64, span: f64) -> f64 {
     0.5 * (1.0 + (PI * (done / span.max(1.0)).min(1.0)).cos())
 }

@@ -1,6 +1,7 @@
-//! What this machine has.
+//! This machine's memory and cores.
 
-/// Bytes of main memory and swap space, where the system says (Linux: proc(5), `/proc/meminfo`).
+/// Returns the bytes of main memory and swap space, if the system tells (Linux: proc(5),
+/// `/proc/meminfo`).
 pub fn memory() -> Option<u64> {
     total(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
@@ -13,7 +14,7 @@ fn total(meminfo: &str) -> Option<u64> {
     Some((kibibytes("MemTotal:")? + kibibytes("SwapTotal:").unwrap_or(0)) << 10)
 }
 
-/// Cores that this process may use.
+/// Returns the number of cores that this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
@@ -23,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn swap_counts_and_what_is_not_said_does_not() {
+    fn swap_counts_if_it_is_known() {
         let said = "MemTotal:       24684096 kB\nMemFree:        22540352 kB\nSwapTotal:          1024 kB\n";
         assert_eq!(total(said), Some((24_684_096 + 1024) << 10));
         assert_eq!(total("MemTotal: 8 kB\n"), Some(8 << 10));

@@ -5,14 +5,14 @@ use crate::error::{Failure, Result};
 use crate::float_type::name;
 use sharding::{LossScaling, Precision};
 
-/// The element types that `args` ask for.
+/// Returns the element types that `args` ask for.
 pub fn precision(args: &PrecisionArgs) -> Precision {
     let gradients = args.grad_dtype.unwrap_or(args.precision);
     let reduce = args.reduce_dtype.unwrap_or(gradients);
     Precision { parameters: args.precision.dtype(), gradients: gradients.dtype(), reduce: reduce.dtype() }
 }
 
-/// How the loss is scaled, if `precision` needs it.
+/// Returns how the loss is scaled, if `precision` needs it.
 ///
 /// # Errors
 /// A usage failure that names the flag and its range, or says that nothing is scaled in this precision.
@@ -29,7 +29,7 @@ pub fn loss_scaling(args: &PrecisionArgs, precision: Precision) -> Result<Option
         return match given.iter().find(|(_, given)| *given) {
             None => Ok(None),
             Some((flag, _)) => Err(Failure::usage(format!(
-                "{flag} is for fp16, whose range is small; nothing here is fp16: add --precision fp16 or leave it out"
+                "{flag} is for fp16, whose range is small, and this run has no fp16: add --precision fp16, or leave {flag} out"
             ))),
         };
     }
@@ -45,7 +45,7 @@ pub fn loss_scaling(args: &PrecisionArgs, precision: Precision) -> Result<Option
     check(&scaling).map(|()| Some(scaling)).map_err(Failure::usage)
 }
 
-/// Refuses scales that no f16 gradient can bear, and a smallest one that is larger than the first.
+/// Refuses scales under which any f16 gradient overflows, and a minimum above the initial scale.
 fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
     let LossScaling { fixed, initial_power, minimum, .. } = *scaling;
     let sensible = |scale: f64| scale > 0.0 && scale <= LARGEST;
@@ -61,7 +61,7 @@ fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// A run's element types in a few words.
+/// Describes a run's element types in a few words.
 pub fn words(precision: Precision) -> String {
     let Precision { parameters, gradients, reduce } = precision;
     let mut words = name(parameters).to_string();

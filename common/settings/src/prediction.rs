@@ -1,4 +1,4 @@
-//! What the planner says about a run.
+//! The planner's prediction of a run.
 
 use crate::config::Config;
 use crate::error::{Failure, Result};
@@ -6,17 +6,17 @@ use crate::grad_sync::GradSync;
 use planner::{InvalidJob, Job, Prediction, Recipe};
 use sharding::Precision;
 
-/// What the planner says about a run of `stage`.
+/// Predicts a run of `stage`.
 ///
 /// # Errors
-/// A usage failure if no run can have these numbers.
+/// A usage failure if the planner refuses these numbers.
 pub fn predict(stage: planner::Stage, config: &Config) -> Result<(Job, Prediction)> {
     let job = job(stage, config);
     let prediction = planner::predict(&job).map_err(|error| config.findings.attribute(invalid(&error)))?;
     Ok((job, prediction))
 }
 
-/// A usage failure of what no run can have, with the flags that ask for it.
+/// Returns a usage failure that names the flags behind `error`.
 pub fn invalid(error: &InvalidJob) -> Failure {
     let flags = match error {
         InvalidJob::TooMany { name: "micro-batches per step", .. } => "--grad-accum: ",
@@ -27,7 +27,7 @@ pub fn invalid(error: &InvalidJob) -> Failure {
     Failure::usage(format!("{flags}{error}"))
 }
 
-/// The planner's view of a run.
+/// Returns the planner's view of a run.
 pub fn job(stage: planner::Stage, config: &Config) -> Job {
     let job = Job {
         batch_size: config.batch_size,
@@ -46,7 +46,7 @@ pub fn job(stage: planner::Stage, config: &Config) -> Job {
     config.communication.plan(job, config.precision)
 }
 
-/// Bytes per parameter.
+/// Returns the bytes per parameter.
 pub fn recipe(precision: Precision) -> Recipe {
     let weights = precision.parameters.size() as u64;
     let gradients = precision.gradients.size() as u64;

@@ -1,4 +1,4 @@
-//! Ranks that are processes: how one finds its place in a job.
+//! Ranks that are processes: a process's place in a job.
 
 use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::error::{Failure, Result};
@@ -9,21 +9,21 @@ use collectives::nccl;
 use planner::Algorithm;
 use std::path::Path;
 
-/// How this process takes part in a job.
+/// This process's part in a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its place.
     pub placement: Placement,
-    /// What carries collectives.
+    /// The transport of collectives.
     pub engine: Engine,
-    /// What is slow about it, if anything.
+    /// A warning if it is going to be slow.
     pub caution: Option<String>,
 }
 
-/// What carries collectives between processes.
+/// The transport of collectives between processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// Connections between all, after a meeting at this host and port.
+    /// TCP connections between all, made through rank 0 at this host and port.
     Tcp(String, u16),
     /// MPI.
     Mpi,
@@ -38,7 +38,7 @@ impl std::fmt::Display for Engine {
     }
 }
 
-/// Finds this process's place and makes `args` agree with it; `None` if it is alone.
+/// Finds this process's place and completes `args` accordingly; `None` if it is alone.
 ///
 /// # Errors
 /// A usage failure that names the flags or variables.
@@ -76,7 +76,7 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Pr
     Ok(Some(Process { placement, engine, caution }))
 }
 
-/// Makes `args` say whether the processes compute on GPUs, connected by NCCL, or on the CPU.
+/// Decides in `args` whether the processes compute on GPUs, connected by NCCL, or on the CPU.
 fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
     let by_nccl = match (args.collectives, args.device) {
         (CollectivesChoice::Nccl, DeviceChoice::Cpu) | (CollectivesChoice::Auto, DeviceChoice::Cpu) => false,
@@ -105,8 +105,8 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
     Ok(())
 }
 
-/// What is slow about so many processes of this machine, if they share GPUs over NCCL: its kernels wait for each other, and those of
-/// different processes take turns on a GPU unless MPS runs them side by side.
+/// Returns a warning if so many processes of this machine share GPUs over NCCL: its kernels wait
+/// for each other, and without MPS kernels of different processes take turns on a GPU.
 fn caution(choice: CollectivesChoice, processes: usize) -> Option<String> {
     let gpus = gpus().ok().filter(|_| choice == CollectivesChoice::Nccl)?.len();
     let pipes = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or("/tmp/nvidia-mps".into());
@@ -114,13 +114,13 @@ fn caution(choice: CollectivesChoice, processes: usize) -> Option<String> {
     (!side_by_side).then(|| {
         format!(
             "{processes} processes share {}, where NCCL's kernels take turns waiting for each other: that is slow\n\
-             Start one process, whose ranks share GPUs as threads; or NVIDIA's MPS (nvidia-cuda-mps-control -d) before.",
+             Start one process, whose ranks share GPUs as threads; or first start NVIDIA's MPS (nvidia-cuda-mps-control -d).",
             gpus_in_words(gpus)
         )
     })
 }
 
-/// Whether this machine has GPUs and an NCCL for so many processes on it.
+/// True if this machine has GPUs and an NCCL for so many processes on it.
 fn nccl_would_do(processes: usize) -> bool {
     nccl::allow_sharing_among_processes();
     let (Ok(gpus), Ok(version)) = (gpus(), nccl::version()) else { return false };
@@ -142,7 +142,7 @@ fn engine(choice: CollectivesChoice, placement: &Placement) -> Result<Engine> {
         (CollectivesChoice::Auto, _) if mpi && placement.under_mpi => Ok(Engine::Mpi),
         (_, Some((host, port))) => Ok(Engine::Tcp(host.clone(), *port)),
         (_, None) => Err(Failure::usage(format!(
-            "{launcher} started {world_size} processes, but nothing says where they meet\n\
+            "{launcher} started {world_size} processes, but nothing says where rank 0 listens\n\
              Set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to a free port there, the same on every rank \
              (or --master HOST:PORT){}",
             if placement.under_mpi { ";\nor build with --features mpi, and MPI connects them." } else { "." }

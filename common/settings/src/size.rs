@@ -1,4 +1,4 @@
-//! Numbers and sizes as people write and read them.
+//! Numbers and sizes, read and written.
 
 use std::ops::RangeInclusive;
 
@@ -27,7 +27,8 @@ pub fn parse(text: &str) -> Result<u64, String> {
     if (1.0..1e18).contains(&bytes) { Ok(bytes as u64) } else { Err("must be at least one byte".into()) }
 }
 
-/// Reads a number of elements, `low` or more: `500000`, `500_000` or, as in DeepSpeed's files, `5e5`.
+/// Reads a number of elements, `low` or more: `500000`, `500_000` or, as in DeepSpeed's files,
+/// `5e5`.
 ///
 /// # Errors
 /// A sentence that says what is accepted.
@@ -52,7 +53,9 @@ pub fn whole<N: TryFrom<u64>>(
     }
 }
 
-/// Reads a number that is `allowed`, in words for the error.
+/// Reads a number that `is_allowed`; `allowed` says so in words.
+///
+/// The function's error is a sentence that says what is accepted.
 pub fn number(
     allowed: &'static str,
     is_allowed: fn(f64) -> bool,
@@ -63,10 +66,10 @@ pub fn number(
     }
 }
 
-/// Up to here, every whole number is an f64.
+/// The largest number up to which an f64 holds every whole number.
 const MOST_ELEMENTS: f64 = (1u64 << 53) as f64;
 
-/// `1234567` as `1.23 MB` (1 MB = 10⁶ bytes), in three digits.
+/// Writes `1234567` as `1.23 MB` (1 MB = 10⁶ bytes), in three digits.
 pub fn human(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");
     for next in ["kB", "MB", "GB", "TB"] {

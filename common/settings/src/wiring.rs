@@ -1,11 +1,11 @@
-//! Flags to process groups.
+//! Process groups of ranks that are threads.
 
 use crate::config::Config;
 use collectives::Group;
 use collectives::local::{self, Options, World};
 use planner::Algorithm;
 
-/// One end of the world's process group per rank.
+/// Returns each rank's end of the world's process group.
 pub fn groups(config: &Config) -> Vec<Group> {
     let link = config.link.as_ref().map(|choice| choice.link);
     World::new(
@@ -14,7 +14,7 @@ pub fn groups(config: &Config) -> Vec<Group> {
     )
 }
 
-/// What the planner calls by the same name.
+/// Returns the collectives' algorithm of the same name.
 pub fn local(algorithm: Algorithm) -> local::Algorithm {
     match algorithm {
         Algorithm::Direct => local::Algorithm::Direct,

@@ -1,4 +1,4 @@
-//! Accelerate's file: where it runs, and names of its own for some of DeepSpeed's keys.
+//! Accelerate's file: processes and devices, and its own names for some of DeepSpeed's keys.
 
 use super::{empty, flag, from, number, off};
 use crate::keys::{Auto, Key, Kind};
@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::node::is_none;
 use settings::cli::DeviceChoice;
 
-/// The key that names a DeepSpeed file; what that says counts more than what stands beside it.
+/// The key that names a DeepSpeed file, whose keys take precedence over those beside it.
 pub(crate) const CONFIG_FILE: &str = "deepspeed_config.deepspeed_config_file";
 
 const LAUNCH: &str = "how Accelerate starts processes";
@@ -29,7 +29,7 @@ pub(super) static KEYS: &[Key] = &[
         "num_machines",
         from(1),
         "1",
-        "torchrun, mpirun or srun start processes on them; without, all ranks are here",
+        "torchrun, mpirun or srun start processes on them; without, all ranks run on this machine",
     )
     .missed_unless(|value| number(value) <= 1.0),
     Key::new("machine_rank", from(0), "0", LAUNCH),

@@ -1,4 +1,5 @@
-//! The schema: every key that DeepSpeed's and Accelerate's code and documentation know, and what becomes of it here.
+//! The schema: every key of DeepSpeed's and Accelerate's code and documentation, and its effect
+//! here.
 //!
 //! Defaults are those of DeepSpeed's code, which its documentation contradicts in places.
 
@@ -18,17 +19,17 @@ pub(crate) use accelerate::CONFIG_FILE;
 pub static TABLES: [&[Key]; 6] =
     [batch::KEYS, zero::KEYS, precision::KEYS, rest::KEYS, accelerate::KEYS, fsdp::KEYS];
 
-/// All rows, in order.
+/// Iterates over all rows, in order.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
     TABLES.iter().flat_map(|rows| rows.iter())
 }
 
-/// The row of `path`.
+/// Returns the row of `path`.
 pub fn find(path: &str) -> Option<&'static Key> {
     keys().find(|key| key.path == path)
 }
 
-/// A whole number from `low`.
+/// Returns the kind of whole numbers from `low`.
 const fn from(low: u64) -> Kind {
     Kind::Count(low, 1 << 53)
 }
@@ -45,22 +46,22 @@ fn flag(value: &Node) -> bool {
     value.as_flag().unwrap_or(false)
 }
 
-/// `false` asks for nothing.
+/// True if the value is false: it asks for nothing.
 fn off(value: &Node) -> bool {
     !flag(value)
 }
 
-/// `true` asks for nothing.
+/// True if the value is true: it asks for nothing.
 fn on(value: &Node) -> bool {
     flag(value)
 }
 
-/// A section asks for nothing unless its `enabled` is true.
+/// True if the section asks for nothing: its `enabled` is not true.
 fn disabled(value: &Node) -> bool {
     value.get("enabled").is_none_or(off)
 }
 
-/// As [`disabled`], and no section inside it is switched on either.
+/// True if the section and all sections inside it are disabled.
 fn switched_off(value: &Node) -> bool {
     match value {
         Node::Section(entries) => disabled(value) && entries.iter().all(|(_, inner)| switched_off(inner)),
@@ -68,7 +69,7 @@ fn switched_off(value: &Node) -> bool {
     }
 }
 
-/// Nothing at all asks for nothing.
+/// True if the value is empty: it asks for nothing.
 fn empty(value: &Node) -> bool {
     match value {
         Node::Null => true,

@@ -12,7 +12,7 @@ use settings::float_type::name;
 use sharding::LossScaling;
 
 const HALF: &str = "16-bit parameters and gradients, with f32 masters";
-const SCALING: &str = "how the loss's scale is found";
+const SCALING: &str = "how the loss scale is found";
 const SMALL: Kind = Kind::Count(1, u32::MAX as u64);
 const DTYPE: Kind = Kind::Choice(&["none", "fp32", "fp16", "bf16"]);
 
@@ -22,7 +22,7 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| switch(args, value, FloatType::Fp16),
         |run| Some(Node::Flag(run.config.precision.parameters == DType::F16)),
     ),
-    Key::new("fp16.loss_scale", Kind::Number(0.0, 1e30), "0", "0 finds the scale by trying").honoured(
+    Key::new("fp16.loss_scale", Kind::Number(0.0, 1e30), "0", "0 searches for the scale").honoured(
         Some("loss_scale"),
         |args, value| args.types.loss_scale = Some(number(value)),
         |run| scaling(run, |scaling| scaling.fixed.unwrap_or(0.0)),
@@ -59,12 +59,7 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| switch(args, value, FloatType::Bf16),
         |run| Some(Node::Flag(run.config.precision.parameters == DType::Bf16)),
     ),
-    Key::new(
-        "bf16.immediate_grad_update",
-        Kind::Flag,
-        "false",
-        "gradients are added to as they come, always",
-    ),
+    Key::new("bf16.immediate_grad_update", Kind::Flag, "false", "gradients always accumulate at once"),
     Key::new(
         "bf16.check_grad_overflow",
         Kind::Flag,
@@ -86,7 +81,7 @@ pub(super) static KEYS: &[Key] = &[
         "seq_parallel_communication_data_type",
         DTYPE,
         "\"fp32\"",
-        "nothing without sequence parallelism",
+        "no effect without sequence parallelism",
     ),
     Key::new("data_types.grad_accum_dtype", DTYPE, "null", "gradients in memory; as parameters if left out")
         .honoured(
@@ -105,7 +100,7 @@ fn switch(args: &mut TrainArgs, value: &Node, precision: FloatType) {
     }
 }
 
-/// `none` is as if left out.
+/// `none` counts as left out.
 fn dtype(value: &Node) -> Option<FloatType> {
     FloatType::from_str(value.as_text()?, true).ok()
 }
@@ -115,7 +110,7 @@ fn small(value: &Node) -> u32 {
     count(value) as u32
 }
 
-/// What the loss is scaled with, if it is.
+/// Returns the loss scaling, if there is any.
 fn scaling(run: &Resolved<'_>, get: fn(&LossScaling) -> f64) -> Option<Node> {
     run.config.loss_scaling.as_ref().map(|scaling| Node::Number(get(scaling)))
 }

@@ -1,10 +1,10 @@
-//! Activation checkpointing, and what DeepSpeed has besides.
+//! Activation checkpointing, and DeepSpeed's other keys.
 
 use super::{disabled, empty, from, number, off, switched_off};
 use crate::keys::{Key, Kind};
 
 const CHECKPOINTING: &str = "the section arranges checkpoints that the model's code makes and switches none on; `--checkpoint-activations block` does";
-const SHOWN: &str = "the screen, the closing tables and `--report` say it";
+const SHOWN: &str = "the screen, the closing tables and `--report` show it";
 
 pub(super) static KEYS: &[Key] = &[
     Key::new("activation_checkpointing.partition_activations", Kind::Flag, "false", CHECKPOINTING)
@@ -30,11 +30,16 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("csv_monitor", Kind::Any, "", SHOWN).missed_unless(switched_off),
     Key::new("monitor_config", Kind::Any, "", SHOWN).missed_unless(switched_off),
     Key::new("log_level", Kind::Any, "", "what DeepSpeed prints"),
-    Key::new("vocabulary_size", from(1), "null", "DeepSpeed only warns by it; the model has its own"),
+    Key::new(
+        "vocabulary_size",
+        from(1),
+        "null",
+        "DeepSpeed uses it for warnings only; the model has its own",
+    ),
     Key::new("dataloader_drop_last", Kind::Flag, "false", "batches are always whole here"),
     Key::new("zero_allow_untested_optimizer", Kind::Flag, "false", "the one optimizer here is tested"),
     Key::new("zero_force_ds_cpu_optimizer", Kind::Flag, "true", "matters with offloading only"),
-    Key::new("disable_allgather", Kind::Flag, "false", "DeepSpeed reads it and does nothing with it"),
+    Key::new("disable_allgather", Kind::Flag, "false", "DeepSpeed reads and ignores it"),
     Key::new("prescale_gradients", Kind::Flag, "false", "the loss is divided before backward, always"),
     Key::new(
         "gradient_predivide_factor",
@@ -48,19 +53,19 @@ pub(super) static KEYS: &[Key] = &[
         "checkpoint",
         Kind::Any,
         "",
-        "how DeepSpeed writes its checkpoints; `--checkpoint` keeps one; `--save` writes weights",
+        "how DeepSpeed writes its checkpoints; `--checkpoint` saves one, `--save` the weights",
     )
     .missed_unless(empty),
     Key::new(
         "nebula",
         Kind::Any,
         "",
-        "where DeepSpeed writes its checkpoints; `--checkpoint` keeps one; `--save` writes weights",
+        "where DeepSpeed writes its checkpoints; `--checkpoint` saves one, `--save` the weights",
     )
     .missed_unless(switched_off),
     Key::new("hybrid_engine", Kind::Any, "", "generating while training").not_yet(disabled),
     Key::new("elasticity", Kind::Any, "", "a batch that follows the number of GPUs").not_yet(disabled),
-    Key::new("autotuning", Kind::Any, "", "trying settings out").not_yet(disabled),
+    Key::new("autotuning", Kind::Any, "", "a search for the best settings").not_yet(disabled),
     Key::new("sparse_attention", Kind::Any, "", "sparse attention").not_yet(empty),
     Key::new("pipeline", Kind::Any, "", "pipeline parallelism").not_yet(empty),
     Key::new("tensor_parallel", Kind::Any, "", "tensor parallelism").not_yet(empty),

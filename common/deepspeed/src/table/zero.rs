@@ -17,7 +17,7 @@ pub(super) static KEYS: &[Key] = &[
         "zero_optimization.stage",
         Kind::Count(0, 3),
         "0",
-        "must be the crate's; left out, the crate decides",
+        "must match the crate; the crate's if left out",
     )
     .honoured(
         None,
@@ -45,7 +45,8 @@ pub(super) static KEYS: &[Key] = &[
     .honoured(
         Some("grad_sync"),
         |args, value| {
-            args.sharding.grad_sync = Some(if flag(value) { GradSync::ReduceScatter } else { GradSync::AllReduce })
+            args.sharding.grad_sync =
+                Some(if flag(value) { GradSync::ReduceScatter } else { GradSync::AllReduce })
         },
         |run| Some(Node::Flag(run.config.grad_sync == GradSync::ReduceScatter)),
     ),
@@ -154,7 +155,7 @@ pub(super) static KEYS: &[Key] = &[
         "zero_optimization.stage3_max_reuse_distance",
         from(0),
         "1e9",
-        "keeps after forward what backward needs again before so many elements; what it begins with if left out",
+        "keeps after forward what backward needs within so many elements; its first unit if left out",
     )
     .auto(Auto::Flags)
     .honoured(
@@ -266,7 +267,7 @@ pub(super) static KEYS: &[Key] = &[
         "zero_optimization.cpu_offload_use_pin_memory",
         Kind::Flag,
         "null",
-        "nothing without offloading",
+        "no effect without offloading",
     ),
     Key::new("zero_optimization.round_robin_gradients", Kind::Flag, "false", "matters with offloading only"),
     Key::new(
@@ -315,7 +316,7 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("zero_optimization.log_trace_cache_warnings", Kind::Flag, "false", "what DeepSpeed prints"),
 ];
 
-/// Any value asks for something.
+/// False: any value asks for something.
 fn never(_: &Node) -> bool {
     false
 }

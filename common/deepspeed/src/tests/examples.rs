@@ -1,5 +1,5 @@
-//! Configurations as tutorials print them, unchanged but for Python's `True`, and what each leads to. That those train
-//! which ask for nothing that is still to come is a test across crates.
+//! Configurations as tutorials print them, unchanged but for Python's `True`, and what each leads
+//! to. That those train which ask for nothing that is still to come is a test across crates.
 
 use super::*;
 

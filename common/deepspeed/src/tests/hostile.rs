@@ -1,4 +1,4 @@
-//! Files that nobody should write.
+//! Malformed and malicious files.
 
 use super::*;
 use crate::table::keys;
@@ -57,7 +57,7 @@ fn hostile_files_are_one_short_error_that_names_the_file() {
     );
     let path = File::json("");
     std::fs::write(&path.path, [0xff, 0xfe, b'{']).unwrap();
-    assert!(path.config("").unwrap_err().to_string().contains("ds.json: not a text in UTF-8"));
+    assert!(path.config("").unwrap_err().to_string().contains("ds.json: not text in UTF-8"));
     let missing = settings::cli::Cli::parse_from(["zero", "--config", "no/such.json"]).train;
     assert!(configure(missing).unwrap_err().to_string().starts_with("--config no/such.json: "));
 }

@@ -37,7 +37,8 @@ impl File {
         File::new("ds.json", text)
     }
 
-    /// The configuration with `flags` beside the file, with the folder's name taken out of every message.
+    /// The configuration with `flags` beside the file, with the folder's name taken out of every
+    /// message.
     pub(super) fn config(&self, flags: &str) -> Result<Config> {
         let path = self.path.display().to_string();
         let words = ["zero", "--config", &path].into_iter().chain(flags.split_whitespace());

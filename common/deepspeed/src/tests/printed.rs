@@ -6,7 +6,8 @@ use clap::CommandFactory;
 /// A file that leaves its schedule to the flags.
 const SCHEDULED: &str = r#"{"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}}"#;
 
-/// Flags that a key stands for, each with another value than it has by itself, and what is given with and without it.
+/// Flags that a key stands for, each with another value than it has by itself, and what is given
+/// with and without it.
 const PRINTED: [(&str, &str); 32] = [
     ("--gpus 2", ""),
     ("--batch-size 3", ""),
@@ -52,7 +53,8 @@ const LEFT_OUT: [&str; 6] = [
     "--link pcie4",
 ];
 
-/// Flags about the machine, the data, what is watched and what is written: the affair of whoever starts DeepSpeed.
+/// Flags about the machine, the data, what is watched and what is written: the affair of whoever
+/// starts DeepSpeed.
 const ELSEWHERE: [&str; 34] = [
     "model",
     "device",

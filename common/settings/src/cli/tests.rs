@@ -76,8 +76,8 @@ const BAD: [(&str, &str, &str); 69] = [
     ("samples", "0", "from 1 to 4294967295"),
 ];
 
-/// Flags whose values are names of files to be written or read, or of a machine: whether they are any good is found out
-/// when they are used.
+/// Flags whose values are names of files to be written or read, or of a machine: whether they are
+/// any good is found out when they are used.
 const NAMES: [&str; 10] =
     ["config", "data", "save", "checkpoint", "report", "record", "log-dir", "master", "from", "prompt"];
 

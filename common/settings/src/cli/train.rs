@@ -18,20 +18,21 @@ use std::path::PathBuf;
 
 /// Most ranks that one process holds.
 pub const RANKS: u64 = 1024;
-/// Most of what has no other limit.
+/// The limit of numbers that have no other.
 pub(super) const MOST: u64 = u32::MAX as u64;
 const POSITIVE: &str = "a number above 0";
-/// The largest scale of a loss: more than any f16 gradient can bear.
+/// The largest loss scale: any f16 gradient overflows under it.
 pub(crate) const LARGEST: f64 = (1u128 << 64) as f64;
 
-/// Training flags. Those of no group come first: after a group, clap lists them under its heading.
+/// Training flags. Those outside the groups come first: clap lists a flag that follows a group
+/// under the group's heading.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Ranks and devices")]
 pub struct TrainArgs {
-    /// Which of these were typed. First, so that it sees them all.
+    /// Which flags were typed. It comes first, so that it sees all of them.
     #[command(flatten)]
     pub given: Given,
-    /// What the file says and no flag can.
+    /// Settings of the configuration file that have no flag.
     #[arg(skip)]
     pub file_only: FileOnly,
     /// Ranks: GPUs, or threads on the CPU where there is no GPU.
@@ -40,10 +41,11 @@ pub struct TrainArgs {
     /// Device to train on.
     #[arg(long, value_enum, default_value_t)]
     pub device: DeviceChoice,
-    /// Threads per rank. [default: the machine's cores shared out]
+    /// Threads per rank. [default: the machine's cores divided by the ranks]
     #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=1024))]
     pub threads: Option<usize>,
-    /// Let products of f32 matrices on GPUs round their operands to TF32: faster, with 11 bits of precision.
+    /// Let products of f32 matrices on GPUs round their operands to TF32: faster, with 11 bits of
+    /// precision.
     #[arg(long)]
     pub tf32: bool,
     /// What connects the ranks: threads of this process, or processes that a launcher has started.
@@ -52,16 +54,17 @@ pub struct TrainArgs {
     /// How collectives between threads move data.
     #[arg(long, value_enum, default_value_t)]
     pub algorithm: Algorithm,
-    /// Simulate a link between ranks that are threads: nvlink, pcie4, ethernet25g, or such as 50us,3GB/s.
+    /// Simulate a link between ranks that are threads: nvlink, pcie4, ethernet25g, or figures such
+    /// as 50us,3GB/s.
     #[arg(long, value_parser = link::parse, value_name = "NAME|LATENCY,BANDWIDTH")]
     pub link: Option<LinkChoice>,
-    /// Ranks on this machine, where a launcher says how many.
+    /// Ranks on this machine, if a launcher says how many.
     #[arg(skip)]
     pub on_this_machine: Option<usize>,
-    /// This process's rank, where no launcher says so; with --gpus and --master.
+    /// This process's rank, without a launcher; needs --gpus and --master.
     #[arg(long, value_name = "R", value_parser = whole::<usize>(0..=RANKS - 1))]
     pub rank: Option<usize>,
-    /// Where rank 0 listens. [default: MASTER_ADDR and MASTER_PORT]
+    /// Address at which rank 0 listens. [default: MASTER_ADDR and MASTER_PORT]
     #[arg(long, value_name = "HOST:PORT")]
     pub master: Option<String>,
     /// Seconds that a rank waits for its peers.
@@ -79,30 +82,31 @@ pub struct TrainArgs {
     /// Element types.
     #[command(flatten)]
     pub types: PrecisionArgs,
-    /// Who holds what.
+    /// How model states are sharded.
     #[command(flatten)]
     pub sharding: ShardingArgs,
-    /// What a rank's device holds.
+    /// Memory of a rank's device.
     #[command(flatten)]
     pub memory: MemoryArgs,
     /// Buckets, overlap and prefetch.
     #[command(flatten)]
     pub communication: CommunicationArgs,
-    /// What is seen meanwhile.
+    /// How the run is watched.
     #[command(flatten)]
     pub watching: WatchArgs,
-    /// What is written.
+    /// Files that the run writes.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// DeepSpeed configuration (JSON), or Accelerate's (YAML), FSDP's keys included; flags override it.
+    /// DeepSpeed configuration (JSON), or Accelerate's (YAML), FSDP's keys included; flags override
+    /// it.
     #[arg(long, value_name = "FILE", help_heading = "Configuration files")]
     pub config: Option<PathBuf>,
-    /// Show the resolved settings as a DeepSpeed configuration, and stop.
+    /// Print the resolved settings as a DeepSpeed configuration, and exit.
     #[arg(long, help_heading = "Configuration files")]
     pub print_config: bool,
-    /// Make something go wrong: panic, error or stall@rank2,step3,backward; seed@rank3; overflow, nan or
-    /// skip@rank1,step5; or without a word from then on: stale, divisor, data, drop or slow@rank1,step5, seed@rank3,step0; may
-    /// be repeated.
+    /// Inject a fault: panic, error or stall@rank2,step3,backward; seed@rank3; overflow, nan or
+    /// skip@rank1,step5. Silent faults, from that step on: stale, divisor, data, drop or
+    /// slow@rank1,step5; seed@rank3,step0. May be repeated.
     #[arg(long, value_name = "FAULT", help_heading = "Failures on demand")]
     pub inject: Vec<Fault>,
 }
@@ -111,7 +115,8 @@ pub struct TrainArgs {
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// Preset (tiny, small, base, smollm2-135m, tinyllama-1.1b, llama2-7b, …) or a Hugging Face config.json. [default: tiny]
+    /// Preset (tiny, small, base, smollm2-135m, tinyllama-1.1b, llama2-7b, …) or a Hugging Face
+    /// config.json. [default: tiny]
     #[arg(long, value_name = "NAME|FILE")]
     pub model: Option<String>,
     /// Start from saved weights, which supply the architecture too.
@@ -126,22 +131,22 @@ pub struct ModelArgs {
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Data")]
 pub struct DataArgs {
-    /// Text or binary file to learn; sentences about ranks and shards if none is given.
+    /// Text or binary file to train on; sentences about ranks and shards if none is given.
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// What the data file holds.
+    /// Format of the data file.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub data_format: TokenFormat,
-    /// Visit the data in a shuffled order.
+    /// Visit the data in an order shuffled by this seed.
     #[arg(long, value_name = "SEED", value_parser = whole::<u64>(0..=u64::MAX))]
     pub shuffle_seed: Option<u64>,
-    /// Keep this share of the data, at its end, for validation.
+    /// Share of the data, at its end, that is used for validation only.
     #[arg(long, default_value_t = 0.0, value_name = "SHARE", value_parser = number("a number from 0 to 0.9", |x| (0.0..=0.9).contains(&x)))]
     pub val_fraction: f64,
     /// Measure the validation loss every so many steps, and at the end.
     #[arg(long, value_name = "STEPS", value_parser = whole::<u32>(1..=MOST))]
     pub eval_every: Option<u32>,
-    /// Validation batches per rank. [default: as many as the validation data hold, at most 20]
+    /// Validation batches per rank. [default: as many as the validation data have, at most 20]
     #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MOST))]
     pub eval_batches: Option<usize>,
 }
@@ -165,7 +170,8 @@ pub struct TrainingArgs {
     /// Peak learning rate.
     #[arg(long, default_value_t = 3e-3, value_name = "RATE", value_parser = number(POSITIVE, |x| x > 0.0 && x.is_finite()))]
     pub lr: f64,
-    /// Steps of linear warm-up before the cosine decay to a tenth. [default: a tenth of the steps, at most 100]
+    /// Steps of linear warm-up before the cosine decay to a tenth. [default: a tenth of the steps,
+    /// at most 100]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(0..=MOST))]
     pub warmup_steps: Option<u32>,
     /// Decoupled weight decay of matrices.
@@ -180,19 +186,22 @@ pub struct TrainingArgs {
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Precision")]
 pub struct PrecisionArgs {
-    /// Parameters, activations and computation; the optimizer keeps fp32 master weights beside 16-bit ones.
+    /// Parameters, activations and computation; the optimizer keeps fp32 master weights beside
+    /// 16-bit ones.
     #[arg(long, value_enum, default_value_t = FloatType::Fp32, value_name = "TYPE")]
     pub precision: FloatType,
     /// Gradients that accumulate until the step. [default: as --precision]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub grad_dtype: Option<FloatType>,
-    /// Gradients on the wire; a collective sums them in fp32 and rounds once. [default: as --grad-dtype]
+    /// Gradients on the wire; a collective sums them in fp32 and rounds once. [default: as
+    /// --grad-dtype]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub reduce_dtype: Option<FloatType>,
-    /// fp16: multiply the loss by this; 0 looks for the largest scale that does not overflow. [default: 0]
+    /// fp16: multiply the loss by this; 0 searches for the largest scale that does not overflow.
+    /// [default: 0]
     #[arg(long, value_name = "SCALE", value_parser = number("0 (dynamic), or a number above 0 up to 2^64", |x| (0.0..=LARGEST).contains(&x)))]
     pub loss_scale: Option<f64>,
-    /// fp16: the first loss scale is 2 to this power. [default: 16]
+    /// fp16: the initial loss scale is 2 to this power. [default: 16]
     #[arg(long, value_name = "POWER", value_parser = whole::<u32>(0..=64))]
     pub initial_scale_power: Option<u32>,
     /// fp16: steps without overflow after which the loss scale doubles. [default: 1000]
@@ -201,7 +210,8 @@ pub struct PrecisionArgs {
     /// fp16: overflows until the loss scale halves. [default: 2]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=MOST))]
     pub hysteresis: Option<u32>,
-    /// fp16: one step without overflow is enough to count overflows anew; else it takes a window. [default: false]
+    /// fp16: one step without overflow resets the count of overflows; if false, a whole window
+    /// does. [default: false]
     #[arg(long, action = ArgAction::Set, value_name = "true|false", hide_possible_values = true)]
     pub consecutive_hysteresis: Option<bool>,
     /// fp16: the smallest loss scale; an overflow there ends the run. [default: 1]
@@ -209,21 +219,23 @@ pub struct PrecisionArgs {
     pub min_loss_scale: Option<f64>,
 }
 
-/// Flags about who holds what.
+/// Flags about sharding.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Sharding")]
 pub struct ShardingArgs {
     /// How far FSDP shards. [default: the crate's: full-shard in zero3, no-shard in zero0-ddp]
     #[arg(long, value_parser = strategy(), value_name = "HOW")]
     pub strategy: Option<Strategy>,
-    /// Hybrid sharding: neighbouring ranks that share one copy of the model states; a divisor of --gpus.
+    /// Hybrid sharding: neighbouring ranks that share one copy of the model states; a divisor of
+    /// --gpus.
     #[arg(long, value_name = "RANKS", value_parser = whole::<usize>(1..=RANKS))]
     pub shard_group_size: Option<usize>,
-    /// Full sharding: neighbouring ranks that share a second copy of the parameters, which backward gathers from (hpZ); a
-    /// divisor of --gpus. [default: 1, no such copy]
+    /// Full sharding: neighbouring ranks that share a second copy of the parameters, from which
+    /// backward gathers (hpZ); a divisor of --gpus. [default: 1, no such copy]
     #[arg(long, value_name = "RANKS", value_parser = whole::<usize>(1..=RANKS))]
     pub secondary_shard_size: Option<usize>,
-    /// What is gathered, reduced and released as one: model, block, module, parameter, or size:N parameters.
+    /// Unit that is gathered, reduced and released as one: model, block, module, parameter, or
+    /// size:N parameters.
     #[arg(long, default_value_t, value_name = "WHAT")]
     pub wrap: Wrap,
     /// How ZeRO-1 sums gradients. [default: reduce-scatter]
@@ -231,57 +243,59 @@ pub struct ShardingArgs {
     pub grad_sync: Option<GradSync>,
 }
 
-/// Flags about what a rank's device holds.
+/// Flags about the memory of a rank's device.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Memory")]
 pub struct MemoryArgs {
-    /// Memory that each rank's device has, such as 512MiB. [default: unlimited]
+    /// Memory of each rank's device, such as 512MiB. [default: unlimited]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub device_memory: Option<u64>,
-    /// Start even though the plan says that memory will not do.
+    /// Start even if the predicted peak exceeds the memory.
     #[arg(long)]
     pub ignore_plan: bool,
-    /// What blocks compute again in backward rather than keep: nothing, all but their input, or what is cheap.
+    /// What blocks recompute in backward instead of keeping it: nothing, all but their input, or
+    /// what is cheap.
     #[arg(long, default_value_t, value_parser = checkpointing(), value_name = "WHAT")]
     pub checkpoint_activations: Checkpointing,
 }
 
-/// Flags about what is seen of a run while it goes on.
+/// Flags about watching a run.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Watching")]
 pub struct WatchArgs {
-    /// Plain lines instead of the screen.
+    /// Print plain lines instead of the screen.
     #[arg(long)]
     pub headless: bool,
     /// First view on the screen.
     #[arg(long, value_enum, default_value_t = viz::View::Overview, conflicts_with = "headless")]
     pub view: viz::View,
-    /// Begin with the ranks held, on the screen.
+    /// Start with the ranks paused, on the screen.
     #[arg(long, conflicts_with = "headless")]
     pub paused: bool,
     /// Run seconds per real second, from 0.001 to 1, on the screen.
     #[arg(long, default_value_t = 1.0, value_name = "SPEED", value_parser = number("a number from 0.001 to 1", |x| (0.001..=1.0).contains(&x)))]
     pub pace: f64,
-    /// Tell what each rank itself adds to a step, before anything is summed: its loss, its gradients' norm, a fingerprint of
-    /// its parameters, its waits. In the compare view, and in a recording; in fp32.
+    /// Emit what each rank contributes to a step before anything is summed: its loss, its
+    /// gradients' norm, a fingerprint of its parameters, its waits. For the compare view and
+    /// recordings; fp32 only.
     #[arg(long)]
     pub contributions: bool,
-    /// How the screen is drawn.
+    /// How the screen draws.
     #[command(flatten)]
     pub display: viz::DisplayOptions,
 }
 
-/// Flags about what is written.
+/// Flags about the files that a run writes.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
     /// Save the weights, in Hugging Face's format.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
-    /// Keep the state of training in this directory at the end, and go on from what is kept there.
+    /// Save a checkpoint in this directory at the end; resume from the one that is there.
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
-    /// Keep it every so many steps, too.
+    /// Also save it every so many steps.
     #[arg(long, requires = "checkpoint", value_name = "STEPS", value_parser = whole::<u32>(1..=MOST))]
     pub checkpoint_every: Option<u32>,
     /// Write a JSON report of the run.
@@ -290,7 +304,7 @@ pub struct OutputArgs {
     /// Record the run, for `viz replay`.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// A log file per rank in this directory: rank-0.log, rank-1.log, …
+    /// Write a log file per rank in this directory: rank-0.log, rank-1.log, …
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 }

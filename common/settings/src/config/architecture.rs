@@ -6,7 +6,8 @@ use checkpoint::Reader;
 use model::ModelConfig;
 use std::path::Path;
 
-/// What `--init-from` holds, or else `--model` names, with the shape of micro-batches that the flags give.
+/// Returns the model of the `--init-from` weights, or else the one that `--model` names, with the
+/// micro-batch shape that the flags give.
 ///
 /// # Errors
 /// A usage failure that names the flag, the preset or the file.
@@ -27,7 +28,7 @@ pub fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
     Ok(model)
 }
 
-/// A preset, or a `config.json`.
+/// Reads a preset, or a `config.json`.
 fn named(name: &str) -> Result<ModelConfig> {
     let path = Path::new(name);
     if !name.ends_with(".json") && !path.exists() {

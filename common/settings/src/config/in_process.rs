@@ -1,11 +1,11 @@
-//! What a run's settings are in one process of several.
+//! The configuration of one process of a job.
 
 use super::Config;
 use crate::error::{Failure, Result};
 use crate::process::Process;
 
 impl Config {
-    /// This process's part in a job: what only rank 0 does is left to it.
+    /// Returns the configuration of this process: outputs and the screen stay with rank 0.
     ///
     /// # Errors
     /// A usage failure if a file asks for another number of ranks than there are processes.
@@ -25,7 +25,7 @@ impl Config {
         Ok(self)
     }
 
-    /// Whether this process prints and writes for all.
+    /// True if this process prints and writes for all ranks.
     pub fn leads(&self) -> bool {
         self.process.as_ref().is_none_or(|process| process.placement.rank == 0)
     }

@@ -1,4 +1,4 @@
-//! What each launcher tells a process about its place.
+//! The variables by which each launcher tells a process its place.
 
 use super::{Placement, Variables, contradiction};
 use crate::error::{Failure, Result};
@@ -7,12 +7,12 @@ use crate::error::{Failure, Result};
 pub(super) struct Family {
     pub(super) launcher: &'static str,
     pub(super) names: [&'static str; 4],
-    /// The variable that numbers the machines, if the local size is told as a list of all machines'.
+    /// The variable that numbers the machines, if the local size is a list over all machines.
     machine: Option<&'static str>,
     /// The variable that says how many cores each process was given.
     cores: Option<&'static str>,
     mpi: bool,
-    /// It counts only where this variable is present too.
+    /// The family counts only if this variable is set too.
     only_with: Option<&'static str>,
 }
 
@@ -49,7 +49,8 @@ pub(super) const FAMILIES: [Family; 4] = [
     },
     Family {
         launcher: "Slurm",
-        // Not `SLURM_NTASKS_PER_NODE`, which is what the job asked for, whatever `srun` starts within it.
+        // Not `SLURM_NTASKS_PER_NODE`: that is what the job asked for, and `srun` may start fewer
+        // within it.
         names: ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"],
         machine: Some("SLURM_NODEID"),
         cores: Some("SLURM_CPUS_PER_TASK"),
@@ -58,7 +59,7 @@ pub(super) const FAMILIES: [Family; 4] = [
     },
 ];
 
-/// One launcher's variables, if they are there.
+/// Reads one launcher's variables, if they are set.
 pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<Placement>> {
     if family.only_with.is_some_and(|name| variables(name).is_none()) {
         return Ok(None);
@@ -66,7 +67,7 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
     let number = |name: &'static str| {
         let Some(text) = variables(name) else { return Ok(None) };
         let no_number =
-            |_| Failure::usage(format!("{name}={text:?} is no number: it is {}'s", family.launcher));
+            |_| Failure::usage(format!("{name}={text:?} is not a number: it is {}'s", family.launcher));
         text.trim().parse::<usize>().map(Some).map_err(no_number)
     };
     let [rank_name, size_name, local_rank_name, local_size_name] = family.names;
@@ -117,7 +118,7 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
     }))
 }
 
-/// The `index`-th number of a list in which `2(x3)` stands for `2,2,2`.
+/// Returns the `index`-th number of a list in which `2(x3)` stands for `2,2,2`.
 fn entry(list: &str, mut index: usize) -> Option<usize> {
     for run in list.trim().split(',') {
         let (number, times) = match run.strip_suffix(')') {
