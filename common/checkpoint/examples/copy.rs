@@ -1,6 +1,7 @@
 //! Copies a model: `cargo run -p checkpoint --example copy FROM TO`.
 //!
-//! Joins shards into one file and widens 16-bit weights to F32. Any Llama in the Hugging Face layout will do.
+//! Joins shards into one file and widens 16-bit weights to F32. It takes any Llama in the Hugging
+//! Face layout.
 
 use checkpoint::{Reader, Writer};
 use model::Layout;

@@ -1,8 +1,8 @@
-//! Files that are seen either old or new, never half-written, whatever happens in between.
+//! Replaces files atomically: a reader sees the old file or the new one, never a half-written one.
 //!
-//! A new file is written under a temporary name in its directory, flushed to the disk, and renamed over the old one;
-//! then the directory is flushed. On an error the temporary file is removed. What a killed process leaves behind is
-//! removed by the next one that writes there.
+//! A new file is written under a temporary name in its directory, flushed to the disk, and renamed
+//! over the old one; then the directory is flushed. On an error the temporary file is removed. The
+//! next process that writes to the directory removes the temporary files of a killed one.
 
 use crate::positioned::write_all_at;
 use crate::{CheckpointError, Result};
@@ -16,17 +16,18 @@ const PARTIAL: &str = ".partial";
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Holds the lock, and is what is flushed after a rename. None on systems that cannot open a directory.
+    /// Holds the lock, and is flushed after a rename. None on systems that cannot open a directory.
     handle: Option<File>,
 }
 
 impl Directory {
-    /// Opens `path`, creating it and the directories above it if need be, and locks it against other writers until it
-    /// is dropped. (A filesystem without locks goes unguarded; nor are leftovers removed there.)
+    /// Opens `path`, creating it and the directories above it if need be, and locks it against
+    /// other writers until it is dropped. On a filesystem without locks it locks nothing, and
+    /// removes no temporary files of killed processes.
     ///
     /// # Errors
-    /// [`CheckpointError::Busy`] if it is locked, [`CheckpointError::NotADirectory`] if it is something else,
-    /// [`CheckpointError::Io`] if it cannot be created or opened.
+    /// [`CheckpointError::Busy`] if it is locked, [`CheckpointError::NotADirectory`] if it is
+    /// something else, [`CheckpointError::Io`] if it cannot be created or opened.
     pub fn create(path: &Path) -> Result<Self> {
         if !path.is_dir() {
             if path.exists() {
@@ -42,15 +43,16 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Where it is.
+    /// Returns the directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// An empty file that will be called `name` once published.
+    /// Creates an empty file that is called `name` once published.
     ///
     /// # Errors
-    /// [`CheckpointError::NotAFile`] if a directory has that name, [`CheckpointError::Io`] if it cannot be created.
+    /// [`CheckpointError::NotAFile`] if a directory has that name, [`CheckpointError::Io`] if it
+    /// cannot be created.
     pub fn file(&self, name: &str) -> Result<NewFile> {
         let target = self.path.join(name);
         if target.is_dir() {
@@ -65,9 +67,9 @@ impl Directory {
         Ok(NewFile { file, temporary, target, published: false })
     }
 
-    /// Flushes `files` to the disk and then gives each its final name, in the order given. An error before the first
-    /// renaming leaves everything as it was. What was there under a final name is replaced; if it was a link, the link
-    /// is replaced and not what it points to.
+    /// Flushes `files` to the disk and then gives each its final name, in the order given,
+    /// replacing a file of that name. A link of that name is replaced, not the file it points to.
+    /// An error before the first renaming changes nothing.
     ///
     /// # Errors
     /// [`CheckpointError::Io`] naming the file that could not be flushed or renamed.
@@ -82,7 +84,7 @@ impl Directory {
         flush(self.handle.as_ref(), &self.path)
     }
 
-    /// Whether the lock was taken; false where there are none.
+    /// Takes the lock; returns false on a filesystem without locks.
     fn lock(&self) -> Result<bool> {
         match self.handle.as_ref().map(File::try_lock) {
             Some(Ok(())) => Ok(true),
@@ -91,7 +93,8 @@ impl Directory {
         }
     }
 
-    /// Nobody else is writing here, so every temporary file is a dead one. One that resists does not stand in the way.
+    /// Removes the temporary files of killed processes. This process holds the lock, so no other
+    /// one writes here. A file that cannot be removed does no harm.
     fn remove_leftovers(&self) {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_temporary)) {
@@ -100,19 +103,20 @@ impl Directory {
     }
 }
 
-/// The temporary name of `name`, for this process.
+/// Returns the temporary name of `name`, for this process.
 fn temporary(name: &str) -> String {
     format!(".{name}.{}{PARTIAL}", std::process::id())
 }
 
-/// Whether `name` is one that [`temporary`] gives, in any process.
+/// True if [`temporary`] returns `name` in some process.
 fn is_temporary(name: &str) -> bool {
     let stem = name.strip_prefix('.').and_then(|name| name.strip_suffix(PARTIAL));
     let process = stem.and_then(|stem| stem.rsplit_once('.')).map(|(_, process)| process);
     process.is_some_and(|process| process.parse::<u32>().is_ok())
 }
 
-/// A file that is being written and has no name yet; dropped before it is published, it is gone.
+/// A file that is being written and has no final name yet. Dropping it before it is published
+/// removes it.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
@@ -122,7 +126,8 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Writes `bytes` at `offset`, in bytes from the file's start; what lies between writes is zeros.
+    /// Writes `bytes` at `offset`, in bytes from the file's start; bytes that are never written are
+    /// zeros.
     ///
     /// # Errors
     /// [`CheckpointError::Io`], with the final name: the disk is full, for instance.
@@ -132,7 +137,7 @@ impl NewFile {
 }
 
 impl NewFile {
-    /// Waits until what has been written is on the disk.
+    /// Blocks until all bytes written so far are on the disk.
     ///
     /// # Errors
     /// [`CheckpointError::Io`], with the final name.
@@ -144,7 +149,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.published {
-            // An error here has no one to go to; the next writer removes the file.
+            // A drop cannot report an error; the next writer removes the file.
             let _ = fs::remove_file(&self.temporary);
         }
     }

@@ -1,4 +1,4 @@
-//! Element types: what is stored in a file, and `f32` in memory.
+//! Conversions between the element types of files and `f32` in memory.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -9,7 +9,7 @@ use std::io;
 /// Elements converted per read of a 16-bit tensor: 64 KiB.
 const CHUNK: usize = 32 * 1024;
 
-/// An element type that is read.
+/// An element type that this crate reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     F32,
@@ -18,7 +18,7 @@ pub(crate) enum Stored {
 }
 
 impl Stored {
-    /// The type with the format's name `dtype`, if it is read.
+    /// Returns the type with the format's name `dtype`, if this crate reads it.
     pub(crate) fn new(dtype: Dtype) -> Option<Self> {
         match dtype {
             Dtype::F32 => Some(Stored::F32),
@@ -28,7 +28,8 @@ impl Stored {
         }
     }
 
-    /// Fills `values` with the elements from element `start` on. `read` fills a slice from a byte offset.
+    /// Fills `values` with the elements from element `start` on. `read` fills a slice from a byte
+    /// offset.
     pub(crate) fn decode(
         self,
         start: u64,
@@ -69,7 +70,7 @@ fn decode_chunks(
     Ok(())
 }
 
-/// `values` as a file holds them: F32, little-endian.
+/// Returns the bytes of `values` in a file: F32, little-endian.
 pub(crate) fn encode(values: &[f32]) -> Cow<'_, [u8]> {
     if cfg!(target_endian = "little") {
         Cow::Borrowed(bytemuck::cast_slice(values))

@@ -1,48 +1,48 @@
-//! What can go wrong with files of weights. Every message names the file and the way out.
+//! Errors of files of weights and checkpoints. Every message names the file and the remedy.
 
 use model::ModelError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Reading or writing weights failed.
+/// Reading or writing weights or a checkpoint failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The operating system refused something.
     #[error("cannot {action} {path}: {source}.\n{remedy}", path = shown(path), remedy = remedy(source.kind()))]
     Io {
-        /// What was attempted, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
-        /// On which file or directory.
+        /// The file or directory.
         path: PathBuf,
         /// Why it failed.
         source: io::Error,
     },
-    /// A directory is needed and something else is in its place.
+    /// The path of a directory leads to something else.
     #[error("{path} is not a directory, but weights and states are saved to one.\nGive another path, or move away what is there.", path = .0.display())]
     NotADirectory(PathBuf),
-    /// A directory is where a file is to be written.
+    /// The path of a file leads to a directory.
     #[error("{path} is a directory, but a file of that name is to be saved.\nMove it away, or save somewhere else.", path = .0.display())]
     NotAFile(PathBuf),
-    /// Two writers at once.
-    #[error("another run is saving to {path} at this moment.\nGive each run its own directory, or wait for the other to finish.", path = .0.display())]
+    /// Another run is writing to the directory.
+    #[error("another run is saving to {path} now.\nGive each run its own directory, or wait for the other to finish.", path = .0.display())]
     Busy(PathBuf),
-    /// The directory has no weights that can be read.
+    /// The directory has no weights.
     #[error("{path} has no weights: neither model.safetensors nor model.safetensors.index.json.\n{hint}", path = path.display())]
     NoWeights {
         /// The directory.
         path: PathBuf,
-        /// What to do, given what is there instead.
+        /// The remedy, by the other files there.
         hint: &'static str,
     },
-    /// The file has tensors, but not what a run goes on from.
-    #[error("{path} is not the state of a run: it does not say how far training had come.\nGive the directory that --checkpoint wrote to, or another one to start anew.", path = .0.display())]
+    /// The file has tensors, but is no checkpoint.
+    #[error("{path} is not a checkpoint: it does not say how many steps were done.\nGive the directory that --checkpoint wrote to, or another one to start from the beginning.", path = .0.display())]
     NoState(PathBuf),
-    /// A state is of another model.
-    #[error("{path} is the state of another model: {how}.\nTrain the model that it was kept of, or give another directory to start anew.", path = path.display())]
+    /// The checkpoint is of another model.
+    #[error("{path} is a checkpoint of another model: {how}.\nTrain the model of the checkpoint, or give another directory to start from the beginning.", path = path.display())]
     OtherModel {
         /// The file.
         path: PathBuf,
-        /// What is different.
+        /// The difference.
         how: String,
     },
     /// The file is shorter than its own header says.
@@ -50,22 +50,22 @@ pub enum CheckpointError {
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Bytes that the header calls for.
+        /// Bytes that the header describes.
         expected: u64,
         /// Bytes in the file.
         found: u64,
     },
-    /// The file is not a safetensors file, or a damaged one.
+    /// The file is damaged, or is not a safetensors file.
     #[error("{path} is not a valid safetensors file: {problem}.\n{hint}", path = path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
-        /// What to do, given what it looks like.
+        /// The remedy, by the file's content.
         hint: &'static str,
     },
-    /// The index of a sharded model is not usable.
+    /// The index of a sharded model is damaged.
     #[error("{path} is not a valid index of shards: {problem}.\nCopy or download the whole model again.", path = path.display())]
     Index {
         /// The index file.
@@ -100,9 +100,9 @@ pub enum CheckpointError {
         tensor: String,
         /// The shape that the model expects.
         shape: Vec<usize>,
-        /// What is there instead, in words.
+        /// The tensors that are there instead, in words.
         present: String,
-        /// What to do.
+        /// The remedy.
         hint: &'static str,
     },
     /// A tensor has another shape than the model's.
@@ -117,7 +117,7 @@ pub enum CheckpointError {
         /// The file's shape.
         found: Vec<usize>,
     },
-    /// A tensor is stored in a type that is not read.
+    /// A tensor is stored in an unsupported type.
     #[error("{path}: tensor `{tensor}` is stored as {found}; only F32, BF16 and F16 are read.\nSave the model again in one of them, unquantized.", path = path.display())]
     UnsupportedType {
         /// The file.
@@ -127,8 +127,8 @@ pub enum CheckpointError {
         /// Its type, in the format's words.
         found: String,
     },
-    /// The caller asked for elements that the tensor does not have, or gave room for another number of them: a bug in
-    /// the caller, reported rather than computed.
+    /// The caller asked for elements that the tensor does not have, or for another number of them
+    /// than its slice holds: a bug in the caller.
     #[error("tensor `{tensor}` has {elements} elements; {start}..{end} were asked for, with {given} values")]
     Elements {
         /// The tensor's name.
@@ -165,12 +165,12 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    /// Names what was attempted on which file, for `map_err`.
+    /// Returns a function for `map_err` that adds the attempted action and the file.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| CheckpointError::Io { action, path: path.to_path_buf(), source }
     }
 
-    /// A damaged file, or something else under its name.
+    /// Returns the error of a damaged file, or of another file under its name.
     pub(crate) fn malformed(path: &Path, problem: impl ToString) -> Self {
         CheckpointError::Malformed {
             path: path.to_path_buf(),
@@ -180,12 +180,12 @@ impl CheckpointError {
     }
 }
 
-/// A path as a message shows it; an empty one, such as an unset variable gives, would not be seen.
+/// Returns a path as a message shows it: an empty one, such as an unset variable gives, in words.
 fn shown(path: &Path) -> String {
     if path.as_os_str().is_empty() { "an empty path".into() } else { path.display().to_string() }
 }
 
-/// What to do about an error of the operating system.
+/// Returns the remedy for an error of the operating system.
 fn remedy(kind: io::ErrorKind) -> &'static str {
     use io::ErrorKind::*;
     match kind {

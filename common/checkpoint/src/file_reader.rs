@@ -1,4 +1,5 @@
-//! One safetensors file: a header's length in 8 bytes, the header in JSON, the tensors' bytes.
+//! Reads a safetensors file: the header's length in 8 bytes, the header in JSON, the tensors'
+//! bytes.
 
 use crate::elements::Stored;
 use crate::positioned::read_exact_at;
@@ -13,8 +14,8 @@ const LENGTH: u64 = 8;
 /// The longest header that the format allows, in bytes.
 const LONGEST_HEADER: u64 = 100_000_000;
 
-/// An open file whose header has been validated: the tensors follow each other without holes or overlaps, each as long
-/// as its shape says, up to the file's end.
+/// An open file whose header has been validated: the tensors follow each other without holes or
+/// overlaps, each as long as its shape says, up to the file's end.
 #[derive(Debug)]
 pub(crate) struct FileReader {
     path: PathBuf,
@@ -43,27 +44,30 @@ impl FileReader {
         Ok(FileReader { path: path.into(), file, data, metadata })
     }
 
-    /// Where it is.
+    /// Returns the file's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the file says under `key` beside its tensors.
+    /// Returns the file's metadata under `key`.
     pub(crate) fn metadata(&self, key: &str) -> Option<&str> {
         Some(self.metadata.metadata().as_ref()?.get(key)?)
     }
 
-    /// Names of all tensors, in the file's order.
+    /// Returns the names of all tensors, in the file's order.
     pub(crate) fn names(&self) -> Vec<String> {
         self.metadata.offset_keys()
     }
 
-    /// Shape and type of a tensor, if the file has it.
+    /// Returns the shape and type of a tensor, if the file has it.
     pub(crate) fn info(&self, tensor: &str) -> Option<&TensorInfo> {
         self.metadata.info(tensor)
     }
 
-    /// How a tensor's elements are stored, if that is a type that is read.
+    /// Returns the type of a tensor's elements.
+    ///
+    /// # Errors
+    /// [`CheckpointError::UnsupportedType`] if this crate does not read that type.
     pub(crate) fn stored(&self, tensor: &str, info: &TensorInfo) -> Result<Stored> {
         Stored::new(info.dtype).ok_or_else(|| CheckpointError::UnsupportedType {
             path: self.path.clone(),
@@ -75,8 +79,8 @@ impl FileReader {
     /// Fills `values` with elements `range` of the tensor that `info` describes.
     ///
     /// # Errors
-    /// As [`FileReader::stored`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
-    /// [`CheckpointError::Io`] if the disk fails.
+    /// As [`FileReader::stored`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is
+    /// not as long as `values`; [`CheckpointError::Io`] if the disk fails.
     pub(crate) fn read(
         &self,
         name: &str,
@@ -101,7 +105,7 @@ impl FileReader {
     }
 }
 
-/// Opens an ordinary file (a pipe would block) and tells its length in bytes.
+/// Opens an ordinary file (a pipe would block) and returns it with its length in bytes.
 fn open_regular(path: &Path) -> Result<(File, u64)> {
     let metadata = fs::metadata(path).map_err(CheckpointError::io("open", path))?;
     if !metadata.is_file() {
@@ -110,7 +114,7 @@ fn open_regular(path: &Path) -> Result<(File, u64)> {
     Ok((File::open(path).map_err(CheckpointError::io("open", path))?, metadata.len()))
 }
 
-/// The header's JSON. Allocates no more than the file is long.
+/// Reads the header's JSON. Allocates at most the file's length.
 fn read_header(path: &Path, file: &File, bytes: u64) -> Result<Vec<u8>> {
     let truncated = |expected| CheckpointError::Truncated { path: path.into(), expected, found: bytes };
     if bytes < LENGTH {
@@ -134,7 +138,7 @@ fn read_header(path: &Path, file: &File, bytes: u64) -> Result<Vec<u8>> {
     Ok(header)
 }
 
-/// What to do about files that often lie under this name instead, by their first bytes.
+/// Returns the remedy for files of other kinds that often have this name, by their first bytes.
 fn impostor(start: &[u8; LENGTH as usize]) -> Option<&'static str> {
     let kinds: [(&[u8], &str); 4] = [
         (b"version ", "It looks like a placeholder of Git LFS: run `git lfs pull` where it was cloned."),
@@ -145,7 +149,8 @@ fn impostor(start: &[u8; LENGTH as usize]) -> Option<&'static str> {
         (b"\x80\x02", "It looks like a pickle: load it in Transformers and save it with `save_pretrained`."),
         (b"<", "It looks like a web page: download the file itself."),
     ];
-    // A header that begins with these would be longer than the format allows, except after `<` or a pickle's mark.
+    // A header that begins with these would be longer than the format allows, except after `<` or a
+    // pickle's mark.
     let too_long = u64::from_le_bytes(*start) > LONGEST_HEADER;
     kinds.iter().find(|(mark, _)| too_long && start.starts_with(mark)).map(|(_, hint)| *hint)
 }

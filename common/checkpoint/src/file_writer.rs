@@ -1,4 +1,4 @@
-//! A safetensors file that is being written, tensor by tensor.
+//! Writes a safetensors file, tensor by tensor.
 
 use crate::atomic::{Directory, NewFile};
 use crate::{CheckpointError, Result, elements};
@@ -9,16 +9,17 @@ use std::collections::HashMap;
 /// Bytes that the header's length takes at the start of a file.
 const LENGTH: usize = 8;
 
-/// A file of tensors in F32, all of whose places are fixed from the start.
+/// A file of tensors in F32. The header fixes every tensor's place before the first is written.
 #[derive(Debug)]
 pub(crate) struct FileWriter {
     file: NewFile,
     slots: Vec<Slot>,
-    /// Bytes that the disk may not have yet.
+    /// Bytes written since the latest flush.
     unflushed: u64,
 }
 
-/// Bytes after which a file is flushed on the way: so much is left to the end at most, while other ranks wait.
+/// Bytes after which the file is flushed, so that the last flush, for which other ranks wait, has
+/// at most as many.
 const FLUSHED: u64 = 64 << 20;
 
 /// A tensor's place in the file.
@@ -32,7 +33,8 @@ struct Slot {
 }
 
 impl FileWriter {
-    /// A file that will be called `name`, of `tensors` by name and shape, with one word of metadata, by key.
+    /// Creates a file that is called `name` once published, of `tensors` by name and shape, with
+    /// one entry of metadata.
     ///
     /// # Errors
     /// As [`Directory::file`] and [`NewFile::write_at`].
@@ -56,11 +58,11 @@ impl FileWriter {
         Ok(FileWriter { file, slots: tensors.into_iter().map(slot).collect(), unflushed: 0 })
     }
 
-    /// Writes the whole of the tensor with this number, row-major. The order is free; of a tensor written twice, the later
-    /// values stay.
+    /// Writes the whole of the tensor with this number, row-major, in any order; a second write
+    /// replaces the first.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`] if the disk does not take it; [`CheckpointError::UnknownTensor`] and
+    /// [`CheckpointError::Io`] if the system refuses; [`CheckpointError::UnknownTensor`] and
     /// [`CheckpointError::Elements`] if there is no such tensor, or it is of another size.
     pub(crate) fn write(&mut self, tensor: usize, values: &[f32]) -> Result<()> {
         let tensors = self.slots.len();
@@ -78,7 +80,7 @@ impl FileWriter {
         Ok(())
     }
 
-    /// The file, to be published.
+    /// Returns the complete file, to be published.
     ///
     /// # Errors
     /// [`CheckpointError::Incomplete`] if a tensor was never written.
@@ -107,8 +109,8 @@ impl Slot {
     }
 }
 
-/// Length and header of the file: all tensors in F32, in their order. Padded with spaces, so that the data starts at a
-/// multiple of 8 bytes.
+/// Returns the length and the header of the file: all tensors in F32, in their order. Spaces pad
+/// it, so that the data starts at a multiple of 8 bytes.
 fn header(
     tensors: &[(String, Vec<usize>)],
     (key, word): (&str, &str),

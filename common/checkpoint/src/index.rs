@@ -1,4 +1,4 @@
-//! The index of a model that is kept in several files.
+//! The index of a model in several files.
 
 use crate::file_reader::FileReader;
 use crate::{CheckpointError, Result};
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-/// The part of `model.safetensors.index.json` that matters.
+/// The fields of `model.safetensors.index.json` that are read.
 #[derive(Deserialize)]
 struct Index {
     /// From a tensor's name to the name of the file that holds it.
@@ -16,7 +16,8 @@ struct Index {
 /// The opened shards, and for each tensor's name the position of its shard.
 pub(crate) type Shards = (Vec<FileReader>, BTreeMap<String, usize>);
 
-/// Opens every shard that the index at `path` names, and checks that each holds what the index says.
+/// Opens every shard that the index at `path` names, and checks that each holds what the index
+/// says.
 pub(crate) fn open(path: &Path) -> Result<Shards> {
     let text = std::fs::read(path).map_err(CheckpointError::io("open", path))?;
     let index: Index = serde_json::from_slice(&text).map_err(|error| invalid(path, error))?;
@@ -51,7 +52,7 @@ fn open_shard(index: &Path, shard: &str, tensors: usize) -> Result<FileReader> {
     Err(CheckpointError::MissingShard { index: index.into(), shard: shard.into(), tensors })
 }
 
-/// The file called `name` in the index's directory; a name that leads elsewhere is refused.
+/// Returns the file called `name` in the index's directory; refuses a name that leads elsewhere.
 fn beside(index: &Path, name: &str) -> Result<PathBuf> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {

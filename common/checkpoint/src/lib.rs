@@ -1,20 +1,23 @@
-//! Weights in and out: safetensors in the Hugging Face layout, written atomically.
+//! Reads and writes weights and checkpoints: safetensors in the Hugging Face layout, written
+//! atomically.
 //!
-//! * [`Writer`] takes a model's tensors one at a time, in any order, and leaves a directory that Transformers loads:
-//!   `model.safetensors`, `config.json` and, for byte-level models, a tokenizer. Nothing appears under its final name
-//!   before all of it is on the disk.
-//! * [`Reader`] opens such a directory (one file or many shards), validates it whole, and then reads any slice of any
-//!   tensor, so that a rank reads only the elements that it owns.
-//! * [`StateWriter`] and [`StateReader`] keep what a run goes on from, optimizer states included, in the same format: whole
-//!   tensors, whatever the stage and the number of ranks.
+//! * [`Writer`] takes a model's tensors one at a time, in any order, and leaves a directory that
+//!   Transformers loads: `model.safetensors`, `config.json` and, for byte-level models, a
+//!   tokenizer. A file gets its final name once all of it is on the disk.
+//! * [`Reader`] opens such a directory (one file or many shards), validates it whole, and then
+//!   reads any slice of any tensor, so that a rank reads only the elements that it owns.
+//! * [`StateWriter`] and [`StateReader`] write and read what a run needs to resume, optimizer
+//!   states included, in the same format: whole tensors, whatever the stage and the number of
+//!   ranks.
 //! * [`tokenizer`] is the byte-level tokenizer: a token's id is the byte's value.
-//! * [`atomic`] replaces files so that each is seen either old or new, never half-written.
+//! * [`atomic`] replaces files so that a reader sees the old one or the new one, never a
+//!   half-written one.
 //!
 //! ```no_run
 //! use checkpoint::{Reader, Writer};
 //! use model::Layout;
 //!
-//! // A rank loads its half of the final norm, and of nothing else.
+//! // A rank loads its half of the final norm, and nothing else.
 //! let reader = Reader::open("some-model")?;
 //! let config = reader.config()?;
 //! let layout = Layout::new(&config);
@@ -23,7 +26,7 @@
 //! let mut shard = vec![0.0; config.width / 2];
 //! reader.read(&layout.tensors[norm], 0..config.width / 2, &mut shard)?;
 //!
-//! // One rank saves what has been gathered, tensor by tensor.
+//! // One rank saves gathered tensors, one by one.
 //! let mut writer = Writer::create("trained", &config, &layout)?;
 //! for (id, tensor) in layout.tensors.iter().enumerate() {
 //!     writer.write(id, &vec![0.0; tensor.elements()])?;
@@ -32,7 +35,8 @@
 //! # checkpoint::Result::Ok(())
 //! ```
 //!
-//! The file format: <https://github.com/huggingface/safetensors#format>. All of it is little-endian.
+//! The file format: <https://github.com/huggingface/safetensors#format>. All of it is
+//! little-endian.
 
 pub mod atomic;
 mod elements;
@@ -51,16 +55,16 @@ pub use reader::Reader;
 pub use state::{StateReader, StateWriter};
 pub use writer::Writer;
 
-/// What this crate's functions return.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, CheckpointError>;
 
-/// The weights of a model that is kept in one file.
+/// The weights of a model in one file.
 const WEIGHTS: &str = "model.safetensors";
-/// Which file holds which tensor, for a model that is kept in several.
+/// The index of a model in several files: which file holds which tensor.
 const INDEX: &str = "model.safetensors.index.json";
 /// The architecture.
 const CONFIG: &str = "config.json";
-/// What may lie beside the weights and says how text becomes tokens, as Transformers names it.
+/// The files of a tokenizer that may be beside the weights, by Transformers' names.
 const TOKENIZER: [&str; 8] = [
     "tokenizer.json",
     "tokenizer_config.json",

@@ -1,4 +1,4 @@
-//! Reading and writing at an offset through a shared file: several ranks read one file at once.
+//! Reads and writes at an offset of a shared file, so that several ranks can read one file at once.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,8 @@ mod shared {
     }
 }
 
-/// For systems without positioned access: the file's one cursor, guarded by a lock for the whole program.
+/// For systems without positioned access: uses the file's one cursor, under a lock for the whole
+/// program.
 #[cfg(any(not(unix), test))]
 mod seeking {
     use super::*;

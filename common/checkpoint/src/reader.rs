@@ -1,4 +1,4 @@
-//! Loading a model.
+//! Loads a model.
 
 use crate::file_reader::FileReader;
 use crate::{CONFIG, CheckpointError, INDEX, Result, TOKENIZER, WEIGHTS, index};
@@ -9,15 +9,16 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A model's files, open and validated. Reads slices of tensors straight from the disk, so that a rank reads only what
-/// it owns; ranks may share one reader.
+/// A model's files, open and validated. Reads slices of tensors straight from the disk, so that a
+/// rank reads only what it owns; ranks may share one reader.
 ///
-/// Tensors that the model does not have (rotary frequencies, a head beside tied embeddings) are left alone.
+/// It ignores tensors that the model does not have (rotary frequencies, a head beside tied
+/// embeddings).
 #[derive(Debug)]
 pub struct Reader {
-    /// The file that says where everything is, for messages.
+    /// The weights' file or index, for messages.
     path: PathBuf,
-    /// Where `config.json` lies.
+    /// The directory of `config.json`.
     directory: PathBuf,
     files: Vec<FileReader>,
     /// From a tensor's name to the position of its file.
@@ -25,8 +26,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a directory (its `model.safetensors`, or else the shards of `model.safetensors.index.json`), a single
-    /// safetensors file, or an index. Everything but `config.json` is validated here.
+    /// Opens a directory (its `model.safetensors`, or else the shards of
+    /// `model.safetensors.index.json`), a single safetensors file, or an index. Everything but
+    /// `config.json` is validated here.
     ///
     /// # Errors
     /// [`CheckpointError`] naming the file that is missing, cut short or damaged.
@@ -43,16 +45,16 @@ impl Reader {
         Ok(Reader { path, directory, files, place })
     }
 
-    /// The directory that the weights and their `config.json` lie in.
+    /// Returns the directory of the weights and their `config.json`.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The architecture, from `config.json`; its name is the directory's.
+    /// Reads the architecture from `config.json`; its name is the directory's.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`] if there is none, [`CheckpointError::Config`] if it does not describe a Llama-style
-    /// model.
+    /// [`CheckpointError::Io`] if there is none, [`CheckpointError::Config`] if it does not
+    /// describe a Llama-style model.
     pub fn config(&self) -> Result<ModelConfig> {
         let path = self.directory.join(CONFIG);
         let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("open", &path))?;
@@ -60,8 +62,9 @@ impl Reader {
             .map_err(|source| CheckpointError::Config { path, source })
     }
 
-    /// The files of the tokenizer that lies beside the weights, by name; none if there is none. What is trained from these
-    /// weights speaks its tokens: see [`Writer::attach`](crate::Writer::attach).
+    /// Reads the files of the tokenizer beside the weights, by name; none if there is none. A model
+    /// that is trained from these weights uses its tokens: see
+    /// [`Writer::attach`](crate::Writer::attach).
     ///
     /// # Errors
     /// [`CheckpointError::Io`] naming the file that is there and cannot be read.
@@ -78,8 +81,8 @@ impl Reader {
         Ok(files)
     }
 
-    /// Checks that every tensor of `layout` is there, with its shape and in a type that is read, so that
-    /// [`Reader::read`] can fail only if the disk does.
+    /// Checks that every tensor of `layout` is there, with its shape and in a supported type, so
+    /// that [`Reader::read`] can fail only if the disk does.
     ///
     /// # Errors
     /// The first of [`CheckpointError::MissingTensor`], [`CheckpointError::WrongShape`] and
@@ -92,18 +95,18 @@ impl Reader {
         Ok(())
     }
 
-    /// Fills `values` with elements `range` of `tensor`, counted row-major, as f32 (BF16 and F16 are widened, which is
-    /// exact). Reads no other bytes.
+    /// Fills `values` with elements `range` of `tensor`, counted row-major, as f32 (BF16 and F16
+    /// are widened, which is exact). Reads no other bytes.
     ///
     /// # Errors
-    /// As [`Reader::check`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
-    /// [`CheckpointError::Io`] if the disk fails.
+    /// As [`Reader::check`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is not
+    /// as long as `values`; [`CheckpointError::Io`] if the disk fails.
     pub fn read(&self, tensor: &TensorSpec, range: Range<usize>, values: &mut [f32]) -> Result<()> {
         let (file, info) = self.find(tensor)?;
         file.read(&tensor.name, info, range, values)
     }
 
-    /// The file that holds `tensor`, with its shape as the model needs it.
+    /// Finds the file that holds `tensor`, and checks its shape.
     fn find(&self, tensor: &TensorSpec) -> Result<(&FileReader, &TensorInfo)> {
         let file = self.place.get(&tensor.name).and_then(|&place| self.files.get(place));
         let found = file.and_then(|file| Some((file, file.info(&tensor.name)?)));
@@ -134,7 +137,7 @@ impl Reader {
         }
     }
 
-    /// What the files hold, in words.
+    /// Returns what the files hold, in words.
     fn summary(&self) -> String {
         match self.place.keys().next() {
             None => "it holds no tensors at all".into(),
@@ -142,7 +145,7 @@ impl Reader {
         }
     }
 
-    /// The directory's name, with links and `.` resolved.
+    /// Returns the directory's name, with links and `.` resolved.
     fn name(&self) -> String {
         let directory = if self.directory.as_os_str().is_empty() { Path::new(".") } else { &self.directory };
         let resolved = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
@@ -150,7 +153,7 @@ impl Reader {
     }
 }
 
-/// The file to start from: the single file, or the index.
+/// Returns the file of all weights, or the index.
 fn weights(path: &Path) -> Result<PathBuf> {
     let metadata = std::fs::metadata(path).map_err(CheckpointError::io("open", path))?;
     if !metadata.is_dir() {

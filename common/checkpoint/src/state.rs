@@ -1,6 +1,6 @@
-//! The state of a run, to go on from: for each parameter its weight and what the optimizer keeps of it, in f32, and the caller's
-//! own words about how far the run has come. Tensors are whole and bear the model's names, so that the state is not of a stage,
-//! nor of a number of ranks.
+//! Checkpoints of a run: for each parameter its weight and its optimizer states, in f32, and the
+//! caller's description of the run's progress. Tensors are whole and have the model's names, so
+//! that any stage on any number of ranks can resume.
 
 use crate::atomic::Directory;
 use crate::file_reader::FileReader;
@@ -12,12 +12,12 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// All of it: one file, so that it is replaced as one.
+/// The checkpoint's one file, so that it is replaced atomically.
 const STATE: &str = "state.safetensors";
-/// The key of the caller's words in the file's metadata.
+/// The key of the run's progress in the file's metadata.
 const PROGRESS: &str = "progress";
 
-/// The name of `state` of `tensor`: PyTorch's word for it, after the tensor's own.
+/// Returns the name of `state` of `tensor`: the tensor's name, then PyTorch's for the state.
 fn name(state: TrainingState, tensor: &TensorSpec) -> String {
     let word = match state {
         TrainingState::Weight => "param",
@@ -27,7 +27,7 @@ fn name(state: TrainingState, tensor: &TensorSpec) -> String {
     format!("{}.{word}", tensor.name)
 }
 
-/// Keeps the state of a run, one tensor at a time. What was kept before stays until [`StateWriter::finish`].
+/// Writes a checkpoint, one tensor at a time. The previous one stays until [`StateWriter::finish`].
 #[derive(Debug)]
 pub struct StateWriter {
     directory: Directory,
@@ -36,7 +36,7 @@ pub struct StateWriter {
 }
 
 impl StateWriter {
-    /// Tries whether a state could be kept in the directory `path`, and creates it.
+    /// Checks that a checkpoint can be written to the directory `path`, and creates the directory.
     ///
     /// # Errors
     /// As [`Directory::create`] and [`Directory::file`].
@@ -44,8 +44,8 @@ impl StateWriter {
         Directory::create(path)?.file(STATE).map(drop)
     }
 
-    /// Starts keeping the state of a run whose model has `layout`'s tensors in the directory `path`, with the caller's words about
-    /// its `progress`.
+    /// Begins a checkpoint in the directory `path`, of a run whose model has `layout`'s tensors,
+    /// with the caller's description of its `progress`.
     ///
     /// # Errors
     /// As [`Directory::create`] and [`Directory::file`].
@@ -69,16 +69,17 @@ impl StateWriter {
         self.file.write(state as usize * self.tensors + tensor, values)
     }
 
-    /// Flushes everything to the disk and puts it in the place of what was kept before.
+    /// Flushes everything to the disk and replaces the previous checkpoint.
     ///
     /// # Errors
-    /// [`CheckpointError::Incomplete`] if something was never written; otherwise as [`Directory::publish`].
+    /// [`CheckpointError::Incomplete`] if a tensor was never written; otherwise as
+    /// [`Directory::publish`].
     pub fn finish(self) -> Result<()> {
         self.directory.publish(vec![self.file.complete()?])
     }
 }
 
-/// A state that was kept: validated whole, and read slice by slice. Ranks may share one.
+/// A checkpoint, validated whole and read slice by slice. Ranks may share one reader.
 #[derive(Debug)]
 pub struct StateReader {
     file: FileReader,
@@ -86,10 +87,10 @@ pub struct StateReader {
 }
 
 impl StateReader {
-    /// The state that is kept in the directory `path`, if there is one.
+    /// Opens the checkpoint in the directory `path`, if there is one.
     ///
     /// # Errors
-    /// [`CheckpointError`] naming the file if it is cut short, damaged or no state.
+    /// [`CheckpointError`] naming the file if it is cut short, damaged or no checkpoint.
     pub fn open(path: &Path) -> Result<Option<Self>> {
         let place = path.join(STATE);
         match std::fs::symlink_metadata(&place) {
@@ -105,18 +106,18 @@ impl StateReader {
         Ok(Some(StateReader { file, progress }))
     }
 
-    /// Where it is.
+    /// Returns the file's path.
     pub fn path(&self) -> PathBuf {
         self.file.path().to_path_buf()
     }
 
-    /// What its writer said of the run's progress.
+    /// Returns the writer's description of the run's progress.
     pub fn progress(&self) -> &str {
         &self.progress
     }
 
-    /// Checks that every state of every tensor of `layout` is there, and nothing else, so that [`StateReader::read`] can fail only
-    /// if the disk does.
+    /// Checks that every state of every tensor of `layout` is there, and nothing else, so that
+    /// [`StateReader::read`] can fail only if the disk does.
     ///
     /// # Errors
     /// [`CheckpointError::OtherModel`], and [`CheckpointError::UnsupportedType`].
@@ -140,11 +141,12 @@ impl StateReader {
         })
     }
 
-    /// Fills `values` with elements `range` of `state` of `tensor`, counted row-major. Reads no other bytes.
+    /// Fills `values` with elements `range` of `state` of `tensor`, counted row-major. Reads no
+    /// other bytes.
     ///
     /// # Errors
-    /// As [`StateReader::check`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
-    /// [`CheckpointError::Io`] if the disk fails.
+    /// As [`StateReader::check`]; [`CheckpointError::Elements`] if `range` leaves the tensor or is
+    /// not as long as `values`; [`CheckpointError::Io`] if the disk fails.
     pub fn read(
         &self,
         state: TrainingState,

@@ -1,25 +1,26 @@
-//! The byte-level tokenizer: a token's id is the byte's value, so it needs no training and no vocabulary file.
+//! The byte-level tokenizer: a token's id is the byte's value, so it needs no training and no
+//! vocabulary file.
 
 use serde_json::{Value, json};
 
-/// Number of tokens.
+/// The number of tokens.
 pub const VOCABULARY: usize = 256;
 
-/// The tokens of `text`: its bytes in UTF-8.
+/// Returns the tokens of `text`: its bytes in UTF-8.
 pub fn encode(text: &str) -> Vec<u32> {
     text.bytes().map(u32::from).collect()
 }
 
-/// The text of `tokens`. Bytes that are not UTF-8, which an untrained model is free to produce, and tokens beyond 255
-/// become U+FFFD.
+/// Returns the text of `tokens`. Bytes that are not UTF-8, which an untrained model may produce,
+/// and tokens beyond 255 become U+FFFD.
 pub fn decode(tokens: &[u32]) -> String {
     // 0xFF occurs nowhere in UTF-8.
     let bytes: Vec<u8> = tokens.iter().map(|&token| u8::try_from(token).unwrap_or(0xFF)).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The same tokenizer for Transformers: names and contents of its files. `longest` is the longest input that the model was
-/// made for, in tokens.
+/// Returns the names and contents of the files with which Transformers loads this tokenizer.
+/// `longest` is the longest input that the model was made for, in tokens.
 pub(crate) fn files(longest: usize) -> [(&'static str, String); 2] {
     let config = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -29,7 +30,7 @@ pub(crate) fn files(longest: usize) -> [(&'static str, String); 2] {
     [("tokenizer.json", format!("{:#}\n", definition())), ("tokenizer_config.json", format!("{config:#}\n"))]
 }
 
-/// A byte-pair encoding without a single merge.
+/// Returns the definition of the tokenizer: a byte-pair encoding without merges.
 fn definition() -> Value {
     let vocabulary: serde_json::Map<String, Value> =
         (0..=255u8).map(|byte| (symbol(byte).to_string(), byte.into())).collect();
@@ -53,8 +54,9 @@ fn definition() -> Value {
     })
 }
 
-/// The printable character that byte-level tokenizers write for `byte` (GPT-2, Radford et al., 2019): itself if it is a
-/// printable character of Latin-1 other than a space, else the next unused one from U+0100 on.
+/// Returns the printable character that byte-level tokenizers write for `byte` (GPT-2, Radford et
+/// al., 2019): the byte itself if it is a printable character of Latin-1 other than a space, else
+/// the next unused one from U+0100 on.
 fn symbol(byte: u8) -> char {
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     if printable(&byte) {

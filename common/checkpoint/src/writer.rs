@@ -1,4 +1,4 @@
-//! Saving a model.
+//! Saves a model.
 
 use crate::atomic::Directory;
 use crate::file_writer::FileWriter;
@@ -7,22 +7,23 @@ use model::{Layout, ModelConfig, TensorId};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Saves a model in the Hugging Face layout, one tensor at a time: weights that are spread over ranks are gathered unit
-/// by unit and never all in memory.
+/// Saves a model in the Hugging Face layout, one tensor at a time, so that ranks can gather sharded
+/// weights unit by unit and never hold them all.
 ///
-/// The files appear under their final names in [`Writer::finish`], the weights last: where a new `model.safetensors`
-/// is, everything else is too. Dropped before that, or after an error, it leaves the directory as it was.
+/// [`Writer::finish`] gives the files their final names, the weights last: where a new
+/// `model.safetensors` is, everything else is too. A writer that is dropped before that, or after
+/// an error, leaves the directory as it was.
 #[derive(Debug)]
 pub struct Writer {
     directory: Directory,
     weights: FileWriter,
-    /// The other files, by name: small, and written at the end.
+    /// The other files, by name. They are small and are written at the end.
     companions: BTreeMap<String, Vec<u8>>,
 }
 
 impl Writer {
-    /// Tries whether a model could be saved to the directory `path`, before hours are spent on training it. Creates the
-    /// directory; leaves nothing else.
+    /// Checks that a model can be saved to the directory `path`, before hours of training. Creates
+    /// the directory and nothing else.
     ///
     /// # Errors
     /// As [`Directory::create`] and [`Directory::file`].
@@ -30,8 +31,8 @@ impl Writer {
         Directory::create(path.as_ref())?.file(WEIGHTS).map(drop)
     }
 
-    /// Starts saving the model of `config`, whose tensors are `layout`'s, to the directory `path`; creates it if need
-    /// be. Files of the same names are replaced at the end, other files stay.
+    /// Starts saving the model of `config`, whose tensors are `layout`'s, to the directory `path`;
+    /// creates it if need be. Files of the same names are replaced at the end, other files stay.
     ///
     /// # Errors
     /// As [`Directory::create`] and [`Directory::file`].
@@ -43,25 +44,28 @@ impl Writer {
         Ok(Writer { directory, weights, companions: companions(config) })
     }
 
-    /// Writes a whole tensor, row-major. The order of tensors is free; of a tensor written twice, the later values stay.
+    /// Writes a whole tensor, row-major, in any order of tensors; a second write replaces the
+    /// first.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`] if the disk does not take it; [`CheckpointError::UnknownTensor`] and
+    /// [`CheckpointError::Io`] if the system refuses; [`CheckpointError::UnknownTensor`] and
     /// [`CheckpointError::Elements`] if the layout has no such tensor, or one of another size.
     pub fn write(&mut self, tensor: TensorId, values: &[f32]) -> Result<()> {
         self.weights.write(tensor, values)
     }
 
-    /// Adds a small file beside the weights, replacing what this writer would have written under that name: the
-    /// tokenizer of the model that training started from, for instance. `name` is a plain file name.
+    /// Adds a small file beside the weights, in place of this writer's own file of that name: for
+    /// instance the tokenizer of the model from which training started. `name` is a plain file
+    /// name.
     pub fn attach(&mut self, name: &str, contents: impl Into<Vec<u8>>) {
         self.companions.insert(name.into(), contents.into());
     }
 
-    /// Flushes everything to the disk and puts it in place.
+    /// Flushes everything to the disk and gives the files their final names.
     ///
     /// # Errors
-    /// [`CheckpointError::Incomplete`] if a tensor was never written; otherwise as [`Directory::publish`].
+    /// [`CheckpointError::Incomplete`] if a tensor was never written; otherwise as
+    /// [`Directory::publish`].
     pub fn finish(self) -> Result<()> {
         let weights = self.weights.complete()?;
         let mut files = Vec::new();
@@ -75,7 +79,7 @@ impl Writer {
     }
 }
 
-/// The files beside the weights.
+/// Returns the files beside the weights.
 fn companions(config: &ModelConfig) -> BTreeMap<String, Vec<u8>> {
     let mut files =
         BTreeMap::from([(CONFIG.into(), format!("{:#}\n", config.to_hugging_face()).into_bytes())]);

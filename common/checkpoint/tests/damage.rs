@@ -101,7 +101,8 @@ proptest! {
     }
 }
 
-/// `file` put into a directory as `name`, and what opening the directory then says, without the directory's name.
+/// `file` put into a directory as `name`, and what opening the directory then says, without the
+/// directory's name.
 fn complaint(name: &str, file: &[u8]) -> String {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join(name), file).unwrap();

@@ -1,4 +1,5 @@
-//! Saving under adverse conditions: what was there before stays whole until everything new is on the disk.
+//! Saving under adverse conditions: what was there before stays whole until everything new is on
+//! the disk.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
 
 mod common;
@@ -189,7 +190,8 @@ mod unix {
 
     const DIRECTORY: &str = "CHECKPOINT_TEST_DIRECTORY";
 
-    /// Not a test of its own: what the two tests below run in a process with a limit on the size of files.
+    /// Not a test of its own: what the two tests below run in a process with a limit on the size of
+    /// files.
     #[test]
     fn saves_the_larger_model_where_it_is_told() {
         let Some(directory) = std::env::var_os(DIRECTORY) else { return };
@@ -199,7 +201,8 @@ mod unix {
         }
     }
 
-    /// Saves the larger model in a process that may write files of at most 64 KiB; `trap` is shell code run before.
+    /// Saves the larger model in a process that may write files of at most 64 KiB; `trap` is shell
+    /// code run before.
     fn save_with_limit(directory: &Path, trap: &str) -> Output {
         let script = format!("{trap} ulimit -f 128; exec \"$0\" --exact \"$1\" --nocapture");
         Command::new("sh")

@@ -5,7 +5,8 @@
 //! cargo run --release -p model --example step_bench -- small 5 1 block      # with activation checkpointing
 //! ```
 //!
-//! FLOPs are those of `ModelConfig::flops_per_token`: attention is counted without halving for causality.
+//! FLOPs are those of `ModelConfig::flops_per_token`: attention is counted without halving for
+//! causality.
 
 use device::{Buffer, Class, DType, Device, Ledger, Place, View, ViewMut, Write};
 use events::Emitter;

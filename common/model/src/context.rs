@@ -1,12 +1,13 @@
-//! What every layer's passes start from.
+//! The model, the shape of a micro-batch, and the context that every layer's passes share.
 
 use crate::{Layout, ModelConfig, ModelError, Weights};
 use device::{Attention, Buffer, Class, DType, Device, Result, Rope, RowShape};
 
-/// A model: its numbers and its tensors. Weights live elsewhere; see [`Weights`].
+/// A model: its numbers and its tensors, without the weights; see [`Weights`].
 ///
-/// The passes are methods, one pair per kind of layer: [`Model::embed`], [`Model::block`] and [`Model::head`], with
-/// their backwards. All fail with `OutOfMemory` if an allocation exceeds the ledger's capacity.
+/// The passes are methods, one pair per kind of layer: [`Model::embed`], [`Model::block`] and
+/// [`Model::head`], with their backwards. All fail with `OutOfMemory` if an allocation exceeds the
+/// ledger's capacity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// The architecture's numbers.
@@ -16,7 +17,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model that `config` describes.
+    /// Returns the model that `config` describes.
     ///
     /// # Errors
     /// [`ModelError::Invalid`], as [`ModelConfig::validate`].
@@ -46,7 +47,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Tokens in all sequences together (R): the rows of every activation.
+    /// Returns the tokens in all sequences together (R): the rows of every activation.
     pub const fn rows(&self) -> usize {
         self.batch * self.tokens
     }
@@ -61,7 +62,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// R vectors of `width` elements.
+    /// Returns the shape of R vectors of `width` elements.
     pub(crate) fn row_shape(&self, width: usize) -> RowShape {
         RowShape { rows: self.batch.rows(), width }
     }
@@ -75,12 +76,12 @@ impl Context<'_> {
         Rope { attention: self.attention(), theta: self.config.rope_theta, first_position: 0, inverse }
     }
 
-    /// An activation of R rows, unspecified.
+    /// Allocates an activation of R rows, with unspecified values.
     pub(crate) fn activation(&self, dtype: DType, width: usize) -> Result<Buffer> {
         self.device.allocate(Class::Activations, dtype, self.batch.rows() * width)
     }
 
-    /// A gradient of R rows, unspecified.
+    /// Allocates a gradient of R rows, with unspecified values.
     pub(crate) fn workspace(&self, dtype: DType, width: usize) -> Result<Buffer> {
         self.device.allocate(Class::Workspace, dtype, self.batch.rows() * width)
     }

@@ -11,7 +11,8 @@ use crate::{Gradients, Weights};
 use device::{Buffer, Class, Device, Result, RowShape};
 
 impl Model {
-    /// `x = table[ids]`: `[R, d]`, in the weights' type. `ids`: u32 `[R]`, below the vocabulary.
+    /// Computes `x = table[ids]`: `[R, d]`, in the weights' type. `ids`: u32 `[R]`, below the
+    /// vocabulary.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.
@@ -29,7 +30,8 @@ impl Model {
         Ok(x)
     }
 
-    /// Backward of [`Model::embed`]: the table's gradient from `dx` `[R, d]`, which is freed.
+    /// Computes the backward of [`Model::embed`]: the table's gradient from `dx` `[R, d]`, which it
+    /// frees.
     ///
     /// # Errors
     /// A kernel's.

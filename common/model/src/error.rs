@@ -1,4 +1,4 @@
-//! What can be wrong with a description of a model.
+//! Errors in the description of a model.
 
 /// A description of a model was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,10 +26,10 @@ pub enum ModelError {
     NotJson {
         /// The model's name.
         name: String,
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
-    /// A key that is needed is absent.
+    /// A required key is absent.
     #[error("model `{name}`: config.json has no `{key}`")]
     Missing {
         /// The model's name.
@@ -37,7 +37,8 @@ pub enum ModelError {
         /// The key.
         key: String,
     },
-    /// The configuration asks for something that this model does not do, or gives a value of the wrong kind.
+    /// The configuration asks for something that this model does not support, or gives a value of
+    /// the wrong kind.
     #[error("model `{name}`: config.json has `{key}`: {value}, but this program supports {supported}")]
     Unsupported {
         /// The model's name.
@@ -46,7 +47,7 @@ pub enum ModelError {
         key: String,
         /// Its value, as JSON.
         value: String,
-        /// What would be taken instead.
+        /// The values that are supported.
         supported: String,
     },
 }

@@ -1,24 +1,29 @@
-//! Floating-point operations per token: what a step computes, and what activation checkpointing computes again.
+//! Floating-point operations per token: what a step computes, and what activation checkpointing
+//! computes again.
 
 use crate::{Checkpointing, Layout, ModelConfig};
 
 impl ModelConfig {
-    /// Floating-point operations of forward and backward per token, in sequences of `tokens` tokens:
-    /// 6 · (parameters without the embedding's table) + 12 · layers · heads · head_dim · tokens.
+    /// Returns the floating-point operations of forward and backward per token, in sequences of
+    /// `tokens` tokens: 6 · (parameters without the embedding's table) + 12 · layers · heads ·
+    /// head_dim · tokens.
     ///
-    /// Each weight takes a multiplication and an addition in forward and twice that in backward (Kaplan et al., 2020);
-    /// a table that is only looked up takes none, but a tied one is also the head's matrix and counts. Attention's two
-    /// products are counted without halving for causality, as the field does. heads · head_dim is the width in most models.
+    /// Each weight takes a multiplication and an addition in forward and twice that in backward
+    /// (Kaplan et al., 2020); a table that is only looked up takes none, but a tied one is also the
+    /// head's matrix and counts. Attention's two products are counted without halving for
+    /// causality, as the field does. heads · head_dim is the width in most models.
     pub fn flops_per_token(&self, tokens: usize) -> u64 {
         let table = if self.tied { 0 } else { (self.vocabulary * self.width) as u64 };
         let attention = (self.layers * self.heads * self.head_dim * tokens) as u64;
         6 * (Layout::new(self).parameters() - table) + 12 * attention
     }
 
-    /// Floating-point operations that `checkpointing` adds to [`ModelConfig::flops_per_token`], in all blocks together.
+    /// Returns the floating-point operations that `checkpointing` adds to
+    /// [`ModelConfig::flops_per_token`], in all blocks.
     ///
-    /// Matrix products and attention count as they do there; a norm takes 4 operations per element (square, add, scale,
-    /// weigh) and the gated product 5 (exponential, add, divide, two products). Rotation and softmax are left out.
+    /// Matrix products and attention count as they do there; a norm takes 4 operations per element
+    /// (square, add, scale, weigh) and the gated product 5 (exponential, add, divide, two
+    /// products). Rotation and softmax are left out.
     pub fn recomputed_flops_per_token(&self, tokens: usize, checkpointing: Checkpointing) -> u64 {
         let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let cheap = 2 * 4 * self.width + 5 * self.feed_forward;
@@ -38,7 +43,8 @@ mod tests {
 
     #[test]
     fn flops_of_tiny_by_hand() {
-        // Per block: q, k, v, o 4 · 128², gate, up, down 3 · 128 · 384, two norms; final norm; head 256 · 128.
+        // Per block: q, k, v, o 4 · 128², gate, up, down 3 · 128 · 384, two norms; final norm; head
+        // 256 · 128.
         let weights = 4 * (4 * 128 * 128 + 3 * 128 * 384 + 2 * 128) + 128 + 256 * 128;
         let attention = 12 * 4 * 128 * 64;
         let mut config = ModelConfig::tiny();
@@ -51,7 +57,8 @@ mod tests {
     fn recomputed_flops_of_tiny_by_hand() {
         let config = ModelConfig::tiny();
         let recomputed = |checkpointing| config.recomputed_flops_per_token(64, checkpointing);
-        // Per block: norms 2 · 4 · 128, gated product 5 · 384; q, k, v, o 4 · 128², gate and up 2 · 128 · 384; attention.
+        // Per block: norms 2 · 4 · 128, gated product 5 · 384; q, k, v, o 4 · 128², gate and up 2 ·
+        // 128 · 384; attention.
         let cheap = 1024 + 1920;
         let products = 2 * (4 * 128 * 128 + 2 * 128 * 384);
         assert_eq!(recomputed(Checkpointing::None), 0);
@@ -61,7 +68,8 @@ mod tests {
 
     #[test]
     fn a_checkpointed_block_costs_forward_without_its_last_product() {
-        // A third of what flops_per_token counts for a block is forward; what remains is element by element work.
+        // A third of what flops_per_token counts for a block is forward; what remains is element by
+        // element work.
         let config = ModelConfig { kv_heads: 2, ..ModelConfig::tiny() };
         let without = ModelConfig { layers: config.layers - 1, ..config.clone() };
         let forward = (config.flops_per_token(64) - without.flops_per_token(64)) / 3;

@@ -1,4 +1,5 @@
-//! The head: final norm, logits, and cross-entropy, the mean negative log-likelihood of the next token.
+//! The head: final norm, logits, and cross-entropy, the mean negative log-likelihood of the next
+//! token.
 //!
 //! Forward, from x \[R·d·e, activations\].
 //!
@@ -8,7 +9,8 @@
 //! | logits = n · Wᵀ | logits \[R·V·e, activations\] | | n, inverse_rms |
 //! | losses; logits become their gradients | losses \[R·4, workspace\] | losses | logits, x |
 //!
-//! A head that keeps anything keeps everything: its backward comes next, so that computing again would save nothing.
+//! A head that keeps anything keeps everything: its backward follows at once, so recomputation
+//! would save no memory.
 //!
 //! Backward.
 //!
@@ -43,9 +45,9 @@ fn project(cx: &Context<'_>) -> Projection<1> {
 }
 
 impl Model {
-    /// The sum of the losses of all R tokens, in nats, and what backward needs if it is to be kept. `x`: `[R, d]`;
-    /// `targets`: u32 `[R]`. Gradients are those of the sum times `gradient_scale`: one over the number of tokens in the
-    /// step gives the mean's.
+    /// Returns the sum of the losses of all R tokens, in nats, and, if `keep` asks for it, what
+    /// backward needs. `x`: `[R, d]`; `targets`: u32 `[R]`. Gradients are those of the sum times
+    /// `gradient_scale`: one over the number of tokens in the step gives the mean's.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.
@@ -68,7 +70,8 @@ impl Model {
         Ok((losses, norm.map(|norm| SavedHead { x, norm, dlogits: logits })))
     }
 
-    /// Backward of [`Model::head`]: the gradients of its tensors, and of `x`, which is returned: `[R, d]`.
+    /// Computes the backward of [`Model::head`]: the gradients of its tensors, and that of `x`,
+    /// which it returns: `[R, d]`.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.
@@ -91,7 +94,8 @@ impl Model {
         Ok(dx)
     }
 
-    /// The logits of the last token of each sequence, for generation: f32 `[batch, V]`, workspace. Frees `x` `[R, d]`.
+    /// Returns the logits of the last token of each sequence, for generation: f32 `[batch, V]`,
+    /// workspace. Frees `x` `[R, d]`.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.
@@ -105,14 +109,14 @@ impl Model {
     }
 }
 
-/// `n · Wᵀ`: `[R, V]`.
+/// Returns `n · Wᵀ`: `[R, V]`.
 fn logits(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
     let mut logits = cx.activation(n.dtype(), cx.config.vocabulary)?;
     project(cx).forward(cx, &mut logits, n)?;
     Ok(logits)
 }
 
-/// The sum of the losses; `logits` become their gradients, times `gradient_scale`.
+/// Returns the sum of the losses; `logits` become their gradients, times `gradient_scale`.
 fn cross_entropy(
     cx: &Context<'_>,
     logits: &mut Buffer,
@@ -126,7 +130,7 @@ fn cross_entropy(
     cx.device.fetch(losses.view(), |losses| losses.iter().map(|&loss| f64::from(loss)).sum())
 }
 
-/// The last row of each sequence of `x`: `[batch, width]`.
+/// Returns the last row of each sequence of `x`: `[batch, width]`.
 fn last_rows(device: &Device, x: Buffer, batch: Batch, width: usize) -> Result<Buffer> {
     let mut last = device.allocate(Class::Activations, x.dtype(), batch.batch * width)?;
     for sequence in 0..batch.batch {

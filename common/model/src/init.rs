@@ -1,8 +1,9 @@
 //! Seeded initial weights.
 //!
-//! Every element is a function of the seed, its tensor and its position alone (a counter-based generator; Salmon et al.,
-//! 2011), so each rank can make the slice that it owns, and all stages and world sizes start from the same weights.
-//! Only operations that IEEE 754 defines exactly are used, so all machines do too.
+//! Every element is a function of the seed, its tensor and its position alone (a counter-based
+//! generator; Salmon et al., 2011), so each rank can compute the slice that it owns, and all stages
+//! and world sizes start from the same weights. It uses only operations that IEEE 754 defines
+//! exactly, so all machines start from the same weights too.
 
 use crate::{TensorId, TensorSpec};
 use std::f64::consts::{FRAC_PI_2, LN_2, SQRT_2};
@@ -11,8 +12,8 @@ use std::ops::Range;
 /// Standard deviation of projections and embeddings.
 const DEVIATION: f64 = 0.02;
 
-/// Writes the initial values of elements `range` of `tensor`, number `id` in its layout, to `out`: 1 for norms, else
-/// normal with mean 0 and standard deviation 0.02.
+/// Writes the initial values of elements `range` of `tensor`, number `id` in its layout, to `out`:
+/// 1 for norms, else normal with mean 0 and standard deviation 0.02.
 ///
 /// # Panics
 /// If `out` is not as long as `range`.
@@ -29,7 +30,7 @@ pub fn fill(seed: u64, tensor: &TensorSpec, id: TensorId, range: Range<usize>, o
     device::vectorized!(normals(key, range.start.div_ceil(2), pairs));
 }
 
-/// Pairs that are made together, in the lanes of vector instructions.
+/// Pairs that are computed together, in the lanes of vector instructions.
 const TOGETHER: usize = 32;
 
 /// Writes the pairs from number `from` on.
@@ -56,8 +57,8 @@ fn normals(key: u64, from: usize, out: &mut [f32]) {
     }
 }
 
-/// SplitMix64's finalizer after one step of its sequence (Steele et al., 2014): a bijection whose output bits all depend
-/// on all input bits.
+/// SplitMix64's finalizer after one step of its sequence (Steele et al., 2014): a bijection whose
+/// output bits all depend on all input bits.
 #[inline(always)]
 fn mix(counter: u64) -> u64 {
     let z = counter.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -66,8 +67,8 @@ fn mix(counter: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Two independent normal values with the standard [`DEVIATION`], of 64 random bits (Box & Muller, 1958): pair `number` of the
-/// tensor with this key.
+/// Returns two independent normal values with the standard [`DEVIATION`], from 64 random bits (Box
+/// & Muller, 1958): pair `number` of the tensor with this key.
 fn normal_pair(key: u64, number: usize) -> [f32; 2] {
     let bits = mix(key.wrapping_add(number as u64));
     scaled(radius_of((bits >> 32) as u32), sin_cos_turn(bits as u32))
@@ -84,8 +85,9 @@ fn radius_of(bits: u32) -> f64 {
     DEVIATION * (-2.0 * ln(uniform)).sqrt()
 }
 
-/// Natural logarithm of a positive normal number, to 1e-11: of the power of two by itself, and of the rest, within
-/// √½ to √2, by the series of 2 · artanh((m − 1) / (m + 1)).
+/// Returns the natural logarithm of a positive normal number, to 1e-11: the logarithm of its power
+/// of two, plus that of its mantissa m, within √½ to √2, by the series of 2 · artanh((m − 1) / (m +
+/// 1)).
 #[inline(always)]
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
@@ -98,8 +100,9 @@ fn ln(x: f64) -> f64 {
     f64::from(exponent) * LN_2 + 2.0 * s * polynomial(s * s, terms)
 }
 
-/// Sine and cosine of `turn` / 2³² of a full turn, to 1e-11: Taylor polynomials within an eighth of a turn around the
-/// nearest quarter. Selects where it could branch, as vectors have to.
+/// Returns sine and cosine of `turn` / 2³² of a full turn, to 1e-11: Taylor polynomials within an
+/// eighth of a turn around the nearest quarter. It selects instead of branching, so that the
+/// compiler can use vectors.
 #[inline(always)]
 fn sin_cos_turn(turn: u32) -> (f64, f64) {
     let quarter = turn.wrapping_add(1 << 29) >> 30;
@@ -114,7 +117,7 @@ fn sin_cos_turn(turn: u32) -> (f64, f64) {
     (negated(sin, quarter >> 1), negated(cos, quarter >> 1 ^ quarter & 1))
 }
 
-/// The polynomial in `x` with `coefficients` from the highest power down (Horner's scheme).
+/// Returns the polynomial in `x` with `coefficients` from the highest power down (Horner's scheme).
 #[inline(always)]
 fn polynomial<const TERMS: usize>(x: f64, coefficients: [f64; TERMS]) -> f64 {
     coefficients.into_iter().fold(0.0, |sum, coefficient| sum * x + coefficient)

@@ -1,41 +1,41 @@
-//! What a forward pass keeps for backward, and what activation checkpointing makes of it (Chen et al., "Training Deep
-//! Nets with Sublinear Memory Cost", 2016).
+//! What a forward pass keeps for backward: everything, or less with activation checkpointing (Chen
+//! et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
 
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a layer's forward keeps for its backward. The tables of [`crate::block`] say which buffers that are.
+/// What a layer's forward keeps for its backward, of the buffers in the tables of [`crate::block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// All that backward reads.
+    /// Everything that backward reads.
     Everything,
-    /// What is expensive to compute again; see [`crate::block`] for what that is.
+    /// The buffers that are expensive to compute again, listed in [`crate::block`].
     Selective,
     /// The layer's input alone.
     Input,
-    /// There is no backward to come.
+    /// Nothing: no backward follows.
     Nothing,
 }
 
 impl Keep {
-    /// Whether what element by element work makes is kept.
+    /// True if the results of element-wise work are kept.
     pub(crate) fn cheap(self) -> bool {
         self == Keep::Everything
     }
 
-    /// Whether what matrix products and attention make is kept.
+    /// True if the results of matrix products and attention are kept.
     pub(crate) fn expensive(self) -> bool {
         matches!(self, Keep::Everything | Keep::Selective)
     }
 
-    /// Whether there is a backward to come.
+    /// True if a backward follows.
     pub(crate) fn input(self) -> bool {
         self != Keep::Nothing
     }
 }
 
-/// How much memory for activations is traded for computing them again.
+/// Activation checkpointing: what blocks keep, and so what backward computes again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Checkpointing {
@@ -44,7 +44,7 @@ pub enum Checkpointing {
     None,
     /// Blocks keep their input, and backward computes the rest again.
     Block,
-    /// Blocks keep what is expensive to compute again.
+    /// Blocks keep the buffers that are expensive to compute again.
     Selective,
 }
 
@@ -52,7 +52,7 @@ impl Checkpointing {
     /// Every choice.
     pub const ALL: [Checkpointing; 3] = [Checkpointing::None, Checkpointing::Block, Checkpointing::Selective];
 
-    /// The word that flags and reports use.
+    /// Returns the word that flags and reports use.
     pub const fn label(self) -> &'static str {
         match self {
             Checkpointing::None => "none",
@@ -61,7 +61,7 @@ impl Checkpointing {
         }
     }
 
-    /// What a block's forward keeps.
+    /// Returns what a block's forward keeps.
     pub const fn keep(self) -> Keep {
         match self {
             Checkpointing::None => Keep::Everything,

@@ -10,17 +10,18 @@ pub type TensorId = usize;
 pub struct TensorSpec {
     /// Hugging Face name, such as `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
-    /// Shape, row-major: `[out, in]` for projections, `[vocabulary, width]` for embeddings, `[width]` for norms.
+    /// Shape, row-major: `[out, in]` for projections, `[vocabulary, width]` for embeddings,
+    /// `[width]` for norms.
     pub shape: Vec<usize>,
 }
 
 impl TensorSpec {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether weight decay applies: only to tensors of two or more dimensions.
+    /// True if weight decay applies: only to tensors of two or more dimensions.
     pub fn decays(&self) -> bool {
         self.shape.len() >= 2
     }
@@ -37,13 +38,14 @@ pub enum LayerKind {
     Head,
 }
 
-/// One layer: what forward and backward run as a piece.
+/// One layer: a step of forward and of backward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
     /// What it computes.
     pub kind: LayerKind,
-    /// The tensors it needs. Embedding: table. Block: q, k, v, o, gate, up, down, input norm, post-attention norm.
-    /// Head: final norm, then the output matrix (the embedding's table if tied).
+    /// The tensors it needs. Embedding: table. Block: q, k, v, o, gate, up, down, input norm,
+    /// post-attention norm. Head: final norm, then the output matrix (the embedding's table if
+    /// tied).
     pub tensors: Vec<TensorId>,
 }
 
@@ -73,7 +75,7 @@ pub mod block {
 }
 
 impl Layout {
-    /// The layout of `config`'s model.
+    /// Returns the layout of `config`'s model.
     pub fn new(config: &ModelConfig) -> Self {
         let c = config;
         let (d, f) = (c.width, c.feed_forward);
@@ -109,7 +111,7 @@ impl Layout {
         self.tensors.len() - 1
     }
 
-    /// Number of parameters (Ψ); a tied tensor counts once.
+    /// Returns the number of parameters (Ψ); a tied tensor counts once.
     pub fn parameters(&self) -> u64 {
         self.tensors.iter().map(|t| t.elements() as u64).sum()
     }

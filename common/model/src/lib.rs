@@ -2,21 +2,24 @@
 //!
 //! * [`config`]: the architecture's numbers; presets by name, Hugging Face's `config.json`.
 //! * [`layout`]: its tensors, in Hugging Face's names and order, grouped in layers.
-//! * [`init`]: seeded initial weights, any slice of any tensor alone.
-//! * [`embedding`], [`block`], [`head`]: the layers. The forward and the backward of an operation are neighbours, and each
-//!   module states which buffers it allocates and frees, in order.
+//! * [`init`]: seeded initial weights, for any slice of any tensor.
+//! * [`embedding`], [`block`], [`head`]: the layers. The forward and the backward of an operation
+//!   are neighbours, and each module states which buffers it allocates and frees, in order.
 //!
-//! The model knows layers and tensors. Which tensors travel together (units), and who holds which slice, is decided
-//! elsewhere: a layer asks [`Weights`] for its weights and [`Gradients`] for the places to write gradients to.
+//! The model knows layers and tensors. It does not know which tensors form a unit, nor which rank
+//! holds which slice: a layer asks [`Weights`] for its weights and [`Gradients`] for the places to
+//! write gradients to.
 //!
 //! # Memory
 //!
-//! The layers' tables are a contract: the planner predicts the ledger's peaks from them to the byte. They use R for the
-//! rows of a micro-batch (batch · tokens), d for the width, H = heads · head_dim, K = kv_heads · head_dim, f for the
-//! feed-forward width, V for the vocabulary and e for the bytes of an element of the weights' type, which is also the
-//! activations' type. Statistics (inverse root mean squares, logarithms of sums, losses) are f32: 4 bytes. What forward
-//! keeps for backward is counted as activations, what backward makes on its way as workspace. How much forward keeps is
-//! the caller's choice, [`Keep`]; what backward computes again is counted as what it was: activations.
+//! The layers' tables are a contract: the planner predicts the ledger's peaks from them to the
+//! byte. They use R for the rows of a micro-batch (batch · tokens), d for the width, H = heads ·
+//! head_dim, K = kv_heads · head_dim, f for the feed-forward width, V for the vocabulary and e for
+//! the bytes of an element of the weights' type, which is also the activations' type. Statistics
+//! (inverse root mean squares, logarithms of sums, losses) are f32: 4 bytes. The buffers that
+//! forward keeps for backward are activations, and backward's own buffers are workspace. The caller
+//! chooses how much forward keeps ([`Keep`]); buffers that backward computes again are activations,
+//! as in forward.
 
 pub mod block;
 pub mod config;

@@ -6,15 +6,19 @@ use crate::tensors::{gradient, weight};
 use device::{Buffer, Matrix, MatrixMut, Result, View, ViewMut, Write};
 use std::ops::Range;
 
-/// `out = x · Wᵀ`, where the rows of W are those of tensors `first..`, one below the other. `x` is `[R, inputs]`; `out` is
-/// `[R, sum of outputs]`: a row holds the first tensor's outputs, then the second's, and so on.
+/// `out = x · Wᵀ`, where the rows of W are those of tensors `first..`, one below the other. `x` is
+/// `[R, inputs]`; `out` is `[R, sum of outputs]`: a row holds the first tensor's outputs, then the
+/// second's, and so on.
 ///
-/// Tensors that lie next to each other in memory are one matrix, and on the CPU one product. Tensors that do not (views made
-/// parameter by parameter) are multiplied one by one, into or from their columns of the packed matrix. The bits are the same
-/// either way: the CPU's element of the output or of a weight's gradient is one sum that does not know its neighbours, and the
-/// gradient of the input, a sum over the tensors, is always added up tensor by tensor. How a GPU's library cuts up an
-/// element's sum depends on the whole product's shape and on how its operands are aligned. So there tensors are always
-/// multiplied one by one, and their [grain](Matrix::with_grain) is the model's width: all tensors, and so their places, are
+/// Tensors that are adjacent in memory are one matrix, and on the CPU one product. Other tensors
+/// (views made parameter by parameter) are multiplied one by one, into or from their columns of the
+/// packed matrix. The bits are the same either way: on the CPU an element of the output or of a
+/// weight's gradient is one sum that does not depend on its neighbours, and the gradient of the
+/// input, a sum over the tensors, is always added up tensor by tensor.
+///
+/// On a GPU the library cuts up an element's sum by the whole product's shape and its operands'
+/// alignment. So tensors are always multiplied one by one there, and their
+/// [grain](Matrix::with_grain) is the model's width: all tensors, and so their places, are
 /// multiples of it.
 pub(crate) struct Projection<const TENSORS: usize> {
     pub(crate) first: usize,
@@ -34,7 +38,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         TensorGroup { tensors: self.first..self.first + TENSORS, columns: 0..self.width() }
     }
 
-    /// The tensors one by one.
+    /// Returns the tensors one by one.
     fn single(&self) -> impl Iterator<Item = TensorGroup> {
         let ends = self.outputs.iter().scan(0, |end, outputs| {
             *end += outputs;
@@ -43,12 +47,12 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         (self.first..).zip(ends).map(|(tensor, columns)| TensorGroup { tensors: tensor..tensor + 1, columns })
     }
 
-    /// Columns of the packed output.
+    /// Returns the number of columns of the packed output.
     pub(crate) fn width(&self) -> usize {
         self.outputs.iter().sum()
     }
 
-    /// The matrices that hold the weights, as few as products may be of.
+    /// Returns the matrices that hold the weights: as few as the device may multiply as one.
     fn weights<'w>(&self, cx: &Context<'w>) -> Vec<(View<'w>, TensorGroup)> {
         let whole = self.whole();
         match joined(cx).then(|| cx.weights.weights(whole.tensors.clone())).flatten() {
@@ -60,7 +64,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         }
     }
 
-    /// `out = x · Wᵀ`.
+    /// Computes `out = x · Wᵀ`.
     pub(crate) fn forward(&self, cx: &Context<'_>, out: &mut Buffer, x: &Buffer) -> Result<()> {
         let rows = cx.batch.rows();
         for (weight, part) in self.weights(cx) {
@@ -72,7 +76,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         Ok(())
     }
 
-    /// `dx = dout · W`, one tensor's part after the other.
+    /// Computes `dx = dout · W`, adding up tensor by tensor.
     pub(crate) fn backward_input(&self, cx: &Context<'_>, dx: &mut Buffer, dout: &Buffer) -> Result<()> {
         let rows = cx.batch.rows();
         let mut write = Write::Replace;
@@ -87,7 +91,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         Ok(())
     }
 
-    /// `dW = doutᵀ · x`, or `+=`, as the places for the gradients say.
+    /// Computes `dW = doutᵀ · x`, or adds it, as the places for the gradients demand.
     pub(crate) fn backward_weights(
         &self,
         cx: &Context<'_>,
@@ -122,7 +126,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
 }
 
 impl Projection<1> {
-    /// `out = base + x · Wᵀ`: where a half of a block adds its result to the residual stream.
+    /// Computes `out = base + x · Wᵀ`: a half of a block adds its result to the residual stream.
     pub(crate) fn forward_onto(
         &self,
         cx: &Context<'_>,
@@ -139,22 +143,23 @@ impl Projection<1> {
     }
 }
 
-/// Whether tensors that lie next to each other are multiplied as one; see [`Projection`].
+/// True if adjacent tensors are multiplied as one; see [`Projection`].
 fn joined(cx: &Context<'_>) -> bool {
     cx.device.gpu().is_none()
 }
 
-/// The elements that `columns` of a packed `rows × stride` matrix span, from the first to the last.
+/// Returns the elements that `columns` of a packed `rows × stride` matrix span, from the first to
+/// the last.
 fn span(rows: usize, stride: usize, columns: &Range<usize>) -> Range<usize> {
     columns.start..(rows - 1) * stride + columns.end
 }
 
-/// `columns` of a packed `rows × stride` matrix.
+/// Returns a view of `columns` of a packed `rows × stride` matrix.
 fn columns(data: &Buffer, rows: usize, stride: usize, columns: Range<usize>) -> Matrix<'_> {
     Matrix::new(data.slice(span(rows, stride, &columns)), rows, columns.len()).with_stride(stride)
 }
 
-/// `columns` of a packed `rows × stride` matrix, to write.
+/// Returns a mutable view of `columns` of a packed `rows × stride` matrix.
 fn columns_mut(data: &mut Buffer, rows: usize, stride: usize, columns: Range<usize>) -> MatrixMut<'_> {
     MatrixMut::new(data.slice_mut(span(rows, stride, &columns)), rows, columns.len()).with_stride(stride)
 }

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::tensors::{gradient, weight};
 use device::{Buffer, DType, Result};
 
-/// What a norm's forward makes.
+/// The result of a norm's forward.
 pub(crate) struct Norm {
     /// `1 / rms(x)` per row: f32 `[R]`.
     pub(crate) inverse_rms: Buffer,
@@ -13,7 +13,7 @@ pub(crate) struct Norm {
     pub(crate) out: Buffer,
 }
 
-/// `x / rms(x) · weight` per row of `x` `[R, d]`, with the weights of tensor `tensor`.
+/// Computes `x / rms(x) · weight` per row of `x` `[R, d]`, with the weights of tensor `tensor`.
 pub(crate) fn forward(cx: &Context<'_>, tensor: usize, x: &Buffer) -> Result<Norm> {
     let width = cx.config.width;
     let mut inverse_rms = cx.activation(DType::F32, 1)?;
@@ -29,7 +29,8 @@ pub(crate) fn forward(cx: &Context<'_>, tensor: usize, x: &Buffer) -> Result<Nor
     Ok(Norm { inverse_rms, out })
 }
 
-/// `dx += …` and the gradient of tensor `tensor`, from `dout`, the gradient of [`Norm::out`].
+/// Adds to `dx`, and computes the gradient of tensor `tensor`, from `dout`, the gradient of
+/// [`Norm::out`].
 pub(crate) fn backward(
     cx: &Context<'_>,
     gradients: &mut dyn Gradients,

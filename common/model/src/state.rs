@@ -1,6 +1,7 @@
-//! What training goes on from.
+//! The states of a parameter that a checkpoint holds.
 
-/// A state of each parameter that training goes on from, f32. Its tensors have the parameters' shapes.
+/// A state of each parameter that a run needs to resume, f32. Its tensors have the parameters'
+/// shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrainingState {
     /// Its master weight; the parameter itself where that is f32.

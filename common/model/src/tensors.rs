@@ -5,26 +5,27 @@ use std::ops::Range;
 
 /// The weights of one layer, in the order of [`crate::Layer::tensors`].
 pub trait Weights {
-    /// The weights of tensors `tensors` of the layer as one view, if they lie next to each other; a single tensor
-    /// always does.
+    /// Returns the weights of tensors `tensors` of the layer as one view, if they are adjacent in
+    /// memory; a single tensor always is.
     fn weights(&self, tensors: Range<usize>) -> Option<View<'_>>;
 }
 
 /// The places for one layer's gradients, in the order of [`crate::Layer::tensors`].
 pub trait Gradients {
-    /// The place for the gradients of tensors `tensors` as one view, and whether to overwrite it or add to it, if they
-    /// lie next to each other and agree on that; a single tensor always does. Asking marks the place as written:
-    /// whoever asks for it next in the same backward pass (a tied tensor's other use) is told to accumulate.
+    /// Returns the place for the gradients of tensors `tensors` as one view, and whether to
+    /// overwrite it or add to it, if the tensors are adjacent in memory and agree on that; a single
+    /// tensor always does. The call marks the place as written: the next call for it in the same
+    /// backward pass (a tied tensor's other use) returns `Write::Accumulate`.
     fn gradients(&mut self, tensors: Range<usize>) -> Option<(ViewMut<'_>, Write)>;
 }
 
-/// The weights of one tensor.
+/// Returns the weights of one tensor.
 pub(crate) fn weight(weights: &dyn Weights, tensor: usize) -> View<'_> {
     // By the contract of `Weights`.
     weights.weights(tensor..tensor + 1).expect("a single tensor is one view")
 }
 
-/// The place for one tensor's gradients.
+/// Returns the place for one tensor's gradients.
 pub(crate) fn gradient(gradients: &mut dyn Gradients, tensor: usize) -> (ViewMut<'_>, Write) {
     // By the contract of `Gradients`.
     gradients.gradients(tensor..tensor + 1).expect("a single tensor is one view")

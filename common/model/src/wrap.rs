@@ -1,14 +1,14 @@
-//! How coarsely a model is gathered, reduced and released: which of its tensors form one unit.
+//! Wrapping: which of a model's tensors form a unit, to be gathered, reduced and released as one.
 
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where the list of a model's tensors, in [`Layout::tensors`](crate::Layout::tensors)'s order, is cut into units. A
-/// tensor is never cut, and a tensor that several layers use is in the list once.
+/// Where the list of a model's tensors, in [`Layout::tensors`](crate::Layout::tensors)'s order, is
+/// cut into units. A tensor is never cut, and a tensor that several layers use is in the list once.
 ///
-/// A unit is gathered when the first layer that needs it begins and released when the last one has ended. Finer units
-/// mean more and smaller collectives, and less that is gathered ahead.
+/// A unit is gathered when the first layer that needs it begins and released when the last one has
+/// ended. Finer units mean more and smaller collectives, and fewer parameters gathered ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wrap {
@@ -17,12 +17,13 @@ pub enum Wrap {
     /// A unit per layer: the embedding, each block, the final norm with the head.
     #[default]
     Block,
-    /// A unit per module: the embedding, each block's attention, feed-forward layer and two norms, the final norm, the
-    /// head.
+    /// A unit per module: the embedding, each block's attention, feed-forward layer and two norms,
+    /// the final norm, the head.
     Module,
     /// A unit per tensor: the naive way, slow on purpose.
     Parameter,
-    /// Units that close with the first tensor that brings them to this many parameters, as FSDP's size-based policy.
+    /// Units that close with the first tensor that brings them to this many parameters, as FSDP's
+    /// size-based policy.
     Size(u64),
 }
 

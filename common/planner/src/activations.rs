@@ -1,8 +1,10 @@
-//! What the model's layers allocate and free: their memory contract, without the arithmetic.
+//! The buffers that the model's layers allocate and free: their memory contract, without the
+//! arithmetic.
 //!
-//! What a block keeps between forward and backward is the job's choice; before its backward it has everything.
-//! Every buffer is named as in the model crate. Forward leaves in [`Class::Activations`] what backward will read;
-//! backward's own buffers are [`Class::Workspace`]. Norm scales, log-sums and losses are fp32 in any recipe.
+//! The job chooses what a block keeps between forward and backward; recomputation completes it
+//! before its backward. Every buffer is named as in the model crate. Forward allocates
+//! [`Class::Activations`], which backward reads; backward's own buffers are [`Class::Workspace`].
+//! Norm scales, log-sums and losses are fp32 in any recipe.
 
 use crate::job::Job;
 use crate::ledger::{Allocation, SymbolicLedger};
@@ -49,12 +51,12 @@ impl Sizes {
         }
     }
 
-    /// Token ids and targets of a micro-batch.
+    /// Allocates the token ids and targets of a micro-batch.
     pub(crate) fn batch(&self, ledger: &mut SymbolicLedger) -> Allocation {
         ledger.allocate(Activations, 2 * self.ids)
     }
 
-    /// The embedding's output.
+    /// Allocates the embedding's output.
     pub(crate) fn embed_forward(&self, ledger: &mut SymbolicLedger) -> Allocation {
         ledger.allocate(Activations, self.residual)
     }
@@ -64,7 +66,7 @@ impl Sizes {
         ledger.free(dx);
     }
 
-    /// A block's forward for backward to come.
+    /// Walks a block's forward that a backward follows: returns what it keeps, and its output.
     pub(crate) fn block_forward(
         &self,
         ledger: &mut SymbolicLedger,
@@ -87,12 +89,12 @@ impl Sizes {
         }
     }
 
-    /// A block's forward with no backward to come.
+    /// Walks a block's forward that no backward follows: returns its output.
     pub(crate) fn block_evaluate(&self, ledger: &mut SymbolicLedger, x: Allocation) -> Allocation {
         self.block_unkept(ledger, Some(x))
     }
 
-    /// Everything between a block's input and output.
+    /// Allocates every buffer between a block's input and output.
     fn block_inner(&self, ledger: &mut SymbolicLedger) -> BlockInner {
         BlockInner {
             inverse_rms1: ledger.allocate(Activations, self.row),
@@ -110,7 +112,7 @@ impl Sizes {
         }
     }
 
-    /// A block's forward that keeps what is expensive to compute again.
+    /// Walks a block's forward that keeps the buffers that are expensive to compute again.
     fn block_expensive(&self, ledger: &mut SymbolicLedger) -> (BlockExpensive, Allocation) {
         let norm1 = self.norm(ledger);
         let qkv = ledger.allocate(Activations, self.qkv);
@@ -127,7 +129,8 @@ impl Sizes {
         (BlockExpensive { qkv, attn, log_sum, x2, gate_up }, out)
     }
 
-    /// A block's forward that frees each buffer after its last use, and `x` too if it is given.
+    /// Walks a block's forward that frees each buffer after its last use, and `x` too if it is
+    /// given.
     fn block_unkept(&self, ledger: &mut SymbolicLedger, x: Option<Allocation>) -> Allocation {
         let norm1 = self.norm(ledger);
         let qkv = ledger.allocate(Activations, self.qkv);
@@ -148,12 +151,12 @@ impl Sizes {
         out
     }
 
-    /// A norm's scales and output.
+    /// Allocates a norm's scales and output.
     fn norm(&self, ledger: &mut SymbolicLedger) -> [Allocation; 2] {
         [ledger.allocate(Activations, self.row), ledger.allocate(Activations, self.residual)]
     }
 
-    /// Makes again what a block's forward has not kept.
+    /// Allocates again the buffers that a block's forward did not keep.
     pub(crate) fn block_recompute(
         &self,
         ledger: &mut SymbolicLedger,
@@ -171,8 +174,8 @@ impl Sizes {
         }
     }
 
-    /// A block's backward: consumes its input and all that forward made of it, and returns the gradient of its input, in
-    /// `dout`'s place.
+    /// Walks a block's backward: frees the block's input and everything that forward made of it,
+    /// and returns the gradient of its input, in `dout`'s place.
     pub(crate) fn block_backward(
         &self,
         ledger: &mut SymbolicLedger,
@@ -194,7 +197,7 @@ impl Sizes {
         dout
     }
 
-    /// The head's forward for backward to come.
+    /// Walks the head's forward that a backward follows.
     pub(crate) fn head_forward(&self, ledger: &mut SymbolicLedger, x: Allocation) -> HeadKept {
         let kept = HeadKept {
             x,
@@ -207,7 +210,7 @@ impl Sizes {
         kept
     }
 
-    /// The head's forward with no backward to come.
+    /// Walks the head's forward that no backward follows.
     pub(crate) fn head_evaluate(&self, ledger: &mut SymbolicLedger, x: Allocation) {
         let inverse_rms = ledger.allocate(Activations, self.row);
         let n = ledger.allocate(Activations, self.residual);
@@ -217,7 +220,7 @@ impl Sizes {
         ledger.free_all([losses, logits, x]);
     }
 
-    /// The head's backward: returns the gradient of its input.
+    /// Walks the head's backward: returns the gradient of its input.
     pub(crate) fn head_backward(&self, ledger: &mut SymbolicLedger, kept: HeadKept) -> Allocation {
         let dn = ledger.allocate(Workspace, self.residual);
         ledger.free_all([kept.logits, kept.n]);
@@ -227,14 +230,14 @@ impl Sizes {
     }
 }
 
-/// What a block's forward leaves for its backward, its input first.
+/// What a block's forward keeps for its backward, its input first.
 pub(crate) enum BlockKept {
     Everything(Allocation, BlockInner),
     Selective(Allocation, BlockExpensive),
     Input(Allocation),
 }
 
-/// What a block's forward makes on the way from its input to its output.
+/// The buffers between a block's input and its output.
 pub(crate) struct BlockInner {
     inverse_rms1: Allocation,
     n1: Allocation,
@@ -244,7 +247,7 @@ pub(crate) struct BlockInner {
     h: Allocation,
 }
 
-/// The part of it that is expensive to compute again.
+/// The buffers of [`BlockInner`] that are expensive to compute again.
 pub(crate) struct BlockExpensive {
     qkv: Allocation,
     attn: Allocation,
@@ -253,7 +256,7 @@ pub(crate) struct BlockExpensive {
     gate_up: Allocation,
 }
 
-/// What the head's forward leaves for its backward.
+/// What the head's forward keeps for its backward.
 pub(crate) struct HeadKept {
     x: Allocation,
     inverse_rms: Allocation,

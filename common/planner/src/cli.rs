@@ -11,7 +11,8 @@ use clap::{ArgGroup, CommandFactory, Parser};
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
 use std::path::Path;
 
-/// What a model would need in every stage of ZeRO, before anything runs: memory, traffic, and what fits where.
+/// What a model would need in every stage of ZeRO, before anything runs: memory, traffic, and what
+/// fits where.
 #[derive(Parser, Debug)]
 #[command(name = "planner", version, arg_required_else_help = true, after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("subject").args(["model", "parameters", "claims"]).required(true))]
@@ -37,13 +38,15 @@ struct Arguments {
     /// Micro-batches per step
     #[arg(long, value_name = "M", default_value = "1", value_parser = parse_positive)]
     grad_accum: usize,
-    /// Bytes of activations to add, such as 10e9 (with --params; a model's are computed)
+    /// Bytes of activations to add, such as 10e9 (with --params; the planner computes a model's)
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     activations: Option<u64>,
-    /// What blocks compute again in backward rather than keep: none, block or selective (with --model)
+    /// What blocks compute again in backward rather than keep: none, block or selective (with
+    /// --model)
     #[arg(long, value_name = "WHAT", default_value = "none", value_parser = parse_checkpointing)]
     checkpoint_activations: Checkpointing,
-    /// What is gathered, reduced and released as one: model, block, module, parameter, or size:N parameters (with --model)
+    /// What forms a unit, to be gathered, reduced and released as one: model, block, module,
+    /// parameter, or size:N parameters (with --model)
     #[arg(long, value_name = "WHAT", default_value_t)]
     wrap: Wrap,
     /// How ZeRO-3 shards, in FSDP's words: full-shard, shard-grad-op or hybrid-shard (with --model)
@@ -52,16 +55,17 @@ struct Arguments {
     /// Hybrid sharding: neighbouring GPUs that share one copy of the model states [default: all]
     #[arg(long, value_name = "GPUS", value_parser = parse_positive)]
     shard_group_size: Option<usize>,
-    /// ZeRO-3: neighbouring GPUs that share a second copy of the parameters, for backward to gather from (hpZ)
+    /// ZeRO-3: neighbouring GPUs that share a second copy of the parameters, for backward to gather
+    /// from (hpZ)
     #[arg(long, value_name = "GPUS", value_parser = parse_positive)]
     secondary_shard_size: Option<usize>,
-    /// How ZeRO-1 sums gradients: reduce-scatter, or all-reduce as textbooks draw it
+    /// How ZeRO-1 sums gradients: reduce-scatter, or the textbook version's all-reduce
     #[arg(long, value_name = "HOW", default_value = "reduce-scatter", value_parser = ["reduce-scatter", "all-reduce"])]
     grad_sync: String,
     /// Print DeepSpeed's estimates as well (with --model)
     #[arg(long, conflicts_with_all = ["parameters", "claims", "json"])]
     estimators: bool,
-    /// Print what is said about ZeRO beside what holds
+    /// Print popular claims about ZeRO beside what holds
     #[arg(long)]
     claims: bool,
     /// Print JSON: sizes are whole bytes
@@ -78,7 +82,7 @@ const EXAMPLES: &str = "Examples:
   planner --params 7e9 --gpus 8 --recipe fp32
   planner --claims";
 
-/// What the program takes.
+/// Returns the definition of the program's command line.
 pub fn command() -> clap::Command {
     Arguments::command()
 }
@@ -86,7 +90,8 @@ pub fn command() -> clap::Command {
 /// Runs the program with `arguments`, the program's name first, and returns what to print.
 ///
 /// # Errors
-/// What to print when there is nothing to compute: an error with its remedy, or the help that was asked for.
+/// Returns what to print when there is nothing to compute: an error with its remedy, or the
+/// requested help.
 pub fn run<I, T>(arguments: I) -> Result<String, clap::Error>
 where
     I: IntoIterator<Item = T>,
@@ -112,7 +117,7 @@ where
 }
 
 impl Arguments {
-    /// Whether ZeRO-3 is to be other than plain.
+    /// True if a flag gives ZeRO-3 another strategy or groups.
     fn groups(&self) -> bool {
         let sizes = self.shard_group_size.or(self.secondary_shard_size);
         self.strategy != Strategy::default() || sizes.is_some()
@@ -182,7 +187,8 @@ const ONE_STRATEGY: &str =
 const REPLICATED: &str =
     "--strategy no-shard is the column DDP: choose full-shard, shard-grad-op or hybrid-shard";
 
-/// Refuses sizes of groups without the strategy that they belong to. Whether they divide the GPUs is the job's affair.
+/// Refuses sizes of groups without the strategy that they belong to.
+/// [`Job::validate`](crate::Job::validate) checks that they divide the GPUs.
 fn check_groups(arguments: &Arguments) -> Result<(), clap::Error> {
     let secondary = arguments.secondary_shard_size.is_some_and(|size| size > 1);
     let fits = match arguments.strategy {
@@ -231,7 +237,7 @@ fn parse_positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A count as people write it: `7e9`, `7B`, `135M`, `6738415616`, `6_738_415_616`.
+/// Parses a count in any of its usual forms: `7e9`, `7B`, `135M`, `6738415616`, `6_738_415_616`.
 fn parse_count(text: &str) -> Result<u64, String> {
     let advice = "give a number such as 7e9, 7B, 135M or 6738415616";
     let plain = text.replace('_', "");

@@ -1,4 +1,4 @@
-//! Traffic as closed forms, for a model of which only the number of parameters is known.
+//! Traffic as closed forms, for a model of which only the number of parameters is given.
 
 use crate::recipe::Recipe;
 use crate::stage::Stage;
@@ -9,7 +9,7 @@ use events::Operation;
 /// How often a step moves all gradients or parameters, by operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sweeps {
-    /// All-reduces of all gradients. Each is worth two of the others.
+    /// All-reduces of all gradients. Each sends as much as two of the other operations.
     pub all_reduce: u64,
     /// Reduce-scatters of all gradients.
     pub reduce_scatter: u64,
@@ -18,9 +18,10 @@ pub struct Sweeps {
 }
 
 impl Sweeps {
-    /// What `stage` does in a step of `micro_batches` (ZeRO paper, section 7, and accumulation): DDP reduces once; ZeRO-1
-    /// reduces and gathers once, by an all-reduce if `textbook`; ZeRO-2 reduces at every micro-batch, since it has no
-    /// place for full gradients, and gathers once; ZeRO-3 gathers twice and reduces once at every micro-batch.
+    /// Returns the collectives of `stage` in a step of `micro_batches` (ZeRO paper, section 7, and
+    /// accumulation). DDP reduces once. ZeRO-1 reduces and gathers once, by an all-reduce if
+    /// `textbook`. ZeRO-2 reduces at every micro-batch, since it keeps no full gradients, and
+    /// gathers once. ZeRO-3 gathers twice and reduces once at every micro-batch.
     pub fn of(stage: Stage, micro_batches: u64, textbook: bool) -> Self {
         let sharded = stage.sharded();
         let all_reduce = u64::from(stage.all_reduces(textbook));
@@ -30,12 +31,13 @@ impl Sweeps {
         Sweeps { all_reduce, reduce_scatter: reductions - all_reduce, all_gather }
     }
 
-    /// Elements that a rank sends, in units of Ψ(N−1)/N.
+    /// Returns the elements that a rank sends, in units of Ψ(N−1)/N.
     pub fn total(&self) -> u64 {
         2 * self.all_reduce + self.reduce_scatter + self.all_gather
     }
 
-    /// What rank 0 of `world_size` sends for Ψ `parameters`, padded for equal slices where `stage` shards.
+    /// Returns what rank 0 of `world_size` sends for Ψ `parameters`, padded for equal slices where
+    /// `stage` shards.
     pub fn traffic(&self, parameters: u64, world_size: usize, stage: Stage, recipe: &Recipe) -> Traffic {
         let elements = parameters.next_multiple_of(stage.shard_count(world_size));
         let mut counter = ByteCounter::default();
@@ -53,13 +55,15 @@ impl Sweeps {
     }
 }
 
-/// Bus bandwidth, as NCCL's tests print it, over algorithm bandwidth (buffer bytes over time) for `ranks`: 2(N−1)/N for
-/// an all-reduce, (N−1)/N for a reduce-scatter or an all-gather. It is what a rank sends over the buffer's size.
+/// Returns the ratio of bus bandwidth, as NCCL's tests print it, to algorithm bandwidth (buffer
+/// bytes over time) for `ranks`: 2(N−1)/N for an all-reduce, (N−1)/N for a reduce-scatter or an
+/// all-gather. It is the bytes that a rank sends over the buffer's bytes.
 pub fn bus_bandwidth_factor(operation: Operation, ranks: u64) -> f64 {
     Algorithm::default().elements_sent(operation, ranks, ranks, 0) as f64 / ranks as f64
 }
 
-/// Elements sent per rank and step by every stage, in units of Ψ(N−1)/N, for several numbers of micro-batches.
+/// Returns a table of the elements that a rank sends per step in every stage, in units of Ψ(N−1)/N,
+/// for several numbers of micro-batches.
 pub fn sweeps_table(micro_batches: &[u64]) -> Table {
     let columns = micro_batches.iter().map(|count| format!("M = {count}"));
     let mut table = Table::numbers("× Ψ(N−1)/N", columns);

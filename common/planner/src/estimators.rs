@@ -1,15 +1,16 @@
-//! DeepSpeed's own estimators, to compare with.
+//! DeepSpeed's own estimators, beside which the planner's predictions can be read.
 //!
-//! They count model states only: no activations, no buckets, no gathered units but the largest layer. There is none
-//! for ZeRO-1. 18 bytes per sharded parameter are 2 for a 16-bit gradient, 4 for an fp32 one, 4 for the master weight
-//! and 8 for Adam, by the comment beside the ZeRO-2 formula; the ZeRO-3 formula uses 18 as well.
+//! They count model states only: no activations, no buckets, no gathered units but the largest
+//! layer. DeepSpeed has none for ZeRO-1. 18 bytes per sharded parameter are 2 for a 16-bit
+//! gradient, 4 for an fp32 one, 4 for the master weight and 8 for Adam, by the comment beside the
+//! ZeRO-2 formula; the ZeRO-3 formula uses 18 as well.
 
 use crate::recipe::Recipe;
 use crate::stage::Stage;
 use crate::table::{Scale, Table};
 use model::Layout;
 
-/// What DeepSpeed's estimator is told to move to main memory.
+/// The model states that DeepSpeed's estimator assumes in main memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
     /// Nothing.
@@ -20,8 +21,8 @@ pub enum Offload {
     OptimizerAndParameters,
 }
 
-/// Bytes per GPU by DeepSpeed's ZeRO-2 estimator, for Ψ `parameters` on N `gpus`: 2Ψ + 18Ψ/N, or 2Ψ with the optimizer
-/// offloaded.
+/// Returns the bytes per GPU by DeepSpeed's ZeRO-2 estimator, for Ψ `parameters` on N `gpus`: 2Ψ +
+/// 18Ψ/N, or 2Ψ with the optimizer offloaded.
 pub fn zero2_gpu(parameters: u64, gpus: u64, offload: Offload) -> u64 {
     match offload {
         Offload::None => 2 * parameters + 18 * parameters / gpus,
@@ -29,8 +30,9 @@ pub fn zero2_gpu(parameters: u64, gpus: u64, offload: Offload) -> u64 {
     }
 }
 
-/// Bytes per GPU by DeepSpeed's ZeRO-3 estimator, for Ψ `parameters`, of which L in the `largest_layer`, on N `gpus`:
-/// 4L + 18Ψ/N; 4L + 2Ψ/N with the optimizer offloaded; 4L with parameters offloaded too.
+/// Returns the bytes per GPU by DeepSpeed's ZeRO-3 estimator, for Ψ `parameters`, of which L in the
+/// `largest_layer`, on N `gpus`: 4L + 18Ψ/N; 4L + 2Ψ/N with the optimizer offloaded; 4L with
+/// parameters offloaded too.
 pub fn zero3_gpu(parameters: u64, largest_layer: u64, gpus: u64, offload: Offload) -> u64 {
     let sharded = match offload {
         Offload::None => 18 * parameters / gpus,
@@ -40,13 +42,14 @@ pub fn zero3_gpu(parameters: u64, largest_layer: u64, gpus: u64, offload: Offloa
     4 * largest_layer + sharded
 }
 
-/// Parameters of what DeepSpeed calls the largest layer: the module with most parameters of its own, which in a
-/// transformer is one matrix.
+/// Returns the parameters of what DeepSpeed calls the largest layer: the module with most
+/// parameters of its own, which in a transformer is one matrix.
 pub fn largest_layer(layout: &Layout) -> u64 {
     layout.tensors.iter().map(|tensor| tensor.elements() as u64).max().unwrap_or(0)
 }
 
-/// The estimators beside the model states of the mixed recipe, without offloading and with.
+/// Returns a table of the estimators, without offloading and with, beside the model states of the
+/// mixed recipe.
 pub fn comparison(parameters: u64, largest_layer: u64, gpus: u64) -> Table {
     let states = |stage| Recipe::MIXED.model_states(&[parameters], gpus as usize, stage).total();
     let zero2 = |offload| zero2_gpu(parameters, gpus, offload);

@@ -1,4 +1,4 @@
-//! What fits under a capacity.
+//! Which stages fit under a capacity, and with how large a micro-batch.
 
 use crate::invalid::InvalidJob;
 use crate::job::Job;
@@ -24,14 +24,15 @@ pub struct StageFit {
     pub stage: Stage,
     /// Peak bytes per rank of the job as it is.
     pub total_peak: u64,
-    /// Whether that is within the capacity.
+    /// Whether the peak is within the capacity.
     pub fits: bool,
     /// Most sequences per micro-batch within the capacity; `None` if not even one fits.
     pub largest_batch: Option<usize>,
 }
 
 impl Fit {
-    /// The stages beside each other: what each needs, whether it fits, and with how large a micro-batch it would.
+    /// Returns a table of the stages: the peak of each, whether it fits, and its largest
+    /// micro-batch.
     pub fn table(&self) -> Table {
         let needs = self.stages.iter().map(|stage| stage.total_peak);
         let scale = Scale::suiting(needs.clone().max().unwrap_or(0).max(self.capacity), ByteUnit::Gigabyte);
@@ -46,8 +47,8 @@ impl Fit {
     }
 }
 
-/// Predicts `job` at every stage against `capacity` bytes per rank. A rank's peak grows with the micro-batch, so that
-/// the largest that fits is found by bisection.
+/// Predicts `job` at every stage against `capacity` bytes per rank. A rank's peak grows with the
+/// micro-batch, so bisection finds the largest that fits.
 ///
 /// # Errors
 /// [`InvalidJob`] if no run can have these numbers.

@@ -1,4 +1,5 @@
-//! Full parameters of sharded units: gathered before a layer needs them, freed after the last one that does.
+//! Full parameters of sharded units: gathered before a layer needs them, freed after the last one
+//! that does.
 
 use crate::gathering::{BackwardPrefetch, Gathering};
 use crate::job::Job;
@@ -10,18 +11,18 @@ use events::{Class, Operation, Pass};
 /// The gathered units of one rank.
 pub(crate) struct GatherWindow<'a> {
     partition: &'a Partition,
-    /// Among whom this pass gathers.
+    /// The ranks among which this pass gathers.
     among: Among,
     gathering: Gathering,
-    /// Units that backward needs again before this many elements of others are kept after forward.
+    /// [`Gathering::reuse`], or no limit where the strategy keeps every unit.
     reuse: u64,
     bytes_per_element: u64,
-    /// Per unit: its full copy.
+    /// Per unit: its full parameters, if they are gathered.
     full: Vec<Option<Allocation>>,
-    /// Per unit: whether its all-gather has been issued and not been waited for.
+    /// Per unit: whether its all-gather is in flight.
     in_flight: Vec<bool>,
     pass: Pass,
-    /// Units in the order in which this pass needs them, and how many it has come to.
+    /// Units in the order in which this pass needs them, and how many it has reached.
     order: Vec<usize>,
     reached: usize,
     /// Elements kept after the latest forward.
@@ -29,7 +30,7 @@ pub(crate) struct GatherWindow<'a> {
 }
 
 impl<'a> GatherWindow<'a> {
-    /// An empty window over the units of `partition`.
+    /// Returns an empty window over the units of `partition`.
     pub(crate) fn new(job: &Job, partition: &'a Partition) -> Self {
         let units = partition.units.len();
         let ahead = if job.overlap { job.gathering.ahead } else { 0 };
@@ -48,13 +49,13 @@ impl<'a> GatherWindow<'a> {
         }
     }
 
-    /// Elements that stayed gathered from the latest forward until backward.
+    /// Returns the elements that stayed gathered from the latest forward until backward.
     pub(crate) fn kept(&self) -> u64 {
         self.kept
     }
 
-    /// Begins a pass whose layers need `units` in this order, and gather them among `among`. Nothing is gathered before
-    /// the first is acquired.
+    /// Begins a pass whose layers need `units` in this order, gathered among `among`. The first
+    /// all-gather is issued when the first unit is acquired.
     pub(crate) fn begin(&mut self, pass: Pass, units: impl Iterator<Item = usize>, among: Among) {
         (self.pass, self.among) = (pass, among);
         self.order.clear();
@@ -69,7 +70,7 @@ impl<'a> GatherWindow<'a> {
         self.reached = 0;
     }
 
-    /// Acquires `unit` for a layer: waits for its full copy, gathered now if it was not ahead of time.
+    /// Acquires `unit` for a layer: gathers it unless it was gathered ahead, and waits for it.
     pub(crate) fn acquire(&mut self, ledger: &mut SymbolicLedger, counter: &mut ByteCounter, unit: usize) {
         if self.order.get(self.reached) != Some(&unit) {
             return;
@@ -82,7 +83,8 @@ impl<'a> GatherWindow<'a> {
         }
     }
 
-    /// Forward is done with `unit`: keeps it if backward needs it again soon enough.
+    /// Ends forward's use of `unit`: keeps it if backward needs it again soon enough, else frees
+    /// it.
     pub(crate) fn leave_forward(&mut self, ledger: &mut SymbolicLedger, unit: usize) {
         let near = self.partition.reuse_distance(unit) < self.reuse;
         if !near || self.live() > self.gathering.live {
@@ -92,7 +94,7 @@ impl<'a> GatherWindow<'a> {
         }
     }
 
-    /// The pass is done with `unit`.
+    /// Frees `unit` after its last use in the pass.
     pub(crate) fn free(&mut self, ledger: &mut SymbolicLedger, counter: &mut ByteCounter, unit: usize) {
         if self.partition.units[unit].persistent {
             return;
@@ -103,7 +105,7 @@ impl<'a> GatherWindow<'a> {
         }
     }
 
-    /// Gathers what the pass needs next, as far as the limits allow.
+    /// Gathers the units that the pass needs next, as far as the limits allow.
     fn gather_ahead(&mut self, ledger: &mut SymbolicLedger, counter: &mut ByteCounter) {
         let mut ahead = 0;
         for at in self.reached..self.order.len() {
@@ -130,7 +132,7 @@ impl<'a> GatherWindow<'a> {
         }
     }
 
-    /// Elements gathered now.
+    /// Returns the elements gathered now.
     fn live(&self) -> u64 {
         let held = self.full.iter().zip(&self.partition.units).filter(|(full, _)| full.is_some());
         held.map(|(_, unit)| unit.padded).sum()

@@ -7,10 +7,11 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum BackwardPrefetch {
-    /// Before the backward of the unit in use, which hides it: both are held meanwhile.
+    /// Before the backward of the unit in use, which hides the all-gather: the rank holds both
+    /// units.
     #[default]
     Pre,
-    /// Once the unit in use is freed: less is held, less is hidden.
+    /// Once the unit in use is freed: the rank holds less, and less of the all-gather is hidden.
     Post,
     /// When it is needed.
     None,
@@ -19,21 +20,24 @@ pub enum BackwardPrefetch {
 /// How parameters that are sharded are gathered. Elements include padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gathering {
-    /// Units are gathered ahead of the one in use while those ahead of it have fewer elements than this: 1 is one unit.
+    /// Units are gathered ahead of the one in use while those ahead of it have fewer elements than
+    /// this: 1 is one unit.
     pub ahead: u64,
-    /// The same in backward, and when.
+    /// When backward gathers units ahead, by the same number of elements.
     pub backward: BackwardPrefetch,
-    /// No unit is gathered ahead beyond so many all-gathers in flight.
+    /// Most all-gathers in flight when a unit is gathered ahead.
     pub in_flight: usize,
-    /// No unit is gathered ahead, or kept, beyond so many elements gathered at once.
+    /// Most elements gathered at once when a unit is gathered ahead or kept.
     pub live: u64,
-    /// Units that backward needs again before this many elements of others are kept after forward: 1 keeps what backward
-    /// begins with, 0 keeps nothing.
+    /// Units are kept after forward if the other units that layers need before backward needs them
+    /// again have fewer elements than this: 1 keeps the units that backward begins with, 0 keeps
+    /// none.
     pub reuse: u64,
 }
 
 impl Default for Gathering {
-    /// One unit ahead, at most two all-gathers in flight; what backward begins with is kept.
+    /// One unit ahead, at most two all-gathers in flight; the units that backward begins with are
+    /// kept.
     fn default() -> Self {
         Gathering { ahead: 1, backward: BackwardPrefetch::Pre, in_flight: 2, live: u64::MAX, reuse: 1 }
     }

@@ -15,7 +15,7 @@ pub enum InvalidJob {
         /// The count's name.
         name: &'static str,
     },
-    /// A count is beyond what is predicted one by one.
+    /// A count is larger than [`MOST`].
     #[error("{name} is {count}: give at most {MOST}")]
     TooMany {
         /// The count's name.
@@ -26,7 +26,7 @@ pub enum InvalidJob {
     /// Groups of neighbours that do not cover the ranks evenly.
     #[error("the {name} size is {size}: give a size that divides the {ranks} ranks")]
     Group {
-        /// Whose size.
+        /// The kind of group.
         name: &'static str,
         /// The size.
         size: usize,
@@ -44,7 +44,7 @@ pub enum InvalidJob {
 }
 
 impl Job {
-    /// Refuses groups of neighbours of which the world is no multiple.
+    /// Refuses sizes of groups that do not divide the number of ranks.
     fn check_groups(&self) -> Result<(), InvalidJob> {
         let groups = [("shard group", self.shard_group), ("secondary shard", self.secondary_shards)];
         for (name, size) in groups {
@@ -56,11 +56,12 @@ impl Job {
         Ok(())
     }
 
-    /// Refuses what no run can have.
+    /// Refuses jobs that no run can have.
     ///
     /// # Errors
-    /// [`InvalidJob::Zero`] if a count is 0, [`InvalidJob::TooMany`] if there are more ranks or micro-batches than
-    /// [`MOST`], [`InvalidJob::Group`] if groups do not divide the world, [`InvalidJob::TooLarge`] if bytes could overflow.
+    /// [`InvalidJob::Zero`] if a count is 0, [`InvalidJob::TooMany`] if there are more ranks or
+    /// micro-batches than [`MOST`], [`InvalidJob::Group`] if groups do not divide the world,
+    /// [`InvalidJob::TooLarge`] if bytes could overflow.
     pub fn validate(&self) -> Result<(), InvalidJob> {
         let c = &self.config;
         check_counts(self.world_size, self.micro_batches)?;
@@ -86,7 +87,7 @@ impl Job {
         }
     }
 
-    /// An upper estimate, in floating point, of any byte count in the prediction.
+    /// Returns an upper estimate, in floating point, of any byte count in the prediction.
     fn rough_bytes(&self) -> f64 {
         let c = &self.config;
         let layers = c.layers as f64 + 1.0;

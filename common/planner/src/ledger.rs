@@ -1,4 +1,4 @@
-//! A ledger without memory behind it: what would be live per class, and the peaks.
+//! A ledger without memory behind it: counts live bytes per class, and their peaks.
 
 use crate::moment::{Moment, Peak};
 use events::Class;
@@ -15,12 +15,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Peak bytes of one class.
+    /// Returns the peak bytes of one class.
     pub fn peak(&self, class: Class) -> u64 {
         self.peaks[class.index()]
     }
 
-    /// Peak bytes per class, in [`Class::ALL`]'s order.
+    /// Returns the peak bytes per class, in [`Class::ALL`]'s order.
     pub fn peaks(&self) -> [u64; CLASSES] {
         self.peaks
     }
@@ -37,14 +37,15 @@ impl Serialize for Memory {
     }
 }
 
-/// Bytes taken from the ledger. It is handed back by value, so that nothing is freed twice.
+/// Bytes that the ledger counts as live. [`SymbolicLedger::free`] takes it by value, so that
+/// nothing is freed twice.
 #[must_use]
 pub(crate) struct Allocation {
     class: Class,
     bytes: u64,
 }
 
-/// What is live and what was, on one rank's device.
+/// Counts the bytes of one rank's device: live now, and at their peak.
 #[derive(Default)]
 pub(crate) struct SymbolicLedger {
     live: [u64; CLASSES],
@@ -79,17 +80,18 @@ impl SymbolicLedger {
         }
     }
 
-    /// What follows happens in `moment`.
+    /// Begins `moment`: a peak from here on is at that moment.
     pub(crate) fn enter(&mut self, moment: Moment) {
         self.now = moment;
     }
 
-    /// When all classes together were at their peak.
+    /// Returns the moment at which all classes together were at their peak, and the bytes of each
+    /// class then.
     pub(crate) fn peak(&self) -> Peak {
         self.peak
     }
 
-    /// Bytes live now, per class.
+    /// Returns the bytes live now, per class.
     pub(crate) fn live(&self) -> [u64; CLASSES] {
         self.live
     }

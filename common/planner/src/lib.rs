@@ -1,18 +1,20 @@
-//! Closed forms: bytes per rank and bytes on the wire, before anything runs.
+//! Predicts a run before it starts: bytes per rank and bytes on the wire.
 //!
-//! Two questions, two depths.
+//! It answers two questions.
 //!
-//! * *What would a model of Ψ parameters need?* [`recipe`] has the bytes per parameter and the formulas of the ZeRO
-//!   paper (Rajbhandari et al., 2020, section 3 and table 1).
-//! * *What will this run need, to the byte?* [`predict`] walks a run's timeline (gather, forward, backward, reduce,
-//!   step) with a [symbolic ledger](ledger) and counts what each rank sends. A run's own ledger and counters must agree
-//!   with it in every class and operation; a difference is a mistake in one of the two. It shares no code with the
-//!   crates that shard, gather and reduce, so that a mistake cannot hide on both sides.
+//! * *What would a model of Ψ parameters need?* [`recipe`] has the bytes per parameter and the
+//!   formulas of the ZeRO paper (Rajbhandari et al., 2020, section 3 and table 1).
+//! * *What will this run need, to the byte?* [`predict`] walks a run's timeline (gather, forward,
+//!   backward, reduce, step) with a [symbolic ledger](ledger) and counts what each rank sends. A
+//!   run's own ledger and counters must agree with it in every class and operation; a difference is
+//!   a mistake in one of the two. The planner shares no code with the crates that shard, gather and
+//!   reduce, so that a mistake cannot hide on both sides.
 //!
-//! Beside them: the paper's [table 1](paper), [DeepSpeed's estimators](estimators), what is [said](claims) about ZeRO and
-//! what holds, and the `planner` program's [report].
+//! It also has the paper's [table 1](paper), [DeepSpeed's estimators](estimators), popular [claims]
+//! about ZeRO beside what holds, and the `planner` program's [report].
 //!
-//! [`explain_fit`] turns the prediction round: which stages fit under a capacity, and how large a micro-batch may be.
+//! [`explain_fit`] asks the inverse question: which stages fit under a capacity, and how large a
+//! micro-batch may be.
 //!
 //! Sizes are in bytes unless a name says otherwise; GB = 10⁹ bytes.
 

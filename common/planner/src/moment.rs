@@ -1,16 +1,16 @@
-//! Where in a run a rank is: what a peak of memory, or its end, happened in.
+//! Moments of a run, which say when memory was at its peak or ran out.
 
 use events::{Class, Pass};
 use model::LayerKind;
 use std::fmt;
 
-/// A phase of a run.
+/// Where in a run a rank is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moment {
     /// Before the first step: model states are allocated.
     #[default]
     Setup,
-    /// A pass over a layer; what backward computes again belongs to backward.
+    /// A pass over a layer; recomputation belongs to backward.
     Layer(Pass, LayerKind),
     /// The optimizer step.
     Update,
@@ -35,17 +35,17 @@ fn words(pass: Pass) -> &'static str {
     }
 }
 
-/// When a rank's memory is at its peak for the first time, and what it consists of then.
+/// The first moment at which a rank's memory is at its peak, and the bytes of each class then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
-    /// When.
+    /// The moment.
     pub moment: Moment,
     /// Bytes per class, in [`Class::ALL`]'s order.
     pub live: [u64; Class::ALL.len()],
 }
 
 impl Peak {
-    /// Bytes, all classes together.
+    /// Returns the bytes of all classes together.
     pub fn total(&self) -> u64 {
         self.live.iter().sum()
     }

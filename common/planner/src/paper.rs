@@ -9,8 +9,8 @@ pub const PARAMETERS: [u64; 3] = [7_500_000_000, 128_000_000_000, 1_000_000_000_
 /// Numbers of GPUs of the paper's table 1.
 pub const GPUS: [usize; 6] = [1, 4, 16, 64, 256, 1024];
 
-/// Model states per GPU in GB (mixed precision, K = 12), to three digits as the paper prints them: for each size of
-/// model, the three stages over the number of GPUs.
+/// Returns the table of model states per GPU in GB (mixed precision, K = 12), to three digits as
+/// the paper prints them: for each size of model, the three stages over the number of GPUs.
 pub fn table_1() -> Table {
     let mut table = Table::numbers("GPUs", GPUS);
     for parameters in PARAMETERS {
@@ -22,7 +22,7 @@ pub fn table_1() -> Table {
     table
 }
 
-/// Model states per GPU in GB, mixed precision.
+/// Returns the model states per GPU in GB, in mixed precision.
 pub fn gigabytes(parameters: u64, gpus: usize, stage: Stage) -> f64 {
     Recipe::MIXED.model_states(&[parameters], gpus, stage).total() as f64 / 1e9
 }

@@ -1,4 +1,4 @@
-//! Units: what is gathered, reduced and released as one.
+//! Units: groups of tensors that are gathered, reduced and released as one.
 
 use crate::job::Job;
 use crate::recipe::ModelStates;
@@ -22,8 +22,8 @@ pub struct Unit {
 
 /// The units of a model, in forward order, and which layers need them.
 ///
-/// With a unit per layer, a tensor that several layers use belongs to the first. So a tied head has the final norm in its
-/// own unit and needs the embedding's too.
+/// With a unit per layer, a tensor that several layers use belongs to the first. So a tied head has
+/// the final norm in its own unit and needs the embedding's too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     /// The units.
@@ -37,7 +37,7 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// The units of `job`'s model.
+    /// Returns the units of `job`'s model.
     pub fn of(job: &Job) -> Self {
         let layout = job.layout();
         let (names, wrapped) = wrap(&layout, job.wrap);
@@ -62,7 +62,7 @@ impl Partition {
         Partition { units, needs, uses, reuse_distances }
     }
 
-    /// What a rank of `job` holds between steps.
+    /// Returns the bytes that a rank of `job` holds between steps.
     pub fn model_states(&self, job: &Job) -> ModelStates {
         let states = job.recipe.model_states(&self.sizes(), job.sharing_ranks(), job.stage);
         let gathered: u64 = self.units.iter().filter(|unit| !unit.persistent).map(|unit| unit.padded).sum();
@@ -76,22 +76,23 @@ impl Partition {
         }
     }
 
-    /// Parameters of the model (Ψ), without padding.
+    /// Returns the parameters of the model (Ψ), without padding.
     pub fn parameters(&self) -> u64 {
         self.units.iter().map(|unit| unit.parameters).sum()
     }
 
-    /// Parameters of each unit, without padding.
+    /// Returns the parameters of each unit, without padding.
     pub fn sizes(&self) -> Vec<u64> {
         self.units.iter().map(|unit| unit.parameters).collect()
     }
 
-    /// Padded parameters of the largest unit: the default size of a bucket, in elements.
+    /// Returns the padded parameters of the largest unit: the default size of a bucket, in
+    /// elements.
     pub fn largest(&self) -> u64 {
         self.units.iter().map(|unit| unit.padded).max().unwrap_or(0)
     }
 
-    /// The units as a run's header lists them.
+    /// Returns the units as a run's header lists them.
     pub fn headers(&self) -> Vec<UnitHeader> {
         let header = |unit: &Unit| UnitHeader {
             name: unit.name.clone(),
@@ -102,29 +103,29 @@ impl Partition {
         self.units.iter().map(header).collect()
     }
 
-    /// Index of the last layer: the head.
+    /// Returns the index of the last layer: the head.
     pub(crate) fn last_layer(&self) -> usize {
         self.needs.len().saturating_sub(1)
     }
 
-    /// Units that `layer` is the last to need, in forward order.
+    /// Returns the units that `layer` is the last to need, in forward order.
     pub(crate) fn last_used_by(&self, layer: usize) -> Vec<usize> {
         self.needs[layer].iter().copied().filter(|&unit| self.uses[unit].1 == layer).collect()
     }
 
-    /// Units that `layer` is the first to need, in forward order: in backward, the last.
+    /// Returns the units that `layer` is the first to need in forward, and so the last in backward.
     pub(crate) fn first_used_by(&self, layer: usize) -> Vec<usize> {
         self.needs[layer].iter().copied().filter(|&unit| self.uses[unit].0 == layer).collect()
     }
 
-    /// Padded parameters of the units that layers need between the last use of `unit` in forward and its first in
-    /// backward: in forward, and again in backward.
+    /// Returns the padded parameters of the units that layers need between the last use of `unit`
+    /// in forward and its first in backward, counted in forward and again in backward.
     pub(crate) fn reuse_distance(&self, unit: usize) -> u64 {
         self.reuse_distances[unit]
     }
 }
 
-/// First and last layer that needs each of `units` units.
+/// Returns the first and the last layer that needs each of `units` units.
 fn uses(needs: &[Vec<usize>], units: usize) -> Vec<(usize, usize)> {
     let mut uses: Vec<Option<(usize, usize)>> = vec![None; units];
     for (layer, needs) in needs.iter().enumerate() {
@@ -144,7 +145,7 @@ fn reuse_distances(units: &[Unit], uses: &[(usize, usize)]) -> Vec<u64> {
     uses.iter().map(distance).collect()
 }
 
-/// The names of the units that `wrap` makes of `layout`, and the unit of each tensor.
+/// Returns the names of the units into which `wrap` cuts `layout`, and the unit of each tensor.
 fn wrap(layout: &Layout, wrap: Wrap) -> (Vec<String>, Vec<usize>) {
     let (mut names, mut held, mut previous) = (Vec::new(), 0, None);
     let mut unit_of: Vec<Option<usize>> = vec![None; layout.tensors.len()];
@@ -166,7 +167,7 @@ fn wrap(layout: &Layout, wrap: Wrap) -> (Vec<String>, Vec<usize>) {
     (names, unit_of.into_iter().map(Option::unwrap_or_default).collect())
 }
 
-/// Which tensors stay whole: small ones, as long as there is room for them.
+/// Returns which tensors stay whole: small ones, up to the job's limit for all of them.
 fn whole(layout: &Layout, job: &Job) -> Vec<bool> {
     let mut room = if job.stage.sharded().parameters { job.whole_tensors } else { 0 };
     let stays = |elements: u64| {
@@ -177,7 +178,7 @@ fn whole(layout: &Layout, job: &Job) -> Vec<bool> {
     layout.tensors.iter().map(|tensor| tensor.elements() as u64).map(stays).collect()
 }
 
-/// Where a tensor stands: its first layer, and its position there.
+/// A tensor's first layer, and its position there.
 #[derive(Clone, Copy)]
 struct TensorPosition {
     kind: LayerKind,
@@ -185,7 +186,8 @@ struct TensorPosition {
 }
 
 impl TensorPosition {
-    /// Whether a unit begins here, rather than that the one of `held` parameters, which ends with `previous`, goes on.
+    /// True if a new unit begins here; false if this tensor joins the unit of `held` parameters
+    /// that ends with `previous`.
     fn begins_unit(self, wrap: Wrap, previous: Option<TensorPosition>, held: u64) -> bool {
         let Some(previous) = previous else { return true };
         match wrap {
@@ -197,7 +199,7 @@ impl TensorPosition {
         }
     }
 
-    /// The module within its layer.
+    /// Returns the name of the tensor's module within its layer.
     fn module(self) -> &'static str {
         match (self.kind, self.position) {
             (LayerKind::Embedding, _) => "embedding",
@@ -210,7 +212,7 @@ impl TensorPosition {
         }
     }
 
-    /// The tensor within its layer.
+    /// Returns the name of the tensor within its layer.
     fn tensor(self) -> &'static str {
         const PROJECTIONS: [&str; 7] =
             ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
@@ -220,7 +222,7 @@ impl TensorPosition {
         }
     }
 
-    /// The name of the unit that begins here.
+    /// Returns the name of the unit that begins here.
     fn unit_name(self, wrap: Wrap, number: usize) -> String {
         let part = match wrap {
             Wrap::Model => return "model".into(),

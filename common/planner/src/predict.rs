@@ -1,4 +1,4 @@
-//! What a run will need, rank by rank.
+//! The prediction of a run, rank by rank.
 
 use crate::invalid::InvalidJob;
 use crate::job::Job;
@@ -12,22 +12,22 @@ use events::header::{PredictedMemory, PredictedTraffic, Sweep};
 use events::{Class, Operation};
 use serde::Serialize;
 
-/// What a job will need.
+/// What a job needs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     /// The units, in forward order.
     pub units: Vec<Unit>,
-    /// What each rank will need.
+    /// What each rank needs.
     pub ranks: Vec<RankPrediction>,
-    /// When a rank's memory is at its peak; the same on every rank.
+    /// The moment at which a rank's memory is at its peak; the same on every rank.
     #[serde(skip)]
     pub peak: Peak,
-    /// What a step communicates by closed form, as a run's header lists it.
+    /// A step's collectives by closed form, as a run's header lists them.
     #[serde(skip)]
     pub theory: Vec<Sweep>,
 }
 
-/// What one rank will need.
+/// What one rank needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RankPrediction {
     /// Peak bytes on its device, over steps and evaluations.
@@ -36,19 +36,20 @@ pub struct RankPrediction {
     pub traffic_setup: Traffic,
     /// What it sends per optimizer step.
     pub traffic_per_step: Traffic,
-    /// What it sends in a step that is skipped, because a scaled loss's gradients overflowed.
+    /// What it sends in a step that is skipped because a scaled loss's gradients overflowed.
     pub traffic_per_skipped_step: Traffic,
-    /// What it sends per evaluation, beside its batches.
+    /// What it sends per evaluation, without its batches.
     pub traffic_per_evaluation: Traffic,
     /// What it sends per batch of an evaluation.
     pub traffic_per_evaluation_batch: Traffic,
-    /// What it sends when the state of training is kept between two steps.
+    /// What it sends for a checkpoint between two steps.
     pub traffic_per_checkpoint: Traffic,
-    /// How much of all that stays in its group of neighbours, where there are such groups.
+    /// The bytes of these that stay in its group of neighbours, where there are such groups.
     pub to_neighbours: NeighbourBytes,
 }
 
-/// Bytes that one rank sends in its group of neighbours, in the parts of a run that [`RankPrediction`] has.
+/// Bytes that one rank sends in its group of neighbours, in the parts of a run that
+/// [`RankPrediction`] has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NeighbourBytes {
     /// Per optimizer step.
@@ -61,7 +62,7 @@ pub struct NeighbourBytes {
     pub per_checkpoint: u64,
 }
 
-/// What a run has done, as far as that sends anything.
+/// The parts of a run that send something, and how often each happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Optimizer steps that updated something.
@@ -77,7 +78,7 @@ pub struct Done {
 }
 
 impl NeighbourBytes {
-    /// In a whole run.
+    /// Returns the bytes of a whole run.
     pub fn total(&self, done: Done) -> u64 {
         done.steps * self.per_step
             + done.skipped * self.per_skipped_step
@@ -87,7 +88,7 @@ impl NeighbourBytes {
 }
 
 impl RankPrediction {
-    /// What the rank sends in a whole run.
+    /// Returns what the rank sends in a whole run.
     pub fn traffic(&self, done: Done) -> Traffic {
         let mut total = self.traffic_setup;
         total.add(&self.traffic_per_step, done.steps);
@@ -100,7 +101,7 @@ impl RankPrediction {
 }
 
 impl Prediction {
-    /// Peak bytes per rank and class, as a run's header lists them.
+    /// Returns peak bytes per rank and class, as a run's header lists them.
     pub fn memory_header(&self) -> Vec<PredictedMemory> {
         let per_rank = |(rank, predicted): (usize, &RankPrediction)| {
             let memory = predicted.memory;
@@ -113,12 +114,12 @@ impl Prediction {
         self.ranks.iter().enumerate().flat_map(per_rank).collect()
     }
 
-    /// Peak bytes per rank over all classes together, as a run's header lists them.
+    /// Returns peak bytes per rank over all classes together, as a run's header lists them.
     pub fn total_header(&self) -> Vec<u64> {
         self.ranks.iter().map(|rank| rank.memory.total_peak).collect()
     }
 
-    /// Payload bytes per rank, operation and step, as a run's header lists them.
+    /// Returns payload bytes per rank, operation and step, as a run's header lists them.
     pub fn traffic_header(&self) -> Vec<PredictedTraffic> {
         let per_rank = |(rank, predicted): (usize, &RankPrediction)| {
             let traffic = predicted.traffic_per_step;
@@ -163,10 +164,11 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), units: partition.units, peak, theory })
 }
 
-/// Peak bytes of one rank's device over all classes together.
+/// Returns the peak bytes of one rank's device over all classes together.
 pub(crate) fn total_peak(job: &Job) -> Result<u64, InvalidJob> {
     job.validate()?;
-    // From the second micro-batch on, each is like the one before: what is in flight at its start is the same.
+    // From the second micro-batch on, each begins with the same collectives in flight, so its peak
+    // is the same.
     let job = Job { micro_batches: job.micro_batches.min(2), ..job.clone() };
     let partition = Partition::of(&job);
     Ok(Walk::new(&job, &partition).run().0.total_peak)

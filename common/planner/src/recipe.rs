@@ -16,7 +16,7 @@ pub enum ByteUnit {
 }
 
 impl ByteUnit {
-    /// Its symbol.
+    /// Returns its symbol.
     pub const fn label(self) -> &'static str {
         match self {
             ByteUnit::Gigabyte => "GB",
@@ -24,7 +24,7 @@ impl ByteUnit {
         }
     }
 
-    /// Bytes in one of it.
+    /// Returns the bytes in one of it.
     pub const fn bytes(self) -> f64 {
         match self {
             ByteUnit::Gigabyte => 1e9,
@@ -48,9 +48,10 @@ pub struct Recipe {
     pub momentum: u64,
     /// Bytes per element of Adam's second moment.
     pub variance: u64,
-    /// The first stage that shards the master weights: they are optimizer states, but one source forgets that.
+    /// The first stage that shards the master weights: they are optimizer states, but one source
+    /// forgets that.
     pub master_sharded_from: Stage,
-    /// What its source prints in.
+    /// The unit in which its source prints.
     pub unit: ByteUnit,
 }
 
@@ -66,13 +67,13 @@ impl Recipe {
         master_sharded_from: Stage::SHARDS_OPTIMIZER,
         unit: ByteUnit::Gigabyte,
     };
-    /// 16-bit weights and gradients, fp32 master weights and moments: 2 + 2 + 12 bytes, K = 12 in the ZeRO paper
-    /// (section 3.1).
+    /// 16-bit weights and gradients, fp32 master weights and moments: 2 + 2 + 12 bytes, K = 12 in
+    /// the ZeRO paper (section 3.1).
     pub const MIXED: Recipe = Recipe { name: "mixed", weights: 2, gradients: 2, master: 4, ..Recipe::FP32 };
     /// 16-bit weights, fp32 gradients and moments, no master weights: 2 + 4 + 8 bytes.
     pub const MIXED_FP32_GRADIENTS: Recipe = Recipe { name: "mixed-fp32-grads", weights: 2, ..Recipe::FP32 };
-    /// 16-bit weights and gradients, fp32 moments, no master weights: 2 + 2 + 8 bytes. What a sum that forgets the
-    /// master weights gives.
+    /// 16-bit weights and gradients, fp32 moments, no master weights: 2 + 2 + 8 bytes. A sum that
+    /// forgets the master weights gives this.
     pub const NO_MASTER: Recipe = Recipe { name: "no-master", weights: 2, gradients: 2, ..Recipe::FP32 };
     /// [`Recipe::MIXED`] with master weights that stay whole until ZeRO-3, printed in GiB.
     pub const NOTEBOOK: Recipe = Recipe {
@@ -86,26 +87,26 @@ impl Recipe {
     pub const ALL: [Recipe; 5] =
         [Recipe::MIXED, Recipe::FP32, Recipe::MIXED_FP32_GRADIENTS, Recipe::NO_MASTER, Recipe::NOTEBOOK];
 
-    /// The recipe called `name`.
+    /// Returns the recipe called `name`.
     pub fn named(name: &str) -> Option<Recipe> {
         Recipe::ALL.into_iter().find(|recipe| recipe.name == name)
     }
 
-    /// Bytes of optimizer states per parameter (K in the paper).
+    /// Returns the bytes of optimizer states per parameter (K in the paper).
     pub const fn optimizer(&self) -> u64 {
         self.master + self.momentum + self.variance
     }
 
-    /// Bytes of all model states per parameter.
+    /// Returns the bytes of all model states per parameter.
     pub const fn total(&self) -> u64 {
         self.weights + self.gradients + self.optimizer()
     }
 
-    /// Model states of one rank of `world_size`, in bytes, for units of the given numbers of parameters. Each unit is
-    /// padded to a multiple of the shard count; a bare count Ψ is one unit.
+    /// Returns the model states of one rank of `world_size`, in bytes, for units of the given numbers
+    /// of parameters. Each unit is padded to a multiple of the shard count; a bare count Ψ is one unit.
     ///
-    /// Ψ parameters and K optimizer bytes give (2+2+K)Ψ, 4Ψ + KΨ/N, 2Ψ + (2+K)Ψ/N and (4+K)Ψ/N in mixed precision
-    /// (ZeRO paper, figure 1).
+    /// Ψ parameters and K optimizer bytes give (2+2+K)Ψ, 4Ψ + KΨ/N, 2Ψ + (2+K)Ψ/N and (4+K)Ψ/N in
+    /// mixed precision (ZeRO paper, figure 1).
     pub fn model_states(&self, units: &[u64], world_size: usize, stage: Stage) -> ModelStates {
         let shards = stage.shard_count(world_size.max(1));
         let shard: u64 = units.iter().map(|unit| unit.div_ceil(shards)).sum();
@@ -135,27 +136,27 @@ pub struct ModelStates {
     pub momentum: u64,
     /// Adam's second moment.
     pub variance: u64,
-    /// Weights once more: secondary shards, from which backward gathers.
+    /// Secondary shards: a second copy of weights, from which backward gathers.
     pub secondary: u64,
 }
 
 impl ModelStates {
-    /// Bytes of weights, secondary shards included.
+    /// Returns the bytes of weights, secondary shards included.
     pub fn parameters(&self) -> u64 {
         self.weights + self.secondary
     }
 
-    /// Bytes of optimizer states.
+    /// Returns the bytes of optimizer states.
     pub fn optimizer(&self) -> u64 {
         self.master + self.momentum + self.variance
     }
 
-    /// Bytes of all model states.
+    /// Returns the bytes of all model states.
     pub fn total(&self) -> u64 {
         self.parameters() + self.gradients + self.optimizer()
     }
 
-    /// The same by the ledger's classes.
+    /// Returns these bytes by the ledger's classes.
     pub fn by_class(&self) -> [(Class, u64); 3] {
         [
             (Class::Parameters, self.parameters()),

@@ -1,8 +1,10 @@
-//! Gradients: units fill buckets, and a bucket is reduced as one while backward goes on.
+//! The reduction of gradients: units fill buckets, and one collective reduces a bucket while
+//! backward continues.
 //!
-//! Gradients that travel as copies, or in another element type, are converted as their unit joins the bucket. Sums over one
-//! of several copies of the model states are not rounded to 16 bits: they come out in f32, beside what is reduced, and go on
-//! so to be summed over copies.
+//! If gradients are reduced as copies or in another element type, a unit's are converted when it
+//! joins the bucket. Where several groups hold copies of the model states, a group's sums are not
+//! rounded to 16 bits: they come out in f32, in buffers of their own, and are summed over the
+//! groups in f32.
 
 use crate::job::Job;
 use crate::ledger::{Allocation, SymbolicLedger};
@@ -11,7 +13,8 @@ use crate::strategy::Strategy;
 use crate::traffic::{Among, ByteCounter};
 use events::{Class, Operation};
 
-/// Units in order, cut into buckets: one closes once it has `size` elements, or with the last unit.
+/// Cuts units, in order, into buckets: one closes once it has `size` elements, or with the last
+/// unit.
 pub(crate) fn buckets(units: impl IntoIterator<Item = u64>, size: u64) -> Vec<Vec<u64>> {
     let mut buckets = Vec::new();
     let mut open = Vec::new();
@@ -27,7 +30,7 @@ pub(crate) fn buckets(units: impl IntoIterator<Item = u64>, size: u64) -> Vec<Ve
     buckets
 }
 
-/// A unit's gradients on their way.
+/// The gradients of a unit that backward has completed.
 #[derive(Clone, Copy)]
 pub(crate) struct UnitGradients {
     pub(crate) unit: usize,
@@ -41,7 +44,8 @@ pub(crate) struct UnitGradients {
 /// Bytes per element of a sum that is not rounded.
 pub(crate) const F32: u64 = 4;
 
-/// What one bucket takes along, and the full gradients, copies or partial sums that are held meanwhile.
+/// The units of one bucket, each with the buffer that holds its full gradients, copies or partial
+/// sums, if any.
 pub(crate) type Bucket = Vec<(UnitGradients, Option<Allocation>)>;
 
 /// The reduction of gradients on one rank.
@@ -50,25 +54,25 @@ pub(crate) struct Reducer {
     operation: Operation,
     size: u64,
     bytes_per_element: u64,
-    /// Whether full gradients live only until they are reduced.
+    /// Whether full gradients live only until their reduction ends.
     temporary: bool,
-    /// Bytes per element on the wire, if gradients are converted or copied on their way there.
+    /// Bytes per element in the collective, if gradients are converted or copied for it.
     converted: Option<u64>,
-    /// Slices per unit, if what comes out of a unit is its sum over one slice in f32.
+    /// Slices per unit, if the result of a unit is the partial sum of one slice in f32.
     partial: Option<u64>,
-    /// Bytes per element of a buffer in which each result is rounded before it is converted back, if there is one.
+    /// Bytes per element of the buffer that rounds each result, if results are rounded.
     rounded: Option<u64>,
-    /// Whether backward goes on while a bucket is reduced.
+    /// Whether backward continues while a bucket is reduced.
     overlap: bool,
     full: Vec<Option<Allocation>>,
     filling: Bucket,
     in_flight: Bucket,
-    /// Places for the partial sums of what is in flight.
+    /// Buffers for the partial sums of the bucket in flight.
     sums: Vec<Allocation>,
 }
 
 impl Reducer {
-    /// Nothing in flight.
+    /// Returns a reduction with nothing in flight.
     pub(crate) fn new(job: &Job, partition: &Partition, (among, operation): (Among, Operation)) -> Self {
         let travels = job.made_for_the_wire().unwrap_or(job.recipe.gradients);
         let partial = job.strategy == Strategy::HybridShard && travels < F32;
@@ -89,8 +93,9 @@ impl Reducer {
         }
     }
 
-    /// The same for shards, of which there are `shards`: those of a bucket are a bucket again. Partial sums travel as they
-    /// are, and their sum is rounded to what others travel in.
+    /// Turns this reduction of full units into one of their shards, of which there are `shards`:
+    /// the shards of a bucket form a bucket. Partial sums are reduced in f32, and their sum is
+    /// rounded to the type in which others are reduced.
     pub(crate) fn of_shards(self, shards: u64) -> Self {
         let size = self.size.div_ceil(shards);
         match self.partial {
@@ -102,8 +107,8 @@ impl Reducer {
         }
     }
 
-    /// A place for the full gradients of `unit`, for backward to write to: allocated unless a persistent one exists
-    /// or an earlier layer of this backward has it already.
+    /// Allocates a buffer for the full gradients of `unit`, to which backward writes, unless a
+    /// persistent one exists or a layer that this backward has passed allocated it.
     pub(crate) fn acquire(&mut self, ledger: &mut SymbolicLedger, partition: &Partition, unit: usize) {
         if self.temporary && self.full[unit].is_none() {
             let bytes = partition.units[unit].padded * self.bytes_per_element;
@@ -111,7 +116,8 @@ impl Reducer {
         }
     }
 
-    /// The gradients of `part` are complete. Closes the bucket if it is full or the pass ends; what came back meanwhile.
+    /// Adds the complete gradients of `part` to the open bucket. If it is full, or the pass ends,
+    /// reduces it; returns the buckets whose reduction has ended.
     pub(crate) fn reduce(
         &mut self,
         ledger: &mut SymbolicLedger,
@@ -122,7 +128,7 @@ impl Reducer {
         self.queue(ledger, counter, part, full)
     }
 
-    /// The same with what is held of `part` until it is reduced.
+    /// Does what [`Reducer::reduce`] does, with `full` as the buffer of `part`'s gradients.
     pub(crate) fn queue(
         &mut self,
         ledger: &mut SymbolicLedger,
@@ -130,7 +136,7 @@ impl Reducer {
         part: UnitGradients,
         full: Option<Allocation>,
     ) -> Bucket {
-        // A conversion reads the full gradients, and frees them if they are temporary.
+        // The conversion reads the full gradients; temporary ones are freed after it.
         let travels = match self.converted {
             None => full,
             Some(bytes) => {
@@ -158,8 +164,8 @@ impl Reducer {
         back
     }
 
-    /// Waits for the bucket in flight. Of partial sums, what was reduced is freed; results that are to be rounded are so one
-    /// after the other.
+    /// Waits for the bucket in flight and returns it. Partial sums replace the buffers that were
+    /// reduced; results that are rounded are rounded one by one.
     pub(crate) fn wait(&mut self, ledger: &mut SymbolicLedger) -> Bucket {
         let mut back = std::mem::take(&mut self.in_flight);
         if self.partial.is_some() {
@@ -178,7 +184,7 @@ impl Reducer {
         back
     }
 
-    /// Whether what comes out is partial sums.
+    /// True if results are partial sums.
     pub(crate) fn sums_partly(&self) -> bool {
         self.partial.is_some()
     }

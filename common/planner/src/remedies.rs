@@ -1,4 +1,5 @@
-//! What would make a job fit, and what each remedy saves: one table of knobs, tried on the planner's walk.
+//! Remedies for a job that does not fit, and the bytes that each saves: one table of knobs, tried
+//! on the planner's walk.
 
 use crate::fit::largest_batch;
 use crate::gathering::{BackwardPrefetch, Gathering};
@@ -12,7 +13,7 @@ use model::{Checkpointing, Wrap};
 /// One change of flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedy {
-    /// What to do: flags, or another program.
+    /// The change: flags, or another program.
     pub how: String,
     /// What it costs, in a few words.
     pub costs: &'static str,
@@ -22,24 +23,25 @@ pub struct Remedy {
     pub saves: u64,
 }
 
-/// What helps a job that does not fit.
+/// The remedies for a job that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedies {
     /// Bytes of a rank's device.
     pub capacity: u64,
-    /// Each alone, the one that saves most first.
+    /// Each remedy alone, the one that saves most first.
     pub alone: Vec<Remedy>,
-    /// If none is enough alone: some that are together, and the peak with them.
+    /// If none is enough alone: remedies that are enough together, and the peak with them.
     pub together: Option<(Vec<String>, u64)>,
 }
 
-/// A knob: what turning it costs, and the ways to turn it, each with the flags that do so.
+/// A knob: the cost of turning it, and the ways to turn it, each with its flags.
 struct Knob {
     costs: &'static str,
     turns: fn(&Job, u64) -> Vec<(String, Job)>,
 }
 
-/// Every knob. Those that change least about the training come first: they are preferred where several would do.
+/// Every knob. The knobs that change least about training come first: they are preferred where
+/// several are enough.
 const KNOBS: &[Knob] = &[
     Knob { costs: "the same weights; other traffic", turns: stages },
     Knob { costs: "the same weights; more traffic", turns: full_shard },
@@ -49,7 +51,7 @@ const KNOBS: &[Knob] = &[
     Knob { costs: "the same weights; more collectives", turns: buckets },
     Knob { costs: "the same weights; small tensors are gathered", turns: whole_tensors },
     Knob { costs: "the same weights; more gathers", turns: reuse },
-    // Before what gathers less far ahead: with it, nothing is.
+    // Before the knobs that gather less ahead: without overlap, nothing is gathered ahead.
     Knob { costs: "the same weights; nothing hides traffic", turns: overlap },
     Knob { costs: "the same weights; nothing hides gathering", turns: prefetch },
     Knob { costs: "the same weights; less hides gathering", turns: in_flight },
@@ -81,7 +83,7 @@ fn full_shard(job: &Job, _: u64) -> Vec<(String, Job)> {
     vec![(format!("--strategy full-shard{without}"), full)]
 }
 
-/// The next larger group of neighbours that divides all ranks.
+/// Returns the next larger size of groups that divides the number of ranks.
 fn next_group(job: &Job, size: usize) -> Option<usize> {
     (size + 1..job.world_size)
         .find(|&larger| larger.is_multiple_of(size) && job.world_size.is_multiple_of(larger))
@@ -114,18 +116,19 @@ fn whole_tensors(job: &Job, _: u64) -> Vec<(String, Job)> {
     vec![("--param-persistence-threshold 0".into(), Job { whole_tensor: 0, ..job.clone() })]
 }
 
-/// A job that gathers in another way.
+/// Returns `job` with other settings of gathering.
 fn gathering(job: &Job, how: &str, gathering: Gathering) -> (String, Job) {
     (how.into(), Job { gathering, ..job.clone() })
 }
 
-/// What a flag has said cannot be said with another one.
+/// Turns the flag that the job was given: `--max-reuse-distance` and `--reshard-last` exclude each
+/// other.
 fn reuse(job: &Job, _: u64) -> Vec<(String, Job)> {
     let how = if job.gathering.reuse > 1 { "--max-reuse-distance 0" } else { "--reshard-last" };
     vec![gathering(job, how, Gathering { reuse: 0, ..job.gathering })]
 }
 
-/// Flags about gathering ahead contradict it.
+/// Drops the flags about gathering ahead too, since they contradict `--no-overlap`.
 fn overlap(job: &Job, _: u64) -> Vec<(String, Job)> {
     let (set, default) = (job.gathering, Gathering::default());
     let idle = [
@@ -168,7 +171,8 @@ fn checkpointing(job: &Job, _: u64) -> Vec<(String, Job)> {
     Checkpointing::ALL.into_iter().map(kept).collect()
 }
 
-/// The largest piece of the micro-batch that fits, or else a single sequence; accumulation makes up for it.
+/// Cuts the micro-batch into the largest pieces that fit, or else into single sequences, and
+/// accumulates over them.
 fn batch_size(job: &Job, capacity: u64) -> Vec<(String, Job)> {
     let fits = largest_batch(job, capacity).unwrap_or(1);
     let divides = |size: &usize| job.batch_size.is_multiple_of(*size);
@@ -206,29 +210,30 @@ fn tokens(job: &Job, _: u64) -> Vec<(String, Job)> {
     vec![(format!("--seq-len {tokens}"), Job { tokens, ..job.clone() })]
 }
 
-/// A job with a knob turned.
+/// A job with one knob turned.
 struct Turned {
-    /// The knob, by its place in [`KNOBS`].
+    /// The knob's index in [`KNOBS`].
     knob: usize,
     remedy: Remedy,
     job: Job,
 }
 
-/// Where a job is to fit.
+/// The room in which a job must fit.
 #[derive(Clone, Copy)]
 struct Room {
     /// Bytes of a rank's device.
     capacity: u64,
-    /// Whether another rank would bring a device of its own.
+    /// Whether another rank brings a device of its own.
     grows: bool,
 }
 
-/// What each knob would save of `job`'s peak on a device of `capacity` bytes.
+/// Returns what each knob saves of `job`'s peak on a device of `capacity` bytes.
 pub fn remedies(job: &Job, capacity: u64) -> Remedies {
     remedies_in(Room { capacity, grows: true }, job)
 }
 
-/// The same where ranks share one memory, of which `capacity` bytes are a rank's part: more ranks would not help.
+/// Returns [`remedies`] where ranks share one memory, of which each has `capacity` bytes: more
+/// ranks do not help.
 pub fn remedies_in_shared_memory(job: &Job, capacity: u64) -> Remedies {
     remedies_in(Room { capacity, grows: false }, job)
 }
@@ -246,7 +251,7 @@ fn remedies_in(room: Room, job: &Job) -> Remedies {
     Remedies { capacity, alone, together }
 }
 
-/// The ways to turn a knob that save something.
+/// Returns the ways to turn a knob that save something.
 fn turn(knob: usize, job: &Job, room: Room) -> Vec<Turned> {
     let Ok(before) = total_peak(job) else { return Vec::new() };
     let possible = |turned: &(String, Job)| room.grows || turned.1.world_size <= job.world_size;
@@ -259,7 +264,7 @@ fn turn(knob: usize, job: &Job, room: Room) -> Vec<Turned> {
     (KNOBS[knob].turns)(job, room.capacity).into_iter().filter(possible).filter_map(saving).collect()
 }
 
-/// The first two knobs that are enough together, in the order of [`KNOBS`].
+/// Returns the first two knobs that are enough together, in the order of [`KNOBS`].
 fn pair(turned: &[Turned], room: Room) -> Option<(Vec<String>, u64)> {
     turned.iter().find_map(|first| {
         let others = (0..KNOBS.len()).filter(|&knob| knob != first.knob);
@@ -269,7 +274,7 @@ fn pair(turned: &[Turned], room: Room) -> Option<(Vec<String>, u64)> {
     })
 }
 
-/// One knob after another, each turned as far as it goes, until they are enough.
+/// Turns one knob after another, each as far as it goes, until they are enough.
 fn all(job: &Job, room: Room) -> Option<(Vec<String>, u64)> {
     let (mut job, mut how) = (job.clone(), Vec::new());
     for knob in 0..KNOBS.len() {

@@ -1,10 +1,10 @@
-//! The stages, and the one table of who holds what.
+//! The stages, and the one table of what each rank holds.
 
 use clap::ValueEnum;
 use events::header::Sharded;
 use serde::Serialize;
 
-/// Who holds what: how far the model states are sharded over the ranks.
+/// How far the model states are sharded over the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -26,10 +26,10 @@ impl Stage {
     /// Every stage, from everything replicated to everything sharded.
     pub const ALL: [Stage; 4] = [Stage::Ddp, Stage::Zero1, Stage::Zero2, Stage::Zero3];
 
-    /// The stage in which nothing is sharded, to compare with.
+    /// The stage in which nothing is sharded: the others are compared with it.
     pub const REPLICATED: Stage = Stage::Ddp;
 
-    /// The others: those of the ZeRO paper.
+    /// The stages of the ZeRO paper.
     pub const SHARDED: [Stage; 3] = [Stage::Zero1, Stage::Zero2, Stage::Zero3];
 
     /// The first stage that shards optimizer states.
@@ -41,11 +41,11 @@ impl Stage {
     /// The first stage that shards parameters, and so everything.
     pub const SHARDS_PARAMETERS: Stage = Stage::Zero3;
 
-    /// The stage that holds full gradients and needs a shard of their sum: it may all-reduce them, as textbooks draw it, in
-    /// place of a reduce-scatter.
+    /// The stage that holds full gradients and needs a shard of their sum: it may all-reduce them,
+    /// the textbook version, in place of a reduce-scatter.
     pub const SUMS_EITHER_WAY: Stage = Stage::Zero1;
 
-    /// The name that tables and reports use.
+    /// Returns the name that tables and reports use.
     pub const fn label(self) -> &'static str {
         match self {
             Stage::Ddp => "DDP",
@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// The package that trains this way.
+    /// Returns the package that trains this way.
     pub const fn package(self) -> &'static str {
         match self {
             Stage::Ddp => "zero0-ddp",
@@ -65,7 +65,8 @@ impl Stage {
         }
     }
 
-    /// Which model states a rank keeps only its shard of, between steps.
+    /// Returns which model states are sharded: those of which a rank keeps only its shard between
+    /// steps.
     pub fn sharded(self) -> Sharded {
         Sharded {
             optimizer: self >= Stage::SHARDS_OPTIMIZER,
@@ -74,12 +75,14 @@ impl Stage {
         }
     }
 
-    /// Whether gradients are all-reduced: where every rank updates everything, and where they are if `textbook`.
+    /// True if gradients are all-reduced: where every rank updates everything, or in the `textbook`
+    /// version of ZeRO-1.
     pub fn all_reduces(self, textbook: bool) -> bool {
         self == Stage::REPLICATED || textbook && self == Stage::SUMS_EITHER_WAY
     }
 
-    /// Number of slices that a unit is cut into, for `world_size` ranks: one where nothing is sharded.
+    /// Returns the number of slices that a unit is cut into for `world_size` ranks: one where
+    /// nothing is sharded.
     pub fn shard_count(self, world_size: usize) -> u64 {
         if self == Stage::REPLICATED { 1 } else { world_size as u64 }
     }

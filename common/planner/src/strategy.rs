@@ -5,20 +5,21 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// How far FSDP shards, in its own words.
+/// FSDP's name for how far it shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// Everything is sharded over all ranks; full parameters are freed after forward and gathered again for backward.
+    /// Everything is sharded over all ranks; full parameters are freed after forward and gathered
+    /// again for backward.
     #[default]
     FullShard,
-    /// The same between steps, but full parameters stay from forward until backward is done with them: as little traffic
-    /// as with replicated parameters.
+    /// The same between steps, but full parameters stay from forward until backward is done with
+    /// them: as little traffic as with replicated parameters.
     ShardGradOp,
     /// Nothing is sharded.
     NoShard,
-    /// Full-shard inside groups of neighbours, replicated between them. A group's sums of gradients travel to the other groups
-    /// in f32, where FSDP sends them as they are reduced.
+    /// Full-shard inside groups of neighbours, replicated between them. Groups exchange their sums
+    /// of gradients in f32, FSDP in the type in which it reduces them.
     HybridShard,
 }
 
@@ -27,7 +28,7 @@ impl Strategy {
     pub const ALL: [Strategy; 4] =
         [Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard, Strategy::HybridShard];
 
-    /// The word that flags and reports use.
+    /// Returns the word that flags and reports use.
     pub const fn label(self) -> &'static str {
         match self {
             Strategy::FullShard => "full-shard",
@@ -37,7 +38,8 @@ impl Strategy {
         }
     }
 
-    /// The stage that trains this way: all but one shard parameters between steps.
+    /// Returns the stage that trains this way: all strategies but one shard parameters between
+    /// steps.
     pub const fn stage(self) -> Stage {
         match self {
             Strategy::NoShard => Stage::REPLICATED,
@@ -45,7 +47,7 @@ impl Strategy {
         }
     }
 
-    /// Whether full parameters are freed after forward and gathered again for backward.
+    /// True if full parameters are freed after forward and gathered again for backward.
     pub const fn reshards_after_forward(self) -> bool {
         matches!(self, Strategy::FullShard | Strategy::HybridShard)
     }

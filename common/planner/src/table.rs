@@ -5,13 +5,13 @@ use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, TableStyle, Width, presets,
 };
 
-/// Columns of a terminal that tables keep to.
+/// Columns of the terminal for which tables are made.
 const SCREEN: u16 = 80;
 /// Columns of a row's name, and of a number, where there is room.
 const NAME: u16 = 26;
 const NUMBER: u16 = 12;
 
-/// Where a table will be read.
+/// The medium in which a table is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Aligned, with rules, at most 80 columns wide.
@@ -20,10 +20,11 @@ pub enum Format {
     Markdown,
 }
 
-/// What a table's columns hold.
+/// The content of a table's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Columns {
-    /// A name, then numbers, right-aligned in columns that are wider than in other such tables only where a number needs it.
+    /// A name, then numbers, right-aligned; a column is wider than in other such tables only where
+    /// a number needs it.
     Numbers,
     /// Sentences, wrapped.
     Prose,
@@ -38,14 +39,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of numbers, with a title over the rows' names.
+    /// Returns an empty table of numbers, with a title over the rows' names.
     pub fn numbers<T: ToString>(title: impl Into<String>, columns: impl IntoIterator<Item = T>) -> Self {
         let columns = columns.into_iter().map(|column| column.to_string());
         let header = std::iter::once(title.into()).chain(columns).collect();
         Table { header, rows: Vec::new(), columns: Columns::Numbers }
     }
 
-    /// A table of sentences.
+    /// Returns an empty table of sentences.
     pub fn prose<T: ToString>(columns: impl IntoIterator<Item = T>) -> Self {
         let header = columns.into_iter().map(|column| column.to_string()).collect();
         Table { header, rows: Vec::new(), columns: Columns::Prose }
@@ -57,7 +58,7 @@ impl Table {
         self.rows.push(std::iter::once(name.into()).chain(cells).collect());
     }
 
-    /// The table as text, with a newline at the end and no spaces at the ends of lines.
+    /// Returns the table as text, with a newline at the end and no spaces at the ends of lines.
     pub fn render(&self, format: Format) -> String {
         let mut table = comfy_table::Table::new();
         table.set_header(&self.header).add_rows(&self.rows);
@@ -79,7 +80,7 @@ impl Table {
 }
 
 impl Table {
-    /// Characters of the longest cell of a column below its header.
+    /// Returns the characters of the longest cell of a column below its header.
     fn longest(&self, column: usize) -> u16 {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count() as u16).max().unwrap_or(0)
@@ -92,7 +93,8 @@ impl Table {
         let name =
             if roomy { NAME } else { NAME.min(self.header[0].chars().count() as u16).max(self.longest(0)) };
         let narrow = (SCREEN.saturating_sub(name) / numbers).saturating_sub(1).max(1);
-        // A number is never cut: a name gives way, or else the table is wider than a screen.
+        // A number is never cut: the name's column is narrowed, or else the table is wider than a
+        // screen.
         let width = |column| NUMBER.min(narrow).max(self.longest(column));
         let wanted: u16 = (1..=usize::from(numbers)).map(|column| width(column) + 1).sum();
         let name = name.min(SCREEN.saturating_sub(wanted)).max(self.longest(0).min(name));
@@ -115,7 +117,7 @@ fn wrap(table: &mut comfy_table::Table) {
     });
 }
 
-/// The multiple of bytes that a table's numbers are given in.
+/// The multiple of bytes in which a table prints its numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     label: &'static str,
@@ -123,8 +125,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// GB, MB or kB, whichever suits a table whose largest entry is `largest` bytes: the largest in which that is at
-    /// least 10. Always GiB if that is `unit`.
+    /// Returns the scale of a table whose largest entry is `largest` bytes: the largest of GB, MB
+    /// and kB in which that entry is at least 10. Always GiB if that is `unit`.
     pub fn suiting(largest: u64, unit: ByteUnit) -> Self {
         let decimal = |label, bytes| Scale { label, bytes };
         match (unit, largest) {
@@ -135,18 +137,18 @@ impl Scale {
         }
     }
 
-    /// Its symbol.
+    /// Returns its symbol.
     pub fn label(&self) -> &'static str {
         self.label
     }
 
-    /// `bytes` with two decimals, or a dash for none.
+    /// Returns `bytes` with two decimals, or a dash for none.
     pub fn show(&self, bytes: u64) -> String {
         if bytes == 0 { "-".into() } else { format!("{:.2}", bytes as f64 / self.bytes) }
     }
 }
 
-/// An integer with a comma between groups of three digits.
+/// Returns an integer with a comma between groups of three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -159,12 +161,12 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// `1 rank`, `4 ranks`: a number of things of which one is `one` and several are `many`.
+/// Returns a number with its noun, `1 rank` or `4 ranks`: `one` for one, `many` for all others.
 pub fn counted(number: usize, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number as u64), if number == 1 { one } else { many })
 }
 
-/// A count in words: `6.74 billion`; below a million, `918,656`.
+/// Returns a count in words: `6.74 billion`; below a million, `918,656`.
 pub fn in_words(count: u64) -> String {
     let scales = [(1e12, "trillion"), (1e9, "billion"), (1e6, "million")];
     match scales.into_iter().find(|(scale, _)| count as f64 >= *scale) {

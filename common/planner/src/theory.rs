@@ -1,5 +1,5 @@
-//! What a step communicates, by closed form: the ZeRO paper's section 7, with accumulation, and what FSDP's strategies, hpZ and
-//! persistent parameters make of it.
+//! A step's collectives by closed form: the ZeRO paper's section 7, with accumulation, FSDP's
+//! strategies, hpZ and persistent parameters.
 
 use crate::job::Job;
 use crate::partition::Partition;
@@ -9,7 +9,8 @@ use crate::walk::reduction;
 use events::header::Sweep;
 use events::{Operation, Purpose};
 
-/// What `job` communicates in a step. `kept` elements are gathered in forward and still there in backward.
+/// Returns what `job` communicates in a step. Forward gathers `kept` elements that backward finds
+/// still gathered.
 pub(crate) fn theory(job: &Job, partition: &Partition, kept: u64) -> Vec<Sweep> {
     let sharded = job.stage.sharded();
     let padded = |wanted: &dyn Fn(bool) -> bool| -> u64 {

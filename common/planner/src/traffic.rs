@@ -16,22 +16,22 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Payload bytes that the rank sends in `operation`s.
+    /// Returns the payload bytes that the rank sends in `operation`s.
     pub fn bytes(&self, operation: Operation) -> u64 {
         self.bytes[operation.index()]
     }
 
-    /// Number of `operation`s that the rank takes part in.
+    /// Returns the number of `operation`s that the rank takes part in.
     pub fn calls(&self, operation: Operation) -> u64 {
         self.calls[operation.index()]
     }
 
-    /// Payload bytes of all operations.
+    /// Returns the payload bytes of all operations.
     pub fn total_bytes(&self) -> u64 {
         self.bytes.iter().sum()
     }
 
-    /// Payload bytes of what moves model states: everything but scalars.
+    /// Returns the payload bytes of model states: all but scalars.
     pub fn payload_bytes(&self) -> u64 {
         self.total_bytes() - self.bytes(Operation::Scalars)
     }
@@ -58,11 +58,12 @@ impl Serialize for Traffic {
     }
 }
 
-/// How local collectives move data: who sends what to whom.
+/// How local collectives move data: what each rank sends to which other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
-    /// Each rank reads its slice from everybody; sums over a tree, the same bits on every run.
+    /// Each rank reads its slice from every other rank and sums over a tree: the same bits on every
+    /// run.
     #[default]
     Direct,
     /// Neighbour to neighbour in a ring, hop by hop.
@@ -70,13 +71,15 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Elements that rank `rank` of `ranks` sends in one `operation` on a buffer of `elements`, cut into slices
-    /// [r·n/N, (r+1)·n/N), rounded down. 0 in operations that no stage uses on buffers.
+    /// Returns the elements that rank `rank` of `ranks` sends in one `operation` on a buffer of
+    /// `elements`, cut into slices [r·n/N, (r+1)·n/N), rounded down. 0 in operations that no stage
+    /// uses on buffers.
     ///
-    /// A ring sends to the right neighbour alone (Patarasuk and Yuan, 2009).
-    /// Reduce-scatter: every slice leaves but the rank's own, to its owner or as a partial sum. All-gather: the rank's slice
-    /// goes to each of the others, or every slice but the right neighbour's goes to that neighbour. All-reduce: the one, then
-    /// the other. All ranks together send as much either way, and so does each where N divides the elements.
+    /// In a ring each rank sends to its right neighbour alone (Patarasuk and Yuan, 2009).
+    /// Reduce-scatter: a rank sends every slice but its own, to its owner or as a partial sum.
+    /// All-gather: it sends its slice to each other rank, or every slice but the right neighbour's
+    /// to that neighbour. All-reduce: a reduce-scatter, then an all-gather. All ranks together send
+    /// as much either way, and so does each where N divides the elements.
     pub fn elements_sent(self, operation: Operation, elements: u64, ranks: u64, rank: u64) -> u64 {
         let boundary = |r: u64| (r as u128 * elements as u128 / ranks as u128) as u64;
         let slice = |r: u64| boundary(r + 1) - boundary(r);
@@ -105,16 +108,16 @@ pub(crate) struct Sender {
 /// The ranks of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Among {
-    /// All.
+    /// All ranks.
     World,
-    /// Groups of so many neighbours.
+    /// Groups of so many neighbouring ranks.
     Neighbours(u64),
-    /// Those that have the same place in groups of so many neighbours.
+    /// The ranks with the same place in groups of so many neighbours.
     Across(u64),
 }
 
 impl Among {
-    /// Size of `sender`'s group, and its place there.
+    /// Returns the size of `sender`'s group, and its place there.
     fn place(self, Sender { ranks, rank, .. }: Sender) -> (u64, u64) {
         match self {
             Among::World => (ranks, rank),
@@ -124,7 +127,8 @@ impl Among {
     }
 }
 
-/// Collectives issued in some part of a run, before anybody asks for a particular rank.
+/// Counts the collectives of some part of a run. All ranks issue the same ones; [`ByteCounter::of`]
+/// has one rank's bytes.
 #[derive(Clone, Default)]
 pub(crate) struct ByteCounter {
     /// Buffers by ranks, operation, elements and bytes per element, and how often.
@@ -135,7 +139,7 @@ pub(crate) struct ByteCounter {
 }
 
 impl ByteCounter {
-    /// One collective over the buffers of several units, each cut into slices of its own.
+    /// Counts one collective over the buffers of several units, each cut into slices of its own.
     pub(crate) fn collective(
         &mut self,
         among: Among,
@@ -149,23 +153,24 @@ impl ByteCounter {
         }
     }
 
-    /// One exchange of a few bytes from everybody to everybody.
+    /// Counts one exchange in which each rank sends `bytes` bytes to every other.
     pub(crate) fn exchange(&mut self, among: Among, bytes: u64) {
         self.calls[Operation::Scalars.index()] += 1;
         *self.scalars.entry(among).or_default() += bytes;
     }
 
-    /// What `sender` sends.
+    /// Returns what `sender` sends.
     pub(crate) fn of(&self, sender: Sender) -> Traffic {
         Traffic { calls: self.calls, bytes: self.bytes(sender, |_| true) }
     }
 
-    /// Bytes that `sender` sends in groups of neighbours.
+    /// Returns the bytes that `sender` sends in groups of neighbours.
     pub(crate) fn to_neighbours(&self, sender: Sender) -> u64 {
         self.bytes(sender, |among| matches!(among, Among::Neighbours(_))).iter().sum()
     }
 
-    /// Bytes that `sender` sends among `wanted` ranks, per operation. Scalars never travel round a ring.
+    /// Returns the bytes that `sender` sends among `wanted` ranks, per operation. Scalars never
+    /// travel round a ring.
     fn bytes(&self, sender: Sender, wanted: fn(Among) -> bool) -> [u64; OPERATIONS] {
         let mut sent = [0; OPERATIONS];
         let buffers = self.buffers.iter().filter(|((among, ..), _)| wanted(*among));

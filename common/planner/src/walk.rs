@@ -14,18 +14,18 @@ use model::LayerKind;
 
 /// Bytes of a hash of the initial weights, which ranks compare at start.
 const HASH: u64 = 32;
-/// Bytes of a loss and of the wish to stop: an f64 and a 64-bit flag per rank.
+/// Bytes of a loss and of the stop flag: an f64 and a 64-bit flag per rank.
 const LOSS: u64 = 16;
-/// Bytes of the gradient norm's two exchanges: the largest magnitude (f32), then the sum of squares (128-bit fixed
-/// point).
+/// Bytes of the gradient norm's two exchanges: the largest magnitude (f32), then the sum of squares
+/// (128-bit fixed point).
 const NORM: [u64; 2] = [4, 16];
-/// Bytes with which a rank says which group of a split it joins.
+/// Bytes that tell which group of a split a rank joins.
 const COLOUR: u64 = 8;
 
-/// What training goes on from, of each parameter: its weight, AdamW's momentum and its variance.
+/// States per parameter in a checkpoint: its weight, AdamW's momentum and its variance.
 const TRAINING_STATES: usize = 3;
 
-/// What a rank sends in the parts of a run.
+/// Counts what a rank sends in each part of a run.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) setup: ByteCounter,
@@ -34,11 +34,11 @@ pub(crate) struct Counters {
     pub(crate) evaluation: ByteCounter,
     pub(crate) evaluation_batch: ByteCounter,
     pub(crate) checkpoint: ByteCounter,
-    /// Elements that forward gathers and that are still there in backward.
+    /// Elements that forward gathers and backward finds still gathered.
     pub(crate) kept: u64,
 }
 
-/// One rank's run. Ranks differ only in what they send, since shards are equal.
+/// Walks through one rank's run. Ranks differ only in what they send, since shards are equal.
 pub(crate) struct Walk<'a> {
     job: &'a Job,
     partition: &'a Partition,
@@ -47,13 +47,13 @@ pub(crate) struct Walk<'a> {
     counter: ByteCounter,
     parameters: GatherWindow<'a>,
     gradients: Reducer,
-    /// Hybrid sharding: over the ranks that own the same shard.
+    /// Hybrid sharding: the reduction over the ranks that own the same shard.
     replicas: Option<Reducer>,
     pass: Pass,
 }
 
 impl<'a> Walk<'a> {
-    /// Before the run.
+    /// Begins before the run's setup.
     pub(crate) fn new(job: &'a Job, partition: &'a Partition) -> Self {
         Walk {
             job,
@@ -71,7 +71,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks through setup, a step and an evaluation.
+    /// Walks through setup, a step, an evaluation and a checkpoint.
     pub(crate) fn run(mut self) -> (Memory, Peak, Counters) {
         let states = self.model_states();
         let resting = self.ledger.live();
@@ -92,18 +92,18 @@ impl<'a> Walk<'a> {
         counters.evaluation = std::mem::take(&mut self.counter);
         self.checkpoint();
         counters.checkpoint = std::mem::take(&mut self.counter);
-        debug_assert_eq!(self.ledger.live(), resting, "a step and an evaluation give back what they take");
+        debug_assert_eq!(self.ledger.live(), resting, "a step and an evaluation free what they allocate");
         self.ledger.free_all(states);
         (self.ledger.memory(), self.ledger.peak(), counters)
     }
 
-    /// What the rank holds between steps.
+    /// Allocates what the rank holds between steps.
     fn model_states(&mut self) -> Vec<Allocation> {
         let states = self.partition.model_states(self.job);
         states.by_class().map(|(class, bytes)| self.ledger.allocate(class, bytes)).into()
     }
 
-    /// Gathers in main memory, unit by unit, what training goes on from, where ranks have slices of it.
+    /// Gathers a checkpoint's states in main memory, unit by unit, where ranks own slices of them.
     fn checkpoint(&mut self) {
         if self.job.shards() == 1 {
             return;
@@ -116,7 +116,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A step up to the gradient's norm: all of it but the update, if gradients have overflowed.
+    /// Walks through a step up to the gradient's norm: all but the update, and all of a step whose
+    /// gradients overflow.
     fn step(&mut self) {
         for micro in 0..self.job.micro_batches {
             let batch = self.sizes.batch(&mut self.ledger);
@@ -137,8 +138,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reduced gradients join their shards and are freed. In hybrid sharding, the step's last take their shards along, to
-    /// be summed over all copies of the model states; partial sums are what travels then.
+    /// Adds reduced gradients to their shards and frees them. In hybrid sharding, after the step's
+    /// last backward, queues the shards to be summed over all copies of the model states, or the
+    /// partial sums in their place.
     fn reduced(&mut self, units: Bucket) {
         for (part, mut full) in units {
             if let (Some(replicas), true) = (&mut self.replicas, part.ends_step) {
@@ -155,7 +157,8 @@ impl<'a> Walk<'a> {
         self.ledger.free_all(units.into_iter().filter_map(|(_, held)| held));
     }
 
-    /// ZeRO-1 and ZeRO-2, and ZeRO-3 for what stays whole: everybody gets what everybody updated, in place.
+    /// Gathers updated parameters in place, so that every rank has every rank's update: in ZeRO-1
+    /// and ZeRO-2, and in ZeRO-3 for persistent units.
     fn gather_updated_parameters(&mut self) {
         let sharded = self.job.stage.sharded();
         if !sharded.optimizer {
@@ -232,7 +235,8 @@ impl<'a> Walk<'a> {
         self.ledger.free(batch);
     }
 
-    /// Begins a pass over `layers` that gathers among `among`. Where parameters are not sharded, no unit is ever gathered.
+    /// Begins a pass over `layers` that gathers among `among`. Where parameters are not sharded, it
+    /// gathers no unit.
     fn begin(&mut self, pass: Pass, layers: impl Iterator<Item = usize>, among: Among) {
         self.pass = pass;
         let needs = &self.partition.needs;
@@ -241,7 +245,7 @@ impl<'a> Walk<'a> {
         self.parameters.begin(pass, units, among);
     }
 
-    /// Full parameters of every unit that `layer` needs.
+    /// Acquires the full parameters of every unit that `layer` needs.
     fn acquire(&mut self, layer: usize) {
         self.ledger.enter(Moment::Layer(self.pass, self.kind(layer)));
         for &unit in &self.partition.needs[layer] {
@@ -268,21 +272,21 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Forward is done with `layer`, and so with units that no later layer needs; backward is to come.
+    /// Ends forward's use of the units that no layer after `layer` needs; backward follows.
     fn leave_forward(&mut self, layer: usize) {
         for unit in self.partition.last_used_by(layer) {
             self.parameters.leave_forward(&mut self.ledger, unit);
         }
     }
 
-    /// An evaluation is done with `layer`, and so with units that no later layer needs.
+    /// Frees the units that no layer after `layer` needs, in an evaluation.
     fn free_after(&mut self, layer: usize) {
         for unit in self.partition.last_used_by(layer) {
             self.parameters.free(&mut self.ledger, &mut self.counter, unit);
         }
     }
 
-    /// Backward is done with `layer`: units that no earlier layer needs are freed, then reduced.
+    /// Frees the units that no layer before `layer` needs, then reduces their gradients.
     fn finish_backward(&mut self, layer: usize, last_micro_batch: bool) {
         let units = self.partition.first_used_by(layer);
         for &unit in &units {
@@ -304,13 +308,13 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What forward leaves for backward.
+/// What forward keeps for backward.
 struct SavedForward {
     blocks: Vec<BlockKept>,
     head: HeadKept,
 }
 
-/// The operation that reduces gradients.
+/// Returns the operation that reduces gradients.
 pub(crate) fn reduction(job: &Job) -> Operation {
     match job.stage.all_reduces(job.textbook_all_reduce) {
         true => Operation::AllReduce,
@@ -318,7 +322,7 @@ pub(crate) fn reduction(job: &Job) -> Operation {
     }
 }
 
-/// The ranks that share one copy of the model states.
+/// Returns the ranks that share one copy of the model states.
 fn sharing(job: &Job) -> Among {
     match job.strategy {
         Strategy::HybridShard => Among::Neighbours(job.shards()),
@@ -326,7 +330,7 @@ fn sharing(job: &Job) -> Among {
     }
 }
 
-/// How often the world is split into groups.
+/// Returns how often the world is split into groups.
 fn splits(job: &Job) -> usize {
     match (job.strategy, job.secondary_shards) {
         (Strategy::HybridShard, _) => 2,

@@ -1,7 +1,8 @@
 //! The first half of a block: `out = x + attention(rope(norm(x) · Wqkvᵀ)) · Woᵀ`.
 //!
-//! Forward, from x \[R·d·e, activations\]. The last columns are freed once used unless they are kept: what is cheap to
-//! compute again only if everything is, what is expensive also if the choice is selective.
+//! Forward, from x \[R·d·e, activations\]. The buffers of the last columns are freed after their
+//! last use unless they are kept: cheap ones only if everything is kept, expensive ones also if the
+//! choice is selective.
 //!
 //! | step | allocates (activations) | frees, if cheap | frees, if expensive |
 //! |---|---|---|---|
@@ -10,7 +11,7 @@
 //! | attention | attended \[R·H·e\], log_sum \[R·heads·4\] | | qkv, log_sum |
 //! | out = x + attended · Woᵀ | out \[R·d·e\] | | attended |
 //!
-//! Recomputation allocates what forward has freed, in forward's order, and frees nothing.
+//! Recomputation allocates the buffers that forward freed, in forward's order, and frees none.
 //!
 //! Backward, from dout \[R·d·e, workspace\], which becomes dx.
 //!
@@ -28,20 +29,20 @@ use crate::norm::{self, Norm};
 use crate::{Gradients, Keep};
 use device::{Buffer, DType, Result};
 
-/// What is expensive to compute again.
+/// The buffers that are expensive to compute again.
 pub(crate) struct Attended {
     qkv: Buffer,
     attended: Buffer,
     log_sum: Buffer,
 }
 
-/// What forward keeps, beside x and its output: as much as [`Keep`] says.
+/// What forward keeps, without x and its output: as much as [`Keep`] says.
 pub(crate) struct KeptAttention {
     norm: Option<Norm>,
     attended: Option<Attended>,
 }
 
-/// What backward reads, beside x.
+/// What backward reads, without x.
 pub(crate) struct SavedAttention {
     norm: Norm,
     attended: Attended,
@@ -70,7 +71,7 @@ pub(crate) fn forward(cx: &Context<'_>, x: &Buffer, keep: Keep) -> Result<(Buffe
     Ok((out, KeptAttention { norm, attended }))
 }
 
-/// Makes what forward has not kept; `out` is forward's output, if that was kept.
+/// Computes what forward did not keep; `out` is forward's output, if that was kept.
 pub(crate) fn recompute(
     cx: &Context<'_>,
     x: &Buffer,
@@ -83,7 +84,7 @@ pub(crate) fn recompute(
     Ok((SavedAttention { norm, attended }, out))
 }
 
-/// Frees `x` and all that is saved.
+/// Computes the gradients from `dout`, which becomes that of `x`; frees `x` and `saved`.
 pub(crate) fn backward(
     cx: &Context<'_>,
     gradients: &mut dyn Gradients,
@@ -100,7 +101,8 @@ pub(crate) fn backward(
     norm::backward(cx, gradients, INPUT_NORM, dout, &dn, (&x, &norm.inverse_rms))
 }
 
-/// From the norm's output to what the projection back reads.
+/// Computes attention from the norm's output: everything that the output projection's backward
+/// reads.
 fn attended(cx: &Context<'_>, n: &Buffer) -> Result<Attended> {
     let qkv = queries_keys_values(cx, n)?;
     let (attended, log_sum) = attend(cx, &qkv)?;
@@ -136,7 +138,8 @@ fn queries_keys_values_backward(
     Ok(dn)
 }
 
-/// Attended values `[R, H]` and the logarithms of the softmaxes' denominators, f32 `[batch, heads, T]`.
+/// Attended values `[R, H]` and the logarithms of the softmaxes' denominators, f32 `[batch, heads,
+/// T]`.
 fn attend(cx: &Context<'_>, qkv: &Buffer) -> Result<(Buffer, Buffer)> {
     let shape = cx.attention();
     let mut attended = cx.activation(qkv.dtype(), shape.width())?;

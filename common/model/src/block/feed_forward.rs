@@ -1,8 +1,9 @@
-//! The second half of a block: `out = x + (silu(gate) · up) · Wdownᵀ`, with `gate, up = norm(x) · Wgate_upᵀ`
-//! (SwiGLU; Shazeer, 2020).
+//! The second half of a block: `out = x + (silu(gate) · up) · Wdownᵀ`, with `gate, up = norm(x) ·
+//! Wgate_upᵀ` (SwiGLU; Shazeer, 2020).
 //!
-//! Forward, from x \[R·d·e, activations\]. The last columns are freed once used unless they are kept: what is cheap to
-//! compute again only if everything is, what is expensive also if the choice is selective.
+//! Forward, from x \[R·d·e, activations\]. The buffers of the last columns are freed after their
+//! last use unless they are kept: cheap ones only if everything is kept, expensive ones also if the
+//! choice is selective.
 //!
 //! | step | allocates (activations) | frees, if cheap | frees, if expensive |
 //! |---|---|---|---|
@@ -11,8 +12,8 @@
 //! | h = silu(gate) · up | h \[R·f·e\] | | gate_up |
 //! | out = x + h · Wdownᵀ | out \[R·d·e\] | h | |
 //!
-//! Recomputation allocates what forward has freed, in forward's order, and frees nothing. It ends with h: backward has no
-//! use for out.
+//! Recomputation allocates the buffers that forward freed, in forward's order, and frees none. It
+//! ends with h: backward does not read out.
 //!
 //! Backward, from dout \[R·d·e, workspace\], which becomes dx.
 //!
@@ -30,14 +31,14 @@ use crate::norm::{self, Norm};
 use crate::{Gradients, Keep};
 use device::{Buffer, Result};
 
-/// What forward keeps, beside x: as much as [`Keep`] says.
+/// What forward keeps, without x: as much as [`Keep`] says.
 pub(crate) struct KeptFeedForward {
     norm: Option<Norm>,
     gate_up: Option<Buffer>,
     h: Option<Buffer>,
 }
 
-/// What backward reads, beside x.
+/// What backward reads, without x.
 pub(crate) struct SavedFeedForward {
     norm: Norm,
     gate_up: Buffer,
@@ -65,7 +66,7 @@ pub(crate) fn forward(cx: &Context<'_>, x: &Buffer, keep: Keep) -> Result<(Buffe
     Ok((out, KeptFeedForward { norm, gate_up, h: keep.cheap().then_some(h) }))
 }
 
-/// Makes what forward has not kept.
+/// Computes what forward did not keep.
 pub(crate) fn recompute(cx: &Context<'_>, x: &Buffer, kept: KeptFeedForward) -> Result<SavedFeedForward> {
     let norm = kept.norm.map_or_else(|| norm::forward(cx, POST_NORM, x), Ok)?;
     let gate_up = kept.gate_up.map_or_else(|| gates_ups(cx, &norm.out), Ok)?;
@@ -73,7 +74,7 @@ pub(crate) fn recompute(cx: &Context<'_>, x: &Buffer, kept: KeptFeedForward) -> 
     Ok(SavedFeedForward { norm, gate_up, h })
 }
 
-/// Frees `x` and all that is saved.
+/// Computes the gradients from `dout`, which becomes that of `x`; frees `x` and `saved`.
 pub(crate) fn backward(
     cx: &Context<'_>,
     gradients: &mut dyn Gradients,

@@ -1,14 +1,17 @@
-//! A transformer block: attention, then a feed-forward layer, each on the norm of the residual stream and added to it.
+//! A transformer block: attention, then a feed-forward layer, each on the norm of the residual
+//! stream and added to it.
 //!
-//! [`attention`] and [`feed_forward`] hold the two halves, with their tables of allocations. A block allocates nothing
-//! beside what its halves do. Its input x is freed after attention if nothing is kept, and its halves' border x2 after
-//! the feed-forward layer unless it is kept as something expensive.
+//! [`attention`] and [`feed_forward`] hold the two halves, with their tables of allocations. The
+//! halves allocate every buffer of a block. Its input x is freed after attention if nothing is
+//! kept. x2, the output of the first half, is freed after the feed-forward layer unless [`Keep`]
+//! keeps expensive buffers.
 //!
 //! # What to keep
 //!
-//! Backward computes again what forward has not kept ([`Model::block_recompute`]) and then goes on as if everything had
-//! been kept, so that its bits are the same. What that costs, in operations per byte that need not be kept; T is the
-//! number of tokens per sequence, and an element has 4 bytes:
+//! Backward computes again what forward has not kept ([`Model::block_recompute`]) and then
+//! continues as if everything had been kept, so its bits are the same. The table has the cost, in
+//! operations per byte that need not be kept; T is the number of tokens per sequence, and an
+//! element has 4 bytes:
 //!
 //! | buffer | bytes per token | operations to compute it again | operations per byte |
 //! |---|---|---|---|
@@ -19,10 +22,11 @@
 //! | x2 | 4·d | product: 2·H·d | H / 2 |
 //! | gate_up | 8·f | product: 4·d·f | d / 2 |
 //!
-//! So [`Keep::Selective`] lets go of both norms and h, for next to no work, and keeps the rest. In the preset `tiny`
-//! (d = H = K = 128, f = 384, T = 128), everything is 8,728 bytes per token and block; selective keeps 6,160 of them, 29 %
-//! fewer, for 2,944 operations, a fifth of a percent of a step's; [`Keep::Input`] keeps 512, 94 % fewer, for what
-//! forward costs without its last product.
+//! So [`Keep::Selective`] drops both norms and h, which cost little to compute again, and keeps the
+//! rest. In the preset `tiny` (d = H = K = 128, f = 384, T = 128), everything is 8,728 bytes per
+//! token and block; selective keeps 6,160 of them, 29 % fewer, for 2,944 operations, a fifth of a
+//! percent of a step's; [`Keep::Input`] keeps 512, 94 % fewer, for the cost of forward without its
+//! last product.
 
 pub mod attention;
 pub mod feed_forward;
@@ -41,7 +45,7 @@ pub struct SavedBlock {
     feed_forward: KeptFeedForward,
 }
 
-/// All that a block's backward reads.
+/// Everything that a block's backward reads.
 pub struct CompleteBlock {
     x: Buffer,
     attention: SavedAttention,
@@ -50,7 +54,8 @@ pub struct CompleteBlock {
 }
 
 impl Model {
-    /// A block's forward: `x` `[R, d]` to its output `[R, d]`, and what is kept for backward if there is one to come.
+    /// Computes a block's forward: returns its output `[R, d]` for `x` `[R, d]`, and what it keeps
+    /// if a backward follows.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.
@@ -70,7 +75,7 @@ impl Model {
         Ok((out, x.map(|x| SavedBlock { x, attention, x2, feed_forward })))
     }
 
-    /// Completes what a block's forward has kept, by computing the rest again. If everything was kept, it does nothing.
+    /// Computes again what a block's forward did not keep. If everything was kept, it does nothing.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.
@@ -88,8 +93,8 @@ impl Model {
         Ok(CompleteBlock { x, attention, x2, feed_forward })
     }
 
-    /// Backward of [`Model::block`]: from `dout` `[R, d]`, the gradients of the block's tensors and of its input, which is
-    /// returned in `dout`'s place.
+    /// Computes the backward of [`Model::block`]: from `dout` `[R, d]`, the gradients of the
+    /// block's tensors, and that of its input, which it returns in `dout`'s place.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.

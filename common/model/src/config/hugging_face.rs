@@ -4,7 +4,8 @@ use super::ModelConfig;
 use crate::ModelError;
 use serde_json::{Map, Value, json};
 
-/// Keys that a config may hold only with one of these values (or null, or not at all), because the model does nothing else.
+/// Keys with the only values that the model supports. A config may also hold null there, or leave
+/// the key out.
 const FIXED: [(&str, &[&str]); 12] = [
     ("model_type", &[r#""llama""#]),
     ("architectures", &[r#"["LlamaForCausalLM"]"#]),
@@ -21,13 +22,14 @@ const FIXED: [(&str, &[&str]); 12] = [
 ];
 
 impl ModelConfig {
-    /// The model that the text of a `config.json` describes, to be called `name`.
+    /// Returns the model that the text of a `config.json` describes, with the name `name`.
     ///
-    /// What training decides rather than the model gets defaults: sequences of at most 512 tokens, one per micro-batch.
+    /// A `config.json` has no settings of training, so these get defaults: sequences of at most 512
+    /// tokens, one per micro-batch.
     ///
     /// # Errors
-    /// Names the key and the value if the config asks for anything that this model does not do; [`ModelError::Invalid`] if
-    /// its numbers do not fit together.
+    /// Names the key and the value if the config asks for anything that this model does not
+    /// support; [`ModelError::Invalid`] if its numbers do not fit together.
     pub fn from_hugging_face(text: &str, name: &str) -> Result<Self, ModelError> {
         let object: Map<String, Value> = serde_json::from_str(text)
             .map_err(|error| ModelError::NotJson { name: name.into(), reason: error.to_string() })?;
@@ -38,9 +40,10 @@ impl ModelConfig {
         Ok(config)
     }
 
-    /// The `config.json` with which Transformers loads this model's weights as `LlamaForCausalLM`.
+    /// Returns the `config.json` with which Transformers loads this model's weights as
+    /// `LlamaForCausalLM`.
     ///
-    /// `rope_theta` is written where Transformers 4 and where Transformers 5 look for it.
+    /// It has `rope_theta` twice: where Transformers 4 and where Transformers 5 read it.
     pub fn to_hugging_face(&self) -> Value {
         let theta = decimal(self.rope_theta);
         json!({
@@ -71,7 +74,7 @@ impl ModelConfig {
     }
 }
 
-/// The number as f32 prints it: 1e-5, not 9.999999747378752e-6.
+/// Returns the number with the digits that f32 prints: 1e-5, not 9.999999747378752e-6.
 fn decimal(number: f32) -> f64 {
     number.to_string().parse().unwrap_or(f64::from(number))
 }
@@ -84,7 +87,7 @@ struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// The value of `key`; null counts as absent.
+    /// Returns the value of `key`; null counts as absent.
     fn get(&self, key: &str) -> Option<&'a Value> {
         self.object.get(key).filter(|value| !value.is_null())
     }
@@ -139,7 +142,7 @@ impl<'a> Keys<'a> {
         value.as_bool().ok_or_else(|| self.unsupported(key, value, "only true and false"))
     }
 
-    /// The object under `key`.
+    /// Returns the object under `key`.
     fn nested(&self, key: &str, prefix: &'a str) -> Result<Option<Keys<'a>>, ModelError> {
         match self.get(key) {
             None => Ok(None),
@@ -148,7 +151,8 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// θ, from where Transformers 5 writes it, else from where Transformers 4 does, else Llama's.
+    /// Returns θ, from where Transformers 5 writes it, else from where Transformers 4 does, else
+    /// Llama's.
     fn rope_theta(&self) -> Result<f32, ModelError> {
         let old = self.nested("rope_scaling", "rope_scaling.")?;
         let new = self.nested("rope_parameters", "rope_parameters.")?;

@@ -24,11 +24,11 @@ pub struct ModelConfig {
     pub head_dim: usize,
     /// Width of the feed-forward layer (f).
     pub feed_forward: usize,
-    /// Sequence length that the model is trained with unless told otherwise (T).
+    /// Sequence length in training unless a flag gives another (T).
     pub sequence_length: usize,
-    /// Sequences per micro-batch and rank unless told otherwise.
+    /// Sequences per micro-batch and rank unless a flag gives another number.
     pub batch_size: usize,
-    /// Longest sequence that the model is meant for. Nothing is sized by it.
+    /// Longest sequence that the model is meant for. No buffer depends on it.
     pub max_positions: usize,
     /// Added to the mean square in RMSNorm.
     pub norm_eps: f32,
@@ -38,14 +38,15 @@ pub struct ModelConfig {
     pub tied: bool,
 }
 
-/// Largest width, vocabulary, number of heads and the like: with these, no count of parameters leaves 64 bits.
+/// Largest width, vocabulary, number of heads and the like, so that no count of parameters leaves
+/// 64 bits.
 const LARGEST: usize = 1 << 24;
 
-/// Most blocks: so that every tensor can be a unit, and units be numbered with 16 bits.
+/// Most blocks, so that every tensor can be a unit and 16 bits can number the units.
 const MOST_LAYERS: usize = 4096;
 
 impl ModelConfig {
-    /// Whether the numbers make a model.
+    /// Checks that the numbers make a model.
     ///
     /// # Errors
     /// [`ModelError::Invalid`] names the first numbers that do not fit together, and what would.
@@ -71,7 +72,7 @@ impl ModelConfig {
         for (name, number) in numbers {
             let most = match name {
                 "layers" => MOST_LAYERS,
-                // These are the run's affair.
+                // The run checks these.
                 "sequence_length" | "batch_size" => usize::MAX,
                 _ => LARGEST,
             };

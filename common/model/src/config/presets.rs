@@ -1,4 +1,4 @@
-//! Models by name.
+//! Presets: models by name.
 
 use super::ModelConfig;
 use crate::ModelError;
@@ -6,11 +6,12 @@ use crate::ModelError;
 /// A row of the table below.
 type Row = (&'static str, usize, usize, usize, usize, usize, usize, f32, bool, usize, usize, usize);
 
-/// The first three are byte-level, made for laptops; the others have their published shapes. RMSNorm's eps is 1e-5 in
-/// all, and a head has width / heads elements.
+/// The first three are byte-level, made for laptops; the others have their published shapes.
+/// RMSNorm's eps is 1e-5 in all, and a head has width / heads elements.
 #[rustfmt::skip]
 const PRESETS: [Row; 9] = [
-    // name, vocabulary, width, layers, heads, kv_heads, feed_forward, rope_theta, tied, max_positions, sequence_length, batch_size
+    // name, vocabulary, width, layers, heads, kv_heads, feed_forward, rope_theta, tied,
+    // max_positions, sequence_length, batch_size
     ("tiny",              256,  128,  4,  4,  4,   384,  10_000.0, false,  128,  128, 8),
     ("small",             256,  384,  6,  6,  6,  1024,  10_000.0, false,  256,  256, 8),
     ("base",              256,  768, 12, 12, 12,  2048,  10_000.0, false,  256,  256, 4),
@@ -44,17 +45,17 @@ fn config(row: &Row) -> ModelConfig {
 }
 
 impl ModelConfig {
-    /// The default model: byte-level, 0.9 million parameters.
+    /// Returns the default model: byte-level, 0.9 million parameters.
     pub fn tiny() -> Self {
         config(&PRESETS[0])
     }
 
-    /// The names that [`ModelConfig::preset`] knows, from the smallest to the largest.
+    /// Returns the names of all presets, from the smallest to the largest.
     pub fn presets() -> impl Iterator<Item = &'static str> {
         PRESETS.iter().map(|row| row.0)
     }
 
-    /// The model called `name`.
+    /// Returns the model called `name`.
     ///
     /// # Errors
     /// [`ModelError::UnknownPreset`] lists the names and suggests the nearest.
@@ -69,14 +70,15 @@ impl ModelConfig {
 fn unknown(name: &str) -> ModelError {
     let wanted = name.to_lowercase();
     let distance = |known: &&str| edit_distance(&wanted, known);
-    // Beyond a third of its letters a name is another one.
+    // A name that differs in more than a third of its letters is another one.
     let near = |known: &&str| 3 * distance(known) <= known.len();
     let nearest = ModelConfig::presets().min_by_key(distance).filter(near);
     let known = ModelConfig::presets().collect::<Vec<_>>().join(", ");
     ModelError::UnknownPreset { name: name.into(), nearest, known }
 }
 
-/// Insertions, deletions and replacements that turn `a` into `b` (Levenshtein, 1966).
+/// Returns the least number of insertions, deletions and replacements that turn `a` into `b`
+/// (Levenshtein, 1966).
 fn edit_distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, left) in a.chars().enumerate() {

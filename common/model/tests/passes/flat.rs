@@ -50,8 +50,8 @@ impl Flat {
     }
 }
 
-/// A layer's tensors in a [`Flat`]. If `joined`, adjacent tensors are one view, as in a unit's flat buffer; else each
-/// tensor is one, as if they lay apart.
+/// A layer's tensors in a [`Flat`]. If `joined`, adjacent tensors are one view, as in a unit's flat
+/// buffer; else each tensor is one, as if they lay apart.
 pub(crate) struct LayerWeights<'a>(pub(crate) &'a Flat, pub(crate) &'a [TensorId], pub(crate) bool);
 
 impl Weights for LayerWeights<'_> {
@@ -109,7 +109,8 @@ impl Fixture {
         LayerGradients(gradients, &self.model.layout.layers[layer].tensors, self.joined)
     }
 
-    /// Mean loss of `tokens`; adds its gradients to `gradients`, or writes them if they hold none yet.
+    /// Mean loss of `tokens`; adds its gradients to `gradients`, or writes them if they hold none
+    /// yet.
     pub(crate) fn step(&self, gradients: &mut Flat, tokens: &Tokens) -> f64 {
         self.step_keeping(gradients, tokens, Keep::Everything)
     }

@@ -107,8 +107,8 @@ impl Watched {
         LayerWeights(&self.weights, &self.model.layout.layers[layer].tensors, true)
     }
 
-    /// Forward and backward of the three layers: what happens in each of the six passes, and in recomputation, the
-    /// fifth.
+    /// Forward and backward of the three layers: what happens in each of the six passes, and in
+    /// recomputation, the fifth.
     fn run(mut self, keep: Keep) -> [Vec<Event>; 7] {
         let (device, shape) = (self.device.clone(), self.shape);
         let x = self.model.embed(&device, &self.layer(0), &self.ids, shape).unwrap();
@@ -226,7 +226,8 @@ fn kept(s: Sizes, keep: Keep) -> u64 {
     }
 }
 
-/// Most activations in a block's forward, from its input to its output: the latest moments before something is freed.
+/// Most activations in a block's forward, from its input to its output: the latest moments before
+/// something is freed.
 fn forward_peak(s: Sizes, keep: Keep) -> u64 {
     let Sizes { d, qkv, attended, log_sum, f, statistic, .. } = s;
     let norm = statistic + d;
@@ -243,7 +244,8 @@ fn forward_peak(s: Sizes, keep: Keep) -> u64 {
     moments.into_iter().max().unwrap()
 }
 
-/// Peaks of activations, workspace and both in forward and backward of one block, without the tokens.
+/// Peaks of activations, workspace and both in forward and backward of one block, without the
+/// tokens.
 fn peaks(s: Sizes, keep: Keep) -> [u64; 3] {
     let Sizes { d, qkv, attended, log_sum, f, logits, statistic } = s;
     let attention = d + statistic + d + qkv + attended + log_sum;

@@ -71,7 +71,8 @@ impl<'a> Reference<'a> {
         out
     }
 
-    /// Projects every token and cuts the result into heads, rotated if `rotated`: `[token][head][head_dim]`.
+    /// Projects every token and cuts the result into heads, rotated if `rotated`:
+    /// `[token][head][head_dim]`.
     fn heads(&mut self, name: &str, sequence: &[Row], rotated: bool) -> Vec<Vec<Row>> {
         let project = |(position, x): (usize, &Row)| {
             let projected = self.linear(name, x);
@@ -283,7 +284,8 @@ proptest! {
         prop_assert!((loss - expected_loss).abs() <= 1e-5 * expected_loss, "{loss} for {expected_loss}");
         let worst = expected.iter().flatten().fold(0.0f64, |most, g| most.max(g.abs()));
         for (id, (spec, _)) in case.tensors.iter().enumerate() {
-            // A tensor's gradients may all but cancel: then rounding is measured against the model's largest.
+            // A tensor's gradients may all but cancel: then rounding is measured against the
+            // model's largest.
             let scale = expected[id].iter().fold(1e-2 * worst, |most, g| most.max(g.abs()));
             for (got, expected) in gradients.tensor(id).iter().zip(&expected[id]) {
                 let error = (f64::from(*got) - expected).abs();
@@ -293,7 +295,8 @@ proptest! {
     }
 }
 
-/// Every seventh gradient of the passes, in f32, against central differences of the reference's loss, in f64.
+/// Every seventh gradient of the passes, in f32, against central differences of the reference's
+/// loss, in f64.
 #[test]
 fn gradients_are_differences_of_the_loss() {
     let mut case = Case::new(config((1, 2, 2, 3), true), Batch { batch: 2, tokens: 4 }, 5);

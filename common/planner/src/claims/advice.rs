@@ -7,7 +7,7 @@ use crate::stage::Stage::{Ddp, Zero1, Zero2, Zero3};
 use crate::traffic::Algorithm;
 use events::Operation;
 
-/// Every one.
+/// Returns all claims of this module.
 pub(super) fn claims() -> Vec<Claim> {
     [traffic(), advice(), exercises()].concat()
 }

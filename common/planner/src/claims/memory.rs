@@ -10,7 +10,7 @@ use crate::stage::Stage::{Ddp, Zero1, Zero2, Zero3};
 use events::Class;
 use model::ModelConfig;
 
-/// Every one.
+/// Returns all claims about memory.
 pub(super) fn claims() -> Vec<Claim> {
     [savings(), sizes(), totals(), peaks()].concat()
 }
@@ -50,7 +50,7 @@ fn savings() -> Vec<Claim> {
     ]
 }
 
-/// 7B on 4 GPUs, in GB.
+/// Returns the model states of 7B on 4 GPUs, in GB per GPU.
 fn seven(recipe: Recipe, stage: Stage) -> f64 {
     gb(recipe, 7 * BILLION, 4, stage)
 }
@@ -124,8 +124,9 @@ fn totals() -> Vec<Claim> {
     ]
 }
 
-/// Most bytes of gathered parameters that ZeRO-3 has at once for Llama-2-7B on 4 GPUs, weights in 16 bits, in GB; and
-/// the parameters of a block, in millions: whole, and one rank's slice on 8 GPUs.
+/// Returns the peak of ZeRO-3's gathered parameters for Llama-2-7B on 4 GPUs, weights in 16 bits,
+/// in GB; and the parameters of a block in millions: of the whole block, and of one rank's slice on
+/// 8 GPUs.
 fn llama_units() -> Option<(f64, f64, f64)> {
     let config = ModelConfig::preset("llama2-7b").ok()?;
     let job = Job { recipe: Recipe::MIXED_FP32_GRADIENTS, ..Job::new(config, Zero3, 4) };

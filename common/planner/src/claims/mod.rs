@@ -1,6 +1,7 @@
-//! What is said about ZeRO, beside what holds.
+//! Popular claims about ZeRO, beside what holds.
 //!
-//! Each claim is from a document that many people learn from. The numbers beside it are computed by this crate.
+//! Each claim is from a document that many people learn from. This crate computes the numbers
+//! beside it.
 
 mod advice;
 mod memory;
@@ -30,7 +31,7 @@ pub enum Document {
 }
 
 impl Document {
-    /// One word for tables.
+    /// Returns the word that tables use.
     pub const fn label(self) -> &'static str {
         match self {
             Document::Tutorial => "tutorial",
@@ -45,9 +46,9 @@ impl Document {
 /// A claim and what holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
-    /// Who says so.
+    /// The document that makes the claim.
     pub source: Document,
-    /// What they say.
+    /// The claim.
     pub says: &'static str,
     /// What holds, with its numbers.
     pub holds: String,
@@ -55,12 +56,12 @@ pub struct Claim {
     pub numbers: Vec<f64>,
 }
 
-/// Every claim, with what holds computed.
+/// Returns every claim, with what holds computed.
 pub fn claims() -> Vec<Claim> {
     [memory::claims(), advice::claims()].concat()
 }
 
-/// The claims as a table.
+/// Returns the claims as a table.
 pub fn table() -> Table {
     let mut table = Table::prose(["who", "says", "what holds"]);
     for claim in claims() {
@@ -81,7 +82,7 @@ fn claim(source: Document, says: &'static str, decimals: usize, pattern: &str, n
     Claim { source, says, holds, numbers: numbers.to_vec() }
 }
 
-/// `number` to at most `decimals` places, without zeros at its end.
+/// Returns `number` to at most `decimals` places, without zeros at its end.
 fn plain(number: f64, decimals: usize) -> String {
     let text = format!("{number:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }

@@ -1,4 +1,4 @@
-//! A plan: what every stage needs for one model and recipe, as data and as tables.
+//! The planner's report: what every stage needs for one model and recipe, as data and as tables.
 
 mod render;
 
@@ -17,27 +17,29 @@ use events::Operation;
 use model::{Checkpointing, ModelConfig, Wrap};
 use serde::Serialize;
 
-/// Memory of common GPUs, in bytes: 24 GB (RTX 3090, 4090), 40 and 80 GB (A100, H100), 141 GB (H200).
+/// Memory of common GPUs, in bytes: 24 GB (RTX 3090, 4090), 40 and 80 GB (A100, H100), 141 GB
+/// (H200).
 pub const CAPACITIES: [u64; 4] = [24_000_000_000, 40_000_000_000, 80_000_000_000, 141_000_000_000];
 
-/// What a plan is about.
+/// What a report is about.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
     /// A model, predicted to the byte.
     Model(ModelConfig),
-    /// A number of parameters: model states and traffic as closed forms, and so many bytes of activations.
+    /// A number of parameters: model states and traffic as closed forms, and given bytes of
+    /// activations.
     Parameters {
         /// Ψ.
         count: u64,
-        /// Bytes per GPU, taken as given.
+        /// Bytes per GPU, as given.
         activations: u64,
     },
 }
 
-/// What is asked for.
+/// The question that a report answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// About what.
+    /// The model, or the number of parameters.
     pub subject: Subject,
     /// Number of GPUs (N).
     pub gpus: usize,
@@ -90,7 +92,7 @@ pub struct Report {
     pub stages: Vec<StageReport>,
 }
 
-/// What a rank computes on at once.
+/// The sequences that a rank computes on at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MicroBatch {
     /// Sequences.
@@ -106,7 +108,7 @@ pub struct Compute {
     pub checkpointing: Checkpointing,
     /// Forward and backward.
     pub flops_per_token: u64,
-    /// What backward computes again.
+    /// Recomputation in backward.
     pub recomputed_flops_per_token: u64,
 }
 
@@ -123,7 +125,7 @@ impl Compute {
 pub struct StageReport {
     /// The stage.
     pub stage: Stage,
-    /// What is held between steps.
+    /// Bytes held between steps.
     pub model_states: ModelStates,
     /// Peaks by class, if a model was given.
     pub memory: Option<Memory>,
@@ -131,7 +133,7 @@ pub struct StageReport {
     pub total: u64,
     /// What the first rank sends per step.
     pub traffic_per_step: Traffic,
-    /// What of that stays in its group of neighbours, if the stage has such groups.
+    /// The bytes of these that stay in its group of neighbours, if the stage has such groups.
     pub to_neighbours_per_step: u64,
     /// Elements sent per step, in units of Ψ(N−1)/N.
     pub sweeps: Option<f64>,
@@ -144,7 +146,7 @@ pub struct StageReport {
 pub struct CapacityFit {
     /// The GPU's bytes.
     pub capacity: u64,
-    /// Whether the stage's total is within them.
+    /// Whether the stage's total is within the GPU's bytes.
     pub fits: bool,
     /// Most sequences per micro-batch that fit, if a model was given and at least one fits.
     pub largest_batch: Option<usize>,
@@ -268,7 +270,7 @@ fn report(
     }
 }
 
-/// Elements sent in units of Ψ(N−1)/N; nothing for one GPU, which sends nothing.
+/// Returns the elements sent in units of Ψ(N−1)/N; `None` for one GPU, which sends nothing.
 fn sweeps(traffic: &Traffic, parameters: u64, request: &Request) -> Option<f64> {
     let Recipe { weights, gradients, .. } = request.recipe;
     let elements = (traffic.bytes(Operation::AllReduce) + traffic.bytes(Operation::ReduceScatter))

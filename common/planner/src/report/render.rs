@@ -7,7 +7,7 @@ use crate::table::{Format, Scale, Table, counted, grouped, in_words};
 use events::{Class, Operation};
 
 impl Report {
-    /// The report as text: three tables under a title of three lines to five.
+    /// Returns the report as text: three tables under a title of three to five lines.
     pub fn render(&self, format: Format) -> String {
         let mut parts = vec![self.title()];
         parts.extend([self.memory(), self.traffic(), self.fits()].map(|table| table.render(format)));
@@ -36,7 +36,7 @@ impl Report {
         format!("{subject}, on {gpus}\n{recipe}\n{batch}{steps} per step\n{recomputed}{strategy}")
     }
 
-    /// How ZeRO-3 shards, if not as ever.
+    /// Returns how ZeRO-3 shards, if not in its default way.
     fn strategy(&self) -> String {
         match (self.strategy, self.shard_group, self.secondary_shards) {
             (Strategy::HybridShard, Some(size), _) => {
@@ -50,7 +50,7 @@ impl Report {
         }
     }
 
-    /// What is computed again, if anything is.
+    /// Returns a line on recomputation, if there is any.
     fn recomputed(&self) -> String {
         let Some(compute) = self.compute.filter(|compute| compute.recomputed_flops_per_token > 0) else {
             return String::new();
@@ -59,11 +59,11 @@ impl Report {
         let share = 100.0 * recomputed_flops_per_token as f64 / flops_per_token as f64;
         let [recomputed, model] = [recomputed_flops_per_token, flops_per_token].map(grouped);
         format!(
-            "checkpointing {checkpointing}: {recomputed} FLOPs per token again, beside {model}: {share:.2} % more\n"
+            "checkpointing {checkpointing}: recomputes {recomputed} FLOPs per token, {share:.2} % of {model}\n"
         )
     }
 
-    /// Memory per GPU by class and stage.
+    /// Returns the memory per GPU by class and stage.
     pub fn memory(&self) -> Table {
         let scale = self.scale(self.stages.iter().map(|stage| stage.total));
         let title = format!("memory per GPU, {}", scale.label());
@@ -106,7 +106,7 @@ impl Report {
         }
     }
 
-    /// Bytes sent per GPU and step, by operation and stage.
+    /// Returns the bytes sent per GPU and step, by operation and stage.
     pub fn traffic(&self) -> Table {
         let scale = self.scale(self.stages.iter().map(|stage| stage.traffic_per_step.payload_bytes()));
         let title = format!("sent per GPU and step, {}", scale.label());
@@ -129,7 +129,7 @@ impl Report {
         table
     }
 
-    /// Which stage fits on which GPU.
+    /// Returns which stage fits on which GPU.
     pub fn fits(&self) -> Table {
         let mut table = Table::numbers("fits on", self.stages.iter().map(|stage| stage.stage));
         for (i, capacity) in CAPACITIES.into_iter().enumerate() {
@@ -149,7 +149,8 @@ impl Report {
 }
 
 impl CapacityFit {
-    /// `yes` or `no`, and the largest micro-batch (rounded down to thousands if there are many).
+    /// Returns `yes` or `no`, and the largest micro-batch (from 10,000 on rounded down to
+    /// thousands).
     fn show(&self) -> String {
         let verdict = if self.fits { "yes" } else { "no" };
         match self.largest_batch {
@@ -165,7 +166,7 @@ type AddRow<'a> = dyn FnMut(&str, &dyn Fn(&StageReport) -> u64) + 'a;
 
 const MODEL_NOTES: &str = "\
 B: sequences per micro-batch. Classes reach their peaks at different times.
-ZeRO-3 keeps the head gathered for backward: a little less than 3 per micro-batch.
+ZeRO-3 keeps the head gathered for backward, so it sends a little less than 3 per micro-batch.
 ";
 const PARAMETERS_NOTES: &str = "\
 Activations, gathered units and buckets depend on the model: give one with --model.

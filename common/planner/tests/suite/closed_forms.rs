@@ -24,7 +24,8 @@ fn tiny_to_the_byte() {
     }
 }
 
-/// One bucket per unit, since all units of `tiny` but the blocks are small: calls are countable by hand.
+/// One bucket per unit, since all units of `tiny` but the blocks are small: calls are countable by
+/// hand.
 #[test]
 fn calls_of_tiny() {
     let calls = |stage| {

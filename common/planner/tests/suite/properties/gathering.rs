@@ -5,7 +5,8 @@ use super::*;
 proptest! {
     #![proptest_config(config())]
 
-    /// Gathered at once: the unit in use and those ahead of it, in forward or in backward, and a tied table throughout.
+    /// Gathered at once: the unit in use and those ahead of it, in forward or in backward, and a
+    /// tied table throughout.
     #[test]
     fn gathered_parameters(job in jobs(), ahead in prop_oneof![0u64..3, 0u64..20_000]) {
         let gathering = Gathering { ahead, in_flight: usize::MAX, ..Gathering::default() };
@@ -19,8 +20,9 @@ proptest! {
         prop_assert_eq!(peak(&job.with_stage(Stage::Zero2), Class::GatheredParameters), 0);
     }
 
-    /// Wrapping: the whole model is gathered once per micro-batch and at once; tensor by tensor, a layer's are gathered
-    /// and one more ahead. Payload is the same but for padding, and for what is kept from forward to backward.
+    /// Wrapping: the whole model is gathered once per micro-batch and at once; tensor by tensor, a
+    /// layer's are gathered and one more ahead. Payload is the same but for padding, and for what
+    /// is kept from forward to backward.
     #[test]
     fn wrapping(job in jobs(), size in 1u64..20_000) {
         let mut job = job.with_stage(Stage::Zero3);
@@ -37,13 +39,15 @@ proptest! {
         let single = with(Wrap::Parameter);
         let padded = padded(&single);
         prop_assert_eq!(padded.len(), 3 + 9 * job.config.layers);
-        // The embedding; nine tensors per block; the final norm and the head, which are kept for backward.
+        // The embedding; nine tensors per block; the final norm and the head, which are kept for
+        // backward.
         prop_assert_eq!(gathers(&single), m * (2 * padded.len() as u64 - 2));
         let ahead = |layer: usize| {
             let (first, count) = if layer == 0 { (0, 1) } else { (9 * layer - 8, 9) };
             let last = padded.len().min(first + count);
             let own: u64 = padded[first..last].iter().sum();
-            // Forward gathers the tensor after the layer's last one ahead; backward the first of the layer before.
+            // Forward gathers the tensor after the layer's last one ahead; backward the first of
+            // the layer before.
             let before = if layer == 0 { 0 } else { padded[if layer == 1 { 0 } else { 9 * layer - 17 }] };
             own + before.max(padded.get(last).copied().unwrap_or(0))
         };
@@ -59,8 +63,9 @@ proptest! {
         }
     }
 
-    /// Without overlap, one unit at a time; so too where nothing may be in flight beside it or held beyond it, or where
-    /// backward gathers a unit only once the other is freed and forward none ahead.
+    /// Without overlap, one unit at a time; so too where nothing may be in flight beside it or held
+    /// beyond it, or where backward gathers a unit only once the other is freed and forward none
+    /// ahead.
     #[test]
     fn gathered_one_at_a_time(job in jobs()) {
         let mut job = job.with_stage(Stage::Zero3);
@@ -80,8 +85,8 @@ proptest! {
         }
     }
 
-    /// Giving up what backward begins with costs its gathers: exactly 3Ψ per micro-batch. Keeping everything saves all
-    /// second gathers: 2Ψ.
+    /// Giving up what backward begins with costs its gathers: exactly 3Ψ per micro-batch. Keeping
+    /// everything saves all second gathers: 2Ψ.
     #[test]
     fn reuse(job in jobs()) {
         let job = job.with_stage(Stage::Zero3);
@@ -98,7 +103,8 @@ proptest! {
         prop_assert!(gathered(0).1 <= gathered(1).1);
     }
 
-    /// Tensors that stay whole are held whole, never gathered in a pass, and gathered once after the update.
+    /// Tensors that stay whole are held whole, never gathered in a pass, and gathered once after
+    /// the update.
     #[test]
     fn whole_tensors(job in jobs(), each in prop_oneof![0u64..40, 0u64..3_000, Just(u64::MAX)], room in 0u64..20_000) {
         let job = Job { whole_tensor: each, whole_tensors: room, ..job.with_stage(Stage::Zero3) };

@@ -49,7 +49,8 @@ impl Letters {
         }
     }
 
-    /// Most bytes in one block's forward, input and output included: just before something is freed.
+    /// Most bytes in one block's forward, input and output included: just before something is
+    /// freed.
     fn block_forward(&self) -> u64 {
         let Letters { d, h, qkv, log_sum, f, .. } = *self;
         let norm = d + F32;
@@ -66,8 +67,8 @@ impl Letters {
         moments.into_iter().max().unwrap()
     }
 
-    /// Most bytes that are kept at once: when forward is complete (the batch, all blocks, and the head), or in the last
-    /// block, on the way forward or once it is complete again.
+    /// Most bytes that are kept at once: when forward is complete (the batch, all blocks, and the
+    /// head), or in the last block, on the way forward or once it is complete again.
     pub(super) fn activations(&self) -> u64 {
         let head = self.kept() + 2 * self.d + F32 + self.v;
         let most = head.max(self.block_forward()).max(self.block());
@@ -81,8 +82,8 @@ impl Letters {
         self.rows * [F32, 2 * d, d + block].into_iter().max().unwrap()
     }
 
-    /// Most bytes at once in a block's backward, beside what the blocks before it keep: what is left of the block itself,
-    /// and workspace.
+    /// Most bytes at once in a block's backward, beside what the blocks before it keep: what is
+    /// left of the block itself, and workspace.
     fn block_backward(&self) -> u64 {
         let [d, h, qkv, log_sum, f, row] =
             [self.d, self.h, self.qkv, self.log_sum, self.f, F32].map(|bytes| bytes as i64);
@@ -99,15 +100,15 @@ impl Letters {
         (2 * d + F32 + v + d.max(F32)).max(3 * d + F32)
     }
 
-    /// Most activations and workspace at once. All blocks are live until the last one's backward, so it is the peak of
-    /// the head or of the last block.
+    /// Most activations and workspace at once. All blocks are live until the last one's backward,
+    /// so it is the peak of the head or of the last block.
     pub(super) fn together(&self) -> u64 {
         let most = (self.kept() + self.head()).max(self.block_forward()).max(self.block_backward());
         self.rows * (2 * F32 + (self.layers - 1) * self.kept() + most)
     }
 
-    /// Most bytes at once in one step of ZeRO-3 with a bucket per unit, one unit gathered ahead and untied weights,
-    /// beside model states: the largest of all layers' forward and backward.
+    /// Most bytes at once in one step of ZeRO-3 with a bucket per unit, one unit gathered ahead and
+    /// untied weights, beside model states: the largest of all layers' forward and backward.
     pub(super) fn zero3(&self, padded: &[u64]) -> u64 {
         let last = padded.len() - 1;
         let unit = |layer: usize| padded.get(layer).copied().unwrap_or(0) * F32;

@@ -25,7 +25,8 @@ proptest! {
         }
     }
 
-    /// Activations and workspace are the model's affair: the same at every stage, as counted from its contract.
+    /// Activations and workspace are the model's affair: the same at every stage, as counted from
+    /// its contract.
     #[test]
     fn residual_states(job in jobs()) {
         let letters = Letters::of(&job);

@@ -51,7 +51,8 @@ fn peak(job: &Job, class: Class) -> u64 {
     ranks(job)[0].memory.peak(class)
 }
 
-/// The most elements at once of a unit of `padded` and those after it, as long as those hold fewer than `ahead`.
+/// The most elements at once of a unit of `padded` and those after it, as long as those hold fewer
+/// than `ahead`.
 fn largest_with_ahead(padded: &[u64], ahead: u64) -> u64 {
     let from = |first: usize| {
         let following = padded[first + 1..].iter().scan(0, |sum, &elements| {

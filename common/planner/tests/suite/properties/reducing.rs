@@ -15,7 +15,8 @@ proptest! {
         prop_assert_eq!(ranks(&job)[0].traffic_per_step, ranks(&overlapping)[0].traffic_per_step);
     }
 
-    /// A bucket per unit: full gradients of the unit in backward and of the one before it, which is being reduced.
+    /// A bucket per unit: full gradients of the unit in backward and of the one before it, which is
+    /// being reduced.
     #[test]
     fn buckets_of_one_unit(job in jobs()) {
         let mut job = Job { reduce_bucket: Some(1), ..job.with_stage(Stage::Zero2) };
@@ -26,8 +27,9 @@ proptest! {
         prop_assert_eq!(peak(&job, Class::CommunicationBuckets), F32 * pairs.max(across));
     }
 
-    /// Gradients that travel in another type: while a unit's are converted, both copies exist, beside the one being
-    /// reduced. Where full gradients are held they are not in buckets, and only the converted ones are.
+    /// Gradients that travel in another type: while a unit's are converted, both copies exist,
+    /// beside the one being reduced. Where full gradients are held they are not in buckets, and
+    /// only the converted ones are.
     #[test]
     fn converted_buckets_of_one_unit(job in jobs(), bytes in prop_oneof![Just(2u64), Just(4)]) {
         let mut job = Job { reduce_bucket: Some(1), converted_gradients: Some(bytes), micro_batches: 1, ..job };
@@ -57,7 +59,8 @@ proptest! {
         }
     }
 
-    /// One bucket for all: every full gradient at once, twice if the next micro-batch fills another meanwhile.
+    /// One bucket for all: every full gradient at once, twice if the next micro-batch fills another
+    /// meanwhile.
     #[test]
     fn one_bucket(job in jobs()) {
         let sum: u64 = padded(&job.with_stage(Stage::Zero3)).iter().sum();

@@ -20,8 +20,8 @@ proptest! {
         }
     }
 
-    /// Hybrid sharding: every group is a world of its own, but for the shards' sums across groups and a loss that all
-    /// ranks exchange.
+    /// Hybrid sharding: every group is a world of its own, but for the shards' sums across groups
+    /// and a loss that all ranks exchange.
     #[test]
     fn hybrid_sharding(job in jobs(), groups in 1usize..5) {
         let alone = job.with_stage(Stage::Zero3);
@@ -49,8 +49,9 @@ proptest! {
         prop_assert_eq!(across, 2 * (groups as u64 - 1) * sum * F32, "once per step");
     }
 
-    /// In 16 bits a group's sums are f32, beside what it reduces, and travel so between groups. Where gradients travel as
-    /// copies, the result is rounded in a buffer of its own before it is copied back.
+    /// In 16 bits a group's sums are f32, beside what it reduces, and travel so between groups.
+    /// Where gradients travel as copies, the result is rounded in a buffer of its own before it is
+    /// copied back.
     #[test]
     fn hybrid_sharding_in_16_bits(job in jobs(), groups in 1usize..5, copied in any::<bool>()) {
         let mut alone = job.with_stage(Stage::Zero3);
@@ -77,7 +78,8 @@ proptest! {
         prop_assert_eq!(peak(&hybrid, Class::CommunicationBuckets), most);
     }
 
-    /// Secondary shards: backward gathers among neighbours, from a slice of every unit that is held beside all else.
+    /// Secondary shards: backward gathers among neighbours, from a slice of every unit that is held
+    /// beside all else.
     #[test]
     fn secondary_shards(job in jobs(), groups in 1usize..5) {
         let neighbours = job.world_size;

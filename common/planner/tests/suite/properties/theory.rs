@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// `job` in every stage and strategy; groups are as large as its world, and there are `groups` of them.
+/// `job` in every stage and strategy; groups are as large as its world, and there are `groups` of
+/// them.
 fn variants(job: &Job, groups: usize) -> Vec<Job> {
     let neighbours = job.world_size;
     let job = Job { world_size: neighbours * groups, ..job.clone() };

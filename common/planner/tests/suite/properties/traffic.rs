@@ -9,8 +9,8 @@ fn slices(elements: u64, ranks: u64) -> Vec<u64> {
     (0..ranks).map(|rank| cut(rank + 1) - cut(rank)).collect()
 }
 
-/// What rank `rank` passes on around a ring, hop by hop. Partial sums begin with the slice to its left and end before its
-/// own; results begin with its own and end before its right neighbour's.
+/// What rank `rank` passes on around a ring, hop by hop. Partial sums begin with the slice to its
+/// left and end before its own; results begin with its own and end before its right neighbour's.
 fn passed_on(operation: Operation, slices: &[u64], rank: usize) -> u64 {
     let ranks = slices.len();
     let back = |steps: usize| slices[(rank + ranks - steps) % ranks];
@@ -41,8 +41,8 @@ proptest! {
         }
     }
 
-    /// Reduce-scatter and all-gather per step: 2Ψ, 2Ψ, (M+1)Ψ and, the head being kept, a little under 3MΨ, each times
-    /// (N−1)/N, on every rank.
+    /// Reduce-scatter and all-gather per step: 2Ψ, 2Ψ, (M+1)Ψ and, the head being kept, a little
+    /// under 3MΨ, each times (N−1)/N, on every rank.
     #[test]
     fn traffic(job in jobs()) {
         let (n, m) = (job.world_size as u64, job.micro_batches as u64);
@@ -71,7 +71,8 @@ proptest! {
         prop_assert_eq!(gathers, m * (2 * units.len() as u64 - kept_units));
     }
 
-    /// All-reduce: slices may be uneven, but all ranks together send 2(N−1)Ψ elements, and none is a slice off.
+    /// All-reduce: slices may be uneven, but all ranks together send 2(N−1)Ψ elements, and none is
+    /// a slice off.
     #[test]
     fn all_reduce(job in jobs()) {
         let n = job.world_size as u64;
@@ -90,7 +91,8 @@ proptest! {
         prop_assert_eq!(step.payload_bytes(), 3 * (sum / n) * (n - 1) * F32);
     }
 
-    /// Around a ring a rank passes slices on. All together send what they do directly, and so does each if slices are even.
+    /// Around a ring a rank passes slices on. All together send what they do directly, and so does
+    /// each if slices are even.
     #[test]
     fn rings(elements in 0u64..2_000, ranks in 1u64..10) {
         let slices = slices(elements, ranks);
@@ -106,7 +108,8 @@ proptest! {
         }
     }
 
-    /// A job around a ring: the same memory, and the same traffic but where slices are uneven, in all-reduces.
+    /// A job around a ring: the same memory, and the same traffic but where slices are uneven, in
+    /// all-reduces.
     #[test]
     fn jobs_around_a_ring(job in jobs()) {
         for stage in Stage::ALL {
