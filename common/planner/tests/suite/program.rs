@@ -1,10 +1,10 @@
-//! The program's ends.
+//! The exit codes of the program.
 
 use std::fs::File;
 use std::process::Command;
 
 #[test]
-fn what_finds_no_room_is_an_error() {
+fn output_to_a_full_disk_is_an_error() {
     let printed = |place: &str| {
         let out = File::options().write(true).open(place).unwrap();
         let run = Command::new(env!("CARGO_BIN_EXE_planner")).args(["--model", "tiny"]).stdout(out).output();
@@ -14,6 +14,6 @@ fn what_finds_no_room_is_an_error() {
     assert_eq!(printed("/dev/null"), (Some(0), String::new()));
     if cfg!(target_os = "linux") {
         let (code, said) = printed("/dev/full");
-        assert!(code == Some(1) && said.contains("no room"), "{said}");
+        assert!(code == Some(1) && said.contains("the disk is full"), "{said}");
     }
 }
