@@ -14,7 +14,7 @@ use trainer::{Report, Result};
 mod standin;
 
 pub use stages::contract::mispredictions;
-pub use standin::standin;
+pub use standin::{standin, test_name};
 
 /// Every stage, in order.
 pub const STAGES: [Stage; 4] = Stage::ALL;

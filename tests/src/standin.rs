@@ -14,27 +14,28 @@ use std::process::Command;
 /// Says to a test that the stand-in is in place.
 const MARK: &str = "ZERO_STANDIN";
 
-/// Whether the stand-in is in place in this process. If it is not, the test named `test` runs again, in a process of its
-/// own with the stand-in and `settings` in its environment, and must pass there. Without a C++ compiler nothing is run,
-/// and that is said even where tests' output is captured.
+/// True if the stand-in is in place in this process. If it is not, `test` runs again, in a process of its own with the stand-in and
+/// `settings` in its environment, and must pass there. Without a C++ compiler nothing is run, and that is said even where the output
+/// of tests is captured.
 ///
 /// # Panics
 /// If the test fails there.
-pub fn standin(test: &str, settings: &[(&str, &str)]) -> bool {
+pub fn standin<T: Fn()>(test: T, settings: &[(&str, &str)]) -> bool {
     if std::env::var_os(MARK).is_some() {
         return true;
     }
+    let name = test_name(&test);
     let Some(compiler) = compiler() else {
-        assert!(std::env::var_os("STRICT").is_none(), "{test} needs a C++ compiler (c++, g++ or clang++)");
+        assert!(std::env::var_os("STRICT").is_none(), "{name} needs a C++ compiler (c++, g++ or clang++)");
         events::complain!(
-            "skipped: {test} needs a C++ compiler (c++, g++ or clang++) to build the stand-in driver"
+            "skipped: {name} needs a C++ compiler (c++, g++ or clang++) to build the stand-in driver"
         );
         return false;
     };
     let folder = build(compiler);
     let program = std::env::current_exe().expect("a running program has a path");
     let output = Command::new(program)
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
         .env(MARK, "1")
         .env("LD_LIBRARY_PATH", &folder)
         .env("XDG_CACHE_HOME", folder.join("cache"))
@@ -45,9 +46,15 @@ pub fn standin(test: &str, settings: &[(&str, &str)]) -> bool {
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success() && text.contains("1 passed"),
-        "{test} on the stand-in, {settings:?}:\n{text}"
+        "{name} on the stand-in, {settings:?}:\n{text}"
     );
     false
+}
+
+/// Returns what the test harness calls `test`: its path within the test program.
+pub fn test_name<T: Fn()>(test: &T) -> &'static str {
+    let path = std::any::type_name_of_val(test);
+    path.split_once("::").map_or(path, |(_, name)| name)
 }
 
 fn compiler() -> Option<&'static str> {

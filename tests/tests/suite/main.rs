@@ -9,6 +9,7 @@ mod evaluation;
 mod explanations;
 mod faults;
 mod knobs;
+mod learning;
 mod memory_tables;
 mod peers;
 mod precision;

@@ -1,13 +1,9 @@
 //! What happens to everybody when one rank fails.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
+use crate::common::{Chain, direct, ring, sum, upload, values, world};
 use collectives::CollectiveError::{self, Invalid, Mismatch, Poisoned, Timeout};
 use collectives::local::Options;
 use collectives::{Bucket, Group};
-use common::{Chain, direct, ring, sum, upload, values, world};
 use device::{DType, Device};
 use events::Operation;
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! NCCL, and what the layer over it costs, on the stand-ins ([`tests::standin`]): that it is measured, not how much it is.
 
-#![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
-
 use std::process::{Command, Output};
 use tests::standin;
 
@@ -12,7 +10,7 @@ fn bandwidth(flags: &str, set: &[(&str, &str)]) -> Output {
 
 #[test]
 fn nccl_is_measured_beside_its_own_calls() {
-    if !standin("nccl_is_measured_beside_its_own_calls", &[]) {
+    if !standin(nccl_is_measured_beside_its_own_calls, &[]) {
         return;
     }
     let output = bandwidth("--gpus 2 --engine nccl --max 16 --operation all-reduce,broadcast", &[]);

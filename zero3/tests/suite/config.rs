@@ -1,7 +1,5 @@
 //! `--config` and `--print-config`, from the program's outside.
 
-#![allow(clippy::unwrap_used)]
-
 use std::process::{Command, Output};
 
 const SHORT: &str = "--headless --gpus 2 --steps 2 --seq-len 16 --threads 1";

@@ -70,7 +70,7 @@ fn transfers(all: &[Ran], rank: u32) -> Vec<Ran> {
 
 #[test]
 fn every_pass_and_collective_is_told_of_once_and_in_order() {
-    if !standin("every_pass_and_collective_is_told_of_once_and_in_order", &[("STANDIN_DOZE", "4000")]) {
+    if !standin(every_pass_and_collective_is_told_of_once_and_in_order, &[("STANDIN_DOZE", "4000")]) {
         return;
     }
     for (stage, engine) in [(Stage::Ddp, "local"), (Stage::Zero3, "local"), (Stage::Zero3, "nccl")] {
@@ -110,7 +110,7 @@ fn every_pass_and_collective_is_told_of_once_and_in_order() {
 /// What fences promise, seen in times: gathered before computed with, computed by all before summed.
 #[test]
 fn times_respect_what_waits_for_what() {
-    if !standin("times_respect_what_waits_for_what", &[("STANDIN_DOZE", "4000")]) {
+    if !standin(times_respect_what_waits_for_what, &[("STANDIN_DOZE", "4000")]) {
         return;
     }
     let Run { events, .. } = recorded(Stage::Zero3, "local");
@@ -175,7 +175,7 @@ fn last_before(all: &[Ran], rank: u32, unit: u16, count: usize) -> Option<Ran> {
 
 #[test]
 fn communication_overlaps_computation_and_the_screen_shows_it() {
-    if !standin("communication_overlaps_computation_and_the_screen_shows_it", &[("STANDIN_DOZE", "4000")]) {
+    if !standin(communication_overlaps_computation_and_the_screen_shows_it, &[("STANDIN_DOZE", "4000")]) {
         return;
     }
     let Run { events, units, trace } = recorded(Stage::Zero3, "local");

@@ -1,10 +1,7 @@
 //! Damaged files: every one is an error with a name and a remedy, none a panic.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
 
-mod common;
-
+use crate::common::{config, save};
 use checkpoint::{CheckpointError, Reader};
-use common::{config, save};
 use model::{Layout, ModelConfig};
 use proptest::prelude::*;
 use safetensors::SafeTensors;

@@ -17,7 +17,7 @@ fn flags(device: &str, more: &str) -> String {
 
 #[test]
 fn the_driver_gave_what_was_requested_and_what_is_named_beside_it() {
-    if !standin("the_driver_gave_what_was_requested_and_what_is_named_beside_it", &[]) {
+    if !standin(the_driver_gave_what_was_requested_and_what_is_named_beside_it, &[]) {
         return;
     }
     for stage in [Stage::Ddp, Stage::Zero3] {
@@ -40,7 +40,7 @@ fn the_driver_gave_what_was_requested_and_what_is_named_beside_it() {
 /// At a billion parameters the hash takes seconds, and a benchmark looks at no weights.
 #[test]
 fn weights_that_nobody_asks_for_are_not_gathered() {
-    if !standin("weights_that_nobody_asks_for_are_not_gathered", &[]) {
+    if !standin(weights_that_nobody_asks_for_are_not_gathered, &[]) {
         return;
     }
     for stage in [Stage::Ddp, Stage::Zero3] {
@@ -92,7 +92,7 @@ fn products_and_attention_count_what_the_model_takes() {
 
 #[test]
 fn kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu() {
-    if !standin("kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu", &[]) {
+    if !standin(kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu, &[]) {
         return;
     }
     for stage in [Stage::Zero1, Stage::Zero3] {
@@ -113,7 +113,7 @@ fn kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu() {
 /// Launches are what a small model's step waits for, and a host that waits launches nothing meanwhile.
 #[test]
 fn a_step_takes_few_launches_and_waits() {
-    if !standin("a_step_takes_few_launches_and_waits", &[]) {
+    if !standin(a_step_takes_few_launches_and_waits, &[]) {
         return;
     }
     let counts = |stage, steps: u64| {
@@ -140,7 +140,7 @@ fn bench(words: &[&str]) -> Output {
 
 #[test]
 fn gpu_bench_prints_its_tables() {
-    if !standin("gpu_bench_prints_its_tables", &[]) {
+    if !standin(gpu_bench_prints_its_tables, &[]) {
         return;
     }
     let model = fixture("odd.json");

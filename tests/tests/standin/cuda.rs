@@ -58,7 +58,7 @@ fn stages_agree(flags: &str, apart: f64) -> Report {
 
 #[test]
 fn stages_agree_bit_for_bit_on_1_2_and_4_ranks() {
-    if !standin("stages_agree_bit_for_bit_on_1_2_and_4_ranks", &[]) {
+    if !standin(stages_agree_bit_for_bit_on_1_2_and_4_ranks, &[]) {
         return;
     }
     for world in [1, 2, 4] {
@@ -70,7 +70,7 @@ fn stages_agree_bit_for_bit_on_1_2_and_4_ranks() {
 /// Heads for which tiled attention has no room.
 #[test]
 fn stages_agree_with_wide_heads() {
-    if !standin("stages_agree_with_wide_heads", &[]) {
+    if !standin(stages_agree_with_wide_heads, &[]) {
         return;
     }
     stages_agree(&flags_of("wide-heads.json", 2, 2), 1e-4);
@@ -79,7 +79,7 @@ fn stages_agree_with_wide_heads() {
 
 #[test]
 fn with_accumulation_ddp_agrees_with_zero1_and_zero2_with_zero3() {
-    if !standin("with_accumulation_ddp_agrees_with_zero1_and_zero2_with_zero3", &[]) {
+    if !standin(with_accumulation_ddp_agrees_with_zero1_and_zero2_with_zero3, &[]) {
         return;
     }
     let [ddp, zero1, zero2, zero3] = STAGES.map(|stage| on_gpu(stage, &flags(2, 2, 3)));
@@ -91,7 +91,7 @@ fn with_accumulation_ddp_agrees_with_zero1_and_zero2_with_zero3() {
 
 #[test]
 fn stages_agree_in_16_bits() {
-    if !standin("stages_agree_in_16_bits", &[]) {
+    if !standin(stages_agree_in_16_bits, &[]) {
         return;
     }
     stages_agree(&format!("{} --precision bf16 --grad-dtype fp32", flags(2, 1, 2)), 0.02);
@@ -100,7 +100,7 @@ fn stages_agree_in_16_bits() {
 
 #[test]
 fn hybrid_sharding_agrees_bit_for_bit_in_16_bits() {
-    if !standin("hybrid_sharding_agrees_bit_for_bit_in_16_bits", &[]) {
+    if !standin(hybrid_sharding_agrees_bit_for_bit_in_16_bits, &[]) {
         return;
     }
     for precision in ["bf16", "fp16 --initial-scale-power 10"] {
@@ -112,7 +112,7 @@ fn hybrid_sharding_agrees_bit_for_bit_in_16_bits() {
 
 #[test]
 fn ranks_spread_over_two_gpus_and_share_them() {
-    if !standin("ranks_spread_over_two_gpus_and_share_them", &[("STANDIN_GPUS", "2")]) {
+    if !standin(ranks_spread_over_two_gpus_and_share_them, &[("STANDIN_GPUS", "2")]) {
         return;
     }
     stages_agree(&flags(4, 1, 3), 1e-4);
@@ -125,10 +125,9 @@ const HASH: &str = "STANDIN_TEST_HASH";
 fn timing_changes_no_bit() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hash");
-    let name = "timing_changes_no_bit";
     for (seed, doze) in [("1", "0"), ("2", "400"), ("3", "1500")] {
         let settings = [("STANDIN_SEED", seed), ("STANDIN_DOZE", doze), (HASH, file.to_str().unwrap())];
-        if !standin(name, &settings) {
+        if !standin(timing_changes_no_bit, &settings) {
             continue;
         }
         let hash = on_gpu(Stage::Zero3, &flags(4, 1, 2)).weights_blake3;
@@ -143,7 +142,7 @@ fn timing_changes_no_bit() {
 /// The other tests would notice a missing fence: without any, a run ends in an error or learns something else.
 #[test]
 fn without_fences_runs_go_wrong() {
-    if !standin("without_fences_runs_go_wrong", &[("STANDIN_FENCES", "0")]) {
+    if !standin(without_fences_runs_go_wrong, &[("STANDIN_FENCES", "0")]) {
         return;
     }
     let flags = flags(4, 1, 3);
@@ -156,7 +155,7 @@ fn without_fences_runs_go_wrong() {
 
 #[test]
 fn recomputed_activations_change_no_bit() {
-    if !standin("recomputed_activations_change_no_bit", &[]) {
+    if !standin(recomputed_activations_change_no_bit, &[]) {
         return;
     }
     let flags = flags(2, 1, 2);
@@ -168,7 +167,7 @@ fn recomputed_activations_change_no_bit() {
 /// From the one GPU's memory through a file into the other's, of another stage and in 16 bits.
 #[test]
 fn runs_go_on_from_what_others_kept() {
-    if !standin("runs_go_on_from_what_others_kept", &[]) {
+    if !standin(runs_go_on_from_what_others_kept, &[]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -187,7 +186,7 @@ fn runs_go_on_from_what_others_kept() {
 /// The stand-in's cuBLASLt, as the library, cuts up the sums of a product by its shape and by how its operands are aligned.
 #[test]
 fn wrapping_changes_no_bit() {
-    if !standin("wrapping_changes_no_bit", &[]) {
+    if !standin(wrapping_changes_no_bit, &[]) {
         return;
     }
     for precision in ["fp32", "bf16"] {
@@ -204,7 +203,7 @@ fn wrapping_changes_no_bit() {
 
 #[test]
 fn a_failing_rank_ends_all_ranks_by_name() {
-    if !standin("a_failing_rank_ends_all_ranks_by_name", &[]) {
+    if !standin(a_failing_rank_ends_all_ranks_by_name, &[]) {
         return;
     }
     for stage in STAGES {
@@ -218,7 +217,7 @@ fn a_failing_rank_ends_all_ranks_by_name() {
 #[test]
 fn a_gpu_that_is_too_small_is_an_error_that_says_what_is_live() {
     let memory = ("STANDIN_MEMORY", "68000000");
-    if !standin("a_gpu_that_is_too_small_is_an_error_that_says_what_is_live", &[memory]) {
+    if !standin(a_gpu_that_is_too_small_is_an_error_that_says_what_is_live, &[memory]) {
         return;
     }
     let failure =
@@ -231,7 +230,7 @@ fn a_gpu_that_is_too_small_is_an_error_that_says_what_is_live() {
 #[test]
 fn what_is_kept_for_reuse_goes_back_before_memory_is_scarce() {
     let memory = ("STANDIN_MEMORY", "600000000");
-    if !standin("what_is_kept_for_reuse_goes_back_before_memory_is_scarce", &[memory]) {
+    if !standin(what_is_kept_for_reuse_goes_back_before_memory_is_scarce, &[memory]) {
         return;
     }
     let gpu = Gpu::open(0).unwrap();
@@ -255,7 +254,7 @@ fn what_is_kept_for_reuse_goes_back_before_memory_is_scarce() {
 
 #[test]
 fn bf16_is_refused_where_the_gpu_has_none() {
-    if !standin("bf16_is_refused_where_the_gpu_has_none", &[("STANDIN_CAPABILITY", "75")]) {
+    if !standin(bf16_is_refused_where_the_gpu_has_none, &[("STANDIN_CAPABILITY", "75")]) {
         return;
     }
     let failure = train(Stage::Ddp, &format!("{} --device cuda --precision bf16", flags(1, 1, 1)));
@@ -268,8 +267,10 @@ fn bf16_is_refused_where_the_gpu_has_none() {
 /// Copies take GPUs that reach each other's memory; NCCL does not.
 #[test]
 fn gpus_that_do_not_reach_each_other_are_for_nccl() {
-    let name = "gpus_that_do_not_reach_each_other_are_for_nccl";
-    if !standin(name, &[("STANDIN_GPUS", "2"), ("STANDIN_PEERS", "0")]) {
+    if !standin(
+        gpus_that_do_not_reach_each_other_are_for_nccl,
+        &[("STANDIN_GPUS", "2"), ("STANDIN_PEERS", "0")],
+    ) {
         return;
     }
     let flags = flags(2, 1, 1);
@@ -284,15 +285,14 @@ fn gpus_that_do_not_reach_each_other_are_for_nccl() {
 /// Where cuBLASLt has no algorithm for operands that are aligned well, it is asked for one that needs no alignment.
 #[test]
 fn products_ask_again_for_less_alignment() {
-    let name = "products_ask_again_for_less_alignment";
-    if standin(name, &[("STANDIN_BLAS_ALIGNED", "4")]) {
+    if standin(products_ask_again_for_less_alignment, &[("STANDIN_BLAS_ALIGNED", "4")]) {
         stages_agree(&flags(1, 1, 1), 1e-4);
     }
 }
 
 #[test]
 fn a_product_without_an_algorithm_is_named() {
-    if !standin("a_product_without_an_algorithm_is_named", &[("STANDIN_BLAS_ALIGNED", "1")]) {
+    if !standin(a_product_without_an_algorithm_is_named, &[("STANDIN_BLAS_ALIGNED", "1")]) {
         return;
     }
     let failure = train(Stage::Ddp, &format!("{} --device cuda", flags(1, 1, 1))).expect_err("it is refused");
@@ -314,7 +314,7 @@ fn gpu_check(more: &str) -> (Option<i32>, String) {
 
 #[test]
 fn gpu_check_finds_everything_in_order() {
-    if !standin("gpu_check_finds_everything_in_order", &[]) {
+    if !standin(gpu_check_finds_everything_in_order, &[]) {
         return;
     }
     let (code, text) = gpu_check("--ranks 2");
@@ -329,8 +329,7 @@ fn gpu_check_finds_everything_in_order() {
 /// What NCCL does not let be checked is no failure, and not among what holds.
 #[test]
 fn gpu_check_says_what_an_old_nccl_keeps_it_from() {
-    let name = "gpu_check_says_what_an_old_nccl_keeps_it_from";
-    if !standin(name, &[("STANDIN_NCCL_VERSION", "22907")]) {
+    if !standin(gpu_check_says_what_an_old_nccl_keeps_it_from, &[("STANDIN_NCCL_VERSION", "22907")]) {
         return;
     }
     let (code, text) = gpu_check("--ranks 2");
@@ -346,7 +345,7 @@ fn gpu_check_says_what_an_old_nccl_keeps_it_from() {
 /// A part that is over its time is killed and named, and costs the others nothing.
 #[test]
 fn gpu_check_kills_a_part_that_does_not_end() {
-    if !standin("gpu_check_kills_a_part_that_does_not_end", &[]) {
+    if !standin(gpu_check_kills_a_part_that_does_not_end, &[]) {
         return;
     }
     // Its output ends only once no part holds it any more.
@@ -362,8 +361,10 @@ fn gpu_check_kills_a_part_that_does_not_end() {
 /// After an error that breaks the context every call in its process fails: in that process alone.
 #[test]
 fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
-    let name = "a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone";
-    if !standin(name, &[("STANDIN_BREAKS", "rope")]) {
+    if !standin(
+        a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone,
+        &[("STANDIN_BREAKS", "rope")],
+    ) {
         return;
     }
     let (code, text) = gpu_check("--ranks 2");
@@ -392,7 +393,7 @@ fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
 #[test]
 fn what_is_given_up_is_not_freed_while_another_gpu_writes_there() {
     let settings = [("STANDIN_GPUS", "2"), ("STANDIN_DOZE", "20000")];
-    if !standin("what_is_given_up_is_not_freed_while_another_gpu_writes_there", &settings) {
+    if !standin(what_is_given_up_is_not_freed_while_another_gpu_writes_there, &settings) {
         return;
     }
     let gpus = [0, 1].map(|gpu| Gpu::open(gpu).unwrap());

@@ -1,13 +1,9 @@
 //! Ranks that are connected by TCP: the same sums as ranks that share memory, and errors that name who is to blame.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
+use crate::common::{Chain, direct, sum, upload, value, values, world};
 use collectives::CollectiveError::{Mismatch, Poisoned, Timeout};
 use collectives::tcp::{JoinError, JoinOptions, join};
 use collectives::{Bucket, Group};
-use common::{Chain, direct, sum, upload, value, values, world};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Emitter, Operation};
 use proptest::prelude::*;

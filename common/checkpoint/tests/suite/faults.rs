@@ -1,11 +1,8 @@
 //! Saving under adverse conditions: what was there before stays whole until everything new is on
 //! the disk.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
 
-mod common;
-
+use crate::common::{assert_reads_back, config, names, save, values};
 use checkpoint::{CheckpointError, Reader, Writer};
-use common::{assert_reads_back, config, names, save, values};
 use model::{Layout, ModelConfig};
 use std::path::Path;
 
@@ -208,7 +205,7 @@ mod unix {
         Command::new("sh")
             .args(["-c", &script])
             .arg(std::env::current_exe().unwrap())
-            .arg("unix::saves_the_larger_model_where_it_is_told")
+            .arg("faults::unix::saves_the_larger_model_where_it_is_told")
             .env(DIRECTORY, directory)
             .output()
             .unwrap()

@@ -43,7 +43,7 @@ fn its_model_has_our_loss_and_gradients_with_our_weights() {
 #[test]
 fn a_live_pytorch_takes_turns() {
     let Some(python) = python("a_live_pytorch_takes_turns", PACKAGES) else { return };
-    if !standin("a_live_pytorch_takes_turns", &[]) {
+    if !standin(a_live_pytorch_takes_turns, &[]) {
         return;
     }
     let output = bench(&python, &["--peer-with", "--device cpu --no-compile", "--precision", "fp32"]);
@@ -70,7 +70,7 @@ fn fake(folder: &Path, script: &str) -> String {
 
 #[test]
 fn a_peer_that_fails_costs_its_own_row_alone() {
-    if !standin("a_peer_that_fails_costs_its_own_row_alone", &[]) {
+    if !standin(a_peer_that_fails_costs_its_own_row_alone, &[]) {
         return;
     }
     let hello = "echo no JSON; printf '\\377\\376\\n[1]\\n'; echo '{\"torch\": \"0\", \"device\": \"none\", \"parameters\": 1, \"how\": \"not at all\"}'";
@@ -103,7 +103,7 @@ fn a_peer_that_fails_costs_its_own_row_alone() {
 
 #[test]
 fn a_python_that_is_not_there_is_named() {
-    if !standin("a_python_that_is_not_there_is_named", &[]) {
+    if !standin(a_python_that_is_not_there_is_named, &[]) {
         return;
     }
     let output = bench("/nowhere/python", &[]);

@@ -1,10 +1,7 @@
 //! What is written is what is read, by this crate and by the format's own.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
 
-mod common;
-
+use crate::common::{assert_reads_back, config, names, save, value, values};
 use checkpoint::{CheckpointError, Reader, Writer};
-use common::{assert_reads_back, config, names, save, value, values};
 use model::{Layout, ModelConfig};
 use proptest::prelude::*;
 use safetensors::SafeTensors;

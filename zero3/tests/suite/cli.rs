@@ -1,7 +1,5 @@
 //! The program as a user meets it: exit codes, and errors that name the thing and the remedy on one screen.
 
-#![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 use tests::job::{Ended, Member, launch, start};
-use tests::{fixture, losses, standin, train};
+use tests::{fixture, losses, standin, test_name, train};
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ fn verdict(ranks: usize, set: &str) -> Ended {
 
 #[test]
 fn doctor_succeeds_exactly_if_so_many_ranks_would_run() {
-    if !standin("doctor_succeeds_exactly_if_so_many_ranks_would_run", &[]) {
+    if !standin(doctor_succeeds_exactly_if_so_many_ranks_would_run, &[]) {
         return;
     }
     for (ranks, set, words) in [
@@ -54,7 +54,7 @@ fn doctor_succeeds_exactly_if_so_many_ranks_would_run() {
 /// Of the libraries all but one, in a folder of their own.
 #[test]
 fn each_missing_library_is_named() {
-    if !standin("each_missing_library_is_named", &[]) {
+    if !standin(each_missing_library_is_named, &[]) {
         return;
     }
     let libraries = std::env::var("LD_LIBRARY_PATH").unwrap();
@@ -81,7 +81,7 @@ fn each_missing_library_is_named() {
 /// PyTorch's packages lie by a Python that the path's is a link to, over another link.
 #[test]
 fn libraries_are_found_behind_links_to_python() {
-    if !standin("libraries_are_found_behind_links_to_python", &[]) {
+    if !standin(libraries_are_found_behind_links_to_python, &[]) {
         return;
     }
     let libraries = std::env::var("LD_LIBRARY_PATH").unwrap();
@@ -137,7 +137,7 @@ fn doctor_in(dir: &tempfile::TempDir, bin: &str, more: &str) -> Ended {
 /// Libraries of a newer major version than the driver's do not work with it.
 #[test]
 fn of_two_toolkits_the_drivers_own_is_taken() {
-    if !standin("of_two_toolkits_the_drivers_own_is_taken", &[]) {
+    if !standin(of_two_toolkits_the_drivers_own_is_taken, &[]) {
         return;
     }
     let packages = ".local/lib/python3.11/site-packages/nvidia";
@@ -156,7 +156,7 @@ fn of_two_toolkits_the_drivers_own_is_taken() {
 /// A `python3` that is a script says where its installation lies.
 #[test]
 fn a_python_that_is_a_script_is_asked() {
-    if !standin("a_python_that_is_a_script_is_asked", &[]) {
+    if !standin(a_python_that_is_a_script_is_asked, &[]) {
         return;
     }
     let dir = libraries(&["far/lib/python3.11/site-packages/nvidia/cu13/lib/libcublasLt.so.13"]);
@@ -175,7 +175,7 @@ fn a_python_that_is_a_script_is_asked() {
 #[test]
 fn a_skipped_test_says_so_past_the_capture_of_its_output() {
     let program = std::env::current_exe().unwrap();
-    let test = "doctor_succeeds_exactly_if_so_many_ranks_would_run";
+    let test = test_name(&doctor_succeeds_exactly_if_so_many_ranks_would_run);
     let mut command = std::process::Command::new(program);
     let output =
         command.args([test, "--exact"]).env("PATH", "/nowhere").env_remove("ZERO_STANDIN").output().unwrap();
@@ -186,7 +186,7 @@ fn a_skipped_test_says_so_past_the_capture_of_its_output() {
 /// On a GPU that is too old `auto` is the CPU, and says why.
 #[test]
 fn a_gpu_that_is_too_old_is_left_alone() {
-    if !standin("a_gpu_that_is_too_old_is_left_alone", &[("STANDIN_CAPABILITY", "70")]) {
+    if !standin(a_gpu_that_is_too_old_is_left_alone, &[("STANDIN_CAPABILITY", "70")]) {
         return;
     }
     let flags = format!("--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 1", fixture("odd.json"));
@@ -201,7 +201,7 @@ fn a_gpu_that_is_too_old_is_left_alone() {
 
 #[test]
 fn an_nccl_that_is_too_old_is_named_by_every_process() {
-    if !standin("an_nccl_that_is_too_old_is_named_by_every_process", &[("STANDIN_NCCL_VERSION", "21700")]) {
+    if !standin(an_nccl_that_is_too_old_is_named_by_every_process, &[("STANDIN_NCCL_VERSION", "21700")]) {
         return;
     }
     let flags = "zero3 --headless --device cuda --steps 1";
@@ -228,7 +228,7 @@ fn succeeds(ended: &Ended) {
 
 #[test]
 fn machine_code_on_disk_outlives_damage_and_many_writers() {
-    if !standin("machine_code_on_disk_outlives_damage_and_many_writers", &[]) {
+    if !standin(machine_code_on_disk_outlives_damage_and_many_writers, &[]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -272,7 +272,7 @@ fn machine_code_on_disk_outlives_damage_and_many_writers() {
 
 #[test]
 fn tf32_rounds_products_of_f32_by_flag_alone() {
-    if !standin("tf32_rounds_products_of_f32_by_flag_alone", &[]) {
+    if !standin(tf32_rounds_products_of_f32_by_flag_alone, &[]) {
         return;
     }
     let run = |more: &str| {

@@ -1,6 +1,4 @@
 //! A small odd-shaped model with recognisable weights, and ways to save it.
-#![allow(dead_code, reason = "each test file uses its part")]
-#![allow(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
 use checkpoint::{Reader, Writer};
 use model::{Layout, ModelConfig};

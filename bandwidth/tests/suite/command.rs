@@ -1,7 +1,5 @@
 //! The command as its user meets it.
 
-#![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
-
 use std::process::{Command, Output, Stdio};
 
 fn bandwidth(flags: &str) -> Output {

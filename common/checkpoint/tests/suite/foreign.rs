@@ -1,10 +1,7 @@
 //! Models that others saved: Transformers' own, shards, 16-bit weights, additional tensors.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
 
-mod common;
-
+use crate::common::{assert_reads_back, config, value, values};
 use checkpoint::{CheckpointError, Reader};
-use common::{assert_reads_back, config, value, values};
 use half::{bf16, f16};
 use model::Layout;
 use safetensors::Dtype;

@@ -48,7 +48,7 @@ fn takes(report: &Report, ends: u64) {
 
 #[test]
 fn every_stage_learns_over_nccl_what_it_learns_over_copies() {
-    if !standin("every_stage_learns_over_nccl_what_it_learns_over_copies", &[]) {
+    if !standin(every_stage_learns_over_nccl_what_it_learns_over_copies, &[]) {
         return;
     }
     for world in [2, 4] {
@@ -65,7 +65,7 @@ fn every_stage_learns_over_nccl_what_it_learns_over_copies() {
 
 #[test]
 fn groups_of_neighbours_are_split_communicators() {
-    if !standin("groups_of_neighbours_are_split_communicators", &[("STANDIN_GPUS", "2")]) {
+    if !standin(groups_of_neighbours_are_split_communicators, &[("STANDIN_GPUS", "2")]) {
         return;
     }
     let flags = format!("--gpus 4 {}", flags(4, 3));
@@ -79,7 +79,7 @@ fn groups_of_neighbours_are_split_communicators() {
 
 #[test]
 fn sixteen_bits_and_accumulation_agree_to_rounding() {
-    if !standin("sixteen_bits_and_accumulation_agree_to_rounding", &[]) {
+    if !standin(sixteen_bits_and_accumulation_agree_to_rounding, &[]) {
         return;
     }
     for precision in ["bf16", "fp16 --initial-scale-power 10"] {
@@ -92,7 +92,7 @@ fn sixteen_bits_and_accumulation_agree_to_rounding() {
 
 #[test]
 fn an_error_of_nccl_ends_the_run_with_its_words() {
-    if !standin("an_error_of_nccl_ends_the_run_with_its_words", &[("STANDIN_NCCL_ERROR", "1:4")]) {
+    if !standin(an_error_of_nccl_ends_the_run_with_its_words, &[("STANDIN_NCCL_ERROR", "1:4")]) {
         return;
     }
     for stage in STAGES {
@@ -127,7 +127,7 @@ fn job(dir: &Path, stage: Stage, size: usize, flags: &str) -> Report {
 
 #[test]
 fn processes_learn_over_nccl_what_threads_do() {
-    if !standin("processes_learn_over_nccl_what_threads_do", &[("STANDIN_GPUS", "2")]) {
+    if !standin(processes_learn_over_nccl_what_threads_do, &[("STANDIN_GPUS", "2")]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -151,7 +151,7 @@ fn explains(ended: &Ended, words: &[&str]) {
 
 #[test]
 fn every_process_says_which_rank_failed_in_nccl() {
-    if !standin("every_process_says_which_rank_failed_in_nccl", &[("STANDIN_NCCL_ERROR", "1:9")]) {
+    if !standin(every_process_says_which_rank_failed_in_nccl, &[("STANDIN_NCCL_ERROR", "1:9")]) {
         return;
     }
     for ended in ends(&format!("zero3 --headless {}", flags(2, 1000)), 2) {
@@ -162,7 +162,7 @@ fn every_process_says_which_rank_failed_in_nccl() {
 
 #[test]
 fn whoever_leaves_out_a_collective_is_named_by_all() {
-    if !standin("whoever_leaves_out_a_collective_is_named_by_all", &[]) {
+    if !standin(whoever_leaves_out_a_collective_is_named_by_all, &[]) {
         return;
     }
     let flags = format!("{} --timeout 60 --inject skip@rank1,step1", flags(3, 1000));
@@ -181,7 +181,7 @@ fn whoever_leaves_out_a_collective_is_named_by_all() {
 #[test]
 fn a_process_that_hangs_in_nccl_is_named_by_all() {
     let absent = ("STANDIN_NCCL_ABSENT", "1:9:60000");
-    if !standin("a_process_that_hangs_in_nccl_is_named_by_all", &[absent]) {
+    if !standin(a_process_that_hangs_in_nccl_is_named_by_all, &[absent]) {
         return;
     }
     for ended in ends(&format!("zero3 --headless --timeout 2 {}", flags(2, 1000)), 2) {
@@ -194,7 +194,7 @@ fn a_process_that_hangs_in_nccl_is_named_by_all() {
 
 #[test]
 fn a_killed_process_ends_the_job_and_is_named() {
-    if !standin("a_killed_process_ends_the_job_and_is_named", &[("STANDIN_GPUS", "2")]) {
+    if !standin(a_killed_process_ends_the_job_and_is_named, &[("STANDIN_GPUS", "2")]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn a_killed_process_ends_the_job_and_is_named() {
 
 #[test]
 fn whoever_is_missing_at_the_start_is_named() {
-    if !standin("whoever_is_missing_at_the_start_is_named", &[]) {
+    if !standin(whoever_is_missing_at_the_start_is_named, &[]) {
         return;
     }
     let set = format!("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={}", free_port());
@@ -227,7 +227,7 @@ fn whoever_is_missing_at_the_start_is_named() {
 #[test]
 fn what_stands_in_the_way_is_said_before_anything_starts() {
     let old = ("STANDIN_NCCL_VERSION", "22809");
-    if !standin("what_stands_in_the_way_is_said_before_anything_starts", &[old]) {
+    if !standin(what_stands_in_the_way_is_said_before_anything_starts, &[old]) {
         return;
     }
     let refused = |flags: &str, words: &[&str]| {
@@ -252,7 +252,7 @@ fn what_stands_in_the_way_is_said_before_anything_starts() {
 
 #[test]
 fn what_is_slow_or_may_hang_between_ranks_is_a_warning() {
-    if !standin("what_is_slow_or_may_hang_between_ranks_is_a_warning", &[]) {
+    if !standin(what_is_slow_or_may_hang_between_ranks_is_a_warning, &[]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -292,7 +292,7 @@ fn without_nccl(folder: &Path) -> PathBuf {
 /// Under the name that pip's packages give it, in their folder of every Python at hand, and on the loader's path.
 #[test]
 fn nccl_is_found_wherever_pip_puts_it() {
-    if !standin("nccl_is_found_wherever_pip_puts_it", &[]) {
+    if !standin(nccl_is_found_wherever_pip_puts_it, &[]) {
         return;
     }
     let packages = "lib/python3.12/site-packages/nvidia/nccl/lib";
@@ -330,7 +330,7 @@ fn nccl_is_found_wherever_pip_puts_it() {
 
 #[test]
 fn without_nccl_the_error_says_where_it_comes_from() {
-    if !standin("without_nccl_the_error_says_where_it_comes_from", &[]) {
+    if !standin(without_nccl_the_error_says_where_it_comes_from, &[]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

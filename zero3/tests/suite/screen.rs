@@ -1,13 +1,7 @@
 //! Real runs with a screen, and real runs that others watch.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a panic")]
-
-#[allow(dead_code, reason = "the visualizer's own tests use the rest")]
-#[path = "../../viz/tests/suite/pty.rs"]
-mod pty;
-
+use crate::pty::{Pty, promptly};
 use events::runs;
-use pty::{Pty, promptly};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::net::TcpListener;
@@ -268,7 +262,9 @@ fn a_viewer() {
 
 fn viewer(runtime: &Path) -> Pty {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "a_viewer", "--nocapture"]).env("ZERO_TEST_RUNS", runtime.join("zero-runs"));
+    command
+        .args(["--exact", "screen::a_viewer", "--nocapture"])
+        .env("ZERO_TEST_RUNS", runtime.join("zero-runs"));
     let mut pty = Pty::start(&mut command, (120, 40));
     pty.expect_on_screen("live");
     pty.expect_on_screen("tokens/s");

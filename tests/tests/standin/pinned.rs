@@ -26,7 +26,7 @@ fn waits(device: &Device) -> u64 {
 
 #[test]
 fn batches_arrive_whole_however_late_their_copies_run() {
-    if !standin("batches_arrive_whole_however_late_their_copies_run", &[DOZE]) {
+    if !standin(batches_arrive_whole_however_late_their_copies_run, &[DOZE]) {
         return;
     }
     let (device, len, count) = (rank(), 1500, 60);
@@ -41,7 +41,7 @@ fn batches_arrive_whole_however_late_their_copies_run() {
 
 #[test]
 fn what_is_fetched_is_what_was_there_when_it_was_sent_for() {
-    if !standin("what_is_fetched_is_what_was_there_when_it_was_sent_for", &[DOZE]) {
+    if !standin(what_is_fetched_is_what_was_there_when_it_was_sent_for, &[DOZE]) {
         return;
     }
     let (device, len, count) = (rank(), 1500, 60);
@@ -64,7 +64,7 @@ fn what_is_fetched_is_what_was_there_when_it_was_sent_for() {
 /// More than goes through a block: the driver may read it until the stream is waited for.
 #[test]
 fn weights_arrive_whole_and_are_the_callers_again() {
-    if !standin("weights_arrive_whole_and_are_the_callers_again", &[DOZE]) {
+    if !standin(weights_arrive_whole_and_are_the_callers_again, &[DOZE]) {
         return;
     }
     let (device, len) = (rank(), 1_500_000);
@@ -78,7 +78,7 @@ fn weights_arrive_whole_and_are_the_callers_again() {
 /// A thread to which no context is current when it launches.
 #[test]
 fn any_thread_may_launch() {
-    if !standin("any_thread_may_launch", &[]) {
+    if !standin(any_thread_may_launch, &[]) {
         return;
     }
     let (device, len) = (rank(), 100);

@@ -1,11 +1,7 @@
 //! Every operation against a plain oracle, for both algorithms.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
+use crate::common::{direct, ring, round, tree_sum, upload, value, values, world};
 use collectives::{Bucket, Group};
-use common::{direct, ring, round, tree_sum, upload, value, values, world};
 use device::{Buffer, Class, DType, Device};
 use events::Operation;
 use proptest::prelude::*;

@@ -1,7 +1,5 @@
 //! Ranks on threads, for tests.
 
-#![allow(dead_code, unreachable_pub)]
-
 use collectives::local::{Algorithm, Options, World};
 use collectives::{CollectiveError, Group};
 use device::{Buffer, Class, DType, Device, Ledger};
@@ -11,7 +9,11 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 /// Runs `body` on every rank of a new world, each on a thread of its own; what they return, in rank order.
-pub fn world<R: Send>(size: u32, options: Options, body: impl Fn(Group, &Device) -> R + Sync) -> Vec<R> {
+pub(crate) fn world<R: Send>(
+    size: u32,
+    options: Options,
+    body: impl Fn(Group, &Device) -> R + Sync,
+) -> Vec<R> {
     std::thread::scope(|scope| {
         let start = |group: Group| {
             let body = &body;
@@ -25,23 +27,23 @@ pub fn world<R: Send>(size: u32, options: Options, body: impl Fn(Group, &Device)
     })
 }
 
-pub fn direct() -> Options {
+pub(crate) fn direct() -> Options {
     Options::default()
 }
 
-pub fn ring() -> Options {
+pub(crate) fn ring() -> Options {
     Options { algorithm: Algorithm::Ring, ..Options::default() }
 }
 
 /// Values that are not representable in 16 bits and differ between ranks and places.
-pub fn value(rank: usize, buffer: usize, index: usize) -> f32 {
+pub(crate) fn value(rank: usize, buffer: usize, index: usize) -> f32 {
     let seed = (rank * 7919 + buffer * 104_729 + index * 31) as u64;
     let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     (mixed as f32 / (1u64 << 23) as f32 - 1.0) * 3.0
 }
 
 /// A buffer of `values`, rounded to `dtype`.
-pub fn upload(device: &Device, dtype: DType, values: &[f32]) -> Buffer {
+pub(crate) fn upload(device: &Device, dtype: DType, values: &[f32]) -> Buffer {
     let class = Class::Gradients;
     let buffer = match dtype {
         DType::F32 => device.upload(class, values),
@@ -53,13 +55,13 @@ pub fn upload(device: &Device, dtype: DType, values: &[f32]) -> Buffer {
 }
 
 /// An all-reduce of `len` ones.
-pub fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buffer>, CollectiveError> {
+pub(crate) fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buffer>, CollectiveError> {
     group.all_reduce(vec![upload(device, DType::F32, &vec![1.0; len])].into())?.wait()
 }
 
 /// Three ranks. Rank 2 stays away from the group of ranks 1 and 2. Rank 1 comes there late, after rank 0 has waited for it for
 /// most of its patience in another group, and waits: nobody may blame rank 1.
-pub struct Chain {
+pub(crate) struct Chain {
     over: Barrier,
 }
 
@@ -70,10 +72,10 @@ impl Default for Chain {
 }
 
 impl Chain {
-    pub const PATIENCE: Duration = Duration::from_millis(1500);
+    pub(crate) const PATIENCE: Duration = Duration::from_millis(1500);
 
     /// What one rank does; its error.
-    pub fn run(&self, group: &Group, device: &Device) -> Option<CollectiveError> {
+    pub(crate) fn run(&self, group: &Group, device: &Device) -> Option<CollectiveError> {
         let rank = group.rank();
         let [first, last] = [rank / 2, rank.min(1)].map(|color| group.split(color.into()).unwrap());
         let error = match rank {
@@ -94,14 +96,14 @@ impl Chain {
         error
     }
 
-    pub fn check(&self, errors: &[Option<CollectiveError>]) {
+    pub(crate) fn check(&self, errors: &[Option<CollectiveError>]) {
         let culprits: Vec<_> = errors.iter().flatten().map(CollectiveError::culprit).collect();
         assert_eq!(culprits, [Some(2), Some(2)], "{errors:?}");
     }
 }
 
 /// The elements of `buffer`, widened.
-pub fn values(buffer: &Buffer) -> Vec<f32> {
+pub(crate) fn values(buffer: &Buffer) -> Vec<f32> {
     match buffer.dtype() {
         DType::F32 => buffer.as_slice::<f32>().to_vec(),
         DType::Bf16 => buffer.as_slice::<bf16>().iter().map(|v| v.to_f32()).collect(),
@@ -111,7 +113,7 @@ pub fn values(buffer: &Buffer) -> Vec<f32> {
 }
 
 /// `v`, rounded to `dtype`.
-pub fn round(dtype: DType, v: f32) -> f32 {
+pub(crate) fn round(dtype: DType, v: f32) -> f32 {
     match dtype {
         DType::F32 | DType::U32 => v,
         DType::Bf16 => bf16::from_f32(v).to_f32(),
@@ -120,7 +122,7 @@ pub fn round(dtype: DType, v: f32) -> f32 {
 }
 
 /// The sum that the local backend promises, by its definition.
-pub fn tree_sum(values: &[f32]) -> f32 {
+pub(crate) fn tree_sum(values: &[f32]) -> f32 {
     match values.len() {
         1 => values[0],
         count => {

@@ -97,7 +97,7 @@ fn everything(group: &Group, device: &Device, dtype: DType, lens: &[usize]) -> (
 
 #[test]
 fn every_collective_gives_what_local_ones_give() {
-    if !standin("every_collective_gives_what_local_ones_give", &[("STANDIN_GPUS", "2")]) {
+    if !standin(every_collective_gives_what_local_ones_give, &[("STANDIN_GPUS", "2")]) {
         return;
     }
     let lens = [4, 0, 1200, 100_000];
@@ -137,7 +137,7 @@ fn until_it_fails(group: &Group, device: &Device) -> CollectiveError {
 
 #[test]
 fn different_lengths_are_everybodys_error_before_anything_moves() {
-    if !standin("different_lengths_are_everybodys_error_before_anything_moves", &[]) {
+    if !standin(different_lengths_are_everybodys_error_before_anything_moves, &[]) {
         return;
     }
     let errors = connected(3, PATIENT, |group, device| {
@@ -157,10 +157,8 @@ fn different_lengths_are_everybodys_error_before_anything_moves() {
 
 #[test]
 fn an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where() {
-    if !standin(
-        "an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where",
-        &[("STANDIN_NCCL_ERROR", "1:3")],
-    ) {
+    if !standin(an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where, &[("STANDIN_NCCL_ERROR", "1:3")])
+    {
         return;
     }
     let begin = Instant::now();
@@ -174,7 +172,7 @@ fn an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where() {
 
 #[test]
 fn who_loses_a_peer_hears_first_who_that_is() {
-    if !standin("who_loses_a_peer_hears_first_who_that_is", &[("STANDIN_NCCL_ERROR", "1:2:6")]) {
+    if !standin(who_loses_a_peer_hears_first_who_that_is, &[("STANDIN_NCCL_ERROR", "1:2:6")]) {
         return;
     }
     let begin = Instant::now();
@@ -194,7 +192,7 @@ fn who_loses_a_peer_hears_first_who_that_is() {
 
 #[test]
 fn who_loses_a_peer_blames_nobody_without_knowing() {
-    if !standin("who_loses_a_peer_blames_nobody_without_knowing", &[("STANDIN_NCCL_ERROR", "1:2:2")]) {
+    if !standin(who_loses_a_peer_blames_nobody_without_knowing, &[("STANDIN_NCCL_ERROR", "1:2:2")]) {
         return;
     }
     let timeout = Duration::from_secs(1);
@@ -209,7 +207,7 @@ fn who_loses_a_peer_blames_nobody_without_knowing() {
 /// that has issued it and fails.
 #[test]
 fn a_rank_with_several_communicators_aborts_them_side_by_side() {
-    if !standin("a_rank_with_several_communicators_aborts_them_side_by_side", &[("STANDIN_GPUS", "4")]) {
+    if !standin(a_rank_with_several_communicators_aborts_them_side_by_side, &[("STANDIN_GPUS", "4")]) {
         return;
     }
     nccl::allow_sharing();
@@ -238,7 +236,7 @@ fn a_rank_with_several_communicators_aborts_them_side_by_side() {
 #[test]
 fn a_rank_that_hangs_in_nccl_is_named_once_patience_ends() {
     let absent = ("STANDIN_NCCL_ABSENT", "2:2:20000");
-    if !standin("a_rank_that_hangs_in_nccl_is_named_once_patience_ends", &[absent]) {
+    if !standin(a_rank_that_hangs_in_nccl_is_named_once_patience_ends, &[absent]) {
         return;
     }
     let begin = Instant::now();
@@ -255,7 +253,7 @@ fn a_rank_that_hangs_in_nccl_is_named_once_patience_ends() {
 #[test]
 fn no_rank_that_shares_a_gpu_goes_on_before_all_have_handed_in() {
     let late = ("STANDIN_NCCL_ABSENT", "2:2:500");
-    if !standin("no_rank_that_shares_a_gpu_goes_on_before_all_have_handed_in", &[late]) {
+    if !standin(no_rank_that_shares_a_gpu_goes_on_before_all_have_handed_in, &[late]) {
         return;
     }
     let took = connected(3, PATIENT, |group, device| {
@@ -269,7 +267,7 @@ fn no_rank_that_shares_a_gpu_goes_on_before_all_have_handed_in() {
 
 #[test]
 fn who_never_connects_or_never_comes_is_named() {
-    if !standin("who_never_connects_or_never_comes_is_named", &[("STANDIN_NCCL_VERSION", "23004")]) {
+    if !standin(who_never_connects_or_never_comes_is_named, &[("STANDIN_NCCL_VERSION", "23004")]) {
         return;
     }
     let timeout = Duration::from_millis(300);
@@ -308,7 +306,7 @@ fn who_never_connects_or_never_comes_is_named() {
 #[test]
 fn communicators_that_do_not_come_about_end_with_the_deadline() {
     let absent = ("STANDIN_NCCL_ABSENT", "1:0:20000");
-    if !standin("communicators_that_do_not_come_about_end_with_the_deadline", &[absent]) {
+    if !standin(communicators_that_do_not_come_about_end_with_the_deadline, &[absent]) {
         return;
     }
     nccl::allow_sharing();
@@ -323,7 +321,7 @@ fn communicators_that_do_not_come_about_end_with_the_deadline() {
 
 #[test]
 fn processes_load_machine_code_when_they_need_it() {
-    if !standin("processes_load_machine_code_when_they_need_it", &[]) {
+    if !standin(processes_load_machine_code_when_they_need_it, &[]) {
         return;
     }
     let set = |name: &str| std::env::var(name).ok();
@@ -339,7 +337,7 @@ fn processes_load_machine_code_when_they_need_it() {
 #[test]
 fn ranks_that_share_a_gpu_need_a_new_nccl() {
     let old = ("STANDIN_NCCL_VERSION", "22809");
-    if !standin("ranks_that_share_a_gpu_need_a_new_nccl", &[old, ("STANDIN_GPUS", "2")]) {
+    if !standin(ranks_that_share_a_gpu_need_a_new_nccl, &[old, ("STANDIN_GPUS", "2")]) {
         return;
     }
     nccl::allow_sharing();

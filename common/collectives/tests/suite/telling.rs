@@ -1,12 +1,8 @@
 //! What watchers hear of collectives, and what a simulated link does to them.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
+use crate::common::{direct, ring, upload, world};
 use collectives::local::{Algorithm, Link, Options};
 use collectives::{Bucket, Group};
-use common::{direct, ring, upload, world};
 use device::{DType, Device};
 use events::{Event, Operation, Progress, What};
 use std::time::{Duration, Instant};

@@ -1,0 +1,6 @@
+//! The program as its user meets it.
+
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
+
+mod command;
+mod nccl;

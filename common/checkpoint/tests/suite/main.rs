@@ -1,0 +1,9 @@
+//! What a checkpoint promises: what is written is what is read, whole or not at all.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
+
+mod common;
+mod damage;
+mod faults;
+mod foreign;
+mod round_trip;

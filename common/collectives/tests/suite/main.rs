@@ -1,0 +1,9 @@
+//! Collectives between ranks, on threads and on processes' connections: what they give, and what becomes of failures.
+
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
+
+mod common;
+mod failures;
+mod operations;
+mod processes;
+mod telling;

@@ -1,0 +1,4 @@
+//! What holds of runs whose ranks are processes of this machine.
+
+mod launchers;
+mod processes;
