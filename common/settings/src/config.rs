@@ -81,7 +81,7 @@ pub struct Config {
     pub link: Option<LinkChoice>,
     /// Buckets, overlap and prefetch.
     pub communication: Communication,
-    /// How ZeRO-1 sums gradients.
+    /// How gradients are summed where the stage has a choice.
     pub grad_sync: GradSync,
     /// Element types.
     pub precision: Precision,

@@ -45,7 +45,7 @@ pub struct Report {
     pub shard_group_size: Option<usize>,
     /// Ranks that share a second copy of the parameters, if there is one.
     pub secondary_shard_size: Option<usize>,
-    /// How ZeRO-1 sums gradients.
+    /// How gradients are summed where the stage has a choice.
     #[serde(default, deserialize_with = "labels::choice")]
     pub grad_sync: Option<GradSync>,
     /// Buckets, overlap and prefetch.
