@@ -165,6 +165,7 @@ const TRAINER: &[&str] = &[
     "checkpoint",
     "settings",
     "deepspeed",
+    "viz",
 ];
 const STAGE: &[&str] = &["events", "device", "collectives", "model", "planner", "sharding", "trainer"];
 

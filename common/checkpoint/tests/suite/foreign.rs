@@ -124,7 +124,7 @@ fn shards_read_as_one_model() {
 fn a_single_file_goes_before_an_index_as_in_transformers() {
     let directory = tempfile::tempdir().unwrap();
     save_shards(directory.path());
-    common::save(directory.path(), &config()).unwrap();
+    crate::common::save(directory.path(), &config()).unwrap();
     std::fs::remove_file(directory.path().join("a.safetensors")).unwrap();
     assert_reads_back(&Reader::open(directory.path()).unwrap(), &Layout::new(&config()));
 }
