@@ -1,5 +1,6 @@
-//! What a rank itself adds to a step, before anything is summed over ranks: told as an event to whoever diagnoses
-//! (`--contributions`). After the sum every rank has the same gradient, and a fault on one of them shows nowhere.
+//! What a rank itself adds to a step, before anything is summed over ranks. `--contributions` emits
+//! it as an event for diagnosis: after the sum every rank has the same gradient, and a fault on one
+//! rank shows nowhere.
 
 use crate::source;
 use device::DType;
@@ -7,14 +8,21 @@ use events::{LocalMetrics, Pass};
 use settings::Config;
 use settings::{Failure, Result};
 
-/// The part of a rank in the step that is under way.
+/// A rank's own part in the step under way.
 #[derive(Default)]
-pub(crate) struct Own {
+pub(crate) struct OwnPart {
     parameters: blake3::Hasher,
     squares: f64,
+    /// Seconds that the rank had waited for peers before the step.
+    waited_before: f64,
 }
 
-impl Own {
+impl OwnPart {
+    /// An empty part in a step that begins after the rank has waited `waited` seconds for peers.
+    pub(crate) fn begin(waited: f64) -> Self {
+        OwnPart { waited_before: waited, ..OwnPart::default() }
+    }
+
     /// Takes in the full parameters of a unit for a pass.
     pub(crate) fn computes_with(&mut self, pass: Pass, values: &[f32]) {
         if pass == Pass::Forward {
@@ -27,16 +35,18 @@ impl Own {
         self.squares += values.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>();
     }
 
-    /// The part in `step`, whose passes are over.
-    pub(crate) fn part(&self, step: u32, loss: f64, waited: f64) -> LocalMetrics {
+    /// Returns the part in `step` after the update, given the rank's mean loss and all seconds that
+    /// it has waited for peers.
+    pub(crate) fn finish(&self, step: u32, loss: f64, waited: f64) -> LocalMetrics {
         let mut first = [0; 8];
         first.copy_from_slice(&self.parameters.finalize().as_bytes()[..8]);
         let parameters = u64::from_be_bytes(first);
+        let waited = waited - self.waited_before;
         LocalMetrics { step, loss, grad_norm: self.squares.sqrt(), parameters, waited }
     }
 }
 
-/// Refuses runs whose ranks' parts cannot be told.
+/// Refuses runs whose ranks' own parts cannot be measured.
 ///
 /// # Errors
 /// A usage failure that names the flag to change.

@@ -7,8 +7,7 @@ mod wire;
 
 pub use helps::{Help, helps};
 
-use crate::report::{Report, TimeRow};
-use crate::timing::Times;
+use crate::report::{Report, TimeRow, Times};
 use planner::table::counted;
 
 /// Shares of a step below this are not worth a remedy.

@@ -1,6 +1,7 @@
 //! Failures in words: what happened, and what would help.
 
-use crate::run::{Plan, RankError};
+use crate::plan::Plan;
+use crate::rank_error::RankError;
 use collectives::CollectiveError;
 use device::OutOfMemory;
 use events::Class;

@@ -1,12 +1,13 @@
 //! Failures on demand: refused where they cannot come, and played where they do.
 
-use crate::run::RankError;
+use crate::rank_error::{self, RankError};
 use device::DType;
 use events::header::Sharded;
 use model::Keep;
 use settings::config::{Config, Evaluation};
 use settings::fault::{Fault, Kind, Phase};
 use settings::{Failure, Result};
+use std::cell::Cell;
 use std::time::Duration;
 
 /// Refuses faults that never come in `config`'s run of a stage called `name`, which shards `sharded`.
@@ -60,42 +61,120 @@ fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
     Err(Failure::usage(format!("--inject {fault},{phase}: {why}")))
 }
 
-/// Whether `rank` has a fault of this kind here.
-pub(crate) fn fault(config: &Config, rank: usize, step: u32, phase: Phase, kind: Kind) -> bool {
-    config.faults.iter().any(|f| {
-        f.kind == kind && f.rank == rank && f.phase == phase && (f.step == step || phase == Phase::Save)
-    })
-}
-
-/// How much longer than the deadline a rank stalls, so that whoever waits for it gives up first.
+/// How much longer than the timeout a rank stalls, so that the ranks that wait for it time out
+/// first.
 const LONGER: Duration = Duration::from_secs(2);
 
-/// A phase of a step; saving is no step's.
-fn moment(phase: Phase, step: u32) -> String {
-    match phase {
-        Phase::Save => "Save".into(),
-        _ => format!("{phase:?} of step {step}"),
+/// The faults of one rank, and the step that it is in.
+#[derive(Debug, Default)]
+pub(crate) struct RankFaults {
+    faults: Vec<Fault>,
+    timeout: Duration,
+    step: Cell<u32>,
+}
+
+impl RankFaults {
+    /// Those of `rank`, before its first step.
+    pub(crate) fn new(config: &Config, rank: usize) -> Self {
+        let faults = config.faults.iter().filter(|fault| fault.rank == rank).copied().collect();
+        RankFaults { faults, timeout: config.timeout, step: Cell::new(0) }
+    }
+
+    /// Enters `step`.
+    pub(crate) fn begin(&self, step: u32) {
+        self.step.set(step);
+    }
+
+    /// The step under way; 0 before the first.
+    pub(crate) fn step(&self) -> u32 {
+        self.step.get()
+    }
+
+    /// True if the rank has a lasting fault of this kind, now or since an earlier step.
+    pub(crate) fn lasts(&self, kind: Kind) -> bool {
+        self.faults.iter().any(|fault| fault.kind == kind && fault.step <= self.step())
+    }
+
+    /// True if a lasting fault of this kind begins with the next step.
+    pub(crate) fn begins_next(&self, kind: Kind) -> bool {
+        self.faults.iter().any(|fault| fault.kind == kind && fault.step == self.step() + 1)
+    }
+
+    /// True if the rank has a fault of this kind in this very step.
+    pub(crate) fn strikes(&self, kind: Kind) -> bool {
+        self.faults.iter().any(|fault| fault.kind == kind && fault.step == self.step())
+    }
+
+    /// True if the rank has a fault of this kind in this phase of this very step. Saving belongs to
+    /// no step.
+    pub(crate) fn strikes_in(&self, phase: Phase, kind: Kind) -> bool {
+        let now = |fault: &Fault| fault.step == self.step() || phase == Phase::Save;
+        self.faults.iter().any(|fault| fault.kind == kind && fault.phase == phase && now(fault))
+    }
+
+    /// Returns the factor of the loss gradient: `loss_scale` over the tokens of the step, unless a
+    /// fault spoils it.
+    pub(crate) fn gradient_scale(&self, config: &Config, loss_scale: f64) -> f32 {
+        if self.strikes(Kind::Overflow) {
+            return f32::INFINITY;
+        }
+        let own = self.lasts(Kind::Divisor);
+        let tokens = if own { config.tokens_per_rank() } else { config.tokens_per_step() };
+        (loss_scale / tokens as f64) as f32
+    }
+
+    /// Returns the step whose samples the rank reads: the one under way, or with a fault one that
+    /// the run does not reach.
+    pub(crate) fn step_read(&self, config: &Config) -> u32 {
+        if self.lasts(Kind::Data) { self.step() + config.steps } else { self.step() }
+    }
+
+    /// Panics, fails or stalls if a fault in `phase` says so.
+    ///
+    /// # Errors
+    /// The injected one.
+    #[allow(clippy::panic)]
+    pub(crate) fn trip(&self, phase: Phase) -> rank_error::Result<()> {
+        if self.strikes_in(phase, Kind::Panic) {
+            // The point of this fault: how the run ends when code panics that never should.
+            panic!("injected panic in {}", self.place(phase));
+        }
+        if self.strikes_in(phase, Kind::Error) {
+            return Err(RankError::Other(format!("injected error in {}", self.place(phase))));
+        }
+        if self.strikes_in(phase, Kind::Stall) {
+            std::thread::sleep(self.timeout + LONGER);
+            return Err(RankError::Stalled(format!("injected stall in {}", self.place(phase))));
+        }
+        Ok(())
+    }
+
+    /// `phase` in words, with the step that it belongs to.
+    fn place(&self, phase: Phase) -> String {
+        match phase {
+            Phase::Save => "Save".into(),
+            _ => format!("{phase:?} of step {}", self.step()),
+        }
     }
 }
 
-/// Fails here if the flags ask for it.
-#[allow(clippy::panic)]
-pub(crate) fn trip(
-    config: &Config,
-    number: usize,
-    step: u32,
-    phase: Phase,
-) -> std::result::Result<(), RankError> {
-    if fault(config, number, step, phase, Kind::Panic) {
-        // The point of this fault: what happens when code that never should panics all the same.
-        panic!("injected panic in {}", moment(phase, step));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silent_faults_last_on_their_rank_from_their_step_on() {
+        for kind in Kind::SILENT {
+            let mut config = crate::report::tests::config("--gpus 4");
+            config.faults = vec![Fault::silent(kind, 3, 7)];
+            let (faulty, healthy) = (RankFaults::new(&config, 3), RankFaults::new(&config, 2));
+            let at = |step| {
+                faulty.begin(step);
+                (faulty.begins_next(kind), faulty.strikes(kind), faulty.lasts(kind))
+            };
+            assert_eq!([6, 7, 9].map(at), [(true, false, false), (false, true, true), (false, false, true)]);
+            healthy.begin(9);
+            assert!(!healthy.lasts(kind));
+        }
     }
-    if fault(config, number, step, phase, Kind::Error) {
-        return Err(RankError::Other(format!("injected error in {}", moment(phase, step))));
-    }
-    if fault(config, number, step, phase, Kind::Stall) {
-        std::thread::sleep(config.timeout + LONGER);
-        return Err(RankError::Stalled(format!("injected stall in {}", moment(phase, step))));
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Sampling text from saved weights.
 
+use crate::hooks::Hooks;
 use crate::passes::Passes;
 use crate::source::Saved;
 use crate::stage::{AnyStage, Setup, Stage, StageKind};
@@ -86,9 +87,10 @@ impl Sampler {
             micro_batches: 1,
         };
         let batch = Batch { batch: args.samples, tokens: 1 };
+        let hooks = Rc::new(Hooks::none(rank.clone()));
         Ok(Sampler {
             stage: (stage.new)(setup).map_err(|e| Failure::run(e.to_string()))?,
-            passes: Passes::new(rank, model.clone(), partition, schedule, batch, Keep::Nothing),
+            passes: Passes::new(hooks, rank, model.clone(), partition, schedule, batch, Keep::Nothing),
             window: model.config.sequence_length,
             vocabulary: model.config.vocabulary,
             temperature: args.temperature,

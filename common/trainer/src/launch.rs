@@ -1,7 +1,10 @@
 //! The ranks of this process as threads, and what becomes of them.
 
 use crate::explain;
-use crate::run::{self, Measured, Observer, Plan, RankError};
+use crate::plan::Plan;
+use crate::rank_error::RankError;
+use crate::report::Measured;
+use crate::run::{self, Observer};
 use collectives::{Group, nccl};
 use device::Ledger;
 use events::{Emitter, What};

@@ -9,19 +9,22 @@ mod explain;
 mod faults;
 mod generate;
 pub mod hardware_rows;
-mod kept;
+mod hooks;
 mod launch;
 mod passes;
 mod plan;
 mod processes;
 mod progress;
+mod rank_error;
 pub mod report;
+mod resume;
 mod run;
 mod source;
 mod stage;
+mod stop;
 mod tables;
-mod timing;
 mod watch;
+mod watched;
 mod witness;
 
 pub use diagnosis::{Account, Help, diagnosis, helps, time};
@@ -34,9 +37,9 @@ pub use witness::{At, Witness};
 use clap::Parser;
 use collectives::Group;
 use events::Emitter;
+use plan::Plan;
 use processes::Logs;
 use run::News;
-use run::{Plan, Wish};
 use settings::Config;
 use settings::cli::{Cli, Command, TrainArgs};
 use settings::communication;
@@ -52,6 +55,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+use stop::StopRequest;
 use watch::Watch;
 
 /// The whole program of a stage: parses the command line, runs, prints, and turns failures into exit codes.
@@ -219,7 +223,7 @@ fn train_unseen(
     witness: Option<Arc<dyn Witness>>,
     enough: Arc<AtomicBool>,
 ) -> Result<Report> {
-    let stop = Arc::new(Wish::new(enough, config.world_size));
+    let stop = Arc::new(StopRequest::new(enough, config.world_size));
     let plan = Plan { witness, stop, ..plan::prepare(stage, config)? };
     let silent = |_: usize, _: News<'_>| {};
     if plan.config.record.is_none() {
@@ -258,20 +262,20 @@ fn run_plan(
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Waits for a run in `wait`; if it does not end soon after it is told to, says so.
-fn explaining_delays<T>(wish: &Wish, wait: impl FnOnce() -> T) -> T {
+fn explaining_delays<T>(request: &StopRequest, wait: impl FnOnce() -> T) -> T {
     let (running, watched) = channel::<()>();
     let over = move |within| watched.recv_timeout(within) == Err(RecvTimeoutError::Disconnected);
     std::thread::scope(|scope| {
         // Its end is what `over` sees, also where waiting panics.
         let _running = running;
         scope.spawn(move || {
-            while !wish.is_there() {
+            while !request.is_set() {
                 if over(Duration::from_millis(100)) {
                     return;
                 }
             }
             if !over(PATIENCE) {
-                match wish.writing.load(Ordering::Relaxed) {
+                match request.writing.load(Ordering::Relaxed) {
                     false => events::complain!(
                         "ending as soon as the layer under way is done; Ctrl-C or SIGTERM ends it at once"
                     ),

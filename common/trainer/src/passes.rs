@@ -1,75 +1,68 @@
-//! Forward and backward over all layers, through whatever a stage hands out.
+//! Forward and backward over all layers: acquire a layer's units from the stage, compute, release
+//! them.
 
-use crate::run::{Ending, Result};
+use crate::hooks::Hooks;
+use crate::rank_error::Result;
 use crate::stage::Stage;
 use device::{Buffer, Class};
 use events::Pass;
 use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Losses, Model, SavedBlock, SavedHead};
-use planner::Moment;
-use sharding::{
-    Bracket, FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Partition, Rank, Schedule,
-    UnitId, Visits,
-};
+use settings::fault::Phase;
+use sharding::{LayerWeights, Micro, Partition, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+
+mod loans;
+use loans::Loans;
 
 /// Tokens of one micro-batch: inputs and targets, u32, row by row.
 pub(crate) struct Tokens {
-    /// What the model reads.
+    /// The model's input.
     pub inputs: Vec<u32>,
-    /// What it should say next.
+    /// The token that follows each input.
     pub targets: Vec<u32>,
 }
 
-/// Fails where a failure of recomputation is asked for.
-pub(crate) type Tripwire<'a> = dyn Fn() -> Result<()> + 'a;
-
-/// The micro-batch of a pass that is no step's.
+/// The micro-batch of a pass outside training.
 const ONLY: Micro = Micro { index: 0, count: 1 };
-
-/// A slow rank is slow even where a pass takes no time.
-const LEAST_DELAY: Duration = Duration::from_millis(20);
 
 /// The model on one rank: its layers' passes over what the stage hands out.
 pub(crate) struct Passes {
     rank: Rc<Rank>,
     model: Arc<Model>,
-    partition: Arc<Partition>,
     schedule: Arc<Schedule>,
     batch: Batch,
     keep: Keep,
-    recompute_seconds: f64,
-    slow: bool,
-    moment: Moment,
-    ending: Ending,
-    parameters: Vec<Option<FullParameters>>,
-    gradients: Vec<Option<FullGradients>>,
+    hooks: Rc<Hooks>,
+    loans: Loans,
 }
 
+/// What a layer's forward saves for its backward.
 enum Saved {
     Embedding,
     Block(Box<SavedBlock>),
     Head(Box<SavedHead>),
 }
 
-/// What backward of a layer starts from.
+/// The same with everything recomputed that forward did not keep.
 enum Complete {
     Embedding,
     Block(Box<CompleteBlock>),
     Head(Box<SavedHead>),
 }
 
-/// What forward leaves for backward.
-pub(crate) struct Kept {
+/// What forward saves for backward.
+pub(crate) struct SavedForward {
     inputs: Buffer,
     _targets: Buffer,
-    saved: Vec<Saved>,
+    layers: Vec<Saved>,
 }
 
 impl Passes {
-    /// Passes of `model` under `partition`, over micro-batches of shape `batch`. Forward for training keeps `keep`.
+    /// Passes of `model` under `partition`, over micro-batches of shape `batch`. Forward for
+    /// training keeps `keep`.
     pub(crate) fn new(
+        hooks: Rc<Hooks>,
         rank: Rc<Rank>,
         model: Arc<Model>,
         partition: Arc<Partition>,
@@ -77,37 +70,11 @@ impl Passes {
         batch: Batch,
         keep: Keep,
     ) -> Self {
-        let units = partition.units.len();
-        Passes {
-            rank,
-            model,
-            partition,
-            schedule,
-            batch,
-            keep,
-            recompute_seconds: 0.0,
-            slow: false,
-            moment: Moment::Setup,
-            ending: Ending::Never,
-            parameters: (0..units).map(|_| None).collect(),
-            gradients: (0..units).map(|_| None).collect(),
-        }
+        Passes { rank, model, schedule, batch, keep, hooks, loans: Loans::none(partition) }
     }
 
-    /// The same, to be broken off where `ending` says so.
-    pub(crate) fn until(self, ending: Ending) -> Self {
-        Passes { ending, ..self }
-    }
-
-    /// The passes over a micro-batch, or a validation's batch, begin.
-    ///
-    /// # Errors
-    /// If the run ends here, or the ranks cannot agree about that.
-    pub(crate) fn begin(&self, micro: Micro) -> Result<()> {
-        self.ending.before(micro)
-    }
-
-    /// Forward over one micro-batch: its losses, and what backward needs. Waits for neither.
+    /// Runs forward over one micro-batch. Returns its losses, and what backward needs; waits for
+    /// neither.
     ///
     /// # Errors
     /// If the stage, a kernel or an allocation fails, or the run ends.
@@ -117,11 +84,11 @@ impl Passes {
         tokens: &Tokens,
         micro: Micro,
         gradient_scale: f32,
-    ) -> Result<(Losses, Kept)> {
+    ) -> Result<(Losses, SavedForward)> {
         self.losses(stage, (Pass::Forward, micro), tokens, gradient_scale, self.keep)
     }
 
-    /// Forward alone: the sum of the losses in nats.
+    /// Runs forward alone. Returns the sum of the losses in nats.
     ///
     /// # Errors
     /// If the stage, a kernel or an allocation fails, or the run ends.
@@ -129,7 +96,8 @@ impl Passes {
         Ok(self.losses(stage, (Pass::Evaluate, ONLY), tokens, 0.0, Keep::Nothing)?.0.wait()?)
     }
 
-    /// The logits of each sequence's last token, f32 `[batch, vocabulary]`, for `inputs` of shape `batch`.
+    /// Returns the logits of each sequence's last token, f32 `[batch, vocabulary]`, for `inputs` of
+    /// shape `batch`.
     ///
     /// # Errors
     /// If the stage, a kernel or an allocation fails, or the run ends.
@@ -150,7 +118,7 @@ impl Passes {
         Ok(out)
     }
 
-    /// A pass that ends in losses: these, and what it leaves.
+    /// Runs a forward pass that ends in losses. Returns these, and what it saves.
     fn losses(
         &mut self,
         stage: &mut dyn Stage,
@@ -158,22 +126,23 @@ impl Passes {
         tokens: &Tokens,
         gradient_scale: f32,
         keep: Keep,
-    ) -> Result<(Losses, Kept)> {
+    ) -> Result<(Losses, SavedForward)> {
         let (model, rank, batch) = (self.model.clone(), self.rank.clone(), self.batch);
         let inputs = rank.device.upload(Class::Activations, &tokens.inputs)?;
         let targets = rank.device.upload(Class::Activations, &tokens.targets)?;
         let mut losses = None;
-        let saved = self.walk(stage, pass, (&inputs, batch), keep, |weights, x| {
+        let layers = self.walk(stage, pass, (&inputs, batch), keep, |weights, x| {
             let (sums, saved) =
                 model.head(&rank.device, weights, x, &targets, gradient_scale, batch, keep)?;
             losses = Some(sums);
             Ok(saved)
         })?;
         let losses = losses.unwrap_or_else(|| unreachable!("a model's last layer is its head"));
-        Ok((losses, Kept { inputs, _targets: targets, saved }))
+        Ok((losses, SavedForward { inputs, _targets: targets, layers }))
     }
 
-    /// A pass from the embedding to `head`, which gets the last block's output; what it leaves for backward.
+    /// Walks from the embedding to `head`, which gets the last block's output. Returns what each
+    /// layer saves.
     fn walk(
         &mut self,
         stage: &mut dyn Stage,
@@ -182,212 +151,119 @@ impl Passes {
         keep: Keep,
         mut head: impl FnMut(&LayerWeights<'_>, Buffer) -> Result<Option<SavedHead>>,
     ) -> Result<Vec<Saved>> {
-        let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
+        let Passes { rank, model, schedule, hooks, loans, .. } = self;
         let visits = schedule.pass(pass);
         let (mut x, mut saved) = (None, Vec::new());
-        for at in 0..visits.layers.len() {
-            self.ending.before_layer()?;
-            let layer = &model.layout.layers[visits.layers[at]];
-            let bracket = self.enter(stage, pass, visits, at, micro)?;
-            let began = Instant::now();
-            let weights = self.weights(layer);
-            let kept = match (layer.kind, x.take()) {
+        for (at, &layer) in visits.layers.iter().enumerate() {
+            let layer = &model.layout.layers[layer];
+            hooks.before_layer(pass, layer.kind)?;
+            loans.acquire(stage, &visits.first[at], pass)?;
+            let span = hooks.layer(pass, loans.shown_for(layer), micro);
+            let weights = loans.weights(layer);
+            saved.extend(match (layer.kind, x.take()) {
                 (LayerKind::Embedding, _) => {
                     x = Some(model.embed(&rank.device, &weights, inputs, batch)?);
                     Some(Saved::Embedding)
                 }
                 (LayerKind::Block(_), Some(input)) => {
-                    let (output, kept) = model.block(&rank.device, &weights, input, batch, keep)?;
+                    let (output, saved) = model.block(&rank.device, &weights, input, batch, keep)?;
                     x = Some(output);
-                    kept.map(|kept| Saved::Block(Box::new(kept)))
+                    saved.map(|saved| Saved::Block(Box::new(saved)))
                 }
                 (LayerKind::Head, Some(input)) => {
-                    head(&weights, input)?.map(|kept| Saved::Head(Box::new(kept)))
+                    head(&weights, input)?.map(|saved| Saved::Head(Box::new(saved)))
                 }
-                (_, None) => None,
-            };
-            saved.extend(kept);
-            self.linger(began);
-            drop(bracket);
-            self.leave(stage, pass, visits, at)?;
+                (_, None) => unreachable!("a model's first layer is its embedding"),
+            });
+            span.end();
+            loans.release(stage, &visits.last[at], pass)?;
         }
         Ok(saved)
     }
 
-    /// Backward over one micro-batch; hands every unit's gradients to the stage as they are complete. Before it computes
-    /// anything again it touches `tripwire`.
+    /// Runs backward over one micro-batch. Hands a unit's gradients to the stage as soon as they
+    /// are complete.
     ///
     /// # Errors
-    /// The tripwire's, or if the stage, a kernel or an allocation fails, or the run ends.
+    /// If the stage, a kernel or an allocation fails, a fault is injected into recomputation, or
+    /// the run ends.
     pub(crate) fn backward(
         &mut self,
         stage: &mut dyn Stage,
-        kept: Kept,
+        saved: SavedForward,
         micro: Micro,
-        tripwire: &Tripwire<'_>,
     ) -> Result<()> {
-        let (schedule, model, rank) = (self.schedule.clone(), self.model.clone(), self.rank.clone());
+        let (schedule, model) = (self.schedule.clone(), self.model.clone());
         let visits = &schedule.backward;
-        let Kept { inputs, _targets, mut saved } = kept;
+        let SavedForward { inputs, _targets, mut layers } = saved;
         let mut dx: Option<Buffer> = None;
-        for at in 0..visits.layers.len() {
-            self.ending.before_layer()?;
-            let layer = &model.layout.layers[visits.layers[at]];
-            self.acquire(stage, Pass::Backward, visits, at)?;
-            let saved = self.recompute(layer, saved.pop(), micro, tripwire)?;
-            let bracket = self.bracket(layer, Pass::Backward, micro);
-            let began = Instant::now();
-            for &unit in &visits.first[at] {
-                self.gradients[unit] = Some(stage.gradients(unit, micro)?);
-            }
-            let weights =
-                LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters };
-            let gradients = &mut LayerGradients {
-                tensors: &layer.tensors,
-                partition: &self.partition,
-                held: &mut self.gradients,
-            };
-            let device = &rank.device;
-            dx = match (saved, dx.take()) {
-                (Some(Complete::Head(saved)), _) => {
-                    Some(model.head_backward(device, &weights, gradients, *saved, self.batch)?)
-                }
-                (Some(Complete::Block(saved)), Some(dout)) => {
-                    Some(model.block_backward(device, &weights, gradients, *saved, dout, self.batch)?)
-                }
-                (Some(Complete::Embedding), Some(dx)) => {
-                    model.embed_backward(device, gradients, &inputs, dx, self.batch)?;
-                    None
-                }
-                _ => None,
-            };
-            self.linger(began);
-            drop(bracket);
-            self.leave(stage, Pass::Backward, visits, at)?;
-            for &unit in &visits.last[at] {
-                if let Some(gradients) = self.gradients[unit].take() {
-                    stage.reduce(gradients, micro)?;
-                }
-            }
+        for (at, &layer) in visits.layers.iter().enumerate() {
+            let layer = &model.layout.layers[layer];
+            self.hooks.before_layer(Pass::Backward, layer.kind)?;
+            self.loans.acquire(stage, &visits.first[at], Pass::Backward)?;
+            let saved =
+                layers.pop().unwrap_or_else(|| unreachable!("forward saves something for every layer"));
+            let saved = self.recompute(layer, saved, micro)?;
+            let span = self.hooks.layer(Pass::Backward, self.loans.shown_for(layer), micro);
+            self.loans.gradients(stage, &visits.first[at], micro)?;
+            dx = self.layer_backward(layer, saved, dx.take(), &inputs)?;
+            span.end();
+            self.loans.release(stage, &visits.last[at], Pass::Backward)?;
+            self.loans.reduce(stage, &visits.last[at], micro)?;
         }
         Ok(())
     }
 
-    /// Completes what a layer's forward has saved, while its unit is held for backward anyway.
-    fn recompute(
-        &mut self,
-        layer: &Layer,
-        saved: Option<Saved>,
-        micro: Micro,
-        tripwire: &Tripwire<'_>,
-    ) -> Result<Option<Complete>> {
-        let saved = match saved {
-            Some(Saved::Block(saved)) => saved,
-            Some(Saved::Head(saved)) => return Ok(Some(Complete::Head(saved))),
-            Some(Saved::Embedding) => return Ok(Some(Complete::Embedding)),
-            None => return Ok(None),
+    /// Recomputes what a block's forward did not keep, while its unit is held for backward anyway.
+    fn recompute(&self, layer: &Layer, saved: Saved, micro: Micro) -> Result<Complete> {
+        let block = |saved| {
+            let weights = self.loans.weights(layer);
+            let block = self.model.block_recompute(&self.rank.device, &weights, saved, self.batch)?;
+            Ok(Complete::Block(Box::new(block)))
         };
-        let bracket = (self.keep != Keep::Everything).then(|| self.bracket(layer, Pass::Recompute, micro));
-        if bracket.is_some() {
-            tripwire()?;
+        match saved {
+            Saved::Embedding => Ok(Complete::Embedding),
+            Saved::Head(saved) => Ok(Complete::Head(saved)),
+            Saved::Block(saved) if self.keep == Keep::Everything => block(*saved),
+            Saved::Block(saved) => {
+                let _span = self.hooks.layer(Pass::Recompute, self.loans.shown_for(layer), micro);
+                self.hooks.phase(Phase::Recompute, || block(*saved))
+            }
         }
-        let started = Instant::now();
-        let weights = self.weights(layer);
-        let block = self.model.block_recompute(&self.rank.device, &weights, *saved, self.batch)?;
-        if bracket.is_some() {
-            self.recompute_seconds += started.elapsed().as_secs_f64();
-        }
-        Ok(Some(Complete::Block(Box::new(block))))
     }
 
-    /// Hands back what is held of a pass that was broken off.
+    /// Runs one layer's backward. Returns the gradient of its input; `None` for the embedding,
+    /// whose input is tokens.
+    fn layer_backward(
+        &mut self,
+        layer: &Layer,
+        saved: Complete,
+        dout: Option<Buffer>,
+        inputs: &Buffer,
+    ) -> Result<Option<Buffer>> {
+        let (model, device, batch) = (&self.model, &self.rank.device, self.batch);
+        let (weights, mut gradients) = self.loans.weights_and_gradients(layer);
+        let gradients = &mut gradients;
+        match (saved, dout) {
+            (Complete::Head(saved), _) => {
+                Ok(Some(model.head_backward(device, &weights, gradients, *saved, batch)?))
+            }
+            (Complete::Block(saved), Some(dout)) => {
+                Ok(Some(model.block_backward(device, &weights, gradients, *saved, dout, batch)?))
+            }
+            (Complete::Embedding, Some(dout)) => {
+                model.embed_backward(device, gradients, inputs, dout, batch)?;
+                Ok(None)
+            }
+            (_, None) => unreachable!("backward begins with the head"),
+        }
+    }
+
+    /// Hands back what is on loan from a pass that was broken off.
     ///
     /// # Errors
     /// If the stage fails.
-    pub(crate) fn let_go(&mut self, stage: &mut dyn Stage) -> Result<()> {
-        self.gradients.iter_mut().for_each(|held| *held = None);
-        for full in self.parameters.iter_mut().filter_map(Option::take) {
-            // Nothing is gathered ahead or kept after a pass of this kind.
-            stage.release(full, Pass::Evaluate)?;
-        }
-        Ok(())
-    }
-
-    /// `layer`'s weights in the units that are held.
-    fn weights<'a>(&'a self, layer: &'a Layer) -> LayerWeights<'a> {
-        LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters }
-    }
-
-    /// Whether passes take three times as long from now on.
-    pub(crate) fn slow_down(&mut self, slow: bool) {
-        self.slow = slow;
-    }
-
-    /// The delay of a slow rank in a pass over a layer that began at `began`.
-    fn linger(&self, began: Instant) {
-        if self.slow {
-            std::thread::sleep((2 * began.elapsed()).max(LEAST_DELAY));
-        }
-    }
-
-    /// Where the rank is, or was last.
-    pub(crate) fn moment(&self) -> Moment {
-        self.moment
-    }
-
-    /// The passes of a step are over.
-    pub(crate) fn update(&mut self) {
-        self.moment = Moment::Update;
-    }
-
-    /// Seconds spent in recomputation so far.
-    pub(crate) fn recompute_seconds(&self) -> f64 {
-        self.recompute_seconds
-    }
-
-    /// Acquires what the layer at `at` needs for the first time in this pass, and opens its bracket of events.
-    fn enter(
-        &mut self,
-        stage: &mut dyn Stage,
-        pass: Pass,
-        visits: &Visits,
-        at: usize,
-        micro: Micro,
-    ) -> Result<Bracket> {
-        self.acquire(stage, pass, visits, at)?;
-        Ok(self.bracket(&self.model.layout.layers[visits.layers[at]], pass, micro))
-    }
-
-    /// Acquires what the layer at `at` needs for the first time in this pass.
-    fn acquire(&mut self, stage: &mut dyn Stage, pass: Pass, visits: &Visits, at: usize) -> Result<()> {
-        self.moment = Moment::Layer(pass, self.model.layout.layers[visits.layers[at]].kind);
-        for &unit in &visits.first[at] {
-            self.parameters[unit] = Some(stage.acquire(unit, pass)?);
-        }
-        Ok(())
-    }
-
-    /// Says that a pass over `layer` begins.
-    fn bracket(&self, layer: &Layer, pass: Pass, micro: Micro) -> Bracket {
-        self.rank.bracket(pass, self.standing_for(layer), micro.index)
-    }
-
-    /// The unit that a layer's passes are shown for: the first of its own that is gathered, if any is.
-    fn standing_for(&self, layer: &Layer) -> UnitId {
-        let first = layer.tensors[0];
-        let own = layer.tensors.iter().filter(|&&tensor| tensor >= first);
-        let mut units = own.map(|&tensor| self.partition.home(tensor).0);
-        let gathered = units.find(|&unit| !self.partition.units[unit].persistent);
-        gathered.unwrap_or(self.partition.home(first).0)
-    }
-
-    /// Releases what no later layer of this pass needs.
-    fn leave(&mut self, stage: &mut dyn Stage, pass: Pass, visits: &Visits, at: usize) -> Result<()> {
-        for &unit in &visits.last[at] {
-            if let Some(full) = self.parameters[unit].take() {
-                stage.release(full, pass)?;
-            }
-        }
-        Ok(())
+    pub(crate) fn hand_back(&mut self, stage: &mut dyn Stage) -> Result<()> {
+        self.loans.hand_back(stage)
     }
 }

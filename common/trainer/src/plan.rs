@@ -3,14 +3,16 @@
 use crate::contribution;
 use crate::explain;
 use crate::faults;
-use crate::kept::Kept;
-use crate::report::{Predicted, Report};
-use crate::run::{Measured, Plan, Wish};
-use crate::source::{self, weights};
+use crate::report::{Measured, Predicted, Report};
+use crate::resume::ResumeState;
+use crate::source::{self, Tokenizer, weights};
 use crate::stage::AnyStage;
+use crate::stop::StopRequest;
+use crate::witness::Witness;
 use checkpoint::{StateWriter, Writer};
+use device::cuda::Gpu;
 use model::Model;
-use planner::{Done, Strategy};
+use planner::{Done, Prediction, Strategy};
 use settings::data::{Data, Part};
 use settings::prediction::{invalid, job};
 use settings::{Config, Failure, GradSync, Result, machine};
@@ -19,6 +21,60 @@ use std::sync::Arc;
 
 /// Most validation batches per rank unless more are asked for.
 const EVALUATION_BATCHES: usize = 20;
+
+/// What all ranks of a run share, read-only but for the stop request.
+pub(crate) struct Plan {
+    /// The stage.
+    pub stage: AnyStage,
+    /// The settings.
+    pub config: Config,
+    /// The model.
+    pub model: Arc<Model>,
+    /// Its units.
+    pub partition: Arc<Partition>,
+    /// When each pass needs them.
+    pub schedule: Arc<Schedule>,
+    /// The tokens.
+    pub data: Data,
+    /// The tokenizer of the initial weights, to be saved with the final ones.
+    pub tokenizer: Tokenizer,
+    /// The GPUs that ranks compute on; none on the CPU.
+    pub gpus: Vec<Arc<Gpu>>,
+    /// What training resumes from, if there is a checkpoint.
+    pub resume: Option<Arc<ResumeState>>,
+    /// The planner's prediction for the run.
+    pub prediction: Prediction,
+    /// Validation batches per rank.
+    pub evaluation_batches: usize,
+    /// The request to end the run early.
+    pub stop: Arc<StopRequest>,
+    /// Sees what ranks compute with and contribute.
+    pub witness: Option<Arc<dyn Witness>>,
+}
+
+impl Plan {
+    /// The step that the run begins with.
+    pub(crate) fn first_step(&self) -> u32 {
+        self.resume.as_ref().map_or(0, |state| state.progress.steps)
+    }
+
+    /// True if `step` is the last.
+    fn is_last(&self, step: u32) -> bool {
+        step + 1 == self.config.steps
+    }
+
+    /// True if a validation follows `step`.
+    pub(crate) fn validates_after(&self, step: u32) -> bool {
+        let due = |every| (step + 1).is_multiple_of(every) || self.is_last(step);
+        self.config.evaluation.is_some_and(|evaluation| due(evaluation.every))
+    }
+
+    /// True if a checkpoint follows `step`; the one after the last step is part of saving.
+    pub(crate) fn checkpoints_after(&self, step: u32) -> bool {
+        let every = self.config.checkpoint.as_ref().and_then(|checkpoint| checkpoint.every);
+        every.is_some_and(|every| (step + 1).is_multiple_of(every)) && !self.is_last(step)
+    }
+}
 
 /// Completes `config` to a plan, and refuses what cannot work.
 ///
@@ -58,7 +114,7 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     if config.init_from.is_some() {
         weights(&config, &model, config.seed).map_err(Failure::usage)?;
     }
-    let kept = Kept::open(&config, &model)?;
+    let resume = ResumeState::open(&config, &model)?;
     let tokenizer = source::tokenizer(&config).map_err(Failure::usage)?;
     if let Some(path) = &config.report {
         Report::probe(path)?;
@@ -85,9 +141,9 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
         schedule: Arc::new(schedule),
         data,
         tokenizer,
-        kept,
+        resume,
         prediction,
-        stop: Arc::new(Wish::new(Arc::default(), config.world_size)),
+        stop: Arc::new(StopRequest::new(Arc::default(), config.world_size)),
         witness: None,
         config,
     })

@@ -3,8 +3,9 @@
 //! Rank 0 leads: it alone prints, records and writes the report; the others send it their events while they run and
 //! their measurements at the end. Every rank prints its own error, and keeps a log if asked to.
 
+use crate::plan::Plan;
 use crate::report::StepRow;
-use crate::run::{News, Plan};
+use crate::run::News;
 use crate::watch::RING;
 use crate::{launch, progress};
 use collectives::tcp::{self, JoinOptions, Joined};
@@ -128,7 +129,7 @@ impl Logs {
             News::Validation(steps, loss) => {
                 line(file, &format!("validation loss {loss:.6} after {steps} steps"))
             }
-            News::Kept(steps) => line(file, &format!("checkpoint after {steps} steps")),
+            News::Checkpoint(steps) => line(file, &format!("checkpoint after {steps} steps")),
         }
     }
 

@@ -1,7 +1,8 @@
 //! What a run says while it goes on, without the screen.
 
+use crate::plan::Plan;
 use crate::report::StepRow;
-use crate::run::{News, Plan};
+use crate::run::News;
 use indicatif::{ProgressBar, ProgressStyle};
 use planner::table::{counted, grouped};
 use settings::Config;
@@ -31,7 +32,7 @@ pub(crate) fn opening(plan: &Plan) -> String {
         ranks,
         where_ranks_are(config),
         simulated(config),
-        plan.kept.as_ref().map(|kept| kept.words(config)).unwrap_or_default(),
+        plan.resume.as_ref().map(|state| state.words(config)).unwrap_or_default(),
         grouped(config.tokens_per_step()),
         ranks,
         counted(config.micro_batches, "micro-batch", "micro-batches"),
@@ -154,7 +155,7 @@ impl Lines {
                     );
                 });
             }
-            News::Kept(steps) => {
+            News::Checkpoint(steps) => {
                 let steps = counted(steps as usize, "step", "steps");
                 self.beside_the_bar(|| events::say!("{:>16}  checkpoint, after {steps}", ""));
             }

@@ -1,7 +1,6 @@
 //! The run report: what was predicted and what was measured, as JSON.
 
 use crate::hardware_rows::{GpuRow, KernelRow};
-use crate::run::Measured;
 use events::{Class, Operation};
 use planner::Algorithm;
 use serde::{Deserialize, Serialize};
@@ -14,8 +13,10 @@ use settings::{Failure, Result};
 use std::path::Path;
 use tempfile::NamedTempFile;
 
+mod measured;
 mod rows;
 
+pub use measured::{Clocks, Measured, Times};
 pub use rows::{
     EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, OperationTime, StepRow, Throughput, TimeRow,
     TotalRow, TrafficRow,
@@ -290,7 +291,7 @@ pub(crate) mod tests {
             kernels: Vec::new(),
             traffic: Traffic::default(),
             to_neighbours: None,
-            clocks: crate::timing::Clocks::default(),
+            clocks: Clocks::default(),
             weights_blake3: Some("ab".into()),
         };
         let ranks = config.world_size;

@@ -1,6 +1,6 @@
 //! Those who watch a run: the screen, a recording, viewers in other processes.
 
-use crate::run::Plan;
+use crate::plan::Plan;
 use events::{Emitter, Hub, HubError, HubOptions, Inlets, Pace, RecordingError, RunHeader, channel, feed};
 use settings::precision;
 use settings::prediction;

@@ -1,6 +1,6 @@
 //! The rows of a report.
 
-use crate::timing::Times;
+use super::Times;
 use collectives::Traffic;
 use events::Operation;
 use serde::{Deserialize, Serialize};

@@ -1,12 +1,13 @@
 //! What ranks tell each other beside the stage's collectives.
 
-use super::error::other;
-use super::{Measured, RankError, Result, Worker};
+use crate::plan::Plan;
+use crate::rank_error::{RankError, Result, other};
+use crate::report::Measured;
 use events::What;
 use sharding::Rank;
 
-/// Everybody's measurements, in rank order: what ranks of other processes have to say comes through the group. Of steps
-/// and validations, which are the same on every rank, only this rank's are kept.
+/// Returns the measurements of all ranks, in rank order; those of other processes come through the
+/// group. Steps and validations, which are the same on every rank, are kept of this rank alone.
 ///
 /// # Errors
 /// The group's failure.
@@ -19,30 +20,29 @@ pub(crate) fn share(rank: &Rank, measured: Measured) -> Result<Vec<Measured>> {
     Ok(all)
 }
 
-/// Fails the group of all ranks, unless it has failed already: with this rank as the culprit, or whom the error of a
-/// smaller group blames.
+/// Fails the group of all ranks, unless it has failed already. The culprit is the rank that `error`
+/// blames, as that of a smaller group may, or else this rank.
 pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankError {
     rank.emitter.emit(What::Failing);
     let number = rank.group.rank();
-    let culprit = (!error.blames_nobody()).then(|| error.culprit(number).unwrap_or(number));
+    let culprit = (!error.culprit_is_unknown()).then(|| error.culprit(number).unwrap_or(number));
     rank.group.blame(culprit, during.into(), error.to_string());
     error
 }
 
-impl Worker<'_> {
-    /// The sum of what every rank adds to the mean loss, and whether any of them wants to stop.
-    pub(super) fn agree(&self, loss: f64) -> Result<(f64, bool)> {
-        let stop = u64::from(self.plan.stop.is_there());
-        let mut mine = [0; 16];
-        mine[..8].copy_from_slice(&loss.to_le_bytes());
-        mine[8..].copy_from_slice(&stop.to_le_bytes());
-        let all = self.rank.group.exchange(&mine)?;
-        let word = |bytes: &[u8], at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            word
-        };
-        let loss = all.iter().map(|bytes| f64::from_le_bytes(word(bytes, 0))).sum();
-        Ok((loss, all.iter().any(|bytes| u64::from_le_bytes(word(bytes, 8)) != 0)))
-    }
+/// Returns the sum of every rank's part of the mean loss, and true if any of them has seen a stop
+/// request.
+pub(super) fn agree(plan: &Plan, rank: &Rank, loss: f64) -> Result<(f64, bool)> {
+    let stop = u64::from(plan.stop.is_set());
+    let mut mine = [0; 16];
+    mine[..8].copy_from_slice(&loss.to_le_bytes());
+    mine[8..].copy_from_slice(&stop.to_le_bytes());
+    let all = rank.group.exchange(&mine)?;
+    let word = |bytes: &[u8], at: usize| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&bytes[at..at + 8]);
+        word
+    };
+    let loss = all.iter().map(|bytes| f64::from_le_bytes(word(bytes, 0))).sum();
+    Ok((loss, all.iter().any(|bytes| u64::from_le_bytes(word(bytes, 8)) != 0)))
 }

@@ -1,56 +1,45 @@
-//! What a rank reads: the samples of a micro-batch and of a validation.
+//! Which samples a rank reads.
 
-use super::{Counted, Result, Worker};
+use crate::hooks::Hooks;
 use crate::passes::Tokens;
-use events::What;
+use crate::plan::Plan;
 use settings::Config;
 use settings::data::Part;
-use settings::fault::{Kind, Phase};
 use sharding::Micro;
+use std::rc::Rc;
 
-impl Worker<'_> {
-    /// What this rank learns from in a micro-batch.
-    pub(super) fn training_tokens(&self, step: u32, micro: Micro) -> Tokens {
-        self.tokens(Part::Training, self.first_sample(step, micro))
+/// The samples of one rank.
+pub(super) struct Samples<'a> {
+    plan: &'a Plan,
+    rank: usize,
+    hooks: Rc<Hooks>,
+}
+
+impl<'a> Samples<'a> {
+    /// Those of `rank`.
+    pub(super) fn new(plan: &'a Plan, rank: usize, hooks: Rc<Hooks>) -> Self {
+        Samples { plan, rank, hooks }
     }
 
-    /// The first sample that this rank reads for a micro-batch.
-    fn first_sample(&self, step: u32, micro: Micro) -> u64 {
-        let Config { steps, world_size, batch_size, .. } = self.plan.config;
-        // Another seed's samples: those of a step that this run does not reach.
-        let step = if self.suffers(Kind::Data, step) { step + steps } else { step };
-        let batch = (step as usize * micro.count + micro.index) * world_size + self.rank.number();
-        (batch * batch_size) as u64
+    /// Returns the rank's tokens for a micro-batch of the step under way.
+    pub(super) fn training(&self, micro: Micro) -> Tokens {
+        let step = self.hooks.faults().step_read(&self.plan.config) as usize;
+        self.tokens(Part::Training, step * micro.count + micro.index)
     }
 
-    /// The loss on the validation part, after `step`.
-    pub(super) fn evaluate(&mut self, step: u32) -> Result<f64> {
-        self.trip(step, Phase::Evaluate)?;
-        let watch = self.stopwatch();
-        let config = &self.plan.config;
-        let mut sum = 0.0;
-        let count = self.plan.evaluation_batches;
-        for batch in 0..count {
-            self.passes.begin(Micro { index: batch, count })?;
-            let first = (batch * config.world_size + self.rank.number()) * config.batch_size;
-            let tokens = self.tokens(Part::Validation, first as u64);
-            sum += self.passes.evaluate(&mut self.stage, &tokens)?;
-        }
-        let tokens = count * config.world_size * config.batch_size * config.sequence_length;
-        let (loss, _) = self.agree(sum / tokens as f64)?;
-        self.rank.emitter.emit(What::Evaluated { step: step + 1, loss });
-        self.evaluations.push((step + 1, loss));
-        self.stop(watch, |times| &mut times.evaluate);
-        self.counted = Counted::so_far(&self.rank, self.clocks);
-        Ok(loss)
+    /// Returns the rank's tokens for batch `index` of a validation.
+    pub(super) fn validation(&self, index: usize) -> Tokens {
+        self.tokens(Part::Validation, index)
     }
 
-    /// The micro-batch whose first sample is `first`.
-    fn tokens(&self, part: Part, first: u64) -> Tokens {
-        let Config { batch_size, sequence_length, .. } = self.plan.config;
+    /// Returns the rank's tokens in the micro-batch `number` of `part`, which all ranks read a
+    /// piece of.
+    fn tokens(&self, part: Part, number: usize) -> Tokens {
+        let Config { world_size, batch_size, sequence_length, .. } = self.plan.config;
+        let first = (number * world_size + self.rank) * batch_size;
         let mut tokens = Tokens { inputs: Vec::new(), targets: Vec::new() };
-        for row in 0..batch_size as u64 {
-            let sample = self.plan.data.sample(part, first + row, sequence_length);
+        for row in first..first + batch_size {
+            let sample = self.plan.data.sample(part, row as u64, sequence_length);
             tokens.inputs.extend_from_slice(&sample[..sequence_length]);
             tokens.targets.extend_from_slice(&sample[1..]);
         }

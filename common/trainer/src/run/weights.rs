@@ -1,9 +1,10 @@
-//! The weights before the first step and after the last, and the state of training in between.
+//! The weights before the first step and after the last, and checkpoints in between.
 
-use super::error::{RankError, other};
-use super::{Plan, Result, Worker};
-use crate::faults::fault;
-use crate::kept::{self, Progress};
+use super::Worker;
+use crate::faults::RankFaults;
+use crate::plan::Plan;
+use crate::rank_error::{RankError, Result, other};
+use crate::resume::{self, Progress};
 use crate::source;
 use crate::stage::Stage as _;
 use checkpoint::{StateWriter, Writer};
@@ -15,12 +16,12 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-/// What `rank` starts from, once all ranks have found that they start from the same.
-pub(super) fn first_weights(plan: &Plan, rank: &Rank) -> Result<Arc<dyn WeightSource>> {
+/// Returns the weights that `rank` starts from, once all ranks have compared theirs.
+pub(super) fn first_weights(plan: &Plan, rank: &Rank, faults: &RankFaults) -> Result<Arc<dyn WeightSource>> {
     let config = &plan.config;
-    let wrong = |phase| fault(config, rank.number(), 0, phase, Kind::Seed);
-    let weights = |wrong| match &plan.kept {
-        Some(kept) => Ok(kept.source(TrainingState::Weight)),
+    let wrong = |phase| faults.strikes_in(phase, Kind::Seed);
+    let weights = |wrong| match &plan.resume {
+        Some(state) => Ok(state.source(TrainingState::Weight)),
         None => {
             source::weights(config, &plan.model, config.seed + u64::from(wrong)).map_err(RankError::Other)
         }
@@ -32,12 +33,12 @@ pub(super) fn first_weights(plan: &Plan, rank: &Rank) -> Result<Arc<dyn WeightSo
     if wrong(Phase::Backward) { weights(true) } else { Ok(source) }
 }
 
-/// Ranks that silently start from different weights never agree again: compare first. `mine` is the first step in four bytes, and
-/// a hash.
+/// Fails unless all ranks start alike: ranks that start from different weights would silently train
+/// different models. `mine` is the first step in four bytes, then the weights' hash.
 fn agree_on_start(rank: &Rank, mine: [u8; 32]) -> Result<()> {
     let all = rank.group.exchange(&mine)?;
-    if let Some(begins_anew) = all.iter().position(|start| start[..4] < mine[..4]) {
-        return Err(RankError::OtherStep(begins_anew as u32));
+    if let Some(behind) = all.iter().position(|start| start[..4] < mine[..4]) {
+        return Err(RankError::OtherStep(behind as u32));
     }
     if all.iter().any(|start| start[..4] > mine[..4]) {
         return Err(RankError::OtherStep(rank.number() as u32));
@@ -48,7 +49,8 @@ fn agree_on_start(rank: &Rank, mine: [u8; 32]) -> Result<()> {
     }
 }
 
-/// The first that is not what most are, and the first that is; where no value has most, rank 0's counts.
+/// Returns the first rank whose value differs from the most frequent one, and the first rank that
+/// has that one. Of equally frequent values, that of the lowest rank counts.
 fn odd_one<T: PartialEq>(all: &[T]) -> Option<(usize, usize)> {
     let alike = |one: &T| all.iter().filter(|other| *other == one).count();
     let most = all.iter().map(alike).max()?;
@@ -57,8 +59,9 @@ fn odd_one<T: PartialEq>(all: &[T]) -> Option<(usize, usize)> {
 }
 
 impl Worker<'_> {
-    /// Gathers the master weights, unit by unit; rank 0 hashes them tensor by tensor, in the layout's order, and writes
-    /// them if asked to. Nothing where nobody asks for either.
+    /// Gathers the master weights unit by unit; rank 0 hashes them tensor by tensor, in the
+    /// layout's order, and writes them with `--save`. Returns the hash on rank 0. Does nothing if
+    /// neither is asked for.
     pub(super) fn save(&mut self) -> Result<Option<String>> {
         let plan = self.plan;
         if !plan.config.hashed && plan.config.save.is_none() {
@@ -77,27 +80,18 @@ impl Worker<'_> {
             writer.as_mut().map_or(Ok(()), |writer| writer.write(tensor, values))
         })?;
         writer.map_or(Ok(()), Writer::finish).map_err(other)?;
-        self.meet()?;
+        self.wait_for_writer()?;
         Ok(leader.then(|| hasher.finalize().to_hex().to_string()))
     }
 
-    /// Gathers what training goes on from, unit by unit; rank 0 puts it in the place of what was kept before.
-    pub(super) fn keep(&mut self) -> Result<()> {
+    /// Gathers the training state unit by unit; rank 0 writes it in place of the checkpoint before.
+    pub(super) fn checkpoint(&mut self) -> Result<()> {
         let plan = self.plan;
         let Some(checkpoint) = &plan.config.checkpoint else { return Ok(()) };
         let mut writer = None;
         if self.rank.number() == 0 {
-            let progress = Progress {
-                steps: plan.first_step() + self.steps.len() as u32,
-                updates: self.updates,
-                loss_scale: self.scaler.as_ref().map(LossScaler::at),
-                stage: plan.stage.name.into(),
-                ranks: plan.config.world_size,
-                tokens_per_step: plan.config.tokens_per_step(),
-                architecture: kept::architecture(&plan.model),
-            };
-            let words = serde_json::to_string(&progress).map_err(other)?;
-            let new = StateWriter::create(&checkpoint.directory, &plan.model.layout, &words);
+            let progress = serde_json::to_string(&self.progress()).map_err(other)?;
+            let new = StateWriter::create(&checkpoint.directory, &plan.model.layout, &progress);
             writer = Some(new.map_err(other)?);
         }
         for state in TrainingState::ALL {
@@ -106,15 +100,30 @@ impl Worker<'_> {
             })?;
         }
         writer.map_or(Ok(()), StateWriter::finish).map_err(other)?;
-        self.meet()
+        self.wait_for_writer()
     }
 
-    /// Waits for the others: while rank 0 writes, nobody goes on to what has a deadline and counts as waiting for peers.
-    fn meet(&self) -> Result<()> {
-        Ok(self.meeting.exchange(&[]).map(drop)?)
+    fn progress(&self) -> Progress {
+        let plan = self.plan;
+        Progress {
+            steps: self.steps,
+            updates: self.updates,
+            loss_scale: self.scaler.as_ref().map(LossScaler::at),
+            stage: plan.stage.name.into(),
+            ranks: plan.config.world_size,
+            tokens_per_step: plan.config.tokens_per_step(),
+            architecture: resume::architecture(&plan.model),
+        }
     }
 
-    /// Gathers `state` unit by unit, in which every rank takes part; rank 0 hands over its tensors in the layout's order.
+    /// Blocks until all ranks are here. While rank 0 writes, the others wait without a timeout, and
+    /// that time does not count as waiting for peers.
+    fn wait_for_writer(&self) -> Result<()> {
+        Ok(self.writing.exchange(&[]).map(drop)?)
+    }
+
+    /// Gathers `state` unit by unit on all ranks; on rank 0, calls `take` with its tensors in the
+    /// layout's order.
     fn gather(
         &mut self,
         state: TrainingState,
@@ -130,19 +139,20 @@ impl Worker<'_> {
                 take(tensor, &values).map_err(other)?;
             }
             if gathered.read(unit, plan.partition.units[unit].slots.len()) {
-                self.meet()?;
+                self.wait_for_writer()?;
             }
         }
         Ok(())
     }
 }
 
-/// Units that are gathered for as long as some of their tensors are still to be read.
+/// Units that are gathered, with the number of their tensors that have been read; a unit is freed
+/// after its last tensor.
 #[derive(Default)]
 struct Gathered(BTreeMap<UnitId, (Buffer, usize)>);
 
 impl Gathered {
-    /// `unit`, gathered by `gather` if it is not here.
+    /// Returns `unit`; gathers it first if it is not here.
     fn unit(
         &mut self,
         unit: UnitId,
@@ -155,7 +165,8 @@ impl Gathered {
         Ok(full)
     }
 
-    /// Another tensor of `unit`, of `tensors` in all, has been read; whether it was the last.
+    /// Counts a tensor of `unit` as read. Frees the unit and returns true if it was the last of its
+    /// `tensors`.
     fn read(&mut self, unit: UnitId, tensors: usize) -> bool {
         let Some((_, read)) = self.0.get_mut(&unit) else { return false };
         *read += 1;

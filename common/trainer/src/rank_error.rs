@@ -1,27 +1,30 @@
-//! How a rank ends early.
+//! Why a rank ended before its last step.
 
 use collectives::CollectiveError;
 use device::OutOfMemory;
 use planner::Moment;
 
-/// Why a rank ended early.
+/// Why a rank ended before its last step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RankError {
-    /// The stage, its device or its peers.
+    /// The stage, its device or a peer failed.
     Stage(sharding::Error),
-    /// Its device's memory.
+    /// The device ran out of memory.
     OutOfMemory(OutOfMemory, Moment),
-    /// A rank starts from other weights than most; and one of those.
+    /// The first rank starts from other weights than most ranks, the second is one of these.
     OtherWeights(u32, u32),
-    /// A rank begins with an earlier step than others.
+    /// This rank begins with an earlier step than others.
     OtherStep(u32),
-    /// It hung, as a fault asks for, until the others had to give up; in words.
+    /// An injected fault made the rank hang until the others timed out; the message.
     Stalled(String),
-    /// Anything else, in words.
+    /// Any other failure; the message.
     Other(String),
-    /// As all others did, because somebody wished it: no failure.
+    /// All ranks stopped on request: no failure.
     Stopped,
 }
+
+/// The result of what one rank does.
+pub(crate) type Result<T> = std::result::Result<T, RankError>;
 
 impl<E: Into<sharding::Error>> From<E> for RankError {
     fn from(error: E) -> Self {
@@ -30,7 +33,7 @@ impl<E: Into<sharding::Error>> From<E> for RankError {
 }
 
 impl RankError {
-    /// The rank at fault, if it is another one than `rank`, whose error this is.
+    /// Returns the rank that caused this error of `rank`, if it is another one.
     pub(crate) fn culprit(&self, rank: u32) -> Option<u32> {
         match self {
             RankError::Stage(sharding::Error::Collective(error)) => error.culprit(),
@@ -41,18 +44,18 @@ impl RankError {
         }
     }
 
-    /// Whether something failed through nobody knows whom.
-    pub(crate) fn blames_nobody(&self) -> bool {
+    /// True if the group failed and the culprit is unknown.
+    pub(crate) fn culprit_is_unknown(&self) -> bool {
         matches!(self, RankError::Stage(sharding::Error::Collective(CollectiveError::Unknown { .. })))
     }
 
-    /// Whether it is a mere echo of another rank's.
+    /// True if the rank only passes on the failure of another rank.
     pub(crate) fn is_echo(&self) -> bool {
         matches!(self, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))
     }
 
-    /// Running out of memory, with where it happened; any other error as it is.
-    pub(super) fn at(self, moment: Moment) -> Self {
+    /// Adds `moment` to an out-of-memory error; returns any other error as it is.
+    pub(crate) fn at(self, moment: Moment) -> Self {
         let RankError::Stage(error) = &self else { return self };
         error.out_of_memory().cloned().map_or(self, |oom| RankError::OutOfMemory(oom, moment))
     }
@@ -69,7 +72,7 @@ impl std::fmt::Display for RankError {
             ),
             RankError::OtherStep(culprit) => write!(
                 f,
-                "rank {culprit} does not have the state that others go on from: --checkpoint must be a directory that all machines see"
+                "rank {culprit} does not have the checkpoint that other ranks resume from: --checkpoint must be a directory that all machines see"
             ),
             RankError::Stalled(message) | RankError::Other(message) => f.write_str(message),
             RankError::Stopped => f.write_str("the run was stopped"),
@@ -77,7 +80,7 @@ impl std::fmt::Display for RankError {
     }
 }
 
-/// An error of no kind of its own.
-pub(super) fn other(error: impl std::fmt::Display) -> RankError {
+/// Wraps an error that has no variant of its own.
+pub(crate) fn other(error: impl std::fmt::Display) -> RankError {
     RankError::Other(error.to_string())
 }

@@ -33,14 +33,14 @@ pub(crate) struct Progress {
 
 /// What a run goes on from.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ResumeState {
     reader: StateReader,
     layout: Layout,
     /// How far it has come.
     pub progress: Progress,
 }
 
-impl Kept {
+impl ResumeState {
     /// What is kept where `config` says, if anything is.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Kept {
                 progress.steps.saturating_mul(2),
             )));
         }
-        Ok(Some(Arc::new(Kept { reader, layout: model.layout.clone(), progress })))
+        Ok(Some(Arc::new(ResumeState { reader, layout: model.layout.clone(), progress })))
     }
 
     /// The lines that tell a run that goes on from one that begins.
@@ -124,7 +124,7 @@ fn other_architecture(kept: &Value, now: &Value) -> Option<String> {
     Some(format!("its {key} is {}, this one's {}", kept[key.as_str()], now[key.as_str()]))
 }
 
-struct OneState(Arc<Kept>, TrainingState);
+struct OneState(Arc<ResumeState>, TrainingState);
 
 impl WeightSource for OneState {
     fn read(

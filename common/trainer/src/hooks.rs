@@ -1,0 +1,157 @@
+//! What surrounds the phases and layers of the training loop: injected faults, clocks, stop
+//! requests, events. The loop and the passes call it and know none of these.
+
+use crate::faults::RankFaults;
+use crate::plan::Plan;
+use crate::rank_error::Result;
+use crate::report::{Clocks, Times};
+use crate::stop::StopCheck;
+use events::{Pass, What};
+use model::LayerKind;
+use planner::Moment;
+use settings::fault::{Kind, Phase};
+use sharding::{Bracket, Micro, Rank, UnitId};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// The least delay of a slow rank per layer, so that it is slow even where a layer takes no time.
+const LEAST_DELAY: Duration = Duration::from_millis(20);
+
+/// The hooks of one rank.
+pub(crate) struct Hooks {
+    rank: Rc<Rank>,
+    faults: RankFaults,
+    stop: StopCheck,
+    moment: Cell<Moment>,
+    clocks: Cell<Clocks>,
+}
+
+impl Hooks {
+    /// Hooks of a rank that has no faults and is never stopped.
+    pub(crate) fn none(rank: Rc<Rank>) -> Self {
+        let (faults, stop) = (RankFaults::default(), StopCheck::Never);
+        Hooks { rank, faults, stop, moment: Cell::default(), clocks: Cell::default() }
+    }
+
+    /// Hooks of `rank` in `plan`'s run, before its first step.
+    pub(crate) fn new(plan: &Plan, rank: Rc<Rank>) -> Self {
+        let faults = RankFaults::new(&plan.config, rank.number());
+        let stop = StopCheck::new(&plan.stop, &rank, plan.config.process.is_some());
+        Hooks { faults, stop, ..Hooks::none(rank) }
+    }
+
+    /// Enters `step`.
+    pub(crate) fn begin(&self, step: u32) {
+        self.faults.begin(step);
+    }
+
+    /// The step under way; 0 before the first.
+    pub(crate) fn step(&self) -> u32 {
+        self.faults.step()
+    }
+
+    /// The rank's faults.
+    pub(crate) fn faults(&self) -> &RankFaults {
+        &self.faults
+    }
+
+    /// The place in the step where the rank is, or was last.
+    pub(crate) fn moment(&self) -> Moment {
+        self.moment.get()
+    }
+
+    /// Seconds per phase so far.
+    pub(crate) fn clocks(&self) -> Clocks {
+        self.clocks.get()
+    }
+
+    /// Runs `body` as `phase` of the step under way: first strikes a fault that is injected there;
+    /// then adds the time that `body` took, if it succeeded, to the phase's clocks.
+    ///
+    /// # Errors
+    /// The injected fault's, or `body`'s.
+    pub(crate) fn phase<T>(&self, phase: Phase, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        if phase == Phase::Step {
+            self.moment.set(Moment::Update);
+        }
+        // Watchers hear of the failure before the rank frees anything.
+        self.faults.trip(phase).inspect_err(|_| self.rank.emitter.emit(What::Failing))?;
+        let (started, waited) = (Instant::now(), self.waited());
+        let value = body()?;
+        self.add(phase, started.elapsed(), waited);
+        Ok(value)
+    }
+
+    /// Seconds in waits for collectives so far: in all, for peers, for a simulated link.
+    fn waited(&self) -> [f64; 3] {
+        self.rank.group.overall_traffic().seconds()
+    }
+
+    /// Adds `elapsed`, and what it includes of waits since they were `before`, to the clocks of
+    /// `phase`.
+    fn add(&self, phase: Phase, elapsed: Duration, before: [f64; 3]) {
+        let (mut clocks, now) = (self.clocks.get(), self.waited());
+        let seconds = [elapsed.as_secs_f64(), now[0] - before[0], now[1] - before[1], now[2] - before[2]];
+        let Clocks { total, waits, for_peers, for_link } = &mut clocks;
+        for (times, seconds) in [total, waits, for_peers, for_link].into_iter().zip(seconds) {
+            clock(times, phase).into_iter().for_each(|clock| *clock += seconds);
+        }
+        self.clocks.set(clocks);
+    }
+
+    /// Checks for a stop request before a micro-batch of a step, or a batch of a validation.
+    ///
+    /// # Errors
+    /// If the run ends here, or the ranks cannot exchange whether it does.
+    pub(crate) fn before_micro_batch(&self, micro: Micro) -> Result<()> {
+        self.stop.before_micro_batch(micro)
+    }
+
+    /// Checks for a stop request before a layer of `pass`, and notes the layer as the rank's place.
+    ///
+    /// # Errors
+    /// If the run ends here.
+    pub(crate) fn before_layer(&self, pass: Pass, layer: LayerKind) -> Result<()> {
+        self.stop.before_layer()?;
+        self.moment.set(Moment::Layer(pass, layer));
+        Ok(())
+    }
+
+    /// Tells watchers that a layer's `pass` begins, shown as one over `unit`, in micro-batch
+    /// `micro`; that it ends when the returned value is dropped.
+    pub(crate) fn layer(&self, pass: Pass, unit: UnitId, micro: Micro) -> LayerSpan {
+        let bracket = self.rank.bracket(pass, unit, micro.index);
+        LayerSpan { _bracket: bracket, began: Instant::now(), slow: self.faults.lasts(Kind::Slow) }
+    }
+}
+
+/// A layer's pass that is under way.
+#[must_use = "the pass ends when this is dropped"]
+pub(crate) struct LayerSpan {
+    _bracket: Bracket,
+    began: Instant,
+    slow: bool,
+}
+
+impl LayerSpan {
+    /// Ends the pass; on a slow rank after three times its duration.
+    pub(crate) fn end(self) {
+        if self.slow {
+            std::thread::sleep((2 * self.began.elapsed()).max(LEAST_DELAY));
+        }
+    }
+}
+
+/// The clock of `phase`, if it has one.
+fn clock(times: &mut Times, phase: Phase) -> Option<&mut f64> {
+    match phase {
+        Phase::Data => Some(&mut times.data),
+        Phase::Forward => Some(&mut times.forward),
+        Phase::Backward => Some(&mut times.backward),
+        Phase::Recompute => Some(&mut times.recompute),
+        Phase::Step => Some(&mut times.step),
+        Phase::Evaluate => Some(&mut times.evaluate),
+        Phase::Setup | Phase::Save => None,
+    }
+}

@@ -1,0 +1,102 @@
+//! What a stage has handed out: units' full parameters and gradients, and the layers' views in
+//! them.
+
+use crate::rank_error::Result;
+use crate::stage::Stage;
+use events::Pass;
+use model::Layer;
+use sharding::{FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Partition, UnitId};
+use std::sync::Arc;
+
+/// Full parameters and gradients on loan from a stage, by unit.
+pub(super) struct Loans {
+    partition: Arc<Partition>,
+    parameters: Vec<Option<FullParameters>>,
+    gradients: Vec<Option<FullGradients>>,
+}
+
+impl Loans {
+    /// No unit of `partition` is on loan.
+    pub(super) fn none(partition: Arc<Partition>) -> Self {
+        let units = partition.units.len();
+        Loans {
+            partition,
+            parameters: (0..units).map(|_| None).collect(),
+            gradients: (0..units).map(|_| None).collect(),
+        }
+    }
+
+    /// Acquires the full parameters of `units` for `pass`.
+    pub(super) fn acquire(&mut self, stage: &mut dyn Stage, units: &[UnitId], pass: Pass) -> Result<()> {
+        for &unit in units {
+            self.parameters[unit] = Some(stage.acquire(unit, pass)?);
+        }
+        Ok(())
+    }
+
+    /// Releases the full parameters of `units` after `pass`.
+    pub(super) fn release(&mut self, stage: &mut dyn Stage, units: &[UnitId], pass: Pass) -> Result<()> {
+        for &unit in units {
+            if let Some(full) = self.parameters[unit].take() {
+                stage.release(full, pass)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Acquires places for the full gradients of `units`.
+    pub(super) fn gradients(&mut self, stage: &mut dyn Stage, units: &[UnitId], micro: Micro) -> Result<()> {
+        for &unit in units {
+            self.gradients[unit] = Some(stage.gradients(unit, micro)?);
+        }
+        Ok(())
+    }
+
+    /// Hands the full gradients of `units` to the stage's reduction.
+    pub(super) fn reduce(&mut self, stage: &mut dyn Stage, units: &[UnitId], micro: Micro) -> Result<()> {
+        for &unit in units {
+            if let Some(gradients) = self.gradients[unit].take() {
+                stage.reduce(gradients, micro)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands back everything that a pass left when it was broken off.
+    pub(super) fn hand_back(&mut self, stage: &mut dyn Stage) -> Result<()> {
+        self.gradients.iter_mut().for_each(|held| *held = None);
+        for full in self.parameters.iter_mut().filter_map(Option::take) {
+            // After a pass of this kind stages neither gather ahead nor keep anything.
+            stage.release(full, Pass::Evaluate)?;
+        }
+        Ok(())
+    }
+
+    /// `layer`'s weights.
+    pub(super) fn weights<'a>(&'a self, layer: &'a Layer) -> LayerWeights<'a> {
+        LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters }
+    }
+
+    /// `layer`'s weights, and the places for its gradients.
+    pub(super) fn weights_and_gradients<'a>(
+        &'a mut self,
+        layer: &'a Layer,
+    ) -> (LayerWeights<'a>, LayerGradients<'a>) {
+        let Loans { partition, parameters, gradients } = self;
+        let tensors = &layer.tensors;
+        (
+            LayerWeights { tensors, partition, held: parameters },
+            LayerGradients { tensors, partition, held: gradients },
+        )
+    }
+
+    /// Returns the unit that watchers see for a pass over `layer`: the first of its own units that
+    /// is gathered, if any is.
+    pub(super) fn shown_for(&self, layer: &Layer) -> UnitId {
+        let first = layer.tensors[0];
+        let own = layer.tensors.iter().filter(|&&tensor| tensor >= first);
+        let mut units = own.map(|&tensor| self.partition.home(tensor).0);
+        let gathered = units.find(|&unit| !self.partition.units[unit].persistent);
+        gathered.unwrap_or(self.partition.home(first).0)
+    }
+}

@@ -1,0 +1,180 @@
+//! The records of a run on one rank: events and observers hear of each finished step, and the
+//! report gets what was measured.
+
+use crate::hardware_rows::{GpuRow, KernelRow};
+use crate::hooks::Hooks;
+use crate::plan::Plan;
+use crate::rank_error::Result;
+use crate::report::{Clocks, Measured, StepRow};
+use crate::stage::StepOutcome;
+use collectives::Traffic;
+use device::{Class, Place};
+use events::{Boundary, Operation, What};
+use sharding::{Rank, Update};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Steps at the beginning that no speed counts, if there are more: the rank allocates memory and
+/// loads code in them.
+const UNTIMED: u32 = 2;
+
+/// What a rank tells while it trains.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum News<'a> {
+    /// A step is done; and the most bytes that the rank has held at once so far.
+    Step(&'a StepRow, u64),
+    /// The loss on the validation part after so many steps.
+    Validation(u32, f64),
+    /// A checkpoint is saved after so many steps.
+    Checkpoint(u32),
+}
+
+/// Called by every rank with its number.
+pub(crate) type Observer<'a> = dyn Fn(usize, News<'_>) + Sync + 'a;
+
+/// What one rank has done so far.
+pub(super) struct Record<'a> {
+    plan: &'a Plan,
+    rank: Rc<Rank>,
+    hooks: Rc<Hooks>,
+    observer: &'a Observer<'a>,
+    steps: Vec<StepRow>,
+    evaluations: Vec<(u32, f64)>,
+    checkpoints: u64,
+    /// When the step under way began, and how long watchers had held the rank by then.
+    began: (Instant, Duration),
+    /// As of the last whole step, or the validation and the checkpoint after it.
+    counted: Counted,
+}
+
+/// What a rank has sent and where its time went.
+#[derive(Clone, Copy)]
+struct Counted {
+    traffic: Traffic,
+    to_neighbours: Option<u64>,
+    clocks: Clocks,
+}
+
+impl Counted {
+    fn now(rank: &Rank, hooks: &Hooks) -> Self {
+        let to_neighbours = rank.mesh.neighbours().map(|group| group.traffic().total());
+        Counted { traffic: rank.group.overall_traffic(), to_neighbours, clocks: hooks.clocks() }
+    }
+}
+
+impl<'a> Record<'a> {
+    /// An empty record of `rank`, which tells `observer`.
+    pub(super) fn new(plan: &'a Plan, rank: Rc<Rank>, hooks: Rc<Hooks>, observer: &'a Observer<'a>) -> Self {
+        Record {
+            plan,
+            observer,
+            steps: Vec::new(),
+            evaluations: Vec::new(),
+            checkpoints: 0,
+            began: (Instant::now(), Duration::ZERO),
+            counted: Counted::now(&rank, &hooks),
+            rank,
+            hooks,
+        }
+    }
+
+    /// A step begins, once a viewer that holds the rank lets it go.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        let step = self.hooks.step();
+        if step - self.plan.first_step() == UNTIMED {
+            self.rank.device.reset_meter()?;
+        }
+        self.rank.emitter.boundary(Boundary::Step);
+        self.rank.emitter.emit(What::StepStarted { step });
+        self.began = (Instant::now(), self.rank.emitter.held());
+        Ok(())
+    }
+
+    /// The step under way is done, with `loss` over the global batch.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(super) fn step(&mut self, loss: f64, update: &Update, outcome: StepOutcome) -> Result<()> {
+        self.rank.device.tell_past()?;
+        let row = self.row(loss, update, outcome);
+        let StepRow { step, loss, grad_norm, lr, tokens, seconds, .. } = row;
+        self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
+        self.tell(News::Step(&row, self.rank.device.ledger().peak_total(Place::Device)));
+        self.steps.push(row);
+        self.count();
+        Ok(())
+    }
+
+    fn row(&self, loss: f64, update: &Update, outcome: StepOutcome) -> StepRow {
+        let (began, held) = self.began;
+        let held = self.rank.emitter.held().saturating_sub(held);
+        StepRow {
+            step: self.hooks.step(),
+            loss,
+            grad_norm: outcome.grad_norm,
+            lr: update.lr,
+            tokens: self.plan.config.tokens_per_step(),
+            seconds: began.elapsed().saturating_sub(held).as_secs_f64(),
+            loss_scale: update.loss_scale,
+            skipped: outcome.skipped,
+        }
+    }
+
+    /// The validation after the last step is done.
+    pub(super) fn validation(&mut self, loss: f64) {
+        let step = self.hooks.step() + 1;
+        self.rank.emitter.emit(What::Evaluated { step, loss });
+        self.evaluations.push((step, loss));
+        self.count();
+        self.tell(News::Validation(step, loss));
+    }
+
+    /// The checkpoint after the last step, which is not the run's last, is saved.
+    pub(super) fn checkpoint(&mut self) {
+        self.checkpoints += 1;
+        self.count();
+        self.tell(News::Checkpoint(self.hooks.step() + 1));
+    }
+
+    fn tell(&self, news: News<'_>) {
+        (self.observer)(self.rank.number(), news);
+    }
+
+    fn count(&mut self) {
+        self.counted = Counted::now(&self.rank, &self.hooks);
+    }
+
+    /// Reads the meters once training is over. The weights' hash is not known yet.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(super) fn finish(&mut self) -> Result<Measured> {
+        let Rank { device, emitter, .. } = &*self.rank;
+        device.synchronize()?;
+        device.tell_past()?;
+        let ledger = device.ledger();
+        let peaks: Vec<u64> = Class::ALL.iter().map(|&class| ledger.peak(Place::Device, class)).collect();
+        let total_peak = ledger.peak_total(Place::Device);
+        let gpu = GpuRow::of(self.rank.number(), device)?;
+        let kernels = KernelRow::of(self.rank.number(), device)?;
+        let Counted { traffic, to_neighbours, clocks } = self.counted;
+        let sent = Operation::ALL.iter().map(|&operation| traffic.sent(operation)).collect();
+        emitter.emit(What::Finished { peaks: peaks.clone(), total_peak, sent });
+        Ok(Measured {
+            steps: std::mem::take(&mut self.steps),
+            evaluations: std::mem::take(&mut self.evaluations),
+            checkpoints: self.checkpoints,
+            peaks,
+            total_peak,
+            gpu,
+            kernels,
+            traffic,
+            to_neighbours,
+            clocks,
+            weights_blake3: None,
+        })
+    }
+}
