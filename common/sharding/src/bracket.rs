@@ -1,12 +1,12 @@
-//! A pass over a unit, as watchers hear of it.
+//! A pass over a unit, as events.
 
 use crate::{Rank, UnitId};
 use device::Device;
 use device::cuda::Begun;
 use events::{Boundary, Emitter, Pass, What, Work};
 
-/// A pass over a unit that has begun; dropping it says that the pass is done. On a GPU that is when it is queued: when it
-/// really ran is told later.
+/// A pass over a unit that has begun. Dropping it emits the end of the pass. On a GPU the pass is then queued; the times at
+/// which it ran are reported later.
 #[must_use = "the pass ends when this is dropped"]
 pub struct Bracket {
     emitter: Emitter,
@@ -18,12 +18,12 @@ pub struct Bracket {
 }
 
 impl Rank {
-    /// Says that `pass` over `unit` begins, in micro-batch `micro` of the step. Here a viewer may hold the rank: the unit
-    /// is there, and what comes next is on its way.
+    /// Emits the start of `pass` over `unit` in micro-batch `micro` of the step. Here a viewer may hold the rank: the unit
+    /// is gathered, and the next one is on its way.
     pub fn bracket(&self, pass: Pass, unit: UnitId, micro: usize) -> Bracket {
         let (unit, micro) = (unit as u16, micro.min(u16::MAX.into()) as u16);
         let (emitter, device) = (self.emitter.clone(), self.device.clone());
-        // Before the event, so that the last pass over this unit is told of first. What it may report, the next kernel does.
+        // Reported first, so that the last pass over this unit precedes this one. The next kernel returns its error.
         let _ = device.tell_past();
         emitter.emit(What::PassStarted { pass, unit, micro });
         emitter.boundary(Boundary::Unit);

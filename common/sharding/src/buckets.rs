@@ -1,4 +1,4 @@
-//! Units queued for one collective, and collectives in flight.
+//! Units queued for one kind of collective, and the collective in flight.
 //!
 //! A bucket closes when it holds enough elements, or with the last unit of a pass. At most one closed bucket is in
 //! flight: closing the next one first waits for it, so memory is returned at points that the program fixes, never at
@@ -6,7 +6,7 @@
 //!
 //! Buffers travel from where they are, unless they are to be copied or their element type is not the one that travels:
 //! then they are converted as they are queued, into buffers of class [`Class::CommunicationBuckets`]. A buffer of that
-//! class is freed by its conversion; any other is held meanwhile, and the result is converted back into it.
+//! class is freed by its conversion. Any other is held until the result is converted back into it.
 //!
 //! Sums are rounded to the type that travels. Parts of a larger sum would be rounded twice: buckets of partial sums
 //! return them in f32, before rounding.
@@ -21,7 +21,7 @@ use events::event::NO_UNIT;
 /// The collective that a bucket is for.
 pub type Issue = fn(&Group, Bucket) -> std::result::Result<Pending, collectives::CollectiveError>;
 
-/// Among whom.
+/// The group that a rank issues it in.
 pub type Among = fn(&Rank) -> &Group;
 
 /// How units are queued.
@@ -33,7 +33,7 @@ pub struct BucketOptions {
     pub wire: DType,
     /// Whether buffers of that type travel as copies too.
     pub copied: bool,
-    /// Whether the rank goes on while a bucket is on its way.
+    /// Whether the rank continues while a bucket is on its way.
     pub overlap: bool,
     /// The unit that ends a pass.
     pub last: UnitId,
@@ -44,7 +44,7 @@ pub struct Buckets {
     issue: Issue,
     among: Among,
     options: BucketOptions,
-    /// Whether what comes back of a unit is the sum of the rank's slice before rounding.
+    /// Whether a unit's result is the sum of the rank's slice alone, before rounding.
     partial: bool,
     filling: Vec<(Origin, Buffer)>,
     in_flight: Option<Flight>,
@@ -54,7 +54,7 @@ pub struct Buckets {
 struct Flight {
     origins: Vec<Origin>,
     pending: Pending,
-    /// Places for sums before rounding where the group has rounded them already.
+    /// Buffers for the sums of a group that has rounded them already.
     sums: Vec<Buffer>,
 }
 
@@ -85,7 +85,7 @@ impl Buckets {
         Buckets { partial: true, ..Buckets::new(Group::reduce_scatter, options) }
     }
 
-    /// The same among others.
+    /// These buckets, issued in another group.
     pub fn among(self, among: Among) -> Self {
         Buckets { among, ..self }
     }
@@ -112,7 +112,7 @@ impl Buckets {
         Ok(done)
     }
 
-    /// Issues a bucket's collective; places for its sums that are still to be filled.
+    /// Issues a bucket's collective. Returns it with the buffers for sums that [`Buckets::partial_sums`] still has to fill.
     fn start(&self, rank: &Rank, bucket: Bucket) -> Result<(Pending, Vec<Buffer>)> {
         let group = (self.among)(rank);
         if !self.partial {
@@ -150,7 +150,8 @@ impl Buckets {
         Ok(done)
     }
 
-    /// The sums of this rank's slices in f32: those that came back after the buffers, or else those in the buffers.
+    /// Returns the sums of this rank's slices in f32. A group that sums exactly appends them to `buffers`; else they are
+    /// copied out of `buffers` into `sums`.
     fn partial_sums(
         &self,
         rank: &Rank,
@@ -168,7 +169,7 @@ impl Buckets {
         Ok(sums)
     }
 
-    /// What is held meanwhile, and what travels.
+    /// Returns the buffer to hold until the result is back, if any, and the buffer that travels.
     fn convert(&self, rank: &Rank, buffer: Buffer) -> Result<(Option<Buffer>, Buffer)> {
         let BucketOptions { wire, copied, .. } = self.options;
         if buffer.dtype() == wire && !copied {

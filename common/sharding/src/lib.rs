@@ -9,11 +9,11 @@
 //! * [`gradients`]: sharded gradients, and what follows a reduction;
 //! * [`optimizer`]: AdamW on any slice of the units, updated in one call;
 //! * [`precision`], [`loss_scale`]: element types, and the scale that keeps f16 gradients in range;
-//! * [`Bracket`]: a pass over a unit, as watchers hear of it;
-//! * [`norm`]: a gradient norm that does not depend on who holds which slice;
+//! * [`Bracket`]: a pass over a unit, as events;
+//! * [`norm`]: a gradient norm whose bits do not depend on which rank holds which slice;
 //! * [`source`]: where initial weights come from.
 //!
-//! When to reduce, gather and free is policy, and that is what the stage crates are for. Nothing here knows them.
+//! When to reduce, gather and free is policy: the stage crates decide it. Nothing here knows them.
 
 mod bracket;
 pub mod buckets;

@@ -1,4 +1,4 @@
-//! Process groups beside the world's: neighbours, and those who have the same place among theirs.
+//! Process groups within the world's: neighbours, and peers that have the same place among theirs.
 //!
 //! Ranks 0 to 7 in groups of 4: {0, 1, 2, 3} and {4, 5, 6, 7} are neighbours, as on two machines of four devices; {0, 4},
 //! {1, 5}, {2, 6} and {3, 7} are peers across. A group's size divides the world's.

@@ -1,4 +1,4 @@
-//! The norm of all gradients, the same bits whoever holds which slice.
+//! The norm of all gradients: its bits do not depend on which rank holds which slice.
 //!
 //! The largest magnitude comes first; its exponent scales every element below 2, and squares are then summed in fixed
 //! point (2⁻⁴⁸), where addition is exact and so the order does not matter.
@@ -8,7 +8,7 @@ use crate::rank::Rank;
 use collectives::Group;
 use device::{View, max_or_nan};
 
-/// The norm over all shards of `gradients`, each rank that shares a copy of the model states holding its own.
+/// Returns the norm over all shards of `gradients`. Each rank that shares a copy of the model states passes its own shards.
 ///
 /// # Errors
 /// If a kernel or an exchange fails.
@@ -18,14 +18,14 @@ pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
         combine(group, rank.kernels().max_magnitude_of(gradients)?.to_le_bytes(), f32::from_le_bytes)?
             .into_iter()
             .fold(0.0, max_or_nan);
-    // The second exchange happens whatever the first said, so that every step sends as much.
+    // The second exchange always happens, so that every step sends the same bytes.
     let exponent = exponent(largest);
     let own = exponent.map_or(Ok(0), |exponent| rank.kernels().sum_of_squares_of(gradients, exponent))?;
     let sums = combine(group, own.to_le_bytes(), u128::from_le_bytes)?;
     Ok(exponent.map_or(f64::from(largest), |exponent| root(sums.into_iter().sum(), exponent)))
 }
 
-/// The norm of `gradients` that this rank holds whole.
+/// Returns the norm of `gradients` that this rank holds in full.
 ///
 /// # Errors
 /// If a kernel fails.

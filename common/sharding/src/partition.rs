@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Position of a unit in [`Partition::units`].
 pub type UnitId = usize;
 
-/// Where one tensor lies in its unit's flat segment.
+/// The place of one tensor in its unit's flat segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// The tensor.
@@ -27,10 +27,10 @@ impl Slot {
     }
 }
 
-/// What is gathered, reduced and released as one: a flat segment of whole tensors, padded at the end.
+/// A flat segment of whole tensors, padded at its end, that is gathered, reduced and released as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Name for people: `embedding`, `block 0`, `head`.
+    /// Its name on screens and in tables: `embedding`, `block 0`, `head`.
     pub name: String,
     /// Its tensors, in order.
     pub slots: Vec<Slot>,
@@ -98,7 +98,7 @@ impl Partition {
         self.units.push(Unit { name, slots, parameters, padded, persistent });
     }
 
-    /// The same with tensors that stay whole in units of their own, each after the unit that it was in.
+    /// This partition with small tensors in persistent units, each after the unit that it was in.
     pub fn with_whole_tensors(self, limits: WholeTensors) -> Self {
         let Partition { units, shards, homes } = self;
         let mut split = Partition { units: Vec::new(), shards, homes };

@@ -1,4 +1,4 @@
-//! Gradient shards that several ranks own alike, as hybrid sharding has them.
+//! Gradient shards of which several ranks own a copy: hybrid sharding's replicas.
 //!
 //! Ranks that share one copy of the model states sum their gradients first; that sum is a part of the world's. With the
 //! step's last micro-batch the shard travels on, in f32, to the ranks that own the same shard of other copies, while

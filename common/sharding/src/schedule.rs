@@ -1,4 +1,4 @@
-//! Which units a pass needs, when for the first time and when for the last.
+//! Which units a pass needs, and when for the first and for the last time.
 
 use crate::partition::{Partition, UnitId};
 use events::Pass;

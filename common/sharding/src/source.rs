@@ -1,4 +1,4 @@
-//! Where what training starts from comes from.
+//! Where initial weights and resumed states come from.
 
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
@@ -7,8 +7,8 @@ use device::{Buffer, Class, DType};
 use model::TensorId;
 use std::ops::Range;
 
-/// Initial weights, any slice of any tensor: a seed or a file; or another of the states that training goes on from. Every rank
-/// reads only what it will hold.
+/// A source of initial weights, or of another state that a run resumes from: a seed or a file. It serves any slice of any
+/// tensor, so that every rank reads only the elements that it will hold.
 pub trait WeightSource: Send + Sync {
     /// Writes elements `range` of `tensor` to `into`.
     ///

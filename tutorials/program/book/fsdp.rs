@@ -34,7 +34,7 @@ const ROWS: &[Row] = &[
         "`SHARD_GRAD_OP`, FSDP2's `reshard_after_forward=False`",
         "between 2 and 3",
         Flags(Zero3, &["--strategy shard-grad-op"]),
-        ("zero3/src/lib.rs", "fn stays_for_backward"),
+        ("zero3/src/variants/residency.rs", "fn stay"),
     ),
     row("`FULL_SHARD`", "ZeRO-3", Flags(Zero3, &[""]), ("zero3/src/lib.rs", "fn gather")),
     row(
@@ -96,7 +96,7 @@ const ROWS: &[Row] = &[
         "DDP's `bucket_cap_mb` (`25 MiB`)",
         "`reduce_bucket_size` (elements)",
         Flags(Ddp, &["--reduce-bucket 200000"]),
-        ("common/sharding/src/buckets.rs", "fn queue"),
+        ("common/sharding/src/buckets.rs", "fn push"),
     ),
     row(
         "DDP's `no_sync`",
