@@ -1,8 +1,9 @@
 //! `explain REPORT`: why a finished run was as slow as it was.
 
 use clap::Args;
+use report::{Report, diagnosis};
 use std::path::PathBuf;
-use trainer::{Report, Result, diagnosis};
+use trainer::Result;
 
 /// Which run.
 #[derive(Args, Debug)]

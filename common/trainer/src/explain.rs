@@ -1,47 +1,17 @@
-//! Failures in words: what happened, and what would help.
+//! A rank's error in words.
 
 use crate::plan::Plan;
 use crate::rank_error::RankError;
 use collectives::CollectiveError;
-use device::OutOfMemory;
-use events::Class;
-use planner::{Job, Moment, Prediction, Remedies, Remedy};
+use report::memory::ran_out;
 use settings::Failure;
 use settings::prediction::job;
-use settings::size::human;
-
-/// Lines of a screen, which an error stays on.
-const SCREEN: usize = 24;
-
-/// The plan says that memory will not do.
-pub(crate) fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) -> Failure {
-    let has = format!("its device has {} (--device-memory)", human(capacity));
-    Failure::OutOfMemory(with_remedies(foreseen(job, prediction, &has), job, capacity))
-}
-
-/// The plan says that all ranks of this machine together want more than it has.
-pub(crate) fn will_not_fit_the_machine(
-    job: &Job,
-    prediction: &Prediction,
-    ranks: u64,
-    memory: u64,
-) -> Failure {
-    let has = format!("{ranks} share this machine's {}", human(memory));
-    let remedies = planner::remedies_in_shared_memory(job, memory / ranks);
-    Failure::OutOfMemory(on_one_screen(foreseen(job, prediction, &has), &remedies, "a machine that has more"))
-}
-
-/// What a rank would need, and what it `has`.
-fn foreseen(job: &Job, prediction: &Prediction, has: &str) -> String {
-    let (needs, peak) = (human(prediction.peak.total()), peak(prediction));
-    format!("out of memory, foreseen: a rank of {} would need {needs}, and {has}\n\n{peak}", job.stage)
-}
 
 /// A rank's error, as the program will print it.
 pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failure {
     match error {
         RankError::OutOfMemory(oom, moment) => {
-            Failure::OutOfMemory(ran_out(&job(plan.stage.plan, &plan.config), &plan.prediction, oom, *moment))
+            ran_out(&job(plan.stage.plan, &plan.config), &plan.prediction, oom, *moment)
         }
         RankError::Stage(sharding::Error::Collective(
             error @ CollectiveError::Timeout { culprit, waited, .. },
@@ -60,128 +30,4 @@ fn waited_in_vain(culprit: u32, seconds: u64) -> String {
          If it is only slow, give it more time: --timeout {} (now {seconds}).",
         2 * seconds
     )
-}
-
-fn ran_out(job: &Job, prediction: &Prediction, oom: &OutOfMemory, moment: Moment) -> String {
-    let happened = format!(
-        "rank {} is out of memory in {moment}: it asked for {} of {}\n\n\
-         Of its device's {}, {} are in use:\n{}\n{}",
-        oom.rank,
-        human(oom.requested),
-        oom.class,
-        human(oom.capacity),
-        human(oom.live_total),
-        in_use(&oom.live),
-        peak(prediction),
-    );
-    with_remedies(happened, job, oom.capacity)
-}
-
-/// `activations 9.20 MB, parameters 3.67 MB`, the largest first, over as many lines as it takes.
-fn in_use(live: &[u64]) -> String {
-    let mut classes: Vec<_> = Class::ALL.iter().zip(live).filter(|(_, bytes)| **bytes > 0).collect();
-    classes.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
-    let words = classes.iter().map(|(class, bytes)| format!("{class} {}", human(**bytes)));
-    wrapped(&words.collect::<Vec<_>>().join(", "))
-}
-
-/// When a rank needs most, and for what.
-fn peak(prediction: &Prediction) -> String {
-    let peak = &prediction.peak;
-    format!("The run's peak of {} comes in {}:\n{}\n", human(peak.total()), peak.moment, in_use(&peak.live))
-}
-
-/// A list over as many lines as it takes, indented.
-fn wrapped(list: &str) -> String {
-    let mut lines = vec![String::new()];
-    for item in list.split_inclusive(", ") {
-        match lines.last_mut() {
-            Some(line) if line.len() + item.len() <= 94 => line.push_str(item),
-            _ => lines.push(item.into()),
-        }
-    }
-    lines.iter().map(|line| format!("  {}\n", line.trim_end())).collect()
-}
-
-/// What has happened, and below it what would help by how much, computed by the planner: all of it on one screen.
-fn with_remedies(happened: String, job: &Job, capacity: u64) -> String {
-    on_one_screen(happened, &planner::remedies(job, capacity), "more --device-memory")
-}
-
-/// `otherwise`: what is left to do where nothing is enough, beside a smaller model.
-fn on_one_screen(happened: String, remedies: &Remedies, otherwise: &str) -> String {
-    let (alone, capacity) = (&remedies.alone, remedies.capacity);
-    if alone.is_empty() {
-        return format!(
-            "{happened}Nothing that a flag can change needs less: a smaller --model, or {otherwise}."
-        );
-    }
-    let (heading, advice) = ("What would help, each alone", advice(remedies, otherwise));
-    let heading = format!("{heading:<38} {:>9} {:>9}\n", "saves", "peak");
-    let room = SCREEN.saturating_sub(happened.lines().count() + 1 + advice.lines().count());
-    // As many rows as leave room for all others in fewer words.
-    let list = |rows: usize| {
-        let (rows, others) = alone.split_at(rows);
-        rows.iter().map(|remedy| row(remedy, capacity)).collect::<String>() + &others_in_short(others)
-    };
-    let fits = |list: &String| list.lines().count() <= room;
-    let list = (0..=alone.len()).rev().map(list).find(fits).unwrap_or_else(|| others_in_short(alone));
-    format!("{happened}{heading}{list}{advice}")
-}
-
-fn row(remedy: &Remedy, capacity: u64) -> String {
-    let Remedy { how, costs, total_peak, saves } = remedy;
-    let fits = if *total_peak <= capacity { "fits   " } else { "       " };
-    format!("  {how:<36} {:>9} {:>9}  {fits}  {costs}\n", human(*saves), human(*total_peak))
-}
-
-/// What saves less than others, and how much.
-fn others_in_short(remedies: &[Remedy]) -> String {
-    let words = remedies.iter().map(|remedy| format!("{} ({})", remedy.how, human(remedy.saves)));
-    let words = words.collect::<Vec<_>>().join(", ");
-    if words.is_empty() { words } else { wrapped(&format!("and {words}")) }
-}
-
-/// The last line: what to try.
-fn advice(remedies: &Remedies, otherwise: &str) -> String {
-    if remedies.alone.iter().any(|remedy| remedy.total_peak <= remedies.capacity) {
-        return "Try one that fits.".into();
-    }
-    match &remedies.together {
-        Some((how, peak)) => {
-            let together = wrapped(&how.join(", "));
-            format!(
-                "None is enough alone. Try together, for a peak of {}:\n{}",
-                human(*peak),
-                together.trim_end()
-            )
-        }
-        None => format!("All of them together are not enough: a smaller --model, or {otherwise}."),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whatever is said before, each remedy is named with what it saves: a row if there is room, or in short.
-    #[test]
-    fn no_remedy_is_cut_off() {
-        for count in [1, 9, 14, 22] {
-            let remedy = |saves: u64| {
-                let how = format!("--flag-number-{saves} {saves}");
-                Remedy { how, costs: "nothing", total_peak: 900 - saves, saves }
-            };
-            let alone: Vec<Remedy> = (1..=count).rev().map(remedy).collect();
-            let text =
-                on_one_screen("line\n".repeat(10), &Remedies { capacity: 1, alone, together: None }, "more");
-            assert!(text.lines().count() <= SCREEN, "{text}");
-            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            for saves in 1..=count {
-                let how = format!("--flag-number-{saves} {saves}");
-                let [row, short] = [format!("{how} {saves} B"), format!("{how} ({saves} B)")];
-                assert!(words.contains(&row) || words.contains(&short), "{how} is missing in\n{text}");
-            }
-        }
-    }
 }

@@ -161,11 +161,13 @@ impl RankFaults {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+    use settings::cli::Cli;
 
     #[test]
     fn silent_faults_last_on_their_rank_from_their_step_on() {
         for kind in Kind::SILENT {
-            let mut config = crate::report::tests::config("--gpus 4");
+            let mut config = Config::new(Cli::parse_from(["zero", "--gpus", "4"]).train).unwrap();
             config.faults = vec![Fault::silent(kind, 3, 7)];
             let (faulty, healthy) = (RankFaults::new(&config, 3), RankFaults::new(&config, 2));
             let at = |step| {

@@ -4,11 +4,11 @@
 use crate::faults::RankFaults;
 use crate::plan::Plan;
 use crate::rank_error::Result;
-use crate::report::{Clocks, Times};
 use crate::stop::StopCheck;
 use events::{Pass, What};
 use model::LayerKind;
 use planner::Moment;
+use report::{Clocks, Times};
 use settings::fault::{Kind, Phase};
 use sharding::{Bracket, Micro, Rank, UnitId};
 use std::cell::Cell;

@@ -3,11 +3,11 @@
 use crate::explain;
 use crate::plan::Plan;
 use crate::rank_error::RankError;
-use crate::report::Measured;
 use crate::run::{self, Observer};
 use collectives::{Group, nccl};
 use device::Ledger;
 use events::{Emitter, What};
+use report::Measured;
 use settings::Config;
 use settings::Result;
 use settings::wiring;

@@ -3,12 +3,10 @@
 //! The loop ([`run`], [`passes`]) drives every stage through one trait, [`Stage`]; it does not know which one it is.
 
 mod contribution;
-mod diagnosis;
 mod doctor;
 mod explain;
 mod faults;
 mod generate;
-pub mod hardware_rows;
 mod hooks;
 mod launch;
 mod passes;
@@ -16,18 +14,15 @@ mod plan;
 mod processes;
 mod progress;
 mod rank_error;
-pub mod report;
 mod resume;
 mod run;
 mod source;
 mod stage;
 mod stop;
-mod tables;
 mod watch;
 mod watched;
 mod witness;
 
-pub use diagnosis::{Account, Help, diagnosis, helps, time};
 pub use generate::generate;
 pub use report::Report;
 pub use settings::{Communication, Failure, GradSync, Result};
@@ -69,16 +64,15 @@ pub fn main_from<S: StageKind>(arguments: impl IntoIterator<Item = OsString>) ->
 }
 
 fn program(stage: AnyStage, cli: Cli) -> ExitCode {
-    let result = match cli.command {
-        Some(Command::Generate(args)) => {
-            generate::sample(stage, &args).map(|texts| texts.iter().for_each(|text| events::say!("{text}")))
-        }
-        Some(Command::Doctor(args)) => doctor::examine(&args),
-        Some(Command::Explain(args)) => {
-            Report::read(&args.report).map(|report| events::say!("{}", diagnosis(&report).trim_end()))
-        }
-        None => train(stage, cli.train),
-    };
+    let result =
+        match cli.command {
+            Some(Command::Generate(args)) => generate::sample(stage, &args)
+                .map(|texts| texts.iter().for_each(|text| events::say!("{text}"))),
+            Some(Command::Doctor(args)) => doctor::examine(&args),
+            Some(Command::Explain(args)) => Report::read(&args.report)
+                .map(|report| events::say!("{}", report::diagnosis(&report).trim_end())),
+            None => train(stage, cli.train),
+        };
     match result {
         Ok(()) => events::say::code(),
         Err(failure) => {
@@ -137,7 +131,7 @@ fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) ->
     watch.settle();
     let watched = watch.hub.finish();
     let report = outcome?;
-    events::say!("{}", tables::closing(&report));
+    events::say!("{}", report::closing(&report));
     for line in progress::farewell(plan, report.steps.len(), &watched) {
         events::say!("{line}");
     }

@@ -1,9 +1,7 @@
 //! Everything that is known before a run starts, and what is predicted for it.
 
 use crate::contribution;
-use crate::explain;
 use crate::faults;
-use crate::report::{Measured, Predicted, Report};
 use crate::resume::ResumeState;
 use crate::source::{self, Tokenizer, weights};
 use crate::stage::AnyStage;
@@ -13,6 +11,7 @@ use checkpoint::{StateWriter, Writer};
 use device::cuda::Gpu;
 use model::Model;
 use planner::{Done, Prediction, Strategy};
+use report::{Measured, Predicted, Report, memory};
 use settings::data::{Data, Part};
 use settings::prediction::{invalid, job};
 use settings::{Config, Failure, GradSync, Result, machine};
@@ -102,12 +101,12 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     let prediction = planner::predict(&job).map_err(|error| invalid(&error))?;
     let peak = prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
     if let Some(capacity) = config.device_memory.filter(|&capacity| peak > capacity && !config.ignore_plan) {
-        return Err(explain::will_not_fit(&job, &prediction, capacity));
+        return Err(memory::will_not_fit(&job, &prediction, capacity));
     }
     let here = if config.process.is_none() { config.world_size as u64 } else { 1 };
     let machine = machine::memory().filter(|_| config.hardware.one().is_none() && !config.ignore_plan);
     if let Some(memory) = machine.filter(|memory| peak.saturating_mul(here) > *memory) {
-        return Err(explain::will_not_fit_the_machine(&job, &prediction, here, memory));
+        return Err(memory::will_not_fit_the_machine(&job, &prediction, here, memory));
     }
     let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;
     let model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;

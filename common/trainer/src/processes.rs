@@ -4,12 +4,12 @@
 //! their measurements at the end. Every rank prints its own error, and keeps a log if asked to.
 
 use crate::plan::Plan;
-use crate::report::StepRow;
 use crate::run::News;
 use crate::watch::RING;
 use crate::{launch, progress};
 use collectives::tcp::{self, JoinOptions, Joined};
 use events::{Outlet, Pace, channel, relay};
+use report::StepRow;
 use settings::findings::Findings;
 use settings::process::{Engine, Process};
 use settings::{Config, Failure, Result};

@@ -1,10 +1,10 @@
 //! What a run says while it goes on, without the screen.
 
 use crate::plan::Plan;
-use crate::report::StepRow;
 use crate::run::News;
 use indicatif::{ProgressBar, ProgressStyle};
 use planner::table::{counted, grouped};
+use report::StepRow;
 use settings::Config;
 use settings::config::Checkpoint;
 use settings::hardware;

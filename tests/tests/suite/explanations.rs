@@ -1,8 +1,8 @@
 //! What `explain` says of a run, held against other runs.
 
 use planner::Stage;
+use report::{Account, Report, remedies};
 use tests::{STAGES, fixture, train};
-use trainer::{Account, Report, helps};
 
 /// Flags that every run has, and that a stage of its own has.
 struct Flags {
@@ -64,11 +64,11 @@ fn what_is_saved_of_communication_is_what_another_run_sends_less() {
         let report = run(flags.stage, &format!("{} {}", flags.common, flags.own));
         let exposed = Account::of(&report).exposed;
         assert!(exposed > 0.0, "ranks copy what they exchange");
-        for help in helps(&report) {
-            let Some(other) = other(&flags, &help.how) else { continue };
-            let (promised, kept) = (help.seconds / exposed, 1.0 - sent(&other) / sent(&report));
+        for remedy in remedies(&report) {
+            let Some(other) = other(&flags, &remedy.how) else { continue };
+            let (promised, kept) = (remedy.seconds / exposed, 1.0 - sent(&other) / sent(&report));
             // What is exchanged once, before the first step, is no part of a step.
-            let what = format!("{} {} {}: {}", flags.stage, flags.common, flags.own, help.how);
+            let what = format!("{} {} {}: {}", flags.stage, flags.common, flags.own, remedy.how);
             assert!((promised - kept).abs() < 2e-3, "{what}: {promised} promised, {kept} kept");
             promises += 1;
         }

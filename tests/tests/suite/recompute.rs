@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use planner::Stage;
+use report::EvaluationRow;
 use tests::{STAGES, fixture, losses, mispredictions, train};
 use trainer::Report;
-use trainer::report::EvaluationRow;
 
 const CHOICES: [&str; 3] = ["none", "selective", "block"];
 

@@ -64,7 +64,7 @@ fn finer_units_gather_less_at_once_in_more_collectives() {
 
 /// Payload of rank 0, scalars aside.
 fn payload(report: &Report) -> u64 {
-    let moves = |row: &&trainer::report::TrafficRow| row.rank == 0 && row.operation != "scalars";
+    let moves = |row: &&report::TrafficRow| row.rank == 0 && row.operation != "scalars";
     report.traffic.iter().filter(moves).map(|row| row.bytes_sent).sum()
 }
 

@@ -2,9 +2,9 @@
 
 use super::profile::Profile;
 use events::Class;
+use report::time;
 use settings::size::human;
 use std::fmt::Write;
-use trainer::time;
 use viz::export::svg::css;
 use viz::theme::{class_colour, class_glyph};
 

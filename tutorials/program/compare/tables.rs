@@ -4,8 +4,8 @@ use super::{Comparison, Outcome, Run};
 use events::Class;
 use planner::Stage;
 use planner::table::{Table, grouped};
+use report::{Account, Report, time};
 use settings::size::human;
-use trainer::{Account, Report, time};
 
 /// Every table, in order.
 pub(super) fn all(comparison: &Comparison) -> Vec<Table> {

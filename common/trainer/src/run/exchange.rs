@@ -2,8 +2,8 @@
 
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
-use crate::report::Measured;
 use events::What;
+use report::Measured;
 use sharding::Rank;
 
 /// Returns the measurements of all ranks, in rank order; those of other processes come through the

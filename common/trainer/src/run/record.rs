@@ -1,15 +1,14 @@
 //! The records of a run on one rank: events and observers hear of each finished step, and the
 //! report gets what was measured.
 
-use crate::hardware_rows::{GpuRow, KernelRow};
 use crate::hooks::Hooks;
 use crate::plan::Plan;
 use crate::rank_error::Result;
-use crate::report::{Clocks, Measured, StepRow};
 use crate::stage::StepOutcome;
 use collectives::Traffic;
 use device::{Class, Place};
 use events::{Boundary, Operation, What};
+use report::{Clocks, GpuRow, KernelRow, Measured, StepRow};
 use sharding::{Rank, Update};
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! Where a step's time goes on the GPU, by kind of kernel, and how near each is to what limits it.
 
 use crate::{Arguments, WARMUP};
+use report::KernelRow;
 use tests::train_as;
 use trainer::Report;
-use trainer::hardware_rows::KernelRow;
 
 /// Kinds that arithmetic limits; memory limits the others.
 const ARITHMETIC: [&str; 2] = ["matmul", "attention"];

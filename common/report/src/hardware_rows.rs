@@ -39,7 +39,7 @@ impl GpuRow {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn of(rank: usize, device: &Device) -> device::Result<Option<Self>> {
+    pub fn of(rank: usize, device: &Device) -> device::Result<Option<Self>> {
         let Some(runtime) = device.gpu() else { return Ok(None) };
         let usage = runtime.usage()?;
         Ok(Some(GpuRow {
@@ -91,7 +91,7 @@ impl KernelRow {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn of(rank: usize, device: &Device) -> device::Result<Vec<Self>> {
+    pub fn of(rank: usize, device: &Device) -> device::Result<Vec<Self>> {
         let row = |(kind, spent): (&Kind, Spent)| KernelRow {
             rank,
             kind: kind.label(),

@@ -1,27 +1,18 @@
 //! The run report: what was predicted and what was measured, as JSON.
 
 use crate::hardware_rows::{GpuRow, KernelRow};
+use crate::measured::Measured;
+use crate::rows::{
+    EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, StepRow, Throughput, TimeRow, TotalRow,
+    TrafficRow, link_row, operation_times, throughput,
+};
 use events::{Class, Operation};
 use planner::Algorithm;
 use serde::{Deserialize, Serialize};
-use settings::Communication;
-use settings::Config;
-use settings::GradSync;
-use settings::float_type;
 use settings::labels::{self, Label};
-use settings::{Failure, Result};
+use settings::{Communication, Config, Failure, GradSync, Result, float_type};
 use std::path::Path;
 use tempfile::NamedTempFile;
-
-mod measured;
-mod rows;
-
-pub use measured::{Clocks, Measured, Times};
-pub use rows::{
-    EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, OperationTime, StepRow, Throughput, TimeRow,
-    TotalRow, TrafficRow,
-};
-use rows::{link_row, operation_times, throughput};
 
 /// Version of the report's layout.
 pub const SCHEMA: u32 = 2;
@@ -215,7 +206,7 @@ impl Report {
     ///
     /// # Errors
     /// If the path names no file, or its folder takes none.
-    pub(crate) fn probe(path: &Path) -> Result<NamedTempFile> {
+    pub fn probe(path: &Path) -> Result<NamedTempFile> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if path.file_name().is_none() || path.is_dir() {
             return Err(unwritable(path, &"it names no file"));
@@ -256,53 +247,9 @@ fn rows<K: Copy, R>(measured: &[Measured], keys: &[K], row: impl Fn(usize, K, &M
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use clap::Parser;
-    use collectives::Traffic;
-    use settings::cli::Cli;
-
-    /// What `flags` ask for.
-    pub(crate) fn config(flags: &str) -> Config {
-        let words = ["zero"].into_iter().chain(flags.split_whitespace());
-        Config::new(Cli::parse_from(words).train).unwrap()
-    }
-
-    /// A report of one skipped step with `flags`, with made-up measurements.
-    pub(crate) fn one_step(flags: &str) -> Report {
-        let config = config(flags);
-        let step = StepRow {
-            step: 0,
-            loss: 0.1 + 0.2,
-            grad_norm: f64::INFINITY,
-            lr: 1e-3,
-            tokens: config.tokens_per_step(),
-            seconds: 0.3,
-            loss_scale: Some(2.0),
-            skipped: true,
-        };
-        let measured = Measured {
-            steps: vec![step],
-            evaluations: vec![(1, 2.5)],
-            checkpoints: 0,
-            peaks: vec![3; Class::ALL.len()],
-            total_peak: 21,
-            gpu: None,
-            kernels: Vec::new(),
-            traffic: Traffic::default(),
-            to_neighbours: None,
-            clocks: Clocks::default(),
-            weights_blake3: Some("ab".into()),
-        };
-        let ranks = config.world_size;
-        let predicted = Predicted {
-            memory: vec![vec![3; Class::ALL.len()]; ranks],
-            total: vec![21; ranks],
-            traffic: vec![planner::traffic::Traffic::default(); ranks],
-            to_neighbours: vec![0; ranks],
-        };
-        Report::new(("ZeRO-3", Some("full-shard")), &config, 918_656, 6, &predicted, &vec![measured; ranks])
-    }
+    use crate::samples::one_step;
 
     #[test]
     fn a_report_reads_back_as_it_was() {

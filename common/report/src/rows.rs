@@ -1,12 +1,11 @@
 //! The rows of a report.
 
-use super::Times;
+use crate::clocks::Times;
 use collectives::Traffic;
 use events::Operation;
 use serde::{Deserialize, Serialize};
-use settings::Config;
-use settings::LinkChoice;
 use settings::labels::{self, Label};
+use settings::{Config, LinkChoice};
 
 /// One optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -182,7 +181,7 @@ pub struct Throughput {
     pub model_flops_per_second: f64,
 }
 
-pub(super) fn link_row(choice: &LinkChoice) -> LinkRow {
+pub(crate) fn link_row(choice: &LinkChoice) -> LinkRow {
     LinkRow {
         name: choice.words(),
         latency_seconds: choice.link.latency.as_secs_f64(),
@@ -190,7 +189,7 @@ pub(super) fn link_row(choice: &LinkChoice) -> LinkRow {
     }
 }
 
-pub(super) fn operation_times(traffic: &Traffic) -> Vec<OperationTime> {
+pub(crate) fn operation_times(traffic: &Traffic) -> Vec<OperationTime> {
     let seconds = |counters: &[u64], operation: Operation| counters[operation.index()] as f64 * 1e-9;
     let row = |&operation: &Operation| OperationTime {
         operation: operation.label(),
@@ -201,7 +200,7 @@ pub(super) fn operation_times(traffic: &Traffic) -> Vec<OperationTime> {
     Operation::ALL.iter().map(row).collect()
 }
 
-pub(super) fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
+pub(crate) fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
     let Config { model, sequence_length, checkpointing, .. } = config;
     let flops_per_token = model.flops_per_token(*sequence_length);
     let counted = if steps.len() > 2 { &steps[2..] } else { steps };
@@ -218,7 +217,7 @@ pub(super) fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::config;
+    use crate::samples::config;
 
     fn step(step: u32, seconds: f64) -> StepRow {
         let (loss, grad_norm, lr, tokens, loss_scale, skipped) = (1.0, 1.0, 1.0, 1000, None, false);

@@ -3,14 +3,11 @@
 use crate::report::Report;
 use model::ModelConfig;
 use planner::{Job, Stage, Strategy};
-use settings::Communication;
-use settings::GradSync;
-use settings::float_type;
-use settings::prediction;
+use settings::{Communication, GradSync, float_type, prediction};
 use sharding::Precision;
 
 /// What a run was asked for, as far as its traffic depends on it.
-pub(super) struct Settings<'a> {
+pub(super) struct PlannedRun<'a> {
     /// The planner's view.
     pub job: Job,
     /// Element types.
@@ -19,7 +16,7 @@ pub(super) struct Settings<'a> {
     pub communication: &'a Communication,
 }
 
-impl<'a> Settings<'a> {
+impl<'a> PlannedRun<'a> {
     /// Those of `report`'s run; none if it was written before reports held them all.
     pub(super) fn of(report: &'a Report) -> Option<Self> {
         let communication = report.communication.as_ref()?;
@@ -43,7 +40,7 @@ impl<'a> Settings<'a> {
             algorithm: report.algorithm.unwrap_or_default(),
             ..Job::new(model, stage(report)?, report.world_size)
         };
-        Some(Settings { job: with_precision(job, precision, communication), precision, communication })
+        Some(PlannedRun { job: with_precision(job, precision, communication), precision, communication })
     }
 
     /// The same run with other element types.
@@ -64,7 +61,7 @@ pub(super) fn stage(report: &Report) -> Option<Stage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::{config, one_step};
+    use crate::samples::{config, one_step};
     use sharding::MeshShape;
 
     #[test]
@@ -85,8 +82,8 @@ mod tests {
                 report.stage = stage.label();
                 let text = serde_json::to_string(&report).unwrap();
                 let back: Report = serde_json::from_str(&text).unwrap();
-                let settings = Settings::of(&back).unwrap();
-                let predicted = planner::predict(&settings.job).unwrap();
+                let run = PlannedRun::of(&back).unwrap();
+                let predicted = planner::predict(&run.job).unwrap();
                 assert_eq!(
                     predicted,
                     planner::predict(&prediction::job(stage, &config)).unwrap(),

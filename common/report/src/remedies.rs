@@ -1,52 +1,57 @@
 //! What would shorten a run's steps, and by how much at most.
 
-use super::Account;
-use super::sending::{costs, sending_less};
-use super::settings::{Settings, stage};
-use super::wire::Wire;
-use crate::report::{Report, TimeRow};
+use crate::account::Account;
+use crate::report::Report;
+use crate::rows::TimeRow;
 use events::Operation;
 use model::Checkpointing;
+use planned_run::{PlannedRun, stage};
 use planner::{BackwardPrefetch, Job, Stage};
+use traffic::{costs, sending_less};
+use wire::Wire;
+
+mod planned_run;
+mod traffic;
+mod wire;
 
 /// Something that would make steps shorter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Help {
+pub struct Remedy {
     /// What to do: flags, another program, other machines.
     pub how: String,
-    /// Why it helps, or what it costs.
+    /// Why it remedies, or what it costs.
     pub why: String,
     /// Seconds of a step that it saves, at most.
     pub seconds: f64,
 }
 
-/// A [`Help`].
-pub(super) fn help(how: impl Into<String>, why: impl Into<String>, seconds: f64) -> Help {
-    Help { how: how.into(), why: why.into(), seconds }
+/// A [`Remedy`].
+pub(super) fn remedy(how: impl Into<String>, why: impl Into<String>, seconds: f64) -> Remedy {
+    Remedy { how: how.into(), why: why.into(), seconds }
 }
 
-/// What would help `report`'s run, each alone, the one that saves most first.
-pub fn helps(report: &Report) -> Vec<Help> {
+/// What would remedy `report`'s run, each alone, the one that saves most first.
+pub fn remedies(report: &Report) -> Vec<Remedy> {
     let account = Account::of(report);
-    let mut helps = vec![
-        help("ranks equally fast, on cores of their own", "nobody waits", account.peers),
-        help("data nearer by, or smaller", "fetched sooner", account.data),
+    let mut remedies = vec![
+        remedy("ranks equally fast, on cores of their own", "nobody waits", account.peers),
+        remedy("data nearer by, or smaller", "fetched sooner", account.data),
     ];
-    helps.extend(link(report, &account));
-    helps.extend(update(report, &account));
-    if let Some(settings) = Settings::of(report) {
-        helps.extend(hiding(report, &account, &settings));
-        helps.extend(sending_less(report, &account, &settings));
-        let kept = Job { checkpointing: Checkpointing::None, ..settings.job };
+    remedies.extend(link(report, &account));
+    remedies.extend(update(report, &account));
+    if let Some(run) = PlannedRun::of(report) {
+        remedies.extend(hiding(report, &account, &run));
+        remedies.extend(sending_less(report, &account, &run));
+        let kept = Job { checkpointing: Checkpointing::None, ..run.job };
         let why = costs("nothing twice", &kept);
-        helps.push(help("--checkpoint-activations none", why, account.recompute));
+        remedies.push(remedy("--checkpoint-activations none", why, account.recompute));
     }
-    helps.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    helps
+    remedies.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    remedies
 }
 
 /// Another link than the simulated one, or the same used better.
-fn link(report: &Report, account: &Account) -> Vec<Help> {
+fn link(report: &Report, account: &Account) -> Vec<Remedy> {
     let wire = Wire::of(report);
     let sent = report.traffic.iter().filter(|row| row.rank == 0);
     let (calls, bytes) = sent.fold((0.0, 0.0), |(calls, bytes), row| {
@@ -57,21 +62,25 @@ fn link(report: &Report, account: &Account) -> Vec<Help> {
     }
     let latency = if calls > 0.0 { calls / (calls + bytes) } else { 0.0 };
     vec![
-        help("a link of twice the bandwidth", "half the time per byte", account.link * (1.0 - latency) / 2.0),
-        help("--reduce-bucket, --prefetch-bucket, --wrap", "fewer calls", account.link * latency),
+        remedy(
+            "a link of twice the bandwidth",
+            "half the time per byte",
+            account.link * (1.0 - latency) / 2.0,
+        ),
+        remedy("--reduce-bucket, --prefetch-bucket, --wrap", "fewer calls", account.link * latency),
     ]
 }
 
 /// Where every rank updates everything, each could update its share.
-fn update(report: &Report, account: &Account) -> Option<Help> {
+fn update(report: &Report, account: &Account) -> Option<Remedy> {
     let others = 1.0 - 1.0 / report.world_size as f64;
     let why = "each rank updates its share alone";
     let how = format!("cargo run -p {}", Stage::SHARDS_OPTIMIZER.package());
-    (report.stage == Stage::REPLICATED.label()).then(|| help(how, why, account.optimizer * others))
+    (report.stage == Stage::REPLICATED.label()).then(|| remedy(how, why, account.optimizer * others))
 }
 
-/// Settings that keep communication from hiding behind computation.
-fn hiding(report: &Report, account: &Account, settings: &Settings<'_>) -> Option<Help> {
+/// PlannedRun that keep communication from hiding behind computation.
+fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Remedy> {
     let each = (report.time.len().max(1) * report.steps.len().max(1)) as f64;
     let mean = |seconds: fn(&TimeRow) -> f64| report.time.iter().map(seconds).sum::<f64>() / each;
     // What a rank's own thread copies takes its time, wherever in the step it does so.
@@ -84,10 +93,10 @@ fn hiding(report: &Report, account: &Account, settings: &Settings<'_>) -> Option
         false => [mean(|row| row.for_link.forward), mean(|row| row.for_link.backward)],
     };
     let computing = account.forward + account.backward + account.recompute;
-    let communication = settings.communication;
+    let communication = run.communication;
     if !communication.overlap {
         let hidden = (forward + backward).min(computing);
-        return Some(help("without --no-overlap", "hidden behind computation", hidden));
+        return Some(remedy("without --no-overlap", "hidden behind computation", hidden));
     }
     if !stage(report)?.sharded().parameters {
         return None;
@@ -95,11 +104,11 @@ fn hiding(report: &Report, account: &Account, settings: &Settings<'_>) -> Option
     let gathers = gathering_share(report, on_gpus);
     if communication.prefetch_bucket == Some(0) {
         let hidden = (gathers * (forward + backward)).min(computing);
-        return Some(help("without --prefetch-bucket 0", "units are gathered ahead", hidden));
+        return Some(remedy("without --prefetch-bucket 0", "units are gathered ahead", hidden));
     }
     let hidden = (gathers * backward).min(account.backward + account.recompute);
     (communication.backward_prefetch == BackwardPrefetch::None)
-        .then(|| help("--backward-prefetch pre", "backward gathers ahead too", hidden))
+        .then(|| remedy("--backward-prefetch pre", "backward gathers ahead too", hidden))
 }
 
 /// The share of all-gathers in the time that ranks wait for communication, peers aside.
@@ -116,8 +125,9 @@ fn gathering_share(report: &Report, on_gpus: bool) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnosis::tests::waiting;
-    use crate::report::OperationTime;
+    use crate::diagnosis::diagnosis;
+    use crate::rows::OperationTime;
+    use crate::samples::waiting;
 
     /// How much of exposed communication each change would save of a run of `stage` with `flags`.
     fn shares(stage: Stage, flags: &str) -> Vec<(String, f64)> {
@@ -129,7 +139,7 @@ mod tests {
             report.strategy = Some("shard-grad-op");
         }
         let exposed = Account::of(&report).exposed;
-        helps(&report).into_iter().map(|help| (help.how, help.seconds / exposed)).collect()
+        remedies(&report).into_iter().map(|remedy| (remedy.how, remedy.seconds / exposed)).collect()
     }
 
     fn share(shares: &[(String, f64)], how: &str) -> Option<f64> {
@@ -194,7 +204,7 @@ mod tests {
             row.operations =
                 vec![operation(Operation::AllGather, 0.1), operation(Operation::ReduceScatter, 0.3)];
         }
-        helps(&report).into_iter().find(|help| help.how == how).map(|help| help.seconds)
+        remedies(&report).into_iter().find(|remedy| remedy.how == how).map(|remedy| remedy.seconds)
     }
 
     #[test]
@@ -215,7 +225,10 @@ mod tests {
     }
 
     fn seconds(report: &Report, how: &str) -> f64 {
-        helps(report).into_iter().find(|help| help.how == how).map_or(f64::NAN, |help| help.seconds)
+        remedies(report)
+            .into_iter()
+            .find(|remedy| remedy.how == how)
+            .map_or(f64::NAN, |remedy| remedy.seconds)
     }
 
     #[test]
@@ -249,9 +262,9 @@ mod tests {
     #[test]
     fn a_report_without_settings_promises_no_traffic() {
         let mut report = waiting("--gpus 2");
-        assert!(helps(&report).iter().any(|help| help.how == "--precision bf16"));
+        assert!(remedies(&report).iter().any(|remedy| remedy.how == "--precision bf16"));
         report.communication = None;
-        assert!(!helps(&report).iter().any(|help| help.how == "--precision bf16"));
-        assert!(crate::diagnosis(&report).contains("older than the settings"));
+        assert!(!remedies(&report).iter().any(|remedy| remedy.how == "--precision bf16"));
+        assert!(diagnosis(&report).contains("older than the settings"));
     }
 }

@@ -1,24 +1,24 @@
-//! Settings with which a run would send less.
+//! PlannedRun with which a run would send less.
 
-use super::Account;
-use super::helps::{Help, help};
-use super::settings::Settings;
+use super::planned_run::PlannedRun;
 use super::wire::Wire;
+use super::{Remedy, remedy};
+use crate::account::Account;
 use crate::report::Report;
 use device::DType;
 use planner::{Gathering, Job, Stage, Strategy};
 use settings::size::human;
 use sharding::Precision;
 
-/// Settings with which less is sent per token; time is saved in proportion to what the planner says of the wire.
-pub(super) fn sending_less(report: &Report, account: &Account, settings: &Settings<'_>) -> Vec<Help> {
+/// PlannedRun with which less is sent per token; time is saved in proportion to what the planner says of the wire.
+pub(super) fn sending_less(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Vec<Remedy> {
     let wire = Wire::of(report);
-    let Some(now) = wire.time(&settings.job) else { return Vec::new() };
+    let Some(now) = wire.time(&run.job) else { return Vec::new() };
     let saved = |change: Change| {
         let share = 1.0 - wire.time(&change.job)? / now;
-        Some(help(change.how, change.why, account.exposed * share))
+        Some(remedy(change.how, change.why, account.exposed * share))
     };
-    changes(settings).into_iter().filter_map(saved).collect()
+    changes(run).into_iter().filter_map(saved).collect()
 }
 
 /// Other flags, and the job that they make.
@@ -28,9 +28,9 @@ struct Change {
     job: Job,
 }
 
-fn changes(settings: &Settings<'_>) -> Vec<Change> {
+fn changes(run: &PlannedRun<'_>) -> Vec<Change> {
     let change = |how: &str, why: &str, job: Job| Change { how: how.into(), why: why.into(), job };
-    let Settings { job, precision, .. } = settings;
+    let PlannedRun { job, precision, .. } = run;
     let mut changes = lower_stages(job);
     let micro_batches = 2 * job.micro_batches;
     let how = format!("--grad-accum {micro_batches}");
@@ -51,10 +51,10 @@ fn changes(settings: &Settings<'_>) -> Vec<Change> {
     let [bf16, narrow] = [DType::Bf16, precision.parameters].map(|reduce| Precision { reduce, ..*precision });
     if precision.parameters == DType::F32 {
         let all = Precision { parameters: DType::Bf16, gradients: DType::Bf16, ..bf16 };
-        changes.push(change("--precision bf16", "half the bytes", settings.with_precision(all)));
+        changes.push(change("--precision bf16", "half the bytes", run.with_precision(all)));
     } else if precision.reduce.size() > precision.parameters.size() {
         let how = format!("--reduce-dtype {}", settings::float_type::name(precision.parameters));
-        changes.push(change(&how, "half the bytes of gradients", settings.with_precision(narrow)));
+        changes.push(change(&how, "half the bytes of gradients", run.with_precision(narrow)));
     }
     changes
 }

@@ -1,39 +1,10 @@
 //! What one rank measures over a run.
 
-use super::StepRow;
+use crate::clocks::Clocks;
 use crate::hardware_rows::{GpuRow, KernelRow};
+use crate::rows::StepRow;
 use collectives::Traffic;
 use serde::{Deserialize, Serialize};
-
-/// Seconds per phase of the training loop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Times {
-    /// Fetching tokens.
-    pub data: f64,
-    /// Forward passes.
-    pub forward: f64,
-    /// Backward passes.
-    pub backward: f64,
-    /// The part of backward in which blocks recompute what forward has not kept.
-    pub recompute: f64,
-    /// Optimizer steps.
-    pub step: f64,
-    /// Validation.
-    pub evaluate: f64,
-}
-
-/// Seconds per phase: in all, and in waits for collectives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Clocks {
-    /// In all.
-    pub total: Times,
-    /// Of it, in waits for collectives.
-    pub waits: Times,
-    /// Of these, for peers.
-    pub for_peers: Times,
-    /// Of these, for a simulated link.
-    pub for_link: Times,
-}
 
 /// What one rank measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,14 +1,15 @@
 //! The closing tables: where every byte went, predicted beside measured.
 
-use crate::diagnosis::{Recomputed, time};
+use crate::account::{Recomputed, time};
 use crate::hardware_rows::taken;
-use crate::report::{Report, StepRow};
+use crate::report::Report;
+use crate::rows::{MemoryRow, StepRow};
 use planner::table::{Format, Table, counted, grouped};
 use settings::size::human;
 use std::collections::BTreeMap;
 
 /// The summary of a finished run.
-pub(crate) fn closing(report: &Report) -> String {
+pub fn closing(report: &Report) -> String {
     if report.steps.is_empty() {
         return "\nEnded before its first step was done: what is predicted is for whole steps.\n".into();
     }
@@ -57,7 +58,7 @@ fn memory_of(report: &Report, ranks: &[usize]) -> String {
     };
     let mut table = table(format!("peak bytes, {whose}"));
     let rank = ranks.first().copied().unwrap_or(0);
-    let used = |r: &&crate::report::MemoryRow| r.rank == rank && r.predicted_bytes + r.peak_bytes > 0;
+    let used = |r: &&MemoryRow| r.rank == rank && r.predicted_bytes + r.peak_bytes > 0;
     for r in report.memory.iter().filter(used) {
         row(&mut table, r.class, r.predicted_bytes, r.peak_bytes);
     }

@@ -1,0 +1,163 @@
+//! Where the time of a step goes, from a run's report.
+
+use crate::clocks::Times;
+use crate::report::Report;
+use crate::rows::TimeRow;
+
+/// A rank's waits for collectives that every rank has issued.
+const EXPOSED: &str = "exposed communication";
+
+/// Seconds of a step, the mean over ranks and steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Account {
+    /// All of it.
+    pub step: f64,
+    /// Fetching tokens.
+    pub data: f64,
+    /// Forward, without waits.
+    pub forward: f64,
+    /// Backward, without waits and without what is computed again.
+    pub backward: f64,
+    /// What backward computes again.
+    pub recompute: f64,
+    /// The optimizer, without waits.
+    pub optimizer: f64,
+    /// Waits for collectives that all ranks have issued: communication that no computation hides.
+    pub exposed: f64,
+    /// Of it, waiting for a simulated link; the rest is moving data.
+    pub link: f64,
+    /// Waits for collectives that other ranks have not issued.
+    pub peers: f64,
+}
+
+/// The phases of an optimizer step.
+pub(crate) fn training(times: &Times) -> f64 {
+    times.forward + times.backward + times.step
+}
+
+/// What a rank computes in a run, without its waits.
+pub(crate) fn computed(row: &TimeRow) -> f64 {
+    training(&row.phases) - training(&row.waits)
+}
+
+impl Account {
+    /// Where the time of `report`'s run went.
+    pub fn of(report: &Report) -> Self {
+        let each = (report.time.len().max(1) * report.steps.len().max(1)) as f64;
+        let mean = |seconds: fn(&TimeRow) -> f64| report.time.iter().map(seconds).sum::<f64>() / each;
+        let peers = mean(|row| training(&row.for_peers));
+        Account {
+            step: mean(|row| row.seconds),
+            data: mean(|row| row.phases.data),
+            forward: mean(|row| row.phases.forward - row.waits.forward),
+            backward: mean(|row| row.phases.backward - row.phases.recompute - row.waits.backward),
+            recompute: mean(|row| row.phases.recompute),
+            optimizer: mean(|row| row.phases.step - row.waits.step),
+            exposed: mean(|row| training(&row.waits)) - peers,
+            link: mean(|row| training(&row.for_link)),
+            peers,
+        }
+    }
+
+    fn parts(&self) -> [(&'static str, f64); 7] {
+        [
+            ("forward", self.forward),
+            ("backward", self.backward),
+            ("blocks computed again", self.recompute),
+            ("optimizer", self.optimizer),
+            (EXPOSED, self.exposed),
+            ("waiting for other ranks", self.peers),
+            ("fetching data", self.data),
+        ]
+    }
+
+    /// What `part` consists of, where that is more than one thing.
+    fn inside(&self, part: &str) -> Vec<(&'static str, f64)> {
+        match part {
+            EXPOSED if self.link > 0.0 => {
+                vec![("  moving data", self.exposed - self.link), ("  waiting for the link", self.link)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The parts and what is inside them, in order.
+    pub(crate) fn rows(&self) -> Vec<(&'static str, f64)> {
+        let named = self.parts().into_iter().chain([("the rest", self.rest())]);
+        named.flat_map(|part| [vec![part], self.inside(part.0)].concat()).collect()
+    }
+
+    /// Whatever has no name: mostly telling watchers.
+    fn rest(&self) -> f64 {
+        (self.step - self.parts().iter().map(|part| part.1).sum::<f64>()).max(0.0)
+    }
+
+    /// Seconds in which a rank computes what teaches the model something.
+    pub(crate) fn useful(&self) -> f64 {
+        self.forward + self.backward
+    }
+}
+
+/// What activation checkpointing adds to a rank's forward and backward, in a step.
+pub(crate) struct Recomputed {
+    /// Floating-point operations that are done again, as predicted.
+    pub operations: u64,
+    /// Their share of all, theirs included.
+    pub of_operations: f64,
+    /// Seconds that this takes, as measured.
+    pub seconds: f64,
+    /// Their share of all, theirs included, waits aside.
+    pub of_seconds: f64,
+}
+
+impl Recomputed {
+    /// Of `report`'s run, if it recomputes anything.
+    pub(crate) fn of(report: &Report) -> Option<Self> {
+        let (model, speed) = (&report.model, &report.throughput);
+        let again = speed.recomputed_flops_per_token;
+        let account = Account::of(report);
+        (again > 0).then(|| Recomputed {
+            operations: again * (model.micro_batches * model.batch_size * model.sequence_length) as u64,
+            of_operations: again as f64 / (again + speed.flops_per_token) as f64,
+            seconds: account.recompute,
+            of_seconds: account.recompute / (account.recompute + account.useful()),
+        })
+    }
+
+    /// The number of operations in words.
+    pub(crate) fn operations(&self) -> String {
+        match self.operations as f64 {
+            n if n < 1e6 => format!("{:.2} kFLOP", n / 1e3),
+            n if n < 1e9 => format!("{:.2} MFLOP", n / 1e6),
+            n if n < 1e12 => format!("{:.2} GFLOP", n / 1e9),
+            n => format!("{:.2} TFLOP", n / 1e12),
+        }
+    }
+}
+
+/// `12.3 ms`, in three digits.
+pub fn time(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s < 1e-3 => (s * 1e6, "µs"),
+        s if s < 1.0 => (s * 1e3, "ms"),
+        s => (s, "s"),
+    };
+    match value {
+        v if v < 9.995 => format!("{v:.2} {unit}"),
+        v if v < 99.95 => format!("{v:.1} {unit}"),
+        v => format!("{v:.0} {unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::waiting;
+
+    #[test]
+    fn a_step_is_the_sum_of_its_parts() {
+        let account = Account::of(&waiting("--gpus 2 --link 1ms,20MB/s --checkpoint-activations block"));
+        let sum = account.parts().iter().map(|part| part.1).sum::<f64>() + account.rest();
+        assert!((sum - account.step).abs() < 1e-9, "{sum} of {}", account.step);
+    }
+}

@@ -1,0 +1,144 @@
+//! Explains where the time of a finished run went, and what would make it faster.
+
+use crate::account::{Account, Recomputed, computed, time, training};
+use crate::remedies::remedies;
+use crate::report::Report;
+use planner::table::counted;
+
+/// Shares of a step below this are not worth a remedy.
+const NOTABLE: f64 = 0.01;
+/// Characters of a bar that is the whole step.
+const BAR: f64 = 30.0;
+
+/// The whole explanation, for a terminal.
+pub fn diagnosis(report: &Report) -> String {
+    if report.steps.is_empty() || report.time.is_empty() {
+        return "The run has finished no step: there is nothing to explain.\n".into();
+    }
+    let account = Account::of(report);
+    let mut text = heading(report, &account);
+    for (name, seconds) in account.rows().into_iter().filter(|row| row.1 >= 0.0005 * account.step) {
+        text.push_str(&row(name, seconds, account.step));
+    }
+    text.push_str(&utilisation(report, &account));
+    text.extend(Recomputed::of(report).map(|recomputed| again(&recomputed)));
+    text.push_str(&slowest(report, &account));
+    text + &helping(report, &account)
+}
+
+fn heading(report: &Report, account: &Account) -> String {
+    let link =
+        report.link.as_ref().map(|link| format!(" · SIMULATED link ({})", link.name)).unwrap_or_default();
+    format!(
+        "{} · {} · {} · {} of {} × {} tokens{link}\n\
+         A step takes {}, the mean of {}. Where a rank's time goes, the mean of all ranks:\n\n",
+        report.stage,
+        report.model.name,
+        counted(report.world_size, "rank", "ranks"),
+        counted(report.model.micro_batches, "micro-batch", "micro-batches"),
+        report.model.batch_size,
+        report.model.sequence_length,
+        time(account.step),
+        report.steps.len(),
+    )
+}
+
+fn row(name: &str, seconds: f64, step: f64) -> String {
+    let share = seconds / step;
+    let bar = "█".repeat((share * BAR).round() as usize);
+    let line = format!("  {name:<24} {:>9}  {:>5.1} %  {bar}", time(seconds), 100.0 * share);
+    format!("{}\n", line.trim_end())
+}
+
+fn utilisation(report: &Report, account: &Account) -> String {
+    let model = &report.model;
+    let tokens = (model.micro_batches * model.batch_size * model.sequence_length) as f64;
+    let operations = tokens * report.throughput.flops_per_token as f64 / 1e9;
+    format!(
+        "\nUtilisation {:.0} %: a rank does {:.1} GFLOP/s while it computes forward and backward, {:.1} over the whole \
+         step.\n",
+        100.0 * account.useful() / account.step,
+        operations / account.useful(),
+        operations / account.step,
+    )
+}
+
+fn again(recomputed: &Recomputed) -> String {
+    format!(
+        "Computed again, of forward and backward: {:.1} % of the FLOPs predicted ({}), {:.1} % of the time measured ({}).\n",
+        100.0 * recomputed.of_operations,
+        recomputed.operations(),
+        100.0 * recomputed.of_seconds,
+        time(recomputed.seconds),
+    )
+}
+
+/// The rank that others wait for, if one is clearly slower.
+fn slowest(report: &Report, account: &Account) -> String {
+    let rows = &report.time;
+    let Some(slow) = rows.iter().max_by(|a, b| computed(a).total_cmp(&computed(b))) else {
+        return String::new();
+    };
+    let others = rows.iter().filter(|row| row.rank != slow.rank);
+    let mean = others.clone().map(computed).sum::<f64>() / (rows.len() - 1).max(1) as f64;
+    if rows.len() < 2 || computed(slow) < 1.05 * mean || account.peers < NOTABLE * account.step {
+        return String::new();
+    }
+    let steps = report.steps.len() as f64;
+    let waited = others.map(|row| training(&row.for_peers)).sum::<f64>() / (rows.len() - 1) as f64 / steps;
+    format!(
+        "Rank {} computes for {}, {:.0} % longer than the others' mean; they wait {} of a step for their peers.\n",
+        slow.rank,
+        time(computed(slow) / steps),
+        100.0 * (computed(slow) / mean - 1.0),
+        time(waited),
+    )
+}
+
+fn helping(report: &Report, account: &Account) -> String {
+    let mut remedies = remedies(report);
+    remedies.retain(|remedy| remedy.seconds >= NOTABLE * account.step);
+    let unknown = match report.communication {
+        Some(_) => "",
+        None => "What would save traffic is not known: the report is older than the settings in it.\n",
+    };
+    if remedies.is_empty() {
+        return format!(
+            "\nNothing would help by a hundredth of a step: the time goes into computing.\n{unknown}"
+        );
+    }
+    let mut text = String::from("\nWhat would help, each alone, at most (of a step)\n");
+    for remedy in remedies {
+        let share = 100.0 * remedy.seconds / account.step;
+        text.push_str(&format!(
+            "  {:>9}  {share:>5.1} %  {}: {}\n",
+            time(remedy.seconds),
+            remedy.how,
+            remedy.why
+        ));
+    }
+    text + unknown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::waiting;
+
+    /// Two ranks whose second computes longer, on a link that takes most of the step.
+    fn slow_link() -> Report {
+        waiting("--gpus 2 --link 1ms,20MB/s --checkpoint-activations block")
+    }
+
+    #[test]
+    fn a_run_on_a_slow_link() {
+        insta::assert_snapshot!(diagnosis(&slow_link()));
+    }
+
+    #[test]
+    fn a_run_without_steps_has_nothing_to_explain() {
+        let mut report = slow_link();
+        report.steps.clear();
+        assert!(diagnosis(&report).contains("no step"));
+    }
+}

@@ -1,0 +1,29 @@
+//! What a run measured beside what was predicted: the JSON report, the closing tables, the diagnosis
+//! of a step's time, and remedies for time and for memory.
+
+mod account;
+mod clocks;
+mod diagnosis;
+mod hardware_rows;
+mod measured;
+pub mod memory;
+mod remedies;
+#[allow(clippy::module_inception)]
+mod report;
+mod rows;
+#[cfg(test)]
+mod samples;
+mod tables;
+
+pub use account::{Account, time};
+pub use clocks::{Clocks, Times};
+pub use diagnosis::diagnosis;
+pub use hardware_rows::{GpuRow, KernelRow};
+pub use measured::Measured;
+pub use remedies::{Remedy, remedies};
+pub use report::{Predicted, Report, SCHEMA};
+pub use rows::{
+    EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, OperationTime, StepRow, Throughput, TimeRow,
+    TotalRow, TrafficRow,
+};
+pub use tables::closing;

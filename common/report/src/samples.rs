@@ -1,0 +1,68 @@
+//! Reports with made-up measurements, for tests.
+
+use crate::clocks::{Clocks, Times};
+use crate::measured::Measured;
+use crate::report::{Predicted, Report};
+use crate::rows::StepRow;
+use clap::Parser;
+use collectives::Traffic;
+use events::Class;
+use settings::Config;
+use settings::cli::Cli;
+
+/// What `flags` ask for.
+pub(crate) fn config(flags: &str) -> Config {
+    let words = ["zero"].into_iter().chain(flags.split_whitespace());
+    Config::new(Cli::parse_from(words).train).unwrap()
+}
+
+/// A report of one skipped step with `flags`, with made-up measurements.
+pub(crate) fn one_step(flags: &str) -> Report {
+    let config = config(flags);
+    let step = StepRow {
+        step: 0,
+        loss: 0.1 + 0.2,
+        grad_norm: f64::INFINITY,
+        lr: 1e-3,
+        tokens: config.tokens_per_step(),
+        seconds: 0.3,
+        loss_scale: Some(2.0),
+        skipped: true,
+    };
+    let measured = Measured {
+        steps: vec![step],
+        evaluations: vec![(1, 2.5)],
+        checkpoints: 0,
+        peaks: vec![3; Class::ALL.len()],
+        total_peak: 21,
+        gpu: None,
+        kernels: Vec::new(),
+        traffic: Traffic::default(),
+        to_neighbours: None,
+        clocks: Clocks::default(),
+        weights_blake3: Some("ab".into()),
+    };
+    let ranks = config.world_size;
+    let predicted = Predicted {
+        memory: vec![vec![3; Class::ALL.len()]; ranks],
+        total: vec![21; ranks],
+        traffic: vec![planner::traffic::Traffic::default(); ranks],
+        to_neighbours: vec![0; ranks],
+    };
+    Report::new(("ZeRO-3", Some("full-shard")), &config, 918_656, 6, &predicted, &vec![measured; ranks])
+}
+
+/// A run of two ranks with `flags`, in which communication takes most of the step and rank 0 waits for rank 1.
+pub(crate) fn waiting(flags: &str) -> Report {
+    let mut report = one_step(flags);
+    let phases = Times { forward: 0.3, backward: 0.5, recompute: 0.04, step: 0.1, data: 0.01, evaluate: 0.0 };
+    let link = Times { forward: 0.2, backward: 0.3, step: 0.05, ..Times::default() };
+    for row in &mut report.time {
+        row.seconds = 0.95;
+        row.phases = phases;
+        (row.for_link, row.waits) = (link, link);
+    }
+    let waiting = &mut report.time[0];
+    (waiting.for_peers.backward, waiting.waits.backward) = (0.05, 0.35);
+    report
+}
