@@ -49,7 +49,10 @@ fn root() -> PathBuf {
 
 fn documents() -> Vec<PathBuf> {
     let pages = |folder: &str| std::fs::read_dir(root().join(folder)).into_iter().flatten().flatten();
-    let files = ["", "docs", "tutorials/src"].into_iter().flat_map(pages).map(|entry| entry.path());
+    let files = ["", "docs", "tutorials/src", "zero0-ddp", "zero1", "zero2", "zero3"]
+        .into_iter()
+        .flat_map(pages)
+        .map(|entry| entry.path());
     let pages = files.filter(|file| file.extension().is_some_and(|extension| extension == "md"));
     // Its fence is a map.
     pages.filter(|file| !file.ends_with("ARCHITECTURE.md")).collect()

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 mod cycles;
+mod guides;
 mod imports;
 mod stages;
 
