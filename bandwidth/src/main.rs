@@ -1,31 +1,35 @@
 //! Bandwidth of the collectives: `cargo run --release -p bandwidth`.
 //!
-//! Alone, the ranks are threads; under torchrun, mpirun or srun, or with `--rank`, they are processes. Algorithm
-//! bandwidth is buffer size over time; bus bandwidth scales it by 2(N−1)/N for all-reduce and (N−1)/N for the others,
-//! which makes it comparable between rank counts. A call takes as long as its slowest rank; shown are the median over
-//! calls and the best call. The results of every size are checked.
+//! The ranks are threads; under torchrun, mpirun or srun, or with `--rank`, they are processes. Algorithm bandwidth is
+//! buffer size over time. Bus bandwidth multiplies it by nccl-tests' factors, which make it comparable between rank
+//! counts: 2(N−1)/N for all-reduce, (N−1)/N for reduce-scatter and all-gather, 1 for broadcast. A call takes as long as
+//! its slowest rank; the table shows the median call and the best. The results of every size are checked.
 
 mod engine;
+mod failure;
+mod launch;
 mod measure;
 mod overhead;
 mod plot;
+mod row;
 
 use clap::{Parser, ValueEnum};
-use engine::{Engine, Failure};
+use engine::Engine;
 use events::Operation;
-use measure::Row;
+use failure::Failure;
+use row::Row;
 use std::process::ExitCode;
 
-/// What ranks do.
+/// An operation that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Collective {
-    /// Everybody gets the sum.
+    /// Every rank gets the sum.
     AllReduce,
-    /// Everybody gets a slice of the sum.
+    /// Every rank gets a slice of the sum.
     ReduceScatter,
-    /// Everybody gets everybody's slice.
+    /// Every rank gets all ranks' slices.
     AllGather,
-    /// Everybody gets rank 0's buffer.
+    /// Every rank gets rank 0's buffer.
     Broadcast,
 }
 
@@ -44,13 +48,13 @@ impl Collective {
 #[derive(Debug, Parser)]
 #[command(version)]
 pub(crate) struct Flags {
-    /// Ranks. [default: 4 threads; as many as there are processes]
+    /// Number of ranks. [default: 4 threads; in a job, its number of processes]
     #[arg(long, value_name = "N")]
     gpus: Option<usize>,
-    /// What connects the ranks. [default: local and ring; in a job what connects its processes]
+    /// What connects the ranks. [default: local and ring; in a job tcp, or mpi under mpirun]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ENGINES")]
     engine: Vec<Engine>,
-    /// What to measure.
+    /// Operations to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Collective::value_variants().to_vec(), value_name = "OPERATIONS")]
     operation: Vec<Collective>,
     /// Smallest buffer, in KiB.
@@ -59,22 +63,22 @@ pub(crate) struct Flags {
     /// Largest buffer, in KiB; 1048576 is 1 GiB.
     #[arg(long, default_value_t = 65_536, value_name = "KIB")]
     max: usize,
-    /// From one size to the next.
+    /// Factor from one size to the next.
     #[arg(long, default_value_t = 4, value_name = "N")]
     factor: usize,
-    /// This process's rank, where no launcher says so; with --gpus and --master.
+    /// This process's rank, if no launcher sets it; needs --gpus and --master.
     #[arg(long, value_name = "R")]
     rank: Option<usize>,
-    /// Where rank 0 listens. [default: MASTER_ADDR and MASTER_PORT]
+    /// Address at which rank 0 listens. [default: MASTER_ADDR and MASTER_PORT]
     #[arg(long, value_name = "HOST:PORT")]
     master: Option<String>,
-    /// Seconds that a rank waits for its peers.
+    /// Seconds that a rank waits for another.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
 }
 
 impl Flags {
-    /// Buffer sizes in bytes, the largest last.
+    /// Returns the buffer sizes in bytes, the largest last.
     fn sizes(&self) -> Vec<usize> {
         let steps = std::iter::successors(Some(self.min), |size| size.checked_mul(self.factor));
         steps.take_while(|size| *size < self.max).chain([self.max]).map(|kib| kib << 10).collect()
@@ -112,7 +116,7 @@ fn main() -> ExitCode {
 
 fn measure_all(flags: &Flags) -> Result<(), Failure> {
     let mut rows = Vec::new();
-    let measured = engine::run(flags, &|rank| {
+    let measured = launch::run(flags, &|rank| {
         let print = rank.group.rank() == 0;
         let mut rows = Vec::new();
         for collective in &flags.operation {

@@ -1,6 +1,8 @@
 //! One operation at one size, on one rank.
 
-use crate::engine::{Engine, Failure, Rank};
+use crate::failure::Failure;
+use crate::launch::MeasuredRank;
+use crate::row::Row;
 use collectives::{Bucket, CollectiveError, Group, Pending};
 use device::{Buffer, Class, DType, Device, DeviceError};
 use events::Operation;
@@ -9,60 +11,9 @@ use std::time::{Duration, Instant};
 /// Bytes that all calls of one size move together, roughly.
 const VOLUME: usize = 256 << 20;
 
-/// What was measured.
-#[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) operation: Operation,
-    pub(crate) engine: Engine,
-    /// Bytes of a rank's buffer.
-    pub(crate) size: usize,
-    ranks: usize,
-    median: Duration,
-    best: Duration,
-}
-
-impl Row {
-    /// Bus bandwidth of a call that takes `time`, in GB/s.
-    fn bus(&self, time: Duration) -> f64 {
-        let rounds = if self.operation == Operation::AllReduce { 2.0 } else { 1.0 };
-        self.algorithm(time) * rounds * (self.ranks - 1) as f64 / self.ranks as f64
-    }
-
-    fn algorithm(&self, time: Duration) -> f64 {
-        self.size as f64 / time.as_secs_f64() / 1e9
-    }
-
-    /// Bus bandwidth of the median call, in GB/s.
-    pub(crate) fn bus_bandwidth(&self) -> f64 {
-        self.bus(self.median)
-    }
-}
-
-impl std::fmt::Display for Row {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{:<15}{:<7}{:>8} KiB{:>10.1} µs{:>10.2}{:>10.2}{:>12.2}",
-            self.operation.label(),
-            self.engine.label(),
-            self.size >> 10,
-            self.median.as_secs_f64() * 1e6,
-            self.algorithm(self.median),
-            self.bus(self.median),
-            self.bus(self.best)
-        )
-    }
-}
-
-impl From<DeviceError> for Failure {
-    fn from(error: DeviceError) -> Self {
-        Failure::Run(error.to_string())
-    }
-}
-
-/// Measures `operation` on buffers of `size` bytes; the same row on every rank.
-pub(crate) fn measure(rank: &Rank, operation: Operation, size: usize) -> Result<Row, Failure> {
-    let Rank { group, engine, device } = rank;
+/// Measures `operation` on buffers of `size` bytes. Returns the same row on every rank.
+pub(crate) fn measure(rank: &MeasuredRank, operation: Operation, size: usize) -> Result<Row, Failure> {
+    let MeasuredRank { group, engine, device } = rank;
     let ranks = group.size() as usize;
     let elements = (size / size_of::<f32>()).next_multiple_of(ranks);
     let mut buffer = device.zeros(Class::Workspace, DType::F32, elements)?;
@@ -89,7 +40,7 @@ pub(crate) fn lost() -> Failure {
     Failure::Run("a bucket came back empty".into())
 }
 
-/// The slowest rank's time of each call, the shortest first.
+/// Returns the slowest rank's time of each call, the shortest first.
 pub(crate) fn slowest(group: &Group, times: &[u64]) -> Result<Vec<Duration>, Failure> {
     let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
     let all = group.exchange(&bytes)?;
@@ -112,18 +63,18 @@ pub(crate) fn issue(group: &Group, operation: Operation, bucket: Bucket) -> Resu
     }
 }
 
-/// After so many places numbers repeat: a prime, so that the slices of a buffer begin with different ones.
+/// Places after which numbers repeat: a prime, so that the slices of a buffer begin with different numbers.
 const PERIOD: usize = 4093;
-/// Places that are written at once: whole periods.
+/// Places that are written at once, in whole periods.
 const CHUNK: usize = PERIOD << 8;
 
-/// What stands at `place` in the buffer of the rank whose number is `factor` − 1; what ranks' buffers add up to if `factor`
-/// is the sum of these. A whole number, and exact as long as `factor` is at most 4096.
+/// Returns the number at `place` in the buffer of rank `factor` − 1; with the sum of several ranks' factors, the sum of
+/// their numbers. It is a whole number, and exact as long as `factor` is at most 4096.
 fn number(place: usize, factor: usize) -> f32 {
     ((place % PERIOD + 1) * factor) as f32
 }
 
-/// Writes this rank's numbers, whose first [`CHUNK`] are given.
+/// Fills the buffer with this rank's numbers; the first [`CHUNK`] are given.
 fn fill(device: &Device, buffer: &mut Buffer, numbers: &[f32]) -> Result<(), DeviceError> {
     for first in (0..buffer.len()).step_by(CHUNK) {
         let range = first..buffer.len().min(first + CHUNK);
@@ -132,7 +83,7 @@ fn fill(device: &Device, buffer: &mut Buffer, numbers: &[f32]) -> Result<(), Dev
     Ok(())
 }
 
-/// The first place of a result that is wrong on rank `rank` of `ranks`.
+/// Returns the first place of a result that is wrong on rank `rank` of `ranks`.
 fn first_wrong(values: &[f32], operation: Operation, rank: usize, ranks: usize) -> Option<usize> {
     let slice = values.len() / ranks;
     let own = rank * slice..(rank + 1) * slice;
@@ -146,7 +97,7 @@ fn first_wrong(values: &[f32], operation: Operation, rank: usize, ranks: usize) 
     checked.find(|&place| values[place] != right(place))
 }
 
-/// Compares a result with what the ranks' numbers add up to.
+/// Fails if a result differs from what the ranks' numbers add up to.
 fn check(group: &Group, device: &Device, operation: Operation, buffer: &Buffer) -> Result<(), Failure> {
     let (ranks, rank) = (group.size() as usize, group.rank() as usize);
     let values = device.read::<f32>(buffer.view())?;
@@ -165,7 +116,7 @@ mod tests {
     const RANKS: usize = 3;
     const SLICE: usize = 5000;
 
-    /// What an operation should leave on rank 1.
+    /// The right result of an operation on rank 1.
     fn right(operation: Operation) -> Vec<f32> {
         let factor = |place: usize| match operation {
             Operation::AllGather => place / SLICE + 1,
@@ -176,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_another_place_than_its_own_is_found() {
+    fn a_number_in_the_wrong_place_is_found() {
         for operation in
             [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::Broadcast]
         {
@@ -195,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_reduce_scatter_only_the_own_slice_counts() {
+    fn only_the_ranks_own_slice_of_a_reduce_scatter_counts() {
         let mut values = right(Operation::ReduceScatter);
         values[0] = 0.0;
         assert_eq!(first_wrong(&values, Operation::ReduceScatter, 1, RANKS), None);

@@ -1,7 +1,8 @@
-//! What the layer over NCCL costs: the same calls through it and without it, many queued at once, as training does.
+//! What the layer over NCCL costs: the same calls through it and without it, many queued at once, as in training.
 
 use crate::Flags;
-use crate::engine::{Failure, Rank};
+use crate::failure::Failure;
+use crate::launch::MeasuredRank;
 use crate::measure::{issue, lost, slowest};
 use collectives::nccl::Repeater;
 use device::{Class, DType};
@@ -9,18 +10,19 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a buffer, unless the largest that is measured is smaller.
 const SIZE: usize = 16 << 20;
-/// Calls between two looks at the clock, and how often each way is measured, in turn.
+/// Calls that are timed together.
 const CALLS: usize = 20;
+/// How often each way is measured, in turn.
 const ROUNDS: usize = 5;
 
-/// A line per operation; the same on every rank. Nothing without GPUs.
-pub(crate) fn measure(rank: &Rank, flags: &Flags) -> Result<Vec<String>, Failure> {
-    let Rank { group, device, .. } = rank;
+/// Returns a line per operation, the same on every rank; nothing without GPUs.
+pub(crate) fn measure(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<String>, Failure> {
+    let MeasuredRank { group, device, .. } = rank;
     let Some(runtime) = device.gpu() else { return Ok(Vec::new()) };
     let mut raw = Repeater::new(group, runtime, Duration::from_secs(flags.timeout))?;
     let size = SIZE.min(flags.max << 10);
     let elements = (size / size_of::<f32>()).next_multiple_of(group.size() as usize);
-    // Sums of zeros stay zeros, however often they are added.
+    // Zeros stay finite, however often they are summed.
     let mut buffer = device.zeros(Class::Workspace, DType::F32, elements)?;
     let mut lines = Vec::new();
     for collective in &flags.operation {

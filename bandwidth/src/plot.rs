@@ -1,6 +1,6 @@
-//! Bus bandwidth over size, drawn with letters.
+//! A plot of bus bandwidth over size, in letters.
 
-use crate::measure::Row;
+use crate::row::Row;
 use std::fmt::Write;
 
 /// Lines of a plot.
@@ -8,8 +8,8 @@ const HEIGHT: usize = 10;
 /// Columns per size.
 const WIDTH: usize = 7;
 
-/// A plot of `rows`, each engine by the first letter of its name; sizes from left to right. Where two engines meet, the
-/// one measured last is shown.
+/// Returns a plot of `rows`, each engine by the first letter of its name; sizes grow from left to right. Where two
+/// engines share a cell, the one measured last is shown.
 pub(crate) fn plot(title: &str, rows: &[&Row]) -> String {
     let mut sizes: Vec<usize> = rows.iter().map(|row| row.size).collect();
     sizes.sort();
@@ -40,7 +40,7 @@ pub(crate) fn plot(title: &str, rows: &[&Row]) -> String {
     text
 }
 
-/// `16K`, `4M`, `1G`: bytes in powers of 1024.
+/// Returns bytes in powers of 1024: `16K`, `4M`, `1G`.
 fn human(bytes: usize) -> String {
     match bytes {
         bytes if bytes >= 1 << 30 => format!("{}G", bytes >> 30),

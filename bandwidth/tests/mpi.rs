@@ -6,12 +6,12 @@
 use std::time::Duration;
 use tests::job::{OPEN_MPI, start};
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 #[test]
 fn processes_of_an_mpi_job_are_measured_and_checked() {
     let bandwidth = env!("CARGO_BIN_EXE_bandwidth");
-    let ended = start("mpirun", &format!("-n 3 {bandwidth} --max 64"), OPEN_MPI).end(PATIENCE);
+    let ended = start("mpirun", &format!("-n 3 {bandwidth} --max 64"), OPEN_MPI).end(TIMEOUT);
     assert_eq!(ended.code, Some(0), "{}{}", ended.out, ended.error);
     assert!(ended.out.contains("3 ranks (processes), f32"), "{}", ended.out);
     for operation in ["all-reduce", "reduce-scatter", "all-gather", "broadcast"] {

@@ -1,4 +1,4 @@
-//! The command as its user meets it.
+//! The command as a user runs it.
 
 use std::process::{Command, Output, Stdio};
 
@@ -25,7 +25,11 @@ fn every_engine_and_operation_is_measured_and_plotted() {
                     row.split_whitespace().rev().nth(from_end).unwrap().parse::<f64>().unwrap()
                 };
                 let (algorithm, bus) = (number(2), number(1));
-                let factor = if operation == "all-reduce" { 4.0 / 3.0 } else { 2.0 / 3.0 };
+                let factor = match operation {
+                    "all-reduce" => 4.0 / 3.0,
+                    "broadcast" => 1.0,
+                    _ => 2.0 / 3.0,
+                };
                 assert!((bus - algorithm * factor).abs() < 0.02, "{row}");
             }
         }
@@ -35,9 +39,9 @@ fn every_engine_and_operation_is_measured_and_plotted() {
     assert_eq!(out.matches("l local, r ring, t tcp").count(), 4);
 }
 
-/// As `bandwidth | head -1` does.
+/// `bandwidth | head -1` closes the pipe early.
 #[test]
-fn a_reader_who_has_seen_enough_ends_nothing_in_a_panic() {
+fn a_closed_pipe_does_not_end_in_a_panic() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bandwidth"));
     command.args(["--gpus", "2", "--engine", "local", "--max", "64"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -63,7 +67,7 @@ fn senseless_flags_are_usage_errors() {
     }
 }
 
-/// With `--help` behind them flags are parsed and nothing is measured.
+/// With `--help` appended, flags are parsed and nothing is measured.
 #[test]
 fn documents_tell_to_type_what_the_program_takes() {
     for command in tests::documents::commands_of("bandwidth") {

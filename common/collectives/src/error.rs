@@ -3,10 +3,10 @@
 use events::Operation;
 use std::time::Duration;
 
-/// A collective failed. Every rank of the group gets one, and all name the same culprit, where there is one to name.
+/// Why a collective failed. Every rank of the group gets such an error, and all name the same culprit, if it is known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectiveError {
-    /// A rank ended, with an error or a panic, while others still counted on it.
+    /// A rank ended, with an error or a panic, while other ranks still waited for it.
     #[error(
         "rank {culprit} failed during {during}: {reason} (seen by rank {rank} in {operation} #{sequence})"
     )]
@@ -24,9 +24,9 @@ pub enum CollectiveError {
         /// That collective's sequence number.
         sequence: u64,
     },
-    /// Something failed, and nobody can tell through whom.
+    /// The group failed and the culprit is unknown.
     #[error(
-        "rank {reporter} gave up {during}, and nobody can tell whose fault it is: {reason} \
+        "rank {reporter} gave up {during}, and the rank at fault is unknown: {reason} \
          (seen by rank {rank} in {operation} #{sequence})"
     )]
     Unknown {
@@ -34,21 +34,21 @@ pub enum CollectiveError {
         rank: u32,
         /// The rank that noticed first.
         reporter: u32,
-        /// What it was doing.
+        /// What that rank was doing.
         during: String,
-        /// What it noticed.
+        /// The reason that it gives.
         reason: String,
-        /// The collective in which this rank heard of it.
+        /// The collective in which this rank noticed.
         operation: Operation,
         /// That collective's sequence number.
         sequence: u64,
     },
-    /// A rank did not come before the deadline.
+    /// A rank waited for another until the timeout.
     #[error("rank {rank} waited {waited:?} in {operation} #{sequence} for rank {culprit}, which {missing}")]
     Timeout {
         /// The rank that reports.
         rank: u32,
-        /// The first rank that was missing.
+        /// The rank to blame.
         culprit: u32,
         /// What the culprit did not do, in words.
         missing: &'static str,
@@ -56,7 +56,7 @@ pub enum CollectiveError {
         operation: Operation,
         /// Its sequence number.
         sequence: u64,
-        /// The deadline.
+        /// The timeout.
         waited: Duration,
     },
     /// Ranks issued different collectives under the same sequence number.
@@ -69,7 +69,7 @@ pub enum CollectiveError {
         rank: u32,
         /// The first rank that differs from `reference`.
         culprit: u32,
-        /// The rank compared with: the first of those that most agree with; of a message, the sender.
+        /// The rank compared with: the first that most ranks agree with.
         reference: u32,
         /// The sequence number.
         sequence: u64,
@@ -78,7 +78,7 @@ pub enum CollectiveError {
         /// What the culprit issued.
         theirs: String,
     },
-    /// This rank's device refused its part.
+    /// This rank's device failed in its part of the call.
     #[error("rank {rank}: {operation} #{sequence} failed on its device: {reason}")]
     Device {
         /// The rank.
@@ -90,7 +90,7 @@ pub enum CollectiveError {
         /// The device's error.
         reason: String,
     },
-    /// This rank cannot be connected with the others.
+    /// This rank cannot be connected with the others over NCCL.
     #[error("rank {rank} cannot use NCCL: {reason}")]
     Setup {
         /// The rank.
@@ -98,7 +98,7 @@ pub enum CollectiveError {
         /// Why, and what to do.
         reason: String,
     },
-    /// This rank called with something that the operation cannot take.
+    /// This rank passed something that the operation cannot take.
     #[error("rank {rank}: {operation} cannot take {what}")]
     Invalid {
         /// The rank.
@@ -111,7 +111,7 @@ pub enum CollectiveError {
 }
 
 impl CollectiveError {
-    /// The rank at fault, where it is another one than the rank that reports.
+    /// Returns the rank at fault, if it is another than the rank that reports.
     pub fn culprit(&self) -> Option<u32> {
         match *self {
             CollectiveError::Poisoned { rank, culprit, .. }

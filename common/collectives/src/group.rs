@@ -1,20 +1,22 @@
 //! A rank's end of a process group.
 
 use crate::CollectiveError;
-use crate::backend::{Backend, Call, Result, Watch};
+use crate::core::backend::{Backend, Result, Topic};
+use crate::core::call::{BufferShape, Call, Signature};
+use crate::core::call_id::CallId;
+use crate::core::observer::Observer;
 use crate::traffic::Traffic;
 use device::{Buffer, DType};
 use events::event::NO_UNIT;
 use events::{Boundary, Emitter, Operation, Progress, What};
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 mod control_channel;
 mod pending;
 
-pub use control_channel::{ControlChannel, Topic};
+pub use control_channel::ControlChannel;
 pub use pending::Pending;
 
 /// Buffers that go through one collective together, and the units whose data they hold.
@@ -36,33 +38,29 @@ impl From<Vec<Buffer>> for Bucket {
 
 /// One rank's end of a process group; used on that rank's thread.
 ///
-/// Dropping it says that this rank will take part in nothing more: others that still count on it get an error that
-/// names it.
+/// Dropping it declares that this rank takes no further part: ranks that still wait for it get an error that names it.
 pub struct Group {
     backend: Arc<dyn Backend>,
-    watch: Watch,
+    observer: Observer,
     /// Number of the next collective.
     next: Cell<u64>,
-    /// Number of the next message per (sender, receiver).
-    next_message: RefCell<BTreeMap<(usize, usize), u64>>,
     /// Number for the next sub-group.
     next_group: Cell<u16>,
-    /// The last collective, in words.
-    last: RefCell<Option<(Operation, u64)>>,
+    /// The last collective.
+    last: Cell<Option<CallId>>,
     /// Whether the next collective that moves buffers is left out.
     leaves_out: Cell<bool>,
 }
 
 impl Group {
     pub(crate) fn new(backend: Arc<dyn Backend>, group: u16) -> Self {
-        let emitter = Emitter::silent(backend.names()[backend.member()]);
+        let emitter = Emitter::silent(backend.name());
         Group {
             backend,
-            watch: Watch::of(emitter, group),
+            observer: Observer::new(emitter, group),
             next: Cell::new(0),
-            next_message: RefCell::default(),
             next_group: Cell::new(group + 1),
-            last: RefCell::default(),
+            last: Cell::default(),
             leaves_out: Cell::default(),
         }
     }
@@ -71,7 +69,7 @@ impl Group {
         &self.backend
     }
 
-    /// The same group over the backend that `wrap` makes of its own.
+    /// Replaces the backend by the one that `wrap` makes of it.
     pub(crate) fn over<E>(
         mut self,
         wrap: impl FnOnce(Arc<dyn Backend>) -> std::result::Result<Arc<dyn Backend>, E>,
@@ -80,14 +78,14 @@ impl Group {
         Ok(self)
     }
 
-    /// Tells events to `emitter` from now on and obeys its pace.
+    /// Emits events to `emitter` from now on and obeys its pace.
     pub fn attach(&mut self, emitter: Emitter) {
-        self.watch.emitter = emitter;
+        self.observer.emitter = emitter;
     }
 
-    /// To whom events are told.
+    /// Where this rank emits events.
     pub fn emitter(&self) -> &Emitter {
-        &self.watch.emitter
+        &self.observer.emitter
     }
 
     /// This rank's number within the group.
@@ -100,17 +98,17 @@ impl Group {
         self.backend.names().len() as u32
     }
 
-    /// What this rank has sent through this group so far.
+    /// Returns what this rank has sent through this group so far.
     pub fn traffic(&self) -> Traffic {
-        self.watch.counters.snapshot()
+        self.observer.counters.snapshot()
     }
 
-    /// What this rank has sent so far through this group and all others that come from the same splits.
+    /// Returns what this rank has sent so far through this group, the groups split from it, and those it was split from.
     pub fn overall_traffic(&self) -> Traffic {
-        self.watch.overall.snapshot()
+        self.observer.overall.snapshot()
     }
 
-    /// Every rank's buffers become the sum over ranks. Any length; f32, bf16 or f16.
+    /// Makes every rank's buffers the sum over ranks. Any length; f32, bf16 or f16.
     ///
     /// # Errors
     /// [`CollectiveError::Invalid`] for buffers without a sum; otherwise the group's failure.
@@ -119,8 +117,8 @@ impl Group {
         self.issue(Operation::AllReduce, 0, bucket)
     }
 
-    /// Slice r of rank r's buffers becomes the sum over ranks; its other slices are unspecified. Lengths must be
-    /// multiples of the group's size; f32, bf16 or f16.
+    /// Makes slice r of rank r's buffers the sum over ranks; its other slices are unspecified. Lengths must be multiples
+    /// of the group's size; f32, bf16 or f16.
     ///
     /// # Errors
     /// As [`Group::all_reduce`].
@@ -129,17 +127,17 @@ impl Group {
         self.issue(Operation::ReduceScatter, 0, bucket)
     }
 
-    /// Whether [`Group::reduce_scatter_exact`] has a way to go here: sums of a ring and of NCCL are rounded.
+    /// True if [`Group::reduce_scatter_exact`] works on this group. A ring and NCCL round their sums.
     pub fn sums_exactly(&self) -> bool {
         self.backend.sums_exactly()
     }
 
-    /// As [`Group::reduce_scatter`], but the sums are handed out as they are before rounding: that of rank r's slice of
-    /// each buffer in the buffer of `sums` at the same place, f32. The bucket's own buffers are unspecified afterwards, in
-    /// every slice; what comes back is these, then `sums`.
+    /// Does what [`Group::reduce_scatter`] does, but returns the sums before rounding: the sum of rank r's slice of the i-th
+    /// buffer is in `sums[i]`, f32. Afterwards all slices of the bucket's own buffers are unspecified. Returns them, followed
+    /// by `sums`.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]; [`CollectiveError::Invalid`] too where `sums` are others than that, or
+    /// As [`Group::all_reduce`]; also [`CollectiveError::Invalid`] if `sums` have other types or lengths, or are
     /// [rounded](Group::sums_exactly).
     pub fn reduce_scatter_exact(&self, bucket: Bucket, sums: Vec<Buffer>) -> Result<Pending> {
         let operation = Operation::ReduceScatter;
@@ -148,9 +146,7 @@ impl Group {
         let fits =
             |(sum, buffer): (&Buffer, &Buffer)| sum.dtype() == DType::F32 && sum.len() == buffer.len() / size;
         if sums.len() != bucket.buffers.len() || !sums.iter().zip(&bucket.buffers).all(fits) {
-            return Err(
-                self.invalid(operation, "places for sums that are not f32 slices of the buffers".into())
-            );
+            return Err(self.invalid(operation, "places for sums other than one f32 slice per buffer".into()));
         }
         if !self.sums_exactly() {
             return Err(self.invalid(operation, "sums before rounding: a ring and NCCL round them".into()));
@@ -158,7 +154,7 @@ impl Group {
         self.issue_with(operation, 0, bucket, (sums, &[]))
     }
 
-    /// Slice r of every rank's buffers becomes rank r's slice r. Lengths must be multiples of the group's size; any
+    /// Copies rank r's slice r to slice r of every rank's buffers. Lengths must be multiples of the group's size; any
     /// element type.
     ///
     /// # Errors
@@ -168,35 +164,19 @@ impl Group {
         self.issue(Operation::AllGather, 0, bucket)
     }
 
-    /// Every rank's buffers become the root's. Any length and element type.
+    /// Copies the root's buffers to every rank's. Any length and element type.
     ///
     /// # Errors
     /// [`CollectiveError::Invalid`] if there is no rank `root`; otherwise the group's failure.
     pub fn broadcast(&self, bucket: Bucket, root: u32) -> Result<Pending> {
-        let root = self.peer(Operation::Broadcast, root)?;
-        self.issue(Operation::Broadcast, root, bucket)
+        if root >= self.size() {
+            let what = format!("rank {root}: the group has ranks 0 to {}", self.size() - 1);
+            return Err(self.invalid(Operation::Broadcast, what));
+        }
+        self.issue(Operation::Broadcast, root as usize, bucket)
     }
 
-    /// Sends a buffer to rank `to`, which must receive one of the same length and element type. The n-th send to a
-    /// rank meets that rank's n-th receive from here.
-    ///
-    /// # Errors
-    /// [`CollectiveError::Invalid`] if `to` is this rank or none; otherwise the group's failure.
-    pub fn send(&self, buffer: Buffer, to: u32) -> Result<Pending> {
-        let to = self.other(Operation::Send, to)?;
-        self.issue(Operation::Send, to, vec![buffer].into())
-    }
-
-    /// Receives into a buffer what rank `from` sends; see [`Group::send`].
-    ///
-    /// # Errors
-    /// As [`Group::send`].
-    pub fn recv(&self, buffer: Buffer, from: u32) -> Result<Pending> {
-        let from = self.other(Operation::Recv, from)?;
-        self.issue(Operation::Recv, from, vec![buffer].into())
-    }
-
-    /// Returns once every rank is here.
+    /// Blocks until every rank has called it.
     ///
     /// # Errors
     /// The group's failure.
@@ -204,7 +184,7 @@ impl Group {
         self.issue(Operation::Barrier, 0, Vec::new().into())?.finish().map(drop)
     }
 
-    /// Everybody's few bytes, in rank order. Lengths may differ. Blocks until every rank is here.
+    /// Returns every rank's bytes, in rank order. Lengths may differ. Blocks until every rank has called it.
     ///
     /// # Errors
     /// The group's failure.
@@ -214,9 +194,9 @@ impl Group {
             .map(|(_, gathered)| gathered)
     }
 
-    /// Splits the group: ranks that give the same `color` form a sub-group, in the order of their ranks here. Every
-    /// rank of this group must call it. Its failures, counters and sequence numbers are its own, but a rank that
-    /// poisons this group poisons its sub-groups too. Counts here as an exchange of 8 bytes.
+    /// Splits the group: ranks that give the same `color` form a sub-group, in the order of their ranks here. Every rank of
+    /// this group must call it. A sub-group has its own failures, counters and sequence numbers, but a failure of this group
+    /// fails its sub-groups too. Counts here as an exchange of 8 bytes.
     ///
     /// # Errors
     /// The group's failure.
@@ -235,91 +215,77 @@ impl Group {
         let number = self.next_group.get() + index;
         self.next_group.set(self.next_group.get() + distinct.len() as u16);
         let mut group = Group::new(self.backend.split((key, color), &members), number);
-        group.attach(self.watch.emitter.clone());
-        group.watch.overall = self.watch.overall.clone();
-        group.watch.winding_down = self.watch.winding_down.clone();
-        self.watch.emitter.emit(What::Joined { group: number, ranks: group.backend.names().into() });
+        group.attach(self.observer.emitter.clone());
+        group.observer.overall = self.observer.overall.clone();
+        group.observer.winding_down = self.observer.winding_down.clone();
+        self.observer.emitter.emit(What::Joined { group: number, ranks: group.backend.names().into() });
         Ok(group)
     }
 
-    /// A way to tell the others a few bytes that are no part of the run. Every rank makes one, at the same point of its
-    /// program, and one only of each concern.
+    /// Opens a channel for a few bytes that are no part of the run. Every rank opens it at the same point of its program,
+    /// once per topic.
     pub fn control_channel(&self, topic: Topic) -> ControlChannel {
-        ControlChannel::new(self.backend.beside(topic), self.watch.emitter.hushed())
+        ControlChannel::new(self.backend.beside(topic), self.observer.emitter.hushed())
     }
 
-    /// Results on their way are no longer wanted, in this group and in those that come from the same splits: from now on a
-    /// pending collective may be dropped, which waits for it. Every rank must have issued the same collectives by then.
+    /// Lets pending collectives be dropped from now on, which waits for them, in this group and in all that share its
+    /// [`Group::overall_traffic`]. Every rank must have issued the same collectives by then.
     pub fn wind_down(&self) {
-        self.watch.winding_down.store(true, Ordering::Relaxed);
+        self.observer.winding_down.store(true, Ordering::Relaxed);
     }
 
-    /// Fails the group with this rank as the culprit: every rank that waits, or comes later, returns
+    /// Fails the group with this rank as the culprit: every rank that waits, now or later, returns
     /// [`CollectiveError::Poisoned`] with these words. The first failure of a group stays.
     pub fn poison(&self, during: String, reason: String) {
         self.backend.poison(during, reason);
     }
 
-    /// [`Group::poison`] with `culprit`, a rank of the world, as the culprit; with none where nobody can tell who is.
+    /// Fails the group as [`Group::poison`] does, with rank `culprit` of the world to blame; `None` if it is unknown.
     pub fn blame(&self, culprit: Option<u32>, during: String, reason: String) {
         let names = self.backend.names();
         let culprit = culprit.and_then(|rank| names.iter().position(|&name| name == rank));
         self.backend.blame(culprit, during, reason);
     }
 
-    /// Leaves out the next collective of this rank that moves buffers, as a program does that has taken another branch
-    /// than its peers': it takes no number, nobody hears of it, and waiting gives its buffers back as they are.
+    /// Leaves out the next collective of this rank that moves buffers, as a program does that takes another branch than the
+    /// other ranks. It gets no number, no other rank notices, and waiting returns its buffers unchanged.
     pub fn leave_out(&self) {
         self.leaves_out.set(true);
     }
 
-    fn issue(&self, operation: Operation, peer: usize, bucket: Bucket) -> Result<Pending> {
-        self.issue_with(operation, peer, bucket, (Vec::new(), &[]))
+    fn issue(&self, operation: Operation, root: usize, bucket: Bucket) -> Result<Pending> {
+        self.issue_with(operation, root, bucket, (Vec::new(), &[]))
     }
 
-    /// Issues a bucket with what does not travel as one of its buffers: places for sums, and the bytes of scalars.
+    /// Issues a bucket together with what does not travel as one of its buffers: places for sums, and the bytes of
+    /// scalars.
     fn issue_with(
         &self,
         operation: Operation,
-        peer: usize,
+        root: usize,
         bucket: Bucket,
         (sums, bytes): (Vec<Buffer>, &[u8]),
     ) -> Result<Pending> {
         let Bucket { mut buffers, first_unit, units } = bucket;
-        let (backend, watch) = (self.backend.clone(), self.watch.clone());
+        let backend = self.backend.clone();
         if !buffers.is_empty() && self.leaves_out.take() {
-            return Ok(Pending { buffers: Some(buffers), call: None, backend, watch });
+            return Ok(Pending { buffers: Some(buffers), call: None, backend });
         }
-        self.watch.emitter.boundary(Boundary::Collective);
-        let call = Call {
-            operation,
-            sequence: self.number(operation, peer),
-            peer,
-            shapes: buffers.iter().map(|buffer| (buffer.len(), buffer.dtype())).collect(),
-            first_unit,
-            units,
+        self.observer.emitter.boundary(Boundary::Collective);
+        let shape = |buffer: &Buffer| BufferShape { len: buffer.len(), dtype: buffer.dtype() };
+        let on_gpu = buffers.iter().any(|buffer| !buffer.on_host());
+        let shapes = buffers.iter().map(shape).collect();
+        let call = Arc::new(Call {
+            signature: Signature { operation, root, shapes, first_unit, units, on_gpu, elsewhere: false },
+            sequence: self.next.replace(self.next.get() + 1),
             bytes: buffers.iter().map(|buffer| buffer.byte_len() as u64).sum::<u64>() + bytes.len() as u64,
-            elsewhere: false,
-        };
-        self.last.replace(Some((operation, call.sequence)));
+            observer: self.observer.clone(),
+        });
+        self.last.set(Some(call.id()));
         buffers.extend(sums);
-        self.watch.tell(&call, Progress::Issued);
-        self.backend.issue(&call, &mut buffers, bytes, &self.watch).inspect_err(|_| self.watch.failing())?;
-        Ok(Pending { buffers: Some(buffers), call: Some(call), backend, watch })
-    }
-
-    /// Takes the next sequence number.
-    fn number(&self, operation: Operation, peer: usize) -> u64 {
-        let me = self.backend.member();
-        let pair = match operation {
-            Operation::Send => (me, peer),
-            Operation::Recv => (peer, me),
-            _ => return self.next.replace(self.next.get() + 1),
-        };
-        let mut messages = self.next_message.borrow_mut();
-        let next = messages.entry(pair).or_default();
-        *next += 1;
-        *next - 1
+        call.emit(Progress::Issued);
+        self.backend.issue(&call, &mut buffers, bytes).inspect_err(|_| self.observer.failing())?;
+        Ok(Pending { buffers: Some(buffers), call: Some(call), backend })
     }
 
     fn check(&self, operation: Operation, buffers: &[Buffer], sums: bool, slices: bool) -> Result<()> {
@@ -336,30 +302,16 @@ impl Group {
         Ok(())
     }
 
-    fn peer(&self, operation: Operation, rank: u32) -> Result<usize> {
-        if rank < self.size() {
-            return Ok(rank as usize);
-        }
-        Err(self.invalid(operation, format!("rank {rank}: the group has ranks 0 to {}", self.size() - 1)))
-    }
-
-    fn other(&self, operation: Operation, rank: u32) -> Result<usize> {
-        if rank == self.rank() {
-            return Err(self.invalid(operation, "this rank as its own peer".into()));
-        }
-        self.peer(operation, rank)
-    }
-
     fn invalid(&self, operation: Operation, what: String) -> CollectiveError {
-        CollectiveError::Invalid { rank: self.backend.names()[self.backend.member()], operation, what }
+        CollectiveError::Invalid { rank: self.backend.name(), operation, what }
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let during = match *self.last.borrow() {
-                Some((operation, sequence)) => format!("its work after issuing {operation} #{sequence}"),
+            let during = match self.last.get() {
+                Some(call) => format!("its work after issuing {call}"),
                 None => "its work before the first collective".into(),
             };
             self.backend.poison(during, "it panicked".into());

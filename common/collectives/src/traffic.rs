@@ -1,6 +1,5 @@
-//! Payload counters: the authority for what a rank has sent.
+//! Counters of payload: the authority for what a rank has sent.
 
-use crate::backend::Waits;
 use events::Operation;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +17,6 @@ const OPERATIONS: usize = Operation::ALL.len();
 /// | all-gather | (N−1)·\|r\|·s | (n − \|r+1\|)·s |
 /// | all-reduce | (n − \|r\|)·s + (N−1)·\|r\|·s | (n − \|r\|)·s + (n − \|r+1\|)·s |
 /// | broadcast | root (N−1)·n·s, others 0 | n·s, the root's left neighbour 0 |
-/// | send | n·s | n·s |
 /// | scalars | (N−1)·bytes | (N−1)·bytes |
 ///
 /// With even slices both algorithms send the same. Alone (N = 1), a rank sends nothing.
@@ -28,33 +26,42 @@ pub struct Traffic {
     pub bytes: [u64; OPERATIONS],
     /// Collectives finished.
     pub calls: [u64; OPERATIONS],
-    /// Nanoseconds in waits for the result: for peers, for data to move, for a simulated link.
+    /// Nanoseconds spent waiting for results: for other ranks, for data to move, for a simulated link.
     pub nanoseconds: [u64; OPERATIONS],
-    /// Of them, waiting for peers.
+    /// Of these, waiting for other ranks.
     pub for_peers: [u64; OPERATIONS],
-    /// Of them, waiting for a simulated link to deliver.
+    /// Of these, waiting for a simulated link to deliver.
     pub for_link: [u64; OPERATIONS],
 }
 
 impl Traffic {
-    /// Bytes sent for one operation.
+    /// Returns the bytes sent for one operation.
     pub fn sent(&self, operation: Operation) -> u64 {
         self.bytes[operation.index()]
     }
 
-    /// Bytes sent for all operations.
+    /// Returns the bytes sent for all operations.
     pub fn total(&self) -> u64 {
         self.bytes.iter().sum()
     }
 
-    /// Seconds in waits, all operations together: in all, of them for peers, of them for a simulated link.
+    /// Returns seconds spent waiting, over all operations: in total, for other ranks, and for a simulated link.
     pub fn seconds(&self) -> [f64; 3] {
         let sum = |counters: &[u64; OPERATIONS]| counters.iter().sum::<u64>() as f64 * 1e-9;
         [sum(&self.nanoseconds), sum(&self.for_peers), sum(&self.for_link)]
     }
 }
 
-/// The counters behind [`Traffic`]. Only their rank's thread writes.
+/// Parts of a wait for a collective's result.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waits {
+    /// Until the other ranks had issued the call and done their parts.
+    pub(crate) peers: Duration,
+    /// Until the simulated link delivered.
+    pub(crate) link: Duration,
+}
+
+/// The counters behind [`Traffic`]. Only the rank's own thread writes them.
 #[derive(Default)]
 pub(crate) struct TrafficCounters {
     bytes: [AtomicU64; OPERATIONS],
@@ -65,7 +72,7 @@ pub(crate) struct TrafficCounters {
 }
 
 impl TrafficCounters {
-    /// A wait of `total` for the result of `operation` is over.
+    /// Counts a finished call of `operation`, after a wait of `total` for its result.
     pub(crate) fn finished(&self, operation: Operation, sent: u64, total: Duration, waits: Waits) {
         let add = |counters: &[AtomicU64; OPERATIONS], amount: u64| {
             counters[operation.index()].fetch_add(amount, Ordering::Relaxed);

@@ -82,11 +82,6 @@ fn everything(group: &Group, device: &Device, dtype: DType, lens: &[usize]) -> (
         results.push(buffer[rank as usize * slice..(rank as usize + 1) * slice].to_vec());
     }
     results.extend(read(device, &group.broadcast(new(), size - 1).unwrap().wait().unwrap()));
-    let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
-    let [there, here] = [new(), new()].map(|mut bucket| bucket.buffers.remove(0));
-    let (send, recv) = (group.send(there, right).unwrap(), group.recv(here, left).unwrap());
-    results.extend(read(device, &recv.wait().unwrap()));
-    results.extend(read(device, &send.wait().unwrap()));
     let halves = group.split(u64::from(rank % 2)).unwrap();
     results.extend(read(device, &halves.all_reduce(new()).unwrap().wait().unwrap()));
     let words = group.exchange(format!("rank {rank}").as_bytes()).unwrap();

@@ -1,41 +1,29 @@
-//! What ranks tell each other about the run instead of in it.
+//! A channel on which ranks talk about the run, outside of it.
 
-use crate::backend::{Backend, Call, Result, Watch};
+use crate::core::backend::{Backend, Result, Topic};
+use crate::core::call::Call;
+use crate::core::observer::Observer;
 use events::{Emitter, Operation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One rank's way to tell the others of a group a few bytes that are neither shown to watchers nor counted as traffic.
+/// One rank's end of a channel for a few bytes that are neither shown to watchers nor counted as traffic.
 pub struct ControlChannel {
     backend: Arc<dyn Backend>,
     sequence: AtomicU64,
-    watch: Watch,
-}
-
-/// What a rank tells the others aside. A group has one sub-group for each, since one may be made when the group has been split
-/// already: calls of the one never meet those of the other.
-#[derive(Clone, Copy)]
-pub enum Topic {
-    /// Making a communicator of all.
-    Setup,
-    /// Counting what communicators split off take.
-    Splits,
-    /// The end of the run.
-    Ending,
-    /// Writing what the run leaves.
-    Writing,
+    observer: Observer,
 }
 
 impl ControlChannel {
-    /// Beside `control`, unpaced. Every rank of the group makes one, once per concern.
+    /// Opens a channel beside `control` that does not obey the run's pace. Every rank of the group opens it, once per
+    /// topic.
     pub(crate) fn beside(control: &Arc<dyn Backend>, topic: Topic) -> Self {
-        let rank = control.names()[control.member()];
-        ControlChannel::new(control.beside(topic), Emitter::silent(rank))
+        ControlChannel::new(control.beside(topic), Emitter::silent(control.name()))
     }
 
-    /// Over `backend`, a sub-group for this alone, with the pace of `emitter`, who should say nothing.
+    /// A channel over `backend`, a sub-group for this alone, with the pace of `emitter`, which should emit nothing.
     pub(crate) fn new(backend: Arc<dyn Backend>, emitter: Emitter) -> Self {
-        ControlChannel { backend, sequence: AtomicU64::new(0), watch: Watch::of(emitter, 0) }
+        ControlChannel { backend, sequence: AtomicU64::new(0), observer: Observer::new(emitter, 0) }
     }
 
     /// This rank's place in the group.
@@ -44,18 +32,18 @@ impl ControlChannel {
     }
 
     /// This rank's number in the world.
-    pub(crate) fn rank(&self) -> u32 {
-        self.backend.names()[self.member()]
+    pub(crate) fn name(&self) -> u32 {
+        self.backend.name()
     }
 
-    /// Everybody's bytes, in rank order. Blocks until every rank is here.
+    /// Returns every rank's bytes, in rank order. Blocks until every rank has called it.
     ///
     /// # Errors
     /// The group's failure.
     pub fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        let call = Call { operation: Operation::Scalars, sequence, ..Call::none() };
-        self.backend.issue(&call, &mut [], bytes, &self.watch)?;
-        Ok(self.backend.wait(&call, &self.watch)?.gathered)
+        let call = Arc::new(Call::new(Operation::Scalars, sequence, self.observer.clone()));
+        self.backend.issue(&call, &mut [], bytes)?;
+        Ok(self.backend.wait(&call)?.gathered)
     }
 }

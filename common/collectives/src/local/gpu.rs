@@ -1,12 +1,13 @@
 //! Collectives between ranks on GPUs of one process: device copies and sums over all ranks' memory.
 //!
-//! The shape is that of main memory: a rank publishes where its buffers lie and does its share at `wait`. But on a GPU
-//! neither happens at once, so fences take the place of "has returned". A contribution carries the point at which its
-//! rank's computation is done with the buffers; a rank's share is queued on its communication stream after everybody's
-//! points; and what a rank computes after `wait` starts after everybody's shares.
+//! It works as in main memory: a rank publishes where its buffers lie and does its share at `wait`. But a GPU does
+//! neither at once, so fences stand where a function's return does there. What a rank publishes carries the point at
+//! which its computation is done with the buffers. A rank's share is queued on its communication stream after all
+//! ranks' points. What a rank computes after `wait` starts after all ranks' shares.
 
-use super::data::slice;
-use crate::backend::Call;
+use super::Hop;
+use crate::core::buffers::slice;
+use crate::core::call::{BufferShape, Signature};
 use device::cuda::{Communication, Fence, Runtime, kernels};
 use device::{Buffer, DType, Result};
 use events::{Operation, Work};
@@ -16,18 +17,18 @@ use std::sync::{Arc, OnceLock};
 /// One rank's buffers on its GPU.
 pub(crate) struct OnGpu {
     rank: Arc<Runtime>,
-    /// Of each buffer's first element.
+    /// Address of each buffer's first element.
     addresses: Vec<u64>,
-    /// Of the places where the sums of its slice go, f32, if they are not to be rounded into the buffers.
+    /// Addresses of the places where the sums of the rank's slice go, f32, if they are not rounded into the buffers.
     sums: Vec<u64>,
-    /// After what the rank had computed when it issued.
+    /// Reached once the GPU has done what the rank had computed when it issued.
     ready: Fence,
-    /// After the share that this party did, once it has queued one.
+    /// Reached once the GPU has done this rank's share; set when the share is queued.
     done: OnceLock<Fence>,
 }
 
 impl OnGpu {
-    /// Where `buffers` lie, if all are on a GPU; `None` if some are not. Those after `count` are places for sums.
+    /// Returns where `buffers` lie, if all are on a GPU; `None` if some are not. Those after `count` are places for sums.
     pub(crate) fn of(buffers: &[Buffer], count: usize) -> Result<Option<Self>> {
         let places: Option<Vec<_>> = buffers.iter().map(Buffer::on_gpu).collect();
         let Some(places) = places else { return Ok(None) };
@@ -39,55 +40,49 @@ impl OnGpu {
     }
 }
 
-/// Where sums over everybody's buffers go.
+/// Where sums over all ranks' buffers go.
 enum To {
-    /// Rounded, to where they were read, in the buffers of these parties.
+    /// Rounded, to where they were read, in the buffers of these members.
     Buffers(Range<usize>),
-    /// As they are, to this address.
+    /// Unrounded, to this address.
     Exact(u64),
 }
 
-/// Everybody's buffers.
+/// All members' buffers.
 pub(crate) struct Parties<'a> {
-    pub(crate) call: &'a Call,
+    pub(crate) signature: &'a Signature,
     pub(crate) all: Vec<&'a OnGpu>,
 }
 
 impl Parties<'_> {
-    /// Queues party `me`'s share, which watchers know as `what`; alone, there is none. `hop(from, to, chunk, bytes)` hears of
-    /// each transfer.
+    /// Queues member `me`'s share, which watchers know as `what`. A member that is alone has no share.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
-    /// All contributions agree; their buffers are alive and given to this collective until everybody has settled; every
-    /// party calls this at most once per collective (of a message, only one of the two does).
-    pub(crate) unsafe fn run(
-        &self,
-        me: usize,
-        what: Work,
-        hop: &mut dyn FnMut(usize, usize, usize, u64),
-    ) -> Result<()> {
+    /// All members have published calls that agree. Their buffers are alive, and are left to this collective until all
+    /// members have settled. Every member calls this at most once per collective.
+    pub(crate) unsafe fn run(&self, me: usize, what: Work, hop: Hop<'_>) -> Result<()> {
         let own = self.all[me];
         if self.all.len() == 1 && own.sums.is_empty() {
             return Ok(());
         }
         let fence = own.rank.communicate_as(what, self.all.iter().map(|party| &party.ready), |stream| {
-            for index in 0..self.call.shapes.len() {
-                // SAFETY: the caller's promise; slices of different parties do not overlap.
-                unsafe { self.part(stream, index, me, hop) }?;
+            for index in 0..self.signature.shapes.len() {
+                // SAFETY: the caller's promise; slices of different members do not overlap.
+                unsafe { self.run_one(stream, index, me, hop) }?;
             }
             Ok(())
         });
-        // What a failed share has queued has no fence.
+        // No fence follows what a failed share has queued: wait for all of it.
         let fence = fence.inspect_err(|_| drop(own.rank.synchronize()))?;
-        // A party does its share once, so there is no other fence here.
+        // A member does its share once, so no other fence is set.
         let _ = own.done.set(fence);
         Ok(())
     }
 
-    /// What party `me` computes from now on starts after everybody's shares.
+    /// Lets what member `me` computes from now on start after all members' shares.
     ///
     /// # Errors
     /// The driver's.
@@ -96,31 +91,33 @@ impl Parties<'_> {
         shares.into_iter().try_for_each(|fence| self.all[me].rank.compute_after(fence))
     }
 
-    /// Waits on the host until no share is under way any more. After a failure: only then may buffers be freed, since what another
-    /// GPU has queued does not wait for this one.
+    /// Blocks on the host until no share is under way. After a failure, buffers may be freed only then: what another GPU
+    /// has queued does not wait for this one.
     pub(crate) fn drain(&self, me: usize) {
         let shares = self.all.iter().filter_map(|party| party.done.get());
-        // What the driver has to say about a failed run adds nothing to the failure.
+        // After a failure, a further error of the driver adds nothing.
         shares.for_each(|fence| drop(self.all[me].rank.reach(fence)));
     }
 
+    /// Queues for one buffer what [`Parties::run`] queues for all.
+    ///
     /// # Safety
     /// As [`Parties::run`].
-    unsafe fn part(
+    unsafe fn run_one(
         &self,
         stream: &Communication<'_>,
         index: usize,
         me: usize,
-        hop: &mut dyn FnMut(usize, usize, usize, u64),
+        hop: Hop<'_>,
     ) -> Result<()> {
-        let (len, dtype) = self.call.shapes[index];
+        let BufferShape { len, dtype } = self.signature.shapes[index];
         let count = self.all.len();
         let own = slice(len, me, count);
         let bytes = (own.len() * dtype.size()) as u64;
         let others = || (0..count).filter(|&party| party != me);
-        // SAFETY: as in main memory: slice `me` of every buffer is this party's alone.
+        // SAFETY: as in main memory: slice `me` of every buffer is this member's alone.
         unsafe {
-            match self.call.operation {
+            match self.signature.operation {
                 Operation::AllReduce => {
                     others().for_each(|from| hop(from, me, me, bytes));
                     self.sum(stream, index, own, To::Buffers(0..count))?;
@@ -137,24 +134,20 @@ impl Parties<'_> {
                     others().for_each(|to| hop(me, to, me, bytes));
                 }
                 Operation::Broadcast => {
-                    let root = self.call.peer;
+                    let root = self.signature.root;
                     self.spread(stream, index, own, root)?;
                     (0..count).filter(|&to| to != root).for_each(|to| hop(root, to, me, bytes));
                 }
-                Operation::Send | Operation::Recv => {
-                    self.spread(stream, index, 0..len, 0)?;
-                    hop(0, 1, 0, (len * dtype.size()) as u64);
-                }
-                Operation::Barrier | Operation::Scalars => {}
+                _ => {}
             }
         }
         Ok(())
     }
 
-    /// Sums `range` over everybody's buffers, over the same tree as in main memory.
+    /// Sums `range` over all members' buffers, over the same tree as in main memory.
     ///
     /// # Safety
-    /// Nobody else touches `range` of any of the buffers, or a place of its own for the sums.
+    /// No other member touches `range` of any of the buffers, or the place for exact sums.
     unsafe fn sum(
         &self,
         stream: &Communication<'_>,
@@ -162,7 +155,7 @@ impl Parties<'_> {
         range: Range<usize>,
         to: To,
     ) -> Result<()> {
-        let (_, dtype) = self.call.shapes[index];
+        let dtype = self.signature.shapes[index].dtype;
         let inputs: Vec<u64> =
             self.all.iter().map(|party| at(party.addresses[index], range.start, dtype)).collect();
         let (outputs, stored) = match &to {
@@ -173,10 +166,10 @@ impl Parties<'_> {
         kernels::tree_sum(stream, outputs, &inputs, (dtype, stored), range.len())
     }
 
-    /// Copies `range` of party `from`'s buffer into everybody else's.
+    /// Copies `range` of member `from`'s buffer into every other member's.
     ///
     /// # Safety
-    /// Nobody writes to `range` of the source, and nobody else touches `range` of the others.
+    /// No member writes to `range` of the source, and no other member touches `range` of the others.
     unsafe fn spread(
         &self,
         stream: &Communication<'_>,
@@ -184,7 +177,7 @@ impl Parties<'_> {
         range: Range<usize>,
         from: usize,
     ) -> Result<()> {
-        let (_, dtype) = self.call.shapes[index];
+        let dtype = self.signature.shapes[index].dtype;
         let place = |party: usize| at(self.all[party].addresses[index], range.start, dtype);
         for to in (0..self.all.len()).filter(|&to| to != from) {
             // SAFETY: the caller's promise.

@@ -1,15 +1,20 @@
 //! One rank's end of a local group.
 
-use super::data::{Contribution, Span};
-use super::deadline::Patience;
-use super::excuses::{Excuses, Waiting};
-use super::gpu::{OnGpu, Parties};
-use super::protocol::Hub;
-use super::slot::Entry;
-use super::ticket::{Failure, Lane, Ticket};
-use super::{Algorithm, Options, direct, ring};
+use super::coordinator::Coordinator;
+use super::gpu::OnGpu;
+use super::published::{Published, on_gpus};
+use super::{Algorithm, Options, ring};
 use crate::CollectiveError;
-use crate::backend::{Backend, Call, Crossing, Outcome, Result, Waits, Watch};
+use crate::core::backend::{Backend, Outcome, Result};
+use crate::core::buffers::{Issued, Span};
+use crate::core::call::{Call, Crossing};
+use crate::core::call_id::CallId;
+use crate::core::context::{CallContext, Waiter};
+use crate::core::failure::{Failure, OrFailure};
+use crate::core::observer::Observer;
+use crate::core::queue::CallQueue;
+use crate::core::wait_graph::WaitGraph;
+use crate::traffic::Waits;
 use device::{Buffer, DeviceError};
 use events::Operation;
 use std::collections::BTreeMap;
@@ -23,65 +28,66 @@ use share::Share;
 
 /// What the ranks of a group share.
 pub(crate) struct Shared {
-    hub: Hub<Contribution>,
+    coordinator: Coordinator<Published>,
     options: Options,
-    /// How long to wait busily, here and in sub-groups: what matters is how many ranks the process has.
+    /// How long to spin before parking, here and in sub-groups: it depends on how many ranks the process has.
     spin: Duration,
-    /// Zero of the simulated links' clock; sub-groups have the same.
+    /// Zero of the simulated links' clock, the same in sub-groups.
     start: Instant,
     /// When the links of the world and its sub-groups will have delivered everything, in nanoseconds on their clock.
     delivery: Arc<AtomicU64>,
-    /// Of the world and its sub-groups.
-    waiting: Arc<Waiting>,
+    /// Shared by the world and its sub-groups.
+    waiting: Arc<WaitGraph>,
     /// Sub-groups by their key.
     children: Mutex<Children>,
-    /// By member: what it has reported.
+    /// Each member's latest report.
     reports: Vec<AtomicU64>,
 }
 
 type Children = BTreeMap<(u64, u64), Arc<Shared>>;
 
-/// How long a rank waits busily before it parks, where every rank has a core of its own: about what parking costs.
+/// How long a rank spins before it parks, where every rank has a core of its own: about as long as parking takes.
 const SPIN: Duration = Duration::from_micros(20);
 
 impl Shared {
-    /// A world of ranks with these names.
+    /// What the ranks of a world share. `names` are their numbers.
     pub(crate) fn new(names: Vec<u32>, options: Options) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if names.len() <= cores { SPIN } else { Duration::ZERO };
         let reports = names.iter().map(|_| AtomicU64::new(0)).collect();
-        let hub = Hub::new(names, spin);
+        let coordinator = Coordinator::new(names, spin);
         let (delivery, waiting, children) = (Arc::default(), Arc::default(), Mutex::default());
-        Shared { hub, options, spin, start: Instant::now(), delivery, waiting, children, reports }
+        Shared { coordinator, options, spin, start: Instant::now(), delivery, waiting, children, reports }
     }
 
     fn sub_group(&self, names: Vec<u32>) -> Self {
         let reports = names.iter().map(|_| AtomicU64::new(0)).collect();
-        let hub = Hub::new(names, self.spin);
+        let coordinator = Coordinator::new(names, self.spin);
         let (delivery, waiting) = (self.delivery.clone(), self.waiting.clone());
-        Shared { hub, delivery, waiting, children: Mutex::default(), reports, ..*self }
+        Shared { coordinator, delivery, waiting, children: Mutex::default(), reports, ..*self }
     }
 
     fn children(&self) -> MutexGuard<'_, Children> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Fails the group and its sub-groups, unless they have failed already.
     fn poison(&self, failure: &Failure) {
-        self.hub.poison(failure.clone());
+        self.coordinator.poison(failure.clone());
         for child in self.children().values() {
             child.poison(failure);
         }
     }
 
-    /// The sub-group of `members` under `key`, made by whoever comes first.
+    /// Returns the sub-group of `members` under `key`. The first member that asks makes it.
     fn child(&self, key: (u64, u64), members: &[usize]) -> Arc<Shared> {
         let mut children = self.children();
         if let Some(child) = children.get(&key) {
             return child.clone();
         }
-        let names = members.iter().map(|&member| self.hub.names()[member]).collect();
+        let names = members.iter().map(|&member| self.coordinator.names()[member]).collect();
         let child = Arc::new(self.sub_group(names));
-        if let Some(failure) = self.hub.failure() {
+        if let Some(failure) = self.coordinator.failure() {
             child.poison(&failure);
         }
         children.insert(key, child.clone());
@@ -93,94 +99,71 @@ impl Shared {
 pub(crate) struct ThreadMember {
     shared: Arc<Shared>,
     member: usize,
+    /// Results are every member's bytes, for scalars.
+    calls: CallQueue<Arc<Call>, Vec<Vec<u8>>, Failure>,
 }
 
 impl ThreadMember {
     pub(crate) fn new(shared: Arc<Shared>, member: usize) -> Self {
-        ThreadMember { shared, member }
+        ThreadMember { shared, member, calls: CallQueue::default() }
     }
 
-    fn name(&self) -> u32 {
-        self.shared.hub.names()[self.member]
+    fn context<'a>(&'a self, call: &'a Call) -> CallContext<'a> {
+        CallContext { call, member: self.member, waiter: self }
     }
 
-    fn ticket(&self, call: &Call) -> Ticket {
-        let (me, peer) = (self.member, call.peer);
-        let lane = match call.operation {
-            Operation::Send => Lane::Pair { from: me, to: peer },
-            Operation::Recv => Lane::Pair { from: peer, to: me },
-            _ => Lane::Group,
-        };
-        Ticket { lane, sequence: call.sequence, member: me }
+    /// Returns the run's time since the world was made.
+    fn now(&self, held: Duration) -> Duration {
+        self.shared.start.elapsed().saturating_sub(held)
     }
 
-    /// Time since the world was made, without pauses.
-    fn now(&self, watch: &Watch) -> Duration {
-        self.shared.start.elapsed().saturating_sub(watch.held())
-    }
-
-    /// Time since a simulated link last delivered; zero while one does.
-    fn since_delivery(&self, watch: &Watch) -> Duration {
-        if self.shared.options.link.is_none() {
-            return Duration::MAX;
-        }
-        let delivery = Duration::from_nanos(self.shared.delivery.load(Ordering::Relaxed));
-        self.now(watch).saturating_sub(delivery)
-    }
-
-    /// Waits until the link has delivered; when it carried the data, in time before now.
-    fn cross(&self, (began, ended): (Duration, Duration), watch: &Watch) -> Crossing {
+    /// Blocks until the link has delivered. Returns when it carried the data.
+    fn cross(&self, (began, ended): (Duration, Duration), observer: &Observer) -> Crossing {
         let since = Instant::now();
-        self.shared.hub.sleep(|| ended.saturating_sub(self.now(watch)));
-        let (exposed, now) = (since.elapsed(), self.now(watch));
+        self.shared.coordinator.sleep(|| ended.saturating_sub(self.now(observer.held())));
+        let (exposed, now) = (since.elapsed(), self.now(observer.held()));
         Crossing { began: now.saturating_sub(began), ended: now.saturating_sub(ended), exposed }
     }
 
-    /// Whether the call's data travel around a ring: numbers and messages do not.
+    /// True if the call's data travel around a ring. Scalars do not.
     fn goes_around(&self, call: &Call) -> bool {
-        let data = !matches!(call.operation, Operation::Barrier | Operation::Scalars);
-        let whole = matches!(self.ticket(call).lane, Lane::Group);
-        self.shared.options.algorithm == Algorithm::Ring && data && whole
+        let data = !matches!(call.operation(), Operation::Barrier | Operation::Scalars);
+        self.shared.options.algorithm == Algorithm::Ring && data
     }
 
-    /// Time that the call takes on the simulated link, for what its busiest rank sends.
-    fn cost(&self, contribution: &Contribution) -> Duration {
+    /// Returns the time that the call takes on the simulated link: that of the rank that sends most.
+    fn cost(&self, issued: &Issued) -> Duration {
         let Some(link) = self.shared.options.link else { return Duration::ZERO };
-        let (call, size) = (&contribution.call, self.shared.hub.names().len());
-        let parties = if matches!(self.ticket(call).lane, Lane::Group) { size } else { 2 };
-        let sent = |party| match self.goes_around(call) {
-            true => ring::sent(contribution, party, parties),
-            false => direct::sent(contribution, party, parties),
+        let size = self.shared.coordinator.names().len();
+        let sent = |member| match self.goes_around(&issued.call) {
+            true => ring::sent(issued, member, size),
+            false => issued.bytes_sent(member, size),
         };
-        let busiest = (0..parties).map(sent).max().unwrap_or(0);
-        link.cost(call.operation, self.shared.options.algorithm, size as u32, busiest)
+        let busiest = (0..size).map(sent).max().unwrap_or(0);
+        link.cost(issued.call.operation(), self.shared.options.algorithm, size as u32, busiest)
     }
 
-    /// Does this rank's part of everything up to the ticket that is still to do: everybody's bytes, and the time in
-    /// which data moved.
-    fn work(&self, ticket: &Ticket, watch: &Watch, patience: &Patience<'_>) -> (Vec<Vec<u8>>, Duration) {
-        let (mut gathered, mut moving) = (Vec::new(), Duration::ZERO);
-        // A failure ends the work; settling finds out what it means for the ticket.
-        while let Ok(Some(Entry { ticket: next, all })) = self.shared.hub.enter(ticket, patience) {
-            let part = Share { rank: self, ticket: next, all: &all, watch, patience, finished: None };
-            let entered = Instant::now();
-            part.run();
-            moving += entered.elapsed();
-            if next == *ticket && all[0].call.operation == Operation::Scalars {
-                gathered = all.iter().map(|contribution| contribution.bytes.clone()).collect();
-            }
-        }
-        (gathered, moving)
+    /// Does this rank's share of a call. Returns every member's bytes for scalars, and adds the time in which data moved
+    /// to `moving`.
+    fn carry_out(&self, call: &Call, moving: &mut Duration) -> OrFailure<Vec<Vec<u8>>> {
+        let context = self.context(call);
+        let all = self.shared.coordinator.enter(&context)?;
+        let entered = Instant::now();
+        Share { rank: self, context, all: &all, finished: None }.run();
+        *moving += entered.elapsed();
+        let scalars = call.operation() == Operation::Scalars;
+        Ok(all.iter().filter(|_| scalars).map(|published| published.issued.bytes.clone()).collect())
     }
 
-    fn contribution(&self, call: &Call, buffers: &mut [Buffer], bytes: &[u8]) -> Result<Contribution> {
+    fn publish_buffers(&self, call: &Arc<Call>, buffers: &mut [Buffer], bytes: &[u8]) -> Result<Published> {
         let invalid = |what: &str| CollectiveError::Invalid {
             rank: self.name(),
-            operation: call.operation,
+            operation: call.operation(),
             what: what.into(),
         };
-        let gpu = OnGpu::of(buffers, call.shapes.len()).map_err(|error| self.device_error(call, &error))?;
-        let mut spans = match &gpu {
+        let count = call.signature.shapes.len();
+        let gpu = OnGpu::of(buffers, count).map_err(|error| self.device_error(call, &error))?;
+        let spans = match &gpu {
             Some(_) if self.shared.options.algorithm == Algorithm::Ring => {
                 return Err(invalid("buffers on a GPU around a ring: there it moves main memory only"));
             }
@@ -189,31 +172,47 @@ impl ThreadMember {
                 Span::of(buffers).ok_or_else(|| invalid("some buffers on a GPU and some in main memory"))?
             }
         };
-        let sums = spans.split_off(call.shapes.len().min(spans.len()));
-        Ok(Contribution { call: call.clone(), spans, sums, gpu, bytes: bytes.to_vec() })
+        Ok(Published { issued: Issued::new(call, spans, bytes), gpu })
     }
 
     fn device_error(&self, call: &Call, error: &DeviceError) -> CollectiveError {
         CollectiveError::Device {
             rank: self.name(),
-            operation: call.operation,
+            operation: call.operation(),
             sequence: call.sequence,
             reason: error.to_string(),
         }
     }
 
+    /// Fails the group with this rank as the culprit, during `call`.
+    fn fail_call(&self, call: &Call, reason: String) {
+        self.poison(call.label(), reason);
+    }
+
     fn explain(&self, failure: Failure, call: &Call) -> CollectiveError {
-        failure.seen_by(self.name(), call.operation, call.sequence)
+        failure.seen_by(self.name(), call.id())
     }
 }
 
-impl Excuses for ThreadMember {
-    fn waits_for(&self, rank: Option<u32>) {
+impl Waiter for ThreadMember {
+    fn timeout(&self) -> Duration {
+        self.shared.options.timeout
+    }
+
+    fn since_delivery(&self, held: Duration) -> Duration {
+        if self.shared.options.link.is_none() {
+            return Duration::MAX;
+        }
+        let delivery = Duration::from_nanos(self.shared.delivery.load(Ordering::Relaxed));
+        self.now(held).saturating_sub(delivery)
+    }
+
+    fn publish(&self, rank: Option<u32>) {
         self.shared.waiting.set(self.name(), rank);
     }
 
-    fn is_excused(&self, rank: u32) -> bool {
-        self.shared.waiting.excuses(rank, self.name())
+    fn is_blocked(&self, rank: u32) -> bool {
+        self.shared.waiting.is_blocked(rank, self.name())
     }
 }
 
@@ -223,56 +222,52 @@ impl Backend for ThreadMember {
     }
 
     fn names(&self) -> &[u32] {
-        self.shared.hub.names()
+        self.shared.coordinator.names()
     }
 
     fn sums_exactly(&self) -> bool {
         self.shared.options.algorithm == Algorithm::Direct
     }
 
-    fn issue(&self, call: &Call, buffers: &mut [Buffer], bytes: &[u8], watch: &Watch) -> Result<()> {
-        let contribution = self.contribution(call, buffers, bytes)?;
-        let cost = self.cost(&contribution);
-        let issued = self.shared.hub.issue(self.ticket(call), contribution, self.now(watch), cost);
+    fn issue(&self, call: &Arc<Call>, buffers: &mut [Buffer], bytes: &[u8]) -> Result<()> {
+        let published = self.publish_buffers(call, buffers, bytes)?;
+        let (cost, now) = (self.cost(&published.issued), self.now(call.observer.held()));
+        let issued = self.shared.coordinator.issue(&self.context(call), published, now, cost);
         let delivery = issued.map_err(|failure| self.explain(failure, call))?;
         self.shared.delivery.fetch_max(delivery.as_nanos() as u64, Ordering::Relaxed);
+        self.calls.push(call.sequence, call.clone());
         Ok(())
     }
 
-    fn wait(&self, call: &Call, watch: &Watch) -> Result<Outcome> {
-        let began = Instant::now();
-        let (held, delivered) = (|| watch.held(), || self.since_delivery(watch));
-        let timeout = self.shared.options.timeout;
-        let patience = Patience { timeout, held: &held, delivered: &delivered, excuses: self };
-        let ticket = self.ticket(call);
-        let (gathered, moving) = self.work(&ticket, watch, &patience);
-        let all = self.shared.hub.contributions(&ticket);
-        let settled = self.shared.hub.settle(&ticket, &patience);
-        let parties = all.as_deref().and_then(parties);
-        let drain = || parties.iter().for_each(|parties| parties.drain(ticket.party()));
+    fn wait(&self, call: &Call) -> Result<Outcome> {
+        let (began, context) = (Instant::now(), self.context(call));
+        let mut moving = Duration::ZERO;
+        // A failure ends the work; settling finds out what it means for this call.
+        let carried_out = self.calls.finish(call.sequence, |call| self.carry_out(call, &mut moving));
+        let all = self.shared.coordinator.published(&context);
+        let settled = self.shared.coordinator.settle(&context);
+        let parties = all.as_deref().and_then(on_gpus);
+        let drain = || parties.iter().for_each(|parties| parties.drain(self.member));
         let settled = settled.map_err(|failure| self.explain(failure, call)).inspect_err(|_| drain())?;
         let peers = began.elapsed().saturating_sub(moving);
         if let Some(parties) = &parties {
-            let after = parties.settle(ticket.party()).inspect_err(|_| drain());
+            let after = parties.settle(self.member).inspect_err(|_| drain());
             after.map_err(|error| self.device_error(call, &error))?;
         }
-        let crossing = settled.crossing.map(|crossing| self.cross(crossing, watch));
+        let crossing = settled.crossing.map(|crossing| self.cross(crossing, &call.observer));
         let waits = Waits { peers, link: crossing.map_or(Duration::ZERO, |crossing| crossing.exposed) };
-        Ok(Outcome { sent: settled.sent, gathered, waits, crossing })
+        Ok(Outcome { sent: settled.sent, gathered: carried_out.unwrap_or_default(), waits, crossing })
     }
 
-    fn abandon(&self, call: &Call, during: String, reason: String, watch: &Watch) {
+    fn abandon(&self, call: &Call, during: String, reason: String) {
         self.poison(during, reason);
-        let (held, delivered) = (|| watch.held(), || self.since_delivery(watch));
-        let timeout = self.shared.options.timeout;
-        let patience = Patience { timeout, held: &held, delivered: &delivered, excuses: self };
-        let ticket = self.ticket(call);
-        // The group has failed: nobody enters any more, and settling waits only for those inside. What it returns is of no use
-        // here.
-        let all = self.shared.hub.contributions(&ticket);
-        let _ = self.shared.hub.settle(&ticket, &patience);
-        if let Some(parties) = all.as_deref().and_then(parties) {
-            parties.drain(ticket.party());
+        self.calls.remove(call.sequence);
+        let context = self.context(call);
+        let all = self.shared.coordinator.published(&context);
+        // The group has failed: no rank enters any more, and settling waits only for ranks inside.
+        let _ = self.shared.coordinator.settle(&context);
+        if let Some(parties) = all.as_deref().and_then(on_gpus) {
+            parties.drain(self.member);
         }
     }
 
@@ -280,8 +275,8 @@ impl Backend for ThreadMember {
         self.shared.poison(&Failure::new(self.names(), self.member, culprit, during, reason));
     }
 
-    fn failure(&self, call: &Call) -> Option<CollectiveError> {
-        self.shared.hub.failure().map(|failure| self.explain(failure, call))
+    fn failure(&self, id: CallId) -> Option<CollectiveError> {
+        self.shared.coordinator.failure().map(|failure| failure.seen_by(self.name(), id))
     }
 
     fn report(&self, count: u64) {
@@ -293,17 +288,11 @@ impl Backend for ThreadMember {
     }
 
     fn depart(&self) {
-        self.shared.hub.depart(self.member);
+        self.shared.coordinator.depart(self.member);
     }
 
     fn split(&self, key: (u64, u64), members: &[usize]) -> Arc<dyn Backend> {
         let member = members.iter().position(|&member| member == self.member).unwrap_or(0);
         Arc::new(ThreadMember::new(self.shared.child(key, members), member))
     }
-}
-
-/// Everybody's buffers, if they lie on GPUs.
-fn parties(all: &[Contribution]) -> Option<Parties<'_>> {
-    let on_gpu: Option<Vec<_>> = all.iter().map(|contribution| contribution.gpu.as_ref()).collect();
-    Some(Parties { call: &all[0].call, all: on_gpu? })
 }

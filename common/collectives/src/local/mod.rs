@@ -1,24 +1,20 @@
 //! Ranks that are threads of one process.
 //!
-//! `issue` leaves the addresses of a rank's buffers in a slot of the group and returns. There is no extra thread: at
-//! `wait`, once all ranks have issued, each does its part of the work on everybody's memory, and returns when all are
-//! done.
+//! At `issue` a rank publishes the addresses of its buffers in a slot of the group, and returns. There is no extra
+//! thread: at `wait`, once all ranks have issued, each rank does its part of the work on all ranks' memory, and returns
+//! when all are done.
 
-pub(crate) mod data;
-pub(crate) mod deadline;
-pub(crate) mod direct;
-pub(crate) mod excuses;
-pub(crate) mod gpu;
+mod coordinator;
+mod direct;
+mod gpu;
 mod link;
 mod member;
-mod protocol;
-pub(crate) mod reduce;
+mod published;
 mod ring;
 #[cfg(test)]
 mod schedules;
 mod slot;
 mod sync;
-pub(crate) mod ticket;
 
 pub use link::Link;
 
@@ -31,7 +27,7 @@ use std::time::Duration;
 /// How data moves between ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Everybody works on everybody's memory. Sums are added over a balanced tree of ranks in f32 and rounded once.
+    /// Each rank works on all ranks' memory. Sums are added over a balanced tree of ranks in f32 and rounded once.
     #[default]
     Direct,
     /// Neighbour to neighbour, as between machines. Sums are rounded at every hop, in another order for every slice.
@@ -47,14 +43,14 @@ impl Algorithm {
         }
     }
 
-    /// Rounds that an operation takes between N = `size` ranks, of which there are two at least:
+    /// Returns how many rounds an operation takes between N = `size` ranks, at least two:
     ///
     /// | | direct | ring |
     /// |---|---|---|
     /// | reduce-scatter, all-gather | 1 | N−1 |
     /// | all-reduce | 2 | 2(N−1) |
     /// | broadcast | 1 | N−1 |
-    /// | send, scalars, barrier | 1 | 1 |
+    /// | scalars, barrier | 1 | 1 |
     pub const fn rounds(self, operation: Operation, size: u32) -> u32 {
         let hops = match self {
             Algorithm::Direct => 1,
@@ -63,7 +59,7 @@ impl Algorithm {
         match operation {
             Operation::AllReduce => 2 * hops,
             Operation::ReduceScatter | Operation::AllGather | Operation::Broadcast => hops,
-            Operation::Send | Operation::Recv | Operation::Barrier | Operation::Scalars => 1,
+            _ => 1,
         }
     }
 }
@@ -71,7 +67,7 @@ impl Algorithm {
 /// How a local group behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// How long a rank waits for others before the group fails. Time for which the run is paused does not count.
+    /// How long a rank waits for another before the group fails. Time for which the run is paused does not count.
     pub timeout: Duration,
     /// How data moves.
     pub algorithm: Algorithm,
@@ -84,6 +80,9 @@ impl Default for Options {
         Options { timeout: Duration::from_secs(60), algorithm: Algorithm::Direct, link: None }
     }
 }
+
+/// Receives each transfer: sender, receiver, chunk, bytes. Senders and receivers are members.
+type Hop<'a> = &'a mut dyn FnMut(usize, usize, usize, u64);
 
 /// The group of all ranks of a process.
 pub struct World;

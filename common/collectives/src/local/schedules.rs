@@ -1,5 +1,5 @@
-//! The protocol under a scheduler that explores interleavings: ranks agree, nobody deadlocks, and nobody gets buffers
-//! back that a peer still uses.
+//! The coordinator under a scheduler that explores interleavings: ranks agree, none deadlocks, and none gets buffers
+//! back that another still uses.
 
 /// Shuttle's primitives in place of the standard library's. Its condition variables never time out.
 mod sync {
@@ -19,15 +19,15 @@ mod sync {
 
 // The same source a second time, over other primitives.
 #[allow(dead_code, clippy::duplicate_mod)]
-#[path = "protocol.rs"]
-mod protocol;
+#[path = "coordinator.rs"]
+mod coordinator;
 
 mod scenario;
 
-use crate::local::ticket::{Cause, Failure, Lane, Ticket};
+use crate::core::failure::{Cause, Failure};
+use coordinator::Coordinator;
 use events::Operation;
-use protocol::Hub;
-use scenario::{FOREVER, Outcome, Rank, agreed, explore};
+use scenario::{Outcome, Player, agreed, explore};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
@@ -36,12 +36,12 @@ use std::time::Duration;
 
 #[test]
 fn collectives_complete_in_any_order_of_waiting() {
-    let program = |rank: &mut Rank| {
-        let tickets: Vec<_> = (0..3).map(|sequence| rank.issue(Lane::Group, sequence, 0).unwrap()).collect();
+    let program = |rank: &mut Player| {
+        let calls: Vec<_> = (0..3).map(|_| rank.issue(0).unwrap()).collect();
         let mut outcomes = vec![None; 3];
         for step in 0..3 {
             let index = (rank.member + step) % 3;
-            outcomes[index] = Some(rank.wait(tickets[index]));
+            outcomes[index] = Some(rank.wait(calls[index]));
         }
         outcomes.into_iter().flatten().collect()
     };
@@ -49,13 +49,13 @@ fn collectives_complete_in_any_order_of_waiting() {
 }
 
 #[test]
-fn poison_at_any_point_releases_everybody() {
-    let program = |rank: &mut Rank| {
-        let first = rank.all(0);
+fn poison_at_any_point_releases_all_ranks() {
+    let program = |rank: &mut Player| {
+        let first = rank.all();
         if rank.member == 2 {
             rank.poison();
         }
-        vec![first, rank.all(1)]
+        vec![first, rank.all()]
     };
     explore(3, program, |outcomes| {
         // The culprit poisons after its own first wait, so the first is complete.
@@ -67,32 +67,32 @@ fn poison_at_any_point_releases_everybody() {
 
 #[test]
 fn poison_from_elsewhere_leaves_one_verdict() {
-    let program = |rank: &mut Rank| {
-        let (hub, member) = (rank.hub.clone(), rank.member);
+    let program = |rank: &mut Player| {
+        let (coordinator, member) = (rank.coordinator.clone(), rank.member);
         let other = thread::spawn(move || {
             if member == 0 {
-                Rank { hub, member, timeout: FOREVER, given: Vec::new() }.poison();
+                Player::new(coordinator, member).poison();
             }
         });
-        let outcomes = vec![rank.all(0), rank.all(1)];
+        let outcomes = vec![rank.all(), rank.all()];
         other.join().unwrap();
         outcomes
     };
     explore(3, program, |outcomes| {
         let verdicts = agreed(&outcomes);
         assert!(verdicts.iter().flatten().all(|failure| failure.culprit == 0));
-        assert!(verdicts[0].is_none() || verdicts[1].is_some(), "a failed group went on");
+        assert!(verdicts[0].is_none() || verdicts[1].is_some(), "a failed group did more work");
     });
 }
 
 #[test]
 fn the_first_of_two_culprits_is_blamed_by_all() {
-    let program = |rank: &mut Rank| {
-        let first = rank.all(0);
+    let program = |rank: &mut Player| {
+        let first = rank.all();
         if rank.member != 1 {
             rank.poison();
         }
-        vec![first, rank.all(1)]
+        vec![first, rank.all()]
     };
     explore(3, program, |outcomes| {
         let verdicts = agreed(&outcomes);
@@ -101,14 +101,14 @@ fn the_first_of_two_culprits_is_blamed_by_all() {
 }
 
 #[test]
-fn a_dropped_pending_waits_for_those_inside() {
-    let program = |rank: &mut Rank| {
-        let tickets = [0, 1].map(|sequence| rank.issue(Lane::Group, sequence, 0));
-        let [first, second] = tickets;
-        let first = first.and_then(|ticket| rank.wait(ticket));
+fn a_dropped_pending_waits_for_ranks_inside() {
+    let program = |rank: &mut Player| {
+        let calls = [0, 1].map(|_| rank.issue(0));
+        let [first, second] = calls;
+        let first = first.and_then(|sequence| rank.wait(sequence));
         let second = match second {
-            Ok(ticket) if rank.member == 1 => rank.abandon(ticket),
-            Ok(ticket) => rank.wait(ticket),
+            Ok(sequence) if rank.member == 1 => rank.abandon(sequence),
+            Ok(sequence) => rank.wait(sequence),
             Err(failure) => Err(failure),
         };
         vec![first, second]
@@ -121,10 +121,10 @@ fn a_dropped_pending_waits_for_those_inside() {
 }
 
 #[test]
-fn a_failure_inside_reaches_everybody() {
-    let program = |rank: &mut Rank| {
-        let outcome = rank.issue(Lane::Group, 0, 0).and_then(|ticket| {
-            rank.wait_with(ticket, |_| {
+fn a_failure_inside_reaches_all_ranks() {
+    let program = |rank: &mut Player| {
+        let outcome = rank.issue(0).and_then(|sequence| {
+            rank.wait_with(sequence, |_| {
                 if rank.member == 1 {
                     rank.poison();
                 }
@@ -139,10 +139,9 @@ fn a_failure_inside_reaches_everybody() {
 }
 
 #[test]
-fn a_mismatch_is_everybodys() {
-    let program = |rank: &mut Rank| {
-        let outcome =
-            rank.issue(Lane::Group, 0, u32::from(rank.member == 2)).and_then(|ticket| rank.wait(ticket));
+fn a_mismatch_fails_every_rank() {
+    let program = |rank: &mut Player| {
+        let outcome = rank.issue(u32::from(rank.member == 2)).and_then(|sequence| rank.wait(sequence));
         vec![outcome]
     };
     explore(3, program, |outcomes| {
@@ -153,12 +152,12 @@ fn a_mismatch_is_everybodys() {
 }
 
 #[test]
-fn impatience_fails_all_or_none() {
-    let program = |rank: &mut Rank| {
+fn a_timeout_fails_all_ranks_or_none() {
+    let program = |rank: &mut Player| {
         if rank.member == 0 {
-            rank.timeout = Duration::ZERO;
+            rank.set_timeout(Duration::ZERO);
         }
-        vec![rank.all(0), rank.all(1)]
+        vec![rank.all(), rank.all()]
     };
     explore(3, program, |outcomes| {
         for failure in agreed(&outcomes).into_iter().flatten() {
@@ -172,13 +171,13 @@ fn impatience_fails_all_or_none() {
 }
 
 #[test]
-fn who_leaves_early_is_named() {
-    let program = |rank: &mut Rank| {
-        let mut outcomes = vec![rank.all(0)];
+fn a_rank_that_leaves_early_is_named() {
+    let program = |rank: &mut Player| {
+        let mut outcomes = vec![rank.all()];
         if rank.member == 2 {
-            rank.hub.depart(2);
+            rank.coordinator.depart(2);
         } else {
-            outcomes.push(rank.all(1));
+            outcomes.push(rank.all());
         }
         outcomes
     };
@@ -190,38 +189,22 @@ fn who_leaves_early_is_named() {
     });
 }
 
-#[test]
-fn messages_cross_whoever_waits_first() {
-    let program = |rank: &mut Rank| {
-        let other = 1 - rank.member;
-        let send = rank.issue(Lane::Pair { from: rank.member, to: other }, 0, 0).unwrap();
-        let recv = rank.issue(Lane::Pair { from: other, to: rank.member }, 0, 0).unwrap();
-        let sent = rank.wait(send);
-        vec![sent, rank.wait(recv)]
-    };
-    explore(2, program, |outcomes| {
-        assert_eq!(agreed(&outcomes), vec![None; 2]);
-        let bytes = |outcome: &Outcome| outcome.as_ref().unwrap().sent;
-        assert!(outcomes.iter().all(|rank| (bytes(&rank[0]), bytes(&rank[1])) == (7, 0)));
-    });
-}
-
-/// Each rank may take a step once its left neighbour has finished the one before.
-fn ring(rank: &Rank, ticket: Ticket, finished: &[AtomicUsize], poisoner: Option<usize>) -> Outcome {
+/// Plays a ring: each rank may take a step once its left neighbour has finished the one before.
+fn ring(rank: &Player, sequence: u64, finished: &[AtomicUsize], poisoner: Option<usize>) -> Outcome {
     let (left, right) = ((rank.member + 2) % 3, (rank.member + 1) % 3);
-    rank.wait_with(ticket, |ticket| {
+    rank.wait_with(sequence, |context| {
         for step in 0..4 {
             if poisoner == Some(rank.member) && step == 2 {
                 rank.poison();
             }
-            if rank.hub.follow(ticket, left, step, &rank.patience()).is_err() {
+            if rank.coordinator.follow(context, left, step).is_err() {
                 return false;
             }
             let reader = finished[right].load(Ordering::SeqCst);
             assert!(step < 2 || reader + 2 > step, "slice {step} overwritten after {reader} reads");
             assert!(finished[left].load(Ordering::SeqCst) >= step);
             finished[rank.member].fetch_add(1, Ordering::SeqCst);
-            rank.hub.advance(ticket);
+            rank.coordinator.advance(context);
         }
         true
     })
@@ -231,14 +214,14 @@ fn ring(rank: &Rank, ticket: Ticket, finished: &[AtomicUsize], poisoner: Option<
 fn a_ring_keeps_step_and_can_be_poisoned() {
     for poisoner in [None, Some(1)] {
         let scenario = move || {
-            let hub = Arc::new(Hub::new(vec![0, 1, 2], Duration::ZERO));
+            let coordinator = Arc::new(Coordinator::new(vec![0, 1, 2], Duration::ZERO));
             let finished = Arc::new([0; 3].map(AtomicUsize::new));
             let start = |member| {
-                let (hub, finished) = (hub.clone(), finished.clone());
+                let (coordinator, finished) = (coordinator.clone(), finished.clone());
                 thread::spawn(move || {
-                    let mut rank = Rank { hub, member, timeout: FOREVER, given: Vec::new() };
-                    let ticket = rank.issue(Lane::Group, 0, 0);
-                    vec![ticket.and_then(|ticket| ring(&rank, ticket, &finished[..], poisoner))]
+                    let mut rank = Player::new(coordinator, member);
+                    let sequence = rank.issue(0);
+                    vec![sequence.and_then(|sequence| ring(&rank, sequence, &finished[..], poisoner))]
                 })
             };
             let threads: Vec<_> = (0..3).map(start).collect();

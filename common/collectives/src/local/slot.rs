@@ -1,153 +1,114 @@
 //! The state of a group: a slot for every collective that some rank has issued and not all have settled.
 
-use super::ticket::{Contribution, Failure, Lane, Ticket, disagreement};
-use events::Operation;
-use std::collections::{BTreeMap, VecDeque};
+use crate::core::context::CallContext;
+use crate::core::failure::{Comparable, Failure, OrFailure, disagreement};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A slot that a member has entered, and everybody's contributions to it.
-pub(crate) struct Entry<C> {
-    pub(crate) ticket: Ticket,
-    pub(crate) all: Arc<[C]>,
-}
-
-/// What a settled slot leaves behind.
+/// What a settled slot leaves behind for one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
-    /// When a simulated link begins and when it delivers, on the clock given when issuing; without a link, nothing.
+    /// When a simulated link begins and when it delivers, on the clock given when issuing; none without a link.
     pub(crate) crossing: Option<(Duration, Duration)>,
-    /// What this member reported on exit.
+    /// The bytes that this member reported on exit.
     pub(crate) sent: u64,
 }
 
-/// One collective, from the first rank's issue until the last has settled.
+/// One collective, from the first rank's issue until the last has settled. `C` is what a rank publishes.
 pub(crate) struct Slot<C> {
     arrivals: Vec<Option<C>>,
-    /// All contributions, once they have arrived and agree.
+    /// What all members have published, once it is here and agrees.
     agreed: Option<Arc<[C]>>,
-    entered: Vec<bool>,
     done: Vec<bool>,
     sent: Vec<u64>,
-    /// Steps of a ring that each party has finished.
+    /// Steps of a ring that each member has finished.
     pub(crate) steps: Vec<usize>,
-    /// Parties that are moving data.
+    /// Members that are moving data.
     pub(crate) inside: usize,
     settled: usize,
     pub(crate) crossing: Option<(Duration, Duration)>,
 }
 
 impl<C> Slot<C> {
-    fn new(parties: usize) -> Self {
+    fn new(members: usize) -> Self {
         Slot {
-            arrivals: (0..parties).map(|_| None).collect(),
+            arrivals: (0..members).map(|_| None).collect(),
             agreed: None,
-            entered: vec![false; parties],
-            done: vec![false; parties],
-            sent: vec![0; parties],
-            steps: vec![0; parties],
+            done: vec![false; members],
+            sent: vec![0; members],
+            steps: vec![0; members],
             inside: 0,
             settled: 0,
             crossing: None,
         }
     }
 
-    /// Takes a party's contribution. True once all are here and agree.
-    pub(crate) fn arrive(&mut self, ticket: &Ticket, contribution: C, names: &[u32]) -> Result<bool, Failure>
+    /// Takes what a member publishes. True once all have arrived and agree.
+    pub(crate) fn arrive(&mut self, context: &CallContext<'_>, published: C, names: &[u32]) -> OrFailure<bool>
     where
-        C: Contribution,
+        C: Comparable,
     {
-        self.arrivals[ticket.party()] = Some(contribution);
+        self.arrivals[context.member] = Some(published);
         if self.arrivals.iter().any(Option::is_none) {
             return Ok(false);
         }
         let all: Arc<[C]> = self.arrivals.drain(..).flatten().collect();
-        if let Some(failure) = disagreement(&all, ticket, names) {
+        if let Some(failure) = disagreement(&Vec::from_iter(all.iter()), context.sequence(), names) {
             return Err(failure);
         }
         self.agreed = Some(all);
         Ok(true)
     }
 
-    /// Lets a party in, if all have arrived and agree.
-    pub(crate) fn enter(&mut self, ticket: Ticket) -> Option<Entry<C>> {
+    /// Lets a member in, if all have arrived and agree.
+    pub(crate) fn enter(&mut self) -> Option<Arc<[C]>> {
         let all = self.agreed.clone()?;
-        self.entered[ticket.party()] = true;
         self.inside += 1;
-        Some(Entry { ticket, all })
+        Some(all)
     }
 
-    /// Everybody's contributions, once they have arrived and agree.
-    pub(crate) fn contributions(&self) -> Option<Arc<[C]>> {
+    /// Returns what all members have published, once they have arrived and agree.
+    pub(crate) fn published(&self) -> Option<Arc<[C]>> {
         self.agreed.clone()
     }
 
-    /// Whether the part that the ticket's member would do is not taken yet. Of a message, either end may do it all.
-    fn open(&self, ticket: &Ticket) -> bool {
-        match ticket.lane {
-            Lane::Group => !self.entered[ticket.party()],
-            Lane::Pair { .. } => self.entered.iter().all(|entered| !entered),
-        }
-    }
-
-    /// Lets a party out, with its part done or not. A message's bytes are booked on its sender.
-    pub(crate) fn exit(&mut self, ticket: &Ticket, finished: bool, sent: u64) {
+    /// Lets a member out, with its part done or not.
+    pub(crate) fn exit(&mut self, member: usize, finished: bool, sent: u64) {
         self.inside -= 1;
-        match ticket.lane {
-            Lane::Group => {
-                self.done[ticket.party()] = finished;
-                self.sent[ticket.party()] = sent;
-            }
-            Lane::Pair { .. } => {
-                self.done.fill(finished);
-                self.sent[0] = sent;
-            }
-        }
+        self.done[member] = finished;
+        self.sent[member] = sent;
     }
 
-    /// Whether every part is done.
+    /// True if every part is done.
     pub(crate) fn complete(&self) -> bool {
         self.done.iter().all(|&done| done)
     }
 
-    /// The first party that has not arrived.
+    /// The first member that has not arrived.
     pub(crate) fn missing(&self) -> usize {
         self.arrivals.iter().position(Option::is_none).unwrap_or(0)
     }
 
-    /// The first party whose part is not done.
+    /// The first member whose part is not done.
     pub(crate) fn idle(&self) -> usize {
         self.done.iter().position(|&done| !done).unwrap_or(0)
     }
 
-    /// What the ticket's member wants to do here; it has issued.
-    pub(crate) fn operation(&self, ticket: &Ticket) -> Operation
-    where
-        C: Contribution,
-    {
-        let arrived = self.arrivals.get(ticket.party()).and_then(Option::as_ref);
-        let agreed = || self.agreed.as_ref().map(|all| &all[ticket.party()]);
-        arrived.or_else(agreed).map_or(Operation::Barrier, Contribution::operation)
+    /// The outcome of a complete slot for one member.
+    pub(crate) fn outcome(&self, member: usize) -> Settled {
+        Settled { crossing: self.crossing, sent: self.sent[member] }
     }
-
-    /// What a complete slot means for the ticket's member.
-    pub(crate) fn outcome(&self, ticket: &Ticket) -> Settled {
-        Settled { crossing: self.crossing, sent: self.sent[ticket.party()] }
-    }
-}
-
-/// Slots in the order of their sequence numbers.
-struct Queue<C> {
-    /// Sequence number of the oldest.
-    first: u64,
-    slots: VecDeque<Slot<C>>,
 }
 
 /// Everything that a group's members share.
-pub(crate) struct State<C> {
+pub(crate) struct GroupState<C> {
     members: usize,
-    lanes: BTreeMap<Lane, Queue<C>>,
-    /// Who will issue nothing more.
+    /// Sequence number of the oldest slot.
+    first: u64,
+    /// In the order of their sequence numbers.
+    slots: VecDeque<Slot<C>>,
+    /// By member: whether it will issue nothing more.
     pub(crate) departed: Vec<bool>,
     /// The first failure.
     pub(crate) failure: Option<Failure>,
@@ -157,11 +118,12 @@ pub(crate) struct State<C> {
     pub(crate) parked: usize,
 }
 
-impl<C> State<C> {
+impl<C> GroupState<C> {
     pub(crate) fn new(members: usize) -> Self {
-        State {
+        GroupState {
             members,
-            lanes: BTreeMap::new(),
+            first: 0,
+            slots: VecDeque::new(),
             departed: vec![false; members],
             failure: None,
             link_free: Duration::ZERO,
@@ -169,40 +131,26 @@ impl<C> State<C> {
         }
     }
 
-    /// Makes the ticket's slot, and those before it, if nobody else has.
-    pub(crate) fn prepare(&mut self, ticket: &Ticket) -> &mut Slot<C> {
-        let parties = ticket.lane.parties(self.members);
-        let empty = || Queue { first: 0, slots: VecDeque::new() };
-        let queue = self.lanes.entry(ticket.lane).or_insert_with(empty);
-        let index = (ticket.sequence - queue.first) as usize;
-        while queue.slots.len() <= index {
-            queue.slots.push_back(Slot::new(parties));
+    /// Makes the slot with number `sequence`, and those before it, unless another member has.
+    pub(crate) fn prepare(&mut self, sequence: u64) -> &mut Slot<C> {
+        let index = (sequence - self.first) as usize;
+        while self.slots.len() <= index {
+            self.slots.push_back(Slot::new(self.members));
         }
-        &mut queue.slots[index]
+        &mut self.slots[index]
     }
 
-    /// The ticket's slot: it exists from the ticket's issue until all parties have settled.
-    pub(crate) fn slot(&mut self, ticket: &Ticket) -> &mut Slot<C> {
-        let Some(queue) = self.lanes.get_mut(&ticket.lane) else { unreachable!("{ticket:?} was not issued") };
-        &mut queue.slots[(ticket.sequence - queue.first) as usize]
+    /// The slot with number `sequence`: it exists from a member's issue until all members have settled.
+    pub(crate) fn slot(&mut self, sequence: u64) -> &mut Slot<C> {
+        &mut self.slots[(sequence - self.first) as usize]
     }
 
-    /// The oldest slot up to the ticket's in which its member's part is open.
-    pub(crate) fn next(&self, ticket: &Ticket) -> Option<Ticket> {
-        let queue = self.lanes.get(&ticket.lane)?;
-        let upto = (ticket.sequence - queue.first) as usize;
-        let index = queue.slots.iter().take(upto + 1).position(|slot| slot.open(ticket))?;
-        Some(Ticket { sequence: queue.first + index as u64, ..*ticket })
-    }
-
-    /// Gives up a ticket; frees slots that nobody holds a ticket for any more.
-    pub(crate) fn leave(&mut self, ticket: &Ticket) {
-        let parties = ticket.lane.parties(self.members);
-        self.slot(ticket).settled += 1;
-        let Some(queue) = self.lanes.get_mut(&ticket.lane) else { return };
-        while queue.slots.front().is_some_and(|slot| slot.settled == parties) {
-            queue.slots.pop_front();
-            queue.first += 1;
+    /// Notes that a member has settled in a slot; frees slots in which all have.
+    pub(crate) fn leave(&mut self, sequence: u64) {
+        self.slot(sequence).settled += 1;
+        while self.slots.front().is_some_and(|slot| slot.settled == self.members) {
+            self.slots.pop_front();
+            self.first += 1;
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Connections with rank 0 for whatever is not a collective.
+//! Connections with rank 0 for everything that is not a collective.
 
 use crate::group::Group;
 use crate::tcp::JoinError;
-use crate::wire::{Reader, put_text};
+use serde::{Deserialize, Serialize};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// How long connecting may take. Who does not come is left out: collectives do without.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long connecting may take. A rank without a connection is left out: collectives do not need it.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A connection with rank 0 for each other rank that reaches it; see [`crate::tcp::Joined`].
+/// Connects rank 0 with each other rank that reaches it; see [`crate::tcp::Joined`].
 pub(crate) fn connect(setup: &Group) -> Result<Vec<(u32, TcpStream)>, JoinError> {
     let system = |source| JoinError::System { what: "listen for the other ranks", source };
     let refused = |error: crate::CollectiveError| JoinError::Refused(error.to_string());
@@ -19,46 +19,58 @@ pub(crate) fn connect(setup: &Group) -> Result<Vec<(u32, TcpStream)>, JoinError>
         0 => Some(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(system)?),
         _ => None,
     };
-    let word = match &listener {
-        Some(listener) => invitation(listener.local_addr().map_err(system)?.port()),
-        None => Vec::new(),
+    let invitation = match &listener {
+        Some(listener) => Some(Invitation::new(listener.local_addr().map_err(system)?.port())),
+        None => None,
     };
-    let all = setup.exchange(&word).map_err(refused)?;
-    let links = match listener {
-        Some(listener) => welcome(&listener, token(&all[0]), setup.size()).map_err(system)?,
-        None => reach(&all[0], setup.rank()).into_iter().map(|link| (0, link)).collect(),
+    // Serialising an invitation into a vector cannot fail.
+    let bytes = invitation.as_ref().and_then(|invitation| postcard::to_stdvec(invitation).ok());
+    let all = setup.exchange(&bytes.unwrap_or_default()).map_err(refused)?;
+    let links = match listener.zip(invitation) {
+        Some((listener, invitation)) => {
+            accept_all(&listener, invitation.token, setup.size()).map_err(system)?
+        }
+        None => {
+            let invitation = postcard::from_bytes(&all[0]).ok();
+            let link = invitation.and_then(|invitation| reach(&invitation, setup.rank()));
+            link.into_iter().map(|link| (0, link)).collect()
+        }
     };
-    // Everybody knows whether its own connection stands; rank 0 must not count on more.
+    // Rank 0 goes on only once every rank knows whether its own connection stands.
     setup.barrier().map_err(refused)?;
     Ok(links)
 }
 
-/// A random word, the port, and the numbers under which this machine may be known.
-fn invitation(port: u16) -> Vec<u8> {
-    let mut bytes = std::hash::RandomState::new().build_hasher().finish().to_le_bytes().to_vec();
-    bytes.extend(u32::from(port).to_le_bytes());
-    for address in [IpAddr::V4(Ipv4Addr::LOCALHOST)].into_iter().chain(outward()) {
-        put_text(&mut bytes, &address.to_string());
-    }
-    bytes
+/// What rank 0 tells the others before they connect.
+#[derive(Serialize, Deserialize)]
+struct Invitation {
+    /// Random; ranks recognise each other by it.
+    token: [u8; 8],
+    port: u16,
+    /// Addresses under which rank 0's machine may be known.
+    addresses: Vec<IpAddr>,
 }
 
-/// The number of this machine on the way out of it. Nothing is sent.
+impl Invitation {
+    fn new(port: u16) -> Self {
+        let token = std::hash::RandomState::new().build_hasher().finish().to_le_bytes();
+        let addresses = [IpAddr::V4(Ipv4Addr::LOCALHOST)].into_iter().chain(outward()).collect();
+        Invitation { token, port, addresses }
+    }
+}
+
+/// Returns the address by which this machine reaches others. Nothing is sent.
 fn outward() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-fn token(invitation: &[u8]) -> [u8; 8] {
-    Reader(invitation).array().unwrap_or_default()
-}
-
-/// Rank 0 takes in who comes in time and knows the word.
-fn welcome(listener: &TcpListener, token: [u8; 8], size: u32) -> std::io::Result<Vec<(u32, TcpStream)>> {
+/// Accepts, on rank 0, the ranks that connect in time and know the token.
+fn accept_all(listener: &TcpListener, token: [u8; 8], size: u32) -> std::io::Result<Vec<(u32, TcpStream)>> {
     listener.set_nonblocking(true)?;
     let (mut links, since) = (Vec::new(), Instant::now());
-    while (links.len() as u32) < size - 1 && since.elapsed() < PATIENCE {
+    while (links.len() as u32) < size - 1 && since.elapsed() < TIMEOUT {
         match listener.accept() {
             Ok((stream, _)) => links.extend(introduced(stream, token)?),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -73,7 +85,7 @@ fn welcome(listener: &TcpListener, token: [u8; 8], size: u32) -> std::io::Result
 
 fn introduced(mut stream: TcpStream, token: [u8; 8]) -> std::io::Result<Option<(u32, TcpStream)>> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut word = [0; 12];
     let known = stream.read_exact(&mut word).is_ok() && word[..8] == token;
     stream.set_read_timeout(None)?;
@@ -82,15 +94,12 @@ fn introduced(mut stream: TcpStream, token: [u8; 8]) -> std::io::Result<Option<(
     Ok(answered.then_some((rank, stream)))
 }
 
-/// Tries the numbers of rank 0's machine until one answers with the word.
-fn reach(invitation: &[u8], rank: u32) -> Option<TcpStream> {
-    let mut reader = Reader(invitation);
-    let (token, port) = (reader.array::<8>()?, reader.u32()? as u16);
-    while let Some(text) = reader.text() {
-        let Ok(address) = text.parse::<IpAddr>() else { continue };
+/// Tries the addresses of rank 0's machine until one answers with the token.
+fn reach(&Invitation { token, port, ref addresses }: &Invitation, rank: u32) -> Option<TcpStream> {
+    for &address in addresses {
         let attempt = || -> std::io::Result<Option<TcpStream>> {
-            let mut stream = TcpStream::connect_timeout(&SocketAddr::new(address, port), PATIENCE / 2)?;
-            stream.set_read_timeout(Some(PATIENCE / 2))?;
+            let mut stream = TcpStream::connect_timeout(&SocketAddr::new(address, port), TIMEOUT / 2)?;
+            stream.set_read_timeout(Some(TIMEOUT / 2))?;
             stream.write_all(&[&token[..], &rank.to_le_bytes()].concat())?;
             let mut answer = [0; 8];
             stream.read_exact(&mut answer)?;

@@ -1,7 +1,7 @@
 //! Ranks that are the processes of an MPI job.
 //!
-//! MPI carries messages; sums are made as between threads, so their bits are the same. MPI does not say when a process
-//! has died: its launcher ends the job then, and what it does not end, the patience of those who wait does.
+//! MPI carries messages; sums are computed as between threads, so their bits are the same. MPI does not tell when a
+//! process has died. Its launcher ends the job then; if it does not, the other ranks time out.
 
 mod links;
 mod raw;
@@ -14,20 +14,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use transport::MpiTransport;
 
-/// One process's place among others, as its launcher told it.
+/// Which process this is among how many, as its launcher says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinOptions {
     /// This process's rank.
     pub rank: u32,
     /// Number of processes.
     pub world_size: u32,
-    /// How long to wait for the others.
+    /// How long to wait for the other ranks.
     pub timeout: Duration,
-    /// What must be the same in all processes, a line each.
+    /// Settings that must be the same in all processes, one per line.
     pub settings: String,
 }
 
-/// Joins the other processes of the MPI job. At most once per process.
+/// Joins the other processes of the MPI job. Call it at most once per process.
 ///
 /// # Errors
 /// If MPI cannot be used, or the processes do not belong together.

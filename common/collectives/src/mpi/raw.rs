@@ -1,16 +1,16 @@
-//! The calls of MPI that are needed, each with a safe face.
+//! The calls of MPI that are needed, each behind a safe function.
 
 use crate::wire::Payload;
 use mpi::ffi;
 use std::mem::MaybeUninit;
 use std::os::raw::c_int;
 
-/// MPI counts in units of so many bytes: its counts have 31 bits, and buffers may have more bytes.
+/// Bytes per unit in which MPI counts. Its counts have 31 bits, and buffers may have more bytes than that.
 pub(crate) const BLOCK: usize = 64;
-/// What marks our messages.
+/// Tag of all messages.
 const TAG: c_int = 7;
 
-/// All processes of the job. MPI lets one thread in at a time: callers see to that.
+/// All processes of the job. Callers must call from one thread at a time.
 pub(crate) struct MpiWorld {
     pub(crate) rank: u32,
     pub(crate) size: u32,
@@ -78,7 +78,7 @@ impl MpiWorld {
         }
     }
 
-    /// The sender and the bytes of a message that waits to be received, if one does.
+    /// Returns the sender and the bytes of a message that can be received, if there is one.
     pub(crate) fn probe(&self) -> Result<Option<(u32, usize)>, String> {
         let (mut there, mut count) = (0, 0);
         let mut status = MaybeUninit::<ffi::MPI_Status>::uninit();
@@ -116,7 +116,7 @@ impl MpiWorld {
         }
     }
 
-    /// Whether a transfer is done; MPI forgets it then.
+    /// True if a transfer is done; MPI forgets it then.
     pub(crate) fn is_done(&self, transfer: &mut Transfer) -> Result<bool, String> {
         let mut done = 0;
         // SAFETY: the request is this transfer's own, and a finished one becomes the null request, which is always done.
@@ -125,7 +125,7 @@ impl MpiWorld {
         Ok(done != 0)
     }
 
-    /// Ends MPI, together with all other processes.
+    /// Finalizes MPI, together with all other processes.
     pub(crate) fn end(&self) {
         // SAFETY: the last call, and no transfer is under way.
         unsafe { ffi::MPI_Finalize() };
@@ -133,7 +133,7 @@ impl MpiWorld {
 }
 
 impl Transfer {
-    /// What a finished transfer has moved.
+    /// Returns what a finished transfer has moved.
     pub(crate) fn into_payload(self) -> Payload {
         self.payload
     }

@@ -1,17 +1,17 @@
-//! Messages through MPI. There is no thread of its own: MPI moves on whenever this rank sends or waits.
+//! Messages through MPI. No thread serves it: MPI makes progress whenever this rank sends or waits.
 
 use super::raw::{BLOCK, MpiWorld, Transfer};
-use crate::wire::{self, HEAD, Head, Kind, Mailbox, Message, Payload, PayloadPool, Stalled, Transport};
+use crate::wire::{self, Head, Lengths, Mailbox, PREFIX, Payload, PayloadPool, Stalled, Transport};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a wait looks for messages without pause, and how long it pauses then.
+/// How long a wait polls without pauses, and how long its pauses are afterwards.
 const EAGER: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(50);
-/// How long the end of a process waits for the others to be done with it.
+/// How long a process that ends waits for the others to depart.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// This process's post office.
+/// This process's end of MPI.
 pub(crate) struct MpiTransport {
     state: Mutex<Transfers>,
     pool: PayloadPool,
@@ -20,11 +20,11 @@ pub(crate) struct MpiTransport {
 struct Transfers {
     world: MpiWorld,
     outgoing: Vec<Transfer>,
-    /// With their senders.
+    /// Transfers with their senders.
     incoming: Vec<(u32, Transfer)>,
-    /// Who has said farewell to the world.
+    /// By rank: whether it has departed from the world.
     departed: Vec<bool>,
-    /// Whether anybody has told of a failure: then MPI is not ended in order.
+    /// True once a group has failed: then MPI is not finalized.
     failed: bool,
 }
 
@@ -42,7 +42,7 @@ impl MpiTransport {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves what can be moved without waiting.
+    /// Makes what progress is possible without blocking.
     fn pump(&self, mailbox: Option<&Mailbox>) -> Result<(), String> {
         let mut state = self.lock();
         let state = &mut *state;
@@ -56,14 +56,14 @@ impl MpiTransport {
         for (from, transfer) in finished(&mut state.incoming, |(_, transfer)| state.world.is_done(transfer))?
         {
             let payload = transfer.into_payload();
-            let note = state.sort(from, payload, mailbox);
-            note.ok_or("what arrived is no message: all ranks must run the same program")?;
+            let delivered = state.deliver(from, payload, mailbox);
+            delivered.ok_or("something other than a message arrived: all ranks must run the same program")?;
         }
         Ok(())
     }
 }
 
-/// Takes those out that are done, in their order.
+/// Removes and returns the transfers that are done, in their order.
 fn finished<T>(
     all: &mut Vec<T>,
     mut is_done: impl FnMut(&mut T) -> Result<bool, String>,
@@ -81,52 +81,26 @@ fn finished<T>(
 }
 
 impl Transfers {
-    /// Puts a message where it belongs; `None` if it is none.
-    fn sort(&mut self, from: u32, payload: Payload, mailbox: Option<&Mailbox>) -> Option<()> {
-        let bytes = payload.bytes();
-        let Head { kind, note, payload } = wire::decode(bytes.first_chunk::<HEAD>()?)?;
-        let text = bytes.get(HEAD..HEAD + note)?;
-        match kind {
-            Kind::Message(address) => {
-                let call = wire::call(text, address.sequence)?;
-                let payload = payload.part(HEAD + note, payload)?;
-                let address = wire::Address { from, ..address };
-                if let Some(mailbox) = mailbox {
-                    mailbox.deliver(address, Message { call, payload });
-                }
-            }
-            Kind::Failed { group } => {
-                self.failed = true;
-                let failure = wire::failure(text)?;
-                if let Some(mailbox) = mailbox {
-                    mailbox.fail(group, failure);
-                }
-            }
-            Kind::Report { group, count } => {
-                if let Some(mailbox) = mailbox {
-                    mailbox.report(group, from, count);
-                }
-            }
-            Kind::Waits { rank } => {
-                if let Some(mailbox) = mailbox {
-                    mailbox.waiting.set(from, rank);
-                }
-            }
-            Kind::Departed { group } => {
-                if group == wire::WORLD {
-                    self.departed[from as usize] = true;
-                }
-                if let Some(mailbox) = mailbox {
-                    mailbox.depart(group, from);
-                }
-            }
+    /// Delivers a message of rank `from`; `None` if it is none.
+    fn deliver(&mut self, from: u32, message: Payload, mailbox: Option<&Mailbox>) -> Option<()> {
+        let Lengths { head, payload: len } = wire::lengths(message.bytes().first_chunk::<PREFIX>()?)?;
+        let start = PREFIX + head;
+        let head = wire::decode(message.bytes().get(PREFIX..start)?, len)?;
+        let payload = message.part(start, len)?;
+        match head {
+            Head::Failed { .. } => self.failed = true,
+            Head::Departed { group: wire::WORLD } => self.departed[from as usize] = true,
+            _ => {}
+        }
+        if let Some(mailbox) = mailbox {
+            mailbox.receive(from, head, payload);
         }
         Some(())
     }
 }
 
 impl Transport for MpiTransport {
-    /// MPI takes every message at once.
+    /// MPI accepts every message without blocking.
     fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], _: Stalled<'_>) -> Result<(), String> {
         let size = head.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let mut payload = self.pool.take(size.next_multiple_of(BLOCK));
@@ -138,7 +112,6 @@ impl Transport for MpiTransport {
         }
         rest.fill(0);
         let mut state = self.lock();
-        state.failed |= head.first() == Some(&b'F');
         let transfer = state.world.send(to, payload)?;
         state.outgoing.push(transfer);
         Ok(())
@@ -146,6 +119,10 @@ impl Transport for MpiTransport {
 
     fn offer(&self, to: u32, head: &[u8]) {
         let _ = self.send(to, head, &[], &mut |_| {});
+    }
+
+    fn failed(&self) {
+        self.lock().failed = true;
     }
 
     fn progress(&self, mailbox: &Mailbox, seen: u64, time: Duration) {
@@ -165,7 +142,7 @@ impl Transport for MpiTransport {
 }
 
 impl Drop for MpiTransport {
-    /// Gets everything out, waits for the others' farewells, and ends MPI in order if all is well.
+    /// Sends everything, waits until the other ranks have departed, and finalizes MPI unless a group has failed.
     fn drop(&mut self) {
         let since = Instant::now();
         loop {
@@ -175,7 +152,7 @@ impl Drop for MpiTransport {
             if done && !state.failed && !broken {
                 return state.world.end();
             }
-            // After a failure the launcher ends the job: ending MPI in order would wait for those who are gone.
+            // After a failure the launcher ends the job: finalizing MPI would wait for processes that have ended.
             if broken || done || since.elapsed() > LINGER {
                 let state = &mut *state;
                 // MPI may still read and write their memory.

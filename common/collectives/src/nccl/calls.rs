@@ -1,4 +1,4 @@
-//! NCCL's calls with results in place of codes. The callers answer for addresses and handles.
+//! NCCL's calls with results in place of codes. The callers vouch for addresses and handles.
 
 use super::raw::{
     Code, Config, Functions, Handle, IN_PROGRESS, NO_COLOR, REMOTE_ERROR, SUCCESS, SUM, SYSTEM_ERROR, Stream,
@@ -7,41 +7,39 @@ use super::raw::{
 use device::DType;
 use std::ffi::{c_int, c_void};
 
-/// An error of NCCL's, in words: the call, and what NCCL says.
+/// A result whose error is NCCL's, in words: the call, and NCCL's message.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
-/// Whether a call that need not wait has done everything.
+/// Whether a call that does not block has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// It has.
+pub(crate) enum CallState {
+    /// It has completed.
     Done,
-    /// It goes on without the caller.
+    /// NCCL continues it on a thread of its own.
     Running,
 }
 
-/// What is done with a buffer.
+/// An operation on a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     AllReduce,
     ReduceScatter,
     AllGather,
     Broadcast { root: usize },
-    Send { to: usize },
-    Recv { from: usize },
 }
 
-/// A buffer on a GPU, whole, and what is done with it in place.
+/// An operation in place on a whole buffer on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub(crate) movement: Move,
-    /// Of its first element.
+    /// Address of its first element.
     pub(crate) address: u64,
     /// Its elements.
     pub(crate) len: usize,
     pub(crate) dtype: DType,
 }
 
-/// NCCL's numbers for element types.
+/// Returns NCCL's number for an element type.
 fn code_of(dtype: DType) -> c_int {
     match dtype {
         DType::U32 => 3,
@@ -52,17 +50,17 @@ fn code_of(dtype: DType) -> c_int {
 }
 
 impl Functions {
-    fn state(&self, call: &str, code: Code, comm: Handle) -> Result<State> {
+    fn state(&self, call: &str, code: Code, comm: Handle) -> Result<CallState> {
         match code {
-            SUCCESS => Ok(State::Done),
-            IN_PROGRESS => Ok(State::Running),
+            SUCCESS => Ok(CallState::Done),
+            IN_PROGRESS => Ok(CallState::Running),
             code => Err(format!("{call}: {}", self.words(code, comm))),
         }
     }
 
     pub(crate) fn new_id(&self) -> Result<UniqueId> {
         let mut id = UniqueId([0; 128]);
-        // SAFETY: the place for the word outlives the call.
+        // SAFETY: the place for the identifier outlives the call.
         let code = unsafe { (self.get_unique_id)(&mut id) };
         self.state("ncclGetUniqueId", code, std::ptr::null_mut()).map(|_| id)
     }
@@ -70,14 +68,14 @@ impl Functions {
     /// Begins to make a communicator on the calling thread's GPU, whose kernels have at most `blocks` blocks.
     ///
     /// # Safety
-    /// Every rank calls it with the same word and size and a rank of its own.
+    /// Every rank calls it with the same identifier and size and a rank of its own.
     pub(crate) unsafe fn begin(
         &self,
         size: usize,
         id: UniqueId,
         rank: usize,
         blocks: Option<i32>,
-    ) -> Result<(Handle, State)> {
+    ) -> Result<(Handle, CallState)> {
         let (mut comm, mut config) = (std::ptr::null_mut(), Config::non_blocking(blocks));
         // SAFETY: NCCL writes the handle before it returns, and copies the settings.
         let code = unsafe { (self.init)(&mut comm, size as c_int, id, rank as c_int, &mut config) };
@@ -95,7 +93,7 @@ impl Functions {
         key: usize,
         blocks: Option<i32>,
         place: *mut Handle,
-    ) -> Result<State> {
+    ) -> Result<CallState> {
         let color = color.map_or(NO_COLOR, |color| color as c_int);
         let mut config = Config::non_blocking(blocks);
         // SAFETY: the caller's promise; NCCL copies the settings before it returns.
@@ -103,23 +101,23 @@ impl Functions {
         self.state("ncclCommSplit", code, comm)
     }
 
-    /// How far a communicator has come; an error of its own, of a peer or of the network.
+    /// Returns how far a communicator has come; an error of its own, of another rank or of the network.
     ///
     /// # Safety
     /// `comm` is a communicator.
-    pub(crate) unsafe fn progress(&self, comm: Handle) -> Result<State> {
+    pub(crate) unsafe fn progress(&self, comm: Handle) -> Result<CallState> {
         let mut state = SUCCESS;
         // SAFETY: the caller's promise.
         let code = unsafe { (self.async_error)(comm, &mut state) };
         self.state("ncclCommGetAsyncError", code, comm)?;
         match state {
-            SUCCESS => Ok(State::Done),
-            IN_PROGRESS => Ok(State::Running),
+            SUCCESS => Ok(CallState::Done),
+            IN_PROGRESS => Ok(CallState::Running),
             code => Err(self.words(code, comm)),
         }
     }
 
-    /// Whether the error that a communicator is in, if it is in one, may be another rank's.
+    /// True if a communicator has failed and another rank may be the cause.
     ///
     /// # Safety
     /// `comm` is a communicator.
@@ -130,7 +128,7 @@ impl Functions {
         matches!(state, SYSTEM_ERROR | REMOTE_ERROR)
     }
 
-    /// Queues `transfers` as one.
+    /// Queues `transfers` as one operation.
     ///
     /// # Safety
     /// `comm` is a communicator that is done with everything before, `member` this rank in it among `size`. The buffers
@@ -142,8 +140,8 @@ impl Functions {
         (member, size): (usize, usize),
         transfers: &[Transfer],
         stream: Stream,
-    ) -> Result<State> {
-        // SAFETY: groups have no conditions.
+    ) -> Result<CallState> {
+        // SAFETY: starting a group has no conditions.
         let started = unsafe { (self.group_start)() };
         self.state("ncclGroupStart", started, comm)?;
         // SAFETY: the caller's promise.
@@ -151,7 +149,7 @@ impl Functions {
             let (call, code) = self.one(comm, (member, size), transfer, stream);
             self.state(call, code, comm).map(drop)
         });
-        // SAFETY: ends what was started above, whatever came of it.
+        // SAFETY: ends the group started above, whether or not its calls succeeded.
         let ended = unsafe { (self.group_end)() };
         queued?;
         self.state("ncclGroupEnd", ended, comm)
@@ -185,10 +183,6 @@ impl Functions {
                 }
                 Move::Broadcast { root } => {
                     ("ncclBroadcast", (self.broadcast)(start, start, len, dtype, root as c_int, comm, stream))
-                }
-                Move::Send { to } => ("ncclSend", (self.send)(start, len, dtype, to as c_int, comm, stream)),
-                Move::Recv { from } => {
-                    ("ncclRecv", (self.recv)(start, len, dtype, from as c_int, comm, stream))
                 }
             }
         }

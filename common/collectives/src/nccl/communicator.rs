@@ -1,6 +1,6 @@
-//! An owned communicator: made and split without blocking, one call at a time, and aborted when dropped before its end.
+//! An owned communicator: made and split without blocking, one call at a time, aborted when dropped before its end.
 
-use super::calls::{Result, State, Transfer};
+use super::calls::{CallState, Result, Transfer};
 use super::raw::{Functions, Handle, Stream, UniqueId};
 use device::cuda::Runtime;
 use std::ffi::c_void;
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long an abort waits for a call that is under way. A call that hangs in the driver is aborted all the same.
+/// How long an abort waits for a call that is under way. Afterwards it aborts even a call that hangs in the driver.
 const POLITE: Duration = Duration::from_secs(1);
-/// Pauses between two looks at a communicator's state: the first, before which it is looked at without a pause for as long, since
-/// most calls are done by then and the system wakes nobody sooner; and the longest.
+/// The first and the longest pause between two polls of a communicator's state. For the length of the first pause it is
+/// polled without pauses: most calls are done by then, and the system wakes no thread sooner.
 const PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
 
-/// Says why a wait is to end early, if it is.
+/// Returns why a wait is to end early, if it is.
 pub(crate) type GiveUp<'a> = &'a dyn Fn() -> Option<String>;
 
 /// One rank's end of a communicator.
@@ -27,15 +27,16 @@ pub(crate) struct Communicator {
     busy: Mutex<()>,
     pub(crate) member: usize,
     pub(crate) size: usize,
-    /// Of a kernel, at most; NCCL's choice if none.
+    /// The most blocks of a kernel; NCCL's choice if none.
     blocks: Option<i32>,
 }
 
 impl Communicator {
-    /// Begins to make one whose kernels have at most `blocks` blocks; [`Communicator::settle`] waits until all ranks have come.
+    /// Begins to make a communicator whose kernels have at most `blocks` blocks. [`Communicator::settle`] blocks until
+    /// all ranks have done so.
     ///
     /// # Safety
-    /// Every rank calls it with the same word and size and a member's number of its own.
+    /// Every rank calls it with the same identifier and size and a member's number of its own.
     pub(crate) unsafe fn begin(
         runtime: &Arc<Runtime>,
         id: UniqueId,
@@ -64,7 +65,7 @@ impl Communicator {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call with the handle, the GPU being the thread's.
+    /// Calls with the handle, after making the GPU the thread's.
     fn call<T>(&self, call: impl FnOnce(Handle) -> Result<T>) -> Result<T> {
         self.runtime.enter().map_err(|error| error.to_string())?;
         let _busy = self.lock();
@@ -74,33 +75,33 @@ impl Communicator {
         }
     }
 
-    /// How far it has come; an error of its own, of a peer or of the network.
-    pub(crate) fn state(&self) -> Result<State> {
+    /// Returns how far it has come; an error of its own, of another rank or of the network.
+    pub(crate) fn state(&self) -> Result<CallState> {
         // SAFETY: the handle is a communicator's.
         self.call(|handle| unsafe { self.functions.progress(handle) })
     }
 
-    /// As [`Communicator::state`]; unless another call is under way, which may hang.
-    pub(crate) fn state_unless_busy(&self) -> Result<State> {
+    /// Returns what [`Communicator::state`] does; `Running` while another call is under way, since that may hang.
+    pub(crate) fn state_unless_busy(&self) -> Result<CallState> {
         self.runtime.enter().map_err(|error| error.to_string())?;
-        let Ok(_busy) = self.busy.try_lock() else { return Ok(State::Running) };
+        let Ok(_busy) = self.busy.try_lock() else { return Ok(CallState::Running) };
         match self.handle.load(Ordering::Acquire) {
-            handle if handle.is_null() => Ok(State::Done),
+            handle if handle.is_null() => Ok(CallState::Done),
             // SAFETY: the handle is a communicator's.
             handle => unsafe { self.functions.progress(handle) },
         }
     }
 
-    /// Whether the error that it is in may be another rank's: NCCL has lost a connection, and cannot tell why.
+    /// True if it has failed and another rank may be the cause: NCCL has lost a connection, and cannot tell why.
     pub(crate) fn blames_another(&self) -> bool {
         // SAFETY: the handle is a communicator's.
         self.call(|handle| Ok(unsafe { self.functions.blames_another(handle) })).unwrap_or(false)
     }
 
-    /// Waits until every call so far has done everything, or until `give_up` has a reason not to.
+    /// Blocks until every call so far has completed, or until `give_up` returns a reason.
     pub(crate) fn settle(&self, give_up: GiveUp<'_>) -> Result<()> {
         let ([mut pause, longest], since) = (PAUSES, Instant::now());
-        while self.state()? == State::Running {
+        while self.state()? == CallState::Running {
             if let Some(reason) = give_up() {
                 return Err(reason);
             }
@@ -114,28 +115,29 @@ impl Communicator {
         Ok(())
     }
 
-    /// Hands in `transfers` as one, for `stream`. They are on it once the communicator has settled.
+    /// Hands in `transfers` as one operation, for `stream`. They are on it once the communicator has settled.
     ///
     /// # Safety
     /// The communicator has settled. The buffers are whole, lie on this rank's GPU, and stay there, untouched, until the
     /// stream is past them. All ranks hand in transfers that fit together, in the same order.
-    pub(crate) unsafe fn hand_in(&self, transfers: &[Transfer], stream: Stream) -> Result<State> {
+    pub(crate) unsafe fn hand_in(&self, transfers: &[Transfer], stream: Stream) -> Result<CallState> {
         let place = (self.member, self.size);
         // SAFETY: the caller's promise.
         self.call(|handle| unsafe { self.functions.queue(handle, place, transfers, stream) })
     }
 
-    /// Splits it: ranks of the same `color` form a communicator, in the order of `key`; none for those without a colour.
+    /// Splits it: ranks of the same `color` form a communicator, in the order of their places. Returns `None` without a
+    /// colour.
     ///
     /// # Safety
-    /// Every rank calls it, with nothing queued; `place` is this rank's and the size of what it comes to be in.
+    /// Every rank calls it, with nothing queued; `place` is this rank's and the size of its new communicator.
     pub(crate) unsafe fn split(
         &self,
         color: Option<usize>,
         place: (usize, usize),
         give_up: GiveUp<'_>,
     ) -> Result<Option<Self>> {
-        // NCCL writes to it when it comes to it: it is let go of only once that is certain.
+        // NCCL writes the new handle here at some time: free the place only once it has.
         let made = Box::into_raw(Box::new(std::ptr::null_mut()));
         // SAFETY: the caller's promise; the place stays until the communicator is done.
         self.call(|handle| unsafe { self.functions.begin_split(handle, color, place.0, self.blocks, made) })?;
@@ -161,13 +163,13 @@ impl Communicator {
         let _busy = self.lock();
         let handle = self.handle.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !handle.is_null() {
-            // SAFETY: nobody else has the handle any more, and the communicator is finalized.
+            // SAFETY: no other thread has the handle any more, and the communicator is finalized.
             unsafe { (self.functions.destroy)(handle) };
         }
         Ok(())
     }
 
-    /// Ends it at once, whatever is under way: kernels that wait for other ranks return. From any thread.
+    /// Ends it at once, even during a call: kernels that wait for other ranks return. Any thread may call it.
     pub(crate) fn abort(&self) {
         let since = Instant::now();
         let mut busy = self.busy.try_lock();
@@ -180,8 +182,8 @@ impl Communicator {
         if handle.is_null() || self.runtime.enter().is_err() {
             return;
         }
-        // SAFETY: the handle is a communicator's, and whoever comes later finds none. A call that is still under way
-        // hangs, and an abort from another thread is NCCL's own remedy for that.
+        // SAFETY: the handle is a communicator's, and later calls find none. A call that is still under way hangs, and
+        // NCCL provides for an abort from another thread in that case.
         unsafe { (self.functions.abort)(handle) };
     }
 }

@@ -1,23 +1,23 @@
-//! What communicators take of a GPU's memory: what is free there before and after, as all ranks on it see it.
+//! How much of a GPU's memory communicators take: the difference of what is free before and after, over all its ranks.
 
 use crate::CollectiveError;
-use crate::backend::{Backend, Result};
-use crate::group::{ControlChannel, Topic};
+use crate::core::backend::{Backend, Result, Topic};
+use crate::group::ControlChannel;
 use device::cuda::Runtime;
 use std::sync::Arc;
 
-/// What tells a GPU from every other.
+/// Identifies a GPU.
 pub(crate) type Uuid = [u8; 16];
 
-/// One rank's part in counting what communicators take.
+/// One rank's part in measuring what communicators take.
 pub(crate) struct MemoryProbe {
     channel: ControlChannel,
     runtime: Arc<Runtime>,
-    /// By member.
+    /// By member: its GPU.
     gpus: Vec<Uuid>,
 }
 
-/// Free bytes of a rank's GPU before communicators are made.
+/// Free bytes of the rank's GPU before communicators are made.
 pub(crate) struct Before(u64);
 
 impl MemoryProbe {
@@ -25,7 +25,7 @@ impl MemoryProbe {
         MemoryProbe { channel, runtime: runtime.clone(), gpus }
     }
 
-    /// Of the sub-group of `members`, whose group `control` is.
+    /// Returns the probe for the sub-group of `members`, whose group is `control`.
     pub(crate) fn split(&self, control: &Arc<dyn Backend>, members: &[usize]) -> Self {
         let gpus = members.iter().map(|&member| self.gpus[member]).collect();
         MemoryProbe::new(ControlChannel::beside(control, Topic::Splits), &self.runtime, gpus)
@@ -33,19 +33,20 @@ impl MemoryProbe {
 
     fn free(&self) -> Result<u64> {
         let refused = |error: device::DeviceError| CollectiveError::Setup {
-            rank: self.channel.rank(),
+            rank: self.channel.name(),
             reason: error.to_string(),
         };
         self.runtime.gpu().memory().map(|(free, _)| free).map_err(refused)
     }
 
-    /// Every rank comes here before communicators are made; none goes on before all have looked.
+    /// Reads what is free before communicators are made. Every rank calls it; none returns before all have read.
     pub(crate) fn begin(&self) -> Result<Before> {
         let free = self.free()?;
         self.channel.exchange(&[]).map(|_| Before(free))
     }
 
-    /// Every rank comes here when they are made: notes what those of all ranks on this rank's GPU have taken of it.
+    /// Notes how much of this rank's GPU the communicators of all its ranks have taken. Every rank calls it once they
+    /// are made.
     pub(crate) fn end(&self, before: Before) -> Result<()> {
         let mine = [before.0, self.free()?].map(u64::to_le_bytes).concat();
         let free = self.channel.exchange(&mine)?;

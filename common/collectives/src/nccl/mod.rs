@@ -1,29 +1,29 @@
 //! Ranks on GPUs whose data NCCL moves: threads of one process, or processes.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `raw` | NCCL's functions as its header declares them |
-//! | `calls` | the same with results for codes |
+//! | `calls` | the same, with results in place of codes |
 //! | `communicator` | an owned communicator: never blocks, can be aborted from any thread |
-//! | `member` | one rank's end of a group: a group of threads or processes agrees, NCCL moves |
-//! | `handing` | from a call that all agree about to NCCL's queue |
-//! | `watchdog` | errors and deadlines on the GPU |
-//! | `repeat` | NCCL's own calls, to measure all this against |
-//! | `memory_probe` | what communicators take of a GPU's memory |
-//! | `setup` | how ranks come to have communicators, and what stands in the way |
+//! | `member` | one rank's end of a group: a group of threads or processes agrees, NCCL moves the data |
+//! | `handing` | from a call that all ranks agree about to NCCL's queue |
+//! | `watchdog` | errors and timeouts on the GPU |
+//! | `repeat` | NCCL's own calls, to measure the layer above them against |
+//! | `memory_probe` | how much of a GPU's memory communicators take |
+//! | `setup`, `join` | how ranks get communicators, and what can prevent it |
 //!
-//! NCCL trusts its callers: ranks that pass different lengths wait for each other forever, or write where they must not.
-//! So a call takes two ways. What it means goes to the group under it at `issue`, a few bytes to every other rank. At
-//! `wait`, when everybody's are here and agree, it is handed to NCCL on the communication stream, behind the point at
-//! which the rank had issued it. The host runs ahead of the GPU, so that the words have long arrived when the GPU comes
-//! to the data: what they cost hides behind what is still queued.
+//! NCCL trusts its callers: ranks that pass different lengths wait for each other forever, or write out of bounds. So a
+//! call has two parts. At `issue` its signature goes to the group under NCCL, a few bytes to every other rank. At
+//! `wait`, once all signatures have arrived and agree, the call is handed to NCCL on the communication stream, after the
+//! point at which the rank had issued it. The host runs ahead of the GPU, so the signatures have usually arrived before
+//! the GPU gets to the data, and their cost is hidden behind what is still queued.
 //!
-//! Messages between two ranks go to NCCL together with all others that are open then; so a rank that waits for one waits
-//! until the partners of all have issued theirs. Sums are NCCL's: in its own order, rounded at every hop in 16 bits.
+//! Sums are NCCL's: in its own order, rounded at every hop in 16 bits.
 
 mod calls;
 mod communicator;
 mod handing;
+mod join;
 mod member;
 mod memory_probe;
 mod raw;
@@ -31,7 +31,6 @@ mod repeat;
 mod setup;
 mod watchdog;
 
+pub use join::join;
 pub use repeat::Repeater;
-pub use setup::{
-    SharedGpu, Version, allow_sharing, allow_sharing_among_processes, caution, join, share, version,
-};
+pub use setup::{SharedGpu, Version, allow_sharing, allow_sharing_among_processes, caution, share, version};

@@ -9,27 +9,27 @@ use std::sync::OnceLock;
 pub(crate) type Handle = *mut c_void;
 /// A stream, as the driver knows it.
 pub(crate) type Stream = *mut c_void;
-/// What a function returns.
+/// What a function returns: success, or an error.
 pub(crate) type Code = c_int;
 
 pub(crate) const SUCCESS: Code = 0;
-/// A call to the system failed, as it does on a connection that is gone.
+/// A system call failed, as it does on a broken connection.
 pub(crate) const SYSTEM_ERROR: Code = 2;
-/// A peer is gone, or the network to it.
+/// Another rank is gone, or the network to it.
 pub(crate) const REMOTE_ERROR: Code = 6;
-/// The call goes on; ask for the communicator's state.
+/// The call is in progress; ask for the communicator's state.
 pub(crate) const IN_PROGRESS: Code = 7;
 /// The operation of reductions.
 pub(crate) const SUM: c_int = 0;
-/// The colour of those who take part in no part of a split.
+/// The colour of ranks that get no communicator from a split.
 pub(crate) const NO_COLOR: c_int = -1;
 
-/// The word by which the ranks of a communicator find each other.
+/// The identifier by which the ranks of a communicator find each other.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct UniqueId(pub(crate) [u8; 128]);
 
-/// Settings of a communicator, as of NCCL 2.18; later versions take them as they are.
+/// Settings of a communicator, as of NCCL 2.18; later versions accept them.
 #[repr(C)]
 pub(crate) struct Config {
     size: usize,
@@ -43,11 +43,11 @@ pub(crate) struct Config {
     split_share: c_int,
 }
 
-/// The oldest version whose settings and functions these are: 2.18, as NCCL writes it.
+/// The oldest version that has these settings and functions: 2.18, as NCCL writes it.
 pub(crate) const OLDEST: u32 = 21_800;
 
 impl Config {
-    /// Calls return at once, a kernel has at most `blocks` blocks, and everything else is NCCL's choice.
+    /// Settings for calls that do not block and kernels of at most `blocks` blocks; NCCL chooses the rest.
     pub(crate) fn non_blocking(blocks: Option<c_int>) -> Self {
         let unset = c_int::MIN;
         Config {
@@ -66,7 +66,7 @@ impl Config {
 
 macro_rules! functions {
     ($($name:ident = $symbol:literal($($argument:ty),*) -> $result:ty;)+) => {
-        /// The functions that are used.
+        /// The functions that this crate uses.
         pub(crate) struct Functions {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> $result,)+
         }
@@ -95,23 +95,21 @@ functions! {
     reduce_scatter = "ncclReduceScatter"(*const c_void, *mut c_void, usize, c_int, c_int, Handle, Stream) -> Code;
     all_gather = "ncclAllGather"(*const c_void, *mut c_void, usize, c_int, Handle, Stream) -> Code;
     broadcast = "ncclBroadcast"(*const c_void, *mut c_void, usize, c_int, c_int, Handle, Stream) -> Code;
-    send = "ncclSend"(*const c_void, usize, c_int, c_int, Handle, Stream) -> Code;
-    recv = "ncclRecv"(*mut c_void, usize, c_int, c_int, Handle, Stream) -> Code;
     error_string = "ncclGetErrorString"(Code) -> *const c_char;
     last_error = "ncclGetLastError"(Handle) -> *const c_char;
 }
 
 impl Functions {
-    /// The library's, once it has been found.
+    /// Returns the library's functions; finds the library at the first call.
     ///
     /// # Errors
-    /// [`DeviceError::Missing`] if it is nowhere; [`DeviceError::Cuda`] with a function that it lacks.
+    /// [`DeviceError::Missing`] if the library is not found; [`DeviceError::Cuda`] with a function that it lacks.
     pub(crate) fn get() -> Result<&'static Functions, DeviceError> {
         static FOUND: OnceLock<Result<Functions, DeviceError>> = OnceLock::new();
         FOUND.get_or_init(Functions::find).as_ref().map_err(Clone::clone)
     }
 
-    /// Its version, as NCCL writes it: 23004 is 2.30.4.
+    /// Returns the library's version, as NCCL writes it: 23004 is 2.30.4.
     pub(crate) fn version(&self) -> u32 {
         let mut version = 0;
         // SAFETY: the place for the number outlives the call.
@@ -119,7 +117,7 @@ impl Functions {
         version as u32
     }
 
-    /// What a code means, with what NCCL has to say about it.
+    /// Returns the meaning of a code, with NCCL's own message if there is one.
     pub(crate) fn words(&self, code: Code, comm: Handle) -> String {
         // SAFETY: both return texts that live as long as the library, or null; `comm` is a communicator or null.
         let (text, detail) = unsafe { (words((self.error_string)(code)), words((self.last_error)(comm))) };

@@ -1,10 +1,12 @@
-//! NCCL's own calls, one after the other, to measure the layer above them against.
+//! NCCL's own calls, one after the other: what the layer above them is measured against.
 
-use super::calls::{Move, State, Transfer};
+use super::calls::{CallState, Move, Transfer};
 use super::communicator::Communicator;
 use super::setup::Setup;
 use crate::CollectiveError;
-use crate::backend::{Backend, Call, Watch};
+use crate::core::backend::Backend;
+use crate::core::call::{BufferShape, Call, Signature};
+use crate::core::observer::Observer;
 use crate::group::Group;
 use device::cuda::Runtime;
 use device::{Buffer, DeviceError};
@@ -12,7 +14,7 @@ use events::Operation;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A communicator of all ranks of a group, for nothing but repeated calls.
+/// A communicator of all ranks of a group, for repeated calls only.
 pub struct Repeater {
     control: Arc<dyn Backend>,
     runtime: Arc<Runtime>,
@@ -22,7 +24,7 @@ pub struct Repeater {
 }
 
 impl Repeater {
-    /// Makes one beside what the group has. Every rank calls it, with its GPU.
+    /// Makes a communicator in addition to the group's. Every rank calls it, with its GPU.
     ///
     /// # Errors
     /// As [`join`](super::join).
@@ -33,8 +35,9 @@ impl Repeater {
         Ok(Repeater { control, runtime: runtime.clone(), communicator, timeout, next: 0 })
     }
 
-    /// How long `calls` calls of `operation` (a reduction, a gathering, or a broadcast of rank 0's) on `buffer` take, one
-    /// queued behind the other, until the GPU has done all. Ranks agree about the call once, not at every repetition.
+    /// Returns how long `calls` calls of `operation` (a reduction, an all-gather, or a broadcast of rank 0) on `buffer`
+    /// take, one queued behind the other, until the GPU has done all. Ranks compare the call once, not at every
+    /// repetition.
     ///
     /// # Errors
     /// The group's failure, NCCL's, or the driver's.
@@ -45,7 +48,7 @@ impl Repeater {
         calls: usize,
     ) -> Result<Duration, CollectiveError> {
         let (len, dtype) = (buffer.len(), buffer.dtype());
-        let (rank, sequence) = (self.control.names()[self.control.member()], self.next);
+        let (rank, sequence) = (self.control.name(), self.next);
         let invalid = |what: &str| CollectiveError::Invalid { rank, operation, what: what.into() };
         let movement = match operation {
             Operation::AllReduce => Move::AllReduce,
@@ -56,11 +59,13 @@ impl Repeater {
         };
         let own = buffer.on_gpu().filter(|(runtime, _)| Arc::ptr_eq(runtime, &self.runtime));
         let (_, address) = own.ok_or_else(|| invalid("a buffer elsewhere than on this rank's GPU"))?;
-        let call = Call { operation, sequence, shapes: vec![(len, dtype)], elsewhere: true, ..Call::none() };
-        let watch = Watch::silent(rank);
+        let shapes = vec![BufferShape { len, dtype }];
+        let signature = Signature { shapes, on_gpu: true, elsewhere: true, ..Signature::new(operation) };
+        let call = Call { signature, ..Call::new(operation, sequence, Observer::silent(rank)) };
+        let call = Arc::new(call);
         self.next += 1;
-        self.control.issue(&call, &mut [], &[], &watch)?;
-        self.control.wait(&call, &watch)?;
+        self.control.issue(&call, &mut [], &[])?;
+        self.control.wait(&call)?;
         let transfer = Transfer { movement, address, len, dtype };
         self.repeat(&call, transfer, calls).map_err(|error| CollectiveError::Device {
             rank,
@@ -76,15 +81,15 @@ impl Repeater {
         let Some(communicator) = &self.communicator else { return Ok(began.elapsed()) };
         let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
         let give_up = || {
-            let failed = self.control.failure(call).map(|error| error.to_string());
-            failed.or_else(|| (began.elapsed() > self.timeout).then(|| "patience is over".to_string()))
+            let failed = self.control.failure(call.id()).map(|error| error.to_string());
+            failed.or_else(|| (began.elapsed() > self.timeout).then(|| "it timed out".to_string()))
         };
         self.runtime.communicate([], |stream| {
             for _ in 0..calls {
-                // SAFETY: the ranks have agreed about operation, length and type, and each repeats it as often; the
-                // buffer is borrowed until the GPU is done, below.
+                // SAFETY: the ranks have agreed about operation, length and type, and each repeats the call as often;
+                // the buffer is borrowed until the GPU is done, below.
                 let state = unsafe { communicator.hand_in(&[transfer], stream.handle()) }.map_err(nccl)?;
-                if state == State::Running {
+                if state == CallState::Running {
                     communicator.settle(&give_up).map_err(nccl)?;
                 }
             }
@@ -99,9 +104,9 @@ impl Drop for Repeater {
     fn drop(&mut self) {
         let since = Instant::now();
         let give_up =
-            || (since.elapsed() > self.timeout).then(|| "the others do not come to its end".to_string());
+            || (since.elapsed() > self.timeout).then(|| "the other ranks do not end it".to_string());
         if let Some(communicator) = &self.communicator {
-            // What cannot be ended in order is aborted when it is dropped.
+            // A communicator that cannot be ended in order is aborted when it is dropped.
             let _ = communicator.finish(&give_up);
         }
         self.control.depart();

@@ -1,13 +1,13 @@
-//! How ranks come to have communicators, and what stands in the way.
+//! How ranks get communicators, and what can prevent it.
 
 use super::communicator::Communicator;
-use super::member::NcclMember;
 use super::memory_probe::{MemoryProbe, Uuid};
 use super::raw::{Functions, OLDEST, UniqueId};
 use super::watchdog::Watchdog;
 use crate::CollectiveError;
-use crate::backend::{Backend, Call};
-use crate::group::{ControlChannel, Group, Topic};
+use crate::core::backend::{Backend, Topic};
+use crate::core::call_id::CallId;
+use crate::group::ControlChannel;
 use device::DeviceError;
 use device::cuda::Runtime;
 use std::sync::Arc;
@@ -15,20 +15,21 @@ use std::time::{Duration, Instant};
 
 /// The first version that lets ranks share a GPU: 2.30, as NCCL writes it.
 const SHARING: u32 = 23_000;
-/// A variable of the environment, and the value that it is given where it has none.
+/// A variable of the environment, and the value that it gets if it has none.
 type Variable = (&'static str, &'static str);
-/// What lets ranks share a GPU: NCCL's permission; and enough hardware queues that a rank's kernels, which wait for other ranks',
-/// cannot stand before them in one.
+/// What lets ranks share a GPU: NCCL's permission, and enough hardware queues. A rank's kernels wait for other ranks'
+/// kernels; in one queue they could stand in front of them.
 const SHARED: [Variable; 2] = [("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32")];
-/// What ranks take that are threads: machine code that is loaded at once. Loading a kernel when it is first launched may wait for all
-/// that runs in its context, and hold up launches in the others of its process: waiting kernels would wait for it in turn.
+/// What ranks that are threads need: machine code that is loaded at the start. Loading a kernel at its first launch may
+/// wait for everything that runs in its context, and delays launches in the other contexts of the process. Kernels that
+/// wait for those launches would never end.
 const AT_ONCE: Variable = ("CUDA_MODULE_LOADING", "EAGER");
-/// What keeps NCCL from sums in the switch between GPUs, which take a GPU per rank: it finds out whether ranks share one by its last two
-/// ranks alone.
+/// What keeps NCCL from summing in the switch between GPUs, which needs a GPU per rank. NCCL compares only its last two
+/// ranks to find out whether ranks share a GPU.
 const NO_SWITCH: Variable = ("NCCL_NVLS_ENABLE", "0");
 
-/// Blocks that the kernels of ranks on one GPU have, all together: each waits for the others', so that they have to run side by
-/// side, and beside kernels that compute. `NCCL_MAX_CTAS`, where it is set, counts instead.
+/// Blocks that the kernels of all ranks on one GPU have together. Each kernel waits for the others, so they have to run
+/// side by side, and beside kernels that compute. `NCCL_MAX_CTAS` overrides this.
 const BLOCKS: i32 = 32;
 
 /// A version of NCCL.
@@ -36,7 +37,7 @@ const BLOCKS: i32 = 32;
 pub struct Version(u32);
 
 impl Version {
-    /// Whether ranks may share a GPU.
+    /// True if ranks may share a GPU.
     pub fn shares_gpus(self) -> bool {
         self.0 >= SHARING
     }
@@ -61,10 +62,10 @@ pub struct SharedGpu {
     pub version: Version,
 }
 
-/// The version of NCCL that is here.
+/// Returns the version of NCCL on this machine.
 ///
 /// # Errors
-/// [`DeviceError::Missing`] if there is none; [`DeviceError::Cuda`] if it is too old.
+/// [`DeviceError::Missing`] if there is no NCCL; [`DeviceError::Cuda`] if it is too old.
 pub fn version() -> Result<Version, DeviceError> {
     let functions = Functions::get()?;
     let version = Version(functions.version());
@@ -80,56 +81,40 @@ pub fn version() -> Result<Version, DeviceError> {
 
 fn set(variables: impl IntoIterator<Item = Variable>) {
     for (name, value) in variables.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
-        // SAFETY: the variables are read by NVIDIA's libraries alone, which start no thread before a GPU is opened. Rust's own
-        // readers are locked out meanwhile; nobody else reads the environment while a program reads its flags.
+        // SAFETY: only NVIDIA's libraries read the variables, and they start no thread before a GPU is opened. Rust's own
+        // readers are locked out, and no other code reads the environment while a program reads its flags.
         unsafe { std::env::set_var(name, value) };
     }
 }
 
-/// Sets the variables that let ranks of this process, its threads, share GPUs, where they are not set already. Call it before
-/// anything of NVIDIA's is loaded.
+/// Sets the variables that let threads of this process share GPUs, unless they are set already. Call it before any of
+/// NVIDIA's libraries is loaded.
 pub fn allow_sharing() {
     set(SHARED.into_iter().chain([AT_ONCE]));
 }
 
-/// What may make threads wait for each other forever: loading machine code late, if the environment insists on it.
+/// Returns a warning if the environment makes machine code load late, which can make threads wait for each other
+/// forever.
 pub fn caution() -> Option<String> {
     let (name, value) = AT_ONCE;
     let set = std::env::var(name).ok().filter(|set| set != value)?;
     Some(format!(
-        "{name}={set}: loading a kernel late may wait forever for another rank's under NCCL; leave it out, or say {value}"
+        "{name}={set}: under NCCL, loading a kernel late may wait forever for another rank's; unset it, or set it to {value}"
     ))
 }
 
-/// As [`allow_sharing`], of ranks that are processes: each has contexts of its own, and loads machine code when it needs it.
+/// Does what [`allow_sharing`] does for ranks that are processes: each has contexts of its own, and may load machine
+/// code late.
 pub fn allow_sharing_among_processes() {
     set(SHARED);
 }
 
-/// Sets what NCCL takes beside that where ranks do share GPUs. Call it before a GPU is opened.
+/// Sets what NCCL also needs if ranks do share GPUs. Call it before a GPU is opened.
 pub fn share() {
     set([NO_SWITCH]);
 }
 
-/// Puts NCCL under `group`: buffers on the GPU of `runtime`, this rank's, then travel through it. Every rank of the group
-/// calls it.
-///
-/// # Errors
-/// [`CollectiveError::Setup`] if NCCL is missing, too old, or refuses; the group's failure if another rank could not.
-pub fn join(group: Group, runtime: &Arc<Runtime>, timeout: Duration) -> Result<Group, CollectiveError> {
-    group.over(|control| {
-        let setup = Setup::new(&control, runtime, timeout);
-        let ready = setup.run().inspect_err(|error| {
-            if let CollectiveError::Setup { reason, .. } = error {
-                control.poison("its NCCL setup".into(), reason.clone());
-            }
-        })?;
-        let member = NcclMember::new(control.clone(), runtime.clone(), timeout, ready);
-        Ok(Arc::new(member) as Arc<dyn Backend>)
-    })
-}
-
-/// One rank on its way to a communicator.
+/// One rank that is getting a communicator.
 pub(crate) struct Setup<'a> {
     control: &'a Arc<dyn Backend>,
     runtime: &'a Arc<Runtime>,
@@ -137,11 +122,12 @@ pub(crate) struct Setup<'a> {
     rank: u32,
 }
 
-/// What ranks tell each other before: the GPU, the process, the version, and of the first rank the word by which they find each other.
+/// What a rank tells the others before they connect.
 struct Peer {
     gpu: Uuid,
     process: u32,
     version: Version,
+    /// Of the first rank: the identifier by which the ranks find each other.
     id: UniqueId,
 }
 
@@ -166,39 +152,39 @@ impl Peer {
     }
 }
 
-/// Blocks of a rank's kernel, at most, where ranks share a GPU; the same for all.
+/// Returns the most blocks of a rank's kernel if ranks share a GPU; the same on all ranks.
 fn blocks(peers: &[Peer]) -> Option<i32> {
     let on = |gpu: &Uuid| peers.iter().filter(|peer| peer.gpu == *gpu).count() as i32;
     let sharing = peers.iter().map(|peer| on(&peer.gpu)).max().filter(|&ranks| ranks > 1)?;
     Some((BLOCKS / sharing).max(1))
 }
 
-/// Whether threads of a process share a GPU; the same for all.
+/// True if threads of a process share a GPU; the same on all ranks.
 fn threads_share(peers: &[Peer]) -> bool {
     let same = |a: &Peer, b: &Peer| (a.gpu, a.process) == (b.gpu, b.process);
     peers.iter().any(|peer| peers.iter().filter(|other| same(peer, other)).count() > 1)
 }
 
 /// What a rank has once it is connected.
-pub(crate) struct Ready {
+pub(crate) struct Connected {
     pub(crate) watchdog: Arc<Watchdog>,
-    /// None where it is alone.
+    /// `None` if the rank is alone.
     pub(crate) communicator: Option<Communicator>,
     pub(crate) memory_probe: MemoryProbe,
-    /// No rank goes on before all have handed in: see [`hand_in`](super::handing::hand_in).
+    /// Whether no rank may return before all have handed in: see [`hand_in`](super::handing::hand_in).
     pub(crate) together: bool,
 }
 
 impl<'a> Setup<'a> {
     pub(crate) fn new(control: &'a Arc<dyn Backend>, runtime: &'a Arc<Runtime>, timeout: Duration) -> Self {
-        Setup { control, runtime, timeout, rank: control.names()[control.member()] }
+        Setup { control, runtime, timeout, rank: control.name() }
     }
 
     fn refused(&self, reason: impl ToString) -> CollectiveError {
         CollectiveError::Setup { rank: self.rank, reason: reason.to_string() }
     }
 
-    pub(crate) fn run(&self) -> Result<Ready, CollectiveError> {
+    pub(crate) fn run(&self) -> Result<Connected, CollectiveError> {
         let watchdog = Watchdog::start(self.rank).map_err(|error| self.refused(error))?;
         let channel = ControlChannel::beside(self.control, Topic::Setup);
         let peers = self.meet(&channel)?;
@@ -209,10 +195,10 @@ impl<'a> Setup<'a> {
         let communicator = if peers.len() > 1 { Some(self.connect(&peers)?) } else { None };
         memory_probe.end(before)?;
         let together = threads_share(&peers);
-        Ok(Ready { watchdog: Arc::new(watchdog), communicator, memory_probe, together })
+        Ok(Connected { watchdog: Arc::new(watchdog), communicator, memory_probe, together })
     }
 
-    /// Everybody's peers. What goes between the ranks here is no part of the run's traffic.
+    /// Exchanges what ranks tell each other. This is no part of the run's traffic.
     fn meet(&self, channel: &ControlChannel) -> Result<Vec<Peer>, CollectiveError> {
         let version = version().map_err(|error| self.refused(error))?;
         let functions = Functions::get().map_err(|error| self.refused(error))?;
@@ -221,12 +207,14 @@ impl<'a> Setup<'a> {
         let (gpu, process) = (self.runtime.gpu().info().uuid, std::process::id());
         let peer = Peer { gpu, process, version, id };
         let peers = channel.exchange(&peer.bytes())?;
-        let read =
-            |bytes: &Vec<u8>| Peer::read(bytes).ok_or_else(|| self.refused("a rank sent what is no peer"));
+        let read = |bytes: &Vec<u8>| {
+            Peer::read(bytes)
+                .ok_or_else(|| self.refused("a rank sent something else than its GPU, process and version"))
+        };
         peers.iter().map(read).collect()
     }
 
-    /// Whether NCCL can connect these ranks, as far as can be told before it tries.
+    /// Fails if it is known beforehand that NCCL cannot connect these ranks.
     fn check(&self, peers: &[Peer]) -> Result<(), CollectiveError> {
         let oldest = peers.iter().map(|peer| peer.version).min().unwrap_or(Version(0));
         let shares = |a: &usize| (0..*a).find(|&b| peers[b].gpu == peers[*a].gpu).map(|b| (b, *a));
@@ -240,25 +228,25 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// This rank's end of the communicator of all.
+    /// Returns this rank's end of the communicator of all ranks.
     fn connect(&self, peers: &[Peer]) -> Result<Communicator, CollectiveError> {
         let place = (self.control.member(), peers.len());
-        // SAFETY: all ranks have exchanged peers, and come here with the first rank's word.
+        // SAFETY: all ranks have exchanged identifiers, and call this with the first rank's.
         let communicator = unsafe { Communicator::begin(self.runtime, peers[0].id, place, blocks(peers)) };
         let communicator = communicator.map_err(|reason| self.refused(reason))?;
         self.control.report(1);
         let since = Instant::now();
         let give_up = || {
-            let failed = self.control.failure(&Call::none()).map(|error| error.to_string());
+            let failed = self.control.failure(CallId::NONE).map(|error| error.to_string());
             failed.or_else(|| (since.elapsed() > self.timeout).then(|| self.late()))
         };
         communicator
             .settle(&give_up)
-            .map_err(|reason| self.control.failure(&Call::none()).unwrap_or_else(|| self.refused(reason)))?;
+            .map_err(|reason| self.control.failure(CallId::NONE).unwrap_or_else(|| self.refused(reason)))?;
         Ok(communicator)
     }
 
-    /// Blames who has not come, if that can be told; in words.
+    /// Blames the first rank that has not begun to connect, if there is one. Returns the reason.
     fn late(&self) -> String {
         let (rank, waited) = (self.rank, self.timeout);
         let missing = self.control.reports().iter().position(|&count| count == 0);

@@ -1,15 +1,18 @@
-//! A thread per rank that looks after its communicators: no rank may wait forever for what a GPU does.
+//! A thread per rank that watches the rank's communicators, so that no rank waits forever for its GPU.
 //!
-//! Ranks wait for each other on the host before anything is queued, with deadlines of their own. What is left is what
-//! happens on the GPU: NCCL fails there, or waits for a rank that has agreed and then does not come. Who computes blocks
-//! then in the driver, which knows no deadline. This thread sees it, fails the group, and aborts the communicator; then
-//! the driver returns.
+//! Ranks wait for each other on the host before anything is queued, with deadlines of their own. The watchdog covers
+//! what can go wrong later, on the GPU: NCCL fails there, or waits for a rank that has agreed to a call and then does
+//! not hand it in. The compute thread then blocks inside the driver, which has no timeout. The watchdog notices, fails
+//! the group, and aborts the communicator; then the driver returns.
 //!
-//! An abort gives memory of the GPU back, and so waits for all that runs there, kernels of the rank's other communicators
-//! included. They wait for ranks that do not come any more, until they are aborted too. So every abort has a thread of its own.
+//! An abort frees memory of the GPU, and so waits for everything that runs there, kernels of the rank's other
+//! communicators included. Those wait for ranks that hand in nothing more, until they are aborted too. So every abort
+//! has a thread of its own.
 
 use super::communicator::{Communicator, GiveUp};
-use crate::backend::{Backend, Call, Watch};
+use crate::core::backend::Backend;
+use crate::core::call::Call;
+use crate::core::call_id::CallId;
 use device::cuda::{Fence, Runtime};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,40 +20,48 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often it looks.
+/// How often the watchdog looks.
 const LOOK: Duration = Duration::from_millis(20);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Something that was queued on the GPU.
+/// A call that was queued on the GPU.
 struct Queued {
-    call: Call,
-    /// How many collectives had been handed in with it; none for messages, which not all take part in.
-    count: Option<u64>,
+    call: Arc<Call>,
+    /// How many collectives had been handed in, this one included.
+    count: u64,
     done: Arc<Fence>,
     since: Instant,
-    /// Time for which the run had been held by then.
+    /// How long the run had been paused by then.
     held: Duration,
-    watch: Watch,
 }
 
-/// What is looked after of one group.
+/// What has gone wrong on the GPU.
+struct Trouble {
+    /// The member to blame; `None` if it is unknown.
+    culprit: Option<usize>,
+    during: String,
+    reason: String,
+}
+
+/// A group's communicator under the eyes of the watchdog.
 pub(crate) struct WatchedCommunicator {
     pub(crate) control: Arc<dyn Backend>,
     pub(crate) communicator: Communicator,
     runtime: Arc<Runtime>,
     pub(crate) timeout: Duration,
-    /// No rank goes on before all have handed in.
+    /// Whether no rank may return before all have handed in.
     pub(crate) together: bool,
     queued: Mutex<VecDeque<Queued>>,
-    /// Collectives handed in so far, and how many of them the others know of.
+    /// Collectives handed in so far.
     handed_in: AtomicU64,
-    told: AtomicU64,
-    /// When NCCL first said that it had lost another rank.
+    /// How many of them this rank has reported.
+    reported: AtomicU64,
+    /// When NCCL first reported that it had lost another rank.
     lost: OnceLock<Instant>,
-    /// The group has ended, one way or the other.
+    /// The communicator has ended, in order or by an abort.
     over: AtomicBool,
 }
 
@@ -63,9 +74,8 @@ impl WatchedCommunicator {
         together: bool,
     ) -> Self {
         // Making the communicator counts as the first.
-        let [handed_in, told] = [1, 0].map(AtomicU64::new);
-        let (queued, over) = (Mutex::default(), AtomicBool::new(false));
-        let lost = OnceLock::new();
+        let [handed_in, reported] = [1, 0].map(AtomicU64::new);
+        let (queued, over, lost) = (Mutex::default(), AtomicBool::new(false), OnceLock::new());
         WatchedCommunicator {
             control,
             communicator,
@@ -74,18 +84,18 @@ impl WatchedCommunicator {
             together,
             queued,
             handed_in,
-            told,
+            reported,
             lost,
             over,
         }
     }
 
-    /// A collective has been handed in: how many that makes.
+    /// Counts a collective that has been handed in. Returns how many that makes.
     pub(crate) fn count(&self) -> u64 {
         self.handed_in.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Waits until all ranks have handed in `count` collectives, as this one has, or until `give_up` has a reason not to.
+    /// Blocks until all ranks have handed in `count` collectives, as this one has, or until `give_up` returns a reason.
     pub(crate) fn meet(&self, count: u64, give_up: GiveUp<'_>) -> Result<(), String> {
         self.control.report(count);
         while self.control.reports().iter().any(|&report| report < count) {
@@ -97,17 +107,18 @@ impl WatchedCommunicator {
         Ok(())
     }
 
-    /// `call` is queued, and done at `done`.
-    pub(crate) fn watch(&self, call: &Call, count: Option<u64>, done: &Arc<Fence>, watch: &Watch) {
-        let (call, done, watch, since) = (call.clone(), done.clone(), watch.clone(), Instant::now());
+    /// Watches `call` from now on: it is queued, and complete at `done`.
+    pub(crate) fn watch(&self, call: &Arc<Call>, count: u64, done: &Arc<Fence>) {
+        let (call, done, since) = (call.clone(), done.clone(), Instant::now());
         let mut queued = lock(&self.queued);
         while queued.front().is_some_and(|first| self.runtime.has_reached(&first.done).unwrap_or(false)) {
             queued.pop_front();
         }
-        queued.push_back(Queued { call, count, done, since, held: watch.held(), watch });
+        let held = call.observer.held();
+        queued.push_back(Queued { call, count, done, since, held });
     }
 
-    /// Nothing more is to be looked after.
+    /// Ends the watch.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
     }
@@ -118,55 +129,57 @@ impl WatchedCommunicator {
         self.communicator.abort();
     }
 
-    /// Looks once; whether the communicator is to be aborted now.
+    /// Looks once. True if the communicator is to be aborted now.
     fn look(&self) -> bool {
         if self.over.load(Ordering::Acquire) {
             return false;
         }
         let count = self.handed_in.load(Ordering::Acquire);
-        if self.told.swap(count, Ordering::AcqRel) != count {
+        if self.reported.swap(count, Ordering::AcqRel) != count {
             self.control.report(count);
         }
-        if let Some((culprit, during, reason)) = self.trouble() {
+        if let Some(Trouble { culprit, during, reason }) = self.trouble() {
             self.control.blame(culprit, during, reason);
         }
-        self.control.failure(&Call::none()).is_some() && !self.over.swap(true, Ordering::AcqRel)
+        self.control.failure(CallId::NONE).is_some() && !self.over.swap(true, Ordering::AcqRel)
     }
 
-    /// What has gone wrong on the GPU, if anything: who is to blame, if anybody can tell, during what, and why.
-    fn trouble(&self) -> Option<(Option<usize>, String, String)> {
-        let mut queued = lock(&self.queued);
-        let mut broken = None;
+    /// Forgets queued calls that are complete. Returns the driver's error, if it has one.
+    fn forget_complete(&self, queued: &mut VecDeque<Queued>) -> Option<String> {
         while let Some(first) = queued.front() {
             match self.runtime.has_reached(&first.done) {
                 Ok(true) => drop(queued.pop_front()),
-                Ok(false) => break,
-                Err(error) => {
-                    broken = Some(error.to_string());
-                    break;
-                }
+                Ok(false) => return None,
+                Err(error) => return Some(error.to_string()),
             }
         }
-        let me = self.communicator.member;
-        let during = queued.front().map_or("its work on the GPU".into(), |first| first.call.label());
+        None
+    }
+
+    /// Returns what has gone wrong on the GPU, if anything.
+    fn trouble(&self) -> Option<Trouble> {
+        let mut queued = lock(&self.queued);
+        let broken = self.forget_complete(&mut queued);
+        let first = queued.front();
+        let during = first.map_or("its work on the GPU".into(), |first| first.call.label());
         if let Some(reason) = broken {
-            return Some((Some(me), during, reason));
+            return Some(Trouble { culprit: Some(self.communicator.member), during, reason });
         }
         if let Err(reason) = self.communicator.state_unless_busy() {
-            let culprit = self.at_fault(queued.front().and_then(|first| first.count))?;
-            return Some((culprit, during, format!("NCCL reports: {reason}")));
+            let culprit = self.at_fault(first.map(|first| first.count))?;
+            return Some(Trouble { culprit, during, reason: format!("NCCL reports: {reason}") });
         }
-        let first = queued.front()?;
-        let held = first.watch.held().saturating_sub(first.held);
+        let first = first?;
+        let held = first.call.observer.held().saturating_sub(first.held);
         if first.since.elapsed().saturating_sub(held) < self.timeout {
             return None;
         }
-        let (culprit, reason) = self.late(first.count);
-        Some((culprit, during, reason))
+        let (culprit, reason) = self.late(Some(first.count));
+        Some(Trouble { culprit, during, reason })
     }
 
-    /// Whose fault an error of NCCL's is, if anybody can tell. Nothing yet where it has lost another rank: somebody may know
-    /// which, as long as there is time.
+    /// Returns the member that caused an error of NCCL's; `Some(None)` if it is unknown. Where NCCL has lost another
+    /// rank, returns `None` until the timeout: another rank may know which.
     fn at_fault(&self, count: Option<u64>) -> Option<Option<usize>> {
         if !self.communicator.blames_another() {
             return Some(Some(self.communicator.member));
@@ -175,14 +188,15 @@ impl WatchedCommunicator {
         (since.elapsed() >= self.timeout).then(|| self.behind(count))
     }
 
-    /// Another rank that had not handed in collective number `count` when it was last heard of.
+    /// Returns another member whose latest report says that it had not handed in collective number `count`.
     fn behind(&self, count: Option<u64>) -> Option<usize> {
         let (count, reports) = (count?, self.control.reports());
         let behind = |&other: &usize| other != self.communicator.member && reports[other] < count;
         (0..reports.len()).find(behind)
     }
 
-    /// Who keeps the collective that was handed in as number `count` from ending, if anybody can tell, and why.
+    /// Returns the member that keeps the collective that was handed in as number `count` from ending, if it is known,
+    /// and the reason.
     pub(crate) fn late(&self, count: Option<u64>) -> (Option<usize>, String) {
         let (culprit, waited) = (self.behind(count), self.timeout);
         let me = self.control.names()[self.communicator.member];
@@ -199,15 +213,15 @@ impl WatchedCommunicator {
         (culprit, reason)
     }
 
-    /// Waits until the group has failed, which it does by the deadline once NCCL has lost another rank.
-    pub(crate) fn hear(&self) {
-        while self.control.failure(&Call::none()).is_none() {
+    /// Blocks until the group has failed. Once NCCL has lost another rank, the watchdog fails it at the timeout.
+    pub(crate) fn wait_for_failure(&self) {
+        while self.control.failure(CallId::NONE).is_none() {
             std::thread::sleep(LOOK);
         }
     }
 }
 
-/// The thread.
+/// One rank's watchdog thread.
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -215,18 +229,18 @@ pub(crate) struct Watchdog {
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    communicators: Mutex<Communicators>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Communicators {
     watched: Vec<Weak<WatchedCommunicator>>,
     closing: bool,
 }
 
 impl Watchdog {
-    /// Starts it, for rank `rank`.
+    /// Starts the thread, for rank `rank`.
     pub(crate) fn start(rank: u32) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let theirs = shared.clone();
@@ -236,9 +250,9 @@ impl Watchdog {
         Ok(Watchdog { shared, thread: Some(thread) })
     }
 
-    /// Looks after `watched` from now on.
+    /// Watches a communicator from now on.
     pub(crate) fn add(&self, watched: &Arc<WatchedCommunicator>) {
-        lock(&self.shared.state).watched.push(Arc::downgrade(watched));
+        lock(&self.shared.communicators).watched.push(Arc::downgrade(watched));
     }
 }
 
@@ -253,23 +267,23 @@ impl Shared {
         });
     }
 
-    /// What is to be looked at, after a pause; none at the end.
+    /// Returns what to look at, after a pause; `None` at the end.
     fn next(&self) -> Option<Vec<Arc<WatchedCommunicator>>> {
-        let mut state = lock(&self.state);
-        if !state.closing {
-            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        let mut all = lock(&self.communicators);
+        if !all.closing {
+            all = self.changed.wait_timeout(all, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.watched.retain(|watched| watched.strong_count() > 0);
-        (!state.closing).then(|| state.watched.iter().filter_map(Weak::upgrade).collect())
+        all.watched.retain(|watched| watched.strong_count() > 0);
+        (!all.closing).then(|| all.watched.iter().filter_map(Weak::upgrade).collect())
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        lock(&self.shared.state).closing = true;
+        lock(&self.shared.communicators).closing = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It ends within a look and its aborts; what it has seen, it has told the group.
+            // It ends within a look and its aborts. It has reported everything that it has seen to the group.
             let _ = thread.join();
         }
     }

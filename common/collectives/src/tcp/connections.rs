@@ -1,18 +1,18 @@
 //! A connection between every two processes.
 //!
-//! Each connection has a thread here that reads whatever arrives into the mailbox, so that the other side can always
-//! send: no two ranks can block each other, however large their messages.
+//! A thread per connection reads everything that arrives into the mailbox, so that the other side can always send: no
+//! two ranks can block each other, however large their messages.
 
-use crate::wire::{self, HEAD, Head, Kind, Mailbox, Message, Stalled, Transport};
+use crate::wire::{self, Lengths, Mailbox, PREFIX, Stalled, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Smaller messages travel as one write.
+/// Messages of at most so many bytes are written at once.
 const SMALL: usize = 64 << 10;
-/// How long the end of a process waits for the others to read what it has said.
+/// How long a process that ends waits for the others to read what it has sent.
 const LINGER: Duration = Duration::from_secs(2);
 /// How often, at least, a write that makes no progress looks at the clock.
 const TICK: Duration = Duration::from_millis(500);
@@ -21,11 +21,11 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 /// The connections of one process.
 pub(crate) struct Connections {
-    /// By rank; none to itself.
+    /// By rank; none for this rank.
     peers: Vec<Option<Mutex<TcpStream>>>,
     readers: Arc<AtomicUsize>,
     timeout: Duration,
-    /// A rank was given up, and with it the run: who takes nothing from now on is waited for only shortly.
+    /// True once a write to some rank has been given up. The run is over then, so later writes wait only briefly.
     gave_up: AtomicBool,
 }
 
@@ -57,10 +57,11 @@ impl Connections {
         Ok(Connections { peers, readers, timeout, gave_up: AtomicBool::new(false) })
     }
 
-    /// Writes all of `bytes`. Where that is given up nothing more is written: it would be taken for the rest.
+    /// Writes all of `bytes`. After a write that was given up nothing more is written: the receiver would take it for the
+    /// rest of that message.
     fn write(&self, mut stream: &TcpStream, mut bytes: &[u8], stalled: Stalled<'_>) -> Result<(), String> {
         let mut since = Instant::now();
-        let patience = match self.gave_up.load(Ordering::Relaxed) {
+        let timeout = match self.gave_up.load(Ordering::Relaxed) {
             true => LINGER.min(self.timeout / 10),
             false => self.timeout,
         };
@@ -71,12 +72,12 @@ impl Connections {
                     since = Instant::now();
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_tick(&error) && since.elapsed() < patience => stalled(since.elapsed()),
+                Err(error) if is_tick(&error) && since.elapsed() < timeout => stalled(since.elapsed()),
                 Err(error) => {
                     self.gave_up.store(true, Ordering::Relaxed);
                     let _ = stream.shutdown(Shutdown::Write);
                     return Err(match is_tick(&error) {
-                        true => format!("it has taken no data for {patience:?}"),
+                        true => format!("it has taken no data for {timeout:?}"),
                         false => broken(&error.to_string()),
                     });
                 }
@@ -86,7 +87,7 @@ impl Connections {
     }
 }
 
-/// How often a write looks at the clock, with a patience of `timeout`.
+/// Returns how often a write looks at the clock.
 fn tick(timeout: Duration) -> Duration {
     (timeout / 10).clamp(MOMENT, TICK)
 }
@@ -126,7 +127,7 @@ impl Transport for Connections {
         }
         let began = (&*stream).write(head);
         let _ = stream.set_write_timeout(Some(tick(self.timeout)));
-        // What is begun is sent to its end, or nothing after it would be understood.
+        // A message that was begun must be completed, or the receiver would misread what follows.
         if let Ok(written) = began {
             let _ = self.write(&stream, &head[written..], &mut |_| {});
         }
@@ -138,8 +139,8 @@ impl Transport for Connections {
 }
 
 impl Drop for Connections {
-    /// Says that nothing follows, and keeps reading until the others say so too: a socket that closes with unread data
-    /// takes back what it has sent.
+    /// Shuts down all connections for writing, and keeps reading until the others have done so too: a socket that is
+    /// closed with unread data discards what it has sent.
     fn drop(&mut self) {
         for peer in self.peers.iter().flatten() {
             let _ = peer.lock().unwrap_or_else(PoisonError::into_inner).shutdown(Shutdown::Write);
@@ -151,13 +152,13 @@ impl Drop for Connections {
     }
 }
 
-/// Delivers everything that arrives from `rank`; why it ended.
+/// Delivers everything that arrives from `rank`. Returns why the connection ended.
 fn read_all(mut stream: TcpStream, rank: u32, mailbox: &Mailbox) -> String {
     loop {
         match read_message(&mut stream, rank, mailbox) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::InvalidData => {
-                return "it sent what is no message: all ranks must run the same program".into();
+                return "it sent something other than a message: all ranks must run the same program".into();
             }
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return broken("closed by its side"),
             Err(error) => return broken(&error.to_string()),
@@ -167,23 +168,15 @@ fn read_all(mut stream: TcpStream, rank: u32, mailbox: &Mailbox) -> String {
 
 fn read_message(stream: &mut TcpStream, rank: u32, mailbox: &Mailbox) -> std::io::Result<()> {
     let damaged = || std::io::Error::from(ErrorKind::InvalidData);
-    let mut bytes = [0; HEAD];
+    let mut prefix = [0; PREFIX];
+    stream.read_exact(&mut prefix)?;
+    let Lengths { head, payload } = wire::lengths(&prefix).ok_or_else(damaged)?;
+    let mut bytes = vec![0; head];
     stream.read_exact(&mut bytes)?;
-    let Head { kind, note, payload } = wire::decode(&bytes).ok_or_else(damaged)?;
-    let mut text = vec![0; note];
-    stream.read_exact(&mut text)?;
-    match kind {
-        Kind::Message(address) => {
-            let call = wire::call(&text, address.sequence).ok_or_else(damaged)?;
-            let mut payload = mailbox.pool.take(payload);
-            stream.read_exact(payload.bytes_mut())?;
-            mailbox.deliver(wire::Address { from: rank, ..address }, Message { call, payload: payload });
-        }
-        Kind::Failed { group } => mailbox.fail(group, wire::failure(&text).ok_or_else(damaged)?),
-        Kind::Waits { rank: awaited } => mailbox.waiting.set(rank, awaited),
-        Kind::Departed { group } => mailbox.depart(group, rank),
-        Kind::Report { group, count } => mailbox.report(group, rank, count),
-    }
+    let head = wire::decode(&bytes, payload).ok_or_else(damaged)?;
+    let mut payload = mailbox.pool.take(payload);
+    stream.read_exact(payload.bytes_mut())?;
+    mailbox.receive(rank, head, payload);
     Ok(())
 }
 
@@ -192,6 +185,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::wire::Head;
     use std::net::TcpListener;
 
     /// Both ends of a connection.
@@ -202,13 +196,14 @@ mod tests {
     }
 
     fn waits(rank: u32) -> Vec<u8> {
-        wire::encode(Kind::Waits { rank: Some(rank) }, Vec::new(), 0)
+        wire::encode(&Head::Waits { rank: Some(rank) }, 0)
     }
 
-    /// Ranks 1 and 3 read nothing: rank 0 hears of it again and again, can tell rank 2 meanwhile, does not wait for rank 1
-    /// with what may be left out, and gives up at last; with rank 3 sooner. Rank 2 has everything in order.
+    /// Ranks 1 and 3 read nothing. While rank 0 sends to rank 1, it is told of the stall again and again, and can send to
+    /// rank 2; what it offers rank 1 does not block. It gives up rank 1 after the timeout, and rank 3 sooner. Rank 2
+    /// receives everything in order.
     #[test]
-    fn who_takes_nothing_is_given_up_and_delays_nobody_else() {
+    fn a_rank_that_takes_nothing_is_given_up_and_delays_no_other() {
         let [(to_1, at_1), (to_2, mut at_2), (to_3, at_3)] = [(); 3].map(|()| connection());
         let (mailbox, timeout) = (Arc::new(Mailbox::default()), Duration::from_secs(2));
         let connections =
@@ -228,18 +223,18 @@ mod tests {
         let since = Instant::now();
         assert!(
             connections.send(1, &waits(2), &[], &mut |_| {}).is_err(),
-            "what follows would be taken for the rest"
+            "rank 1 would take it for the rest"
         );
         connections.offer(1, &waits(2));
         assert!(connections.send(3, &[], &[&bulk], &mut |_| {}).is_err());
-        assert!(since.elapsed() < timeout, "and nobody waits again");
+        assert!(since.elapsed() < timeout, "rank 0 does not wait for the whole timeout again");
 
         let told = Mailbox::default();
         for _ in &stalls {
             read_message(&mut at_2, 0, &told).unwrap();
         }
-        assert!(told.waiting.excuses(0, 2) && !told.waiting.excuses(0, 1));
-        // The connections's end waits for theirs.
+        assert!(told.waiting.is_blocked(0, 2) && !told.waiting.is_blocked(0, 1));
+        // Rank 0's end waits for theirs.
         drop([at_1, at_2, at_3]);
     }
 }

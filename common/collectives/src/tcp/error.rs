@@ -1,4 +1,4 @@
-//! Why processes do not find each other.
+//! Why the processes of a job cannot meet.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The processes of a job could not meet.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The address of rank 0 is no address.
+    /// The address of rank 0 cannot be resolved.
     #[error(
         "rank {rank} finds no machine called {address:?} ({source})\n\
          MASTER_ADDR (or --master) must name the machine of rank 0, as every other machine can reach it."
@@ -16,7 +16,7 @@ pub enum JoinError {
         rank: u32,
         /// The name.
         address: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Rank 0 is not on the machine that the address names.
@@ -39,7 +39,7 @@ pub enum JoinError {
         /// A port that is free right now.
         suggestion: u16,
     },
-    /// Nobody answers at the address of rank 0.
+    /// No process answers at the address of rank 0.
     #[error(
         "rank {rank} has not reached rank 0 at {address} within {waited:?} (last: {last})\n\
          Is rank 0 running? Do MASTER_ADDR and MASTER_PORT (or --master) name its machine and port on every rank, \
@@ -52,12 +52,12 @@ pub enum JoinError {
         address: String,
         /// The deadline.
         waited: Duration,
-        /// What the last attempt came to.
+        /// The error of the last attempt.
         last: String,
     },
-    /// Somebody answers who is not rank 0.
+    /// Another program answers at the address of rank 0.
     #[error(
-        "what answers rank {rank} at {address} is not rank 0 of this program\n\
+        "the program that answers rank {rank} at {address} is not rank 0 of this job\n\
          MASTER_ADDR and MASTER_PORT (or --master) must name the machine of rank 0 and a port that is free there."
     )]
     Foreign {
@@ -66,33 +66,33 @@ pub enum JoinError {
         /// Address and port.
         address: String,
     },
-    /// Rank 0 has given up the job, for a reason that all ranks hear.
+    /// Rank 0 has given up the job; all ranks receive its reason.
     #[error("{0}")]
     Refused(String),
-    /// Ranks that came to the meeting did not connect to this one.
+    /// Ranks that have reached rank 0 did not connect to this rank.
     #[error(
-        "rank {rank} waited {waited:?} in vain for connections with {missing}\n\
+        "rank {rank} waited {waited:?} for connections with {missing}, which never came\n\
          They have reached rank 0: do firewalls let the machines reach each other on all ports?"
     )]
     Apart {
         /// The rank that reports.
         rank: u32,
-        /// Who is missing, in words.
+        /// The missing ranks, in words.
         missing: String,
         /// The deadline.
         waited: Duration,
     },
-    /// The system refuses something that should always work.
+    /// The system refuses something that normally works.
     #[error("this process cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// What the process tried to do.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// `rank 3`, `ranks 1, 2 and 5`.
+/// Returns `rank 3`, or `ranks 1, 2 and 5`.
 pub(crate) fn ranks(ranks: &[u32]) -> String {
     match ranks {
         [] => "no rank".into(),

@@ -1,106 +1,74 @@
-//! The words of the meeting: short messages with a length in front.
+//! The messages of the meeting: short, with a length in front.
 
-use crate::wire::{Reader, put_text};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// First bytes of what a process says: this program, this version of its words.
+/// First bytes of every message: this program, this version of its messages.
 const MAGIC: [u8; 8] = *b"ZERO-TCP";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// No message is longer.
 const LONGEST: u32 = 1 << 20;
 
-/// A process introduces itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a process says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) rank: u32,
     pub(crate) world_size: u32,
-    /// Where it listens for its peers.
+    /// Where it listens for the other ranks.
     pub(crate) port: u16,
     pub(crate) process: u32,
-    /// How long it will go on waiting, to the millisecond.
+    /// How much longer it will wait.
     pub(crate) left: Duration,
     pub(crate) settings: String,
 }
 
 /// What rank 0 answers once all have come.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// Where every rank listens, and the word by which they know each other.
-    Welcome { token: u64, places: Vec<(IpAddr, u16)> },
+    /// Where every rank listens, and the token by which they recognise each other.
+    Welcome { token: u64, listeners: Vec<(IpAddr, u16)> },
     /// The job does not start.
     Refused(String),
 }
 
-impl Hello {
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
-        [VERSION, self.rank, self.world_size, u32::from(self.port), self.process]
-            .iter()
-            .for_each(|word| bytes.extend(word.to_le_bytes()));
-        bytes.extend((self.left.as_millis() as u64).to_le_bytes());
-        put_text(&mut bytes, &self.settings);
-        bytes
-    }
-
-    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader(bytes);
-        let ours = reader.array()? == MAGIC && reader.u32()? == VERSION;
-        let [rank, world_size, port, process] = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
-        let (left, settings) = (Duration::from_millis(reader.u64()?), reader.text()?);
-        ours.then_some(Hello { rank, world_size, port: port as u16, process, left, settings })
-    }
+/// What a rank says to another rank when it connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Introduction {
+    pub(crate) token: u64,
+    pub(crate) rank: u32,
 }
 
-impl Answer {
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
-        match self {
-            Answer::Refused(reason) => {
-                bytes.push(0);
-                put_text(&mut bytes, reason);
-            }
-            Answer::Welcome { token, places } => {
-                bytes.push(1);
-                bytes.extend(token.to_le_bytes());
-                bytes.extend((places.len() as u32).to_le_bytes());
-                for (address, port) in places {
-                    put_text(&mut bytes, &address.to_string());
-                    bytes.extend(u32::from(*port).to_le_bytes());
-                }
-            }
-        }
-        bytes
-    }
+fn encode(message: &impl Serialize) -> Vec<u8> {
+    let start = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
+    // Serialising these types into a vector cannot fail.
+    postcard::to_extend(message, start).unwrap_or_default()
+}
 
-    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader(bytes);
-        let (magic, [tag]) = (reader.array()?, reader.array()?);
-        if magic != MAGIC {
-            return None;
-        }
-        if tag == 0 {
-            return reader.text().map(Answer::Refused);
-        }
-        let (token, count) = (reader.u64()?, reader.u32()?);
-        let mut places = Vec::new();
-        for _ in 0..count {
-            places.push((reader.text()?.parse().ok()?, reader.u32()? as u16));
-        }
-        Some(Answer::Welcome { token, places })
-    }
+/// Reads a message; `None` if it is another program's, another version's, or damaged.
+fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Option<M> {
+    let bytes = bytes.strip_prefix(&MAGIC)?.strip_prefix(&VERSION.to_le_bytes())?;
+    postcard::from_bytes(bytes).ok()
 }
 
 /// Sends one message.
-pub(crate) fn say(mut stream: &TcpStream, message: &[u8]) -> io::Result<()> {
-    let mut bytes = (message.len() as u32).to_le_bytes().to_vec();
-    bytes.extend(message);
-    stream.write_all(&bytes)
+pub(crate) fn send(mut stream: &TcpStream, message: &impl Serialize) -> io::Result<()> {
+    let message = encode(message);
+    stream.write_all(&[&(message.len() as u32).to_le_bytes(), &message[..]].concat())
 }
 
-/// Waits for one message until `deadline`.
-pub(crate) fn hear(stream: &TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
+/// Blocks until one message has arrived, or until `deadline`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidData`] for something other than a message `M`, [`ErrorKind::TimedOut`] at the deadline, and the
+/// system's errors.
+pub(crate) fn receive<M: DeserializeOwned>(stream: &TcpStream, deadline: Instant) -> io::Result<M> {
+    decode(&receive_bytes(stream, deadline)?).ok_or_else(|| ErrorKind::InvalidData.into())
+}
+
+fn receive_bytes(stream: &TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     fill(stream, &mut length, deadline)?;
     let length = u32::from_le_bytes(length);
@@ -137,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_come_back_as_they_were() {
+    fn messages_come_back_as_they_were() {
         let hello = Hello {
             rank: 3,
             world_size: 4,
@@ -146,12 +114,13 @@ mod tests {
             left: Duration::from_millis(1234),
             settings: "steps 3".into(),
         };
-        assert_eq!(Hello::read(&hello.bytes()), Some(hello.clone()));
-        assert_eq!(Hello::read(&hello.bytes()[..20]), None);
-        assert_eq!(Hello::read(b"GET / HTTP/1.1\r\n\r\n"), None);
-        let places = vec![("10.0.0.1".parse().unwrap(), 1), ("::1".parse().unwrap(), 2)];
-        for answer in [Answer::Welcome { token: u64::MAX, places }, Answer::Refused("no".into())] {
-            assert_eq!(Answer::read(&answer.bytes()), Some(answer.clone()));
+        let bytes = encode(&hello);
+        assert_eq!(decode(&bytes), Some(hello));
+        assert_eq!(decode::<Hello>(&bytes[..20]), None);
+        assert_eq!(decode::<Hello>(b"GET / HTTP/1.1\r\n\r\n"), None);
+        let listeners = vec![("10.0.0.1".parse().unwrap(), 1), ("::1".parse().unwrap(), 2)];
+        for answer in [Answer::Welcome { token: u64::MAX, listeners }, Answer::Refused("no".into())] {
+            assert_eq!(decode(&encode(&answer)), Some(answer));
         }
     }
 }

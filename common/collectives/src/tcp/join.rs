@@ -2,31 +2,31 @@
 
 use super::JoinOptions;
 use super::error::{JoinError, ranks};
-use super::greeting::{Answer, Hello, hear, say};
+use super::greeting::{Answer, Hello, Introduction, receive, send};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// How long a process that has connected may take to introduce itself.
-const INTRODUCTION: Duration = Duration::from_secs(5);
+const GREETING: Duration = Duration::from_secs(5);
 /// How much later than the deadline the answer of rank 0 may arrive, and the last connection stand.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often to look again for what is not there yet.
-const AGAIN: Duration = Duration::from_millis(20);
+/// How often to retry.
+const RETRY: Duration = Duration::from_millis(20);
 
-/// Everybody's connections.
+/// A process's connections.
 pub(crate) struct Met {
     /// To every other rank, by rank.
     pub(crate) peers: Vec<Option<TcpStream>>,
-    /// Those of the meeting.
+    /// Those of the meeting: to rank 0, or at rank 0 to all others.
     pub(crate) links: Vec<(u32, TcpStream)>,
 }
 
-/// Where all ranks listen, and the word by which they know each other.
+/// Where all ranks listen, and the token by which they recognise each other.
 struct Directory {
     token: u64,
-    places: Vec<(IpAddr, u16)>,
+    listeners: Vec<(IpAddr, u16)>,
 }
 
 /// Meets the other processes and connects to each of them.
@@ -39,7 +39,7 @@ pub(crate) fn meet(options: &JoinOptions) -> Result<Met, JoinError> {
         let here = meeting.local_addr().map_err(system)?.ip();
         listener = TcpListener::bind((here, 0)).map_err(system)?;
         let port = listener.local_addr().map_err(system)?.port();
-        (links, directory) = receive(options, &meeting, port, deadline)?;
+        (links, directory) = host(options, &meeting, port, deadline)?;
     } else {
         let link = reach(options, deadline)?;
         let here = link.local_addr().map_err(system)?.ip();
@@ -56,7 +56,7 @@ pub(crate) fn meet(options: &JoinOptions) -> Result<Met, JoinError> {
     Ok(Met { peers, links })
 }
 
-/// The numbers behind the address of rank 0. The system may ask other machines for them, for longer than the deadline.
+/// Resolves the address of rank 0. The system may ask other machines, for longer than the deadline.
 fn resolve(options: &JoinOptions, deadline: Instant) -> Result<Vec<SocketAddr>, JoinError> {
     let (rank, address) = (options.rank, options.address.clone());
     let unknown = |source| JoinError::Unknown { rank, address: address.clone(), source };
@@ -75,8 +75,8 @@ fn target(options: &JoinOptions) -> String {
     format!("{}:{}", options.address, options.port)
 }
 
-/// Rank 0 listens at the meeting's address. A name that means this machine only to itself is open to all: others may
-/// know the machine by another number.
+/// Listens at the meeting's address, on rank 0. If the name resolves to loopback only, other machines may resolve it to
+/// another address, so rank 0 listens on all of this machine's.
 fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
     let mut found = resolve(options, deadline)?;
     let literal = options.address.parse::<IpAddr>().is_ok() || options.address == "localhost";
@@ -94,8 +94,8 @@ fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinErr
     })
 }
 
-/// Rank 0 waits for all others and tells them where everybody listens.
-fn receive(
+/// Waits for all other ranks, on rank 0, and tells them where every rank listens.
+fn host(
     options: &JoinOptions,
     meeting: &TcpListener,
     port: u16,
@@ -105,24 +105,26 @@ fn receive(
     let outcome = gather(options, meeting, &mut guests, deadline);
     let mut present = guests.into_iter().enumerate().filter_map(|(rank, guest)| Some((rank as u32, guest?)));
     if let Err(reason) = outcome {
-        present.for_each(|(_, (link, _))| drop(say(&link, &Answer::Refused(reason.clone()).bytes())));
+        present.for_each(|(_, (link, _))| drop(send(&link, &Answer::Refused(reason.clone()))));
         return Err(JoinError::Refused(reason));
     }
     let system = |source| JoinError::System { what: "answer the other ranks", source };
-    let mut places = vec![(IpAddr::V4(Ipv4Addr::LOCALHOST), port)];
+    let mut listeners = vec![(IpAddr::V4(Ipv4Addr::LOCALHOST), port)];
     let mut links = Vec::new();
     for (rank, (link, hello)) in present.by_ref() {
-        places.push((link.peer_addr().map_err(system)?.ip(), hello.port));
+        listeners.push((link.peer_addr().map_err(system)?.ip(), hello.port));
         links.push((rank, link));
     }
     let token = std::hash::RandomState::new().build_hasher().finish();
-    let answer = Answer::Welcome { token, places: places.clone() }.bytes();
-    links.iter().try_for_each(|(_, link)| say(link, &answer)).map_err(system)?;
-    Ok((links, Directory { token, places }))
+    let answer = Answer::Welcome { token, listeners: listeners.clone() };
+    links.iter().try_for_each(|(_, link)| send(link, &answer)).map_err(system)?;
+    Ok((links, Directory { token, listeners }))
 }
 
-/// Collects the introductions of all other ranks; or says why the job cannot start, once the first of those that came has
-/// waited long enough.
+/// Collects the greetings of all other ranks, on rank 0.
+///
+/// # Errors
+/// Why the job cannot start; for missing ranks, once the first of those that came has waited long enough.
 fn gather(
     options: &JoinOptions,
     meeting: &TcpListener,
@@ -145,9 +147,9 @@ fn gather(
                 ranks(&missing),
             ));
         };
-        // Whoever says something else, or nothing, is no rank: the port is open to all.
-        let soon = deadline.min(Instant::now() + INTRODUCTION);
-        let Some(hello) = hear(&link, soon).ok().and_then(|bytes| Hello::read(&bytes)) else { continue };
+        // A connection that sends something else, or nothing, is no rank's: any program can reach the port.
+        let soon = deadline.min(Instant::now() + GREETING);
+        let Ok(hello) = receive::<Hello>(&link, soon) else { continue };
         let problem = objection(options, guests, &hello);
         match problem {
             None => {
@@ -156,14 +158,14 @@ fn gather(
                 guests[seat] = Some((link, hello));
             }
             Some(reason) => {
-                let _ = say(&link, &Answer::Refused(reason.clone()).bytes());
+                let _ = send(&link, &Answer::Refused(reason.clone()));
                 return Err(reason);
             }
         }
     }
 }
 
-/// Why a guest cannot take part, if so.
+/// Returns why a guest cannot take part, if so.
 fn objection(options: &JoinOptions, guests: &[Option<(TcpStream, Hello)>], hello: &Hello) -> Option<String> {
     let Hello { rank, world_size, process, .. } = *hello;
     if world_size != options.world_size {
@@ -186,7 +188,7 @@ fn objection(options: &JoinOptions, guests: &[Option<(TcpStream, Hello)>], hello
     difference(&options.settings, &hello.settings, rank)
 }
 
-/// How the settings of `rank` differ from those of rank 0, if they do.
+/// Returns how the settings of `rank` differ from those of rank 0, if they do.
 pub(crate) fn difference(ours: &str, theirs: &str, rank: u32) -> Option<String> {
     let differs = |(ours, theirs): &(&str, &str)| ours != theirs;
     let (ours, theirs) = ours.lines().zip(theirs.lines()).find(differs)?;
@@ -196,7 +198,7 @@ pub(crate) fn difference(ours: &str, theirs: &str, rank: u32) -> Option<String> 
     ))
 }
 
-/// Whether a guest has gone while it waited.
+/// True if a guest has hung up while it waited.
 fn has_hung_up(link: &TcpStream) -> bool {
     let peek = || -> io::Result<bool> {
         link.set_nonblocking(true)?;
@@ -207,7 +209,7 @@ fn has_hung_up(link: &TcpStream) -> bool {
     peek().unwrap_or(true)
 }
 
-/// The next connection before the deadline.
+/// Blocks until the next connection; `None` at the deadline.
 fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<Option<TcpStream>> {
     listener.set_nonblocking(true)?;
     loop {
@@ -217,14 +219,14 @@ fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<Option<TcpStr
                 return Ok(Some(stream));
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            // The other side was gone before we came to it.
+            // The other side has hung up before it was accepted.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
             Err(error) => return Err(error),
         }
         if Instant::now() >= deadline {
             return Ok(None);
         }
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(RETRY);
     }
 }
 
@@ -240,17 +242,17 @@ fn reach(options: &JoinOptions, deadline: Instant) -> Result<TcpStream, JoinErro
                 return Err(JoinError::Unreachable { rank, address, waited, last });
             }
             match TcpStream::connect_timeout(address, left) {
-                // Where nobody listens yet, a connection can come to meet itself.
+                // Where no process listens yet, a connection can meet itself.
                 Ok(link) if link.local_addr().ok() == link.peer_addr().ok() => {}
                 Ok(link) => return Ok(link),
                 Err(error) => last = error.to_string(),
             }
         }
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(RETRY);
     }
 }
 
-/// Introduces this process to rank 0 and waits for its answer.
+/// Greets rank 0 and blocks until it answers.
 fn introduce(
     options: &JoinOptions,
     link: &TcpStream,
@@ -267,9 +269,9 @@ fn introduce(
         left: deadline.saturating_duration_since(Instant::now()),
         settings: options.settings.clone(),
     };
-    say(link, &hello.bytes()).map_err(|_| foreign())?;
-    // Rank 0 says at the deadline who is missing: leave it time to.
-    let answer = hear(link, deadline + GRACE).map_err(|error| match error.kind() {
+    send(link, &hello).map_err(|_| foreign())?;
+    // Rank 0 tells at the deadline which ranks are missing: leave it time for that.
+    let answer: Answer = receive(link, deadline + GRACE).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => foreign(),
         ErrorKind::TimedOut => JoinError::Refused(format!(
             "rank {rank} reached {} but got no answer within {:?}\nIs it rank 0 of this program that listens there?",
@@ -281,29 +283,30 @@ fn introduce(
             target(options)
         )),
     })?;
-    match Answer::read(&answer).ok_or_else(foreign)? {
+    match answer {
         Answer::Refused(reason) => Err(JoinError::Refused(reason)),
-        Answer::Welcome { token, mut places } => {
+        Answer::Welcome { token, mut listeners } => {
             let system = |source| JoinError::System { what: "see its connection to rank 0", source };
             let (server, own) =
                 (link.peer_addr().map_err(system)?.ip(), link.local_addr().map_err(system)?.ip());
-            places[0].0 = server;
-            // A neighbour of rank 0 is known there by a number that means something else here.
+            listeners[0].0 = server;
+            // Rank 0 knows a process of its own machine by a loopback address, which means another machine here.
             let elsewhere = |address: &IpAddr| address.is_loopback() && !own.is_loopback();
-            places.iter_mut().filter(|place| elsewhere(&place.0)).for_each(|place| place.0 = server);
-            Ok(Directory { token, places })
+            let unreachable = listeners.iter_mut().filter(|listener| elsewhere(&listener.0));
+            unreachable.for_each(|listener| listener.0 = server);
+            Ok(Directory { token, listeners })
         }
     }
 }
 
-/// Connects to all lower ranks and is connected to by all higher ones.
+/// Connects to all lower ranks and accepts connections of all higher ones.
 fn connect(
     options: &JoinOptions,
     listener: &TcpListener,
     directory: &Directory,
     deadline: Instant,
 ) -> Result<Vec<Option<TcpStream>>, JoinError> {
-    // Those who came last have the least time: everybody gets some more.
+    // The ranks that came last have the least time left: give every rank some more.
     let deadline = deadline.max(Instant::now() + GRACE);
     let mut peers: Vec<Option<TcpStream>> = (0..options.world_size).map(|_| None).collect();
     let apart = |missing: &[u32]| JoinError::Apart {
@@ -312,12 +315,11 @@ fn connect(
         waited: options.timeout,
     };
     for rank in 0..options.rank {
-        let address = directory.places[rank as usize];
+        let address = directory.listeners[rank as usize];
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let stream = TcpStream::connect_timeout(&address.into(), left).map_err(|_| apart(&[rank]))?;
-        let mut word = directory.token.to_le_bytes().to_vec();
-        word.extend(options.rank.to_le_bytes());
-        say(&stream, &word).map_err(|_| apart(&[rank]))?;
+        let introduction = Introduction { token: directory.token, rank: options.rank };
+        send(&stream, &introduction).map_err(|_| apart(&[rank]))?;
         peers[rank as usize] = Some(stream);
     }
     loop {
@@ -329,11 +331,9 @@ fn connect(
         }
         let system = |source| JoinError::System { what: "accept the other ranks' connections", source };
         let Some(stream) = accept(listener, deadline).map_err(system)? else { return Err(apart(&missing)) };
-        let soon = deadline.min(Instant::now() + INTRODUCTION);
-        let word = hear(&stream, soon).unwrap_or_default();
-        let known = word.len() == 12 && word[..8] == directory.token.to_le_bytes();
-        let rank = word.last_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes));
-        if known && missing.contains(&rank) {
+        let soon = deadline.min(Instant::now() + GREETING);
+        let Ok(Introduction { token, rank }) = receive(&stream, soon) else { continue };
+        if token == directory.token && missing.contains(&rank) {
             peers[rank as usize] = Some(stream);
         }
     }

@@ -19,35 +19,35 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One process's options among others, and where they meet.
+/// Which process this is among how many, and where they meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinOptions {
     /// This process's rank.
     pub rank: u32,
     /// Number of processes.
     pub world_size: u32,
-    /// Name or number of the machine of rank 0.
+    /// Name or IP address of rank 0's machine.
     pub address: String,
     /// Port on which rank 0 listens.
     pub port: u16,
     /// How long to wait for the others, here and in collectives.
     pub timeout: Duration,
-    /// What must be the same in all processes, a line each.
+    /// Settings that must be the same in all processes, one per line.
     pub settings: String,
 }
 
-/// What a process has once all have met.
+/// What a process has once all processes have met.
 pub struct Joined {
     /// Its end of the group of all ranks.
     pub group: Group,
-    /// A connection to rank 0; at rank 0, one to each other rank. For whatever is not a collective.
+    /// A connection to rank 0; on rank 0, one to each other rank. For everything that is not a collective.
     pub links: Vec<(u32, TcpStream)>,
 }
 
-/// Meets the other processes.
+/// Blocks until all processes of the job have met and are connected.
 ///
 /// # Errors
-/// [`JoinError`], in all processes that have come so far.
+/// [`JoinError`], in all processes that have reached rank 0 so far.
 pub fn join(options: &JoinOptions) -> Result<Joined, JoinError> {
     let met = join::meet(options)?;
     let failed = |source| JoinError::System { what: "set up its connections to the others", source };

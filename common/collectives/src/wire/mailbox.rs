@@ -1,9 +1,9 @@
 //! Where a process keeps what has arrived until its rank asks for it.
 
-use super::message::{Address, Message};
-use super::payload::PayloadPool;
-use crate::local::excuses::Waiting;
-use crate::local::ticket::{Cause, Failure};
+use super::message::{Address, Head, Message};
+use super::payload::{Payload, PayloadPool};
+use crate::core::failure::{Cause, Failure};
+use crate::core::wait_graph::WaitGraph;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,74 +14,88 @@ pub(crate) const WORLD: u64 = 0;
 #[cfg(feature = "mpi")]
 pub(crate) const SETUP: u64 = 1;
 
-/// Messages, failures and farewells that have reached this process.
+/// What has reached this process.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    state: Mutex<State>,
+    arrivals: Mutex<Arrivals>,
     changed: Condvar,
     /// Memory for payloads.
     pub(crate) pool: PayloadPool,
-    /// As far as they have told.
-    pub(crate) waiting: Waiting,
+    /// What other ranks have published.
+    pub(crate) waiting: WaitGraph,
 }
 
 #[derive(Default)]
-struct State {
-    messages: BTreeMap<Address, Message>,
+struct Arrivals {
+    /// By address and sender.
+    messages: BTreeMap<(Address, u32), Message>,
     /// The first failure of each group.
     failures: BTreeMap<u64, Failure>,
     /// Groups whose failure this process has passed on.
     told: BTreeSet<u64>,
-    /// Who will send nothing more to which group.
+    /// Groups and the ranks that will send nothing more to them.
     departed: BTreeSet<(u64, u32)>,
-    /// What each rank has reported to each group.
+    /// Each rank's latest report to each group.
     reports: BTreeMap<(u64, u32), u64>,
     /// Counts arrivals.
     epoch: u64,
 }
 
+/// Why messages cannot be taken yet.
+pub(crate) struct Missing {
+    /// The ranks whose messages have not arrived.
+    pub(crate) ranks: Vec<u32>,
+    /// The count of arrivals at this moment.
+    pub(crate) seen: u64,
+}
+
 impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Arrivals> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        let mut state = self.lock();
-        let result = change(&mut state);
-        state.epoch += 1;
-        drop(state);
+    fn change<R>(&self, change: impl FnOnce(&mut Arrivals) -> R) -> R {
+        let mut arrivals = self.lock();
+        let result = change(&mut arrivals);
+        arrivals.epoch += 1;
+        drop(arrivals);
         self.changed.notify_all();
         result
     }
 
-    /// Keeps a message until it is taken.
-    pub(crate) fn deliver(&self, address: Address, message: Message) {
-        self.change(|state| state.messages.insert(address, message));
+    /// Takes in a message of rank `from`.
+    pub(crate) fn receive(&self, from: u32, head: Head, payload: Payload) {
+        match head {
+            Head::Data { address, signature } => self.change(|arrivals| {
+                arrivals.messages.insert((address, from), Message { signature, payload });
+            }),
+            Head::Failed { group, failure } => self.fail(group, failure),
+            Head::Departed { group } => self.change(|arrivals| {
+                arrivals.departed.insert((group, from));
+            }),
+            Head::Report { group, count } => self.report(group, from, count),
+            Head::Waits { rank } => self.waiting.set(from, rank),
+        }
     }
 
     /// Fails `group`, unless it has failed already.
     pub(crate) fn fail(&self, group: u64, failure: Failure) {
-        self.change(|state| {
-            state.failures.entry(group).or_insert(failure);
+        self.change(|arrivals| {
+            arrivals.failures.entry(group).or_insert(failure);
         });
     }
 
-    /// `rank` sends nothing more to `group`.
-    pub(crate) fn depart(&self, group: u64, rank: u32) {
-        self.change(|state| state.departed.insert((group, rank)));
-    }
-
-    /// `rank` has handed in `count` collectives of `group` elsewhere.
+    /// Notes that `rank` has handed in `count` collectives of `group` elsewhere.
     pub(crate) fn report(&self, group: u64, rank: u32, count: u64) {
         self.lock().reports.insert((group, rank), count);
     }
 
-    /// What `rank` has reported last, or 0.
+    /// Returns the latest report of `rank`, or 0.
     pub(crate) fn reported(&self, group: u64, rank: u32) -> u64 {
         self.lock().reports.get(&(group, rank)).copied().unwrap_or(0)
     }
 
-    /// The connection to `rank` is gone. Its fault, unless it had said farewell.
+    /// Notes that the connection to `rank` is gone. That is a failure of `rank`, unless it has departed from the world.
     pub(crate) fn lost(&self, rank: u32, reason: String) {
         if self.departed(WORLD, &[rank]).is_some() {
             return self.change(|_| ());
@@ -90,39 +104,39 @@ impl Mailbox {
         self.fail(WORLD, Failure { culprit: rank, cause });
     }
 
-    /// The first of `ranks` that sends nothing more to `group`.
+    /// Returns the first of `ranks` that sends nothing more to `group`.
     pub(crate) fn departed(&self, group: u64, ranks: &[u32]) -> Option<u32> {
-        let state = self.lock();
-        ranks.iter().copied().find(|&rank| state.departed.contains(&(group, rank)))
+        let arrivals = self.lock();
+        ranks.iter().copied().find(|&rank| arrivals.departed.contains(&(group, rank)))
     }
 
-    /// The first failure of the first of `groups` that has failed, and whether it is asked for for the first time.
+    /// Returns the failure of the first of `groups` that has failed, and whether this is the first call that returns it.
     pub(crate) fn failure(&self, groups: &[u64]) -> Option<(u64, Failure, bool)> {
-        let mut state = self.lock();
-        let found = groups.iter().find_map(|group| Some((*group, state.failures.get(group)?.clone())));
-        found.map(|(group, failure)| (group, failure, state.told.insert(group)))
+        let mut arrivals = self.lock();
+        let found = groups.iter().find_map(|group| Some((*group, arrivals.failures.get(group)?.clone())));
+        found.map(|(group, failure)| (group, failure, arrivals.told.insert(group)))
     }
 
-    /// Takes the messages at all `addresses`; or tells whose are not there, and the count of arrivals at this moment.
-    pub(crate) fn take(&self, addresses: &[Address]) -> Result<Vec<Message>, (Vec<u32>, u64)> {
-        let mut state = self.lock();
-        let missing = addresses.iter().filter(|address| !state.messages.contains_key(address));
-        let missing: Vec<u32> = missing.map(|address| address.from).collect();
+    /// Takes the messages of all `ranks` at `address`, once all are here.
+    pub(crate) fn take(&self, address: Address, ranks: &[u32]) -> Result<Vec<Message>, Missing> {
+        let mut arrivals = self.lock();
+        let missing = |rank: &u32| !arrivals.messages.contains_key(&(address, *rank));
+        let missing: Vec<u32> = ranks.iter().copied().filter(missing).collect();
         if !missing.is_empty() {
-            return Err((missing, state.epoch));
+            return Err(Missing { ranks: missing, seen: arrivals.epoch });
         }
-        Ok(addresses.iter().filter_map(|address| state.messages.remove(address)).collect())
+        Ok(ranks.iter().filter_map(|&rank| arrivals.messages.remove(&(address, rank))).collect())
     }
 
-    /// Parks until something arrives after `seen`, for at most `time`.
+    /// Blocks until something arrives after `seen`, for at most `time`.
     pub(crate) fn park(&self, seen: u64, time: Duration) {
-        let state = self.lock();
-        if state.epoch == seen {
-            drop(self.changed.wait_timeout(state, time));
+        let arrivals = self.lock();
+        if arrivals.epoch == seen {
+            drop(self.changed.wait_timeout(arrivals, time));
         }
     }
 
-    /// Whether nothing has arrived after `seen`.
+    /// True if nothing has arrived after `seen`.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for transports that have to be polled"))]
     pub(crate) fn is_quiet(&self, seen: u64) -> bool {
         self.lock().epoch == seen

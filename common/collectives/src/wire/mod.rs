@@ -1,14 +1,14 @@
-//! Ranks that are processes, whatever carries their messages.
+//! Ranks that are processes, whichever transport carries their messages.
 //!
-//! At `issue` a rank sends every other rank an contribution: what it issued, and the part of its data that is known by then
-//! and meant for that rank. At `wait`, once all contributions are here and agree, each rank adds up the slice that it
-//! answers for, over the same tree as ranks that share memory, and for an all-reduce sends the sum to everybody. So
-//! results have the same bits as between threads, whoever carries the messages.
+//! At `issue` a rank sends every other rank a contribution: the signature of its call, and the part of its data that is
+//! meant for that rank and known by then. At `wait`, once all contributions have arrived and agree, each rank adds up
+//! the slice that it answers for, over the same tree as ranks that share memory; in an all-reduce it sends the sum to
+//! all ranks as its result. So results have the same bits as between threads, over any transport.
 //!
-//! No buffer is touched before all contributions agree. A failure is told to everybody before its rank lets go of its
-//! connections, so that all name the same culprit; a connection that breaks without a farewell names the rank behind
-//! it; a rank that stays silent is named by those who wait for it once their patience ends, unless it has told that it
-//! waits itself: then those it waits for are.
+//! No buffer is touched before all contributions agree. A rank that notices a failure tells all others before it closes
+//! its connections, so that all name the same culprit. If a connection breaks without a departure, the rank behind it
+//! is to blame. If a rank stays silent, the ranks that wait for it name it at their deadline, unless it has published
+//! that it is blocked: then the rank at the end of that chain is named.
 
 mod data;
 mod mailbox;
@@ -17,31 +17,39 @@ mod message;
 mod payload;
 
 pub(crate) use mailbox::{Mailbox, WORLD};
+#[cfg(any(test, feature = "mpi"))]
+pub(crate) use message::Head;
 #[cfg(test)]
 pub(crate) use message::encode;
-pub(crate) use message::{Address, HEAD, Head, Kind, Message, Reader, call, decode, failure, put_text};
+pub(crate) use message::{Lengths, PREFIX, decode, lengths};
 #[cfg(feature = "mpi")]
-pub(crate) use payload::{Payload, PayloadPool};
+pub(crate) use payload::Payload;
+#[cfg(feature = "mpi")]
+pub(crate) use payload::PayloadPool;
 
 use crate::group::Group;
 use member::ProcessMember;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Hears for how long a receiver has taken nothing.
+/// Receives for how long another process has taken nothing.
 pub(crate) type Stalled<'a> = &'a mut dyn FnMut(Duration);
 
-/// What carries messages between this process and the others. Messages from one process to another arrive in order.
+/// Carries messages between this process and the others. Messages from one process to another arrive in order.
 pub(crate) trait Transport: Send + Sync {
-    /// Sends `head` (with its note) and `pieces` to rank `to`. May take as long as the other process needs to accept
-    /// them, but never waits for its rank; then `stalled` is told again and again. A failure is for [`Mailbox::lost`].
+    /// Sends `head` (with its prefix) and `pieces` to rank `to`. May block until the other process has accepted them,
+    /// but not until its rank does anything; it then calls `stalled` again and again. An error is the reason for
+    /// [`Mailbox::lost`].
     fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], stalled: Stalled<'_>) -> Result<(), String>;
 
-    /// Sends `head` to rank `to` if that takes no waiting; else nothing.
+    /// Sends `head` to rank `to` if that does not block; otherwise sends nothing.
     fn offer(&self, to: u32, head: &[u8]);
 
-    /// Waits until something reaches the mailbox after `seen`, for at most `time`.
+    /// Blocks until something reaches the mailbox after `seen`, for at most `time`.
     fn progress(&self, mailbox: &Mailbox, seen: u64, time: Duration);
+
+    /// Notes that a group has failed.
+    fn failed(&self) {}
 }
 
 /// One process among others.
@@ -51,18 +59,18 @@ pub(crate) struct Endpoint {
     pub(crate) size: u32,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) transport: Box<dyn Transport>,
-    /// How long to wait for other ranks. Time for which the run is paused does not count.
+    /// How long to wait for another rank. Time for which the run is paused does not count.
     pub(crate) timeout: Duration,
 }
 
 impl Endpoint {
-    /// This process's end of the group of all ranks.
+    /// Returns this process's end of the group of all ranks.
     pub(crate) fn world(self: Arc<Self>) -> Group {
         self.group(WORLD)
     }
 
-    /// This process's end of a group of all ranks in which they agree before the run begins: its traffic is not the
-    /// world's.
+    /// Returns this process's end of a group of all ranks in which they agree before the run begins. Its traffic is not
+    /// the world's.
     #[cfg(feature = "mpi")]
     pub(crate) fn setup(self: Arc<Self>) -> Group {
         self.group(mailbox::SETUP)

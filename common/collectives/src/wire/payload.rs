@@ -1,4 +1,4 @@
-//! Bytes on their way, aligned so that they can be read as numbers.
+//! The bytes of a message, aligned so that they can be read as numbers.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -32,7 +32,7 @@ impl Payload {
         }
     }
 
-    /// The payload of which only `len` bytes from `start` on count; `None` if they are not there or not aligned.
+    /// Returns the payload cut to `len` bytes from `start` on; `None` if they are not there or not aligned.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for transports that receive whole messages"))]
     pub(crate) fn part(mut self, start: usize, len: usize) -> Option<Self> {
         let inside = start.is_multiple_of(ALIGN) && start.checked_add(len)? <= self.len;
@@ -40,7 +40,7 @@ impl Payload {
         inside.then_some(self)
     }
 
-    /// `count` elements from byte `start` on.
+    /// Returns `count` elements from byte `start` on.
     ///
     /// # Safety
     /// Any bytes are a valid `T`.
@@ -52,19 +52,19 @@ impl Payload {
     }
 }
 
-/// Payloads to use again: fresh memory costs more than the copy into it.
+/// Payloads to reuse: fresh memory costs more than the copy into it.
 #[derive(Default)]
 pub(crate) struct PayloadPool {
     free: Mutex<Vec<Vec<u64>>>,
 }
 
-/// Smaller payloads are cheap to make.
+/// Payloads of fewer bytes are not kept: they are cheap to make.
 const WORTH_KEEPING: usize = 4096;
-/// Payloads kept.
+/// Most payloads that are kept.
 const KEPT: usize = 32;
 
 impl PayloadPool {
-    /// A payload of `len` bytes with unspecified contents.
+    /// Returns a payload of `len` bytes with unspecified contents.
     pub(crate) fn take(&self, len: usize) -> Payload {
         let needed = len.div_ceil(size_of::<u64>());
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,7 @@ impl PayloadPool {
         Payload { words: found.unwrap_or_else(|| vec![0; needed]), start: 0, len }
     }
 
-    /// Keeps a payload that nobody needs any more.
+    /// Keeps a payload that is no longer needed.
     pub(crate) fn give(&self, payload: Payload) {
         if payload.words.len() * size_of::<u64>() < WORTH_KEEPING {
             return;

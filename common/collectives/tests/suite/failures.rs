@@ -94,18 +94,6 @@ fn different_operations_types_and_roots_are_mismatches() {
 }
 
 #[test]
-fn a_message_that_does_not_fit_fails_both_ends() {
-    let errors = world(2, direct(), |group, device| {
-        let buffer = upload(device, DType::F32, &vec![0.0; 3 + group.rank() as usize]);
-        let pending = if group.rank() == 0 { group.recv(buffer, 1) } else { group.send(buffer, 0) };
-        pending.unwrap().wait().err().unwrap()
-    });
-    for error in errors {
-        assert!(matches!(error, Mismatch { reference: 1, culprit: 0, .. }), "{error}");
-    }
-}
-
-#[test]
 fn who_never_comes_is_named() {
     let options = Options { timeout: Duration::from_millis(20), ..direct() };
     let (leave, left) = std::sync::mpsc::channel::<()>();
@@ -236,21 +224,18 @@ fn unfit_buffers_and_peers_are_refused() {
     let results = world(2, direct(), |group, device| {
         let ids = vec![upload(device, DType::U32, &[0.0; 4])];
         let odd = || vec![upload(device, DType::F32, &[0.0; 3])];
-        let one = || upload(device, DType::F32, &[0.0]);
         [
             group.all_reduce(ids.into()).err(),
             group.reduce_scatter(odd().into()).err(),
             group.all_gather(odd().into()).err(),
             group.broadcast(odd().into(), 2).err(),
-            group.send(one(), group.rank()).err(),
-            group.recv(one(), 7).err(),
             // Nothing of this counted as a collective.
             sum(&group, device, 3).err(),
         ]
     });
     for errors in results {
-        assert!(errors[..6].iter().all(|error| matches!(error, Some(Invalid { .. }))), "{errors:?}");
-        assert_eq!(errors[6], None);
+        assert!(errors[..4].iter().all(|error| matches!(error, Some(Invalid { .. }))), "{errors:?}");
+        assert_eq!(errors[4], None);
         let text = errors[1].as_ref().unwrap().to_string();
         assert!(
             text.ends_with("reduce-scatter cannot take 3 elements: not a multiple of the 2 ranks"),

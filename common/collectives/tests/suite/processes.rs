@@ -87,19 +87,12 @@ fn everything(case: &Case, group: &Group, device: &Device) -> (Vec<Vec<u32>>, Ve
     }
     let place = |len: &usize| device.zeros(Class::Gradients, DType::F32, len / case.size).unwrap();
     let places: Vec<Buffer> = case.lens.iter().map(place).collect();
-    let exact = group.reduce_scatter_exact(bucket(7), places).unwrap().wait().unwrap();
+    let exact = group.reduce_scatter_exact(bucket(5), places).unwrap().wait().unwrap();
     results.extend(exact[case.lens.len()..].iter().map(bits));
     let mut keep = |buffers: Vec<Buffer>| results.extend(buffers.iter().map(bits));
     keep(group.broadcast(bucket(3), case.root as u32).unwrap().wait().unwrap());
-    if case.size > 1 {
-        let (right, left) = ((rank + 1) % case.size, (rank + case.size - 1) % case.size);
-        let [there, here] = [bucket(4), bucket(5)].map(|mut bucket| bucket.buffers.remove(0));
-        let send = group.send(there, right as u32).unwrap();
-        keep(group.recv(here, left as u32).unwrap().wait().unwrap());
-        keep(send.wait().unwrap());
-    }
     let halves = group.split(rank as u64 % 2).unwrap();
-    keep(halves.all_reduce(bucket(6)).unwrap().wait().unwrap());
+    keep(halves.all_reduce(bucket(4)).unwrap().wait().unwrap());
     let words = group.exchange(format!("rank {rank}").as_bytes()).unwrap();
     results.push(words.concat().into_iter().map(u32::from).collect());
     group.barrier().unwrap();

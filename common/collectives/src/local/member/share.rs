@@ -1,103 +1,95 @@
 //! What one rank does in one collective.
 
-use super::{ThreadMember, parties};
-use crate::backend::{Backend, Call, Watch};
-use crate::local::data::Contribution;
-use crate::local::deadline::Patience;
+use super::ThreadMember;
+use crate::core::context::CallContext;
+use crate::core::failure::{Failure, OrFailure};
 use crate::local::direct;
 use crate::local::gpu::Parties;
+use crate::local::published::{Published, on_gpus};
 use crate::local::ring::{self, Neighbours, Ring};
-use crate::local::ticket::{Failure, Ticket};
-use events::{Progress, What, Work};
+use events::{Progress, Work};
 
-/// One rank inside one collective's data; leaves it when dropped, in an unwinding too.
+/// One rank's share of one collective. The rank leaves the collective's slot when this is dropped, in an unwinding too.
 pub(super) struct Share<'a> {
     pub(super) rank: &'a ThreadMember,
-    pub(super) ticket: Ticket,
-    pub(super) all: &'a [Contribution],
-    pub(super) watch: &'a Watch,
-    pub(super) patience: &'a Patience<'a>,
-    /// Bytes sent, once the part is complete.
+    pub(super) context: CallContext<'a>,
+    pub(super) all: &'a [Published],
+    /// Bytes sent, once the share is complete.
     pub(super) finished: Option<u64>,
 }
 
 impl Share<'_> {
-    /// Moves this rank's part of the data.
+    /// Moves this rank's share of the data.
     pub(super) fn run(mut self) {
-        let me = self.ticket.party();
-        let call = &self.all[me].call;
-        self.watch.tell(call, Progress::Started);
-        if call.elsewhere {
-            self.finished = Some(direct::sent(&self.all[me], me, self.all.len()));
-            return;
-        }
-        if let Some(parties) = parties(self.all) {
-            self.finished = self.run_on_gpu(&parties, me);
-            return;
-        }
-        self.finished = if self.rank.goes_around(call) {
-            // SAFETY: the protocol let this rank enter once: all have issued and agree, and nobody's buffer is given
+        let (call, me) = (self.context.call, self.context.member);
+        call.emit(Progress::Started);
+        self.finished = if call.signature.elsewhere {
+            Some(self.direct_bytes())
+        } else if let Some(parties) = on_gpus(self.all) {
+            self.run_on_gpu(&parties)
+        } else if self.rank.goes_around(call) {
+            // SAFETY: the coordinator let this rank enter once: all have issued and agree, and no rank gets its buffers
             // back before this rank has left.
-            unsafe { Ring { all: self.all, me }.run(&mut self) }
-                .is_ok()
-                .then(|| ring::sent(&self.all[me], me, self.all.len()))
+            let ran = unsafe { Ring { all: self.all, me }.run(&mut self) };
+            ran.is_ok().then(|| ring::sent(&self.all[me].issued, me, self.all.len()))
         } else {
             // SAFETY: as above.
-            Some(unsafe {
-                direct::run(self.all, me, &mut |from, to, chunk, bytes| self.tell(from, to, chunk, bytes))
-            })
+            unsafe {
+                direct::run(self.all, me, &mut |from, to, chunk, bytes| self.emit(from, to, chunk, bytes))
+            };
+            Some(self.direct_bytes())
         };
     }
 
-    /// Queues this rank's share; the bytes that it sends, or `None` once the group knows why it failed.
-    fn run_on_gpu(&self, parties: &Parties<'_>, me: usize) -> Option<u64> {
-        let Call { sequence, operation, .. } = self.all[me].call;
-        let what = Work::Collective { group: self.watch.group, sequence, operation };
-        let hop = &mut |from, to, chunk, bytes| self.tell(from, to, chunk, bytes);
-        // SAFETY: the protocol let this rank enter once: all have issued and agree. Nobody gets a buffer back before all
-        // have queued their shares, and nobody computes on it before those are done.
+    fn direct_bytes(&self) -> u64 {
+        let me = self.context.member;
+        self.all[me].issued.bytes_sent(me, self.all.len())
+    }
+
+    /// Queues this rank's share. Returns the bytes that it sends; `None` if it failed and the group knows why.
+    fn run_on_gpu(&self, parties: &Parties<'_>) -> Option<u64> {
+        let (call, me) = (self.context.call, self.context.member);
+        let (group, sequence, operation) = (call.observer.group, call.sequence, call.operation());
+        let what = Work::Collective { group, sequence, operation };
+        let hop = &mut |from, to, chunk, bytes| self.emit(from, to, chunk, bytes);
+        // SAFETY: the coordinator let this rank enter once: all have issued and agree. No rank gets a buffer back before
+        // all have queued their shares, and none computes on it before those are done.
         let queued = unsafe { parties.run(me, what, hop) };
         match queued {
-            Ok(()) => Some(direct::sent(&self.all[me], me, self.all.len())),
+            Ok(()) => Some(self.direct_bytes()),
             Err(error) => {
-                self.rank.poison(parties.call.label(), error.to_string());
+                self.rank.fail_call(call, error.to_string());
                 None
             }
         }
     }
 
-    fn tell(&self, from: usize, to: usize, chunk: usize, bytes: u64) {
-        let name = |party| self.rank.names()[self.ticket.lane.member(party)] as u16;
-        self.watch.emitter.emit(What::Hop {
-            group: self.watch.group,
-            sequence: self.ticket.sequence,
-            from: name(from),
-            to: name(to),
-            chunk: chunk as u16,
-            bytes,
-        });
+    fn emit(&self, from: usize, to: usize, chunk: usize, bytes: u64) {
+        let names = self.rank.shared.coordinator.names();
+        self.context.call.emit_hop(names[from], names[to], chunk, bytes);
     }
 }
 
 impl Neighbours<Failure> for Share<'_> {
-    fn follow(&mut self, left: usize, steps: usize) -> std::result::Result<(), Failure> {
-        self.rank.shared.hub.follow(&self.ticket, left, steps, self.patience)
+    fn follow(&mut self, left: usize, steps: usize) -> OrFailure<()> {
+        self.rank.shared.coordinator.follow(&self.context, left, steps)
     }
 
     fn advance(&mut self) {
-        self.rank.shared.hub.advance(&self.ticket);
+        self.rank.shared.coordinator.advance(&self.context);
     }
 
     fn hop(&mut self, from: usize, to: usize, chunk: usize, bytes: u64) {
-        self.tell(from, to, chunk, bytes);
+        self.emit(from, to, chunk, bytes);
     }
 }
 
 impl Drop for Share<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.rank.poison(self.all[0].call.label(), "it panicked".into());
+            self.rank.fail_call(self.context.call, "it panicked".into());
         }
-        self.rank.shared.hub.exit(&self.ticket, self.finished.is_some(), self.finished.unwrap_or(0));
+        let sent = self.finished;
+        self.rank.shared.coordinator.exit(&self.context, sent.is_some(), sent.unwrap_or(0));
     }
 }

@@ -1,10 +1,12 @@
 //! Ranks that play a scenario under every schedule that is tried, with tokens for buffers.
 
-use super::protocol::Hub;
-use crate::local::deadline::Patience;
-use crate::local::excuses::Excuses;
-use crate::local::slot::{Entry, Settled};
-use crate::local::ticket::{Cause, Contribution, Failure, Lane, Ticket};
+use super::coordinator::Coordinator;
+use crate::core::call::Call;
+use crate::core::context::{CallContext, Waiter};
+use crate::core::failure::{Cause, Comparable, Failure, OrFailure};
+use crate::core::observer::Observer;
+use crate::core::queue::CallQueue;
+use crate::local::slot::Settled;
 use events::Operation;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Arc;
@@ -14,13 +16,17 @@ use std::time::Duration;
 
 pub(super) const FOREVER: Duration = Duration::MAX;
 
-/// Ranks of one group need no excuses.
-struct Nobody;
+/// How long a player waits. Within one group no rank is blocked elsewhere.
+struct Timeout(Duration);
 
-impl Excuses for Nobody {
-    fn waits_for(&self, _: Option<u32>) {}
+impl Waiter for Timeout {
+    fn timeout(&self) -> Duration {
+        self.0
+    }
 
-    fn is_excused(&self, _: u32) -> bool {
+    fn publish(&self, _: Option<u32>) {}
+
+    fn is_blocked(&self, _: u32) -> bool {
         false
     }
 }
@@ -28,16 +34,12 @@ impl Excuses for Nobody {
 /// Stands for a buffer and what is to be done with it.
 #[derive(Clone)]
 pub(super) struct Token {
-    /// Whether its owner has given it away.
+    /// True while the buffer is left to the collective.
     given: Arc<AtomicBool>,
     meaning: u32,
 }
 
-impl Contribution for Token {
-    fn operation(&self) -> Operation {
-        Operation::AllReduce
-    }
-
+impl Comparable for Token {
     fn agrees(&self, other: &Self) -> bool {
         self.meaning == other.meaning
     }
@@ -47,83 +49,113 @@ impl Contribution for Token {
     }
 }
 
-pub(super) type Outcome = Result<Settled, Failure>;
+pub(super) type Outcome = OrFailure<Settled>;
 
 /// One rank in a scenario.
-pub(super) struct Rank {
-    pub(super) hub: Arc<Hub<Token>>,
+pub(super) struct Player {
+    pub(super) coordinator: Arc<Coordinator<Token>>,
     pub(super) member: usize,
-    pub(super) timeout: Duration,
-    pub(super) given: Vec<(Ticket, Arc<AtomicBool>)>,
+    waiter: Timeout,
+    calls: CallQueue<u64, (), Failure>,
+    /// By sequence number.
+    given: Vec<Arc<AtomicBool>>,
+    observer: Observer,
 }
 
-impl Rank {
-    pub(super) fn patience(&self) -> Patience<'static> {
-        let (held, delivered) = (&|| Duration::ZERO, &|| Duration::MAX);
-        Patience { timeout: self.timeout, held, delivered, excuses: &Nobody }
+impl Player {
+    pub(super) fn new(coordinator: Arc<Coordinator<Token>>, member: usize) -> Self {
+        let observer = Observer::silent(member as u32);
+        let (waiter, calls) = (Timeout(FOREVER), CallQueue::default());
+        Player { coordinator, member, waiter, calls, given: Vec::new(), observer }
     }
 
-    pub(super) fn issue(&mut self, lane: Lane, sequence: u64, meaning: u32) -> Result<Ticket, Failure> {
-        let ticket = Ticket { lane, sequence, member: self.member };
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.waiter = Timeout(timeout);
+    }
+
+    /// Runs `body` with this rank's context of call number `sequence`.
+    pub(super) fn within<R>(&self, sequence: u64, body: impl FnOnce(&CallContext<'_>) -> R) -> R {
+        let call = Call::new(Operation::AllReduce, sequence, self.observer.clone());
+        body(&CallContext { call: &call, member: self.member, waiter: &self.waiter })
+    }
+
+    /// Issues the next call; returns its sequence number.
+    pub(super) fn issue(&mut self, meaning: u32) -> OrFailure<u64> {
+        let sequence = self.given.len() as u64;
         let token = Token { given: Arc::new(AtomicBool::new(true)), meaning };
-        self.given.push((ticket, token.given.clone()));
-        self.hub.issue(ticket, token, Duration::ZERO, Duration::ZERO)?;
-        Ok(ticket)
+        let given = token.given.clone();
+        self.within(sequence, |context| {
+            self.coordinator.issue(context, token, Duration::ZERO, Duration::ZERO)
+        })?;
+        self.given.push(given);
+        self.calls.push(sequence, sequence);
+        Ok(sequence)
     }
 
-    pub(super) fn wait(&self, ticket: Ticket) -> Outcome {
-        self.wait_with(ticket, |_| true)
+    pub(super) fn wait(&self, sequence: u64) -> Outcome {
+        self.wait_with(sequence, |_| true)
     }
 
-    /// Waits; `work` says whether the part was finished.
-    pub(super) fn wait_with(&self, ticket: Ticket, work: impl Fn(&Ticket) -> bool) -> Outcome {
-        while let Ok(Some(Entry { ticket, all })) = self.hub.enter(&ticket, &self.patience()) {
-            let untouched = || all.iter().all(|token| token.given.load(Ordering::SeqCst));
-            assert!(untouched(), "a buffer went back before a peer came in");
-            let finished = work(&ticket);
-            assert!(untouched(), "a buffer went back while a peer was inside");
-            self.hub.exit(&ticket, finished, 7);
-        }
-        self.settle(ticket)
+    /// Waits; `work` returns whether the share was finished.
+    pub(super) fn wait_with(&self, sequence: u64, work: impl Fn(&CallContext<'_>) -> bool) -> Outcome {
+        // A failure ends the work; settling finds out what it means for this call.
+        let _ =
+            self.calls.finish(sequence, |&next| self.within(next, |context| self.take_part(context, &work)));
+        self.settle(sequence)
     }
 
-    fn settle(&self, ticket: Ticket) -> Outcome {
-        let outcome = self.hub.settle(&ticket, &self.patience());
-        let (_, given) = self.given.iter().find(|(other, _)| *other == ticket).unwrap();
-        given.store(false, Ordering::SeqCst);
+    fn take_part(
+        &self,
+        context: &CallContext<'_>,
+        work: &impl Fn(&CallContext<'_>) -> bool,
+    ) -> OrFailure<()> {
+        let all = self.coordinator.enter(context)?;
+        let untouched = || all.iter().all(|token| token.given.load(Ordering::SeqCst));
+        assert!(untouched(), "a buffer went back before a peer came in");
+        let finished = work(context);
+        assert!(untouched(), "a buffer went back while a peer was inside");
+        self.coordinator.exit(context, finished, 7);
+        Ok(())
+    }
+
+    fn settle(&self, sequence: u64) -> Outcome {
+        let outcome = self.within(sequence, |context| self.coordinator.settle(context));
+        self.given[sequence as usize].store(false, Ordering::SeqCst);
         outcome
     }
 
     pub(super) fn poison(&self) {
         let cause = Cause::Poisoned { during: "a test".into(), reason: "it wanted to".into() };
-        self.hub.poison(Failure { culprit: self.member as u32, cause });
+        self.coordinator.poison(Failure { culprit: self.member as u32, cause });
     }
 
-    /// Gives up a ticket as a dropped pending collective does.
-    pub(super) fn abandon(&self, ticket: Ticket) -> Outcome {
+    /// Gives up a call as a dropped pending collective does.
+    pub(super) fn abandon(&self, sequence: u64) -> Outcome {
         self.poison();
-        self.settle(ticket)
+        self.calls.remove(sequence);
+        self.settle(sequence)
     }
 
-    pub(super) fn all(&mut self, sequence: u64) -> Outcome {
-        let ticket = self.issue(Lane::Group, sequence, 0)?;
-        self.wait(ticket)
+    /// Issues the next call and waits for it.
+    pub(super) fn all(&mut self) -> Outcome {
+        let sequence = self.issue(0)?;
+        self.wait(sequence)
     }
 }
 
 /// Explores `program`, run by every rank; `check` sees each rank's outcomes.
 pub(super) fn explore(
     ranks: usize,
-    program: impl Fn(&mut Rank) -> Vec<Outcome> + Send + Sync + 'static,
+    program: impl Fn(&mut Player) -> Vec<Outcome> + Send + Sync + 'static,
     check: impl Fn(Vec<Vec<Outcome>>) + Send + Sync + 'static,
 ) {
     let program = std::sync::Arc::new(program);
     let check = std::sync::Arc::new(check);
     let scenario = move || {
-        let hub = Arc::new(Hub::new((0..ranks as u32).collect(), Duration::ZERO));
+        let coordinator = Arc::new(Coordinator::new((0..ranks as u32).collect(), Duration::ZERO));
         let start = |member| {
-            let (hub, program) = (hub.clone(), program.clone());
-            thread::spawn(move || program(&mut Rank { hub, member, timeout: FOREVER, given: Vec::new() }))
+            let (coordinator, program) = (coordinator.clone(), program.clone());
+            thread::spawn(move || program(&mut Player::new(coordinator, member)))
         };
         let threads: Vec<_> = (0..ranks).map(start).collect();
         check(threads.into_iter().map(|thread| thread.join().unwrap()).collect());
@@ -132,7 +164,7 @@ pub(super) fn explore(
     shuttle::Runner::new(PctScheduler::new_from_seed(11, 3, 300), Default::default()).run(scenario);
 }
 
-/// Per collective, all ranks succeed or all fail with the same failure; the failures seen.
+/// Asserts that per collective all ranks succeed, or all fail with the same failure; returns the failures.
 pub(super) fn agreed(outcomes: &[Vec<Outcome>]) -> Vec<Option<Failure>> {
     let count = outcomes.iter().map(Vec::len).max().unwrap();
     let verdict = |index: usize| {

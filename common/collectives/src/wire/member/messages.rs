@@ -1,69 +1,62 @@
-//! The messages of a call: written, collected, and held against what belongs in them.
+//! The messages of a call: sent, collected, and compared with what belongs in them.
 
-use super::{Failed, ProcessMember};
-use crate::backend::Call;
-use crate::local::data::{Contribution, Span};
-use crate::local::deadline::{Deadline, look};
-use crate::local::excuses::Excuses;
-use crate::local::ticket::{Cause, Failure, Ticket, disagreement};
-use crate::wire::data::{Portion, Work};
-use crate::wire::message::{Address, Kind, Message, Phase, describe, encode};
+use super::ProcessMember;
+use crate::core::context::Waiter;
+use crate::core::deadline::{Deadline, look_interval};
+use crate::core::failure::{Cause, Failure, OrFailure, disagreement};
+use crate::wire::data::{Exchange, Portion};
+use crate::wire::mailbox::Missing;
+use crate::wire::message::{Address, Head, Message, Phase, encode};
 use crate::wire::payload::{ALIGN, padded};
-use events::{Operation, What};
+use events::Operation;
 use std::time::Duration;
 
 impl ProcessMember {
-    /// The rank in the world of a party of `work`.
-    fn name(&self, work: &Work<'_>, party: usize) -> u32 {
-        self.names[work.ticket.lane.member(party)]
+    fn address(&self, exchange: &Exchange<'_>, phase: Phase) -> Address {
+        Address { group: self.id(), sequence: exchange.context.sequence(), phase }
     }
 
-    fn address(&self, work: &Work<'_>, phase: Phase, from: usize) -> Address {
-        let Ticket { lane, sequence, .. } = work.ticket;
-        Address { group: self.id(), lane, sequence, phase, from: self.name(work, from) }
-    }
-
-    /// Sends `part` of every buffer, and the bytes of scalars, to party `to`.
-    pub(super) fn post(&self, work: &Work<'_>, phase: Phase, to: usize, part: Portion) {
-        let mut pieces: Vec<&[u8]> = Vec::with_capacity(2 * work.own.spans.len() + 1);
-        for span in &work.own.spans {
-            let range = part.range(span.len(), work.parties);
-            // SAFETY: the buffer was given to this collective, and only this thread touches it until `wait` returns.
+    /// Sends `portion` of every buffer, and the bytes of scalars, to member `to`.
+    pub(super) fn send(&self, exchange: &Exchange<'_>, phase: Phase, to: usize, portion: Portion) {
+        let mut pieces: Vec<&[u8]> = Vec::with_capacity(2 * exchange.own.spans.len() + 1);
+        for span in &exchange.own.spans {
+            let range = portion.range(span.len(), exchange.members);
+            // SAFETY: the buffer is left to this collective, and only this thread touches it until `wait` returns.
             let bytes = unsafe { span.read_bytes(range) };
             pieces.extend([bytes, &[0; ALIGN][..padded(bytes.len()) - bytes.len()]]);
         }
-        if matches!(phase, Phase::Contribution) {
-            pieces.push(&work.own.bytes);
+        if phase == Phase::Contribution {
+            pieces.push(&exchange.own.bytes);
         }
-        let address = self.address(work, phase, work.me());
         let size = pieces.iter().map(|piece| piece.len()).sum();
-        let head = encode(Kind::Message(address), describe(work.call()), size);
-        let to = self.name(work, to);
-        let (look, mut told) = (look(work.patience.timeout), false);
+        let (address, signature) = (self.address(exchange, phase), exchange.signature().clone());
+        let head = encode(&Head::Data { address, signature }, size);
+        let to = self.names[to];
+        let (look, mut published) = (look_interval(self.timeout()), false);
         let mut stalled = |time: Duration| {
-            if time >= look && !std::mem::replace(&mut told, true) {
-                self.waits_for(Some(to));
+            if time >= look && !std::mem::replace(&mut published, true) {
+                self.publish(Some(to));
             }
         };
         match self.endpoint.transport.send(to, &head, &pieces, &mut stalled) {
-            Ok(()) if told => self.waits_for(None),
+            Ok(()) if published => self.publish(None),
             Ok(()) => {}
             Err(reason) => self.endpoint.mailbox.lost(to, reason),
         }
     }
 
-    /// Everybody else's messages of one phase, by party.
-    pub(super) fn collect(&self, work: &Work<'_>, phase: Phase) -> Failed<Vec<(usize, Message)>> {
-        let mailbox = &self.endpoint.mailbox;
-        let parties: Vec<usize> = (0..work.parties).filter(|&party| party != work.me()).collect();
-        let addresses: Vec<Address> = parties.iter().map(|&party| self.address(work, phase, party)).collect();
-        let mut deadline = Deadline::start(work.patience);
+    /// Blocks until all other members' messages of one phase are here. Returns them by member.
+    pub(super) fn collect(&self, exchange: &Exchange<'_>, phase: Phase) -> OrFailure<Vec<(usize, Message)>> {
+        let (mailbox, address) = (&self.endpoint.mailbox, self.address(exchange, phase));
+        let members: Vec<usize> = (0..exchange.members).filter(|&member| member != exchange.me()).collect();
+        let ranks: Vec<u32> = members.iter().map(|&member| self.names[member]).collect();
+        let mut deadline = Deadline::start(&exchange.context);
         loop {
-            let (missing, seen) = match mailbox.take(&addresses) {
-                Ok(messages) => return Ok(parties.into_iter().zip(messages).collect()),
+            let Missing { ranks: missing, seen } = match mailbox.take(address, &ranks) {
+                Ok(messages) => return Ok(members.into_iter().zip(messages).collect()),
                 Err(missing) => missing,
             };
-            if let Some(failure) = self.failure() {
+            if let Some(failure) = self.failed() {
                 return Err(failure);
             }
             if let Some(culprit) = mailbox.departed(self.id(), &missing) {
@@ -71,81 +64,72 @@ impl ProcessMember {
             }
             match deadline.left(&missing) {
                 Ok(left) => self.endpoint.transport.progress(mailbox, seen, left),
-                Err(culprit) => return Err(self.fail(self.late(work, phase, culprit))),
+                Err(culprit) => return Err(self.fail(self.late(exchange, phase, culprit))),
             }
         }
     }
 
-    fn late(&self, work: &Work<'_>, phase: Phase, culprit: u32) -> Failure {
-        let (operation, sequence) = (work.call().operation, work.ticket.sequence);
+    fn late(&self, exchange: &Exchange<'_>, phase: Phase, culprit: u32) -> Failure {
         let (reporter, issued) = (self.names[self.member], phase == Phase::Result);
-        let waited = work.patience.timeout;
-        Failure { culprit, cause: Cause::Late { reporter, operation, sequence, issued, waited } }
+        Failure::late(reporter, culprit, exchange.context.id(), issued, self.timeout())
     }
 
-    /// Whether all mean the same collective, and sent what belongs to it.
-    pub(super) fn compare(&self, work: &Work<'_>, contributions: &[(usize, Message)]) -> Failed<()> {
-        let contribution = |call: &Call| Contribution {
-            call: call.clone(),
-            spans: Vec::new(),
-            sums: Vec::new(),
-            gpu: None,
-            bytes: Vec::new(),
-        };
-        let mut all: Vec<Contribution> =
-            contributions.iter().map(|(_, message)| contribution(&message.call)).collect();
-        all.insert(work.me(), contribution(work.call()));
-        if let Some(failure) = disagreement(&all, &work.ticket, &self.names) {
+    /// Fails the group unless all members mean the same collective, and sent what belongs to it.
+    pub(super) fn compare(
+        &self,
+        exchange: &Exchange<'_>,
+        contributions: &[(usize, Message)],
+    ) -> OrFailure<()> {
+        let signature = exchange.signature();
+        let mut all: Vec<_> = contributions.iter().map(|(_, message)| &message.signature).collect();
+        all.insert(exchange.me(), signature);
+        if let Some(failure) = disagreement(&all, exchange.context.sequence(), &self.names) {
             return Err(self.fail(failure));
         }
-        if work.call().operation == Operation::Scalars {
+        if signature.operation == Operation::Scalars {
             return Ok(());
         }
-        self.check(work, contributions, |from| Portion::contribution(work.call(), from, work.me()))
+        self.check(exchange, contributions, |from| Portion::contribution(signature, from, exchange.me()))
     }
 
-    /// Whether messages carry as many bytes as their sender's `part` has.
+    /// Fails the group unless each message carries as many bytes as its sender's `portion` has.
     pub(super) fn check(
         &self,
-        work: &Work<'_>,
+        exchange: &Exchange<'_>,
         messages: &[(usize, Message)],
-        part: impl Fn(usize) -> Portion,
-    ) -> Failed<()> {
+        portion: impl Fn(usize) -> Portion,
+    ) -> OrFailure<()> {
         let carried = |message: &Message| message.payload.bytes().len();
-        let wrong = |(from, message): &&(usize, Message)| carried(message) != work.size(part(*from));
+        let wrong = |(from, message): &&(usize, Message)| carried(message) != exchange.size(portion(*from));
         let Some((from, message)) = messages.iter().find(wrong) else { return Ok(()) };
-        let (got, expected) = (carried(message), work.size(part(*from)));
-        let reason = format!("its message carries {got} bytes where {expected} belong");
-        let cause = Cause::Poisoned { during: work.call().label(), reason };
-        Err(self.fail(Failure { culprit: self.name(work, *from), cause }))
+        let (got, expected) = (carried(message), exchange.size(portion(*from)));
+        let reason = format!("its message carries {got} bytes; {expected} were expected");
+        let cause = Cause::Poisoned { during: exchange.call().label(), reason };
+        Err(self.fail(Failure { culprit: self.names[*from], cause }))
     }
 
     pub(super) fn discard(&self, messages: Vec<(usize, Message)>) {
         messages.into_iter().for_each(|(_, message)| self.endpoint.mailbox.pool.give(message.payload));
     }
 
-    /// Tells each transfer once: sums at who adds, copies at who has the data.
-    pub(super) fn tell_hops(&self, work: &Work<'_>) {
-        let (me, own) = (work.me(), Portion::Slice(work.me()));
-        let hop = |from: usize, to: usize, part: Portion| {
-            let bytes = |span: &Span| span.bytes_of(&part.range(span.len(), work.parties));
-            work.watch.emitter.emit(What::Hop {
-                group: work.watch.group,
-                sequence: work.ticket.sequence,
-                from: self.name(work, from) as u16,
-                to: self.name(work, to) as u16,
-                chunk: me as u16,
-                bytes: work.own.spans.iter().map(bytes).sum(),
-            });
+    /// Emits each transfer once: for sums the member that adds emits it, for copies the member that has the data.
+    pub(super) fn emit_hops(&self, exchange: &Exchange<'_>) {
+        let (me, own) = (exchange.me(), Portion::Slice(exchange.me()));
+        let bytes = |portion: Portion| {
+            let spans = exchange.own.spans.iter();
+            spans.map(|span| span.bytes_of(&portion.range(span.len(), exchange.members))).sum()
         };
-        let adds = matches!(work.call().operation, Operation::AllReduce | Operation::ReduceScatter);
-        work.others().filter(|_| adds).for_each(|from| hop(from, me, own));
-        let part = match work.call().operation {
+        let hop = |from: usize, to: usize, portion: Portion| {
+            exchange.call().emit_hop(self.names[from], self.names[to], me, bytes(portion));
+        };
+        let signature = exchange.signature();
+        let adds = matches!(signature.operation, Operation::AllReduce | Operation::ReduceScatter);
+        exchange.others().filter(|_| adds).for_each(|from| hop(from, me, own));
+        let portion = match signature.operation {
             Operation::AllReduce | Operation::AllGather => own,
-            Operation::Broadcast if work.call().peer == me => Portion::Whole,
-            Operation::Send => Portion::Whole,
+            Operation::Broadcast if signature.root == me => Portion::Whole,
             _ => return,
         };
-        work.others().for_each(|to| hop(me, to, part));
+        exchange.others().for_each(|to| hop(me, to, portion));
     }
 }

@@ -14,10 +14,10 @@ pub(crate) const BLOCK: usize = 512;
 
 /// An element type that can be summed.
 pub(crate) trait Summand: Copy + Default + 'static {
-    /// `values` as f32, exactly; `room` holds them if they have to be converted.
+    /// Returns `values` as f32, exactly; `room` holds them if they have to be converted.
     fn wide<'a>(values: &'a [Self], room: &'a mut [f32]) -> &'a [f32];
 
-    /// `values` rounded to nearest, ties to even; `room` holds them if they have to be converted.
+    /// Returns `values` rounded to nearest, ties to even; `room` holds them if they have to be converted.
     fn narrow<'a>(values: &'a [f32], room: &'a mut [Self]) -> &'a [Self];
 }
 
@@ -65,7 +65,7 @@ impl Summand for f16 {
     }
 }
 
-/// Where sums over ranks are computed, a block of at most [`BLOCK`] elements at a time.
+/// Computes sums over ranks, a block of at most [`BLOCK`] elements at a time.
 pub(crate) struct Adder<T> {
     inputs: [[f32; BLOCK]; 4],
     total: [f32; BLOCK],
@@ -77,19 +77,20 @@ impl<T: Summand> Adder<T> {
         Adder { inputs: [[0.0; BLOCK]; 4], total: [0.0; BLOCK], rounded: [T::default(); BLOCK] }
     }
 
-    /// The sum over `ranks` ranks of what `read` gives for each, before it is rounded.
+    /// Returns the sum over `ranks` ranks of what `read` returns for each, before it is rounded.
     pub(crate) fn exact<'a>(&mut self, len: usize, ranks: usize, read: &impl Fn(usize) -> &'a [T]) -> &[f32] {
         tree_sum(&mut self.total[..len], 0..ranks, read, &mut self.inputs);
         &self.total[..len]
     }
 
-    /// The same, rounded.
+    /// Returns the sum as [`Adder::exact`] does, rounded.
     pub(crate) fn sum<'a>(&mut self, len: usize, ranks: usize, read: &impl Fn(usize) -> &'a [T]) -> &[T] {
         self.exact(len, ranks, read);
         vectorized!(T::narrow(&self.total[..len], &mut self.rounded))
     }
 }
 
+/// Writes the sum over `ranks` to `out`, with rooms for converted inputs.
 fn tree_sum<'a, T: Summand>(
     out: &mut [f32],
     ranks: Range<usize>,

@@ -1,0 +1,222 @@
+//! How the ranks are started: as threads, or as processes of a job.
+
+use crate::Flags;
+use crate::engine::Engine;
+use crate::failure::Failure;
+use crate::row::Row;
+use collectives::local::{Algorithm, Options, World};
+use collectives::tcp::{self, Joined};
+use collectives::{Group, nccl};
+use device::cuda::{self, Gpu};
+use device::{Device, DeviceError, Ledger};
+use events::Emitter;
+use settings::launcher::{self, Placement};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn run_failure(error: impl std::fmt::Display) -> Failure {
+    Failure::Run(error.to_string())
+}
+
+/// One rank that is measured: its end of the group, and the device of its buffers.
+pub(crate) struct MeasuredRank {
+    pub(crate) group: Group,
+    pub(crate) engine: Engine,
+    pub(crate) device: Device,
+}
+
+impl MeasuredRank {
+    /// A rank on the CPU; or on `gpu`, with NCCL under its group.
+    fn new(group: Group, engine: Engine, gpu: Option<Arc<Gpu>>, flags: &Flags) -> Result<Self, Failure> {
+        let ledger = Ledger::new(Emitter::silent(group.rank()), None);
+        let Some(gpu) = gpu else {
+            return Ok(MeasuredRank { group, engine, device: Device::cpu(ledger, 1) });
+        };
+        let device = Device::cuda(ledger, gpu, cuda::Options::default()).map_err(run_failure)?;
+        let group = match device.gpu() {
+            Some(runtime) => nccl::join(group, runtime, Duration::from_secs(flags.timeout))?,
+            None => group,
+        };
+        Ok(MeasuredRank { group, engine, device })
+    }
+}
+
+/// What each rank runs.
+pub(crate) type Body<'a> = &'a (dyn Fn(&MeasuredRank) -> Result<Vec<Row>, Failure> + Sync);
+
+/// Opens the GPUs of this process's `ranks` ranks, beginning with the machine's GPU number `first`; none unless the engine
+/// is NCCL. `processes`: how many processes this machine has in the job; none outside a job.
+fn gpus(
+    engine: Engine,
+    (first, ranks): (usize, usize),
+    processes: Option<usize>,
+) -> Result<Vec<Option<Arc<Gpu>>>, Failure> {
+    if engine != Engine::Nccl {
+        return Ok(vec![None; ranks]);
+    }
+    let missing = |error: DeviceError| {
+        Failure::Run(format!(
+            "--engine nccl: {error}\nThe subcommand doctor of every stage lists what is here."
+        ))
+    };
+    match processes {
+        None => nccl::allow_sharing(),
+        Some(_) => nccl::allow_sharing_among_processes(),
+    }
+    nccl::version().map_err(missing)?;
+    let here = cuda::list().map_err(missing)?.len();
+    if here == 0 {
+        return Err(Failure::Run("--engine nccl: the driver knows no GPU".into()));
+    }
+    if processes.unwrap_or(ranks) > here {
+        nccl::share();
+    }
+    let used = here.min(ranks);
+    let opened: Vec<_> =
+        (0..used).map(|gpu| Gpu::open((first + gpu) % here)).collect::<Result<_, _>>().map_err(missing)?;
+    Ok((0..ranks).map(|rank| Some(opened[rank % used].clone())).collect())
+}
+
+/// Runs `body` on every rank of every engine. Returns what rank 0 measured, if it is in this process.
+pub(crate) fn run(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
+    let given = launcher::Flags { rank: flags.rank, gpus: flags.gpus, master: flags.master.as_deref() };
+    let placement = launcher::find(given, &|name| std::env::var(name).ok())
+        .map_err(|failure| Failure::Usage(failure.to_string()))?;
+    match placement {
+        Some(placement) => in_job(flags, &placement, body),
+        None => alone(flags, body),
+    }
+}
+
+/// Runs as one process of a job.
+fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Row>, Failure> {
+    let by_default = if cfg!(feature = "mpi") && placement.under_mpi { Engine::Mpi } else { Engine::Tcp };
+    let engine = match flags.engine[..] {
+        [] => by_default,
+        [engine @ (Engine::Tcp | Engine::Mpi | Engine::Nccl)] => engine,
+        _ => return Err(Failure::Usage("--engine: between processes choose one, tcp, mpi or nccl".into())),
+    };
+    let together = placement.local_world_size.unwrap_or(placement.world_size);
+    let number = placement.local_rank.unwrap_or(placement.rank);
+    let gpu = gpus(engine, (number, 1), Some(together))?.pop().flatten();
+    let joined =
+        if engine == Engine::Mpi { join_mpi(flags, placement)? } else { join_tcp(flags, placement)? };
+    if placement.rank == 0 {
+        heading(placement.world_size, "processes");
+    }
+    let rows = body(&MeasuredRank::new(joined.group, engine, gpu, flags)?)?;
+    Ok(if placement.rank == 0 { rows } else { Vec::new() })
+}
+
+fn join_tcp(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
+    let Some((address, port)) = placement.master.clone() else {
+        return Err(Failure::Usage(
+            "nothing says where the processes meet: set MASTER_ADDR and MASTER_PORT, or --master HOST:PORT"
+                .into(),
+        ));
+    };
+    let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
+    let timeout = Duration::from_secs(flags.timeout);
+    let place = tcp::JoinOptions { rank, world_size, address, port, timeout, settings: settings(flags) };
+    tcp::join(&place).map_err(run_failure)
+}
+
+/// Returns the settings that must be the same in all processes.
+fn settings(flags: &Flags) -> String {
+    format!("{:?}", (&flags.operation, flags.min, flags.max, flags.factor))
+}
+
+#[cfg(feature = "mpi")]
+fn join_mpi(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
+    let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
+    let timeout = Duration::from_secs(flags.timeout);
+    let place = collectives::mpi::JoinOptions { rank, world_size, timeout, settings: settings(flags) };
+    collectives::mpi::join(&place).map_err(run_failure)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn join_mpi(_: &Flags, _: &Placement) -> Result<Joined, Failure> {
+    Err(Failure::Usage("--engine mpi: this build has no MPI; build with --features mpi".into()))
+}
+
+/// Runs with threads as ranks, one engine after the other.
+fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
+    let ranks = flags.gpus.unwrap_or(4);
+    let engines = if flags.engine.is_empty() { &[Engine::Local, Engine::Ring][..] } else { &flags.engine };
+    if engines.contains(&Engine::Mpi) {
+        return Err(Failure::Usage("--engine mpi needs mpirun: ranks are processes there".into()));
+    }
+    heading(ranks, "threads");
+    let mut rows = Vec::new();
+    for &engine in engines {
+        let meeting = free_address(ranks, flags)?;
+        let groups = match engine {
+            Engine::Tcp => (0..ranks).map(|_| None).collect(),
+            _ => shared(engine, ranks, flags).into_iter().map(Some).collect(),
+        };
+        rows.extend(threads(groups, engine, &meeting, flags, body)?);
+    }
+    Ok(rows)
+}
+
+fn heading(ranks: usize, what: &str) {
+    events::say!("{ranks} ranks ({what}), f32; bandwidths in GB/s, 1e9 bytes per second");
+    events::say!(
+        "{:<15}{:<7}{:>12}{:>13}{:>10}{:>10}{:>12}",
+        "operation",
+        "engine",
+        "size",
+        "time",
+        "algbw",
+        "busbw",
+        "best busbw"
+    );
+}
+
+fn shared(engine: Engine, ranks: usize, flags: &Flags) -> Vec<Group> {
+    let algorithm = if engine == Engine::Ring { Algorithm::Ring } else { Algorithm::Direct };
+    let timeout = Duration::from_secs(flags.timeout);
+    World::new(ranks as u32, Options { algorithm, timeout, ..Options::default() })
+}
+
+/// Returns the address at which threads meet that connect by TCP.
+fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions, Failure> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(run_failure)?;
+    let port = listener.local_addr().map_err(run_failure)?.port();
+    let (address, settings) = ("127.0.0.1".to_string(), String::new());
+    let timeout = Duration::from_secs(flags.timeout);
+    Ok(tcp::JoinOptions { rank: 0, world_size: ranks as u32, address, port, timeout, settings })
+}
+
+/// Runs `body` on a thread per rank; a rank without a group joins at `meeting`. Returns what rank 0 measured.
+fn threads(
+    groups: Vec<Option<Group>>,
+    engine: Engine,
+    meeting: &tcp::JoinOptions,
+    flags: &Flags,
+    body: Body<'_>,
+) -> Result<Vec<Row>, Failure> {
+    let gpus = gpus(engine, (0, groups.len()), None)?;
+    std::thread::scope(|scope| {
+        let start = |((rank, group), gpu): ((usize, Option<Group>), Option<Arc<Gpu>>)| {
+            scope.spawn(move || {
+                let group = match group {
+                    Some(group) => group,
+                    None => {
+                        let place = tcp::JoinOptions { rank: rank as u32, ..meeting.clone() };
+                        tcp::join(&place).map_err(run_failure)?.group
+                    }
+                };
+                body(&MeasuredRank::new(group, engine, gpu, flags)?)
+            })
+        };
+        let ranks: Vec<_> = groups.into_iter().enumerate().zip(gpus).map(start).collect();
+        let results = ranks.into_iter().map(|rank| match rank.join() {
+            Ok(result) => result,
+            Err(_) => Err(Failure::Run("a rank panicked".into())),
+        });
+        let mut rows = results.collect::<Result<Vec<_>, _>>()?;
+        Ok(rows.swap_remove(0))
+    })
+}

@@ -1,0 +1,98 @@
+//! The interface between a [`Group`](crate::Group) and the engine that moves its data.
+
+use super::call::{Call, Crossing};
+use super::call_id::CallId;
+use crate::CollectiveError;
+use crate::traffic::Waits;
+use device::Buffer;
+use std::sync::Arc;
+
+pub(crate) type Result<T> = std::result::Result<T, CollectiveError>;
+
+/// What a finished collective returns in addition to its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Payload bytes that this rank sent.
+    pub(crate) sent: u64,
+    /// Every member's bytes, for [`Operation::Scalars`](events::Operation::Scalars).
+    pub(crate) gathered: Vec<Vec<u8>>,
+    /// How long the wait was for something other than moving data.
+    pub(crate) waits: Waits,
+    /// When the data crossed the simulated link, if there is one.
+    pub(crate) crossing: Option<Crossing>,
+}
+
+/// What a [control channel](crate::ControlChannel) is for. A group has one sub-group per topic, so that messages of
+/// one topic never meet those of another, whenever the channels are made.
+#[derive(Clone, Copy)]
+pub enum Topic {
+    /// Making a communicator of all ranks.
+    Setup,
+    /// Measuring the memory of communicators that are split off.
+    Splits,
+    /// Agreeing on the end of the run.
+    Ending,
+    /// Writing the run's files.
+    Writing,
+}
+
+/// One rank's end of a group, as an engine implements it.
+///
+/// From `issue` until `wait` or `abandon` returns, the caller keeps the call's buffers alive, in place and untouched.
+pub(crate) trait Backend: Send + Sync {
+    /// This rank's place in the group.
+    fn member(&self) -> usize;
+
+    /// The members' ranks in the world.
+    fn names(&self) -> &[u32];
+
+    /// This rank's number in the world.
+    fn name(&self) -> u32 {
+        self.names()[self.member()]
+    }
+
+    /// True if a reduce-scatter can return its sums before they are rounded.
+    fn sums_exactly(&self) -> bool;
+
+    /// Hands in buffers (or `bytes`, for scalars) and returns without waiting for other ranks. Buffers beyond those of
+    /// the call's shapes are where a reduce-scatter writes its exact sums, if it [can](Backend::sums_exactly).
+    fn issue(&self, call: &Arc<Call>, buffers: &mut [Buffer], bytes: &[u8]) -> Result<()>;
+
+    /// Blocks until the call is complete on this rank, or until the group has failed. In both cases no rank touches
+    /// this rank's buffers of the call any more.
+    fn wait(&self, call: &Call) -> Result<Outcome>;
+
+    /// Gives up an issued call: poisons the group, and blocks until no rank touches the call's buffers any more.
+    fn abandon(&self, call: &Call, during: String, reason: String);
+
+    /// Fails the group, unless it has failed already. `culprit` is the member to blame; none if it is unknown.
+    fn blame(&self, culprit: Option<usize>, during: String, reason: String);
+
+    /// Fails the group with this rank as the culprit, unless it has failed already.
+    fn poison(&self, during: String, reason: String) {
+        self.blame(Some(self.member()), during, reason);
+    }
+
+    /// Returns the group's failure, if it has failed, as an error of this rank in call `id`.
+    fn failure(&self, id: CallId) -> Option<CollectiveError>;
+
+    /// Tells the other ranks that this rank has handed in `count` collectives to the engine that moves data
+    /// [elsewhere](super::call::Signature::elsewhere).
+    fn report(&self, count: u64);
+
+    /// Returns every member's latest report, in order; 0 for a member that has sent none.
+    fn reports(&self) -> Vec<u64>;
+
+    /// Declares that this rank will issue nothing more.
+    fn depart(&self);
+
+    /// Returns this rank's end of the sub-group of `members`. All of them call it with the same arguments; `key` tells
+    /// apart the sub-groups of this group.
+    fn split(&self, key: (u64, u64), members: &[usize]) -> Arc<dyn Backend>;
+
+    /// Returns this rank's end of a sub-group of all members for a control channel. All of them call it once per topic.
+    fn beside(&self, topic: Topic) -> Arc<dyn Backend> {
+        let all: Vec<usize> = (0..self.names().len()).collect();
+        self.split((u64::MAX, u64::MAX - topic as u64), &all)
+    }
+}

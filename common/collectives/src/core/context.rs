@@ -1,0 +1,53 @@
+//! One member's view of one call.
+
+use super::call::Call;
+use super::call_id::CallId;
+use super::observer::Observer;
+use std::time::Duration;
+
+/// How a rank waits for other ranks: its clocks, and its end of the [wait graph](super::wait_graph::WaitGraph).
+pub(crate) trait Waiter {
+    /// How long to wait for another rank before the group fails.
+    fn timeout(&self) -> Duration;
+
+    /// Returns how long the run has been paused so far.
+    fn held(&self, observer: &Observer) -> Duration {
+        observer.held()
+    }
+
+    /// Returns the time since a simulated link last delivered; zero while it is delivering. Without a link, forever.
+    /// `held`: how long the run has been paused so far.
+    fn since_delivery(&self, _held: Duration) -> Duration {
+        Duration::MAX
+    }
+
+    /// Publishes that this rank has been waiting for `rank` for a while, or that it waits no longer.
+    fn publish(&self, rank: Option<u32>);
+
+    /// True if `rank` has published that it waits for a rank other than this one.
+    fn is_blocked(&self, rank: u32) -> bool;
+}
+
+/// What one member needs to take part in one call.
+#[derive(Clone, Copy)]
+pub(crate) struct CallContext<'a> {
+    pub(crate) call: &'a Call,
+    /// This rank's place in the group.
+    pub(crate) member: usize,
+    pub(crate) waiter: &'a dyn Waiter,
+}
+
+impl CallContext<'_> {
+    pub(crate) fn sequence(&self) -> u64 {
+        self.call.sequence
+    }
+
+    pub(crate) fn id(&self) -> CallId {
+        self.call.id()
+    }
+
+    /// Returns how long the run has been paused so far.
+    pub(crate) fn held(&self) -> Duration {
+        self.waiter.held(&self.call.observer)
+    }
+}

@@ -1,0 +1,258 @@
+//! When a rank's wait for other ranks times out, and which rank it may blame then.
+//!
+//! If rank A waits for B and B is blocked on C, in this group or another, C is to blame. A rank that has been blocked
+//! for a while publishes which rank it waits for; deadlines on it pause meanwhile. So the rank that waits for C times
+//! out first, and its report names C.
+
+use super::context::CallContext;
+use std::time::{Duration, Instant};
+
+/// The longest pause between two looks at the clock, whatever the timeout.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
+/// The shortest pause between two looks at the clock.
+const SHORTEST_LOOK: Duration = Duration::from_millis(5);
+
+/// Returns how often a wait looks at the clock. While the process is stopped it cannot look, and one such interval
+/// counts as waiting; so it is a small part of `timeout`.
+pub(crate) fn look_interval(timeout: Duration) -> Duration {
+    (timeout / 10).clamp(SHORTEST_LOOK, LONGEST_LOOK)
+}
+
+/// A deadline for other ranks. It pauses while the run is held, while a simulated link delivers, while every awaited
+/// rank is itself blocked, and while the whole process is stopped, as by a shell.
+pub(crate) struct Deadline<'a> {
+    pub(crate) context: CallContext<'a>,
+    since: Instant,
+    /// How long the run had been paused at the start.
+    held: Duration,
+    /// Run time from the start to the latest look.
+    looked: Duration,
+    /// Time without a look beyond the interval: the process was stopped.
+    stopped: Duration,
+    /// Time in which every awaited rank was blocked; at most the timeout, since what a rank published may be outdated.
+    blocked: Duration,
+    /// The rank that this rank has published to wait for.
+    published: Option<u32>,
+    /// Whether this wait has spun before it parks.
+    pub(crate) spun: bool,
+}
+
+impl<'a> Deadline<'a> {
+    pub(crate) fn start(context: &CallContext<'a>) -> Self {
+        let (context, since, held) = (*context, Instant::now(), context.held());
+        let [looked, stopped, blocked] = [Duration::ZERO; 3];
+        Deadline { context, since, held, looked, stopped, blocked, published: None, spun: false }
+    }
+
+    /// Returns how long to wait for `ranks`, at least one, before the next look. It does not shrink while the run is
+    /// held, so it is at least a few milliseconds.
+    ///
+    /// # Errors
+    /// The rank to blame, once the timeout is over: the first of `ranks` that is not blocked.
+    pub(crate) fn left(&mut self, ranks: &[u32]) -> Result<Duration, u32> {
+        let held = self.context.held().saturating_sub(self.held);
+        self.left_at(self.since.elapsed().saturating_sub(held), ranks)
+    }
+
+    /// [`Deadline::left`] after `run` of the run's time.
+    fn left_at(&mut self, run: Duration, ranks: &[u32]) -> Result<Duration, u32> {
+        let waiter = self.context.waiter;
+        let timeout = waiter.timeout();
+        let look = look_interval(timeout);
+        let passed = run.saturating_sub(std::mem::replace(&mut self.looked, run));
+        self.stopped += passed.saturating_sub(look);
+        let waited = run.saturating_sub(self.stopped).min(waiter.since_delivery(self.context.held()));
+        let mut culprit = ranks[0];
+        if waited >= look {
+            match ranks.iter().find(|&&rank| !waiter.is_blocked(rank)) {
+                Some(&rank) => culprit = rank,
+                None => self.blocked = timeout.min(self.blocked + passed.min(look)),
+            }
+            if self.published.replace(culprit) != Some(culprit) {
+                waiter.publish(Some(culprit));
+            }
+        }
+        let left = timeout.saturating_sub(waited.saturating_sub(self.blocked));
+        if left.is_zero() {
+            // A rank that hears that this one waits no longer must have heard of the failure before: leave the
+            // publication as it is.
+            self.published = None;
+            return Err(culprit);
+        }
+        Ok(left.clamp(SHORTEST_LOOK, look))
+    }
+}
+
+impl Drop for Deadline<'_> {
+    fn drop(&mut self) {
+        if self.published.is_some() {
+            self.context.waiter.publish(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::call::Call;
+    use crate::core::context::Waiter;
+    use crate::core::observer::Observer;
+    use events::Operation;
+    use std::cell::{Cell, RefCell};
+
+    /// A waiter whose clocks and peers the test sets.
+    struct Script {
+        timeout: Duration,
+        held: Cell<Duration>,
+        since_delivery: Cell<Duration>,
+        published: RefCell<Vec<Option<u32>>>,
+        /// Ranks below this one are blocked.
+        blocked: Cell<u32>,
+    }
+
+    impl Waiter for Script {
+        fn timeout(&self) -> Duration {
+            self.timeout
+        }
+
+        fn held(&self, _: &Observer) -> Duration {
+            self.held.get()
+        }
+
+        fn since_delivery(&self, _: Duration) -> Duration {
+            self.since_delivery.get()
+        }
+
+        fn publish(&self, rank: Option<u32>) {
+            self.published.borrow_mut().push(rank);
+        }
+
+        fn is_blocked(&self, rank: u32) -> bool {
+            rank < self.blocked.get()
+        }
+    }
+
+    fn script(timeout: Duration) -> (Script, Call) {
+        let waiter = Script {
+            timeout,
+            held: Cell::default(),
+            since_delivery: Cell::new(Duration::MAX),
+            published: RefCell::default(),
+            blocked: Cell::default(),
+        };
+        (waiter, Call::new(Operation::Barrier, 0, Observer::silent(0)))
+    }
+
+    fn start<'a>((waiter, call): &'a (Script, Call)) -> Deadline<'a> {
+        Deadline::start(&CallContext { call, member: 0, waiter })
+    }
+
+    fn wait(time: Duration) {
+        let since = Instant::now();
+        while since.elapsed() < time {}
+    }
+
+    const TINY: Duration = Duration::from_nanos(1);
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    #[test]
+    fn time_under_hold_does_not_count() {
+        let script = script(TINY);
+        let mut deadline = start(&script);
+        wait(Duration::from_micros(1));
+        assert_eq!(deadline.left(&[1]), Err(1));
+        script.0.held.set(seconds(60));
+        assert!(deadline.left(&[1]).is_ok());
+    }
+
+    /// A timeout of ten seconds, of which three pass before a stop of a minute.
+    #[test]
+    fn time_in_which_the_process_is_stopped_does_not_count() {
+        let script = script(seconds(10));
+        let mut deadline = start(&script);
+        let mut left = |run: u64| deadline.left_at(seconds(run), &[1]);
+        assert!((1..=3).all(|run| left(run) == Ok(LONGEST_LOOK)), "it looks again and again");
+        assert!((63..69).all(|run| left(run) == Ok(LONGEST_LOOK)));
+        assert_eq!(left(70), Err(1));
+    }
+
+    /// A timeout of one second, of which three tenths pass before a stop of a minute.
+    #[test]
+    fn a_stop_uses_up_little_of_a_short_timeout() {
+        let tenths = |count: u64| Duration::from_millis(100 * count);
+        let script = script(tenths(10));
+        let mut deadline = start(&script);
+        let mut left = |run: u64| deadline.left_at(tenths(run), &[1]);
+        assert!((1..=3).all(|run| left(run) == Ok(tenths(1))), "it looks again and again");
+        assert!((603..609).all(|run| left(run) == Ok(tenths(1))));
+        assert_eq!(left(610), Err(1));
+    }
+
+    #[test]
+    fn the_whole_timeout_is_left_while_a_link_delivers() {
+        let script = script(TINY);
+        script.0.since_delivery.set(Duration::ZERO);
+        let mut deadline = start(&script);
+        wait(Duration::from_micros(1));
+        assert!(deadline.left(&[1]).is_ok());
+        script.0.since_delivery.set(TINY);
+        assert_eq!(deadline.left(&[1]), Err(1));
+    }
+
+    /// A waiting rank publishes which rank it waits for after a tenth of its timeout, again when that changes, and
+    /// when the wait is over.
+    #[test]
+    fn a_rank_that_waits_for_a_while_publishes_it() {
+        let script = script(seconds(10));
+        let mut deadline = start(&script);
+        for (run, rank) in [(0, 1), (1, 1), (2, 1), (3, 2)] {
+            assert_eq!(deadline.left_at(seconds(run), &[rank]), Ok(LONGEST_LOOK));
+        }
+        drop(deadline);
+        drop(start(&script));
+        assert_eq!(*script.0.published.borrow(), [Some(1), Some(2), None]);
+    }
+
+    /// A timeout of ten seconds: once with three in which the awaited rank is blocked, once with a rank that stays
+    /// blocked.
+    #[test]
+    fn time_in_which_the_awaited_rank_is_blocked_does_not_count() {
+        let script = script(seconds(10));
+        let mut deadline = start(&script);
+        let mut looks = |runs: std::ops::Range<u64>, blocked: bool| {
+            script.0.blocked.set(if blocked { 2 } else { 0 });
+            runs.into_iter().all(|run| deadline.left_at(seconds(run), &[1]) == Ok(LONGEST_LOOK))
+        };
+        assert!(looks(1..9, false) && looks(9..12, true) && looks(12..13, false));
+        assert_eq!(deadline.left_at(seconds(13), &[1]), Err(1));
+
+        let mut deadline = start(&script);
+        script.0.blocked.set(2);
+        assert!((1..20).all(|run| deadline.left_at(seconds(run), &[1]) == Ok(LONGEST_LOOK)));
+        assert_eq!(deadline.left_at(seconds(20), &[1]), Err(1));
+    }
+
+    /// Of several late ranks, the first that is not blocked is to blame, and without delay.
+    #[test]
+    fn a_rank_that_is_not_blocked_is_blamed() {
+        let script = script(seconds(10));
+        let mut deadline = start(&script);
+        script.0.blocked.set(2);
+        assert!((1..10).all(|run| deadline.left_at(seconds(run), &[0, 1, 2, 3]) == Ok(LONGEST_LOOK)));
+        assert_eq!(deadline.left_at(seconds(10), &[0, 1, 2, 3]), Err(2));
+    }
+
+    /// A rank that waits for one that times out must hear of the failure, not of the end of that rank's wait.
+    #[test]
+    fn a_rank_that_times_out_stays_blocked() {
+        let script = script(seconds(2));
+        let mut deadline = start(&script);
+        while deadline.left_at(deadline.looked + Duration::from_millis(200), &[1]).is_ok() {}
+        drop(deadline);
+        assert_eq!(*script.0.published.borrow(), [Some(1)]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Why a group failed, and which rank is to blame.
+
+use super::call_id::CallId;
+use crate::CollectiveError;
+use events::Operation;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The result of something that the group's failure ends.
+pub(crate) type OrFailure<T> = std::result::Result<T, Failure>;
+
+/// Why a group failed. The first failure of a group stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    /// The rank to blame, as the world numbers it; for [`Cause::Unknown`] the rank that reports.
+    pub(crate) culprit: u32,
+    pub(crate) cause: Cause,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Cause {
+    /// The culprit gave up.
+    Poisoned { during: String, reason: String },
+    /// The group failed and the culprit is unknown.
+    Unknown { during: String, reason: String },
+    /// `reporter` timed out on the culprit, which had not issued the call, or (`issued`) had not done its part.
+    Late { reporter: u32, operation: Operation, sequence: u64, issued: bool, waited: Duration },
+    /// The culprit left the group before it issued a call that other ranks wait for.
+    Departed,
+    /// The culprit issued something other than `reference` did.
+    Mismatch { reference: u32, sequence: u64, expected: String, theirs: String },
+}
+
+impl Failure {
+    /// The failure that member `reporter` of a group of ranks `names` blames on member `culprit`; none if the culprit
+    /// is unknown.
+    pub(crate) fn new(
+        names: &[u32],
+        reporter: usize,
+        culprit: Option<usize>,
+        during: String,
+        reason: String,
+    ) -> Self {
+        match culprit {
+            Some(culprit) => Failure { culprit: names[culprit], cause: Cause::Poisoned { during, reason } },
+            None => Failure { culprit: names[reporter], cause: Cause::Unknown { during, reason } },
+        }
+    }
+
+    /// The failure of `reporter`, which timed out after `waited` in call `id` on `culprit`.
+    pub(crate) fn late(reporter: u32, culprit: u32, id: CallId, issued: bool, waited: Duration) -> Self {
+        let CallId { operation, sequence } = id;
+        Failure { culprit, cause: Cause::Late { reporter, operation, sequence, issued, waited } }
+    }
+
+    /// Returns the error of `rank`, which notices the failure in call `id`.
+    pub(crate) fn seen_by(self, rank: u32, id: CallId) -> CollectiveError {
+        let (culprit, CallId { operation, sequence }) = (self.culprit, id);
+        let poisoned =
+            |during, reason| CollectiveError::Poisoned { rank, culprit, during, reason, operation, sequence };
+        match self.cause {
+            Cause::Poisoned { during, reason } => poisoned(during, reason),
+            Cause::Unknown { during, reason } => {
+                CollectiveError::Unknown { rank, reporter: culprit, during, reason, operation, sequence }
+            }
+            Cause::Departed => {
+                poisoned("its end".into(), "it left the group while other ranks still waited for it".into())
+            }
+            Cause::Mismatch { reference, sequence, expected, theirs } => {
+                CollectiveError::Mismatch { rank, culprit, reference, sequence, expected, theirs }
+            }
+            Cause::Late { reporter, operation, sequence, issued, waited } => {
+                let missing = if issued { "issued it but never did its part" } else { "never issued it" };
+                if reporter == rank {
+                    return CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited };
+                }
+                poisoned(
+                    format!("{operation} #{sequence}"),
+                    format!("rank {reporter} waited {waited:?} for it, but it {missing}"),
+                )
+            }
+        }
+    }
+}
+
+/// What ranks compare before data moves.
+pub(crate) trait Comparable {
+    /// True if two ranks that issue `self` and `other` mean the same collective.
+    fn agrees(&self, other: &Self) -> bool;
+    /// Returns `self` in words, for a message about how it differs from `other`.
+    fn describe(&self, other: &Self) -> String;
+}
+
+/// Compares what all members issued as number `sequence`. The reference is the first member that most others agree
+/// with; the culprit is the first that differs from it. None if all agree.
+pub(crate) fn disagreement<C: Comparable>(all: &[&C], sequence: u64, names: &[u32]) -> Option<Failure> {
+    let alike = |one: &&C| all.iter().filter(|other| other.agrees(one)).count();
+    if alike(&all[0]) == all.len() {
+        return None;
+    }
+    let most = all.iter().map(alike).max();
+    let standard = all.iter().position(|one| Some(alike(one)) == most)?;
+    let reference = all[standard];
+    let member = all.iter().position(|other| !other.agrees(reference))?;
+    let cause = Cause::Mismatch {
+        reference: names[standard],
+        sequence,
+        expected: reference.describe(all[member]),
+        theirs: all[member].describe(reference),
+    };
+    Some(Failure { culprit: names[member], cause })
+}

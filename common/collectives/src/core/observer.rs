@@ -1,0 +1,44 @@
+//! Where a rank's progress is reported and counted.
+
+use crate::traffic::TrafficCounters;
+use events::{Emitter, What};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Receives what one rank does in one group: events, and counters of its traffic.
+#[derive(Clone)]
+pub(crate) struct Observer {
+    pub(crate) emitter: Emitter,
+    /// Traffic of this group.
+    pub(crate) counters: Arc<TrafficCounters>,
+    /// Traffic of the world's group and of every group split from it.
+    pub(crate) overall: Arc<TrafficCounters>,
+    /// The group's number.
+    pub(crate) group: u16,
+    /// True once pending results may be dropped; shared by the same groups as `overall`.
+    pub(crate) winding_down: Arc<AtomicBool>,
+}
+
+impl Observer {
+    /// An observer for calls that are no part of the run.
+    pub(crate) fn silent(rank: u32) -> Self {
+        Observer::new(Emitter::silent(rank), 0)
+    }
+
+    /// An observer of group number `group` that emits to `emitter`.
+    pub(crate) fn new(emitter: Emitter, group: u16) -> Self {
+        let (counters, overall, winding_down) = (Arc::default(), Arc::default(), Arc::default());
+        Observer { emitter, counters, overall, group, winding_down }
+    }
+
+    /// Emits that this rank's collective has failed, while its buffers still exist.
+    pub(crate) fn failing(&self) {
+        self.emitter.emit(What::Failing);
+    }
+
+    /// Returns how long the run has been paused so far.
+    pub(crate) fn held(&self) -> Duration {
+        self.emitter.held()
+    }
+}

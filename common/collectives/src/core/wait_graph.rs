@@ -1,0 +1,31 @@
+//! Which rank waits for which: the excuse of a rank that other ranks wait for.
+//!
+//! If rank A waits for B and B is blocked on C, C is to blame. A rank that has been blocked for a while therefore
+//! publishes which rank it waits for, in whatever group; a [deadline](super::deadline) on it pauses meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// For each rank that has published that it waits: the rank it waits for. Ranks are those of the world.
+#[derive(Default)]
+pub(crate) struct WaitGraph(Mutex<BTreeMap<u32, u32>>);
+
+impl WaitGraph {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that `rank` waits for `awaited`, or that it waits no longer.
+    pub(crate) fn set(&self, rank: u32, awaited: Option<u32>) {
+        let mut edges = self.lock();
+        match awaited {
+            Some(awaited) => edges.insert(rank, awaited),
+            None => edges.remove(&rank),
+        };
+    }
+
+    /// True if `rank` waits for a rank other than `waiter`, which waits for `rank`.
+    pub(crate) fn is_blocked(&self, rank: u32, waiter: u32) -> bool {
+        self.lock().get(&rank).is_some_and(|&awaited| awaited != waiter)
+    }
+}

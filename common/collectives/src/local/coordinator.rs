@@ -1,0 +1,275 @@
+//! How ranks that share memory coordinate: issue, arrive, work, done, and poison at any point.
+//!
+//! Every collective has a slot. A rank *issues* by publishing its buffers there. Once all ranks have arrived, what they
+//! published is compared, and each rank may *enter*, move its part of the data, and *exit*. A rank *settles* when every
+//! rank is done; or, once the group has failed, when no rank is inside the slot. No rank enters after a failure, so an
+//! empty slot stays empty. That makes it safe to touch each other's memory, and it makes ranks agree: the outcome of an
+//! empty slot is final, and it is success exactly if every part was done.
+//!
+//! Nothing here knows which data moves; `C` is what a rank publishes.
+
+use super::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock, park};
+use crate::core::context::CallContext;
+use crate::core::deadline::Deadline;
+use crate::core::failure::{Cause, Comparable, Failure, OrFailure};
+use crate::local::slot::{GroupState, Settled};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Coordinates the members of one group.
+pub(crate) struct Coordinator<C> {
+    /// The members' ranks in the world.
+    names: Vec<u32>,
+    /// How long to spin before parking.
+    spin: Duration,
+    state: Mutex<GroupState<C>>,
+    changed: Condvar,
+    /// Counts notifications; spinning members read it without the lock.
+    epoch: AtomicU64,
+    /// How many of the next waits park without spinning. Spinning timed out, so members may share a core.
+    wary: AtomicU64,
+}
+
+/// How many waits park without spinning after one that spun until its limit.
+const WARY: u64 = 15;
+
+impl<C: Comparable> Coordinator<C> {
+    /// A group of members with these ranks in the world.
+    pub(crate) fn new(names: Vec<u32>, spin: Duration) -> Self {
+        let state = Mutex::new(GroupState::new(names.len()));
+        let [epoch, wary] = [0, 0].map(AtomicU64::new);
+        Coordinator { names, spin, state, changed: Condvar::new(), epoch, wary }
+    }
+
+    /// The members' ranks in the world.
+    pub(crate) fn names(&self) -> &[u32] {
+        &self.names
+    }
+
+    /// Returns why the group failed, if it has.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        lock(&self.state).failure.clone()
+    }
+
+    /// Wakes all parked members; skips the system call if there are none.
+    fn notify(&self, state: &GroupState<C>) {
+        self.epoch.fetch_add(1, Ordering::Release);
+        if state.parked > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    fn fail(&self, state: &mut GroupState<C>, failure: Failure) -> Failure {
+        if state.failure.is_none() {
+            state.failure = Some(failure.clone());
+            self.notify(state);
+        }
+        state.failure.clone().unwrap_or(failure)
+    }
+
+    /// Publishes this member's part of the call. `now` is the simulated link's clock, and `cost` the time that the
+    /// transfer takes on the link once the last member has issued and the link is free. Returns when the link will have
+    /// delivered everything, on that clock.
+    pub(crate) fn issue(
+        &self,
+        context: &CallContext<'_>,
+        published: C,
+        now: Duration,
+        cost: Duration,
+    ) -> OrFailure<Duration> {
+        let (mut state, sequence) = (lock(&self.state), context.sequence());
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        match state.prepare(sequence).arrive(context, published, &self.names) {
+            Ok(false) => {}
+            Ok(true) => {
+                if !cost.is_zero() {
+                    let began = state.link_free.max(now);
+                    state.link_free = began + cost;
+                    state.slot(sequence).crossing = Some((began, began + cost));
+                }
+                self.notify(&state);
+            }
+            // Every member learns of it when it waits, this one too.
+            Err(failure) => drop(self.fail(&mut state, failure)),
+        }
+        Ok(state.link_free)
+    }
+
+    /// Blocks until all members have issued the call and agree, and enters its slot; returns what they published. A
+    /// member enters each slot once, in the order of issue; [`Coordinator::exit`] must follow.
+    pub(crate) fn enter(&self, context: &CallContext<'_>) -> OrFailure<Arc<[C]>> {
+        let mut state = lock(&self.state);
+        let mut deadline = Deadline::start(context);
+        loop {
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            let slot = state.slot(context.sequence());
+            if let Some(all) = slot.enter() {
+                return Ok(all);
+            }
+            let member = slot.missing();
+            let culprit = self.names[member];
+            if state.departed[member] {
+                return Err(self.fail(&mut state, Failure { culprit, cause: Cause::Departed }));
+            }
+            state = self.wait(state, &mut deadline, culprit, false)?;
+        }
+    }
+
+    /// Leaves an entered slot; `finished` after sending `sent` bytes, or not finished because of a failure.
+    pub(crate) fn exit(&self, context: &CallContext<'_>, finished: bool, sent: u64) {
+        let mut state = lock(&self.state);
+        let failed = state.failure.is_some();
+        let slot = state.slot(context.sequence());
+        slot.exit(context.member, finished, sent);
+        let last = slot.complete() || (failed && slot.inside == 0);
+        if last {
+            self.notify(&state);
+        }
+    }
+
+    /// Counts one finished step of a ring.
+    pub(crate) fn advance(&self, context: &CallContext<'_>) {
+        let mut state = lock(&self.state);
+        state.slot(context.sequence()).steps[context.member] += 1;
+        self.notify(&state);
+    }
+
+    /// Blocks until member `other` has finished `steps` steps of the ring in this slot, which this member has entered.
+    pub(crate) fn follow(&self, context: &CallContext<'_>, other: usize, steps: usize) -> OrFailure<()> {
+        let mut state = lock(&self.state);
+        let mut deadline = Deadline::start(context);
+        while state.slot(context.sequence()).steps[other] < steps {
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            state = self.wait(state, &mut deadline, self.names[other], true)?;
+        }
+        Ok(())
+    }
+
+    /// Returns what all members published in the slot, once they have arrived and agree. Call it before
+    /// [`Coordinator::settle`].
+    pub(crate) fn published(&self, context: &CallContext<'_>) -> Option<Arc<[C]>> {
+        lock(&self.state).slot(context.sequence()).published()
+    }
+
+    /// Blocks until the slot's outcome is final and no other member can touch this member's buffers again. The member
+    /// takes part in the slot no more.
+    pub(crate) fn settle(&self, context: &CallContext<'_>) -> OrFailure<Settled> {
+        let (mut state, sequence) = (lock(&self.state), context.sequence());
+        let mut deadline = Deadline::start(context);
+        loop {
+            let failure = state.failure.clone();
+            let slot = state.slot(sequence);
+            if slot.complete() {
+                let settled = slot.outcome(context.member);
+                state.leave(sequence);
+                return Ok(settled);
+            }
+            if let Some(failure) = failure {
+                if slot.inside == 0 {
+                    state.leave(sequence);
+                    return Err(failure);
+                }
+                // Members inside only copy, or wait for steps that the failure has ended: no deadline is needed.
+                state = self.rest(state, IDLE);
+                continue;
+            }
+            let culprit = self.names[slot.idle()];
+            // On a timeout the failure is set, and the next turn sees it.
+            state = match self.wait(state, &mut deadline, culprit, true) {
+                Ok(state) => state,
+                Err(_) => lock(&self.state),
+            };
+        }
+    }
+
+    /// Fails the group, unless it has failed already.
+    pub(crate) fn poison(&self, failure: Failure) {
+        self.fail(&mut lock(&self.state), failure);
+    }
+
+    /// Notes that `member` will issue nothing more.
+    pub(crate) fn depart(&self, member: usize) {
+        let mut state = lock(&self.state);
+        state.departed[member] = true;
+        self.notify(&state);
+    }
+
+    /// Blocks until the group fails or `remaining` returns zero.
+    pub(crate) fn sleep(&self, remaining: impl Fn() -> Duration) {
+        let mut state = lock(&self.state);
+        let mut before = Duration::MAX;
+        while state.failure.is_none() {
+            let time = remaining();
+            if time.is_zero() {
+                return;
+            }
+            // The remaining time does not shrink while the run is paused: look less often then.
+            let held = time + Duration::from_micros(1) >= before;
+            state = self.rest(state, if held { time.max(Duration::from_millis(1)) } else { time });
+            before = time;
+        }
+    }
+
+    fn rest<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, GroupState<C>>,
+        time: Duration,
+    ) -> MutexGuard<'a, GroupState<C>> {
+        state.parked += 1;
+        let mut state = park(&self.changed, state, time);
+        state.parked -= 1;
+        state
+    }
+
+    /// Spins for a while, without the lock, until a notification.
+    fn spin<'a>(&'a self, state: MutexGuard<'a, GroupState<C>>) -> MutexGuard<'a, GroupState<C>> {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        drop(state);
+        let since = Instant::now();
+        while self.epoch.load(Ordering::Acquire) == epoch {
+            if since.elapsed() > self.spin {
+                self.wary.store(WARY, Ordering::Relaxed);
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        lock(&self.state)
+    }
+
+    /// True if a wait should spin first. Counts down the waits that should not; members may miscount each other's.
+    fn eager(&self) -> bool {
+        let wary = self.wary.load(Ordering::Relaxed);
+        self.wary.store(wary.saturating_sub(1), Ordering::Relaxed);
+        wary == 0
+    }
+
+    /// Blocks until a notification. At the deadline for rank `culprit` the group fails: the culprit has not issued the
+    /// call, or (`issued`) not done its part.
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, GroupState<C>>,
+        deadline: &mut Deadline<'_>,
+        culprit: u32,
+        issued: bool,
+    ) -> OrFailure<MutexGuard<'a, GroupState<C>>> {
+        let Ok(left) = deadline.left(&[culprit]) else {
+            let CallContext { member, waiter, .. } = deadline.context;
+            let late =
+                Failure::late(self.names[member], culprit, deadline.context.id(), issued, waiter.timeout());
+            return Err(self.fail(&mut state, late));
+        };
+        if !std::mem::replace(&mut deadline.spun, true) && !self.spin.is_zero() && self.eager() {
+            return Ok(self.spin(state));
+        }
+        Ok(self.rest(state, left))
+    }
+}
+
+/// How long to park where only a notification can help.
+const IDLE: Duration = Duration::from_secs(3600);
