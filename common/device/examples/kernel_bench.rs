@@ -3,8 +3,9 @@
 //! `cargo run -p device --example kernel_bench [-- f32|bf16|f16 [threads [preset]]]`
 
 use device::{
-    AdamW, Attention, Buffer, Class, DType, Device, DeviceError, Kernels, Ledger, Matrix, MatrixMut, Rope,
-    RowShape, Write, matmul_peak, multiply_add_peak,
+    AdamW, AdamWUpdate, Attention, AttentionBackward, AttentionShape, Buffer, Class, CrossEntropy, DType,
+    Device, DeviceError, Embedding, EmbeddingBackward, Kernels, Ledger, Matrix, RmsNorm, RmsNormBackward,
+    Rope, RowShape, Swiglu, SwigluBackward, Write, matmul_peak, multiply_add_peak,
 };
 use events::Emitter;
 use std::time::{Duration, Instant};
@@ -102,19 +103,19 @@ impl Bench {
             (self.floats(rows * depth)?, self.floats(columns * depth)?, self.floats(rows * columns)?);
         let flops = 2.0 * (rows * depth * columns) as f64;
         let forward = time(|| {
-            let out = MatrixMut::new(y.view_mut(), rows, columns);
+            let out = Matrix::new(y.view_mut(), rows, columns);
             let (x, w) = (Matrix::new(x.view(), rows, depth), Matrix::new(w.view(), columns, depth));
             self.kernels().matmul(out, x, w.t(), Write::Replace)
         })?;
         table.row(&format!("{name} {rows}×{depth}×{columns}"), forward, calls, flops, "GFLOP/s");
         let dx = time(|| {
-            let out = MatrixMut::new(x.view_mut(), rows, depth);
+            let out = Matrix::new(x.view_mut(), rows, depth);
             let (y, w) = (Matrix::new(y.view(), rows, columns), Matrix::new(w.view(), columns, depth));
             self.kernels().matmul(out, y, w, Write::Replace)
         })?;
         table.row(&format!("{name} {rows}×{columns}×{depth}"), dx, calls, flops, "GFLOP/s");
         let dw = time(|| {
-            let out = MatrixMut::new(w.view_mut(), columns, depth);
+            let out = Matrix::new(w.view_mut(), columns, depth);
             let (y, x) = (Matrix::new(y.view(), rows, columns), Matrix::new(x.view(), rows, depth));
             self.kernels().matmul(out, y.t(), x, Write::Replace)
         })?;
@@ -124,18 +125,31 @@ impl Bench {
 
     fn attention(&self, table: &mut Table, preset: &Preset) -> Result<()> {
         let Preset { heads, tokens, batch, width, layers, .. } = *preset;
-        let shape = Attention { batch, tokens, heads, kv_heads: heads, head_dim: width / heads };
+        let shape = AttentionShape { batch, tokens, heads, kv_heads: heads, head_dim: width / heads };
         let mut qkv = self.floats(shape.rows() * shape.packed_width())?;
         let mut dqkv = self.floats(shape.rows() * shape.packed_width())?;
         let (mut out, dout) = (self.floats(shape.rows() * width)?, self.floats(shape.rows() * width)?);
         let mut log_sum = self.buffer(DType::F32, shape.rows() * heads)?;
         let flops = 2.0 * (batch * tokens * tokens * width) as f64;
-        let forward =
-            time(|| self.kernels().attention(out.view_mut(), log_sum.view_mut(), qkv.view(), shape))?;
+        let forward = time(|| {
+            self.kernels().attention(Attention {
+                out: out.view_mut(),
+                log_sum: log_sum.view_mut(),
+                qkv: qkv.view(),
+                shape,
+            })
+        })?;
         table.row("attention (causal half)", forward, layers, flops, "GFLOP/s");
         let backward = time(|| {
             let (out, log_sum) = (out.view(), log_sum.view());
-            self.kernels().attention_backward(dqkv.view_mut(), dout.view(), qkv.view(), out, log_sum, shape)
+            self.kernels().attention_backward(AttentionBackward {
+                dqkv: dqkv.view_mut(),
+                dout: dout.view(),
+                qkv: qkv.view(),
+                out,
+                log_sum,
+                shape,
+            })
         })?;
         table.row("attention_backward", backward, layers, 2.5 * flops, "GFLOP/s");
         let rope = Rope { attention: shape, theta: 1e4, first_position: 0, inverse: false };
@@ -152,7 +166,14 @@ impl Bench {
         let bytes = (self.dtype.size() * len) as f64;
         let kernels = self.kernels();
         let forward = time(|| {
-            kernels.rms_norm(out.view_mut(), inverse.view_mut(), x.view(), weight.view(), shape, 1e-5)
+            kernels.rms_norm(RmsNorm {
+                out: out.view_mut(),
+                inverse_rms: inverse.view_mut(),
+                x: x.view(),
+                weight: weight.view(),
+                shape,
+                eps: 1e-5,
+            })
         })?;
         table.row("rms_norm", forward, calls, 2.0 * bytes, "GB/s");
         kernels.fill(inverse.view_mut(), 1e-9)?;
@@ -160,16 +181,16 @@ impl Bench {
         let backward = time(|| {
             let (dout, x, weight) = (dout.view(), x.view(), weight.view());
             let outputs = (out.view_mut(), dweight.view_mut());
-            kernels.rms_norm_backward(
-                outputs.0,
-                outputs.1,
-                Write::Replace,
+            kernels.rms_norm_backward(RmsNormBackward {
+                dx: outputs.0,
+                dweight: outputs.1,
+                write: Write::Replace,
                 dout,
                 x,
                 weight,
-                inverse.view(),
+                inverse_rms: inverse.view(),
                 shape,
-            )
+            })
         })?;
         table.row("rms_norm_backward", backward, calls, 4.0 * bytes, "GB/s");
         let add = time(|| {
@@ -184,9 +205,17 @@ impl Bench {
         let len = shape.rows * shape.width;
         let (x, mut dx, mut out) = (self.floats(2 * len)?, self.floats(2 * len)?, self.floats(len)?);
         let bytes = (self.dtype.size() * len) as f64;
-        let forward = time(|| self.kernels().swiglu(out.view_mut(), x.view(), shape))?;
+        let forward =
+            time(|| self.kernels().swiglu(Swiglu { out: out.view_mut(), gate_up: x.view(), shape }))?;
         table.row("swiglu", forward, calls, 3.0 * bytes, "GB/s");
-        let backward = time(|| self.kernels().swiglu_backward(dx.view_mut(), out.view(), x.view(), shape))?;
+        let backward = time(|| {
+            self.kernels().swiglu_backward(SwigluBackward {
+                dgate_up: dx.view_mut(),
+                dout: out.view(),
+                gate_up: x.view(),
+                shape,
+            })
+        })?;
         table.row("swiglu_backward", backward, calls, 5.0 * bytes, "GB/s");
         Ok(())
     }
@@ -198,16 +227,38 @@ impl Bench {
         let (mut embeddings, mut x) = (self.floats(VOCABULARY * width)?, self.floats(rows * width)?);
         let bytes = (self.dtype.size() * rows * width) as f64;
         let kernels = self.kernels();
-        let forward = time(|| kernels.embedding(x.view_mut(), embeddings.view(), ids.view(), shape))?;
+        let forward = time(|| {
+            kernels.embedding(Embedding {
+                out: x.view_mut(),
+                table: embeddings.view(),
+                ids: ids.view(),
+                shape,
+                vocabulary: VOCABULARY,
+            })
+        })?;
         table.row("embedding", forward, 1, 2.0 * bytes, "GB/s");
         let backward = time(|| {
-            kernels.embedding_backward(embeddings.view_mut(), Write::Replace, x.view(), ids.view(), shape)
+            kernels.embedding_backward(EmbeddingBackward {
+                dtable: embeddings.view_mut(),
+                write: Write::Replace,
+                dout: x.view(),
+                ids: ids.view(),
+                shape,
+                vocabulary: VOCABULARY,
+            })
         })?;
         table.row("embedding_backward", backward, 1, bytes, "GB/s");
         let (mut logits, mut losses) = (self.floats(rows * VOCABULARY)?, self.buffer(DType::F32, rows)?);
         let shape = RowShape { rows, width: VOCABULARY };
-        let loss =
-            time(|| kernels.cross_entropy(losses.view_mut(), logits.view_mut(), ids.view(), 1.0, shape))?;
+        let loss = time(|| {
+            kernels.cross_entropy(CrossEntropy {
+                losses: losses.view_mut(),
+                logits: logits.view_mut(),
+                targets: ids.view(),
+                gradient_scale: 1.0,
+                shape,
+            })
+        })?;
         table.row("cross_entropy", loss, 1, 2.0 * (self.dtype.size() * rows * VOCABULARY) as f64, "GB/s");
         Ok(())
     }
@@ -229,7 +280,15 @@ impl Bench {
         let kernels = self.kernels();
         let step = time(|| {
             let states = (master.view_mut(), momentum.view_mut(), variance.view_mut());
-            kernels.adamw(states.0, states.1, states.2, gradients.view(), update)
+            kernels.adamw(AdamWUpdate {
+                master: states.0,
+                momentum: states.1,
+                variance: states.2,
+                gradients: gradients.view(),
+                settings: update,
+                parameters: None,
+                len,
+            })
         })?;
         table.row("adamw", step, 1, ((24 + self.dtype.size()) * len) as f64, "GB/s");
         let bytes = (self.dtype.size() * len) as f64;

@@ -1,75 +1,88 @@
 //! What every device refuses before it computes.
 
-use crate::kernels::{Attention, Matrix, MatrixMut};
+use crate::operations::{Elements, Length, Operand, Operation, Visitor};
+use crate::view::{View, ViewMut};
 use crate::{DType, DeviceError, Result};
 
-/// Checks the operands of the kernel that it names.
-#[derive(Clone, Copy)]
-pub(crate) struct Check(pub(crate) &'static str);
+/// Returns `operation` if its operands have the lengths and types that it says, and its sizes fit each other.
+pub(crate) fn check<'r, 'w>(
+    operation: Operation<View<'r>, ViewMut<'w>>,
+) -> Result<Operation<View<'r>, ViewMut<'w>>> {
+    let kernel = operation.name();
+    operation.visit(&mut Check { kernel })
+}
 
-/// Sizes of a product: `[rows, depth] · [depth, columns]`.
-#[derive(Clone, Copy)]
-pub(crate) struct Product {
-    pub(crate) rows: usize,
-    pub(crate) columns: usize,
-    pub(crate) depth: usize,
+/// Checks the operands of one kernel, and hands them on as they are.
+struct Check {
+    kernel: &'static str,
 }
 
 impl Check {
-    /// Refuses an operand that has `got` instead of `expected` elements.
-    pub(crate) fn len(self, operand: &'static str, got: usize, expected: usize) -> Result<()> {
-        if got == expected {
+    fn operand(&self, operand: Operand, len: usize, dtype: DType) -> Result<()> {
+        let Operand { name, .. } = operand;
+        let (expected, fits) = match operand.len {
+            Length::Exactly(expected) => (expected, len == expected),
+            Length::AtLeast(expected) => (expected, len >= expected),
+        };
+        if !fits {
+            return Err(DeviceError::Shape { kernel: self.kernel, operand: name, expected, got: len });
+        }
+        let takes = match operand.elements {
+            Elements::Any => true,
+            Elements::Floats => dtype != DType::U32,
+            Elements::F32 => dtype == DType::F32,
+            Elements::Indices { .. } => dtype == DType::U32,
+        };
+        if takes {
             return Ok(());
         }
-        Err(DeviceError::Shape { kernel: self.0, operand, expected, got })
+        Err(DeviceError::Type { kernel: self.kernel, operand: name, got: dtype })
     }
 
-    /// The error that the kernel does not take an operand of type `got`.
-    pub(crate) fn refuse<T>(self, operand: &'static str, got: DType) -> Result<T> {
-        Err(DeviceError::Type { kernel: self.0, operand, got })
-    }
-
-    /// Refuses indices the largest of which is no row of a table of `bound`.
-    pub(crate) fn bound(self, operand: &'static str, largest: Option<u32>, bound: usize) -> Result<()> {
-        match largest.filter(|&largest| largest as usize >= bound) {
-            Some(got) => Err(DeviceError::Index { kernel: self.0, operand, got, bound }),
+    /// Refuses indices of which one is no row of a table of `bound`: in main memory all are looked at, in a GPU's the
+    /// largest, if the host knows it.
+    fn indices(&self, operand: &'static str, view: &View<'_>, bound: usize) -> Result<()> {
+        let is_beyond = |index: &u32| *index as usize >= bound;
+        let beyond = match view.on_host() {
+            true => view.as_slice::<u32>().iter().copied().find(is_beyond),
+            false => view.largest_index().filter(is_beyond),
+        };
+        match beyond {
+            Some(got) => Err(DeviceError::Index { kernel: self.kernel, operand, got, bound }),
             None => Ok(()),
         }
     }
+}
 
-    /// Refuses matrices that do not lie within their buffers, or that cannot be multiplied.
-    pub(crate) fn product(self, out: &MatrixMut<'_>, a: &Matrix<'_>, b: &Matrix<'_>) -> Result<Product> {
-        self.matrix("a", a.data.len(), (a.rows, a.columns), a.stride)?;
-        self.matrix("b", b.data.len(), (b.rows, b.columns), b.stride)?;
-        self.matrix("out", out.data.len(), (out.rows, out.columns), out.stride)?;
-        let ((rows, depth), (b_rows, columns)) = (a.shape(), b.shape());
-        self.len("rows of a", rows, out.rows)?;
-        self.len("columns of b", columns, out.columns)?;
-        self.len("rows of b", b_rows, depth)?;
-        Ok(Product { rows, columns, depth })
+impl<'r, 'w> Visitor<View<'r>, ViewMut<'w>> for Check {
+    type Read = View<'r>;
+    type Written = ViewMut<'w>;
+
+    fn read(&mut self, operand: Operand, data: View<'r>) -> Result<View<'r>> {
+        self.operand(operand, data.len(), data.dtype())?;
+        if let Elements::Indices { bound } = operand.elements {
+            self.indices(operand.name, &data, bound)?;
+        }
+        Ok(data)
     }
 
-    /// Refuses query heads that do not share key/value heads evenly.
-    pub(crate) fn heads(self, shape: Attention) -> Result<()> {
-        let kv_heads = shape.kv_heads.max(1);
-        self.len("kv_heads", shape.kv_heads, kv_heads)?;
-        self.len("heads", shape.heads, shape.heads.next_multiple_of(kv_heads))
+    fn write(&mut self, operand: Operand, data: ViewMut<'w>) -> Result<ViewMut<'w>> {
+        self.operand(operand, data.len(), data.dtype())?;
+        Ok(data)
     }
 
-    fn matrix(
-        self,
-        operand: &'static str,
-        len: usize,
-        (rows, columns): (usize, usize),
-        stride: usize,
-    ) -> Result<()> {
-        let expected = if rows == 0 || columns == 0 { 0 } else { (rows - 1) * stride.max(columns) + columns };
-        if len < expected {
-            return Err(DeviceError::Shape { kernel: self.0, operand, expected, got: len });
+    fn size(&mut self, operand: &'static str, got: usize, expected: usize) -> Result<()> {
+        match got == expected {
+            true => Ok(()),
+            false => Err(DeviceError::Shape { kernel: self.kernel, operand, expected, got }),
         }
-        if stride < columns && rows > 1 {
-            return Err(DeviceError::Shape { kernel: self.0, operand, expected: columns, got: stride });
-        }
-        Ok(())
+    }
+}
+
+/// Refuses tensors that are to be reduced and hold no floats.
+pub(crate) fn check_floats(kernel: &'static str, all: &[View<'_>]) -> Result<()> {
+    match all.iter().map(View::dtype).find(|dtype| *dtype == DType::U32) {
+        Some(got) => Err(DeviceError::Type { kernel, operand: "x", got }),
+        None => Ok(()),
     }
 }

@@ -8,7 +8,6 @@
 //! Kernels are one trait, [`Kernels`], over [`View`]s of buffers; `cpu` implements it for main memory, [`cuda`] for
 //! NVIDIA's GPUs.
 
-mod adamw;
 mod buffer;
 mod check;
 pub mod convert;
@@ -22,8 +21,10 @@ mod fetched;
 mod kernels;
 mod ledger;
 pub mod meter;
+mod operations;
 mod peak;
 mod rotation;
+mod shapes;
 mod view;
 
 pub use buffer::Buffer;
@@ -31,13 +32,17 @@ pub use dtype::{DType, Element};
 pub use error::{DeviceError, OutOfMemory};
 pub use events::{Class, Place};
 pub use fetched::Fetched;
-pub use kernels::{AdamW, Attention, Kernels, Matrix, MatrixMut, Rope, RowShape, Write, max_or_nan};
+pub use kernels::{Kernels, max_or_nan};
 pub use ledger::Ledger;
+pub use operations::{
+    AdamW, AdamWUpdate, Addend, Attention, AttentionBackward, CrossEntropy, Embedding, EmbeddingBackward,
+    Matmul, Operation, RmsNorm, RmsNormBackward, Rope, Swiglu, SwigluBackward,
+};
 pub use peak::{matmul_peak, multiply_add_peak};
+pub use shapes::{AttentionShape, Matrix, RowShape, Write};
 pub use view::{View, ViewMut};
 
 use buffer::Memory;
-use check::Check;
 use cpu::Cpu;
 use cuda::{Begun, Gpu, Options, Runtime};
 use events::Work;
@@ -227,7 +232,8 @@ impl Device {
     pub fn upload_as(&self, class: Class, dtype: DType, values: &[f32]) -> Result<Buffer> {
         let mut buffer = self.allocate(class, dtype, values.len())?;
         match (&self.backend, dtype) {
-            (Backend::Cpu(_), _) => cpu::round_into(buffer.view_mut(), values)?,
+            (_, DType::U32) => return Err(refused("upload", "out", dtype)),
+            (Backend::Cpu(_), _) => cpu::round_into(buffer.view_mut(), values),
             (Backend::Cuda(_), DType::F32) => self.write(buffer.view_mut(), values)?,
             (Backend::Cuda(_), DType::Bf16) => {
                 let rounded: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
@@ -236,9 +242,6 @@ impl Device {
             (Backend::Cuda(_), DType::F16) => {
                 let rounded: Vec<f16> = values.iter().map(|&value| f16::from_f32(value)).collect();
                 self.write(buffer.view_mut(), &rounded)?;
-            }
-            (Backend::Cuda(_), DType::U32) => {
-                return Check("upload").refuse("out", dtype);
             }
         }
         Ok(buffer)
@@ -260,7 +263,10 @@ impl Device {
     /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit.
     pub fn write<T: Element>(&self, mut out: ViewMut<'_>, values: &[T]) -> Result<()> {
         fits::<T>("write", out.dtype())?;
-        Check("write").len("the values", values.len(), out.len())?;
+        if values.len() != out.len() {
+            let (expected, got) = (out.len(), values.len());
+            return Err(DeviceError::Shape { kernel: "write", operand: "the values", expected, got });
+        }
         match self.gpu().filter(|_| !out.on_host()) {
             Some(rank) => rank.write(out, bytemuck::cast_slice(values)),
             None => {
@@ -303,5 +309,9 @@ impl Device {
 
 /// Refuses a transfer of elements of another type.
 fn fits<T: Element>(transfer: &'static str, dtype: DType) -> Result<()> {
-    if dtype == T::DTYPE { Ok(()) } else { Check(transfer).refuse("the buffer", dtype) }
+    if dtype == T::DTYPE { Ok(()) } else { Err(refused(transfer, "the buffer", dtype)) }
+}
+
+fn refused(kernel: &'static str, operand: &'static str, got: DType) -> DeviceError {
+    DeviceError::Type { kernel, operand, got }
 }

@@ -1,6 +1,6 @@
 //! Upper bounds against which speeds are reported: the matrix-product library's own, and the processor's.
 
-use crate::{Class, DType, Device, Ledger, Matrix, MatrixMut, Result, Write};
+use crate::{Class, DType, Device, Ledger, Matrix, Result, Write};
 use events::Emitter;
 use std::hint::black_box;
 use std::time::Instant;
@@ -26,7 +26,7 @@ pub fn matmul_peak(threads: usize) -> Result<f64> {
     let (a, b, mut out) = (operand(1.0)?, operand(1.0)?, operand(0.0)?);
     let mut fastest = f64::INFINITY;
     for _ in 0..ATTEMPTS {
-        let out = MatrixMut::new(out.view_mut(), SIDE, SIDE);
+        let out = Matrix::new(out.view_mut(), SIDE, SIDE);
         let (a, b) = (Matrix::new(a.view(), SIDE, SIDE), Matrix::new(b.view(), SIDE, SIDE));
         let start = Instant::now();
         device.kernels().matmul(out, a, b, Write::Replace)?;

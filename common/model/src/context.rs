@@ -1,7 +1,7 @@
 //! The model, the shape of a micro-batch, and the context that every layer's passes share.
 
 use crate::{Layout, ModelConfig, ModelError, Weights};
-use device::{Attention, Buffer, Class, DType, Device, Result, Rope, RowShape};
+use device::{AttentionShape, Buffer, Class, DType, Device, Result, Rope, RowShape};
 
 /// A model: its numbers and its tensors, without the weights; see [`Weights`].
 ///
@@ -67,9 +67,9 @@ impl Context<'_> {
         RowShape { rows: self.batch.rows(), width }
     }
 
-    pub(crate) fn attention(&self) -> Attention {
+    pub(crate) fn attention(&self) -> AttentionShape {
         let ModelConfig { heads, kv_heads, head_dim, .. } = *self.config;
-        Attention { batch: self.batch.batch, tokens: self.batch.tokens, heads, kv_heads, head_dim }
+        AttentionShape { batch: self.batch.batch, tokens: self.batch.tokens, heads, kv_heads, head_dim }
     }
 
     pub(crate) fn rope(&self, inverse: bool) -> Rope {

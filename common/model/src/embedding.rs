@@ -8,7 +8,7 @@
 use crate::context::{Batch, Model};
 use crate::tensors::{gradient, weight};
 use crate::{Gradients, Weights};
-use device::{Buffer, Class, Device, Result, RowShape};
+use device::{Buffer, Class, Device, Embedding, EmbeddingBackward, Result, RowShape};
 
 impl Model {
     /// Computes `x = table[ids]`: `[R, d]`, in the weights' type. `ids`: u32 `[R]`, below the
@@ -26,7 +26,13 @@ impl Model {
         let table = weight(weights, 0);
         let shape = RowShape { rows: batch.rows(), width: self.config.width };
         let mut x = device.allocate(Class::Activations, table.dtype(), shape.rows * shape.width)?;
-        device.kernels().embedding(x.view_mut(), table, ids.view(), shape)?;
+        device.kernels().embedding(Embedding {
+            out: x.view_mut(),
+            table,
+            ids: ids.view(),
+            vocabulary: self.config.vocabulary,
+            shape,
+        })?;
         Ok(x)
     }
 
@@ -45,6 +51,13 @@ impl Model {
     ) -> Result<()> {
         let (dtable, write) = gradient(gradients, 0);
         let shape = RowShape { rows: batch.rows(), width: self.config.width };
-        device.kernels().embedding_backward(dtable, write, dx.view(), ids.view(), shape)
+        device.kernels().embedding_backward(EmbeddingBackward {
+            dtable,
+            write,
+            dout: dx.view(),
+            ids: ids.view(),
+            vocabulary: self.config.vocabulary,
+            shape,
+        })
     }
 }

@@ -23,7 +23,7 @@ use crate::context::{Batch, Context, Model};
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
 use crate::{Gradients, Keep, Weights};
-use device::{Buffer, Class, DType, Device, Fetched, Result};
+use device::{Buffer, Class, CrossEntropy, DType, Device, Fetched, Result};
 
 /// Positions of the head's tensors in [`crate::Layer::tensors`].
 const NORM: usize = 0;
@@ -125,8 +125,13 @@ fn cross_entropy(
 ) -> Result<Losses> {
     let mut losses = cx.workspace(DType::F32, 1)?;
     let shape = cx.row_shape(cx.config.vocabulary);
-    let (out, targets) = (losses.view_mut(), targets.view());
-    cx.device.kernels().cross_entropy(out, logits.view_mut(), targets, gradient_scale, shape)?;
+    cx.device.kernels().cross_entropy(CrossEntropy {
+        losses: losses.view_mut(),
+        logits: logits.view_mut(),
+        targets: targets.view(),
+        gradient_scale,
+        shape,
+    })?;
     cx.device.fetch(losses.view(), |losses| losses.iter().map(|&loss| f64::from(loss)).sum())
 }
 

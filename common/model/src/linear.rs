@@ -3,7 +3,7 @@
 use crate::Gradients;
 use crate::context::Context;
 use crate::tensors::{gradient, weight};
-use device::{Buffer, Matrix, MatrixMut, Result, View, ViewMut, Write};
+use device::{Buffer, Matrix, Result, View, ViewMut, Write};
 use std::ops::Range;
 
 /// `out = x · Wᵀ`, where the rows of W are those of tensors `first..`, one below the other. `x` is
@@ -84,7 +84,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
             let weight = weight(cx.weights, part.tensors.start);
             let weight = Matrix::new(weight, part.columns.len(), self.inputs).with_grain(cx.config.width);
             let dout = columns(dout, rows, self.width(), part.columns);
-            let dx = MatrixMut::new(dx.view_mut(), rows, self.inputs);
+            let dx = Matrix::new(dx.view_mut(), rows, self.inputs);
             cx.device.kernels().matmul(dx, dout, weight, write)?;
             write = Write::Accumulate;
         }
@@ -118,7 +118,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         x: &Buffer,
     ) -> Result<()> {
         let rows = cx.batch.rows();
-        let dweight = MatrixMut::new(dweight, part.columns.len(), self.inputs).with_grain(cx.config.width);
+        let dweight = Matrix::new(dweight, part.columns.len(), self.inputs).with_grain(cx.config.width);
         let dout = columns(dout, rows, self.width(), part.columns);
         let x = Matrix::new(x.view(), rows, self.inputs);
         cx.device.kernels().matmul(dweight, dout.t(), x, write)
@@ -137,8 +137,7 @@ impl Projection<1> {
         let (rows, [outputs]) = (cx.batch.rows(), self.outputs);
         let weight = Matrix::new(weight(cx.weights, self.first), outputs, self.inputs);
         let weight = weight.with_grain(cx.config.width);
-        let (out, x) =
-            (MatrixMut::new(out.view_mut(), rows, outputs), Matrix::new(x.view(), rows, self.inputs));
+        let (out, x) = (Matrix::new(out.view_mut(), rows, outputs), Matrix::new(x.view(), rows, self.inputs));
         cx.device.kernels().matmul_onto(out, base.view(), x, weight.t())
     }
 }
@@ -155,11 +154,11 @@ fn span(rows: usize, stride: usize, columns: &Range<usize>) -> Range<usize> {
 }
 
 /// Returns a view of `columns` of a packed `rows × stride` matrix.
-fn columns(data: &Buffer, rows: usize, stride: usize, columns: Range<usize>) -> Matrix<'_> {
+fn columns(data: &Buffer, rows: usize, stride: usize, columns: Range<usize>) -> Matrix<View<'_>> {
     Matrix::new(data.slice(span(rows, stride, &columns)), rows, columns.len()).with_stride(stride)
 }
 
 /// Returns a mutable view of `columns` of a packed `rows × stride` matrix.
-fn columns_mut(data: &mut Buffer, rows: usize, stride: usize, columns: Range<usize>) -> MatrixMut<'_> {
-    MatrixMut::new(data.slice_mut(span(rows, stride, &columns)), rows, columns.len()).with_stride(stride)
+fn columns_mut(data: &mut Buffer, rows: usize, stride: usize, columns: Range<usize>) -> Matrix<ViewMut<'_>> {
+    Matrix::new(data.slice_mut(span(rows, stride, &columns)), rows, columns.len()).with_stride(stride)
 }

@@ -3,7 +3,7 @@
 use crate::Gradients;
 use crate::context::Context;
 use crate::tensors::{gradient, weight};
-use device::{Buffer, DType, Result};
+use device::{Buffer, DType, Result, RmsNorm, RmsNormBackward};
 
 /// The result of a norm's forward.
 pub(crate) struct Norm {
@@ -18,14 +18,14 @@ pub(crate) fn forward(cx: &Context<'_>, tensor: usize, x: &Buffer) -> Result<Nor
     let width = cx.config.width;
     let mut inverse_rms = cx.activation(DType::F32, 1)?;
     let mut out = cx.activation(x.dtype(), width)?;
-    cx.device.kernels().rms_norm(
-        out.view_mut(),
-        inverse_rms.view_mut(),
-        x.view(),
-        weight(cx.weights, tensor),
-        cx.row_shape(width),
-        cx.config.norm_eps,
-    )?;
+    cx.device.kernels().rms_norm(RmsNorm {
+        out: out.view_mut(),
+        inverse_rms: inverse_rms.view_mut(),
+        x: x.view(),
+        weight: weight(cx.weights, tensor),
+        shape: cx.row_shape(width),
+        eps: cx.config.norm_eps,
+    })?;
     Ok(Norm { inverse_rms, out })
 }
 
@@ -40,14 +40,14 @@ pub(crate) fn backward(
     (x, inverse_rms): (&Buffer, &Buffer),
 ) -> Result<()> {
     let (dweight, write) = gradient(gradients, tensor);
-    cx.device.kernels().rms_norm_backward(
-        dx.view_mut(),
+    cx.device.kernels().rms_norm_backward(RmsNormBackward {
+        dx: dx.view_mut(),
         dweight,
         write,
-        dout.view(),
-        x.view(),
-        weight(cx.weights, tensor),
-        inverse_rms.view(),
-        cx.row_shape(cx.config.width),
-    )
+        dout: dout.view(),
+        x: x.view(),
+        weight: weight(cx.weights, tensor),
+        inverse_rms: inverse_rms.view(),
+        shape: cx.row_shape(cx.config.width),
+    })
 }

@@ -2,54 +2,33 @@
 
 use super::Cpu;
 use super::elementwise::{BLOCK, blocks};
-use super::operand::{Source, Split};
-use crate::Result;
-use crate::adamw::Factors;
-use crate::check::Check;
-use crate::kernels::AdamW;
+use super::operand::{Source, Split, Target};
+use crate::operations::{AdamWUpdate, Factors};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
-pub(super) fn adamw(
-    cpu: &Cpu,
-    master: ViewMut<'_>,
-    momentum: ViewMut<'_>,
-    variance: ViewMut<'_>,
-    gradients: View<'_>,
-    update: AdamW,
-) -> Result<()> {
-    let (states, gradients) = operands(master, momentum, variance, &gradients)?;
-    let factors = Factors::new(update);
-    let runs = cpu.workers.runs(states.len(), 1);
-    let tasks = runs.iter().cloned().zip(states.runs(&runs, 1)).collect();
-    cpu.workers.each(tasks, |(run, mut states)| {
-        update_run(cpu, &mut states, gradients, run, &factors, |_, _| {});
-    });
-    Ok(())
-}
-
-pub(super) fn adamw_rounding(
-    cpu: &Cpu,
-    parameters: ViewMut<'_>,
-    master: ViewMut<'_>,
-    momentum: ViewMut<'_>,
-    variance: ViewMut<'_>,
-    gradients: View<'_>,
-    update: AdamW,
-) -> Result<()> {
-    let (states, gradients) = operands(master, momentum, variance, &gradients)?;
-    let parameters = Check("adamw").target("parameters", parameters, states.len())?;
-    let factors = Factors::new(update);
-    let runs = cpu.workers.runs(states.len(), 1);
-    let parts = parameters.runs(&runs, 1).into_iter().zip(states.runs(&runs, 1));
-    let tasks = runs.iter().cloned().zip(parts).collect();
-    cpu.workers.each(tasks, |(run, (mut parameters, mut states))| {
+pub(super) fn adamw(cpu: &Cpu, arguments: AdamWUpdate<View<'_>, ViewMut<'_>>) {
+    let AdamWUpdate { parameters, master, momentum, variance, gradients, len, settings } = arguments;
+    let states = States {
+        master: master.into_mut_slice(),
+        momentum: momentum.into_mut_slice(),
+        variance: variance.into_mut_slice(),
+    };
+    let (gradients, factors) = (Source::from(gradients), Factors::new(settings));
+    let runs = cpu.workers.runs(len, 1);
+    let tasks = runs.iter().cloned().zip(states.runs(&runs, 1));
+    let Some(parameters) = parameters else {
+        return cpu.workers.each(tasks.collect(), |(run, mut states)| {
+            update_run(cpu, &mut states, gradients, run, &factors, |_, _| {});
+        });
+    };
+    let tasks = tasks.zip(Target::from(parameters).runs(&runs, 1)).collect();
+    cpu.workers.each(tasks, |((run, mut states), mut parameters)| {
         update_run(cpu, &mut states, gradients, run, &factors, |range, master| {
             parameters.store(range, master);
         });
     });
-    Ok(())
 }
 
 /// What an update changes, f32.
@@ -57,12 +36,6 @@ struct States<'a> {
     master: &'a mut [f32],
     momentum: &'a mut [f32],
     variance: &'a mut [f32],
-}
-
-impl States<'_> {
-    fn len(&self) -> usize {
-        self.master.len()
-    }
 }
 
 impl Split for States<'_> {
@@ -77,25 +50,8 @@ impl Split for States<'_> {
     }
 }
 
-fn operands<'a, 'g>(
-    master: ViewMut<'a>,
-    momentum: ViewMut<'a>,
-    variance: ViewMut<'a>,
-    gradients: &View<'g>,
-) -> Result<(States<'a>, Source<'g>)> {
-    let check = Check("adamw");
-    let len = master.len();
-    let gradients = check.source("gradients", gradients, len)?;
-    let states = States {
-        master: check.f32_mut("master", master, len)?,
-        momentum: check.f32_mut("momentum", momentum, len)?,
-        variance: check.f32_mut("variance", variance, len)?,
-    };
-    Ok((states, gradients))
-}
-
-/// Updates `states`, the elements `run` of a tensor; `updated` hears of each block of new weights, and where in the run
-/// it lies.
+/// Updates `states`, the elements `run` of a tensor; calls `updated` with each block of new weights and its place in
+/// the run.
 fn update_run(
     cpu: &Cpu,
     states: &mut States<'_>,

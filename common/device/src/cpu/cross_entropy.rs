@@ -3,32 +3,22 @@
 use super::Cpu;
 use super::math::{exponentiate, maximum};
 use super::operand::{Split, Target};
-use crate::Result;
-use crate::check::Check;
-use crate::kernels::RowShape;
+use crate::operations::CrossEntropy;
+use crate::shapes::RowShape;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 
-pub(super) fn cross_entropy(
-    cpu: &Cpu,
-    losses: ViewMut<'_>,
-    logits: ViewMut<'_>,
-    targets: View<'_>,
-    gradient_scale: f32,
-    shape: RowShape,
-) -> Result<()> {
-    let check = Check("cross_entropy");
+pub(super) fn cross_entropy(cpu: &Cpu, arguments: CrossEntropy<View<'_>, ViewMut<'_>>) {
+    let CrossEntropy { losses, logits, targets, gradient_scale, shape } = arguments;
     let RowShape { rows, width } = shape;
-    let losses = check.f32_mut("losses", losses, rows)?;
-    let logits = check.target("logits", logits, rows * width)?;
-    let targets = check.indices("targets", &targets, rows, width)?;
+    let (losses, logits) = (losses.into_mut_slice::<f32>(), Target::from(logits));
+    let targets = targets.as_slice::<u32>();
     let runs = cpu.workers.runs(rows, width);
     let outputs = losses.runs(&runs, 1).into_iter().zip(logits.runs(&runs, width));
     let tasks = runs.iter().cloned().zip(outputs).collect();
     cpu.workers.each(tasks, |(run, (losses, logits))| {
         rows_of_losses(cpu, losses, logits, &targets[run], gradient_scale, width);
     });
-    Ok(())
 }
 
 fn rows_of_losses(

@@ -2,8 +2,6 @@
 
 use super::Cpu;
 use super::operand::{Source, Split, Target};
-use crate::Result;
-use crate::check::Check;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use half::{bf16, f16};
@@ -18,15 +16,10 @@ pub(super) fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> 
     range.step_by(BLOCK).map(move |start| start..(start + BLOCK).min(end))
 }
 
-pub(super) fn add(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
-    let check = Check("add");
-    let len = out.len();
-    let x = check.source("x", &x, len)?;
-    let out = check.target("out", out, len)?;
-    let runs = cpu.workers.runs(len, 1);
-    let tasks = runs.iter().cloned().zip(out.runs(&runs, 1)).collect();
+pub(super) fn add(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) {
+    let (runs, x) = (cpu.workers.runs(out.len(), 1), Source::from(x));
+    let tasks = runs.iter().cloned().zip(Target::from(out).runs(&runs, 1)).collect();
     cpu.workers.each(tasks, |(run, out)| add_run(cpu, out, x, run));
-    Ok(())
 }
 
 fn add_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>) {
@@ -53,19 +46,21 @@ pub(super) fn add_slice(out: &mut [f32], x: &[f32]) {
     }
 }
 
-pub(super) fn copy(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
-    let check = Check("copy");
-    let len = out.len();
-    check.len("x", x.len(), len)?;
-    if out.dtype() == x.dtype() {
-        out.into_bytes_mut().copy_from_slice(x.bytes());
-        return Ok(());
-    }
-    let (x, out) = (check.floats("x", &x)?, check.floats_mut("out", out)?);
-    let runs = cpu.workers.runs(len, 1);
-    let tasks = runs.iter().cloned().zip(out.runs(&runs, 1)).collect();
+/// `out = x`, of any two types.
+pub(super) fn copy_or_convert(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) {
+    if out.dtype() == x.dtype() { copy(out, x) } else { convert(cpu, out, x) }
+}
+
+/// `out = x`, of one type.
+fn copy(out: ViewMut<'_>, x: View<'_>) {
+    out.into_bytes_mut().copy_from_slice(x.bytes());
+}
+
+/// `out = x`, rounded.
+fn convert(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) {
+    let (runs, x) = (cpu.workers.runs(out.len(), 1), Source::from(x));
+    let tasks = runs.iter().cloned().zip(Target::from(out).runs(&runs, 1)).collect();
     cpu.workers.each(tasks, |(run, out)| convert_run(cpu, out, x, run));
-    Ok(())
 }
 
 fn convert_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>) {
@@ -85,18 +80,15 @@ fn convert_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>)
     });
 }
 
-/// `out = values`, rounded.
-pub(crate) fn round_into(out: ViewMut<'_>, values: &[f32]) -> Result<()> {
-    let mut out = Check("upload").target("out", out, values.len())?;
-    out.store(0..values.len(), values);
-    Ok(())
+/// `out = values`, rounded; `out` holds floats.
+pub(crate) fn round_into(out: ViewMut<'_>, values: &[f32]) {
+    Target::from(out).store(0..values.len(), values);
 }
 
-pub(super) fn fill(out: ViewMut<'_>, value: f32) -> Result<()> {
-    match Check("fill").floats_mut("out", out)? {
+pub(super) fn fill(out: ViewMut<'_>, value: f32) {
+    match Target::from(out) {
         Target::F32(out) => out.fill(value),
         Target::Bf16(out) => out.fill(bf16::from_f32(value)),
         Target::F16(out) => out.fill(f16::from_f32(value)),
     }
-    Ok(())
 }

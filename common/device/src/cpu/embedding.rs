@@ -3,39 +3,18 @@
 use super::Cpu;
 use super::elementwise::add_slice;
 use super::operand::{Source, Split, Target};
-use crate::check::Check;
-use crate::kernels::{RowShape, Write};
+use crate::operations::{Embedding, EmbeddingBackward};
+use crate::shapes::{RowShape, Write};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
-use crate::{DeviceError, Result};
 use std::ops::Range;
 
-/// Rows of a table of `len` elements.
-fn vocabulary(check: Check, operand: &'static str, len: usize, width: usize) -> Result<usize> {
-    let rows = len.checked_div(width).unwrap_or(0);
-    if rows * width == len {
-        return Ok(rows);
-    }
-    Err(DeviceError::Shape { kernel: check.0, operand, expected: (rows + 1) * width, got: len })
-}
-
-pub(super) fn embedding(
-    cpu: &Cpu,
-    out: ViewMut<'_>,
-    table: View<'_>,
-    ids: View<'_>,
-    shape: RowShape,
-) -> Result<()> {
-    let check = Check("embedding");
-    let RowShape { rows, width } = shape;
-    let vocabulary = vocabulary(check, "table", table.len(), width)?;
-    let ids = check.indices("ids", &ids, rows, vocabulary)?;
-    let table = check.floats("table", &table)?;
-    let out = check.target("out", out, rows * width)?;
+pub(super) fn embedding(cpu: &Cpu, arguments: Embedding<View<'_>, ViewMut<'_>>) {
+    let Embedding { out, table, ids, shape: RowShape { rows, width }, .. } = arguments;
+    let (out, table, ids) = (Target::from(out), Source::from(table), ids.as_slice::<u32>());
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
     cpu.workers.each(tasks, |(run, out)| forward(cpu, out, table, &ids[run], width));
-    Ok(())
 }
 
 fn forward(cpu: &Cpu, mut out: Target<'_>, table: Source<'_>, ids: &[u32], width: usize) {
@@ -55,27 +34,16 @@ fn forward(cpu: &Cpu, mut out: Target<'_>, table: Source<'_>, ids: &[u32], width
     });
 }
 
-pub(super) fn embedding_backward(
-    cpu: &Cpu,
-    dtable: ViewMut<'_>,
-    write: Write,
-    dout: View<'_>,
-    ids: View<'_>,
-    shape: RowShape,
-) -> Result<()> {
-    let check = Check("embedding_backward");
+pub(super) fn embedding_backward(cpu: &Cpu, arguments: EmbeddingBackward<View<'_>, ViewMut<'_>>) {
+    let EmbeddingBackward { dtable, write, dout, ids, vocabulary, shape } = arguments;
     let RowShape { rows, width } = shape;
-    let vocabulary = vocabulary(check, "dtable", dtable.len(), width)?;
-    let ids = check.indices("ids", &ids, rows, vocabulary)?;
-    let dout = check.source("dout", &dout, rows * width)?;
-    let dtable = check.floats_mut("dtable", dtable)?;
+    let (dtable, dout, ids) = (Target::from(dtable), Source::from(dout), ids.as_slice::<u32>());
     let mut order: Vec<usize> = (0..rows).collect();
     order.sort_by_key(|&i| ids[i]);
     let runs = cpu.workers.runs(vocabulary, width);
     let tasks = runs.iter().cloned().zip(dtable.runs(&runs, width)).collect();
     let gradient = Gradient { dout, ids, order: &order, width, write };
     cpu.workers.each(tasks, |(run, dtable)| gradient.gather(cpu, dtable, run));
-    Ok(())
 }
 
 /// The gradient of the table, row by row of the table, so that each row is rounded once.

@@ -1,13 +1,14 @@
 //! Matrix products: cut over threads, and into panels where operands have to be widened or laid out anew.
 
 use super::Cpu;
+use super::elementwise;
 use super::multiply::multiply;
 use super::tile::{Tile, TileMut};
 use super::transpose::transposed_stride;
 use super::workers::cut;
-use crate::Result;
-use crate::check::Check;
-use crate::kernels::{Matrix, MatrixMut, Write};
+use crate::operations::{Addend, Matmul};
+use crate::shapes::{Matrix, Write};
+use crate::view::{View, ViewMut};
 use std::ops::Range;
 
 /// Rows and columns of a panel, at most: its copying must be little beside the product of it.
@@ -26,29 +27,28 @@ const GRAIN: usize = 1 << 20;
 /// once.
 const MULTIPLE: usize = 16;
 
-fn tile<'a>(check: Check, name: &'static str, matrix: &Matrix<'a>) -> Result<Tile<'a>> {
-    let source = check.floats(name, &matrix.data)?;
-    Ok(Tile::new(source, matrix.rows, matrix.columns, matrix.stride).transposed_if(matrix.transposed))
+fn tile(matrix: Matrix<View<'_>>) -> Tile<'_> {
+    let Matrix { data, rows, columns, stride, transposed, .. } = matrix;
+    Tile::new(data.into(), rows, columns, stride).transposed_if(transposed)
 }
 
-pub(super) fn matmul(
-    cpu: &Cpu,
-    out: MatrixMut<'_>,
-    a: Matrix<'_>,
-    b: Matrix<'_>,
-    write: Write,
-) -> Result<()> {
-    let check = Check("matmul");
-    check.product(&out, &a, &b)?;
-    let (a, b) = (tile(check, "a", &a)?, tile(check, "b", &b)?);
-    let MatrixMut { data, rows, columns, stride, .. } = out;
-    let out = TileMut::new(check.floats_mut("out", data)?, rows, columns, stride);
+pub(super) fn matmul(cpu: &Cpu, arguments: Matmul<View<'_>, ViewMut<'_>>) {
+    let Matmul { out, a, b, addend } = arguments;
+    let Matrix { mut data, rows, columns, stride, .. } = out;
+    let write = match addend {
+        Addend::Zero => Write::Replace,
+        Addend::Out => Write::Accumulate,
+        Addend::Base(base) => {
+            elementwise::copy_or_convert(cpu, data.reborrow(), base);
+            Write::Accumulate
+        }
+    };
     if rows == 0 || columns == 0 {
-        return Ok(());
+        return;
     }
-    let product = Product { a, b, write };
+    let out = TileMut::new(data.into(), rows, columns, stride);
+    let product = Product { a: tile(a), b: tile(b), write };
     cpu.workers.each(product.shares(cpu, out), |share| product.compute(cpu, share));
-    Ok(())
 }
 
 /// A part of a product for one thread.

@@ -1,6 +1,6 @@
 //! The product of f32 matrices on one thread: a library's, in the strips of columns that suit its innermost loop.
 
-use crate::kernels::Write;
+use crate::shapes::Write;
 use ndarray::{ArrayView2, ArrayViewMut2, Axis};
 
 /// Columns of a product that are computed at a time, at most: a multiple of what the innermost loop works on at once, on

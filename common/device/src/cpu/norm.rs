@@ -5,35 +5,22 @@ use super::elementwise::add_slice;
 use super::math::dot;
 use super::operand::{Source, Split, Target};
 use super::workers::cut;
-use crate::Result;
-use crate::check::Check;
-use crate::kernels::{RowShape, Write};
+use crate::operations::{RmsNorm, RmsNormBackward};
+use crate::shapes::{RowShape, Write};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
-pub(super) fn rms_norm(
-    cpu: &Cpu,
-    out: ViewMut<'_>,
-    inverse_rms: ViewMut<'_>,
-    x: View<'_>,
-    weight: View<'_>,
-    shape: RowShape,
-    eps: f32,
-) -> Result<()> {
-    let check = Check("rms_norm");
-    let RowShape { rows, width } = shape;
-    let out = check.target("out", out, rows * width)?;
-    let inverse_rms = check.f32_mut("inverse_rms", inverse_rms, rows)?;
-    let x = check.source("x", &x, rows * width)?;
-    let weight = check.source("weight", &weight, width)?;
+pub(super) fn rms_norm(cpu: &Cpu, arguments: RmsNorm<View<'_>, ViewMut<'_>>) {
+    let RmsNorm { out, inverse_rms, x, weight, shape: RowShape { rows, width }, eps } = arguments;
+    let (out, inverse_rms) = (Target::from(out), inverse_rms.into_mut_slice::<f32>());
+    let (x, weight) = (Source::from(x), Source::from(weight));
     let runs = cpu.workers.runs(rows, width);
     let outputs = out.runs(&runs, width).into_iter().zip(inverse_rms.runs(&runs, 1));
     let tasks = runs.iter().cloned().zip(outputs).collect();
     cpu.workers.each(tasks, |(run, (out, inverse_rms))| {
         forward(cpu, out, inverse_rms, x, weight, run, width, eps);
     });
-    Ok(())
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -71,27 +58,15 @@ fn scale_row(out: &mut [f32], x: &[f32], weight: &[f32], inverse: f32) {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-pub(super) fn rms_norm_backward(
-    cpu: &Cpu,
-    dx: ViewMut<'_>,
-    dweight: ViewMut<'_>,
-    write: Write,
-    dout: View<'_>,
-    x: View<'_>,
-    weight: View<'_>,
-    inverse_rms: View<'_>,
-    shape: RowShape,
-) -> Result<()> {
-    let check = Check("rms_norm_backward");
+pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, ViewMut<'_>>) {
+    let RmsNormBackward { dx, dweight, write, dout, x, weight, inverse_rms, shape } = arguments;
     let RowShape { rows, width } = shape;
-    let dx = check.target("dx", dx, rows * width)?;
-    let mut dweight = check.target("dweight", dweight, width)?;
+    let (dx, mut dweight) = (Target::from(dx), Target::from(dweight));
     let inputs = Inputs {
-        dout: check.source("dout", &dout, rows * width)?,
-        x: check.source("x", &x, rows * width)?,
-        weight: check.source("weight", &weight, width)?,
-        inverse_rms: check.f32("inverse_rms", &inverse_rms, rows)?,
+        dout: dout.into(),
+        x: x.into(),
+        weight: weight.into(),
+        inverse_rms: inverse_rms.as_slice(),
         width,
     };
     let runs = cpu.workers.runs(rows, width);
@@ -114,7 +89,6 @@ pub(super) fn rms_norm_backward(
         #[inline(always)]
         |dweight| add_up(dweight, write, &sums),
     );
-    Ok(())
 }
 
 struct Inputs<'a> {

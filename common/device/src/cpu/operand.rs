@@ -3,10 +3,9 @@
 //! An f32 operand is handed out where it lies; a 16-bit one is widened into (exactly) and narrowed from (to nearest
 //! even) scratch memory. So each kernel is written once, in f32.
 
-use crate::check::Check;
+use crate::DType;
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::view::{View, ViewMut};
-use crate::{DType, Result};
 use half::{bf16, f16};
 use std::ops::Range;
 
@@ -142,81 +141,27 @@ impl<T> Split for &mut [T] {
     }
 }
 
-impl Check {
-    /// `len` floats to read.
-    pub(super) fn source<'a>(self, operand: &'static str, view: &View<'a>, len: usize) -> Result<Source<'a>> {
-        self.len(operand, view.len(), len)?;
-        self.floats(operand, view)
-    }
+/// What makes operands: indices are refused where floats are due (`check`).
+const FLOATS: &str = "floats, as the operation's check demands";
 
-    /// Floats to read, however many.
-    pub(super) fn floats<'a>(self, operand: &'static str, view: &View<'a>) -> Result<Source<'a>> {
+impl<'a> From<View<'a>> for Source<'a> {
+    fn from(view: View<'a>) -> Self {
         match view.dtype() {
-            DType::F32 => Ok(Source::F32(view.as_slice())),
-            DType::Bf16 => Ok(Source::Bf16(view.as_slice())),
-            DType::F16 => Ok(Source::F16(view.as_slice())),
-            got => self.refuse(operand, got),
+            DType::F32 => Source::F32(view.as_slice()),
+            DType::Bf16 => Source::Bf16(view.as_slice()),
+            DType::F16 => Source::F16(view.as_slice()),
+            DType::U32 => unreachable!("{FLOATS}"),
         }
     }
+}
 
-    /// `len` floats to write.
-    pub(super) fn target<'a>(
-        self,
-        operand: &'static str,
-        view: ViewMut<'a>,
-        len: usize,
-    ) -> Result<Target<'a>> {
-        self.len(operand, view.len(), len)?;
-        self.floats_mut(operand, view)
-    }
-
-    /// Floats to write, however many.
-    pub(super) fn floats_mut<'a>(self, operand: &'static str, view: ViewMut<'a>) -> Result<Target<'a>> {
+impl<'a> From<ViewMut<'a>> for Target<'a> {
+    fn from(view: ViewMut<'a>) -> Self {
         match view.dtype() {
-            DType::F32 => Ok(Target::F32(view.into_mut_slice())),
-            DType::Bf16 => Ok(Target::Bf16(view.into_mut_slice())),
-            DType::F16 => Ok(Target::F16(view.into_mut_slice())),
-            got => self.refuse(operand, got),
+            DType::F32 => Target::F32(view.into_mut_slice()),
+            DType::Bf16 => Target::Bf16(view.into_mut_slice()),
+            DType::F16 => Target::F16(view.into_mut_slice()),
+            DType::U32 => unreachable!("{FLOATS}"),
         }
-    }
-
-    /// `len` f32 to read.
-    pub(super) fn f32<'a>(self, operand: &'static str, view: &View<'a>, len: usize) -> Result<&'a [f32]> {
-        match self.source(operand, view, len)? {
-            Source::F32(x) => Ok(x),
-            _ => self.refuse(operand, view.dtype()),
-        }
-    }
-
-    /// `len` f32 to write.
-    pub(super) fn f32_mut<'a>(
-        self,
-        operand: &'static str,
-        view: ViewMut<'a>,
-        len: usize,
-    ) -> Result<&'a mut [f32]> {
-        let dtype = view.dtype();
-        match self.target(operand, view, len)? {
-            Target::F32(x) => Ok(x),
-            _ => self.refuse(operand, dtype),
-        }
-    }
-
-    /// `len` indices, each below `bound`.
-    pub(super) fn indices<'a>(
-        self,
-        operand: &'static str,
-        view: &View<'a>,
-        len: usize,
-        bound: usize,
-    ) -> Result<&'a [u32]> {
-        self.len(operand, view.len(), len)?;
-        if view.dtype() != DType::U32 {
-            return self.refuse(operand, view.dtype());
-        }
-        let indices = view.as_slice::<u32>();
-        let beyond = indices.iter().copied().find(|&i| i as usize >= bound);
-        self.bound(operand, beyond, bound)?;
-        Ok(indices)
     }
 }

@@ -4,7 +4,8 @@ use super::Cpu;
 use super::elementwise::{BLOCK, blocks};
 use super::operand::Source;
 use crate::Result;
-use crate::check::Check;
+use crate::check::check_floats;
+use crate::kernels::max_or_nan;
 use crate::vectorized;
 use crate::view::View;
 use std::ops::Range;
@@ -12,8 +13,8 @@ use std::ops::Range;
 /// Calls `reduce` with runs of `x`, on several threads, and returns its results in order.
 fn runs<T: Send + Default + Clone>(
     cpu: &Cpu,
-    x: Source<'_>,
     len: usize,
+    x: Source<'_>,
     reduce: impl Fn(&Cpu, Source<'_>, Range<usize>) -> T + Sync,
 ) -> Vec<T> {
     let runs = cpu.workers.runs(len, 1);
@@ -23,10 +24,13 @@ fn runs<T: Send + Default + Clone>(
     results
 }
 
-pub(super) fn max_magnitude(cpu: &Cpu, x: View<'_>) -> Result<f32> {
-    let len = x.len();
-    let x = Check("max_magnitude").floats("x", &x)?;
-    let largest = runs(cpu, x, len, |cpu, x, run| {
+pub(super) fn max_magnitude(cpu: &Cpu, all: &[View<'_>]) -> Result<f32> {
+    check_floats("max_magnitude", all)?;
+    Ok(all.iter().map(|x| largest(cpu, x.clone())).fold(0.0, max_or_nan))
+}
+
+fn largest(cpu: &Cpu, x: View<'_>) -> f32 {
+    let largest = runs(cpu, x.len(), x.into(), |cpu, x, run| {
         let mut scratch = cpu.scratch(BLOCK);
         let mut largest = 0;
         vectorized!({
@@ -36,7 +40,7 @@ pub(super) fn max_magnitude(cpu: &Cpu, x: View<'_>) -> Result<f32> {
         });
         largest
     });
-    Ok(f32::from_bits(largest.into_iter().fold(0, u32::max)))
+    f32::from_bits(largest.into_iter().fold(0, u32::max))
 }
 
 /// The largest of `largest` and the magnitudes' bits: magnitudes order as their bits do, with NaN above all.
@@ -48,11 +52,14 @@ fn max_bits(x: &[f32], mut largest: u32) -> u32 {
     largest
 }
 
-pub(super) fn sum_of_squares(cpu: &Cpu, x: View<'_>, exponent: i32) -> Result<u128> {
-    let len = x.len();
-    let x = Check("sum_of_squares").floats("x", &x)?;
+pub(super) fn sum_of_squares(cpu: &Cpu, all: &[View<'_>], exponent: i32) -> Result<u128> {
+    check_floats("sum_of_squares", all)?;
     let scale = 2f64.powi(-exponent);
-    let sums = runs(cpu, x, len, |cpu, x, run| {
+    Ok(all.iter().map(|x| squares(cpu, x.clone(), scale)).sum())
+}
+
+fn squares(cpu: &Cpu, x: View<'_>, scale: f64) -> u128 {
+    let sums = runs(cpu, x.len(), x.into(), |cpu, x, run| {
         let mut scratch = cpu.scratch(BLOCK);
         let mut sum = 0;
         vectorized!({
@@ -62,7 +69,7 @@ pub(super) fn sum_of_squares(cpu: &Cpu, x: View<'_>, exponent: i32) -> Result<u1
         });
         sum
     });
-    Ok(sums.into_iter().sum())
+    sums.into_iter().sum()
 }
 
 /// Σ round((x·scale)²·2⁴⁸) of at most [`BLOCK`] elements.

@@ -2,9 +2,7 @@
 
 use super::Cpu;
 use super::operand::{Split, Target};
-use crate::Result;
-use crate::check::Check;
-use crate::kernels::Rope;
+use crate::operations::Rope;
 use crate::rotation::turns;
 use crate::vectorized;
 use crate::view::ViewMut;
@@ -49,18 +47,13 @@ impl Rotations {
     }
 }
 
-pub(super) fn rope(cpu: &Cpu, qkv: ViewMut<'_>, rope: Rope) -> Result<()> {
-    let check = Check("rope");
+pub(super) fn rope(cpu: &Cpu, qkv: ViewMut<'_>, rope: Rope) {
     let shape = rope.attention;
-    check.len("head_dim", shape.head_dim, shape.head_dim.next_multiple_of(2))?;
-    let (rows, width) = (shape.rows(), shape.packed_width());
-    let qkv = check.target("qkv", qkv, rows * width)?;
-    let half = shape.head_dim / 2;
+    let (rows, width, half) = (shape.rows(), shape.packed_width(), shape.head_dim / 2);
     let table = cpu.rotations.table(rope.theta, half, rope.first_position + shape.tokens);
     let runs = cpu.workers.runs(rows, width);
-    let tasks = runs.iter().cloned().zip(qkv.runs(&runs, width)).collect();
+    let tasks = runs.iter().cloned().zip(Target::from(qkv).runs(&runs, width)).collect();
     cpu.workers.each(tasks, |(run, qkv)| rotate_rows(cpu, qkv, &table, rope, run));
-    Ok(())
 }
 
 fn rotate_rows(cpu: &Cpu, mut qkv: Target<'_>, table: &Table, rope: Rope, run: Range<usize>) {

@@ -3,22 +3,18 @@
 use super::Cpu;
 use super::math::sigmoid;
 use super::operand::{Source, Split, Target};
-use crate::Result;
-use crate::check::Check;
-use crate::kernels::RowShape;
+use crate::operations::{Swiglu, SwigluBackward};
+use crate::shapes::RowShape;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
-pub(super) fn swiglu(cpu: &Cpu, out: ViewMut<'_>, gate_up: View<'_>, shape: RowShape) -> Result<()> {
-    let check = Check("swiglu");
-    let RowShape { rows, width } = shape;
-    let out = check.target("out", out, rows * width)?;
-    let gate_up = check.source("gate_up", &gate_up, 2 * rows * width)?;
+pub(super) fn swiglu(cpu: &Cpu, arguments: Swiglu<View<'_>, ViewMut<'_>>) {
+    let Swiglu { out, gate_up, shape: RowShape { rows, width } } = arguments;
+    let (out, gate_up) = (Target::from(out), Source::from(gate_up));
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
     cpu.workers.each(tasks, |(run, out)| forward(cpu, out, gate_up, run, width));
-    Ok(())
 }
 
 fn forward(cpu: &Cpu, mut out: Target<'_>, gate_up: Source<'_>, run: Range<usize>, width: usize) {
@@ -44,22 +40,12 @@ fn gate_row(out: &mut [f32], gate: &[f32], up: &[f32]) {
     }
 }
 
-pub(super) fn swiglu_backward(
-    cpu: &Cpu,
-    dgate_up: ViewMut<'_>,
-    dout: View<'_>,
-    gate_up: View<'_>,
-    shape: RowShape,
-) -> Result<()> {
-    let check = Check("swiglu_backward");
-    let RowShape { rows, width } = shape;
-    let dgate_up = check.target("dgate_up", dgate_up, 2 * rows * width)?;
-    let dout = check.source("dout", &dout, rows * width)?;
-    let gate_up = check.source("gate_up", &gate_up, 2 * rows * width)?;
+pub(super) fn swiglu_backward(cpu: &Cpu, arguments: SwigluBackward<View<'_>, ViewMut<'_>>) {
+    let SwigluBackward { dgate_up, dout, gate_up, shape: RowShape { rows, width } } = arguments;
+    let (dgate_up, dout, gate_up) = (Target::from(dgate_up), Source::from(dout), Source::from(gate_up));
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(dgate_up.runs(&runs, 2 * width)).collect();
     cpu.workers.each(tasks, |(run, dgate_up)| backward(cpu, dgate_up, dout, gate_up, run, width));
-    Ok(())
 }
 
 fn backward(

@@ -3,7 +3,7 @@
 use super::operand::{Source, Target};
 use super::transpose::{transpose, transposed_stride};
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
-use crate::kernels::Write;
+use crate::shapes::Write;
 use crate::vectorized;
 use half::{bf16, f16};
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, Ix2, ShapeBuilder as _, StrideShape, s};

@@ -3,7 +3,7 @@
 use super::kernels::rope_table;
 use super::runtime::{Runtime, no_room};
 use crate::Result;
-use crate::kernels::Rope;
+use crate::operations::Rope;
 use std::sync::{Mutex, PoisonError};
 
 /// A table for the positions seen so far.

@@ -11,7 +11,7 @@ use super::staging::Staging;
 use super::timeline::{Lane, Timeline};
 use super::timing::Laps;
 use crate::cpu::Cpu;
-use crate::kernels::Write;
+use crate::shapes::Write;
 use crate::{DeviceError, Result};
 use cudarc::driver::result;
 use events::{Emitter, Work};

@@ -2,24 +2,24 @@
 
 use crate::memory::{Bench, Memory, Setting, assert_close, cases, floats, roundings, settings};
 use crate::shim::{self, Shim};
-use device::cuda::kernels::{self, AttentionGradient, AttentionOutput, Operand, ScoreTile};
-use device::{Attention, Buffer, DType, Matrix, MatrixMut, Result, Write};
+use device::cuda::kernels::{self, Operand, ScoreTile};
+use device::{Attention, AttentionBackward, AttentionShape, Buffer, DType, Matrix, Result, View, Write};
 use proptest::prelude::*;
 
 fn shapes(
     heads: impl Strategy<Value = usize>,
     tokens: impl Strategy<Value = usize>,
-) -> impl Strategy<Value = Attention> {
+) -> impl Strategy<Value = AttentionShape> {
     (1usize..3, tokens, 1usize..4, 1usize..3, heads).prop_map(|(batch, tokens, group, kv_heads, head_dim)| {
-        Attention { batch, tokens, heads: group * kv_heads, kv_heads, head_dim }
+        AttentionShape { batch, tokens, heads: group * kv_heads, kv_heads, head_dim }
     })
 }
 
 /// A way to compute attention: forward and backward.
 #[derive(Clone, Copy)]
 struct Way {
-    forward: fn(&Shim, AttentionOutput, Operand, Attention) -> Result<()>,
-    backward: fn(&Shim, AttentionGradient, Operand, Attention) -> Result<()>,
+    forward: fn(&Shim, Attention<Operand, Operand>) -> Result<()>,
+    backward: fn(&Shim, AttentionBackward<Operand, Operand>) -> Result<()>,
 }
 
 /// The best that there is for the operands.
@@ -35,7 +35,7 @@ struct Results {
 }
 
 /// Output, log_sum and the gradient of the input; the backward pass of both sides starts from the CPU's output.
-fn run(bench: &mut Bench, shim: &Shim, way: Way, dtype: DType, shape: Attention) -> Results {
+fn run(bench: &mut Bench, shim: &Shim, way: Way, dtype: DType, shape: AttentionShape) -> Results {
     let rows = shape.rows();
     let (qkv, qkv_memory) = bench.tensor(dtype, rows * shape.packed_width(), 1.5);
     let (dout, dout_memory) = bench.tensor(dtype, rows * shape.width(), 1.0);
@@ -43,22 +43,43 @@ fn run(bench: &mut Bench, shim: &Shim, way: Way, dtype: DType, shape: Attention)
     let (mut log_sum, log_sum_memory) = bench.tensor(DType::F32, rows * shape.heads, 1.0);
     let (mut dqkv, dqkv_memory) = bench.tensor(dtype, rows * shape.packed_width(), 1.0);
     let device = bench.device.clone();
-    device.kernels().attention(out.view_mut(), log_sum.view_mut(), qkv.view(), shape).unwrap();
-    let output = AttentionOutput { out: out_memory.operand(), log_sum: log_sum_memory.pointer() };
-    (way.forward)(shim, output, qkv_memory.operand(), shape).unwrap();
+    device
+        .kernels()
+        .attention(Attention { out: out.view_mut(), log_sum: log_sum.view_mut(), qkv: qkv.view(), shape })
+        .unwrap();
+    let forward = Attention {
+        out: out_memory.operand(),
+        log_sum: log_sum_memory.operand(),
+        qkv: qkv_memory.operand(),
+        shape,
+    };
+    (way.forward)(shim, forward).unwrap();
     let (dqkv_view, out_view, log_sum_view) = (dqkv.view_mut(), out.view(), log_sum.view());
     device
         .kernels()
-        .attention_backward(dqkv_view, dout.view(), qkv.view(), out_view, log_sum_view, shape)
+        .attention_backward(AttentionBackward {
+            dqkv: dqkv_view,
+            dout: dout.view(),
+            qkv: qkv.view(),
+            out: out_view,
+            log_sum: log_sum_view,
+            shape,
+        })
         .unwrap();
     let (given_out, given_log_sum) = (Memory::copy_of(&out, bench.shift), Memory::copy_of(&log_sum, 0));
-    let output = AttentionOutput { out: given_out.operand(), log_sum: given_log_sum.pointer() };
-    let gradient = AttentionGradient { dqkv: dqkv_memory.operand(), dout: dout_memory.operand(), output };
-    (way.backward)(shim, gradient, qkv_memory.operand(), shape).unwrap();
+    let backward = AttentionBackward {
+        dqkv: dqkv_memory.operand(),
+        dout: dout_memory.operand(),
+        qkv: qkv_memory.operand(),
+        out: given_out.operand(),
+        log_sum: given_log_sum.operand(),
+        shape,
+    };
+    (way.backward)(shim, backward).unwrap();
     Results { want: [out, log_sum, dqkv], got: [out_memory, log_sum_memory, dqkv_memory] }
 }
 
-fn check(setting: Setting, shim: &Shim, dtype: DType, shape: Attention, tolerances: [f64; 2]) {
+fn check(setting: Setting, shim: &Shim, dtype: DType, shape: AttentionShape, tolerances: [f64; 2]) {
     check_way(setting, shim, CHOSEN, dtype, shape, tolerances);
 }
 
@@ -67,7 +88,7 @@ fn check_way(
     shim: &Shim,
     way: Way,
     dtype: DType,
-    shape: Attention,
+    shape: AttentionShape,
     [forward, backward]: [f64; 2],
 ) {
     let Results { want, got } = run(&mut setting.bench(), shim, way, dtype, shape);
@@ -121,7 +142,7 @@ fn by_products_in_several_tiles_of_queries() {
     if !shim::can_be_built() {
         return;
     }
-    let shape = Attention { batch: 1, tokens: 300, heads: 2, kv_heads: 1, head_dim: 6 };
+    let shape = AttentionShape { batch: 1, tokens: 300, heads: 2, kv_heads: 1, head_dim: 6 };
     for dtype in [DType::F32, DType::Bf16] {
         let setting = Setting { seed: 4, shift: 1 };
         check_way(setting, &Shim::new(4), BY_PRODUCTS, dtype, shape, tolerances(dtype));
@@ -135,7 +156,7 @@ fn heads_that_are_too_wide_for_tiles_are_computed_by_products() {
         return;
     }
     let too_wide = |architecture, head_dim| {
-        let shape = Attention { batch: 1, tokens: 20, heads: 2, kv_heads: 1, head_dim };
+        let shape = AttentionShape { batch: 1, tokens: 20, heads: 2, kv_heads: 1, head_dim };
         let setting = Setting { seed: 3, shift: 0 };
         let results = |way| {
             let shim = Shim::new(3).with_architecture(architecture);
@@ -168,7 +189,7 @@ fn groups_are_cut_into_as_few_shares_as_fill_a_gpu() {
         return;
     }
     for (dtype, head_dim, batch, heads) in [(DType::F32, 8, 256, 4), (DType::Bf16, 64, 512, 2)] {
-        let shape = Attention { batch, tokens: 2, heads, kv_heads: 1, head_dim };
+        let shape = AttentionShape { batch, tokens: 2, heads, kv_heads: 1, head_dim };
         check(Setting { seed: 6, shift: 0 }, &Shim::new(6), dtype, shape, tolerances(dtype));
     }
 }
@@ -178,7 +199,7 @@ fn without_tensor_cores_or_alignment_wide_heads_are_computed_in_f32() {
     if !shim::can_be_built() {
         return;
     }
-    let shape = Attention { batch: 1, tokens: 33, heads: 2, kv_heads: 1, head_dim: 64 };
+    let shape = AttentionShape { batch: 1, tokens: 33, heads: 2, kv_heads: 1, head_dim: 64 };
     let aligned = Setting { seed: 5, shift: 0 };
     let older = Shim::new(5).with_architecture(75);
     check(aligned, &older, DType::F16, shape, [roundings(64.0), roundings(256.0)]);
@@ -191,7 +212,7 @@ fn the_order_of_lanes_and_blocks_changes_no_bit() {
     if !shim::can_be_built() {
         return;
     }
-    let shape = Attention { batch: 1, tokens: 130, heads: 2, kv_heads: 1, head_dim: 64 };
+    let shape = AttentionShape { batch: 1, tokens: 130, heads: 2, kv_heads: 1, head_dim: 64 };
     for dtype in [DType::F32, DType::Bf16] {
         let bytes = |seed| {
             let setting = Setting { seed: 1, shift: 0 };
@@ -204,15 +225,15 @@ fn the_order_of_lanes_and_blocks_changes_no_bit() {
 
 /// One head's attention as matrix products with the softmax kernels between them, a tile of queries at a time.
 struct Products {
-    shape: Attention,
+    shape: AttentionShape,
     queries: usize,
 }
 
 impl Products {
     /// `out = a · b`, packed, by the CPU.
-    fn product(bench: &Bench, out: (usize, usize), a: Matrix<'_>, b: Matrix<'_>) -> Memory {
+    fn product(bench: &Bench, out: (usize, usize), a: Matrix<View<'_>>, b: Matrix<View<'_>>) -> Memory {
         let (mut product, _) = bench.store(DType::F32, &vec![0.0; out.0 * out.1]);
-        let matrix = MatrixMut::new(product.view_mut(), out.0, out.1);
+        let matrix = Matrix::new(product.view_mut(), out.0, out.1);
         bench.device.kernels().matmul(matrix, a, b, Write::Replace).unwrap();
         Memory::copy_of(&product, 0)
     }
@@ -220,7 +241,7 @@ impl Products {
     fn check(&self, setting: Setting, dtype: DType) {
         let mut bench = setting.bench();
         let shim = Shim::new(setting.seed);
-        let Attention { tokens, head_dim, .. } = self.shape;
+        let AttentionShape { tokens, head_dim, .. } = self.shape;
         let Results { want: [_, log_sum, _], .. } =
             run(&mut setting.bench(), &shim, CHOSEN, DType::F32, self.shape);
         // The same numbers again.
@@ -269,7 +290,7 @@ fn softmax_between_matrix_products() {
     if !shim::can_be_built() {
         return;
     }
-    let shape = Attention { batch: 1, tokens: 45, heads: 1, kv_heads: 1, head_dim: 16 };
+    let shape = AttentionShape { batch: 1, tokens: 45, heads: 1, kv_heads: 1, head_dim: 16 };
     for (seed, dtype) in [(1, DType::F32), (2, DType::Bf16), (3, DType::F16)] {
         Products { shape, queries: 20 }.check(Setting { seed, shift: 0 }, dtype);
     }

@@ -2,8 +2,8 @@
 
 use crate::memory::{Bench, Memory, Setting, assert_same, cases, floats, settings};
 use crate::shim::{self, Shim};
-use device::cuda::kernels::{self, States};
-use device::{AdamW, DType};
+use device::cuda::kernels;
+use device::{AdamW, AdamWUpdate, Buffer, DType};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
@@ -38,24 +38,29 @@ fn check_adamw(setting: Setting, parameters: Option<DType>, gradients: DType, le
     let out = parameters.map(|dtype| bench.tensor(dtype, len, 1.0));
     let update =
         AdamW { lr: 3e-4, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, step, gradient_scale: 0.37 };
-    let states = States {
-        master: master_memory.pointer(),
-        momentum: momentum_memory.pointer(),
-        variance: variance_memory.pointer(),
+    let arguments = AdamWUpdate {
+        parameters: out.as_ref().map(|(_, memory)| memory.operand()),
+        master: master_memory.operand(),
+        momentum: momentum_memory.operand(),
+        variance: variance_memory.operand(),
+        gradients: gradients_memory.operand(),
+        len,
+        settings: update,
     };
-    let operand = out.as_ref().map(|(_, memory)| memory.operand());
-    kernels::adamw(&Shim::new(setting.seed), operand, states, gradients_memory.operand(), update, len)
-        .unwrap();
-    let device = bench.device.clone();
-    let views = (master.view_mut(), momentum.view_mut(), variance.view_mut(), gradients.view());
-    match out {
-        Some((mut want, memory)) => {
-            let (master, momentum, variance, gradients) = views;
-            let out = want.view_mut();
-            device.kernels().adamw_rounding(out, master, momentum, variance, gradients, update).unwrap();
-            assert_same(&memory, &want);
-        }
-        None => device.kernels().adamw(views.0, views.1, views.2, views.3, update).unwrap(),
+    kernels::adamw(&Shim::new(setting.seed), arguments).unwrap();
+    let (mut want, parameters) = out.unzip();
+    let arguments = AdamWUpdate {
+        parameters: want.as_mut().map(Buffer::view_mut),
+        master: master.view_mut(),
+        momentum: momentum.view_mut(),
+        variance: variance.view_mut(),
+        gradients: gradients.view(),
+        len,
+        settings: update,
+    };
+    bench.device.kernels().adamw(arguments).unwrap();
+    if let (Some(memory), Some(want)) = (parameters, want) {
+        assert_same(&memory, &want);
     }
     for (memory, want) in [(master_memory, master), (momentum_memory, momentum), (variance_memory, variance)]
     {

@@ -2,8 +2,11 @@
 
 use crate::memory::{Memory, Setting, assert_close, assert_same, cases, floats, roundings, settings};
 use crate::shim::{self, Shim};
-use device::cuda::kernels::{self, NormGradient, NormInputs};
-use device::{Attention, Class, DType, Rope, RowShape, Write};
+use device::cuda::kernels;
+use device::{
+    AttentionShape, Class, CrossEntropy, DType, Embedding, EmbeddingBackward, RmsNorm, RmsNormBackward, Rope,
+    RowShape, Swiglu, SwigluBackward, Write,
+};
 use proptest::prelude::*;
 
 const EPS: f32 = 1e-5;
@@ -28,10 +31,23 @@ fn check_rms_norm(setting: Setting, dtype: DType, shape: RowShape) {
     let (mut inverse, inverse_memory) = bench.tensor(DType::F32, rows, 1.0);
     let device = bench.device.clone();
     let (out_view, inverse_view) = (out.view_mut(), inverse.view_mut());
-    device.kernels().rms_norm(out_view, inverse_view, x.view(), weight.view(), shape, EPS).unwrap();
-    let (out_operand, x, weight) = (out_memory.operand(), x_memory.operand(), weight_memory.operand());
-    kernels::rms_norm(&Shim::new(setting.seed), out_operand, inverse_memory.pointer(), x, weight, shape, EPS)
+    device
+        .kernels()
+        .rms_norm(RmsNorm {
+            out: out_view,
+            inverse_rms: inverse_view,
+            x: x.view(),
+            weight: weight.view(),
+            shape,
+            eps: EPS,
+        })
         .unwrap();
+    let (out_operand, x, weight) = (out_memory.operand(), x_memory.operand(), weight_memory.operand());
+    kernels::rms_norm(
+        &Shim::new(setting.seed),
+        RmsNorm { out: out_operand, inverse_rms: inverse_memory.operand(), x, weight, shape, eps: EPS },
+    )
+    .unwrap();
     assert_close(&inverse_memory, &inverse, roundings(8.0));
     assert_close(&out_memory, &out, roundings(8.0));
 }
@@ -50,16 +66,28 @@ fn check_rms_norm_backward(setting: Setting, dtype: DType, dweight: DType, shape
     let inputs = (dout.view(), x.view(), weight.view());
     device
         .kernels()
-        .rms_norm_backward(dx_view, dweight_view, write, inputs.0, inputs.1, inputs.2, inverse_view, shape)
+        .rms_norm_backward(RmsNormBackward {
+            dx: dx_view,
+            dweight: dweight_view,
+            write,
+            dout: inputs.0,
+            x: inputs.1,
+            weight: inputs.2,
+            inverse_rms: inverse_view,
+            shape,
+        })
         .unwrap();
-    let gradient = NormGradient { dx: dx_memory.operand(), dweight: dweight_memory.operand(), write };
-    let inputs = NormInputs {
+    let arguments = RmsNormBackward {
+        dx: dx_memory.operand(),
+        dweight: dweight_memory.operand(),
+        write,
         dout: dout_memory.operand(),
         x: x_memory.operand(),
         weight: weight_memory.operand(),
-        inverse_rms: inverse_memory.pointer(),
+        inverse_rms: inverse_memory.operand(),
+        shape,
     };
-    kernels::rms_norm_backward(&Shim::new(setting.seed), gradient, inputs, shape).unwrap();
+    kernels::rms_norm_backward(&Shim::new(setting.seed), arguments).unwrap();
     assert_close(&dx_memory, &dx, roundings(32.0));
     assert_close(&dweight_memory, &dweight, roundings(8.0 + rows as f64 / 2.0));
 }
@@ -72,12 +100,25 @@ fn check_swiglu(setting: Setting, dtype: DType, shape: RowShape) {
     let (mut out, out_memory) = bench.tensor(dtype, elements, 1.0);
     let (mut dgate_up, dgate_up_memory) = bench.tensor(dtype, 2 * elements, 1.0);
     let (device, shim) = (bench.device.clone(), Shim::new(setting.seed));
-    device.kernels().swiglu(out.view_mut(), gate_up.view(), shape).unwrap();
-    kernels::swiglu(&shim, out_memory.operand(), gate_up_memory.operand(), shape).unwrap();
+    device.kernels().swiglu(Swiglu { out: out.view_mut(), gate_up: gate_up.view(), shape }).unwrap();
+    kernels::swiglu(&shim, Swiglu { out: out_memory.operand(), gate_up: gate_up_memory.operand(), shape })
+        .unwrap();
     assert_same(&out_memory, &out);
-    device.kernels().swiglu_backward(dgate_up.view_mut(), dout.view(), gate_up.view(), shape).unwrap();
+    device
+        .kernels()
+        .swiglu_backward(SwigluBackward {
+            dgate_up: dgate_up.view_mut(),
+            dout: dout.view(),
+            gate_up: gate_up.view(),
+            shape,
+        })
+        .unwrap();
     let (dgate_up_operand, dout) = (dgate_up_memory.operand(), dout_memory.operand());
-    kernels::swiglu_backward(&shim, dgate_up_operand, dout, gate_up_memory.operand(), shape).unwrap();
+    kernels::swiglu_backward(
+        &shim,
+        SwigluBackward { dgate_up: dgate_up_operand, dout, gate_up: gate_up_memory.operand(), shape },
+    )
+    .unwrap();
     assert_same(&dgate_up_memory, &dgate_up);
 }
 
@@ -94,14 +135,35 @@ fn check_embedding(
     let (ids, ids_memory) = bench.indices(shape.rows, vocabulary);
     let (mut out, out_memory) = bench.tensor(dtype, elements, 1.0);
     let (device, shim) = (bench.device.clone(), Shim::new(setting.seed));
-    device.kernels().embedding(out.view_mut(), table.view(), ids.view(), shape).unwrap();
-    let (table, ids_pointer) = (table_memory.operand(), ids_memory.pointer());
-    kernels::embedding(&shim, out_memory.operand(), table, ids_pointer, vocabulary, shape).unwrap();
+    device
+        .kernels()
+        .embedding(Embedding { out: out.view_mut(), table: table.view(), ids: ids.view(), shape, vocabulary })
+        .unwrap();
+    let (table, ids_operand) = (table_memory.operand(), ids_memory.operand());
+    kernels::embedding(
+        &shim,
+        Embedding { out: out_memory.operand(), table, ids: ids_operand, vocabulary, shape },
+    )
+    .unwrap();
     assert_same(&out_memory, &out);
     let (mut dtable, dtable_memory) = bench.tensor(gradient, vocabulary * shape.width, 1.0);
-    device.kernels().embedding_backward(dtable.view_mut(), write, out.view(), ids.view(), shape).unwrap();
+    device
+        .kernels()
+        .embedding_backward(EmbeddingBackward {
+            dtable: dtable.view_mut(),
+            write,
+            dout: out.view(),
+            ids: ids.view(),
+            shape,
+            vocabulary,
+        })
+        .unwrap();
     let (dtable_operand, dout) = (dtable_memory.operand(), out_memory.operand());
-    kernels::embedding_backward(&shim, dtable_operand, write, dout, ids_pointer, vocabulary, shape).unwrap();
+    kernels::embedding_backward(
+        &shim,
+        EmbeddingBackward { dtable: dtable_operand, write, dout, ids: ids_operand, vocabulary, shape },
+    )
+    .unwrap();
     assert_same(&dtable_memory, &dtable);
 }
 
@@ -112,10 +174,28 @@ fn check_cross_entropy(setting: Setting, dtype: DType, shape: RowShape, scale: f
     let (targets, targets_memory) = bench.indices(shape.rows, shape.width);
     let (losses_view, logits_view) = (losses.view_mut(), logits.view_mut());
     let device = bench.device.clone();
-    device.kernels().cross_entropy(losses_view, logits_view, targets.view(), scale, shape).unwrap();
-    let (shim, targets) = (Shim::new(setting.seed), targets_memory.pointer());
-    kernels::cross_entropy(&shim, losses_memory.pointer(), logits_memory.operand(), targets, scale, shape)
+    device
+        .kernels()
+        .cross_entropy(CrossEntropy {
+            losses: losses_view,
+            logits: logits_view,
+            targets: targets.view(),
+            gradient_scale: scale,
+            shape,
+        })
         .unwrap();
+    let (shim, targets) = (Shim::new(setting.seed), targets_memory.operand());
+    kernels::cross_entropy(
+        &shim,
+        CrossEntropy {
+            losses: losses_memory.operand(),
+            logits: logits_memory.operand(),
+            targets,
+            gradient_scale: scale,
+            shape,
+        },
+    )
+    .unwrap();
     assert_close(&losses_memory, &losses, roundings(8.0));
     assert_close(&logits_memory, &logits, roundings(16.0));
 }
@@ -124,7 +204,8 @@ fn ropes() -> impl Strategy<Value = Rope> {
     let shape = (1usize..3, 1usize..20, 1usize..4, 1usize..3, prop_oneof![1usize..20, Just(16), Just(32)]);
     let turn = (prop_oneof![Just(10_000f32), Just(500_000f32)], 0usize..9, any::<bool>());
     (shape, turn).prop_map(|((batch, tokens, group, kv_heads, half), (theta, first_position, inverse))| {
-        let attention = Attention { batch, tokens, heads: group * kv_heads, kv_heads, head_dim: 2 * half };
+        let attention =
+            AttentionShape { batch, tokens, heads: group * kv_heads, kv_heads, head_dim: 2 * half };
         Rope { attention, theta, first_position, inverse }
     })
 }
@@ -234,25 +315,41 @@ fn unknown_ids_give_nan_and_touch_nothing() {
     let ids = Memory::copy_of(&bench.device.upload(Class::Workspace, &[2u32, 3]).unwrap(), 0);
     let out = Memory::poisoned(DType::F32, 8, 0);
     let shim = Shim::new(0);
-    kernels::embedding(&shim, out.operand(), table.operand(), ids.pointer(), 3, shape).unwrap();
+    kernels::embedding(
+        &shim,
+        Embedding { out: out.operand(), table: table.operand(), ids: ids.operand(), vocabulary: 3, shape },
+    )
+    .unwrap();
     assert_eq!(out.values()[..4], [1.0; 4]);
     assert!(out.values()[4..].iter().all(|x| x.is_nan()));
     let dout = bench.store(DType::F32, &[1.0; 8]).1;
     let table_operand = table.operand();
     kernels::embedding_backward(
         &shim,
-        table_operand,
-        Write::Accumulate,
-        dout.operand(),
-        ids.pointer(),
-        3,
-        shape,
+        EmbeddingBackward {
+            dtable: table_operand,
+            write: Write::Accumulate,
+            dout: dout.operand(),
+            ids: ids.operand(),
+            vocabulary: 3,
+            shape,
+        },
     )
     .unwrap();
     assert_eq!(table.values(), [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]);
     let losses = Memory::poisoned(DType::F32, 2, 0);
     let (logits, shape) = (bench.store(DType::F32, &[0.0; 6]).1, RowShape { rows: 2, width: 3 });
-    kernels::cross_entropy(&shim, losses.pointer(), logits.operand(), ids.pointer(), 1.0, shape).unwrap();
+    kernels::cross_entropy(
+        &shim,
+        CrossEntropy {
+            losses: losses.operand(),
+            logits: logits.operand(),
+            targets: ids.operand(),
+            gradient_scale: 1.0,
+            shape,
+        },
+    )
+    .unwrap();
     assert!((losses.values()[0] - 3f64.ln()).abs() < 1e-6 && losses.values()[1].is_nan());
 }
 
@@ -270,10 +367,30 @@ fn hidden_logits_count_for_nothing() {
     let targets = bench.device.upload(Class::Workspace, &[8600u32]).unwrap();
     let shape = RowShape { rows: 1, width: 9000 };
     let (losses_view, logits_view) = (losses_want.view_mut(), want.view_mut());
-    bench.device.kernels().cross_entropy(losses_view, logits_view, targets.view(), 1.0, shape).unwrap();
+    bench
+        .device
+        .kernels()
+        .cross_entropy(CrossEntropy {
+            losses: losses_view,
+            logits: logits_view,
+            targets: targets.view(),
+            gradient_scale: 1.0,
+            shape,
+        })
+        .unwrap();
     let targets = Memory::copy_of(&targets, 0);
     let shim = Shim::new(0);
-    kernels::cross_entropy(&shim, losses.pointer(), logits.operand(), targets.pointer(), 1.0, shape).unwrap();
+    kernels::cross_entropy(
+        &shim,
+        CrossEntropy {
+            losses: losses.operand(),
+            logits: logits.operand(),
+            targets: targets.operand(),
+            gradient_scale: 1.0,
+            shape,
+        },
+    )
+    .unwrap();
     assert_close(&losses, &losses_want, roundings(8.0));
     assert_close(&logits, &want, roundings(16.0));
 }
@@ -292,8 +409,17 @@ fn overflown_logits_give_a_loss_that_is_no_number() {
         let losses = Memory::poisoned(DType::F32, 1, 0);
         let shape = RowShape { rows: 1, width: 3000 };
         let shim = Shim::new(0);
-        kernels::cross_entropy(&shim, losses.pointer(), logits.operand(), targets.pointer(), 1.0, shape)
-            .unwrap();
+        kernels::cross_entropy(
+            &shim,
+            CrossEntropy {
+                losses: losses.operand(),
+                logits: logits.operand(),
+                targets: targets.operand(),
+                gradient_scale: 1.0,
+                shape,
+            },
+        )
+        .unwrap();
         assert!(losses.values()[0].is_nan());
     }
 }

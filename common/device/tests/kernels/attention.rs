@@ -2,13 +2,13 @@
 
 use crate::oracle;
 use crate::support::{Bench, Setting, assert_close, cases, finite_differences, inner, settings};
-use device::{Attention, Buffer, DType};
+use device::{Attention, AttentionBackward, AttentionShape, Buffer, DType};
 use proptest::prelude::*;
 
-fn shapes() -> impl Strategy<Value = Attention> {
+fn shapes() -> impl Strategy<Value = AttentionShape> {
     let tokens = prop_oneof![1usize..20, 60usize..70, 120usize..140];
     (1usize..3, tokens, 1usize..4, 1usize..3, 1usize..20).prop_map(
-        |(batch, tokens, group, kv_heads, head_dim)| Attention {
+        |(batch, tokens, group, kv_heads, head_dim)| AttentionShape {
             batch,
             tokens,
             heads: group * kv_heads,
@@ -18,21 +18,28 @@ fn shapes() -> impl Strategy<Value = Attention> {
     )
 }
 
-fn check_forward(setting: Setting, shape: Attention) {
+fn check_forward(setting: Setting, shape: AttentionShape) {
     let mut bench = setting.bench();
     let qkv = bench.tensor(setting.dtype, shape.rows() * shape.packed_width(), 2.0);
     let mut out = bench.tensor(setting.dtype, shape.rows() * shape.width(), 1.0);
     let mut log_sum = bench.tensor(DType::F32, shape.rows() * shape.heads, 1.0);
     let kernels = bench.device.kernels();
-    kernels.attention(out.buffer.view_mut(), log_sum.buffer.view_mut(), qkv.buffer.view(), shape).unwrap();
+    kernels
+        .attention(Attention {
+            out: out.buffer.view_mut(),
+            log_sum: log_sum.buffer.view_mut(),
+            qkv: qkv.buffer.view(),
+            shape,
+        })
+        .unwrap();
     let (want, log_sum_want) = oracle::attention(&qkv.values, shape);
     assert_close(&out.buffer, &want, 32.0);
     assert_close(&log_sum.buffer, &log_sum_want, 32.0);
 }
 
 /// The gradient by the chain rule, one score at a time.
-fn gradient(qkv: &[f64], dout: &[f64], shape: Attention) -> Vec<f64> {
-    let Attention { batch, tokens, heads, kv_heads, head_dim } = shape;
+fn gradient(qkv: &[f64], dout: &[f64], shape: AttentionShape) -> Vec<f64> {
+    let AttentionShape { batch, tokens, heads, kv_heads, head_dim } = shape;
     let scale = 1.0 / (head_dim as f64).sqrt();
     let (out, log_sums) = oracle::attention(qkv, shape);
     let mut dqkv = vec![0.0; qkv.len()];
@@ -61,19 +68,34 @@ fn gradient(qkv: &[f64], dout: &[f64], shape: Attention) -> Vec<f64> {
 }
 
 /// The kernels' gradient, from f32 `out` and `log_sum` of the kernels themselves.
-fn run_backward(bench: &mut Bench, dtype: DType, qkv: &Buffer, dout: &Buffer, shape: Attention) -> Buffer {
+fn run_backward(
+    bench: &mut Bench,
+    dtype: DType,
+    qkv: &Buffer,
+    dout: &Buffer,
+    shape: AttentionShape,
+) -> Buffer {
     let mut out = bench.tensor(DType::F32, shape.rows() * shape.width(), 1.0).buffer;
     let mut log_sum = bench.tensor(DType::F32, shape.rows() * shape.heads, 1.0).buffer;
     let mut dqkv = bench.tensor(dtype, qkv.len(), 1.0).buffer;
     let kernels = bench.device.kernels();
-    kernels.attention(out.view_mut(), log_sum.view_mut(), qkv.view(), shape).unwrap();
     kernels
-        .attention_backward(dqkv.view_mut(), dout.view(), qkv.view(), out.view(), log_sum.view(), shape)
+        .attention(Attention { out: out.view_mut(), log_sum: log_sum.view_mut(), qkv: qkv.view(), shape })
+        .unwrap();
+    kernels
+        .attention_backward(AttentionBackward {
+            dqkv: dqkv.view_mut(),
+            dout: dout.view(),
+            qkv: qkv.view(),
+            out: out.view(),
+            log_sum: log_sum.view(),
+            shape,
+        })
         .unwrap();
     dqkv
 }
 
-fn check_backward(setting: Setting, shape: Attention) {
+fn check_backward(setting: Setting, shape: AttentionShape) {
     let mut bench = setting.bench();
     let qkv = bench.tensor(setting.dtype, shape.rows() * shape.packed_width(), 2.0);
     let dout = bench.tensor(setting.dtype, shape.rows() * shape.width(), 1.0);
@@ -97,7 +119,7 @@ proptest! {
 
 #[test]
 fn gradient_is_the_slope() {
-    let shape = Attention { batch: 2, tokens: 5, heads: 4, kv_heads: 2, head_dim: 3 };
+    let shape = AttentionShape { batch: 2, tokens: 5, heads: 4, kv_heads: 2, head_dim: 3 };
     let mut bench = Bench::seeded(6);
     let qkv = bench.tensor(DType::F32, shape.rows() * shape.packed_width(), 2.0);
     let dout = bench.tensor(DType::F32, shape.rows() * shape.width(), 1.0);
@@ -108,7 +130,7 @@ fn gradient_is_the_slope() {
 
 #[test]
 fn threads_do_not_change_the_bits() {
-    let shape = Attention { batch: 3, tokens: 150, heads: 4, kv_heads: 2, head_dim: 16 };
+    let shape = AttentionShape { batch: 3, tokens: 150, heads: 4, kv_heads: 2, head_dim: 16 };
     let run = |threads| {
         let mut bench = Setting { seed: 8, dtype: DType::F32, threads }.bench();
         let qkv = bench.tensor(DType::F32, shape.rows() * shape.packed_width(), 2.0).buffer;
@@ -120,7 +142,7 @@ fn threads_do_not_change_the_bits() {
 
 #[test]
 fn tokens_do_not_see_the_future() {
-    let shape = Attention { batch: 1, tokens: 100, heads: 1, kv_heads: 1, head_dim: 8 };
+    let shape = AttentionShape { batch: 1, tokens: 100, heads: 1, kv_heads: 1, head_dim: 8 };
     let run = |change: bool| {
         let mut bench = Bench::seeded(9);
         let mut qkv = bench.tensor(DType::F32, shape.rows() * shape.packed_width(), 2.0).buffer;
@@ -129,7 +151,11 @@ fn tokens_do_not_see_the_future() {
         }
         let mut out = bench.tensor(DType::F32, shape.rows() * shape.width(), 1.0).buffer;
         let mut log_sum = bench.tensor(DType::F32, shape.tokens, 1.0).buffer;
-        bench.device.kernels().attention(out.view_mut(), log_sum.view_mut(), qkv.view(), shape).unwrap();
+        bench
+            .device
+            .kernels()
+            .attention(Attention { out: out.view_mut(), log_sum: log_sum.view_mut(), qkv: qkv.view(), shape })
+            .unwrap();
         out.as_slice::<f32>()[..90 * shape.width()].to_vec()
     };
     assert_eq!(run(false), run(true));

@@ -2,7 +2,7 @@
 
 use crate::oracle;
 use crate::support::{Bench, Setting, assert_close, cases, finite_differences, read, settings};
-use device::{DType, RowShape};
+use device::{CrossEntropy, DType, RowShape};
 use proptest::prelude::*;
 
 fn check(setting: Setting, shape: RowShape, scale: f64) {
@@ -12,7 +12,15 @@ fn check(setting: Setting, shape: RowShape, scale: f64) {
     let (targets, indices) = bench.indices(shape.rows, shape.width);
     let kernels = bench.device.kernels();
     let (losses_view, logits_view) = (losses.buffer.view_mut(), logits.buffer.view_mut());
-    kernels.cross_entropy(losses_view, logits_view, targets.view(), scale as f32, shape).unwrap();
+    kernels
+        .cross_entropy(CrossEntropy {
+            losses: losses_view,
+            logits: logits_view,
+            targets: targets.view(),
+            gradient_scale: scale as f32,
+            shape,
+        })
+        .unwrap();
     let (want, gradient) = oracle::cross_entropy(&logits.values, &indices, shape.width);
     let gradient: Vec<_> = gradient.iter().map(|x| x * scale).collect();
     assert_close(&losses.buffer, &want, 16.0);
@@ -41,7 +49,17 @@ fn gradient_is_the_slope() {
     let mut losses = bench.tensor(DType::F32, 3, 1.0).buffer;
     let shape = RowShape { rows: 3, width: 21 };
     let (losses, logits_view) = (losses.view_mut(), logits.buffer.view_mut());
-    bench.device.kernels().cross_entropy(losses, logits_view, targets.view(), 1.0, shape).unwrap();
+    bench
+        .device
+        .kernels()
+        .cross_entropy(CrossEntropy {
+            losses,
+            logits: logits_view,
+            targets: targets.view(),
+            gradient_scale: 1.0,
+            shape,
+        })
+        .unwrap();
     assert_close(&logits.buffer, &want, 32.0);
 }
 
@@ -54,7 +72,17 @@ fn large_logits_do_not_overflow_and_divergence_shows() {
     let mut losses = bench.store(DType::F32, &[0.0; 3]).buffer;
     let shape = RowShape { rows: 3, width: 3 };
     let (losses_view, logits_view) = (losses.view_mut(), logits.buffer.view_mut());
-    bench.device.kernels().cross_entropy(losses_view, logits_view, targets.view(), 1.0, shape).unwrap();
+    bench
+        .device
+        .kernels()
+        .cross_entropy(CrossEntropy {
+            losses: losses_view,
+            logits: logits_view,
+            targets: targets.view(),
+            gradient_scale: 1.0,
+            shape,
+        })
+        .unwrap();
     let losses = read(&losses);
     assert!((losses[0] - (10.0 + (-10f64).exp().ln_1p())).abs() < 1e-5);
     assert!(losses[1].is_nan() && losses[2].is_nan());

@@ -1,7 +1,7 @@
 //! Element-wise kernels, AdamW and the reductions that do not depend on cuts.
 
 use crate::support::{Bench, Setting, Tensor, assert_close, assert_same, cases, read, settings};
-use device::{AdamW, Buffer, Class, DType, Device};
+use device::{AdamW, AdamWUpdate, Buffer, Class, DType, Device};
 use proptest::prelude::*;
 
 const UPDATE: AdamW =
@@ -38,26 +38,25 @@ impl State {
         }
     }
 
-    /// Updates elements `range`.
-    fn update(&mut self, device: &Device, range: std::ops::Range<usize>, update: AdamW) {
-        let master = self.master.buffer.slice_mut(range.clone());
-        let momentum = self.momentum.buffer.slice_mut(range.clone());
-        let variance = self.variance.buffer.slice_mut(range.clone());
-        device
-            .kernels()
-            .adamw(master, momentum, variance, self.gradients.buffer.slice(range), update)
-            .unwrap();
-    }
-
-    /// Updates everything and rounds it to `parameters`.
-    fn update_rounding(&mut self, device: &Device, parameters: &mut Buffer, update: AdamW) {
-        let states = [&mut self.master, &mut self.momentum, &mut self.variance];
-        let [master, momentum, variance] = states.map(|tensor| tensor.buffer.view_mut());
-        let gradients = self.gradients.buffer.view();
-        device
-            .kernels()
-            .adamw_rounding(parameters.view_mut(), master, momentum, variance, gradients, update)
-            .unwrap();
+    /// Updates elements `range`, and rounds them to `parameters` if there are any.
+    fn update(
+        &mut self,
+        device: &Device,
+        range: std::ops::Range<usize>,
+        parameters: Option<&mut Buffer>,
+        settings: AdamW,
+    ) {
+        let len = range.len();
+        let arguments = AdamWUpdate {
+            parameters: parameters.map(Buffer::view_mut),
+            master: self.master.buffer.slice_mut(range.clone()),
+            momentum: self.momentum.buffer.slice_mut(range.clone()),
+            variance: self.variance.buffer.slice_mut(range.clone()),
+            gradients: self.gradients.buffer.slice(range),
+            len,
+            settings,
+        };
+        device.kernels().adamw(arguments).unwrap();
     }
 
     fn bits(&self) -> Vec<u32> {
@@ -114,7 +113,7 @@ proptest! {
         let mut state = State::random(&mut bench, setting.dtype, len);
         let update = AdamW { step, ..UPDATE };
         let want: Vec<_> = (0..len).map(|i| adamw_reference(&state, i, update)).collect();
-        state.update(&bench.device, 0..len, update);
+        state.update(&bench.device, 0..len, None, update);
         for (part, tensor) in [&state.master, &state.momentum, &state.variance].into_iter().enumerate() {
             assert_close(&tensor.buffer, &want.iter().map(|x| x[part]).collect::<Vec<_>>(), 4.0);
         }
@@ -126,7 +125,7 @@ proptest! {
         let run = |ranges: &[std::ops::Range<usize>]| {
             let mut bench = setting.bench();
             let mut state = State::random(&mut bench, setting.dtype, len);
-            ranges.iter().for_each(|range| state.update(&bench.device, range.clone(), UPDATE));
+            ranges.iter().for_each(|range| state.update(&bench.device, range.clone(), None, UPDATE));
             state.bits()
         };
         #[allow(clippy::single_range_in_vec_init)]
@@ -141,8 +140,8 @@ proptest! {
         let mut bench = setting.bench();
         let mut state = State::random(&mut bench, setting.dtype, len);
         let mut parameters = bench.tensor(setting.dtype, len, 1.0).buffer;
-        plain.update(&bench.device, 0..len, UPDATE);
-        state.update_rounding(&bench.device, &mut parameters, UPDATE);
+        plain.update(&bench.device, 0..len, None, UPDATE);
+        state.update(&bench.device, 0..len, Some(&mut parameters), UPDATE);
         prop_assert!(plain.bits() == state.bits());
         let masters: Vec<_> = read(&state.master.buffer);
         assert_same(&parameters, &rounded(&bench, setting.dtype, &masters));

@@ -2,7 +2,7 @@
 
 use crate::oracle;
 use crate::support::{Setting, Tensor, assert_close, cases, read, settings};
-use device::{DType, Matrix, MatrixMut, Write};
+use device::{DType, Matrix, View, Write};
 use proptest::prelude::*;
 
 /// A stored matrix: rows, columns, stride, and whether it is read transposed.
@@ -13,7 +13,7 @@ fn stored(rows: usize, columns: usize, padding: usize, transposed: bool) -> Stor
     (rows, columns, columns + padding, transposed)
 }
 
-fn matrix<'a>(tensor: &'a Tensor, (rows, columns, stride, transposed): Stored) -> Matrix<'a> {
+fn matrix<'a>(tensor: &'a Tensor, (rows, columns, stride, transposed): Stored) -> Matrix<View<'a>> {
     let matrix = Matrix::new(tensor.buffer.view(), rows, columns).with_stride(stride);
     if transposed { matrix.t() } else { matrix }
 }
@@ -43,7 +43,7 @@ fn check(
         let at = i / columns * stride + i % columns;
         want[at] = if write == Write::Accumulate { want[at] + x } else { *x };
     }
-    let out_matrix = MatrixMut::new(out.buffer.view_mut(), rows, columns).with_stride(stride);
+    let out_matrix = Matrix::new(out.buffer.view_mut(), rows, columns).with_stride(stride);
     bench.device.kernels().matmul(out_matrix, matrix(&a, a_stored), matrix(&b, b_stored), write).unwrap();
     assert_close(&out.buffer, &want, 8.0 + depth as f64 / 4.0);
     let untouched = |i: &usize| i % stride >= columns;
@@ -101,7 +101,7 @@ fn check_columns(depth: usize) {
             Matrix::new(a.buffer.view(), rows, depth)
         };
         let b = Matrix::new(b.buffer.view(), depth, columns).with_stride(widest);
-        let matrix = MatrixMut::new(out.buffer.view_mut(), rows, columns);
+        let matrix = Matrix::new(out.buffer.view_mut(), rows, columns);
         bench.device.kernels().matmul(matrix, a, b, Write::Replace).unwrap();
         out.buffer.as_slice::<f32>().to_vec()
     };
@@ -126,7 +126,7 @@ fn bits(setting: Setting, size: (usize, usize, usize), transposed: [bool; 2], wr
     let a = bench.tensor(setting.dtype, rows * depth, 1.0);
     let b = bench.tensor(setting.dtype, depth * columns, 1.0);
     let mut out = bench.tensor(setting.dtype, rows * columns, 1.0);
-    let matrix_out = MatrixMut::new(out.buffer.view_mut(), rows, columns);
+    let matrix_out = Matrix::new(out.buffer.view_mut(), rows, columns);
     let kernels = bench.device.kernels();
     kernels.matmul(matrix_out, matrix(&a, a_stored), matrix(&b, b_stored), write).unwrap();
     read(&out.buffer).into_iter().map(f64::to_bits).collect()

@@ -1,6 +1,6 @@
 //! The reference: the formulas, in f64, with no thought of speed.
 
-use device::{Attention, Rope, RowShape};
+use device::{AttentionShape, Rope, RowShape};
 
 /// `[rows, columns]`, row-major.
 pub(crate) fn matmul(
@@ -65,8 +65,8 @@ pub(crate) fn rope(qkv: &[f64], rope: Rope) -> Vec<f64> {
 }
 
 /// The output, and the logarithms of the softmaxes' denominators.
-pub(crate) fn attention(qkv: &[f64], shape: Attention) -> (Vec<f64>, Vec<f64>) {
-    let Attention { batch, tokens, heads, kv_heads, head_dim } = shape;
+pub(crate) fn attention(qkv: &[f64], shape: AttentionShape) -> (Vec<f64>, Vec<f64>) {
+    let AttentionShape { batch, tokens, heads, kv_heads, head_dim } = shape;
     let packed = shape.packed_width();
     let mut out = vec![0.0; shape.rows() * shape.width()];
     let mut log_sums = Vec::new();

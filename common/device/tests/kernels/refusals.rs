@@ -2,7 +2,9 @@
 
 use crate::support::device;
 use device::{
-    Attention, Buffer, Class, DType, Device, DeviceError, Matrix, MatrixMut, Rope, RowShape, Write,
+    Attention, AttentionBackward, AttentionShape, Buffer, Class, CrossEntropy, DType, Device, DeviceError,
+    Embedding, EmbeddingBackward, Matrix, RmsNorm, RmsNormBackward, Rope, RowShape, Swiglu, SwigluBackward,
+    View, Write,
 };
 
 fn floats(device: &Device, len: usize) -> Buffer {
@@ -20,8 +22,8 @@ fn shape_of(result: device::Result<()>) -> (&'static str, &'static str, usize, u
 fn matmul_checks_every_side() {
     let device = device(1);
     let (a, b, mut out) = (floats(&device, 6), floats(&device, 6), floats(&device, 4));
-    let mut multiply = |a: Matrix<'_>, b: Matrix<'_>, rows, columns| {
-        device.kernels().matmul(MatrixMut::new(out.view_mut(), rows, columns), a, b, Write::Replace)
+    let mut multiply = |a: Matrix<View<'_>>, b: Matrix<View<'_>>, rows, columns| {
+        device.kernels().matmul(Matrix::new(out.view_mut(), rows, columns), a, b, Write::Replace)
     };
     let (a, b) = (Matrix::new(a.view(), 2, 3), Matrix::new(b.view(), 3, 2));
     assert_eq!(multiply(a.clone(), b.clone(), 2, 2), Ok(()));
@@ -39,8 +41,18 @@ fn row_kernels_check_lengths() {
     let (x, mut out, mut one) = (floats(&device, 12), floats(&device, 12), floats(&device, 1));
     let shape = RowShape { rows: 3, width: 4 };
     let kernels = device.kernels();
-    assert_eq!(shape_of(kernels.swiglu(out.view_mut(), x.view(), shape)), ("swiglu", "gate_up", 24, 12));
-    let result = kernels.rms_norm(out.view_mut(), one.view_mut(), x.view(), x.slice(0..4), shape, 1e-5);
+    assert_eq!(
+        shape_of(kernels.swiglu(Swiglu { out: out.view_mut(), gate_up: x.view(), shape })),
+        ("swiglu", "gate_up", 24, 12)
+    );
+    let result = kernels.rms_norm(RmsNorm {
+        out: out.view_mut(),
+        inverse_rms: one.view_mut(),
+        x: x.view(),
+        weight: x.slice(0..4),
+        shape,
+        eps: 1e-5,
+    });
     assert_eq!(shape_of(result), ("rms_norm", "inverse_rms", 3, 1));
     assert_eq!(shape_of(kernels.add(out.view_mut(), x.slice(1..12))), ("add", "x", 12, 11));
     assert_eq!(shape_of(kernels.copy(out.view_mut(), x.slice(1..12))), ("copy", "x", 12, 11));
@@ -50,13 +62,23 @@ fn row_kernels_check_lengths() {
 fn attention_checks_heads() {
     let device = device(1);
     let mut qkv = floats(&device, 70);
-    let shape = Attention { batch: 1, tokens: 2, heads: 3, kv_heads: 2, head_dim: 5 };
+    let shape = AttentionShape { batch: 1, tokens: 2, heads: 3, kv_heads: 2, head_dim: 5 };
     let (mut out, mut log_sum) = (floats(&device, 30), floats(&device, 6));
     let kernels = device.kernels();
-    let result = kernels.attention(out.view_mut(), log_sum.view_mut(), qkv.view(), shape);
+    let result = kernels.attention(Attention {
+        out: out.view_mut(),
+        log_sum: log_sum.view_mut(),
+        qkv: qkv.view(),
+        shape,
+    });
     assert_eq!(shape_of(result), ("attention", "heads", 4, 3));
-    let none = Attention { kv_heads: 0, ..shape };
-    let result = kernels.attention(out.view_mut(), log_sum.view_mut(), qkv.view(), none);
+    let none = AttentionShape { kv_heads: 0, ..shape };
+    let result = kernels.attention(Attention {
+        out: out.view_mut(),
+        log_sum: log_sum.view_mut(),
+        qkv: qkv.view(),
+        shape: none,
+    });
     assert_eq!(shape_of(result), ("attention", "kv_heads", 1, 0));
     let rope = Rope { attention: shape, theta: 1e4, first_position: 0, inverse: false };
     assert_eq!(shape_of(kernels.rope(qkv.view_mut(), rope)), ("rope", "head_dim", 6, 5));
@@ -70,11 +92,29 @@ fn types_and_indices_are_checked() {
     let shape = RowShape { rows: 2, width: 2 };
     let kernels = device.kernels();
     let wrong_type = |operand, got| DeviceError::Type { kernel: "embedding", operand, got };
-    let result = kernels.embedding(out.view_mut(), table.view(), table.slice(0..2), shape);
+    let result = kernels.embedding(Embedding {
+        out: out.view_mut(),
+        table: table.view(),
+        ids: table.slice(0..2),
+        shape,
+        vocabulary: 4,
+    });
     assert_eq!(result, Err(wrong_type("ids", DType::F32)));
-    let result = kernels.embedding(out.view_mut(), table.view(), ids.view(), shape);
+    let result = kernels.embedding(Embedding {
+        out: out.view_mut(),
+        table: table.view(),
+        ids: ids.view(),
+        shape,
+        vocabulary: 4,
+    });
     assert_eq!(result, Err(DeviceError::Index { kernel: "embedding", operand: "ids", got: 4, bound: 4 }));
-    let result = kernels.embedding(out.view_mut(), table.slice(0..7), ids.view(), shape);
+    let result = kernels.embedding(Embedding {
+        out: out.view_mut(),
+        table: table.slice(0..7),
+        ids: ids.view(),
+        shape,
+        vocabulary: 4,
+    });
     assert_eq!(shape_of(result), ("embedding", "table", 8, 7));
     let ids = device.upload(Class::Workspace, &[0u32, 1, 2, 3]).unwrap();
     assert_eq!(
@@ -90,20 +130,80 @@ fn nothing_is_something_to_compute_with() {
     let ids = device.zeros(Class::Workspace, DType::U32, 0).unwrap();
     let kernels = device.kernels();
     let shape = RowShape { rows: 0, width: 0 };
-    let attention = Attention { batch: 0, tokens: 0, heads: 1, kv_heads: 1, head_dim: 0 };
-    kernels.rms_norm(out.view_mut(), more.view_mut(), x.view(), x.view(), shape, 1e-5).unwrap();
-    kernels.swiglu(out.view_mut(), x.view(), shape).unwrap();
-    kernels.swiglu_backward(out.view_mut(), x.view(), x.view(), shape).unwrap();
-    kernels.cross_entropy(out.view_mut(), more.view_mut(), ids.view(), 1.0, shape).unwrap();
-    kernels.embedding(out.view_mut(), x.view(), ids.view(), shape).unwrap();
-    kernels.embedding_backward(out.view_mut(), Write::Replace, x.view(), ids.view(), shape).unwrap();
-    kernels.attention(out.view_mut(), more.view_mut(), x.view(), attention).unwrap();
-    kernels.attention_backward(out.view_mut(), x.view(), x.view(), x.view(), x.view(), attention).unwrap();
+    let attention = AttentionShape { batch: 0, tokens: 0, heads: 1, kv_heads: 1, head_dim: 0 };
+    kernels
+        .rms_norm(RmsNorm {
+            out: out.view_mut(),
+            inverse_rms: more.view_mut(),
+            x: x.view(),
+            weight: x.view(),
+            shape,
+            eps: 1e-5,
+        })
+        .unwrap();
+    kernels.swiglu(Swiglu { out: out.view_mut(), gate_up: x.view(), shape }).unwrap();
+    kernels
+        .swiglu_backward(SwigluBackward {
+            dgate_up: out.view_mut(),
+            dout: x.view(),
+            gate_up: x.view(),
+            shape,
+        })
+        .unwrap();
+    kernels
+        .cross_entropy(CrossEntropy {
+            losses: out.view_mut(),
+            logits: more.view_mut(),
+            targets: ids.view(),
+            gradient_scale: 1.0,
+            shape,
+        })
+        .unwrap();
+    kernels
+        .embedding(Embedding { out: out.view_mut(), table: x.view(), ids: ids.view(), shape, vocabulary: 0 })
+        .unwrap();
+    kernels
+        .embedding_backward(EmbeddingBackward {
+            dtable: out.view_mut(),
+            write: Write::Replace,
+            dout: x.view(),
+            ids: ids.view(),
+            shape,
+            vocabulary: 0,
+        })
+        .unwrap();
+    kernels
+        .attention(Attention {
+            out: out.view_mut(),
+            log_sum: more.view_mut(),
+            qkv: x.view(),
+            shape: attention,
+        })
+        .unwrap();
+    kernels
+        .attention_backward(AttentionBackward {
+            dqkv: out.view_mut(),
+            dout: x.view(),
+            qkv: x.view(),
+            out: x.view(),
+            log_sum: x.view(),
+            shape: attention,
+        })
+        .unwrap();
     let (dx, dweight) = (out.view_mut(), more.view_mut());
     kernels
-        .rms_norm_backward(dx, dweight, Write::Replace, x.view(), x.view(), x.view(), x.view(), shape)
+        .rms_norm_backward(RmsNormBackward {
+            dx,
+            dweight,
+            write: Write::Replace,
+            dout: x.view(),
+            x: x.view(),
+            weight: x.view(),
+            inverse_rms: x.view(),
+            shape,
+        })
         .unwrap();
-    let product = MatrixMut::new(out.view_mut(), 0, 0);
+    let product = Matrix::new(out.view_mut(), 0, 0);
     kernels
         .matmul(product, Matrix::new(x.view(), 0, 3), Matrix::new(x.view(), 3, 0), Write::Replace)
         .unwrap();

@@ -2,7 +2,10 @@
 
 use crate::oracle;
 use crate::support::{Bench, Setting, assert_close, cases, finite_differences, inner, read, settings};
-use device::{Attention, Class, DType, Rope, RowShape, Write};
+use device::{
+    AttentionShape, Class, DType, Embedding, EmbeddingBackward, RmsNorm, RmsNormBackward, Rope, RowShape,
+    Swiglu, SwigluBackward, Write,
+};
 use proptest::prelude::*;
 
 const EPS: f32 = 1e-5;
@@ -25,7 +28,16 @@ fn check_rms_norm(setting: Setting, shape: RowShape) {
     let mut inverse = bench.tensor(DType::F32, shape.rows, 1.0);
     let kernels = bench.device.kernels();
     let (out_view, inverse_view) = (out.buffer.view_mut(), inverse.buffer.view_mut());
-    kernels.rms_norm(out_view, inverse_view, x.buffer.view(), weight.buffer.view(), shape, EPS).unwrap();
+    kernels
+        .rms_norm(RmsNorm {
+            out: out_view,
+            inverse_rms: inverse_view,
+            x: x.buffer.view(),
+            weight: weight.buffer.view(),
+            shape,
+            eps: EPS,
+        })
+        .unwrap();
     let (want, want_inverse) = oracle::rms_norm(&x.values, &weight.values, shape, f64::from(EPS));
     assert_close(&out.buffer, &want, 8.0);
     assert_close(&inverse.buffer, &want_inverse, 8.0);
@@ -61,7 +73,16 @@ fn check_rms_norm_backward(setting: Setting, shape: RowShape, write: Write) {
     let (dout, inputs) = (dout.buffer.view(), (x.buffer.view(), weight.buffer.view(), inverse.buffer.view()));
     let outputs = (dx.buffer.view_mut(), dweight.buffer.view_mut());
     kernels
-        .rms_norm_backward(outputs.0, outputs.1, write, dout, inputs.0, inputs.1, inputs.2, shape)
+        .rms_norm_backward(RmsNormBackward {
+            dx: outputs.0,
+            dweight: outputs.1,
+            write,
+            dout,
+            x: inputs.0,
+            weight: inputs.1,
+            inverse_rms: inputs.2,
+            shape,
+        })
         .unwrap();
     let dx_want: Vec<_> = dx_want.iter().zip(&dx.values).map(|(a, b)| a + b).collect();
     let kept = if write == Write::Accumulate { 1.0 } else { 0.0 };
@@ -74,7 +95,11 @@ fn check_swiglu(setting: Setting, shape: RowShape) {
     let mut bench = setting.bench();
     let gate_up = bench.tensor(setting.dtype, 2 * shape.rows * shape.width, 6.0);
     let mut out = bench.tensor(setting.dtype, shape.rows * shape.width, 1.0);
-    bench.device.kernels().swiglu(out.buffer.view_mut(), gate_up.buffer.view(), shape).unwrap();
+    bench
+        .device
+        .kernels()
+        .swiglu(Swiglu { out: out.buffer.view_mut(), gate_up: gate_up.buffer.view(), shape })
+        .unwrap();
     assert_close(&out.buffer, &oracle::swiglu(&gate_up.values, shape), 8.0);
 }
 
@@ -85,7 +110,12 @@ fn check_swiglu_backward(setting: Setting, shape: RowShape) {
     let mut dgate_up = bench.tensor(setting.dtype, 2 * shape.rows * shape.width, 1.0);
     let kernels = bench.device.kernels();
     kernels
-        .swiglu_backward(dgate_up.buffer.view_mut(), dout.buffer.view(), gate_up.buffer.view(), shape)
+        .swiglu_backward(SwigluBackward {
+            dgate_up: dgate_up.buffer.view_mut(),
+            dout: dout.buffer.view(),
+            gate_up: gate_up.buffer.view(),
+            shape,
+        })
         .unwrap();
     let want: Vec<_> = (0..gate_up.values.len())
         .map(|i| {
@@ -107,7 +137,15 @@ fn check_embedding(setting: Setting, shape: RowShape, vocabulary: usize, write: 
     let (ids, indices) = bench.indices(rows, vocabulary);
     let mut out = bench.tensor(setting.dtype, rows * width, 1.0);
     let kernels = bench.device.kernels();
-    kernels.embedding(out.buffer.view_mut(), table.buffer.view(), ids.view(), shape).unwrap();
+    kernels
+        .embedding(Embedding {
+            out: out.buffer.view_mut(),
+            table: table.buffer.view(),
+            ids: ids.view(),
+            shape,
+            vocabulary,
+        })
+        .unwrap();
     let looked_up: Vec<_> =
         indices.iter().flat_map(|id| &table.values[id * width..][..width]).copied().collect();
     assert_close(&out.buffer, &looked_up, 0.0);
@@ -121,7 +159,14 @@ fn check_embedding(setting: Setting, shape: RowShape, vocabulary: usize, write: 
         want[indices[i / width] * width + i % width] += x;
     }
     kernels
-        .embedding_backward(dtable.buffer.view_mut(), write, dout.buffer.view(), ids.view(), shape)
+        .embedding_backward(EmbeddingBackward {
+            dtable: dtable.buffer.view_mut(),
+            write,
+            dout: dout.buffer.view(),
+            ids: ids.view(),
+            shape,
+            vocabulary,
+        })
         .unwrap();
     assert_close(&dtable.buffer, &want, 8.0 + rows as f64 / 4.0);
 }
@@ -131,7 +176,13 @@ fn ropes() -> impl Strategy<Value = Rope> {
     let turn = (prop_oneof![Just(10_000f32), Just(500_000f32)], 0usize..9, any::<bool>());
     (shape, turn).prop_map(|((batch, tokens, group, kv_heads, half), (theta, first_position, inverse))| {
         Rope {
-            attention: Attention { batch, tokens, heads: group * kv_heads, kv_heads, head_dim: 2 * half },
+            attention: AttentionShape {
+                batch,
+                tokens,
+                heads: group * kv_heads,
+                kv_heads,
+                head_dim: 2 * half,
+            },
             theta,
             first_position,
             inverse,
@@ -198,10 +249,28 @@ fn rms_norm_gradient_is_the_slope() {
     let mut dweight = bench.device.zeros(Class::Workspace, DType::F32, 11).unwrap();
     let kernels = bench.device.kernels();
     let (x, weight, dout) = (x.buffer.view(), weight.buffer.view(), dout.buffer.view());
-    kernels.rms_norm(out.view_mut(), inverse.view_mut(), x.clone(), weight.clone(), shape, EPS).unwrap();
+    kernels
+        .rms_norm(RmsNorm {
+            out: out.view_mut(),
+            inverse_rms: inverse.view_mut(),
+            x: x.clone(),
+            weight: weight.clone(),
+            shape,
+            eps: EPS,
+        })
+        .unwrap();
     let (dx_view, dweight_view) = (dx.view_mut(), dweight.view_mut());
     kernels
-        .rms_norm_backward(dx_view, dweight_view, Write::Replace, dout, x, weight, inverse.view(), shape)
+        .rms_norm_backward(RmsNormBackward {
+            dx: dx_view,
+            dweight: dweight_view,
+            write: Write::Replace,
+            dout,
+            x,
+            weight,
+            inverse_rms: inverse.view(),
+            shape,
+        })
         .unwrap();
     assert_close(&dx, &dx_want, 32.0);
     assert_close(&dweight, &dweight_want, 32.0);
@@ -216,7 +285,14 @@ fn swiglu_gradient_is_the_slope() {
     let want = finite_differences(&gate_up.values, |x| inner(&dout.values, &oracle::swiglu(x, shape)));
     let mut got = bench.tensor(DType::F32, 76, 1.0).buffer;
     let kernels = bench.device.kernels();
-    kernels.swiglu_backward(got.view_mut(), dout.buffer.view(), gate_up.buffer.view(), shape).unwrap();
+    kernels
+        .swiglu_backward(SwigluBackward {
+            dgate_up: got.view_mut(),
+            dout: dout.buffer.view(),
+            gate_up: gate_up.buffer.view(),
+            shape,
+        })
+        .unwrap();
     assert_close(&got, &want, 32.0);
 }
 
@@ -226,14 +302,18 @@ fn swiglu_survives_extreme_gates() {
     let gate_up = bench.store(DType::F32, &[-1e30, -100.0, -88.5, 88.5, 1e30, 2.0, 2.0, 2.0, 2.0, 2.0]);
     let mut out = bench.store(DType::F32, &[1.0; 5]).buffer;
     let shape = RowShape { rows: 1, width: 5 };
-    bench.device.kernels().swiglu(out.view_mut(), gate_up.buffer.view(), shape).unwrap();
+    bench
+        .device
+        .kernels()
+        .swiglu(Swiglu { out: out.view_mut(), gate_up: gate_up.buffer.view(), shape })
+        .unwrap();
     assert_eq!(out.as_slice::<f32>()[3..], [177.0, 2e30]);
     assert!(out.as_slice::<f32>()[..3].iter().all(|x| x.abs() < 1e-30));
 }
 
 #[test]
 fn a_rotation_and_its_inverse_cancel() {
-    let attention = Attention { batch: 2, tokens: 300, heads: 4, kv_heads: 2, head_dim: 32 };
+    let attention = AttentionShape { batch: 2, tokens: 300, heads: 4, kv_heads: 2, head_dim: 32 };
     let rope = Rope { attention, theta: 1e4, first_position: 0, inverse: false };
     let mut bench = Setting { seed: 1, dtype: DType::F32, threads: 2 }.bench();
     let mut qkv = bench.tensor(DType::F32, attention.rows() * attention.packed_width(), 1.0);
@@ -255,7 +335,16 @@ fn threads_do_not_change_the_bits_of_a_norms_gradient() {
         let (kernels, inputs) = (bench.device.kernels(), (x.view(), weight.view(), inverse.view()));
         let (dx_view, dweight_view, dout) = (dx.view_mut(), dweight.view_mut(), dout.view());
         kernels
-            .rms_norm_backward(dx_view, dweight_view, write, dout, inputs.0, inputs.1, inputs.2, shape)
+            .rms_norm_backward(RmsNormBackward {
+                dx: dx_view,
+                dweight: dweight_view,
+                write,
+                dout,
+                x: inputs.0,
+                weight: inputs.1,
+                inverse_rms: inputs.2,
+                shape,
+            })
             .unwrap();
         [read(&dx), read(&dweight)]
     };

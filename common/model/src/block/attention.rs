@@ -27,7 +27,7 @@ use crate::layout::block::{INPUT_NORM, O, QKV};
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
 use crate::{Gradients, Keep};
-use device::{Buffer, DType, Result};
+use device::{Attention, AttentionBackward, Buffer, DType, Result};
 
 /// The buffers that are expensive to compute again.
 pub(crate) struct Attended {
@@ -144,7 +144,12 @@ fn attend(cx: &Context<'_>, qkv: &Buffer) -> Result<(Buffer, Buffer)> {
     let shape = cx.attention();
     let mut attended = cx.activation(qkv.dtype(), shape.width())?;
     let mut log_sum = cx.activation(DType::F32, shape.heads)?;
-    cx.device.kernels().attention(attended.view_mut(), log_sum.view_mut(), qkv.view(), shape)?;
+    cx.device.kernels().attention(Attention {
+        out: attended.view_mut(),
+        log_sum: log_sum.view_mut(),
+        qkv: qkv.view(),
+        shape,
+    })?;
     Ok((attended, log_sum))
 }
 
@@ -153,13 +158,13 @@ fn attend_backward(cx: &Context<'_>, dattended: Buffer, saved: Attended) -> Resu
     let shape = cx.attention();
     let Attended { qkv, attended, log_sum } = saved;
     let mut dqkv = cx.workspace(qkv.dtype(), shape.packed_width())?;
-    cx.device.kernels().attention_backward(
-        dqkv.view_mut(),
-        dattended.view(),
-        qkv.view(),
-        attended.view(),
-        log_sum.view(),
+    cx.device.kernels().attention_backward(AttentionBackward {
+        dqkv: dqkv.view_mut(),
+        dout: dattended.view(),
+        qkv: qkv.view(),
+        out: attended.view(),
+        log_sum: log_sum.view(),
         shape,
-    )?;
+    })?;
     Ok(dqkv)
 }

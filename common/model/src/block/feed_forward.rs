@@ -29,7 +29,7 @@ use crate::layout::block::{DOWN, GATE_UP, POST_NORM};
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
 use crate::{Gradients, Keep};
-use device::{Buffer, Result};
+use device::{Buffer, Result, Swiglu, SwigluBackward};
 
 /// What forward keeps, without x: as much as [`Keep`] says.
 pub(crate) struct KeptFeedForward {
@@ -106,7 +106,7 @@ fn gates_ups(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
 fn gated(cx: &Context<'_>, gate_up: &Buffer) -> Result<Buffer> {
     let shape = cx.row_shape(cx.config.feed_forward);
     let mut h = cx.activation(gate_up.dtype(), shape.width)?;
-    cx.device.kernels().swiglu(h.view_mut(), gate_up.view(), shape)?;
+    cx.device.kernels().swiglu(Swiglu { out: h.view_mut(), gate_up: gate_up.view(), shape })?;
     Ok(h)
 }
 
@@ -114,6 +114,11 @@ fn gated(cx: &Context<'_>, gate_up: &Buffer) -> Result<Buffer> {
 fn gated_backward(cx: &Context<'_>, dh: Buffer, gate_up: Buffer) -> Result<Buffer> {
     let shape = cx.row_shape(cx.config.feed_forward);
     let mut dgate_up = cx.workspace(dh.dtype(), 2 * shape.width)?;
-    cx.device.kernels().swiglu_backward(dgate_up.view_mut(), dh.view(), gate_up.view(), shape)?;
+    cx.device.kernels().swiglu_backward(SwigluBackward {
+        dgate_up: dgate_up.view_mut(),
+        dout: dh.view(),
+        gate_up: gate_up.view(),
+        shape,
+    })?;
     Ok(dgate_up)
 }

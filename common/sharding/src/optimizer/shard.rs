@@ -5,7 +5,7 @@ use crate::Result;
 use crate::buckets::bucket;
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
-use device::{Buffer, Class, DType, View, ViewMut};
+use device::{AdamWUpdate, Buffer, Class, DType, View, ViewMut};
 use events::Pass;
 use model::TrainingState;
 use std::ops::Range;
@@ -73,18 +73,19 @@ impl AdamWShard {
     ) -> Result<()> {
         for (range, decays) in &self.pieces[number] {
             let parameters = parameters.slice_mut(range.clone());
-            let momentum = self.moments.momentum.slice_mut(range.clone());
-            let variance = self.moments.variance.slice_mut(range.clone());
-            let gradients = gradients.slice(range.clone());
-            let update = update.kernel(*decays);
-            match &mut self.master {
-                None => rank.kernels().adamw(parameters, momentum, variance, gradients, update)?,
-                Some(master) => {
-                    let master = master.slice_mut(range.clone());
-                    rank.kernels()
-                        .adamw_rounding(parameters, master, momentum, variance, gradients, update)?;
-                }
-            }
+            let (parameters, master) = match &mut self.master {
+                None => (None, parameters),
+                Some(master) => (Some(parameters), master.slice_mut(range.clone())),
+            };
+            rank.kernels().adamw(AdamWUpdate {
+                parameters,
+                master,
+                momentum: self.moments.momentum.slice_mut(range.clone()),
+                variance: self.moments.variance.slice_mut(range.clone()),
+                gradients: gradients.slice(range.clone()),
+                len: range.len(),
+                settings: update.kernel(*decays),
+            })?;
         }
         Ok(())
     }

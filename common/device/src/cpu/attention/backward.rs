@@ -1,42 +1,25 @@
 //! Attention backward, which recomputes the probabilities.
 
 use super::{Heads, QUERIES, Sizes, hide, pairs, per_head};
-use crate::Result;
-use crate::check::Check;
 use crate::cpu::Cpu;
 use crate::cpu::math::{dot, exponentiate};
 use crate::cpu::multiply::multiply;
 use crate::cpu::operand::{Source, Target};
 use crate::cpu::tile::{Tile, TileMut, packed, packed_mut, row_of};
-use crate::kernels::{Attention, Write};
+use crate::operations::AttentionBackward;
+use crate::shapes::{AttentionShape, Write};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use std::ops::Range;
 
-pub(in crate::cpu) fn attention_backward(
-    cpu: &Cpu,
-    dqkv: ViewMut<'_>,
-    dout: View<'_>,
-    qkv: View<'_>,
-    out: View<'_>,
-    log_sum: View<'_>,
-    shape: Attention,
-) -> Result<()> {
-    let check = Check("attention_backward");
-    let sizes = Sizes::new(check, shape)?;
-    let (rows, width) = (shape.rows(), shape.width());
-    let dqkv = check.target("dqkv", dqkv, rows * shape.packed_width())?;
-    let inputs = Inputs {
-        dout: check.source("dout", &dout, rows * width)?,
-        qkv: check.source("qkv", &qkv, rows * shape.packed_width())?,
-        out: check.source("out", &out, rows * width)?,
-        log_sum: check.f32("log_sum", &log_sum, rows * shape.heads)?,
-        shape,
-    };
-    let tasks = pairs(shape).zip(gradients(dqkv, shape)).collect();
+pub(in crate::cpu) fn attention_backward(cpu: &Cpu, arguments: AttentionBackward<View<'_>, ViewMut<'_>>) {
+    let AttentionBackward { dqkv, dout, qkv, out, log_sum, shape } = arguments;
+    let sizes = Sizes::new(shape);
+    let inputs =
+        Inputs { dout: dout.into(), qkv: qkv.into(), out: out.into(), log_sum: log_sum.as_slice(), shape };
+    let tasks = pairs(shape).zip(gradients(dqkv.into(), shape)).collect();
     cpu.workers.each(tasks, |(pair, gradient)| backward(cpu, sizes, gradient, inputs.pair(pair)));
-    Ok(())
 }
 
 /// One (sequence, key/value head) pair's part of the packed gradient, as [`Heads`].
@@ -47,8 +30,8 @@ struct Gradient<'a> {
 }
 
 /// The packed gradient, cut by pair.
-fn gradients(dqkv: Target<'_>, shape: Attention) -> impl Iterator<Item = Gradient<'_>> {
-    let Attention { tokens, head_dim, heads, kv_heads, .. } = shape;
+fn gradients(dqkv: Target<'_>, shape: AttentionShape) -> impl Iterator<Item = Gradient<'_>> {
+    let AttentionShape { tokens, head_dim, heads, kv_heads, .. } = shape;
     let packed_width = shape.packed_width();
     let all = TileMut::new(dqkv, shape.rows(), packed_width, packed_width);
     let (queries, rest) = all.split_columns(heads * head_dim);
@@ -69,7 +52,7 @@ struct Inputs<'a> {
     qkv: Source<'a>,
     out: Source<'a>,
     log_sum: &'a [f32],
-    shape: Attention,
+    shape: AttentionShape,
 }
 
 /// What one pair's gradient is computed from.
@@ -85,7 +68,7 @@ struct PairInputs<'a> {
 
 impl<'a> Inputs<'a> {
     fn pair(self, (sequence, kv_head): (usize, usize)) -> PairInputs<'a> {
-        let Attention { tokens, heads, kv_heads, head_dim, .. } = self.shape;
+        let AttentionShape { tokens, heads, kv_heads, head_dim, .. } = self.shape;
         let group = heads / kv_heads;
         let rows = sequence * tokens..(sequence + 1) * tokens;
         let columns = kv_head * group * head_dim..(kv_head + 1) * group * head_dim;

@@ -1,38 +1,29 @@
 //! Attention forward.
 
 use super::{Heads, QUERIES, Sizes, hide, pairs, per_head};
-use crate::Result;
-use crate::check::Check;
 use crate::cpu::Cpu;
 use crate::cpu::math::{exponentiate, maximum};
 use crate::cpu::multiply::multiply;
+use crate::cpu::operand::Source;
 use crate::cpu::tile::{TileMut, packed, packed_mut, row_of_mut};
-use crate::kernels::{Attention, Write};
+use crate::operations::Attention;
+use crate::shapes::Write;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use ndarray::{ArrayViewMut2, s};
 use std::ops::Range;
 
-pub(in crate::cpu) fn attention(
-    cpu: &Cpu,
-    out: ViewMut<'_>,
-    log_sum: ViewMut<'_>,
-    qkv: View<'_>,
-    shape: Attention,
-) -> Result<()> {
-    let check = Check("attention");
-    let sizes = Sizes::new(check, shape)?;
-    let (rows, width) = (shape.rows(), shape.width());
-    let out = TileMut::new(check.target("out", out, rows * width)?, rows, width, width);
-    let log_sum = check.f32_mut("log_sum", log_sum, rows * shape.heads)?;
-    let qkv = check.source("qkv", &qkv, rows * shape.packed_width())?;
+pub(in crate::cpu) fn attention(cpu: &Cpu, arguments: Attention<View<'_>, ViewMut<'_>>) {
+    let Attention { out, log_sum, qkv, shape } = arguments;
+    let (sizes, width) = (Sizes::new(shape), shape.width());
+    let out = TileMut::new(out.into(), shape.rows(), width, width);
+    let (log_sum, qkv) = (log_sum.into_mut_slice::<f32>(), Source::from(qkv));
     let outs = per_head(out, shape.tokens, sizes.group * shape.head_dim);
     let log_sums = log_sum.chunks_mut((sizes.group * shape.tokens).max(1));
     let tasks = pairs(shape).zip(outs.into_iter().zip(log_sums)).collect();
     cpu.workers.each(tasks, |((sequence, head), (out, log_sum))| {
         forward(cpu, sizes, out, log_sum, Heads::new(qkv, shape, sequence, head));
     });
-    Ok(())
 }
 
 fn forward(cpu: &Cpu, sizes: Sizes, mut out: TileMut<'_>, log_sum: &mut [f32], heads: Heads<'_>) {

@@ -12,15 +12,13 @@ pub(super) use forward::attention;
 use super::math::LANES;
 use super::operand::Source;
 use super::tile::{Tile, TileMut};
-use crate::Result;
-use crate::check::Check;
-use crate::kernels::Attention;
+use crate::shapes::AttentionShape;
 use std::ops::Range;
 
 /// Queries of a tile.
 const QUERIES: usize = 64;
 
-/// Sizes that follow from [`Attention`].
+/// Sizes that follow from [`AttentionShape`].
 #[derive(Clone, Copy)]
 struct Sizes {
     tokens: usize,
@@ -32,15 +30,14 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn new(check: Check, shape: Attention) -> Result<Self> {
-        check.heads(shape)?;
+    fn new(shape: AttentionShape) -> Self {
         let scale = 1.0 / (shape.head_dim as f64).sqrt();
-        Ok(Sizes {
+        Sizes {
             tokens: shape.tokens,
             head_dim: shape.head_dim,
             group: shape.heads / shape.kv_heads,
             scale: scale as f32,
-        })
+        }
     }
 
     /// The tiles of queries; each attends to keys `0..end`.
@@ -71,7 +68,7 @@ struct Heads<'a> {
 }
 
 impl<'a> Heads<'a> {
-    fn new(qkv: Source<'a>, shape: Attention, sequence: usize, kv_head: usize) -> Self {
+    fn new(qkv: Source<'a>, shape: AttentionShape, sequence: usize, kv_head: usize) -> Self {
         let width = shape.packed_width();
         let rows = sequence * shape.tokens..(sequence + 1) * shape.tokens;
         let all = Tile::new(qkv, shape.rows(), width, width);
@@ -105,7 +102,7 @@ fn per_head(tile: TileMut<'_>, tokens: usize, width: usize) -> Vec<TileMut<'_>> 
 }
 
 /// Every (sequence, key/value head) pair, in order.
-fn pairs(shape: Attention) -> impl Iterator<Item = (usize, usize)> {
+fn pairs(shape: AttentionShape) -> impl Iterator<Item = (usize, usize)> {
     (0..shape.batch).flat_map(move |sequence| (0..shape.kv_heads).map(move |head| (sequence, head)))
 }
 

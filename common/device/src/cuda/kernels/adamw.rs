@@ -3,45 +3,25 @@
 use super::table::{ADAMW, ADAMW_ROUNDING, of_type, of_types};
 use super::{Argument, Launcher, Operand, launch_each};
 use crate::Result;
-use crate::adamw::Factors;
-use crate::kernels::AdamW;
+use crate::operations::{AdamWUpdate, Factors};
 
 /// Elements of a thread: 16 bytes of f32.
 const OWN: usize = 4;
 
-/// Addresses of what an update changes, f32.
-#[derive(Clone, Copy, Debug)]
-pub struct States {
-    /// Master weights.
-    pub master: u64,
-    /// Momentum.
-    pub momentum: u64,
-    /// Variance.
-    pub variance: u64,
-}
-
-/// One AdamW update of `len` elements; with `parameters`, these become the rounded master weights in the same pass. The
-/// CPU's bits.
+/// See [`AdamWUpdate`]. The CPU's bits.
 ///
 /// # Errors
 /// If an operand holds no floats; the launcher's.
-pub fn adamw(
-    l: &impl Launcher,
-    parameters: Option<Operand>,
-    states: States,
-    gradients: Operand,
-    update: AdamW,
-    len: usize,
-) -> Result<()> {
+pub fn adamw(l: &impl Launcher, arguments: AdamWUpdate<Operand, Operand>) -> Result<()> {
+    let AdamWUpdate { parameters, master, momentum, variance, gradients, len, settings } = arguments;
     let gradient = ("gradients", gradients.dtype);
     let kernel = match parameters {
         Some(parameters) => of_types(&ADAMW_ROUNDING, ("parameters", parameters.dtype), gradient)?,
         None => of_type(&ADAMW, gradient.0, gradient.1)?,
     };
-    let mut arguments: Vec<_> = parameters.map(|out| Argument::Pointer(out.pointer)).into_iter().collect();
-    let pointers = [states.master, states.momentum, states.variance, gradients.pointer];
-    arguments.extend(pointers.map(Argument::Pointer));
-    arguments.extend(factors(&Factors::new(update)).map(Argument::F32));
+    let mut arguments: Vec<_> = parameters.map(Argument::from).into_iter().collect();
+    arguments.extend([master, momentum, variance, gradients].map(Argument::from));
+    arguments.extend(factors(&Factors::new(settings)).map(Argument::F32));
     arguments.push(Argument::U64(len as u64));
     launch_each(l, kernel, len.div_ceil(OWN), &arguments)
 }

@@ -8,7 +8,8 @@ use super::table::{
     of_type, same_type,
 };
 use super::{Argument, Kernel, Launch, Launcher, MatrixOperand, Multiplier, Operand, THREADS};
-use crate::kernels::Attention;
+use crate::operations::{Attention, AttentionBackward};
+use crate::shapes::{AttentionShape, Matrix};
 use crate::{DType, Result};
 
 /// Widths of heads that `attention.cu` is made for; narrower ones are padded.
@@ -35,26 +36,6 @@ const ENOUGH_BLOCKS: usize = 512;
 /// Threads of a block on tensor cores.
 const MMA_THREADS: usize = 128;
 
-/// What the forward pass writes.
-#[derive(Clone, Copy, Debug)]
-pub struct AttentionOutput {
-    /// `[batch · tokens, heads · head_dim]`, in the type of the input.
-    pub out: Operand,
-    /// f32 `[batch, heads, tokens]`.
-    pub log_sum: u64,
-}
-
-/// What the backward pass reads beside `qkv`, and writes.
-#[derive(Clone, Copy, Debug)]
-pub struct AttentionGradient {
-    /// Written; the shape of `qkv`.
-    pub dqkv: Operand,
-    /// The shape of `out`.
-    pub dout: Operand,
-    /// Of the forward pass.
-    pub output: AttentionOutput,
-}
-
 /// Kernels of one pass, and their geometry.
 struct Tiling<const N: usize> {
     kernels: [Kernel; N],
@@ -64,17 +45,18 @@ struct Tiling<const N: usize> {
     shared_bytes: [usize; N],
 }
 
-/// See [`crate::Kernels::attention`]; operands have one type. On tensor cores where the type and the head allow it; by matrix
+/// See [`Attention`]; operands but `log_sum` have one type. On tensor cores where the type and the head allow it; by matrix
 /// products where tiles of the heads do not fit into shared memory.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
-pub fn attention(l: &impl Multiplier, output: AttentionOutput, qkv: Operand, shape: Attention) -> Result<()> {
-    same_type("attention", qkv, [("out", output.out)])?;
-    let Some(tiling) = forward_tiling(l, [qkv, output.out], shape)? else {
-        return attention_by_products(l, output, qkv, shape);
+pub fn attention(l: &impl Multiplier, arguments: Attention<Operand, Operand>) -> Result<()> {
+    let Attention { out, log_sum, qkv, shape } = arguments;
+    same_type("attention", qkv, [("out", out)])?;
+    let Some(tiling) = forward_tiling(l, [qkv, out], shape)? else {
+        return attention_by_products(l, arguments);
     };
-    let pointers = [output.out.pointer, output.log_sum, qkv.pointer].map(Argument::Pointer);
+    let pointers = [out, log_sum, qkv].map(Argument::from);
     let arguments = [pointers.as_slice(), &shape_arguments(shape)].concat();
     launch_tiles(
         l,
@@ -86,29 +68,24 @@ pub fn attention(l: &impl Multiplier, output: AttentionOutput, qkv: Operand, sha
     )
 }
 
-/// See [`crate::Kernels::attention_backward`]; operands have one type. A kernel per gradient: a block adds up the keys' and
-/// values' over the queries in order, or the queries' over the keys. Scratch: f32 `[batch, heads, tokens]`, and what shares of groups
-/// give, f32 `[shares, batch · tokens, 2 · kv_heads · head_dim]`.
+/// See [`AttentionBackward`]; operands but `log_sum` have one type. A kernel per gradient: a block adds up the keys' and
+/// values' over the queries in order, or the queries' over the keys. Scratch: f32 `[batch, heads, tokens]`, and what shares of
+/// groups give, f32 `[shares, batch · tokens, 2 · kv_heads · head_dim]`.
 ///
 /// # Errors
 /// As [`attention`].
-pub fn attention_backward(
-    l: &impl Multiplier,
-    gradient: AttentionGradient,
-    qkv: Operand,
-    shape: Attention,
-) -> Result<()> {
-    let AttentionGradient { dqkv, dout, output } = gradient;
-    same_type("attention_backward", qkv, [("dqkv", dqkv), ("dout", dout), ("out", output.out)])?;
+pub fn attention_backward(l: &impl Multiplier, arguments: AttentionBackward<Operand, Operand>) -> Result<()> {
+    let AttentionBackward { dqkv, dout, qkv, out, log_sum, shape } = arguments;
+    same_type("attention_backward", qkv, [("dqkv", dqkv), ("dout", dout), ("out", out)])?;
     let Some(tiling) = backward_tiling(l, [qkv, dout, dqkv], shape)? else {
-        return attention_backward_by_products(l, gradient, qkv, shape);
+        return attention_backward_by_products(l, arguments);
     };
     let shares = shares_of_groups(tiling.rows, shape);
     let gradients = key_gradients(dqkv, shape);
     let partial_bytes = if shares == 1 { 0 } else { shares * gradients.rows * gradients.columns * 4 };
     let [delta, partial] = parts(l, [shape.rows() * shape.heads * 4, partial_bytes])?;
-    attention_delta(l, delta, dout, output.out, shape)?;
-    let pointers = [dqkv.pointer, dout.pointer, qkv.pointer, output.log_sum, delta].map(Argument::Pointer);
+    attention_delta(l, delta, dout, out, shape)?;
+    let pointers = [dqkv.pointer, dout.pointer, qkv.pointer, log_sum.pointer, delta].map(Argument::Pointer);
     let arguments = [pointers.as_slice(), &shape_arguments(shape)].concat();
     let of_keys = [&arguments[..], &[Argument::Pointer(partial), Argument::U32(shares as u32)]].concat();
     let [keys, queries] = [0, 1].map(|i| (tiling.kernels[i], tiling.shared_bytes[i]));
@@ -121,7 +98,7 @@ pub fn attention_backward(
 
 /// How many shares a group of query heads is cut into, whose gradients of keys and values are added up last: as few as give
 /// [`ENOUGH_BLOCKS`] of `rows` keys. It depends on the shape alone, so that sums are the same on every GPU.
-fn shares_of_groups(rows: usize, shape: Attention) -> usize {
+fn shares_of_groups(rows: usize, shape: AttentionShape) -> usize {
     let blocks = shape.tokens.div_ceil(rows) * shape.kv_heads * shape.batch;
     let group = (shape.heads / shape.kv_heads.max(1)).max(1);
     let mut even = (1..=group).filter(|shares| group.is_multiple_of(*shares));
@@ -129,10 +106,9 @@ fn shares_of_groups(rows: usize, shape: Attention) -> usize {
 }
 
 /// The columns of `dqkv` that belong to keys and values.
-fn key_gradients(dqkv: Operand, shape: Attention) -> MatrixOperand {
+fn key_gradients(dqkv: Operand, shape: AttentionShape) -> MatrixOperand {
     let data = Operand { pointer: dqkv.pointer + (shape.width() * dqkv.dtype.size()) as u64, ..dqkv };
-    let (rows, columns, stride) = (shape.rows(), 2 * shape.kv_heads * shape.head_dim, shape.packed_width());
-    MatrixOperand { data, rows, columns, stride, transposed: false, grain: 0 }
+    Matrix::new(data, shape.rows(), 2 * shape.kv_heads * shape.head_dim).with_stride(shape.packed_width())
 }
 
 fn launch_tiles<const N: usize>(
@@ -140,7 +116,7 @@ fn launch_tiles<const N: usize>(
     (kernel, shared_bytes): (Kernel, usize),
     tiling: &Tiling<N>,
     [heads, batch]: [usize; 2],
-    shape: Attention,
+    shape: AttentionShape,
     arguments: &[Argument<'_>],
 ) -> Result<()> {
     let grid = [heads, batch, shape.tokens.div_ceil(tiling.rows)].map(|blocks| blocks as u32);
@@ -151,7 +127,7 @@ fn launch_tiles<const N: usize>(
     l.launch(Launch { kernel, grid, block, shared_bytes: shared_bytes as u32, arguments })
 }
 
-fn shape_arguments(shape: Attention) -> [Argument<'static>; 5] {
+fn shape_arguments(shape: AttentionShape) -> [Argument<'static>; 5] {
     let scale = (1.0 / (shape.head_dim as f64).sqrt()) as f32;
     let [tokens, heads, kv_heads, head_dim] =
         [shape.tokens, shape.heads, shape.kv_heads, shape.head_dim].map(|size| Argument::U32(size as u32));
@@ -159,7 +135,7 @@ fn shape_arguments(shape: Attention) -> [Argument<'static>; 5] {
 }
 
 /// Where in the tables of kernels on tensor cores a type and head stand, if they do; these read 16 bytes at a time, and write 4.
-fn on_tensor_cores(l: &impl Launcher, operands: &[Operand], shape: Attention) -> Option<(usize, usize)> {
+fn on_tensor_cores(l: &impl Launcher, operands: &[Operand], shape: AttentionShape) -> Option<(usize, usize)> {
     let head = [64, 128].into_iter().position(|width| width == shape.head_dim)?;
     let dtype = [DType::Bf16, DType::F16].into_iter().position(|known| known == operands[0].dtype)?;
     let aligned = operands.iter().all(|operand| operand.pointer.is_multiple_of(16));
@@ -167,7 +143,11 @@ fn on_tensor_cores(l: &impl Launcher, operands: &[Operand], shape: Attention) ->
 }
 
 /// `None` if a tile does not fit.
-fn forward_tiling(l: &impl Launcher, operands: [Operand; 2], shape: Attention) -> Result<Option<Tiling<1>>> {
+fn forward_tiling(
+    l: &impl Launcher,
+    operands: [Operand; 2],
+    shape: AttentionShape,
+) -> Result<Option<Tiling<1>>> {
     if let Some((head, dtype)) = on_tensor_cores(l, &operands, shape) {
         // The queries, and a tile each of keys and values: one is computed with while the other arrives.
         let shared_bytes = [mma_tiles(FORWARD_TILES + 2, shape)];
@@ -181,7 +161,11 @@ fn forward_tiling(l: &impl Launcher, operands: [Operand; 2], shape: Attention) -
 }
 
 /// `None` if a tile does not fit.
-fn backward_tiling(l: &impl Launcher, operands: [Operand; 3], shape: Attention) -> Result<Option<Tiling<2>>> {
+fn backward_tiling(
+    l: &impl Launcher,
+    operands: [Operand; 3],
+    shape: AttentionShape,
+) -> Result<Option<Tiling<2>>> {
     if let Some((head, dtype)) = on_tensor_cores(l, &operands, shape) {
         let kernels = [ATTENTION_MMA_KEYS[head][dtype], ATTENTION_MMA_QUERIES[head][dtype]];
         let own = backward_tiles(shape.head_dim);
@@ -199,13 +183,13 @@ fn backward_tiling(l: &impl Launcher, operands: [Operand; 3], shape: Attention) 
 }
 
 /// Bytes of `count` tiles on tensor cores, which take types of 16 bits.
-fn mma_tiles(count: usize, shape: Attention) -> usize {
+fn mma_tiles(count: usize, shape: AttentionShape) -> usize {
     count * MMA_TILE * shape.head_dim * 2
 }
 
 /// The narrowest of [`HEAD_DIMS`] that holds this head, and the bytes of `count` tiles of it, whose rows lie four elements
 /// apart from a multiple of 32. `None` if there is no such width, or the tiles do not fit into a block's shared memory.
-fn padded_tiles(l: &impl Launcher, count: usize, shape: Attention) -> Option<(usize, usize)> {
+fn padded_tiles(l: &impl Launcher, count: usize, shape: AttentionShape) -> Option<(usize, usize)> {
     let head = HEAD_DIMS.iter().position(|&width| width >= shape.head_dim)?;
     let bytes = count * TILE * (HEAD_DIMS[head] + 4) * 4;
     (bytes <= shared_memory(l.architecture())).then_some((head, bytes))
@@ -220,12 +204,12 @@ fn shared_memory(architecture: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::shares_of_groups;
-    use crate::kernels::Attention;
+    use crate::shapes::AttentionShape;
 
     #[test]
     fn shares_are_even_and_as_few_as_are_enough() {
         let shares = |batch, heads, kv_heads| {
-            shares_of_groups(128, Attention { batch, tokens: 2048, heads, kv_heads, head_dim: 64 })
+            shares_of_groups(128, AttentionShape { batch, tokens: 2048, heads, kv_heads, head_dim: 64 })
         };
         assert_eq!([1, 2, 4, 8].map(|batch| shares(batch, 32, 4)), [8, 4, 2, 1]);
         assert_eq!([1, 2, 4].map(|batch| shares(batch, 12, 4)), [3, 3, 3]);

@@ -3,26 +3,20 @@
 use super::table::{CROSS_ENTROPY, of_type};
 use super::{Argument, Launcher, Operand, launch_blocks, row_arguments, row_threads};
 use crate::Result;
-use crate::kernels::RowShape;
+use crate::operations::CrossEntropy;
 
 /// Threads for a row of logits, at most.
 const ROW_THREADS: usize = 1024;
 
-/// Losses (f32 `[rows]`), and `logits` become their gradient. The loss is NaN where a target is not below the width.
+/// See [`CrossEntropy`]. The loss is NaN where a target is not below the width.
 ///
 /// # Errors
 /// If `logits` holds no floats; the launcher's.
-pub fn cross_entropy(
-    l: &impl Launcher,
-    losses: u64,
-    logits: Operand,
-    targets: u64,
-    gradient_scale: f32,
-    shape: RowShape,
-) -> Result<()> {
+pub fn cross_entropy(l: &impl Launcher, arguments: CrossEntropy<Operand, Operand>) -> Result<()> {
+    let CrossEntropy { losses, logits, targets, gradient_scale, shape } = arguments;
     let kernel = of_type(&CROSS_ENTROPY, "logits", logits.dtype)?;
     let [_, width] = row_arguments(shape);
-    let pointers = [losses, logits.pointer, targets].map(Argument::Pointer);
+    let pointers = [losses, logits, targets].map(Argument::from);
     let arguments = [pointers.as_slice(), &[width, Argument::F32(gradient_scale)]].concat();
     launch_blocks(l, kernel, [shape.rows, 1], row_threads(shape.width, ROW_THREADS), &arguments)
 }

@@ -1,8 +1,8 @@
 //! The kernels in CUDA C++, and the launches that each operation of [`crate::Kernels`] takes.
 //!
 //! A `.cu` file holds one concern; the Rust file of the same name holds its launch geometry. Operations are written over
-//! [`Launcher`], which a GPU's stream implements, and in the tests a host shim that runs the same sources. They check
-//! element types but not lengths: whoever owns the buffers does that.
+//! [`Launcher`], which a GPU's stream implements, and in the tests a host shim that runs the same sources. Element
+//! types are checked here; lengths are checked before, where the buffers are known.
 //!
 //! Same bits on every run, and on all GPUs of one architecture: nothing here depends on the number of multiprocessors, and no float
 //! is added atomically. Sources are compiled without contraction (`-fmad=false`), so that element-wise kernels, AdamW, look-ups and
@@ -23,12 +23,12 @@ mod swiglu;
 mod table;
 mod tree_sum;
 
-pub use adamw::{States, adamw};
-pub use attention::{AttentionGradient, AttentionOutput, attention, attention_backward};
+pub use adamw::adamw;
+pub use attention::{attention, attention_backward};
 pub use cross_entropy::cross_entropy;
 pub use elementwise::{add, convert, fill};
 pub use embedding::{embedding, embedding_backward};
-pub use norm::{NormGradient, NormInputs, rms_norm, rms_norm_backward};
+pub use norm::{rms_norm, rms_norm_backward};
 pub use products::{attention_backward_by_products, attention_by_products};
 pub use reduction::{max_index, max_magnitude, sum_of_squares};
 pub use rope::{rope, rope_table};
@@ -38,7 +38,7 @@ pub use swiglu::{swiglu, swiglu_backward};
 pub use table::{Kernel, kernels};
 pub use tree_sum::{PEERS, tree_sum};
 
-use crate::kernels::{RowShape, Write};
+use crate::shapes::{Matrix, RowShape, Write};
 use crate::{DType, Result};
 use std::ffi::c_void;
 
@@ -51,30 +51,8 @@ pub struct Operand {
     pub dtype: DType,
 }
 
-/// A matrix on the device: `rows × columns` elements as stored, whose rows start `stride` elements apart; `transposed` reads it
-/// the other way.
-#[derive(Clone, Copy, Debug)]
-pub struct MatrixOperand {
-    /// Its first element.
-    pub data: Operand,
-    /// Rows as stored.
-    pub rows: usize,
-    /// Columns as stored.
-    pub columns: usize,
-    /// Elements between the starts of two stored rows.
-    pub stride: usize,
-    /// Whether a product takes the transpose.
-    pub transposed: bool,
-    /// See [`crate::Matrix::with_grain`].
-    pub grain: usize,
-}
-
-impl MatrixOperand {
-    /// The transpose of this matrix.
-    pub fn t(self) -> Self {
-        MatrixOperand { transposed: !self.transposed, ..self }
-    }
-}
+/// A matrix on the device.
+pub type MatrixOperand = Matrix<Operand>;
 
 /// One argument of a kernel, as CUDA takes it: by address, with the size that the kernel's parameter has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,6 +69,12 @@ pub enum Argument<'a> {
     F64(f64),
     /// `Peers`: up to [`PEERS`] device addresses by value.
     Peers(&'a [u64; PEERS]),
+}
+
+impl From<Operand> for Argument<'_> {
+    fn from(operand: Operand) -> Self {
+        Argument::Pointer(operand.pointer)
+    }
 }
 
 impl Argument<'_> {

@@ -3,7 +3,8 @@
 use super::table::{COLUMN_SUMS, RMS_NORM, RMS_NORM_BACKWARD, of_type, same_type};
 use super::{Argument, CHUNK, Launch, Launcher, Operand, launch_blocks, row_arguments, row_threads};
 use crate::Result;
-use crate::kernels::{RowShape, Write};
+use crate::operations::{RmsNorm, RmsNormBackward};
+use crate::shapes::Write;
 
 /// Threads for a row, at most.
 const ROW_THREADS: usize = 512;
@@ -14,71 +15,34 @@ const ROWS_PER_PART: usize = 16;
 /// Partial sums of the weight's gradient, at most: enough blocks to fill any GPU.
 const PARTS: usize = 512;
 
-/// `out = x · inverse_rms · weight`, with `inverse_rms` (f32 `[rows]`) computed on the way. `out`, `x` and `weight` have
-/// one type.
+/// See [`RmsNorm`]; `out`, `x` and `weight` have one type.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
-pub fn rms_norm(
-    l: &impl Launcher,
-    out: Operand,
-    inverse_rms: u64,
-    x: Operand,
-    weight: Operand,
-    shape: RowShape,
-    eps: f32,
-) -> Result<()> {
+pub fn rms_norm(l: &impl Launcher, arguments: RmsNorm<Operand, Operand>) -> Result<()> {
+    let RmsNorm { out, inverse_rms, x, weight, shape, eps } = arguments;
     let kernel = of_type(&RMS_NORM, "x", x.dtype)?;
     same_type(kernel.name, x, [("out", out), ("weight", weight)])?;
     let [_, width] = row_arguments(shape);
-    let pointers = [out.pointer, inverse_rms, x.pointer, weight.pointer].map(Argument::Pointer);
+    let pointers = [out, inverse_rms, x, weight].map(Argument::from);
     let arguments = [pointers.as_slice(), &[width, Argument::F32(eps)]].concat();
     launch_blocks(l, kernel, [shape.rows, 1], row_threads(shape.width, ROW_THREADS), &arguments)
 }
 
-/// What the backward pass writes: `dx += …`, in the type of the inputs, and `dweight` as `write` says, in any.
-#[derive(Clone, Copy, Debug)]
-pub struct NormGradient {
-    /// `[rows, width]`
-    pub dx: Operand,
-    /// `[width]`
-    pub dweight: Operand,
-    /// For `dweight`.
-    pub write: Write,
-}
-
-/// What the backward pass reads: one type, but for `inverse_rms`, which is f32.
-#[derive(Clone, Copy, Debug)]
-pub struct NormInputs {
-    /// `[rows, width]`
-    pub dout: Operand,
-    /// `[rows, width]`
-    pub x: Operand,
-    /// `[width]`
-    pub weight: Operand,
-    /// `[rows]`
-    pub inverse_rms: u64,
-}
-
-/// Backward of [`rms_norm`]. Each block adds up the weight's gradient over a run of rows; a second kernel adds the runs in
-/// order. Scratch: a row of f32 per run.
+/// See [`RmsNormBackward`]; operands but `dweight` and `inverse_rms` have one type. Each block adds up the weight's
+/// gradient over a run of rows; a second kernel adds the runs in order. Scratch: a row of f32 per run.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
-pub fn rms_norm_backward(
-    l: &impl Launcher,
-    gradient: NormGradient,
-    inputs: NormInputs,
-    shape: RowShape,
-) -> Result<()> {
-    let NormInputs { dout, x, weight, inverse_rms } = inputs;
+pub fn rms_norm_backward(l: &impl Launcher, arguments: RmsNormBackward<Operand, Operand>) -> Result<()> {
+    let RmsNormBackward { dx, dweight, write, dout, x, weight, inverse_rms, shape } = arguments;
     let kernel = of_type(&RMS_NORM_BACKWARD, "x", x.dtype)?;
-    same_type(kernel.name, x, [("dx", gradient.dx), ("dout", dout), ("weight", weight)])?;
-    let sums = of_type(&COLUMN_SUMS, "dweight", gradient.dweight.dtype)?;
+    same_type(kernel.name, x, [("dx", dx), ("dout", dout), ("weight", weight)])?;
+    let sums = of_type(&COLUMN_SUMS, "dweight", dweight.dtype)?;
     let rows_per_part = shape.rows.div_ceil(PARTS).max(ROWS_PER_PART);
     let parts = shape.rows.div_ceil(rows_per_part);
     let partial = l.scratch((parts * shape.width * 4).max(1))?;
-    let pointers = [gradient.dx.pointer, partial, dout.pointer, x.pointer, weight.pointer, inverse_rms];
+    let pointers = [dx.pointer, partial, dout.pointer, x.pointer, weight.pointer, inverse_rms.pointer];
     let sizes = row_arguments(shape);
     let arguments =
         [&pointers.map(Argument::Pointer), sizes.as_slice(), &[Argument::U32(rows_per_part as u32)]].concat();
@@ -91,14 +55,14 @@ pub fn rms_norm_backward(
             arguments: &arguments,
         })?;
     }
-    let accumulate = u32::from(gradient.write == Write::Accumulate);
+    let accumulate = u32::from(write == Write::Accumulate);
     launch_blocks(
         l,
         sums,
         [shape.width.div_ceil(32), 1],
         512,
         &[
-            Argument::Pointer(gradient.dweight.pointer),
+            Argument::from(dweight),
             Argument::Pointer(partial),
             Argument::U32(parts as u32),
             Argument::U32(shape.width as u32),

@@ -9,8 +9,9 @@ use super::softmax::{
     ScoreTile, attention_delta, attention_softmax, attention_softmax_backward, attention_store,
 };
 use super::table::same_type;
-use super::{AttentionGradient, AttentionOutput, Launcher, MatrixOperand, Multiplier, Operand};
-use crate::kernels::{Attention, Write};
+use super::{Launcher, MatrixOperand, Multiplier, Operand};
+use crate::operations::{Attention, AttentionBackward};
+use crate::shapes::{AttentionShape, Matrix, Write};
 use crate::{DType, Result};
 use std::ops::Range;
 
@@ -20,51 +21,45 @@ const QUERIES: usize = 256;
 /// What addresses in scratch memory are multiples of.
 const ALIGNMENT: usize = 256;
 
-/// See [`crate::Kernels::attention`]; operands have one type, heads any width. Scratch: a tile of scores in f32, and unless
-/// that is the operands' type one of probabilities.
+/// See [`Attention`]; operands but `log_sum` have one type, heads any width. Scratch: a tile of scores in f32, and unless that
+/// is the operands' type one of probabilities.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
-pub fn attention_by_products(
-    l: &impl Multiplier,
-    output: AttentionOutput,
-    qkv: Operand,
-    shape: Attention,
-) -> Result<()> {
-    same_type("attention", qkv, [("out", output.out)])?;
+pub fn attention_by_products(l: &impl Multiplier, arguments: Attention<Operand, Operand>) -> Result<()> {
+    let Attention { out, log_sum, qkv, shape } = arguments;
+    same_type("attention", qkv, [("out", out)])?;
     let room = [scores_bytes(shape), rounded_bytes(qkv.dtype, shape)];
     let [scores, probabilities] = parts(l, room)?;
     let scores = Operand { pointer: scores, dtype: DType::F32 };
     let probabilities = rounded(qkv.dtype, probabilities, scores);
     for head in Head::all(shape) {
-        let log_sum = head.statistics(output.log_sum);
+        let log_sum = head.statistics(log_sum.pointer);
         for rows in head.tiles() {
             let (seen, tile) = (0..rows.end, head.tile(&rows));
             let (queries, keys) = (head.queries(qkv, rows.clone()), head.keys(qkv, seen.clone()));
             l.multiply(packed(scores, tile), queries, keys.t(), Write::Replace)?;
             attention_softmax(l, probabilities, log_sum, scores.pointer, tile)?;
-            let (out, values) = (head.out(output.out, rows), head.values(qkv, seen));
+            let (out, values) = (head.out(out, rows), head.values(qkv, seen));
             l.multiply(out, packed(probabilities, tile), values, Write::Replace)?;
         }
     }
     Ok(())
 }
 
-/// See [`crate::Kernels::attention_backward`]; operands have one type, heads any width. Scratch: f32 `[batch, heads, tokens]`,
+/// See [`AttentionBackward`]; operands but `log_sum` have one type, heads any width. Scratch: f32 `[batch, heads, tokens]`,
 /// tiles of scores and of their gradients, and f32 `[tokens, head_dim]` twice, for the gradients of keys and values.
 ///
 /// # Errors
 /// As [`attention_by_products`].
 pub fn attention_backward_by_products(
     l: &impl Multiplier,
-    gradient: AttentionGradient,
-    qkv: Operand,
-    shape: Attention,
+    arguments: AttentionBackward<Operand, Operand>,
 ) -> Result<()> {
-    let AttentionGradient { dqkv, dout, output } = gradient;
-    same_type("attention_backward", qkv, [("dqkv", dqkv), ("dout", dout), ("out", output.out)])?;
-    let backward = Backward::new(l, gradient, qkv, shape)?;
-    attention_delta(l, backward.delta, dout, output.out, shape)?;
+    let AttentionBackward { dqkv, dout, qkv, out, shape, .. } = arguments;
+    same_type("attention_backward", qkv, [("dqkv", dqkv), ("dout", dout), ("out", out)])?;
+    let backward = Backward::new(l, arguments)?;
+    attention_delta(l, backward.delta, dout, out, shape)?;
     let group = (shape.heads / shape.kv_heads.max(1)).max(1);
     for head in Head::all(shape) {
         for rows in head.tiles().rev() {
@@ -83,8 +78,7 @@ pub fn attention_backward_by_products(
 
 /// What every tile's backward takes.
 struct Backward {
-    gradient: AttentionGradient,
-    qkv: Operand,
+    arguments: AttentionBackward<Operand, Operand>,
     /// f32 `[batch, heads, tokens]`: Σ dout · out.
     delta: u64,
     scores: Operand,
@@ -97,7 +91,8 @@ struct Backward {
 }
 
 impl Backward {
-    fn new(l: &impl Launcher, gradient: AttentionGradient, qkv: Operand, shape: Attention) -> Result<Self> {
+    fn new(l: &impl Launcher, arguments: AttentionBackward<Operand, Operand>) -> Result<Self> {
+        let AttentionBackward { qkv, shape, .. } = arguments;
         let (wide, narrow) = (scores_bytes(shape), rounded_bytes(qkv.dtype, shape));
         let statistics = shape.rows() * shape.heads * 4;
         let sums = shape.tokens * shape.head_dim * 4;
@@ -107,21 +102,21 @@ impl Backward {
             [scores, dprobabilities].map(|pointer| Operand { pointer, dtype: DType::F32 });
         let probabilities = rounded(qkv.dtype, probabilities, scores);
         let dscores = rounded(qkv.dtype, dscores, dprobabilities);
-        Ok(Backward { gradient, qkv, delta, scores, dprobabilities, probabilities, dscores, dkeys, dvalues })
+        Ok(Backward { arguments, delta, scores, dprobabilities, probabilities, dscores, dkeys, dvalues })
     }
 
     /// With P the probabilities: dV += Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − delta) · scale, dQ = dS·K, dK += dSᵀ·Q (Dao et al.,
     /// 2022, appendix B.2).
     fn tile(&self, l: &impl Multiplier, head: &Head, rows: Range<usize>, write: Write) -> Result<()> {
-        let AttentionGradient { dqkv, dout, output } = self.gradient;
+        let AttentionBackward { dqkv, dout, qkv, log_sum, .. } = self.arguments;
         let (seen, tile) = (0..rows.end, head.tile(&rows));
-        let (queries, keys) = (head.queries(self.qkv, rows.clone()), head.keys(self.qkv, seen.clone()));
-        let (dout, values) = (head.out(dout, rows.clone()), head.values(self.qkv, seen));
+        let (queries, keys) = (head.queries(qkv, rows.clone()), head.keys(qkv, seen.clone()));
+        let (dout, values) = (head.out(dout, rows.clone()), head.values(qkv, seen));
         l.multiply(packed(self.scores, tile), queries, keys.t(), Write::Replace)?;
         l.multiply(packed(self.dprobabilities, tile), dout, values.t(), Write::Replace)?;
         let rounded = [self.probabilities, self.dscores];
         let wide = [self.scores.pointer, self.dprobabilities.pointer];
-        let statistics = [output.log_sum, self.delta].map(|all| head.statistics(all));
+        let statistics = [log_sum.pointer, self.delta].map(|all| head.statistics(all));
         attention_softmax_backward(l, rounded, wide, statistics, tile)?;
         let [probabilities, dscores] = rounded.map(|data| packed(data, tile));
         l.multiply(head.sums(self.dvalues, tile.keys), probabilities.t(), dout, write)?;
@@ -132,7 +127,7 @@ impl Backward {
 
 /// One query head of one sequence, and the key/value head that it reads.
 struct Head {
-    shape: Attention,
+    shape: AttentionShape,
     sequence: usize,
     head: usize,
     kv_head: usize,
@@ -140,7 +135,7 @@ struct Head {
 
 impl Head {
     /// Every head of every sequence; those that share keys and values follow each other.
-    fn all(shape: Attention) -> impl Iterator<Item = Head> {
+    fn all(shape: AttentionShape) -> impl Iterator<Item = Head> {
         let kv_head = move |head| head * shape.kv_heads / shape.heads;
         (0..shape.batch).flat_map(move |sequence| {
             (0..shape.heads).map(move |head| Head { shape, sequence, head, kv_head: kv_head(head) })
@@ -161,11 +156,11 @@ impl Head {
 
     /// `rows` of this sequence in head number `head` of a matrix whose rows are `stride` apart.
     fn rows(&self, data: Operand, rows: Range<usize>, head: usize, stride: usize) -> MatrixOperand {
-        let Attention { tokens, head_dim, .. } = self.shape;
+        let AttentionShape { tokens, head_dim, .. } = self.shape;
         let first = (self.sequence * tokens + rows.start) * stride + head * head_dim;
         let pointer = data.pointer + (first * data.dtype.size()) as u64;
         let data = Operand { pointer, ..data };
-        MatrixOperand { data, rows: rows.len(), columns: head_dim, stride, transposed: false, grain: 0 }
+        Matrix::new(data, rows.len(), head_dim).with_stride(stride)
     }
 
     fn queries(&self, qkv: Operand, rows: Range<usize>) -> MatrixOperand {
@@ -187,8 +182,7 @@ impl Head {
 
     /// The first `keys` rows of f32 `[tokens, head_dim]`.
     fn sums(&self, pointer: u64, keys: usize) -> MatrixOperand {
-        let (columns, data) = (self.shape.head_dim, Operand { pointer, dtype: DType::F32 });
-        MatrixOperand { data, rows: keys, columns, stride: columns, transposed: false, grain: 0 }
+        Matrix::new(Operand { pointer, dtype: DType::F32 }, keys, self.shape.head_dim)
     }
 
     /// Where this head's part of f32 `[batch, heads, tokens]` lies.
@@ -199,23 +193,16 @@ impl Head {
 
 /// A tile's scores as a matrix.
 fn packed(data: Operand, tile: ScoreTile) -> MatrixOperand {
-    MatrixOperand {
-        data,
-        rows: tile.queries,
-        columns: tile.keys,
-        stride: tile.keys,
-        transposed: false,
-        grain: 0,
-    }
+    Matrix::new(data, tile.queries, tile.keys)
 }
 
 /// Bytes of a tile of scores in f32, at most.
-fn scores_bytes(shape: Attention) -> usize {
+fn scores_bytes(shape: AttentionShape) -> usize {
     QUERIES.min(shape.tokens) * shape.tokens * 4
 }
 
 /// Bytes of one in the operands' type; none for f32, which is rounded to where it lies.
-fn rounded_bytes(dtype: DType, shape: Attention) -> usize {
+fn rounded_bytes(dtype: DType, shape: AttentionShape) -> usize {
     if dtype == DType::F32 { 0 } else { scores_bytes(shape) / 4 * dtype.size() }
 }
 

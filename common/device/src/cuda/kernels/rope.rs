@@ -3,7 +3,7 @@
 use super::table::{ROPE, of_type};
 use super::{Argument, CHUNK, Launcher, Operand, launch_each};
 use crate::Result;
-use crate::kernels::Rope;
+use crate::operations::Rope;
 pub use crate::rotation::turns as rope_table;
 
 /// Rotates the query and key heads of `qkv` in place. `table` is the address of [`rope_table`]`(theta, head_dim / 2, n)`

@@ -8,7 +8,7 @@ use super::{
     row_threads,
 };
 use crate::Result;
-use crate::kernels::Attention;
+use crate::shapes::AttentionShape;
 
 /// `delta = Σ dout · out` per row and head: f32 `[batch, heads, tokens]`. As many lanes each as a head has
 /// chunks, a warp at most.
@@ -20,7 +20,7 @@ pub fn attention_delta(
     delta: u64,
     dout: Operand,
     out: Operand,
-    shape: Attention,
+    shape: AttentionShape,
 ) -> Result<()> {
     let kernel = of_type(&ATTENTION_DELTA, "dout", dout.dtype)?;
     same_type(kernel.name, dout, [("out", out)])?;

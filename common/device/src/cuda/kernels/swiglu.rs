@@ -3,32 +3,28 @@
 use super::table::{SWIGLU, SWIGLU_BACKWARD, of_type, same_type};
 use super::{Argument, Launcher, Operand, launch_each, row_arguments, row_chunks};
 use crate::Result;
-use crate::kernels::RowShape;
+use crate::operations::{Swiglu, SwigluBackward};
 
-/// `out = silu(gate) · up`, in one type. The CPU's bits.
+/// See [`Swiglu`]; operands have one type. The CPU's bits.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
-pub fn swiglu(l: &impl Launcher, out: Operand, gate_up: Operand, shape: RowShape) -> Result<()> {
+pub fn swiglu(l: &impl Launcher, arguments: Swiglu<Operand, Operand>) -> Result<()> {
+    let Swiglu { out, gate_up, shape } = arguments;
     let kernel = of_type(&SWIGLU, "gate_up", gate_up.dtype)?;
     same_type(kernel.name, gate_up, [("out", out)])?;
-    let pointers = [out.pointer, gate_up.pointer].map(Argument::Pointer);
+    let pointers = [out, gate_up].map(Argument::from);
     launch_each(l, kernel, row_chunks(shape), &[pointers, row_arguments(shape)].concat())
 }
 
-/// Backward of [`swiglu`]: `dgate_up = …`, in one type. The CPU's bits.
+/// See [`SwigluBackward`]; operands have one type. The CPU's bits.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
-pub fn swiglu_backward(
-    l: &impl Launcher,
-    dgate_up: Operand,
-    dout: Operand,
-    gate_up: Operand,
-    shape: RowShape,
-) -> Result<()> {
+pub fn swiglu_backward(l: &impl Launcher, arguments: SwigluBackward<Operand, Operand>) -> Result<()> {
+    let SwigluBackward { dgate_up, dout, gate_up, shape } = arguments;
     let kernel = of_type(&SWIGLU_BACKWARD, "gate_up", gate_up.dtype)?;
     same_type(kernel.name, gate_up, [("dgate_up", dgate_up), ("dout", dout)])?;
-    let pointers = [dgate_up.pointer, dout.pointer, gate_up.pointer].map(Argument::Pointer);
+    let pointers = [dgate_up, dout, gate_up].map(Argument::from);
     launch_each(l, kernel, row_chunks(shape), &[pointers.as_slice(), &row_arguments(shape)].concat())
 }

@@ -2,7 +2,7 @@
 
 use super::Closeness::Rounding;
 use super::{Operation, Output, Random, logarithms, numbers, output, tensor};
-use device::{Attention, Buffer, Class, DType, Device, Result};
+use device::{Attention, AttentionBackward, AttentionShape, Buffer, Class, DType, Device, Result};
 
 /// Batch, tokens, heads, key/value heads, the head's width, and the magnitude of queries and keys: with 1 a query attends to all keys
 /// alike, with 4 to few, so that each tile of keys counts in some rows.
@@ -51,7 +51,7 @@ fn attention(
     dtype: DType,
     [batch, tokens, heads, kv_heads, head_dim, magnitude]: Sizes,
 ) -> Result<Vec<Output>> {
-    let shape = Attention { batch, tokens, heads, kv_heads, head_dim };
+    let shape = AttentionShape { batch, tokens, heads, kv_heads, head_dim };
     let (rows, packed, width) = (shape.rows(), shape.packed_width(), shape.width());
     let qkv = projections(device, dtype, shape, magnitude as f32)?;
     let dout = tensor(device, dtype, 16, rows * width)?;
@@ -59,16 +59,28 @@ fn attention(
     let mut log_sum = device.allocate(Class::Workspace, DType::F32, rows * shape.heads)?;
     let mut dqkv = device.allocate(Class::Workspace, dtype, rows * packed)?;
     let kernels = device.kernels();
-    kernels.attention(out.view_mut(), log_sum.view_mut(), qkv.view(), shape)?;
+    kernels.attention(Attention {
+        out: out.view_mut(),
+        log_sum: log_sum.view_mut(),
+        qkv: qkv.view(),
+        shape,
+    })?;
     let (log_sums, result) = (log_sum.view(), out.view());
-    kernels.attention_backward(dqkv.view_mut(), dout.view(), qkv.view(), result, log_sums, shape)?;
+    kernels.attention_backward(AttentionBackward {
+        dqkv: dqkv.view_mut(),
+        dout: dout.view(),
+        qkv: qkv.view(),
+        out: result,
+        log_sum: log_sums,
+        shape,
+    })?;
     let mut all = vec![output(device, "out", &out)?, logarithms(device, "log_sum", &log_sum)?];
     all.extend(gradients(device, shape, &dqkv)?);
     Ok(all)
 }
 
 /// Queries, keys and values; the values from −1 to 1.
-fn projections(device: &Device, dtype: DType, shape: Attention, magnitude: f32) -> Result<Buffer> {
+fn projections(device: &Device, dtype: DType, shape: AttentionShape, magnitude: f32) -> Result<Buffer> {
     let (packed, scores) = (shape.packed_width(), (shape.heads + shape.kv_heads) * shape.head_dim);
     let mut random = Random::new(15);
     let value = |place: usize| random.value() * if place % packed < scores { magnitude } else { 1.0 };
@@ -77,7 +89,7 @@ fn projections(device: &Device, dtype: DType, shape: Attention, magnitude: f32) 
 }
 
 /// The gradients of queries, keys and values, each by itself: their sizes differ.
-fn gradients(device: &Device, shape: Attention, dqkv: &Buffer) -> Result<[Output; 3]> {
+fn gradients(device: &Device, shape: AttentionShape, dqkv: &Buffer) -> Result<[Output; 3]> {
     let all = numbers(device, dqkv)?;
     let [queries, keys] = [shape.heads, shape.kv_heads].map(|heads| heads * shape.head_dim);
     let part = |name, from: usize, to: usize| {

@@ -3,7 +3,7 @@
 use super::Closeness::Bits;
 use super::{Operation, Output, outputs, shapes, tensor, values};
 use device::cuda::kernels;
-use device::{AdamW, Buffer, Class, DType, Device, Result};
+use device::{AdamW, AdamWUpdate, Buffer, Class, DType, Device, Result};
 
 pub(super) fn all() -> Vec<Operation> {
     let any = |seed| [vec![[1003], [1]], shapes(seed, 4, [5000])].concat();
@@ -45,7 +45,15 @@ fn adamw(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Vec<Output>
     let [mut master, mut momentum, mut variance] = states(device, len)?;
     let gradients = tensor(device, dtype, 27, len)?;
     let (w, m, v) = (master.view_mut(), momentum.view_mut(), variance.view_mut());
-    device.kernels().adamw(w, m, v, gradients.view(), UPDATE)?;
+    device.kernels().adamw(AdamWUpdate {
+        master: w,
+        momentum: m,
+        variance: v,
+        gradients: gradients.view(),
+        settings: UPDATE,
+        parameters: None,
+        len,
+    })?;
     outputs(device, [("master", &master), ("momentum", &momentum), ("variance", &variance)])
 }
 
@@ -54,7 +62,15 @@ fn adamw_rounding(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Ve
     let (gradients, mut rounded) =
         (tensor(device, dtype, 28, len)?, device.allocate(Class::Workspace, dtype, len)?);
     let (w, m, v) = (master.view_mut(), momentum.view_mut(), variance.view_mut());
-    device.kernels().adamw_rounding(rounded.view_mut(), w, m, v, gradients.view(), UPDATE)?;
+    device.kernels().adamw(AdamWUpdate {
+        parameters: Some(rounded.view_mut()),
+        master: w,
+        momentum: m,
+        variance: v,
+        gradients: gradients.view(),
+        settings: UPDATE,
+        len,
+    })?;
     outputs(
         device,
         [("rounded", &rounded), ("master", &master), ("momentum", &momentum), ("variance", &variance)],

@@ -2,7 +2,7 @@
 
 use super::Closeness::{Bits, Rounding};
 use super::{Operation, Output, outputs, shapes, tensor, values};
-use device::{Class, DType, Device, Matrix, MatrixMut, Result, Write};
+use device::{Class, DType, Device, Matrix, Result, Write};
 
 pub(super) fn all() -> Vec<Operation> {
     let any = |seed| [vec![[37, 66, 129], [1, 1, 1]], shapes(seed, 6, [200, 200, 300])].concat();
@@ -26,7 +26,7 @@ fn plain(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>>
     let (a, b) = (tensor(device, dtype, 1, m * k)?, tensor(device, dtype, 2, k * n)?);
     let mut out = device.allocate(Class::Workspace, dtype, m * n)?;
     let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), k, n));
-    device.kernels().matmul(MatrixMut::new(out.view_mut(), m, n), a, b, Write::Replace)?;
+    device.kernels().matmul(Matrix::new(out.view_mut(), m, n), a, b, Write::Replace)?;
     outputs(device, [("out", &out)])
 }
 
@@ -34,7 +34,7 @@ fn transposed(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Out
     let (a, b) = (tensor(device, dtype, 3, k * m)?, tensor(device, dtype, 4, n * k)?);
     let mut out = tensor(device, DType::F32, 5, m * n)?;
     let (a, b) = (Matrix::new(a.view(), k, m).t(), Matrix::new(b.view(), n, k).t());
-    device.kernels().matmul(MatrixMut::new(out.view_mut(), m, n), a, b, Write::Accumulate)?;
+    device.kernels().matmul(Matrix::new(out.view_mut(), m, n), a, b, Write::Accumulate)?;
     outputs(device, [("out", &out)])
 }
 
@@ -43,7 +43,7 @@ fn onto(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> 
     let base = tensor(device, dtype, 32, m * n)?;
     let mut out = device.allocate(Class::Workspace, dtype, m * n)?;
     let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), n, k).t());
-    device.kernels().matmul_onto(MatrixMut::new(out.view_mut(), m, n), base.view(), a, b)?;
+    device.kernels().matmul_onto(Matrix::new(out.view_mut(), m, n), base.view(), a, b)?;
     outputs(device, [("out", &out), ("base", &base)])
 }
 
@@ -59,7 +59,7 @@ fn cancelling(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Out
     let (a, b) = (upload(&a)?, upload(&b)?);
     let mut out = device.allocate(Class::Workspace, dtype, m * n)?;
     let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), n, k).t());
-    device.kernels().matmul(MatrixMut::new(out.view_mut(), m, n), a, b, Write::Replace)?;
+    device.kernels().matmul(Matrix::new(out.view_mut(), m, n), a, b, Write::Replace)?;
     let mut all = outputs(device, [("out", &out)])?;
     // Which zero comes of terms that cancel depends on the order of the sum: −0 becomes 0.
     all.iter_mut().flat_map(|output| &mut output.values).for_each(|value| *value += 0.0);

@@ -2,7 +2,10 @@
 
 use super::Closeness::{Bits, Rounding};
 use super::{Operation, Output, logarithms, output, outputs, shapes, tensor};
-use device::{Attention, Class, DType, Device, Result, Rope, RowShape, Write};
+use device::{
+    AttentionShape, Class, CrossEntropy, DType, Device, Embedding, EmbeddingBackward, Result, RmsNorm,
+    RmsNormBackward, Rope, RowShape, Swiglu, SwigluBackward, Write,
+};
 
 pub(super) fn all() -> Vec<Operation> {
     let any = |seed| [vec![[19, 100], [1, 1]], shapes(seed, 5, [60, 700])].concat();
@@ -39,7 +42,14 @@ fn rms_norm(device: &Device, dtype: DType, shape: [usize; 2]) -> Result<Vec<Outp
     let (x, weight) = (tensor(device, dtype, 6, rows * width)?, tensor(device, dtype, 7, width)?);
     let mut out = device.allocate(Class::Workspace, dtype, rows * width)?;
     let mut inverse = device.allocate(Class::Workspace, DType::F32, rows)?;
-    device.kernels().rms_norm(out.view_mut(), inverse.view_mut(), x.view(), weight.view(), shape, 1e-5)?;
+    device.kernels().rms_norm(RmsNorm {
+        out: out.view_mut(),
+        inverse_rms: inverse.view_mut(),
+        x: x.view(),
+        weight: weight.view(),
+        shape,
+        eps: 1e-5,
+    })?;
     outputs(device, [("out", &out), ("inverse_rms", &inverse)])
 }
 
@@ -51,16 +61,16 @@ fn rms_norm_backward(device: &Device, dtype: DType, shape: [usize; 2]) -> Result
     let (mut dx, mut dweight) =
         (tensor(device, dtype, 12, rows * width)?, tensor(device, DType::F32, 13, width)?);
     let (dout, x) = (dout.view(), x.view());
-    device.kernels().rms_norm_backward(
-        dx.view_mut(),
-        dweight.view_mut(),
-        Write::Accumulate,
+    device.kernels().rms_norm_backward(RmsNormBackward {
+        dx: dx.view_mut(),
+        dweight: dweight.view_mut(),
+        write: Write::Accumulate,
         dout,
         x,
-        weight.view(),
-        inverse.view(),
+        weight: weight.view(),
+        inverse_rms: inverse.view(),
         shape,
-    )?;
+    })?;
     outputs(device, [("dx", &dx), ("dweight", &dweight)])
 }
 
@@ -78,7 +88,7 @@ fn rope(
     [batch, tokens, heads, kv_heads, head_dim]: [usize; 5],
     inverse: bool,
 ) -> Result<Vec<Output>> {
-    let attention = Attention { batch, tokens, heads, kv_heads, head_dim };
+    let attention = AttentionShape { batch, tokens, heads, kv_heads, head_dim };
     let mut qkv = tensor(device, dtype, 14, attention.rows() * attention.packed_width())?;
     let rope = Rope { attention, theta: 10_000.0, first_position: 3, inverse };
     device.kernels().rope(qkv.view_mut(), rope)?;
@@ -90,8 +100,13 @@ fn swiglu(device: &Device, dtype: DType, shape: [usize; 2]) -> Result<Vec<Output
     let (gate_up, dout) = (tensor(device, dtype, 17, 2 * len)?, tensor(device, dtype, 18, len)?);
     let mut out = device.allocate(Class::Workspace, dtype, len)?;
     let mut dgate_up = device.allocate(Class::Workspace, dtype, 2 * len)?;
-    device.kernels().swiglu(out.view_mut(), gate_up.view(), shape)?;
-    device.kernels().swiglu_backward(dgate_up.view_mut(), dout.view(), gate_up.view(), shape)?;
+    device.kernels().swiglu(Swiglu { out: out.view_mut(), gate_up: gate_up.view(), shape })?;
+    device.kernels().swiglu_backward(SwigluBackward {
+        dgate_up: dgate_up.view_mut(),
+        dout: dout.view(),
+        gate_up: gate_up.view(),
+        shape,
+    })?;
     outputs(device, [("out", &out), ("dgate_up", &dgate_up)])
 }
 
@@ -103,8 +118,21 @@ fn embedding(device: &Device, dtype: DType, [rows, width, vocabulary]: [usize; 3
         (tensor(device, dtype, 19, vocabulary * width)?, tensor(device, dtype, 20, rows * width)?);
     let mut out = device.allocate(Class::Workspace, dtype, rows * width)?;
     let mut dtable = device.allocate(Class::Workspace, DType::F32, vocabulary * width)?;
-    device.kernels().embedding(out.view_mut(), table.view(), ids.view(), shape)?;
-    device.kernels().embedding_backward(dtable.view_mut(), Write::Replace, dout.view(), ids.view(), shape)?;
+    device.kernels().embedding(Embedding {
+        out: out.view_mut(),
+        table: table.view(),
+        ids: ids.view(),
+        shape,
+        vocabulary,
+    })?;
+    device.kernels().embedding_backward(EmbeddingBackward {
+        dtable: dtable.view_mut(),
+        write: Write::Replace,
+        dout: dout.view(),
+        ids: ids.view(),
+        shape,
+        vocabulary,
+    })?;
     outputs(device, [("out", &out), ("dtable", &dtable)])
 }
 
@@ -115,6 +143,12 @@ fn cross_entropy(device: &Device, dtype: DType, shape: [usize; 2]) -> Result<Vec
     let targets = device.upload(Class::Workspace, &targets)?;
     let mut logits = tensor(device, dtype, 21, rows * width)?;
     let mut losses = device.allocate(Class::Workspace, DType::F32, rows)?;
-    device.kernels().cross_entropy(losses.view_mut(), logits.view_mut(), targets.view(), 0.5, shape)?;
+    device.kernels().cross_entropy(CrossEntropy {
+        losses: losses.view_mut(),
+        logits: logits.view_mut(),
+        targets: targets.view(),
+        gradient_scale: 0.5,
+        shape,
+    })?;
     Ok(vec![logarithms(device, "losses", &losses)?, output(device, "dlogits", &logits)?])
 }

@@ -1,0 +1,91 @@
+//! The AdamW update (Loshchilov & Hutter, 2019).
+
+use super::visit::{Operand, Visitor};
+use crate::Result;
+
+/// Hyper-parameters of one AdamW update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Learning rate of this step.
+    pub lr: f32,
+    /// Decay of the momentum.
+    pub beta1: f32,
+    /// Decay of the variance.
+    pub beta2: f32,
+    /// Added to the root of the variance.
+    pub eps: f32,
+    /// Decoupled weight decay.
+    pub weight_decay: f32,
+    /// Number of this update, from 1, for the bias correction.
+    pub step: u32,
+    /// Gradients are multiplied by this first: clipping and loss scaling.
+    pub gradient_scale: f32,
+}
+
+/// One AdamW update of f32 weights: `master`, `momentum` and `variance` in place from `gradients`.
+#[derive(Clone, Copy, Debug)]
+pub struct AdamWUpdate<R, W> {
+    /// Output, in the same pass: the new master weights rounded to its type.
+    pub parameters: Option<W>,
+    /// Updated, f32.
+    pub master: W,
+    /// Updated, f32.
+    pub momentum: W,
+    /// Updated, f32.
+    pub variance: W,
+    /// Gradients of any float type.
+    pub gradients: R,
+    /// Elements of each operand.
+    pub len: usize,
+    /// Hyper-parameters.
+    pub settings: AdamW,
+}
+
+impl<R, W> AdamWUpdate<R, W> {
+    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<AdamWUpdate<V::Read, V::Written>> {
+        let AdamWUpdate { parameters, master, momentum, variance, gradients, len, settings } = self;
+        let parameters = parameters.map(|data| v.write(Operand::floats("parameters", len), data));
+        Ok(AdamWUpdate {
+            parameters: parameters.transpose()?,
+            master: v.write(Operand::f32("master", len).updated(), master)?,
+            momentum: v.write(Operand::f32("momentum", len).updated(), momentum)?,
+            variance: v.write(Operand::f32("variance", len).updated(), variance)?,
+            gradients: v.read(Operand::floats("gradients", len), gradients)?,
+            len,
+            settings,
+        })
+    }
+}
+
+/// The factors that one update multiplies by, the same on every device; bias corrections in f64, rounded once.
+pub(crate) struct Factors {
+    pub(crate) gradient_scale: f32,
+    pub(crate) keep_momentum: f32,
+    pub(crate) new_momentum: f32,
+    pub(crate) keep_variance: f32,
+    pub(crate) new_variance: f32,
+    pub(crate) keep_weight: f32,
+    pub(crate) step_size: f32,
+    /// √(1 − β₂ᵗ)
+    pub(crate) root_correction: f32,
+    pub(crate) eps: f32,
+}
+
+impl Factors {
+    pub(crate) fn new(settings: AdamW) -> Self {
+        let AdamW { lr, beta1, beta2, eps, weight_decay, step, gradient_scale } = settings;
+        let (lr, beta1, beta2) = (f64::from(lr), f64::from(beta1), f64::from(beta2));
+        let step = f64::from(step);
+        Factors {
+            gradient_scale,
+            keep_momentum: beta1 as f32,
+            new_momentum: (1.0 - beta1) as f32,
+            keep_variance: beta2 as f32,
+            new_variance: (1.0 - beta2) as f32,
+            keep_weight: (1.0 - lr * f64::from(weight_decay)) as f32,
+            step_size: (lr / (1.0 - beta1.powf(step))) as f32,
+            root_correction: (1.0 - beta2.powf(step)).sqrt() as f32,
+            eps,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Products of matrices.
+
+use super::visit::{Length, Operand, Visitor};
+use crate::Result;
+use crate::shapes::{Matrix, Write};
+
+/// `out = addend + a · b`, after the transposes that `a` and `b` ask for. Sums in f32.
+#[derive(Clone, Copy, Debug)]
+pub struct Matmul<R, W> {
+    /// Output `[rows, columns]`.
+    pub out: Matrix<W>,
+    /// `[rows, depth]`.
+    pub a: Matrix<R>,
+    /// `[depth, columns]`.
+    pub b: Matrix<R>,
+    /// What the product is added to.
+    pub addend: Addend<R>,
+}
+
+/// What a product is added to.
+#[derive(Clone, Copy, Debug)]
+pub enum Addend<R> {
+    /// Nothing: `out = a · b`.
+    Zero,
+    /// The output: `out += a · b`.
+    Out,
+    /// Another matrix of `out`'s shape, both packed: `out = base + a · b`.
+    Base(R),
+}
+
+impl<R> From<Write> for Addend<R> {
+    fn from(write: Write) -> Self {
+        match write {
+            Write::Replace => Addend::Zero,
+            Write::Accumulate => Addend::Out,
+        }
+    }
+}
+
+impl<R, W> Matmul<R, W> {
+    /// Columns of `a` and rows of `b`.
+    pub(crate) fn depth(&self) -> usize {
+        self.a.shape().1
+    }
+
+    /// Floating-point operations: a multiplication and an addition each.
+    pub(super) fn flops(&self) -> u64 {
+        2 * (self.out.rows * self.out.columns * self.depth()) as u64
+    }
+
+    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<Matmul<V::Read, V::Written>> {
+        let Matmul { out, a, b, addend } = self;
+        let ((rows, depth), (b_rows, columns)) = (a.shape(), b.shape());
+        let (a_operand, b_operand) = (operand(v, "a", &a)?, operand(v, "b", &b)?);
+        let a = a.try_map(|data| v.read(a_operand, data))?;
+        let b = b.try_map(|data| v.read(b_operand, data))?;
+        let mut out_operand = operand(v, "out", &out)?;
+        let addend = match addend {
+            Addend::Zero => Addend::Zero,
+            Addend::Out => {
+                out_operand = out_operand.updated();
+                Addend::Out
+            }
+            Addend::Base(base) => {
+                v.size("stride of out", out.stride, out.columns)?;
+                out_operand.len = Length::Exactly(out.rows * out.columns);
+                Addend::Base(v.read(Operand::floats("base", out.rows * out.columns), base)?)
+            }
+        };
+        let out = out.try_map(|data| v.write(out_operand, data))?;
+        v.size("rows of a", rows, out.rows)?;
+        v.size("columns of b", columns, out.columns)?;
+        v.size("rows of b", b_rows, depth)?;
+        Ok(Matmul { out, a, b, addend })
+    }
+}
+
+/// A matrix lies within its data, and its rows do not overlap.
+fn operand<R, W, T>(v: &mut impl Visitor<R, W>, name: &'static str, matrix: &Matrix<T>) -> Result<Operand> {
+    let Matrix { rows, columns, stride, .. } = *matrix;
+    if rows > 1 {
+        v.size(name, stride, stride.max(columns))?;
+    }
+    let len = Length::AtLeast(matrix.extent());
+    Ok(Operand { len, ..Operand::floats(name, 0) }.moving(rows * columns))
+}

@@ -1,0 +1,123 @@
+//! Shapes of operands: matrices, rows, heads of attention.
+
+use crate::Result;
+
+/// Whether a kernel overwrites its output or adds to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// `=`
+    Replace,
+    /// `+=`
+    Accumulate,
+}
+
+/// A row-major matrix of `rows × columns` elements, whose rows start `stride` elements apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<T> {
+    /// The elements, starting at the first of row 0.
+    pub data: T,
+    /// Rows as stored.
+    pub rows: usize,
+    /// Columns as stored.
+    pub columns: usize,
+    /// Elements between the starts of two stored rows.
+    pub stride: usize,
+    /// Whether a product reads the transpose. An output is never transposed.
+    pub transposed: bool,
+    /// See [`Matrix::with_grain`].
+    pub grain: usize,
+}
+
+impl<T> Matrix<T> {
+    /// A packed `rows × columns` matrix.
+    pub fn new(data: T, rows: usize, columns: usize) -> Self {
+        Matrix { data, rows, columns, stride: columns, transposed: false, grain: 0 }
+    }
+
+    /// The transpose of this matrix.
+    pub fn t(self) -> Self {
+        Matrix { transposed: !self.transposed, ..self }
+    }
+
+    /// The same elements with rows `stride` apart.
+    pub fn with_stride(self, stride: usize) -> Self {
+        Matrix { stride, ..self }
+    }
+
+    /// The same elements, whose start is a multiple of `grain` elements in every layout of memory. A product then assumes
+    /// no better alignment than that, so a start that happens to be aligned better changes no bit. 0 promises nothing.
+    pub fn with_grain(self, grain: usize) -> Self {
+        Matrix { grain, ..self }
+    }
+
+    /// The matrix over what `to` makes of its data.
+    pub(crate) fn try_map<U>(self, to: impl FnOnce(T) -> Result<U>) -> Result<Matrix<U>> {
+        let Matrix { data, rows, columns, stride, transposed, grain } = self;
+        Ok(Matrix { data: to(data)?, rows, columns, stride, transposed, grain })
+    }
+
+    /// Rows and columns as a product reads them.
+    pub(crate) fn shape(&self) -> (usize, usize) {
+        if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) }
+    }
+
+    /// Elements from the first of row 0 to the last of the last row.
+    pub(crate) fn extent(&self) -> usize {
+        match self.rows * self.columns {
+            0 => 0,
+            _ => (self.rows - 1) * self.stride.max(self.columns) + self.columns,
+        }
+    }
+}
+
+/// `rows` vectors of `width` elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowShape {
+    /// Number of vectors.
+    pub rows: usize,
+    /// Elements of each.
+    pub width: usize,
+}
+
+impl RowShape {
+    /// Elements of all vectors.
+    pub const fn elements(&self) -> usize {
+        self.rows * self.width
+    }
+}
+
+/// Causal attention with grouped key/value heads over packed projections.
+///
+/// `qkv` is `[batch · tokens, (heads + 2 · kv_heads) · head_dim]`: a row holds all query heads, then all key heads, then
+/// all value heads. `out` is `[batch · tokens, heads · head_dim]`. Query head h reads key/value head
+/// `h / (heads / kv_heads)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionShape {
+    /// Sequences.
+    pub batch: usize,
+    /// Tokens per sequence (T).
+    pub tokens: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Elements per head.
+    pub head_dim: usize,
+}
+
+impl AttentionShape {
+    /// Rows of `qkv` and `out`.
+    pub const fn rows(&self) -> usize {
+        self.batch * self.tokens
+    }
+
+    /// Columns of `qkv`.
+    pub const fn packed_width(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+
+    /// Columns of `out`.
+    pub const fn width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+}
