@@ -1,16 +1,16 @@
 //! Buffers: flat device memory with an element type and a lease.
 
-use crate::cpu;
 use crate::cuda::{Block, Pinned, Runtime};
 use crate::dtype::{DType, Element};
 use crate::ledger::Lease;
+use crate::pool;
 use events::Class;
 use std::sync::Arc;
 
 /// What holds a buffer's bytes.
 pub(crate) enum Memory {
     /// Main memory.
-    Host(cpu::Memory),
+    Host(pool::Memory),
     /// Main memory that a GPU reaches.
     Pinned(Pinned),
     /// A GPU's memory.

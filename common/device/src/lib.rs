@@ -8,6 +8,7 @@
 //! Kernels are one trait, [`Kernels`], over [`View`]s of buffers; `cpu` implements it for main memory, [`cuda`] for
 //! NVIDIA's GPUs.
 
+mod backend;
 mod buffer;
 mod check;
 pub mod convert;
@@ -18,11 +19,13 @@ pub mod dispatch;
 mod dtype;
 mod error;
 mod fetched;
+mod gpu;
 mod kernels;
 mod ledger;
 pub mod meter;
 mod operations;
 mod peak;
+mod pool;
 mod rotation;
 mod shapes;
 mod view;
@@ -42,10 +45,12 @@ pub use peak::{matmul_peak, multiply_add_peak};
 pub use shapes::{AttentionShape, Matrix, RowShape, Write};
 pub use view::{View, ViewMut};
 
+use backend::Backend;
 use buffer::Memory;
 use cpu::Cpu;
 use cuda::{Begun, Gpu, Options, Runtime};
 use events::Work;
+use gpu::GpuKernels;
 use half::{bf16, f16};
 use ledger::Lease;
 use meter::{Meter, Spent};
@@ -63,12 +68,6 @@ pub struct Device {
     meter: Option<Arc<Meter>>,
 }
 
-#[derive(Clone)]
-enum Backend {
-    Cpu(Arc<Cpu>),
-    Cuda(Arc<Runtime>),
-}
-
 impl Device {
     /// A CPU device whose kernels use `threads` threads (at least 1).
     pub fn cpu(ledger: Ledger, threads: usize) -> Self {
@@ -81,7 +80,8 @@ impl Device {
     /// [`DeviceError::Cuda`] if the driver or a library refuses.
     pub fn cuda(ledger: Ledger, gpu: Arc<Gpu>, options: Options) -> Result<Self> {
         let rank = Runtime::new(gpu, options, ledger.emitter())?;
-        Ok(Device { ledger, backend: Backend::Cuda(rank), meter: None })
+        let gpu = Arc::new(GpuKernels::new(rank, options));
+        Ok(Device { ledger, backend: Backend::Cuda(gpu), meter: None })
     }
 
     /// The same device, whose kernels are timed one by one from now on: it is slower for it.
@@ -117,26 +117,19 @@ impl Device {
 
     /// Name in words, for reports.
     pub fn name(&self) -> &str {
-        match &self.backend {
-            Backend::Cpu(_) => "CPU",
-            Backend::Cuda(rank) => &rank.gpu().info().name,
-        }
+        self.gpu().map_or("CPU", |rank| &rank.gpu().info().name)
     }
 
     /// This rank on its GPU, if it computes on one.
     pub fn gpu(&self) -> Option<&Arc<Runtime>> {
-        match &self.backend {
-            Backend::Cpu(_) => None,
-            Backend::Cuda(rank) => Some(rank),
-        }
+        self.backend.rank()
     }
 
     /// The kernels of this device.
     pub fn kernels(&self) -> &dyn Kernels {
-        match (&self.meter, &self.backend) {
-            (Some(meter), _) => meter.as_ref(),
-            (None, Backend::Cpu(cpu)) => cpu.as_ref(),
-            (None, Backend::Cuda(rank)) => rank.as_ref(),
+        match &self.meter {
+            Some(meter) => meter.as_ref(),
+            None => self.backend.kernels(),
         }
     }
 
@@ -185,11 +178,11 @@ impl Device {
         let (bytes, lease) = self.lease(Place::Device, class, dtype, len)?;
         let memory = match &self.backend {
             Backend::Cpu(cpu) => Memory::Host(cpu.pool().take(bytes)),
-            Backend::Cuda(rank) => match rank.block(bytes)? {
+            Backend::Cuda(gpu) => match gpu.rank().block(bytes)? {
                 Some(block) => Memory::Gpu(block),
                 None => {
                     drop(lease);
-                    let (free, _) = rank.gpu().memory()?;
+                    let (free, _) = gpu.rank().gpu().memory()?;
                     return Err(self.ledger.refusal(Place::Device, class, bytes as u64, free).into());
                 }
             },
@@ -220,7 +213,7 @@ impl Device {
         let (bytes, lease) = self.lease(Place::Host, class, dtype, len)?;
         let memory = match &self.backend {
             Backend::Cpu(cpu) => Memory::Host(cpu.pool().take(bytes)),
-            Backend::Cuda(rank) => Memory::Pinned(rank.pinned(bytes)?),
+            Backend::Cuda(gpu) => Memory::Pinned(gpu.rank().pinned(bytes)?),
         };
         Ok(Buffer::new(memory, dtype, len, lease))
     }
@@ -268,7 +261,13 @@ impl Device {
             return Err(DeviceError::Shape { kernel: "write", operand: "the values", expected, got });
         }
         match self.gpu().filter(|_| !out.on_host()) {
-            Some(rank) => rank.write(out, bytemuck::cast_slice(values)),
+            Some(rank) => {
+                let bytes: &[u8] = bytemuck::cast_slice(values);
+                if T::DTYPE == DType::U32 {
+                    out.note_largest(bytemuck::cast_slice(bytes).iter().copied().max());
+                }
+                rank.upload(out.address("write", "the buffer")?, bytes)
+            }
             None => {
                 out.as_mut_slice::<T>().copy_from_slice(values);
                 Ok(())
@@ -286,7 +285,7 @@ impl Device {
         match self.gpu().filter(|_| !view.on_host()) {
             Some(rank) => {
                 let mut values = vec![T::zeroed(); view.len()];
-                rank.read(view, bytemuck::cast_slice_mut(&mut values))?;
+                rank.download(view.address("read", "the buffer")?, bytemuck::cast_slice_mut(&mut values))?;
                 Ok(Cow::Owned(values))
             }
             None => Ok(Cow::Borrowed(view.as_slice::<T>())),
@@ -301,7 +300,11 @@ impl Device {
     pub fn fetch<T: Element, R>(&self, view: View<'_>, what: fn(&[T]) -> R) -> Result<Fetched<T, R>> {
         fits::<T>("fetch", view.dtype())?;
         match self.gpu().filter(|_| !view.on_host()) {
-            Some(rank) => Ok(Fetched::coming(rank.fetch(view)?, what)),
+            Some(rank) => {
+                let (address, bytes) =
+                    (view.address("fetch", "the buffer")?, view.len() * view.dtype().size());
+                Ok(Fetched::coming(rank.coming(address, bytes)?, what))
+            }
             None => Ok(Fetched::here(what(view.as_slice::<T>()))),
         }
     }

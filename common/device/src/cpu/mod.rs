@@ -3,12 +3,12 @@
 mod adamw;
 mod attention;
 mod cross_entropy;
+mod dense;
 mod elementwise;
 mod embedding;
 mod kernels;
 mod math;
 mod matmul;
-mod memory;
 mod multiply;
 mod norm;
 mod operand;
@@ -20,9 +20,8 @@ mod transpose;
 mod workers;
 
 pub(crate) use elementwise::round_into;
-pub(crate) use memory::{Memory, Pool};
 
-use memory::Scratch;
+use crate::pool::{Pool, Scratch};
 use rope::Rotations;
 use std::sync::Arc;
 use workers::Workers;

@@ -1,52 +1,14 @@
 //! Matrices of floats of any width, cut into tiles and handed out as f32.
 
+use super::dense::{matrix, matrix_mut, packed, packed_mut, row_of, row_of_mut};
 use super::operand::{Source, Target};
 use super::transpose::{transpose, transposed_stride};
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::shapes::Write;
 use crate::vectorized;
 use half::{bf16, f16};
-use ndarray::{ArrayView2, ArrayViewMut2, Axis, Ix2, ShapeBuilder as _, StrideShape, s};
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use std::ops::Range;
-
-/// What makes the views below: their slices are as long as their shapes say.
-const FITS: &str = "a matrix that lies within its slice";
-
-/// The first `rows · columns` of `data` as a packed row-major matrix.
-pub(super) fn packed(data: &[f32], rows: usize, columns: usize) -> ArrayView2<'_, f32> {
-    matrix(&data[..rows * columns], rows, columns, columns)
-}
-
-/// The first `rows · columns` of `data` as a packed row-major matrix to write.
-pub(super) fn packed_mut(data: &mut [f32], rows: usize, columns: usize) -> ArrayViewMut2<'_, f32> {
-    matrix_mut(&mut data[..rows * columns], rows, columns, columns)
-}
-
-fn matrix<T>(x: &[T], rows: usize, columns: usize, stride: usize) -> ArrayView2<'_, T> {
-    ArrayView2::from_shape(row_major(rows, columns, stride), x).expect(FITS)
-}
-
-fn matrix_mut<T>(x: &mut [T], rows: usize, columns: usize, stride: usize) -> ArrayViewMut2<'_, T> {
-    ArrayViewMut2::from_shape(row_major(rows, columns, stride), x).expect(FITS)
-}
-
-fn row_major(rows: usize, columns: usize, stride: usize) -> StrideShape<Ix2> {
-    // A matrix of nothing reaches nowhere, whatever its sides.
-    let strides = if rows * columns == 0 { (0, 0) } else { (stride, 1) };
-    (rows, columns).strides(strides)
-}
-
-/// Row `row` of a row-major matrix.
-#[inline(always)]
-pub(super) fn row_of<T>(matrix: ArrayView2<'_, T>, row: usize) -> &[T] {
-    matrix.index_axis_move(Axis(0), row).to_slice().unwrap_or_default()
-}
-
-/// Row `row` of a row-major matrix, to write.
-#[inline(always)]
-pub(super) fn row_of_mut<T>(matrix: ArrayViewMut2<'_, T>, row: usize) -> &mut [T] {
-    matrix.index_axis_move(Axis(0), row).into_slice().unwrap_or_default()
-}
 
 /// A row-major matrix of floats to read, or its transpose.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! Transposing copies.
 
-use super::tile::row_of;
+use super::dense::row_of;
 use crate::vectorized;
 use ndarray::ArrayView2;
 

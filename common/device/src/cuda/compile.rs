@@ -5,8 +5,9 @@
 //! source, the options, the architecture and the compiler's version, and it begins with the hash of its own contents, so
 //! that a damaged file is compiled anew. Where the folder cannot be written, nothing is kept.
 
+use super::call::Named;
 use super::kernels::{OPTIONS, Source};
-use super::library::Library;
+use super::library::{Library, nvrtc_version};
 use crate::{DeviceError, Result};
 use cudarc::nvrtc::result::NvrtcError;
 use cudarc::nvrtc::{result, sys};
@@ -69,20 +70,8 @@ fn image(source: Source, architecture: Architecture) -> Result<Vec<u8>> {
     Ok(image)
 }
 
-/// The compiler's version.
-///
-/// # Errors
-/// [`DeviceError::Missing`] without a compiler.
-pub(super) fn version() -> Result<(i32, i32)> {
-    Library::Nvrtc.require()?;
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: the library is loaded, and both places outlive the call.
-    check("nvrtcVersion", unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result())?;
-    Ok((major, minor))
-}
-
 fn cache_file(source: Source, text: &str, architecture: Architecture) -> Result<Option<PathBuf>> {
-    let (major, minor) = version()?;
+    let (major, minor) = nvrtc_version()?;
     let mut hasher = blake3::Hasher::new();
     hasher.update(format!("{major}.{minor} {} {OPTIONS:?}\n", architecture.label()).as_bytes());
     hasher.update(text.as_bytes());
@@ -129,7 +118,7 @@ struct Program(sys::nvrtcProgram);
 
 impl Program {
     fn new(text: &CStr, name: &CStr) -> Result<Self> {
-        check("nvrtcCreateProgram", result::create_program(text, Some(name))).map(Program)
+        result::create_program(text, Some(name)).named("nvrtcCreateProgram").map(Program)
     }
 
     fn compile(&self, options: &[String]) -> std::result::Result<(), NvrtcError> {
@@ -148,10 +137,10 @@ impl Program {
     fn image(&self) -> Result<Vec<u8>> {
         let mut size = 0;
         // SAFETY: the program lives as long as `self`.
-        check("nvrtcGetCUBINSize", unsafe { sys::nvrtcGetCUBINSize(self.0, &mut size) }.result())?;
+        unsafe { sys::nvrtcGetCUBINSize(self.0, &mut size) }.result().named("nvrtcGetCUBINSize")?;
         let mut image = vec![0u8; size];
         // SAFETY: as above, and the compiler writes exactly the bytes that it asked for.
-        check("nvrtcGetCUBIN", unsafe { sys::nvrtcGetCUBIN(self.0, image.as_mut_ptr().cast()) }.result())?;
+        unsafe { sys::nvrtcGetCUBIN(self.0, image.as_mut_ptr().cast()) }.result().named("nvrtcGetCUBIN")?;
         Ok(image)
     }
 }
@@ -161,10 +150,6 @@ impl Drop for Program {
         // SAFETY: made once, destroyed once.
         let _ = unsafe { result::destroy_program(self.0) };
     }
-}
-
-fn check<T>(call: &'static str, outcome: std::result::Result<T, NvrtcError>) -> Result<T> {
-    outcome.map_err(|error| DeviceError::Cuda { call, reason: format!("{:?}", error.0) })
 }
 
 /// An old toolkit on the loader's path is taken before anything else is looked for.

@@ -1,8 +1,10 @@
 //! A GPU, and what the ranks on it share: its context and its compiled kernels.
 
+use super::call::Named;
 use super::compile::{self, Architecture};
-use super::driver::{self, Context, Named};
-use super::library::Library;
+use super::context::Context;
+use super::library::{Library, driver_version, words};
+use super::memory::Stocks;
 use super::modules::Modules;
 use crate::{DeviceError, Result};
 use cudarc::driver::result::{self, device};
@@ -80,11 +82,11 @@ pub fn list() -> Result<Vec<GpuInfo>> {
 /// The driver, ready to be asked.
 fn wake() -> Result<()> {
     Library::Driver.require()?;
-    let version = driver::version()?;
+    let version = driver_version()?;
     if version < OLDEST_DRIVER {
         let reason = format!(
             "the driver is for CUDA {}; 12.0 is the oldest supported: install NVIDIA's driver 525 or newer",
-            driver::words(version)
+            words(version)
         );
         return Err(DeviceError::Cuda { call: "NVIDIA's driver", reason });
     }
@@ -106,6 +108,7 @@ pub struct Gpu {
     info: GpuInfo,
     pub(super) context: Arc<Context>,
     pub(super) modules: Modules,
+    pub(super) stocks: Arc<Stocks>,
 }
 
 impl Gpu {
@@ -124,7 +127,7 @@ impl Gpu {
         let (major, minor) = info.capability;
         let images = compile::all(Architecture { major, minor })?;
         let modules = Modules::load(context.clone(), &images).map_err(explain)?;
-        Ok(Arc::new(Gpu { info, context, modules }))
+        Ok(Arc::new(Gpu { info, context, modules, stocks: Arc::default() }))
     }
 
     /// Lets every one of `gpus` reach the memory of the others.

@@ -6,7 +6,7 @@
 //! do not work with it. What is found is loaded with its symbols visible to all, under the very name by which `cudarc` then
 //! finds it.
 
-use super::{compile, driver};
+use super::call::Named;
 use crate::{DeviceError, Result};
 use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW, Symbol};
 use std::fs::File;
@@ -33,7 +33,7 @@ const MAJORS: [i32; 2] = [13, 12];
 
 /// The same, those first that the driver knows.
 fn majors() -> [i32; 2] {
-    let newest = if Library::Driver.load() { driver::version().unwrap_or(0) / 1000 } else { 0 };
+    let newest = if Library::Driver.load() { driver_version().unwrap_or(0) / 1000 } else { 0 };
     let mut majors = MAJORS;
     majors.sort_by_key(|&major| major > newest);
     majors
@@ -159,8 +159,8 @@ impl Library {
         // SAFETY: the library is loaded, and the place for its number outlives the call.
         unsafe {
             match self {
-                Library::Driver => Some(format!("CUDA {}", driver::words(driver::version().ok()?))),
-                Library::Nvrtc => compile::version().ok().map(|(major, minor)| format!("{major}.{minor}")),
+                Library::Driver => Some(format!("CUDA {}", words(driver_version().ok()?))),
+                Library::Nvrtc => nvrtc_version().ok().map(|(major, minor)| format!("{major}.{minor}")),
                 Library::CublasLt => Some(dotted(cudarc::cublaslt::sys::cublasLtGetVersion() as i32)),
                 Library::Nccl => {
                     let version: unsafe extern "C" fn(*mut i32) -> i32 =
@@ -180,6 +180,31 @@ impl Library {
             |file: &&Path| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start));
         files.into_iter().find(named).map(Path::to_path_buf)
     }
+}
+
+/// The newest CUDA that the driver knows, as it writes it: 12080 is 12.8.
+pub(super) fn driver_version() -> Result<i32> {
+    let mut version = 0;
+    // SAFETY: the place for the number outlives the call.
+    unsafe { cudarc::driver::sys::cuDriverGetVersion(&mut version) }.result().named("cuDriverGetVersion")?;
+    Ok(version)
+}
+
+/// A version in words.
+pub(super) fn words(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+/// The compiler's version.
+///
+/// # Errors
+/// [`DeviceError::Missing`] without a compiler.
+pub(super) fn nvrtc_version() -> Result<(i32, i32)> {
+    Library::Nvrtc.require()?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the library is loaded, and both places outlive the call.
+    unsafe { cudarc::nvrtc::sys::nvrtcVersion(&mut major, &mut minor) }.result().named("nvrtcVersion")?;
+    Ok((major, minor))
 }
 
 /// A version such as 130100 or 22809 as 13.1.0 or 2.28.9.

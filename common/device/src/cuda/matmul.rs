@@ -5,10 +5,9 @@
 //! alignment alone, so that equal products round alike on every rank and in every stage. A part of a product is another
 //! product, with tiles and splits of its own: it need not have the bits that it has within the whole.
 
-use super::driver::Stream;
 use super::kernels::MatrixOperand;
-use super::memory::{Pool, SCARCE, free_bytes};
-use super::runtime::{OUT_OF_MEMORY, no_room};
+use super::memory::{OUT_OF_MEMORY, Pool, SCARCE, free_bytes, no_room};
+use super::stream::Stream;
 use crate::{DType, DeviceError, Result};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;

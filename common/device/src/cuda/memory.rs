@@ -3,12 +3,12 @@
 //! Blocks are handed out and taken back in the order of the rank's program, and reused in the order of its compute stream,
 //! so the same addresses come back on every run, whatever the timing.
 
-use super::driver::{Context, Named};
-use super::runtime::Runtime;
-use crate::Result;
+use super::call::Named;
+use super::context::Context;
+use crate::{DeviceError, Result};
 use cudarc::driver::result;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Sizes are multiples of this many bytes; the driver aligns to it.
@@ -53,10 +53,10 @@ impl Stock {
     ///
     /// # Safety
     /// Every stream is idle, and nobody holds the block.
-    unsafe fn free(&mut self, context: &Context, address: u64) -> Result<()> {
+    unsafe fn free(&mut self, taken: &AtomicU64, address: u64) -> Result<()> {
         let Some(size) = self.taken.remove(&address) else { return Ok(()) };
         self.reserved -= size as u64;
-        context.taken.fetch_sub(size as u64, Ordering::Relaxed);
+        taken.fetch_sub(size as u64, Ordering::Relaxed);
         // SAFETY: taken once, freed once; the rest is the caller's promise.
         unsafe { result::free_sync(address) }.named("cuMemFree")
     }
@@ -64,25 +64,34 @@ impl Stock {
 
 /// The stocks of the ranks that share a GPU.
 #[derive(Default)]
-pub(super) struct Stocks(Mutex<Vec<Weak<Mutex<Stock>>>>);
+pub(super) struct Stocks {
+    all: Mutex<Vec<Weak<Mutex<Stock>>>>,
+    /// Bytes that these ranks have taken.
+    taken: AtomicU64,
+}
 
 impl Stocks {
+    /// Bytes that the ranks on this GPU have taken.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
     fn add(&self, stock: &Arc<Mutex<Stock>>) {
-        let mut stocks = locked(&self.0);
+        let mut stocks = locked(&self.all);
         stocks.retain(|known| known.strong_count() > 0);
         stocks.push(Arc::downgrade(stock));
     }
 
     /// Gives everything that any rank keeps for reuse back to the driver.
     fn release(&self, context: &Context) -> Result<()> {
-        let stocks: Vec<_> = locked(&self.0).iter().filter_map(Weak::upgrade).collect();
+        let stocks: Vec<_> = locked(&self.all).iter().filter_map(Weak::upgrade).collect();
         // What is off the shelves is nobody's, and once every stream is idle, nothing that was queued before touches it.
         let kept: Vec<_> = stocks.iter().map(|stock| std::mem::take(&mut locked(stock).shelves)).collect();
         context.synchronize()?;
         for (stock, shelves) in stocks.iter().zip(kept) {
             for address in shelves.into_values().flatten() {
                 // SAFETY: as said above.
-                unsafe { locked(stock).free(context, address) }?;
+                unsafe { locked(stock).free(&self.taken, address) }?;
             }
         }
         Ok(())
@@ -96,14 +105,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What a rank has taken from the driver.
 pub(super) struct Pool {
     context: Arc<Context>,
+    stocks: Arc<Stocks>,
     stock: Arc<Mutex<Stock>>,
 }
 
 impl Pool {
-    pub(super) fn new(context: Arc<Context>) -> Self {
+    pub(super) fn new(context: Arc<Context>, stocks: Arc<Stocks>) -> Self {
         let stock = Arc::default();
-        context.stocks.add(&stock);
-        Pool { context, stock }
+        stocks.add(&stock);
+        Pool { context, stocks, stock }
     }
 
     fn stock(&self) -> MutexGuard<'_, Stock> {
@@ -125,12 +135,12 @@ impl Pool {
         }
         self.context.enter()?;
         if free_bytes().is_some_and(|free| free < size + SCARCE) {
-            self.context.stocks.release(&self.context)?;
+            self.stocks.release(&self.context)?;
         }
         // SAFETY: the driver takes a size and touches nothing of ours; a context is current.
         let mut taken = unsafe { result::malloc_sync(size) };
         if taken.is_err() {
-            self.context.stocks.release(&self.context)?;
+            self.stocks.release(&self.context)?;
             // SAFETY: as above.
             taken = unsafe { result::malloc_sync(size) };
         }
@@ -140,7 +150,7 @@ impl Pool {
                 stock.reserved += size as u64;
                 stock.taken.insert(address, size);
                 stock.most = stock.most.max(stock.reserved);
-                self.context.taken.fetch_add(size as u64, Ordering::Relaxed);
+                self.stocks.taken.fetch_add(size as u64, Ordering::Relaxed);
                 Ok(Some(address))
             }
             Err(error) if error.0 == cudarc::driver::sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => {
@@ -151,14 +161,14 @@ impl Pool {
     }
 
     /// As [`Pool::take`], for a buffer.
-    fn lend(&self, bytes: usize) -> Result<Option<u64>> {
+    pub(super) fn lend(&self, bytes: usize) -> Result<Option<u64>> {
         let address = self.take(bytes)?;
         self.stock().lent += address.map_or(0, |_| rounded(bytes) as u64);
         Ok(address)
     }
 
     /// Takes back what [`Pool::lend`] has given.
-    fn take_back(&self, address: u64, bytes: usize) {
+    pub(super) fn take_back(&self, address: u64, bytes: usize) {
         self.stock().lent -= rounded(bytes) as u64;
         self.put(address, bytes);
     }
@@ -184,7 +194,7 @@ impl Drop for Pool {
         let mut stock = self.stock();
         for address in stock.taken.keys().copied().collect::<Vec<_>>() {
             // SAFETY: the rank that the pool belongs to ends: buffers keep it alive, and its streams are idle.
-            let _ = unsafe { stock.free(&self.context, address) };
+            let _ = unsafe { stock.free(&self.stocks.taken, address) };
         }
     }
 }
@@ -201,31 +211,22 @@ fn rounded(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(GRAIN)
 }
 
-/// Memory on a rank's GPU; goes back to the rank's pool when dropped.
-pub(crate) struct Block {
-    rank: Arc<Runtime>,
-    address: u64,
-    bytes: usize,
-}
+/// What the driver, the ledger and all others say where memory does not do.
+pub(super) const OUT_OF_MEMORY: &str = "out of memory";
 
-impl Block {
-    /// `None` if the GPU has no room.
-    pub(super) fn new(rank: Arc<Runtime>, bytes: usize) -> Result<Option<Self>> {
-        Ok(rank.pool.lend(bytes)?.map(|address| Block { rank, address, bytes }))
-    }
-
-    pub(crate) fn address(&self) -> u64 {
-        self.address
-    }
-
-    /// Whose it is.
-    pub(crate) fn rank(&self) -> &Arc<Runtime> {
-        &self.rank
+/// The GPU has no room for something that the ledger does not count.
+pub(super) fn no_room(what: &str, bytes: usize) -> DeviceError {
+    DeviceError::Cuda {
+        call: "cuMemAlloc",
+        reason: format!("{OUT_OF_MEMORY}: the GPU has no room for {bytes} bytes of {what}"),
     }
 }
 
-impl Drop for Block {
-    fn drop(&mut self) {
-        self.rank.pool.take_back(self.address, self.bytes);
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_lack_of_memory_is_said_as_everybody_says_it() {
+        let said = super::no_room("partial results", 7).to_string();
+        assert!(said.contains("out of memory") && said.contains("7 bytes of partial results"), "{said}");
     }
 }

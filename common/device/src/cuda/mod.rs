@@ -2,43 +2,50 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `library` | where the libraries are, and what to install |
-//! | `gpu` | the GPUs of the machine; what ranks on one GPU share |
-//! | `compile`, `modules` | CUDA C++ to machine code, kept on disk; kernels in a context |
-//! | `runtime` | one rank on a GPU: streams, launches, the fences between streams |
-//! | `timeline`, `timing` | when what was queued really ran, and how long it took |
-//! | `memory`, `transfer`, `staging` | its memory, and copies from and to main memory |
-//! | `matmul`, `operand`, `operations`, `reductions` | products by cuBLASLt; the kernel trait over [`kernels`] |
+//! | `library`, `call` | where the libraries are, and what to install; errors that name the call |
+//! | `gpu`, `context` | the GPUs of the machine; what ranks on one GPU share |
+//! | `compile`, `modules` | CUDA C++ to machine code, cached on disk; kernels in a context |
+//! | `kernels` | CUDA C++ sources, and the launches that each operation takes |
+//! | `runtime`, `stream` | one rank on a GPU: streams, launches, the fences between streams |
+//! | `timeline`, `laps`, `timing` | when queued work ran, and how long it took |
+//! | `memory`, `block`, `pinned`, `staging`, `transfer` | its memory, and copies from and to main memory |
+//! | `matmul`, `rotations` | products by cuBLASLt; tables of cosines and sines |
+//!
+//! Nothing here knows buffers or views: [`crate::Kernels`] is implemented over this in the module `gpu`.
 //!
 //! A rank queues work on its compute stream in the order of its program and waits for it only where the host needs a
 //! number. Communication runs on a stream of its own; fences order the two.
 
+mod block;
+mod call;
 mod compile;
-mod driver;
+mod context;
 mod gpu;
 pub mod kernels;
+mod laps;
 mod library;
 mod matmul;
 mod memory;
 mod modules;
-mod operand;
-mod operations;
 mod pinned;
-mod reductions;
 mod rotations;
 mod runtime;
 mod staging;
+mod stream;
 mod timeline;
 mod timing;
 mod transfer;
 
-pub use driver::Fence;
+pub(crate) use block::Block;
 pub use gpu::{Gpu, GpuInfo, list};
+pub(crate) use laps::Lap;
 pub use library::Library;
-pub(crate) use memory::Block;
 pub use memory::Usage;
 pub(crate) use pinned::Pinned;
+pub(crate) use rotations::Rotations;
 pub use runtime::{Communication, Options, Runtime};
-pub(crate) use staging::Coming;
+pub(crate) use runtime::{RESULT, RESULTS};
+pub use stream::Fence;
 pub use timeline::Begun;
-pub(crate) use timing::Lap;
+pub(crate) use timing::Communicated;
+pub(crate) use transfer::Coming;

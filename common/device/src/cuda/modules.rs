@@ -1,6 +1,7 @@
 //! Compiled kernels in a GPU's context.
 
-use super::driver::{Context, Named};
+use super::call::Named;
+use super::context::Context;
 use super::kernels::{Kernel, STATIC_SHARED, Source, kernels};
 use crate::{DeviceError, Result};
 use cudarc::driver::{result, sys};

@@ -2,7 +2,8 @@
 //!
 //! Locking pages takes longer than most of what they are used for, so a rank keeps what it has had at once.
 
-use super::driver::{Context, Named};
+use super::call::Named;
+use super::context::Context;
 use crate::Result;
 use cudarc::driver::result;
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 //! Tables of cosines and sines on the GPU.
 
 use super::kernels::rope_table;
-use super::runtime::{Runtime, no_room};
+use super::memory::no_room;
+use super::runtime::Runtime;
 use crate::Result;
 use crate::operations::Rope;
 use std::sync::{Mutex, PoisonError};
@@ -16,13 +17,13 @@ struct Table {
 
 /// One table per θ and width of head.
 #[derive(Default)]
-pub(super) struct Rotations {
+pub(crate) struct Rotations {
     tables: Mutex<Vec<Table>>,
 }
 
 impl Rotations {
     /// The address of a table that holds every position of `rope`.
-    pub(super) fn table(&self, rank: &Runtime, rope: &Rope) -> Result<u64> {
+    pub(crate) fn table(&self, rank: &Runtime, rope: &Rope) -> Result<u64> {
         let (half, positions) = (rope.attention.head_dim / 2, rope.first_position + rope.attention.tokens);
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let found = tables.iter().position(|table| table.theta == rope.theta && table.half == half);

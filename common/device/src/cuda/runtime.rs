@@ -1,16 +1,15 @@
 //! One rank on a GPU: its streams, its memory, and the launches it makes.
 
-use super::driver::{Fence, Named, Stream};
+use super::call::Named;
 use super::gpu::Gpu;
 use super::kernels::{Launch, Launcher, MatrixOperand, Multiplier};
+use super::laps::Laps;
 use super::matmul::{Blas, Onto};
-use super::memory::{Block, Pool, Usage};
+use super::memory::{Pool, Usage, no_room};
 use super::pinned::Spare;
-use super::rotations::Rotations;
 use super::staging::Staging;
+use super::stream::{Fence, Stream};
 use super::timeline::{Lane, Timeline};
-use super::timing::Laps;
-use crate::cpu::Cpu;
 use crate::shapes::Write;
 use crate::{DeviceError, Result};
 use cudarc::driver::result;
@@ -31,10 +30,10 @@ pub struct Options {
 }
 
 /// Bytes of the largest result of a reduction.
-pub(super) const RESULT: usize = 16;
+pub(crate) const RESULT: usize = 16;
 
 /// Results that wait to be read together.
-pub(super) const RESULTS: usize = 256;
+pub(crate) const RESULTS: usize = 256;
 
 /// One rank's share of a GPU. Two streams: what is queued on one runs in order, and side by side with the other.
 pub struct Runtime {
@@ -42,13 +41,10 @@ pub struct Runtime {
     pub(super) compute: Stream,
     pub(super) communication: Stream,
     pub(super) blas: Blas,
-    pub(super) attention_by_products: bool,
-    pub(super) host: Arc<Cpu>,
     /// Held between operations for the next one's partial results, on the compute stream alone.
     scratch: Mutex<Option<(u64, usize)>>,
     /// Where reductions leave what the host is going to read.
-    pub(super) result: u64,
-    pub(super) rotations: Rotations,
+    pub(crate) result: u64,
     /// If somebody wants to know.
     pub(super) timeline: OnceLock<Timeline>,
     pub(super) laps: Laps,
@@ -64,7 +60,7 @@ impl Runtime {
     /// A rank's share of `gpu`; tells `emitter` when its work really runs.
     pub(crate) fn new(gpu: Arc<Gpu>, options: Options, emitter: &Emitter) -> Result<Arc<Self>> {
         gpu.context.enter()?;
-        let pool = Pool::new(gpu.context.clone());
+        let pool = Pool::new(gpu.context.clone(), gpu.stocks.clone());
         let compute = Stream::new(false)?;
         let timeline = OnceLock::new();
         if emitter.is_heard() {
@@ -78,11 +74,8 @@ impl Runtime {
             compute,
             communication: Stream::new(true)?,
             blas: Blas::new(&pool, options.tf32)?,
-            attention_by_products: options.attention_by_products,
-            host: Arc::new(Cpu::new(options.threads.max(1))),
             scratch: Mutex::default(),
             result: pool.take(RESULT * RESULTS)?.ok_or_else(|| no_room("results", RESULT * RESULTS))?,
-            rotations: Rotations::default(),
             communicators: AtomicU64::new(0),
             pool,
             gpu,
@@ -111,7 +104,7 @@ impl Runtime {
     pub fn usage(&self) -> Result<Usage> {
         let (free, total) = self.gpu.memory()?;
         let (taken, workspaces) = self.pool.holdings();
-        let of_ranks = self.gpu.context.taken.load(Ordering::Relaxed);
+        let of_ranks = self.gpu.stocks.taken();
         let queued = self.compute.queued() + self.communication.queued();
         let waits = self.compute.waits() + self.communication.waits();
         let communicators = self.communicators.load(Ordering::Relaxed);
@@ -205,6 +198,18 @@ impl Runtime {
         })
     }
 
+    /// `out = a · b`, or `out = base + a · b` with the address of a matrix like `out`.
+    pub(crate) fn product(
+        &self,
+        out: MatrixOperand,
+        base: Option<u64>,
+        a: MatrixOperand,
+        b: MatrixOperand,
+    ) -> Result<()> {
+        self.gpu.context.enter()?;
+        self.blas.multiply(&self.compute, Onto { out, base }, a, b)
+    }
+
     fn enqueue(&self, stream: &Stream, launch: &Launch<'_>) -> Result<()> {
         self.gpu.context.enter()?;
         let Launch { kernel, grid, block, shared_bytes, arguments } = *launch;
@@ -227,11 +232,6 @@ impl Runtime {
 
     fn scratch_state(&self) -> MutexGuard<'_, Option<(u64, usize)>> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A block of the rank's memory.
-    pub(crate) fn block(self: &Arc<Self>, bytes: usize) -> Result<Option<Block>> {
-        Block::new(self.clone(), bytes)
     }
 }
 
@@ -271,20 +271,7 @@ impl Launcher for Runtime {
 
 impl Multiplier for Runtime {
     fn multiply(&self, out: MatrixOperand, a: MatrixOperand, b: MatrixOperand, write: Write) -> Result<()> {
-        self.gpu.context.enter()?;
-        let base = (write == Write::Accumulate).then_some(out.data.pointer);
-        self.blas.multiply(&self.compute, Onto { out, base }, a, b)
-    }
-}
-
-/// What the driver, the ledger and all others say where memory does not do.
-pub(super) const OUT_OF_MEMORY: &str = "out of memory";
-
-/// The GPU has no room for something that the ledger does not count.
-pub(super) fn no_room(what: &str, bytes: usize) -> DeviceError {
-    DeviceError::Cuda {
-        call: "cuMemAlloc",
-        reason: format!("{OUT_OF_MEMORY}: the GPU has no room for {bytes} bytes of {what}"),
+        self.product(out, (write == Write::Accumulate).then_some(out.data.pointer), a, b)
     }
 }
 
@@ -334,14 +321,5 @@ impl Launcher for Communication<'_> {
 
     fn architecture(&self) -> u32 {
         self.rank.architecture()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_lack_of_memory_is_said_as_everybody_says_it() {
-        let said = super::no_room("partial results", 7).to_string();
-        assert!(said.contains("out of memory") && said.contains("7 bytes of partial results"), "{said}");
     }
 }

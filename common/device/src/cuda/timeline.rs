@@ -3,7 +3,7 @@
 //! The host queues work and goes on, so that its own clock says nothing about when the work runs. A mark on the stream before
 //! and after it does, on the GPU's clock. Nobody waits for marks: they are asked for when something else is queued.
 
-use super::driver::{Mark, Stream};
+use super::stream::{Mark, Stream};
 use crate::Result;
 use events::{Emitter, What, Work};
 use std::collections::VecDeque;

@@ -1,34 +1,22 @@
 //! When stretches of a rank's work run, how long single pieces of it take, and what its part in collectives does.
 
-use super::driver::Mark;
+use super::laps::Lap;
 use super::runtime::Runtime;
 use super::timeline::{Begun, Lane, Timeline};
 use crate::Result;
-use crate::meter::Spent;
 use events::{Emitter, Work};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A piece of work between two points on the compute stream.
-pub(crate) struct Lap {
-    began: Mark,
-    ended: Mark,
-}
-
-/// Marks for reuse, and bytes counted.
-#[derive(Default)]
-pub(super) struct Laps {
-    spare: Mutex<Vec<Mark>>,
-    /// Bytes read plus written in collectives.
-    pub(super) moved: AtomicU64,
-}
-
-impl Laps {
-    fn mark(&self) -> Result<Mark> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        spare.map_or_else(Mark::new, Ok)
-    }
+/// What a rank's part in collectives has taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Communicated {
+    pub(crate) calls: u64,
+    /// On the communication stream.
+    pub(crate) time: Duration,
+    /// Read plus written.
+    pub(crate) bytes: u64,
 }
 
 impl Runtime {
@@ -98,11 +86,10 @@ impl Runtime {
         self.laps.spare.lock().unwrap_or_else(PoisonError::into_inner).extend([began, ended]);
     }
 
-    /// This rank's part in collectives so far, as far as it is past: calls, time on the communication stream, bytes read plus
-    /// written. Counted from [`Runtime::time_collectives`] on, or from the beginning where somebody listens.
-    pub(crate) fn communicated(&self) -> Result<Spent> {
+    /// This rank's part in collectives so far, as far as it is past. Counted from [`Runtime::time_collectives`] on, or from the beginning where somebody listens.
+    pub(crate) fn communicated(&self) -> Result<Communicated> {
         self.tell_past()?;
         let (calls, time) = self.timeline().map_or((0, Duration::ZERO), |timeline| timeline.communicated());
-        Ok(Spent { calls, time, flops: 0, bytes: self.laps.moved.load(Ordering::Relaxed) })
+        Ok(Communicated { calls, time, bytes: self.laps.moved.load(Ordering::Relaxed) })
     }
 }

@@ -5,8 +5,10 @@
 
 mod kernels;
 
-use crate::cuda::{Lap, Runtime};
-use crate::{Backend, Kernels, Result};
+use crate::Result;
+use crate::backend::Backend;
+use crate::cuda::{Communicated, Lap, Runtime};
+use crate::kernels::Kernels;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -87,12 +89,12 @@ pub struct Spent {
 }
 
 impl Spent {
-    fn minus(self, before: Spent) -> Spent {
+    fn on_collectives(now: Communicated, before: Communicated) -> Spent {
         Spent {
-            calls: self.calls - before.calls,
-            time: self.time.saturating_sub(before.time),
-            flops: self.flops - before.flops,
-            bytes: self.bytes - before.bytes,
+            calls: now.calls - before.calls,
+            time: now.time.saturating_sub(before.time),
+            flops: 0,
+            bytes: now.bytes - before.bytes,
         }
     }
 }
@@ -108,30 +110,30 @@ struct Job {
 /// Kernels that are timed.
 pub(crate) struct Meter {
     backend: Backend,
-    books: Mutex<Books>,
+    totals: Mutex<Totals>,
 }
 
 #[derive(Default)]
-struct Books {
+struct Totals {
     spent: [Spent; Kind::ALL.len()],
     /// On a GPU: calls whose time is not known yet, in order.
     pending: VecDeque<(Kind, Lap)>,
     /// On a GPU: what collectives had taken when counting began.
-    before: Spent,
+    before: Communicated,
 }
 
 impl Meter {
     pub(crate) fn new(backend: Backend) -> Result<Self> {
-        if let Backend::Cuda(rank) = &backend {
+        if let Some(rank) = backend.rank() {
             rank.time_collectives()?;
         }
-        let meter = Meter { backend, books: Mutex::default() };
+        let meter = Meter { backend, totals: Mutex::default() };
         meter.reset()?;
         Ok(meter)
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn time<T>(&self, job: Job, work: impl FnOnce(&dyn Kernels) -> Result<T>) -> Result<T> {
@@ -140,18 +142,19 @@ impl Meter {
             Backend::Cpu(cpu) => {
                 let started = Instant::now();
                 let out = work(cpu.as_ref());
-                self.books().spent[kind as usize].time += started.elapsed();
+                self.totals().spent[kind as usize].time += started.elapsed();
                 out?
             }
-            Backend::Cuda(rank) => {
-                let (out, lap) = rank.lap(|| work(rank.as_ref()))?;
-                let mut books = self.books();
-                books.pending.push_back((kind, lap));
-                books.settle(rank, false)?;
+            Backend::Cuda(gpu) => {
+                let rank = gpu.rank();
+                let (out, lap) = rank.lap(|| work(gpu.as_ref()))?;
+                let mut totals = self.totals();
+                totals.pending.push_back((kind, lap));
+                totals.settle(rank, false)?;
                 out
             }
         };
-        let spent = &mut self.books().spent[kind as usize];
+        let spent = &mut self.totals().spent[kind as usize];
         (spent.calls, spent.flops) = (spent.calls + 1, spent.flops + flops);
         spent.bytes += bytes as u64;
         Ok(out)
@@ -159,29 +162,29 @@ impl Meter {
 
     /// Per kind, in [`Kind::ALL`]'s order. Waits for what is queued.
     pub(crate) fn spent(&self) -> Result<Vec<Spent>> {
-        let mut books = self.books();
-        if let Backend::Cuda(rank) = &self.backend {
+        let mut totals = self.totals();
+        if let Some(rank) = self.backend.rank() {
             rank.synchronize()?;
-            books.settle(rank, true)?;
-            let (now, before) = (rank.communicated()?, books.before);
-            books.spent[Kind::Collectives as usize] = now.minus(before);
+            totals.settle(rank, true)?;
+            let (now, before) = (rank.communicated()?, totals.before);
+            totals.spent[Kind::Collectives as usize] = Spent::on_collectives(now, before);
         }
-        Ok(books.spent.to_vec())
+        Ok(totals.spent.to_vec())
     }
 
     /// Begins to count anew.
     pub(crate) fn reset(&self) -> Result<()> {
         self.spent()?;
-        let mut books = self.books();
-        books.spent = Default::default();
-        if let Backend::Cuda(rank) = &self.backend {
-            books.before = rank.communicated()?;
+        let mut totals = self.totals();
+        totals.spent = Default::default();
+        if let Some(rank) = self.backend.rank() {
+            totals.before = rank.communicated()?;
         }
         Ok(())
     }
 }
 
-impl Books {
+impl Totals {
     /// Adds up calls that are past, oldest first; asks for each, unless `all` are known to be.
     fn settle(&mut self, rank: &Runtime, all: bool) -> Result<()> {
         while let Some((kind, lap)) = self.pending.front() {

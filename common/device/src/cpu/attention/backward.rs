@@ -2,10 +2,11 @@
 
 use super::{Heads, QUERIES, Sizes, hide, pairs, per_head};
 use crate::cpu::Cpu;
+use crate::cpu::dense::{packed, packed_mut, row_of};
 use crate::cpu::math::{dot, exponentiate};
 use crate::cpu::multiply::multiply;
 use crate::cpu::operand::{Source, Target};
-use crate::cpu::tile::{Tile, TileMut, packed, packed_mut, row_of};
+use crate::cpu::tile::{Tile, TileMut};
 use crate::operations::AttentionBackward;
 use crate::shapes::{AttentionShape, Write};
 use crate::vectorized;

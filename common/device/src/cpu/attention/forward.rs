@@ -2,10 +2,11 @@
 
 use super::{Heads, QUERIES, Sizes, hide, pairs, per_head};
 use crate::cpu::Cpu;
+use crate::cpu::dense::{packed, packed_mut, row_of_mut};
 use crate::cpu::math::{exponentiate, maximum};
 use crate::cpu::multiply::multiply;
 use crate::cpu::operand::Source;
-use crate::cpu::tile::{TileMut, packed, packed_mut, row_of_mut};
+use crate::cpu::tile::TileMut;
 use crate::operations::Attention;
 use crate::shapes::Write;
 use crate::vectorized;

@@ -1,7 +1,7 @@
 //! Operands as a GPU's kernels take them: addresses and types.
 
-use super::kernels;
 use crate::Result;
+use crate::cuda::kernels;
 use crate::operations::{Operand, Visitor};
 use crate::view::{View, ViewMut};
 

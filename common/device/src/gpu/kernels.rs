@@ -1,26 +1,23 @@
-//! The GPU's kernels behind the trait: the launches of [`super::kernels`].
-//!
-//! Launches return at once; only a number for the host is waited for. The CPU's kernels compute element-wise operations
-//! whose operands lie in main memory.
+//! The GPU's kernels behind the trait: one launch or a few per operation.
 
-use super::kernels::{self, Operand};
-use super::matmul::Onto;
+use super::GpuKernels;
 use super::operand::Addresses;
-use super::runtime::Runtime;
+use super::transfer::transfer;
 use crate::Result;
+use crate::cuda::kernels::{self, Operand};
 use crate::kernels::Kernels;
 use crate::operations::{Addend, Matmul, Operation};
 use crate::view::{View, ViewMut};
 
-impl Kernels for Runtime {
+impl Kernels for GpuKernels {
     fn compute(&self, operation: Operation<View<'_>, ViewMut<'_>>) -> Result<()> {
         match operation {
             Operation::Matmul(product) => self.product(product),
-            Operation::Copy { out, x, .. } => self.transfer(out, x),
+            Operation::Copy { out, x, .. } => transfer(&self.rank, out, x),
             operation if is_on_host(&operation) => self.host.compute(operation),
             operation => {
                 let kernel = operation.name();
-                self.launch_operation(operation.visit(&mut Addresses { kernel })?)
+                self.launch(operation.visit(&mut Addresses { kernel })?)
             }
         }
     }
@@ -50,7 +47,7 @@ fn is_on_host(operation: &Operation<View<'_>, ViewMut<'_>>) -> bool {
     }
 }
 
-impl Runtime {
+impl GpuKernels {
     /// The library reads a base where it would read the output, so that nothing is copied.
     fn product(&self, product: Matmul<View<'_>, ViewMut<'_>>) -> Result<()> {
         let (depth, Matmul { mut out, a, b, mut addend }) = (product.depth(), product);
@@ -67,10 +64,11 @@ impl Runtime {
             return if matches!(addend, Addend::Zero) { self.fill(out.data, 0.0) } else { Ok(()) };
         }
         let operation = Operation::Matmul(Matmul { out, a, b, addend });
-        self.launch_operation(operation.visit(&mut Addresses { kernel: "matmul" })?)
+        self.launch(operation.visit(&mut Addresses { kernel: "matmul" })?)
     }
 
-    fn launch_operation(&self, operation: Operation<Operand, Operand>) -> Result<()> {
+    fn launch(&self, operation: Operation<Operand, Operand>) -> Result<()> {
+        let rank = &*self.rank;
         match operation {
             Operation::Matmul(Matmul { out, a, b, addend }) => {
                 let base = match addend {
@@ -78,33 +76,32 @@ impl Runtime {
                     Addend::Out => Some(out.data.pointer),
                     Addend::Base(base) => Some(base.pointer),
                 };
-                self.gpu.context.enter()?;
-                self.blas.multiply(&self.compute, Onto { out, base }, a, b)
+                rank.product(out, base, a, b)
             }
             Operation::Attention(arguments) => match self.attention_by_products {
-                true => kernels::attention_by_products(self, arguments),
-                false => kernels::attention(self, arguments),
+                true => kernels::attention_by_products(rank, arguments),
+                false => kernels::attention(rank, arguments),
             },
             Operation::AttentionBackward(arguments) => match self.attention_by_products {
-                true => kernels::attention_backward_by_products(self, arguments),
-                false => kernels::attention_backward(self, arguments),
+                true => kernels::attention_backward_by_products(rank, arguments),
+                false => kernels::attention_backward(rank, arguments),
             },
             Operation::Rope { qkv, rope } => {
-                kernels::rope(self, qkv, self.rotations.table(self, &rope)?, rope)
+                kernels::rope(rank, qkv, self.rotations.table(rank, &rope)?, rope)
             }
-            Operation::RmsNorm(arguments) => kernels::rms_norm(self, arguments),
-            Operation::RmsNormBackward(arguments) => kernels::rms_norm_backward(self, arguments),
-            Operation::Swiglu(arguments) => kernels::swiglu(self, arguments),
-            Operation::SwigluBackward(arguments) => kernels::swiglu_backward(self, arguments),
-            Operation::Embedding(arguments) => kernels::embedding(self, arguments),
-            Operation::EmbeddingBackward(arguments) => kernels::embedding_backward(self, arguments),
-            Operation::CrossEntropy(arguments) => kernels::cross_entropy(self, arguments),
-            Operation::AdamW(arguments) => kernels::adamw(self, arguments),
-            Operation::Add { out, x, len } => kernels::add(self, out, x, len),
+            Operation::RmsNorm(arguments) => kernels::rms_norm(rank, arguments),
+            Operation::RmsNormBackward(arguments) => kernels::rms_norm_backward(rank, arguments),
+            Operation::Swiglu(arguments) => kernels::swiglu(rank, arguments),
+            Operation::SwigluBackward(arguments) => kernels::swiglu_backward(rank, arguments),
+            Operation::Embedding(arguments) => kernels::embedding(rank, arguments),
+            Operation::EmbeddingBackward(arguments) => kernels::embedding_backward(rank, arguments),
+            Operation::CrossEntropy(arguments) => kernels::cross_entropy(rank, arguments),
+            Operation::AdamW(arguments) => kernels::adamw(rank, arguments),
+            Operation::Add { out, x, len } => kernels::add(rank, out, x, len),
             Operation::Copy { out, x, len } | Operation::Convert { out, x, len } => {
-                kernels::convert(self, out, x, len)
+                kernels::convert(rank, out, x, len)
             }
-            Operation::Fill { out, value, len } => kernels::fill(self, out, value, len),
+            Operation::Fill { out, value, len } => kernels::fill(rank, out, value, len),
         }
     }
 }

@@ -1,39 +1,11 @@
-//! Calls of NVIDIA's driver, with errors that say which call failed and why.
+//! Streams of work on a GPU, and points in them.
 
+use super::call::Named;
 use super::library::Library;
-use super::memory::Stocks;
-use crate::{DeviceError, Result};
-use cudarc::driver::result::DriverError;
+use crate::Result;
 use cudarc::driver::{result, sys};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-
-/// Names the call in a driver's error.
-pub(super) trait Named<T> {
-    fn named(self, call: &'static str) -> Result<T>;
-}
-
-impl<T> Named<T> for std::result::Result<T, DriverError> {
-    fn named(self, call: &'static str) -> Result<T> {
-        self.map_err(|error| {
-            let text = error.error_string().map(|text| text.to_string_lossy().into_owned());
-            DeviceError::Cuda { call, reason: text.unwrap_or_else(|_| format!("{:?}", error.0)) }
-        })
-    }
-}
-
-/// The newest CUDA that the driver knows, as it writes it: 12080 is 12.8.
-pub(super) fn version() -> Result<i32> {
-    let mut version = 0;
-    // SAFETY: the place for the number outlives the call.
-    unsafe { sys::cuDriverGetVersion(&mut version) }.result().named("cuDriverGetVersion")?;
-    Ok(version)
-}
-
-/// A version in words.
-pub(super) fn words(version: i32) -> String {
-    format!("{}.{}", version / 1000, version % 1000 / 10)
-}
 
 /// A queue of work on a GPU, in order.
 pub(super) struct Stream {
@@ -201,57 +173,4 @@ fn elapsed_time() -> Result<ElapsedTime> {
     // SAFETY: the type is that of the driver's interface.
     let found = unsafe { Library::Driver.function("cuEventElapsedTime") }?;
     Ok(*FOUND.get_or_init(|| found))
-}
-
-/// A GPU's primary context, which all ranks on it share.
-pub(super) struct Context {
-    device: sys::CUdevice,
-    handle: sys::CUcontext,
-    /// Bytes that the ranks on this GPU have taken.
-    pub(super) taken: AtomicU64,
-    /// What they keep for reuse.
-    pub(super) stocks: Stocks,
-}
-
-// SAFETY: as for `Stream`.
-unsafe impl Send for Context {}
-// SAFETY: as above.
-unsafe impl Sync for Context {}
-
-impl Context {
-    pub(super) fn retain(device: sys::CUdevice) -> Result<Arc<Self>> {
-        // SAFETY: the device comes from the driver.
-        let handle = unsafe { result::primary_ctx::retain(device) }.named("cuDevicePrimaryCtxRetain")?;
-        Ok(Arc::new(Context { device, handle, taken: AtomicU64::new(0), stocks: Stocks::default() }))
-    }
-
-    /// Makes it the calling thread's.
-    pub(super) fn enter(&self) -> Result<()> {
-        // SAFETY: the context lives as long as `self`.
-        unsafe { result::ctx::set_current(self.handle) }.named("cuCtxSetCurrent")
-    }
-
-    /// Lets its kernels and copies reach the memory of `other`.
-    pub(super) fn reach(&self, other: &Context) -> Result<()> {
-        self.enter()?;
-        // SAFETY: both contexts are alive.
-        let reached = unsafe { sys::cuCtxEnablePeerAccess(other.handle, 0) }.result();
-        match reached {
-            Err(error) if error.0 == sys::cudaError_enum::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
-            reached => reached.named("cuCtxEnablePeerAccess"),
-        }
-    }
-
-    /// Waits until every stream of every rank on this GPU is idle.
-    pub(super) fn synchronize(&self) -> Result<()> {
-        self.enter()?;
-        result::ctx::synchronize().named("cuCtxSynchronize")
-    }
-}
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: retained once, released once.
-        let _ = unsafe { result::primary_ctx::release(self.device) };
-    }
 }

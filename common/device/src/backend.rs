@@ -1,0 +1,31 @@
+//! Where a rank's kernels run.
+
+use crate::cpu::Cpu;
+use crate::cuda::Runtime;
+use crate::gpu::GpuKernels;
+use crate::kernels::Kernels;
+use std::sync::Arc;
+
+/// The processor that a rank computes on.
+#[derive(Clone)]
+pub(crate) enum Backend {
+    Cpu(Arc<Cpu>),
+    Cuda(Arc<GpuKernels>),
+}
+
+impl Backend {
+    pub(crate) fn kernels(&self) -> &dyn Kernels {
+        match self {
+            Backend::Cpu(cpu) => cpu.as_ref(),
+            Backend::Cuda(gpu) => gpu.as_ref(),
+        }
+    }
+
+    /// The rank's share of a GPU, if it computes on one.
+    pub(crate) fn rank(&self) -> Option<&Arc<Runtime>> {
+        match self {
+            Backend::Cpu(_) => None,
+            Backend::Cuda(gpu) => Some(gpu.rank()),
+        }
+    }
+}

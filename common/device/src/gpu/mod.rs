@@ -1,0 +1,37 @@
+//! The kernels of one rank on a GPU: views of buffers become addresses, and operations become launches.
+//!
+//! Launches return at once; the host waits only where it needs a number. The CPU's kernels compute element-wise
+//! operations whose operands lie in main memory.
+
+mod kernels;
+mod operand;
+mod reductions;
+mod transfer;
+
+use crate::cpu::Cpu;
+use crate::cuda::{Options, Rotations, Runtime};
+use std::sync::Arc;
+
+/// A rank on a GPU, with the threads that compute beside it in main memory.
+pub(crate) struct GpuKernels {
+    rank: Arc<Runtime>,
+    host: Cpu,
+    rotations: Rotations,
+    /// See [`Options::attention_by_products`].
+    attention_by_products: bool,
+}
+
+impl GpuKernels {
+    pub(crate) fn new(rank: Arc<Runtime>, options: Options) -> Self {
+        GpuKernels {
+            rank,
+            host: Cpu::new(options.threads.max(1)),
+            rotations: Rotations::default(),
+            attention_by_products: options.attention_by_products,
+        }
+    }
+
+    pub(crate) fn rank(&self) -> &Arc<Runtime> {
+        &self.rank
+    }
+}
