@@ -172,7 +172,11 @@ fn cargo(words: &[&str]) -> Result<Call, String> {
             }
             "--bench" => manifest_has(&folder, &format!("name = \"{}\"", value()?))?,
             "--features" => manifest_has(&folder, &format!("\n{} = [", value()?))?,
-            "--test" => exists_in(&folder, &format!("tests/{}.rs", value()?))?,
+            "--test" => {
+                let test = value()?;
+                let file = exists_in(&folder, &format!("tests/{test}.rs"));
+                file.or_else(|_| exists_in(&folder, &format!("tests/{test}/main.rs")))?;
+            }
             "--release" | "--workspace" | "--all-targets" | "--all" => {}
             other => return Err(format!("{other} is unknown here")),
         }

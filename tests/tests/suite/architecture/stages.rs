@@ -1,8 +1,9 @@
 //! Shared code names no stage: what only one stage does is that stage's own.
 
+use super::imports::imports;
 use super::{root, sources};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The planner predicts every stage, DeepSpeed's table says which stage knows a key, and the grammar's sentences are about stages.
 const SPEAKS_OF_STAGES: [&str; 3] = ["planner", "deepspeed", "corpus.rs"];
@@ -13,12 +14,23 @@ fn shared_code_names_no_stage() {
         let names = [&SPEAKS_OF_STAGES[..], &["tests", "tests.rs"]].concat();
         path.iter().any(|part| names.iter().any(|name| part == *name))
     };
-    for path in sources(&root().join("common")).iter().filter(|path| !speaks(path)) {
+    let sources = sources(&root().join("common"));
+    let in_tests: Vec<PathBuf> = sources.iter().flat_map(|path| test_modules(path)).collect();
+    let is_test = |path: &Path| in_tests.iter().any(|test| path.with_extension("").starts_with(test));
+    for path in sources.iter().filter(|path| !speaks(path) && !is_test(path)) {
         let text = fs::read_to_string(path).unwrap();
         for line in without_help(text.split("#[cfg(test)]").next().unwrap_or("")) {
             assert!(!names_a_stage(line), "{}: {line}", path.display());
         }
     }
+}
+
+/// The modules that a source has in tests alone, each as its path without an ending.
+fn test_modules(path: &Path) -> Vec<PathBuf> {
+    let is_root = ["lib.rs", "main.rs", "mod.rs"].iter().any(|root| path.ends_with(root));
+    let folder = if is_root { path.parent().unwrap().to_path_buf() } else { path.with_extension("") };
+    let modules = imports(&fs::read_to_string(path).unwrap()).test_modules;
+    modules.iter().map(|module| folder.join(module)).collect()
 }
 
 fn names_a_stage(line: &str) -> bool {
