@@ -16,32 +16,32 @@ pub struct Account {
     pub data: f64,
     /// Forward, without waits.
     pub forward: f64,
-    /// Backward, without waits and without what is computed again.
+    /// Backward, without waits and without recomputation.
     pub backward: f64,
-    /// What backward computes again.
+    /// Recomputation in backward.
     pub recompute: f64,
     /// The optimizer, without waits.
     pub optimizer: f64,
     /// Waits for collectives that all ranks have issued: communication that no computation hides.
     pub exposed: f64,
-    /// Of it, waiting for a simulated link; the rest is moving data.
+    /// Waiting for a simulated link, part of `exposed`; the rest is moving data.
     pub link: f64,
     /// Waits for collectives that other ranks have not issued.
     pub peers: f64,
 }
 
-/// The phases of an optimizer step.
+/// Returns the seconds of the phases of an optimizer step.
 pub(crate) fn training(times: &Times) -> f64 {
     times.forward + times.backward + times.step
 }
 
-/// What a rank computes in a run, without its waits.
+/// Returns the seconds that a rank computes in a run, without its waits.
 pub(crate) fn computed(row: &TimeRow) -> f64 {
     training(&row.phases) - training(&row.waits)
 }
 
 impl Account {
-    /// Where the time of `report`'s run went.
+    /// Returns the account of `report`'s run.
     pub fn of(report: &Report) -> Self {
         let each = (report.time.len().max(1) * report.steps.len().max(1)) as f64;
         let mean = |seconds: fn(&TimeRow) -> f64| report.time.iter().map(seconds).sum::<f64>() / each;
@@ -71,7 +71,7 @@ impl Account {
         ]
     }
 
-    /// What `part` consists of, where that is more than one thing.
+    /// Returns the components of `part`, if it has several.
     fn inside(&self, part: &str) -> Vec<(&'static str, f64)> {
         match part {
             EXPOSED if self.link > 0.0 => {
@@ -81,37 +81,37 @@ impl Account {
         }
     }
 
-    /// The parts and what is inside them, in order.
+    /// Returns the parts and their components, in order.
     pub(crate) fn rows(&self) -> Vec<(&'static str, f64)> {
         let named = self.parts().into_iter().chain([("the rest", self.rest())]);
         named.flat_map(|part| [vec![part], self.inside(part.0)].concat()).collect()
     }
 
-    /// Whatever has no name: mostly telling watchers.
+    /// Returns the seconds outside all parts: mostly emitting events.
     fn rest(&self) -> f64 {
         (self.step - self.parts().iter().map(|part| part.1).sum::<f64>()).max(0.0)
     }
 
-    /// Seconds in which a rank computes what teaches the model something.
+    /// Returns the seconds in which a rank computes, without recomputation and the optimizer.
     pub(crate) fn useful(&self) -> f64 {
         self.forward + self.backward
     }
 }
 
-/// What activation checkpointing adds to a rank's forward and backward, in a step.
+/// The cost of activation checkpointing per rank and step.
 pub(crate) struct Recomputed {
-    /// Floating-point operations that are done again, as predicted.
+    /// Floating-point operations of recomputation, as predicted.
     pub operations: u64,
-    /// Their share of all, theirs included.
+    /// Their share of all operations, themselves included.
     pub of_operations: f64,
-    /// Seconds that this takes, as measured.
+    /// Seconds of recomputation, as measured.
     pub seconds: f64,
-    /// Their share of all, theirs included, waits aside.
+    /// Their share of all computing time, themselves included.
     pub of_seconds: f64,
 }
 
 impl Recomputed {
-    /// Of `report`'s run, if it recomputes anything.
+    /// Returns the cost in `report`'s run, if it recomputes anything.
     pub(crate) fn of(report: &Report) -> Option<Self> {
         let (model, speed) = (&report.model, &report.throughput);
         let again = speed.recomputed_flops_per_token;
@@ -124,7 +124,7 @@ impl Recomputed {
         })
     }
 
-    /// The number of operations in words.
+    /// Writes the number of operations with its unit.
     pub(crate) fn operations(&self) -> String {
         match self.operations as f64 {
             n if n < 1e6 => format!("{:.2} kFLOP", n / 1e3),
@@ -135,7 +135,7 @@ impl Recomputed {
     }
 }
 
-/// `12.3 ms`, in three digits.
+/// Writes `12.3 ms`, in three digits.
 pub fn time(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 1e-3 => (s * 1e6, "µs"),

@@ -24,10 +24,10 @@ pub struct Times {
 pub struct Clocks {
     /// In all.
     pub total: Times,
-    /// Of it, in waits for collectives.
+    /// In waits for collectives, part of `total`.
     pub waits: Times,
-    /// Of these, for peers.
+    /// In waits for peers, part of `waits`.
     pub for_peers: Times,
-    /// Of these, for a simulated link.
+    /// In waits for a simulated link, part of `waits`.
     pub for_link: Times,
 }

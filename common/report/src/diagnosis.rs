@@ -5,12 +5,12 @@ use crate::remedies::remedies;
 use crate::report::Report;
 use planner::table::counted;
 
-/// Shares of a step below this are not worth a remedy.
+/// The least share of a step that a listed remedy saves.
 const NOTABLE: f64 = 0.01;
-/// Characters of a bar that is the whole step.
+/// Characters of a bar that stands for the whole step.
 const BAR: f64 = 30.0;
 
-/// The whole explanation, for a terminal.
+/// Returns the whole explanation, for a terminal.
 pub fn diagnosis(report: &Report) -> String {
     if report.steps.is_empty() || report.time.is_empty() {
         return "The run has finished no step: there is nothing to explain.\n".into();
@@ -73,7 +73,7 @@ fn again(recomputed: &Recomputed) -> String {
     )
 }
 
-/// The rank that others wait for, if one is clearly slower.
+/// Describes the rank that others wait for, if one is clearly slower.
 fn slowest(report: &Report, account: &Account) -> String {
     let rows = &report.time;
     let Some(slow) = rows.iter().max_by(|a, b| computed(a).total_cmp(&computed(b))) else {
@@ -100,7 +100,7 @@ fn helping(report: &Report, account: &Account) -> String {
     remedies.retain(|remedy| remedy.seconds >= NOTABLE * account.step);
     let unknown = match report.communication {
         Some(_) => "",
-        None => "What would save traffic is not known: the report is older than the settings in it.\n",
+        None => "Remedies for traffic are unknown: the report was written before reports had the settings.\n",
     };
     if remedies.is_empty() {
         return format!(

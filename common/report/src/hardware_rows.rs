@@ -1,4 +1,5 @@
-//! Rows of the report that only hardware can fill: memory beside the ledger, and time by kind of kernel.
+//! Rows of the report about hardware: GPU memory that the ledger does not count, and time by kind
+//! of kernel.
 
 use device::Device;
 use device::meter::{Kind, Spent};
@@ -7,25 +8,26 @@ use serde::{Deserialize, Serialize};
 use settings::labels::{self, Label};
 use settings::size::human;
 
-/// What a rank took from its GPU's driver, beside what it asked for.
+/// GPU memory that a rank took from the driver, beside what its buffers asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuRow {
     /// The rank.
     pub rank: usize,
     /// The GPU's number.
     pub gpu: usize,
-    /// The ledger's peak: what buffers asked for.
+    /// The ledger's peak: the bytes that buffers asked for.
     pub requested_bytes: u64,
-    /// Taken from the driver, at most.
+    /// Peak of what the rank took from the driver.
     pub taken_bytes: u64,
-    /// Of that, no buffer's: workspaces of libraries, partial results, tables.
+    /// The part of `taken_bytes` that belongs to no buffer: workspaces of libraries, partial
+    /// results, tables.
     pub workspace_bytes: u64,
     /// In use on the whole GPU after the last step, as the driver counts.
     pub in_use_bytes: u64,
-    /// Of that, taken by the ranks of this process.
+    /// The part of `in_use_bytes` that the ranks of this process took.
     pub of_ranks_bytes: u64,
-    /// Of that, taken by NCCL for its communicators when they were made: the world's and those split from it, of all ranks on
-    /// the GPU, in other processes too. 0 without NCCL.
+    /// The part of `in_use_bytes` that NCCL took when it made its communicators: the world's and
+    /// those split from it, of all ranks on the GPU, in other processes too. 0 without NCCL.
     #[serde(default)]
     pub nccl_bytes: u64,
     /// Kernels, copies and fills queued over the run.
@@ -35,10 +37,10 @@ pub struct GpuRow {
 }
 
 impl GpuRow {
-    /// The row of `rank`, if it computes on a GPU.
+    /// Returns the row of `rank`, if it computes on a GPU.
     ///
     /// # Errors
-    /// The driver's.
+    /// If the driver fails.
     pub fn of(rank: usize, device: &Device) -> device::Result<Option<Self>> {
         let Some(runtime) = device.gpu() else { return Ok(None) };
         let usage = runtime.usage()?;
@@ -56,24 +58,25 @@ impl GpuRow {
         }))
     }
 
-    /// Taken for buffers beyond what they asked for at their peak: rounding, and freed blocks that wait for a request of
-    /// their size.
+    /// Returns what was taken for buffers beyond what they asked for at their peak: rounding, and
+    /// freed blocks that wait for a request of their size.
     pub fn kept_bytes(&self) -> u64 {
         self.taken_bytes.saturating_sub(self.workspace_bytes + self.requested_bytes)
     }
 
-    /// In use on the GPU and neither a rank's nor a communicator's: contexts, code, other programs.
+    /// Returns what is in use on the GPU and belongs to neither a rank nor a communicator:
+    /// contexts, code, other programs.
     pub fn beside_bytes(&self) -> u64 {
         self.in_use_bytes.saturating_sub(self.of_ranks_bytes + self.nccl_bytes)
     }
 }
 
-/// What kernels of one kind took on one rank, the first two steps left out if there are more.
+/// Time of kernels of one kind on one rank, without the first two steps if there are more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelRow {
     /// The rank.
     pub rank: usize,
-    /// What they are for.
+    /// The kind.
     #[serde(deserialize_with = "labels::known")]
     pub kind: Label,
     /// Calls.
@@ -87,10 +90,10 @@ pub struct KernelRow {
 }
 
 impl KernelRow {
-    /// The rows of `rank`, if its device is metered.
+    /// Returns the rows of `rank`, if its device is metered.
     ///
     /// # Errors
-    /// The driver's.
+    /// If the driver fails.
     pub fn of(rank: usize, device: &Device) -> device::Result<Vec<Self>> {
         let row = |(kind, spent): (&Kind, Spent)| KernelRow {
             rank,
@@ -104,7 +107,8 @@ impl KernelRow {
     }
 }
 
-/// The closing table of what the driver gave, for the rank that took most; nothing on the CPU.
+/// Renders the table of the memory that the driver gave, for the rank that took most; nothing on
+/// the CPU.
 pub(crate) fn taken(rows: &[GpuRow]) -> String {
     let Some(row) = rows.iter().rev().max_by_key(|row| row.taken_bytes) else { return String::new() };
     let mut table = Table::numbers(format!("taken on GPU {}, rank {}", row.gpu, row.rank), ["bytes", ""]);

@@ -6,23 +6,23 @@ use planner::{Job, Moment, Prediction, Remedies, Remedy};
 use settings::Failure;
 use settings::size::human;
 
-/// Lines of a screen, which an error stays on.
+/// Lines of a screen. An error has at most so many.
 const SCREEN: usize = 24;
 
-/// The plan says that memory will not do.
+/// Returns the failure of a run whose predicted peak exceeds a device's memory.
 pub fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) -> Failure {
     let has = format!("its device has {} (--device-memory)", human(capacity));
     Failure::OutOfMemory(with_remedies(foreseen(job, prediction, &has), job, capacity))
 }
 
-/// The plan says that all ranks of this machine together want more than it has.
+/// Returns the failure of a run whose ranks together need more than this machine has.
 pub fn will_not_fit_the_machine(job: &Job, prediction: &Prediction, ranks: u64, memory: u64) -> Failure {
     let has = format!("{ranks} share this machine's {}", human(memory));
     let remedies = planner::remedies_in_shared_memory(job, memory / ranks);
     Failure::OutOfMemory(on_one_screen(foreseen(job, prediction, &has), &remedies, "a machine that has more"))
 }
 
-/// What a rank would need, and what it `has`.
+/// Describes what a rank would need, and what it `has`.
 fn foreseen(job: &Job, prediction: &Prediction, has: &str) -> String {
     let (needs, peak) = (human(prediction.peak.total()), peak(prediction));
     format!("out of memory, foreseen: a rank of {} would need {needs}, and {has}\n\n{peak}", job.stage)
@@ -44,7 +44,7 @@ pub fn ran_out(job: &Job, prediction: &Prediction, oom: &OutOfMemory, moment: Mo
     Failure::OutOfMemory(with_remedies(happened, job, oom.capacity))
 }
 
-/// `activations 9.20 MB, parameters 3.67 MB`, the largest first, over as many lines as it takes.
+/// Lists classes as `activations 9.20 MB, parameters 3.67 MB`, the largest first, wrapped.
 fn in_use(live: &[u64]) -> String {
     let mut classes: Vec<_> = Class::ALL.iter().zip(live).filter(|(_, bytes)| **bytes > 0).collect();
     classes.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
@@ -52,13 +52,13 @@ fn in_use(live: &[u64]) -> String {
     wrapped(&words.collect::<Vec<_>>().join(", "))
 }
 
-/// When a rank needs most, and for what.
+/// Describes the moment of the peak, and its classes.
 fn peak(prediction: &Prediction) -> String {
     let peak = &prediction.peak;
     format!("The run's peak of {} comes in {}:\n{}\n", human(peak.total()), peak.moment, in_use(&peak.live))
 }
 
-/// A list over as many lines as it takes, indented.
+/// Wraps and indents a list.
 fn wrapped(list: &str) -> String {
     let mut lines = vec![String::new()];
     for item in list.split_inclusive(", ") {
@@ -70,12 +70,13 @@ fn wrapped(list: &str) -> String {
     lines.iter().map(|line| format!("  {}\n", line.trim_end())).collect()
 }
 
-/// What has happened, and below it what would help by how much, computed by the planner: all of it on one screen.
+/// Describes what happened, and the planner's remedies with their savings, on one screen.
 fn with_remedies(happened: String, job: &Job, capacity: u64) -> String {
     on_one_screen(happened, &planner::remedies(job, capacity), "more --device-memory")
 }
 
-/// `otherwise`: what is left to do where nothing is enough, beside a smaller model.
+/// Puts `happened` and `remedies` on one screen. `otherwise` is the advice if no remedy is enough,
+/// beside a smaller model.
 fn on_one_screen(happened: String, remedies: &Remedies, otherwise: &str) -> String {
     let (alone, capacity) = (&remedies.alone, remedies.capacity);
     if alone.is_empty() {
@@ -86,7 +87,7 @@ fn on_one_screen(happened: String, remedies: &Remedies, otherwise: &str) -> Stri
     let (heading, advice) = ("What would help, each alone", advice(remedies, otherwise));
     let heading = format!("{heading:<38} {:>9} {:>9}\n", "saves", "peak");
     let room = SCREEN.saturating_sub(happened.lines().count() + 1 + advice.lines().count());
-    // As many rows as leave room for all others in fewer words.
+    // As many rows as leave room for the others in short.
     let list = |rows: usize| {
         let (rows, others) = alone.split_at(rows);
         rows.iter().map(|remedy| row(remedy, capacity)).collect::<String>() + &others_in_short(others)
@@ -102,14 +103,14 @@ fn row(remedy: &Remedy, capacity: u64) -> String {
     format!("  {how:<36} {:>9} {:>9}  {fits}  {costs}\n", human(*saves), human(*total_peak))
 }
 
-/// What saves less than others, and how much.
+/// Lists the remedies that save least, and how much.
 fn others_in_short(remedies: &[Remedy]) -> String {
     let words = remedies.iter().map(|remedy| format!("{} ({})", remedy.how, human(remedy.saves)));
     let words = words.collect::<Vec<_>>().join(", ");
     if words.is_empty() { words } else { wrapped(&format!("and {words}")) }
 }
 
-/// The last line: what to try.
+/// Returns the last lines: what to try.
 fn advice(remedies: &Remedies, otherwise: &str) -> String {
     if remedies.alone.iter().any(|remedy| remedy.total_peak <= remedies.capacity) {
         return "Try one that fits.".into();
@@ -131,7 +132,8 @@ fn advice(remedies: &Remedies, otherwise: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Whatever is said before, each remedy is named with what it saves: a row if there is room, or in short.
+    /// Whatever is said before, each remedy is named with what it saves: a row if there is room, or
+    /// in short.
     #[test]
     fn no_remedy_is_cut_off() {
         for count in [1, 9, 14, 22] {

@@ -1,4 +1,4 @@
-//! What would shorten a run's steps, and by how much at most.
+//! Remedies for slow steps, each with the time that it saves at most.
 
 use crate::account::Account;
 use crate::report::Report;
@@ -14,27 +14,27 @@ mod planned_run;
 mod traffic;
 mod wire;
 
-/// Something that would make steps shorter.
+/// A change that makes steps shorter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Remedy {
     /// What to do: flags, another program, other machines.
     pub how: String,
-    /// Why it remedies, or what it costs.
+    /// Why it works, or what it costs.
     pub why: String,
     /// Seconds of a step that it saves, at most.
     pub seconds: f64,
 }
 
-/// A [`Remedy`].
+/// Returns a [`Remedy`].
 pub(super) fn remedy(how: impl Into<String>, why: impl Into<String>, seconds: f64) -> Remedy {
     Remedy { how: how.into(), why: why.into(), seconds }
 }
 
-/// What would remedy `report`'s run, each alone, the one that saves most first.
+/// Lists the remedies for `report`'s run, each alone, the one that saves most first.
 pub fn remedies(report: &Report) -> Vec<Remedy> {
     let account = Account::of(report);
     let mut remedies = vec![
-        remedy("ranks equally fast, on cores of their own", "nobody waits", account.peers),
+        remedy("ranks equally fast, on cores of their own", "no rank waits", account.peers),
         remedy("data nearer by, or smaller", "fetched sooner", account.data),
     ];
     remedies.extend(link(report, &account));
@@ -50,7 +50,7 @@ pub fn remedies(report: &Report) -> Vec<Remedy> {
     remedies
 }
 
-/// Another link than the simulated one, or the same used better.
+/// Returns remedies for the simulated link: a faster one, or fewer calls.
 fn link(report: &Report, account: &Account) -> Vec<Remedy> {
     let wire = Wire::of(report);
     let sent = report.traffic.iter().filter(|row| row.rank == 0);
@@ -71,7 +71,7 @@ fn link(report: &Report, account: &Account) -> Vec<Remedy> {
     ]
 }
 
-/// Where every rank updates everything, each could update its share.
+/// Suggests that each rank updates its share, if every rank updates everything.
 fn update(report: &Report, account: &Account) -> Option<Remedy> {
     let others = 1.0 - 1.0 / report.world_size as f64;
     let why = "each rank updates its share alone";
@@ -79,11 +79,11 @@ fn update(report: &Report, account: &Account) -> Option<Remedy> {
     (report.stage == Stage::REPLICATED.label()).then(|| remedy(how, why, account.optimizer * others))
 }
 
-/// PlannedRun that keep communication from hiding behind computation.
+/// Returns the setting that keeps communication from hiding behind computation, if there is one.
 fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Remedy> {
     let each = (report.time.len().max(1) * report.steps.len().max(1)) as f64;
     let mean = |seconds: fn(&TimeRow) -> f64| report.time.iter().map(seconds).sum::<f64>() / each;
-    // What a rank's own thread copies takes its time, wherever in the step it does so.
+    // Copies on a rank's own thread take its time, wherever in the step they happen.
     let on_gpus = !report.gpu.is_empty();
     let [forward, backward] = match on_gpus {
         true => [
@@ -111,7 +111,7 @@ fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
         .then(|| remedy("--backward-prefetch pre", "backward gathers ahead too", hidden))
 }
 
-/// The share of all-gathers in the time that ranks wait for communication, peers aside.
+/// Returns the share of all-gathers in the time that ranks wait for communication, peers aside.
 fn gathering_share(report: &Report, on_gpus: bool) -> f64 {
     let rows = report.time.iter().flat_map(|row| &row.operations);
     let (gathers, all) = rows.fold((0.0, 0.0), |(gathers, all), row| {
@@ -178,7 +178,8 @@ mod tests {
 
     #[test]
     fn on_a_link_calls_count_beside_bytes() {
-        // By parameter, nearly all of the time is latency: a gather of each in both passes, and a reduction.
+        // By parameter, nearly all of the time is latency: a gather of each in both passes, and a
+        // reduction.
         let fine =
             shares(Stage::Zero3, "--reshard-last --wrap parameter --reduce-bucket 1 --link 1ms,100GB/s");
         let share = share(&fine, "--strategy shard-grad-op");
@@ -189,8 +190,8 @@ mod tests {
         assert!(accumulated.is_some_and(|less| less < 0.02), "only scalars are fewer: {accumulated:?}");
     }
 
-    /// Seconds that `how` would save of a ZeRO-3 run with `flags`, a quarter of whose link time are all-gathers, and which
-    /// copies for 0.05 s in forward.
+    /// Seconds that `how` would save of a ZeRO-3 run with `flags`, a quarter of whose link time are
+    /// all-gathers, and which copies for 0.05 s in forward.
     fn hidden(flags: &str, how: &str) -> Option<f64> {
         let mut report = waiting(&format!("--gpus 2 --link 1ms,20MB/s {flags}"));
         for row in &mut report.time {
@@ -211,7 +212,8 @@ mod tests {
     fn settings_that_keep_communication_from_hiding_are_named() {
         let near =
             |found: Option<f64>, expected: f64| found.is_some_and(|found| (found - expected).abs() < 1e-9);
-        // The link is waited for 0.2 s in forward and 0.3 s in backward; computing takes 0.05 + 0.175 s.
+        // The link is waited for 0.2 s in forward and 0.3 s in backward; computing takes 0.05 +
+        // 0.175 s.
         let overlap = "without --no-overlap";
         assert!(near(hidden("--no-overlap", overlap), 0.225), "{:?}", hidden("--no-overlap", overlap));
         assert_eq!(hidden("", overlap), None);
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_every_rank_does_alone_could_be_shared_out() {
+    fn an_update_that_every_rank_does_alone_could_be_shared() {
         let mut report = waiting("--gpus 4");
         report.stage = Stage::Ddp.label();
         let saved = seconds(&report, "cargo run -p zero1");
@@ -242,7 +244,8 @@ mod tests {
         );
     }
 
-    /// Each direction of a ring of four takes three rounds: six for an all-reduce of 1 ms each, and 24 ms for its bytes.
+    /// Each direction of a ring of four takes three rounds: six for an all-reduce of 1 ms each, and
+    /// 24 ms for its bytes.
     #[test]
     fn on_a_link_latency_is_saved_by_fewer_calls_and_the_rest_by_bandwidth() {
         for (algorithm, latency) in [("direct", 2.0), ("ring", 6.0)] {

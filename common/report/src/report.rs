@@ -1,4 +1,4 @@
-//! The run report: what was predicted and what was measured, as JSON.
+//! The run report: predictions beside measurements, as JSON.
 
 use crate::hardware_rows::{GpuRow, KernelRow};
 use crate::measured::Measured;
@@ -17,7 +17,7 @@ use tempfile::NamedTempFile;
 /// Version of the report's layout.
 pub const SCHEMA: u32 = 2;
 
-/// Everything.
+/// The report of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
@@ -29,8 +29,8 @@ pub struct Report {
     pub world_size: usize,
     /// The device.
     pub device: String,
-    /// FSDP's word for how far it shards: `full-shard`, `shard-grad-op`, `no-shard` or `hybrid-shard`; null where FSDP has
-    /// none for the stage.
+    /// FSDP's name for how far it shards: `full-shard`, `shard-grad-op`, `no-shard` or
+    /// `hybrid-shard`; null where FSDP has none for the stage.
     #[serde(deserialize_with = "labels::known_or_null")]
     pub strategy: Option<Label>,
     /// Hybrid sharding: ranks that share one copy of the model states.
@@ -71,7 +71,8 @@ pub struct Report {
     pub memory: Vec<MemoryRow>,
     /// Rows per rank.
     pub total_peak_bytes: Vec<TotalRow>,
-    /// Rows per rank that computes on a GPU: what lies there beside the ledger. None on the CPU.
+    /// Rows per rank that computes on a GPU: memory that the ledger does not count. Empty on the
+    /// CPU.
     #[serde(default)]
     pub gpu: Vec<GpuRow>,
     /// Flat rows per rank and kind of kernel, if kernels were timed.
@@ -79,17 +80,18 @@ pub struct Report {
     pub kernels: Vec<KernelRow>,
     /// Flat rows per rank and operation.
     pub traffic: Vec<TrafficRow>,
-    /// Rows per rank, where ranks have groups of neighbours.
+    /// Rows per rank, if ranks have groups of neighbours.
     pub traffic_to_neighbours: Vec<NeighbourRow>,
     /// Rows per rank.
     pub time: Vec<TimeRow>,
     /// How fast it went.
     pub throughput: Throughput,
-    /// Hash of the final f32 weights, little-endian, unpadded, in Hugging Face's order; empty where nobody asked for it.
+    /// Hash of the final f32 weights, little-endian, unpadded, in Hugging Face's order; empty if it
+    /// was not asked for.
     pub weights_blake3: String,
 }
 
-/// Predicted figures to hold the measured ones against.
+/// Predicted figures, to compare with the measured ones.
 pub struct Predicted {
     /// Peak bytes by rank and class.
     pub memory: Vec<Vec<u64>>,
@@ -97,12 +99,12 @@ pub struct Predicted {
     pub total: Vec<u64>,
     /// Payload and collectives by rank, over the steps that were run.
     pub traffic: Vec<planner::traffic::Traffic>,
-    /// Of that, payload to neighbours by rank.
+    /// Payload to neighbours by rank, part of `traffic`.
     pub to_neighbours: Vec<u64>,
 }
 
 impl Report {
-    /// Puts predictions and measurements of all ranks side by side.
+    /// Combines the predictions and the measurements of all ranks.
     pub fn new(
         (stage, strategy): (Label, Option<Label>),
         config: &Config,
@@ -201,11 +203,11 @@ impl Report {
         file.persist(path).map(drop).map_err(|e| unwritable(path, &e))
     }
 
-    /// Whether a report can be written to `path`, before a long run finds out that it cannot: the empty file that would
-    /// take its place, gone when dropped.
+    /// Creates the empty file that a report at `path` will replace, so that a long run does not
+    /// fail to write at its end. The file is removed when dropped.
     ///
     /// # Errors
-    /// If the path names no file, or its folder takes none.
+    /// If the path names no file, or no file can be created in its folder.
     pub fn probe(path: &Path) -> Result<NamedTempFile> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if path.file_name().is_none() || path.is_dir() {
@@ -228,7 +230,7 @@ impl Report {
             .map_err(|e| fail(format!("not a report of this version: {e}\nWrite one with --report FILE.")))
     }
 
-    /// Whether every prediction equals its measurement.
+    /// True if every prediction equals its measurement.
     pub fn predictions_hold(&self) -> bool {
         self.memory.iter().all(|row| row.predicted_bytes == row.peak_bytes)
             && self.total_peak_bytes.iter().all(|row| row.predicted_bytes == row.peak_bytes)
@@ -268,7 +270,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("report.json");
         std::fs::write(&path, "an older one").unwrap();
-        // Who has the old one open goes on reading it: it is replaced, not written over.
+        // A reader that has the old file open still reads the old text: the file is replaced, not
+        // overwritten.
         let mut old = std::fs::File::open(&path).unwrap();
         one_step("--gpus 1").write(&path).unwrap();
         let mut text = String::new();

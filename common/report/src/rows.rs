@@ -14,7 +14,7 @@ pub struct StepRow {
     pub step: u32,
     /// Mean loss over the global batch before the update, in nats per token.
     pub loss: f64,
-    /// Gradient norm before clipping, without the loss's scale; null in JSON if it overflowed.
+    /// Gradient norm before clipping, without the loss scale; null in JSON if it overflowed.
     #[serde(deserialize_with = "labels::finite_or_null")]
     pub grad_norm: f64,
     /// Learning rate used.
@@ -23,16 +23,16 @@ pub struct StepRow {
     pub tokens: u64,
     /// Wall-clock seconds on the reporting rank.
     pub seconds: f64,
-    /// What the loss was multiplied with before backward; null if it is not scaled.
+    /// Factor of the loss before backward; null if it is not scaled.
     pub loss_scale: Option<f64>,
-    /// Whether gradients overflowed, so that nothing was updated.
+    /// True if gradients overflowed, so that nothing was updated.
     pub skipped: bool,
 }
 
 /// A validation loss.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationRow {
-    /// After so many optimizer steps.
+    /// Optimizer steps done before it.
     pub step: u32,
     /// Mean validation loss in nats per token.
     pub loss: f64,
@@ -63,7 +63,7 @@ pub struct TotalRow {
     pub peak_bytes: u64,
 }
 
-/// Payload sent by one rank for one operation over the run, and how often.
+/// Payload that one rank sent for one operation over the run, and the number of collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficRow {
     /// The rank.
@@ -82,13 +82,13 @@ pub struct TrafficRow {
 }
 
 impl TrafficRow {
-    /// Whether payload and number of collectives are as predicted.
+    /// True if payload and number of collectives are as predicted.
     pub fn is_as_predicted(&self) -> bool {
         (self.predicted_bytes, self.predicted_calls) == (self.bytes_sent, self.calls)
     }
 }
 
-/// Of what one rank sent over the run, what stayed in its group of neighbours.
+/// Payload that one rank sent to its group of neighbours over the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeighbourRow {
     /// The rank.
@@ -108,11 +108,12 @@ pub struct TimeRow {
     pub seconds: f64,
     /// Seconds per phase, waiting included.
     pub phases: Times,
-    /// Of them, seconds in waits for collectives.
+    /// Seconds in waits for collectives, part of `phases`.
     pub waits: Times,
-    /// Of these, waiting for peers.
+    /// Seconds waiting for peers, part of `waits`.
     pub for_peers: Times,
-    /// Of these, waiting for a simulated link: communication that no computation hides.
+    /// Seconds waiting for a simulated link, part of `waits`: communication that no computation
+    /// hides.
     pub for_link: Times,
     /// Seconds in waits for collectives, by operation.
     pub operations: Vec<OperationTime>,
@@ -126,9 +127,9 @@ pub struct OperationTime {
     pub operation: Label,
     /// Seconds: waiting for peers, moving data, waiting for a simulated link.
     pub seconds: f64,
-    /// Of them, waiting for peers.
+    /// Seconds waiting for peers, part of `seconds`.
     pub peers_seconds: f64,
-    /// Of them, waiting for a simulated link.
+    /// Seconds waiting for a simulated link, part of `seconds`.
     pub link_seconds: f64,
 }
 
@@ -156,10 +157,11 @@ pub struct ModelRow {
     pub batch_size: usize,
     /// Micro-batches per step.
     pub micro_batches: usize,
-    /// What blocks compute again in backward: none, block or selective.
+    /// What blocks recompute in backward: none, block or selective.
     #[serde(deserialize_with = "labels::known")]
     pub checkpoint_activations: Label,
-    /// What is gathered, reduced and released as one: model, block, module, parameter or size:N.
+    /// The unit that is gathered, reduced and released as one: model, block, module, parameter or
+    /// size:N.
     pub wrap: String,
     /// Number of units that this makes.
     pub units: usize,
@@ -175,9 +177,9 @@ pub struct Throughput {
     pub tokens_per_second: f64,
     /// Floating-point operations per token, forward and backward.
     pub flops_per_token: u64,
-    /// What activation checkpointing adds to them by computing again.
+    /// Operations per token that activation checkpointing adds.
     pub recomputed_flops_per_token: u64,
-    /// The first times the second: recomputed operations teach the model nothing and do not count.
+    /// Product of tokens per second and operations per token; recomputed operations do not count.
     pub model_flops_per_second: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The closing tables: where every byte went, predicted beside measured.
+//! The closing tables: memory and traffic, predicted beside measured.
 
 use crate::account::{Recomputed, time};
 use crate::hardware_rows::taken;
@@ -8,10 +8,10 @@ use planner::table::{Format, Table, counted, grouped};
 use settings::size::human;
 use std::collections::BTreeMap;
 
-/// The summary of a finished run.
+/// Renders the summary of a finished run.
 pub fn closing(report: &Report) -> String {
     if report.steps.is_empty() {
-        return "\nEnded before its first step was done: what is predicted is for whole steps.\n".into();
+        return "\nEnded before its first step was done: predictions are for whole steps.\n".into();
     }
     let (gpu, again) = (taken(&report.gpu), recomputed(report));
     format!("{}{gpu}{again}{}{}", memory(report), traffic(report), summary(report))
@@ -25,12 +25,12 @@ fn row(table: &mut Table, name: &str, predicted: u64, measured: u64) {
     table.row(name, bytes(predicted, measured));
 }
 
-/// The cells of a number of bytes.
+/// Returns the cells of a number of bytes.
 fn bytes(predicted: u64, measured: u64) -> [String; 4] {
     [grouped(predicted), grouped(measured), human(measured), verdict(predicted, measured, " B")]
 }
 
-/// `equal`, or by how much the measured figure is larger.
+/// Returns `equal`, or by how much the measured figure is larger.
 fn verdict(predicted: u64, measured: u64, unit: &str) -> String {
     match i128::from(measured) - i128::from(predicted) {
         0 => "equal".into(),
@@ -38,7 +38,7 @@ fn verdict(predicted: u64, measured: u64, unit: &str) -> String {
     }
 }
 
-/// One table per kind of rank: ranks whose rows are alike share one.
+/// Renders one table per kind of rank: ranks with equal rows share one.
 fn memory(report: &Report) -> String {
     let mut kinds: BTreeMap<Vec<(u64, u64)>, Vec<usize>> = BTreeMap::new();
     for rank in 0..report.world_size {
@@ -70,7 +70,7 @@ fn memory_of(report: &Report, ranks: &[usize]) -> String {
 
 fn traffic(report: &Report) -> String {
     if report.world_size == 1 {
-        return "\nOne rank has nobody to send to.\n".into();
+        return "\nA single rank sends nothing.\n".into();
     }
     let title = format!("sent by rank 0, {}", counted(report.steps.len(), "step", "steps"));
     let mut table = Table::numbers(title, ["predicted", "measured", "calls", ""]);
@@ -115,7 +115,8 @@ fn summary(report: &Report) -> String {
     )
 }
 
-/// What activation checkpointing costs, if there is any: operations as predicted, time as measured.
+/// Renders the cost of activation checkpointing, if there is any: operations as predicted, time as
+/// measured.
 fn recomputed(report: &Report) -> String {
     let Some(recomputed) = Recomputed::of(report) else { return String::new() };
     let share = |part: f64| format!("{:.2} %", 100.0 * part);
@@ -128,7 +129,7 @@ fn recomputed(report: &Report) -> String {
     format!("\n{}", table.render(Format::Terminal))
 }
 
-/// What loss scaling has cost, if there was any.
+/// Describes the cost of loss scaling, if there was any.
 fn skipped(report: &Report) -> String {
     let scale = report.steps.last().and_then(|row| row.loss_scale);
     scale.map_or(String::new(), |scale| {

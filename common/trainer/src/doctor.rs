@@ -1,4 +1,4 @@
-//! What computing on GPUs takes, what of it is here, and where the rest comes from.
+//! What GPUs need to compute: what this machine has of it, and where the rest comes from.
 
 use collectives::nccl;
 use device::cuda::{Gpu, GpuInfo, Library, list};
@@ -11,7 +11,7 @@ use settings::size::human;
 use settings::{Failure, Result};
 use std::fmt::Write;
 
-/// Prints what is here; with a number of ranks, fails unless they would run on the GPUs.
+/// Prints what this machine has; with a number of ranks, fails unless they would run on its GPUs.
 ///
 /// # Errors
 /// A failed run that says what is missing.
@@ -49,7 +49,7 @@ fn devices() -> String {
     }
 }
 
-/// What could connect ranks on GPUs.
+/// Describes what could connect ranks on GPUs.
 fn between_gpus() -> String {
     match nccl::version() {
         Ok(version) if version.shares_gpus() => {
@@ -89,7 +89,8 @@ fn surroundings() -> String {
     text
 }
 
-/// Whether `ranks` ranks would run on the GPUs: opens those that they would use, and compiles the kernels for them.
+/// Checks that `ranks` ranks would run on the GPUs: opens the GPUs that they would use, and
+/// compiles their kernels.
 fn verdict(ranks: usize) -> Result<()> {
     if ranks == 0 {
         return Err(Failure::usage("--gpus 0: at least one rank must run"));

@@ -7,7 +7,7 @@ use report::memory::ran_out;
 use settings::Failure;
 use settings::prediction::job;
 
-/// A rank's error, as the program will print it.
+/// Returns a rank's error as the program prints it.
 pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failure {
     match error {
         RankError::OutOfMemory(oom, moment) => {
@@ -17,14 +17,14 @@ pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failu
             error @ CollectiveError::Timeout { culprit, waited, .. },
         )) => {
             let seconds = waited.as_secs();
-            Failure::run(format!("{error}\n\n{}", waited_in_vain(*culprit, seconds)))
+            Failure::run(format!("{error}\n\n{}", advice_on_timeout(*culprit, seconds)))
         }
         error => Failure::run(format!("rank {rank}: {error}")),
     }
 }
 
-/// What to do about a rank that others waited for.
-fn waited_in_vain(culprit: u32, seconds: u64) -> String {
+/// Says what to do about a rank that others waited for.
+fn advice_on_timeout(culprit: u32, seconds: u64) -> String {
     format!(
         "Look at rank {culprit}: it hangs, is gone, or takes another way through the program than the others.\n\
          If it is only slow, give it more time: --timeout {} (now {seconds}).",

@@ -20,15 +20,16 @@ use sharding::{Mesh, Partition, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Continues `args.prompt`, once per sample. Text is bytes: the model must have a byte-level vocabulary.
+/// Continues `args.prompt`, once per sample. Text is bytes: the model must have a byte-level
+/// vocabulary.
 ///
 /// # Errors
-/// If the weights cannot be read or do not speak bytes.
+/// If the weights cannot be read or have no byte-level vocabulary.
 pub fn generate<S: StageKind>(args: &GenerateArgs) -> Result<Vec<String>> {
     sample(AnyStage::of::<S>(), args)
 }
 
-/// As [`generate`].
+/// Continues `args.prompt` with `stage`, once per sample.
 pub(crate) fn sample(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>> {
     let reader = Reader::open(&args.from).map_err(|e| Failure::usage(e.to_string()))?;
     let config = reader.config().map_err(|e| Failure::usage(e.to_string()))?;
@@ -46,7 +47,7 @@ pub(crate) fn sample(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>
 fn check(args: &GenerateArgs, model: &Model) -> Result<()> {
     if model.config.vocabulary != 256 {
         return Err(Failure::usage(format!(
-            "{} has a vocabulary of {} tokens; generate speaks bytes (256) only\n\
+            "{} has a vocabulary of {} tokens; generate supports bytes (256) only\n\
              Load the directory in Transformers to sample from it.",
             args.from.display(),
             model.config.vocabulary
@@ -98,7 +99,7 @@ impl Sampler {
         })
     }
 
-    /// Adds one token to every sequence; all are equally long.
+    /// Appends one token to every sequence; all are equally long.
     fn extend(&mut self, sequences: &mut [Vec<u32>]) -> Result<()> {
         let start = sequences[0].len().saturating_sub(self.window);
         let inputs: Vec<u32> = sequences.iter().flat_map(|tokens| tokens[start..].iter().copied()).collect();
@@ -114,7 +115,8 @@ impl Sampler {
     }
 }
 
-/// Draws from softmax(logits / temperature) with `uniform` in [0, 1); temperature 0 takes the largest.
+/// Draws from softmax(logits / temperature) with `uniform` in [0, 1); temperature 0 takes the
+/// largest.
 fn pick(logits: &[f32], temperature: f64, uniform: f64) -> u32 {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     if temperature == 0.0 {

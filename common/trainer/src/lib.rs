@@ -1,6 +1,7 @@
-//! From the command line to the closing tables: configuration, data, launch, the training loop and the run report.
+//! The program of every stage: launch, the training loop, and what a run prints and shows.
 //!
-//! The loop ([`run`], [`passes`]) drives every stage through one trait, [`Stage`]; it does not know which one it is.
+//! The loop ([`run`], [`passes`]) drives every stage through one trait, [`Stage`], and does not
+//! know which one it is.
 
 mod contribution;
 mod doctor;
@@ -53,12 +54,13 @@ use std::time::{Duration, Instant};
 use stop::StopRequest;
 use watch::Watch;
 
-/// The whole program of a stage: parses the command line, runs, prints, and turns failures into exit codes.
+/// Runs the whole program of a stage: parses the command line, trains, prints, and turns failures
+/// into exit codes.
 pub fn main<S: StageKind>() -> ExitCode {
     main_from::<S>(std::env::args_os())
 }
 
-/// As [`main`], with `arguments` in place of the command line; the first is the program's name.
+/// Runs [`main`] with `arguments` in place of the command line; the first is the program's name.
 pub fn main_from<S: StageKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     program(AnyStage::of::<S>(), Cli::parse_from(arguments))
 }
@@ -120,7 +122,7 @@ enum Ranks {
     Process(Group),
 }
 
-/// Runs, and prints for all ranks.
+/// Trains, and prints for all ranks.
 fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<()> {
     events::say!("{}", progress::opening(plan));
     let watch = Watch::start(plan, true, links)?;
@@ -138,7 +140,7 @@ fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) ->
     Ok(())
 }
 
-/// Plain lines, or a bar.
+/// Trains with plain lines or a progress bar.
 fn in_lines(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Report> {
     stop_on_signal(plan)?;
     let lines = progress::Lines::new(plan);
@@ -154,7 +156,7 @@ fn in_lines(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Rep
     Ok(report)
 }
 
-/// The screen on this thread, the ranks behind it.
+/// Trains with the screen on this thread and the ranks on others.
 fn on_screen(
     plan: &Plan,
     ranks: Ranks,
@@ -174,7 +176,8 @@ fn on_screen(
             report
         });
         let screen = viz::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
-        // The run ends by now: who is in a greater hurry need not wait for its tables.
+        // The run is about to end. A signal from here on ends the process at once, without the
+        // tables.
         stop_on_signal(plan)?;
         let report = explaining_delays(&plan.stop, || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
@@ -191,7 +194,7 @@ pub fn train_quietly<S: StageKind>(config: Config) -> Result<Report> {
     train_under::<S>(config, None)
 }
 
-/// The same under the eyes of a witness.
+/// Trains as [`train_quietly`] does, observed by a witness.
 ///
 /// # Errors
 /// As [`train_quietly`].
@@ -199,7 +202,8 @@ pub fn train_under<S: StageKind>(config: Config, witness: Option<Arc<dyn Witness
     train_until::<S>(config, witness, Arc::default())
 }
 
-/// The same, until `enough` is set: the report is of the steps that were whole by then.
+/// Trains as [`train_under`] does until `enough` is set: the report is of the steps that were
+/// complete by then.
 ///
 /// # Errors
 /// As [`train_quietly`].
@@ -252,15 +256,15 @@ fn run_plan(
     Ok(report)
 }
 
-/// How long a run that is to end may go on before somebody is told why.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a run may take to stop before the user is told why.
+const STOP_DELAY: Duration = Duration::from_secs(2);
 
-/// Waits for a run in `wait`; if it does not end soon after it is told to, says so.
+/// Waits for a run in `wait`; if it does not stop soon after a stop request, prints why.
 fn explaining_delays<T>(request: &StopRequest, wait: impl FnOnce() -> T) -> T {
     let (running, watched) = channel::<()>();
     let over = move |within| watched.recv_timeout(within) == Err(RecvTimeoutError::Disconnected);
     std::thread::scope(|scope| {
-        // Its end is what `over` sees, also where waiting panics.
+        // `over` sees that it is dropped, even if waiting panics.
         let _running = running;
         scope.spawn(move || {
             while !request.is_set() {
@@ -268,13 +272,13 @@ fn explaining_delays<T>(request: &StopRequest, wait: impl FnOnce() -> T) -> T {
                     return;
                 }
             }
-            if !over(PATIENCE) {
+            if !over(STOP_DELAY) {
                 match request.writing.load(Ordering::Relaxed) {
                     false => events::complain!(
-                        "ending as soon as the layer under way is done; Ctrl-C or SIGTERM ends it at once"
+                        "stopping after the current layer; Ctrl-C or SIGTERM ends the run at once"
                     ),
                     true => events::complain!(
-                        "what the run leaves is being written; Ctrl-C or SIGTERM ends it at once, without that"
+                        "the run's results are being written; Ctrl-C or SIGTERM ends the run at once, without them"
                     ),
                 }
             }
@@ -283,11 +287,13 @@ fn explaining_delays<T>(request: &StopRequest, wait: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Signals that follow the first one sooner belong to it: a launcher and the terminal may both pass on the same Ctrl-C.
-const ONE_WISH: Duration = Duration::from_millis(500);
+/// Signals that follow the first one sooner belong to it: launcher and terminal may both forward
+/// the same Ctrl-C.
+const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
-/// The first Ctrl-C or SIGTERM ends the run. Another one, after [`ONE_WISH`], ends the process at once; so does the first, if the
-/// run is to end already, because somebody has quit the screen.
+/// Makes the first Ctrl-C or SIGTERM stop the run. Another one, after [`ONE_SIGNAL`], ends the
+/// process at once; so does the first if the run is stopping already because the user has quit the
+/// screen.
 fn stop_on_signal(plan: &Plan) -> Result<()> {
     let failed = |e| Failure::run(format!("cannot listen for signals: {e}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
@@ -296,7 +302,7 @@ fn stop_on_signal(plan: &Plan) -> Result<()> {
         let mut first: Option<Instant> = None;
         for signal in signals.forever() {
             let to_end = stop.flag.swap(true, Ordering::AcqRel);
-            if to_end && first.is_none_or(|first| first.elapsed() >= ONE_WISH) {
+            if to_end && first.is_none_or(|first| first.elapsed() >= ONE_SIGNAL) {
                 low_level::exit(128 + signal);
             }
             first.get_or_insert_with(Instant::now);

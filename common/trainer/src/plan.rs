@@ -1,4 +1,4 @@
-//! Everything that is known before a run starts, and what is predicted for it.
+//! The plan of a run: everything that is fixed before it starts, and its prediction.
 
 use crate::contribution;
 use crate::faults;
@@ -18,7 +18,7 @@ use settings::{Config, Failure, GradSync, Result, machine};
 use sharding::{MeshShape, Partition, Schedule};
 use std::sync::Arc;
 
-/// Most validation batches per rank unless more are asked for.
+/// The most validation batches per rank unless more are asked for.
 const EVALUATION_BATCHES: usize = 20;
 
 /// What all ranks of a run share, read-only but for the stop request.
@@ -52,7 +52,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The step that the run begins with.
+    /// Returns the first step of the run.
     pub(crate) fn first_step(&self) -> u32 {
         self.resume.as_ref().map_or(0, |state| state.progress.steps)
     }
@@ -148,7 +148,7 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     })
 }
 
-/// A strategy that is another crate's job is refused by that crate's name.
+/// Refuses a strategy of another stage, and names the crate to run.
 fn check_strategy(stage: AnyStage, config: &Config) -> Result<()> {
     match config.strategy {
         Some(strategy) if !stage.strategies.contains(&strategy) => Err(Failure::usage(format!(
@@ -176,7 +176,7 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
     evaluation.batches.unwrap_or(EVALUATION_BATCHES.min(available))
 }
 
-/// Predictions beside measurements.
+/// Returns the report: predictions beside measurements.
 pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     let one = &measured[0];
     let skipped = one.steps.iter().filter(|row| row.skipped).count() as u64;

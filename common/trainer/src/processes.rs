@@ -1,7 +1,8 @@
 //! Ranks that are processes: how one joins the others, and works as one rank of the job.
 //!
-//! Rank 0 leads: it alone prints, records and writes the report; the others send it their events while they run and
-//! their measurements at the end. Every rank prints its own error, and keeps a log if asked to.
+//! Rank 0 leads: it alone prints, records and writes the report; the others send it their events
+//! while they run and their measurements at the end. Every rank prints its own error, and keeps a
+//! log if asked to.
 
 use crate::plan::Plan;
 use crate::run::News;
@@ -19,7 +20,8 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What must be the same in all processes: everything but files and what concerns one machine.
+/// Returns the settings that must be the same in all processes: all but files and those of one
+/// machine.
 fn settings(plan: &Plan) -> String {
     let mut shared = plan.config.clone();
     (shared.screen, shared.record, shared.report, shared.save) = (None, None, None, None);
@@ -33,7 +35,7 @@ fn settings(plan: &Plan) -> String {
 /// Joins the other processes.
 ///
 /// # Errors
-/// If they do not find each other before the deadline, or do not belong together.
+/// If they do not connect before the timeout, or have different settings.
 pub(crate) fn join(plan: &Plan, process: &Process) -> Result<Joined> {
     let (config, settings) = (&plan.config, settings(plan));
     match &process.engine {
@@ -66,7 +68,7 @@ fn join_mpi(_: &Config, _: &Process, _: String) -> Result<Joined> {
     Err(Failure::usage("this build has no MPI: build with --features mpi"))
 }
 
-/// Works as a rank other than 0.
+/// Trains as a rank other than 0.
 ///
 /// # Errors
 /// This rank's failure, or the group's.
@@ -87,7 +89,7 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
     outcome.map(drop)
 }
 
-/// An emitter whose events go to rank 0.
+/// Returns an emitter whose events go to rank 0.
 fn speak(rank: u32, link: TcpStream) -> std::io::Result<(events::Emitter, Outlet)> {
     let start = relay::clock(&link)?;
     let pace = Arc::new(Pace::new());
@@ -119,7 +121,7 @@ impl Logs {
         Ok(logs)
     }
 
-    /// Notes what `rank` tells.
+    /// Logs news of `rank`.
     pub(crate) fn tell(&self, rank: usize, news: News<'_>) {
         let Some((_, file)) = self.0.iter().find(|(number, _)| *number == rank) else { return };
         match news {
@@ -133,12 +135,12 @@ impl Logs {
         }
     }
 
-    /// Notes something about all ranks of this process.
+    /// Logs a text for all ranks of this process.
     pub(crate) fn say(&self, text: &str) {
         self.0.iter().for_each(|(_, file)| line(file, text));
     }
 
-    /// Notes how it ended.
+    /// Logs how the run ended.
     pub(crate) fn end<T>(&self, outcome: &Result<T>) {
         match outcome {
             Ok(_) => self.say("finished"),
@@ -151,7 +153,7 @@ fn create(dir: &Path, rank: usize) -> std::io::Result<File> {
     File::create(dir.join(format!("rank-{rank}.log")))
 }
 
-/// A log that cannot be written any more is no reason to end a run.
+/// Writes a line. A log that fails does not end a run.
 fn line(file: &Mutex<File>, text: &str) {
     let _ = writeln!(file.lock().unwrap_or_else(PoisonError::into_inner), "{text}");
 }

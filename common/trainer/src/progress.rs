@@ -1,4 +1,4 @@
-//! What a run says while it goes on, without the screen.
+//! The lines that a run prints without the screen.
 
 use crate::plan::Plan;
 use crate::run::News;
@@ -13,10 +13,10 @@ use settings::size::human;
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 
-/// Lines that a run prints at most, beside the first and the last.
+/// The most lines that a run prints, beside the first and the last.
 const LINES: u32 = 30;
 
-/// The first lines: what runs, and on what.
+/// Returns the first lines: the run and its devices.
 pub(crate) fn opening(plan: &Plan) -> String {
     let config = &plan.config;
     let ranks = counted(config.world_size, "rank", "ranks");
@@ -42,7 +42,7 @@ pub(crate) fn opening(plan: &Plan) -> String {
     )
 }
 
-/// The line that tells a simulated link from a real one.
+/// Returns the line that warns of a simulated link.
 fn simulated(config: &Config) -> String {
     let Some(link) = &config.link else { return String::new() };
     format!(
@@ -51,7 +51,7 @@ fn simulated(config: &Config) -> String {
     )
 }
 
-/// What the ranks are, and what they compute with.
+/// Describes the ranks and their devices.
 fn where_ranks_are(config: &Config) -> String {
     match &config.process {
         None => config.hardware.line(config.world_size, config.threads, config.nccl),
@@ -73,7 +73,7 @@ fn where_ranks_are(config: &Config) -> String {
     }
 }
 
-/// The last lines: what the run leaves behind, after `new` steps of its own.
+/// Returns the last lines: the files that the run has written, after `new` steps of its own.
 pub(crate) fn farewell(plan: &Plan, new: usize, watched: &events::HubReport) -> Vec<String> {
     let mut lines = Vec::new();
     let done = plan.first_step() as usize + new;
@@ -84,11 +84,11 @@ pub(crate) fn farewell(plan: &Plan, new: usize, watched: &events::HubReport) -> 
     let kept = |checkpoint: &Checkpoint| {
         let directory = checkpoint.directory.display();
         match (new, early) {
-            (0, _) => format!("no step is done: nothing new is kept in {directory}"),
+            (0, _) => format!("no step is done: no new checkpoint is saved in {directory}"),
             (_, true) => {
-                format!("the state of training is kept in {directory}: the same command goes on from there")
+                format!("a checkpoint is saved in {directory}: run the same command to resume")
             }
-            (_, false) => format!("the state of training is kept in {directory}"),
+            (_, false) => format!("a checkpoint is saved in {directory}"),
         }
     };
     lines.extend(plan.config.checkpoint.as_ref().map(kept));
@@ -98,7 +98,7 @@ pub(crate) fn farewell(plan: &Plan, new: usize, watched: &events::HubReport) -> 
         watched.recording_error.as_ref().map(|error| format!("the recording is incomplete: {error}")),
     );
     if watched.dropped > 0 {
-        lines.push(format!("{} events came too fast for those who watched", grouped(watched.dropped)));
+        lines.push(format!("watchers missed {} events, which came too fast", grouped(watched.dropped)));
     }
     lines
 }
@@ -110,7 +110,7 @@ struct Since {
     seconds: f64,
 }
 
-/// One line per step now and then; on a terminal a bar below them.
+/// Prints a line for some of the steps; on a terminal a progress bar below them.
 pub(crate) struct Lines {
     first: u32,
     steps: u32,
@@ -120,7 +120,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// For a run of `plan`.
+    /// Returns the lines of `plan`'s run.
     pub(crate) fn new(plan: &Plan) -> Self {
         let steps = plan.config.steps;
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -142,7 +142,7 @@ impl Lines {
         Lines { first, steps, every: (steps - first).div_ceil(LINES).max(1), since: Mutex::default(), bar }
     }
 
-    /// Shows what the rank tells that speaks for all.
+    /// Prints news of the rank that prints for all.
     pub(crate) fn tell(&self, news: News<'_>) {
         match news {
             News::Step(row, peak) => self.step(row, peak),
@@ -186,7 +186,7 @@ impl Lines {
         }
     }
 
-    /// The run is over.
+    /// Removes the bar: the run is over.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -207,7 +207,7 @@ fn line(row: &StepRow, rate: f64, peak: u64) {
     );
 }
 
-/// The column of a scaled loss.
+/// Returns the column of the loss scale.
 fn loss_scale(row: &StepRow) -> String {
     let Some(scale) = row.loss_scale else { return String::new() };
     let skipped = if row.skipped { "  overflow: skipped" } else { "" };

@@ -1,5 +1,5 @@
-//! What a run keeps of its training, and what another goes on from: whole tensors, so that the one may have other ranks than the
-//! other, and be another stage.
+//! What a run keeps of its training, and what another goes on from: whole tensors, so that the one
+//! may have other ranks than the other, and be another stage.
 
 use checkpoint::{CheckpointError, StateReader};
 use model::{Layout, Model, TensorId};
@@ -83,7 +83,7 @@ impl ResumeState {
         let past = config.faults.iter().filter(|fault| fault.passed(*steps));
         let past = past.map(|fault| format!("--inject {fault} comes no more: that is over.\n"));
         format!(
-            "Going on after {}, the last of them {stage}'s on {}{batch}.\n{}",
+            "Resuming after {}, the last of them {stage}'s on {}{batch}.\n{}",
             counted(*steps as usize, "step", "steps"),
             counted(*ranks, "rank", "ranks"),
             past.collect::<String>(),

@@ -39,7 +39,7 @@ impl WeightSource for Saved {
     }
 }
 
-/// The source that the flags name, with `seed` if they name none.
+/// Returns the source that the flags name, with `seed` if they name none.
 ///
 /// # Errors
 /// If saved weights cannot be opened.
@@ -58,19 +58,20 @@ pub(crate) fn weights(config: &Config, model: &Model, seed: u64) -> Result<Arc<d
 /// Files of a tokenizer, by name.
 pub(crate) type Tokenizer = Vec<(&'static str, Vec<u8>)>;
 
-/// The tokenizer of the weights that training starts from, where it is to be saved with those that training ends with.
+/// Returns the tokenizer of the initial weights, if it is to be saved with the final ones.
 ///
 /// # Errors
-/// If it is there and cannot be read.
+/// If it exists and cannot be read.
 pub(crate) fn tokenizer(config: &Config) -> Result<Tokenizer, String> {
     let (Some(dir), Some(_)) = (&config.init_from, &config.save) else { return Ok(Vec::new()) };
     Reader::open(dir).and_then(|reader| reader.tokenizer()).map_err(|e| e.to_string())
 }
 
-/// A hash over the beginning of every tensor, which ranks compare so that none silently starts from other weights.
+/// Returns a hash over the beginning of every tensor. Ranks compare it, so that none silently
+/// starts from different weights.
 ///
 /// # Errors
-/// What the source says.
+/// If the source fails.
 pub(crate) fn fingerprint(source: &dyn WeightSource, layout: &Layout) -> Result<[u8; 32], String> {
     let mut hasher = blake3::Hasher::new();
     for (id, tensor) in layout.tensors.iter().enumerate() {
@@ -81,7 +82,8 @@ pub(crate) fn fingerprint(source: &dyn WeightSource, layout: &Layout) -> Result<
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// Adds `values` to the hash, little-endian. In blocks: a call per value would take longer than the hashing.
+/// Adds `values` to the hash, little-endian, in blocks: a call per value would take longer than the
+/// hashing.
 pub(crate) fn hash(hasher: &mut blake3::Hasher, values: &[f32]) {
     let mut bytes = Vec::with_capacity(4 * values.len().min(HASHED));
     for block in values.chunks(HASHED) {
@@ -91,5 +93,5 @@ pub(crate) fn hash(hasher: &mut blake3::Hasher, values: &[f32]) {
     }
 }
 
-/// Values that are hashed at once.
+/// Values per block.
 const HASHED: usize = 4096;

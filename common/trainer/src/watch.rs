@@ -1,4 +1,4 @@
-//! Those who watch a run: the screen, a recording, viewers in other processes.
+//! The watchers of a run: the screen, a recording, viewers in other processes.
 
 use crate::plan::Plan;
 use events::{Emitter, Hub, HubError, HubOptions, Inlets, Pace, RecordingError, RunHeader, channel, feed};
@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Events that a rank may be ahead of the collector.
+/// Events by which a rank may be ahead of the collector.
 pub(crate) const RING: usize = 1 << 14;
 
 /// How long the end of a run waits for the last events of other processes.
@@ -17,19 +17,19 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 /// Watchers of a run, ready before it starts.
 pub(crate) struct Watch {
-    /// One voice per rank of this process.
+    /// One emitter per rank of this process.
     pub(crate) emitters: Vec<Emitter>,
-    /// Where the ranks' events come together.
+    /// The hub that collects the ranks' events.
     pub(crate) hub: Hub,
-    /// How fast the ranks may go.
+    /// The speed limit of the ranks.
     pub(crate) pace: Arc<Pace>,
     /// The streams of other processes' events.
     inlets: Option<Inlets>,
 }
 
 impl Watch {
-    /// Opens the recording, if one is asked for, and the socket if `socket`. The ranks behind `links` are processes of
-    /// their own; all others are threads of this one.
+    /// Opens the recording, if one is asked for, and the socket if `socket`. The ranks behind
+    /// `links` are processes of their own; all others are threads of this one.
     ///
     /// # Errors
     /// If the recording cannot be created.
@@ -49,7 +49,7 @@ impl Watch {
         Ok(Watch { emitters, hub, pace, inlets: inlets.map_err(|e| Failure::run(e.to_string()))? })
     }
 
-    /// Waits for what other processes still have to say. Call it when the run is over.
+    /// Waits for the last events of other processes. Call it when the run is over.
     pub(crate) fn settle(&self) {
         if let Some(inlets) = &self.inlets {
             inlets.finish(LAST_EVENTS);
@@ -57,7 +57,7 @@ impl Watch {
     }
 }
 
-/// Why nobody can watch; of a recording, by the flag that asked for it.
+/// Returns the failure to watch; of a recording, with the flag that asked for it.
 fn unwatched(error: HubError) -> Failure {
     match error {
         HubError::Recording(RecordingError::Io { path, source, .. }) => {
@@ -67,7 +67,7 @@ fn unwatched(error: HubError) -> Failure {
     }
 }
 
-/// What watchers must know beforehand.
+/// Returns the header that watchers need before the first event.
 fn header(plan: &Plan) -> Result<RunHeader> {
     let config = &plan.config;
     let job = prediction::job(plan.stage.plan, config);

@@ -326,7 +326,7 @@ fn an_interrupt_that_is_not_answered_soon_is_explained_and_another_one_ends_the_
     let (mut child, _lines) = interrupted("--inject stall@rank1,step1,forward --timeout 60");
     let mut said = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    assert!(said.starts_with("ending as soon as the layer under way is done; Ctrl-C"), "{said}");
+    assert!(said.starts_with("stopping after the current layer; Ctrl-C"), "{said}");
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
@@ -346,7 +346,7 @@ fn an_interrupt_finishes_the_step_saves_and_prints_the_tables() {
     assert!(child.wait().unwrap().success());
     assert!(rest.contains("peak bytes") && rest.contains("saved to"), "{rest}");
     assert!(saved.join("model.safetensors").exists());
-    assert!(rest.contains("the same command goes on from there"), "{rest}");
+    assert!(rest.contains("run the same command to resume"), "{rest}");
     let state = || fs::read(kept.join("state.safetensors")).unwrap();
     let first = state();
     let (mut child, mut lines) = interrupted(&flags);

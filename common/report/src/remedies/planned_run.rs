@@ -6,7 +6,7 @@ use planner::{Job, Stage, Strategy};
 use settings::{Communication, GradSync, float_type, prediction};
 use sharding::Precision;
 
-/// What a run was asked for, as far as its traffic depends on it.
+/// The settings that a run's traffic depends on.
 pub(super) struct PlannedRun<'a> {
     /// The planner's view.
     pub job: Job,
@@ -17,7 +17,7 @@ pub(super) struct PlannedRun<'a> {
 }
 
 impl<'a> PlannedRun<'a> {
-    /// Those of `report`'s run; none if it was written before reports held them all.
+    /// Returns those of `report`'s run; `None` if it was written before reports had them all.
     pub(super) fn of(report: &'a Report) -> Option<Self> {
         let communication = report.communication.as_ref()?;
         let architecture = report.model.architecture.as_ref()?.to_string();
@@ -43,7 +43,7 @@ impl<'a> PlannedRun<'a> {
         Some(PlannedRun { job: with_precision(job, precision, communication), precision, communication })
     }
 
-    /// The same run with other element types.
+    /// Returns the job of the same run with other element types.
     pub(super) fn with_precision(&self, precision: Precision) -> Job {
         with_precision(self.job.clone(), precision, self.communication)
     }
@@ -53,7 +53,7 @@ fn with_precision(job: Job, precision: Precision, communication: &Communication)
     communication.plan(Job { recipe: prediction::recipe(precision), ..job }, precision)
 }
 
-/// The stage of `report`'s run.
+/// Returns the stage of `report`'s run.
 pub(super) fn stage(report: &Report) -> Option<Stage> {
     Stage::ALL.into_iter().find(|stage| stage.label() == report.stage)
 }

@@ -1,4 +1,4 @@
-//! PlannedRun with which a run would send less.
+//! Settings with which a run sends less.
 
 use super::planned_run::PlannedRun;
 use super::wire::Wire;
@@ -10,7 +10,8 @@ use planner::{Gathering, Job, Stage, Strategy};
 use settings::size::human;
 use sharding::Precision;
 
-/// PlannedRun with which less is sent per token; time is saved in proportion to what the planner says of the wire.
+/// Returns settings with which ranks send less per token. The time saved is in proportion to the
+/// planner's traffic.
 pub(super) fn sending_less(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Vec<Remedy> {
     let wire = Wire::of(report);
     let Some(now) = wire.time(&run.job) else { return Vec::new() };
@@ -21,7 +22,7 @@ pub(super) fn sending_less(report: &Report, account: &Account, run: &PlannedRun<
     changes(run).into_iter().filter_map(saved).collect()
 }
 
-/// Other flags, and the job that they make.
+/// Other flags, and the job that they lead to.
 struct Change {
     how: String,
     why: String,
@@ -59,7 +60,7 @@ fn changes(run: &PlannedRun<'_>) -> Vec<Change> {
     changes
 }
 
-/// Stages that shard less, as far as each sends less than those between.
+/// Returns the stages that shard less and send less than every stage between them and the job's.
 fn lower_stages(job: &Job) -> Vec<Change> {
     let sent = |job: &Job| Wire::BYTES.time(job).unwrap_or(f64::INFINITY);
     let (mut least, mut lower) = (sent(job), Vec::new());
@@ -74,7 +75,7 @@ fn lower_stages(job: &Job) -> Vec<Change> {
     lower
 }
 
-/// `why`, and what memory it takes.
+/// Adds to `why` the memory that `job` needs.
 pub(super) fn costs(why: &str, job: &Job) -> String {
     match planner::predict(job) {
         Ok(prediction) => format!("{why}, for {} a rank", human(prediction.peak.total())),

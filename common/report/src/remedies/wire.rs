@@ -1,4 +1,4 @@
-//! What communication costs on the wire.
+//! The cost of communication on the wire.
 
 use crate::report::Report;
 use collectives::local::Algorithm;
@@ -6,23 +6,23 @@ use events::Operation;
 use planner::{Job, RankPrediction};
 use settings::wiring;
 
-/// What communication costs on the wire: seconds if a link is simulated, else bytes.
+/// The cost of communication on the wire: seconds if a link is simulated, else bytes.
 pub(super) struct Wire {
     /// Per round.
     latency: f64,
     /// Per byte.
     byte: f64,
-    /// Who sends to whom in a round.
+    /// The algorithm, which gives the rounds of a call.
     algorithm: Algorithm,
     /// Ranks.
     ranks: u32,
 }
 
 impl Wire {
-    /// Bytes alone.
+    /// Counts bytes alone.
     pub(super) const BYTES: Wire = Wire { latency: 0.0, byte: 1.0, algorithm: Algorithm::Direct, ranks: 2 };
 
-    /// That of `report`'s run.
+    /// Returns the wire of `report`'s run.
     pub(super) fn of(report: &Report) -> Self {
         report.link.as_ref().map_or(Wire::BYTES, |link| Wire {
             latency: link.latency_seconds,
@@ -32,12 +32,12 @@ impl Wire {
         })
     }
 
-    /// Of so many bytes, latency aside.
+    /// Returns the cost of so many bytes, latency aside.
     pub(super) fn transfer(&self, bytes: u64) -> f64 {
         self.byte * bytes as f64
     }
 
-    /// Of one call, bytes aside, by the operation's label.
+    /// Returns the cost of one call, bytes aside, by the operation's label.
     pub(super) fn latency(&self, label: &str) -> f64 {
         let operation = Operation::ALL.iter().find(|operation| operation.label() == label);
         operation.map_or(0.0, |&operation| self.call(operation))
@@ -47,7 +47,8 @@ impl Wire {
         self.latency * self.algorithm.rounds(operation, self.ranks) as f64
     }
 
-    /// Of a step of `job`, per sequence, for the rank that sends most; none if nothing is sent.
+    /// Returns the cost of a step of `job`, per sequence, for the rank that sends most; `None` if
+    /// it sends nothing.
     pub(super) fn time(&self, job: &Job) -> Option<f64> {
         let prediction = planner::predict(job).ok()?;
         let of_rank = |rank: &RankPrediction| {
