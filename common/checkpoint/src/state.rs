@@ -102,7 +102,7 @@ impl StateReader {
         }
         let file = FileReader::open(&place)?;
         let progress = file.metadata(PROGRESS).map(str::to_string);
-        let progress = progress.ok_or(CheckpointError::NoState(place))?;
+        let progress = progress.ok_or(CheckpointError::NotACheckpoint(place))?;
         Ok(Some(StateReader { file, progress }))
     }
 

@@ -29,7 +29,7 @@ fn load(bytes: &[u8]) -> checkpoint::Result<()> {
     Ok(())
 }
 
-/// One wound: a byte changed, the file cut, bytes added, or a stretch of the header replaced.
+/// One kind of damage: a byte changed, the file cut, bytes added, or a part of the header replaced.
 #[derive(Clone, Debug)]
 enum Wound {
     Change(usize, u8),
@@ -65,7 +65,7 @@ fn wound(bytes: &mut Vec<u8>, wound: &Wound) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// What opens is exactly what the format's own reader accepts.
+    /// A file opens exactly if the format's own reader accepts it.
     #[test]
     fn a_damaged_file_is_refused_or_still_sound(wounds in prop::collection::vec(wounds(), 1..4)) {
         let mut bytes = INTACT.clone();
@@ -98,8 +98,8 @@ proptest! {
     }
 }
 
-/// `file` put into a directory as `name`, and what opening the directory then says, without the
-/// directory's name.
+/// Puts `file` into a directory as `name`, opens the directory and returns the error without its
+/// name.
 fn complaint(name: &str, file: &[u8]) -> String {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join(name), file).unwrap();

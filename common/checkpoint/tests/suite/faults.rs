@@ -1,5 +1,5 @@
-//! Saving under adverse conditions: what was there before stays whole until everything new is on
-//! the disk.
+//! Saving under adverse conditions: the previous files stay whole until the new ones are on the
+//! disk.
 
 use crate::common::{assert_reads_back, config, names, save, values};
 use checkpoint::{CheckpointError, Reader, Writer};
@@ -40,7 +40,7 @@ fn the_old_model_stays_until_the_end_and_is_then_replaced() {
     assert_eq!(names(directory.path()), files);
 }
 
-/// Something in the way of the weights alone shows what comes before them.
+/// An obstacle to the weights alone shows which files are written before them.
 #[test]
 fn weights_come_last() {
     let directory = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ mod unix {
 
     const DIRECTORY: &str = "CHECKPOINT_TEST_DIRECTORY";
 
-    /// Not a test of its own: what the two tests below run in a process with a limit on the size of
+    /// Not a test of its own: the two tests below run it in a process with a limit on the size of
     /// files.
     #[test]
     fn saves_the_larger_model_where_it_is_told() {

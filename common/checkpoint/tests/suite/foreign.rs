@@ -1,4 +1,4 @@
-//! Models that others saved: Transformers' own, shards, 16-bit weights, additional tensors.
+//! Models from other programs: Transformers' own, shards, 16-bit weights, additional tensors.
 
 use crate::common::{assert_reads_back, config, value, values};
 use checkpoint::{CheckpointError, Reader};

@@ -1,4 +1,4 @@
-//! What is written is what is read, by this crate and by the format's own.
+//! Weights read back as they were written, by this crate and by the format's own.
 
 use crate::common::{assert_reads_back, config, names, save, value, values};
 use checkpoint::{CheckpointError, Reader, Writer};
@@ -15,7 +15,7 @@ fn saved() -> (tempfile::TempDir, Reader) {
     (directory, reader)
 }
 
-/// The same for those who read weights alone: the file stays open when its directory is gone.
+/// Opens the weights of the odd model; the file stays open after its directory is removed.
 static OPEN: LazyLock<Reader> = LazyLock::new(|| saved().1);
 
 #[test]

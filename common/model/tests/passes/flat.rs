@@ -36,7 +36,8 @@ impl Flat {
         Flat { buffer, starts, written: vec![false; tensors.len()] }
     }
 
-    /// Not-a-numbers, so that a gradient that is never written, or added to before it is, shows.
+    /// Fills with NaN, so that a gradient that is never written, or added to before it is written,
+    /// shows.
     pub(crate) fn gradients(device: &Device, dtype: DType, tensors: &[TensorSpec]) -> Self {
         Flat::new(device, dtype, tensors, |tensor| vec![f32::NAN; tensor.elements()])
     }

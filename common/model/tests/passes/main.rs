@@ -1,6 +1,6 @@
-//! Forward and backward of whole models, against independent ones.
+//! Forward and backward of whole models, against independent implementations.
 
-// Clippy takes only functions marked as tests for tests; these are their helpers.
+// Clippy allows `unwrap` only in functions marked as tests; helpers need this line.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod fixtures;

@@ -96,7 +96,7 @@ impl Watched {
         Watched { device, receiver, model, weights, gradients, ids, shape }
     }
 
-    /// What happened since this was asked last.
+    /// Returns the events since the previous call.
     fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         self.receiver.drain(&mut events);
@@ -196,7 +196,7 @@ fn tables_of_a_block(s: Sizes, keep: Keep) -> (Vec<Change>, Vec<Change>) {
     }
 }
 
-/// A block of which nothing is kept but perhaps its input, which is freed with `x`.
+/// A block that keeps nothing, or its input alone, which is freed with `x`.
 fn table_of_a_block_unkept(s: Sizes, x: &[u64]) -> Vec<Change> {
     let Sizes { d, qkv, attended, log_sum, f, statistic, .. } = s;
     activations(&[

@@ -1,4 +1,4 @@
-//! What does not depend on how weights and gradients lie in memory.
+//! Results do not depend on how weights and gradients are laid out in memory.
 
 use crate::flat::{Fixture, Flat, Tokens, device};
 use device::DType;

@@ -63,7 +63,7 @@ pub fn claims() -> Vec<Claim> {
 
 /// Returns the claims as a table.
 pub fn table() -> Table {
-    let mut table = Table::prose(["who", "says", "what holds"]);
+    let mut table = Table::prose(["source", "claim", "what holds"]);
     for claim in claims() {
         table.row(claim.source.label(), [claim.says.to_string(), claim.holds]);
     }

@@ -1,4 +1,4 @@
-//! What is said beside what holds: the numbers of the second column, by hand.
+//! The numbers of the claims' second column, computed by hand.
 
 use planner::claims::{claims, table};
 use planner::table::Format;

@@ -4,7 +4,7 @@ use events::{Class, Operation};
 use model::{Layout, ModelConfig};
 use planner::{Job, Stage, predict};
 
-/// tiny, batch 8 × 128 tokens, by hand: what is live when the head's backward starts.
+/// tiny, batch 8 × 128 tokens, by hand: the live bytes when the head's backward starts.
 #[test]
 fn tiny_to_the_byte() {
     let config = ModelConfig::tiny();

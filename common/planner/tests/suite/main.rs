@@ -1,4 +1,4 @@
-//! What the planner predicts and prints, against published tables, closed forms and properties.
+//! The planner's predictions and screens, against published tables, closed forms and properties.
 
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 

@@ -95,7 +95,7 @@ fn notebook_13b_on_8() {
 fn the_papers_table_1() {
     assert_eq!(states(7_500_000_000, 64, Recipe::MIXED, 1)[..3], [120.0, 31.4, 16.6]);
     assert_eq!(states(7_500_000_000, 64, Recipe::MIXED, 2)[3], 1.88);
-    // Every entry as printed in the paper, which cuts some digits off where others are rounded.
+    // Every entry as the paper prints it: it rounds some entries and truncates others.
     let printed: [[[f64; 6]; 3]; 3] = [
         [
             [120.0, 52.5, 35.6, 31.4, 30.4, 30.1],

@@ -1,4 +1,4 @@
-//! What the program prints.
+//! The program's printed tables.
 
 use planner::cli::run;
 use planner::table::{Format, Table, grouped};
@@ -113,7 +113,7 @@ fn what_would_help() {
     insta::assert_snapshot!(rows.chain([together]).collect::<Vec<_>>().join("\n"));
 }
 
-/// Where ranks share one memory, more of them are no remedy; all others are.
+/// Where ranks share one memory, more ranks are no remedy; all other remedies stay.
 #[test]
 fn what_would_help_ranks_that_share_one_memory() {
     let config = model::ModelConfig::preset("llama2-7b").unwrap();

@@ -1,4 +1,4 @@
-//! Full parameters that are gathered for a while.
+//! Gathered parameters: how many at once, and how often.
 
 use super::*;
 
@@ -20,9 +20,9 @@ proptest! {
         prop_assert_eq!(peak(&job.with_stage(Stage::Zero2), Class::GatheredParameters), 0);
     }
 
-    /// Wrapping: the whole model is gathered once per micro-batch and at once; tensor by tensor, a
-    /// layer's are gathered and one more ahead. Payload is the same but for padding, and for what
-    /// is kept from forward to backward.
+    /// Wrapping: as one unit, the whole model is gathered once per micro-batch; as one unit per
+    /// tensor, a layer's tensors are gathered and one more ahead. Payload differs only by padding
+    /// and by the units that are kept from forward to backward.
     #[test]
     fn wrapping(job in jobs(), size in 1u64..20_000) {
         let mut job = job.with_stage(Stage::Zero3);
@@ -63,9 +63,9 @@ proptest! {
         }
     }
 
-    /// Without overlap, one unit at a time; so too where nothing may be in flight beside it or held
-    /// beyond it, or where backward gathers a unit only once the other is freed and forward none
-    /// ahead.
+    /// Without overlap, one unit is gathered at a time. So too where limits allow no second
+    /// all-gather in flight or no second unit, or where backward gathers after freeing and forward
+    /// gathers none ahead.
     #[test]
     fn gathered_one_at_a_time(job in jobs()) {
         let mut job = job.with_stage(Stage::Zero3);
@@ -85,8 +85,8 @@ proptest! {
         }
     }
 
-    /// Giving up what backward begins with costs its gathers: exactly 3Ψ per micro-batch. Keeping
-    /// everything saves all second gathers: 2Ψ.
+    /// If backward's first units are not kept, they are gathered twice: exactly 3Ψ per micro-batch.
+    /// If all units are kept, none is gathered twice: 2Ψ.
     #[test]
     fn reuse(job in jobs()) {
         let job = job.with_stage(Stage::Zero3);
@@ -103,8 +103,8 @@ proptest! {
         prop_assert!(gathered(0).1 <= gathered(1).1);
     }
 
-    /// Tensors that stay whole are held whole, never gathered in a pass, and gathered once after
-    /// the update.
+    /// Persistent tensors are held whole, never gathered in a pass, and gathered once after the
+    /// update.
     #[test]
     fn whole_tensors(job in jobs(), each in prop_oneof![0u64..40, 0u64..3_000, Just(u64::MAX)], room in 0u64..20_000) {
         let job = Job { whole_tensor: each, whole_tensors: room, ..job.with_stage(Stage::Zero3) };

@@ -35,12 +35,12 @@ impl Letters {
         }
     }
 
-    /// What one block's backward reads, its input included.
+    /// Bytes that one block's backward reads, its input included.
     fn block(&self) -> u64 {
         4 * self.d + 2 * F32 + self.qkv + self.h + self.log_sum + 3 * self.f
     }
 
-    /// What one block keeps between forward and backward, its input included.
+    /// Bytes that one block keeps between forward and backward, its input included.
     fn kept(&self) -> u64 {
         match self.checkpointing {
             Checkpointing::None => self.block(),
@@ -67,8 +67,8 @@ impl Letters {
         moments.into_iter().max().unwrap()
     }
 
-    /// Most bytes that are kept at once: when forward is complete (the batch, all blocks, and the
-    /// head), or in the last block, on the way forward or once it is complete again.
+    /// Most bytes kept at once: after forward (the batch, all blocks, and the head), or in the last
+    /// block, during its forward or after its recomputation.
     pub(super) fn activations(&self) -> u64 {
         let head = self.kept() + 2 * self.d + F32 + self.v;
         let most = head.max(self.block_forward()).max(self.block());
@@ -82,8 +82,8 @@ impl Letters {
         self.rows * [F32, 2 * d, d + block].into_iter().max().unwrap()
     }
 
-    /// Most bytes at once in a block's backward, beside what the blocks before it keep: what is
-    /// left of the block itself, and workspace.
+    /// Most bytes at once in a block's backward, without the buffers of earlier blocks: the block's
+    /// remaining buffers, and workspace.
     fn block_backward(&self) -> u64 {
         let [d, h, qkv, log_sum, f, row] =
             [self.d, self.h, self.qkv, self.log_sum, self.f, F32].map(|bytes| bytes as i64);
@@ -108,7 +108,7 @@ impl Letters {
     }
 
     /// Most bytes at once in one step of ZeRO-3 with a bucket per unit, one unit gathered ahead and
-    /// untied weights, beside model states: the largest of all layers' forward and backward.
+    /// untied weights, without model states: the largest of all layers' forward and backward.
     pub(super) fn zero3(&self, padded: &[u64]) -> u64 {
         let last = padded.len() - 1;
         let unit = |layer: usize| padded.get(layer).copied().unwrap_or(0) * F32;

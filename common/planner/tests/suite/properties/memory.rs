@@ -1,11 +1,11 @@
-//! What is held, and when most of it.
+//! Bytes held between steps, and at their peak.
 
 use super::*;
 
 proptest! {
     #![proptest_config(config())]
 
-    /// What is held between steps is the recipe's closed form over padded units.
+    /// The bytes held between steps are the recipe's closed form over padded units.
     #[test]
     fn model_states(job in jobs()) {
         let n = job.world_size as u64;
@@ -25,8 +25,8 @@ proptest! {
         }
     }
 
-    /// Activations and workspace are the model's affair: the same at every stage, as counted from
-    /// its contract.
+    /// Activations and workspace depend on the model alone: the same in every stage, as counted
+    /// from its contract.
     #[test]
     fn residual_states(job in jobs()) {
         let letters = Letters::of(&job);
@@ -40,7 +40,7 @@ proptest! {
         prop_assert_eq!(memory.total_peak, states + letters.together(), "DDP: nothing else moves");
     }
 
-    /// What checkpointing saves is what blocks no longer keep; it sends nothing more.
+    /// Checkpointing saves the bytes that blocks no longer keep, and changes no traffic.
     #[test]
     fn checkpointing(job in jobs()) {
         for stage in Stage::ALL {
@@ -68,7 +68,7 @@ proptest! {
         prop_assert_eq!(ranks(&job)[0].memory.total_peak, states + Letters::of(&job).zero3(&padded));
     }
 
-    /// The total is at least what is live when forward ends, and at most the sum of the peaks.
+    /// The total is at least the live bytes at forward's end, and at most the sum of the peaks.
     #[test]
     fn totals_are_bounded(job in jobs()) {
         for stage in Stage::ALL {
@@ -91,7 +91,7 @@ proptest! {
         }
     }
 
-    /// More sequences, more tokens: more memory.
+    /// Memory grows with sequences and with tokens.
     #[test]
     fn grows_with_the_batch(job in jobs()) {
         for stage in Stage::ALL {

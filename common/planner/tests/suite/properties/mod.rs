@@ -78,7 +78,7 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// One rank sends nothing, but still issues what it would.
+/// One rank sends nothing, but issues the same collectives.
 #[test]
 fn alone() {
     for stage in Stage::ALL {

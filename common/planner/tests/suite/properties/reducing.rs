@@ -1,11 +1,11 @@
-//! Buckets of gradients on their way.
+//! Buckets of gradients in flight.
 
 use super::*;
 
 proptest! {
     #![proptest_config(config())]
 
-    /// Without overlap, reduced gradients are gone before the next unit's exist.
+    /// Without overlap, reduced gradients are freed before the next unit's are allocated.
     #[test]
     fn buckets_without_overlap(job in jobs()) {
         let mut job = Job { reduce_bucket: Some(1), overlap: false, ..job.with_stage(Stage::Zero2) };
@@ -27,9 +27,9 @@ proptest! {
         prop_assert_eq!(peak(&job, Class::CommunicationBuckets), F32 * pairs.max(across));
     }
 
-    /// Gradients that travel in another type: while a unit's are converted, both copies exist,
-    /// beside the one being reduced. Where full gradients are held they are not in buckets, and
-    /// only the converted ones are.
+    /// Gradients that are reduced in another type: while a unit's are converted, both copies exist,
+    /// and the copy that is being reduced. Where a rank holds full gradients, only converted ones
+    /// are in buckets.
     #[test]
     fn converted_buckets_of_one_unit(job in jobs(), bytes in prop_oneof![Just(2u64), Just(4)]) {
         let mut job = Job { reduce_bucket: Some(1), converted_gradients: Some(bytes), micro_batches: 1, ..job };
@@ -59,8 +59,8 @@ proptest! {
         }
     }
 
-    /// One bucket for all: every full gradient at once, twice if the next micro-batch fills another
-    /// meanwhile.
+    /// One bucket for all units: every full gradient at once, twice if the next micro-batch fills
+    /// another.
     #[test]
     fn one_bucket(job in jobs()) {
         let sum: u64 = padded(&job.with_stage(Stage::Zero3)).iter().sum();

@@ -5,7 +5,7 @@ use super::*;
 proptest! {
     #![proptest_config(config())]
 
-    /// What stays gathered is gathered once; before backward, it is the whole model.
+    /// A unit that stays gathered is gathered once; before backward the whole model is gathered.
     #[test]
     fn shard_grad_op(job in jobs()) {
         let full = job.with_stage(Stage::Zero3);
@@ -20,8 +20,8 @@ proptest! {
         }
     }
 
-    /// Hybrid sharding: every group is a world of its own, but for the shards' sums across groups
-    /// and a loss that all ranks exchange.
+    /// Hybrid sharding: every group behaves as a world of its own, except for the sums of shards
+    /// across groups and the loss that all ranks exchange.
     #[test]
     fn hybrid_sharding(job in jobs(), groups in 1usize..5) {
         let alone = job.with_stage(Stage::Zero3);
@@ -38,7 +38,7 @@ proptest! {
                 prop_assert_eq!(step.bytes(operation), within.traffic_per_step.bytes(operation));
             }
             prop_assert_eq!(step.bytes(Operation::Scalars), 16 * (world_size as u64 - 1) + norm);
-            // What was reduced as one bucket goes on as one.
+            // The shards of one bucket form one bucket across groups.
             let all_reduces = step.calls(Operation::AllReduce) * job.micro_batches as u64;
             prop_assert_eq!(all_reduces, step.calls(Operation::ReduceScatter));
             let moved = step.bytes(Operation::ReduceScatter) + step.bytes(Operation::AllGather);
@@ -49,8 +49,8 @@ proptest! {
         prop_assert_eq!(across, 2 * (groups as u64 - 1) * sum * F32, "once per step");
     }
 
-    /// In 16 bits a group's sums are f32, beside what it reduces, and travel so between groups.
-    /// Where gradients travel as copies, the result is rounded in a buffer of its own before it is
+    /// In 16 bits a group's sums are f32, in buffers of their own, and groups exchange them in f32.
+    /// Where gradients are reduced as copies, a buffer of its own rounds the result before it is
     /// copied back.
     #[test]
     fn hybrid_sharding_in_16_bits(job in jobs(), groups in 1usize..5, copied in any::<bool>()) {
@@ -78,8 +78,7 @@ proptest! {
         prop_assert_eq!(peak(&hybrid, Class::CommunicationBuckets), most);
     }
 
-    /// Secondary shards: backward gathers among neighbours, from a slice of every unit that is held
-    /// beside all else.
+    /// Secondary shards: backward gathers among neighbours, from an additional slice of every unit.
     #[test]
     fn secondary_shards(job in jobs(), groups in 1usize..5) {
         let neighbours = job.world_size;
@@ -105,7 +104,7 @@ proptest! {
         }
     }
 
-    /// What stays whole is never gathered: secondary shards hold nothing of it.
+    /// A persistent unit is never gathered, so secondary shards hold no slice of it.
     #[test]
     fn secondary_shards_beside_whole_tensors(job in jobs(), groups in 1usize..5, whole_tensor in 0u64..2_000) {
         let neighbours = job.world_size;

@@ -1,9 +1,9 @@
-//! What theory counts, against what the walk sends.
+//! The closed form of a step's collectives, against the bytes that the walk counts.
 
 use super::*;
 
-/// `job` in every stage and strategy; groups are as large as its world, and there are `groups` of
-/// them.
+/// Returns `job` in every stage and strategy; there are `groups` groups, each as large as its
+/// world.
 fn variants(job: &Job, groups: usize) -> Vec<Job> {
     let neighbours = job.world_size;
     let job = Job { world_size: neighbours * groups, ..job.clone() };

@@ -26,7 +26,7 @@ fn passed_on(operation: Operation, slices: &[u64], rank: usize) -> u64 {
 proptest! {
     #![proptest_config(config())]
 
-    /// A skipped step gathers no updated parameters, and is otherwise like any other.
+    /// A skipped step gathers no updated parameters; the rest is as in any other step.
     #[test]
     fn skipped_steps(job in jobs()) {
         for stage in Stage::ALL {
@@ -41,8 +41,8 @@ proptest! {
         }
     }
 
-    /// Reduce-scatter and all-gather per step: 2Ψ, 2Ψ, (M+1)Ψ and, the head being kept, a little
-    /// under 3MΨ, each times (N−1)/N, on every rank.
+    /// Reduce-scatter and all-gather per step: 2Ψ, 2Ψ, (M+1)Ψ and a little under 3MΨ, since the
+    /// head is kept, each times (N−1)/N, on every rank.
     #[test]
     fn traffic(job in jobs()) {
         let (n, m) = (job.world_size as u64, job.micro_batches as u64);
@@ -71,8 +71,8 @@ proptest! {
         prop_assert_eq!(gathers, m * (2 * units.len() as u64 - kept_units));
     }
 
-    /// All-reduce: slices may be uneven, but all ranks together send 2(N−1)Ψ elements, and none is
-    /// a slice off.
+    /// All-reduce: slices may be uneven, but all ranks together send 2(N−1)Ψ elements, and each
+    /// rank is off by less than one slice.
     #[test]
     fn all_reduce(job in jobs()) {
         let n = job.world_size as u64;
@@ -91,8 +91,8 @@ proptest! {
         prop_assert_eq!(step.payload_bytes(), 3 * (sum / n) * (n - 1) * F32);
     }
 
-    /// Around a ring a rank passes slices on. All together send what they do directly, and so does
-    /// each if slices are even.
+    /// In a ring each rank forwards slices. All ranks together send as much as directly, and so
+    /// does each rank if slices are even.
     #[test]
     fn rings(elements in 0u64..2_000, ranks in 1u64..10) {
         let slices = slices(elements, ranks);
@@ -108,8 +108,8 @@ proptest! {
         }
     }
 
-    /// A job around a ring: the same memory, and the same traffic but where slices are uneven, in
-    /// all-reduces.
+    /// A job over a ring has the same memory, and the same traffic except in all-reduces of uneven
+    /// slices.
     #[test]
     fn jobs_around_a_ring(job in jobs()) {
         for stage in Stage::ALL {
