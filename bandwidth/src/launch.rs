@@ -45,8 +45,9 @@ impl MeasuredRank {
 /// What each rank runs.
 pub(crate) type Body<'a> = &'a (dyn Fn(&MeasuredRank) -> Result<Vec<Row>, Failure> + Sync);
 
-/// Opens the GPUs of this process's `ranks` ranks, beginning with the machine's GPU number `first`; none unless the engine
-/// is NCCL. `processes`: how many processes this machine has in the job; none outside a job.
+/// Opens the GPUs of this process's `ranks` ranks, beginning with the machine's GPU number `first`;
+/// none unless the engine is NCCL. `processes`: how many processes this machine has in the job;
+/// none outside a job.
 fn gpus(
     engine: Engine,
     (first, ranks): (usize, usize),
@@ -78,7 +79,8 @@ fn gpus(
     Ok((0..ranks).map(|rank| Some(opened[rank % used].clone())).collect())
 }
 
-/// Runs `body` on every rank of every engine. Returns what rank 0 measured, if it is in this process.
+/// Runs `body` on every rank of every engine. Returns what rank 0 measured, if it is in this
+/// process.
 pub(crate) fn run(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
     let given = launcher::Flags { rank: flags.rank, gpus: flags.gpus, master: flags.master.as_deref() };
     let placement = launcher::find(given, &|name| std::env::var(name).ok())
@@ -189,7 +191,8 @@ fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions, Failure
     Ok(tcp::JoinOptions { rank: 0, world_size: ranks as u32, address, port, timeout, settings })
 }
 
-/// Runs `body` on a thread per rank; a rank without a group joins at `meeting`. Returns what rank 0 measured.
+/// Runs `body` on a thread per rank; a rank without a group joins at `meeting`. Returns what rank 0
+/// measured.
 fn threads(
     groups: Vec<Option<Group>>,
     engine: Engine,

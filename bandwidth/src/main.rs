@@ -1,9 +1,10 @@
 //! Bandwidth of the collectives: `cargo run --release -p bandwidth`.
 //!
-//! The ranks are threads; under torchrun, mpirun or srun, or with `--rank`, they are processes. Algorithm bandwidth is
-//! buffer size over time. Bus bandwidth multiplies it by nccl-tests' factors, which make it comparable between rank
-//! counts: 2(N−1)/N for all-reduce, (N−1)/N for reduce-scatter and all-gather, 1 for broadcast. A call takes as long as
-//! its slowest rank; the table shows the median call and the best. The results of every size are checked.
+//! The ranks are threads; under torchrun, mpirun or srun, or with `--rank`, they are processes.
+//! Algorithm bandwidth is buffer size over time. Bus bandwidth multiplies it by nccl-tests'
+//! factors, which make it comparable between rank counts: 2(N−1)/N for all-reduce, (N−1)/N for
+//! reduce-scatter and all-gather, 1 for broadcast. A call takes as long as its slowest rank; the
+//! table shows the median call and the best. The results of every size are checked.
 
 mod engine;
 mod failure;

@@ -63,13 +63,15 @@ pub(crate) fn issue(group: &Group, operation: Operation, bucket: Bucket) -> Resu
     }
 }
 
-/// Places after which numbers repeat: a prime, so that the slices of a buffer begin with different numbers.
+/// Places after which numbers repeat: a prime, so that the slices of a buffer begin with different
+/// numbers.
 const PERIOD: usize = 4093;
 /// Places that are written at once, in whole periods.
 const CHUNK: usize = PERIOD << 8;
 
-/// Returns the number at `place` in the buffer of rank `factor` − 1; with the sum of several ranks' factors, the sum of
-/// their numbers. It is a whole number, and exact as long as `factor` is at most 4096.
+/// Returns the number at `place` in the buffer of rank `factor` − 1; with the sum of several ranks'
+/// factors, the sum of their numbers. It is a whole number, and exact as long as `factor` is at
+/// most 4096.
 fn number(place: usize, factor: usize) -> f32 {
     ((place % PERIOD + 1) * factor) as f32
 }

@@ -1,4 +1,5 @@
-//! What the layer over NCCL costs: the same calls through it and without it, many queued at once, as in training.
+//! What the layer over NCCL costs: the same calls through it and without it, many queued at once,
+//! as in training.
 
 use crate::Flags;
 use crate::failure::Failure;

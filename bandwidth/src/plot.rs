@@ -8,8 +8,8 @@ const HEIGHT: usize = 10;
 /// Columns per size.
 const WIDTH: usize = 7;
 
-/// Returns a plot of `rows`, each engine by the first letter of its name; sizes grow from left to right. Where two
-/// engines share a cell, the one measured last is shown.
+/// Returns a plot of `rows`, each engine by the first letter of its name; sizes grow from left to
+/// right. Where two engines share a cell, the one measured last is shown.
 pub(crate) fn plot(title: &str, rows: &[&Row]) -> String {
     let mut sizes: Vec<usize> = rows.iter().map(|row| row.size).collect();
     sizes.sort();

@@ -18,8 +18,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Returns the factor from algorithm to bus bandwidth, as nccl-tests define it: bytes that cross the slowest wire per
-    /// byte of the buffer.
+    /// Returns the factor from algorithm to bus bandwidth, as nccl-tests define it: bytes that
+    /// cross the slowest wire per byte of the buffer.
     fn bus_factor(&self) -> f64 {
         let sliced = (self.ranks - 1) as f64 / self.ranks as f64;
         match self.operation {

@@ -1,4 +1,5 @@
-//! The command under mpirun. Built with `--features mpi` only, since it needs an MPI: `scripts/test-mpi`.
+//! The command under mpirun. Built with `--features mpi` only, since it needs an MPI:
+//! `scripts/test-mpi`.
 
 #![cfg(feature = "mpi")]
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]

@@ -1,4 +1,5 @@
-//! NCCL, and what the layer over it costs, on the stand-ins ([`tests::standin`]): that it is measured, not how much it is.
+//! NCCL, and what the layer over it costs, on the stand-ins ([`tests::standin`]): that it is
+//! measured, not how much it is.
 
 use std::process::{Command, Output};
 use tests::standin;

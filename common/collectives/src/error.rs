@@ -3,7 +3,8 @@
 use events::Operation;
 use std::time::Duration;
 
-/// Why a collective failed. Every rank of the group gets such an error, and all name the same culprit, if it is known.
+/// Why a collective failed. Every rank of the group gets such an error, and all name the same
+/// culprit, if it is known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectiveError {
     /// A rank ended, with an error or a panic, while other ranks still waited for it.

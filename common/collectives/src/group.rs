@@ -38,7 +38,8 @@ impl From<Vec<Buffer>> for Bucket {
 
 /// One rank's end of a process group; used on that rank's thread.
 ///
-/// Dropping it declares that this rank takes no further part: ranks that still wait for it get an error that names it.
+/// Dropping it declares that this rank takes no further part: ranks that still wait for it get an
+/// error that names it.
 pub struct Group {
     backend: Arc<dyn Backend>,
     observer: Observer,
@@ -103,7 +104,8 @@ impl Group {
         self.observer.counters.snapshot()
     }
 
-    /// Returns what this rank has sent so far through this group, the groups split from it, and those it was split from.
+    /// Returns what this rank has sent so far through this group, the groups split from it, and
+    /// those it was split from.
     pub fn overall_traffic(&self) -> Traffic {
         self.observer.overall.snapshot()
     }
@@ -117,8 +119,8 @@ impl Group {
         self.issue(Operation::AllReduce, 0, bucket)
     }
 
-    /// Makes slice r of rank r's buffers the sum over ranks; its other slices are unspecified. Lengths must be multiples
-    /// of the group's size; f32, bf16 or f16.
+    /// Makes slice r of rank r's buffers the sum over ranks; its other slices are unspecified.
+    /// Lengths must be multiples of the group's size; f32, bf16 or f16.
     ///
     /// # Errors
     /// As [`Group::all_reduce`].
@@ -127,18 +129,19 @@ impl Group {
         self.issue(Operation::ReduceScatter, 0, bucket)
     }
 
-    /// True if [`Group::reduce_scatter_exact`] works on this group. A ring and NCCL round their sums.
+    /// True if [`Group::reduce_scatter_exact`] works on this group. A ring and NCCL round their
+    /// sums.
     pub fn sums_exactly(&self) -> bool {
         self.backend.sums_exactly()
     }
 
-    /// Does what [`Group::reduce_scatter`] does, but returns the sums before rounding: the sum of rank r's slice of the i-th
-    /// buffer is in `sums[i]`, f32. Afterwards all slices of the bucket's own buffers are unspecified. Returns them, followed
-    /// by `sums`.
+    /// Does what [`Group::reduce_scatter`] does, but returns the sums before rounding: the sum of
+    /// rank r's slice of the i-th buffer is in `sums[i]`, f32. Afterwards all slices of the
+    /// bucket's own buffers are unspecified. Returns them, followed by `sums`.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]; also [`CollectiveError::Invalid`] if `sums` have other types or lengths, or are
-    /// [rounded](Group::sums_exactly).
+    /// As [`Group::all_reduce`]; also [`CollectiveError::Invalid`] if `sums` have other types or
+    /// lengths, or are [rounded](Group::sums_exactly).
     pub fn reduce_scatter_exact(&self, bucket: Bucket, sums: Vec<Buffer>) -> Result<Pending> {
         let operation = Operation::ReduceScatter;
         self.check(operation, &bucket.buffers, true, true)?;
@@ -154,8 +157,8 @@ impl Group {
         self.issue_with(operation, 0, bucket, (sums, &[]))
     }
 
-    /// Copies rank r's slice r to slice r of every rank's buffers. Lengths must be multiples of the group's size; any
-    /// element type.
+    /// Copies rank r's slice r to slice r of every rank's buffers. Lengths must be multiples of the
+    /// group's size; any element type.
     ///
     /// # Errors
     /// As [`Group::all_reduce`].
@@ -184,7 +187,8 @@ impl Group {
         self.issue(Operation::Barrier, 0, Vec::new().into())?.finish().map(drop)
     }
 
-    /// Returns every rank's bytes, in rank order. Lengths may differ. Blocks until every rank has called it.
+    /// Returns every rank's bytes, in rank order. Lengths may differ. Blocks until every rank has
+    /// called it.
     ///
     /// # Errors
     /// The group's failure.
@@ -194,9 +198,10 @@ impl Group {
             .map(|(_, gathered)| gathered)
     }
 
-    /// Splits the group: ranks that give the same `color` form a sub-group, in the order of their ranks here. Every rank of
-    /// this group must call it. A sub-group has its own failures, counters and sequence numbers, but a failure of this group
-    /// fails its sub-groups too. Counts here as an exchange of 8 bytes.
+    /// Splits the group: ranks that give the same `color` form a sub-group, in the order of their
+    /// ranks here. Every rank of this group must call it. A sub-group has its own failures,
+    /// counters and sequence numbers, but a failure of this group fails its sub-groups too. Counts
+    /// here as an exchange of 8 bytes.
     ///
     /// # Errors
     /// The group's failure.
@@ -222,14 +227,15 @@ impl Group {
         Ok(group)
     }
 
-    /// Opens a channel for a few bytes that are no part of the run. Every rank opens it at the same point of its program,
-    /// once per topic.
+    /// Opens a channel for a few bytes that are no part of the run. Every rank opens it at the same
+    /// point of its program, once per topic.
     pub fn control_channel(&self, topic: Topic) -> ControlChannel {
         ControlChannel::new(self.backend.beside(topic), self.observer.emitter.hushed())
     }
 
-    /// Lets pending collectives be dropped from now on, which waits for them, in this group and in all that share its
-    /// [`Group::overall_traffic`]. Every rank must have issued the same collectives by then.
+    /// Lets pending collectives be dropped from now on, which waits for them, in this group and in
+    /// all that share its [`Group::overall_traffic`]. Every rank must have issued the same
+    /// collectives by then.
     pub fn wind_down(&self) {
         self.observer.winding_down.store(true, Ordering::Relaxed);
     }
@@ -240,15 +246,17 @@ impl Group {
         self.backend.poison(during, reason);
     }
 
-    /// Fails the group as [`Group::poison`] does, with rank `culprit` of the world to blame; `None` if it is unknown.
+    /// Fails the group as [`Group::poison`] does, with rank `culprit` of the world to blame; `None`
+    /// if it is unknown.
     pub fn blame(&self, culprit: Option<u32>, during: String, reason: String) {
         let names = self.backend.names();
         let culprit = culprit.and_then(|rank| names.iter().position(|&name| name == rank));
         self.backend.blame(culprit, during, reason);
     }
 
-    /// Leaves out the next collective of this rank that moves buffers, as a program does that takes another branch than the
-    /// other ranks. It gets no number, no other rank notices, and waiting returns its buffers unchanged.
+    /// Leaves out the next collective of this rank that moves buffers, as a program does that takes
+    /// another branch than the other ranks. It gets no number, no other rank notices, and waiting
+    /// returns its buffers unchanged.
     pub fn leave_out(&self) {
         self.leaves_out.set(true);
     }
@@ -257,8 +265,8 @@ impl Group {
         self.issue_with(operation, root, bucket, (Vec::new(), &[]))
     }
 
-    /// Issues a bucket together with what does not travel as one of its buffers: places for sums, and the bytes of
-    /// scalars.
+    /// Issues a bucket together with what does not travel as one of its buffers: places for sums,
+    /// and the bytes of scalars.
     fn issue_with(
         &self,
         operation: Operation,

@@ -8,8 +8,9 @@ const OPERATIONS: usize = Operation::ALL.len();
 
 /// What a rank has sent through one group, per operation in [`Operation::ALL`]'s order.
 ///
-/// Payload only: the bytes of buffers that leave this rank, each once per receiver. With N ranks and a buffer of n
-/// elements of s bytes, of which rank r's slice holds |r| (n/N where N divides n), rank r sends
+/// Payload only: the bytes of buffers that leave this rank, each once per receiver. With N ranks
+/// and a buffer of n elements of s bytes, of which rank r's slice holds |r| (n/N where N divides
+/// n), rank r sends
 ///
 /// | operation | direct | ring |
 /// |---|---|---|
@@ -26,7 +27,8 @@ pub struct Traffic {
     pub bytes: [u64; OPERATIONS],
     /// Collectives finished.
     pub calls: [u64; OPERATIONS],
-    /// Nanoseconds spent waiting for results: for other ranks, for data to move, for a simulated link.
+    /// Nanoseconds spent waiting for results: for other ranks, for data to move, for a simulated
+    /// link.
     pub nanoseconds: [u64; OPERATIONS],
     /// Of these, waiting for other ranks.
     pub for_peers: [u64; OPERATIONS],
@@ -45,7 +47,8 @@ impl Traffic {
         self.bytes.iter().sum()
     }
 
-    /// Returns seconds spent waiting, over all operations: in total, for other ranks, and for a simulated link.
+    /// Returns seconds spent waiting, over all operations: in total, for other ranks, and for a
+    /// simulated link.
     pub fn seconds(&self) -> [f64; 3] {
         let sum = |counters: &[u64; OPERATIONS]| counters.iter().sum::<u64>() as f64 * 1e-9;
         [sum(&self.nanoseconds), sum(&self.for_peers), sum(&self.for_link)]

@@ -22,8 +22,8 @@ pub(crate) struct Outcome {
     pub(crate) crossing: Option<Crossing>,
 }
 
-/// What a [control channel](crate::ControlChannel) is for. A group has one sub-group per topic, so that messages of
-/// one topic never meet those of another, whenever the channels are made.
+/// What a [control channel](crate::ControlChannel) is for. A group has one sub-group per topic, so
+/// that messages of one topic never meet those of another, whenever the channels are made.
 #[derive(Clone, Copy)]
 pub enum Topic {
     /// Making a communicator of all ranks.
@@ -38,7 +38,8 @@ pub enum Topic {
 
 /// One rank's end of a group, as an engine implements it.
 ///
-/// From `issue` until `wait` or `abandon` returns, the caller keeps the call's buffers alive, in place and untouched.
+/// From `issue` until `wait` or `abandon` returns, the caller keeps the call's buffers alive, in
+/// place and untouched.
 pub(crate) trait Backend: Send + Sync {
     /// This rank's place in the group.
     fn member(&self) -> usize;
@@ -54,18 +55,21 @@ pub(crate) trait Backend: Send + Sync {
     /// True if a reduce-scatter can return its sums before they are rounded.
     fn sums_exactly(&self) -> bool;
 
-    /// Hands in buffers (or `bytes`, for scalars) and returns without waiting for other ranks. Buffers beyond those of
-    /// the call's shapes are where a reduce-scatter writes its exact sums, if it [can](Backend::sums_exactly).
+    /// Hands in buffers (or `bytes`, for scalars) and returns without waiting for other ranks.
+    /// Buffers beyond those of the call's shapes are where a reduce-scatter writes its exact sums,
+    /// if it [can](Backend::sums_exactly).
     fn issue(&self, call: &Arc<Call>, buffers: &mut [Buffer], bytes: &[u8]) -> Result<()>;
 
-    /// Blocks until the call is complete on this rank, or until the group has failed. In both cases no rank touches
-    /// this rank's buffers of the call any more.
+    /// Blocks until the call is complete on this rank, or until the group has failed. In both cases
+    /// no rank touches this rank's buffers of the call any more.
     fn wait(&self, call: &Call) -> Result<Outcome>;
 
-    /// Gives up an issued call: poisons the group, and blocks until no rank touches the call's buffers any more.
+    /// Gives up an issued call: poisons the group, and blocks until no rank touches the call's
+    /// buffers any more.
     fn abandon(&self, call: &Call, during: String, reason: String);
 
-    /// Fails the group, unless it has failed already. `culprit` is the member to blame; none if it is unknown.
+    /// Fails the group, unless it has failed already. `culprit` is the member to blame; none if it
+    /// is unknown.
     fn blame(&self, culprit: Option<usize>, during: String, reason: String);
 
     /// Fails the group with this rank as the culprit, unless it has failed already.
@@ -76,8 +80,8 @@ pub(crate) trait Backend: Send + Sync {
     /// Returns the group's failure, if it has failed, as an error of this rank in call `id`.
     fn failure(&self, id: CallId) -> Option<CollectiveError>;
 
-    /// Tells the other ranks that this rank has handed in `count` collectives to the engine that moves data
-    /// [elsewhere](super::call::Signature::elsewhere).
+    /// Tells the other ranks that this rank has handed in `count` collectives to the engine that
+    /// moves data [elsewhere](super::call::Signature::elsewhere).
     fn report(&self, count: u64);
 
     /// Returns every member's latest report, in order; 0 for a member that has sent none.
@@ -86,11 +90,12 @@ pub(crate) trait Backend: Send + Sync {
     /// Declares that this rank will issue nothing more.
     fn depart(&self);
 
-    /// Returns this rank's end of the sub-group of `members`. All of them call it with the same arguments; `key` tells
-    /// apart the sub-groups of this group.
+    /// Returns this rank's end of the sub-group of `members`. All of them call it with the same
+    /// arguments; `key` tells apart the sub-groups of this group.
     fn split(&self, key: (u64, u64), members: &[usize]) -> Arc<dyn Backend>;
 
-    /// Returns this rank's end of a sub-group of all members for a control channel. All of them call it once per topic.
+    /// Returns this rank's end of a sub-group of all members for a control channel. All of them
+    /// call it once per topic.
     fn beside(&self, topic: Topic) -> Arc<dyn Backend> {
         let all: Vec<usize> = (0..self.names().len()).collect();
         self.split((u64::MAX, u64::MAX - topic as u64), &all)

@@ -14,15 +14,16 @@ pub(crate) struct Span {
     dtype: DType,
 }
 
-// SAFETY: a span is only an address. Memory is reached through its unsafe methods alone, and their callers answer for
-// which thread reads and writes it.
+// SAFETY: a span is only an address. Memory is reached through its unsafe methods alone, and their
+// callers answer for which thread reads and writes it.
 unsafe impl Send for Span {}
 // SAFETY: as above.
 unsafe impl Sync for Span {}
 
 impl Span {
-    /// Returns the span of a buffer, which its owner must keep in place and leave untouched while the span is used. Moving
-    /// the `Buffer` is fine: its elements live on the heap. `None` if it does not lie in main memory.
+    /// Returns the span of a buffer, which its owner must keep in place and leave untouched while
+    /// the span is used. Moving the `Buffer` is fine: its elements live on the heap. `None` if it
+    /// does not lie in main memory.
     pub(crate) fn new(buffer: &mut Buffer) -> Option<Self> {
         let (len, dtype) = (buffer.len(), buffer.dtype());
         Some(Span { start: buffer.host_bytes_mut()?.as_mut_ptr(), len, dtype })
@@ -50,17 +51,20 @@ impl Span {
     /// Returns elements `range`, to read.
     ///
     /// # Safety
-    /// The buffer is alive, holds elements of type `T`, and no thread writes to `range` during `'a`.
+    /// The buffer is alive, holds elements of type `T`, and no thread writes to `range` during
+    /// `'a`.
     pub(crate) unsafe fn read<'a, T>(&self, range: Range<usize>) -> &'a [T] {
         self.check(&range, size_of::<T>());
-        // SAFETY: in bounds, and aligned since blocks start on cache lines; the rest is the caller's promise.
+        // SAFETY: in bounds, and aligned since blocks start on cache lines; the rest is the
+        // caller's promise.
         unsafe { std::slice::from_raw_parts(self.start.cast::<T>().add(range.start), range.len()) }
     }
 
     /// Returns elements `range`, to write.
     ///
     /// # Safety
-    /// The buffer is alive, holds elements of type `T`, and no other thread reads or writes `range` during `'a`.
+    /// The buffer is alive, holds elements of type `T`, and no other thread reads or writes `range`
+    /// during `'a`.
     pub(crate) unsafe fn write<'a, T>(&self, range: Range<usize>) -> &'a mut [T] {
         self.check(&range, size_of::<T>());
         // SAFETY: as in `read`.
@@ -112,8 +116,8 @@ impl Issued {
         Issued { call: call.clone(), spans, sums, bytes: bytes.to_vec() }
     }
 
-    /// Returns the payload bytes that `member` of `count` members sends, where each member sends its data straight to
-    /// those that need it.
+    /// Returns the payload bytes that `member` of `count` members sends, where each member sends
+    /// its data straight to those that need it.
     pub(crate) fn bytes_sent(&self, member: usize, count: usize) -> u64 {
         let (others, signature) = (count as u64 - 1, &self.call.signature);
         let per_buffer = |shape: &BufferShape| {
@@ -131,7 +135,8 @@ impl Issued {
     }
 }
 
-/// Returns slice `index` of `count` of `len` elements; slices differ by at most one element if `count` does not divide `len`.
+/// Returns slice `index` of `count` of `len` elements; slices differ by at most one element if
+/// `count` does not divide `len`.
 pub(crate) fn slice(len: usize, index: usize, count: usize) -> Range<usize> {
     let cut = |index: usize| (index as u128 * len as u128 / count as u128) as usize;
     cut(index)..cut(index + 1)

@@ -5,7 +5,8 @@ use super::call_id::CallId;
 use super::observer::Observer;
 use std::time::Duration;
 
-/// How a rank waits for other ranks: its clocks, and its end of the [wait graph](super::wait_graph::WaitGraph).
+/// How a rank waits for other ranks: its clocks, and its end of the [wait
+/// graph](super::wait_graph::WaitGraph).
 pub(crate) trait Waiter {
     /// How long to wait for another rank before the group fails.
     fn timeout(&self) -> Duration;
@@ -15,13 +16,14 @@ pub(crate) trait Waiter {
         observer.held()
     }
 
-    /// Returns the time since a simulated link last delivered; zero while it is delivering. Without a link, forever.
-    /// `held`: how long the run has been paused so far.
+    /// Returns the time since a simulated link last delivered; zero while it is delivering. Without
+    /// a link, forever. `held`: how long the run has been paused so far.
     fn since_delivery(&self, _held: Duration) -> Duration {
         Duration::MAX
     }
 
-    /// Publishes that this rank has been waiting for `rank` for a while, or that it waits no longer.
+    /// Publishes that this rank has been waiting for `rank` for a while, or that it waits no
+    /// longer.
     fn publish(&self, rank: Option<u32>);
 
     /// True if `rank` has published that it waits for a rank other than this one.

@@ -1,8 +1,8 @@
 //! When a rank's wait for other ranks times out, and which rank it may blame then.
 //!
-//! If rank A waits for B and B is blocked on C, in this group or another, C is to blame. A rank that has been blocked
-//! for a while publishes which rank it waits for; deadlines on it pause meanwhile. So the rank that waits for C times
-//! out first, and its report names C.
+//! If rank A waits for B and B is blocked on C, in this group or another, C is to blame. A rank
+//! that has been blocked for a while publishes which rank it waits for; deadlines on it pause
+//! meanwhile. So the rank that waits for C times out first, and its report names C.
 
 use super::context::CallContext;
 use std::time::{Duration, Instant};
@@ -13,14 +13,15 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks at the clock.
 const SHORTEST_LOOK: Duration = Duration::from_millis(5);
 
-/// Returns how often a wait looks at the clock. While the process is stopped it cannot look, and one such interval
-/// counts as waiting; so it is a small part of `timeout`.
+/// Returns how often a wait looks at the clock. While the process is stopped it cannot look, and
+/// one such interval counts as waiting; so it is a small part of `timeout`.
 pub(crate) fn look_interval(timeout: Duration) -> Duration {
     (timeout / 10).clamp(SHORTEST_LOOK, LONGEST_LOOK)
 }
 
-/// A deadline for other ranks. It pauses while the run is held, while a simulated link delivers, while every awaited
-/// rank is itself blocked, and while the whole process is stopped, as by a shell.
+/// A deadline for other ranks. It pauses while the run is held, while a simulated link delivers,
+/// while every awaited rank is itself blocked, and while the whole process is stopped, as by a
+/// shell.
 pub(crate) struct Deadline<'a> {
     pub(crate) context: CallContext<'a>,
     since: Instant,
@@ -30,7 +31,8 @@ pub(crate) struct Deadline<'a> {
     looked: Duration,
     /// Time without a look beyond the interval: the process was stopped.
     stopped: Duration,
-    /// Time in which every awaited rank was blocked; at most the timeout, since what a rank published may be outdated.
+    /// Time in which every awaited rank was blocked; at most the timeout, since what a rank
+    /// published may be outdated.
     blocked: Duration,
     /// The rank that this rank has published to wait for.
     published: Option<u32>,
@@ -45,8 +47,8 @@ impl<'a> Deadline<'a> {
         Deadline { context, since, held, looked, stopped, blocked, published: None, spun: false }
     }
 
-    /// Returns how long to wait for `ranks`, at least one, before the next look. It does not shrink while the run is
-    /// held, so it is at least a few milliseconds.
+    /// Returns how long to wait for `ranks`, at least one, before the next look. It does not shrink
+    /// while the run is held, so it is at least a few milliseconds.
     ///
     /// # Errors
     /// The rank to blame, once the timeout is over: the first of `ranks` that is not blocked.
@@ -75,8 +77,8 @@ impl<'a> Deadline<'a> {
         }
         let left = timeout.saturating_sub(waited.saturating_sub(self.blocked));
         if left.is_zero() {
-            // A rank that hears that this one waits no longer must have heard of the failure before: leave the
-            // publication as it is.
+            // A rank that hears that this one waits no longer must have heard of the failure
+            // before: leave the publication as it is.
             self.published = None;
             return Err(culprit);
         }
@@ -203,8 +205,8 @@ mod tests {
         assert_eq!(deadline.left(&[1]), Err(1));
     }
 
-    /// A waiting rank publishes which rank it waits for after a tenth of its timeout, again when that changes, and
-    /// when the wait is over.
+    /// A waiting rank publishes which rank it waits for after a tenth of its timeout, again when
+    /// that changes, and when the wait is over.
     #[test]
     fn a_rank_that_waits_for_a_while_publishes_it() {
         let script = script(seconds(10));
@@ -217,8 +219,8 @@ mod tests {
         assert_eq!(*script.0.published.borrow(), [Some(1), Some(2), None]);
     }
 
-    /// A timeout of ten seconds: once with three in which the awaited rank is blocked, once with a rank that stays
-    /// blocked.
+    /// A timeout of ten seconds: once with three in which the awaited rank is blocked, once with a
+    /// rank that stays blocked.
     #[test]
     fn time_in_which_the_awaited_rank_is_blocked_does_not_count() {
         let script = script(seconds(10));
@@ -246,7 +248,8 @@ mod tests {
         assert_eq!(deadline.left_at(seconds(10), &[0, 1, 2, 3]), Err(2));
     }
 
-    /// A rank that waits for one that times out must hear of the failure, not of the end of that rank's wait.
+    /// A rank that waits for one that times out must hear of the failure, not of the end of that
+    /// rank's wait.
     #[test]
     fn a_rank_that_times_out_stays_blocked() {
         let script = script(seconds(2));

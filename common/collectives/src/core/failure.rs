@@ -23,7 +23,8 @@ pub(crate) enum Cause {
     Poisoned { during: String, reason: String },
     /// The group failed and the culprit is unknown.
     Unknown { during: String, reason: String },
-    /// `reporter` timed out on the culprit, which had not issued the call, or (`issued`) had not done its part.
+    /// `reporter` timed out on the culprit, which had not issued the call, or (`issued`) had not
+    /// done its part.
     Late { reporter: u32, operation: Operation, sequence: u64, issued: bool, waited: Duration },
     /// The culprit left the group before it issued a call that other ranks wait for.
     Departed,
@@ -32,8 +33,8 @@ pub(crate) enum Cause {
 }
 
 impl Failure {
-    /// The failure that member `reporter` of a group of ranks `names` blames on member `culprit`; none if the culprit
-    /// is unknown.
+    /// The failure that member `reporter` of a group of ranks `names` blames on member `culprit`;
+    /// none if the culprit is unknown.
     pub(crate) fn new(
         names: &[u32],
         reporter: usize,
@@ -91,8 +92,8 @@ pub(crate) trait Comparable {
     fn describe(&self, other: &Self) -> String;
 }
 
-/// Compares what all members issued as number `sequence`. The reference is the first member that most others agree
-/// with; the culprit is the first that differs from it. None if all agree.
+/// Compares what all members issued as number `sequence`. The reference is the first member that
+/// most others agree with; the culprit is the first that differs from it. None if all agree.
 pub(crate) fn disagreement<C: Comparable>(all: &[&C], sequence: u64, names: &[u32]) -> Option<Failure> {
     let alike = |one: &&C| all.iter().filter(|other| other.agrees(one)).count();
     if alike(&all[0]) == all.len() {

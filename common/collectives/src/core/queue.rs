@@ -1,13 +1,13 @@
 //! A rank's issued calls.
 //!
-//! A rank may wait for its calls in any order, but carries them out in the order of issue. Otherwise two ranks that
-//! wait in opposite orders could wait for each other forever.
+//! A rank may wait for its calls in any order, but carries them out in the order of issue.
+//! Otherwise two ranks that wait in opposite orders could wait for each other forever.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Calls of type `C` that one rank has issued and not waited for, with results of type `T` or a failure `E`. Only the
-/// rank's own thread uses it.
+/// Calls of type `C` that one rank has issued and not waited for, with results of type `T` or a
+/// failure `E`. Only the rank's own thread uses it.
 pub(crate) struct CallQueue<C, T, E>(Mutex<Entries<C, T, E>>);
 
 struct Entries<C, T, E> {

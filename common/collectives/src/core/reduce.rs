@@ -1,8 +1,8 @@
 //! Sums over ranks, in f32 over a balanced binary tree, rounded once.
 //!
-//! Ranks split at the largest power of two below their count, so (0+1)+2 for three, ((0+1)+(2+3))+4 for five: aligned
-//! power-of-two groups are subtrees. Each element is summed by itself, so the result does not depend on how buffers are
-//! cut.
+//! Ranks split at the largest power of two below their count, so (0+1)+2 for three, ((0+1)+(2+3))+4
+//! for five: aligned power-of-two groups are subtrees. Each element is summed by itself, so the
+//! result does not depend on how buffers are cut.
 
 use device::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use device::vectorized;
@@ -17,7 +17,8 @@ pub(crate) trait Summand: Copy + Default + 'static {
     /// Returns `values` as f32, exactly; `room` holds them if they have to be converted.
     fn wide<'a>(values: &'a [Self], room: &'a mut [f32]) -> &'a [f32];
 
-    /// Returns `values` rounded to nearest, ties to even; `room` holds them if they have to be converted.
+    /// Returns `values` rounded to nearest, ties to even; `room` holds them if they have to be
+    /// converted.
     fn narrow<'a>(values: &'a [f32], room: &'a mut [Self]) -> &'a [Self];
 }
 

@@ -1,12 +1,14 @@
 //! Which rank waits for which: the excuse of a rank that other ranks wait for.
 //!
-//! If rank A waits for B and B is blocked on C, C is to blame. A rank that has been blocked for a while therefore
-//! publishes which rank it waits for, in whatever group; a [deadline](super::deadline) on it pauses meanwhile.
+//! If rank A waits for B and B is blocked on C, C is to blame. A rank that has been blocked for a
+//! while therefore publishes which rank it waits for, in whatever group; a
+//! [deadline](super::deadline) on it pauses meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// For each rank that has published that it waits: the rank it waits for. Ranks are those of the world.
+/// For each rank that has published that it waits: the rank it waits for. Ranks are those of the
+/// world.
 #[derive(Default)]
 pub(crate) struct WaitGraph(Mutex<BTreeMap<u32, u32>>);
 

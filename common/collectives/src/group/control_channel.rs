@@ -7,7 +7,8 @@ use events::{Emitter, Operation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One rank's end of a channel for a few bytes that are neither shown to watchers nor counted as traffic.
+/// One rank's end of a channel for a few bytes that are neither shown to watchers nor counted as
+/// traffic.
 pub struct ControlChannel {
     backend: Arc<dyn Backend>,
     sequence: AtomicU64,
@@ -15,13 +16,14 @@ pub struct ControlChannel {
 }
 
 impl ControlChannel {
-    /// Opens a channel beside `control` that does not obey the run's pace. Every rank of the group opens it, once per
-    /// topic.
+    /// Opens a channel beside `control` that does not obey the run's pace. Every rank of the group
+    /// opens it, once per topic.
     pub(crate) fn beside(control: &Arc<dyn Backend>, topic: Topic) -> Self {
         ControlChannel::new(control.beside(topic), Emitter::silent(control.name()))
     }
 
-    /// A channel over `backend`, a sub-group for this alone, with the pace of `emitter`, which should emit nothing.
+    /// A channel over `backend`, a sub-group for this alone, with the pace of `emitter`, which
+    /// should emit nothing.
     pub(crate) fn new(backend: Arc<dyn Backend>, emitter: Emitter) -> Self {
         ControlChannel { backend, sequence: AtomicU64::new(0), observer: Observer::new(emitter, 0) }
     }

@@ -10,8 +10,9 @@ use std::time::Instant;
 
 /// A collective that has been issued; owns its buffers until it is done.
 ///
-/// Pending collectives may be waited for in any order, but a group moves their data in the order of issue. Dropping
-/// one without waiting makes this rank fail the group, unless the group is [winding down](crate::Group::wind_down).
+/// Pending collectives may be waited for in any order, but a group moves their data in the order of
+/// issue. Dropping one without waiting makes this rank fail the group, unless the group is [winding
+/// down](crate::Group::wind_down).
 #[must_use = "a pending collective must be waited for"]
 pub struct Pending {
     /// `None` once waited for.
@@ -35,7 +36,8 @@ impl Pending {
         let Some(call) = &self.call else {
             return Ok((self.buffers.take().unwrap_or_default(), Vec::new()));
         };
-        // If this unwinds, the buffers are still here, and Drop keeps them for as long as other ranks need them.
+        // If this unwinds, the buffers are still here, and Drop keeps them for as long as other
+        // ranks need them.
         let started = Instant::now();
         let outcome = self.backend.wait(call).inspect_err(|_| call.observer.failing());
         let buffers = self.buffers.take().unwrap_or_default();

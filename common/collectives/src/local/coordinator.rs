@@ -1,10 +1,11 @@
 //! How ranks that share memory coordinate: issue, arrive, work, done, and poison at any point.
 //!
-//! Every collective has a slot. A rank *issues* by publishing its buffers there. Once all ranks have arrived, what they
-//! published is compared, and each rank may *enter*, move its part of the data, and *exit*. A rank *settles* when every
-//! rank is done; or, once the group has failed, when no rank is inside the slot. No rank enters after a failure, so an
-//! empty slot stays empty. That makes it safe to touch each other's memory, and it makes ranks agree: the outcome of an
-//! empty slot is final, and it is success exactly if every part was done.
+//! Every collective has a slot. A rank *issues* by publishing its buffers there. Once all ranks
+//! have arrived, what they published is compared, and each rank may *enter*, move its part of the
+//! data, and *exit*. A rank *settles* when every rank is done; or, once the group has failed, when
+//! no rank is inside the slot. No rank enters after a failure, so an empty slot stays empty. That
+//! makes it safe to touch each other's memory, and it makes ranks agree: the outcome of an empty
+//! slot is final, and it is success exactly if every part was done.
 //!
 //! Nothing here knows which data moves; `C` is what a rank publishes.
 
@@ -26,7 +27,8 @@ pub(crate) struct Coordinator<C> {
     changed: Condvar,
     /// Counts notifications; spinning members read it without the lock.
     epoch: AtomicU64,
-    /// How many of the next waits park without spinning. Spinning timed out, so members may share a core.
+    /// How many of the next waits park without spinning. Spinning timed out, so members may share a
+    /// core.
     wary: AtomicU64,
 }
 
@@ -67,9 +69,9 @@ impl<C: Comparable> Coordinator<C> {
         state.failure.clone().unwrap_or(failure)
     }
 
-    /// Publishes this member's part of the call. `now` is the simulated link's clock, and `cost` the time that the
-    /// transfer takes on the link once the last member has issued and the link is free. Returns when the link will have
-    /// delivered everything, on that clock.
+    /// Publishes this member's part of the call. `now` is the simulated link's clock, and `cost`
+    /// the time that the transfer takes on the link once the last member has issued and the link is
+    /// free. Returns when the link will have delivered everything, on that clock.
     pub(crate) fn issue(
         &self,
         context: &CallContext<'_>,
@@ -97,8 +99,9 @@ impl<C: Comparable> Coordinator<C> {
         Ok(state.link_free)
     }
 
-    /// Blocks until all members have issued the call and agree, and enters its slot; returns what they published. A
-    /// member enters each slot once, in the order of issue; [`Coordinator::exit`] must follow.
+    /// Blocks until all members have issued the call and agree, and enters its slot; returns what
+    /// they published. A member enters each slot once, in the order of issue; [`Coordinator::exit`]
+    /// must follow.
     pub(crate) fn enter(&self, context: &CallContext<'_>) -> OrFailure<Arc<[C]>> {
         let mut state = lock(&self.state);
         let mut deadline = Deadline::start(context);
@@ -119,7 +122,8 @@ impl<C: Comparable> Coordinator<C> {
         }
     }
 
-    /// Leaves an entered slot; `finished` after sending `sent` bytes, or not finished because of a failure.
+    /// Leaves an entered slot; `finished` after sending `sent` bytes, or not finished because of a
+    /// failure.
     pub(crate) fn exit(&self, context: &CallContext<'_>, finished: bool, sent: u64) {
         let mut state = lock(&self.state);
         let failed = state.failure.is_some();
@@ -138,7 +142,8 @@ impl<C: Comparable> Coordinator<C> {
         self.notify(&state);
     }
 
-    /// Blocks until member `other` has finished `steps` steps of the ring in this slot, which this member has entered.
+    /// Blocks until member `other` has finished `steps` steps of the ring in this slot, which this
+    /// member has entered.
     pub(crate) fn follow(&self, context: &CallContext<'_>, other: usize, steps: usize) -> OrFailure<()> {
         let mut state = lock(&self.state);
         let mut deadline = Deadline::start(context);
@@ -151,14 +156,14 @@ impl<C: Comparable> Coordinator<C> {
         Ok(())
     }
 
-    /// Returns what all members published in the slot, once they have arrived and agree. Call it before
-    /// [`Coordinator::settle`].
+    /// Returns what all members published in the slot, once they have arrived and agree. Call it
+    /// before [`Coordinator::settle`].
     pub(crate) fn published(&self, context: &CallContext<'_>) -> Option<Arc<[C]>> {
         lock(&self.state).slot(context.sequence()).published()
     }
 
-    /// Blocks until the slot's outcome is final and no other member can touch this member's buffers again. The member
-    /// takes part in the slot no more.
+    /// Blocks until the slot's outcome is final and no other member can touch this member's buffers
+    /// again. The member takes part in the slot no more.
     pub(crate) fn settle(&self, context: &CallContext<'_>) -> OrFailure<Settled> {
         let (mut state, sequence) = (lock(&self.state), context.sequence());
         let mut deadline = Deadline::start(context);
@@ -175,7 +180,8 @@ impl<C: Comparable> Coordinator<C> {
                     state.leave(sequence);
                     return Err(failure);
                 }
-                // Members inside only copy, or wait for steps that the failure has ended: no deadline is needed.
+                // Members inside only copy, or wait for steps that the failure has ended: no
+                // deadline is needed.
                 state = self.rest(state, IDLE);
                 continue;
             }
@@ -242,15 +248,16 @@ impl<C: Comparable> Coordinator<C> {
         lock(&self.state)
     }
 
-    /// True if a wait should spin first. Counts down the waits that should not; members may miscount each other's.
+    /// True if a wait should spin first. Counts down the waits that should not; members may
+    /// miscount each other's.
     fn eager(&self) -> bool {
         let wary = self.wary.load(Ordering::Relaxed);
         self.wary.store(wary.saturating_sub(1), Ordering::Relaxed);
         wary == 0
     }
 
-    /// Blocks until a notification. At the deadline for rank `culprit` the group fails: the culprit has not issued the
-    /// call, or (`issued`) not done its part.
+    /// Blocks until a notification. At the deadline for rank `culprit` the group fails: the culprit
+    /// has not issued the call, or (`issued`) not done its part.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, GroupState<C>>,

@@ -1,7 +1,8 @@
 //! The direct algorithm: each rank does its share of the work straight on all ranks' buffers.
 //!
-//! Rank r answers for slice r of every buffer: it alone writes that slice of any rank's buffer, and no other rank reads
-//! what it writes there. In a reduce-scatter it writes only its own buffer. So ranks never wait for each other inside.
+//! Rank r answers for slice r of every buffer: it alone writes that slice of any rank's buffer, and
+//! no other rank reads what it writes there. In a reduce-scatter it writes only its own buffer. So
+//! ranks never wait for each other inside.
 
 use super::Hop;
 use super::published::Published;
@@ -18,8 +19,8 @@ const PIECE: usize = 8 << 10;
 /// Moves member `me`'s part of the data.
 ///
 /// # Safety
-/// All members have published calls that agree. Their buffers are alive, and are left to this collective. Every member
-/// calls this at most once per collective.
+/// All members have published calls that agree. Their buffers are alive, and are left to this
+/// collective. Every member calls this at most once per collective.
 pub(crate) unsafe fn run(all: &[Published], me: usize, hop: Hop<'_>) {
     let issued = &all[me].issued;
     if all.len() == 1 && issued.sums.is_empty() {
@@ -68,7 +69,8 @@ unsafe fn run_one(spans: Spans<'_>, me: usize, hop: Hop<'_>) {
             others().for_each(|from| hop(from, me, me, bytes));
             let place = spans.all[me].issued.sums.get(spans.index);
             let to = place.map_or(To::Buffers(me..me + 1), To::Exact);
-            // SAFETY: no other member touches slice `me` of any buffer, or this member's places for sums.
+            // SAFETY: no other member touches slice `me` of any buffer, or this member's places for
+            // sums.
             unsafe { sum(spans, own, to) };
         }
         Operation::AllGather => {
@@ -117,7 +119,8 @@ unsafe fn sum_as<T: Summand>(spans: Spans<'_>, range: Range<usize>, to: To<'_>) 
     let mut adder = Adder::<T>::new();
     for start in range.clone().step_by(BLOCK) {
         let block = start..range.end.min(start + BLOCK);
-        // SAFETY: only this thread touches the block, and these borrows end before the writes below.
+        // SAFETY: only this thread touches the block, and these borrows end before the writes
+        // below.
         let read = |rank| unsafe { spans.of(rank).read::<T>(block.clone()) };
         match &to {
             To::Buffers(members) => {

@@ -1,9 +1,10 @@
 //! Collectives between ranks on GPUs of one process: device copies and sums over all ranks' memory.
 //!
-//! It works as in main memory: a rank publishes where its buffers lie and does its share at `wait`. But a GPU does
-//! neither at once, so fences stand where a function's return does there. What a rank publishes carries the point at
-//! which its computation is done with the buffers. A rank's share is queued on its communication stream after all
-//! ranks' points. What a rank computes after `wait` starts after all ranks' shares.
+//! It works as in main memory: a rank publishes where its buffers lie and does its share at `wait`.
+//! But a GPU does neither at once, so fences stand where a function's return does there. What a
+//! rank publishes carries the point at which its computation is done with the buffers. A rank's
+//! share is queued on its communication stream after all ranks' points. What a rank computes after
+//! `wait` starts after all ranks' shares.
 
 use super::Hop;
 use crate::core::buffers::slice;
@@ -19,7 +20,8 @@ pub(crate) struct OnGpu {
     rank: Arc<Runtime>,
     /// Address of each buffer's first element.
     addresses: Vec<u64>,
-    /// Addresses of the places where the sums of the rank's slice go, f32, if they are not rounded into the buffers.
+    /// Addresses of the places where the sums of the rank's slice go, f32, if they are not rounded
+    /// into the buffers.
     sums: Vec<u64>,
     /// Reached once the GPU has done what the rank had computed when it issued.
     ready: Fence,
@@ -28,7 +30,8 @@ pub(crate) struct OnGpu {
 }
 
 impl OnGpu {
-    /// Returns where `buffers` lie, if all are on a GPU; `None` if some are not. Those after `count` are places for sums.
+    /// Returns where `buffers` lie, if all are on a GPU; `None` if some are not. Those after
+    /// `count` are places for sums.
     pub(crate) fn of(buffers: &[Buffer], count: usize) -> Result<Option<Self>> {
         let places: Option<Vec<_>> = buffers.iter().map(Buffer::on_gpu).collect();
         let Some(places) = places else { return Ok(None) };
@@ -55,14 +58,16 @@ pub(crate) struct Parties<'a> {
 }
 
 impl Parties<'_> {
-    /// Queues member `me`'s share, which watchers know as `what`. A member that is alone has no share.
+    /// Queues member `me`'s share, which watchers know as `what`. A member that is alone has no
+    /// share.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
-    /// All members have published calls that agree. Their buffers are alive, and are left to this collective until all
-    /// members have settled. Every member calls this at most once per collective.
+    /// All members have published calls that agree. Their buffers are alive, and are left to this
+    /// collective until all members have settled. Every member calls this at most once per
+    /// collective.
     pub(crate) unsafe fn run(&self, me: usize, what: Work, hop: Hop<'_>) -> Result<()> {
         let own = self.all[me];
         if self.all.len() == 1 && own.sums.is_empty() {
@@ -91,8 +96,8 @@ impl Parties<'_> {
         shares.into_iter().try_for_each(|fence| self.all[me].rank.compute_after(fence))
     }
 
-    /// Blocks on the host until no share is under way. After a failure, buffers may be freed only then: what another GPU
-    /// has queued does not wait for this one.
+    /// Blocks on the host until no share is under way. After a failure, buffers may be freed only
+    /// then: what another GPU has queued does not wait for this one.
     pub(crate) fn drain(&self, me: usize) {
         let shares = self.all.iter().filter_map(|party| party.done.get());
         // After a failure, a further error of the driver adds nothing.
@@ -169,7 +174,8 @@ impl Parties<'_> {
     /// Copies `range` of member `from`'s buffer into every other member's.
     ///
     /// # Safety
-    /// No member writes to `range` of the source, and no other member touches `range` of the others.
+    /// No member writes to `range` of the source, and no other member touches `range` of the
+    /// others.
     unsafe fn spread(
         &self,
         stream: &Communication<'_>,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// A link with latency α and bandwidth 1/β; one transfer at a time per group.
 ///
-/// A collective is delivered at max(last rank's issue, link free) + α · rounds + bytes · β. Here, bytes is what the
-/// busiest rank sends, and rounds is [`Algorithm::rounds`].
+/// A collective is delivered at max(last rank's issue, link free) + α · rounds + bytes · β. Here,
+/// bytes is what the busiest rank sends, and rounds is [`Algorithm::rounds`].
 ///
 /// A group of one has no link. Time for which the run is paused does not count.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +19,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Returns the time on the link of an operation between `size` ranks, of which the busiest sends `bytes`.
+    /// Returns the time on the link of an operation between `size` ranks, of which the busiest
+    /// sends `bytes`.
     pub fn cost(&self, operation: Operation, algorithm: Algorithm, size: u32, bytes: u64) -> Duration {
         if size <= 1 {
             return Duration::ZERO;

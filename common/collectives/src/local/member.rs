@@ -30,11 +30,13 @@ use share::Share;
 pub(crate) struct Shared {
     coordinator: Coordinator<Published>,
     options: Options,
-    /// How long to spin before parking, here and in sub-groups: it depends on how many ranks the process has.
+    /// How long to spin before parking, here and in sub-groups: it depends on how many ranks the
+    /// process has.
     spin: Duration,
     /// Zero of the simulated links' clock, the same in sub-groups.
     start: Instant,
-    /// When the links of the world and its sub-groups will have delivered everything, in nanoseconds on their clock.
+    /// When the links of the world and its sub-groups will have delivered everything, in
+    /// nanoseconds on their clock.
     delivery: Arc<AtomicU64>,
     /// Shared by the world and its sub-groups.
     waiting: Arc<WaitGraph>,
@@ -46,7 +48,8 @@ pub(crate) struct Shared {
 
 type Children = BTreeMap<(u64, u64), Arc<Shared>>;
 
-/// How long a rank spins before it parks, where every rank has a core of its own: about as long as parking takes.
+/// How long a rank spins before it parks, where every rank has a core of its own: about as long as
+/// parking takes.
 const SPIN: Duration = Duration::from_micros(20);
 
 impl Shared {
@@ -131,7 +134,8 @@ impl ThreadMember {
         self.shared.options.algorithm == Algorithm::Ring && data
     }
 
-    /// Returns the time that the call takes on the simulated link: that of the rank that sends most.
+    /// Returns the time that the call takes on the simulated link: that of the rank that sends
+    /// most.
     fn cost(&self, issued: &Issued) -> Duration {
         let Some(link) = self.shared.options.link else { return Duration::ZERO };
         let size = self.shared.coordinator.names().len();
@@ -143,8 +147,8 @@ impl ThreadMember {
         link.cost(issued.call.operation(), self.shared.options.algorithm, size as u32, busiest)
     }
 
-    /// Does this rank's share of a call. Returns every member's bytes for scalars, and adds the time in which data moved
-    /// to `moving`.
+    /// Does this rank's share of a call. Returns every member's bytes for scalars, and adds the
+    /// time in which data moved to `moving`.
     fn carry_out(&self, call: &Call, moving: &mut Duration) -> OrFailure<Vec<Vec<u8>>> {
         let context = self.context(call);
         let all = self.shared.coordinator.enter(&context)?;

@@ -1,8 +1,8 @@
 //! Ranks that are threads of one process.
 //!
-//! At `issue` a rank publishes the addresses of its buffers in a slot of the group, and returns. There is no extra
-//! thread: at `wait`, once all ranks have issued, each rank does its part of the work on all ranks' memory, and returns
-//! when all are done.
+//! At `issue` a rank publishes the addresses of its buffers in a slot of the group, and returns.
+//! There is no extra thread: at `wait`, once all ranks have issued, each rank does its part of the
+//! work on all ranks' memory, and returns when all are done.
 
 mod coordinator;
 mod direct;
@@ -27,10 +27,12 @@ use std::time::Duration;
 /// How data moves between ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Each rank works on all ranks' memory. Sums are added over a balanced tree of ranks in f32 and rounded once.
+    /// Each rank works on all ranks' memory. Sums are added over a balanced tree of ranks in f32
+    /// and rounded once.
     #[default]
     Direct,
-    /// Neighbour to neighbour, as between machines. Sums are rounded at every hop, in another order for every slice.
+    /// Neighbour to neighbour, as between machines. Sums are rounded at every hop, in another order
+    /// for every slice.
     Ring,
 }
 
@@ -67,7 +69,8 @@ impl Algorithm {
 /// How a local group behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// How long a rank waits for another before the group fails. Time for which the run is paused does not count.
+    /// How long a rank waits for another before the group fails. Time for which the run is paused
+    /// does not count.
     pub timeout: Duration,
     /// How data moves.
     pub algorithm: Algorithm,

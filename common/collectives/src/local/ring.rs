@@ -1,10 +1,11 @@
 //! The ring algorithm: each rank receives from its left neighbour only.
 //!
-//! The bandwidth-optimal ring of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-//! workstations" (2009): in N−1 steps partial sums travel to their owner, in N−1 more the sums travel on to all ranks.
-//! A rank may take step s + 1 once its left neighbour has finished step s. Through the chain of neighbours this also
-//! says that its right neighbour has read whatever the step overwrites. Partial sums are rounded to the element type at
-//! every hop, and the order of addition differs from slice to slice.
+//! The bandwidth-optimal ring of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
+//! clusters of workstations" (2009): in N−1 steps partial sums travel to their owner, in N−1 more
+//! the sums travel on to all ranks. A rank may take step s + 1 once its left neighbour has finished
+//! step s. Through the chain of neighbours this also says that its right neighbour has read
+//! whatever the step overwrites. Partial sums are rounded to the element type at every hop, and the
+//! order of addition differs from slice to slice.
 
 use super::published::Published;
 use crate::core::buffers::{Issued, Span, slice};
@@ -93,7 +94,8 @@ impl Ring<'_> {
         for step in 0..count - 1 {
             let chunk = (self.me + 2 * count - step - 2) % count;
             neighbours.follow(self.left(), step)?;
-            // SAFETY: the left neighbour is done with the chunk, and no other member reads ours before `advance`.
+            // SAFETY: the left neighbour is done with the chunk, and no other member reads ours
+            // before `advance`.
             let bytes = self.chunks(chunk, |own, from, range| unsafe { add(own, from, range) });
             neighbours.hop(self.left(), self.me, chunk, bytes);
             neighbours.advance();
@@ -101,7 +103,8 @@ impl Ring<'_> {
         Ok(())
     }
 
-    /// At step s copies the left neighbour's slice me − s − 1, after `before` steps of the same collective.
+    /// At step s copies the left neighbour's slice me − s − 1, after `before` steps of the same
+    /// collective.
     ///
     /// # Safety
     /// As [`Ring::run`].
@@ -110,7 +113,8 @@ impl Ring<'_> {
         for step in 0..count - 1 {
             let chunk = (self.me + count - step - 1) % count;
             neighbours.follow(self.left(), before + step)?;
-            // SAFETY: the left neighbour's chunk is final, and by the chain of steps no member still reads ours.
+            // SAFETY: the left neighbour's chunk is final, and by the chain of steps no member
+            // still reads ours.
             let bytes = self.chunks(chunk, |own, from, range| unsafe { copy(own, from, range) });
             neighbours.hop(self.left(), self.me, chunk, bytes);
             neighbours.advance();
@@ -132,7 +136,8 @@ impl Ring<'_> {
                 if self.me != root {
                     neighbours.follow(self.left(), steps)?;
                     let from = &self.all[self.left()].issued.spans[index];
-                    // SAFETY: the left neighbour's piece is final, and ours is not read before `advance`.
+                    // SAFETY: the left neighbour's piece is final, and ours is not read before
+                    // `advance`.
                     unsafe { copy(own, from, piece.clone()) };
                     neighbours.hop(self.left(), self.me, steps - 1, own.bytes_of(&piece));
                 }

@@ -1,5 +1,5 @@
-//! The coordinator under a scheduler that explores interleavings: ranks agree, none deadlocks, and none gets buffers
-//! back that another still uses.
+//! The coordinator under a scheduler that explores interleavings: ranks agree, none deadlocks, and
+//! none gets buffers back that another still uses.
 
 /// Shuttle's primitives in place of the standard library's. Its condition variables never time out.
 mod sync {

@@ -1,4 +1,5 @@
-//! The state of a group: a slot for every collective that some rank has issued and not all have settled.
+//! The state of a group: a slot for every collective that some rank has issued and not all have
+//! settled.
 
 use crate::core::context::CallContext;
 use crate::core::failure::{Comparable, Failure, OrFailure, disagreement};
@@ -9,13 +10,15 @@ use std::time::Duration;
 /// What a settled slot leaves behind for one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
-    /// When a simulated link begins and when it delivers, on the clock given when issuing; none without a link.
+    /// When a simulated link begins and when it delivers, on the clock given when issuing; none
+    /// without a link.
     pub(crate) crossing: Option<(Duration, Duration)>,
     /// The bytes that this member reported on exit.
     pub(crate) sent: u64,
 }
 
-/// One collective, from the first rank's issue until the last has settled. `C` is what a rank publishes.
+/// One collective, from the first rank's issue until the last has settled. `C` is what a rank
+/// publishes.
 pub(crate) struct Slot<C> {
     arrivals: Vec<Option<C>>,
     /// What all members have published, once it is here and agrees.
@@ -140,7 +143,8 @@ impl<C> GroupState<C> {
         &mut self.slots[index]
     }
 
-    /// The slot with number `sequence`: it exists from a member's issue until all members have settled.
+    /// The slot with number `sequence`: it exists from a member's issue until all members have
+    /// settled.
     pub(crate) fn slot(&mut self, sequence: u64) -> &mut Slot<C> {
         &mut self.slots[(sequence - self.first) as usize]
     }

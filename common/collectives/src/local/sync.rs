@@ -1,4 +1,5 @@
-//! The primitives under the [coordinator](super::coordinator), in one place so that tests can exchange them.
+//! The primitives under the [coordinator](super::coordinator), in one place so that tests can
+//! exchange them.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -6,8 +7,8 @@ use std::time::Duration;
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Locks. A thread that panicked with the lock has left the state as it was before its critical section, or has
-/// poisoned the group.
+/// Locks. A thread that panicked with the lock has left the state as it was before its critical
+/// section, or has poisoned the group.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,7 +8,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// How long connecting may take. A rank without a connection is left out: collectives do not need it.
+/// How long connecting may take. A rank without a connection is left out: collectives do not need
+/// it.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Connects rank 0 with each other rank that reaches it; see [`crate::tcp::Joined`].

@@ -1,7 +1,8 @@
 //! Ranks that are the processes of an MPI job.
 //!
-//! MPI carries messages; sums are computed as between threads, so their bits are the same. MPI does not tell when a
-//! process has died. Its launcher ends the job then; if it does not, the other ranks time out.
+//! MPI carries messages; sums are computed as between threads, so their bits are the same. MPI does
+//! not tell when a process has died. Its launcher ends the job then; if it does not, the other
+//! ranks time out.
 
 mod links;
 mod raw;

@@ -5,7 +5,8 @@ use mpi::ffi;
 use std::mem::MaybeUninit;
 use std::os::raw::c_int;
 
-/// Bytes per unit in which MPI counts. Its counts have 31 bits, and buffers may have more bytes than that.
+/// Bytes per unit in which MPI counts. Its counts have 31 bits, and buffers may have more bytes
+/// than that.
 pub(crate) const BLOCK: usize = 64;
 /// Tag of all messages.
 const TAG: c_int = 7;
@@ -35,8 +36,8 @@ impl MpiWorld {
     pub(crate) fn start() -> Result<Self, String> {
         let (mut granted, mut rank, mut size) = (0, 0, 0);
         let mut block = MaybeUninit::uninit();
-        // SAFETY: MPI is started once, before any other call; all pointers are valid for the call. The constants are
-        // initialised by the library itself.
+        // SAFETY: MPI is started once, before any other call; all pointers are valid for the call.
+        // The constants are initialised by the library itself.
         unsafe {
             let comm = ffi::RSMPI_COMM_WORLD;
             let (none, args) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -62,7 +63,8 @@ impl MpiWorld {
         let count = blocks(payload.bytes().len())?;
         let mut request = MaybeUninit::uninit();
         let start = payload.bytes_mut().as_mut_ptr();
-        // SAFETY: the payload holds `count` blocks on the heap, and stays there, untouched, until the transfer is done.
+        // SAFETY: the payload holds `count` blocks on the heap, and stays there, untouched, until
+        // the transfer is done.
         unsafe {
             let code = ffi::MPI_Isend(
                 start.cast(),
@@ -119,7 +121,8 @@ impl MpiWorld {
     /// True if a transfer is done; MPI forgets it then.
     pub(crate) fn is_done(&self, transfer: &mut Transfer) -> Result<bool, String> {
         let mut done = 0;
-        // SAFETY: the request is this transfer's own, and a finished one becomes the null request, which is always done.
+        // SAFETY: the request is this transfer's own, and a finished one becomes the null request,
+        // which is always done.
         let code = unsafe { ffi::MPI_Test(&mut transfer.request, &mut done, ffi::RSMPI_STATUS_IGNORE) };
         checked(code, "finish a transfer")?;
         Ok(done != 0)

@@ -142,7 +142,8 @@ impl Transport for MpiTransport {
 }
 
 impl Drop for MpiTransport {
-    /// Sends everything, waits until the other ranks have departed, and finalizes MPI unless a group has failed.
+    /// Sends everything, waits until the other ranks have departed, and finalizes MPI unless a
+    /// group has failed.
     fn drop(&mut self) {
         let since = Instant::now();
         loop {
@@ -152,7 +153,8 @@ impl Drop for MpiTransport {
             if done && !state.failed && !broken {
                 return state.world.end();
             }
-            // After a failure the launcher ends the job: finalizing MPI would wait for processes that have ended.
+            // After a failure the launcher ends the job: finalizing MPI would wait for processes
+            // that have ended.
             if broken || done || since.elapsed() > LINGER {
                 let state = &mut *state;
                 // MPI may still read and write their memory.

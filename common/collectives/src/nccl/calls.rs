@@ -65,7 +65,8 @@ impl Functions {
         self.state("ncclGetUniqueId", code, std::ptr::null_mut()).map(|_| id)
     }
 
-    /// Begins to make a communicator on the calling thread's GPU, whose kernels have at most `blocks` blocks.
+    /// Begins to make a communicator on the calling thread's GPU, whose kernels have at most
+    /// `blocks` blocks.
     ///
     /// # Safety
     /// Every rank calls it with the same identifier and size and a rank of its own.
@@ -82,7 +83,8 @@ impl Functions {
         self.state("ncclCommInitRankConfig", code, comm).map(|state| (comm, state))
     }
 
-    /// Begins to split a communicator, as [`Functions::begin`] makes one. The new handle is in `place` once `comm` is done.
+    /// Begins to split a communicator, as [`Functions::begin`] makes one. The new handle is in
+    /// `place` once `comm` is done.
     ///
     /// # Safety
     /// `comm` is a communicator, and `place` stays where it is until `comm` is done.
@@ -101,7 +103,8 @@ impl Functions {
         self.state("ncclCommSplit", code, comm)
     }
 
-    /// Returns how far a communicator has come; an error of its own, of another rank or of the network.
+    /// Returns how far a communicator has come; an error of its own, of another rank or of the
+    /// network.
     ///
     /// # Safety
     /// `comm` is a communicator.
@@ -131,9 +134,9 @@ impl Functions {
     /// Queues `transfers` as one operation.
     ///
     /// # Safety
-    /// `comm` is a communicator that is done with everything before, `member` this rank in it among `size`. The buffers
-    /// are whole, lie on the communicator's GPU, and stay there, untouched, until the stream is past them. All ranks
-    /// call with transfers that fit together.
+    /// `comm` is a communicator that is done with everything before, `member` this rank in it among
+    /// `size`. The buffers are whole, lie on the communicator's GPU, and stay there, untouched,
+    /// until the stream is past them. All ranks call with transfers that fit together.
     pub(crate) unsafe fn queue(
         &self,
         comm: Handle,
@@ -169,7 +172,8 @@ impl Functions {
         let start = address as *mut c_void;
         let own = (address + (member * slice * dtype.size()) as u64) as *mut c_void;
         let dtype = code_of(dtype);
-        // SAFETY: the caller's promise. In place means: slice `member` of the whole buffer, where only a slice is meant.
+        // SAFETY: the caller's promise. In place means: slice `member` of the whole buffer, where
+        // only a slice is meant.
         unsafe {
             match movement {
                 Move::AllReduce => {

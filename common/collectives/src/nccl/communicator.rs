@@ -1,4 +1,5 @@
-//! An owned communicator: made and split without blocking, one call at a time, aborted when dropped before its end.
+//! An owned communicator: made and split without blocking, one call at a time, aborted when dropped
+//! before its end.
 
 use super::calls::{CallState, Result, Transfer};
 use super::raw::{Functions, Handle, Stream, UniqueId};
@@ -8,10 +9,12 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long an abort waits for a call that is under way. Afterwards it aborts even a call that hangs in the driver.
+/// How long an abort waits for a call that is under way. Afterwards it aborts even a call that
+/// hangs in the driver.
 const POLITE: Duration = Duration::from_secs(1);
-/// The first and the longest pause between two polls of a communicator's state. For the length of the first pause it is
-/// polled without pauses: most calls are done by then, and the system wakes no thread sooner.
+/// The first and the longest pause between two polls of a communicator's state. For the length of
+/// the first pause it is polled without pauses: most calls are done by then, and the system wakes
+/// no thread sooner.
 const PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
 
 /// Returns why a wait is to end early, if it is.
@@ -32,8 +35,8 @@ pub(crate) struct Communicator {
 }
 
 impl Communicator {
-    /// Begins to make a communicator whose kernels have at most `blocks` blocks. [`Communicator::settle`] blocks until
-    /// all ranks have done so.
+    /// Begins to make a communicator whose kernels have at most `blocks` blocks.
+    /// [`Communicator::settle`] blocks until all ranks have done so.
     ///
     /// # Safety
     /// Every rank calls it with the same identifier and size and a member's number of its own.
@@ -81,7 +84,8 @@ impl Communicator {
         self.call(|handle| unsafe { self.functions.progress(handle) })
     }
 
-    /// Returns what [`Communicator::state`] does; `Running` while another call is under way, since that may hang.
+    /// Returns what [`Communicator::state`] does; `Running` while another call is under way, since
+    /// that may hang.
     pub(crate) fn state_unless_busy(&self) -> Result<CallState> {
         self.runtime.enter().map_err(|error| error.to_string())?;
         let Ok(_busy) = self.busy.try_lock() else { return Ok(CallState::Running) };
@@ -92,7 +96,8 @@ impl Communicator {
         }
     }
 
-    /// True if it has failed and another rank may be the cause: NCCL has lost a connection, and cannot tell why.
+    /// True if it has failed and another rank may be the cause: NCCL has lost a connection, and
+    /// cannot tell why.
     pub(crate) fn blames_another(&self) -> bool {
         // SAFETY: the handle is a communicator's.
         self.call(|handle| Ok(unsafe { self.functions.blames_another(handle) })).unwrap_or(false)
@@ -115,22 +120,25 @@ impl Communicator {
         Ok(())
     }
 
-    /// Hands in `transfers` as one operation, for `stream`. They are on it once the communicator has settled.
+    /// Hands in `transfers` as one operation, for `stream`. They are on it once the communicator
+    /// has settled.
     ///
     /// # Safety
-    /// The communicator has settled. The buffers are whole, lie on this rank's GPU, and stay there, untouched, until the
-    /// stream is past them. All ranks hand in transfers that fit together, in the same order.
+    /// The communicator has settled. The buffers are whole, lie on this rank's GPU, and stay there,
+    /// untouched, until the stream is past them. All ranks hand in transfers that fit together, in
+    /// the same order.
     pub(crate) unsafe fn hand_in(&self, transfers: &[Transfer], stream: Stream) -> Result<CallState> {
         let place = (self.member, self.size);
         // SAFETY: the caller's promise.
         self.call(|handle| unsafe { self.functions.queue(handle, place, transfers, stream) })
     }
 
-    /// Splits it: ranks of the same `color` form a communicator, in the order of their places. Returns `None` without a
-    /// colour.
+    /// Splits it: ranks of the same `color` form a communicator, in the order of their places.
+    /// Returns `None` without a colour.
     ///
     /// # Safety
-    /// Every rank calls it, with nothing queued; `place` is this rank's and the size of its new communicator.
+    /// Every rank calls it, with nothing queued; `place` is this rank's and the size of its new
+    /// communicator.
     pub(crate) unsafe fn split(
         &self,
         color: Option<usize>,
@@ -169,7 +177,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// Ends it at once, even during a call: kernels that wait for other ranks return. Any thread may call it.
+    /// Ends it at once, even during a call: kernels that wait for other ranks return. Any thread
+    /// may call it.
     pub(crate) fn abort(&self) {
         let since = Instant::now();
         let mut busy = self.busy.try_lock();
@@ -182,8 +191,8 @@ impl Communicator {
         if handle.is_null() || self.runtime.enter().is_err() {
             return;
         }
-        // SAFETY: the handle is a communicator's, and later calls find none. A call that is still under way hangs, and
-        // NCCL provides for an abort from another thread in that case.
+        // SAFETY: the handle is a communicator's, and later calls find none. A call that is still
+        // under way hangs, and NCCL provides for an abort from another thread in that case.
         unsafe { (self.functions.abort)(handle) };
     }
 }

@@ -10,8 +10,9 @@ use device::cuda::Communication;
 use events::Operation;
 use std::time::Instant;
 
-/// Returns a condition that ends a wait for NCCL: once the group has failed, or once the timeout is over. In the latter
-/// case it blames a rank. `count`: the collectives handed in so far, if the call is one of them.
+/// Returns a condition that ends a wait for NCCL: once the group has failed, or once the timeout is
+/// over. In the latter case it blames a rank. `count`: the collectives handed in so far, if the
+/// call is one of them.
 pub(crate) fn give_up_at_timeout<'a>(
     watched: &'a WatchedCommunicator,
     id: CallId,
@@ -33,11 +34,13 @@ pub(crate) fn give_up_at_timeout<'a>(
     }
 }
 
-/// Hands `transfers` to NCCL for the communication stream. Returns how many collectives have been handed in with them.
+/// Hands `transfers` to NCCL for the communication stream. Returns how many collectives have been
+/// handed in with them.
 ///
-/// Where threads share a GPU, none returns before all have handed in. What a rank does next may load machine code, as
-/// cuBLASLt does for every new shape. Loading waits for everything that runs in the context, the rank's own kernel
-/// included; that kernel waits for the other ranks' kernels, which the driver does not launch during loading.
+/// Where threads share a GPU, none returns before all have handed in. What a rank does next may
+/// load machine code, as cuBLASLt does for every new shape. Loading waits for everything that runs
+/// in the context, the rank's own kernel included; that kernel waits for the other ranks' kernels,
+/// which the driver does not launch during loading.
 pub(crate) fn hand_in(
     watched: &WatchedCommunicator,
     call: &Call,
@@ -45,9 +48,9 @@ pub(crate) fn hand_in(
     stream: &Communication<'_>,
 ) -> device::Result<u64> {
     let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
-    // SAFETY: all ranks agree about operation, lengths and types, and hand in in the same order; what was handed in
-    // before has settled. The callers keep the buffers in place until `wait` has put the call's fence before what the
-    // rank computes next.
+    // SAFETY: all ranks agree about operation, lengths and types, and hand in in the same order;
+    // what was handed in before has settled. The callers keep the buffers in place until `wait` has
+    // put the call's fence before what the rank computes next.
     let state = unsafe { watched.communicator.hand_in(transfers, stream.handle()) }.map_err(nccl)?;
     let count = watched.count();
     let give_up = give_up_at_timeout(watched, call.id(), Some(count), &call.observer);

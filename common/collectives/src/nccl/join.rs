@@ -9,11 +9,12 @@ use device::cuda::Runtime;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Puts NCCL under `group`: buffers on the GPU of `runtime`, this rank's, then travel through it. Every rank of the group
-/// calls it.
+/// Puts NCCL under `group`: buffers on the GPU of `runtime`, this rank's, then travel through it.
+/// Every rank of the group calls it.
 ///
 /// # Errors
-/// [`CollectiveError::Setup`] if NCCL is missing, too old, or refuses; the group's failure if another rank could not.
+/// [`CollectiveError::Setup`] if NCCL is missing, too old, or refuses; the group's failure if
+/// another rank could not.
 pub fn join(group: Group, runtime: &Arc<Runtime>, timeout: Duration) -> Result<Group, CollectiveError> {
     group.over(|control| {
         let setup = Setup::new(&control, runtime, timeout);

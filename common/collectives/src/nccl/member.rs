@@ -1,8 +1,8 @@
 //! One rank's end of a group whose data NCCL moves.
 //!
-//! The group under it, `control`, is one of threads or of processes. It numbers and compares calls, names missing ranks,
-//! passes on failures, and moves the buffers that lie in main memory. A call is handed to NCCL only once all ranks have
-//! issued it and agree.
+//! The group under it, `control`, is one of threads or of processes. It numbers and compares calls,
+//! names missing ranks, passes on failures, and moves the buffers that lie in main memory. A call
+//! is handed to NCCL only once all ranks have issued it and agree.
 
 use super::calls::Transfer;
 use super::communicator::Communicator;
@@ -46,7 +46,8 @@ struct Issued {
     ready: Fence,
 }
 
-/// The outcome of a call on the GPU's queue, and the point at which it is done there; none if nothing moves.
+/// The outcome of a call on the GPU's queue, and the point at which it is done there; none if
+/// nothing moves.
 type Queued = (Outcome, Option<Arc<Fence>>);
 
 impl NcclMember {
@@ -88,7 +89,8 @@ impl NcclMember {
         Ok((outcome, self.queue(issued)?))
     }
 
-    /// Queues a call that all ranks agree about. Returns the point at which it is done; `None` if nothing moves.
+    /// Queues a call that all ranks agree about. Returns the point at which it is done; `None` if
+    /// nothing moves.
     fn queue(&self, Issued { call, addresses, ready }: &Issued) -> Result<Option<Arc<Fence>>> {
         let Some(watched) = &self.watched else { return Ok(None) };
         let transfers: Vec<Transfer> = transfers(&call.signature, addresses).collect();
@@ -107,7 +109,8 @@ impl NcclMember {
         Ok(Some(done))
     }
 
-    /// Returns the error of a call that could not be queued: the group's failure, which this may be.
+    /// Returns the error of a call that could not be queued: the group's failure, which this may
+    /// be.
     fn failed(&self, watched: &WatchedCommunicator, call: &Call, error: DeviceError) -> CollectiveError {
         let reason = match error {
             DeviceError::Cuda { call: "NCCL", reason } => format!("NCCL reports: {reason}"),
@@ -122,7 +125,8 @@ impl NcclMember {
         before.unwrap_or_else(|| self.device_error(call, reason))
     }
 
-    /// Cleans up after a failure: afterwards nothing waits on the GPU, and nothing there touches a buffer.
+    /// Cleans up after a failure: afterwards nothing waits on the GPU, and nothing there touches a
+    /// buffer.
     fn abort(&self) {
         let Some(watched) = &self.watched else { return };
         watched.abort();
@@ -156,7 +160,8 @@ impl NcclMember {
         let color = members.first().copied().filter(|_| members.len() > 1);
         let observer = Observer::silent(self.name());
         let give_up = give_up_at_timeout(watched, CallId::NONE, None, &observer);
-        // SAFETY: every member of this group splits it at this point of its program, and nothing is queued.
+        // SAFETY: every member of this group splits it at this point of its program, and nothing is
+        // queued.
         let made = unsafe { watched.communicator.split(color, (me, members.len()), &give_up) }?;
         self.memory_probe.end(before).map_err(|error| error.to_string())?;
         Ok(made)

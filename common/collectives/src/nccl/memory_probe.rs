@@ -1,4 +1,5 @@
-//! How much of a GPU's memory communicators take: the difference of what is free before and after, over all its ranks.
+//! How much of a GPU's memory communicators take: the difference of what is free before and after,
+//! over all its ranks.
 
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Result, Topic};
@@ -39,14 +40,15 @@ impl MemoryProbe {
         self.runtime.gpu().memory().map(|(free, _)| free).map_err(refused)
     }
 
-    /// Reads what is free before communicators are made. Every rank calls it; none returns before all have read.
+    /// Reads what is free before communicators are made. Every rank calls it; none returns before
+    /// all have read.
     pub(crate) fn begin(&self) -> Result<Before> {
         let free = self.free()?;
         self.channel.exchange(&[]).map(|_| Before(free))
     }
 
-    /// Notes how much of this rank's GPU the communicators of all its ranks have taken. Every rank calls it once they
-    /// are made.
+    /// Notes how much of this rank's GPU the communicators of all its ranks have taken. Every rank
+    /// calls it once they are made.
     pub(crate) fn end(&self, before: Before) -> Result<()> {
         let mine = [before.0, self.free()?].map(u64::to_le_bytes).concat();
         let free = self.channel.exchange(&mine)?;

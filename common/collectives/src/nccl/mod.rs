@@ -12,11 +12,12 @@
 //! | `memory_probe` | how much of a GPU's memory communicators take |
 //! | `setup`, `join` | how ranks get communicators, and what can prevent it |
 //!
-//! NCCL trusts its callers: ranks that pass different lengths wait for each other forever, or write out of bounds. So a
-//! call has two parts. At `issue` its signature goes to the group under NCCL, a few bytes to every other rank. At
-//! `wait`, once all signatures have arrived and agree, the call is handed to NCCL on the communication stream, after the
-//! point at which the rank had issued it. The host runs ahead of the GPU, so the signatures have usually arrived before
-//! the GPU gets to the data, and their cost is hidden behind what is still queued.
+//! NCCL trusts its callers: ranks that pass different lengths wait for each other forever, or write
+//! out of bounds. So a call has two parts. At `issue` its signature goes to the group under NCCL, a
+//! few bytes to every other rank. At `wait`, once all signatures have arrived and agree, the call
+//! is handed to NCCL on the communication stream, after the point at which the rank had issued it.
+//! The host runs ahead of the GPU, so the signatures have usually arrived before the GPU gets to
+//! the data, and their cost is hidden behind what is still queued.
 //!
 //! Sums are NCCL's: in its own order, rounded at every hop in 16 bits.
 

@@ -47,7 +47,8 @@ pub(crate) struct Config {
 pub(crate) const OLDEST: u32 = 21_800;
 
 impl Config {
-    /// Settings for calls that do not block and kernels of at most `blocks` blocks; NCCL chooses the rest.
+    /// Settings for calls that do not block and kernels of at most `blocks` blocks; NCCL chooses
+    /// the rest.
     pub(crate) fn non_blocking(blocks: Option<c_int>) -> Self {
         let unset = c_int::MIN;
         Config {
@@ -103,7 +104,8 @@ impl Functions {
     /// Returns the library's functions; finds the library at the first call.
     ///
     /// # Errors
-    /// [`DeviceError::Missing`] if the library is not found; [`DeviceError::Cuda`] with a function that it lacks.
+    /// [`DeviceError::Missing`] if the library is not found; [`DeviceError::Cuda`] with a function
+    /// that it lacks.
     pub(crate) fn get() -> Result<&'static Functions, DeviceError> {
         static FOUND: OnceLock<Result<Functions, DeviceError>> = OnceLock::new();
         FOUND.get_or_init(Functions::find).as_ref().map_err(Clone::clone)
@@ -119,7 +121,8 @@ impl Functions {
 
     /// Returns the meaning of a code, with NCCL's own message if there is one.
     pub(crate) fn words(&self, code: Code, comm: Handle) -> String {
-        // SAFETY: both return texts that live as long as the library, or null; `comm` is a communicator or null.
+        // SAFETY: both return texts that live as long as the library, or null; `comm` is a
+        // communicator or null.
         let (text, detail) = unsafe { (words((self.error_string)(code)), words((self.last_error)(comm))) };
         let text = text.unwrap_or_else(|| format!("error {code}"));
         detail.map_or(text.clone(), |detail| format!("{text} ({detail})"))

@@ -35,9 +35,9 @@ impl Repeater {
         Ok(Repeater { control, runtime: runtime.clone(), communicator, timeout, next: 0 })
     }
 
-    /// Returns how long `calls` calls of `operation` (a reduction, an all-gather, or a broadcast of rank 0) on `buffer`
-    /// take, one queued behind the other, until the GPU has done all. Ranks compare the call once, not at every
-    /// repetition.
+    /// Returns how long `calls` calls of `operation` (a reduction, an all-gather, or a broadcast of
+    /// rank 0) on `buffer` take, one queued behind the other, until the GPU has done all. Ranks
+    /// compare the call once, not at every repetition.
     ///
     /// # Errors
     /// The group's failure, NCCL's, or the driver's.
@@ -86,8 +86,8 @@ impl Repeater {
         };
         self.runtime.communicate([], |stream| {
             for _ in 0..calls {
-                // SAFETY: the ranks have agreed about operation, length and type, and each repeats the call as often;
-                // the buffer is borrowed until the GPU is done, below.
+                // SAFETY: the ranks have agreed about operation, length and type, and each repeats
+                // the call as often; the buffer is borrowed until the GPU is done, below.
                 let state = unsafe { communicator.hand_in(&[transfer], stream.handle()) }.map_err(nccl)?;
                 if state == CallState::Running {
                     communicator.settle(&give_up).map_err(nccl)?;

@@ -17,19 +17,20 @@ use std::time::{Duration, Instant};
 const SHARING: u32 = 23_000;
 /// A variable of the environment, and the value that it gets if it has none.
 type Variable = (&'static str, &'static str);
-/// What lets ranks share a GPU: NCCL's permission, and enough hardware queues. A rank's kernels wait for other ranks'
-/// kernels; in one queue they could stand in front of them.
+/// What lets ranks share a GPU: NCCL's permission, and enough hardware queues. A rank's kernels
+/// wait for other ranks' kernels; in one queue they could stand in front of them.
 const SHARED: [Variable; 2] = [("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32")];
-/// What ranks that are threads need: machine code that is loaded at the start. Loading a kernel at its first launch may
-/// wait for everything that runs in its context, and delays launches in the other contexts of the process. Kernels that
-/// wait for those launches would never end.
+/// What ranks that are threads need: machine code that is loaded at the start. Loading a kernel at
+/// its first launch may wait for everything that runs in its context, and delays launches in the
+/// other contexts of the process. Kernels that wait for those launches would never end.
 const AT_ONCE: Variable = ("CUDA_MODULE_LOADING", "EAGER");
-/// What keeps NCCL from summing in the switch between GPUs, which needs a GPU per rank. NCCL compares only its last two
-/// ranks to find out whether ranks share a GPU.
+/// What keeps NCCL from summing in the switch between GPUs, which needs a GPU per rank. NCCL
+/// compares only its last two ranks to find out whether ranks share a GPU.
 const NO_SWITCH: Variable = ("NCCL_NVLS_ENABLE", "0");
 
-/// Blocks that the kernels of all ranks on one GPU have together. Each kernel waits for the others, so they have to run
-/// side by side, and beside kernels that compute. `NCCL_MAX_CTAS` overrides this.
+/// Blocks that the kernels of all ranks on one GPU have together. Each kernel waits for the others,
+/// so they have to run side by side, and beside kernels that compute. `NCCL_MAX_CTAS` overrides
+/// this.
 const BLOCKS: i32 = 32;
 
 /// A version of NCCL.
@@ -81,20 +82,21 @@ pub fn version() -> Result<Version, DeviceError> {
 
 fn set(variables: impl IntoIterator<Item = Variable>) {
     for (name, value) in variables.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
-        // SAFETY: only NVIDIA's libraries read the variables, and they start no thread before a GPU is opened. Rust's own
-        // readers are locked out, and no other code reads the environment while a program reads its flags.
+        // SAFETY: only NVIDIA's libraries read the variables, and they start no thread before a GPU
+        // is opened. Rust's own readers are locked out, and no other code reads the environment
+        // while a program reads its flags.
         unsafe { std::env::set_var(name, value) };
     }
 }
 
-/// Sets the variables that let threads of this process share GPUs, unless they are set already. Call it before any of
-/// NVIDIA's libraries is loaded.
+/// Sets the variables that let threads of this process share GPUs, unless they are set already.
+/// Call it before any of NVIDIA's libraries is loaded.
 pub fn allow_sharing() {
     set(SHARED.into_iter().chain([AT_ONCE]));
 }
 
-/// Returns a warning if the environment makes machine code load late, which can make threads wait for each other
-/// forever.
+/// Returns a warning if the environment makes machine code load late, which can make threads wait
+/// for each other forever.
 pub fn caution() -> Option<String> {
     let (name, value) = AT_ONCE;
     let set = std::env::var(name).ok().filter(|set| set != value)?;
@@ -103,8 +105,8 @@ pub fn caution() -> Option<String> {
     ))
 }
 
-/// Does what [`allow_sharing`] does for ranks that are processes: each has contexts of its own, and may load machine
-/// code late.
+/// Does what [`allow_sharing`] does for ranks that are processes: each has contexts of its own, and
+/// may load machine code late.
 pub fn allow_sharing_among_processes() {
     set(SHARED);
 }
@@ -171,7 +173,8 @@ pub(crate) struct Connected {
     /// `None` if the rank is alone.
     pub(crate) communicator: Option<Communicator>,
     pub(crate) memory_probe: MemoryProbe,
-    /// Whether no rank may return before all have handed in: see [`hand_in`](super::handing::hand_in).
+    /// Whether no rank may return before all have handed in: see
+    /// [`hand_in`](super::handing::hand_in).
     pub(crate) together: bool,
 }
 

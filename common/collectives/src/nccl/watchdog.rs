@@ -1,13 +1,15 @@
-//! A thread per rank that watches the rank's communicators, so that no rank waits forever for its GPU.
+//! A thread per rank that watches the rank's communicators, so that no rank waits forever for its
+//! GPU.
 //!
-//! Ranks wait for each other on the host before anything is queued, with deadlines of their own. The watchdog covers
-//! what can go wrong later, on the GPU: NCCL fails there, or waits for a rank that has agreed to a call and then does
-//! not hand it in. The compute thread then blocks inside the driver, which has no timeout. The watchdog notices, fails
-//! the group, and aborts the communicator; then the driver returns.
+//! Ranks wait for each other on the host before anything is queued, with deadlines of their own.
+//! The watchdog covers what can go wrong later, on the GPU: NCCL fails there, or waits for a rank
+//! that has agreed to a call and then does not hand it in. The compute thread then blocks inside
+//! the driver, which has no timeout. The watchdog notices, fails the group, and aborts the
+//! communicator; then the driver returns.
 //!
-//! An abort frees memory of the GPU, and so waits for everything that runs there, kernels of the rank's other
-//! communicators included. Those wait for ranks that hand in nothing more, until they are aborted too. So every abort
-//! has a thread of its own.
+//! An abort frees memory of the GPU, and so waits for everything that runs there, kernels of the
+//! rank's other communicators included. Those wait for ranks that hand in nothing more, until they
+//! are aborted too. So every abort has a thread of its own.
 
 use super::communicator::{Communicator, GiveUp};
 use crate::core::backend::Backend;
@@ -95,7 +97,8 @@ impl WatchedCommunicator {
         self.handed_in.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Blocks until all ranks have handed in `count` collectives, as this one has, or until `give_up` returns a reason.
+    /// Blocks until all ranks have handed in `count` collectives, as this one has, or until
+    /// `give_up` returns a reason.
     pub(crate) fn meet(&self, count: u64, give_up: GiveUp<'_>) -> Result<(), String> {
         self.control.report(count);
         while self.control.reports().iter().any(|&report| report < count) {
@@ -178,8 +181,8 @@ impl WatchedCommunicator {
         Some(Trouble { culprit, during, reason })
     }
 
-    /// Returns the member that caused an error of NCCL's; `Some(None)` if it is unknown. Where NCCL has lost another
-    /// rank, returns `None` until the timeout: another rank may know which.
+    /// Returns the member that caused an error of NCCL's; `Some(None)` if it is unknown. Where NCCL
+    /// has lost another rank, returns `None` until the timeout: another rank may know which.
     fn at_fault(&self, count: Option<u64>) -> Option<Option<usize>> {
         if !self.communicator.blames_another() {
             return Some(Some(self.communicator.member));
@@ -188,15 +191,16 @@ impl WatchedCommunicator {
         (since.elapsed() >= self.timeout).then(|| self.behind(count))
     }
 
-    /// Returns another member whose latest report says that it had not handed in collective number `count`.
+    /// Returns another member whose latest report says that it had not handed in collective number
+    /// `count`.
     fn behind(&self, count: Option<u64>) -> Option<usize> {
         let (count, reports) = (count?, self.control.reports());
         let behind = |&other: &usize| other != self.communicator.member && reports[other] < count;
         (0..reports.len()).find(behind)
     }
 
-    /// Returns the member that keeps the collective that was handed in as number `count` from ending, if it is known,
-    /// and the reason.
+    /// Returns the member that keeps the collective that was handed in as number `count` from
+    /// ending, if it is known, and the reason.
     pub(crate) fn late(&self, count: Option<u64>) -> (Option<usize>, String) {
         let (culprit, waited) = (self.behind(count), self.timeout);
         let me = self.control.names()[self.communicator.member];
@@ -213,7 +217,8 @@ impl WatchedCommunicator {
         (culprit, reason)
     }
 
-    /// Blocks until the group has failed. Once NCCL has lost another rank, the watchdog fails it at the timeout.
+    /// Blocks until the group has failed. Once NCCL has lost another rank, the watchdog fails it at
+    /// the timeout.
     pub(crate) fn wait_for_failure(&self) {
         while self.control.failure(CallId::NONE).is_none() {
             std::thread::sleep(LOOK);
@@ -283,7 +288,8 @@ impl Drop for Watchdog {
         lock(&self.shared.communicators).closing = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It ends within a look and its aborts. It has reported everything that it has seen to the group.
+            // It ends within a look and its aborts. It has reported everything that it has seen to
+            // the group.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
 //! A connection between every two processes.
 //!
-//! A thread per connection reads everything that arrives into the mailbox, so that the other side can always send: no
-//! two ranks can block each other, however large their messages.
+//! A thread per connection reads everything that arrives into the mailbox, so that the other side
+//! can always send: no two ranks can block each other, however large their messages.
 
 use crate::wire::{self, Lengths, Mailbox, PREFIX, Stalled, Transport};
 use std::io::{ErrorKind, Read, Write};
@@ -25,7 +25,8 @@ pub(crate) struct Connections {
     peers: Vec<Option<Mutex<TcpStream>>>,
     readers: Arc<AtomicUsize>,
     timeout: Duration,
-    /// True once a write to some rank has been given up. The run is over then, so later writes wait only briefly.
+    /// True once a write to some rank has been given up. The run is over then, so later writes wait
+    /// only briefly.
     gave_up: AtomicBool,
 }
 
@@ -57,8 +58,8 @@ impl Connections {
         Ok(Connections { peers, readers, timeout, gave_up: AtomicBool::new(false) })
     }
 
-    /// Writes all of `bytes`. After a write that was given up nothing more is written: the receiver would take it for the
-    /// rest of that message.
+    /// Writes all of `bytes`. After a write that was given up nothing more is written: the receiver
+    /// would take it for the rest of that message.
     fn write(&self, mut stream: &TcpStream, mut bytes: &[u8], stalled: Stalled<'_>) -> Result<(), String> {
         let mut since = Instant::now();
         let timeout = match self.gave_up.load(Ordering::Relaxed) {
@@ -139,8 +140,8 @@ impl Transport for Connections {
 }
 
 impl Drop for Connections {
-    /// Shuts down all connections for writing, and keeps reading until the others have done so too: a socket that is
-    /// closed with unread data discards what it has sent.
+    /// Shuts down all connections for writing, and keeps reading until the others have done so too:
+    /// a socket that is closed with unread data discards what it has sent.
     fn drop(&mut self) {
         for peer in self.peers.iter().flatten() {
             let _ = peer.lock().unwrap_or_else(PoisonError::into_inner).shutdown(Shutdown::Write);
@@ -199,9 +200,9 @@ mod tests {
         wire::encode(&Head::Waits { rank: Some(rank) }, 0)
     }
 
-    /// Ranks 1 and 3 read nothing. While rank 0 sends to rank 1, it is told of the stall again and again, and can send to
-    /// rank 2; what it offers rank 1 does not block. It gives up rank 1 after the timeout, and rank 3 sooner. Rank 2
-    /// receives everything in order.
+    /// Ranks 1 and 3 read nothing. While rank 0 sends to rank 1, it is told of the stall again and
+    /// again, and can send to rank 2; what it offers rank 1 does not block. It gives up rank 1
+    /// after the timeout, and rank 3 sooner. Rank 2 receives everything in order.
     #[test]
     fn a_rank_that_takes_nothing_is_given_up_and_delays_no_other() {
         let [(to_1, at_1), (to_2, mut at_2), (to_3, at_3)] = [(); 3].map(|()| connection());

@@ -62,8 +62,8 @@ pub(crate) fn send(mut stream: &TcpStream, message: &impl Serialize) -> io::Resu
 /// Blocks until one message has arrived, or until `deadline`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidData`] for something other than a message `M`, [`ErrorKind::TimedOut`] at the deadline, and the
-/// system's errors.
+/// [`ErrorKind::InvalidData`] for something other than a message `M`, [`ErrorKind::TimedOut`] at
+/// the deadline, and the system's errors.
 pub(crate) fn receive<M: DeserializeOwned>(stream: &TcpStream, deadline: Instant) -> io::Result<M> {
     decode(&receive_bytes(stream, deadline)?).ok_or_else(|| ErrorKind::InvalidData.into())
 }

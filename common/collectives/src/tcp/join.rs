@@ -75,8 +75,8 @@ fn target(options: &JoinOptions) -> String {
     format!("{}:{}", options.address, options.port)
 }
 
-/// Listens at the meeting's address, on rank 0. If the name resolves to loopback only, other machines may resolve it to
-/// another address, so rank 0 listens on all of this machine's.
+/// Listens at the meeting's address, on rank 0. If the name resolves to loopback only, other
+/// machines may resolve it to another address, so rank 0 listens on all of this machine's.
 fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
     let mut found = resolve(options, deadline)?;
     let literal = options.address.parse::<IpAddr>().is_ok() || options.address == "localhost";
@@ -124,7 +124,8 @@ fn host(
 /// Collects the greetings of all other ranks, on rank 0.
 ///
 /// # Errors
-/// Why the job cannot start; for missing ranks, once the first of those that came has waited long enough.
+/// Why the job cannot start; for missing ranks, once the first of those that came has waited long
+/// enough.
 fn gather(
     options: &JoinOptions,
     meeting: &TcpListener,
@@ -147,7 +148,8 @@ fn gather(
                 ranks(&missing),
             ));
         };
-        // A connection that sends something else, or nothing, is no rank's: any program can reach the port.
+        // A connection that sends something else, or nothing, is no rank's: any program can reach
+        // the port.
         let soon = deadline.min(Instant::now() + GREETING);
         let Ok(hello) = receive::<Hello>(&link, soon) else { continue };
         let problem = objection(options, guests, &hello);
@@ -290,7 +292,8 @@ fn introduce(
             let (server, own) =
                 (link.peer_addr().map_err(system)?.ip(), link.local_addr().map_err(system)?.ip());
             listeners[0].0 = server;
-            // Rank 0 knows a process of its own machine by a loopback address, which means another machine here.
+            // Rank 0 knows a process of its own machine by a loopback address, which means another
+            // machine here.
             let elsewhere = |address: &IpAddr| address.is_loopback() && !own.is_loopback();
             let unreachable = listeners.iter_mut().filter(|listener| elsewhere(&listener.0));
             unreachable.for_each(|listener| listener.0 = server);

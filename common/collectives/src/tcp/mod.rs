@@ -1,7 +1,8 @@
 //! Ranks that are processes, connected by TCP.
 //!
-//! All processes meet at one address, where rank 0 listens ([`join`]); then every two of them connect. Nothing is
-//! encrypted: use it inside a network that you trust, as you would the other engines.
+//! All processes meet at one address, where rank 0 listens ([`join`]); then every two of them
+//! connect. Nothing is encrypted: use it inside a network that you trust, as you would the other
+//! engines.
 
 mod connections;
 mod error;
@@ -40,7 +41,8 @@ pub struct JoinOptions {
 pub struct Joined {
     /// Its end of the group of all ranks.
     pub group: Group,
-    /// A connection to rank 0; on rank 0, one to each other rank. For everything that is not a collective.
+    /// A connection to rank 0; on rank 0, one to each other rank. For everything that is not a
+    /// collective.
     pub links: Vec<(u32, TcpStream)>,
 }
 

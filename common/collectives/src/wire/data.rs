@@ -72,14 +72,15 @@ impl Exchange<'_> {
     }
 }
 
-/// Sums this member's slice of every buffer over all members: rounded into the buffer, or exactly into its place for
-/// sums.
+/// Sums this member's slice of every buffer over all members: rounded into the buffer, or exactly
+/// into its place for sums.
 pub(crate) fn add(exchange: &Exchange<'_>, contributions: &[(usize, Message)]) {
     let mut start = 0;
     for (index, span) in exchange.own.spans.iter().enumerate() {
         let sums = exchange.own.sums.get(index);
         let range = slice(span.len(), exchange.me(), exchange.members);
-        // SAFETY: the buffers are left to this collective and their elements are of the type named; sums are f32.
+        // SAFETY: the buffers are left to this collective and their elements are of the type named;
+        // sums are f32.
         unsafe {
             match span.dtype() {
                 DType::F32 => add_as::<f32>(exchange, (span, sums), &range, contributions, start),
@@ -95,7 +96,8 @@ pub(crate) fn add(exchange: &Exchange<'_>, contributions: &[(usize, Message)]) {
 /// Does for one buffer what [`add`] does for all. `start`: where the slice begins in a message.
 ///
 /// # Safety
-/// No other thread touches the buffers behind `span`, whose elements are of type `T`, a float, and `sums`, f32.
+/// No other thread touches the buffers behind `span`, whose elements are of type `T`, a float, and
+/// `sums`, f32.
 unsafe fn add_as<T: Summand>(
     exchange: &Exchange<'_>,
     (span, sums): (&Span, Option<&Span>),
@@ -136,7 +138,8 @@ pub(crate) fn take(exchange: &Exchange<'_>, message: &Message, portion: Portion)
     for span in &exchange.own.spans {
         let range = portion.range(span.len(), exchange.members);
         let len = span.bytes_of(&range) as usize;
-        // SAFETY: the buffer is left to this collective, and only this thread touches it until `wait` returns.
+        // SAFETY: the buffer is left to this collective, and only this thread touches it until
+        // `wait` returns.
         unsafe { span.write_bytes(range) }.copy_from_slice(&message.payload.bytes()[start..start + len]);
         start += padded(len);
     }

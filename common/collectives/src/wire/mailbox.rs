@@ -95,7 +95,8 @@ impl Mailbox {
         self.lock().reports.get(&(group, rank)).copied().unwrap_or(0)
     }
 
-    /// Notes that the connection to `rank` is gone. That is a failure of `rank`, unless it has departed from the world.
+    /// Notes that the connection to `rank` is gone. That is a failure of `rank`, unless it has
+    /// departed from the world.
     pub(crate) fn lost(&self, rank: u32, reason: String) {
         if self.departed(WORLD, &[rank]).is_some() {
             return self.change(|_| ());
@@ -110,7 +111,8 @@ impl Mailbox {
         ranks.iter().copied().find(|&rank| arrivals.departed.contains(&(group, rank)))
     }
 
-    /// Returns the failure of the first of `groups` that has failed, and whether this is the first call that returns it.
+    /// Returns the failure of the first of `groups` that has failed, and whether this is the first
+    /// call that returns it.
     pub(crate) fn failure(&self, groups: &[u64]) -> Option<(u64, Failure, bool)> {
         let mut arrivals = self.lock();
         let found = groups.iter().find_map(|group| Some((*group, arrivals.failures.get(group)?.clone())));

@@ -44,8 +44,8 @@ impl ProcessMember {
         Exchange { context, own, members: self.names.len() }
     }
 
-    /// Returns the failure that this group is in, if any. The first time, passes it on to all ranks: the rank that
-    /// reported it may not have reached them.
+    /// Returns the failure that this group is in, if any. The first time, passes it on to all
+    /// ranks: the rank that reported it may not have reached them.
     fn failed(&self) -> Option<Failure> {
         let (group, failure, first) = self.endpoint.mailbox.failure(&self.lineage)?;
         if first {
@@ -61,7 +61,8 @@ impl ProcessMember {
         self.failed().unwrap_or(failure)
     }
 
-    /// Sends a message without payload to other ranks. A rank that cannot be reached notices in other ways.
+    /// Sends a message without payload to other ranks. A rank that cannot be reached notices in
+    /// other ways.
     fn tell(&self, ranks: impl IntoIterator<Item = u32>, head: &Head) {
         let head = encode(head, 0);
         for to in ranks.into_iter().filter(|&to| to != self.endpoint.rank) {
@@ -118,7 +119,8 @@ impl Waiter for ProcessMember {
         self.endpoint.timeout
     }
 
-    /// A rank that takes nothing at the moment does not hear of it: it may be the one that is waited for.
+    /// A rank that takes nothing at the moment does not hear of it: it may be the one that is
+    /// waited for.
     fn publish(&self, rank: Option<u32>) {
         let head = encode(&Head::Waits { rank }, 0);
         let others = (0..self.endpoint.size).filter(|&to| to != self.endpoint.rank);
@@ -204,7 +206,8 @@ impl Backend for ProcessMember {
     }
 }
 
-/// Returns the number of a sub-group: the same on all its members, and another for every split (FNV-1a, 64 bits).
+/// Returns the number of a sub-group: the same on all its members, and another for every split
+/// (FNV-1a, 64 bits).
 fn child(parent: u64, key: (u64, u64)) -> u64 {
     let bytes = [parent, key.0, key.1].into_iter().flat_map(u64::to_le_bytes);
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

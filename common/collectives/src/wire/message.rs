@@ -1,7 +1,8 @@
 //! What processes send each other.
 //!
 //! A message is a prefix of [`PREFIX`] bytes, a head (a [`Head`] in postcard's encoding, padded to
-//! [`ALIGN`](super::payload::ALIGN)) and a payload, the data of buffers. The prefix says how long the other two are.
+//! [`ALIGN`](super::payload::ALIGN)) and a payload, the data of buffers. The prefix says how long
+//! the other two are.
 
 use super::payload::{Payload, padded};
 use crate::core::call::Signature;
@@ -11,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 /// First bytes of every message.
 const MAGIC: [u8; 4] = *b"ZWIR";
-/// Bytes of a prefix: [`MAGIC`], the head's length (32 bits) and the payload's (64 bits), little endian.
+/// Bytes of a prefix: [`MAGIC`], the head's length (32 bits) and the payload's (64 bits), little
+/// endian.
 pub(crate) const PREFIX: usize = 16;
 /// Longest head; a longer one is damage.
 const MAX_HEAD: u32 = 16 << 20;
@@ -103,7 +105,8 @@ pub(crate) fn lengths(bytes: &[u8; PREFIX]) -> Option<Lengths> {
     (*magic == MAGIC && head <= MAX_HEAD).then_some(Lengths { head: head as usize, payload })
 }
 
-/// Reads a head that announces `payload` bytes; `None` if it is none, or if no payload of it can be that long.
+/// Reads a head that announces `payload` bytes; `None` if it is none, or if no payload of it can be
+/// that long.
 pub(crate) fn decode(bytes: &[u8], payload: usize) -> Option<Head> {
     let (head, _) = postcard::take_from_bytes::<Head>(bytes).ok()?;
     (payload <= head.longest_payload()?).then_some(head)

@@ -1,14 +1,16 @@
 //! Ranks that are processes, whichever transport carries their messages.
 //!
-//! At `issue` a rank sends every other rank a contribution: the signature of its call, and the part of its data that is
-//! meant for that rank and known by then. At `wait`, once all contributions have arrived and agree, each rank adds up
-//! the slice that it answers for, over the same tree as ranks that share memory; in an all-reduce it sends the sum to
-//! all ranks as its result. So results have the same bits as between threads, over any transport.
+//! At `issue` a rank sends every other rank a contribution: the signature of its call, and the part
+//! of its data that is meant for that rank and known by then. At `wait`, once all contributions
+//! have arrived and agree, each rank adds up the slice that it answers for, over the same tree as
+//! ranks that share memory; in an all-reduce it sends the sum to all ranks as its result. So
+//! results have the same bits as between threads, over any transport.
 //!
-//! No buffer is touched before all contributions agree. A rank that notices a failure tells all others before it closes
-//! its connections, so that all name the same culprit. If a connection breaks without a departure, the rank behind it
-//! is to blame. If a rank stays silent, the ranks that wait for it name it at their deadline, unless it has published
-//! that it is blocked: then the rank at the end of that chain is named.
+//! No buffer is touched before all contributions agree. A rank that notices a failure tells all
+//! others before it closes its connections, so that all name the same culprit. If a connection
+//! breaks without a departure, the rank behind it is to blame. If a rank stays silent, the ranks
+//! that wait for it name it at their deadline, unless it has published that it is blocked: then the
+//! rank at the end of that chain is named.
 
 mod data;
 mod mailbox;
@@ -35,11 +37,12 @@ use std::time::Duration;
 /// Receives for how long another process has taken nothing.
 pub(crate) type Stalled<'a> = &'a mut dyn FnMut(Duration);
 
-/// Carries messages between this process and the others. Messages from one process to another arrive in order.
+/// Carries messages between this process and the others. Messages from one process to another
+/// arrive in order.
 pub(crate) trait Transport: Send + Sync {
-    /// Sends `head` (with its prefix) and `pieces` to rank `to`. May block until the other process has accepted them,
-    /// but not until its rank does anything; it then calls `stalled` again and again. An error is the reason for
-    /// [`Mailbox::lost`].
+    /// Sends `head` (with its prefix) and `pieces` to rank `to`. May block until the other process
+    /// has accepted them, but not until its rank does anything; it then calls `stalled` again and
+    /// again. An error is the reason for [`Mailbox::lost`].
     fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], stalled: Stalled<'_>) -> Result<(), String>;
 
     /// Sends `head` to rank `to` if that does not block; otherwise sends nothing.
@@ -69,8 +72,8 @@ impl Endpoint {
         self.group(WORLD)
     }
 
-    /// Returns this process's end of a group of all ranks in which they agree before the run begins. Its traffic is not
-    /// the world's.
+    /// Returns this process's end of a group of all ranks in which they agree before the run
+    /// begins. Its traffic is not the world's.
     #[cfg(feature = "mpi")]
     pub(crate) fn setup(self: Arc<Self>) -> Group {
         self.group(mailbox::SETUP)

@@ -21,7 +21,8 @@ pub(crate) const fn padded(len: usize) -> usize {
 
 impl Payload {
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the vector holds at least `start + len` initialised bytes, and any bytes are valid.
+        // SAFETY: the vector holds at least `start + len` initialised bytes, and any bytes are
+        // valid.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>().add(self.start), self.len) }
     }
 
@@ -32,7 +33,8 @@ impl Payload {
         }
     }
 
-    /// Returns the payload cut to `len` bytes from `start` on; `None` if they are not there or not aligned.
+    /// Returns the payload cut to `len` bytes from `start` on; `None` if they are not there or not
+    /// aligned.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for transports that receive whole messages"))]
     pub(crate) fn part(mut self, start: usize, len: usize) -> Option<Self> {
         let inside = start.is_multiple_of(ALIGN) && start.checked_add(len)? <= self.len;

@@ -8,7 +8,8 @@ use half::{bf16, f16};
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// Runs `body` on every rank of a new world, each on a thread of its own; what they return, in rank order.
+/// Runs `body` on every rank of a new world, each on a thread of its own. Returns their results in
+/// rank order.
 pub(crate) fn world<R: Send>(
     size: u32,
     options: Options,
@@ -59,8 +60,9 @@ pub(crate) fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buff
     group.all_reduce(vec![upload(device, DType::F32, &vec![1.0; len])].into())?.wait()
 }
 
-/// Three ranks. Rank 2 stays away from the group of ranks 1 and 2. Rank 1 comes there late, after rank 0 has waited for it for
-/// most of its patience in another group, and waits: nobody may blame rank 1.
+/// Three ranks. Rank 2 never issues in the group of ranks 1 and 2. Rank 1 issues there late, after
+/// rank 0 has waited for it in another group for most of its timeout. Rank 1 is then blocked on
+/// rank 2: no rank may blame rank 1.
 pub(crate) struct Chain {
     over: Barrier,
 }
@@ -72,16 +74,16 @@ impl Default for Chain {
 }
 
 impl Chain {
-    pub(crate) const PATIENCE: Duration = Duration::from_millis(1500);
+    pub(crate) const TIMEOUT: Duration = Duration::from_millis(1500);
 
-    /// What one rank does; its error.
+    /// Plays one rank. Returns its error.
     pub(crate) fn run(&self, group: &Group, device: &Device) -> Option<CollectiveError> {
         let rank = group.rank();
         let [first, last] = [rank / 2, rank.min(1)].map(|color| group.split(color.into()).unwrap());
         let error = match rank {
             0 => sum(&first, device, 4).err(),
             1 => {
-                std::thread::sleep(Self::PATIENCE * 3 / 5);
+                std::thread::sleep(Self::TIMEOUT * 3 / 5);
                 let error = sum(&last, device, 4).err();
                 group.blame(
                     error.as_ref().and_then(CollectiveError::culprit),

@@ -1,4 +1,4 @@
-//! What happens to everybody when one rank fails.
+//! What happens to all ranks when one fails.
 
 use crate::common::{Chain, direct, ring, sum, upload, values, world};
 use collectives::CollectiveError::{self, Invalid, Mismatch, Poisoned, Timeout};
@@ -9,7 +9,7 @@ use events::Operation;
 use std::time::Duration;
 
 #[test]
-fn different_lengths_are_everybodys_error() {
+fn different_lengths_are_an_error_of_every_rank() {
     let errors = world(3, direct(), |group, device| {
         let len = if group.rank() == 2 { 5 } else { 4 };
         sum(&group, device, len).err().unwrap()
@@ -25,7 +25,7 @@ fn different_lengths_are_everybodys_error() {
     }
 }
 
-/// The all-reduces of units 4 to 6, of as many elements each, until one fails.
+/// All-reduces units 4 to 6, four elements each, until one fails. Returns its error.
 fn sums_of_units(group: &Group, device: &Device) -> CollectiveError {
     let sum = |first_unit| {
         let buffers = vec![upload(device, DType::F32, &[1.0; 4])];
@@ -34,10 +34,10 @@ fn sums_of_units(group: &Group, device: &Device) -> CollectiveError {
     (4..7).find_map(|unit| sum(unit).err()).unwrap()
 }
 
-/// Whoever leaves out a collective is told from the others where it does so, even if what follows looks the same, and
-/// even if it is the first rank.
+/// A rank that leaves out a collective is named at that collective, even if the next one has the
+/// same shape, and even if it is the first rank.
 #[test]
-fn who_leaves_out_a_collective_differs_from_most_in_the_next() {
+fn a_rank_that_leaves_out_a_collective_differs_from_most_in_the_next() {
     for odd in 0..3 {
         let errors = world(3, direct(), |group, device| {
             sum(&group, device, 4).unwrap();
@@ -58,7 +58,7 @@ fn who_leaves_out_a_collective_differs_from_most_in_the_next() {
 }
 
 #[test]
-fn what_is_left_out_comes_back_as_it_was_and_what_moves_no_buffer_is_not_left_out() {
+fn a_collective_that_is_left_out_returns_its_buffers_and_scalars_are_not_left_out() {
     world(2, direct(), |group, device| {
         group.leave_out();
         assert_eq!(group.exchange(&[group.rank() as u8]).unwrap(), [[0], [1]]);
@@ -94,17 +94,17 @@ fn different_operations_types_and_roots_are_mismatches() {
 }
 
 #[test]
-fn who_never_comes_is_named() {
+fn a_rank_that_never_issues_is_named() {
     let options = Options { timeout: Duration::from_millis(20), ..direct() };
     let (leave, left) = std::sync::mpsc::channel::<()>();
     let left = std::sync::Mutex::new(left);
     let results = world(2, options, |group, device| {
         if group.rank() == 1 {
-            // Stays in the group, and stays away, until the other rank has given up.
+            // Rank 1 stays in the group, but issues nothing until rank 0 has timed out.
             left.lock().unwrap().recv().unwrap();
             return sum(&group, device, 4).err().unwrap();
         }
-        // Waiting for the second is waiting for the first.
+        // A wait for the second call carries out the first.
         let issue = || group.all_reduce(vec![upload(device, DType::F32, &[1.0; 4])].into()).unwrap();
         let (_first, second) = (issue(), issue());
         let error = second.wait().err().unwrap();
@@ -168,7 +168,7 @@ fn a_panic_names_its_rank() {
 }
 
 #[test]
-fn leaving_early_is_an_error_for_those_who_stay() {
+fn leaving_early_is_an_error_of_the_ranks_that_stay() {
     let results = world(3, direct(), |group, device| {
         if group.rank() == 0 {
             return None;
@@ -180,9 +180,9 @@ fn leaving_early_is_an_error_for_those_who_stay() {
     }
 }
 
-/// A rank may drop before another has come to wait for anything; what comes later is not disturbed.
+/// A rank may drop a pending collective before another waits for it; later collectives work.
 #[test]
-fn once_a_group_winds_down_a_dropped_pending_fails_nobody() {
+fn once_a_group_winds_down_a_dropped_pending_fails_no_rank() {
     for options in [direct(), ring()] {
         world(3, options, |group, device| {
             let neighbours = group.split(u64::from(group.rank() / 2)).unwrap();
@@ -195,7 +195,7 @@ fn once_a_group_winds_down_a_dropped_pending_fails_nobody() {
             }
             assert_eq!(values(&sum(&group, device, 4).unwrap()[0]), [3.0; 4]);
             drop((unwanted, of_neighbours));
-            assert_eq!(group.traffic().calls[Operation::AllGather.index()], 0, "nobody has wanted them");
+            assert_eq!(group.traffic().calls[Operation::AllGather.index()], 0, "no rank waited for them");
         });
     }
 }
@@ -229,7 +229,7 @@ fn unfit_buffers_and_peers_are_refused() {
             group.reduce_scatter(odd().into()).err(),
             group.all_gather(odd().into()).err(),
             group.broadcast(odd().into(), 2).err(),
-            // Nothing of this counted as a collective.
+            // None of these counted as a collective.
             sum(&group, device, 3).err(),
         ]
     });
@@ -287,9 +287,9 @@ fn poison_reaches_subgroups() {
 }
 
 #[test]
-fn who_waits_for_another_is_not_to_blame() {
+fn a_rank_that_is_blocked_is_not_to_blame() {
     let chain = Chain::default();
     let errors =
-        world(3, Options { timeout: Chain::PATIENCE, ..direct() }, |group, device| chain.run(&group, device));
+        world(3, Options { timeout: Chain::TIMEOUT, ..direct() }, |group, device| chain.run(&group, device));
     chain.check(&errors);
 }

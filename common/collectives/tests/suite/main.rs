@@ -1,4 +1,5 @@
-//! Collectives between ranks, on threads and on processes' connections: what they give, and what becomes of failures.
+//! Collectives between ranks, on threads and on processes' connections: what they give, and what
+//! becomes of failures.
 
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 

@@ -6,7 +6,7 @@ use device::{Buffer, Class, DType, Device};
 use events::Operation;
 use proptest::prelude::*;
 
-/// What one case is about.
+/// One case.
 #[derive(Clone, Debug)]
 struct Case {
     size: usize,
@@ -16,7 +16,7 @@ struct Case {
 }
 
 impl Case {
-    /// The rank's buffers before the collective, as their elements read.
+    /// The rank's buffers before the collective, as f32.
     fn before(&self, rank: usize) -> Vec<Vec<f32>> {
         let element = |buffer, index| round(self.dtype, value(rank, buffer, index));
         let buffer = |(buffer, &len): (usize, &usize)| (0..len).map(|index| element(buffer, index)).collect();
@@ -28,7 +28,7 @@ impl Case {
         Bucket { buffers, first_unit: 2, units: 1 }
     }
 
-    /// Everybody's element, by rank.
+    /// One element of every rank, by rank.
     fn column(&self, buffer: usize, index: usize) -> Vec<f32> {
         (0..self.size).map(|rank| round(self.dtype, value(rank, buffer, index))).collect()
     }
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn all_gather_gives_everybody_everybodys_slice(case in cases()) {
+    fn all_gather_copies_every_slice_to_every_rank(case in cases()) {
         let case = case.padded();
         for options in [direct(), ring()] {
             let results = world(case.size as u32, options, |group, device| {
@@ -210,7 +210,8 @@ fn tolerance(case: &Case) -> f32 {
     unit * case.size as f32
 }
 
-/// Sum of `values` over `size` ranks that all hold them scaled by rank + 1, cut into buckets of `pieces`.
+/// Sum of `values` over `size` ranks that all hold them scaled by rank + 1, cut into buckets of
+/// `pieces`.
 fn cut(pieces: &[usize]) -> Vec<u32> {
     let results = world(5, direct(), |group, device| {
         let mut start = 0;
@@ -279,15 +280,15 @@ fn a_bucket_may_mix_element_types() {
 }
 
 #[test]
-fn scalars_reach_everybody_in_rank_order() {
+fn scalars_reach_every_rank_in_rank_order() {
     let results = world(4, direct(), |group, _| {
         let mine = vec![group.rank() as u8; group.rank() as usize];
-        let everybody = group.exchange(&mine).unwrap();
+        let all = group.exchange(&mine).unwrap();
         group.barrier().unwrap();
-        (everybody, group.traffic())
+        (all, group.traffic())
     });
-    for (rank, (everybody, traffic)) in results.into_iter().enumerate() {
-        assert_eq!(everybody, [vec![], vec![1], vec![2, 2], vec![3, 3, 3]]);
+    for (rank, (all, traffic)) in results.into_iter().enumerate() {
+        assert_eq!(all, [vec![], vec![1], vec![2, 2], vec![3, 3, 3]]);
         assert_eq!(traffic.sent(Operation::Scalars), 3 * rank as u64);
         assert_eq!(traffic.calls[Operation::Barrier.index()], 1);
     }
@@ -329,7 +330,8 @@ fn a_split_makes_groups_of_their_own() {
         let parts = [&node, &across, &group].map(|group| group.traffic().total());
         assert_eq!(group.overall_traffic().total(), parts.iter().sum::<u64>());
         assert_eq!(node.overall_traffic(), group.overall_traffic());
-        // An all-reduce of one element of which one of two ranks owns a slice; two splits of four ranks.
+        // An all-reduce of one element of which one of two ranks owns a slice; two splits of four
+        // ranks.
         assert_eq!((parts[0], parts[1], parts[2]), (4, 4, 2 * 3 * 8));
         ((node.rank(), across.rank()), sums.0, sums.1, node.size())
     });
@@ -344,7 +346,8 @@ fn a_split_makes_groups_of_their_own() {
     );
 }
 
-/// Mixed collectives with several in flight, many times over: what the schedules explored, on real threads.
+/// Mixed collectives with several in flight, on real threads: what the explored schedules do, many
+/// times.
 #[test]
 fn many_collectives_in_flight() {
     for (size, options) in [(2, direct()), (8, direct()), (5, ring())] {

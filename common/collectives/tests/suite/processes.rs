@@ -1,4 +1,5 @@
-//! Ranks that are connected by TCP: the same sums as ranks that share memory, and errors that name who is to blame.
+//! Ranks that are connected by TCP: the same sums as ranks that share memory, and errors that name
+//! the culprit.
 
 use crate::common::{Chain, direct, sum, upload, value, values, world};
 use collectives::CollectiveError::{Mismatch, Poisoned, Timeout};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// A place on this machine where rank 0 can listen.
+/// Options that let rank 0 listen on this machine.
 fn place(world_size: u32, timeout: Duration) -> JoinOptions {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let (address, settings) = ("127.0.0.1".to_string(), "steps 3".to_string());
@@ -41,7 +42,7 @@ fn connected<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device
     })
 }
 
-/// What one case is about.
+/// One case.
 #[derive(Clone, Debug)]
 struct Case {
     size: usize,
@@ -65,7 +66,8 @@ fn bits(buffer: &Buffer) -> Vec<u32> {
     values(buffer).into_iter().map(f32::to_bits).collect()
 }
 
-/// Every operation once, in flight together in pairs; the bits of what comes out, and what was sent.
+/// Runs every operation, two of them in flight together. Returns the bits of the results, and the
+/// bytes sent.
 fn everything(case: &Case, group: &Group, device: &Device) -> (Vec<Vec<u32>>, Vec<u64>) {
     let rank = group.rank() as usize;
     let bucket = |turn: usize| {
@@ -78,7 +80,7 @@ fn everything(case: &Case, group: &Group, device: &Device) -> (Vec<Vec<u32>>, Ve
     let mut results = Vec::new();
     let mut keep = |buffers: Vec<Buffer>| results.extend(buffers.iter().map(bits));
     let (sum, more) = (group.all_reduce(bucket(0)).unwrap(), group.all_gather(bucket(1)).unwrap());
-    // The later one first.
+    // Wait for the later one first.
     keep(more.wait().unwrap());
     keep(sum.wait().unwrap());
     for buffer in group.reduce_scatter(bucket(2)).unwrap().wait().unwrap() {
@@ -124,7 +126,7 @@ fn large_messages_cross_without_blocking_each_other() {
 }
 
 #[test]
-fn different_lengths_are_everybodys_error() {
+fn different_lengths_are_an_error_of_every_rank() {
     let errors = connected(3, PATIENT, |group, device| {
         sum(&group, device, if group.rank() == 2 { 5 } else { 4 }).err().unwrap()
     });
@@ -138,7 +140,7 @@ fn different_lengths_are_everybodys_error() {
 }
 
 #[test]
-fn who_leaves_out_a_collective_is_everybodys_error_even_if_the_next_one_looks_the_same() {
+fn a_left_out_collective_is_an_error_of_every_rank_even_if_the_next_one_looks_the_same() {
     let errors = connected(3, PATIENT, |group, device| {
         if group.rank() == 0 {
             group.leave_out();
@@ -175,9 +177,9 @@ fn poison_carries_the_culprits_words() {
 }
 
 #[test]
-fn a_world_that_fails_takes_its_sub_groups_along() {
+fn a_failure_of_the_world_fails_its_sub_groups() {
     let errors = connected(4, PATIENT, |group, device| {
-        // Who is slow may hear of the failure before the split is over.
+        // A slow rank may receive the failure before its split is over.
         let half = match group.split(u64::from(group.rank() / 2)) {
             Ok(half) => half,
             Err(error) => return error,
@@ -192,13 +194,13 @@ fn a_world_that_fails_takes_its_sub_groups_along() {
 }
 
 #[test]
-fn who_never_comes_is_named() {
-    let patience = Duration::from_millis(300);
+fn a_rank_that_never_issues_is_named() {
+    let timeout = Duration::from_millis(300);
     let (leave, left) = std::sync::mpsc::channel::<()>();
     let left = std::sync::Mutex::new(left);
-    let results = connected(2, patience, |group, device| {
+    let results = connected(2, timeout, |group, device| {
         if group.rank() == 1 {
-            // Stays connected, and stays away, until the other rank has given up.
+            // Rank 1 stays connected, but issues nothing until rank 0 has timed out.
             left.lock().unwrap().recv().unwrap();
             return sum(&group, device, 4).err().unwrap();
         }
@@ -207,15 +209,12 @@ fn who_never_comes_is_named() {
         error
     });
     let (operation, missing) = (Operation::AllReduce, "never issued it");
-    assert_eq!(
-        results[0],
-        Timeout { rank: 0, culprit: 1, missing, operation, sequence: 0, waited: patience }
-    );
+    assert_eq!(results[0], Timeout { rank: 0, culprit: 1, missing, operation, sequence: 0, waited: timeout });
     assert!(matches!(&results[1], Poisoned { rank: 1, culprit: 1, .. }), "{}", results[1]);
 }
 
 #[test]
-fn who_leaves_early_is_named() {
+fn a_rank_that_leaves_early_is_named() {
     let errors = connected(3, PATIENT, |group, device| {
         let early = group.rank() == 1;
         if early { None } else { sum(&group, device, 4).err() }
@@ -224,10 +223,10 @@ fn who_leaves_early_is_named() {
     assert!(errors.iter().flatten().all(|e| matches!(e, Poisoned { culprit: 1, .. })), "{errors:?}");
 }
 
-/// How much later than the deadline whoever waits may end, and a little for busy machines.
+/// How much later than the deadline a waiting rank may end, with some time for busy machines.
 const GRACE: Duration = Duration::from_millis(2500);
 
-/// Everybody's error at a meeting.
+/// Every rank's error at a meeting.
 fn refused(place: &JoinOptions, change: impl Fn(JoinOptions) -> Option<JoinOptions> + Sync) -> Vec<String> {
     let begin = Instant::now();
     let errors = meet(place, |place| Some(join(&change(place)?).err()?.to_string()));
@@ -236,7 +235,7 @@ fn refused(place: &JoinOptions, change: impl Fn(JoinOptions) -> Option<JoinOptio
 }
 
 #[test]
-fn whoever_is_missing_at_the_meeting_is_named_to_all() {
+fn ranks_that_miss_the_meeting_are_named_to_all() {
     let place = place(4, Duration::from_millis(700));
     let errors = refused(&place, |place| [0, 3].contains(&place.rank).then_some(place));
     assert_eq!(errors.len(), 2);
@@ -244,7 +243,7 @@ fn whoever_is_missing_at_the_meeting_is_named_to_all() {
 }
 
 #[test]
-fn nobody_waits_longer_than_who_came_first() {
+fn no_rank_waits_longer_than_the_first_that_came() {
     let place = place(3, Duration::from_secs(2));
     let begin = Instant::now();
     let errors = refused(&place, |place| {
@@ -266,7 +265,7 @@ fn without_rank_0_the_others_say_where_they_looked() {
 }
 
 #[test]
-fn other_settings_sizes_and_doubles_are_everybodys_error() {
+fn other_settings_sizes_and_doubles_are_an_error_of_every_rank() {
     let change = |place: JoinOptions, odd: &dyn Fn(JoinOptions) -> JoinOptions| {
         if place.rank == 1 { odd(place) } else { place }
     };
@@ -290,21 +289,24 @@ fn a_port_in_use_and_another_machines_address_are_rank_0s_errors() {
     let mut place = place(2, Duration::from_millis(200));
     place.port = taken.local_addr().unwrap().port();
     assert!(matches!(join(&place), Err(JoinError::PortInUse { .. })));
-    // An address of the block for documentation: nobody's.
+    // An address of the block for documentation, which no machine has.
     place.address = "192.0.2.1".into();
     assert!(matches!(join(&place), Err(JoinError::Elsewhere { .. })));
     place.address = "no-such-host.invalid".into();
     assert!(matches!(join(&place), Err(JoinError::Unknown { .. })));
 }
 
-/// Words aside are no part of the run: no number of a collective and no count changes.
+/// A control channel is no part of the run: no sequence number and no counter changes.
 #[test]
-fn what_is_told_aside_is_not_counted() {
+fn a_control_channel_is_not_counted() {
     let tell = |group: Group| {
-        let aside = group.control_channel(collectives::Topic::Ending);
+        let channel = group.control_channel(collectives::Topic::Ending);
         let mine = [group.rank() as u8];
-        let told =
-            [aside.exchange(&mine).unwrap(), group.exchange(&mine).unwrap(), aside.exchange(&[7]).unwrap()];
+        let told = [
+            channel.exchange(&mine).unwrap(),
+            group.exchange(&mine).unwrap(),
+            channel.exchange(&[7]).unwrap(),
+        ];
         assert_eq!(
             told,
             [vec![vec![0], vec![1], vec![2]], vec![vec![0], vec![1], vec![2]], vec![vec![7]; 3]]
@@ -316,7 +318,7 @@ fn what_is_told_aside_is_not_counted() {
 }
 
 #[test]
-fn who_waits_for_another_is_not_to_blame() {
+fn a_rank_that_is_blocked_is_not_to_blame() {
     let chain = Chain::default();
-    chain.check(&connected(3, Chain::PATIENCE, |group, device| chain.run(&group, device)));
+    chain.check(&connected(3, Chain::TIMEOUT, |group, device| chain.run(&group, device)));
 }

@@ -1,4 +1,4 @@
-//! What watchers hear of collectives, and what a simulated link does to them.
+//! The events that collectives emit, and what a simulated link does to them.
 
 use crate::common::{direct, ring, upload, world};
 use collectives::local::{Algorithm, Link, Options};
@@ -7,7 +7,7 @@ use device::{DType, Device};
 use events::{Event, Operation, Progress, What};
 use std::time::{Duration, Instant};
 
-/// The events of one rank that does `body` in a world of `size`.
+/// Runs `body` in a world of `size`. Returns the events of each rank.
 fn heard(size: u32, options: Options, body: impl Fn(&Group, &Device) + Sync) -> Vec<Vec<Event>> {
     let start = Instant::now();
     world(size, options, |mut group, device| {
@@ -48,7 +48,8 @@ fn a_collective_is_issued_started_and_finished() {
     }
 }
 
-/// Ranks tell which groups they have joined; what a collective has sent counts over all of a rank's groups.
+/// Ranks emit which groups they have joined; the bytes that a collective reports as sent count over
+/// all of a rank's groups.
 #[test]
 fn groups_within_are_told_and_count_together() {
     let split = |group: &Group, device: &Device| {
@@ -115,7 +116,8 @@ fn a_link_charges_latency_and_bandwidth() {
     assert_eq!(link.cost(Operation::AllReduce, Algorithm::Ring, 1, 3000), Duration::ZERO);
 }
 
-/// A microsecond per byte. Slices of ten elements among four ranks are uneven, so that the ways of sending differ.
+/// A microsecond per byte. Slices of ten elements among four ranks are uneven, so that the ways of
+/// sending differ.
 #[test]
 fn a_link_takes_as_long_as_the_busiest_rank_sends() {
     let link = Some(Link { latency: Duration::ZERO, bandwidth: 1e6 });
@@ -173,7 +175,8 @@ fn a_link_tells_when_it_carried_what() {
             })
             .collect();
         assert_eq!(crossed.iter().map(|c| c.0).collect::<Vec<_>>(), [0, 1, 2]);
-        // One after another: each begins when the one before is delivered, but for the time that telling takes.
+        // One after another: each begins when the one before is delivered, up to the time that
+        // emitting takes.
         for pair in crossed.windows(2) {
             assert!(pair[1].1.abs_diff(pair[0].2) < 2_000_000, "{crossed:?}");
         }
@@ -204,7 +207,8 @@ fn deadlines_do_not_run_while_a_link_delivers() {
             let buffer = upload(device, DType::F32, &[1.0; 6]);
             group.all_gather(vec![buffer].into()).unwrap().wait().map(drop)
         };
-        // Rank 0 waits for the others for longer than its patience, while they wait for the link of their own group.
+        // Rank 0 waits for the others for longer than its timeout, while they wait for the link of
+        // their own group.
         let sub_group = group.split(u64::from(group.rank() > 0)).unwrap();
         if group.rank() > 0 {
             (0..3).for_each(|_| gather(&sub_group).unwrap());

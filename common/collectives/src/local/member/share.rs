@@ -9,7 +9,8 @@ use crate::local::published::{Published, on_gpus};
 use crate::local::ring::{self, Neighbours, Ring};
 use events::{Progress, Work};
 
-/// One rank's share of one collective. The rank leaves the collective's slot when this is dropped, in an unwinding too.
+/// One rank's share of one collective. The rank leaves the collective's slot when this is dropped,
+/// in an unwinding too.
 pub(super) struct Share<'a> {
     pub(super) rank: &'a ThreadMember,
     pub(super) context: CallContext<'a>,
@@ -28,8 +29,8 @@ impl Share<'_> {
         } else if let Some(parties) = on_gpus(self.all) {
             self.run_on_gpu(&parties)
         } else if self.rank.goes_around(call) {
-            // SAFETY: the coordinator let this rank enter once: all have issued and agree, and no rank gets its buffers
-            // back before this rank has left.
+            // SAFETY: the coordinator let this rank enter once: all have issued and agree, and no
+            // rank gets its buffers back before this rank has left.
             let ran = unsafe { Ring { all: self.all, me }.run(&mut self) };
             ran.is_ok().then(|| ring::sent(&self.all[me].issued, me, self.all.len()))
         } else {
@@ -46,14 +47,16 @@ impl Share<'_> {
         self.all[me].issued.bytes_sent(me, self.all.len())
     }
 
-    /// Queues this rank's share. Returns the bytes that it sends; `None` if it failed and the group knows why.
+    /// Queues this rank's share. Returns the bytes that it sends; `None` if it failed and the group
+    /// knows why.
     fn run_on_gpu(&self, parties: &Parties<'_>) -> Option<u64> {
         let (call, me) = (self.context.call, self.context.member);
         let (group, sequence, operation) = (call.observer.group, call.sequence, call.operation());
         let what = Work::Collective { group, sequence, operation };
         let hop = &mut |from, to, chunk, bytes| self.emit(from, to, chunk, bytes);
-        // SAFETY: the coordinator let this rank enter once: all have issued and agree. No rank gets a buffer back before
-        // all have queued their shares, and none computes on it before those are done.
+        // SAFETY: the coordinator let this rank enter once: all have issued and agree. No rank gets
+        // a buffer back before all have queued their shares, and none computes on it before those
+        // are done.
         let queued = unsafe { parties.run(me, what, hop) };
         match queued {
             Ok(()) => Some(self.direct_bytes()),

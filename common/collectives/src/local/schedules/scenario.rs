@@ -164,7 +164,8 @@ pub(super) fn explore(
     shuttle::Runner::new(PctScheduler::new_from_seed(11, 3, 300), Default::default()).run(scenario);
 }
 
-/// Asserts that per collective all ranks succeed, or all fail with the same failure; returns the failures.
+/// Asserts that per collective all ranks succeed, or all fail with the same failure; returns the
+/// failures.
 pub(super) fn agreed(outcomes: &[Vec<Outcome>]) -> Vec<Option<Failure>> {
     let count = outcomes.iter().map(Vec::len).max().unwrap();
     let verdict = |index: usize| {

@@ -21,7 +21,8 @@ impl ProcessMember {
         let mut pieces: Vec<&[u8]> = Vec::with_capacity(2 * exchange.own.spans.len() + 1);
         for span in &exchange.own.spans {
             let range = portion.range(span.len(), exchange.members);
-            // SAFETY: the buffer is left to this collective, and only this thread touches it until `wait` returns.
+            // SAFETY: the buffer is left to this collective, and only this thread touches it until
+            // `wait` returns.
             let bytes = unsafe { span.read_bytes(range) };
             pieces.extend([bytes, &[0; ALIGN][..padded(bytes.len()) - bytes.len()]]);
         }
@@ -112,7 +113,8 @@ impl ProcessMember {
         messages.into_iter().for_each(|(_, message)| self.endpoint.mailbox.pool.give(message.payload));
     }
 
-    /// Emits each transfer once: for sums the member that adds emits it, for copies the member that has the data.
+    /// Emits each transfer once: for sums the member that adds emits it, for copies the member that
+    /// has the data.
     pub(super) fn emit_hops(&self, exchange: &Exchange<'_>) {
         let (me, own) = (exchange.me(), Portion::Slice(exchange.me()));
         let bytes = |portion: Portion| {
