@@ -55,7 +55,7 @@ fn what_cannot_be_honoured_ends_the_program_before_it_starts() {
         (r#"{"zero_optimization": {"stage": 2}}"#, ["cargo run -p zero2", "ZeRO-2"]),
         (
             r#"{"zero_optimization": {"offload_param": {"device": "cpu"}}}"#,
-            ["offload_param.device", "not here yet"],
+            ["offload_param.device", "not supported yet"],
         ),
         (
             r#"{"train_batch_size": 7, "gradient_accumulation_steps": 2}"#,
