@@ -154,6 +154,7 @@ fn cargo(words: &[&str]) -> Result<Call, String> {
         None => (words, &[][..]),
     };
     let (mut program, mut folder, mut flags) = (String::new(), PathBuf::new(), flags.iter());
+    let mut filtered = false;
     while let Some(flag) = flags.next() {
         let mut value = || flags.next().ok_or(format!("{flag} of what?"));
         match *flag {
@@ -173,11 +174,14 @@ fn cargo(words: &[&str]) -> Result<Call, String> {
             "--bench" => manifest_has(&folder, &format!("name = \"{}\"", value()?))?,
             "--features" => manifest_has(&folder, &format!("\n{} = [", value()?))?,
             "--test" => {
-                let test = value()?;
-                let file = exists_in(&folder, &format!("tests/{test}.rs"));
-                file.or_else(|_| exists_in(&folder, &format!("tests/{test}/main.rs")))?;
+                let name = value()?;
+                let file = exists_in(&folder, &format!("tests/{name}.rs"));
+                file.or_else(|_| exists_in(&folder, &format!("tests/{name}/main.rs")))?;
+                filtered = true;
             }
             "--release" | "--workspace" | "--all-targets" | "--all" => {}
+            // Names of tests to run.
+            word if filtered && !word.starts_with('-') => {}
             other => return Err(format!("{other} is unknown here")),
         }
     }
