@@ -251,10 +251,3 @@ fn shorten<T>(entries: &mut VecDeque<T>) {
         entries.pop_front();
     }
 }
-
-impl CollectiveSpan {
-    /// Whether it moves model data rather than a few numbers.
-    pub fn moves_data(&self) -> bool {
-        !matches!(self.event.operation, Operation::Barrier | Operation::Scalars)
-    }
-}

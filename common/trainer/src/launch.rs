@@ -1,13 +1,14 @@
-//! The ranks of this process as threads, and what becomes of them.
+//! The ranks of this process as threads: starts them, turns panics into errors, and picks the error
+//! that explains the others.
 
 use crate::explain;
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::rank_error::RankError;
 use crate::run::{self, Observer};
 use collectives::{Group, nccl};
 use device::Ledger;
 use events::{Emitter, What};
-use report::Measured;
+use report::{Measured, Report};
 use settings::Config;
 use settings::Result;
 use settings::wiring;
@@ -18,14 +19,46 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Once;
 
+/// The ranks that run in this process.
+pub(crate) enum Ranks {
+    /// All of them, as threads.
+    Threads,
+    /// One; the others are processes of their own.
+    Process(Group),
+}
+
+/// Runs `ranks` as `plan` says. Returns the report, written to a file if the plan names one.
+///
+/// # Errors
+/// The failure of the run, or of writing the report.
+pub(crate) fn run(
+    plan: &Plan,
+    ranks: Ranks,
+    emitters: Vec<Emitter>,
+    observer: &Observer<'_>,
+) -> Result<Report> {
+    let measured = match ranks {
+        Ranks::Threads => all(plan, emitters, observer)?,
+        Ranks::Process(mut group) => {
+            emitters.into_iter().for_each(|emitter| group.attach(emitter));
+            one(plan, group, observer)?
+        }
+    };
+    let report = plan::report(plan, &measured);
+    if let Some(path) = &plan.config.report {
+        report.write(path)?;
+    }
+    Ok(report)
+}
+
 /// How one rank ended.
 type Outcome = std::result::Result<Measured, RankError>;
 
-/// Runs all ranks to their end; their measurements.
+/// Runs all ranks as threads. Returns their measurements.
 ///
 /// # Errors
-/// The failure that explains the others, in words.
-pub(crate) fn all(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Result<Vec<Measured>> {
+/// The failure that explains the others.
+fn all(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Result<Vec<Measured>> {
     let outcomes = threads(plan, emitters, observer);
     if let Some((rank, error)) = root_cause(&outcomes) {
         return Err(explain::rank_failure(plan, rank, error));
@@ -58,10 +91,10 @@ fn threads(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<
     })
 }
 
-/// Runs the one rank of this process to its end; everybody's measurements.
+/// Runs the one rank of this process. Returns the measurements of all ranks.
 ///
 /// # Errors
-/// Its failure in words, or the group's.
+/// The rank's failure, or the group's.
 pub(crate) fn one(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<Vec<Measured>> {
     hush_rank_panics();
     let number = group.rank();
@@ -85,7 +118,8 @@ fn rank_main(plan: &Plan, mut group: Group, emitter: Emitter, observer: &Observe
     guarded(plan, group, |rank| run::train(plan, rank, observer))
 }
 
-/// What a rank does, with its panics as errors.
+/// Sets up the device and groups of a rank and runs `body`. Turns a panic into an error, and emits
+/// any error as an event.
 fn guarded<T>(
     plan: &Plan,
     group: Group,
@@ -131,8 +165,9 @@ thread_local! {
     static PANIC_EMITTER: RefCell<Option<Emitter>> = const { RefCell::new(None) };
 }
 
-/// Rank threads report their panics as errors, once, so the default message would only be noise. Watchers are told
-/// before the panic unwinds and frees everything. Call it before a screen is opened, whose own hook relies on this one.
+/// Silences the default message of panics in rank threads, which are reported as errors, and emits
+/// an event before the panic unwinds and frees buffers. Call it before a screen is opened, whose
+/// own hook calls this one.
 pub(crate) fn hush_rank_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -141,7 +176,7 @@ pub(crate) fn hush_rank_panics() {
             if std::thread::current().name().is_some_and(|name| name.starts_with("rank ")) {
                 let place = info.location().map(|l| format!(" at {}:{}", l.file(), l.line()));
                 PANIC_PLACE.set(place);
-                // A thread that is past its last words has nobody to tell.
+                // Fails where the thread's locals are destroyed already: then nothing is emitted.
                 let _ = PANIC_EMITTER.try_with(|emitter| {
                     emitter.borrow().iter().for_each(|emitter| emitter.emit(What::Failing));
                 });
@@ -157,8 +192,9 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
-/// The outcome that explains the others: that of the first rank whose error explains most. Of a rank that hung those tell best who
-/// waited for it; not those who waited for one that waited for it; a mere echo tells nothing.
+/// Returns the error that explains the others, with its rank. If a rank hung, the ranks that timed out
+/// on it explain best, then its own error, then errors that blame a third rank. An error that only
+/// passes on another rank's comes last.
 fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
     let errors = || outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
     let hung =

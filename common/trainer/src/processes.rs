@@ -7,7 +7,7 @@
 use crate::plan::Plan;
 use crate::run::News;
 use crate::watch::RING;
-use crate::{launch, progress};
+use crate::{launch, progress, signals};
 use collectives::tcp::{self, JoinOptions, Joined};
 use events::{Outlet, Pace, channel, relay};
 use report::StepRow;
@@ -83,7 +83,7 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
         }
         None => None,
     };
-    crate::stop_on_signal(plan)?;
+    signals::stop_on_signal(plan)?;
     let outcome = launch::one(plan, group, &|rank, news| logs.tell(rank, news));
     drop(outlet);
     outcome.map(drop)

@@ -1,5 +1,5 @@
-//! What a run keeps of its training, and what another goes on from: whole tensors, so that the one
-//! may have other ranks than the other, and be another stage.
+//! The checkpoint that a run resumes from. It holds whole tensors, so that any stage on any number
+//! of ranks can resume.
 
 use checkpoint::{CheckpointError, StateReader};
 use model::{Layout, Model, TensorId};
@@ -12,39 +12,39 @@ use sharding::{LossScale, LossScaler, LossScaling, TrainingState, WeightSource};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How far a run had come.
+/// How far a run had come when it saved a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Progress {
     /// Steps that are done.
     pub steps: u32,
-    /// Of them, those that updated something.
+    /// Of them, those that updated the weights.
     pub updates: u32,
-    /// Where the scale of the loss stands, if it is scaled.
+    /// The state of the loss scaler, if the loss is scaled.
     pub loss_scale: Option<LossScale>,
-    /// Who trained.
+    /// The stage that trained last.
     pub stage: String,
-    /// On so many ranks.
+    /// Its number of ranks.
     pub ranks: usize,
-    /// With so many tokens in a step.
+    /// Its tokens per step.
     pub tokens_per_step: u64,
-    /// A Hugging Face `config.json`.
+    /// The model, as a Hugging Face `config.json`.
     pub architecture: Value,
 }
 
-/// What a run goes on from.
+/// An open checkpoint.
 #[derive(Debug)]
 pub(crate) struct ResumeState {
     reader: StateReader,
     layout: Layout,
-    /// How far it has come.
+    /// How far training had come.
     pub progress: Progress,
 }
 
 impl ResumeState {
-    /// What is kept where `config` says, if anything is.
+    /// Opens the checkpoint that `config` names, if there is one.
     ///
     /// # Errors
-    /// If it is damaged, of another model, or if there is nothing left to do.
+    /// If it is damaged or of another model, or if its run has done all steps already.
     pub(crate) fn open(config: &Config, model: &Model) -> Result<Option<Arc<Self>>> {
         let Some(checkpoint) = &config.checkpoint else { return Ok(None) };
         let wrong = |error: CheckpointError| Failure::usage(error.to_string());
@@ -53,7 +53,7 @@ impl ResumeState {
         let path = reader.path();
         let progress: Progress = serde_json::from_str(reader.progress()).map_err(|error| {
             Failure::usage(format!(
-                "{}: what it says of its training is damaged: {error}\nGive another directory to start anew.",
+                "{}: the record of its training is damaged: {error}\nGive another directory to start from the beginning.",
                 path.display()
             ))
         })?;
@@ -62,18 +62,18 @@ impl ResumeState {
         }
         if progress.steps >= config.steps {
             return Err(Failure::usage(format!(
-                "{} steps are done already, as {} says, of {} (--steps): there is nothing left to do\n\
-                 Go further with --steps {} (over which the learning rate decays), or give another directory to start anew.",
+                "{} of {} steps (--steps) are done already, says {}: there is nothing left to do\n\
+                 Go further with --steps {} (over which the learning rate decays), or give another directory to start from the beginning.",
                 grouped(progress.steps.into()),
-                path.display(),
                 grouped(config.steps.into()),
+                path.display(),
                 progress.steps.saturating_mul(2),
             )));
         }
         Ok(Some(Arc::new(ResumeState { reader, layout: model.layout.clone(), progress })))
     }
 
-    /// The lines that tell a run that goes on from one that begins.
+    /// Returns the lines that a resumed run prints before the others.
     pub(crate) fn words(&self, config: &Config) -> String {
         let Progress { steps, stage, ranks, tokens_per_step, .. } = &self.progress;
         let batch = match config.tokens_per_step() == *tokens_per_step {
@@ -81,7 +81,7 @@ impl ResumeState {
             false => format!(", with {} tokens in a step", grouped(*tokens_per_step)),
         };
         let past = config.faults.iter().filter(|fault| fault.passed(*steps));
-        let past = past.map(|fault| format!("--inject {fault} comes no more: that is over.\n"));
+        let past = past.map(|fault| format!("--inject {fault} has no effect: that step is done.\n"));
         format!(
             "Resuming after {}, the last of them {stage}'s on {}{batch}.\n{}",
             counted(*steps as usize, "step", "steps"),
@@ -90,26 +90,26 @@ impl ResumeState {
         )
     }
 
-    /// One state of all parameters.
+    /// A source that reads one state of all parameters.
     pub(crate) fn source(self: &Arc<Self>, state: TrainingState) -> Arc<dyn WeightSource> {
         Arc::new(OneState(self.clone(), state))
     }
 
-    /// AdamW's momentum and variance.
+    /// Sources that read AdamW's momentum and variance.
     pub(crate) fn moments(self: &Arc<Self>) -> [Arc<dyn WeightSource>; 2] {
         [TrainingState::Momentum, TrainingState::Variance].map(|state| self.source(state))
     }
 
-    /// The scale of the loss: where it stood, or a new one.
-    pub(crate) fn scaler(kept: Option<&Self>, scaling: LossScaling) -> LossScaler {
-        match kept.and_then(|kept| kept.progress.loss_scale) {
+    /// Returns a loss scaler in the state that `resume` holds, or a new one.
+    pub(crate) fn scaler(resume: Option<&Self>, scaling: LossScaling) -> LossScaler {
+        match resume.and_then(|resume| resume.progress.loss_scale) {
             Some(at) => LossScaler::resumed(scaling, at),
             None => LossScaler::new(scaling),
         }
     }
 }
 
-/// The model, as it is kept; without what does not matter to its weights.
+/// Returns the model as checkpoints record it, without what does not change its weights.
 pub(crate) fn architecture(model: &Model) -> Value {
     let mut config = model.config.to_hugging_face();
     if let Some(keys) = config.as_object_mut() {
@@ -118,7 +118,7 @@ pub(crate) fn architecture(model: &Model) -> Value {
     config
 }
 
-/// The first key that two architectures do not agree about.
+/// Returns the first key in which two architectures differ, in words.
 fn other_architecture(kept: &Value, now: &Value) -> Option<String> {
     let key = now.as_object()?.keys().find(|key| kept[key.as_str()] != now[key.as_str()])?;
     Some(format!("its {key} is {}, this one's {}", kept[key.as_str()], now[key.as_str()]))
@@ -133,7 +133,10 @@ impl WeightSource for OneState {
         range: Range<usize>,
         into: &mut [f32],
     ) -> std::result::Result<(), String> {
-        let OneState(kept, state) = self;
-        kept.reader.read(*state, &kept.layout.tensors[tensor], range, into).map_err(|error| error.to_string())
+        let OneState(resume, state) = self;
+        resume
+            .reader
+            .read(*state, &resume.layout.tensors[tensor], range, into)
+            .map_err(|error| error.to_string())
     }
 }

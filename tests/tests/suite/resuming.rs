@@ -171,7 +171,7 @@ fn what_cannot_be_gone_on_from_is_refused_and_left_as_it_is() {
         assert_eq!(failure.code(), 2, "{failure}");
         assert!(failure.to_string().contains(words) && failure.to_string().lines().count() <= 3, "{failure}");
     };
-    refused(&format!("{flags} --model {}", fixture("odd.json")), "state of another model");
+    refused(&format!("{flags} --model {}", fixture("odd.json")), "a checkpoint of another model");
     for (key, other) in [("num_hidden_layers", "2"), ("rope_theta", "500.0"), ("tie_word_embeddings", "true")]
     {
         let mut model = config(&flags).unwrap().model.to_hugging_face();
@@ -179,7 +179,7 @@ fn what_cannot_be_gone_on_from_is_refused_and_left_as_it_is() {
         model["rope_parameters"]["rope_theta"] = model["rope_theta"].clone();
         let file = dir.path().join("config.json");
         std::fs::write(&file, model.to_string()).unwrap();
-        refused(&format!("{flags} --model {}", file.display()), "state of another model");
+        refused(&format!("{flags} --model {}", file.display()), "a checkpoint of another model");
     }
     assert_eq!(std::fs::read(&file).unwrap(), kept);
     std::os::unix::fs::symlink(dir.path().join("nowhere"), dir.path().join("link")).unwrap();

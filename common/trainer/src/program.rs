@@ -1,0 +1,113 @@
+//! A training run as a program: it prints the opening lines, the steps or the screen, and the
+//! closing tables.
+
+use crate::launch::{self, Ranks};
+use crate::plan::{self, Plan};
+use crate::processes::{self, Logs};
+use crate::progress;
+use crate::run::News;
+use crate::signals;
+use crate::stage::AnyStage;
+use crate::watch::Watch;
+use report::Report;
+use settings::cli::TrainArgs;
+use settings::{Failure, Result, communication, process};
+use std::net::TcpStream;
+
+/// Trains as the command line says, and prints.
+///
+/// # Errors
+/// Any failure of the run.
+pub(crate) fn train(stage: AnyStage, mut args: TrainArgs) -> Result<()> {
+    let print = args.print_config;
+    let idle = communication::without_effect(&args.given, stage.sharded);
+    let process = if print { None } else { process::place(&mut args, &|name| std::env::var(name).ok())? };
+    let config = deepspeed::configure(args)?.in_process(process)?;
+    let unsaid = if print { deepspeed::left_out(&config) } else { Vec::new() };
+    let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.name));
+    let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.caution());
+    warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
+    if print {
+        events::say!("{}", deepspeed::print(&config, stage.plan)?);
+        return Ok(());
+    }
+    let plan = plan::prepare(stage, config)?;
+    let logs = Logs::open(&plan)?;
+    let outcome = match &plan.config.process {
+        None => lead(&plan, Ranks::Threads, Vec::new(), &logs),
+        Some(process) => {
+            let joined = processes::join(&plan, process)?;
+            if plan.config.leads() {
+                lead(&plan, Ranks::Process(joined.group), joined.links, &logs)
+            } else {
+                processes::follow(&plan, joined, &logs)
+            }
+        }
+    };
+    logs.end(&outcome);
+    outcome
+}
+
+/// Runs `ranks`, and prints for all ranks of the job.
+fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<()> {
+    events::say!("{}", progress::opening(plan));
+    let watch = Watch::start(plan, true, links)?;
+    let outcome = match plan.config.screen {
+        Some(options) => on_screen(plan, ranks, &watch, options, logs),
+        None => in_lines(plan, ranks, &watch, logs),
+    };
+    watch.settle();
+    let watched = watch.hub.finish();
+    let report = outcome?;
+    events::say!("{}", report::closing(&report));
+    for line in progress::farewell(plan, report.steps.len(), &watched) {
+        events::say!("{line}");
+    }
+    Ok(())
+}
+
+/// Runs `ranks` and prints lines, with a progress bar on a terminal.
+fn in_lines(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Report> {
+    signals::stop_on_signal(plan)?;
+    let lines = progress::Lines::new(plan);
+    let observer = |rank: usize, news: News<'_>| {
+        logs.tell(rank, news);
+        if rank == 0 {
+            lines.tell(news);
+        }
+    };
+    let run = || launch::run(plan, ranks, watch.emitters.clone(), &observer);
+    let report = signals::explain_delay(&plan.stop, run)?;
+    lines.finish();
+    Ok(report)
+}
+
+/// Runs `ranks` behind the screen, which takes this thread.
+fn on_screen(
+    plan: &Plan,
+    ranks: Ranks,
+    watch: &Watch,
+    options: viz::LiveOptions,
+    logs: &Logs,
+) -> Result<Report> {
+    launch::hush_rank_panics();
+    options.prepare(&watch.pace);
+    let subscription = watch.hub.subscribe();
+    std::thread::scope(|scope| {
+        let ranks = scope.spawn(move || {
+            let observer = |rank: usize, news: News<'_>| logs.tell(rank, news);
+            let report = launch::run(plan, ranks, watch.emitters.clone(), &observer);
+            watch.settle();
+            watch.hub.end();
+            report
+        });
+        let screen = viz::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
+        // The screen is closed and the run is about to end: from now on Ctrl-C ends the process at
+        // once.
+        signals::stop_on_signal(plan)?;
+        let report = signals::explain_delay(&plan.stop, || ranks.join())
+            .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
+        screen.map_err(|e| Failure::run(e.to_string()))?;
+        report
+    })
+}

@@ -1,0 +1,78 @@
+//! Ctrl-C and SIGTERM, and the line that explains why a run has not ended yet.
+
+use crate::plan::Plan;
+use crate::stop::StopRequest;
+use settings::{Failure, Result};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Signals closer than this to the first one count as the same Ctrl-C, which a launcher and the
+/// terminal may both pass on.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
+
+/// How long a run may take to end before a line explains why.
+const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
+
+/// How often the run is asked whether a stop has been requested.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Makes the first Ctrl-C or SIGTERM request a stop. Another one, after [`SAME_SIGNAL`], ends the
+/// process at once; so does the first, if a stop is requested already because the screen was quit.
+///
+/// # Errors
+/// If the system refuses to deliver signals.
+pub(crate) fn stop_on_signal(plan: &Plan) -> Result<()> {
+    let failed = |e| Failure::run(format!("cannot listen for signals: {e}"));
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let stop = Arc::clone(&plan.stop);
+    let listen = move || {
+        let mut first: Option<Instant> = None;
+        for signal in signals.forever() {
+            let requested = stop.flag.swap(true, Ordering::AcqRel);
+            if requested && first.is_none_or(|first| first.elapsed() >= SAME_SIGNAL) {
+                low_level::exit(128 + signal);
+            }
+            first.get_or_insert_with(Instant::now);
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(failed)?;
+    Ok(())
+}
+
+/// Runs `wait`, which returns once the run is over. If the run does not end soon after a stop is
+/// requested, prints a line that says why.
+pub(crate) fn explain_delay<T>(request: &StopRequest, wait: impl FnOnce() -> T) -> T {
+    let (running, watched) = channel::<()>();
+    let is_over = move |within| watched.recv_timeout(within) == Err(RecvTimeoutError::Disconnected);
+    std::thread::scope(|scope| {
+        // Dropped when `wait` returns or panics, which disconnects the channel.
+        let _running = running;
+        scope.spawn(move || {
+            while !request.is_set() {
+                if is_over(POLL) {
+                    return;
+                }
+            }
+            if !is_over(EXPLAIN_AFTER) {
+                explain(request);
+            }
+        });
+        wait()
+    })
+}
+
+fn explain(request: &StopRequest) {
+    match request.writing.load(Ordering::Relaxed) {
+        false => {
+            events::complain!("stopping after the current layer; Ctrl-C or SIGTERM ends the run at once");
+        }
+        true => events::complain!(
+            "the run's results are being written; Ctrl-C or SIGTERM ends the run at once, without them"
+        ),
+    }
+}
