@@ -1,9 +1,9 @@
 //! What being watched costs a run: `cargo bench -p tests --bench watching`.
 //!
-//! * The screen: a run with its screen open in a pseudo-terminal beside one that nobody watches. The CPU time of the thread
+//! * The screen: a run with its screen open in a pseudo-terminal beside one without a screen. The CPU time of the thread
 //!   that draws and of the one that collects events, as a share of the whole process's, from the first picture to the last
 //!   step: what counts. Beside it what a step takes more than the other run's, within a pair far from exact.
-//! * The recording: a run that nobody listens to and a recorded one side by side, at the same time, so that whatever else
+//! * The recording: a run without listeners and a recorded one side by side, at the same time, so that whatever else
 //!   the machine does slows both. CPU time of each process per step, and its median step. What counts are the differences
 //!   within the pairs: their median over all stages, and where it lies with 95 % confidence. Single pairs differ by more than
 //!   the limit, so that a few settle nothing.
@@ -281,7 +281,7 @@ fn pair(flags: &Flags, stage: Stage, dir: &Path, plain_first: bool) -> (Cost, Co
     (cost(flags, plain), cost(flags, recorded))
 }
 
-/// A run that nobody watches, recorded or not, and its report.
+/// A run without a screen, recorded or not, and its report.
 fn start(flags: &Flags, stage: Stage, dir: &Path, recording: Option<&Path>) -> (Child, PathBuf) {
     let report = dir.join(if recording.is_some() { "recorded.json" } else { "plain.json" });
     let mut command = program(flags, stage, dir);

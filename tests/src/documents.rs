@@ -14,7 +14,7 @@ pub struct Command {
     pub arguments: Vec<String>,
 }
 
-/// Every command of every document: the book, the README, and what lies beside them.
+/// Every command of every document: the book, the READMEs, and `docs/`.
 ///
 /// # Panics
 /// If a document has a line that is no command that can be understood, or a script or a file that is not there.
@@ -35,7 +35,7 @@ pub fn commands() -> Vec<Command> {
 /// The commands of one program.
 ///
 /// # Panics
-/// As [`commands`]; if there is none.
+/// As [`commands`], and if there is none.
 pub fn commands_of(program: &str) -> Vec<Command> {
     let mut commands = commands();
     commands.retain(|command| command.program == program);

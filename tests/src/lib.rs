@@ -40,7 +40,7 @@ pub fn train(stage: Stage, flags: &str) -> Result<Report> {
     train_as(stage, config(flags)?)
 }
 
-/// What the command line's `flags` ask for.
+/// Returns the settings that `flags` ask for.
 ///
 /// # Errors
 /// What the program would print.
@@ -51,7 +51,7 @@ pub fn config(flags: &str) -> Result<Config> {
     deepspeed::configure(stages::parse(flags).unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// As [`train`], with the settings themselves.
+/// Trains `stage` with `config`.
 ///
 /// # Errors
 /// What the program would print.
@@ -59,7 +59,7 @@ pub fn train_as(stage: Stage, config: Config) -> Result<Report> {
     stages::train(stage, config)
 }
 
-/// As [`train`], of a run that succeeds and whose predictions hold.
+/// Trains `stage`, which must succeed, and checks that its predictions hold.
 ///
 /// # Panics
 /// If it fails, or a prediction does.

@@ -139,7 +139,7 @@ fn model(ranks: &[&Step], link: AlphaBeta) -> (Vec<f64>, f64) {
     let mut issued: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     let mut delivered: BTreeMap<u64, f64> = BTreeMap::new();
     let (mut free, mut busy) = (0.0_f64, 0.0);
-    // Ranks issue in the same order, so whoever is behind always has something to do.
+    // Ranks issue in the same order, so the rank that is behind can always proceed.
     while clocks.iter().zip(ranks).any(|(clock, step)| clock.next < step.acts.len()) {
         for (clock, step) in clocks.iter_mut().zip(ranks) {
             while let Some(act) = step.acts.get(clock.next) {

@@ -1,4 +1,4 @@
-//! Ranks that are processes: they learn the bits of threads, and no failure leaves anybody waiting.
+//! Ranks that are processes: they learn the bits of threads, and after any failure every rank ends.
 
 use events::{Recording, What};
 use planner::Stage;
@@ -12,7 +12,7 @@ use tests::{STAGES, fixture, train};
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 
-/// Long enough for any end that should come; tests do not wait for it otherwise.
+/// Longer than any process should take to end. A test that passes does not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run(stage: Stage) -> String {
@@ -115,7 +115,7 @@ fn four_processes_in_groups_learn_the_bits_of_four_threads() {
 }
 
 #[test]
-fn processes_go_on_from_what_a_broken_job_has_kept() {
+fn processes_resume_from_the_checkpoint_of_a_broken_job() {
     let dir = tempfile::tempdir().unwrap();
     let [kept, report] = ["kept", "report.json"].map(|name| dir.path().join(name));
     let flags = run(Stage::Zero3);
@@ -193,7 +193,7 @@ fn a_killed_process_ends_the_job_and_is_named_by_all() {
 }
 
 #[test]
-fn a_process_that_hangs_is_named_once_patience_ends() {
+fn a_process_that_hangs_is_named_after_the_timeout() {
     let dir = tempfile::tempdir().unwrap();
     let flags = endless(&format!("--timeout 2 --log-dir {}", dir.path().display()));
     let mut members = launch(STAGE, 3, |_| flags.clone());
@@ -208,7 +208,7 @@ fn a_process_that_hangs_is_named_once_patience_ends() {
 }
 
 #[test]
-fn a_viewer_holds_all_processes_for_longer_than_their_patience_and_an_interrupt_ends_them_in_order() {
+fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_ends_them_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let (port, flags) = (free_port(), endless(&format!("--timeout 1 --log-dir {}", dir.path().display())));
     let set = |rank| {
@@ -233,9 +233,9 @@ fn a_viewer_holds_all_processes_for_longer_than_their_patience_and_an_interrupt_
     };
     while !settled() {}
     let held = [0, 1, 2].map(steps);
-    // Twice the ranks' patience: whoever waits for a held rank must not give it up.
+    // Twice the ranks' timeout: a rank that waits for a held one must not time out.
     std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(held, [0, 1, 2].map(steps), "nobody goes on while the run is held");
+    assert_eq!(held, [0, 1, 2].map(steps), "no rank continues while the run is held");
     viewer.control(events::Control::Resume).unwrap();
     while (0..3).any(|rank| steps(rank) < held[rank] + 3) {
         std::thread::sleep(Duration::from_millis(5));
@@ -286,7 +286,7 @@ fn an_interrupt_ends_a_long_step_between_two_micro_batches() {
 }
 
 #[test]
-fn an_error_or_panic_of_one_rank_is_everybodys() {
+fn an_error_or_panic_of_one_rank_ends_all_and_names_it() {
     for (fault, own, others) in [
         (
             "error@rank1,step2,backward",
@@ -347,7 +347,7 @@ fn contradictory_variables_and_flags_are_refused_before_anything_starts() {
 }
 
 #[test]
-fn whoever_is_missing_at_the_start_is_named() {
+fn a_rank_that_is_missing_at_the_start_is_named() {
     let port = free_port();
     let set = |rank| format!("RANK={rank} WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={port}");
     let begin = Instant::now();
@@ -365,7 +365,7 @@ fn a_wrong_address_is_explained_on_every_rank() {
         let set = format!("RANK={rank} WORLD_SIZE=2 MASTER_ADDR={address} MASTER_PORT={port}");
         start(STAGE, &endless("--timeout 2"), &set)
     };
-    // An address of the block for documentation: nobody's.
+    // An address of the block for documentation, which no machine has.
     let [zero, one] = [0, 1].map(|rank| join("192.0.2.1", rank).end(PATIENCE));
     explains(&zero, 1, &["192.0.2.1", "no such address", "MASTER_ADDR"]);
     explains(&one, 1, &["rank 1 has not reached rank 0 at 192.0.2.1", "MASTER_ADDR"]);

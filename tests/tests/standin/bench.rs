@@ -110,7 +110,7 @@ fn kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu() {
     }
 }
 
-/// Launches are what a small model's step waits for, and a host that waits launches nothing meanwhile.
+/// A small model's step is bound by launches, and a host that waits launches nothing.
 #[test]
 fn a_step_takes_few_launches_and_waits() {
     if !standin(a_step_takes_few_launches_and_waits, &[]) {
@@ -127,7 +127,7 @@ fn a_step_takes_few_launches_and_waits() {
     });
     let [launches, waits] = [0, 1].map(|what| per_step.map(|counts| counts[what]));
     assert!(launches.iter().all(|count| (150..=MOST).contains(count)), "{launches:?}");
-    // The largest gradient, and the gradients' norm. For losses nobody waits until the GPU is idle.
+    // The largest gradient, and the gradients' norm. Losses are read without waiting for an idle GPU.
     assert_eq!(waits, [2; 4]);
 }
 

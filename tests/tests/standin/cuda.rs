@@ -149,7 +149,7 @@ fn without_fences_runs_go_wrong() {
     let cpu = run(Stage::Ddp, &format!("{flags} --device cpu"));
     if let Ok(report) = train(Stage::Zero3, &format!("{flags} --device cuda")) {
         let apart = largest_difference(&losses(&cpu), &losses(&report));
-        assert!(apart > 1e-4, "nobody waited, and yet the losses are only {apart} apart");
+        assert!(apart > 1e-4, "no stream waited, and yet the losses are only {apart} apart");
     }
 }
 
@@ -166,8 +166,8 @@ fn recomputed_activations_change_no_bit() {
 
 /// From the one GPU's memory through a file into the other's, of another stage and in 16 bits.
 #[test]
-fn runs_go_on_from_what_others_kept() {
-    if !standin(runs_go_on_from_what_others_kept, &[]) {
+fn runs_resume_from_checkpoints_of_others() {
+    if !standin(runs_resume_from_checkpoints_of_others, &[]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -381,7 +381,7 @@ fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
     }
     let failed = "parts failed: rope; rope, inverse; fp32, 1 ranks; fp32, 2 ranks; bf16, 2 ranks; ";
     assert!(text.contains(failed), "{text}");
-    // What breaks one stage over NCCL, or has it wait in vain, is not tried with the next.
+    // What breaks one stage over NCCL, or makes it time out, is not tried with the next.
     for world in ["fp32, 2 ranks over NCCL: ", "bf16, 2 ranks over NCCL: "] {
         let rows = text.lines().filter(|line| line.starts_with(world) && line.ends_with("FAILED"));
         assert_eq!(rows.count(), 1, "{world}: {text}");

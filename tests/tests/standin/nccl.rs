@@ -131,8 +131,8 @@ fn until_it_fails(group: &Group, device: &Device) -> CollectiveError {
 }
 
 #[test]
-fn different_lengths_are_everybodys_error_before_anything_moves() {
-    if !standin(different_lengths_are_everybodys_error_before_anything_moves, &[]) {
+fn different_lengths_are_an_error_on_every_rank_before_anything_moves() {
+    if !standin(different_lengths_are_an_error_on_every_rank_before_anything_moves, &[]) {
         return;
     }
     let errors = connected(3, PATIENT, |group, device| {
@@ -166,8 +166,8 @@ fn an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where() {
 }
 
 #[test]
-fn who_loses_a_peer_hears_first_who_that_is() {
-    if !standin(who_loses_a_peer_hears_first_who_that_is, &[("STANDIN_NCCL_ERROR", "1:2:6")]) {
+fn a_rank_that_loses_a_peer_first_learns_which_one() {
+    if !standin(a_rank_that_loses_a_peer_first_learns_which_one, &[("STANDIN_NCCL_ERROR", "1:2:6")]) {
         return;
     }
     let begin = Instant::now();
@@ -186,8 +186,11 @@ fn who_loses_a_peer_hears_first_who_that_is() {
 }
 
 #[test]
-fn who_loses_a_peer_blames_nobody_without_knowing() {
-    if !standin(who_loses_a_peer_blames_nobody_without_knowing, &[("STANDIN_NCCL_ERROR", "1:2:2")]) {
+fn a_rank_that_loses_a_peer_names_no_culprit_that_it_does_not_know() {
+    if !standin(
+        a_rank_that_loses_a_peer_names_no_culprit_that_it_does_not_know,
+        &[("STANDIN_NCCL_ERROR", "1:2:2")],
+    ) {
         return;
     }
     let timeout = Duration::from_secs(1);
@@ -229,9 +232,9 @@ fn a_rank_with_several_communicators_aborts_them_side_by_side() {
 }
 
 #[test]
-fn a_rank_that_hangs_in_nccl_is_named_once_patience_ends() {
+fn a_rank_that_hangs_in_nccl_is_named_after_the_timeout() {
     let absent = ("STANDIN_NCCL_ABSENT", "2:2:20000");
-    if !standin(a_rank_that_hangs_in_nccl_is_named_once_patience_ends, &[absent]) {
+    if !standin(a_rank_that_hangs_in_nccl_is_named_after_the_timeout, &[absent]) {
         return;
     }
     let begin = Instant::now();
@@ -246,9 +249,9 @@ fn a_rank_that_hangs_in_nccl_is_named_once_patience_ends() {
 
 /// What it does next may load machine code, which waits for its kernel, and keeps the driver from launching others'.
 #[test]
-fn no_rank_that_shares_a_gpu_goes_on_before_all_have_handed_in() {
+fn no_rank_that_shares_a_gpu_continues_before_all_have_issued() {
     let late = ("STANDIN_NCCL_ABSENT", "2:2:500");
-    if !standin(no_rank_that_shares_a_gpu_goes_on_before_all_have_handed_in, &[late]) {
+    if !standin(no_rank_that_shares_a_gpu_continues_before_all_have_issued, &[late]) {
         return;
     }
     let took = connected(3, PATIENT, |group, device| {
@@ -261,8 +264,8 @@ fn no_rank_that_shares_a_gpu_goes_on_before_all_have_handed_in() {
 }
 
 #[test]
-fn who_never_connects_or_never_comes_is_named() {
-    if !standin(who_never_connects_or_never_comes_is_named, &[("STANDIN_NCCL_VERSION", "23004")]) {
+fn a_rank_that_never_connects_or_never_comes_is_named() {
+    if !standin(a_rank_that_never_connects_or_never_comes_is_named, &[("STANDIN_NCCL_VERSION", "23004")]) {
         return;
     }
     let timeout = Duration::from_millis(300);

@@ -161,8 +161,8 @@ fn every_process_says_which_rank_failed_in_nccl() {
 }
 
 #[test]
-fn whoever_leaves_out_a_collective_is_named_by_all() {
-    if !standin(whoever_leaves_out_a_collective_is_named_by_all, &[]) {
+fn a_rank_that_leaves_out_a_collective_is_named_by_all() {
+    if !standin(a_rank_that_leaves_out_a_collective_is_named_by_all, &[]) {
         return;
     }
     let flags = format!("{} --timeout 60 --inject skip@rank1,step1", flags(3, 1000));
@@ -214,8 +214,8 @@ fn a_killed_process_ends_the_job_and_is_named() {
 }
 
 #[test]
-fn whoever_is_missing_at_the_start_is_named() {
-    if !standin(whoever_is_missing_at_the_start_is_named, &[]) {
+fn a_rank_that_is_missing_at_the_start_is_named() {
+    if !standin(a_rank_that_is_missing_at_the_start_is_named, &[]) {
         return;
     }
     let set = format!("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={}", free_port());

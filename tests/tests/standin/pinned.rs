@@ -1,5 +1,5 @@
-//! Copies between main memory and a GPU, on the stand-in driver: they run late there, and page-locked blocks that are used again
-//! before their copy was done show, as does pageable memory that nobody waits for. Launches from any thread.
+//! Copies between main memory and a GPU, on the stand-in driver: they run late there, so that a page-locked block that is
+//! reused before its copy was done shows, and so does pageable memory whose copy is not waited for. Launches from any thread.
 
 use device::cuda::kernels::{self, Operand};
 use device::cuda::{Gpu, Options};
@@ -50,7 +50,7 @@ fn what_is_fetched_is_what_was_there_when_it_was_sent_for() {
     for index in 0..count {
         let buffer = device.upload(Class::Activations, &batch(index, len)).unwrap();
         fetched.push(device.fetch(buffer.view(), sum).unwrap());
-        // The buffer goes back, and the next one lies where it was; of some nobody ever waits for the sum.
+        // The buffer goes back, and the next one lies where it was; some sums are never waited for.
         if index % 5 == 4 {
             drop(fetched.pop());
         }

@@ -254,7 +254,7 @@ fn machine_code_on_disk_outlives_damage_and_many_writers() {
     damaged(files[1], Vec::clear);
     damaged(files[2], |bytes| *bytes.last_mut().unwrap() ^= 1);
     succeeds(&verdict(1, &set));
-    assert!(contents(&folder) == whole, "what was damaged is compiled and written anew");
+    assert!(contents(&folder) == whole, "damaged machine code is compiled and written again");
     // Another architecture, other files.
     succeeds(&verdict(1, &format!("{set} STANDIN_CAPABILITY=80")));
     let both = contents(&folder);

@@ -1,4 +1,4 @@
-//! On a GPU the host only queues work: what watchers are told of when it really ran, on the stand-in driver.
+//! On a GPU the host only queues work. Watchers are told when it ran: these times, on the stand-in driver.
 
 use events::{Event, Operation, Pass, Progress, Recording, Snapshot, What, Work};
 use planner::Stage;

@@ -61,7 +61,7 @@ fn is_exercise(folder: &Path) -> bool {
 }
 
 #[test]
-fn nobody_reaches_upwards() {
+fn no_crate_depends_upwards() {
     let rooms: [(&str, &str, &[&str]); 21] = [
         ("events", "common/events", &[]),
         ("device", "common/device", &["events"]),

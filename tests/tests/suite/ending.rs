@@ -51,7 +51,7 @@ fn ended(stage: Stage, flags: &str, rank: usize, unit: usize, pass: Pass) -> Rep
     let at = At { step: 2, rank };
     let witness = Arc::new(Impatient { at, unit, pass, visits: Default::default(), enough: enough.clone() });
     let report = stages::train_until(stage, config(&format!("--steps 6 {flags}")), witness, enough.clone());
-    assert!(enough.load(Ordering::Acquire), "{stage} {flags}: nobody has wished anything");
+    assert!(enough.load(Ordering::Acquire), "{stage} {flags}: no stop was requested");
     report.unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"))
 }
 

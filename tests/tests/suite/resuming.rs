@@ -1,4 +1,4 @@
-//! A run that goes on from what another kept learns what one run would have learned, whatever either of them is.
+//! A run that resumes from another's checkpoint learns the bits of one run, whatever stage and strategy each of them has.
 
 use checkpoint::StateReader;
 use model::{Layout, TrainingState};
@@ -35,7 +35,7 @@ fn is_the_end_of(whole: &Report, resumed: &Report, what: &str) {
 }
 
 #[test]
-fn any_stage_goes_on_from_any_other_as_if_nothing_had_happened() {
+fn any_stage_resumes_from_any_other_with_the_bits_of_one_run() {
     let dir = tempfile::tempdir().unwrap();
     for flags in ["", "--precision bf16"] {
         let whole = run(Stage::Zero1, &format!("{RUN} {flags}"));
@@ -51,7 +51,7 @@ fn any_stage_goes_on_from_any_other_as_if_nothing_had_happened() {
 
 /// Overflows before and after, so that the scale is another one than at first, and halves again in time.
 #[test]
-fn a_scaled_loss_goes_on_with_its_scale() {
+fn a_scaled_loss_resumes_with_its_scale() {
     let dir = tempfile::tempdir().unwrap();
     let flags = "--precision fp16 --initial-scale-power 9 --hysteresis 1 --loss-scale-window 3 \
                  --inject overflow@rank2,step1 --inject overflow@rank0,step5";
@@ -65,7 +65,7 @@ fn a_scaled_loss_goes_on_with_its_scale() {
 
 /// Whatever way parameters are cut and spread.
 #[test]
-fn strategies_go_on_too() {
+fn strategies_resume_too() {
     let dir = tempfile::tempdir().unwrap();
     let whole = run(Stage::Ddp, RUN);
     for flags in [
@@ -82,7 +82,7 @@ fn strategies_go_on_too() {
 
 /// [`run`] compares what is sent with what is predicted, between two steps too.
 #[test]
-fn keeping_changes_no_bit_and_is_predicted() {
+fn checkpoints_change_no_bit_and_are_predicted() {
     let dir = tempfile::tempdir().unwrap();
     let whole = run(Stage::Ddp, RUN);
     let strategies = [
@@ -103,7 +103,7 @@ fn keeping_changes_no_bit_and_is_predicted() {
 
 /// The same batch of the same tokens: 4 ranks × 1 sequence, and 2 ranks × 2.
 #[test]
-fn fewer_ranks_go_on_with_the_same_batch() {
+fn fewer_ranks_resume_with_the_same_batch() {
     let dir = tempfile::tempdir().unwrap();
     let whole = run(Stage::Zero3, RUN);
     let flags = format!("{RUN} --checkpoint {} --checkpoint-every 2", dir.path().display());
@@ -117,7 +117,7 @@ fn fewer_ranks_go_on_with_the_same_batch() {
 }
 
 #[test]
-fn validations_go_on_at_their_steps() {
+fn validations_resume_at_their_steps() {
     let dir = tempfile::tempdir().unwrap();
     let flags = "--val-fraction 0.2 --eval-every 3 --eval-batches 1";
     let whole = run(Stage::Zero3, &format!("{RUN} {flags}"));
@@ -128,7 +128,7 @@ fn validations_go_on_at_their_steps() {
 
 /// What is kept at the end: the weights that a report has the hash of, and moments that are not all zero.
 #[test]
-fn what_is_kept_at_the_end_is_what_training_has_made() {
+fn the_last_checkpoint_is_what_training_has_made() {
     let dir = tempfile::tempdir().unwrap();
     let model = format!("--model {}", fixture("odd-tied.json"));
     let flags = format!("{RUN} {model} --checkpoint {}", dir.path().display());
@@ -160,7 +160,7 @@ fn what_is_kept_at_the_end_is_what_training_has_made() {
 }
 
 #[test]
-fn what_cannot_be_gone_on_from_is_refused_and_left_as_it_is() {
+fn what_cannot_be_resumed_is_refused_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let flags = format!("{RUN} --checkpoint {}", dir.path().display());
     run(Stage::Zero1, &flags.replace("--steps 6", "--steps 1"));

@@ -74,7 +74,7 @@ fn member(gpu: &Arc<Gpu>, group: Group, operation: Operation, bytes: usize) -> R
         device.synchronize().map_err(|error| error.to_string())?;
         seconds.push(started.elapsed().as_secs_f64() / REPEATS as f64);
     }
-    // Nobody leaves while others still use its memory.
+    // A rank stays until the others no longer use its memory.
     group.barrier().map_err(|error| error.to_string())?;
     Ok(seconds.split_off(1))
 }

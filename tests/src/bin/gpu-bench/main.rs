@@ -48,7 +48,7 @@ struct Arguments {
     /// Steps per round that are timed, after two that are not.
     #[arg(long, default_value_t = 10)]
     steps: u32,
-    /// Rounds, in which everybody takes turns.
+    /// Rounds; in each, every contender has a turn.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Further flags for our stages, in one word: "--checkpoint-activations selective".
@@ -118,7 +118,7 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
     let gpu = Gpu::open(0).map_err(words)?;
     let copies = copy_bandwidth(&gpu, arguments.buffer_bytes).map_err(words)?;
     events::say!("Its own copies: {:.0} GB/s, read plus written.\n", copies / 1e9);
-    // First, so that its model states lie on the GPU whoever else trains there.
+    // First, so that its model states lie on the GPU while the others train.
     let mut peer = Opponent::start(arguments);
     let best = speed::best(arguments)?;
     // Before PyTorch compiles: should it never come to an end, this has been printed.
@@ -178,5 +178,5 @@ fn copy_bandwidth(gpu: &Arc<Gpu>, bytes: usize) -> device::Result<f64> {
     Ok(median(&speeds))
 }
 
-/// Copies, or collectives, that are queued before anybody looks at the clock.
+/// Copies, or collectives, that are queued before the clock is read.
 const REPEATS: usize = 10;

@@ -66,7 +66,7 @@ impl WideHeads {
         WideHeads(tempfile::tempfile().and_then(written))
     }
 
-    /// Its path; where there is none, the reason, which then fails the runs as a model that nobody knows.
+    /// Its path; where there is none, the reason, which then fails the runs as an unknown model.
     fn path(&self) -> String {
         match &self.0 {
             Ok(file) => format!("/proc/self/fd/{}", file.as_raw_fd()),
