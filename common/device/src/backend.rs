@@ -1,4 +1,4 @@
-//! Where a rank's kernels run.
+//! The processor that runs a rank's kernels.
 
 use crate::cpu::Cpu;
 use crate::cuda::Runtime;

@@ -7,47 +7,49 @@ use crate::pool;
 use events::Class;
 use std::sync::Arc;
 
-/// What holds a buffer's bytes.
-pub(crate) enum Memory {
+/// The memory of a buffer.
+pub(crate) enum Storage {
     /// Main memory.
     Host(pool::Memory),
-    /// Main memory that a GPU reaches.
+    /// Page-locked main memory, which a GPU accesses directly.
     Pinned(Pinned),
     /// A GPU's memory.
     Gpu(Block),
 }
 
-/// Flat memory on a rank's device. Frees itself, in the ledger and for reuse, when dropped.
+/// Flat memory on a rank's device. Dropping it ends its lease in the ledger and frees the memory
+/// for reuse.
 ///
-/// Its elements can be borrowed as Rust values only if it lies in main memory ([`Buffer::on_host`]); what works for any
-/// buffer goes through [`Device::read`](crate::Device::read), [`Device::write`](crate::Device::write) and the kernels.
+/// Its elements can be borrowed as Rust values only if it is in main memory ([`Buffer::on_host`]).
+/// For any buffer there are [`Device::read`](crate::Device::read),
+/// [`Device::write`](crate::Device::write) and the kernels.
 pub struct Buffer {
-    memory: Memory,
+    storage: Storage,
     dtype: DType,
     len: usize,
-    /// The largest of the indices that were written to it last, if the host knows it.
+    /// The largest of the indices that were written to it, if the host knows it.
     largest_index: Option<u32>,
     lease: Lease,
 }
 
-/// The contract of everything that borrows elements.
-const ON_HOST: &str = "the buffer lies in a GPU's memory: use Device::read and Device::write";
+/// The panic of functions that borrow elements.
+const ON_HOST: &str = "the buffer is in a GPU's memory: use Device::read and Device::write";
 
 impl Buffer {
-    pub(crate) fn new(memory: Memory, dtype: DType, len: usize, lease: Lease) -> Self {
-        Buffer { memory, dtype, len, largest_index: None, lease }
+    pub(crate) fn new(storage: Storage, dtype: DType, len: usize, lease: Lease) -> Self {
+        Buffer { storage, dtype, len, largest_index: None, lease }
     }
 
-    /// Whether it lies in main memory.
+    /// True if it is in main memory.
     pub fn on_host(&self) -> bool {
-        !matches!(self.memory, Memory::Gpu(_))
+        !matches!(self.storage, Storage::Gpu(_))
     }
 
-    /// The rank on a GPU that it belongs to, and its address there, if it lies in a GPU's memory.
+    /// The rank on a GPU that it belongs to and its address, if it is in a GPU's memory.
     pub fn on_gpu(&self) -> Option<(&Arc<Runtime>, u64)> {
-        match &self.memory {
-            Memory::Gpu(block) => Some((block.rank(), block.address())),
-            Memory::Host(_) | Memory::Pinned(_) => None,
+        match &self.storage {
+            Storage::Gpu(block) => Some((block.rank(), block.address())),
+            Storage::Host(_) | Storage::Pinned(_) => None,
         }
     }
 
@@ -56,7 +58,7 @@ impl Buffer {
         self.len
     }
 
-    /// Whether it has no elements.
+    /// True if it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -76,33 +78,33 @@ impl Buffer {
         self.lease.class()
     }
 
-    /// The largest of the indices that were written to it last, if the host knows it.
+    /// The largest of the indices that were written to it, if the host knows it.
     pub(crate) fn largest_index(&self) -> Option<u32> {
         self.largest_index
     }
 
-    /// Notes the largest index that it holds from now on.
+    /// Records the largest index that it holds now.
     pub(crate) fn note_largest(&mut self, largest: Option<u32>) {
         self.largest_index = largest;
     }
 
-    /// The bytes, to read, if they lie in main memory.
+    /// The bytes, to read, if they are in main memory.
     pub fn host_bytes(&self) -> Option<&[u8]> {
-        let bytes = match &self.memory {
-            Memory::Host(memory) => memory.bytes(),
-            Memory::Pinned(memory) => memory.bytes(),
-            Memory::Gpu(_) => return None,
+        let bytes = match &self.storage {
+            Storage::Host(memory) => memory.bytes(),
+            Storage::Pinned(memory) => memory.bytes(),
+            Storage::Gpu(_) => return None,
         };
         Some(&bytes[..self.byte_len()])
     }
 
-    /// The bytes, to write, if they lie in main memory.
+    /// The bytes, to write, if they are in main memory.
     pub fn host_bytes_mut(&mut self) -> Option<&mut [u8]> {
         let len = self.byte_len();
-        let bytes = match &mut self.memory {
-            Memory::Host(memory) => memory.bytes_mut(),
-            Memory::Pinned(memory) => memory.bytes_mut(),
-            Memory::Gpu(_) => return None,
+        let bytes = match &mut self.storage {
+            Storage::Host(memory) => memory.bytes_mut(),
+            Storage::Pinned(memory) => memory.bytes_mut(),
+            Storage::Gpu(_) => return None,
         };
         Some(&mut bytes[..len])
     }
@@ -110,7 +112,7 @@ impl Buffer {
     /// The bytes, to read. For copies and hashes; kernels take views.
     ///
     /// # Panics
-    /// If it lies in a GPU's memory.
+    /// If it is in a GPU's memory.
     pub fn bytes(&self) -> &[u8] {
         self.host_bytes().expect(ON_HOST)
     }
@@ -118,7 +120,7 @@ impl Buffer {
     /// The bytes, to write.
     ///
     /// # Panics
-    /// If it lies in a GPU's memory.
+    /// If it is in a GPU's memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.host_bytes_mut().expect(ON_HOST)
     }
@@ -126,7 +128,7 @@ impl Buffer {
     /// The elements as Rust values.
     ///
     /// # Panics
-    /// If `T` is not the buffer's element type, or it lies in a GPU's memory.
+    /// If `T` is not the buffer's element type, or it is in a GPU's memory.
     pub fn as_slice<T: Element>(&self) -> &[T] {
         assert_eq!(T::DTYPE, self.dtype, "element type");
         bytemuck::cast_slice(self.bytes())
@@ -135,7 +137,7 @@ impl Buffer {
     /// The elements as Rust values, to write.
     ///
     /// # Panics
-    /// If `T` is not the buffer's element type, or it lies in a GPU's memory.
+    /// If `T` is not the buffer's element type, or it is in a GPU's memory.
     pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
         assert_eq!(T::DTYPE, self.dtype, "element type");
         bytemuck::cast_slice_mut(self.bytes_mut())

@@ -1,10 +1,11 @@
-//! What every device refuses before it computes.
+//! Checks of an operation's operands, before any device computes it.
 
 use crate::operations::{Elements, Length, Operand, Operation, Visitor};
 use crate::view::{View, ViewMut};
 use crate::{DType, DeviceError, Result};
 
-/// Returns `operation` if its operands have the lengths and types that it says, and its sizes fit each other.
+/// Returns `operation` if its operands have the lengths and types that it says, and its sizes fit
+/// each other.
 pub(crate) fn check<'r, 'w>(
     operation: Operation<View<'r>, ViewMut<'w>>,
 ) -> Result<Operation<View<'r>, ViewMut<'w>>> {
@@ -39,8 +40,8 @@ impl Check {
         Err(DeviceError::Type { kernel: self.kernel, operand: name, got: dtype })
     }
 
-    /// Refuses indices of which one is no row of a table of `bound`: in main memory all are looked at, in a GPU's the
-    /// largest, if the host knows it.
+    /// Refuses indices of which one is no row of a table of `bound`: in main memory all are looked
+    /// at, in a GPU's the largest, if the host knows it.
     fn indices(&self, operand: &'static str, view: &View<'_>, bound: usize) -> Result<()> {
         let is_beyond = |index: &u32| *index as usize >= bound;
         let beyond = match view.on_host() {

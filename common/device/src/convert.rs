@@ -1,4 +1,5 @@
-//! Conversions between f32 and the 16-bit floats: widening is exact, narrowing rounds to nearest, ties to even.
+//! Conversions between f32 and the 16-bit floats: widening is exact, narrowing rounds to nearest,
+//! ties to even.
 //!
 //! For use inside [`vectorized!`](crate::vectorized).
 

@@ -1,11 +1,12 @@
 //! Run-time choice of vector instructions, for loops in this crate and in those above it.
 //!
-//! Rust contracts no multiplication with an addition by itself, and reductions here have fixed partial sums, so the
-//! choice changes the speed and never the bits.
+//! Rust contracts no multiplication with an addition by itself, and reductions here have fixed
+//! partial sums, so the choice changes the speed and never the bits.
 
 /// Evaluates a block compiled for the widest vector instructions that this CPU has.
 ///
-/// Only what is inlined into the block profits: functions and closures called from it are `#[inline(always)]`.
+/// Only code that is inlined into the block profits: functions and closures called from it are
+/// `#[inline(always)]`.
 #[macro_export]
 macro_rules! vectorized {
     ($work:expr) => {
@@ -16,7 +17,8 @@ macro_rules! vectorized {
     };
 }
 
-/// Calls `work`, compiled for the widest vector instructions that this CPU has: what [`vectorized!`] stands on.
+/// Calls `work`, compiled for the widest vector instructions that this CPU has: the implementation
+/// of [`vectorized!`].
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn dispatch<R>(work: impl FnOnce() -> R) -> R {
@@ -25,17 +27,17 @@ pub fn dispatch<R>(work: impl FnOnce() -> R) -> R {
         && std::arch::is_x86_feature_detected!("avx512dq")
         && std::arch::is_x86_feature_detected!("avx512vl")
     {
-        // SAFETY: the CPU has just said that it has these instructions.
+        // SAFETY: the CPU has these instructions, as just detected.
         return unsafe { with_avx512(work) };
     }
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the CPU has just said that it has these instructions.
+        // SAFETY: the CPU has these instructions, as just detected.
         return unsafe { with_avx2(work) };
     }
     work()
 }
 
-/// Elsewhere the instructions that every CPU of the target has, such as NEON, are all there is.
+/// Calls `work`. On other architectures the target's own instructions, such as NEON, are used.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub fn dispatch<R>(work: impl FnOnce() -> R) -> R {

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-/// What a buffer's elements are.
+/// The element type of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
     /// 32-bit float.
@@ -24,7 +24,7 @@ impl DType {
         }
     }
 
-    /// Name in words.
+    /// Its name.
     pub const fn label(self) -> &'static str {
         match self {
             DType::F32 => "f32",

@@ -1,9 +1,9 @@
-//! What can go wrong on a device.
+//! Errors of a device.
 
 use crate::dtype::DType;
 use events::{Class, Place};
 
-/// An allocation did not fit. Says what is live; what would help is for those who know the stage to add.
+/// An allocation did not fit. Reports the live bytes; crates that know the stage add remedies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "rank {rank} is out of memory: {requested} bytes for {class} on the {place}, but {live_total} of {capacity} bytes are live"
@@ -31,7 +31,8 @@ pub enum DeviceError {
     /// See [`OutOfMemory`].
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
-    /// A kernel was given buffers of the wrong shape: a bug in the caller, reported rather than computed.
+    /// A kernel was given buffers of the wrong shape: a bug in the caller, reported rather than
+    /// computed.
     #[error("{kernel}: {operand} has {got} elements, expected {expected}")]
     Shape {
         /// The kernel.
@@ -53,7 +54,7 @@ pub enum DeviceError {
         /// Its element type.
         got: DType,
     },
-    /// An index points behind the end of its table: a token that is not in the vocabulary.
+    /// An index is past the end of its table: a token that is not in the vocabulary.
     #[error("{kernel}: {operand} contains {got}, but there are only {bound}")]
     Index {
         /// The kernel.
@@ -62,11 +63,11 @@ pub enum DeviceError {
         operand: &'static str,
         /// The index.
         got: u32,
-        /// What it must lie below.
+        /// The number of rows of the table.
         bound: usize,
     },
-    /// A kernel was given memory that it cannot reach.
-    #[error("{kernel}: {operand} lies in main memory, where a GPU's kernel cannot go")]
+    /// A GPU's kernel was given main memory.
+    #[error("{kernel}: {operand} is in main memory, which a GPU's kernel cannot reach")]
     Elsewhere {
         /// The kernel.
         kernel: &'static str,
@@ -86,7 +87,7 @@ pub enum DeviceError {
     Cuda {
         /// The call.
         call: &'static str,
-        /// What the library says.
+        /// The library's message.
         reason: String,
     },
 }

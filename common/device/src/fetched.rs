@@ -1,35 +1,36 @@
-//! Values on their way from a device.
+//! Values that are being copied from a device.
 
-use crate::cuda::Coming;
+use crate::cuda::Download;
 use crate::{Element, Result};
 
-/// What is made of elements that have been sent for; see [`Device::fetch`](crate::Device::fetch).
+/// A number computed from elements that are being copied to the host; see
+/// [`Device::fetch`](crate::Device::fetch).
 #[must_use = "a fetched value must be waited for"]
-pub struct Fetched<T, R>(State<T, R>);
+pub struct Fetched<T, R>(Progress<T, R>);
 
-enum State<T, R> {
-    /// The device is main memory.
-    Here(R),
-    Coming(Coming, fn(&[T]) -> R),
+enum Progress<T, R> {
+    /// The elements were in main memory.
+    Arrived(R),
+    Copying(Download, fn(&[T]) -> R),
 }
 
 impl<T: Element, R> Fetched<T, R> {
-    pub(crate) fn here(value: R) -> Self {
-        Fetched(State::Here(value))
+    pub(crate) fn arrived(value: R) -> Self {
+        Fetched(Progress::Arrived(value))
     }
 
-    pub(crate) fn coming(bytes: Coming, what: fn(&[T]) -> R) -> Self {
-        Fetched(State::Coming(bytes, what))
+    pub(crate) fn copying(bytes: Download, what: fn(&[T]) -> R) -> Self {
+        Fetched(Progress::Copying(bytes, what))
     }
 
-    /// The value, once it is here.
+    /// Blocks until the value has arrived and returns it.
     ///
     /// # Errors
-    /// What went wrong on a GPU meanwhile.
+    /// An error of work queued on a GPU before.
     pub fn wait(self) -> Result<R> {
         match self.0 {
-            State::Here(value) => Ok(value),
-            State::Coming(bytes, what) => bytes.wait(|bytes| what(bytemuck::cast_slice(bytes))),
+            Progress::Arrived(value) => Ok(value),
+            Progress::Copying(bytes, what) => bytes.wait(|bytes| what(bytemuck::cast_slice(bytes))),
         }
     }
 }

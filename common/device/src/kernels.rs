@@ -1,7 +1,8 @@
 //! The kernels that training needs, as one trait.
 //!
-//! Arithmetic is f32 whatever the storage; a 16-bit result is rounded once, to nearest even. A kernel gives the same bits
-//! on every run, and element-wise kernels give an element the same bits wherever a buffer is cut.
+//! Arithmetic is f32 whatever the storage; a 16-bit result is rounded once, to nearest even. A
+//! kernel gives the same bits on every run, and element-wise kernels give an element the same bits
+//! wherever a buffer is cut.
 
 use crate::Result;
 use crate::check::check;
@@ -12,10 +13,12 @@ use crate::operations::{
 use crate::shapes::{Matrix, Write};
 use crate::view::{View, ViewMut};
 
-/// The kernels of a device. Weights, activations and gradients are f32, bf16 or f16; statistics are f32.
+/// The kernels of a device. Weights, activations and gradients are f32, bf16 or f16; statistics are
+/// f32.
 ///
-/// A device implements [`Kernels::compute`] and the two reductions. Every other method asks for one operation, whose
-/// operands are checked before the device sees it: they fail if shapes or types do not fit, or if the device fails.
+/// A device implements [`Kernels::compute`] and the two reductions. Every other method asks for one
+/// operation, whose operands are checked before the device sees it: they fail if shapes or types do
+/// not fit, or if the device fails.
 pub trait Kernels: Send + Sync {
     /// Computes an operation whose operands have been checked.
     ///
@@ -23,12 +26,13 @@ pub trait Kernels: Send + Sync {
     /// The device's.
     fn compute(&self, operation: Operation<View<'_>, ViewMut<'_>>) -> Result<()>;
 
-    /// The largest magnitude in tensors that lie in one kind of memory; NaN if any element is NaN, 0 if there are none. On
-    /// a GPU the host waits once for all.
+    /// The largest magnitude in tensors that lie in one kind of memory; NaN if any element is NaN,
+    /// 0 if there are none. On a GPU the host waits once for all.
     fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32>;
 
-    /// `Σ round((x · 2^−exponent)² · 2^48)` over tensors that lie in one kind of memory, exact and so independent of how a
-    /// tensor is cut. `exponent` must make every `|x · 2^−exponent| < 2`. On a GPU the host waits once for all.
+    /// `Σ round((x · 2^−exponent)² · 2^48)` over tensors that lie in one kind of memory, exact and
+    /// so independent of how a tensor is cut. `exponent` must make every `|x · 2^−exponent| < 2`.
+    /// On a GPU the host waits once for all.
     fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128>;
 
     /// Checks an operation, then computes it.

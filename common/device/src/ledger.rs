@@ -1,4 +1,4 @@
-//! Accounting of a rank's memory: what is live per place and class, the peaks, and the capacity.
+//! Accounting of a rank's memory: live bytes per place and class, their peaks, and the capacity.
 
 use crate::error::OutOfMemory;
 use events::{Class, Emitter, Place, What};
@@ -16,15 +16,15 @@ struct Account {
 }
 
 impl Account {
-    /// Adds `bytes` to what is live; `None`, with nothing changed, if that is more than `capacity` or than can be counted.
-    /// What is live in one class then.
+    /// Adds `bytes` and returns the live bytes of the class. `None`, with nothing changed, if the
+    /// total would exceed `capacity` or overflow.
     fn take(&mut self, class: Class, bytes: u64, capacity: Option<u64>) -> Option<u64> {
         let total = self.live_total.checked_add(bytes)?;
         if capacity.is_some_and(|capacity| total > capacity) {
             return None;
         }
         let (live, peak) = (&mut self.live[class.index()], &mut self.peak[class.index()]);
-        // No class holds more than the total, which has just been counted.
+        // No class exceeds the total, which did not overflow.
         *live += bytes;
         *peak = (*live).max(*peak);
         self.live_total = total;
@@ -32,11 +32,11 @@ impl Account {
         Some(*live)
     }
 
-    /// Takes `bytes` off what is live. What is live in one class then.
+    /// Subtracts `bytes` and returns the live bytes of the class.
     ///
     /// # Panics
-    /// If less was live: books that do not balance prove nothing about memory.
-    fn give_back(&mut self, class: Class, bytes: u64) -> u64 {
+    /// If less was live: a ledger that does not balance proves nothing about memory.
+    fn release(&mut self, class: Class, bytes: u64) -> u64 {
         let balance = |live: u64| live.checked_sub(bytes).expect("no lease gives back more than it took");
         let live = &mut self.live[class.index()];
         self.live_total = balance(self.live_total);
@@ -45,42 +45,46 @@ impl Account {
     }
 }
 
-struct Books {
-    accounts: [Account; PLACES],
+struct Accounts {
+    by_place: [Account; PLACES],
     capacity: Option<u64>,
 }
 
-/// A rank's ledger. Clones share the same books.
+/// A rank's ledger. Clones share the same counts.
 #[derive(Clone)]
 pub struct Ledger {
     emitter: Emitter,
-    books: Arc<Mutex<Books>>,
+    accounts: Arc<Mutex<Accounts>>,
 }
 
 impl Ledger {
-    /// Empty books for the rank that `emitter` speaks for, with a capacity in bytes for [`Place::Device`] if given.
+    /// An empty ledger for the rank of `emitter`, with a capacity in bytes for [`Place::Device`] if
+    /// given.
     pub fn new(emitter: Emitter, capacity: Option<u64>) -> Self {
-        Ledger { emitter, books: Arc::new(Mutex::new(Books { accounts: Default::default(), capacity })) }
+        Ledger {
+            emitter,
+            accounts: Arc::new(Mutex::new(Accounts { by_place: Default::default(), capacity })),
+        }
     }
 
-    /// Whom it tells.
+    /// Receives an event per lease.
     pub(crate) fn emitter(&self) -> &Emitter {
         &self.emitter
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `bytes` from the ledger until the lease is dropped.
+    /// Counts `bytes` as live until the lease is dropped.
     ///
     /// # Errors
-    /// [`OutOfMemory`] if the device's capacity would be exceeded; nothing is taken then.
+    /// [`OutOfMemory`] if the device's capacity would be exceeded; nothing is counted then.
     pub(crate) fn lease(&self, place: Place, class: Class, bytes: u64) -> Result<Lease, OutOfMemory> {
         let (account, capacity, live) = {
-            let mut books = self.books();
-            let capacity = books.capacity.filter(|_| place == Place::Device);
-            let account = &mut books.accounts[place.index()];
+            let mut accounts = self.accounts();
+            let capacity = accounts.capacity.filter(|_| place == Place::Device);
+            let account = &mut accounts.by_place[place.index()];
             let live = account.take(class, bytes, capacity);
             (*account, capacity.unwrap_or(u64::MAX), live)
         };
@@ -92,9 +96,9 @@ impl Ledger {
         Ok(Lease { ledger: self.clone(), place, class, bytes })
     }
 
-    /// That a place with only `free` bytes left has no room for `bytes` more.
+    /// The error for a place with only `free` bytes left that has no room for `bytes` more.
     pub(crate) fn refusal(&self, place: Place, class: Class, bytes: u64, free: u64) -> OutOfMemory {
-        let account = self.books().accounts[place.index()];
+        let account = self.accounts().by_place[place.index()];
         self.out_of_memory(place, class, bytes, account.live_total.saturating_add(free), account)
     }
 
@@ -117,38 +121,38 @@ impl Ledger {
         }
     }
 
-    fn give_back(&self, place: Place, class: Class, bytes: u64) {
-        let live = self.books().accounts[place.index()].give_back(class, bytes);
+    fn release(&self, place: Place, class: Class, bytes: u64) {
+        let live = self.accounts().by_place[place.index()].release(class, bytes);
         self.emitter.emit(What::Memory { place, class, delta: -(bytes as i64), live });
     }
 
     /// Bytes live now.
     pub fn live(&self, place: Place, class: Class) -> u64 {
-        self.books().accounts[place.index()].live[class.index()]
+        self.accounts().by_place[place.index()].live[class.index()]
     }
 
     /// Most bytes of one class that were ever live at once.
     pub fn peak(&self, place: Place, class: Class) -> u64 {
-        self.books().accounts[place.index()].peak[class.index()]
+        self.accounts().by_place[place.index()].peak[class.index()]
     }
 
-    /// Bytes live now, all classes together.
+    /// Bytes live now in all classes.
     pub fn live_total(&self, place: Place) -> u64 {
-        self.books().accounts[place.index()].live_total
+        self.accounts().by_place[place.index()].live_total
     }
 
-    /// Most bytes that were ever live at once, all classes together.
+    /// Most bytes of all classes that were ever live at once.
     pub fn peak_total(&self, place: Place) -> u64 {
-        self.books().accounts[place.index()].peak_total
+        self.accounts().by_place[place.index()].peak_total
     }
 
     /// The device's capacity in bytes, if it has one.
     pub fn capacity(&self) -> Option<u64> {
-        self.books().capacity
+        self.accounts().capacity
     }
 }
 
-/// Bytes taken from a ledger; dropping it gives them back.
+/// Bytes that a ledger counts as live until this is dropped.
 pub(crate) struct Lease {
     ledger: Ledger,
     place: Place,
@@ -164,7 +168,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.ledger.give_back(self.place, self.class, self.bytes);
+        self.ledger.release(self.place, self.class, self.bytes);
     }
 }
 
@@ -205,9 +209,9 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "gives back more than it took")]
-    fn books_that_do_not_balance_panic() {
+    fn an_unbalanced_ledger_panics() {
         let ledger = Ledger::new(Emitter::silent(0), None);
         let _lease = ledger.lease(Place::Device, Class::Gradients, 8).unwrap();
-        ledger.give_back(Place::Device, Class::Gradients, 9);
+        ledger.release(Place::Device, Class::Gradients, 9);
     }
 }

@@ -1,12 +1,12 @@
 //! One rank's device: memory that is accounted for to the byte, and the kernels that compute in it.
 //!
-//! A [`Device`] belongs to one rank and is used on that rank's thread alone. Every tensor byte is a [`Buffer`], and
-//! every buffer holds a lease from the rank's [`Ledger`], under a place and a class, from its allocation to its drop.
-//! Only the rank's own thread allocates and frees, at points fixed by program order, so the peaks that the ledger
-//! reports are the same on every run.
+//! A [`Device`] belongs to one rank and is used on that rank's thread alone. Every tensor byte is a
+//! [`Buffer`], and every buffer holds a lease from the rank's [`Ledger`], under a place and a
+//! class, from its allocation to its drop. Only the rank's own thread allocates and frees, at
+//! points fixed by program order, so the peaks that the ledger reports are the same on every run.
 //!
-//! Kernels are one trait, [`Kernels`], over [`View`]s of buffers; `cpu` implements it for main memory, [`cuda`] for
-//! NVIDIA's GPUs.
+//! Kernels are one trait, [`Kernels`], over [`View`]s of buffers; `cpu` implements it for main
+//! memory, [`cuda`] for NVIDIA's GPUs.
 
 mod backend;
 mod buffer;
@@ -46,7 +46,7 @@ pub use shapes::{AttentionShape, Matrix, RowShape, Write};
 pub use view::{View, ViewMut};
 
 use backend::Backend;
-use buffer::Memory;
+use buffer::Storage;
 use cpu::Cpu;
 use cuda::{Begun, Gpu, Options, Runtime};
 use events::Work;
@@ -57,7 +57,7 @@ use meter::{Meter, Spent};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What this crate's functions return.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, DeviceError>;
 
 /// One rank's device: allocates buffers under a ledger and runs kernels on them.
@@ -84,7 +84,7 @@ impl Device {
         Ok(Device { ledger, backend: Backend::Cuda(gpu), meter: None })
     }
 
-    /// The same device, whose kernels are timed one by one from now on: it is slower for it.
+    /// Returns the device with a meter that times every kernel, which slows it down.
     ///
     /// # Errors
     /// The driver's.
@@ -93,8 +93,9 @@ impl Device {
         Ok(Device { meter, ..self })
     }
 
-    /// What kernels have taken since the last [`Device::reset_meter`], in [`meter::Kind::ALL`]'s order; nothing if they are not
-    /// timed. Waits for what is queued.
+    /// Returns what kernels have taken since the last [`Device::reset_meter`], in
+    /// [`meter::Kind::ALL`]'s order; nothing if they are not timed. Blocks until queued work is
+    /// done.
     ///
     /// # Errors
     /// The driver's.
@@ -102,7 +103,7 @@ impl Device {
         self.meter.as_ref().map_or(Ok(Vec::new()), |meter| meter.spent())
     }
 
-    /// Counts anew from here on.
+    /// Sets the meter's counts to zero.
     ///
     /// # Errors
     /// The driver's.
@@ -115,12 +116,12 @@ impl Device {
         &self.ledger
     }
 
-    /// Name in words, for reports.
+    /// The processor's name, for reports.
     pub fn name(&self) -> &str {
         self.gpu().map_or("CPU", |rank| &rank.gpu().info().name)
     }
 
-    /// This rank on its GPU, if it computes on one.
+    /// The rank's share of a GPU, if it computes on one.
     pub fn gpu(&self) -> Option<&Arc<Runtime>> {
         self.backend.rank()
     }
@@ -133,37 +134,38 @@ impl Device {
         }
     }
 
-    /// A stretch of computation begins, which [`Device::end`] ends; `None` where work is done when a call returns, so that
-    /// whoever tells of it now tells the truth. A GPU that refuses refuses the computation too, which reports it.
+    /// Marks the begin of a stretch of computation on a GPU, which [`Device::end`] ends. `None` on
+    /// the CPU, where work is done when a call returns and the caller reports it itself. A GPU that
+    /// refuses a mark refuses the computation after it too, and that error is reported.
     pub fn begin(&self) -> Option<Begun> {
         self.gpu()?.begin().ok()?
     }
 
-    /// The stretch that has begun was `work`: watchers are told when it really ran, once it is past.
+    /// Ends a stretch of computation: an event says when `work` ran, once the GPU is past it.
     pub fn end(&self, begun: Option<Begun>, work: Work) {
         if let (Some(rank), Some(begun)) = (self.gpu(), begun) {
-            // As in `begin`.
+            // A refusal is reported as in `begin`.
             let _ = rank.end(begun, work);
         }
     }
 
-    /// Tells watchers when queued work ran, as far as it is past. Waits for nothing.
+    /// Emits the events of queued work that has run. Does not block.
     ///
     /// # Errors
-    /// What went wrong on a GPU meanwhile.
-    pub fn tell_past(&self) -> Result<()> {
-        self.gpu().map_or(Ok(()), |rank| rank.tell_past())
+    /// An error of work queued on a GPU before.
+    pub fn emit_past(&self) -> Result<()> {
+        self.gpu().map_or(Ok(()), |rank| rank.emit_past())
     }
 
-    /// Waits until everything that was asked of the device so far is done. On the CPU it is.
+    /// Blocks until all work queued on the device is done. On the CPU none is queued.
     ///
     /// # Errors
-    /// What went wrong on a GPU meanwhile.
+    /// An error of work queued on a GPU before.
     pub fn synchronize(&self) -> Result<()> {
         self.gpu().map_or(Ok(()), |rank| rank.synchronize())
     }
 
-    /// The bytes of `len` elements, entered in the ledger.
+    /// Counts `len` elements in the ledger and returns their bytes.
     fn lease(&self, place: Place, class: Class, dtype: DType, len: usize) -> Result<(usize, Lease)> {
         let uncountable = || self.ledger.refusal(place, class, u64::MAX, 0);
         let bytes = len.checked_mul(dtype.size()).ok_or_else(uncountable)?;
@@ -177,9 +179,9 @@ impl Device {
     pub fn allocate(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
         let (bytes, lease) = self.lease(Place::Device, class, dtype, len)?;
         let memory = match &self.backend {
-            Backend::Cpu(cpu) => Memory::Host(cpu.pool().take(bytes)),
+            Backend::Cpu(cpu) => Storage::Host(cpu.pool().take(bytes)),
             Backend::Cuda(gpu) => match gpu.rank().block(bytes)? {
-                Some(block) => Memory::Gpu(block),
+                Some(block) => Storage::Gpu(block),
                 None => {
                     drop(lease);
                     let (free, _) = gpu.rank().gpu().memory()?;
@@ -204,16 +206,16 @@ impl Device {
         Ok(buffer)
     }
 
-    /// A buffer of `len` elements in main memory beside the device, with unspecified contents. The device's capacity
-    /// does not limit it. Beside a GPU it is memory that the GPU reaches, for transfers at full speed.
+    /// A buffer of `len` elements in main memory, with unspecified contents. The device's capacity
+    /// does not limit it. For a GPU it is page-locked memory, so that transfers run at full speed.
     ///
     /// # Errors
     /// None on the CPU; the driver's.
     pub fn allocate_host(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
         let (bytes, lease) = self.lease(Place::Host, class, dtype, len)?;
         let memory = match &self.backend {
-            Backend::Cpu(cpu) => Memory::Host(cpu.pool().take(bytes)),
-            Backend::Cuda(gpu) => Memory::Pinned(gpu.rank().pinned(bytes)?),
+            Backend::Cpu(cpu) => Storage::Host(cpu.pool().take(bytes)),
+            Backend::Cuda(gpu) => Storage::Pinned(gpu.rank().pinned(bytes)?),
         };
         Ok(Buffer::new(memory, dtype, len, lease))
     }
@@ -275,8 +277,8 @@ impl Device {
         }
     }
 
-    /// The elements of a view as Rust values, once everything that writes to them has finished. Borrows them where the
-    /// view lies in main memory, and copies them from anywhere else.
+    /// Returns the elements of a view as Rust values, after all work queued before. Borrows them
+    /// from main memory, and copies them from a GPU's.
     ///
     /// # Errors
     /// [`DeviceError::Type`] if `T` is not the element type.
@@ -292,8 +294,9 @@ impl Device {
         }
     }
 
-    /// What `what` makes of the elements of a view as they are after everything computed so far. Waits for nothing:
-    /// [`Fetched::wait`] does, when the number is needed, and only for that. The view's buffer may go meanwhile.
+    /// Starts to copy the elements of a view, as they are after all work queued before, for `what`
+    /// to compute a number from. Does not block: [`Fetched::wait`] does, for this copy alone. The
+    /// view's buffer may be dropped before.
     ///
     /// # Errors
     /// [`DeviceError::Type`] if `T` is not the element type.
@@ -303,9 +306,9 @@ impl Device {
             Some(rank) => {
                 let (address, bytes) =
                     (view.address("fetch", "the buffer")?, view.len() * view.dtype().size());
-                Ok(Fetched::coming(rank.coming(address, bytes)?, what))
+                Ok(Fetched::copying(rank.start_download(address, bytes)?, what))
             }
-            None => Ok(Fetched::here(what(view.as_slice::<T>()))),
+            None => Ok(Fetched::arrived(what(view.as_slice::<T>()))),
         }
     }
 }

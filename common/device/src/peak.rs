@@ -1,4 +1,5 @@
-//! Upper bounds against which speeds are reported: the matrix-product library's own, and the processor's.
+//! Upper bounds against which speeds are reported: the matrix-product library's own, and the
+//! processor's.
 
 use crate::{Class, DType, Device, Ledger, Matrix, Result, Write};
 use events::Emitter;
@@ -11,8 +12,8 @@ const SIDE: usize = 1536;
 /// Products to choose the fastest of.
 const ATTEMPTS: usize = 8;
 
-/// GFLOP/s of this library's f32 matrix product on large squares with `threads` threads: the fastest of a few, in about
-/// a third of a second.
+/// GFLOP/s of this library's f32 matrix product on large squares with `threads` threads: the
+/// fastest of a few, in about a third of a second.
 ///
 /// # Errors
 /// Those of the kernel, of which there are none on the CPU.
@@ -35,19 +36,20 @@ pub fn matmul_peak(threads: usize) -> Result<f64> {
     Ok(2.0 * (SIDE as f64).powi(3) / fastest / 1e9)
 }
 
-/// Vectors whose multiply-additions do not wait for each other: enough to fill two pipes of latency 4, and few enough
-/// to stay in registers.
+/// Vectors whose multiply-additions do not wait for each other: enough to fill two pipes of latency
+/// 4, and few enough to stay in registers.
 const CHAINS: usize = 14;
 
-/// `x · FACTOR + TERM` stays near 1 for ever.
+/// `x · FACTOR + TERM` stays near 1.
 const FACTOR: f32 = 0.999;
 const TERM: f32 = 0.001;
 
 /// Multiply-additions per chain and attempt.
 const LENGTH: usize = 100_000;
 
-/// GFLOP/s of f32 multiply-additions in registers with `threads` threads: what the processor can do at most, memory
-/// and every other instruction set aside. The fastest of many short attempts, in about a fifth of a second.
+/// GFLOP/s of f32 multiply-additions in registers with `threads` threads: the processor's peak,
+/// without memory and other instructions. The fastest of many short attempts, in about a fifth of a
+/// second.
 pub fn multiply_add_peak(threads: usize) -> f64 {
     let fastest = || {
         let attempt = |_| {

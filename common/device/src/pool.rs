@@ -1,11 +1,11 @@
-//! Main memory, kept for reuse: a freed block serves the next request of its size, so that a training step asks the
-//! system for nothing.
+//! Main memory, kept for reuse: a freed block serves the next request of its size, so that a
+//! training step allocates nothing from the system.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the system hands out; it zeroes memory of this type lazily.
+/// The unit of allocation; the system zeroes memory of this type lazily.
 type Word = u128;
 
 /// Bytes of a cache line, to which blocks are aligned for vector loads.
@@ -32,8 +32,8 @@ impl Stock {
         Some(words)
     }
 
-    /// Counts a block as live, and lets go of the oldest freed ones while the pool holds back more than was ever in
-    /// use at once.
+    /// Counts a block as live, and releases the oldest freed ones while the pool keeps more than
+    /// was ever in use at once.
     fn count(&mut self, lines: usize) -> Vec<Vec<Word>> {
         self.live += lines;
         self.peak = self.peak.max(self.live);
@@ -87,8 +87,8 @@ impl Pool {
         Memory { start: (LINE - past) % LINE, lines, words, pool: self.clone() }
     }
 
-    /// `len` f32 of unspecified contents for the inside of a kernel. Sizes are powers of two, so that calls of different
-    /// shapes share blocks.
+    /// `len` f32 of unspecified contents for the inside of a kernel. Sizes are powers of two, so
+    /// that calls of different shapes share blocks.
     pub(crate) fn scratch(self: &Arc<Self>, len: usize) -> Scratch {
         let bytes = (len * size_of::<f32>()).next_power_of_two();
         Scratch { memory: self.take(bytes), len }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_aligned_reused_and_let_go() {
+    fn blocks_are_aligned_reused_and_released() {
         let pool = Arc::new(Pool::default());
         let block = pool.take(1000);
         let address = block.bytes().as_ptr();

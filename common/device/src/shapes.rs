@@ -22,7 +22,7 @@ pub struct Matrix<T> {
     pub columns: usize,
     /// Elements between the starts of two stored rows.
     pub stride: usize,
-    /// Whether a product reads the transpose. An output is never transposed.
+    /// True if a product reads the transpose. An output is never transposed.
     pub transposed: bool,
     /// See [`Matrix::with_grain`].
     pub grain: usize,
@@ -44,8 +44,9 @@ impl<T> Matrix<T> {
         Matrix { stride, ..self }
     }
 
-    /// The same elements, whose start is a multiple of `grain` elements in every layout of memory. A product then assumes
-    /// no better alignment than that, so a start that happens to be aligned better changes no bit. 0 promises nothing.
+    /// The same elements, whose start is a multiple of `grain` elements in every layout of memory.
+    /// A product then assumes no better alignment than that, so a start that happens to be aligned
+    /// better changes no bit. 0 promises nothing.
     pub fn with_grain(self, grain: usize) -> Self {
         Matrix { grain, ..self }
     }
@@ -88,9 +89,9 @@ impl RowShape {
 
 /// Causal attention with grouped key/value heads over packed projections.
 ///
-/// `qkv` is `[batch · tokens, (heads + 2 · kv_heads) · head_dim]`: a row holds all query heads, then all key heads, then
-/// all value heads. `out` is `[batch · tokens, heads · head_dim]`. Query head h reads key/value head
-/// `h / (heads / kv_heads)`.
+/// `qkv` is `[batch · tokens, (heads + 2 · kv_heads) · head_dim]`: a row holds all query heads,
+/// then all key heads, then all value heads. `out` is `[batch · tokens, heads · head_dim]`. Query
+/// head h reads key/value head `h / (heads / kv_heads)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionShape {
     /// Sequences.

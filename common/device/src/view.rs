@@ -48,7 +48,7 @@ impl<'a> View<'a> {
         self.range.len()
     }
 
-    /// Whether it has no elements.
+    /// True if it has no elements.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -61,12 +61,12 @@ impl<'a> View<'a> {
     /// The elements as Rust values.
     ///
     /// # Panics
-    /// If `T` is not the element type, or the buffer lies in a GPU's memory.
+    /// If `T` is not the element type, or the buffer is in a GPU's memory.
     pub fn as_slice<T: Element>(&self) -> &'a [T] {
         &self.buffer.as_slice::<T>()[self.range.clone()]
     }
 
-    /// Whether the buffer lies in main memory.
+    /// True if the buffer is in main memory.
     pub fn on_host(&self) -> bool {
         self.buffer.on_host()
     }
@@ -92,7 +92,8 @@ impl<'a> View<'a> {
         View { buffer: self.buffer, range: within(&self.range, range) }
     }
 
-    /// Whether `next` begins in the same buffer where this view ends, so that both can be read as one.
+    /// True if `next` begins in the same buffer where this view ends, so that both can be read as
+    /// one.
     pub fn joins(&self, next: &View<'_>) -> bool {
         std::ptr::eq(self.buffer, next.buffer) && self.range.end == next.range.start
     }
@@ -110,7 +111,7 @@ impl<'a> ViewMut<'a> {
         self.range.len()
     }
 
-    /// Whether it has no elements.
+    /// True if it has no elements.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -120,7 +121,7 @@ impl<'a> ViewMut<'a> {
         self.buffer.dtype()
     }
 
-    /// Whether the buffer lies in main memory.
+    /// True if the buffer is in main memory.
     pub fn on_host(&self) -> bool {
         self.buffer.on_host()
     }
@@ -130,7 +131,7 @@ impl<'a> ViewMut<'a> {
         address(self.buffer, &self.range, kernel, operand)
     }
 
-    /// Notes the largest index that the whole buffer holds from now on.
+    /// Records the largest index that the buffer holds now, if this view is the whole of it.
     pub(crate) fn note_largest(&mut self, largest: Option<u32>) {
         let whole = self.range == (0..self.buffer.len());
         self.buffer.note_largest(largest.filter(|_| whole));
@@ -149,7 +150,7 @@ impl<'a> ViewMut<'a> {
     /// The elements as Rust values.
     ///
     /// # Panics
-    /// If `T` is not the element type, or the buffer lies in a GPU's memory.
+    /// If `T` is not the element type, or the buffer is in a GPU's memory.
     pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
         let range = self.range.clone();
         &mut self.buffer.as_mut_slice::<T>()[range]

@@ -24,7 +24,7 @@ impl Rank {
         let (unit, micro) = (unit as u16, micro.min(u16::MAX.into()) as u16);
         let (emitter, device) = (self.emitter.clone(), self.device.clone());
         // Reported first, so that the last pass over this unit precedes this one. The next kernel returns its error.
-        let _ = device.tell_past();
+        let _ = device.emit_past();
         emitter.emit(What::PassStarted { pass, unit, micro });
         emitter.boundary(Boundary::Unit);
         let begun = device.begin();

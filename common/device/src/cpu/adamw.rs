@@ -1,8 +1,9 @@
-//! AdamW (Loshchilov & Hutter, 2019, algorithm 2), rounding as PyTorch's: decay first, then the adaptive step.
+//! AdamW (Loshchilov & Hutter, 2019, algorithm 2), rounding as PyTorch's: decay first, then the
+//! adaptive step.
 
 use super::Cpu;
 use super::elementwise::{BLOCK, blocks};
-use super::operand::{Source, Split, Target};
+use super::operand::{Floats, FloatsMut, Split};
 use crate::operations::{AdamWUpdate, Factors};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
@@ -15,7 +16,7 @@ pub(super) fn adamw(cpu: &Cpu, arguments: AdamWUpdate<View<'_>, ViewMut<'_>>) {
         momentum: momentum.into_mut_slice(),
         variance: variance.into_mut_slice(),
     };
-    let (gradients, factors) = (Source::from(gradients), Factors::new(settings));
+    let (gradients, factors) = (Floats::from(gradients), Factors::new(settings));
     let runs = cpu.workers.runs(len, 1);
     let tasks = runs.iter().cloned().zip(states.runs(&runs, 1));
     let Some(parameters) = parameters else {
@@ -23,7 +24,7 @@ pub(super) fn adamw(cpu: &Cpu, arguments: AdamWUpdate<View<'_>, ViewMut<'_>>) {
             update_run(cpu, &mut states, gradients, run, &factors, |_, _| {});
         });
     };
-    let tasks = tasks.zip(Target::from(parameters).runs(&runs, 1)).collect();
+    let tasks = tasks.zip(FloatsMut::from(parameters).runs(&runs, 1)).collect();
     cpu.workers.each(tasks, |((run, mut states), mut parameters)| {
         update_run(cpu, &mut states, gradients, run, &factors, |range, master| {
             parameters.store(range, master);
@@ -31,7 +32,7 @@ pub(super) fn adamw(cpu: &Cpu, arguments: AdamWUpdate<View<'_>, ViewMut<'_>>) {
     });
 }
 
-/// What an update changes, f32.
+/// The states that an update changes, f32.
 struct States<'a> {
     master: &'a mut [f32],
     momentum: &'a mut [f32],
@@ -50,12 +51,12 @@ impl Split for States<'_> {
     }
 }
 
-/// Updates `states`, the elements `run` of a tensor; calls `updated` with each block of new weights and its place in
-/// the run.
+/// Updates `states`, the elements `run` of a tensor; calls `updated` with each block of new weights
+/// and its place in the run.
 fn update_run(
     cpu: &Cpu,
     states: &mut States<'_>,
-    gradients: Source<'_>,
+    gradients: Floats<'_>,
     run: Range<usize>,
     factors: &Factors,
     mut updated: impl FnMut(Range<usize>, &[f32]),

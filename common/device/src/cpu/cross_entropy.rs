@@ -2,7 +2,7 @@
 
 use super::Cpu;
 use super::math::{exponentiate, maximum};
-use super::operand::{Split, Target};
+use super::operand::{FloatsMut, Split};
 use crate::operations::CrossEntropy;
 use crate::shapes::RowShape;
 use crate::vectorized;
@@ -11,7 +11,7 @@ use crate::view::{View, ViewMut};
 pub(super) fn cross_entropy(cpu: &Cpu, arguments: CrossEntropy<View<'_>, ViewMut<'_>>) {
     let CrossEntropy { losses, logits, targets, gradient_scale, shape } = arguments;
     let RowShape { rows, width } = shape;
-    let (losses, logits) = (losses.into_mut_slice::<f32>(), Target::from(logits));
+    let (losses, logits) = (losses.into_mut_slice::<f32>(), FloatsMut::from(logits));
     let targets = targets.as_slice::<u32>();
     let runs = cpu.workers.runs(rows, width);
     let outputs = losses.runs(&runs, 1).into_iter().zip(logits.runs(&runs, width));
@@ -24,7 +24,7 @@ pub(super) fn cross_entropy(cpu: &Cpu, arguments: CrossEntropy<View<'_>, ViewMut
 fn rows_of_losses(
     cpu: &Cpu,
     losses: &mut [f32],
-    mut logits: Target<'_>,
+    mut logits: FloatsMut<'_>,
     targets: &[u32],
     gradient_scale: f32,
     width: usize,

@@ -2,7 +2,7 @@
 
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, Ix2, ShapeBuilder as _, StrideShape};
 
-/// What makes the views below: their slices are as long as their shapes say.
+/// Why a view cannot fail: its slice is as long as its shape says.
 const FITS: &str = "a matrix that lies within its slice";
 
 /// The first `rows · columns` of `data` as a packed row-major matrix.
@@ -26,7 +26,7 @@ pub(super) fn matrix_mut<T>(x: &mut [T], rows: usize, columns: usize, stride: us
 }
 
 fn row_major(rows: usize, columns: usize, stride: usize) -> StrideShape<Ix2> {
-    // A matrix of nothing reaches nowhere, whatever its sides.
+    // An empty matrix needs no elements, whatever its strides.
     let strides = if rows * columns == 0 { (0, 0) } else { (stride, 1) };
     (rows, columns).strides(strides)
 }

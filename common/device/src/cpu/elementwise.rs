@@ -1,7 +1,7 @@
 //! Addition, copies with conversion, and filling.
 
 use super::Cpu;
-use super::operand::{Source, Split, Target};
+use super::operand::{Floats, FloatsMut, Split};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use half::{bf16, f16};
@@ -17,12 +17,12 @@ pub(super) fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> 
 }
 
 pub(super) fn add(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) {
-    let (runs, x) = (cpu.workers.runs(out.len(), 1), Source::from(x));
-    let tasks = runs.iter().cloned().zip(Target::from(out).runs(&runs, 1)).collect();
+    let (runs, x) = (cpu.workers.runs(out.len(), 1), Floats::from(x));
+    let tasks = runs.iter().cloned().zip(FloatsMut::from(out).runs(&runs, 1)).collect();
     cpu.workers.each(tasks, |(run, out)| add_run(cpu, out, x, run));
 }
 
-fn add_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>) {
+fn add_run(cpu: &Cpu, mut out: FloatsMut<'_>, x: Floats<'_>, run: Range<usize>) {
     let mut scratch = cpu.scratch(2 * BLOCK);
     let [wide_out, wide_x] = scratch.parts([BLOCK; 2]);
     vectorized!({
@@ -58,12 +58,12 @@ fn copy(out: ViewMut<'_>, x: View<'_>) {
 
 /// `out = x`, rounded.
 fn convert(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) {
-    let (runs, x) = (cpu.workers.runs(out.len(), 1), Source::from(x));
-    let tasks = runs.iter().cloned().zip(Target::from(out).runs(&runs, 1)).collect();
+    let (runs, x) = (cpu.workers.runs(out.len(), 1), Floats::from(x));
+    let tasks = runs.iter().cloned().zip(FloatsMut::from(out).runs(&runs, 1)).collect();
     cpu.workers.each(tasks, |(run, out)| convert_run(cpu, out, x, run));
 }
 
-fn convert_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>) {
+fn convert_run(cpu: &Cpu, mut out: FloatsMut<'_>, x: Floats<'_>, run: Range<usize>) {
     let mut scratch = cpu.scratch(2 * BLOCK);
     let [wide_out, wide_x] = scratch.parts([BLOCK; 2]);
     vectorized!({
@@ -82,13 +82,13 @@ fn convert_run(cpu: &Cpu, mut out: Target<'_>, x: Source<'_>, run: Range<usize>)
 
 /// `out = values`, rounded; `out` holds floats.
 pub(crate) fn round_into(out: ViewMut<'_>, values: &[f32]) {
-    Target::from(out).store(0..values.len(), values);
+    FloatsMut::from(out).store(0..values.len(), values);
 }
 
 pub(super) fn fill(out: ViewMut<'_>, value: f32) {
-    match Target::from(out) {
-        Target::F32(out) => out.fill(value),
-        Target::Bf16(out) => out.fill(bf16::from_f32(value)),
-        Target::F16(out) => out.fill(f16::from_f32(value)),
+    match FloatsMut::from(out) {
+        FloatsMut::F32(out) => out.fill(value),
+        FloatsMut::Bf16(out) => out.fill(bf16::from_f32(value)),
+        FloatsMut::F16(out) => out.fill(f16::from_f32(value)),
     }
 }

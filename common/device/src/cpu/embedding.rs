@@ -2,7 +2,7 @@
 
 use super::Cpu;
 use super::elementwise::add_slice;
-use super::operand::{Source, Split, Target};
+use super::operand::{Floats, FloatsMut, Split};
 use crate::operations::{Embedding, EmbeddingBackward};
 use crate::shapes::{RowShape, Write};
 use crate::vectorized;
@@ -11,13 +11,13 @@ use std::ops::Range;
 
 pub(super) fn embedding(cpu: &Cpu, arguments: Embedding<View<'_>, ViewMut<'_>>) {
     let Embedding { out, table, ids, shape: RowShape { rows, width }, .. } = arguments;
-    let (out, table, ids) = (Target::from(out), Source::from(table), ids.as_slice::<u32>());
+    let (out, table, ids) = (FloatsMut::from(out), Floats::from(table), ids.as_slice::<u32>());
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
     cpu.workers.each(tasks, |(run, out)| forward(cpu, out, table, &ids[run], width));
 }
 
-fn forward(cpu: &Cpu, mut out: Target<'_>, table: Source<'_>, ids: &[u32], width: usize) {
+fn forward(cpu: &Cpu, mut out: FloatsMut<'_>, table: Floats<'_>, ids: &[u32], width: usize) {
     let mut scratch = cpu.scratch(2 * width);
     let [wide_out, wide] = scratch.parts([width; 2]);
     vectorized!({
@@ -37,7 +37,7 @@ fn forward(cpu: &Cpu, mut out: Target<'_>, table: Source<'_>, ids: &[u32], width
 pub(super) fn embedding_backward(cpu: &Cpu, arguments: EmbeddingBackward<View<'_>, ViewMut<'_>>) {
     let EmbeddingBackward { dtable, write, dout, ids, vocabulary, shape } = arguments;
     let RowShape { rows, width } = shape;
-    let (dtable, dout, ids) = (Target::from(dtable), Source::from(dout), ids.as_slice::<u32>());
+    let (dtable, dout, ids) = (FloatsMut::from(dtable), Floats::from(dout), ids.as_slice::<u32>());
     let mut order: Vec<usize> = (0..rows).collect();
     order.sort_by_key(|&i| ids[i]);
     let runs = cpu.workers.runs(vocabulary, width);
@@ -48,7 +48,7 @@ pub(super) fn embedding_backward(cpu: &Cpu, arguments: EmbeddingBackward<View<'_
 
 /// The gradient of the table, row by row of the table, so that each row is rounded once.
 struct Gradient<'a> {
-    dout: Source<'a>,
+    dout: Floats<'a>,
     ids: &'a [u32],
     /// Positions by the id at them, then by position.
     order: &'a [usize],
@@ -58,7 +58,7 @@ struct Gradient<'a> {
 
 impl Gradient<'_> {
     /// Adds up rows `run` of the table.
-    fn gather(&self, cpu: &Cpu, mut dtable: Target<'_>, run: Range<usize>) {
+    fn gather(&self, cpu: &Cpu, mut dtable: FloatsMut<'_>, run: Range<usize>) {
         let width = self.width;
         let mut scratch = cpu.scratch(2 * width);
         let [wide_row, wide] = scratch.parts([width; 2]);

@@ -1,16 +1,18 @@
-//! Functions and sums that are the same bits on every CPU and for every cut: plain f32 operations in a fixed order.
+//! Functions and sums that are the same bits on every CPU and for every cut: plain f32 operations
+//! in a fixed order.
 
 /// Partial sums of a reduction over a row.
 pub(super) const LANES: usize = 16;
 
-/// e^x to within 2 units in the last place; 0 for x < −86.9, where e^x is below 2⁻¹²⁵; +∞ above the largest f32; NaN
-/// for NaN.
+/// e^x to within 2 units in the last place; 0 for x < −86.9, where e^x is below 2⁻¹²⁵; +∞ above the
+/// largest f32; NaN for NaN.
 ///
-/// x = n·ln 2 + r with |r| ≤ ln 2 / 2 (ln 2 in two parts, so that n·ln 2 loses nothing; Cody & Waite, 1980); e^r by its
-/// Taylor polynomial of degree 7.
+/// x = n·ln 2 + r with |r| ≤ ln 2 / 2 (ln 2 in two parts, so that n·ln 2 loses nothing; Cody &
+/// Waite, 1980); e^r by its Taylor polynomial of degree 7.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    /// Adding it to a small number rounds that to an integer, which the low bits of the sum then hold.
+    /// Adding it to a small number rounds that to an integer, which the low bits of the sum then
+    /// hold.
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
@@ -88,7 +90,8 @@ pub(super) fn maximum(x: &[f32]) -> f32 {
     fold(lanes, larger)
 }
 
-/// `x = e^(x · scale − shift)` in place, for a positive scale; returns the sum of the results, in 16 partial sums.
+/// `x = e^(x · scale − shift)` in place, for a positive scale; returns the sum of the results, in
+/// 16 partial sums.
 #[inline(always)]
 pub(super) fn exponentiate(x: &mut [f32], scale: f32, shift: f32) -> f32 {
     let mut sums = [0.0; LANES];

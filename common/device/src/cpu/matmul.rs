@@ -1,4 +1,5 @@
-//! Matrix products: cut over threads, and into panels where operands have to be widened or laid out anew.
+//! Matrix products: cut over threads, and into panels where operands have to be widened or
+//! transposed.
 
 use super::Cpu;
 use super::elementwise;
@@ -11,20 +12,20 @@ use crate::shapes::{Matrix, Write};
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
-/// Rows and columns of a panel, at most: its copying must be little beside the product of it.
+/// Rows and columns of a panel, at most: copying it must be cheap next to multiplying it.
 const SIDE: usize = 1024;
 
 /// Depth of a panel, at most: as deep as the product's innermost loop runs.
 const DEPTH: usize = 512;
 
-/// Columns of a product from which on it pays to lay out a transposed operand by rows.
+/// Columns of a product from which on a transposed operand is worth copying to rows.
 const WORTH_PACKING: usize = 96;
 
-/// Multiplications below which a product is not worth another thread.
+/// Multiplications that are worth another thread.
 const GRAIN: usize = 1 << 20;
 
-/// Threads take multiples of this many rows or columns, and the last one what is left: what the innermost loops work on at
-/// once.
+/// Threads take multiples of this many rows or columns, which the innermost loops process at a
+/// time; the last takes the rest.
 const MULTIPLE: usize = 16;
 
 fn tile(matrix: Matrix<View<'_>>) -> Tile<'_> {
@@ -93,7 +94,7 @@ impl Product<'_> {
         let a = self.a.at(share.rows, 0..depth);
         let b = self.b.at(0..depth, share.columns.clone());
         let in_place = a.is_f32() && b.is_f32() && share.out.is_f32();
-        // As the whole product has it, not the share.
+        // Decided by the whole product, so that the bits do not depend on the cut.
         let wide = self.b.shape().1 >= WORTH_PACKING;
         if in_place && !(a.is_transposed() && wide) {
             let (a, b) = (a.read(&mut []), b.read(&mut []));
@@ -103,9 +104,9 @@ impl Product<'_> {
     }
 }
 
-/// Sizes of the panels of a product whose operands are copied piece by piece: widened to f32, and a transposed `a` laid
-/// out by rows, because the innermost loop reads a few of its rows at a time along the depth, which would touch a cache
-/// line for each element.
+/// Sizes of the panels of a product whose operands are copied piece by piece: widened to f32, and a
+/// transposed `a` laid out by rows, because the innermost loop reads a few of its rows at a time
+/// along the depth, which would touch a cache line for each element.
 struct Panels {
     rows: usize,
     columns: usize,

@@ -1,18 +1,21 @@
-//! The product of f32 matrices on one thread: a library's, in the strips of columns that suit its innermost loop.
+//! Products of f32 matrices on one thread, by a library, in strips of columns that suit its
+//! innermost loop.
 
 use crate::shapes::Write;
 use ndarray::{ArrayView2, ArrayViewMut2, Axis};
 
-/// Columns of a product that are computed at a time, at most: a multiple of what the innermost loop works on at once, on
-/// AVX2 and AVX-512. Measured: wider products are up to twice as slow, because the operands' copies leave the nearer caches.
+/// Columns of a strip, at most: a multiple of the innermost loop's columns on AVX2 and AVX-512.
+/// Measured: wider strips are up to twice as slow, because the operands' copies leave the nearer
+/// caches.
 const COLUMNS: usize = 480;
 
-/// Elements of a vector on AVX2, and vectors of columns that the library's innermost loop works on at once there.
+/// Elements of a vector on AVX2, and vectors of columns that the library's innermost loop works on
+/// at once there.
 const AVX2_VECTOR: usize = 8;
 const AVX2_VECTORS: usize = 3;
 
-/// `out = a · b` or `out += a · b`, on this thread. How an element's sum is rounded depends on the depth alone, wherever the
-/// matrices are cut.
+/// `out = a · b` or `out += a · b`, on this thread. How an element's sum is rounded depends on the
+/// depth alone, wherever the matrices are cut.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -26,7 +29,7 @@ pub(super) fn multiply(
     if a.ncols() == 0 && write == Write::Replace {
         out.fill(0.0);
     }
-    let library = Library::fastest();
+    let library = Gemm::fastest();
     while out.ncols() > 0 {
         let width = strip(out.ncols(), library.is_avx2());
         let (out_strip, out_rest) = out.split_at(Axis(1), width);
@@ -39,8 +42,9 @@ pub(super) fn multiply(
 
 /// Columns to compute next of `rest` that are left.
 ///
-/// A last vector by itself has too few sums at a time to hide how long one takes, so that three vectors and one take a quarter
-/// longer than two and two. Not more strips than that takes: each reads all of `a` again.
+/// A single last vector has too few sums at a time to hide their latency, so three vectors and one
+/// take a quarter longer than two and two. There are no more strips than that needs, since each
+/// reads all of `a` again.
 fn strip(rest: usize, avx2: bool) -> usize {
     const GROUP: usize = AVX2_VECTORS * AVX2_VECTOR;
     let single = avx2 && (1..=AVX2_VECTOR).contains(&(rest % GROUP));
@@ -51,38 +55,39 @@ fn strip(rest: usize, avx2: bool) -> usize {
     }
 }
 
-/// Who multiplies.
+/// The library that multiplies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Library {
-    /// The kernels under `faer` by themselves: with all of it the workspace takes a third longer to build.
+enum Gemm {
+    /// The kernels under `faer` alone: with all of `faer` the workspace takes a third longer to
+    /// build.
     #[cfg(target_arch = "x86_64")]
     Wide(private_gemm_x86::InstrSet),
-    /// For CPUs of any kind.
+    /// For any CPU.
     Portable,
 }
 
-impl Library {
+impl Gemm {
     /// The fastest on this CPU.
     fn fastest() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
             use private_gemm_x86::InstrSet;
             if std::arch::is_x86_feature_detected!("avx512f") {
-                return Library::Wide(InstrSet::Avx512);
+                return Gemm::Wide(InstrSet::Avx512);
             }
             if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-                return Library::Wide(InstrSet::Avx256);
+                return Gemm::Wide(InstrSet::Avx256);
             }
         }
-        Library::Portable
+        Gemm::Portable
     }
 
-    /// Whether the vectors that it multiplies have 8 floats.
+    /// True if its vectors have 8 floats.
     fn is_avx2(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Library::Wide(instructions) => instructions == private_gemm_x86::InstrSet::Avx256,
-            Library::Portable => false,
+            Gemm::Wide(instructions) => instructions == private_gemm_x86::InstrSet::Avx256,
+            Gemm::Portable => false,
         }
     }
 
@@ -100,7 +105,7 @@ impl Library {
             [out.strides(), a.strides(), b.strides()].map(|strides| [strides[0], strides[1]]);
         match self {
             #[cfg(target_arch = "x86_64")]
-            Library::Wide(instructions) => {
+            Gemm::Wide(instructions) => {
                 use private_gemm_x86::{Accum, DType, DstKind, IType, gemm};
                 use std::ptr::null;
                 let accumulate = match write {
@@ -140,7 +145,7 @@ impl Library {
                     );
                 }
             }
-            Library::Portable => {
+            Gemm::Portable => {
                 let beta = match write {
                     Write::Replace => 0.0,
                     Write::Accumulate => 1.0,
@@ -197,7 +202,7 @@ mod tests {
     }
 
     fn product(
-        library: Library,
+        library: Gemm,
         out: &Array2<f32>,
         write: Write,
         a: &Array2<f32>,
@@ -219,10 +224,10 @@ mod tests {
         for (rows, columns, depth) in [(1, 1, 1), (1, 40, 9), (40, 1, 600), (7, 9, 3), (33, 129, 70)] {
             let (a, b, out) = (whole(rows, depth, 1), whole(depth, columns, 2), whole(rows, columns, 3));
             for write in [Write::Replace, Write::Accumulate] {
-                let wide = product(Library::fastest(), &out, write, &a, &b);
+                let wide = product(Gemm::fastest(), &out, write, &a, &b);
                 assert_eq!(
                     wide,
-                    product(Library::Portable, &out, write, &a, &b),
+                    product(Gemm::Portable, &out, write, &a, &b),
                     "{rows} {columns} {depth} {write:?}"
                 );
                 assert_eq!(wide[[rows - 1, columns - 1]], expected(&out, write, &a, &b));
@@ -237,7 +242,7 @@ mod tests {
         if write == Write::Accumulate { out[[row, column]] + sum } else { sum }
     }
 
-    /// What the promise about cuts stands on, for the library that this CPU's other tests never come to.
+    /// Cuts change no bit, with the library too that other tests do not use on this CPU.
     #[test]
     fn the_portable_librarys_sums_know_nothing_of_their_neighbours() {
         let fraction = |i: usize, j: usize| ((i * 31 + j * 17) % 97) as f32 / 97.0;
@@ -245,11 +250,11 @@ mod tests {
         let b = Array2::from_shape_fn((700, 50), |(i, j)| fraction(j, i));
         let out = Array2::from_shape_fn((20, 50), |(i, j)| fraction(i, j + 5));
         for write in [Write::Replace, Write::Accumulate] {
-            let all = product(Library::Portable, &out, write, &a, &b);
+            let all = product(Gemm::Portable, &out, write, &a, &b);
             for (rows, columns) in [(1, 50), (20, 1), (3, 7), (13, 33)] {
                 let (a, b) = (a.slice(s![..rows, ..]).to_owned(), b.slice(s![.., ..columns]).to_owned());
                 let some =
-                    product(Library::Portable, &out.slice(s![..rows, ..columns]).to_owned(), write, &a, &b);
+                    product(Gemm::Portable, &out.slice(s![..rows, ..columns]).to_owned(), write, &a, &b);
                 assert_eq!(
                     some,
                     all.slice(s![..rows, ..columns]),

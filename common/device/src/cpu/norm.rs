@@ -3,7 +3,7 @@
 use super::Cpu;
 use super::elementwise::add_slice;
 use super::math::dot;
-use super::operand::{Source, Split, Target};
+use super::operand::{Floats, FloatsMut, Split};
 use super::workers::cut;
 use crate::operations::{RmsNorm, RmsNormBackward};
 use crate::shapes::{RowShape, Write};
@@ -13,8 +13,8 @@ use std::ops::Range;
 
 pub(super) fn rms_norm(cpu: &Cpu, arguments: RmsNorm<View<'_>, ViewMut<'_>>) {
     let RmsNorm { out, inverse_rms, x, weight, shape: RowShape { rows, width }, eps } = arguments;
-    let (out, inverse_rms) = (Target::from(out), inverse_rms.into_mut_slice::<f32>());
-    let (x, weight) = (Source::from(x), Source::from(weight));
+    let (out, inverse_rms) = (FloatsMut::from(out), inverse_rms.into_mut_slice::<f32>());
+    let (x, weight) = (Floats::from(x), Floats::from(weight));
     let runs = cpu.workers.runs(rows, width);
     let outputs = out.runs(&runs, width).into_iter().zip(inverse_rms.runs(&runs, 1));
     let tasks = runs.iter().cloned().zip(outputs).collect();
@@ -26,10 +26,10 @@ pub(super) fn rms_norm(cpu: &Cpu, arguments: RmsNorm<View<'_>, ViewMut<'_>>) {
 #[allow(clippy::too_many_arguments)]
 fn forward(
     cpu: &Cpu,
-    mut out: Target<'_>,
+    mut out: FloatsMut<'_>,
     inverse_rms: &mut [f32],
-    x: Source<'_>,
-    weight: Source<'_>,
+    x: Floats<'_>,
+    weight: Floats<'_>,
     run: Range<usize>,
     width: usize,
     eps: f32,
@@ -61,7 +61,7 @@ fn scale_row(out: &mut [f32], x: &[f32], weight: &[f32], inverse: f32) {
 pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, ViewMut<'_>>) {
     let RmsNormBackward { dx, dweight, write, dout, x, weight, inverse_rms, shape } = arguments;
     let RowShape { rows, width } = shape;
-    let (dx, mut dweight) = (Target::from(dx), Target::from(dweight));
+    let (dx, mut dweight) = (FloatsMut::from(dx), FloatsMut::from(dweight));
     let inputs = Inputs {
         dout: dout.into(),
         x: x.into(),
@@ -77,7 +77,8 @@ pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, 
     } else {
         let tasks = runs.iter().cloned().zip(dx.runs(&runs, width)).collect();
         cpu.workers.each(tasks, |(run, dx)| backward(cpu, dx, None, &inputs, run));
-        // A sum goes over all rows in order, whoever adds it up, so that its bits do not depend on the threads.
+        // Each thread sums some columns over all rows in order, so that the bits do not depend on
+        // the number of threads.
         let columns = cut(width, runs.len().min(width));
         let tasks = columns.iter().cloned().zip((&mut sums[..]).runs(&columns, 1)).collect();
         cpu.workers.each(tasks, |(columns, sums)| weigh(cpu, sums, &inputs, rows, columns));
@@ -92,17 +93,18 @@ pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, 
 }
 
 struct Inputs<'a> {
-    dout: Source<'a>,
-    x: Source<'a>,
-    weight: Source<'a>,
+    dout: Floats<'a>,
+    x: Floats<'a>,
+    weight: Floats<'a>,
     inverse_rms: &'a [f32],
     width: usize,
 }
 
-/// With r = 1/rms and n = width: dx += r·(w·dy) − x·r³/n·Σ(w·dy·x), and dw += Σ_rows dy·x·r if it is asked for.
+/// With r = 1/rms and n = width: dx += r·(w·dy) − x·r³/n·Σ(w·dy·x), and dw += Σ_rows dy·x·r if
+/// `dweight` is given.
 fn backward(
     cpu: &Cpu,
-    mut dx: Target<'_>,
+    mut dx: FloatsMut<'_>,
     mut dweight: Option<&mut [f32]>,
     inputs: &Inputs<'_>,
     run: Range<usize>,

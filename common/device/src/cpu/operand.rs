@@ -1,7 +1,7 @@
-//! Operands as the CPU's kernels see them: floats of any width, handed out as f32.
+//! Operands of the CPU's kernels: floats of any width, read and written as f32.
 //!
-//! An f32 operand is handed out where it lies; a 16-bit one is widened into (exactly) and narrowed from (to nearest
-//! even) scratch memory. So each kernel is written once, in f32.
+//! An f32 operand is used in place. A 16-bit one is widened into scratch memory, exactly, and
+//! narrowed from it, to nearest even. So each kernel is written once, in f32.
 
 use crate::DType;
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
@@ -11,13 +11,13 @@ use std::ops::Range;
 
 /// Floats to read.
 #[derive(Clone, Copy)]
-pub(super) enum Source<'a> {
+pub(super) enum Floats<'a> {
     F32(&'a [f32]),
     Bf16(&'a [bf16]),
     F16(&'a [f16]),
 }
 
-impl<'a> Source<'a> {
+impl<'a> Floats<'a> {
     /// Elements `range` as f32; `scratch` holds at least as many.
     #[inline(always)]
     pub(super) fn read<'s>(&self, range: Range<usize>, scratch: &'s mut [f32]) -> &'s [f32]
@@ -26,32 +26,32 @@ impl<'a> Source<'a> {
     {
         let len = range.len();
         match self {
-            Source::F32(x) => return &x[range],
-            Source::Bf16(x) => widen_bf16(&mut scratch[..len], &x[range]),
-            Source::F16(x) => widen_f16(&mut scratch[..len], &x[range]),
+            Floats::F32(x) => return &x[range],
+            Floats::Bf16(x) => widen_bf16(&mut scratch[..len], &x[range]),
+            Floats::F16(x) => widen_f16(&mut scratch[..len], &x[range]),
         }
         &scratch[..len]
     }
 
-    /// Whether [`Source::read`] needs no scratch.
+    /// True if [`Floats::read`] needs no scratch.
     pub(super) fn is_f32(&self) -> bool {
-        matches!(self, Source::F32(_))
+        matches!(self, Floats::F32(_))
     }
 }
 
 /// Floats to write.
-pub(super) enum Target<'a> {
+pub(super) enum FloatsMut<'a> {
     F32(&'a mut [f32]),
     Bf16(&'a mut [bf16]),
     F16(&'a mut [f16]),
 }
 
-impl<'a> Target<'a> {
+impl<'a> FloatsMut<'a> {
     /// Elements `range`, for `f` to overwrite all of; `scratch` holds at least as many.
     #[inline(always)]
     pub(super) fn write(&mut self, range: Range<usize>, scratch: &mut [f32], f: impl FnOnce(&mut [f32])) {
         let scratch = match self {
-            Target::F32(x) => return f(&mut x[range]),
+            FloatsMut::F32(x) => return f(&mut x[range]),
             _ => &mut scratch[..range.len()],
         };
         f(scratch);
@@ -62,7 +62,7 @@ impl<'a> Target<'a> {
     #[inline(always)]
     pub(super) fn update(&mut self, range: Range<usize>, scratch: &mut [f32], f: impl FnOnce(&mut [f32])) {
         let scratch = match self {
-            Target::F32(x) => return f(&mut x[range]),
+            FloatsMut::F32(x) => return f(&mut x[range]),
             _ => &mut scratch[..range.len()],
         };
         self.load(range.clone(), scratch);
@@ -73,18 +73,18 @@ impl<'a> Target<'a> {
     /// Zeroes every element.
     pub(super) fn zero(&mut self) {
         match self {
-            Target::F32(x) => x.fill(0.0),
-            Target::Bf16(x) => x.fill(bf16::ZERO),
-            Target::F16(x) => x.fill(f16::ZERO),
+            FloatsMut::F32(x) => x.fill(0.0),
+            FloatsMut::Bf16(x) => x.fill(bf16::ZERO),
+            FloatsMut::F16(x) => x.fill(f16::ZERO),
         }
     }
 
     #[inline(always)]
     fn load(&self, range: Range<usize>, to: &mut [f32]) {
         match self {
-            Target::F32(x) => to.copy_from_slice(&x[range]),
-            Target::Bf16(x) => widen_bf16(to, &x[range]),
-            Target::F16(x) => widen_f16(to, &x[range]),
+            FloatsMut::F32(x) => to.copy_from_slice(&x[range]),
+            FloatsMut::Bf16(x) => widen_bf16(to, &x[range]),
+            FloatsMut::F16(x) => widen_f16(to, &x[range]),
         }
     }
 
@@ -92,17 +92,17 @@ impl<'a> Target<'a> {
     #[inline(always)]
     pub(super) fn store(&mut self, range: Range<usize>, from: &[f32]) {
         match self {
-            Target::F32(x) => x[range].copy_from_slice(from),
-            Target::Bf16(x) => narrow_bf16(&mut x[range], from),
-            Target::F16(x) => narrow_f16(&mut x[range], from),
+            FloatsMut::F32(x) => x[range].copy_from_slice(from),
+            FloatsMut::Bf16(x) => narrow_bf16(&mut x[range], from),
+            FloatsMut::F16(x) => narrow_f16(&mut x[range], from),
         }
     }
 
     fn split_at(self, at: usize) -> (Self, Self) {
         match self {
-            Target::F32(x) => split_pair(x.split_at_mut(at), Target::F32),
-            Target::Bf16(x) => split_pair(x.split_at_mut(at), Target::Bf16),
-            Target::F16(x) => split_pair(x.split_at_mut(at), Target::F16),
+            FloatsMut::F32(x) => split_pair(x.split_at_mut(at), FloatsMut::F32),
+            FloatsMut::Bf16(x) => split_pair(x.split_at_mut(at), FloatsMut::Bf16),
+            FloatsMut::F16(x) => split_pair(x.split_at_mut(at), FloatsMut::F16),
         }
     }
 }
@@ -111,7 +111,7 @@ fn split_pair<T, U>((a, b): (T, T), wrap: impl Fn(T) -> U) -> (U, U) {
     (wrap(a), wrap(b))
 }
 
-/// Something to write that can be cut into runs of rows, one for each thread.
+/// Data to write that can be cut into runs of rows, one for each thread.
 pub(super) trait Split: Sized {
     /// The first `len` elements and the rest.
     fn cut(self, len: usize) -> (Self, Self);
@@ -129,7 +129,7 @@ pub(super) trait Split: Sized {
     }
 }
 
-impl Split for Target<'_> {
+impl Split for FloatsMut<'_> {
     fn cut(self, len: usize) -> (Self, Self) {
         self.split_at(len)
     }
@@ -141,26 +141,26 @@ impl<T> Split for &mut [T] {
     }
 }
 
-/// What makes operands: indices are refused where floats are due (`check`).
+/// Why a view of indices never becomes an operand of floats.
 const FLOATS: &str = "floats, as the operation's check demands";
 
-impl<'a> From<View<'a>> for Source<'a> {
+impl<'a> From<View<'a>> for Floats<'a> {
     fn from(view: View<'a>) -> Self {
         match view.dtype() {
-            DType::F32 => Source::F32(view.as_slice()),
-            DType::Bf16 => Source::Bf16(view.as_slice()),
-            DType::F16 => Source::F16(view.as_slice()),
+            DType::F32 => Floats::F32(view.as_slice()),
+            DType::Bf16 => Floats::Bf16(view.as_slice()),
+            DType::F16 => Floats::F16(view.as_slice()),
             DType::U32 => unreachable!("{FLOATS}"),
         }
     }
 }
 
-impl<'a> From<ViewMut<'a>> for Target<'a> {
+impl<'a> From<ViewMut<'a>> for FloatsMut<'a> {
     fn from(view: ViewMut<'a>) -> Self {
         match view.dtype() {
-            DType::F32 => Target::F32(view.into_mut_slice()),
-            DType::Bf16 => Target::Bf16(view.into_mut_slice()),
-            DType::F16 => Target::F16(view.into_mut_slice()),
+            DType::F32 => FloatsMut::F32(view.into_mut_slice()),
+            DType::Bf16 => FloatsMut::Bf16(view.into_mut_slice()),
+            DType::F16 => FloatsMut::F16(view.into_mut_slice()),
             DType::U32 => unreachable!("{FLOATS}"),
         }
     }

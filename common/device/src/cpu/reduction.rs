@@ -1,8 +1,9 @@
-//! Reductions whose result does not depend on how a tensor is cut: a maximum, and a sum in fixed point.
+//! Reductions whose result does not depend on how a tensor is cut: a maximum, and a sum in fixed
+//! point.
 
 use super::Cpu;
 use super::elementwise::{BLOCK, blocks};
-use super::operand::Source;
+use super::operand::Floats;
 use crate::Result;
 use crate::check::check_floats;
 use crate::kernels::max_or_nan;
@@ -14,8 +15,8 @@ use std::ops::Range;
 fn runs<T: Send + Default + Clone>(
     cpu: &Cpu,
     len: usize,
-    x: Source<'_>,
-    reduce: impl Fn(&Cpu, Source<'_>, Range<usize>) -> T + Sync,
+    x: Floats<'_>,
+    reduce: impl Fn(&Cpu, Floats<'_>, Range<usize>) -> T + Sync,
 ) -> Vec<T> {
     let runs = cpu.workers.runs(len, 1);
     let mut results = vec![T::default(); runs.len()];
@@ -43,7 +44,8 @@ fn largest(cpu: &Cpu, x: View<'_>) -> f32 {
     f32::from_bits(largest.into_iter().fold(0, u32::max))
 }
 
-/// The largest of `largest` and the magnitudes' bits: magnitudes order as their bits do, with NaN above all.
+/// The largest of `largest` and the magnitudes' bits: magnitudes order as their bits do, with NaN
+/// above all.
 #[inline(always)]
 fn max_bits(x: &[f32], mut largest: u32) -> u32 {
     for x in x {
@@ -74,8 +76,8 @@ fn squares(cpu: &Cpu, x: View<'_>, scale: f64) -> u128 {
 
 /// Σ round((x·scale)²·2⁴⁸) of at most [`BLOCK`] elements.
 ///
-/// The square of a 24-bit number is exact in f64. Adding 1.5·2⁵² rounds it to an integer below 2⁵⁰, which the low bits
-/// of the sum hold; 2¹¹ of them fit in 61 bits.
+/// The square of a 24-bit number is exact in f64. Adding 1.5·2⁵² rounds it to an integer below 2⁵⁰,
+/// which the low bits of the sum hold; 2¹¹ of them fit in 61 bits.
 #[inline(always)]
 fn fixed_sum(x: &[f32], scale: f64) -> u64 {
     const ROUND: f64 = 1.5 * (1u64 << 52) as f64;

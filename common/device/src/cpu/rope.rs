@@ -1,7 +1,7 @@
 //! Rotary position embedding (Su et al., 2021), in the rotate-half layout of Llama.
 
 use super::Cpu;
-use super::operand::{Split, Target};
+use super::operand::{FloatsMut, Split};
 use crate::operations::Rope;
 use crate::rotation::turns;
 use crate::vectorized;
@@ -52,11 +52,11 @@ pub(super) fn rope(cpu: &Cpu, qkv: ViewMut<'_>, rope: Rope) {
     let (rows, width, half) = (shape.rows(), shape.packed_width(), shape.head_dim / 2);
     let table = cpu.rotations.table(rope.theta, half, rope.first_position + shape.tokens);
     let runs = cpu.workers.runs(rows, width);
-    let tasks = runs.iter().cloned().zip(Target::from(qkv).runs(&runs, width)).collect();
+    let tasks = runs.iter().cloned().zip(FloatsMut::from(qkv).runs(&runs, width)).collect();
     cpu.workers.each(tasks, |(run, qkv)| rotate_rows(cpu, qkv, &table, rope, run));
 }
 
-fn rotate_rows(cpu: &Cpu, mut qkv: Target<'_>, table: &Table, rope: Rope, run: Range<usize>) {
+fn rotate_rows(cpu: &Cpu, mut qkv: FloatsMut<'_>, table: &Table, rope: Rope, run: Range<usize>) {
     let shape = rope.attention;
     let rotated = (shape.heads + shape.kv_heads) * shape.head_dim;
     let mut scratch = cpu.scratch(rotated);

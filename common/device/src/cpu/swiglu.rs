@@ -2,7 +2,7 @@
 
 use super::Cpu;
 use super::math::sigmoid;
-use super::operand::{Source, Split, Target};
+use super::operand::{Floats, FloatsMut, Split};
 use crate::operations::{Swiglu, SwigluBackward};
 use crate::shapes::RowShape;
 use crate::vectorized;
@@ -11,13 +11,13 @@ use std::ops::Range;
 
 pub(super) fn swiglu(cpu: &Cpu, arguments: Swiglu<View<'_>, ViewMut<'_>>) {
     let Swiglu { out, gate_up, shape: RowShape { rows, width } } = arguments;
-    let (out, gate_up) = (Target::from(out), Source::from(gate_up));
+    let (out, gate_up) = (FloatsMut::from(out), Floats::from(gate_up));
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
     cpu.workers.each(tasks, |(run, out)| forward(cpu, out, gate_up, run, width));
 }
 
-fn forward(cpu: &Cpu, mut out: Target<'_>, gate_up: Source<'_>, run: Range<usize>, width: usize) {
+fn forward(cpu: &Cpu, mut out: FloatsMut<'_>, gate_up: Floats<'_>, run: Range<usize>, width: usize) {
     let mut scratch = cpu.scratch(3 * width);
     let [wide_out, wide] = scratch.parts([width, 2 * width]);
     vectorized!({
@@ -42,7 +42,7 @@ fn gate_row(out: &mut [f32], gate: &[f32], up: &[f32]) {
 
 pub(super) fn swiglu_backward(cpu: &Cpu, arguments: SwigluBackward<View<'_>, ViewMut<'_>>) {
     let SwigluBackward { dgate_up, dout, gate_up, shape: RowShape { rows, width } } = arguments;
-    let (dgate_up, dout, gate_up) = (Target::from(dgate_up), Source::from(dout), Source::from(gate_up));
+    let (dgate_up, dout, gate_up) = (FloatsMut::from(dgate_up), Floats::from(dout), Floats::from(gate_up));
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(dgate_up.runs(&runs, 2 * width)).collect();
     cpu.workers.each(tasks, |(run, dgate_up)| backward(cpu, dgate_up, dout, gate_up, run, width));
@@ -50,9 +50,9 @@ pub(super) fn swiglu_backward(cpu: &Cpu, arguments: SwigluBackward<View<'_>, Vie
 
 fn backward(
     cpu: &Cpu,
-    mut dgate_up: Target<'_>,
-    dout: Source<'_>,
-    gate_up: Source<'_>,
+    mut dgate_up: FloatsMut<'_>,
+    dout: Floats<'_>,
+    gate_up: Floats<'_>,
     run: Range<usize>,
     width: usize,
 ) {

@@ -1,7 +1,7 @@
 //! Matrices of floats of any width, cut into tiles and handed out as f32.
 
 use super::dense::{matrix, matrix_mut, packed, packed_mut, row_of, row_of_mut};
-use super::operand::{Source, Target};
+use super::operand::{Floats, FloatsMut};
 use super::transpose::{transpose, transposed_stride};
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::shapes::Write;
@@ -13,7 +13,7 @@ use std::ops::Range;
 /// A row-major matrix of floats to read, or its transpose.
 #[derive(Clone, Copy)]
 pub(super) struct Tile<'a> {
-    source: Source<'a>,
+    source: Floats<'a>,
     start: usize,
     rows: usize,
     columns: usize,
@@ -23,7 +23,7 @@ pub(super) struct Tile<'a> {
 
 impl<'a> Tile<'a> {
     /// `rows × columns` elements of `source`, whose rows start `stride` elements apart.
-    pub(super) fn new(source: Source<'a>, rows: usize, columns: usize, stride: usize) -> Self {
+    pub(super) fn new(source: Floats<'a>, rows: usize, columns: usize, stride: usize) -> Self {
         Tile { source, start: 0, rows, columns, stride, transposed: false }
     }
 
@@ -32,12 +32,12 @@ impl<'a> Tile<'a> {
         Tile { transposed: self.transposed != transposed, ..self }
     }
 
-    /// Whether it reads as the transpose of what is stored.
+    /// True if it reads as the transpose of the stored tile.
     pub(super) fn is_transposed(&self) -> bool {
         self.transposed
     }
 
-    /// Whether [`Tile::read`] needs no scratch.
+    /// True if [`Tile::read`] needs no scratch.
     pub(super) fn is_f32(&self) -> bool {
         self.source.is_f32()
     }
@@ -64,15 +64,15 @@ impl<'a> Tile<'a> {
         'a: 's,
     {
         let stored = match self.source {
-            Source::F32(x) => self.matrix(x),
-            Source::Bf16(x) => self.widen(self.matrix(x), scratch, widen_bf16),
-            Source::F16(x) => self.widen(self.matrix(x), scratch, widen_f16),
+            Floats::F32(x) => self.matrix(x),
+            Floats::Bf16(x) => self.widen(self.matrix(x), scratch, widen_bf16),
+            Floats::F16(x) => self.widen(self.matrix(x), scratch, widen_f16),
         };
         if self.transposed { stored.reversed_axes() } else { stored }
     }
 
-    /// The tile as f32 by rows, copied if it is transposed; `scratch` holds at least as many elements, and for a transposed
-    /// one as many rows of [`transposed_stride`].
+    /// The tile as f32 by rows, copied if it is transposed; `scratch` holds at least as many
+    /// elements, and for a transposed one as many rows of [`transposed_stride`].
     pub(super) fn read_by_rows<'s>(&self, scratch: &'s mut [f32]) -> ArrayView2<'s, f32>
     where
         'a: 's,
@@ -81,9 +81,9 @@ impl<'a> Tile<'a> {
             return self.read(scratch);
         }
         match self.source {
-            Source::F32(x) => transpose(scratch, self.matrix(x), <[f32]>::copy_from_slice),
-            Source::Bf16(x) => transpose(scratch, self.matrix(x), widen_bf16),
-            Source::F16(x) => transpose(scratch, self.matrix(x), widen_f16),
+            Floats::F32(x) => transpose(scratch, self.matrix(x), <[f32]>::copy_from_slice),
+            Floats::Bf16(x) => transpose(scratch, self.matrix(x), widen_bf16),
+            Floats::F16(x) => transpose(scratch, self.matrix(x), widen_f16),
         }
         let stride = transposed_stride(self.rows);
         matrix(&scratch[..self.columns * stride], self.columns, self.rows, stride)
@@ -117,15 +117,15 @@ fn both<T, U>((a, b): (T, T), wrap: impl Fn(T) -> U) -> (U, U) {
 
 impl<'a> TileMut<'a> {
     /// `rows × columns` elements of `target`, whose rows start `stride` elements apart.
-    pub(super) fn new(target: Target<'a>, rows: usize, columns: usize, stride: usize) -> Self {
+    pub(super) fn new(target: FloatsMut<'a>, rows: usize, columns: usize, stride: usize) -> Self {
         match target {
-            Target::F32(x) => TileMut::F32(matrix_mut(x, rows, columns, stride)),
-            Target::Bf16(x) => TileMut::Bf16(matrix_mut(x, rows, columns, stride)),
-            Target::F16(x) => TileMut::F16(matrix_mut(x, rows, columns, stride)),
+            FloatsMut::F32(x) => TileMut::F32(matrix_mut(x, rows, columns, stride)),
+            FloatsMut::Bf16(x) => TileMut::Bf16(matrix_mut(x, rows, columns, stride)),
+            FloatsMut::F16(x) => TileMut::F16(matrix_mut(x, rows, columns, stride)),
         }
     }
 
-    /// Whether [`TileMut::compute`] needs no scratch.
+    /// True if [`TileMut::compute`] needs no scratch.
     pub(super) fn is_f32(&self) -> bool {
         matches!(self, TileMut::F32(_))
     }
@@ -167,8 +167,8 @@ impl<'a> TileMut<'a> {
         }
     }
 
-    /// Lets `f` overwrite the tile, or add to it, as it is told; `scratch` holds at least as many elements.
-    /// A 16-bit tile is rounded once.
+    /// Calls `f` to overwrite the tile or add to it, as `write` says; `scratch` holds at least as
+    /// many elements. A 16-bit tile is rounded once.
     pub(super) fn compute(
         &mut self,
         write: Write,

@@ -11,8 +11,9 @@ const SIDE: usize = 4;
 const LINES: usize = 16;
 const WIDTH: usize = 64;
 
-/// Elements between rows of a transposed copy of `columns` columns: more than `columns`, so that what a square has too
-/// much falls between rows, and rarely a multiple of a page, so that rows do not compete for the same cache lines.
+/// Elements between rows of a transposed copy of `columns` columns: more than `columns`, so that
+/// the excess of a square falls between rows, and rarely a multiple of a page, so that rows do not
+/// compete for the same cache lines.
 pub(super) fn transposed_stride(columns: usize) -> usize {
     columns.next_multiple_of(LINES) + LINES
 }

@@ -1,4 +1,4 @@
-//! A rank's helper threads: parked until a kernel has work for them.
+//! A rank's helper threads, which sleep until a kernel has work for them.
 
 use std::any::Any;
 use std::ops::Range;
@@ -6,17 +6,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
-/// Elements below which a kernel is not worth another thread.
+/// Elements that are worth another thread.
 const GRAIN: usize = 16 * 1024;
 
-/// A job on its way to the helpers: called once with each helper's number, from 1.
+/// A job for the helpers: called once with each helper's number, from 1.
 ///
-/// The lifetime is erased; [`Crew::run`] returns only after every helper is done with it.
+/// The lifetime is erased; [`Helpers::run`] returns only after every helper is done with it.
 #[derive(Clone, Copy)]
 struct Job(&'static (dyn Fn(usize) + Sync));
 
 #[derive(Default)]
-struct State {
+struct JobState {
     /// Counts the jobs, so that a helper sees a new one.
     turn: u64,
     job: Option<Job>,
@@ -27,26 +27,27 @@ struct State {
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<JobState>,
     started: Condvar,
     finished: Condvar,
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, JobState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The helpers themselves.
-struct Crew {
+/// The helper threads of one device.
+struct Helpers {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
-    /// Held while a job runs: kernels of one device that are called from two threads take turns.
+    /// Locked while a job runs, so that kernels of one device that are called from two threads take
+    /// turns.
     turn: Mutex<()>,
 }
 
-impl Crew {
+impl Helpers {
     fn new(helpers: usize) -> Self {
         let shared = Arc::new(Shared::default());
         let helpers = (1..=helpers)
@@ -58,10 +59,11 @@ impl Crew {
                     .ok()
             })
             .collect();
-        Crew { shared, helpers, turn: Mutex::new(()) }
+        Helpers { shared, helpers, turn: Mutex::new(()) }
     }
 
-    /// Calls `job` with 0 on this thread and with 1.. on the helpers, and waits for all of them.
+    /// Calls `job` with 0 on this thread and with 1.. on the helpers, and blocks until all have
+    /// returned.
     fn run(&self, job: &(dyn Fn(usize) + Sync)) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: only the lifetime changes. The helpers call the job while `busy` counts them, and this function does
@@ -103,7 +105,7 @@ fn help(shared: &Shared, number: usize) {
     }
 }
 
-/// Waits for a job after number `seen`; none if the crew is dismissed.
+/// Blocks until there is a job after number `seen`; none if the threads are to end.
 fn next_job(shared: &Shared, seen: &mut u64) -> Option<Job> {
     let mut state = shared.state();
     while state.turn == *seen && !state.closing {
@@ -113,7 +115,7 @@ fn next_job(shared: &Shared, seen: &mut u64) -> Option<Job> {
     if state.closing { None } else { state.job }
 }
 
-impl Drop for Crew {
+impl Drop for Helpers {
     fn drop(&mut self) {
         self.shared.state().closing = true;
         self.shared.started.notify_all();
@@ -127,20 +129,21 @@ impl Drop for Crew {
 /// The threads that one device's kernels may use. Helpers start with the first work for them.
 pub(super) struct Workers {
     threads: usize,
-    crew: OnceLock<Crew>,
+    helpers: OnceLock<Helpers>,
 }
 
 impl Workers {
     pub(super) fn new(threads: usize) -> Self {
-        Workers { threads: threads.max(1), crew: OnceLock::new() }
+        Workers { threads: threads.max(1), helpers: OnceLock::new() }
     }
 
-    /// How many threads may work at once.
+    /// Number of threads that may work at once.
     pub(super) fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Cuts `rows` rows of `width` elements into one run for each thread that is worth waking; never none.
+    /// Cuts `rows` rows of `width` elements into one run for each thread that is worth waking;
+    /// never none.
     pub(super) fn runs(&self, rows: usize, width: usize) -> Vec<Range<usize>> {
         let worth = (rows * width).div_ceil(GRAIN);
         cut(rows, self.threads.min(worth).min(rows).max(1))
@@ -151,10 +154,10 @@ impl Workers {
         if self.threads == 1 || tasks.len() < 2 {
             return tasks.into_iter().for_each(work);
         }
-        let crew = self.crew.get_or_init(|| Crew::new(self.threads - 1));
+        let helpers = self.helpers.get_or_init(|| Helpers::new(self.threads - 1));
         let queue = Mutex::new(tasks.into_iter());
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-        crew.run(&|_| {
+        helpers.run(&|_| {
             while let Some(task) = next() {
                 work(task);
             }
@@ -173,7 +176,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn every_task_is_done_once_and_panics_come_home() {
+    fn every_task_is_done_once_and_panics_reach_the_caller() {
         let workers = Workers::new(3);
         for count in [0, 1, 2, 3, 50] {
             let done: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();

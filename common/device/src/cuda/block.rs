@@ -21,7 +21,7 @@ impl Block {
         self.address
     }
 
-    /// Whose it is.
+    /// The rank that it belongs to.
     pub(crate) fn rank(&self) -> &Arc<Runtime> {
         &self.rank
     }

@@ -1,9 +1,10 @@
-//! CUDA C++ to machine code for the GPU at hand, kept on disk.
+//! Compiles CUDA C++ to machine code for a GPU, cached on disk.
 //!
-//! Machine code rather than PTX: a driver accepts the code of any compiler of its major version, but not the PTX of a
-//! newer one. The cache lies in `$XDG_CACHE_HOME/zero-stages` (or `~/.cache/zero-stages`); a file's name is the hash of the
-//! source, the options, the architecture and the compiler's version, and it begins with the hash of its own contents, so
-//! that a damaged file is compiled anew. Where the folder cannot be written, nothing is kept.
+//! Machine code rather than PTX: a driver accepts the code of any compiler of its major version,
+//! but not the PTX of a newer one. The cache is in `$XDG_CACHE_HOME/zero-stages` (or
+//! `~/.cache/zero-stages`); a file's name is the hash of the source, the options, the architecture
+//! and the compiler's version, and it begins with the hash of its own contents, so that a damaged
+//! file is compiled again. Nothing is cached if the folder cannot be written.
 
 use super::call::Named;
 use super::kernels::{OPTIONS, Source};
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// What code is made for: compute capability `major.minor`.
+/// The target of code: compute capability `major.minor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Architecture {
     /// 9 for 9.0.
@@ -32,7 +33,8 @@ impl Architecture {
     }
 }
 
-/// The machine code of every source, in [`Source::ALL`]'s order, compiled on as many threads as there are cores.
+/// The machine code of every source, in [`Source::ALL`]'s order, compiled on as many threads as
+/// there are cores.
 ///
 /// # Errors
 /// [`DeviceError::Missing`] without a compiler; [`DeviceError::Cuda`] with its messages if it refuses a source.
@@ -59,13 +61,13 @@ fn image(source: Source, architecture: Architecture) -> Result<Vec<u8>> {
     Library::Nvrtc.require()?;
     let text = source.text();
     let file = cache_file(source, &text, architecture)?;
-    if let Some(image) = file.as_ref().and_then(recall) {
+    if let Some(image) = file.as_ref().and_then(read_cached) {
         return Ok(image);
     }
     let image = compile(source.name(), &text, architecture)?;
     if let Some(file) = file {
-        // Without it the next run compiles again, that is all.
-        let _ = remember(&file, &image);
+        // If it cannot be written, the next run compiles again.
+        let _ = write_cached(&file, &image);
     }
     Ok(image)
 }
@@ -85,15 +87,16 @@ fn cache_folder() -> Option<PathBuf> {
     Some(caches.join("zero-stages"))
 }
 
-/// A file's contents, if they are what was once written.
-fn recall(file: &PathBuf) -> Option<Vec<u8>> {
+/// Reads a cached file; `None` if it is missing or damaged.
+fn read_cached(file: &PathBuf) -> Option<Vec<u8>> {
     let contents = std::fs::read(file).ok()?;
     let (hash, image) = contents.split_at_checked(blake3::OUT_LEN)?;
     (hash == blake3::hash(image).as_bytes()).then(|| image.to_vec())
 }
 
-/// Writes a file whole or not at all: under another name first, since ranks of several processes may write at once.
-fn remember(file: &Path, image: &[u8]) -> std::io::Result<()> {
+/// Writes a file whole or not at all: under another name first, since ranks of several processes
+/// may write at once.
+fn write_cached(file: &Path, image: &[u8]) -> std::io::Result<()> {
     std::fs::create_dir_all(file.parent().unwrap_or(file))?;
     let draft = file.with_extension(format!("{}-{:?}", std::process::id(), thread::current().id()));
     std::fs::write(&draft, [blake3::hash(image).as_bytes(), image].concat())?;
@@ -106,14 +109,14 @@ fn compile(name: &str, text: &str, architecture: Architecture) -> Result<Vec<u8>
     let program = Program::new(&plain(text)?, &plain(name)?)?;
     let options = OPTIONS.map(String::from).into_iter().chain([format!("-arch={}", architecture.label())]);
     program.compile(&options.collect::<Vec<_>>()).map_err(|error| match error.0 {
-        // The one that can be wrong: the architecture.
+        // The architecture is the only option that can be wrong.
         sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION => too_old(architecture),
         _ => refused(name, format!("{:?}\n{}", error.0, program.log())),
     })?;
     program.image()
 }
 
-/// A source in the compiler's hands.
+/// A program of the compiler's.
 struct Program(sys::nvrtcProgram);
 
 impl Program {
@@ -126,7 +129,7 @@ impl Program {
         unsafe { result::compile_program(self.0, options) }
     }
 
-    /// What the compiler has to say.
+    /// The compiler's messages.
     fn log(&self) -> String {
         // SAFETY: as above.
         let log = unsafe { result::get_program_log(self.0) }.unwrap_or_default();
@@ -152,7 +155,8 @@ impl Drop for Program {
     }
 }
 
-/// An old toolkit on the loader's path is taken before anything else is looked for.
+/// The error for a compiler that is too old: one on the loader's path is found before newer ones
+/// elsewhere.
 fn too_old(architecture: Architecture) -> DeviceError {
     let (library, label) = (Library::Nvrtc, architecture.label());
     let version = library.version().unwrap_or_else(|| "of unknown version".into());

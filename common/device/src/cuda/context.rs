@@ -23,13 +23,13 @@ impl Context {
         Ok(Arc::new(Context { device, handle }))
     }
 
-    /// Makes it the calling thread's.
+    /// Makes it current on the calling thread.
     pub(super) fn enter(&self) -> Result<()> {
         // SAFETY: the context lives as long as `self`.
         unsafe { result::ctx::set_current(self.handle) }.named("cuCtxSetCurrent")
     }
 
-    /// Lets its kernels and copies reach the memory of `other`.
+    /// Lets its kernels and copies access the memory of `other`.
     pub(super) fn reach(&self, other: &Context) -> Result<()> {
         self.enter()?;
         // SAFETY: both contexts are alive.
@@ -40,7 +40,7 @@ impl Context {
         }
     }
 
-    /// Waits until every stream of every rank on this GPU is idle.
+    /// Blocks until every stream of every rank on this GPU is idle.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.enter()?;
         result::ctx::synchronize().named("cuCtxSynchronize")

@@ -11,7 +11,7 @@ use cudarc::driver::result::{self, device};
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use std::sync::Arc;
 
-/// What is known of a GPU before anything runs on it.
+/// A GPU's description, read before anything runs on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuInfo {
     /// Its number.
@@ -22,26 +22,27 @@ pub struct GpuInfo {
     pub capability: (i32, i32),
     /// Bytes of memory.
     pub memory: u64,
-    /// What tells it from every other GPU, of other machines too.
+    /// Identifier that no other GPU on any machine has.
     pub uuid: [u8; 16],
 }
 
 /// The oldest compute capability that the kernels are written for.
 const OLDEST: (i32, i32) = (7, 5);
 
-/// The oldest driver that the libraries for CUDA 12 work with: for CUDA 12.0, as the driver writes it.
+/// The oldest supported driver, that of CUDA 12.0, in the driver's notation: the libraries for CUDA
+/// 12 need it.
 const OLDEST_DRIVER: i32 = 12_000;
 
 /// The first compute capability with bfloat16.
 const BF16: (i32, i32) = (8, 0);
 
 impl GpuInfo {
-    /// Whether it computes in bfloat16.
+    /// True if it computes in bfloat16.
     pub fn has_bf16(&self) -> bool {
         self.capability >= BF16
     }
 
-    /// Whether the kernels are written for it.
+    /// Refuses a GPU that the kernels are not written for.
     ///
     /// # Errors
     /// [`DeviceError::Cuda`] if it is too old.
@@ -74,13 +75,13 @@ impl GpuInfo {
 /// # Errors
 /// [`DeviceError::Missing`] without a driver; the driver's error if it does not work; [`DeviceError::Cuda`] if it is too old.
 pub fn list() -> Result<Vec<GpuInfo>> {
-    wake()?;
+    start_driver()?;
     let count = device::get_count().named("cuDeviceGetCount")?;
     (0..count as usize).map(GpuInfo::read).collect()
 }
 
-/// The driver, ready to be asked.
-fn wake() -> Result<()> {
+/// Loads and initialises the driver.
+fn start_driver() -> Result<()> {
     Library::Driver.require()?;
     let version = driver_version()?;
     if version < OLDEST_DRIVER {
@@ -93,17 +94,18 @@ fn wake() -> Result<()> {
     result::init().named("cuInit")
 }
 
-/// Machine code that the driver refuses is most often the work of a compiler that is newer than the driver.
+/// Adds the versions of compiler and driver to an error: code is most often refused because the
+/// compiler is newer.
 fn explain(error: DeviceError) -> DeviceError {
     let DeviceError::Cuda { call, reason } = error else { return error };
     let version = |library: Library| library.version().unwrap_or_else(|| "of unknown version".into());
     let (compiler, driver) = (version(Library::Nvrtc), version(Library::Driver));
     let reason =
-        format!("{reason} (compiled by NVRTC {compiler}, the driver is for {driver}: is it as new?)");
+        format!("{reason} (compiled by NVRTC {compiler}; the driver supports {driver} and may be too old)");
     DeviceError::Cuda { call, reason }
 }
 
-/// A GPU ready to be computed on; ranks that share it share this.
+/// An opened GPU, shared by the ranks on it.
 pub struct Gpu {
     info: GpuInfo,
     pub(super) context: Arc<Context>,
@@ -115,11 +117,11 @@ impl Gpu {
     /// Opens GPU `ordinal`: its context, and the kernels compiled for it.
     ///
     /// # Errors
-    /// [`DeviceError::Missing`] for a library that is nowhere; [`DeviceError::Cuda`] if the driver or the compiler
+    /// [`DeviceError::Missing`] for a library that is not found; [`DeviceError::Cuda`] if the driver or the compiler
     /// refuses, or the GPU is too old for the kernels.
     pub fn open(ordinal: usize) -> Result<Arc<Self>> {
         Library::ALL.iter().try_for_each(|library| library.require())?;
-        wake()?;
+        start_driver()?;
         let info = GpuInfo::read(ordinal)?;
         info.check()?;
         let context = Context::retain(device::get(ordinal as i32).named("cuDeviceGet")?)?;
@@ -130,7 +132,7 @@ impl Gpu {
         Ok(Arc::new(Gpu { info, context, modules, stocks: Arc::default() }))
     }
 
-    /// Lets every one of `gpus` reach the memory of the others.
+    /// Lets every one of `gpus` access the memory of the others.
     ///
     /// # Errors
     /// [`DeviceError::Cuda`] if two of them cannot.
@@ -150,12 +152,12 @@ impl Gpu {
         Ok(())
     }
 
-    /// What is known of it.
+    /// Its description.
     pub fn info(&self) -> &GpuInfo {
         &self.info
     }
 
-    /// Bytes free and in all, as the driver counts them.
+    /// Returns free and total bytes, as the driver counts them.
     ///
     /// # Errors
     /// The driver's.

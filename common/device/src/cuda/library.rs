@@ -1,10 +1,10 @@
 //! Finding NVIDIA's libraries at run time.
 //!
-//! A library is looked for where the system's loader looks (`LD_LIBRARY_PATH` first), then among the packages of the
-//! Python installations at hand, which is where PyTorch brings its own, then under `/usr/local/cuda`, and where containers
-//! have the driver. Elsewhere than on the loader's path, libraries of the driver's own major version come first: newer ones
-//! do not work with it. What is found is loaded with its symbols visible to all, under the very name by which `cudarc` then
-//! finds it.
+//! The search goes through the path of the system's loader (`LD_LIBRARY_PATH` first), the packages
+//! of Python installations, where PyTorch puts its own, `/usr/local/cuda`, and the folder where
+//! containers have the driver. Off the loader's path, libraries of the driver's own major version
+//! come first: newer ones do not work with it. A library is loaded with global symbols, under the
+//! name by which `cudarc` then finds it.
 
 use super::call::Named;
 use crate::{DeviceError, Result};
@@ -28,10 +28,10 @@ pub enum Library {
     Nccl,
 }
 
-/// Major versions of the toolkit whose libraries are looked for, newest first.
+/// Major versions of the toolkit whose libraries are supported, newest first.
 const MAJORS: [i32; 2] = [13, 12];
 
-/// The same, those first that the driver knows.
+/// [`MAJORS`], those that the driver supports first.
 fn majors() -> [i32; 2] {
     let newest = if Library::Driver.load() { driver_version().unwrap_or(0) / 1000 } else { 0 };
     let mut majors = MAJORS;
@@ -40,7 +40,7 @@ fn majors() -> [i32; 2] {
 }
 
 impl Library {
-    /// Those that computing takes, in the order in which they are needed.
+    /// The libraries that computing needs, in the order of use.
     pub const ALL: [Library; 3] = [Library::Driver, Library::Nvrtc, Library::CublasLt];
 
     /// Its name as files carry it, without an ending.
@@ -53,7 +53,7 @@ impl Library {
         }
     }
 
-    /// What to install where it is missing.
+    /// What to install if it is missing.
     pub const fn remedy(self) -> &'static str {
         match self {
             Library::Driver => "comes with NVIDIA's driver (package nvidia-driver of your system)",
@@ -63,7 +63,7 @@ impl Library {
         }
     }
 
-    /// File names under which it may lie, the likeliest first.
+    /// Its possible file names, the likeliest first.
     fn file_names(self) -> Vec<String> {
         let label = self.label();
         let plain = format!("{label}.so");
@@ -74,7 +74,7 @@ impl Library {
         }
     }
 
-    /// Whether `cudarc` finds it, under the names that it tries.
+    /// True if `cudarc` finds it under one of the names that it tries.
     fn is_known(self) -> bool {
         // SAFETY: loads a library of NVIDIA's, whose initialisers are meant to run on loading.
         unsafe {
@@ -87,7 +87,7 @@ impl Library {
         }
     }
 
-    /// Loads it for good, if it is anywhere; whether it is there.
+    /// Loads it for the life of the process; false if it is not found.
     pub fn load(self) -> bool {
         static LOADED: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
         *LOADED[self as usize]
@@ -95,11 +95,12 @@ impl Library {
     }
 
     fn load_from_elsewhere(self) -> bool {
-        // A Python brings no driver.
-        self.load_from(&places()) || (self != Library::Driver && self.load_from(&packages(told())))
+        // Python packages have no driver.
+        self.load_from(&places())
+            || (self != Library::Driver && self.load_from(&packages(reported_prefixes())))
     }
 
-    /// Loads the likeliest of its files in `places`; whether there is one.
+    /// Loads the likeliest of its files in `places`; false if there is none.
     fn load_from(self, places: &[PathBuf]) -> bool {
         let names = self.file_names();
         let files = names.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
@@ -111,17 +112,18 @@ impl Library {
         })
     }
 
-    /// Files beside `file` that the library opens by name alone, so that they have to be loaded before.
+    /// Returns the files beside `file` that the library opens by name alone, which have to be
+    /// loaded before.
     fn companions(self, file: &Path) -> Vec<PathBuf> {
         let mut companions = entries(file.parent().unwrap_or(file));
         companions.retain(|path| self == Library::Nvrtc && named(path, "libnvrtc-builtins.so"));
         companions
     }
 
-    /// Loads it.
+    /// Loads it, or fails.
     ///
     /// # Errors
-    /// [`DeviceError::Missing`] if it is nowhere.
+    /// [`DeviceError::Missing`] if it is not found.
     pub fn require(self) -> Result<()> {
         if self.load() {
             return Ok(());
@@ -132,7 +134,7 @@ impl Library {
     /// The function called `name`.
     ///
     /// # Errors
-    /// [`DeviceError::Missing`] if the library is nowhere, [`DeviceError::Cuda`] if it has no such function.
+    /// [`DeviceError::Missing`] if the library is not found, [`DeviceError::Cuda`] if it has no such function.
     ///
     /// # Safety
     /// `F` is the function's type, a pointer to an `extern "C"` function.
@@ -150,7 +152,7 @@ impl Library {
         }
     }
 
-    /// Its version, if it is there and says so.
+    /// Its version, if it is found and reports one.
     pub fn version(self) -> Option<String> {
         if !self.load() {
             return None;
@@ -182,7 +184,7 @@ impl Library {
     }
 }
 
-/// The newest CUDA that the driver knows, as it writes it: 12080 is 12.8.
+/// Returns the newest CUDA version that the driver supports, in its own notation: 12080 is 12.8.
 pub(super) fn driver_version() -> Result<i32> {
     let mut version = 0;
     // SAFETY: the place for the number outlives the call.
@@ -212,7 +214,7 @@ fn dotted(number: i32) -> String {
     format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
 }
 
-/// Loads a file and never lets go of it, so that a later search by its name finds it.
+/// Loads a file and never unloads it, so that a later search by its name finds it.
 fn open_for_good(file: &Path) -> bool {
     // SAFETY: as in `is_known`; the handle is leaked, so nothing of it can be unloaded while in use.
     unsafe { Handle::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.map(std::mem::forget).is_ok()
@@ -248,8 +250,9 @@ fn pythons() -> Vec<PathBuf> {
     std::env::split_paths(&path).map(|bin| bin.join("python3")).filter(|python| python.exists()).collect()
 }
 
-/// Where the first `python3` on the path says that its installation lies, if it is a script, which may lie anywhere.
-fn told() -> Vec<PathBuf> {
+/// Asks the first `python3` on the path for its prefixes, if it is a script: its own path then says
+/// nothing about them.
+fn reported_prefixes() -> Vec<PathBuf> {
     let Some(python) = pythons().into_iter().next().filter(|python| is_script(python)) else {
         return Vec::new();
     };
@@ -260,14 +263,15 @@ fn told() -> Vec<PathBuf> {
     String::from_utf8_lossy(&said).lines().map(PathBuf::from).collect()
 }
 
-/// Whether a program is a text that another program runs.
+/// True if a program is a script.
 fn is_script(program: &Path) -> bool {
     let mut start = [0; 2];
     let read = File::open(program).and_then(|mut file| file.read_exact(&mut start));
     read.is_ok() && start == *b"#!"
 }
 
-/// Where Python installations lie: the active environment's, the user's, and those of the `python3` on the path.
+/// Prefixes of Python installations: the active environment's, the user's, and those of the
+/// `python3` on the path.
 fn prefixes() -> Vec<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from);
     let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(folder).collect();
@@ -277,7 +281,7 @@ fn prefixes() -> Vec<PathBuf> {
     prefixes
 }
 
-/// The prefix that a Python's program lies in, and those of what it is a link to, one link after the other: packages may lie by
+/// The prefixes of a Python program and of every link that it resolves through: packages may be in
 /// any of them.
 fn homes(program: &Path) -> Vec<PathBuf> {
     let target = |link: &PathBuf| Some(link.parent()?.join(std::fs::read_link(link).ok()?));
@@ -285,7 +289,7 @@ fn homes(program: &Path) -> Vec<PathBuf> {
     hops.filter_map(|program| Some(program.parent()?.parent()?.to_path_buf())).collect()
 }
 
-/// Links that are followed, at most: they may lead in a circle.
+/// Links that are followed, at most: they may form a cycle.
 const LINKS: usize = 16;
 
 fn entries(folder: &Path) -> Vec<PathBuf> {

@@ -1,9 +1,10 @@
 //! Matrix products by cuBLASLt, with sums in f32.
 //!
-//! The library thinks in columns: a row-major `rows × columns` matrix is to it a `columns × rows` one, that is the
-//! transpose. So `out = a · b` is asked for as `outᵀ = bᵀ · aᵀ`. Which algorithm it takes depends on shapes, types and
-//! alignment alone, so that equal products round alike on every rank and in every stage. A part of a product is another
-//! product, with tiles and splits of its own: it need not have the bits that it has within the whole.
+//! The library's matrices are column-major: it reads a row-major `rows × columns` matrix as a
+//! `columns × rows` one, its transpose. So `out = a · b` is requested as `outᵀ = bᵀ · aᵀ`. The
+//! algorithm depends on shapes, types and alignment alone, so equal products round alike on every
+//! rank. A part of a product is another product, with tiles and splits of its own: its bits may
+//! differ from those within the whole.
 
 use super::kernels::MatrixOperand;
 use super::memory::{OUT_OF_MEMORY, Pool, SCARCE, free_bytes, no_room};
@@ -18,10 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes that the library may use inside a product: what NVIDIA recommends for its newest GPUs.
 const WORKSPACE: usize = 32 << 20;
 
-/// Alignment in bytes from which on more makes no difference to the choice of an algorithm.
+/// Alignment in bytes above which the choice of an algorithm does not change.
 const ALIGNED: u32 = 16;
 
-/// A rank's way into the library.
+/// A rank's handle of the library, its workspace and its plans.
 pub(super) struct Blas {
     handle: sys::cublasLtHandle_t,
     workspace: u64,
@@ -49,14 +50,15 @@ struct Layout {
 impl Layout {
     fn of(matrix: &MatrixOperand) -> Self {
         let MatrixOperand { data, rows, columns, stride, transposed, grain } = *matrix;
-        // All bits of an address: a grain of 0 elements promises nothing less than that.
+        // A grain of 0 elements has no lowest bit, so it limits nothing.
         let promised = alignment((grain * data.dtype.size()) as u64);
         let alignment = alignment(data.pointer).min(promised);
         Layout { dtype: data.dtype, rows, columns, stride, transposed, alignment }
     }
 }
 
-/// Where a product goes, and the address of what it is added to, a matrix like it; nothing if it is not.
+/// The output of a product, and the address of the matrix like it that the product is added to, if
+/// any.
 pub(super) struct Onto {
     pub(super) out: MatrixOperand,
     pub(super) base: Option<u64>,
@@ -66,7 +68,7 @@ pub(super) struct Onto {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
     out: Layout,
-    /// Of what the product is added to.
+    /// Of the matrix that the product is added to.
     base_alignment: u32,
     a: Layout,
     b: Layout,
@@ -77,7 +79,7 @@ impl Shape {
         [self.out, self.a, self.b].iter().all(|operand| operand.dtype == DType::F32)
     }
 
-    /// The same, of which nothing is promised but that whole elements lie there.
+    /// The shape with alignment to whole elements only.
     fn least_aligned(self) -> Self {
         let least = |layout: Layout| Layout { alignment: layout.dtype.size() as u32, ..layout };
         let (out, a, b) = (least(self.out), least(self.a), least(self.b));
@@ -177,7 +179,7 @@ impl Plan {
             b: layout(&shape.b)?,
             algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
         };
-        // The library's first operand is our second.
+        // The library's first operand is `b`.
         plan.transpose(sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA, shape.b.transposed)?;
         plan.transpose(sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSB, shape.a.transposed)?;
         plan.algorithm = plan.choose(handle, &shape)?;
@@ -193,7 +195,8 @@ impl Plan {
         named("cublasLtMatmulDescSetAttribute", set)
     }
 
-    /// The library's choice; where it has none for operands that are aligned so, its choice for any that could be.
+    /// Returns the library's choice for these alignments, or if it has none, its choice for the
+    /// least alignment.
     fn choose(&self, handle: sys::cublasLtHandle_t, shape: &Shape) -> Result<sys::cublasLtMatmulAlgo_t> {
         let mut found = self.search(handle, shape)?;
         if found.is_err_and(|error| error.0 == sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED) {
@@ -222,7 +225,7 @@ impl Plan {
     }
 }
 
-/// What the library answers when it is asked for an algorithm.
+/// The library's answer to a request for an algorithm.
 type Found = std::result::Result<sys::cublasLtMatmulHeuristicResult_t, CublasError>;
 
 impl Drop for Plan {
@@ -255,7 +258,7 @@ fn layout(operand: &Layout) -> Result<sys::cublasLtMatrixLayout_t> {
     named("cublasLtMatrixLayoutCreate", result::create_matrix_layout(dtype, rows, columns, stride))
 }
 
-/// What an algorithm may use and rely on.
+/// The workspace and the alignments that an algorithm may rely on.
 struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Preference {
@@ -301,8 +304,9 @@ fn named<T>(call: &'static str, outcome: std::result::Result<T, CublasError>) ->
     outcome.map_err(|error| DeviceError::Cuda { call, reason: words(error.0, free_bytes()) })
 }
 
-/// A code of the library's. A lack of memory is said in the words in which all say it; not every code that may come of one
-/// says so, but what is `free` then does: the library takes some for its kernels, too.
+/// Describes an error code of the library. A lack of memory is called [`OUT_OF_MEMORY`], as
+/// everywhere. Some codes may come of a lack of memory without saying so, since the library
+/// allocates memory for its kernels: `free` bytes then tell.
 fn words(status: sys::cublasStatus_t, free: Option<usize>) -> String {
     use sys::cublasStatus_t as Status;
     let scarce = free.filter(|&free| free < SCARCE);
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_memory_is_said_as_everybody_says_it() {
+    fn a_lack_of_memory_is_called_out_of_memory() {
         use sys::cublasStatus_t as Status;
         let (scarce, plenty) = (Some(SCARCE - 1), Some(SCARCE));
         for (status, free, expected) in [

@@ -1,7 +1,7 @@
 //! A rank's memory on its GPU, kept for reuse: a freed block serves the next request of its size.
 //!
-//! Blocks are handed out and taken back in the order of the rank's program, and reused in the order of its compute stream,
-//! so the same addresses come back on every run, whatever the timing.
+//! Blocks are handed out and taken back in the order of the rank's program, and reused in the order
+//! of its compute stream, so the same addresses come back on every run, whatever the timing.
 
 use super::call::Named;
 use super::context::Context;
@@ -18,41 +18,42 @@ const GRAIN: usize = 512;
 struct Stock {
     /// Freed blocks by size.
     shelves: BTreeMap<usize, Vec<u64>>,
-    /// Every block taken from the driver, with its size.
+    /// Every block allocated from the driver, with its size.
     taken: BTreeMap<u64, usize>,
     /// Bytes of these.
     reserved: u64,
-    /// The most that was ever taken.
+    /// The most that was ever allocated.
     most: u64,
-    /// Bytes of the blocks that are buffers' now.
+    /// Bytes of the blocks that buffers hold.
     lent: u64,
 }
 
-/// What a rank has taken from its GPU's driver, and what else is in use there. Bytes, but for the last two.
+/// What a rank has allocated on its GPU, and what else is in use there. Bytes, but for the last
+/// two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Taken by this rank, at most.
+    /// The most that this rank has ever held.
     pub taken: u64,
-    /// Of what it holds now, what is no buffer's and not kept for one: workspaces, partial results, tables.
+    /// Held now, neither by buffers nor for reuse: workspaces, partial results, tables.
     pub workspaces: u64,
     /// In use on the whole GPU now, as the driver counts.
     pub in_use: u64,
     /// Of that, taken by the ranks of this process.
     pub of_ranks: u64,
-    /// Of that, taken by communicators when they were made: those of all ranks on this GPU, of other processes too. The
-    /// rest is contexts, code and other programs.
+    /// Of that, taken by communicators when they were made: those of all ranks on this GPU, of
+    /// other processes too. The rest is contexts, code and other programs.
     pub communicators: u64,
-    /// Kernels, copies and fills that this rank has queued.
+    /// Number of kernels, copies and fills that this rank has queued.
     pub queued: u64,
-    /// How often the host has waited until one of the rank's streams was idle.
+    /// Number of times that the host has waited for one of the rank's streams to be idle.
     pub waits: u64,
 }
 
 impl Stock {
-    /// Gives a block back to the driver.
+    /// Frees a block.
     ///
     /// # Safety
-    /// Every stream is idle, and nobody holds the block.
+    /// Every stream is idle, and no buffer holds the block.
     unsafe fn free(&mut self, taken: &AtomicU64, address: u64) -> Result<()> {
         let Some(size) = self.taken.remove(&address) else { return Ok(()) };
         self.reserved -= size as u64;
@@ -82,10 +83,11 @@ impl Stocks {
         stocks.push(Arc::downgrade(stock));
     }
 
-    /// Gives everything that any rank keeps for reuse back to the driver.
+    /// Frees everything that any rank keeps for reuse.
     fn release(&self, context: &Context) -> Result<()> {
         let stocks: Vec<_> = locked(&self.all).iter().filter_map(Weak::upgrade).collect();
-        // What is off the shelves is nobody's, and once every stream is idle, nothing that was queued before touches it.
+        // Blocks that are taken off the shelves can no longer be handed out, and once every stream
+        // is idle, no queued work uses them.
         let kept: Vec<_> = stocks.iter().map(|stock| std::mem::take(&mut locked(stock).shelves)).collect();
         context.synchronize()?;
         for (stock, shelves) in stocks.iter().zip(kept) {
@@ -102,7 +104,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a rank has taken from the driver.
+/// The memory that a rank has allocated from the driver.
 pub(super) struct Pool {
     context: Arc<Context>,
     stocks: Arc<Stocks>,
@@ -125,9 +127,10 @@ impl Pool {
         self.stock().reserved
     }
 
-    /// The address of `bytes` bytes with unspecified contents; `None` if the GPU has no room even after everything that
-    /// its ranks kept for reuse went back. That goes back before memory is [`SCARCE`], too: NVIDIA's libraries take some for
-    /// their kernels when these first run, and choose others, or fail, where there is none.
+    /// Returns the address of `bytes` bytes with unspecified contents; `None` if the GPU has no
+    /// room even after its ranks have released everything that they kept for reuse. They release it
+    /// before memory is [`SCARCE`], too: NVIDIA's libraries allocate memory when a kernel of theirs
+    /// first runs, and choose another kernel, or fail, if there is none.
     pub(super) fn take(&self, bytes: usize) -> Result<Option<u64>> {
         let size = rounded(bytes);
         if let Some(address) = self.stock().shelves.get_mut(&size).and_then(Vec::pop) {
@@ -167,13 +170,14 @@ impl Pool {
         Ok(address)
     }
 
-    /// Takes back what [`Pool::lend`] has given.
+    /// Takes back an address of [`Pool::lend`].
     pub(super) fn take_back(&self, address: u64, bytes: usize) {
         self.stock().lent -= rounded(bytes) as u64;
         self.put(address, bytes);
     }
 
-    /// The most bytes ever taken from the driver; of those held now, what is neither a buffer's nor kept.
+    /// Returns the most bytes ever allocated from the driver, and the bytes held now neither by
+    /// buffers nor for reuse.
     pub(super) fn holdings(&self) -> (u64, u64) {
         let stock = self.stock();
         let kept: usize = stock.shelves.iter().map(|(size, addresses)| size * addresses.len()).sum();
@@ -187,7 +191,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // A GPU that fails here is beyond freeing; the driver reclaims everything with the process.
+        // If the GPU fails here, nothing can be freed; the driver frees everything when the process
+        // ends.
         if self.context.synchronize().is_err() {
             return;
         }
@@ -211,10 +216,10 @@ fn rounded(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(GRAIN)
 }
 
-/// What the driver, the ledger and all others say where memory does not do.
+/// The words of every error about a lack of memory.
 pub(super) const OUT_OF_MEMORY: &str = "out of memory";
 
-/// The GPU has no room for something that the ledger does not count.
+/// The error for a GPU without room for memory that the ledger does not count.
 pub(super) fn no_room(what: &str, bytes: usize) -> DeviceError {
     DeviceError::Cuda {
         call: "cuMemAlloc",
@@ -225,7 +230,7 @@ pub(super) fn no_room(what: &str, bytes: usize) -> DeviceError {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_lack_of_memory_is_said_as_everybody_says_it() {
+    fn a_lack_of_memory_is_called_out_of_memory() {
         let said = super::no_room("partial results", 7).to_string();
         assert!(said.contains("out of memory") && said.contains("7 bytes of partial results"), "{said}");
     }

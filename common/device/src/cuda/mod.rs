@@ -11,10 +11,11 @@
 //! | `memory`, `block`, `pinned`, `staging`, `transfer` | its memory, and copies from and to main memory |
 //! | `matmul`, `rotations` | products by cuBLASLt; tables of cosines and sines |
 //!
-//! Nothing here knows buffers or views: [`crate::Kernels`] is implemented over this in the module `gpu`.
+//! Nothing here knows buffers or views: [`crate::Kernels`] is implemented over this in the module
+//! `gpu`.
 //!
-//! A rank queues work on its compute stream in the order of its program and waits for it only where the host needs a
-//! number. Communication runs on a stream of its own; fences order the two.
+//! A rank queues work on its compute stream in the order of its program and waits for it only where
+//! the host needs a number. Communication runs on a stream of its own; fences order the two.
 
 mod block;
 mod call;
@@ -48,4 +49,4 @@ pub(crate) use runtime::{RESULT, RESULTS};
 pub use stream::Fence;
 pub use timeline::Begun;
 pub(crate) use timing::Communicated;
-pub(crate) use transfer::Coming;
+pub(crate) use transfer::Download;

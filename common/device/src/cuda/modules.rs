@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Dynamic shared memory that a kernel may use without asking first: of the 48 KiB that a GPU gives unasked, what
-/// [`STATIC_SHARED`] leaves.
-const UNASKED: u32 = (48 << 10) - STATIC_SHARED;
+/// Dynamic shared memory that a kernel may use without raising the limit: 48 KiB less
+/// [`STATIC_SHARED`].
+const DEFAULT_SHARED: u32 = (48 << 10) - STATIC_SHARED;
 
 /// All kernels, loaded.
 pub(super) struct Modules {
@@ -23,7 +23,8 @@ pub(super) struct Modules {
 /// A kernel in a module.
 struct Function {
     handle: sys::CUfunction,
-    /// Dynamic shared memory that it may use. Held while the driver is told: of two ranks' sizes the larger has to stay.
+    /// Dynamic shared memory that it may use. Locked while it is raised, so that of two ranks'
+    /// sizes the larger one stays.
     allowed: Mutex<u32>,
 }
 
@@ -42,7 +43,7 @@ impl Modules {
             loaded.modules.push(module.named("cuModuleLoadData")?);
         }
         for kernel in kernels() {
-            let (handle, allowed) = (loaded.find(kernel)?, Mutex::new(UNASKED));
+            let (handle, allowed) = (loaded.find(kernel)?, Mutex::new(DEFAULT_SHARED));
             loaded.functions.insert(kernel, Function { handle, allowed });
         }
         Ok(loaded)
@@ -59,7 +60,7 @@ impl Modules {
     /// The function of `kernel`, allowed to use `shared_bytes` of dynamic shared memory.
     pub(super) fn function(&self, kernel: Kernel, shared_bytes: u32) -> Result<sys::CUfunction> {
         let Function { handle, allowed } = self.functions.get(&kernel).ok_or_else(|| missing(kernel))?;
-        if shared_bytes <= UNASKED {
+        if shared_bytes <= DEFAULT_SHARED {
             return Ok(*handle);
         }
         let mut allowed = allowed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +81,7 @@ impl Drop for Modules {
             return;
         }
         for module in self.modules.drain(..) {
-            // SAFETY: loaded once, unloaded once; nobody launches any more.
+            // SAFETY: loaded once, unloaded once; no launch is left.
             let _ = unsafe { result::module::unload(module) };
         }
     }

@@ -1,6 +1,6 @@
 //! Page-locked main memory, which a GPU reaches: transfers run at full speed.
 //!
-//! Locking pages takes longer than most of what they are used for, so a rank keeps what it has had at once.
+//! Locking pages takes longer than most transfers, so a rank keeps freed blocks for reuse.
 
 use super::call::Named;
 use super::context::Context;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Blocks that are nobody's, by size.
+/// Freed blocks by size.
 #[derive(Default)]
 pub(super) struct Spare(Mutex<BTreeMap<usize, Vec<Pages>>>);
 
@@ -20,7 +20,8 @@ impl Spare {
     }
 }
 
-/// A block of main memory that goes back to where it is kept when dropped. What it holds at first is unspecified.
+/// A block of page-locked memory; goes back to [`Spare`] when dropped. Its contents are unspecified
+/// at first.
 pub(crate) struct Pinned {
     /// `None` once given back.
     pages: Option<Pages>,
@@ -58,7 +59,7 @@ struct Pages {
     bytes: usize,
 }
 
-// SAFETY: memory that nobody else refers to, and that any thread may free.
+// SAFETY: no other reference to this memory exists, and any thread may free it.
 unsafe impl Send for Pages {}
 // SAFETY: as above; shared references only read.
 unsafe impl Sync for Pages {}
@@ -68,7 +69,7 @@ impl Pages {
         context.enter()?;
         // SAFETY: the driver takes a size and touches nothing of ours; a context is current.
         let start = unsafe { result::malloc_host(bytes.max(1), 0) }.named("cuMemHostAlloc")?;
-        // SAFETY: just allocated with this many bytes; nobody else has it.
+        // SAFETY: just allocated with this many bytes; no other reference exists.
         unsafe { start.cast::<u8>().write_bytes(0, bytes) };
         Ok(Pages { context, start: start.cast(), bytes })
     }

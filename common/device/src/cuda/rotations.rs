@@ -30,7 +30,7 @@ impl Rotations {
         if let Some(table) = found.map(|index| &tables[index]).filter(|table| table.positions >= positions) {
             return Ok(table.address);
         }
-        // Generation adds one position at a time: room for twice as many spares most of the uploads.
+        // Generation adds one position at a time: powers of two save most of the uploads.
         let positions = positions.next_power_of_two();
         let turns = rope_table(rope.theta, half, positions);
         let bytes = size_of_val(turns.as_slice());

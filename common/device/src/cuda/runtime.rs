@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub struct Options {
     /// Products of f32 matrices round their operands to TF32 first.
     pub tf32: bool,
-    /// Attention by matrix products even where the tiled kernels have room for the heads: what these are compared with.
+    /// Attention by matrix products even where the tiled kernels have room for the heads: what
+    /// these are compared with.
     pub attention_by_products: bool,
     /// Threads for what the rank does in main memory; 0 counts as 1.
     pub threads: usize,
@@ -35,21 +36,22 @@ pub(crate) const RESULT: usize = 16;
 /// Results that wait to be read together.
 pub(crate) const RESULTS: usize = 256;
 
-/// One rank's share of a GPU. Two streams: what is queued on one runs in order, and side by side with the other.
+/// One rank's share of a GPU. Two streams: what is queued on one runs in order, and side by side
+/// with the other.
 pub struct Runtime {
     pub(super) gpu: Arc<Gpu>,
     pub(super) compute: Stream,
     pub(super) communication: Stream,
     pub(super) blas: Blas,
-    /// Held between operations for the next one's partial results, on the compute stream alone.
+    /// Scratch memory of operations on the compute stream, one after the other.
     scratch: Mutex<Option<(u64, usize)>>,
-    /// Where reductions leave what the host is going to read.
+    /// Address of the results of reductions, which the host reads.
     pub(crate) result: u64,
-    /// If somebody wants to know.
+    /// Set if events or times are wanted.
     pub(super) timeline: OnceLock<Timeline>,
     pub(super) laps: Laps,
     pub(super) staging: Staging,
-    /// Main memory that is kept for reuse.
+    /// Freed page-locked memory, kept for reuse.
     pub(super) spare: Arc<Spare>,
     pub(super) pool: Pool,
     /// See [`Usage::communicators`].
@@ -57,7 +59,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A rank's share of `gpu`; tells `emitter` when its work really runs.
+    /// A rank's share of `gpu`; `emitter` receives events of when its work ran.
     pub(crate) fn new(gpu: Arc<Gpu>, options: Options, emitter: &Emitter) -> Result<Arc<Self>> {
         gpu.context.enter()?;
         let pool = Pool::new(gpu.context.clone(), gpu.stocks.clone());
@@ -87,17 +89,18 @@ impl Runtime {
         &self.gpu
     }
 
-    /// Bytes that this rank has taken from the driver: its buffers, what is kept for reuse, and the libraries' workspace.
+    /// Bytes that this rank has allocated from the driver: buffers, freed blocks kept for reuse,
+    /// the libraries' workspace.
     pub fn reserved(&self) -> u64 {
         self.pool.reserved()
     }
 
-    /// Notes `bytes` more of the GPU's memory that communicators have taken, those of all ranks on it.
+    /// Counts `bytes` more of the GPU's memory as allocated by communicators of any rank on it.
     pub fn note_communicators(&self, bytes: u64) {
         self.communicators.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// What this rank has taken from the driver, beside what else is in use.
+    /// Returns what this rank has allocated from the driver, and what else is in use.
     ///
     /// # Errors
     /// The driver's.
@@ -111,17 +114,17 @@ impl Runtime {
         Ok(Usage { taken, workspaces, in_use: total - free, of_ranks, communicators, queued, waits })
     }
 
-    /// Waits until everything that this rank has queued is done.
+    /// Blocks until all work that this rank has queued is done.
     ///
     /// # Errors
-    /// The driver's; also what an earlier launch did wrong.
+    /// The driver's; also that of an earlier launch.
     pub fn synchronize(&self) -> Result<()> {
         self.gpu.context.enter()?;
         self.communication.synchronize()?;
         self.compute.synchronize()
     }
 
-    /// A point after everything that this rank has computed so far.
+    /// Returns a fence after everything that this rank has queued on its compute stream.
     ///
     /// # Errors
     /// The driver's.
@@ -130,7 +133,7 @@ impl Runtime {
         self.compute.fence()
     }
 
-    /// What this rank computes from now on starts after `fence`.
+    /// Makes the compute stream wait for `fence`.
     ///
     /// # Errors
     /// The driver's.
@@ -139,7 +142,8 @@ impl Runtime {
         self.compute.wait(fence)
     }
 
-    /// Queues `work` on the communication stream, after `fences`; returns the point at which it is done.
+    /// Queues `work` on the communication stream, after `fences`; returns the point at which it is
+    /// done.
     ///
     /// # Errors
     /// The driver's, or that of `work`.
@@ -154,25 +158,26 @@ impl Runtime {
         self.communication.fence()
     }
 
-    /// Whether everything before `fence` is done.
+    /// True if everything before `fence` is done.
     ///
     /// # Errors
-    /// The driver's; also what an earlier launch did wrong.
+    /// The driver's; also that of an earlier launch.
     pub fn has_reached(&self, fence: &Fence) -> Result<bool> {
         self.gpu.context.enter()?;
         fence.is_reached()
     }
 
-    /// Waits on the host until everything before `fence` is done.
+    /// Blocks the host until everything before `fence` is done.
     ///
     /// # Errors
-    /// The driver's; also what an earlier launch did wrong.
+    /// The driver's; also that of an earlier launch.
     pub fn reach(&self, fence: &Fence) -> Result<()> {
         self.gpu.context.enter()?;
         fence.wait()
     }
 
-    /// Makes the GPU the calling thread's, for libraries that work on the thread's own.
+    /// Makes the GPU's context current on the calling thread, for libraries that use the current
+    /// one.
     ///
     /// # Errors
     /// The driver's.
@@ -180,7 +185,7 @@ impl Runtime {
         self.gpu.context.enter()
     }
 
-    /// As [`Runtime::communicate`]; watchers are told later that it was `what`, and when it ran.
+    /// As [`Runtime::communicate`]; an event says when `what` ran, once it has.
     ///
     /// # Errors
     /// The driver's, or that of `work`.
@@ -237,7 +242,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        // Streams and the library's handle go next: nothing may still run in them.
+        // Streams and the library's handle are destroyed next: nothing may still run in them.
         let _ = self.gpu.context.synchronize();
     }
 }
@@ -247,7 +252,7 @@ impl Launcher for Runtime {
         self.enqueue(&self.compute, &launch)
     }
 
-    /// Grows as needed. What it outgrows is reused in the stream's order, as buffers are.
+    /// Grows as needed. Outgrown memory is reused in the stream's order, as buffers are.
     fn scratch(&self, bytes: usize) -> Result<u64> {
         let mut scratch = self.scratch_state();
         if let Some((address, size)) = *scratch {
@@ -281,12 +286,13 @@ pub struct Communication<'a> {
 }
 
 impl Communication<'_> {
-    /// The driver's handle of the stream, for libraries that queue work on it. Good for as long as the rank is there.
+    /// The driver's handle of the stream, for libraries that queue work on it. Valid as long as the
+    /// rank lives.
     pub fn handle(&self) -> *mut c_void {
         self.rank.communication.handle().cast()
     }
 
-    /// Counts `bytes` that work queued here reads or writes; copies count themselves.
+    /// Counts `bytes` that queued work reads or writes. Copies are counted already.
     pub fn moves(&self, bytes: usize) {
         self.rank.laps.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -298,7 +304,7 @@ impl Communication<'_> {
     ///
     /// # Safety
     /// Both ranges are allocated and stay so until the work queued here is done, and nothing that is not fenced off
-    /// writes to the source or touches the target meanwhile.
+    /// writes to the source or touches the target before.
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());

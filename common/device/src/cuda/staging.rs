@@ -1,6 +1,8 @@
-//! Page-locked main memory between the host and a GPU: copies to and from it run while the host goes on.
+//! Page-locked main memory for copies between the host and a GPU, which run while the host
+//! continues.
 //!
-//! Pageable memory the driver copies itself, once everything queued before is done, and the host stands still meanwhile.
+//! From and to pageable memory the driver copies itself, once everything queued before is done, and
+//! blocks the host.
 
 use super::context::Context;
 use super::pinned::{Pinned, Spare};
@@ -9,13 +11,14 @@ use crate::Result;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Larger copies go to and from pageable memory: they are of weights, at the beginning and the end of a run.
+/// Bytes of the largest copy that is staged. Larger ones are of weights, at the begin and the end
+/// of a run, and use pageable memory.
 pub(super) const MOST: usize = 4 << 20;
 
 /// Blocks are powers of two, and at least this large.
 const LEAST: usize = 4 << 10;
 
-/// Blocks that may wait for their copies at any one time; one more waits for the oldest.
+/// Blocks whose copies may be queued at a time; the next `take` waits for the oldest.
 const BUSY: usize = 16;
 
 /// A rank's blocks of queued copies, each with the point at which its copy is done.
@@ -26,7 +29,8 @@ pub(super) struct Staging(Mutex<Busy>);
 struct Busy(VecDeque<(Fence, Pinned)>);
 
 impl Busy {
-    /// Takes back the blocks whose copies are done, oldest first; of more than [`BUSY`] the oldest are waited for.
+    /// Takes back the blocks whose copies are done, oldest first. Blocks while there are more than
+    /// [`BUSY`].
     fn settle(&mut self) -> Result<()> {
         while let Some((fence, _)) = self.0.front() {
             if self.0.len() > BUSY {
@@ -52,7 +56,7 @@ impl Staging {
         Pinned::new(context, spare, size)
     }
 
-    /// Keeps a block for reuse after `fence`.
+    /// Takes back a block, to be reused after `fence`.
     pub(super) fn keep(&self, fence: Fence, block: Pinned) {
         self.busy().0.push_back((fence, block));
     }

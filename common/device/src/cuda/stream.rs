@@ -20,7 +20,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A stream of the current context. Of two, the more urgent one's work is chosen first.
+    /// A stream of the current context; the GPU prefers the work of urgent streams.
     pub(super) fn new(urgent: bool) -> Result<Self> {
         let (least, greatest) = result::stream::get_priority_range().named("cuCtxGetStreamPriorityRange")?;
         let priority = if urgent { greatest } else { least };
@@ -30,7 +30,7 @@ impl Stream {
         Ok(Stream { handle, queued: AtomicU64::new(0), waits: AtomicU64::new(0) })
     }
 
-    /// The driver's name for it, to queue one piece of work with: these are counted.
+    /// The driver's handle, to queue one piece of work with: each call is counted.
     pub(super) fn handle(&self) -> sys::CUstream {
         self.queued.fetch_add(1, Ordering::Relaxed);
         self.handle
@@ -41,25 +41,25 @@ impl Stream {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// How often the host has waited until it was idle.
+    /// Number of times that the host has waited for it to be idle.
     pub(super) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Waits on the host until everything queued so far is done.
+    /// Blocks the host until everything queued so far is done.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.waits.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the stream lives as long as `self`.
         unsafe { result::stream::synchronize(self.handle) }.named("cuStreamSynchronize")
     }
 
-    /// Waits on the host for `fence`, a point after everything queued so far.
+    /// Blocks the host until `fence`, a point after everything queued so far.
     pub(super) fn wait_for(&self, fence: &Fence) -> Result<()> {
         self.waits.fetch_add(1, Ordering::Relaxed);
         fence.wait()
     }
 
-    /// What is queued from now on starts after `fence`.
+    /// Work queued from now on starts after `fence`.
     pub(super) fn wait(&self, fence: &Fence) -> Result<()> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both live during the call, which is all that the driver needs.
@@ -86,7 +86,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle. Work still queued is finished first by the driver.
+        // SAFETY: no other copy of the handle is used. The driver finishes queued work first.
         let _ = unsafe { result::stream::destroy(self.handle) };
     }
 }
@@ -100,7 +100,7 @@ impl Event {
         result::event::create(flags).named("cuEventCreate").map(Event)
     }
 
-    /// Whether the stream has come so far.
+    /// True if the stream has reached it.
     fn is_reached(&self) -> Result<bool> {
         // SAFETY: the event lives as long as `self`.
         match unsafe { result::event::query(self.0) } {
@@ -117,7 +117,7 @@ unsafe impl Sync for Event {}
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle; waits that were queued before keep what they need of it.
+        // SAFETY: no other copy of the handle is used; the driver keeps what queued waits need.
         let _ = unsafe { result::event::destroy(self.0) };
     }
 }
@@ -126,12 +126,12 @@ impl Drop for Event {
 pub struct Fence(Event);
 
 impl Fence {
-    /// Whether the stream has come so far.
+    /// True if the stream has reached it.
     pub(super) fn is_reached(&self) -> Result<bool> {
         self.0.is_reached()
     }
 
-    /// Waits on the host until the stream has come so far.
+    /// Blocks the host until the stream has reached it.
     pub(super) fn wait(&self) -> Result<()> {
         // SAFETY: the event lives as long as `self`.
         unsafe { result::event::synchronize(self.0.0) }.named("cuEventSynchronize")
@@ -147,12 +147,13 @@ impl Mark {
         Event::new(sys::CUevent_flags::CU_EVENT_DEFAULT).map(Mark)
     }
 
-    /// Whether the stream is past it.
+    /// True if the stream is past it.
     pub(super) fn is_past(&self) -> Result<bool> {
         self.0.is_reached()
     }
 
-    /// Nanoseconds from `earlier` to this point; both are past. Exact to about a ten-millionth, and half a microsecond.
+    /// Returns the nanoseconds from `earlier` to this point; both are past. Exact to a
+    /// ten-millionth plus half a microsecond.
     pub(super) fn since(&self, earlier: &Mark) -> Result<i64> {
         let mut milliseconds = 0.0;
         // SAFETY: both events and the place for the number live during the call.
@@ -164,7 +165,8 @@ impl Mark {
 
 type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
-/// The call under its first name, which every driver has; `cudarc` has it under one that came with CUDA 12.8.
+/// Finds `cuEventElapsedTime`, which every driver has; `cudarc` declares only the name that came
+/// with CUDA 12.8.
 fn elapsed_time() -> Result<ElapsedTime> {
     static FOUND: OnceLock<ElapsedTime> = OnceLock::new();
     if let Some(found) = FOUND.get() {

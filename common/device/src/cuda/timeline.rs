@@ -1,7 +1,9 @@
-//! When queued work really ran: pairs of points on a rank's streams, told to watchers once they are past.
+//! Measures when queued work ran, by pairs of marks on a rank's streams, and emits events once they
+//! are past.
 //!
-//! The host queues work and goes on, so that its own clock says nothing about when the work runs. A mark on the stream before
-//! and after it does, on the GPU's clock. Nobody waits for marks: they are asked for when something else is queued.
+//! The host queues work and continues, so its own clock does not say when the work runs. A mark on
+//! the stream before and after it does, on the GPU's clock. The host never waits for marks: it
+//! queries them when it queues something else.
 
 use super::stream::{Mark, Stream};
 use crate::Result;
@@ -10,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The streams whose work is told of; on each it is done in the order in which it was queued.
+/// The streams whose work is measured. Each runs its work in the order of queueing.
 #[derive(Clone, Copy)]
 pub(super) enum Lane {
     Compute,
@@ -40,16 +42,16 @@ struct Stretch {
 pub(super) struct Timeline {
     emitter: Emitter,
     zero: Instant,
-    state: Mutex<State>,
+    state: Mutex<Pending>,
 }
 
-struct State {
+struct Pending {
     alignment: Alignment,
-    /// The point from which the GPU counts.
+    /// The origin of the GPU's clock.
     origin: Mark,
     /// By [`Lane`], in the order in which they end.
     pending: [VecDeque<Stretch>; 2],
-    /// By [`Lane`]: when the last stretch that was told of ended.
+    /// By [`Lane`]: the end of the last stretch that was emitted.
     reached: [i64; 2],
     /// Marks for reuse.
     spare: Vec<Mark>,
@@ -57,20 +59,21 @@ struct State {
     communicated: (u64, u64),
 }
 
-/// Nanoseconds from the GPU's origin after which a later point takes its place: the driver counts milliseconds in f32.
+/// Nanoseconds after which a later mark replaces the origin: the driver counts milliseconds in f32,
+/// which loses precision.
 const FAR: i64 = 4_000_000_000;
 
 impl Timeline {
-    /// A timeline that tells `emitter`. `stream` is idle.
+    /// A timeline that emits events to `emitter`. `stream` is idle.
     pub(super) fn new(emitter: &Emitter, stream: &Stream) -> Result<Self> {
         let zero = emitter.start();
         let (origin, alignment) = Alignment::measure(zero, stream)?;
         let (pending, spare) = (Default::default(), Vec::new());
-        let state = State { alignment, origin, pending, reached: [0; 2], spare, communicated: (0, 0) };
+        let state = Pending { alignment, origin, pending, reached: [0; 2], spare, communicated: (0, 0) };
         Ok(Timeline { emitter: emitter.clone(), zero, state: Mutex::new(state) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Pending> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -78,21 +81,21 @@ impl Timeline {
         self.zero.elapsed().as_nanos() as i64
     }
 
-    fn point(&self, state: &mut State, stream: &Stream) -> Result<Point> {
+    fn point(&self, state: &mut Pending, stream: &Stream) -> Result<Point> {
         let mark = state.spare.pop().map_or_else(Mark::new, Ok)?;
         let (queued, held) = (self.now(), self.emitter.held());
         stream.mark(&mark)?;
         Ok(Point { mark, queued, held })
     }
 
-    /// What is queued on `stream` from now on belongs to a stretch of work. Tells of those that are past.
+    /// Begins a stretch of work on `stream`. Emits the stretches that are past.
     pub(super) fn begin(&self, stream: &Stream) -> Result<Begun> {
         let mut state = self.state();
-        self.tell(&mut state)?;
+        self.emit_from(&mut state)?;
         self.point(&mut state, stream).map(Begun)
     }
 
-    /// The stretch is queued whole: it was `work`.
+    /// Ends a stretch of work: all of `work` is queued.
     pub(super) fn end(&self, lane: Lane, stream: &Stream, Begun(began): Begun, work: Work) -> Result<()> {
         let mut state = self.state();
         let ended = self.point(&mut state, stream)?;
@@ -100,9 +103,9 @@ impl Timeline {
         Ok(())
     }
 
-    /// Tells of everything that is past by now.
-    pub(super) fn tell_past(&self) -> Result<()> {
-        self.tell(&mut self.state())
+    /// Emits every stretch that is past.
+    pub(super) fn emit_past(&self) -> Result<()> {
+        self.emit_from(&mut self.state())
     }
 
     /// Stretches on the communication stream that are known to be past, and their time.
@@ -111,7 +114,7 @@ impl Timeline {
         (count, Duration::from_nanos(nanoseconds))
     }
 
-    fn tell(&self, state: &mut State) -> Result<()> {
+    fn emit_from(&self, state: &mut Pending) -> Result<()> {
         for lane in [Lane::Compute, Lane::Communication] {
             while let Some(stretch) = state.next_past(lane)? {
                 let seen = self.now();
@@ -137,8 +140,8 @@ impl Timeline {
     }
 }
 
-impl State {
-    /// The oldest stretch of `lane`, if it is past.
+impl Pending {
+    /// Takes the oldest stretch of `lane`, if it is past.
     fn next_past(&mut self, lane: Lane) -> Result<Option<Stretch>> {
         let pending = &mut self.pending[lane as usize];
         match pending.front() {
@@ -152,7 +155,7 @@ impl State {
         Ok(self.alignment.place(elapsed, point.queued, seen))
     }
 
-    /// Keeps marks for reuse. The later may become the point from which the GPU counts.
+    /// Keeps marks for reuse. The later one may become the origin of the GPU's clock.
     fn retire(&mut self, began: Mark, mut ended: Mark) -> Result<()> {
         let elapsed = ended.since(&self.origin)?;
         if elapsed > FAR {
@@ -169,12 +172,12 @@ struct Alignment {
     origin: i64,
 }
 
-/// How often the clocks are compared at first; the closest comparison counts.
+/// Comparisons of the clocks at the start, of which the closest is used.
 const COMPARISONS: usize = 16;
 
 impl Alignment {
-    /// A mark on an idle `stream` from which the GPU counts, and where it lies after `zero`: between its queueing and its being
-    /// seen to be past.
+    /// A mark on an idle `stream` from which the GPU counts, and where it lies after `zero`:
+    /// between its queueing and its being seen to be past.
     fn measure(zero: Instant, stream: &Stream) -> Result<(Mark, Self)> {
         let now = || zero.elapsed().as_nanos() as i64;
         let mut closest: Option<(i64, Mark, i64)> = None;
@@ -194,8 +197,9 @@ impl Alignment {
         Ok((mark, Alignment { origin: queued + width / 2 }))
     }
 
-    /// When a point was reached that is `elapsed` after the origin, was queued at `queued` and seen to be past at `seen`.
-    /// If that puts it elsewhere the clocks have drifted apart, and the origin moves.
+    /// When a point was reached that is `elapsed` after the origin, was queued at `queued` and seen
+    /// to be past at `seen`. If that puts it elsewhere the clocks have drifted apart, and the
+    /// origin moves.
     fn place(&mut self, elapsed: i64, queued: i64, seen: i64) -> i64 {
         let at = (self.origin + elapsed).max(queued).min(seen);
         self.origin = at - elapsed;
@@ -214,7 +218,8 @@ mod tests {
         assert_eq!(alignment.origin, 100);
     }
 
-    /// A GPU whose clock runs a thousandth fast: bounds 20 µs wide hold it to the host's for any time.
+    /// A GPU whose clock runs a thousandth fast: bounds 20 µs wide hold it to the host's for any
+    /// time.
     #[test]
     fn bounds_correct_a_clock_that_drifts() {
         let mut alignment = Alignment { origin: 0 };

@@ -1,4 +1,5 @@
-//! When stretches of a rank's work run, how long single pieces of it take, and what its part in collectives does.
+//! When stretches of a rank's work run, how long single kernels take, and what the rank's part in
+//! collectives takes.
 
 use super::laps::Lap;
 use super::runtime::Runtime;
@@ -9,7 +10,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What a rank's part in collectives has taken.
+/// Calls, time and bytes of a rank's part in collectives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Communicated {
     pub(crate) calls: u64,
@@ -24,7 +25,7 @@ impl Runtime {
         self.timeline.get()
     }
 
-    /// Times this rank's part in collectives from now on, whether or not somebody listens.
+    /// Times this rank's part in collectives from now on, with or without a receiver of events.
     pub(crate) fn time_collectives(&self) -> Result<()> {
         self.synchronize()?;
         if self.timeline().is_none() {
@@ -34,7 +35,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// What this rank computes from now on belongs to a stretch of work, which [`Runtime::end`] ends. `None` if nobody listens.
+    /// Begins a stretch of computation, which [`Runtime::end`] ends. `None` if no events are
+    /// wanted.
     ///
     /// # Errors
     /// The driver's.
@@ -43,7 +45,7 @@ impl Runtime {
         self.timeline().map(|timeline| timeline.begin(&self.compute)).transpose()
     }
 
-    /// What this rank has computed since `begun` was `work`: watchers are told when it ran, once it is past.
+    /// Ends a stretch of computation: an event says when `work` ran, once it has.
     ///
     /// # Errors
     /// The driver's.
@@ -52,13 +54,13 @@ impl Runtime {
         self.timeline().map_or(Ok(()), |t| t.end(Lane::Compute, &self.compute, begun, work))
     }
 
-    /// Tells watchers when the work ran that is past by now. Waits for nothing.
+    /// Emits the events of work that has run. Does not block.
     ///
     /// # Errors
     /// The driver's.
-    pub fn tell_past(&self) -> Result<()> {
+    pub fn emit_past(&self) -> Result<()> {
         self.gpu.context.enter()?;
-        self.timeline().map_or(Ok(()), Timeline::tell_past)
+        self.timeline().map_or(Ok(()), Timeline::emit_past)
     }
 
     /// Queues `work` between two marks.
@@ -71,24 +73,25 @@ impl Runtime {
         Ok((out, lap))
     }
 
-    /// Whether the stream is past it.
+    /// True if the stream is past it.
     pub(crate) fn is_past(&self, lap: &Lap) -> Result<bool> {
         lap.ended.is_past()
     }
 
-    /// How long it took; it is past.
+    /// Returns how long a kernel took that has run.
     pub(crate) fn lap_time(&self, lap: &Lap) -> Result<Duration> {
         Ok(Duration::from_nanos(lap.ended.since(&lap.began)?.max(0) as u64))
     }
 
-    /// Keeps its marks for others.
+    /// Takes back its marks for reuse.
     pub(crate) fn keep_lap(&self, Lap { began, ended }: Lap) {
         self.laps.spare.lock().unwrap_or_else(PoisonError::into_inner).extend([began, ended]);
     }
 
-    /// This rank's part in collectives so far, as far as it is past. Counted from [`Runtime::time_collectives`] on, or from the beginning where somebody listens.
+    /// Returns what this rank's part in collectives has taken, of work that has run. Counted from
+    /// [`Runtime::time_collectives`] on, or from the start if events are wanted.
     pub(crate) fn communicated(&self) -> Result<Communicated> {
-        self.tell_past()?;
+        self.emit_past()?;
         let (calls, time) = self.timeline().map_or((0, Duration::ZERO), |timeline| timeline.communicated());
         Ok(Communicated { calls, time, bytes: self.laps.moved.load(Ordering::Relaxed) })
     }

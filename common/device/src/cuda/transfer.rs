@@ -1,4 +1,4 @@
-//! Between main memory and a GPU's.
+//! Copies between main memory and a GPU's.
 
 use super::call::Named;
 use super::pinned::Pinned;
@@ -10,14 +10,15 @@ use cudarc::driver::result;
 use std::sync::Arc;
 
 impl Runtime {
-    /// Copies `bytes` to `address`, after everything computed so far. `bytes` may change once this has returned: what no block
-    /// of ours stands for is waited for, since nothing says when the driver has read it.
+    /// Copies `bytes` to `address`, after everything computed so far. `bytes` may change once this
+    /// has returned. Blocks for a copy that is too large to be staged, since nothing says when the
+    /// driver has read its source.
     pub(crate) fn upload(&self, address: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         if bytes.len() <= staging::MOST {
-            return self.send(address, bytes);
+            return self.upload_staged(address, bytes);
         }
         self.gpu.context.enter()?;
         // SAFETY: the callers' addresses have room for the bytes; they stay borrowed until the stream is idle.
@@ -29,7 +30,7 @@ impl Runtime {
     /// Copies from `address` into `bytes`, once everything computed so far is done.
     pub(crate) fn download(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
         if (1..=staging::MOST).contains(&bytes.len()) {
-            return self.receive(address, bytes);
+            return self.download_staged(address, bytes);
         }
         if !bytes.is_empty() {
             self.gpu.context.enter()?;
@@ -66,50 +67,52 @@ impl Runtime {
             .named("cuMemcpyDtoDAsync")
     }
 
-    /// Copies `bytes`, at least one and at most [`MOST`], to `address`, after everything computed so far. `bytes` may change
-    /// once this has returned.
-    fn send(&self, address: u64, bytes: &[u8]) -> Result<()> {
+    /// Copies `bytes`, at least one and at most [`MOST`], to `address`, after everything computed
+    /// so far. `bytes` may change once this has returned.
+    fn upload_staged(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.gpu.context.enter()?;
         let mut block = self.staging.take(&self.gpu.context, &self.spare, bytes.len())?;
         let staged = &mut block.bytes_mut()[..bytes.len()];
         staged.copy_from_slice(bytes);
-        // SAFETY: the callers' addresses have room for the bytes; the block is nobody else's until the copy is done.
+        // SAFETY: the callers' addresses have room for the bytes; nothing else uses the block until the copy is done.
         let queued = unsafe { result::memcpy_htod_async(address, staged, self.compute.handle()) };
         queued.named("cuMemcpyHtoDAsync")?;
-        let fence = self.behind()?;
+        let fence = self.fence_after_copy()?;
         self.staging.keep(fence, block);
         Ok(())
     }
 
-    /// Sends for `len` bytes at `address`, at least one, as they are after everything computed so far.
-    fn send_for(&self, address: u64, len: usize) -> Result<(Fence, Pinned)> {
+    /// Queues a copy of `len` bytes at `address`, at least one, after everything computed so far,
+    /// into a block.
+    fn queue_download(&self, address: u64, len: usize) -> Result<(Fence, Pinned)> {
         self.gpu.context.enter()?;
         let mut block = self.staging.take(&self.gpu.context, &self.spare, len)?;
         let place = &mut block.bytes_mut()[..len];
-        // SAFETY: as in `send`, the other way round.
+        // SAFETY: as in `upload_staged`, the other way round.
         let queued = unsafe { result::memcpy_dtoh_async(place, address, self.compute.handle()) };
         queued.named("cuMemcpyDtoHAsync")?;
-        let fence = self.behind()?;
+        let fence = self.fence_after_copy()?;
         Ok((fence, block))
     }
 
-    /// The point at which the copy that was queued last is done. Without one nobody knows when its block may go: then it goes
-    /// when nothing runs any more.
-    fn behind(&self) -> Result<Fence> {
+    /// Returns a fence after the copy that was queued last. If there can be none, blocks until the
+    /// stream is idle, so that the block of the copy can be reused.
+    fn fence_after_copy(&self) -> Result<Fence> {
         self.compute.fence().inspect_err(|_| {
             let _ = self.compute.synchronize();
         })
     }
 
-    /// Sends for `len` bytes at `address`, and goes on.
-    pub(crate) fn coming(self: &Arc<Self>, address: u64, len: usize) -> Result<Coming> {
-        let block = if len == 0 { None } else { Some(self.send_for(address, len)?) };
-        Ok(Coming { rank: self.clone(), block, len })
+    /// Starts to copy `len` bytes at `address` to the host. Does not block.
+    pub(crate) fn start_download(self: &Arc<Self>, address: u64, len: usize) -> Result<Download> {
+        let block = if len == 0 { None } else { Some(self.queue_download(address, len)?) };
+        Ok(Download { rank: self.clone(), block, len })
     }
 
-    /// Copies `len` bytes at `address` into `bytes` by way of a block, once everything computed so far is done.
-    fn receive(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
-        let (fence, block) = self.send_for(address, bytes.len())?;
+    /// Copies `len` bytes at `address` into `bytes` by way of a block, once everything computed so
+    /// far is done.
+    fn download_staged(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        let (fence, block) = self.queue_download(address, bytes.len())?;
         let arrived = self.compute.wait_for(&fence);
         if arrived.is_ok() {
             bytes.copy_from_slice(&block.bytes()[..bytes.len()]);
@@ -119,17 +122,17 @@ impl Runtime {
     }
 }
 
-/// Bytes on their way from a GPU.
-pub(crate) struct Coming {
+/// A copy from a GPU to the host that has been queued.
+pub(crate) struct Download {
     rank: Arc<Runtime>,
-    /// Where they arrive, and the point at which they have; `None` once given back.
+    /// Where the bytes arrive, and the fence after their copy; `None` once given back.
     block: Option<(Fence, Pinned)>,
     len: usize,
 }
 
-impl Coming {
-    /// What `read` makes of the bytes, once they are here: waits for what had been computed when they were sent for, and for
-    /// nothing that was queued since.
+impl Download {
+    /// Blocks until the bytes have arrived and returns what `read` makes of them. Waits for nothing
+    /// that was queued later.
     pub(crate) fn wait<R>(self, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let Some((fence, block)) = &self.block else { return Ok(read(&[])) };
         self.rank.gpu.context.enter()?;
@@ -138,7 +141,7 @@ impl Coming {
     }
 }
 
-impl Drop for Coming {
+impl Drop for Download {
     fn drop(&mut self) {
         if let Some((fence, block)) = self.block.take() {
             self.rank.staging.keep(fence, block);

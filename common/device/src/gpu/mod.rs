@@ -1,7 +1,8 @@
-//! The kernels of one rank on a GPU: views of buffers become addresses, and operations become launches.
+//! The kernels of one rank on a GPU: views of buffers become addresses, and operations become
+//! launches.
 //!
-//! Launches return at once; the host waits only where it needs a number. The CPU's kernels compute element-wise
-//! operations whose operands lie in main memory.
+//! Launches return at once; the host waits only where it needs a number. The CPU's kernels compute
+//! element-wise operations whose operands lie in main memory.
 
 mod kernels;
 mod operand;

@@ -1,4 +1,5 @@
-//! Numbers that the host waits for: largest magnitudes and sums of squares, of many tensors with one wait.
+//! Numbers that the host waits for: largest magnitudes and sums of squares, of many tensors with
+//! one wait.
 
 use super::GpuKernels;
 use crate::Result;
@@ -8,7 +9,8 @@ use crate::kernels::max_or_nan;
 use crate::view::View;
 
 impl GpuKernels {
-    /// The largest magnitude of all tensors, which lie on the GPU; NaN if any element is NaN, 0 if there are none.
+    /// The largest magnitude of all tensors, which lie on the GPU; NaN if any element is NaN, 0 if
+    /// there are none.
     pub(super) fn largest_of(&self, all: &[View<'_>]) -> Result<f32> {
         let launch = |result, x: Operand, len| kernels::max_magnitude(&*self.rank, result, x, len);
         let results = self.reduce("max_magnitude", all, launch)?;
@@ -16,7 +18,8 @@ impl GpuKernels {
         Ok(results.into_iter().map(value).fold(0.0, max_or_nan))
     }
 
-    /// The sum over all tensors, which lie on the GPU, of what [`crate::Kernels::sum_of_squares`] gives.
+    /// The sum over all tensors, which lie on the GPU, of what [`crate::Kernels::sum_of_squares`]
+    /// gives.
     pub(super) fn squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
         let launch = |result, x: Operand, len| kernels::sum_of_squares(&*self.rank, result, x, exponent, len);
         Ok(self.reduce("sum_of_squares", all, launch)?.into_iter().map(u128::from_le_bytes).sum())

@@ -1,7 +1,8 @@
-//! Where a rank's computing time goes: every kernel's time, operations and bytes, by kind.
+//! Measures where a rank's computing time goes: every kernel's time, operations and bytes, by kind.
 //!
-//! On the CPU a kernel's time is what the call takes. On a GPU it is the time between two marks on the compute stream, which
-//! are read later; marks around every kernel cost a few microseconds each, so that a device is metered only on request.
+//! On the CPU a kernel's time is that of the call. On a GPU it is the time between two marks on the
+//! compute stream, which are read later. Marks cost a few microseconds per kernel, so a device is
+//! metered only on request.
 
 mod kernels;
 
@@ -13,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a kernel is for.
+/// The kinds of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Products of matrices.
@@ -34,9 +35,10 @@ pub enum Kind {
     AdamW,
     /// Additions, copies, conversions.
     Copies,
-    /// The gradients' norm, and what the host waits for it.
+    /// The gradients' norm, and the host's wait for it.
     GradientNorm,
-    /// On a GPU: this rank's part in collectives, on a stream of its own. Bytes are those read plus written.
+    /// On a GPU: this rank's part in collectives, on a stream of its own. Bytes are those read plus
+    /// written.
     Collectives,
 }
 
@@ -74,15 +76,15 @@ impl Kind {
     }
 }
 
-/// What kernels of one kind have taken.
+/// Calls, time, operations and bytes of the kernels of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Calls.
     pub calls: u64,
     /// Time, one call after another.
     pub time: Duration,
-    /// Floating-point operations of products and attention: a multiplication and an addition each, of attention only those
-    /// that the causal mask leaves. 0 for other kinds.
+    /// Floating-point operations of products and attention: a multiplication and an addition each,
+    /// of attention only those that the causal mask leaves. 0 for other kinds.
     pub flops: u64,
     /// Bytes of the operands, each read or written once; twice if it is both.
     pub bytes: u64,
@@ -107,7 +109,7 @@ struct Job {
     bytes: usize,
 }
 
-/// Kernels that are timed.
+/// Kernels with a stopwatch around each.
 pub(crate) struct Meter {
     backend: Backend,
     totals: Mutex<Totals>,
@@ -118,7 +120,7 @@ struct Totals {
     spent: [Spent; Kind::ALL.len()],
     /// On a GPU: calls whose time is not known yet, in order.
     pending: VecDeque<(Kind, Lap)>,
-    /// On a GPU: what collectives had taken when counting began.
+    /// On a GPU: the collectives' counts when counting began.
     before: Communicated,
 }
 
@@ -160,7 +162,8 @@ impl Meter {
         Ok(out)
     }
 
-    /// Per kind, in [`Kind::ALL`]'s order. Waits for what is queued.
+    /// Returns what each kind has taken, in [`Kind::ALL`]'s order. Blocks until queued work is
+    /// done.
     pub(crate) fn spent(&self) -> Result<Vec<Spent>> {
         let mut totals = self.totals();
         if let Some(rank) = self.backend.rank() {
@@ -172,7 +175,7 @@ impl Meter {
         Ok(totals.spent.to_vec())
     }
 
-    /// Begins to count anew.
+    /// Sets all counts to zero.
     pub(crate) fn reset(&self) -> Result<()> {
         self.spent()?;
         let mut totals = self.totals();
@@ -185,7 +188,7 @@ impl Meter {
 }
 
 impl Totals {
-    /// Adds up calls that are past, oldest first; asks for each, unless `all` are known to be.
+    /// Adds up calls that are past, oldest first. Queries each, unless `all` are known to be.
     fn settle(&mut self, rank: &Runtime, all: bool) -> Result<()> {
         while let Some((kind, lap)) = self.pending.front() {
             if !all && !rank.is_past(lap)? {

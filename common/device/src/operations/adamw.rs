@@ -57,7 +57,8 @@ impl<R, W> AdamWUpdate<R, W> {
     }
 }
 
-/// The factors that one update multiplies by, the same on every device; bias corrections in f64, rounded once.
+/// The factors that one update multiplies by, the same on every device; bias corrections in f64,
+/// rounded once.
 pub(crate) struct Factors {
     pub(crate) gradient_scale: f32,
     pub(crate) keep_momentum: f32,

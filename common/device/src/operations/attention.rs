@@ -4,7 +4,8 @@ use super::visit::{Operand, Visitor};
 use crate::Result;
 use crate::shapes::AttentionShape;
 
-/// `out = softmax(q · kᵀ / √head_dim + causal mask) · v`. All operands but `log_sum` have one type on a GPU.
+/// `out = softmax(q · kᵀ / √head_dim + causal mask) · v`. All operands but `log_sum` have one type
+/// on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<R, W> {
     /// Output `[batch · tokens, heads · head_dim]`.
@@ -94,8 +95,8 @@ fn check_heads<R, W>(v: &mut impl Visitor<R, W>, shape: AttentionShape) -> Resul
 }
 
 impl AttentionShape {
-    /// Floating-point operations of `products` products of queries with keys, or of probabilities with values, under the
-    /// causal mask.
+    /// Floating-point operations of `products` products of queries with keys, or of probabilities
+    /// with values, under the causal mask.
     pub(super) fn flops(self, products: u64) -> u64 {
         let pairs = (self.tokens * (self.tokens + 1) / 2) as u64;
         products * 2 * pairs * (self.batch * self.width()) as u64

@@ -1,8 +1,9 @@
 //! The operations that training needs, as values: what each reads and writes, and of which shapes.
 //!
-//! An operation is generic over its operands. `R` (read) and `W` (written) are views of buffers where it is asked for,
-//! through [`Kernels`](crate::Kernels), and addresses on a GPU where it is launched. Its `visit` method is the one place
-//! that says what each operand must be: checks, the meter and the search for addresses are visitors.
+//! An operation is generic over its operands. `R` (read) and `W` (written) are views of buffers
+//! where it is asked for, through [`Kernels`](crate::Kernels), and addresses on a GPU where it is
+//! launched. Its `visit` method is the one place that says what each operand must be: checks, the
+//! meter and the search for addresses are visitors.
 //!
 //! Shapes are row-major. `=` means that an output is overwritten, `+=` that it is added to.
 
@@ -115,7 +116,8 @@ impl<R, W> Operation<R, W> {
         }
     }
 
-    /// Floating-point operations of products and attention; 0 for others, whose time is that of their bytes.
+    /// Floating-point operations of products and attention; 0 for others, whose time is that of
+    /// their bytes.
     pub(crate) fn flops(&self) -> u64 {
         match self {
             Operation::Matmul(product) => product.flops(),

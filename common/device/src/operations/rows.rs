@@ -4,7 +4,8 @@ use super::visit::{Operand, Visitor};
 use crate::Result;
 use crate::shapes::{RowShape, Write};
 
-/// `out = x / rms(x) · weight` per row and `inverse_rms = 1 / rms(x)`, with `rms² = mean(x²) + eps`.
+/// `out = x / rms(x) · weight` per row and `inverse_rms = 1 / rms(x)`, with
+/// `rms² = mean(x²) + eps`.
 #[derive(Clone, Copy, Debug)]
 pub struct RmsNorm<R, W> {
     /// Output `[rows, width]`.

@@ -1,4 +1,5 @@
-//! How an operation's operands are visited: once to check them, once to count their bytes, once to find their addresses.
+//! How an operation's operands are visited: once to check them, once to count their bytes, once to
+//! find their addresses.
 
 use crate::Result;
 use crate::shapes::Write;
@@ -73,8 +74,8 @@ impl Operand {
     }
 }
 
-/// Sees every operand of an operation, in the order of its fields, and makes something of it. `R` is what is read, `W`
-/// what is written.
+/// Sees every operand of an operation, in the order of its fields, and makes something of it. `R`
+/// is what is read, `W` what is written.
 pub(crate) trait Visitor<R, W> {
     /// What becomes of an operand that is read.
     type Read;

@@ -1,4 +1,5 @@
-//! Attention: tiled in f32 arithmetic, tiled on tensor cores, by matrix products, and the softmax between these.
+//! Attention: tiled in f32 arithmetic, tiled on tensor cores, by matrix products, and the softmax
+//! between these.
 
 use crate::memory::{Bench, Memory, Setting, assert_close, cases, floats, roundings, settings};
 use crate::shim::{self, Shim};
@@ -22,19 +23,20 @@ struct Way {
     backward: fn(&Shim, AttentionBackward<Operand, Operand>) -> Result<()>,
 }
 
-/// The best that there is for the operands.
+/// The fastest kernels for the operands.
 const CHOSEN: Way = Way { forward: kernels::attention, backward: kernels::attention_backward };
 
 const BY_PRODUCTS: Way =
     Way { forward: kernels::attention_by_products, backward: kernels::attention_backward_by_products };
 
-/// What both sides computed.
+/// The results of both sides.
 struct Results {
     want: [Buffer; 3],
     got: [Memory; 3],
 }
 
-/// Output, log_sum and the gradient of the input; the backward pass of both sides starts from the CPU's output.
+/// Output, log_sum and the gradient of the input; the backward pass of both sides starts from the
+/// CPU's output.
 fn run(bench: &mut Bench, shim: &Shim, way: Way, dtype: DType, shape: AttentionShape) -> Results {
     let rows = shape.rows();
     let (qkv, qkv_memory) = bench.tensor(dtype, rows * shape.packed_width(), 1.5);
@@ -97,7 +99,8 @@ fn check_way(
     assert_close(&got[2], &want[2], backward);
 }
 
-/// Probabilities are rounded to the storage type before they are multiplied on; in the backward pass, their gradients too.
+/// Probabilities are rounded to the storage type before the next product; in the backward pass,
+/// their gradients too.
 fn tolerances(dtype: DType) -> [f64; 2] {
     match dtype {
         DType::Bf16 => [2f64.powi(-7), 2f64.powi(-6)],
@@ -149,7 +152,7 @@ fn by_products_in_several_tiles_of_queries() {
     }
 }
 
-/// Products round what is between them to 16 bits; nothing else that these heads could be computed by does.
+/// Products round their intermediate results to 16 bits; no other kernel for these heads does.
 #[test]
 fn heads_that_are_too_wide_for_tiles_are_computed_by_products() {
     if !shim::can_be_built() {
@@ -182,7 +185,8 @@ fn heads_that_are_too_wide_for_tiles_are_computed_by_products() {
     assert_eq!(too_wide(86, 100), [false, false]);
 }
 
-/// Two shares of a group of four, and a whole group of two: what more sequences than elsewhere leave of them.
+/// Two shares of a group of four, and a whole group of two: with this many sequences a GPU needs no
+/// more.
 #[test]
 fn groups_are_cut_into_as_few_shares_as_fill_a_gpu() {
     if !shim::can_be_built() {
@@ -223,7 +227,8 @@ fn the_order_of_lanes_and_blocks_changes_no_bit() {
     }
 }
 
-/// One head's attention as matrix products with the softmax kernels between them, a tile of queries at a time.
+/// One head's attention as matrix products with the softmax kernels between them, a tile of queries
+/// at a time.
 struct Products {
     shape: AttentionShape,
     queries: usize,

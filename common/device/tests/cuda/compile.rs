@@ -1,4 +1,5 @@
-//! Every source, compiled to machine code for several architectures by NVIDIA's run-time compiler. No GPU is needed.
+//! Every source, compiled to machine code for several architectures by NVIDIA's run-time compiler.
+//! No GPU is needed.
 
 use device::cuda::kernels::{OPTIONS, Source, kernels};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
@@ -8,7 +9,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-/// The oldest that the kernels are made for, and those of common training GPUs.
+/// The oldest supported architecture, and those of common training GPUs.
 const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_100"];
 
 type Status = c_int;
@@ -34,7 +35,8 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// Where `scripts/cuda-test-deps` puts it, or where the device finds it; `None` if it is nowhere.
+    /// Loads it from where `scripts/cuda-test-deps` puts it or where the device finds it; `None` if
+    /// there is none.
     fn find() -> Option<Self> {
         let file = fetched("libnvrtc.so").or_else(installed)?;
         if let Some(companion) = fetched("libnvrtc-builtins.so") {
@@ -56,7 +58,7 @@ impl Compiler {
         }
     }
 
-    /// The machine code of `source`, or what the compiler says against it.
+    /// Returns the machine code of `source`, or the compiler's messages.
     fn compile(&self, source: Source, architecture: &str) -> Result<Vec<u8>, String> {
         let text = CString::new(source.text()).unwrap();
         let name = CString::new(source.name()).unwrap();
@@ -96,7 +98,7 @@ unsafe fn read(program: *mut c_void, (size, fetch): (Size, Fetch)) -> Vec<u8> {
     }
 }
 
-/// Loads a library for good.
+/// Loads a library for the life of the process.
 fn load(file: &Path) -> &'static Library {
     // SAFETY: NVIDIA's library, whose initialisers are meant to run on loading.
     Box::leak(Box::new(unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.unwrap()))
@@ -118,7 +120,7 @@ fn installed() -> Option<PathBuf> {
     library.load().then(|| library.path()).flatten()
 }
 
-/// A file that stands for this source having passed with this architecture.
+/// A file whose existence says that this source has passed with this architecture.
 fn passed(source: Source, architecture: &str) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     (source.text(), OPTIONS, architecture).hash(&mut hasher);
@@ -144,9 +146,11 @@ fn check(compiler: &Compiler, source: Source, architecture: &str) {
     fs::write(passed, "").unwrap();
 }
 
-/// Tensor cores wait for what is not in registers, and the warps of a block for each other: of a multiprocessor's 65,536 registers
-/// there are enough for two blocks of 128 threads, which own four tiles, or two in the backward pass over heads of 128; and all values
-/// of a thread are in them. Only the forward pass over heads of 128, with its 192 sums, may keep two others in memory.
+/// Tensor cores stall on values that are not in registers, and warps on the other warps of their
+/// block. So a multiprocessor's 65,536 registers have to suffice for two blocks of 128 threads,
+/// which own four tiles, or two in the backward pass over heads of 128, with all values of a thread
+/// in registers. Only the forward pass over heads of 128, with its 192 sums, may keep two others in
+/// memory.
 fn check_registers(kernel: &str, Usage { registers, stack }: Usage, architecture: &str) {
     let blocks = 65_536 / (registers.next_multiple_of(8) * 128);
     let most = if kernel.starts_with("attention_mma_d128") { 8 } else { 0 };
@@ -154,12 +158,12 @@ fn check_registers(kernel: &str, Usage { registers, stack }: Usage, architecture
     assert!(blocks >= 2, "{kernel} for {architecture}: {registers} registers, {blocks} blocks");
 }
 
-/// What a kernel takes, as its machine code says.
+/// A kernel's use of registers and memory, read from its machine code.
 #[derive(Clone, Copy, Default)]
 struct Usage {
     /// Registers of a thread.
     registers: u32,
-    /// Bytes of a thread that are no registers: what did not fit, and arrays that are indexed by values.
+    /// Bytes of a thread outside registers: spilled values, and arrays that are indexed by values.
     stack: u32,
 }
 
@@ -177,7 +181,8 @@ impl Usage {
             let end = image[at..].iter().position(|byte| *byte == 0).unwrap();
             String::from_utf8(image[at..at + end].to_vec()).unwrap()
         };
-        // Header: where sections are described, how long a description is, how many there are, and which holds their names.
+        // Header: where sections are described, how long a description is, how many there are, and
+        // which holds their names.
         let (table, size, count, names) =
             (number(0x28, 8), number(0x3a, 2), number(0x3c, 2), number(0x3e, 2));
         let place = |section: usize| {
@@ -195,7 +200,7 @@ impl Usage {
         let mut usage: HashMap<String, Usage> = HashMap::new();
         while at < end {
             let (format, attribute) = (image[at], image[at + 1]);
-            // The only format whose value lies behind the entry of 4 bytes.
+            // The only format whose value follows the entry of 4 bytes.
             let length = if format == 4 { number(at + 2, 2) } else { 0 };
             if format == 4 && [FRAME_SIZE, REGISTER_COUNT].contains(&attribute) {
                 let name = text(strings + number(symbols + 24 * number(at + 4, 4), 4));
@@ -209,7 +214,7 @@ impl Usage {
     }
 }
 
-/// What compiled without a word is not compiled again until it changes.
+/// A source that compiled without messages is not compiled again until it changes.
 #[test]
 fn every_source_compiles_without_a_warning() {
     let Some(compiler) = Compiler::find() else {

@@ -7,7 +7,7 @@ use device::{AdamW, AdamWUpdate, Buffer, DType};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-/// Around the sizes of a chunk and of a block's part.
+/// Lengths around the sizes of a chunk and of a block's part.
 fn lengths() -> impl Strategy<Value = usize> {
     prop_oneof![0usize..40, 2040usize..2060, 3000usize..5000]
 }

@@ -1,20 +1,22 @@
-//! The shim's rules, each against a small kernel that breaks it and the same kernel mended (`tests/shim/faults.cu`).
+//! The shim's rules, each with a small kernel that breaks it and the same kernel corrected
+//! (`tests/shim/faults.cu`).
 
 use crate::memory::Memory;
 use crate::shim::Shim;
 use device::DType;
 use device::cuda::kernels::{Argument, Kernel, Launch, Source};
 
-/// Orders that are tried: a fault shows in some.
+/// Orders that are tried: a fault shows in at least one.
 const SEEDS: u64 = 64;
 
-/// What a kernel of one block of `threads` threads, or of eight blocks, makes of places 0.. and of the numbers 0..
+/// A kernel of one block of `threads` threads, or of eight blocks, on output places 0.. and input
+/// numbers 0..
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     threads: u32,
     blocks: u32,
-    /// Whether it copies numbers from main memory.
+    /// True if it copies numbers from main memory.
     copies: bool,
 }
 
@@ -39,7 +41,7 @@ fn run(case: Case, seed: u64) -> Result<Vec<u32>, String> {
     Ok(out.as_slice::<u32>().to_vec())
 }
 
-/// How often the numbers are wrong.
+/// Counts the orders in which the numbers are wrong.
 fn wrong(case: Case) -> usize {
     let step = if case.copies { 4 } else { 1 };
     let is_wrong = |seed: &u64| {
@@ -96,7 +98,7 @@ fn addresses_are_multiples_of_what_lies_there() {
 }
 
 #[test]
-fn what_nobody_waits_for_and_who_never_comes_is_refused() {
+fn copies_without_a_wait_and_barriers_without_all_lanes_are_refused() {
     is_refused(copies("faulty_end"), "mended_end", "copies under way");
     is_refused(lanes("faulty_meeting", 32), "mended_meeting", "wait for others that never come");
 }

@@ -9,13 +9,13 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-/// Bytes before a tensor that kernels must leave alone; NaN to whoever reads them.
+/// Bytes before a tensor that kernels must not write; they read as NaN.
 const FENCE: usize = 256;
 
 /// The largest page of a supported system.
 const PAGE: usize = 64 << 10;
 
-/// Readable memory with every bit set, followed by memory that nobody may touch.
+/// Readable memory with every bit set, followed by memory that cannot be accessed.
 struct Guarded {
     start: *mut u8,
     bytes: usize,
@@ -54,8 +54,9 @@ impl Drop for Guarded {
     }
 }
 
-/// A tensor's memory. It ends where memory ends, or as few bytes before as its alignment allows, so that reading on is a
-/// segmentation fault; what surrounds it is checked when it is dropped.
+/// A tensor's memory. It ends where readable memory ends, or as few bytes before as its alignment
+/// allows, so that reading past it is a segmentation fault. The bytes around it are checked when it
+/// is dropped.
 pub(crate) struct Memory {
     memory: Guarded,
     start: usize,
@@ -64,7 +65,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// `len` elements, all bits set, `shift` elements behind a multiple of 16 bytes.
+    /// `len` elements, all bits set, `shift` elements after a multiple of 16 bytes.
     pub(crate) fn poisoned(dtype: DType, len: usize, shift: usize) -> Self {
         let size = dtype.size();
         let memory = Guarded::new(FENCE + (shift + len) * size + 16);
@@ -133,7 +134,7 @@ fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     }
 }
 
-/// How a case is run.
+/// The setting of a case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) seed: u64,
@@ -141,7 +142,7 @@ pub(crate) struct Setting {
     pub(crate) shift: usize,
 }
 
-/// So many random cases, the same ones on every run; none where there is nothing to run them.
+/// `count` random cases, the same on every run; none if there is no compiler for the shim.
 pub(crate) fn cases(count: u32) -> ProptestConfig {
     let rng_seed = RngSeed::Fixed(0);
     let cases = if shim::can_be_built() { count } else { 0 };
@@ -180,7 +181,7 @@ impl Bench {
         x ^ x >> 31
     }
 
-    /// `len` numbers evenly from −magnitude to magnitude, for the CPU and for the shim.
+    /// `len` numbers, uniform from −magnitude to magnitude, for the CPU and for the shim.
     pub(crate) fn tensor(&mut self, dtype: DType, len: usize, magnitude: f32) -> (Buffer, Memory) {
         let number = |bits: u64| ((bits >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * magnitude;
         let values: Vec<f32> = (0..len).map(|_| number(self.bits())).collect();
@@ -212,7 +213,8 @@ pub(crate) fn assert_same(got: &Memory, want: &Buffer) {
     }
 }
 
-/// Fails unless both agree to within a rounding each of the element, and `allowed` of the largest element.
+/// Fails unless both agree to within a rounding each of the element, and `allowed` of the largest
+/// element.
 #[track_caller]
 pub(crate) fn assert_close(got: &Memory, want: &Buffer, allowed: f64) {
     assert_eq!((got.dtype, got.len), (want.dtype(), want.len()));

@@ -52,7 +52,8 @@ fn sums_carry_into_the_high_half() {
     if !shim::can_be_built() {
         return;
     }
-    // Squares just below 4 in units of 2^-48: 2^50 each, so that 2^15 of them need more than 64 bits.
+    // Squares just below 4 in units of 2^-48: 2^50 each, so that 2^15 of them need more than 64
+    // bits.
     let len = 40_000;
     let bench = Setting { seed: 0, shift: 0 }.bench();
     let (x, memory) = bench.store(DType::F32, &vec![1.999_999; len]);

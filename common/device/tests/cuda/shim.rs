@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// A GPU faults at an address that is no multiple of what is read or written there; this has the shim told of it.
+/// Reports to the shim each access whose address is not a multiple of its size, at which a GPU
+/// faults.
 const CHECK_ADDRESSES: [&str; 2] = ["-fsanitize=alignment", "-fno-sanitize-recover=alignment"];
 
 const FLAGS: [&str; 7] =
@@ -62,7 +63,7 @@ fn functions() -> &'static Functions {
     })
 }
 
-/// Compiles the shim unless that has been done for these very sources.
+/// Compiles the shim unless it has been compiled from the same sources.
 fn build() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (kernels, shim) = (root.join("src/cuda/kernels"), root.join("tests/shim"));
@@ -85,8 +86,8 @@ fn build() -> PathBuf {
     library
 }
 
-/// Whether there is a C++ compiler. Where there is none, says on the terminal, whatever is captured, that the test which
-/// asks was skipped.
+/// True if there is a C++ compiler. If not, writes to the terminal, even when output is captured,
+/// that the calling test was skipped.
 pub(crate) fn can_be_built() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     let starts = || Command::new(compiler()).arg("--version").output().is_ok_and(|o| o.status.success());
@@ -142,12 +143,12 @@ impl Shim {
         Shim { architecture: 90, scratch: RefCell::new(None) }
     }
 
-    /// One that says it is an older GPU.
+    /// The shim as a GPU of another compute capability.
     pub(crate) fn with_architecture(self, architecture: u32) -> Self {
         Shim { architecture, ..self }
     }
 
-    /// What [`Launcher::launch`] does, or what went wrong.
+    /// Runs a launch; fails with the shim's message.
     pub(crate) fn run(&self, launch: Launch<'_>) -> std::result::Result<(), String> {
         let name = CString::new(launch.kernel.name).unwrap();
         let arguments: Vec<_> = launch.arguments.iter().map(Argument::as_ptr).collect();
@@ -168,7 +169,7 @@ impl Launcher for Shim {
         let letters: String = launch.arguments.iter().map(Argument::letter).collect();
         assert_eq!(signature(launch.kernel.name), Some(letters), "arguments of {}", launch.kernel.name);
         self.run(launch).unwrap_or_else(|error| panic!("{error}"));
-        // The most that a block may ask for, of the GPUs of each generation that have least.
+        // The most shared memory that a block may use on every GPU of the generation.
         let most = if self.architecture < 80 { 64 << 10 } else { 99 << 10 };
         // SAFETY: only reads a number.
         let all = launch.shared_bytes as usize + unsafe { (functions().static_bytes)() };
@@ -188,10 +189,10 @@ impl Launcher for Shim {
     }
 }
 
-/// Element (row, column) of what a product takes.
+/// Element (row, column) of a matrix as a product reads it.
 ///
 /// # Safety
-/// The matrix lies in memory as it says.
+/// The matrix describes readable memory.
 unsafe fn element(matrix: &MatrixOperand, row: usize, column: usize) -> f64 {
     let (row, column) = if matrix.transposed { (column, row) } else { (row, column) };
     assert!(row < matrix.rows && column < matrix.columns);
@@ -207,7 +208,7 @@ unsafe fn element(matrix: &MatrixOperand, row: usize, column: usize) -> f64 {
     }
 }
 
-/// As cuBLASLt's, but for the sums, which are f64 here, and exact enough to stand for any order of summation.
+/// As cuBLASLt, but with sums in f64, which are exact enough to stand for any order of summation.
 impl Multiplier for Shim {
     fn multiply(&self, out: MatrixOperand, a: MatrixOperand, b: MatrixOperand, write: Write) -> Result<()> {
         let size = |matrix: &MatrixOperand| match matrix.transposed {

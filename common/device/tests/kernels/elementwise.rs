@@ -15,7 +15,7 @@ fn lengths() -> impl Strategy<Value = usize> {
     prop_oneof![0usize..100, 2000usize..2100, 60_000usize..61_000]
 }
 
-/// What a value becomes in `dtype`.
+/// Values rounded to `dtype`.
 fn rounded(bench: &Bench, dtype: DType, values: &[f64]) -> Vec<f64> {
     bench.store(dtype, values).values
 }

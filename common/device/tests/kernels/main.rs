@@ -1,4 +1,5 @@
-//! Every kernel against an independent reference in f64, over random shapes, storage types and numbers of threads.
+//! Every kernel against an independent reference in f64, over random shapes, storage types and
+//! numbers of threads.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -80,7 +80,8 @@ fn large_products_are_cut_over_threads_and_panels() {
     }
 }
 
-/// Tensors that lie next to each other are one matrix or several, and cut over threads: neither may change a bit.
+/// Adjacent tensors may be multiplied as one matrix or as several, and are cut over threads:
+/// neither may change a bit.
 #[test]
 fn columns_do_not_know_their_neighbours() {
     for depth in [20, 600] {
@@ -117,7 +118,7 @@ fn check_columns(depth: usize) {
     }
 }
 
-/// One product with so many threads; the bits of what comes out.
+/// Returns the bits of one product, computed on `setting.threads` threads.
 fn bits(setting: Setting, size: (usize, usize, usize), transposed: [bool; 2], write: Write) -> Vec<u64> {
     let (rows, columns, depth) = size;
     let mut bench = setting.bench();
@@ -132,7 +133,8 @@ fn bits(setting: Setting, size: (usize, usize, usize), transposed: [bool; 2], wr
     read(&out.buffer).into_iter().map(f64::to_bits).collect()
 }
 
-/// Sizes at which a cut over threads could leave a single row or column, or choose another way for a part than for the whole.
+/// Sizes at which a cut over threads could leave a single row or column, or choose another path for
+/// a part than for the whole.
 #[test]
 fn threads_do_not_change_the_bits() {
     for size in

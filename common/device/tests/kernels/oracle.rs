@@ -1,4 +1,4 @@
-//! The reference: the formulas, in f64, with no thought of speed.
+//! The reference: the formulas, in f64, as plainly as possible.
 
 use device::{AttentionShape, Rope, RowShape};
 

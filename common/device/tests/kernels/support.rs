@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// How a kernel is run.
+/// The setting of a case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) seed: u64,
@@ -14,7 +14,8 @@ pub(crate) struct Setting {
     pub(crate) threads: usize,
 }
 
-/// So many random cases, the same ones on every run; failures are reported with their input, not kept in files.
+/// `count` random cases, the same on every run. Failures are reported with their input, not stored
+/// in files.
 pub(crate) fn cases(count: u32) -> ProptestConfig {
     ProptestConfig {
         cases: count,
@@ -63,7 +64,7 @@ impl Bench {
         x ^ x >> 31
     }
 
-    /// Evenly from −1 to 1.
+    /// Uniform from −1 to 1.
     pub(crate) fn number(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
@@ -72,7 +73,7 @@ impl Bench {
         (self.bits() % bound as u64) as u32
     }
 
-    /// `len` numbers evenly from −magnitude to magnitude, as the buffer holds them.
+    /// `len` numbers, uniform from −magnitude to magnitude, as the buffer stores them.
     pub(crate) fn tensor(&mut self, dtype: DType, len: usize, magnitude: f64) -> Tensor {
         let values: Vec<_> = (0..len).map(|_| self.number() * magnitude).collect();
         self.store(dtype, &values)
@@ -116,8 +117,8 @@ fn rounding(dtype: DType) -> (f64, f64) {
     }
 }
 
-/// Fails unless the buffer holds `want` to within one rounding to its type and `roundings` f32 roundings of the largest
-/// magnitude in `want`, which is what sums of so many terms may differ by.
+/// Fails unless the buffer holds `want` to within one rounding to its type and `roundings` f32
+/// roundings of the largest magnitude in `want`, by which sums of that many terms may differ.
 #[track_caller]
 pub(crate) fn assert_close(buffer: &Buffer, want: &[f64], roundings: f64) {
     let got = read(buffer);

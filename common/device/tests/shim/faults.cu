@@ -1,5 +1,6 @@
-// Kernels that lack one thing that a GPU needs, and beside each the same kernel with it. Run in one fixed order, lane after lane
-// and block after block, the faulty ones give the right numbers: the shim's rules are there to show that they are wrong.
+// Kernels that lack one thing that a GPU needs, and beside each the same kernel with it. Run in one
+// fixed order, lane after lane and block after block, the faulty ones give the right numbers: the
+// shim's rules are there to show that they are wrong.
 #include "block.cuh"
 #include "mma.cuh"
 
@@ -21,7 +22,8 @@ template <bool mended> __device__ inline void warps(u32 *out) {
     out[threadIdx.x] = warp == 0 ? threadIdx.x : values[lane] + WARP;
 }
 
-// The same, with so much to do in between that the first warp is never late where warps go on in turns.
+// As above, with so much work in between that the first warp is never late where warps run in
+// turns.
 template <bool mended> __device__ inline void ahead(u32 *out) {
     SHARED(u32, values, WARP);
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, mine = lane;
@@ -31,7 +33,7 @@ template <bool mended> __device__ inline void ahead(u32 *out) {
     out[threadIdx.x] = warp == 0 ? threadIdx.x : values[mine] + WARP;
 }
 
-// Places are overwritten before everybody has read them.
+// Overwrites places before every lane has read them.
 template <bool mended> __device__ inline void reuse(u32 *out) {
     SHARED(u32, values, WARP);
     u32 lane = threadIdx.x, sum = 0;
@@ -50,7 +52,7 @@ template <bool mended> __device__ inline void blocks(u32 *out) {
     out[blockIdx.x] = blockIdx.x == 0 || mended ? blockIdx.x : out[blockIdx.x - 1] + 1;
 }
 
-// Adds to what nobody has set.
+// Adds to memory that was never set.
 template <bool mended> __device__ inline void memory(u32 *out) {
     DYNAMIC_SHARED(float, sums);
     SHARED(float, more, WARP);
@@ -128,7 +130,7 @@ template <bool mended> __device__ inline void end(u32 *out, const u32 *in) {
     if (mended) wait_for_copies<0>();
 }
 
-// Half of a warp meets the other half nowhere.
+// Half of a warp waits at a barrier that the other half never reaches.
 template <bool mended> __device__ inline void meeting(u32 *out) {
     u32 lane = threadIdx.x;
     if (mended || lane < WARP / 2) __shfl_sync(ALL_LANES, lane, 0);

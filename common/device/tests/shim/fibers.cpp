@@ -1,11 +1,12 @@
-// See `fibers.h`. By hand where the calling convention is known: `swapcontext` makes a system call per switch.
+// See `fibers.h`. By hand where the calling convention is known: `swapcontext` makes a system call
+// per switch.
 #include "fibers.h"
 
 #if defined(__x86_64__)
 
 #include <stdint.h>
 
-// Saves what a callee has to preserve, swaps stacks, and takes the other stack's back.
+// Saves the registers that a callee has to preserve, swaps stacks, and restores the other stack's.
 __asm__(".text\n"
         ".type shim_switch_stacks, @function\n"
         "shim_switch_stacks:\n"
@@ -20,7 +21,8 @@ extern "C" void shim_switch_stacks(void **from, void **to) __attribute__((visibi
 namespace shim {
 
 Context start_of(void (*entry)(), void *stack, size_t bytes) {
-    // Below the top: a return address for `entry`, which finds the stack as after a call, and six registers.
+    // Below the top: a return address for `entry`, which finds the stack as after a call, and six
+    // registers.
     uintptr_t top = (reinterpret_cast<uintptr_t>(stack) + bytes) & ~uintptr_t(15);
     void **frame = reinterpret_cast<void **>(top) - 8;
     for (int i = 0; i < 6; i++) frame[i] = nullptr;
@@ -40,7 +42,7 @@ void switch_stacks(Context &from, Context &to) { shim_switch_stacks(&from.stack_
 namespace shim {
 
 Context start_of(void (*entry)(), void *stack, size_t bytes) {
-    // The context itself lies at the bottom of its stack.
+    // The context itself is at the bottom of its stack.
     ucontext_t *context = static_cast<ucontext_t *>(stack);
     getcontext(context);
     context->uc_stack.ss_sp = context + 1;

@@ -45,17 +45,17 @@ struct Geometry {
 const Thread &thread();
 const Geometry &geometry();
 
-// Waits for the block's other threads; true if any of them brought true.
+// Waits for the block's other threads; true if any of them passed true.
 bool meet_block(bool vote);
 
-// What the lanes of a warp do together. Each brings `in` and takes `out` away.
+// A step that the lanes of a warp take together. Each provides `in` and receives `out`.
 struct Slots {
     unsigned char in[32][64], out[32][64];
 };
 
 using Together = void (*)(Slots &);
 
-// Waits for the warp's other lanes; the last one runs `together`, which also tells one meeting from another.
+// Waits for the warp's other lanes; the last one runs `together`, which also identifies the step.
 void meet_warp(const void *in, size_t in_bytes, void *out, size_t out_bytes, Together together);
 
 // The block's array of this key, poisoned when the first thread asks.

@@ -1,4 +1,5 @@
-// See `shim.h`. Runs the blocks of a launch in turn, and the threads of a block as fibers that meet at barriers.
+// See `shim.h`. Runs the blocks of a launch in turn, and the threads of a block as fibers that meet
+// at barriers.
 #include "shim.h"
 
 #include "fibers.h"
@@ -15,14 +16,15 @@ namespace shim {
 namespace {
 
 constexpr size_t STACK = 64 << 10;
-// Of a block's shared memory, what a kernel's own arrays may take (`STATIC_SHARED` in `kernels/mod.rs`).
+// Of a block's shared memory, what a kernel's own arrays may take (`STATIC_SHARED` in
+// `kernels/mod.rs`).
 constexpr size_t MOST_STATIC = 8 << 10;
-// Bytes behind every array, and at the end of every stack, that nobody may write to.
+// Bytes after every array, and at the end of every stack, that must not be written.
 constexpr size_t FENCE = 64;
 constexpr unsigned char FENCE_BYTE = 0xa5;
 // Every bit set: NaN in all float types.
 constexpr unsigned char POISON = 0xff;
-// How the names of the kernels in `faults.cu` begin.
+// The prefixes of the names of the kernels in `faults.cu`.
 constexpr const char *FAULTY = "faulty_", *MENDED = "mended_";
 
 struct Copy {
@@ -49,7 +51,7 @@ struct Warp {
     size_t out_bytes;
 };
 
-// A block's array and the fence behind it.
+// A block's array and the fence after it.
 struct SharedArray {
     const void *key;
     size_t bytes;
@@ -73,7 +75,7 @@ struct Machine {
     void **arguments;
     Geometry geometry;
     size_t shared_bytes;
-    // Of the launch so far, the most that a block's own arrays have taken.
+    // The most that a block's own arrays have taken in this launch.
     size_t static_bytes;
     std::vector<Fiber> fibers;
     std::vector<Warp> warps;
@@ -107,7 +109,7 @@ struct Machine {
         stack_count = count;
     }
 
-    // Gives way until something wakes the running fiber.
+    // Suspends the running fiber until it is woken.
     void wait() {
         Fiber *self = running;
         self->waiting = true;
@@ -130,8 +132,8 @@ struct Machine {
     void check_fences();
 };
 
-// The calling thread's. Asked for at every turn: a pointer at a fixed place costs no call, as a library's other thread-local
-// variables do.
+// The calling thread's. It is read at every switch: a pointer at a fixed place costs no call,
+// unlike other thread-local variables of a library.
 Machine &machine() {
     [[gnu::tls_model("initial-exec")]] static thread_local Machine *known = nullptr;
     if (!known) {
@@ -146,7 +148,7 @@ std::map<std::string, Kernel> &kernels() {
     return all;
 }
 
-// Where every fiber begins.
+// The entry of every fiber.
 void run_fiber() {
     machine().kernel.call(machine().kernel.function, machine().arguments);
     Fiber *self = machine().running;
@@ -175,7 +177,7 @@ void Machine::start_block(uint3 block) {
     }
 }
 
-// Lets every lane of a warp that can go on do so, in a new order; whether any could.
+// Runs every lane of a warp that is ready, in a new order; true if there was one.
 bool Machine::run_lanes(unsigned warp) {
     std::vector<unsigned> &lanes = order;
     lanes.clear();
@@ -190,7 +192,8 @@ bool Machine::run_lanes(unsigned warp) {
     return !lanes.empty();
 }
 
-// Runs warps in a new order each time, some of them as far ahead of the others as barriers allow, until all are done.
+// Runs warps in a new order each time, some of them as far ahead of the others as barriers allow,
+// until all are done.
 bool Machine::run_block() {
     std::vector<unsigned> warp_order(warps.size());
     std::iota(warp_order.begin(), warp_order.end(), 0);
@@ -279,7 +282,8 @@ unsigned ballot(unsigned mask, bool vote) {
 
 namespace {
 
-// Lane l brings row l%8 of matrix l/8, and takes of each matrix two neighbours in row l/4, or in column l/4.
+// Lane l provides row l%8 of matrix l/8, and receives of each matrix two neighbours in row l/4, or
+// in column l/4.
 template <bool transposed> void exchange_rows(Slots &slots) {
     for (unsigned lane = 0; lane < 32; lane++)
         for (unsigned matrix = 0; matrix < 4; matrix++)
@@ -409,7 +413,7 @@ int shim_launch(const char *kernel, unsigned grid_x, unsigned grid_y, unsigned g
     return run_grid(machine().geometry.grid);
 }
 
-// What compilers call, if they are asked to check, before something is read or written where it cannot lie.
+// Called by code compiled with -fsanitize=alignment before a misaligned access.
 [[noreturn]] void __ubsan_handle_type_mismatch_v1_abort(void *, void *) {
     shim::fail("an address that is no multiple of what is read or written there");
 }

@@ -1,16 +1,19 @@
-// The host shim: runs the CUDA kernels of this crate, from the very sources that a GPU gets, on the CPU.
+// The host shim: runs the CUDA kernels of this crate, from the very sources that a GPU gets, on the
+// CPU.
 //
-// `shim.cpp` includes every `.cu` file with CUDA's keywords defined away and is compiled into a shared library by the host's
-// C++ compiler:
+// `shim.cpp` includes every `.cu` file with CUDA's keywords defined away and is compiled into a
+// shared library by the host's C++ compiler:
 //
 //   c++ -std=c++17 -O2 -ffp-contract=off -fPIC -shared -I common/device/src/cuda/kernels shim.cpp -o libshim.so
 //
-// Blocks of a launch run in turn, in an order drawn from the seed. The threads of a block are fibers of the calling thread, so
-// `__syncthreads`, shuffles and votes work. Lanes run in an order drawn anew each time, and warps as far ahead of each other as
-// barriers allow, so that nothing can rely on an order that a GPU does not promise.
-// Shared memory is poisoned with NaN before each block; an asynchronous copy poisons its destination and takes place only when
-// it is waited for; writes behind a shared array, barriers that some threads never reach and stacks that overflow are errors.
-// Tensor-core products, `ldmatrix` and `cp.async` follow the lane tables of the PTX manual (`mma.cuh`).
+// Blocks of a launch run in turn, in an order drawn from the seed. The threads of a block are
+// fibers of the calling thread, so `__syncthreads`, shuffles and votes work. Lanes run in an order
+// that is drawn again each time, and warps as far ahead of each other as barriers allow, so that
+// nothing can rely on an order that a GPU does not promise. Shared memory is poisoned with NaN
+// before each block; an asynchronous copy poisons its destination and takes place only when it is
+// waited for; writes past a shared array, barriers that some threads never reach and stacks that
+// overflow are errors. Tensor-core products, `ldmatrix` and `cp.async` follow the lane tables of
+// the PTX manual (`mma.cuh`).
 //
 // Several threads may launch at once: all state is per calling thread.
 #pragma once
@@ -18,25 +21,26 @@
 
 extern "C" {
 
-// The kernel of this name, or null: a token that is good for comparing with null only.
+// A token for the kernel of this name, or null: only to be compared with null.
 const void *shim_find(const char *kernel);
 
-// The types of the kernel's parameters, a letter each: p pointer, u unsigned int, l unsigned long long, f float, d double,
-// P `Peers`. Null if there is no such kernel.
+// The types of the kernel's parameters, a letter each: p pointer, u unsigned int, l unsigned long
+// long, f float, d double, P `Peers`. Null if there is no such kernel.
 const char *shim_signature(const char *kernel);
 
-// How many kernels there are, those of `faults.cu` aside.
+// The number of kernels without those of `faults.cu`.
 size_t shim_kernel_count(void);
 
-// Runs a launch to its end: `args` points to one address per parameter, as for `cuLaunchKernel`. Returns 0, or another number
-// if something went wrong, which `shim_error` then describes.
+// Runs a launch to its end: `args` points to one address per parameter, as for `cuLaunchKernel`.
+// Returns 0, or another number if something went wrong, which `shim_error` then describes.
 int shim_launch(const char *kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                 unsigned block_z, size_t shared_bytes, void **args);
 
-// The most that a block of the calling thread's last launch has taken of shared memory beside the dynamic part, in bytes.
+// The most static shared memory that a block of the calling thread's last launch has used, in
+// bytes.
 size_t shim_static_bytes(void);
 
-// What went wrong in the calling thread's last launch.
+// The error of the calling thread's last launch.
 const char *shim_error(void);
 
 // From now on the calling thread's launches draw their orders from this seed.

@@ -1,10 +1,13 @@
-// A stand-in for cuBLASLt: products in f32, one rounding at the end, queued on the stand-in driver's streams.
+// A stand-in for cuBLASLt: products in f32, one rounding at the end, queued on the stand-in
+// driver's streams.
 //
-// As in the library, the algorithm follows from everything that the heuristic is told: each sum is cut into as many parts as
-// shapes, types, strides and promised alignments say, so that a part of a product has other bits than the whole. The parts are
-// rounded to the output's type before they are added up, unless the preference forbids it.
+// As in the library, the algorithm follows from all inputs of the heuristic: each sum is cut into a
+// number of parts that depends on shapes, types, strides and promised alignments, so that a part of
+// a product has other bits than the whole. The parts are rounded to the output's type before they
+// are added up, unless the preference forbids it.
 //
-// Environment: STANDIN_BLAS_ALIGNED (the heuristic finds nothing for operands that are promised to be aligned to more bytes).
+// Environment: STANDIN_BLAS_ALIGNED (the heuristic finds nothing for operands that are promised to
+// be aligned to more bytes).
 #include "floats.h"
 
 #include <cstdint>
@@ -20,7 +23,7 @@ namespace {
 enum Status { SUCCESS = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
 enum Compute { COMPUTE_F32 = 68, COMPUTE_TF32 = 77 };
 
-// Columns first, as the library thinks of it.
+// Column-major, as in the library.
 struct Layout {
     int type;
     uint64_t rows, columns;
@@ -44,7 +47,7 @@ struct Preference {
     Alignments promised;
 };
 
-// What the library hides in its eight words.
+// The contents of the library's eight opaque words.
 struct Algorithm {
     uint32_t parts = 1;
     uint32_t rounds_parts = 0;
@@ -66,7 +69,7 @@ struct Task {
 uint64_t rows(const Layout &layout, bool transposed) { return transposed ? layout.columns : layout.rows; }
 uint64_t columns(const Layout &layout, bool transposed) { return transposed ? layout.rows : layout.columns; }
 
-// To the 10 bits that TF32 keeps behind the leading one, ties to even.
+// Rounded to the 10 bits that TF32 keeps after the leading one, ties to even.
 float tf32(float x) {
     uint32_t bits;
     memcpy(&bits, &x, 4);
@@ -197,7 +200,8 @@ int cublasLtMatmulPreferenceDestroy(const Preference *preference) {
     return SUCCESS;
 }
 
-// What the library fills in: eight words, the workspace's size, a status, and numbers that nobody reads here.
+// The library's answer: eight words, the workspace's size, a status, and numbers that are not read
+// here.
 struct Found {
     Algorithm algorithm;
     size_t workspace;

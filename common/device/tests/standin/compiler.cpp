@@ -1,5 +1,5 @@
-// A stand-in for NVRTC: its images only name their source, since the host's compiler has compiled the kernels already.
-// Environment: STANDIN_NVRTC ("old": it does not know the architecture).
+// A stand-in for NVRTC: its images only name their source, since the host's compiler has compiled
+// the kernels already. Environment: STANDIN_NVRTC ("old": it does not know the architecture).
 #include <cstdlib>
 #include <cstring>
 #include <string>

@@ -1,17 +1,22 @@
-// A stand-in for NVIDIA's driver: the calls of it that the CUDA device makes, in main memory.
+// A stand-in for NVIDIA's driver: the calls that the CUDA device makes, on main memory.
 //
-// Compiled with the host shim into a library called `libcuda.so`; beside it stand `blas.cpp` (`libcublasLt.so`) and
-// `compiler.cpp` (`libnvrtc.so`). A program that finds them on `LD_LIBRARY_PATH` runs its whole CUDA path without a GPU.
+// Compiled with the host shim into a library called `libcuda.so`; beside it stand `blas.cpp`
+// (`libcublasLt.so`) and `compiler.cpp` (`libnvrtc.so`). A program that finds them on
+// `LD_LIBRARY_PATH` runs its whole CUDA path without a GPU.
 //
-// A stream is a thread with a queue. Before each piece of work it may doze for a random while, so that streams overtake each
-// other wherever no event holds them back: a missing fence shows as wrong numbers. It is stricter than a GPU where that helps:
-// copies to main memory are never complete before the stream is waited for, fresh memory is full of NaN, and calls without a
-// current context, copies out of bounds or of memory that was given back, launches that a GPU would refuse, page-locked memory
-// that changes while a copy from it is queued, and pageable memory that nobody waits for are errors.
+// A stream is a thread with a queue. Before each piece of work it may sleep for a random time, so
+// that streams overtake each other wherever no event orders them: a missing fence shows as wrong
+// numbers. It is stricter than a GPU where that helps: copies to main memory are never complete
+// before the stream is waited for, fresh memory is full of NaN, and calls without a current
+// context, copies out of bounds or of freed memory, launches that a GPU would refuse, page-locked
+// memory that changes while a copy from it is queued, and copies from pageable memory that are not
+// waited for are errors.
 //
-// Environment: STANDIN_GPUS (how many, 1), STANDIN_MEMORY (bytes of each, 1 GiB), STANDIN_CAPABILITY (90 is 9.0),
-// STANDIN_DRIVER (13000 is for CUDA 13.0), STANDIN_DOZE (longest doze in microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event),
-// STANDIN_PEERS (0: no GPU reaches another's memory), STANDIN_BREAKS (the beginning of a kernel's name: whoever launches it has broken the context).
+// Environment: STANDIN_GPUS (how many, 1), STANDIN_MEMORY (bytes of each, 1 GiB),
+// STANDIN_CAPABILITY (90 is 9.0), STANDIN_DRIVER (13000 is for CUDA 13.0), STANDIN_DOZE (longest
+// sleep in microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event),
+// STANDIN_PEERS (0: no GPU reaches another's memory), STANDIN_BREAKS (the beginning of a kernel's
+// name: launching it breaks the context).
 #include "shim.h"
 
 #include <atomic>
@@ -48,9 +53,10 @@ enum Status {
     LAUNCH_FAILED = 719,
 };
 
-// What kernels take by value beside numbers: addresses of up to 64 ranks.
+// The only struct that kernels take by value: addresses of up to 64 ranks.
 constexpr size_t PEERS_BYTES = 64 * 8;
-// Shared memory that a block may use without asking, its own arrays included, and the most that it may ask for.
+// Shared memory that a block may use by default, its own arrays included, and the most that it may
+// request.
 constexpr unsigned UNASKED = 48 << 10, MOST_SHARED = 227 << 10;
 constexpr unsigned char POISON = 0xff;
 
@@ -124,7 +130,7 @@ struct Stream {
     void doze() {
         static const uint64_t longest = setting("STANDIN_DOZE", 200);
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-        // Often not at all: the other streams' dozes give the overtaking.
+        // Often not at all: the other streams' sleeps suffice for overtaking.
         if (longest == 0 || random % 8 != 0) return;
         std::this_thread::sleep_for(std::chrono::microseconds((random >> 8) % (longest + 1)));
     }
@@ -165,7 +171,8 @@ std::mutex &registry_lock() {
     return mutex;
 }
 
-// By handle. Shared, since one rank may wait for all streams of a context while another lets go of one.
+// By handle. Shared, since one rank may wait for all streams of a context while another destroys
+// one.
 std::map<Stream *, std::shared_ptr<Stream>> &streams() {
     static std::map<Stream *, std::shared_ptr<Stream>> all;
     return all;
@@ -199,7 +206,7 @@ bool holds(const Blocks &blocks, uint64_t address, uint64_t bytes) {
 struct Function {
     std::string name;
     std::string signature;
-    // Dynamic shared memory that was asked for; 0 if nobody has.
+    // Dynamic shared memory that was requested; 0 if none was.
     unsigned asked = 0;
 };
 
@@ -237,7 +244,7 @@ int enqueue(Stream *stream, std::function<void()> work) {
     if (int status = ready()) return status;
     if (stream->context != current) return INVALID_CONTEXT;
     if (stream->reading) {
-        fail("nobody has waited for a copy from pageable memory, which may be read late");
+        fail("a copy from pageable memory, which may be read late, was not waited for");
         return broken;
     }
     stream->push(std::move(work));
@@ -434,7 +441,7 @@ int cuEventQuery(EventHandle *handle) {
 
 static void await(Event &event, uint64_t number) {
     std::unique_lock<std::mutex> lock(event.mutex);
-    // A broken context reaches nothing any more: whoever waits must not wait forever.
+    // A broken context runs nothing any more: waits must not last forever.
     while (event.reached < number && broken == SUCCESS) event.changed.wait_for(lock, std::chrono::milliseconds(50));
 }
 
@@ -490,7 +497,7 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
 
 int cuMemFree_v2(uint64_t address) {
     if (!current) return INVALID_CONTEXT;
-    // As the driver does: nothing runs while memory goes.
+    // As the driver does: nothing runs while memory is freed.
     cuCtxSynchronize();
     std::lock_guard<std::mutex> lock(registry_lock());
     auto block = on_device().find(address);
@@ -528,7 +535,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *st
         return status;
     }
     return enqueue(stream, [to, from, copy] {
-        // A GPU reads page-locked memory when it comes to the copy: whoever changes it before that sends something else.
+        // A GPU reads page-locked memory when it runs the copy: a change before that is copied.
         if (!holds(pinned(), reinterpret_cast<uint64_t>(from), copy.size()) || memcmp(from, copy.data(), copy.size()) != 0)
             return fail("page-locked memory was changed or freed before a copy from it was done");
         memcpy(reinterpret_cast<void *>(to), from, copy.size());
@@ -599,7 +606,8 @@ int cuLaunchKernel(Function *function, unsigned grid_x, unsigned grid_y, unsigne
         int status = shim_launch(name.c_str(), grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
                                  arguments->addresses.data());
         if (status) return fail(name + ": " + shim_error());
-        // What a kernel declares is known only once it has run here; a GPU would have refused the launch.
+        // A kernel's static shared memory is known only after it has run here; a GPU would have
+        // refused the launch.
         size_t all = shared + shim_static_bytes();
         if (all > (shared <= asked ? MOST_SHARED : UNASKED)) fail(name + ": more shared memory than was asked for");
     });

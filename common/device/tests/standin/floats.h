@@ -33,7 +33,8 @@ inline uint16_t narrow_half(float value) {
     if (bits > 0x7f800000) return sign | 0x7e00;
     if (bits >= 0x477ff000) return sign | 0x7c00;
     if (bits < 0x38800000) {
-        // Subnormal: as a multiple of 2^-24, rounded to nearest even by adding a number whose last bit is that.
+        // Subnormal: as a multiple of 2^-24, rounded to nearest even by adding a number whose last
+        // bit is that.
         float magnitude, shifted;
         memcpy(&magnitude, &bits, 4);
         shifted = magnitude + 0.5f;

@@ -1,13 +1,17 @@
-// A stand-in for NCCL: the calls of it that the collectives make, as work on the stand-in driver's streams.
+// A stand-in for NCCL: the calls of it that the collectives make, as work on the stand-in driver's
+// streams.
 //
-// It is stricter than NCCL where that helps: communicators must be made not to block, a call while the last one is still under
-// way is refused, now and then a call goes on after it has returned (whoever records an event too early, records it before
-// the work), ranks that call differently are told, and ranks share a GPU only from version 2.30 on and with the variables that
-// this takes. An abort waits for whatever else runs on the GPU, other communicators' kernels included, as NCCL's does.
+// It is stricter than NCCL where that helps: communicators must be non-blocking, a call while the
+// last one is still in progress is refused, some calls continue after they have returned (an event
+// that is recorded too early is then before the work), ranks whose calls differ get an error, and
+// ranks share a GPU only from version 2.30 on and with the variables that this takes. An abort
+// waits for everything else that runs on the GPU, other communicators' kernels included, as NCCL's
+// does.
 //
-// Environment: STANDIN_NCCL_VERSION (23004 is 2.30.4); STANDIN_NCCL_ERROR=RANK:N:CODE (the N-th collective of that rank in
-// the world fails while it runs, N from 1, by itself with an internal error); STANDIN_NCCL_ABSENT=RANK:N:MS (that call does not return before MS milliseconds or
-// an abort; N = 0 is the communicator's making).
+// Environment: STANDIN_NCCL_VERSION (23004 is 2.30.4); STANDIN_NCCL_ERROR=RANK:N:CODE (the N-th
+// collective of that rank in the world fails while it runs, N from 1, by itself with an internal
+// error); STANDIN_NCCL_ABSENT=RANK:N:MS (that call does not return before MS milliseconds or an
+// abort; N = 0 is the communicator's making).
 #include "nccl_comm.h"
 
 namespace {
@@ -58,7 +62,7 @@ int call(int what, const void *from, void *to, size_t count, int type, int root,
     return depth == 0 ? submit() : SUCCESS;
 }
 
-// Waits for all ranks, and looks at who they are.
+// Waits for all ranks, and compares their identities.
 int meet(Comm &comm, bool root) {
     World &world = *comm.world;
     int device = 0;
@@ -80,7 +84,8 @@ int meet(Comm &comm, bool root) {
         bool seen = share(world.size - 2, world.size - 1);
         if (!seen && !is("NCCL_NVLS_ENABLE", "0")) return complain(INVALID_USAGE, "NCCL_NVLS_ENABLE is not 0");
     }
-    // NCCL itself would try, and hang where kernels that wait for each other do not fit side by side.
+    // NCCL itself would try, and hang if kernels that wait for each other do not fit on the GPU
+    // together.
     bool fits = comm.most_blocks == 1 || (comm.most_blocks > 0 && comm.most_blocks * here <= 32);
     if (here > 1 && !fits) return complain(INVALID_USAGE, "too many blocks for ranks that share a GPU");
     world.forget();

@@ -1,4 +1,4 @@
-// A communicator of the stand-in NCCL, and what its operations do when a stream comes to them.
+// A communicator of the stand-in NCCL, and its operations as a stream runs them.
 #pragma once
 #include "nccl_world.h"
 
@@ -73,22 +73,22 @@ int complain(int result, const std::string &what) {
     return result;
 }
 
-// A communicator. Its memory is never given back, so that a call that hangs in it may outlive an abort.
+// A communicator. Its memory is never freed, so that a call that hangs in it may outlive an abort.
 struct Comm {
     std::shared_ptr<World> world;
     void *context = nullptr;
     uint64_t own = 0;
     bool root = false;
-    // Of a kernel; negative if nobody has said.
+    // Of a kernel; negative if it has not been set.
     int most_blocks = -1;
     int collectives = 0, splits = 0;
     unsigned turns = 0;
     std::atomic<int> state{IN_PROGRESS};
-    // Calls that its GPU has not done yet.
+    // Calls that its GPU has not finished.
     std::atomic<int> under_way{0};
     std::thread helper;
 
-    // Goes on with `work` after the call has returned; its result becomes the state.
+    // Runs `work` after the call has returned; its result becomes the state.
     void later(std::function<int()> work) {
         if (helper.joinable()) helper.join();
         state = IN_PROGRESS;
@@ -99,8 +99,9 @@ struct Comm {
         });
     }
 
-    // Returns once nothing runs on the GPU, as a call that gives its memory back: kernels of other communicators of this process
-    // run until they are done or aborted. A context that is broken runs nothing. NCCL would wait forever; 20 seconds fail a test.
+    // Returns once nothing runs on the GPU, as a call that frees its memory does: kernels of other
+    // communicators of this process run until they are done or aborted. A context that is broken
+    // runs nothing. NCCL would wait forever; 20 seconds fail a test.
     void wait_for_gpu() {
         world->aborted = true;
         auto runs = [this](Comm *other) { return other->context == context && other->under_way > 0 && !other->world->aborted; };

@@ -1,7 +1,9 @@
-// The meeting place of a stand-in communicator's ranks, threads or processes: a file in /dev/shm that all of them map.
+// The meeting place of a stand-in communicator's ranks, threads or processes: a file in /dev/shm
+// that all of them map.
 //
-// Ranks take steps together (`together`) and put data where the others read it. Whoever waits looks at its own abort flag, as
-// a kernel of NCCL's does; nothing tells the others that a rank has aborted.
+// Ranks take steps together (`together`) and put data where the others read it. A rank that waits
+// polls its own abort flag, as a kernel of NCCL does; the others do not learn that a rank has
+// aborted.
 #pragma once
 #include "floats.h"
 
@@ -20,7 +22,7 @@ namespace {
 
 constexpr size_t MOST = 8, STAGE = 256 << 10, LANE = 32 << 10;
 
-// What a rank is about to do.
+// The call that a rank is about to make.
 struct Call {
     int what, type, root;
     size_t count;
@@ -61,13 +63,13 @@ public:
         forget();
     }
 
-    // Nobody else comes: the file's name is not needed any more.
+    // All ranks have opened the file: its name is not needed any more.
     void forget() { shm_unlink(path().c_str()); }
 
     bool usable() const { return shared && size <= int(MOST); }
     Shared &here() { return *shared; }
 
-    // Waits until every rank has come here as often as this one; false if aborted.
+    // Waits until every rank has called this as often as this one; false if aborted.
     bool together() {
         uint64_t mine = ++shared->steps[rank];
         for (int other = 0; other < size; other++)
@@ -84,7 +86,7 @@ public:
         return !aborted;
     }
 
-    // Whether all ranks are about to do the same.
+    // True if all ranks are about to do the same.
     bool agree(const Call &call, bool &same) {
         shared->calls[rank] = call;
         if (!together()) return false;
@@ -92,8 +94,9 @@ public:
         return together();
     }
 
-    // Sums over ranks, each element from the rank after its owner round to the owner, rounded at every hop. Those of
-    // `wanted` (elements from, to) are kept, at `to` as if it began with element `wanted.first`.
+    // Sums over ranks, each element from the rank after its owner round to the owner, rounded at
+    // every hop. Those of `wanted` (elements from, to) are kept, at `to` as if it began with
+    // element `wanted.first`.
     bool sum(const unsigned char *from, unsigned char *to, size_t len, int type, std::pair<size_t, size_t> wanted) {
         size_t width = size_of(type), most = STAGE / width;
         std::vector<unsigned char> kept((wanted.second - wanted.first) * width);
@@ -121,7 +124,7 @@ public:
         return true;
     }
 
-    // `bytes` of every rank that `sends` to everybody: rank r's to `to(r)`.
+    // Copies `bytes` of every rank that `sends` to all ranks: rank r's to `to(r)`.
     template <class Sends, class To>
     bool spread(const unsigned char *from, size_t bytes, Sends sends, To to) {
         for (size_t start = 0; start < bytes; start += STAGE) {

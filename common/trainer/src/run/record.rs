@@ -97,7 +97,7 @@ impl<'a> Record<'a> {
     /// # Errors
     /// The driver's.
     pub(super) fn step(&mut self, loss: f64, update: &Update, outcome: StepOutcome) -> Result<()> {
-        self.rank.device.tell_past()?;
+        self.rank.device.emit_past()?;
         let row = self.row(loss, update, outcome);
         let StepRow { step, loss, grad_norm, lr, tokens, seconds, .. } = row;
         self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
@@ -153,7 +153,7 @@ impl<'a> Record<'a> {
     pub(super) fn finish(&mut self) -> Result<Measured> {
         let Rank { device, emitter, .. } = &*self.rank;
         device.synchronize()?;
-        device.tell_past()?;
+        device.emit_past()?;
         let ledger = device.ledger();
         let peaks: Vec<u64> = Class::ALL.iter().map(|&class| ledger.peak(Place::Device, class)).collect();
         let total_peak = ledger.peak_total(Place::Device);

@@ -5,7 +5,7 @@ use crate::cpu::Cpu;
 use crate::cpu::dense::{packed, packed_mut, row_of};
 use crate::cpu::math::{dot, exponentiate};
 use crate::cpu::multiply::multiply;
-use crate::cpu::operand::{Source, Target};
+use crate::cpu::operand::{Floats, FloatsMut};
 use crate::cpu::tile::{Tile, TileMut};
 use crate::operations::AttentionBackward;
 use crate::shapes::{AttentionShape, Write};
@@ -31,7 +31,7 @@ struct Gradient<'a> {
 }
 
 /// The packed gradient, cut by pair.
-fn gradients(dqkv: Target<'_>, shape: AttentionShape) -> impl Iterator<Item = Gradient<'_>> {
+fn gradients(dqkv: FloatsMut<'_>, shape: AttentionShape) -> impl Iterator<Item = Gradient<'_>> {
     let AttentionShape { tokens, head_dim, heads, kv_heads, .. } = shape;
     let packed_width = shape.packed_width();
     let all = TileMut::new(dqkv, shape.rows(), packed_width, packed_width);
@@ -49,14 +49,14 @@ fn gradients(dqkv: Target<'_>, shape: AttentionShape) -> impl Iterator<Item = Gr
 
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
-    dout: Source<'a>,
-    qkv: Source<'a>,
-    out: Source<'a>,
+    dout: Floats<'a>,
+    qkv: Floats<'a>,
+    out: Floats<'a>,
     log_sum: &'a [f32],
     shape: AttentionShape,
 }
 
-/// What one pair's gradient is computed from.
+/// Inputs of one pair's gradient.
 struct PairInputs<'a> {
     heads: Heads<'a>,
     /// `[tokens, group · head_dim]`
@@ -116,7 +116,8 @@ fn backward(cpu: &Cpu, sizes: Sizes, gradient: Gradient<'_>, inputs: PairInputs<
     });
 }
 
-/// Scratch memory of one tile: its scores and their gradient, and where 16-bit operands are widened.
+/// Scratch memory of one tile: its scores and their gradient, and where 16-bit operands are
+/// widened.
 struct Room<'s> {
     scores: &'s mut [f32],
     dscores: &'s mut [f32],
@@ -136,8 +137,9 @@ struct BackwardTile<'a> {
 }
 
 impl BackwardTile<'_> {
-    /// With P the probabilities: dV = Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − rowsum(dO ∘ O)) · scale, dQ = dS·K, dK = dSᵀ·Q
-    /// (Dao et al., 2022, appendix B.2). `dqueries` is overwritten, the other outputs as `write` says.
+    /// With P the probabilities: dV = Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − rowsum(dO ∘ O)) · scale,
+    /// dQ = dS·K, dK = dSᵀ·Q (Dao et al., 2022, appendix B.2). `dqueries` is overwritten, the other
+    /// outputs as `write` says.
     fn compute(
         &self,
         room: &mut Room<'_>,
@@ -166,7 +168,8 @@ impl BackwardTile<'_> {
     }
 }
 
-/// `scores` become probabilities and `dscores`, the gradient of the probabilities, becomes that of the raw scores.
+/// `scores` become probabilities and `dscores`, the gradient of the probabilities, becomes that of
+/// the raw scores.
 #[inline(always)]
 fn softmax_tile_backward(
     scores: &mut [f32],

@@ -5,7 +5,7 @@ use crate::cpu::Cpu;
 use crate::cpu::dense::{packed, packed_mut, row_of_mut};
 use crate::cpu::math::{exponentiate, maximum};
 use crate::cpu::multiply::multiply;
-use crate::cpu::operand::Source;
+use crate::cpu::operand::Floats;
 use crate::cpu::tile::TileMut;
 use crate::operations::Attention;
 use crate::shapes::Write;
@@ -18,7 +18,7 @@ pub(in crate::cpu) fn attention(cpu: &Cpu, arguments: Attention<View<'_>, ViewMu
     let Attention { out, log_sum, qkv, shape } = arguments;
     let (sizes, width) = (Sizes::new(shape), shape.width());
     let out = TileMut::new(out.into(), shape.rows(), width, width);
-    let (log_sum, qkv) = (log_sum.into_mut_slice::<f32>(), Source::from(qkv));
+    let (log_sum, qkv) = (log_sum.into_mut_slice::<f32>(), Floats::from(qkv));
     let outs = per_head(out, shape.tokens, sizes.group * shape.head_dim);
     let log_sums = log_sum.chunks_mut((sizes.group * shape.tokens).max(1));
     let tasks = pairs(shape).zip(outs.into_iter().zip(log_sums)).collect();
@@ -60,8 +60,8 @@ fn forward(cpu: &Cpu, sizes: Sizes, mut out: TileMut<'_>, log_sum: &mut [f32], h
     }
 }
 
-/// Turns the scores of queries `rows` against keys `0..rows.end` into e^(scale·score − largest), 0 behind the query;
-/// `sums` = their sums, `largest` = the scaled largest scores.
+/// Turns the scores of queries `rows` against keys `0..rows.end` into e^(scale·score − largest), 0
+/// behind the query; `sums` = their sums, `largest` = the scaled largest scores.
 #[inline(always)]
 fn softmax_tile(scores: &mut [f32], sums: &mut [f32], largest: &mut [f32], rows: Range<usize>, scale: f32) {
     let outputs = sums.iter_mut().zip(largest);

@@ -1,7 +1,8 @@
 //! Causal attention, forward and backward, in tiles of queries against the keys up to them.
 //!
-//! One tile's scores exist at a time. Each (sequence, key/value head) pair is a task of its own; the query heads that
-//! share a key/value head follow each other, so their contributions to its gradient add up in order.
+//! One tile's scores exist at a time. Each (sequence, key/value head) pair is a task of its own;
+//! the query heads that share a key/value head follow each other, so their contributions to its
+//! gradient add up in order.
 
 mod backward;
 mod forward;
@@ -10,7 +11,7 @@ pub(super) use backward::attention_backward;
 pub(super) use forward::attention;
 
 use super::math::LANES;
-use super::operand::Source;
+use super::operand::Floats;
 use super::tile::{Tile, TileMut};
 use crate::shapes::AttentionShape;
 use std::ops::Range;
@@ -68,7 +69,7 @@ struct Heads<'a> {
 }
 
 impl<'a> Heads<'a> {
-    fn new(qkv: Source<'a>, shape: AttentionShape, sequence: usize, kv_head: usize) -> Self {
+    fn new(qkv: Floats<'a>, shape: AttentionShape, sequence: usize, kv_head: usize) -> Self {
         let width = shape.packed_width();
         let rows = sequence * shape.tokens..(sequence + 1) * shape.tokens;
         let all = Tile::new(qkv, shape.rows(), width, width);
@@ -106,8 +107,9 @@ fn pairs(shape: AttentionShape) -> impl Iterator<Item = (usize, usize)> {
     (0..shape.batch).flat_map(move |sequence| (0..shape.kv_heads).map(move |head| (sequence, head)))
 }
 
-/// Fills what lies behind the first `seen` scores with `hidden` as far as the last vector that holds a seen one, and with
-/// 0 from there; returns those vectors, so that nothing is left over to compute one by one.
+/// Fills the scores after the first `seen` with `hidden` up to the end of the last vector that
+/// holds a seen one, and with 0 from there. Returns the whole vectors, so that none is computed
+/// element by element.
 #[inline(always)]
 fn hide(scores: &mut [f32], seen: usize, hidden: f32) -> &mut [f32] {
     let whole = seen.next_multiple_of(LANES).min(scores.len());

@@ -1,5 +1,6 @@
-// AdamW (Loshchilov & Hutter, 2019, algorithm 2) on a flat shard: f32 states, and rounded parameters in the same pass. The
-// operations and their order are the CPU kernel's, so the bits are too.
+// AdamW (Loshchilov & Hutter, 2019, algorithm 2) on a flat shard: f32 states, and rounded
+// parameters in the same pass. The operations and their order are the CPU kernel's, so the bits are
+// too.
 #include "types.cuh"
 
 // Elements of a thread: 16 bytes of each state, so that a warp reads and writes without gaps.

@@ -1,9 +1,11 @@
-// Causal attention in tiles, forward and backward (Dao et al., 2022; Dao, 2023), for any element type and any head of at most `W`
-// elements, in f32 arithmetic. Nothing of the size tokens × tokens is ever held.
+// Causal attention in tiles, forward and backward (Dao et al., 2022; Dao, 2023), for any element
+// type and any head of at most `W` elements, in f32 arithmetic. No matrix of tokens × tokens is
+// ever stored.
 //
-// A tile has 32 queries or keys; a block of 8 warps owns one, and a warp four of its rows. Against each tile of the other kind,
-// lane l computes what belongs to that tile's row l; then each lane adds up its own elements of the head, l + 32·j, over those
-// rows. Tiles lie in shared memory as f32, rows W + 4 apart: lanes that read 16 bytes of a row each, or neighbours in one row, hit
+// A tile has 32 queries or keys; a block of 8 warps owns one, and a warp four of its rows. Against
+// each tile of the other kind, lane l computes the products of that tile's row l; then each lane
+// adds up its own elements of the head, l + 32·j, over those rows. Tiles are in shared memory as
+// f32, rows W + 4 apart: lanes that read 16 bytes of a row each, or neighbours in one row, hit
 // different banks.
 #include "attention.cuh"
 #include "block.cuh"
@@ -18,7 +20,7 @@ constexpr u32 ROWS = TILE / WARPS;
 template <u32 W> constexpr u32 PITCH = W + 4;
 template <u32 W> constexpr u32 TILE_SIZE = TILE * PITCH<W>;
 
-// tile[32][PITCH] = rows `first`.. of a head, zero where there is nothing.
+// tile[32][PITCH] = rows `first`.. of a head, zero past its end.
 template <u32 W, class T> __device__ inline void load_tile(float *tile, Head<const T> head, u32 first, const Shape &shape) {
 #pragma unroll
     for (u32 done = 0; done < TILE * W; done += WARPS * WARP) {
@@ -28,7 +30,8 @@ template <u32 W, class T> __device__ inline void load_tile(float *tile, Head<con
     }
 }
 
-// products[r] = a[row r of the warp] · b[row of the lane], four elements at a time: behind `length` both are zero.
+// products[r] = a[row r of the warp] · b[row of the lane], four elements at a time: past `length`
+// both are zero.
 template <u32 W> __device__ inline void inner_products(float (&products)[ROWS], const float *a, const float *b, u32 length) {
     const float *own = a + threadIdx.x / WARP * ROWS * PITCH<W>, *other = b + threadIdx.x % WARP * PITCH<W>;
 #pragma unroll
@@ -84,8 +87,8 @@ template <u32 W> __device__ inline void clear(float (&sums)[ROWS][W / WARP]) {
         for (u32 j = 0; j < W / WARP; j++) sums[r][j] = 0.0f;
 }
 
-// out = softmax(q · kᵀ · scale + causal mask) · v, log_sum = log of the denominators. A block per tile of queries, the longest rows
-// first, head and sequence. Dynamic shared memory: three tiles.
+// out = softmax(q · kᵀ · scale + causal mask) · v, log_sum = log of the denominators. A block per
+// tile of queries, the longest rows first, head and sequence. Dynamic shared memory: three tiles.
 template <u32 W, class T>
 __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Shape &shape) {
     DYNAMIC_SHARED(float, queries);
@@ -127,8 +130,9 @@ __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Sha
     store_rows<W>(out_head(out, shape, head), sums, factors, first, shape);
 }
 
-// dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A block per tile of keys, key/value
-// head, or share of it, and sequence; it adds up over the query heads of its group and their tiles in order. Dynamic shared memory: four tiles.
+// dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A
+// block per tile of keys, key/value head, or share of it, and sequence; it adds up over the query
+// heads of its group and their tiles in order. Dynamic shared memory: four tiles.
 template <u32 W, class T>
 __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,
                                       const Shape &shape, float *partial, u32 shares) {
@@ -171,7 +175,8 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
     store(kv_head, dkeys), store(shape.kv_heads + kv_head, dvalues);
 }
 
-// dq = dS·k. A block per tile of queries, the longest rows first, head and sequence. Dynamic shared memory: four tiles.
+// dq = dS·k. A block per tile of queries, the longest rows first, head and sequence. Dynamic shared
+// memory: four tiles.
 template <u32 W, class T>
 __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,
                                          const Shape &shape) {

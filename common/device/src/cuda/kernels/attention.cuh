@@ -1,10 +1,12 @@
-// Where tiled attention finds heads in packed projections. In a grid, x counts heads, y sequences, z tiles: GPUs start
-// blocks in this order, so the longest of all heads and sequences come first, and heads that share keys together.
+// Positions of heads in packed projections, for tiled attention. In a grid, x counts heads, y
+// sequences, z tiles: GPUs start blocks in this order, so the longest of all heads and sequences
+// come first, and heads that share keys together.
 #ifndef ATTENTION_CUH
 #define ATTENTION_CUH
 #include "types.cuh"
 
-// Shape of the packed projections: a row holds all query heads, then all key heads, then all value heads.
+// Shape of the packed projections: a row holds all query heads, then all key heads, then all value
+// heads.
 struct Shape {
     u32 tokens, heads, kv_heads, head_dim;
     float scale;
@@ -13,7 +15,7 @@ struct Shape {
     __device__ u32 width() const { return heads * head_dim; }
     __device__ u32 group() const { return heads / kv_heads; }
     __device__ u64 first_row() const { return u64(blockIdx.y) * tokens; }
-    // Where a head's statistics lie in [batch, heads, tokens].
+    // The position of a head's statistics in [batch, heads, tokens].
     __device__ u64 statistics(u32 head) const { return (u64(blockIdx.y) * heads + head) * tokens; }
 };
 
@@ -33,8 +35,8 @@ template <class T> __device__ inline Head<T> out_head(T *out, const Shape &shape
     return {out + shape.first_row() * stride + head * shape.head_dim, stride};
 }
 
-// What a block adds up of a key/value head's gradients: what the query heads of its group give, or those of one of `shares` of it.
-// x counts the shares of all heads.
+// The part of a key/value head's gradients that a block adds up: from all query heads of its group,
+// or from those of one of `shares` of it. x counts the shares of all heads.
 struct Share {
     u32 kv_head, number, first, end;
 
@@ -44,7 +46,8 @@ struct Share {
         first = (kv_head * shares + number) * heads, end = first + heads;
     }
 
-    // Where a share that is not all lies: in f32 [shares, sequences · tokens, 2 · kv_heads · head_dim], all keys' heads before values'.
+    // The position of a share that is not the whole: in f32 [shares, sequences · tokens, 2 ·
+    // kv_heads · head_dim], all keys' heads before values'.
     __device__ Head<float> head(float *partial, const Shape &shape, u32 head) const {
         u32 stride = 2 * shape.kv_heads * shape.head_dim;
         u64 row = u64(number) * gridDim.y * shape.tokens + shape.first_row();

@@ -1,5 +1,6 @@
-//! Attention: launches of `attention_mma.cu` (16-bit types on tensor cores) and `attention.cu` (any type, f32 arithmetic),
-//! and which heads they have room for; the others are left to matrix products.
+//! Attention: launches of `attention_mma.cu` (16-bit types on tensor cores) and `attention.cu` (any
+//! type, f32 arithmetic), and the choice between them. Heads that fit into neither use matrix
+//! products.
 
 use super::products::{attention_backward_by_products, attention_by_products, parts};
 use super::softmax::{attention_delta, attention_store};
@@ -24,13 +25,14 @@ const MMA_TILE: usize = 64;
 /// Tiles of queries that a block owns in the forward pass on tensor cores.
 const FORWARD_TILES: usize = 2;
 
-/// Tiles of queries, or of keys, that a block owns in the backward pass on tensor cores: as many as registers hold gradients for.
+/// Tiles of queries, or of keys, that a block owns in the backward pass on tensor cores: registers
+/// hold the gradients of so many.
 const fn backward_tiles(head_dim: usize) -> usize {
     128 / head_dim
 }
 
-/// Blocks that fill any GPU. Where keys have fewer, as with few sequences and few heads that many queries share, a group of query heads
-/// is cut into shares.
+/// Blocks that fill any GPU. Where keys have fewer, as with few sequences and few heads that many
+/// queries share, a group of query heads is cut into shares.
 const ENOUGH_BLOCKS: usize = 512;
 
 /// Threads of a block on tensor cores.
@@ -45,8 +47,8 @@ struct Tiling<const N: usize> {
     shared_bytes: [usize; N],
 }
 
-/// See [`Attention`]; operands but `log_sum` have one type. On tensor cores where the type and the head allow it; by matrix
-/// products where tiles of the heads do not fit into shared memory.
+/// See [`Attention`]; operands but `log_sum` have one type. On tensor cores where the type and the
+/// head allow it; by matrix products where tiles of the heads do not fit into shared memory.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
@@ -68,9 +70,10 @@ pub fn attention(l: &impl Multiplier, arguments: Attention<Operand, Operand>) ->
     )
 }
 
-/// See [`AttentionBackward`]; operands but `log_sum` have one type. A kernel per gradient: a block adds up the keys' and
-/// values' over the queries in order, or the queries' over the keys. Scratch: f32 `[batch, heads, tokens]`, and what shares of
-/// groups give, f32 `[shares, batch · tokens, 2 · kv_heads · head_dim]`.
+/// See [`AttentionBackward`]; operands but `log_sum` have one type. A kernel per gradient: a block
+/// adds up the keys' and values' over the queries in order, or the queries' over the keys. Scratch:
+/// f32 `[batch, heads, tokens]`, and the sums of shares of groups, f32
+/// `[shares, batch · tokens, 2 · kv_heads · head_dim]`.
 ///
 /// # Errors
 /// As [`attention`].
@@ -96,8 +99,9 @@ pub fn attention_backward(l: &impl Multiplier, arguments: AttentionBackward<Oper
     launch_tiles(l, queries, &tiling, [shape.heads, shape.batch], shape, &arguments)
 }
 
-/// How many shares a group of query heads is cut into, whose gradients of keys and values are added up last: as few as give
-/// [`ENOUGH_BLOCKS`] of `rows` keys. It depends on the shape alone, so that sums are the same on every GPU.
+/// Returns the number of shares that a group of query heads is cut into, whose gradients of keys
+/// and values are added up last: as few as give [`ENOUGH_BLOCKS`] of `rows` keys. It depends on the
+/// shape alone, so that sums are the same on every GPU.
 fn shares_of_groups(rows: usize, shape: AttentionShape) -> usize {
     let blocks = shape.tokens.div_ceil(rows) * shape.kv_heads * shape.batch;
     let group = (shape.heads / shape.kv_heads.max(1)).max(1);
@@ -134,7 +138,8 @@ fn shape_arguments(shape: AttentionShape) -> [Argument<'static>; 5] {
     [tokens, heads, kv_heads, head_dim, Argument::F32(scale)]
 }
 
-/// Where in the tables of kernels on tensor cores a type and head stand, if they do; these read 16 bytes at a time, and write 4.
+/// Index into the tables of kernels on tensor cores, by head and type; `None` if there is no such
+/// kernel, or an operand is not aligned to the 16 bytes that they read at a time.
 fn on_tensor_cores(l: &impl Launcher, operands: &[Operand], shape: AttentionShape) -> Option<(usize, usize)> {
     let head = [64, 128].into_iter().position(|width| width == shape.head_dim)?;
     let dtype = [DType::Bf16, DType::F16].into_iter().position(|known| known == operands[0].dtype)?;
@@ -149,7 +154,7 @@ fn forward_tiling(
     shape: AttentionShape,
 ) -> Result<Option<Tiling<1>>> {
     if let Some((head, dtype)) = on_tensor_cores(l, &operands, shape) {
-        // The queries, and a tile each of keys and values: one is computed with while the other arrives.
+        // The queries, and a tile each of keys and values: one is in use while the other arrives.
         let shared_bytes = [mma_tiles(FORWARD_TILES + 2, shape)];
         let (kernels, rows) = ([ATTENTION_MMA[head][dtype]], FORWARD_TILES * MMA_TILE);
         return Ok(Some(Tiling { kernels, rows, threads: MMA_THREADS, shared_bytes }));
@@ -169,8 +174,8 @@ fn backward_tiling(
     if let Some((head, dtype)) = on_tensor_cores(l, &operands, shape) {
         let kernels = [ATTENTION_MMA_KEYS[head][dtype], ATTENTION_MMA_QUERIES[head][dtype]];
         let own = backward_tiles(shape.head_dim);
-        // Of both inputs a block's own, and two of those that stream by: one is computed with while the next arrives. With keys
-        // for its own, of the latter also two statistics.
+        // Of both inputs the block's own tiles, and two of those that stream by: one is in use
+        // while the next arrives. A block of keys also holds two tiles' statistics.
         let tiles = mma_tiles(2 * own + 4, shape);
         let (rows, shared_bytes) = (own * MMA_TILE, [tiles + 4 * MMA_TILE * 4, tiles]);
         return Ok(Some(Tiling { kernels, rows, threads: MMA_THREADS, shared_bytes }));
@@ -187,16 +192,17 @@ fn mma_tiles(count: usize, shape: AttentionShape) -> usize {
     count * MMA_TILE * shape.head_dim * 2
 }
 
-/// The narrowest of [`HEAD_DIMS`] that holds this head, and the bytes of `count` tiles of it, whose rows lie four elements
-/// apart from a multiple of 32. `None` if there is no such width, or the tiles do not fit into a block's shared memory.
+/// The narrowest of [`HEAD_DIMS`] that holds this head, and the bytes of `count` tiles of it, whose
+/// rows lie four elements apart from a multiple of 32. `None` if there is no such width, or the
+/// tiles do not fit into a block's shared memory.
 fn padded_tiles(l: &impl Launcher, count: usize, shape: AttentionShape) -> Option<(usize, usize)> {
     let head = HEAD_DIMS.iter().position(|&width| width >= shape.head_dim)?;
     let bytes = count * TILE * (HEAD_DIMS[head] + 4) * 4;
     (bytes <= shared_memory(l.architecture())).then_some((head, bytes))
 }
 
-/// Bytes of shared memory that a block may ask for, at least (CUDA C++ programming guide, table "Technical Specifications per
-/// Compute Capability").
+/// Bytes of shared memory that a block may ask for, at least (CUDA C++ programming guide, table
+/// "Technical Specifications per Compute Capability").
 fn shared_memory(architecture: u32) -> usize {
     if architecture < 80 { 64 << 10 } else { 99 << 10 }
 }

@@ -1,8 +1,10 @@
-// Causal attention on tensor cores, forward and backward (Dao et al., 2022; Dao, 2023), for bf16 and f16 and heads of 64 or 128
-// elements. Products are summed in f32; probabilities are rounded to the storage type before they are multiplied on.
+// Causal attention on tensor cores, forward and backward (Dao et al., 2022; Dao, 2023), for bf16
+// and f16 and heads of 64 or 128 elements. Products are summed in f32; probabilities are rounded to
+// the storage type before the next product.
 //
-// A block owns one or two tiles of queries or keys (`tile.cuh`), as many as registers hold sums for. Tiles of the other kind stream
-// through shared memory, the next one on its way while one is computed with.
+// A block owns one or two tiles of queries or keys (`tile.cuh`), as many as registers hold sums
+// for. Tiles of the other kind stream through shared memory: the next one is being copied while one
+// is in use.
 #include "attention.cuh"
 #include "block.cuh"
 #include "math.cuh"
@@ -21,14 +23,15 @@ template <u32 M> __device__ inline PerRow<M> row_statistics(const float *statist
     return own;
 }
 
-// Softmax of scores that come tile by tile (Milakov & Gimelshein, 2018), for a lane's rows; in powers of two.
+// Softmax of scores that come tile by tile (Milakov & Gimelshein, 2018), for a lane's rows; in
+// powers of two.
 template <u32 M> struct OnlineSoftmax {
     PerRow<M> largest, total;
 
     __device__ OnlineSoftmax() : largest(-infinity()), total(0.0f) {}
 
-    // `scores` become their powers; `sums`, computed so far, are scaled to the new largest score. `total` is of the lane's own
-    // columns.
+    // Replaces `scores` by their powers, and scales `sums` to the new largest score. `total` covers
+    // the lane's own columns.
     template <u32 N, u32 K> __device__ void step(Sums<M, N> &scores, Sums<M, K> &sums, float scale) {
 #pragma unroll
         for (u32 m = 0; m < M; m++)
@@ -58,11 +61,11 @@ template <u32 M> struct OnlineSoftmax {
     }
 };
 
-// How far sums (m, n, i) of a lane are to the right of its first, less how far below it.
+// Columns from a lane's first sum to its sum (m, n, i), less the rows between them.
 __device__ inline int sideways(u32 m, u32 n, u32 i) { return int(8 * n + i % 2) - int(TILE * m + i / 2 * 8); }
 
-// Hides scores of keys behind their query: rows are queries from first_row on and columns keys from first_column, or the other way
-// round.
+// Hides scores of keys after their query: rows are queries from first_row on and columns keys from
+// first_column, or vice versa.
 template <bool KEYS_AS_ROWS, u32 M, u32 N> __device__ inline void hide_later_keys(Sums<M, N> &scores, u32 first_row, u32 first_column) {
     int diagonal = int(first_row + own_row(0, 0)) - int(first_column + lane_column());
 #pragma unroll
@@ -86,13 +89,13 @@ template <u32 M> struct QueryTiles {
     }
 
     __device__ u32 first_row() const { return first * TILE; }
-    // Whether not all own queries see all keys of a tile.
+    // True if some own query does not see all keys of a tile.
     __device__ bool hides(u32 tile) const { return tile >= first; }
 };
 
-// out = softmax(q · kᵀ · scale + causal mask) · v, log_sum = log of the denominators. A block per M tiles of queries, head and
-// sequence. Dynamic shared memory: the queries, and a tile each of keys and values; keys arrive while values are computed with, and
-// the other way round.
+// out = softmax(q · kᵀ · scale + causal mask) · v, log_sum = log of the denominators. A block per M
+// tiles of queries, head and sequence. Dynamic shared memory: the queries, and a tile each of keys
+// and values; keys arrive while values are in use, and vice versa.
 template <u32 W, u32 M, class T>
 __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Shape &shape) {
     DYNAMIC_SHARED(T, shared);
@@ -136,8 +139,8 @@ __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Sha
     store_rows<W>(out_head(out, shape, head), sums, factors, own.first_row(), shape.tokens);
 }
 
-// A probability and the gradient of its scaled score: score = 2^(score · unit − shift), dscore = score · (dscore − mean), where each
-// query has its shift and mean.
+// A probability and the gradient of its scaled score: score = 2^(score · unit − shift), dscore =
+// score · (dscore − mean), where each query has its shift and mean.
 __device__ inline void softmax_backward(float &score, float &dscore, float shift, float mean, float unit) {
     score = power_of_two(fmaf(score, unit, -shift));
     dscore = score * (dscore - mean);
@@ -158,7 +161,7 @@ __device__ inline void softmax_backward_by_column(Sums<M, N> &scores, Sums<M, N>
         }
 }
 
-// With queries as rows; the same.
+// With queries as rows.
 template <u32 M, u32 N>
 __device__ inline void softmax_backward_by_row(Sums<M, N> &scores, Sums<M, N> &dscores, const PerRow<M> &logs,
                                                const PerRow<M> &means, float unit) {
@@ -171,28 +174,29 @@ __device__ inline void softmax_backward_by_row(Sums<M, N> &scores, Sums<M, N> &d
                 softmax_backward(scores.at[m][n][i], dscores.at[m][n][i], logs.at[m][i / 2] * LOG2_E, means.at[m][i / 2], unit);
 }
 
-// dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A block per M tiles of keys, key/value
-// head, or share of it, and sequence; it adds up over the query heads of its group and their tiles in order. Keys are rows here, so that Pᵀ and dSᵀ
-// are left operands straight from registers. Dynamic shared memory: keys, values, and two tiles each of queries and of the
-// output's gradient; then two tiles' statistics, f32.
+// dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A
+// block per M tiles of keys, key/value head, or share of it, and sequence; it adds up over the
+// query heads of its group and their tiles in order. Keys are rows here, so that Pᵀ and dSᵀ are
+// left operands straight from registers. Dynamic shared memory: keys, values, and two tiles each of
+// queries and of the output's gradient; then two tiles' statistics, f32.
 template <u32 W, u32 M, class T>
 __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,
                                       const Shape &shape, float *partial, u32 shares) {
     DYNAMIC_SHARED(T, shared);
     const Tile<W, T> keys = {shared}, values = keys.number(M), queries = values.number(M), douts = queries.number(2);
     float *statistics = reinterpret_cast<float *>(douts.number(2).data);
-    // Queries that are computed with at a time: as many as registers hold sums for.
+    // Queries per step: as many as registers hold sums for.
     constexpr u32 AT_ONCE = 32;
     u32 own = blockIdx.z * M, tiles = (shape.tokens + TILE - 1) / TILE;
     const Share share(shape, shares);
     u32 head = share.first, kv_head = share.kv_head;
     float unit = shape.scale * LOG2_E;
-    // What streams by: of each head of the group the tiles from the first own one on.
+    // The stream of tiles: of each head of the group, those from the first own tile on.
     auto fetch = [&](u32 head, u32 tile, u32 to) {
         u32 first = tile * TILE;
         queries.number(to).fetch(packed_head(qkv, shape, head), first, shape.tokens);
         douts.number(to).fetch(out_head(dout, shape, head), first, shape.tokens);
-        // Behind the last query all are zero, and so is what they are multiplied with.
+        // Past the last query all are zero, and so are their factors.
         float *logs = statistics + to * 2 * TILE, *means = logs + TILE;
         u32 query = thread_here();
         if (query < TILE) {
@@ -235,14 +239,14 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
     store(kv_head, dkeys, scaled), store(shape.kv_heads + kv_head, dvalues, plain);
 }
 
-// dq = dS·k. A block per M tiles of queries, head and sequence. Dynamic shared memory: queries, their output's gradient, and two tiles
-// each of keys and values.
+// dq = dS·k. A block per M tiles of queries, head and sequence. Dynamic shared memory: queries,
+// their output's gradient, and two tiles each of keys and values.
 template <u32 W, u32 M, class T>
 __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,
                                          const Shape &shape) {
     DYNAMIC_SHARED(T, shared);
     const Tile<W, T> queries = {shared}, douts = queries.number(M), keys = douts.number(M), values = keys.number(2);
-    // Keys that are computed with at a time: as many as registers hold sums for.
+    // Keys per step: as many as registers hold sums for.
     constexpr u32 AT_ONCE = TILE / M;
     const QueryTiles<M> own(shape.tokens);
     u32 head = blockIdx.x, kv_head = head / shape.group();

@@ -12,7 +12,7 @@ struct Sum {
     template <class V> __device__ V operator()(V a, V b) const { return a + b; }
 };
 
-// The larger; NaN is passed over.
+// The larger; ignores NaN.
 struct Larger {
     __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
     __device__ u32 operator()(u32 a, u32 b) const { return b > a ? b : a; }

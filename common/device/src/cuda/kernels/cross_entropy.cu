@@ -1,5 +1,5 @@
-// Cross-entropy of logits, and its gradient in their place: two passes over a row, of which the second finds it in cache, and
-// nothing but the row itself in memory. A block per row.
+// Cross-entropy of logits, and its gradient in their place, in two passes over a row, of which the
+// second reads it from cache. No other memory is used. A block per row.
 #include "block.cuh"
 #include "math.cuh"
 
@@ -12,7 +12,7 @@ struct Softmax {
 
     // Counts from a new largest.
     __device__ void rebase(float to) {
-        // From −∞ to −∞ nothing changes, where e^(−∞ − −∞) would be NaN.
+        // Skipped for −∞ to −∞, where e^(−∞ − −∞) would be NaN.
         sum = largest == to ? sum : sum * fast_exponential(largest - to);
         largest = to;
     }

@@ -2,7 +2,7 @@
 #include "block.cuh"
 #include "math.cuh"
 
-// out[i] = table[ids[i]]; NaN where the table has no such row. A thread copies a chunk of a row.
+// out[i] = table[ids[i]]; NaN if the table has no such row. A thread copies a chunk of a row.
 template <class T>
 __device__ inline void embedding(T *out, const T *table, const u32 *ids, u32 rows, u32 width, u32 vocabulary) {
     u32 chunks = (width + CHUNK - 1) / CHUNK;
@@ -24,7 +24,7 @@ template <class T> __device__ inline void add_chunk(float (&sum)[CHUNK], const S
     for (u32 i = 0; i < CHUNK; i++) sum[i] += more[i];
 }
 
-// Whether an earlier position than the block's own holds `id`; the nearest are looked at first.
+// True if a position before the block's own holds `id`; the nearest are compared first.
 __device__ inline bool seen_before(const u32 *ids, u32 id) {
     for (u32 end = blockIdx.x; end > 0; end -= end < blockDim.x ? end : blockDim.x) {
         bool same = threadIdx.x < end && ids[end - 1 - threadIdx.x] == id;
@@ -33,11 +33,12 @@ __device__ inline bool seen_before(const u32 *ids, u32 id) {
     return false;
 }
 
-// Rows that are on their way at once: a frequent id has thousands.
+// Rows whose loads are in flight at once: a frequent id has thousands.
 constexpr u32 AT_ONCE = 4;
 
-// dtable[ids[i]] += dout[i], in the order of i. A row of blocks per position: the one where an id stands first adds up all
-// positions that hold it, in f32, and rounds once; the others have nothing to do. A thread has a chunk of columns.
+// dtable[ids[i]] += dout[i], in the order of i. A row of blocks per position: the first position of
+// an id adds up all positions that hold it, in f32, and rounds once; the others do nothing. A
+// thread has a chunk of columns.
 template <class G, class T>
 __device__ inline void embedding_backward(G *dtable, const T *dout, const u32 *ids, u32 rows, u32 width,
                                           u32 vocabulary) {

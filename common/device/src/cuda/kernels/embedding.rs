@@ -9,8 +9,8 @@ use crate::Result;
 use crate::operations::{Embedding, EmbeddingBackward};
 use crate::shapes::Write;
 
-/// See [`Embedding`]; `out` and `table` have one type. A row of NaN where an id is not below the vocabulary. A thread copies
-/// 8 elements of a row. The CPU's bits.
+/// See [`Embedding`]; `out` and `table` have one type. A row of NaN where an id is not below the
+/// vocabulary. A thread copies 8 elements of a row. The CPU's bits.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
@@ -24,8 +24,9 @@ pub fn embedding(l: &impl Launcher, arguments: Embedding<Operand, Operand>) -> R
     launch_each(l, kernel, row_chunks(shape), &arguments)
 }
 
-/// See [`EmbeddingBackward`]; each row of the table is rounded once. Skips ids that are not below the vocabulary. A row of
-/// blocks per position: the first position of an id adds up the others. The CPU's bits.
+/// See [`EmbeddingBackward`]; each row of the table is rounded once. Skips ids that are not below
+/// the vocabulary. A row of blocks per position: the first position of an id adds up the others.
+/// The CPU's bits.
 ///
 /// # Errors
 /// If an operand holds no floats; the launcher's.

@@ -1,5 +1,5 @@
-// Functions with the bits of the CPU kernels' own, the same f32 operations in the same order, uncontracted; and a faster one for
-// kernels that need not have these bits.
+// Functions with the bits of the CPU kernels' own, the same f32 operations in the same order,
+// uncontracted; and a faster one for kernels that need not have these bits.
 #ifndef MATH_CUH
 #define MATH_CUH
 #include "types.cuh"
@@ -10,12 +10,14 @@ __device__ inline float infinity() { return __uint_as_float(0x7f800000); }
 
 __device__ inline float not_a_number() { return __uint_as_float(0x7fc00000); }
 
-// e^x to within 2 units in the last place; 0 for x < -86.9; +infinity above the largest f32; NaN for NaN.
+// e^x to within 2 units in the last place; 0 for x < -86.9; +infinity above the largest f32; NaN
+// for NaN.
 //
-// x = n·ln 2 + r with |r| <= ln 2 / 2 (ln 2 in two parts, so that n·ln 2 loses nothing; Cody & Waite, 1980); e^r by its
-// Taylor polynomial of degree 7.
+// x = n·ln 2 + r with |r| <= ln 2 / 2 (ln 2 in two parts, so that n·ln 2 loses nothing; Cody &
+// Waite, 1980); e^r by its Taylor polynomial of degree 7.
 __device__ inline float exponential(float x) {
-    // Adding it to a small number rounds that to an integer, which the low bits of the sum then hold.
+    // Adding it to a small number rounds that to an integer, which the low bits of the sum then
+    // hold.
     const float round = 12582912.0f;
     float shifted = x * LOG2_E + round;
     float n = shifted - round;

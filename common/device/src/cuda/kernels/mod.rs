@@ -1,12 +1,14 @@
 //! The kernels in CUDA C++, and the launches that each operation of [`crate::Kernels`] takes.
 //!
-//! A `.cu` file holds one concern; the Rust file of the same name holds its launch geometry. Operations are written over
-//! [`Launcher`], which a GPU's stream implements, and in the tests a host shim that runs the same sources. Element
-//! types are checked here; lengths are checked before, where the buffers are known.
+//! A `.cu` file holds one concern; the Rust file of the same name holds its launch geometry.
+//! Operations are written over [`Launcher`], which a GPU's stream implements and, in the tests, a
+//! host shim that runs the same sources. Element types are checked here; lengths are checked
+//! before, where the buffers are known.
 //!
-//! Same bits on every run, and on all GPUs of one architecture: nothing here depends on the number of multiprocessors, and no float
-//! is added atomically. Sources are compiled without contraction (`-fmad=false`), so that element-wise kernels, AdamW, look-ups and
-//! sums over ranks give the CPU's bits; what reduces over a row agrees with the CPU's to rounding.
+//! Same bits on every run, and on all GPUs of one architecture: nothing here depends on the number
+//! of multiprocessors, and no float is added atomically. Sources are compiled without contraction
+//! (`-fmad=false`), so that element-wise kernels, AdamW, look-ups and sums over ranks give the
+//! CPU's bits; reductions over a row agree with the CPU's to rounding.
 
 mod adamw;
 mod attention;
@@ -54,7 +56,8 @@ pub struct Operand {
 /// A matrix on the device.
 pub type MatrixOperand = Matrix<Operand>;
 
-/// One argument of a kernel, as CUDA takes it: by address, with the size that the kernel's parameter has.
+/// One argument of a kernel, as CUDA takes it: by address, with the size that the kernel's
+/// parameter has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument<'a> {
     /// A device address, or 0.
@@ -78,7 +81,7 @@ impl From<Operand> for Argument<'_> {
 }
 
 impl Argument<'_> {
-    /// Where the value lies.
+    /// The address of the value.
     pub fn as_ptr(&self) -> *mut c_void {
         match self {
             Argument::Pointer(value) | Argument::U64(value) => std::ptr::from_ref(value) as *mut c_void,
@@ -105,23 +108,25 @@ impl Argument<'_> {
 /// One launch of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// What to run.
+    /// The kernel to run.
     pub kernel: Kernel,
     /// Blocks in x, y and z; none is 0.
     pub grid: [u32; 3],
     /// Threads of a block in x, y and z.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory. Where these and the kernel's own arrays, at most [`STATIC_SHARED`], are more than
-    /// 48 KiB, a GPU has to be told first (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
+    /// Bytes of dynamic shared memory. Where these and the kernel's own arrays, at most
+    /// [`STATIC_SHARED`], are more than 48 KiB, the limit has to be raised first
+    /// (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
     pub shared_bytes: u32,
     /// In the order of the kernel's parameters.
     pub arguments: &'a [Argument<'a>],
 }
 
-/// Bytes of a block's shared memory that a kernel's own arrays take, at most; the host shim refuses more.
+/// Bytes of a block's shared memory that a kernel's own arrays take, at most; the host shim refuses
+/// more.
 pub const STATIC_SHARED: u32 = 8 << 10;
 
-/// Where kernels are launched, in order.
+/// A queue of launches, in order.
 pub trait Launcher {
     /// Enqueues a launch. The arguments are copied before it returns.
     ///
@@ -129,8 +134,9 @@ pub trait Launcher {
     /// The driver's.
     fn launch(&self, launch: Launch<'_>) -> Result<()>;
 
-    /// The address of at least `bytes` bytes for the operation at hand, aligned to 256 and with unspecified contents. Each
-    /// operation asks at most once; the next operation may be given the same bytes.
+    /// Returns the address of at least `bytes` bytes for one operation, aligned to 256 and with
+    /// unspecified contents. An operation calls it at most once; the next operation may get the
+    /// same bytes.
     ///
     /// # Errors
     /// If there is not enough memory.
@@ -140,9 +146,10 @@ pub trait Launcher {
     fn architecture(&self) -> u32;
 }
 
-/// A launcher beside which matrices are multiplied, in one order with the launches.
+/// A launcher that also multiplies matrices, in order with the launches.
 pub trait Multiplier: Launcher {
-    /// `out = a · b` or `out += a · b`, with sums in f32. `a` and `b` have one type, and `out` has that type or is f32.
+    /// `out = a · b` or `out += a · b`, with sums in f32. `a` and `b` have one type, and `out` has
+    /// that type or is f32.
     ///
     /// # Errors
     /// The library's.

@@ -25,9 +25,10 @@ __device__ inline void rms_norm(T *out, float *inverse_rms, const T *x, const T 
     }
 }
 
-// With r = 1/rms and n = width: dx += r·(w·dy) − x·r³/n·Σ(w·dy·x), and partial[block] = Σ dy·x·r over the block's rows. A
-// block per `rows_per_part` rows; a thread always has the same columns, so it adds rows up in order. Dynamic shared memory:
-// f32 [CHUNK, chunks of a row], so that neighbouring threads hit neighbouring banks.
+// With r = 1/rms and n = width: dx += r·(w·dy) − x·r³/n·Σ(w·dy·x), and partial[block] = Σ dy·x·r
+// over the block's rows. A block per `rows_per_part` rows; a thread always has the same columns, so
+// it adds rows up in order. Dynamic shared memory: f32 [CHUNK, chunks of a row], so that
+// neighbouring threads hit neighbouring banks.
 template <class T>
 __device__ inline void rms_norm_backward(T *dx, float *partial, const T *dout, const T *x, const T *weight,
                                          const float *inverse_rms, u32 rows, u32 width, u32 rows_per_part) {
@@ -72,8 +73,8 @@ __device__ inline void rms_norm_backward(T *dx, float *partial, const T *dout, c
 
 constexpr u32 LANES_OF_ROWS = 16;
 
-// out = or += the sums of the columns of `x`, f32 [rows, width]. A block per 32 columns: 16 warps each add every 16th row,
-// then the first adds up the warps.
+// out = or += the sums of the columns of `x`, f32 [rows, width]. A block per 32 columns: 16 warps
+// each add every 16th row, then the first adds up the warps.
 template <class T>
 __device__ inline void column_sums(T *out, const float *x, u32 rows, u32 width, u32 accumulate) {
     SHARED(float, sums, LANES_OF_ROWS * WARP);

@@ -29,8 +29,9 @@ pub fn rms_norm(l: &impl Launcher, arguments: RmsNorm<Operand, Operand>) -> Resu
     launch_blocks(l, kernel, [shape.rows, 1], row_threads(shape.width, ROW_THREADS), &arguments)
 }
 
-/// See [`RmsNormBackward`]; operands but `dweight` and `inverse_rms` have one type. Each block adds up the weight's
-/// gradient over a run of rows; a second kernel adds the runs in order. Scratch: a row of f32 per run.
+/// See [`RmsNormBackward`]; operands but `dweight` and `inverse_rms` have one type. Each block adds
+/// up the weight's gradient over a run of rows; a second kernel adds the runs in order. Scratch: a
+/// row of f32 per run.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.

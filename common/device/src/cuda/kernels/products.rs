@@ -1,9 +1,10 @@
-//! Attention as matrix products over tiles of queries, with the softmax of `softmax.cu` between them: for heads whose tiles do
-//! not fit into shared memory, and what the tiled kernels are compared with.
+//! Attention as matrix products over tiles of queries, with the softmax of `softmax.cu` between
+//! them: for heads whose tiles do not fit into shared memory, and as a reference for the tiled
+//! kernels.
 //!
-//! The scores of one tile of one head exist at a time: [`QUERIES`] rows of at most T columns. As on tensor cores, probabilities
-//! and the gradients of scores are rounded to the operands' type before they are multiplied on; sums are f32, and what is
-//! written is rounded once.
+//! The scores of one tile of one head exist at a time: [`QUERIES`] rows of at most T columns. As on
+//! tensor cores, probabilities and the gradients of scores are rounded to the operands' type before
+//! the next product; sums are f32, and results are rounded once.
 
 use super::softmax::{
     ScoreTile, attention_delta, attention_softmax, attention_softmax_backward, attention_store,
@@ -15,14 +16,15 @@ use crate::shapes::{AttentionShape, Matrix, Write};
 use crate::{DType, Result};
 use std::ops::Range;
 
-/// Queries of a tile: a product large enough to be worth a launch, of scores that stay in a GPU's cache.
+/// Queries of a tile: a product large enough to be worth a launch, of scores that stay in a GPU's
+/// cache.
 const QUERIES: usize = 256;
 
-/// What addresses in scratch memory are multiples of.
+/// Alignment of addresses in scratch memory, in bytes.
 const ALIGNMENT: usize = 256;
 
-/// See [`Attention`]; operands but `log_sum` have one type, heads any width. Scratch: a tile of scores in f32, and unless that
-/// is the operands' type one of probabilities.
+/// See [`Attention`]; operands but `log_sum` have one type, heads any width. Scratch: a tile of
+/// scores in f32, and unless that is the operands' type one of probabilities.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
@@ -47,8 +49,9 @@ pub fn attention_by_products(l: &impl Multiplier, arguments: Attention<Operand, 
     Ok(())
 }
 
-/// See [`AttentionBackward`]; operands but `log_sum` have one type, heads any width. Scratch: f32 `[batch, heads, tokens]`,
-/// tiles of scores and of their gradients, and f32 `[tokens, head_dim]` twice, for the gradients of keys and values.
+/// See [`AttentionBackward`]; operands but `log_sum` have one type, heads any width. Scratch: f32
+/// `[batch, heads, tokens]`, tiles of scores and of their gradients, and f32 `[tokens, head_dim]`
+/// twice, for the gradients of keys and values.
 ///
 /// # Errors
 /// As [`attention_by_products`].
@@ -76,7 +79,7 @@ pub fn attention_backward_by_products(
     Ok(())
 }
 
-/// What every tile's backward takes.
+/// Inputs and scratch memory of every tile's backward.
 struct Backward {
     arguments: AttentionBackward<Operand, Operand>,
     /// f32 `[batch, heads, tokens]`: Σ dout · out.
@@ -105,8 +108,8 @@ impl Backward {
         Ok(Backward { arguments, delta, scores, dprobabilities, probabilities, dscores, dkeys, dvalues })
     }
 
-    /// With P the probabilities: dV += Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − delta) · scale, dQ = dS·K, dK += dSᵀ·Q (Dao et al.,
-    /// 2022, appendix B.2).
+    /// With P the probabilities: dV += Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − delta) · scale, dQ = dS·K,
+    /// dK += dSᵀ·Q (Dao et al., 2022, appendix B.2).
     fn tile(&self, l: &impl Multiplier, head: &Head, rows: Range<usize>, write: Write) -> Result<()> {
         let AttentionBackward { dqkv, dout, qkv, log_sum, .. } = self.arguments;
         let (seen, tile) = (0..rows.end, head.tile(&rows));
@@ -185,7 +188,7 @@ impl Head {
         Matrix::new(Operand { pointer, dtype: DType::F32 }, keys, self.shape.head_dim)
     }
 
-    /// Where this head's part of f32 `[batch, heads, tokens]` lies.
+    /// The address of this head's part of f32 `[batch, heads, tokens]`.
     fn statistics(&self, all: u64) -> u64 {
         all + ((self.sequence * self.shape.heads + self.head) * self.shape.tokens * 4) as u64
     }
@@ -201,12 +204,12 @@ fn scores_bytes(shape: AttentionShape) -> usize {
     QUERIES.min(shape.tokens) * shape.tokens * 4
 }
 
-/// Bytes of one in the operands' type; none for f32, which is rounded to where it lies.
+/// Bytes of one in the operands' type; none for f32, which is rounded in place.
 fn rounded_bytes(dtype: DType, shape: AttentionShape) -> usize {
     if dtype == DType::F32 { 0 } else { scores_bytes(shape) / 4 * dtype.size() }
 }
 
-/// Where `wide` is rounded to.
+/// The matrix that `wide` is rounded to.
 fn rounded(dtype: DType, pointer: u64, wide: Operand) -> Operand {
     if dtype == DType::F32 { wide } else { Operand { pointer, dtype } }
 }

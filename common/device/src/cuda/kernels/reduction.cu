@@ -1,5 +1,5 @@
-// Reductions whose result does not depend on how a tensor is cut: maxima, and a sum in fixed point. Many blocks reduce a part
-// each; one block then reduces the parts.
+// Reductions whose result does not depend on how a tensor is cut: maxima, and a sum in fixed point.
+// Many blocks reduce a part each; one block then reduces the parts.
 #include "block.cuh"
 
 // Starts of the chunks that a thread reduces: every `gridDim.x · blockDim.x`-th.
@@ -7,7 +7,8 @@ __device__ inline u64 first_chunk() { return (u64(blockIdx.x) * blockDim.x + thr
 
 __device__ inline u64 chunk_stride() { return u64(gridDim.x) * blockDim.x * CHUNK; }
 
-// parts[block] = the largest magnitude's bits: magnitudes order as their bits do, with NaN above all.
+// parts[block] = the largest magnitude's bits: magnitudes order as their bits do, with NaN above
+// all.
 template <class T> __device__ inline void max_magnitude(u32 *parts, const T *x, u64 len) {
     u32 largest = 0;
     for (u64 start = first_chunk(); start < len; start += chunk_stride()) {
@@ -48,8 +49,8 @@ __device__ inline Wide block_sum(Wide sum) {
 
 // parts[block] = Σ round((x·scale)²·2⁴⁸).
 //
-// The square of a 24-bit number is exact in f64. Adding 1.5·2⁵² rounds it to an integer below 2⁵⁰, which the low bits of the
-// sum hold.
+// The square of a 24-bit number is exact in f64. Adding 1.5·2⁵² rounds it to an integer below 2⁵⁰,
+// which the low bits of the sum hold.
 template <class T> __device__ inline void sum_of_squares(Wide *parts, const T *x, u64 len, double scale) {
     const double round = 6755399441055744.0, fixed = 281474976710656.0;
     const u64 round_bits = u64(__double_as_longlong(round));

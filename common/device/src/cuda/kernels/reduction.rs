@@ -1,5 +1,5 @@
-//! Launches of `reduction.cu`: parts by many blocks, then one block for the result. Exact, so that neither cuts nor order
-//! matter: the CPU's bits.
+//! Launches of `reduction.cu`: parts by many blocks, then one block for the result. Exact, so that
+//! neither cuts nor order matter: the CPU's bits.
 
 use super::table::{MAX_INDEX, MAX_MAGNITUDE, MAX_OF_PARTS, SUM_OF_PARTS, SUM_OF_SQUARES, of_type};
 use super::{Argument, CHUNK, Kernel, Launcher, Operand, THREADS, launch_blocks};
@@ -8,7 +8,8 @@ use crate::Result;
 /// Parts of a reduction, at most.
 const PARTS: usize = 1024;
 
-/// `result` (u32) = the bits of the largest magnitude in `x`; NaN is above all, and 0 stands for no elements.
+/// `result` (u32) = the bits of the largest magnitude in `x`; NaN is above all, and 0 stands for no
+/// elements.
 ///
 /// # Errors
 /// If `x` holds no floats; the launcher's.
@@ -25,7 +26,8 @@ pub fn max_index(l: &impl Launcher, result: u64, indices: u64, len: usize) -> Re
     reduce(l, [MAX_INDEX, MAX_OF_PARTS], (result, 4), indices, len, &[])
 }
 
-/// `result` (u128, low half first) = `Σ round((x · 2^−exponent)² · 2^48)`; see [`crate::Kernels::sum_of_squares`].
+/// `result` (u128, low half first) = `Σ round((x · 2^−exponent)² · 2^48)`; see
+/// [`crate::Kernels::sum_of_squares`].
 ///
 /// # Errors
 /// If `x` holds no floats; the launcher's.

@@ -1,8 +1,9 @@
-// Rotary position embedding (Su et al., 2021), in the rotate-half layout of Llama. A thread turns a chunk of pairs of one head.
+// Rotary position embedding (Su et al., 2021), in the rotate-half layout of Llama. A thread turns a
+// chunk of pairs of one head.
 #include "types.cuh"
 
-// Pairs (i, i + half) of the first `heads` heads of each row of `packed_width` elements, in place; `table` holds, per position,
-// `half` cosines, then `half` sines.
+// Pairs (i, i + half) of the first `heads` heads of each row of `packed_width` elements, in place;
+// `table` holds, per position, `half` cosines, then `half` sines.
 template <class T>
 __device__ inline void rope(T *qkv, const float *table, u32 rows, u32 tokens, u32 first_position, u32 half, u32 heads,
                             u32 packed_width, u32 inverse) {

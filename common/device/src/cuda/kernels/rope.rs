@@ -1,4 +1,4 @@
-//! Launches of `rope.cu`: a thread handles 8 pairs of one head, or what is left of them.
+//! Launches of `rope.cu`: a thread handles up to 8 pairs of one head.
 
 use super::table::{ROPE, of_type};
 use super::{Argument, CHUNK, Launcher, Operand, launch_each};
@@ -6,8 +6,9 @@ use crate::Result;
 use crate::operations::Rope;
 pub use crate::rotation::turns as rope_table;
 
-/// Rotates the query and key heads of `qkv` in place. `table` is the address of [`rope_table`]`(theta, head_dim / 2, n)`
-/// for some n of at least `first_position + tokens`. The CPU's bits.
+/// Rotates the query and key heads of `qkv` in place. `table` is the address of
+/// [`rope_table`]`(theta, head_dim / 2, n)` for some n of at least `first_position + tokens`. The
+/// CPU's bits.
 ///
 /// # Errors
 /// If `qkv` holds no floats; the launcher's.

@@ -1,9 +1,10 @@
-// What attention needs between matrix products: the causal softmax of a tile of scores, its gradient, the inner products of outputs
-// and their gradients, and rounding of sums.
+// The kernels between attention's matrix products: the causal softmax of a tile of scores, its
+// gradient, the inner products of outputs and their gradients, and rounding of sums.
 #include "block.cuh"
 #include "math.cuh"
 
-// delta[sequence, head, token] = Σ dout · out over the head. `lanes` of a warp, a power of two, per row and head.
+// delta[sequence, head, token] = Σ dout · out over the head. `lanes` of a warp, a power of two, per
+// row and head.
 template <class T>
 __device__ inline void attention_delta(float *delta, const T *dout, const T *out, u32 rows, u32 tokens, u32 heads,
                                        u32 head_dim, u32 lanes) {
@@ -11,7 +12,7 @@ __device__ inline void attention_delta(float *delta, const T *dout, const T *out
     u32 row = item / heads, head = item % heads;
     u64 offset = u64(item) * head_dim;
     float sum = 0.0f;
-    // Behind the last row there is nothing to add, but other lanes of the warp to meet.
+    // Past the last row there is nothing to add, but the warp's lanes still have to meet.
     for (u32 start = lane * CHUNK; row < rows && start < head_dim; start += lanes * CHUNK) {
         u32 count = chunk_count(start, head_dim);
         float douts[CHUNK], outs[CHUNK];
@@ -35,8 +36,8 @@ struct Query {
     }
 };
 
-// probabilities = softmax(scores · scale) over the keys that the query sees, 0 for the others; log_sum = the log of the
-// denominator.
+// probabilities = softmax(scores · scale) over the keys that the query sees, 0 for the others;
+// log_sum = the log of the denominator.
 template <class T>
 __device__ inline void attention_softmax(T *probabilities, float *log_sum, const float *scores, u32 first, u32 queries,
                                          u32 keys, u32 tokens, float scale) {
@@ -53,8 +54,8 @@ __device__ inline void attention_softmax(T *probabilities, float *log_sum, const
         probabilities[key] = narrow<T>(key < query.seen ? exponential(scores[key] * scale - largest) * factor : 0.0f);
 }
 
-// The probabilities again, and dscores = probabilities · (dprobabilities − delta) · scale; 0 for keys that the query does not
-// see.
+// The probabilities again, and dscores = probabilities · (dprobabilities − delta) · scale; 0 for
+// keys that the query does not see.
 template <class T>
 __device__ inline void attention_softmax_backward(T *probabilities, T *dscores, const float *scores,
                                                   const float *dprobabilities, const float *log_sum, const float *delta,
@@ -71,7 +72,8 @@ __device__ inline void attention_softmax_backward(T *probabilities, T *dscores, 
     }
 }
 
-// to[row][column] = Σ from[share][row][column], in order, rounded; rows of `to` are `stride` apart. A thread per element.
+// to[row][column] = Σ from[share][row][column], in order, rounded; rows of `to` are `stride` apart.
+// A thread per element.
 template <class T>
 __device__ inline void attention_store(T *to, const float *from, u32 rows, u32 columns, u32 stride, u32 shares) {
     u32 item = blockIdx.x * blockDim.x + threadIdx.x, items = rows * columns;

@@ -1,4 +1,4 @@
-//! Launches of `softmax.cu`: what attention by matrix products takes between them.
+//! Launches of `softmax.cu`: the kernels between the matrix products of attention.
 
 use super::table::{
     ATTENTION_DELTA, ATTENTION_SOFTMAX, ATTENTION_SOFTMAX_BACKWARD, ATTENTION_STORE, of_type, same_type,
@@ -10,8 +10,8 @@ use super::{
 use crate::Result;
 use crate::shapes::AttentionShape;
 
-/// `delta = Σ dout · out` per row and head: f32 `[batch, heads, tokens]`. As many lanes each as a head has
-/// chunks, a warp at most.
+/// `delta = Σ dout · out` per row and head: f32 `[batch, heads, tokens]`. As many lanes each as a
+/// head has chunks, a warp at most.
 ///
 /// # Errors
 /// If types differ or are no floats; the launcher's.
@@ -33,7 +33,8 @@ pub fn attention_delta(
     launch_blocks(l, kernel, [items.div_ceil(THREADS / lanes), 1], THREADS, &arguments)
 }
 
-/// Scores of some queries of some heads against the keys before them: packed `[heads, queries, keys]`.
+/// Scores of some queries of some heads against the keys before them: packed
+/// `[heads, queries, keys]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreTile {
     /// Heads, which follow each other in `log_sum`.
@@ -46,12 +47,13 @@ pub struct ScoreTile {
     pub keys: usize,
     /// Tokens of a sequence: the distance of two heads in `log_sum`.
     pub tokens: usize,
-    /// What scores are multiplied with.
+    /// Factor of the scores.
     pub scale: f32,
 }
 
-/// `probabilities = softmax(scores · scale + causal mask)` and `log_sum` = the log of its denominator. `scores` is f32;
-/// `log_sum` is the address of the first head's first token, f32. `probabilities` may lie where `scores` do if it is f32.
+/// `probabilities = softmax(scores · scale + causal mask)` and `log_sum` = the log of its
+/// denominator. `scores` is f32; `log_sum` is the address of the first head's first token, f32.
+/// `probabilities` may be the memory of `scores` if it is f32.
 ///
 /// # Errors
 /// If `probabilities` holds no floats; the launcher's.
@@ -68,8 +70,8 @@ pub fn attention_softmax(
 }
 
 /// The probabilities again, and the gradient of the raw scores:
-/// `dscores = probabilities · (dprobabilities − delta) · scale`. `scores` and `dprobabilities` are f32, and outputs may lie
-/// where they do if they are f32 too; `delta` is laid out as `log_sum`.
+/// `dscores = probabilities · (dprobabilities − delta) · scale`. `scores` and `dprobabilities` are
+/// f32, and outputs may be their memory if they are f32 too; `delta` has the layout of `log_sum`.
 ///
 /// # Errors
 /// If outputs differ in type or are no floats; the launcher's.
@@ -97,7 +99,8 @@ fn launch_scores(
     launch_blocks(l, kernel, [tile.queries, tile.heads], row_threads(tile.keys, THREADS), &arguments)
 }
 
-/// `to` = the sum of `shares` matrices at `from`, in order, rounded once; these are f32, and packed.
+/// `to` = the sum of `shares` matrices at `from`, in order, rounded once; these are f32, and
+/// packed.
 ///
 /// # Errors
 /// If `to` holds no floats; the launcher's.

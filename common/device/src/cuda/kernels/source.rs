@@ -1,9 +1,9 @@
 //! The CUDA sources, and how they are compiled.
 
-/// Options of the run-time compiler beside the architecture (`-arch=sm_90`).
+/// Options of the run-time compiler other than the architecture (`-arch=sm_90`).
 pub const OPTIONS: [&str; 3] = ["-std=c++17", "-fmad=false", "-default-device"];
 
-/// A file of kernels: what is compiled as one.
+/// A file of kernels, compiled as one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     /// Addition, conversion, filling.
@@ -32,7 +32,7 @@ pub enum Source {
     TreeSum,
 }
 
-/// What `#include` finds.
+/// The headers that `#include` finds.
 const HEADERS: [(&str, &str); 6] = [
     ("types.cuh", include_str!("types.cuh")),
     ("block.cuh", include_str!("block.cuh")),
@@ -89,7 +89,8 @@ impl Source {
     }
 }
 
-/// `text` with each `#include` replaced by the header's own expansion the first time, and dropped afterwards.
+/// `text` with each `#include` replaced by the header's own expansion the first time, and dropped
+/// afterwards.
 fn expand(name: &str, text: &str, included: &mut Vec<&'static str>) -> String {
     let mut out = format!("#line 1 \"{name}\"\n");
     for (number, line) in text.lines().enumerate() {

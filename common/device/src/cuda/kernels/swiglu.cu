@@ -1,8 +1,8 @@
-// The gated activation SwiGLU (Shazeer, 2020), forward and backward. A row of `gate_up` holds `width` gates, then `width` ups.
-// A thread handles a chunk of a row.
+// The gated activation SwiGLU (Shazeer, 2020), forward and backward. A row of `gate_up` holds
+// `width` gates, then `width` ups. A thread handles a chunk of a row.
 #include "math.cuh"
 
-// Where a thread's chunk lies.
+// The position of a thread's chunk.
 struct Place {
     u32 row, start, count;
 

@@ -1,4 +1,4 @@
-//! Launches of `swiglu.cu`: a thread handles 8 elements of a row, or what is left of them.
+//! Launches of `swiglu.cu`: a thread handles up to 8 elements of a row.
 
 use super::table::{SWIGLU, SWIGLU_BACKWARD, of_type, same_type};
 use super::{Argument, Launcher, Operand, launch_each, row_arguments, row_chunks};

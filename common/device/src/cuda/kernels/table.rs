@@ -1,6 +1,6 @@
 //! The names of all kernels: a family of kernels is one template, instantiated by element type.
 //!
-//! Parameter lists stand in the sources; the tests compare what the operations pass with them.
+//! Parameter lists are in the sources; the tests compare them with the arguments of the operations.
 
 use super::{Operand, Source};
 use crate::{DType, DeviceError, Result};

@@ -1,9 +1,10 @@
 // Tiles of heads in shared memory, and their products on tensor cores.
 //
-// A tile has 64 rows; a block of 4 warps owns one or two, and a warp 16 rows of each, so that what it loads of another tile serves
-// both: with one, shared memory is busy for longer than tensor cores. Sums stay in registers in the tensor cores'
-// layout: of each 8 columns a lane holds two neighbours in two rows, 8 apart. In shared memory, 16-byte pieces of a row are permuted
-// by the row's number, so that the eight rows of a matrix load hit different banks.
+// A tile has 64 rows; a block of 4 warps owns one or two, and a warp 16 rows of each, so that a
+// load from another tile serves both: with one, shared memory is busy for longer than tensor cores.
+// Sums stay in registers in the tensor cores' layout: of each 8 columns a lane holds two neighbours
+// in two rows, 8 apart. In shared memory, 16-byte pieces of a row are permuted by the row's number,
+// so that the eight rows of a matrix load hit different banks.
 #ifndef TILE_CUH
 #define TILE_CUH
 #include "attention.cuh"
@@ -13,7 +14,8 @@
 constexpr u32 TILE = 64;
 constexpr u32 THREADS = 128;
 
-// This thread's number, read where it is asked for: what is computed from it takes no registers across a loop.
+// This thread's number, read again at each use, so that values computed from it occupy no registers
+// across a loop.
 __device__ inline u32 thread_here() {
 #ifdef SHIM
     return threadIdx.x;
@@ -39,12 +41,12 @@ template <u32 W, class T> struct Tile {
     // One of the tiles that follow each other from here.
     __device__ Tile number(u32 i) const { return {data + i * TILE * W}; }
 
-    // Where the 16 bytes from column 8·piece of a row lie, in bytes from the first. A lane works out one place and finds others by
-    // place(row + 8·k, piece) = place(row, piece) + place(8·k, 0) and, for pieces 0 and 1, place(row, piece + 2·k) =
-    // place(row, piece) ^ 32·k.
+    // The position of the 16 bytes from column 8·piece of a row, in bytes from the first. A lane
+    // computes one and finds others by place(row + 8·k, piece) = place(row, piece) + place(8·k, 0)
+    // and, for pieces 0 and 1, place(row, piece + 2·k) = place(row, piece) ^ 32·k.
     __device__ static u32 place(u32 row, u32 piece) { return row * 2 * W + (piece ^ row % 8) * 16; }
 
-    // Starts to fetch rows `first`.. of a head; zeros where there are none.
+    // Starts to copy rows `first`.. of a head; zeros past its end.
     __device__ void fetch(Head<const T> head, u32 first, u32 tokens) const {
         constexpr u32 ROWS = THREADS * 8 / W;
         u32 thread = thread_here(), row = thread / (W / 8), piece = thread % (W / 8);
@@ -56,18 +58,20 @@ template <u32 W, class T> struct Tile {
         }
     }
 
-    // The same for M tiles, from this one on.
+    // Starts to copy M tiles, from this one on.
     template <u32 M> __device__ void fetch_tiles(Head<const T> head, u32 first, u32 tokens) const {
         for (u32 m = 0; m < M; m++) number(m).fetch(head, first + m * TILE, tokens);
     }
 
-    // Rows row.. + 16, columns 16·step.. + 16, as the left operand. Here and below `row` is a multiple of 16.
+    // Rows row.. + 16, columns 16·step.. + 16, as the left operand. Here and below `row` is a
+    // multiple of 16.
     __device__ void left(u32 (&to)[4], u32 row, u32 step) const {
         u32 lane = own_lane();
         load_matrices(to, data, (place(lane % 16, lane / 16) ^ 32 * step) + place(row, 0));
     }
 
-    // The transpose of rows row.. + 16, columns 16·step.. + 16, as two right operands: the sum runs over columns.
+    // The transpose of rows row.. + 16, columns 16·step.. + 16, as two right operands: the sum runs
+    // over columns.
     __device__ void right_of_rows(u32 (&to)[4], u32 row, u32 step) const {
         u32 lane = own_lane();
         load_matrices(to, data, (place(lane % 8 + lane / 16 * 8, lane / 8 % 2) ^ 32 * step) + place(row, 0));

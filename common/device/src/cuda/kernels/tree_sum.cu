@@ -1,5 +1,6 @@
-// Sums over ranks, in f32 over a balanced binary tree, rounded once: ranks split at the largest power of two below their count,
-// so (0+1)+2 for three and ((0+1)+(2+3))+4 for five. The order of the CPU's collectives, so their bits. A thread sums a chunk.
+// Sums over ranks, in f32 over a balanced binary tree, rounded once: ranks split at the largest
+// power of two below their count, so (0+1)+2 for three and ((0+1)+(2+3))+4 for five. The order of
+// the CPU's collectives, so their bits. A thread sums a chunk.
 #include "types.cuh"
 
 constexpr u32 PEERS = 64;
@@ -9,7 +10,7 @@ struct Peers {
     void *at[PEERS];
 };
 
-// Where a chunk lies in every rank's tensor.
+// The position of a chunk in every rank's tensor.
 template <class T> struct Chunk {
     const Peers &peers;
     u64 start;
@@ -37,7 +38,7 @@ template <u32 span, class T> __device__ inline void add_up(float (&sum)[CHUNK], 
     }
 }
 
-// `sum` = the chunks of `span` ranks from `first`, a power of two: all loads are under way at once.
+// `sum` = the chunks of `span` ranks from `first`, a power of two: all loads are in flight at once.
 template <u32 span, class T> __device__ inline void sum_all(float (&sum)[CHUNK], const Chunk<T> &chunk, u32 first) {
     Stored<CHUNK, T> chunks[span];
 #pragma unroll
@@ -57,14 +58,15 @@ template <u32 span, class T> __device__ inline void sum_some(float (&sum)[CHUNK]
     }
 }
 
-// Ranks that are summed without a detour over partial sums.
+// Ranks that are summed without stored partial sums.
 constexpr u32 GROUP = 8;
 
 // Levels of the tree above groups.
 constexpr u32 LEVELS = 3;
 
-// `sum` = the chunks of all `count` ranks. Groups are leaves of a tree: `held[level]` is the sum of the 2^level groups before
-// this one for which there is no partner yet, so the bits of a group's number say which levels are held.
+// `sum` = the chunks of all `count` ranks. Groups are leaves of a tree: `held[level]` is the sum of
+// the 2^level groups before this one for which there is no partner yet, so the bits of a group's
+// number say which levels are held.
 template <class T> __device__ inline void sum_ranks(float (&sum)[CHUNK], const Chunk<T> &chunk, u32 count) {
     float held[LEVELS][CHUNK];
     for (u32 group = 0;; group++) {
@@ -85,7 +87,8 @@ template <class T> __device__ inline void sum_ranks(float (&sum)[CHUNK], const C
     }
 }
 
-// outputs[0..output_count] = Σ inputs[0..count]; an output may be an input where the types are the same.
+// outputs[0..output_count] = Σ inputs[0..count]; an output may be an input where the types are the
+// same.
 template <class Output, class T>
 __device__ inline void tree_sum(const Peers &outputs, const Peers &inputs, u32 output_count, u32 count, u64 len) {
     u64 start = (u64(blockIdx.x) * blockDim.x + threadIdx.x) * CHUNK;

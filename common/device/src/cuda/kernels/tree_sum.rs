@@ -7,9 +7,10 @@ use crate::{DType, Result};
 /// Ranks that one launch can sum over.
 pub const PEERS: usize = 64;
 
-/// Every one of `outputs` = the sum of `inputs` over a balanced binary tree in order, in f32, rounded once: `len` elements
-/// from each address, of the types `(read, stored)`. What is stored has the type that is read, and an output may be one of
-/// the inputs then; or it is f32. The bits of the CPU's collectives.
+/// Every one of `outputs` = the sum of `inputs` over a balanced binary tree in order, in f32,
+/// rounded once: `len` elements from each address, of the types `(read, stored)`. The stored type
+/// is the one that is read, and an output may then be one of the inputs; or it is f32. The bits of
+/// the CPU's collectives.
 ///
 /// # Errors
 /// If one of the types is no float type; the launcher's.

@@ -1,23 +1,24 @@
 // Element types, chunks of eight elements, and how a kernel is declared.
 //
-// Arithmetic is f32 whatever the storage. Widening is exact; narrowing rounds to nearest, ties to even. A chunk is read and
-// written in pieces of at most 16 bytes where it is whole and lies on a multiple of them, and element by element otherwise.
+// Arithmetic is f32 whatever the storage. Widening is exact; narrowing rounds to nearest, ties to
+// even. A chunk is read and written in pieces of at most 16 bytes if it is whole and aligned to
+// them, and element by element otherwise.
 #ifndef TYPES_CUH
 #define TYPES_CUH
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// What the host shim defines in its own way.
+// Defined by the host shim in its own way.
 #ifndef SHIM
 // A kernel for blocks of at most `threads` threads.
 #define KERNEL(name, threads, ...) extern "C" __global__ void __launch_bounds__(threads) name(__VA_ARGS__)
-// The same, with few enough registers for `blocks` of them at once on a multiprocessor.
+// A kernel with few enough registers for `blocks` of its blocks at once on a multiprocessor.
 #define KERNEL_AT_ONCE(blocks, name, threads, ...) \
     extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__)
 // An array of the block's shared memory.
 #define SHARED(type, name, count) __shared__ type name[count]
-// The shared memory whose size the launch says.
+// The shared memory whose size the launch gives.
 #define DYNAMIC_SHARED(type, name)                              \
     extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
     type *name = reinterpret_cast<type *>(dynamic_shared)
@@ -123,7 +124,7 @@ template <class T> __device__ inline void store_whole(T *to, const float (&from)
     *reinterpret_cast<uint2 *>(to) = make_uint2(pack<T>(from[0], from[1]), pack<T>(from[2], from[3]));
 }
 
-// Whether a chunk of N elements can be moved in whole pieces.
+// True if a chunk of N elements can be moved in whole pieces.
 template <u32 N, class T> __device__ inline bool is_aligned(const T *chunk) {
     constexpr size_t piece = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
     return reinterpret_cast<size_t>(chunk) % piece == 0;
@@ -134,8 +135,9 @@ template <u32 N = CHUNK, class Size> __device__ inline u32 chunk_count(Size star
     return len - start < N ? static_cast<u32>(len - start) : N;
 }
 
-// A chunk of N elements as it is stored: `count` elements, then zeros. What is computed from a load waits for it, so a thread
-// that needs several chunks holds all of them like this before it widens any.
+// A chunk of N elements as it is stored: `count` elements, then zeros. Arithmetic on a load waits
+// for it, so a thread that needs several chunks loads all of them in this form before it widens
+// any.
 template <u32 N, class T> struct Stored {
     static constexpr u32 PER_WORD = 4 / sizeof(T);
     u32 words[N / PER_WORD];
@@ -174,7 +176,8 @@ template <u32 N, class T> struct Stored {
 
 __device__ inline void load_chunks(u32) {}
 
-// `to` = `count` elements, then zeros; and so on for further pairs. All loads are under way at once.
+// `to` = `count` elements, then zeros; and so on for further pairs. All loads are in flight at
+// once.
 template <u32 N, class T, class... More>
 __device__ inline void load_chunks(u32 count, float (&to)[N], const T *from, More &&...more) {
     Stored<N, T> stored;
@@ -183,7 +186,7 @@ __device__ inline void load_chunks(u32 count, float (&to)[N], const T *from, Mor
     stored.widen_to(to);
 }
 
-// Brings what lies there nearer, for a load that will come after others have been waited for.
+// Prefetches into cache, for a load that will be issued after others have arrived.
 __device__ inline void prefetch(const void *from) {
 #ifndef SHIM
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
