@@ -220,7 +220,7 @@ fn screen(flags: &Flags, stage: Stage, dir: &Path) -> (Cpu, f64) {
     let mut pty = Pty::start(&mut command, (120, 40));
     pty.expect("\x1b[?1049h");
     // As long as it takes: the machine may be busy, and the run long.
-    pty.patience = Duration::from_secs(3600);
+    pty.timeout = Duration::from_secs(3600);
     let before = Cpu::of(pty.id());
     pty.expect_on_screen(&format!("{stage} is done"));
     let cpu = Cpu::of(pty.id());

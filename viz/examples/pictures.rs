@@ -1,4 +1,4 @@
-//! Draws every view of recorded runs, and of made-up ones on more ranks, as SVG pictures, to be looked at.
+//! Draws every view of recorded runs, and of simulated ones on more ranks, as SVG pictures for inspection.
 //!
 //! `cargo run -p viz --example pictures -- OUT_DIR [WIDTHxHEIGHT …]`
 
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A recorded run in the backward of its second step, or where it failed.
+/// Returns a recorded run in the backward of its second step, or where it failed.
 fn recorded(name: &str) -> Result<Player> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/recordings/{name}.events"));
     let mut player = Player::new(Timeline::recorded(Recording::open(&path)?)?, Motion::Standing);

@@ -1,4 +1,4 @@
-//! How long a picture, loading and seeking take.
+//! Measures how long a picture, loading and seeking take.
 //!
 //! `cargo run --release -p viz --example speed`
 
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The median of 200 pictures.
+/// Returns the median time of 200 pictures.
 fn picture(app: &App) -> Duration {
     let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width: 200, height: 60 });
     let mut times: Vec<Duration> = (0..200)

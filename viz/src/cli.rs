@@ -6,15 +6,15 @@ use clap::{Args, Parser, Subcommand};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// Watch sharded training: memory and collectives of every rank. Without a command, plays a recording that ships with
-/// the program.
+/// Watch sharded training: memory and collectives of every rank. Without a command, plays a recording that is part of the
+/// program.
 #[derive(Debug, Parser)]
 #[command(name = "viz", version)]
 pub struct Cli {
-    /// What to do, if anything but to play the shipped recording.
+    /// The command; without one, the shipped recording plays.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// How to draw.
+    /// Options of the terminal.
     #[command(flatten)]
     pub display: DisplayOptions,
 }
@@ -22,14 +22,14 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Follow a run in another process, undisturbed; without a name, list the runs there are
+    /// Follow a run in another process without disturbing it; without a name, list all runs
     Attach {
-        /// The run's name, or its beginning
+        /// The run's name, or a prefix of it
         run: Option<String>,
         /// Allow this screen to pause, slow down and step the run
         #[arg(long)]
         control: bool,
-        /// The view to begin with
+        /// The first view
         #[arg(long, default_value = "overview")]
         view: View,
     },
@@ -43,14 +43,14 @@ pub enum Command {
     },
     /// Show two to four recordings, or runs in other processes, side by side, locked to the same step and phase
     Compare {
-        /// Recordings' files and runs' names, in any mixture; the runs come first
+        /// Files of recordings and names of runs, in any order; runs are shown first
         #[arg(num_args = 2..=4, required = true)]
         runs: Vec<PathBuf>,
         /// Where playing begins
         #[command(flatten)]
         start: Start,
     },
-    /// Draw a moment of a recording as SVG, or a stretch of it as an asciicast
+    /// Draw one moment of a recording as SVG, or a part of it as an asciicast
     Export(Export),
     /// Write a recording as a trace for Chrome's or Perfetto's viewer
     Trace {
@@ -64,16 +64,16 @@ pub enum Command {
 /// Where playing begins.
 #[derive(Debug, Args)]
 pub struct Start {
-    /// The step to begin with; the first is 0
+    /// The step where playing begins, counted from 0
     #[arg(long, default_value_t = 0)]
     pub step: u32,
     /// Run seconds per real second, 0.001 to 1
     #[arg(long, default_value_t = 0.1, value_parser = number(SPEEDS))]
     pub speed: f64,
-    /// Do not play until told to
+    /// Begin paused
     #[arg(long)]
     pub paused: bool,
-    /// The view to begin with
+    /// The first view
     #[arg(long)]
     pub view: Option<View>,
 }
@@ -87,7 +87,7 @@ pub struct Export {
     /// The view
     #[arg(long, default_value = "overview")]
     pub view: View,
-    /// The step; the first is 0
+    /// The step, counted from 0
     #[arg(long, default_value_t = 0)]
     pub step: u32,
     /// How far into the step, from 0 to 1
@@ -102,10 +102,10 @@ pub struct Export {
     /// Write a picture
     #[arg(long, value_name = "OUT", required_unless_present = "cast")]
     pub svg: Option<PathBuf>,
-    /// Write an asciicast from the step on
+    /// Write an asciicast that begins at the step
     #[arg(long, value_name = "OUT")]
     pub cast: Option<PathBuf>,
-    /// Seconds of the asciicast, up to an hour
+    /// Length of the asciicast in seconds, up to an hour
     #[arg(long, default_value_t = 20.0, value_parser = number(0.0..=3600.0))]
     pub seconds: f64,
     /// Run seconds per second of the asciicast, 0.001 to 1
@@ -113,7 +113,7 @@ pub struct Export {
     pub speed: f64,
 }
 
-/// Run seconds per real second.
+/// The speeds allowed, in run seconds per real second.
 const SPEEDS: RangeInclusive<f64> = SLOWEST..=1.0;
 
 fn number(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync {
@@ -127,6 +127,6 @@ fn size(text: &str) -> Result<(u16, u16), String> {
     let parts =
         text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
     parts.filter(|&(width, height)| (80..=1000).contains(&width) && (24..=1000).contains(&height)).ok_or_else(
-        || format!("{text} is no size: columns and rows, such as 120x40, from 80x24 to 1000x1000"),
+        || format!("{text} is not a size: write columns and rows, such as 120x40, from 80x24 to 1000x1000"),
     )
 }

@@ -1,22 +1,22 @@
-//! Ranks that mean different collectives by the same number: one of them has left one out, and what each waits for the
-//! others never issue.
+//! Finds ranks that have issued different collectives under the same sequence number. One of them has skipped a collective,
+//! and each waits for one that the others never issue.
 
 use crate::groups;
 use crate::player::Scene;
 use events::{Flight, Operation};
 
-/// What most ranks have issued under a number, and what others have.
+/// The collectives that ranks have issued under one sequence number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disagreement {
-    /// Of the first of most ranks.
+    /// The collective that most ranks have issued.
     pub usual: Flight,
-    /// Ranks that have issued something else.
+    /// Ranks that have issued another one.
     pub odd: Vec<usize>,
-    /// What the first of these has issued.
+    /// The collective that the first of these has issued.
     pub theirs: Flight,
 }
 
-/// The ranks that disagree about the number of `flight`, if any do.
+/// Returns the disagreement about the sequence number of `flight`, if there is one.
 pub fn about(scene: &Scene, flight: &Flight) -> Option<Disagreement> {
     let issued = issued(scene, flight);
     let alike = |one: &Flight| issued.iter().filter(|(_, other)| meaning(other) == meaning(one)).count();
@@ -31,13 +31,13 @@ fn meaning(flight: &Flight) -> (Operation, u16, u16) {
     (flight.event.operation, flight.event.unit, flight.event.units)
 }
 
-/// What the members of the flight's group have on their way under its number.
+/// Returns the flights under the same number on all members of the flight's group, with their ranks.
 fn issued(scene: &Scene, flight: &Flight) -> Vec<(usize, Flight)> {
     let (group, sequence) = (flight.event.group, flight.event.sequence);
     let groups = groups::beside(&scene.now, group);
     let members = groups.iter().filter(|g| g.number == group).flat_map(|g| &g.ranks);
     let same = |flight: &&Flight| (flight.event.group, flight.event.sequence) == (group, sequence);
-    // The messages of a pair have numbers of their own.
+    // Messages between two ranks have sequence numbers of their own.
     let message = |flight: &Flight| matches!(flight.event.operation, Operation::Send | Operation::Recv);
     let all = |flight: &&Flight| same(flight) && !message(flight);
     members.filter_map(|&rank| Some((rank, *scene.now.ranks[rank].flights.iter().find(all)?))).collect()

@@ -1,4 +1,4 @@
-//! Keys and mouse: one table says what each key does, in the footer, in the help and in fact.
+//! Keys and mouse. The footer, the list of keys and the program all read the same table, [`BINDINGS`].
 
 use crossterm::event::{
     Event as TerminalEvent, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEventKind,
@@ -7,9 +7,9 @@ use crossterm::event::{
 /// The views, in the order of their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum View {
-    /// Everything at a glance.
+    /// Memory, collectives and progress of all ranks.
     Overview,
-    /// Who holds what.
+    /// The slices of each unit that every rank holds.
     Shards,
     /// One rank's memory over time.
     Memory,
@@ -22,11 +22,11 @@ pub enum View {
 }
 
 impl View {
-    /// All of them.
+    /// All views.
     pub const ALL: [View; 6] =
         [View::Overview, View::Shards, View::Memory, View::Streams, View::Traffic, View::Compare];
 
-    /// Its name.
+    /// Returns the view's name.
     pub const fn label(self) -> &'static str {
         match self {
             View::Overview => "Overview",
@@ -73,31 +73,31 @@ pub enum Action {
     Quit,
 }
 
-/// What a person or the clock tells the program.
+/// An input to the program, from a person or from the clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input {
     /// A person has pressed a key, or clicked on something that stands for this action.
     Do(Action),
-    /// The wheel: up is negative.
+    /// A turn of the mouse wheel. Up is negative.
     Wheel(i32),
-    /// The window has another size.
+    /// The terminal's size has changed.
     Resized,
-    /// This much real time has passed, in seconds.
+    /// This many seconds of real time have passed.
     Passed(f64),
 }
 
-/// One row of the key table. Keys that undo each other share a label: the first one has it, the other's is empty.
+/// One row of the table of keys. Two opposite keys share the label of the first; the other's label is empty.
 #[derive(Debug)]
 pub struct Binding {
     /// The keys.
     pub keys: &'static [KeyCode],
-    /// How footer and help write them.
+    /// Their names in the footer and in the list of keys.
     pub label: &'static str,
-    /// One or two words for the footer; empty if it is not shown there.
+    /// One or two words for the footer; empty if the footer does not show the keys.
     pub short: &'static str,
-    /// A sentence for the help.
+    /// The description in the list of keys.
     pub help: &'static str,
-    /// What it does.
+    /// The action.
     pub action: Action,
 }
 
@@ -111,7 +111,7 @@ const fn binding(
     Binding { keys, label, short, help, action }
 }
 
-/// The other key of the binding before it.
+/// Returns a binding for the opposite of the binding before it.
 const fn counterpart(keys: &'static [KeyCode], action: Action) -> Binding {
     binding(keys, "", "", "", action)
 }
@@ -122,18 +122,12 @@ const fn view(keys: &'static [KeyCode], label: &'static str, help: &'static str,
 
 use KeyCode::{BackTab, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
-/// The table.
+/// The table of keys.
 pub const BINDINGS: &[Binding] = &[
-    binding(&[Char(' ')], "space", "pause", "pause, and go on", Action::TogglePause),
-    binding(&[Left, Char(',')], "←→", "step", "one step back, or forward", Action::Back),
+    binding(&[Char(' ')], "space", "pause", "pause or resume", Action::TogglePause),
+    binding(&[Left, Char(',')], "←→", "step", "one step back or forward", Action::Back),
     counterpart(&[Right, Char('.')], Action::Forward),
-    binding(
-        &[Char('g')],
-        "g",
-        "by",
-        "what one step is: event, collective, unit or step",
-        Action::Granularity,
-    ),
+    binding(&[Char('g')], "g", "by", "size of a step: event, collective, unit or step", Action::Granularity),
     binding(
         &[Char('-'), Char('[')],
         "-+",
@@ -142,10 +136,10 @@ pub const BINDINGS: &[Binding] = &[
         Action::Slower,
     ),
     counterpart(&[Char('+'), Char('='), Char(']')], Action::Faster),
-    binding(&[Enter, Char('r')], "enter", "", "let go: full speed, at the latest event", Action::Release),
-    binding(&[Tab], "tab", "view", "next view; with shift the previous one", Action::NextView),
+    binding(&[Enter, Char('r')], "enter", "", "resume at full speed, at the latest event", Action::Release),
+    binding(&[Tab], "tab", "view", "next view; with shift, the previous one", Action::NextView),
     counterpart(&[BackTab], Action::PreviousView),
-    binding(&[Up, Char('k')], "↑↓", "rank", "previous, next rank", Action::PreviousRank),
+    binding(&[Up, Char('k')], "↑↓", "rank", "previous or next rank", Action::PreviousRank),
     counterpart(&[Down, Char('j')], Action::NextRank),
     view(&[Char('1')], "1", "Overview: memory, collectives and progress of every rank", View::Overview),
     view(&[Char('2')], "2", "Shards: which slice of each unit every rank holds", View::Shards),
@@ -153,24 +147,18 @@ pub const BINDINGS: &[Binding] = &[
     view(&[Char('4')], "4", "Streams: compute and communication on one time axis", View::Streams),
     view(&[Char('5')], "5", "Traffic: bytes per operation and pair, against theory", View::Traffic),
     view(&[Char('6')], "6", "Compare: runs side by side at the same step", View::Compare),
-    binding(&[PageUp], "page up, down", "", "previous, next step of the run", Action::PreviousStep),
+    binding(&[PageUp], "page up, down", "", "previous or next step of the run", Action::PreviousStep),
     counterpart(&[PageDown], Action::NextStep),
-    binding(&[Home], "home, end", "", "the oldest event kept, the latest", Action::First),
+    binding(&[Home], "home, end", "", "the oldest event kept or the latest", Action::First),
     counterpart(&[End], Action::Last),
     binding(
         &[Char('?'), Char('h')],
         "?",
         "help",
-        "this list; the mouse chooses views, ranks and moments",
+        "this list; the mouse selects views, ranks and moments",
         Action::Help,
     ),
-    binding(
-        &[Char('q')],
-        "q",
-        "quit",
-        "quit; a live run ends at once, one attached to goes on",
-        Action::Quit,
-    ),
+    binding(&[Char('q')], "q", "quit", "quit; ends a live run, leaves an attached one running", Action::Quit),
 ];
 
 /// Returns the column and row of a click, or of a drag with the left button held.

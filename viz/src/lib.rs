@@ -1,4 +1,4 @@
-//! Terminal visualizer: live, attached to a run, or replaying a recording.
+//! The terminal visualizer. It shows a run in this process, a run in another process, or a recording.
 
 #![forbid(unsafe_code)]
 

@@ -53,7 +53,7 @@ fn open(files: &[PathBuf]) -> Result<Vec<Recording>, events::RecordingError> {
     files.iter().map(|file| Recording::open(file)).collect()
 }
 
-/// Each of `runs` is a recording if there is such a file (a folder may have the name of a run), else a run that goes on.
+/// Compares `runs`: files are recordings, other names are runs in progress. A folder may have the name of a run.
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
     if names.is_empty() {
@@ -71,7 +71,7 @@ fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(
 fn list() -> Result<(), Box<dyn Error>> {
     let runs = runs::list(&runs::directory())?;
     if runs.is_empty() {
-        events::say!("nothing is running now; every training run can be followed while it lasts");
+        events::say!("nothing is running now; every training run can be followed while it runs");
     }
     let rows: Vec<[String; 6]> = runs.iter().map(|run| described(&run.name, &run.header)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -81,14 +81,14 @@ fn list() -> Result<(), Box<dyn Error>> {
         events::say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
     if !rows.is_empty() {
-        events::say!("\nviz attach NAME, or as much of a name as no other run shares, shows one of them");
+        events::say!("\nviz attach NAME shows one of them; a prefix that no other name has is enough");
     }
     Ok(())
 }
 
-/// A run in a row of the list.
+/// Returns a run's row in the list.
 fn described(name: &str, header: &events::RunHeader) -> [String; 6] {
-    // A model that is a file: its name says enough.
+    // A model may be a path; its file's name suffices.
     let model = header.model.rsplit('/').next().unwrap_or(&header.model);
     [
         name.into(),
@@ -100,7 +100,7 @@ fn described(name: &str, header: &events::RunHeader) -> [String; 6] {
     ]
 }
 
-/// Refuses a step that `player` does not have.
+/// Returns an error if `player` has no such step.
 fn check_step(player: &Player, step: u32) -> Result<(), String> {
     let last = player.timeline().marks().back().map_or(0, |mark| mark.step);
     if step <= last {
@@ -135,7 +135,7 @@ fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>
 
 fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let recordings = open(&export.files)?;
-    recordings.iter().for_each(tell_of_early_end);
+    recordings.iter().for_each(warn_of_early_end);
     let mut players = players(recordings)?;
     check_step(&players[0], export.step)?;
     players[0].seek_into_step(export.step, export.at);
@@ -159,15 +159,15 @@ fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dy
 
 fn write_trace(file: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let recording = Recording::open(file)?;
-    tell_of_early_end(&recording);
+    warn_of_early_end(&recording);
     write(out, &trace::render(&recording)?)
 }
 
-/// What a screen shows beside the run, and a file that is written cannot.
-fn tell_of_early_end(recording: &Recording) {
+/// Prints a warning if a recording ends early. Exported files do not show it, unlike the screen.
+fn warn_of_early_end(recording: &Recording) {
     if !recording.is_complete() {
         events::complain!(
-            "warning: the recording {} ends early: its run was killed, or goes on; all up to its last whole frame is there",
+            "warning: the recording {} ends early: its run was killed or is still running; frames up to the last complete one are used",
             recording.path().display()
         );
     }

@@ -1,4 +1,4 @@
-//! One sentence that says what is happening now, in the field's words.
+//! One sentence about what is happening now, in the field's terms.
 
 use crate::groups;
 use crate::player::Scene;
@@ -7,7 +7,7 @@ use events::event::NO_UNIT;
 use events::units::GatherState;
 use events::{Flight, Operation, Pass, PassNow, RankSnapshot, RankStatus, Scaling};
 
-/// What is happening in `scene`, in at most `room` characters where that leaves a sentence.
+/// Returns a sentence about `scene`. It has at most `room` characters unless even the shortest form is longer.
 pub fn sentence(scene: &Scene, room: usize) -> String {
     if let Some(sentence) = ending(scene).or_else(|| waiting(scene)) {
         return sentence;
@@ -24,7 +24,7 @@ pub fn sentence(scene: &Scene, room: usize) -> String {
     fitting(&main, &more, room)
 }
 
-/// The longest that fits: everything, without what is computed meanwhile, without the bytes, without the explanation.
+/// Returns the longest form that fits: all, without the computation, without the bytes, without the explanation.
 fn fitting(main: &str, more: &str, room: usize) -> String {
     let plain = main.rsplit_once(" (").map_or(main, |(plain, _)| plain);
     let head = main.split(':').next().unwrap_or(main);
@@ -39,24 +39,24 @@ fn ending(scene: &Scene) -> Option<String> {
     }
     let ranks = &scene.now.ranks;
     let all = ranks.iter().all(|rank| rank.status == RankStatus::Finished);
-    all.then(|| "The run is over: every rank has done its last step.".into())
+    all.then(|| "The run is over: every rank has finished its last step.".into())
 }
 
-/// The collective in flight that tells most: data before scalars, moving before issued.
+/// Returns the most important collective in flight: one that moves data rather than one that is only issued, never scalars.
 fn leading_flight(rank: &RankSnapshot) -> Option<Flight> {
     let data = |flight: &&Flight| flight.event.unit != NO_UNIT;
     let moving = rank.flights.iter().filter(data).find(|flight| flight.started.is_some());
     moving.or_else(|| rank.flights.iter().find(data)).copied()
 }
 
-/// The collective to tell of: of all ranks' leading ones the first that moves, or else the first that is issued.
+/// Returns the collective to narrate: the first of all ranks' leading flights that moves, else the first that is issued.
 pub fn leading_collective(scene: &Scene) -> Option<Flight> {
     let flights = scene.now.ranks.iter().filter_map(leading_flight);
     flights.min_by_key(|flight| (flight.started.is_none(), flight.event.sequence))
 }
 
-/// Whether a rank computes nothing and the oldest collective that it has issued does not move. A rank that has gathered a
-/// unit goes on with that one, and an all-gather is for the next.
+/// True if a rank computes nothing and its oldest collective in flight does not move. An all-gather does not count while the
+/// rank holds another gathered unit: it can compute with that one.
 pub fn stuck(rank: &RankSnapshot) -> bool {
     let gathered = || rank.units.units.iter().any(|unit| unit.gather == GatherState::Gathered);
     let ahead = |flight: &Flight| flight.event.operation == Operation::AllGather && gathered();
@@ -64,7 +64,7 @@ pub fn stuck(rank: &RankSnapshot) -> bool {
     rank.pass.is_none() && rank.flights.first().is_some_and(still)
 }
 
-/// Ranks that have issued a collective and wait in it for one that has not.
+/// Returns a sentence about ranks that wait in a collective for ranks that have not issued it, if there are any.
 fn waiting(scene: &Scene) -> Option<String> {
     let ranks = &scene.now.ranks;
     let waiting: Vec<usize> = (0..ranks.len()).filter(|&rank| stuck(&ranks[rank])).collect();
@@ -83,7 +83,7 @@ fn waiting(scene: &Scene) -> Option<String> {
     Some(format!("{} {verb} for {} in the {what}.", capitalised(&listed(&waiting)), listed(&late)))
 }
 
-/// `rank 2`, `ranks 1, 3`.
+/// Lists ranks: `rank 2`, `ranks 1, 3`, `7 ranks`.
 pub fn listed(ranks: &[usize]) -> String {
     match ranks {
         [only] => format!("rank {only}"),
@@ -95,11 +95,11 @@ pub fn listed(ranks: &[usize]) -> String {
     }
 }
 
-/// `all-gather of block 2`.
+/// Returns the name of a collective: `all-gather of block 2`.
 pub fn name(scene: &Scene, flight: &Flight) -> String {
     if flight.event.unit == NO_UNIT {
         return match flight.event.operation {
-            Operation::Scalars => "exchange of a few numbers".into(),
+            Operation::Scalars => "exchange of scalars".into(),
             other => other.label().into(),
         };
     }
@@ -122,7 +122,7 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
     match flight.event.operation {
         Operation::AllReduce if !groups::are_neighbours(&groups) => {
             let whole = words::bytes(flight.event.bytes);
-            format!("All-reduce of {units} across groups: owners of a slice add up ({whole})")
+            format!("All-reduce of {units} across groups: the owners of each slice sum it ({whole})")
         }
         Operation::AllGather if scene.header.sharded.parameters => {
             format!("All-gather of {units}: every rank sends its slice ({slice}) to {others}")
@@ -149,7 +149,7 @@ fn computing(scene: &Scene, pass: PassNow) -> String {
         Pass::Backward => format!("backward runs through {unit}"),
         Pass::Step => format!("AdamW updates {unit}"),
         Pass::Evaluate => format!("validation runs through {unit}"),
-        Pass::Recompute => format!("{unit} computes again what its forward has not kept"),
+        Pass::Recompute => format!("{unit} recomputes what its forward did not keep"),
     }
 }
 
@@ -157,12 +157,12 @@ fn pass_note(scene: &Scene, pass: PassNow) -> &'static str {
     let sharded = scene.header.sharded;
     match pass.pass {
         Pass::Forward => " and keeps its activations for backward",
-        Pass::Backward if sharded.gradients => ", whose full gradients wait in a bucket to be reduced",
+        Pass::Backward if sharded.gradients => ", whose full gradients wait in a bucket for reduction",
         Pass::Backward => ", whose gradients every rank keeps whole",
         Pass::Step if sharded.optimizer => ": each rank only the slice whose optimizer states it owns",
         Pass::Step => ": every rank does the same work on the same numbers",
         Pass::Evaluate => "; nothing is kept",
-        Pass::Recompute => ", so that its backward can go on as if everything had been",
+        Pass::Recompute => ", because its backward needs it",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ways to open the screen: on a run in this process, on one in another, on recordings.
+//! Opens the screen: on a run in this process, on runs in other processes, on recordings.
 
 use crate::app::{App, EventSource};
 use crate::input::View;
@@ -10,10 +10,10 @@ use events::{Attachment, Pace, Subscription};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What the person wants of the terminal, where detection would decide otherwise.
+/// Options that override what the program detects about the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct DisplayOptions {
-    /// Colours of the terminal (found out unless given; NO_COLOR is obeyed)
+    /// Colours of the terminal (detected if not given; NO_COLOR is respected)
     #[arg(long = "colors", value_name = "DEPTH")]
     pub depth: Option<Depth>,
     /// Draw with ASCII characters only
@@ -22,23 +22,23 @@ pub struct DisplayOptions {
 }
 
 impl DisplayOptions {
-    /// What the terminal can show.
+    /// Returns what the terminal can show: detected, unless these options say otherwise.
     pub fn theme(self) -> Theme {
         let detected = Theme::detect();
         Theme { depth: self.depth.unwrap_or(detected.depth), ascii: self.ascii || detected.ascii }
     }
 }
 
-/// How the screen on a run in this process begins.
+/// The initial state of the screen on a run in this process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LiveOptions {
-    /// Hold the ranks at their first boundary.
+    /// Whether ranks are held at their first boundary.
     pub paused: bool,
-    /// Run seconds per real second: 1 is free, 1/1000 the slowest.
+    /// Run seconds per real second. At 1 the run is free; 1/1000 is the slowest.
     pub pace: f64,
     /// The view.
     pub view: View,
-    /// The terminal.
+    /// Options for the terminal.
     pub display: DisplayOptions,
 }
 
@@ -49,7 +49,7 @@ impl Default for LiveOptions {
 }
 
 impl LiveOptions {
-    /// Sets `pace` as these options ask. Call it before ranks start, so that they are held from the first boundary on.
+    /// Sets `pace` according to these options. Call it before ranks start, so that they are held from the first boundary on.
     pub fn prepare(&self, pace: &Pace) {
         pace.slow(self.pace);
         if self.paused {
@@ -58,7 +58,7 @@ impl LiveOptions {
     }
 }
 
-/// Ends the run when the screen is left, however that happens.
+/// Ends the run when dropped, however the screen was left.
 struct Stopper {
     stop: Arc<AtomicBool>,
     pace: Arc<Pace>,
@@ -71,11 +71,11 @@ impl Drop for Stopper {
     }
 }
 
-/// Shows a run of this process until the person quits; the ranks run on other threads. If they quit before its end,
-/// `stop` is set. The pace is cancelled in any case, so that no rank stays held.
+/// Shows a run of this process until the person quits. The ranks run on other threads. On return `stop` is set and the pace
+/// is cancelled, so that no rank stays held.
 ///
 /// # Errors
-/// [`VizError`]. The terminal is as it was then, and `stop` is set.
+/// [`VizError`]. The terminal is restored and `stop` is set.
 pub fn live(
     subscription: Subscription,
     pace: Arc<Pace>,
@@ -90,8 +90,8 @@ pub fn live(
     ui::run(app, Connection::Live(Box::new(subscription), pace), options.display.theme())
 }
 
-/// Shows runs of other processes until the person quits, beside each other and beside those that are `recorded` if there
-/// are several; with `control`, they can be held.
+/// Shows runs of other processes until the person quits: several of them, and those that are `recorded`, side by side. With
+/// `control`, this screen can hold them.
 ///
 /// # Errors
 /// [`VizError`].
@@ -103,8 +103,8 @@ pub fn attached(
     display: DisplayOptions,
 ) -> Result<(), VizError> {
     let timeline = |run: &Attachment| Timeline::live(run.header().clone(), run.name());
-    let going_on = runs.iter().map(|run| Player::new(timeline(run), Motion::Following));
-    let players = going_on.chain(recorded).collect();
+    let followed = runs.iter().map(|run| Player::new(timeline(run), Motion::Following));
+    let players = followed.chain(recorded).collect();
     let mut app = App::new(players, EventSource::Attached { control });
     app.view = view.unwrap_or(app.view);
     ui::run(app, Connection::Attached(runs), display.theme())

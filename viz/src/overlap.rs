@@ -1,4 +1,4 @@
-//! How much communication hides behind computation, and who waits for whom.
+//! Measures how much communication overlaps with computation, and how long each rank waits for which other rank.
 
 use crate::window::{CollectiveSpan, RankWindow, Window};
 use std::collections::BTreeMap;
@@ -6,23 +6,23 @@ use std::collections::BTreeMap;
 /// One rank's streams over a stretch of time, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overlap {
-    /// The compute stream is busy.
+    /// Time during which the compute stream is busy.
     pub compute: u64,
-    /// Data moves.
+    /// Time during which data moves.
     pub communication: u64,
-    /// Data moves while the compute stream is busy.
+    /// Time during which data moves and the compute stream is busy.
     pub overlapped: u64,
-    /// Data moves while the compute stream is idle.
+    /// Time during which data moves and the compute stream is idle.
     pub exposed: u64,
-    /// Neither computes nor moves data: waits for other ranks to issue, or to begin with their share of what they have issued.
+    /// Time during which both streams are idle because another rank has not issued a collective, or has not begun its share.
     pub waiting: u64,
-    /// The waiting by the rank that came last.
+    /// The waiting time for each rank, the last of its collective.
     pub waited_for: Vec<u64>,
 }
 
 type Interval = (u64, u64);
 
-/// Sorted and disjoint.
+/// Returns the union of `intervals`, sorted and disjoint.
 fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
     intervals.retain(|(from, to)| from < to);
     intervals.sort_unstable();
@@ -40,7 +40,7 @@ fn length(intervals: &[Interval]) -> u64 {
     intervals.iter().map(|(from, to)| to - from).sum()
 }
 
-/// What is in both.
+/// Returns the intersection of `a` and `b`.
 fn common(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     let (mut i, mut j) = (0, 0);
     let mut out = Vec::new();
@@ -63,7 +63,7 @@ fn compute(lane: &RankWindow, range: Interval) -> Vec<Interval> {
     merged(spans.collect())
 }
 
-/// Every rank's streams within `range`.
+/// Measures every rank's streams within `range`.
 pub fn measure(window: &Window, range: (u64, u64)) -> Vec<Overlap> {
     let meetings = Meetings::of(window);
     (0..window.lanes.len()).map(|rank| measure_rank(window, &meetings, rank, range)).collect()
@@ -72,7 +72,8 @@ pub fn measure(window: &Window, range: (u64, u64)) -> Vec<Overlap> {
 fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: Interval) -> Overlap {
     let lane = &window.lanes[rank];
     let busy = compute(lane, range);
-    let moving = lane.transfers.iter().flat_map(|transfer| moving(transfer, meetings.gap(transfer, range.1)));
+    let moving =
+        lane.collectives.iter().flat_map(|collective| moving(collective, meetings.gap(collective, range.1)));
     let moving = merged(moving.map(|(from, to)| clipped(from, to, range)).collect());
     let overlapped = length(&common(&busy, &moving));
     let mut overlap = Overlap {
@@ -88,15 +89,15 @@ fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: In
     overlap
 }
 
-/// When a transfer moves data: from its start to its end, but for the gap.
-pub(crate) fn moving(transfer: &CollectiveSpan, gap: Option<Gap>) -> impl Iterator<Item = Interval> {
-    let end = transfer.finished.unwrap_or(u64::MAX);
-    let first = transfer.started.map(|started| (started, gap.map_or(end, |gap| gap.from)));
+/// Returns the intervals in which a collective moves data: from its start to its end, without the gap.
+pub(crate) fn moving(collective: &CollectiveSpan, gap: Option<Gap>) -> impl Iterator<Item = Interval> {
+    let end = collective.finished.unwrap_or(u64::MAX);
+    let first = collective.started.map(|started| (started, gap.map_or(end, |gap| gap.from)));
     first.into_iter().chain(gap.map(|gap| (gap.to, end)))
 }
 
-/// Adds the time in which a rank had nothing else to do than to wait for others: from its own issue to the last rank's, and
-/// in the gap. Collectives waited for at the same time count once, for the one that was issued first.
+/// Adds the time during which a rank was idle because it waited for another rank: from its own issue to the last rank's, and
+/// in the gap. If it waits for several collectives at once, the time counts for the one issued first.
 fn waiting(
     lane: &RankWindow,
     meetings: &Meetings<'_>,
@@ -105,11 +106,11 @@ fn waiting(
     overlap: &mut Overlap,
 ) {
     let mut seen = range.0;
-    for transfer in &lane.transfers {
-        let started = transfer.started.unwrap_or(u64::MAX);
-        let before = meetings.last_to_issue(transfer);
-        let before = before.map(|(last, issued)| (transfer.issued, started.min(issued), last));
-        let within = meetings.gap(transfer, range.1).map(|gap| (gap.from, gap.to, gap.rank));
+    for collective in &lane.collectives {
+        let started = collective.started.unwrap_or(u64::MAX);
+        let before = meetings.last_to_issue(collective);
+        let before = before.map(|(last, issued)| (collective.issued, started.min(issued), last));
+        let within = meetings.gap(collective, range.1).map(|gap| (gap.from, gap.to, gap.rank));
         for (from, to, last) in before.into_iter().chain(within) {
             let (from, to) = (from.max(seen), to.min(range.1));
             if from >= to {
@@ -125,7 +126,7 @@ fn waiting(
     }
 }
 
-/// The time within a collective in which a rank has done its share and the last one has not begun with its own.
+/// The time within a collective from the end of a rank's own share to the start of the last rank's share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// When the rank's own share was done.
@@ -136,71 +137,74 @@ pub struct Gap {
     pub rank: usize,
 }
 
-/// Who comes last to every collective.
+/// The last rank of every collective.
 pub struct Meetings<'a>(BTreeMap<(u16, u64), Meeting<'a>>);
 
-/// The last of a collective's members.
+/// The last members of a collective.
 struct Meeting<'a> {
-    /// To issue it, and when it did; never, as far as is known, if it has not.
+    /// The last rank to issue it, and the time: `u64::MAX` if it has not yet.
     issues: (usize, u64),
-    /// To begin with its share, and what is known of it.
+    /// The last rank to begin its share, and the collective on that rank, if known.
     begins: (usize, Option<&'a CollectiveSpan>),
 }
 
 impl<'a> Meetings<'a> {
-    /// Of all that is in the window.
+    /// Finds the last ranks of all collectives in the window.
     pub fn of(window: &'a Window) -> Self {
         let mut known: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (rank, lane) in window.lanes.iter().enumerate() {
-            for transfer in &lane.transfers {
-                let key = (transfer.event.group, transfer.event.sequence);
-                known.entry(key).or_default().push((rank, transfer));
+            for collective in &lane.collectives {
+                let key = (collective.event.group, collective.event.sequence);
+                known.entry(key).or_default().push((rank, collective));
             }
         }
         let meeting = |(key, known): ((u16, u64), Vec<_>)| Some((key, Meeting::of(window, key.0, &known)?));
         Meetings(known.into_iter().filter_map(meeting).collect())
     }
 
-    fn meeting(&self, transfer: &CollectiveSpan) -> Option<&Meeting<'a>> {
-        self.0.get(&(transfer.event.group, transfer.event.sequence))
+    fn meeting(&self, collective: &CollectiveSpan) -> Option<&Meeting<'a>> {
+        self.0.get(&(collective.event.group, collective.event.sequence))
     }
 
-    /// The rank that issues last, and when it does.
-    fn last_to_issue(&self, transfer: &CollectiveSpan) -> Option<(usize, u64)> {
-        self.meeting(transfer).map(|meeting| meeting.issues)
+    /// Returns the rank that issues last, and when.
+    fn last_to_issue(&self, collective: &CollectiveSpan) -> Option<(usize, u64)> {
+        self.meeting(collective).map(|meeting| meeting.issues)
     }
 
-    /// The gap in a transfer, by what is known at `now`. Nobody tells when a rank's share is done: it is as large as that of
-    /// the last rank, which waits for nobody.
-    pub fn gap(&self, transfer: &CollectiveSpan, now: u64) -> Option<Gap> {
-        let started = transfer.started?;
-        let (rank, last) = self.meeting(transfer)?.begins;
+    /// Returns the gap in a collective, according to the events up to `now`. No event tells when a rank's share is done: it
+    /// counts as long as the share of the last rank, which waits for no other.
+    pub fn gap(&self, collective: &CollectiveSpan, now: u64) -> Option<Gap> {
+        let started = collective.started?;
+        let (rank, last) = self.meeting(collective)?.begins;
         let begun = last.and_then(|last| last.started);
         let ended = last.and_then(|last| last.finished).unwrap_or(now);
         let share = begun.map_or(0, |begun| ended.saturating_sub(begun));
         let gap = Gap { from: started.saturating_add(share), to: begun.unwrap_or(now), rank };
-        // Where a rank needs the others' data only, and not their work, it is done before they begin.
-        let waits = transfer.finished.is_none_or(|finished| finished >= gap.to);
+        // A rank that needs only data, not work, of the others is done before they begin.
+        let waits = collective.finished.is_none_or(|finished| finished >= gap.to);
         Some(gap).filter(|gap| waits && gap.from < gap.to)
     }
 }
 
 impl<'a> Meeting<'a> {
-    /// Of a collective of `group`, of which these transfers are `known`, in the order of their ranks.
+    /// Finds the last members of a collective of `group`. `known` are its spans, in the order of their ranks.
     fn of(window: &Window, group: u16, known: &[(usize, &'a CollectiveSpan)]) -> Option<Self> {
         let members = (0..window.lanes.len()).filter(|&rank| window.lanes[rank].is_member(group));
         let of =
             |rank| known.binary_search_by_key(&rank, |(other, _)| *other).ok().map(|place| known[place].1);
         let members: Vec<(usize, Option<&'a CollectiveSpan>)> =
             members.map(|rank| (rank, of(rank))).collect();
-        // Whoever has not come yet comes after all others.
+        // A rank that has not issued it yet counts as later than all others.
         let last = |when: fn(&CollectiveSpan) -> Option<u64>| {
-            members.iter().max_by_key(|(_, transfer)| transfer.and_then(when).unwrap_or(u64::MAX)).copied()
+            members
+                .iter()
+                .max_by_key(|(_, collective)| collective.and_then(when).unwrap_or(u64::MAX))
+                .copied()
         };
-        let (rank, latest) = last(|transfer| Some(transfer.issued))?;
+        let (rank, latest) = last(|collective| Some(collective.issued))?;
         Some(Meeting {
-            issues: (rank, latest.map_or(u64::MAX, |transfer| transfer.issued)),
-            begins: last(|transfer| transfer.started)?,
+            issues: (rank, latest.map_or(u64::MAX, |collective| collective.issued)),
+            begins: last(|collective| collective.started)?,
         })
     }
 }
@@ -210,7 +214,7 @@ mod tests {
     use super::*;
     use events::{CollectiveEvent, Event, Operation, Progress, Snapshot, What};
 
-    /// The first collective of `group` on `rank`.
+    /// Returns an event of the first collective of `group` on `rank`.
     fn progress(at: u64, rank: u32, group: u16, progress: Progress) -> Event {
         let (sequence, operation) = (0, Operation::AllGather);
         let event =
@@ -218,7 +222,7 @@ mod tests {
         Event { at, rank, what: What::Collective(event) }
     }
 
-    /// Two groups of two neighbours: the others' do not count, whatever they have issued.
+    /// Two groups of two neighbours: the other group does not count, whatever it has issued.
     #[test]
     fn only_members_of_a_group_are_waited_for() {
         let mut window = Window::new(&Snapshot::new(4, 1));
@@ -235,7 +239,7 @@ mod tests {
         assert_eq!(measure(&window, (0, 100))[0].waited_for, [0, 30, 0, 0]);
     }
 
-    /// Both have issued, and rank 1 goes on computing before it does its share, which takes 5.
+    /// Both ranks have issued, and rank 1 keeps computing before it begins its share, which takes 5.
     #[test]
     fn a_peer_that_has_not_begun_is_waited_for() {
         let mut window = Window::new(&Snapshot::new(2, 1));
@@ -254,13 +258,13 @@ mod tests {
             (5, 10),
             "for rank 0 to issue, not for itself to begin"
         );
-        let transfer = &window.lanes[0].transfers[0];
-        assert_eq!(Meetings::of(&window).gap(transfer, 100), Some(Gap { from: 25, to: 80, rank: 1 }));
+        let collective = &window.lanes[0].collectives[0];
+        assert_eq!(Meetings::of(&window).gap(collective, 100), Some(Gap { from: 25, to: 80, rank: 1 }));
     }
 
-    /// A rank that has been done before another one began has not waited for it.
+    /// A rank that is done before another one begins has not waited for it.
     #[test]
-    fn who_needs_no_work_of_others_waits_for_nobody() {
+    fn a_rank_that_needs_no_work_of_others_does_not_wait() {
         let mut window = Window::new(&Snapshot::new(2, 1));
         let mut tell = |at, rank, how| window.apply(&progress(at, rank, 0, how));
         for (rank, issued, from) in [(0, 20, 20), (1, 10, 60)] {

@@ -1,4 +1,4 @@
-//! The terminal while the screen is up, and everything that gives it back: leaving, panics on any thread, signals,
+//! The terminal while the screen is shown, and its restoration: on leaving, on a panic of any thread, on signals, on
 //! suspension.
 
 use crate::app::App;
@@ -24,26 +24,26 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-/// Whether the terminal is ours now.
+/// True while the screen is shown.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
-/// The thread that draws.
+/// The thread that draws the screen.
 static DRAWING: Mutex<Option<ThreadId>> = Mutex::new(None);
-/// What panicked elsewhere while the terminal was ours: message and place, as the usual hook words them.
+/// Panics of other threads while the screen is shown: message and place, as the default hook writes them.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the screen can be shown: standard output is a terminal that can place the cursor.
+/// True if the screen can be shown: standard output is a terminal that can position the cursor.
 pub fn terminal_available() -> bool {
     let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb" || term.is_empty());
     io::stdout().is_terminal() && !dumb
 }
 
-/// A panic of the drawing thread gives the terminal back before it is reported. A rank's is an event of the run, told by
-/// whoever launched it: the hook that was there before must not print it. Others' must not be written over the picture:
-/// they are kept, and reported when the terminal is given back.
+/// Installs a hook that keeps panics off the picture. A panic of the drawing thread restores the terminal before it is
+/// printed. A rank's panic goes to the previous hook, which the launcher has set; the launcher reports it as an event. Panics
+/// of other threads are kept and printed once the terminal is restored.
 fn install_panic_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -63,10 +63,10 @@ fn install_panic_hook() {
     });
 }
 
-/// Gives the terminal back as it was: main screen, cursor, cooked mode, no mouse. Does nothing the second time.
+/// Restores the terminal: main screen, cursor, cooked mode, no mouse. Does nothing the second time.
 fn restore() {
     if ACTIVE.swap(false, Ordering::AcqRel) {
-        // There is nobody left to tell if the terminal is gone.
+        // If the terminal is gone, there is no place to report an error.
         let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
         let _ = disable_raw_mode();
         for panic in std::mem::take(&mut *lock(&PANICS)) {
@@ -75,14 +75,14 @@ fn restore() {
     }
 }
 
-/// What has arrived from outside.
+/// The meaning of a signal that the process has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// End.
+    /// End the program.
     Quit,
-    /// Stop until continued.
+    /// Stop the process until it is continued.
     Suspend,
-    /// Continued after a stop that we did not see coming.
+    /// The process was continued after a stop without notice.
     Continue,
 }
 
@@ -120,25 +120,24 @@ impl Drop for Signals {
     }
 }
 
-/// The terminal, ours until dropped.
+/// The screen. Dropping it restores the terminal.
 ///
-/// Draws by itself instead of through `ratatui::Terminal`, which asks the terminal for its cursor and fails if there is
-/// no answer in time.
+/// It does not use `ratatui::Terminal`, which asks the terminal for the cursor's position and fails if the answer is late.
 pub(crate) struct Screen {
     backend: CrosstermBackend<BufWriter<Stdout>>,
-    /// What the terminal shows.
+    /// The picture that the terminal shows.
     shown: Buffer,
-    /// Room for the next picture.
+    /// The buffer for the next picture.
     next: Buffer,
     signals: Signals,
     theme: Theme,
 }
 
 impl Screen {
-    /// Takes the terminal over.
+    /// Takes over the terminal.
     pub(crate) fn enter(theme: Theme) -> io::Result<Self> {
         install_panic_hook();
-        // With NO_COLOR set, crossterm would reset bold and reverse too: colours are taken out of the picture instead.
+        // With NO_COLOR set, crossterm would drop bold and reverse, too. The theme removes colours instead.
         crossterm::style::force_color_output(true);
         let signals = Signals::register()?;
         *lock(&DRAWING) = Some(thread::current().id());
@@ -148,7 +147,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws a picture of the terminal's size; only what has changed is written.
+    /// Draws a picture of the terminal's size. Writes only the cells that have changed.
     pub(crate) fn draw(&mut self, app: &App) -> io::Result<()> {
         let (width, height) = terminal::size()?;
         let area = Rect { x: 0, y: 0, width, height };
@@ -167,53 +166,53 @@ impl Screen {
         Ok(())
     }
 
-    /// The columns and rows of the picture shown.
+    /// Returns the columns and rows of the picture shown.
     pub(crate) fn size(&self) -> (u16, u16) {
         (self.shown.area.width, self.shown.area.height)
     }
 
-    /// Forgets what the terminal shows.
+    /// Clears the terminal, so that the next picture is drawn completely.
     pub(crate) fn redraw(&mut self) -> io::Result<()> {
         self.shown.reset();
         execute!(self.backend, Clear(ClearType::All))
     }
 
-    /// A signal that has arrived since the last call.
+    /// Returns a signal that has arrived since the last call.
     pub(crate) fn signal(&self) -> Option<Signal> {
         self.signals.take()
     }
 
-    /// Waits until there are keys to read, a signal has arrived or `patience` is over. Returns whether the terminal is
-    /// still there: `crossterm` would read from a closed one for ever.
-    pub(crate) fn wait(&self, patience: Duration) -> bool {
+    /// Blocks until there are keys to read, a signal arrives or `timeout` has passed. Returns whether the terminal is still
+    /// open: `crossterm` would read from a closed one for ever.
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let (stdin, stdout) = (io::stdin(), io::stdout());
         let terminal = if stdin.is_terminal() { stdin.as_fd() } else { stdout.as_fd() };
         let mut polled = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
-        let patience = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
-        // Interrupted by a signal, nothing is known of the terminal: the next call tells.
-        let _ = poll(&mut polled, Some(&patience));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
+        // A signal may interrupt the call, which then says nothing about the terminal; the next call does.
+        let _ = poll(&mut polled, Some(&timeout));
         !polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
     }
 
-    /// The first panic on a thread that is neither this one nor a rank's.
+    /// Returns the first panic on a thread that is neither this one nor a rank's.
     pub(crate) fn panic(&self) -> Option<String> {
         lock(&PANICS).first().cloned()
     }
 
-    /// Gives the terminal back, stops the process, and takes the terminal over again when it is continued.
+    /// Restores the terminal, stops the process, and takes over the terminal when the process continues.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         restore();
         low_level::raise(SIGSTOP)?;
         self.resume()
     }
 
-    /// Has `raised` raised whenever the process goes on after a stop.
-    pub(crate) fn tell_of_going_on(&mut self, raised: Arc<AtomicBool>) -> io::Result<()> {
+    /// Makes SIGCONT set `raised`, whenever the process continues after a stop.
+    pub(crate) fn set_when_continued(&mut self, raised: Arc<AtomicBool>) -> io::Result<()> {
         self.signals.registered.push(flag::register(SIGCONT, raised)?);
         Ok(())
     }
 
-    /// Takes the terminal over again after a stop.
+    /// Takes over the terminal again after a stop.
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         take_over()?;
         self.redraw()

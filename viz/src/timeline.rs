@@ -1,7 +1,7 @@
-//! The events of a run, wherever they come from, so that one can stand at any of them.
+//! The events of a run, live or recorded, with random access by position.
 //!
-//! A recording keeps its events encoded and decodes the batch that is looked at. A live run appends and forgets its
-//! oldest batches. Both know the state of all ranks at the beginning of every batch.
+//! A recording keeps its events encoded and decodes the batch that is needed. A live run appends batches and discards the
+//! oldest. Both keep the state of all ranks at the beginning of every batch.
 
 use events::{
     CatchUp, Event, EventBatch, History, Message, Pass, Recording, RecordingError, RunHeader, Snapshot, What,
@@ -9,16 +9,18 @@ use events::{
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Events that a live run keeps for going back.
+/// The number of events that a live run keeps.
 const LIVE_EVENTS: u64 = 200_000;
-/// Events per batch of a live run.
+/// The number of events per batch of a live run.
 const LIVE_BATCH: usize = 1024;
 
+/// Where a batch's events are: in memory, or in a recording's batch of this number.
 enum ChunkEvents {
     Decoded(Arc<[Event]>),
     Recorded(usize),
 }
 
+/// A batch, and the state before it.
 struct Chunk {
     first: u64,
     count: u64,
@@ -27,14 +29,14 @@ struct Chunk {
     dropped: u64,
 }
 
-/// A place that one may want to go to: the first rank begins a step or a pass over a unit.
+/// A position at which rank 0 begins a step or a pass over a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Number of events before it.
+    /// The number of events before it.
     pub position: u64,
-    /// When.
+    /// Its time, in nanoseconds of the run.
     pub at: u64,
-    /// In this step.
+    /// Its step.
     pub step: u32,
     /// The pass, unit and micro-batch; `None` at the step's beginning.
     pub pass: Option<(Pass, u16, u16)>,
@@ -54,7 +56,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// A run of which nothing has happened yet.
+    /// Returns a live run without events.
     pub fn live(header: RunHeader, title: &str) -> Self {
         let state = CatchUp::new(header.world_size, header.units.len());
         Timeline {
@@ -70,7 +72,7 @@ impl Timeline {
         }
     }
 
-    /// A recorded run.
+    /// Returns the run of a recording.
     ///
     /// # Errors
     /// [`RecordingError`] if a batch is unreadable.
@@ -91,7 +93,7 @@ impl Timeline {
         Ok(timeline)
     }
 
-    /// Takes a message of a live run. Returns whether what came before is forgotten, because the run went on unseen.
+    /// Applies a message of a live run. Returns true if earlier events were discarded because this viewer missed some.
     pub fn push(&mut self, message: Message) -> bool {
         match message {
             Message::CatchUp(state) => return self.restart(*state),
@@ -160,57 +162,57 @@ impl Timeline {
         self.marks.push_back(Mark { position: self.len(), at: event.at, step, pass });
     }
 
-    /// The run's description.
+    /// Returns the run's header.
     pub fn header(&self) -> &Arc<RunHeader> {
         &self.header
     }
 
-    /// What to call the run beside others.
+    /// Returns the run's name, to tell it from other runs.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// Events up to now, those forgotten included.
+    /// Returns the number of events so far, discarded ones included.
     pub fn len(&self) -> u64 {
         self.state.snapshot.events
     }
 
-    /// Whether nothing has happened yet.
+    /// True if there is no event yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The first event that one can go back to.
+    /// Returns the position of the oldest event that is kept.
     pub fn beginning(&self) -> u64 {
         self.chunks.front().map_or(self.len() - self.open.len() as u64, |chunk| chunk.first)
     }
 
-    /// Whether nothing will follow.
+    /// True if no event will follow.
     pub fn ended(&self) -> bool {
         self.ended || self.state.snapshot.is_over()
     }
 
-    /// Whether the recording ends in the middle of the run.
+    /// True if the recording ends before the run.
     pub fn truncated(&self) -> bool {
         self.recording.as_ref().is_some_and(|recording| !recording.is_complete())
     }
 
-    /// Where the run stands at its latest event.
+    /// Returns the state after the latest event.
     pub fn latest(&self) -> &CatchUp {
         &self.state
     }
 
-    /// All steps and validations so far.
+    /// Returns all finished steps and validations.
     pub fn history(&self) -> &History {
         &self.state.history
     }
 
-    /// Places to go to, ascending.
+    /// Returns the marks, ascending.
     pub fn marks(&self) -> &VecDeque<Mark> {
         &self.marks
     }
 
-    /// The batch that holds event `position`, and its first event's number.
+    /// Returns the batch that holds event `position`, and the position of its first event.
     pub fn events_at(&self, position: u64) -> (u64, Arc<[Event]>) {
         let Some(chunk) = self.chunk(position) else {
             let open: Arc<[Event]> = self.open.clone().into();
@@ -223,7 +225,7 @@ impl Timeline {
         (chunk.first, events)
     }
 
-    /// Batches were checked when the recording was opened, so that decoding one again cannot fail.
+    /// Decodes a batch of the recording. It was decoded when the recording was opened, so this cannot fail.
     fn decode(&self, index: usize) -> Arc<[Event]> {
         let batch = self.recording.as_ref().and_then(|recording| recording.batch(index).ok());
         batch.unwrap_or_default().events.into()
@@ -234,7 +236,7 @@ impl Timeline {
         self.chunks.get(after)
     }
 
-    /// The latest known state at or before `position`, and how many events it has seen.
+    /// Returns the latest state kept at or before `position`, and the position of that state.
     pub fn keyframe(&self, position: u64) -> (u64, Arc<Snapshot>) {
         match self.chunk(position) {
             Some(chunk) => (chunk.first, chunk.start.clone()),
@@ -242,7 +244,7 @@ impl Timeline {
         }
     }
 
-    /// Events lost up to `position`.
+    /// Returns the number of events lost up to `position`.
     pub fn dropped(&self, position: u64) -> u64 {
         self.chunk(position).map_or(self.state.dropped, |chunk| chunk.dropped)
     }

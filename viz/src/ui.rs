@@ -1,4 +1,4 @@
-//! The loop: messages, signals and keys in, pictures out.
+//! The main loop: reads messages, signals and keys, and draws pictures.
 
 use crate::app::{App, Effect, EventSource};
 use crate::input::{self, Input};
@@ -12,26 +12,26 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A screen that had to be left.
+/// Why the screen was left or could not be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum VizError {
     /// The terminal cannot be used.
     #[error("cannot use the terminal: {0}")]
     Terminal(#[from] io::Error),
-    /// Standard output is no terminal.
-    #[error("the screen needs a terminal; standard output is none (or TERM is dumb)")]
+    /// Standard output is not a terminal.
+    #[error("the screen needs a terminal, but standard output is not one (or TERM is dumb)")]
     NoTerminal,
     /// Another thread of this process panicked.
     #[error("a thread panicked: {0}")]
     Panicked(String),
-    /// The run cannot be followed any more.
+    /// The connection to the run is broken.
     #[error(transparent)]
     Attach(#[from] events::AttachError),
 }
 
-/// Where messages come from and wishes go.
+/// The connection to the runs shown: messages come from it, requests go to it.
 pub(crate) enum Connection {
-    /// Nowhere: a recording.
+    /// None: recordings.
     None,
     /// A run in this process.
     Live(Box<Subscription>, Arc<Pace>),
@@ -40,7 +40,7 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// What is new, player by player.
+    /// Returns new messages, by player.
     fn poll(&mut self) -> Result<Vec<Vec<Message>>, VizError> {
         match self {
             Connection::None => Ok(Vec::new()),
@@ -53,12 +53,12 @@ impl Connection {
         match self {
             Connection::None => {}
             Connection::Live(_, pace) => pace.control(control),
-            // A run that is gone says so itself, as the end of its messages.
+            // The messages of a run that is gone end, which `poll` reports.
             Connection::Attached(runs) => runs.iter_mut().for_each(|run| drop(run.control(control))),
         }
     }
 
-    /// Says that this process runs, and that a stop of it begins no sooner than this from now.
+    /// Declares that this process is running: see [`Pace::runs`].
     fn runs(&self, at_least: Duration) {
         if let Connection::Live(_, pace) = self {
             pace.runs(at_least);
@@ -66,21 +66,21 @@ impl Connection {
     }
 }
 
-/// Shortest time between pictures: 15 a second.
+/// The shortest time between pictures: 15 a second.
 const FRAME: Duration = Duration::from_millis(67);
-/// Longest time between pictures of a run that goes on.
+/// The longest time between pictures of a run in progress.
 const SLOWEST_FRAME: Duration = Duration::from_secs(1);
-/// Share of the process's CPU time that this thread and the one that collects events may take of a run in this process.
+/// The share of the process's CPU time that this thread and the collecting thread may use during a run in this process.
 const SHARE: f64 = 0.009;
 
-/// Decides when a picture may be drawn.
+/// The limits of the frame rate and of CPU time.
 struct Budget {
     drawn: Instant,
-    /// CPU time of watching and of the whole process at the beginning.
+    /// CPU seconds of watching and of the whole process when the screen opened.
     start: (f64, f64),
 }
 
-/// CPU time of this thread with what collecting for `connection` takes, and of the whole process.
+/// Returns the CPU seconds of watching (this thread and the collecting thread) and of the whole process.
 fn cpu_seconds(connection: &Connection) -> (f64, f64) {
     let collecting = if let Connection::Live(subscription, _) = connection {
         subscription.collecting()
@@ -95,12 +95,12 @@ impl Budget {
         Budget { drawn: Instant::now() - SLOWEST_FRAME, start: cpu_seconds(connection) }
     }
 
-    /// How long until a picture may be drawn, for what it takes of the frame rate.
+    /// Returns how long the frame rate forbids the next picture.
     fn rest(&self) -> Duration {
         FRAME.saturating_sub(self.drawn.elapsed())
     }
 
-    /// Whether a picture may be drawn now. One that a person waits for is limited by the frame rate only.
+    /// True if a picture may be drawn now. A `generous` budget, for a person who waits, has the limit of the frame rate alone.
     fn allows(&self, generous: bool, connection: &Connection) -> bool {
         let since = self.drawn.elapsed();
         if generous || since < FRAME {
@@ -112,14 +112,14 @@ impl Budget {
     }
 }
 
-/// Shows `app` until the person quits. `control` is told what to do with the run.
+/// Shows `app` until the person quits. Sends requests to the runs through `connection`.
 pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Result<(), VizError> {
     if !crate::terminal::terminal_available() {
         return Err(VizError::NoTerminal);
     }
     let mut screen = Screen::enter(theme)?;
     if let Connection::Live(_, pace) = &connection {
-        screen.tell_of_going_on(pace.continued())?;
+        screen.set_when_continued(pace.continued())?;
     }
     let mut session =
         Session { budget: Budget::new(&connection), ticked: Instant::now(), changed: true, asked: true };
@@ -139,12 +139,12 @@ pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Res
             }
         }
         if let Some(panic) = screen.panic() {
-            // The ranks may be waiting for what that thread was to do.
+            // The ranks may be waiting for that thread.
             return Err(VizError::Panicked(panic));
         }
         session.changed |= app.receive(connection.poll()?);
         session.tick(&mut app);
-        // The next such word comes after a wait for keys.
+        // The next call comes after a wait for keys.
         connection.runs(2 * FRAME);
         session.draw(&app, &mut screen, &connection)?;
         if session.keys(&mut app, &mut screen, &mut connection)? {
@@ -153,12 +153,13 @@ pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Res
     }
 }
 
+/// What the main loop remembers between iterations.
 struct Session {
     budget: Budget,
     ticked: Instant,
-    /// Something has changed since the last picture.
+    /// True if something has changed since the last picture.
     changed: bool,
-    /// A person did something and waits for the picture.
+    /// True if a person has made an input and waits for the picture.
     asked: bool,
 }
 
@@ -180,20 +181,20 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for keys until it is time for the next picture. Returns whether to quit, as when the terminal is gone.
+    /// Waits for keys until the next picture is due, and applies them. Returns whether to quit, for example because the
     fn keys(
         &mut self,
         app: &mut App,
         screen: &mut Screen,
         connection: &mut Connection,
     ) -> Result<bool, VizError> {
-        let patience = match app.player().motion() {
+        let timeout = match app.player().motion() {
             _ if self.asked => self.budget.rest(),
             Motion::Standing => FRAME * 3 / 2,
             _ => FRAME,
         };
-        // A signal interrupts the wait: it is looked at next.
-        if !screen.wait(patience) {
+        // A signal interrupts the wait; the next iteration handles it.
+        if !screen.wait(timeout) {
             return Ok(true);
         }
         while event::poll(Duration::ZERO).unwrap_or(false) {
@@ -210,7 +211,7 @@ impl Session {
         Ok(false)
     }
 
-    /// Does what must be done outside. Returns whether to quit.
+    /// Carries out an effect. Returns whether to quit.
     fn perform(
         &mut self,
         effect: Effect,

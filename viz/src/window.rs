@@ -1,25 +1,25 @@
-//! The last few steps in detail: memory over time, passes and collectives as spans.
+//! The last few steps in detail: memory over time, and passes and collectives as spans. Times are nanoseconds of the run.
 
 use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Snapshot, What, Work};
 use std::collections::VecDeque;
 
 const CLASSES: usize = Class::ALL.len();
-/// Finished steps that stay in the window beside the current one.
+/// The number of finished steps in the window, besides the current one.
 const STEPS: usize = 2;
-/// Entries per rank and kind, however long a step takes.
+/// The most entries per rank and kind.
 const LIMIT: usize = 1 << 15;
 
-/// Bytes live on the device from a moment on.
+/// The device's live bytes from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySample {
-    /// The moment.
+    /// The time.
     pub at: u64,
     /// Bytes per class.
     pub live: [u64; CLASSES],
 }
 
 impl MemorySample {
-    /// Bytes, all classes together.
+    /// Returns the live bytes, all classes together.
     pub fn total(&self) -> u64 {
         self.live.iter().sum()
     }
@@ -43,19 +43,19 @@ pub struct PassSpan {
 /// A collective on a rank's communication stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CollectiveSpan {
-    /// What its latest event said.
+    /// Its latest event.
     pub event: CollectiveEvent,
     /// When this rank issued it.
     pub issued: u64,
-    /// When data began to move here, or on a simulated link; on a GPU, once that is known.
+    /// When data began to move on this rank, or on a simulated link. On a GPU, set once it is known.
     pub started: Option<u64>,
-    /// When it was complete here, or delivered by the link; on a GPU, once that is known.
+    /// When it was complete on this rank, or delivered by the link. On a GPU, set once it is known.
     pub finished: Option<u64>,
-    /// Bytes that this rank has sent for it; known once it is complete.
+    /// Bytes that this rank has sent for it. Set once it is complete.
     pub sent: u64,
 }
 
-/// An optimizer step of the first rank.
+/// An optimizer step of rank 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepSpan {
     /// The step.
@@ -74,8 +74,8 @@ pub struct RankWindow {
     /// Passes.
     pub spans: VecDeque<PassSpan>,
     /// Collectives, barriers and scalars included.
-    pub transfers: VecDeque<CollectiveSpan>,
-    /// The groups within the world that the rank is a member of.
+    pub collectives: VecDeque<CollectiveSpan>,
+    /// The groups within the world that the rank has joined.
     groups: Vec<u16>,
     /// Bytes sent per operation since the run started.
     sent: [u64; Operation::ALL.len()],
@@ -84,14 +84,14 @@ pub struct RankWindow {
 /// All ranks' last few steps.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
-    /// Per rank.
+    /// One window per rank.
     pub lanes: Vec<RankWindow>,
     /// The steps, oldest first.
     pub steps: VecDeque<StepSpan>,
 }
 
 impl Window {
-    /// An empty window that begins with what is live in `now`.
+    /// Returns a window without spans whose first memory sample is that of `now`.
     pub fn new(now: &Snapshot) -> Self {
         let lanes = now.ranks.iter().map(|rank| {
             let sample = MemorySample { at: now.at, live: rank.live[Place::Device.index()] };
@@ -102,13 +102,15 @@ impl Window {
         Window { lanes: lanes.collect(), steps: VecDeque::new() }
     }
 
-    /// Every rank's finished collectives: when, what, and the bytes that the rank has sent for it.
+    /// Returns each rank's finished collectives: time, operation, bytes sent by the rank.
     pub fn landings(&self) -> impl Iterator<Item = (u64, Operation, u64)> + '_ {
-        let transfers = self.lanes.iter().flat_map(|lane| &lane.transfers);
-        transfers.filter_map(|transfer| Some((transfer.finished?, transfer.event.operation, transfer.sent)))
+        let collectives = self.lanes.iter().flat_map(|lane| &lane.collectives);
+        collectives.filter_map(|collective| {
+            Some((collective.finished?, collective.event.operation, collective.sent))
+        })
     }
 
-    /// Takes one event into account.
+    /// Applies one event.
     pub fn apply(&mut self, event: &Event) {
         if event.rank == 0 {
             self.step(event);
@@ -154,9 +156,9 @@ impl RankWindow {
             What::Collective(collective) => self.collective(event.at, collective),
             What::Joined { group, .. } => self.groups.push(group),
             What::Crossed { group, sequence, began, ended, .. } => {
-                if let Some(transfer) = self.transfer(group, sequence) {
-                    transfer.started = Some(event.at.saturating_sub(began));
-                    transfer.finished = Some(event.at.saturating_sub(ended));
+                if let Some(collective) = self.collective_span(group, sequence) {
+                    collective.started = Some(event.at.saturating_sub(began));
+                    collective.finished = Some(event.at.saturating_sub(ended));
                 }
             }
             What::Ran { work, began, ended } => {
@@ -166,16 +168,16 @@ impl RankWindow {
         }
     }
 
-    /// Whether the rank takes part in the collectives of this group; 0 is the world.
+    /// True if the rank is a member of this group; 0 is the world.
     pub fn is_member(&self, group: u16) -> bool {
         group == 0 || self.groups.contains(&group)
     }
 
-    /// Puts what was told of when it was queued where it ran.
+    /// Moves a span that was reported when it was queued to the time at which it ran.
     fn ran(&mut self, work: Work, from: u64, to: u64) {
         match work {
             Work::Pass { pass, unit, micro } => {
-                // One that was queued after this has ended is the next of its kind.
+                // A span that begins after this work's end is the next one of its kind.
                 let same = |span: &&mut PassSpan| {
                     (span.pass, span.unit, span.micro) == (pass, unit, micro) && span.from <= to
                 };
@@ -184,17 +186,17 @@ impl RankWindow {
                 }
             }
             Work::Collective { group, sequence, operation } => {
-                let found = self.transfer(group, sequence).filter(|t| t.event.operation == operation);
-                if let Some(transfer) = found {
-                    (transfer.started, transfer.finished) = (Some(from), Some(to));
+                let found = self.collective_span(group, sequence).filter(|t| t.event.operation == operation);
+                if let Some(collective) = found {
+                    (collective.started, collective.finished) = (Some(from), Some(to));
                 }
             }
         }
     }
 
-    /// The latest transfer with this number. Those in flight are few and recent.
-    fn transfer(&mut self, group: u16, sequence: u64) -> Option<&mut CollectiveSpan> {
-        self.transfers.iter_mut().rev().find(|t| t.event.sequence == sequence && t.event.group == group)
+    /// Returns the latest collective with this number. Searches backwards: those in flight are few and recent.
+    fn collective_span(&mut self, group: u16, sequence: u64) -> Option<&mut CollectiveSpan> {
+        self.collectives.iter_mut().rev().find(|t| t.event.sequence == sequence && t.event.group == group)
     }
 
     fn memory(&mut self, at: u64, class: Class, live: u64) {
@@ -207,41 +209,41 @@ impl RankWindow {
 
     fn collective(&mut self, at: u64, event: CollectiveEvent) {
         let fresh = event.progress == Progress::Issued;
-        if fresh || self.transfer(event.group, event.sequence).is_none() {
-            self.transfers.push_back(CollectiveSpan {
+        if fresh || self.collective_span(event.group, event.sequence).is_none() {
+            self.collectives.push_back(CollectiveSpan {
                 event,
                 issued: at,
                 started: None,
                 finished: None,
                 sent: 0,
             });
-            shorten(&mut self.transfers);
+            shorten(&mut self.collectives);
         }
         let total = &mut self.sent[event.operation.index()];
         let sent = event.sent.saturating_sub(*total);
         *total = event.sent.max(*total);
-        let Some(transfer) = self.transfer(event.group, event.sequence) else { return };
-        transfer.event = event;
+        let Some(collective) = self.collective_span(event.group, event.sequence) else { return };
+        collective.event = event;
         match event.progress {
             Progress::Issued => {}
-            Progress::Started => transfer.started = Some(at),
+            Progress::Started => collective.started = Some(at),
             Progress::Finished => {
-                // A simulated link, or a GPU, has said when it was.
-                (transfer.finished, transfer.sent) = (transfer.finished.or(Some(at)), sent);
+                // A simulated link or a GPU may have reported the time already.
+                (collective.finished, collective.sent) = (collective.finished.or(Some(at)), sent);
             }
         }
     }
 
     fn forget(&mut self, oldest: u64) {
-        // The last sample before the window says what is live at its beginning.
+        // The last sample before the window is the memory at its beginning.
         while self.memory.get(1).is_some_and(|sample| sample.at <= oldest) {
             self.memory.pop_front();
         }
         while self.spans.front().is_some_and(|span| span.to.is_some_and(|to| to < oldest)) {
             self.spans.pop_front();
         }
-        while self.transfers.front().is_some_and(|t| t.finished.is_some_and(|finished| finished < oldest)) {
-            self.transfers.pop_front();
+        while self.collectives.front().is_some_and(|t| t.finished.is_some_and(|finished| finished < oldest)) {
+            self.collectives.pop_front();
         }
     }
 }

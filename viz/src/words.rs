@@ -1,15 +1,15 @@
-//! Numbers and names as the screen writes them.
+//! Formats numbers and names for the screen.
 
 use events::header::UnitHeader;
 use events::{Pass, RunHeader};
 
-/// Bytes with three digits and a decimal unit: `4.72 MB`.
+/// Formats bytes with three digits and a decimal unit: `4.72 MB`.
 pub fn bytes(bytes: u64) -> String {
     let (value, unit) = scaled(bytes);
     if unit.is_empty() { format!("{bytes} B") } else { format!("{} {unit}B", digits(value)) }
 }
 
-/// Bytes in at most four columns: `4.7M`, `919k`.
+/// Formats bytes in at most four columns: `4.7M`, `919k`.
 pub fn short_bytes(bytes: u64) -> String {
     let (value, unit) = scaled(bytes);
     match unit {
@@ -19,7 +19,7 @@ pub fn short_bytes(bytes: u64) -> String {
     }
 }
 
-/// Round bytes on a scale: `5M`, `2.5G`.
+/// Formats round bytes for a scale: `5M`, `2.5G`.
 pub fn round_bytes(bytes: u64) -> String {
     short_bytes(bytes).replacen(".0", "", 1)
 }
@@ -32,7 +32,7 @@ fn scaled(bytes: u64) -> (f64, &'static str) {
     found.map_or((exact, ""), |(size, unit)| (exact / size, unit))
 }
 
-/// A number with three significant digits.
+/// Formats a number with three significant digits.
 pub fn digits(value: f64) -> String {
     let size = value.abs();
     let decimals = if size >= 99.95 {
@@ -45,7 +45,7 @@ pub fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A count with a decimal unit where it is large: `9,901`, `20.5k`.
+/// Formats a count, with a decimal unit if it is large: `9,901`, `20.5k`.
 pub fn count(value: f64) -> String {
     match value {
         v if v >= 999_500.0 => format!("{}M", digits(v / 1e6)),
@@ -54,7 +54,7 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// A count in full, with separators: `918,656`.
+/// Formats all digits of a count, with separators: `918,656`.
 pub fn grouped(value: u64) -> String {
     let plain = value.to_string();
     let mut text = String::new();
@@ -67,12 +67,12 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
-/// `1 rank`, `4 ranks`: so many of what one is called.
+/// Formats a number with a noun, given in the singular: `1 rank`, `4 ranks`.
 pub fn counted(number: u32, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Nanoseconds as `3.42 ms`, `128 us`, `1.20 s`.
+/// Formats nanoseconds: `3.42 ms`, `128 µs`, `1.20 s`.
 pub fn time(nanoseconds: u64) -> String {
     match nanoseconds as f64 {
         0.0 => "0".into(),
@@ -82,7 +82,7 @@ pub fn time(nanoseconds: u64) -> String {
     }
 }
 
-/// A round time on a scale: `5 ms`, `200 us`, `1.5 s`.
+/// Formats round nanoseconds for a scale: `5 ms`, `200 µs`, `1.5 s`.
 pub fn round_time(nanoseconds: f64) -> String {
     let (value, unit) = match nanoseconds {
         n if n >= 1e9 => (n / 1e9, "s"),
@@ -92,13 +92,13 @@ pub fn round_time(nanoseconds: f64) -> String {
     format!("{} {unit}", (value * 1000.0).round() / 1000.0)
 }
 
-/// `37 %`, `0.4 %`; nothing of nothing is 0.
+/// Formats the share of `part` in `whole`: `37 %`, `0.4 %`. It is 0 if `whole` is.
 pub fn percent(part: f64, whole: f64) -> String {
     let share = if whole > 0.0 { part / whole * 100.0 } else { 0.0 };
     if share > 0.0 && share < 9.95 { format!("{share:.1} %") } else { format!("{share:.0} %") }
 }
 
-/// The round number (1, 2 or 5 times a power of ten) nearest above `value`: for scales.
+/// Returns the smallest round number (1, 2 or 5 times a power of ten) from `value` on, for scales.
 pub fn round_step(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return 1.0;
@@ -108,17 +108,17 @@ pub fn round_step(value: f64) -> f64 {
     multiples.into_iter().find(|&multiple| multiple >= value * 0.999).unwrap_or(10.0 * power)
 }
 
-/// Whether the run's communication is delayed by a simulated link.
+/// True if a simulated link delays the run's communication.
 pub fn simulated(header: &RunHeader) -> bool {
     header.device.contains("simulated")
 }
 
-/// The name of a unit.
+/// Returns the name of a unit.
 pub fn unit(header: &RunHeader, unit: u16) -> &str {
     header.units.get(usize::from(unit)).map_or("?", |unit: &UnitHeader| unit.name.as_str())
 }
 
-/// The names of a range of units: `block 2`, or `block 2 to head`.
+/// Returns the names of a range of units: `block 2`, or `block 2 to head`.
 pub fn units(header: &RunHeader, first: u16, count: u16) -> String {
     let last = first.saturating_add(count.max(1) - 1);
     if last == first {
@@ -128,7 +128,7 @@ pub fn units(header: &RunHeader, first: u16, count: u16) -> String {
     }
 }
 
-/// What a pass over a unit is called on screen.
+/// Returns the name of a pass on the screen.
 pub fn pass(pass: Pass) -> &'static str {
     match pass {
         Pass::Step => "update",

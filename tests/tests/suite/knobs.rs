@@ -79,7 +79,7 @@ impl Shown {
         let within = |transfer: &&CollectiveSpan| {
             transfer.event.operation == operation && (begin..=end).contains(&transfer.issued)
         };
-        self.lane().transfers.iter().filter(within).collect()
+        self.lane().collectives.iter().filter(within).collect()
     }
 
     /// How many of these the streams view shows.

@@ -1,5 +1,5 @@
-//! What the program knows and how it changes: [`App::update`] takes an input and returns what to do outside. It reads
-//! no clock, no terminal and no file, so the same inputs always lead to the same picture.
+//! The state of the program. [`App::update`] applies an input and returns the effect that the caller must carry out. It
+//! reads no clock, no terminal and no file, so the same inputs always lead to the same picture.
 
 mod travel;
 
@@ -7,57 +7,57 @@ use crate::input::{Action, Input, View};
 use crate::player::{Motion, Player};
 use events::{Boundary, Control, Message};
 
-/// Where the events come from, and with it what one may do to them.
+/// Where the events come from, which decides whether the run can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventSource {
-    /// A run in this process: pausing really holds it.
+    /// A run in this process. Pausing holds its ranks.
     Live,
     /// A run in another process.
     Attached {
-        /// Whether it may be held.
+        /// Whether this screen may hold it.
         control: bool,
     },
-    /// A file.
+    /// A recording.
     Recording,
 }
 
-/// What to do outside.
+/// An action outside the program's state, for the caller to carry out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Effect {
-    /// Hold the run, or let it go on.
+    /// Send this request to the run.
     Control(Control),
-    /// Leave the screen, stop the process, come back when it is continued.
+    /// Leave the screen, stop the process, and take the screen again when the process continues.
     Suspend,
-    /// Forget what the terminal shows and draw everything anew.
+    /// Clear the terminal and draw the whole picture again.
     Redraw,
-    /// End.
+    /// End the program.
     Quit,
 }
 
-/// Everything that the screen shows.
+/// The state of everything that the screen shows.
 pub struct App {
-    /// The runs: one, or up to four beside each other, of which the first leads.
+    /// The runs: one, or up to four side by side. The others follow the first.
     pub players: Vec<Player>,
-    /// Where they come from; recordings may stand behind runs that go on.
+    /// Where the first run's events come from. Recordings may be compared with live runs, which come first then.
     pub source: EventSource,
     /// The view shown.
     pub view: View,
     /// The rank that single-rank views show.
     pub rank: usize,
-    /// What one step is.
+    /// The size of one step.
     pub granularity: Boundary,
     /// Whether the list of keys is shown.
     pub help: bool,
-    /// Whether the run's end has been looked at and put aside.
+    /// Whether the box over a finished or failed run has been dismissed.
     pub dismissed: bool,
-    /// Whether a live run is held.
+    /// Whether this screen holds the live run.
     pub held: bool,
-    /// A live run's pace: run seconds per real second, 1 is free.
+    /// A live run's pace: run seconds per real second. At 1 it runs freely.
     pub pace: f64,
 }
 
 impl App {
-    /// Shows `players`, of which there must be at least one.
+    /// Returns the state that shows `players`, of which there must be at least one.
     pub fn new(players: Vec<Player>, source: EventSource) -> Self {
         let view = if players.len() > 1 { View::Compare } else { View::Overview };
         let mut app = App {
@@ -75,7 +75,7 @@ impl App {
         app
     }
 
-    /// The run that leads.
+    /// Returns the first run, which the others follow.
     pub fn player(&self) -> &Player {
         &self.players[0]
     }
@@ -84,12 +84,12 @@ impl App {
         &mut self.players[0]
     }
 
-    /// Whether the run is over and its end is shown.
+    /// True if the run is over and the position is at its end.
     pub fn at_close(&self) -> bool {
         self.player().timeline().ended() && self.player().at_end()
     }
 
-    /// Takes messages of live runs, in the players' order. Returns whether there were any.
+    /// Applies messages of live runs, in the players' order. Returns whether there were any.
     pub fn receive(&mut self, messages: Vec<Vec<Message>>) -> bool {
         let any = messages.iter().any(|messages| !messages.is_empty());
         for (player, messages) in self.players.iter_mut().zip(messages) {
@@ -101,7 +101,7 @@ impl App {
         any
     }
 
-    /// Takes one input. Returns what to do outside.
+    /// Applies one input. Returns the effect that the caller must carry out, if any.
     pub fn update(&mut self, input: Input) -> Option<Effect> {
         match input {
             Input::Do(action) => self.act(action),
@@ -138,8 +138,8 @@ impl App {
         self.player().scene().now.ranks.len()
     }
 
-    /// Brings the other runs to the leading one's step and phase. Runs that are followed wait for the slowest of them, and
-    /// recordings beside them go along.
+    /// Moves the other runs to the step and phase of the first. If live runs are followed, all runs move to the position of
+    /// the slowest live run instead.
     pub fn lock(&mut self) {
         if self.players.len() < 2 {
             return;
@@ -153,7 +153,7 @@ impl App {
         before.iter_mut().chain(after).for_each(|player| player.lock_to(lead));
     }
 
-    /// The run that has come least far, of those that are followed and go on.
+    /// Returns the index of the run that is least advanced, among those that are followed and have not ended.
     fn slowest(&self) -> usize {
         let followed = |(_, player): &(usize, &Player)| player.motion() == Motion::Following;
         let players = || self.players.iter().enumerate().filter(followed);

@@ -1,11 +1,11 @@
-//! Moving through a run: what keys do to the position, and to the run itself where it may be held.
+//! Moves the position through a run, and holds or steps a live run that may be held.
 
 use super::{App, Effect, EventSource};
 use crate::input::Action;
 use crate::player::{Motion, Player};
 use events::{Boundary, Control};
 
-/// The speeds, run seconds per real second.
+/// The selectable speeds, in run seconds per real second.
 const SPEEDS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
 impl App {
@@ -33,7 +33,7 @@ impl App {
         effect
     }
 
-    /// Whether the run itself may be held.
+    /// True if this screen may hold the run.
     pub fn may_hold(&self) -> bool {
         let alive = !self.player().timeline().ended();
         alive && matches!(self.source, EventSource::Live | EventSource::Attached { control: true })
@@ -47,7 +47,7 @@ impl App {
         Some(Effect::Control(Control::Pause))
     }
 
-    /// Moves by hand: whatever moved by itself stops first.
+    /// Stops the position's own motion, holds the run if possible, and applies `change`.
     pub(super) fn stand(&mut self, change: impl FnOnce(&mut Player)) -> Option<Effect> {
         let effect = self.hold();
         self.lead().set_motion(Motion::Standing);
@@ -62,14 +62,14 @@ impl App {
                 self.lead().set_motion(if standing { Motion::Playing } else { Motion::Standing });
                 None
             }
-            _ if standing || self.held => self.go_on(),
-            // The picture goes along to where the run stops.
+            _ if standing || self.held => self.resume(),
+            // The picture keeps following the run until it stops.
             _ if self.may_hold() => self.hold(),
             _ => self.stand(|_| ()),
         }
     }
 
-    fn go_on(&mut self) -> Option<Effect> {
+    fn resume(&mut self) -> Option<Effect> {
         self.lead().set_motion(Motion::Following);
         let was_held = std::mem::replace(&mut self.held, false);
         let control = if self.pace < 1.0 { Control::Slow(self.pace) } else { Control::Resume };
@@ -92,7 +92,7 @@ impl App {
         if self.source == EventSource::Recording || !self.lead().at_end() {
             return self.stand(|player| player.step_forward(granularity));
         }
-        // At the latest event, the run itself goes on by a step and the picture follows.
+        // At the latest event, the run itself advances by one step and the picture follows it.
         self.lead().set_motion(Motion::Following);
         self.held = self.may_hold();
         self.held.then_some(Effect::Control(Control::Step(granularity)))

@@ -1,4 +1,4 @@
-//! A replay as an asciicast (version 2): what a terminal would have been sent, and when.
+//! Writes a replay as an asciicast (version 2): the output to a terminal, with times.
 
 use crate::app::App;
 use crate::input::Input;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 const FRAMES_PER_SECOND: f64 = 10.0;
 
-/// Bytes that were meant for a terminal.
+/// A writer that collects the output to a terminal.
 #[derive(Clone, Default)]
 struct Tape(Rc<RefCell<Vec<u8>>>);
 
@@ -34,10 +34,10 @@ impl Tape {
     }
 }
 
-/// Plays `app` from where it stands for `seconds`, at `speed` run seconds per second.
+/// Plays `app` from its current position for `seconds`, at `speed` run seconds per second, and returns the asciicast.
 ///
 /// # Errors
-/// None in practice: nothing but memory is written to.
+/// None in practice: it writes to memory alone.
 pub fn render(
     mut app: App,
     theme: Theme,

@@ -1,4 +1,4 @@
-//! Pictures and traces of runs, for other programs.
+//! Writes pictures and traces of runs for other programs.
 
 pub mod asciicast;
 pub mod svg;

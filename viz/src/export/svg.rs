@@ -1,4 +1,4 @@
-//! A screen as an SVG picture: one rectangle per run of background, one text per run of a style.
+//! Draws a screen as an SVG picture: one rectangle per stretch of background, one text per cell.
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
@@ -8,7 +8,7 @@ const CELL: (f64, f64) = (8.4, 17.0);
 const GROUND: &str = "#14171e";
 const TEXT: &str = "#d8dde6";
 
-/// The picture.
+/// Returns the picture of `buffer`.
 pub fn render(buffer: &Buffer) -> String {
     let (columns, rows) = (buffer.area.width, buffer.area.height);
     let (width, height) = (f64::from(columns) * CELL.0, f64::from(rows) * CELL.1);
@@ -74,8 +74,8 @@ fn rectangle(x: f64, y: f64, width: f64, height: f64, colour: &str, svg: &mut St
     );
 }
 
-/// Blocks are drawn as rectangles, so that no font's gaps show; everything else as text, a cell at a time, so that no
-/// font's widths shift what follows.
+/// Draws the symbol of one cell. Block characters become rectangles, since fonts leave gaps between them; other symbols
+/// become one text each, since a font's widths would shift the following ones.
 fn symbol(cell: &Cell, x: u16, y: u16, svg: &mut String) {
     let Some(character) = cell.symbol().chars().next().filter(|c| *c != ' ') else { return };
     let (colour, _) = colours(cell);
@@ -92,7 +92,7 @@ fn symbol(cell: &Cell, x: u16, y: u16, svg: &mut String) {
         writeln!(svg, "<text x=\"{left:.2}\" y=\"{baseline:.2}\" fill=\"{colour}\"{weight}>{text}</text>");
 }
 
-/// The part of a cell that a block character fills: width, height, from the top.
+/// Returns the part of a cell that a block character fills: width, height, whether it starts at the top.
 fn block(character: char) -> Option<(f64, f64, bool)> {
     let code = u32::from(character);
     match code {
@@ -111,7 +111,7 @@ fn escaped(character: char) -> String {
     }
 }
 
-/// A colour as SVG writes it; nothing for the terminal's own.
+/// Returns a colour in SVG's notation, or `None` for the terminal's default.
 pub fn css(colour: Color) -> Option<String> {
     let named = |hex: &str| Some(hex.to_string());
     match colour {

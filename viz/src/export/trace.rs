@@ -1,5 +1,5 @@
-//! A recording in the Chrome trace format, which Perfetto reads too: one process per rank, one track per stream, and
-//! memory by class as counters. Times are microseconds.
+//! Writes a recording in the Chrome trace format, which Perfetto also reads: one process per rank, one track per stream,
+//! and memory by class as counters. Times are microseconds.
 
 use events::event::NO_UNIT;
 use events::{
@@ -11,13 +11,13 @@ use std::collections::HashMap;
 const COMPUTE: u32 = 0;
 const COMMUNICATION: u32 = 1;
 
-/// What is open on a rank, to be closed by a later event.
+/// The spans of a rank that a later event will close.
 #[derive(Default)]
 struct OpenSpans {
     pass: Option<(u64, String, &'static str)>,
     collectives: HashMap<(u16, u64), Moving>,
     live: [u64; Class::ALL.len()],
-    /// Where in the trace the latest of each kind of work stands that may turn out to have run at another time.
+    /// The entry of the latest work of each kind, whose times a later [`What::Ran`] may correct.
     queued: HashMap<Work, usize>,
 }
 
@@ -30,7 +30,7 @@ struct Moving {
     delivered: Option<u64>,
 }
 
-/// The trace of `recording` as JSON.
+/// Returns the trace of `recording` as JSON.
 ///
 /// # Errors
 /// [`RecordingError`] if a batch is unreadable.
@@ -80,14 +80,14 @@ fn complete(
 }
 
 impl OpenSpans {
-    /// Adds what `event` completes to `entries`, or puts what they hold where it ran.
+    /// Adds the entry that `event` completes, or corrects the times of an earlier entry.
     fn take(&mut self, header: &RunHeader, event: &Event, entries: &mut Vec<Value>) {
         if let What::Ran { work, began, ended } = event.what {
             let (from, to) = (event.at.saturating_sub(began), event.at.saturating_sub(ended));
             if let Some(entry) = self.queued.remove(&work).and_then(|index| entries.get_mut(index)) {
                 (entry["ts"], entry["dur"]) = (json!(microseconds(from)), json!(microseconds(to - from)));
             } else if let Work::Collective { group, sequence, .. } = work {
-                // It ran before the rank came to wait for it.
+                // It ran before the rank began to wait for it.
                 if let Some(moving) = self.collectives.get_mut(&(group, sequence)) {
                     (moving.started, moving.delivered) = (Some(from), Some(to));
                 }
@@ -174,7 +174,7 @@ impl OpenSpans {
     }
 }
 
-/// The work that an event says is done, or at least queued.
+/// Returns the work that an event reports as done or, on a GPU, as queued.
 fn done(what: &What) -> Option<Work> {
     match *what {
         What::PassFinished { pass, unit, micro } => Some(Work::Pass { pass, unit, micro }),

@@ -1,4 +1,4 @@
-//! Standing somewhere in a run, and moving: playing, stepping, seeking. The same for live runs and recordings.
+//! A position in a run, live or recorded, and its motion: playing, stepping, seeking.
 
 mod moves;
 
@@ -7,12 +7,12 @@ use crate::window::Window;
 use events::{Event, Message, RunHeader, Snapshot};
 use std::sync::Arc;
 
-/// The run as it is at one moment: what the views draw.
+/// The state of a run at one position, which the views draw.
 #[derive(Clone, Debug)]
 pub struct Scene {
     /// The run's description.
     pub header: Arc<RunHeader>,
-    /// Every rank now.
+    /// The state of every rank.
     pub now: Snapshot,
     /// The last few steps.
     pub window: Window,
@@ -33,7 +33,7 @@ impl Scene {
     }
 }
 
-/// How the position changes by itself.
+/// How the position changes over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Motion {
     /// It stays at the latest event.
@@ -47,11 +47,11 @@ pub enum Motion {
 /// The slowest speed: run seconds per real second.
 pub const SLOWEST: f64 = 0.001;
 
-/// A place in a run.
+/// A position in a run.
 pub struct Player {
     timeline: Timeline,
     scene: Scene,
-    /// The moment of the run that is shown, in nanoseconds: at or after the latest event applied.
+    /// The time of the run that is shown, in nanoseconds: at or after the latest event applied.
     clock: f64,
     motion: Motion,
     speed: f64,
@@ -59,7 +59,7 @@ pub struct Player {
 }
 
 impl Player {
-    /// At the beginning of a recording, standing; or at the end of a live run, following.
+    /// Returns a player at the beginning of the timeline, or at its end if it is [`Motion::Following`].
     pub fn new(timeline: Timeline, motion: Motion) -> Self {
         let beginning = timeline.beginning();
         let (_, start) = timeline.keyframe(beginning);
@@ -70,32 +70,32 @@ impl Player {
         player
     }
 
-    /// The run at the position.
+    /// Returns the state at the position.
     pub fn scene(&self) -> &Scene {
         &self.scene
     }
 
-    /// The whole run.
+    /// Returns the whole run.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// Number of events before the position.
+    /// Returns the number of events before the position.
     pub fn position(&self) -> u64 {
         self.scene.now.events
     }
 
-    /// The moment shown, in nanoseconds of the run.
+    /// Returns the time shown, in nanoseconds of the run.
     pub fn clock(&self) -> u64 {
         self.clock as u64
     }
 
-    /// How the position changes by itself.
+    /// Returns how the position changes over time.
     pub fn motion(&self) -> Motion {
         self.motion
     }
 
-    /// Changes how the position changes by itself. Playing from the end begins at the beginning.
+    /// Sets how the position changes over time. Playing from the end starts at the beginning.
     pub fn set_motion(&mut self, motion: Motion) {
         if motion == Motion::Playing && self.at_end() && self.timeline.ended() {
             self.seek(self.timeline.beginning());
@@ -104,22 +104,22 @@ impl Player {
         self.tick(0.0);
     }
 
-    /// Run seconds per real second while playing.
+    /// Returns the speed of playing, in run seconds per real second.
     pub fn speed(&self) -> f64 {
         self.speed
     }
 
-    /// Sets the speed, between [`SLOWEST`] and real time.
+    /// Sets the speed of playing, limited to between [`SLOWEST`] and 1.
     pub fn set_speed(&mut self, speed: f64) {
         self.speed = speed.clamp(SLOWEST, 1.0);
     }
 
-    /// Whether the position is behind the latest event.
+    /// True if the position is after the latest event.
     pub fn at_end(&self) -> bool {
         self.position() >= self.timeline.len()
     }
 
-    /// Takes a message of a live run.
+    /// Applies a message of a live run.
     pub fn push(&mut self, message: Message) {
         if self.timeline.push(message) {
             self.seek(self.timeline.len());
@@ -129,7 +129,7 @@ impl Player {
         }
     }
 
-    /// Lets `seconds` of real time pass. Returns whether the picture has changed.
+    /// Advances by `seconds` of real time. Returns whether the position or the time shown has changed.
     pub fn tick(&mut self, seconds: f64) -> bool {
         let before = (self.position(), self.clock());
         match self.motion {
@@ -157,7 +157,7 @@ impl Player {
         }
     }
 
-    /// The event after the position.
+    /// Returns the event after the position.
     fn next_event(&mut self) -> Option<Event> {
         let position = self.position();
         if position >= self.timeline.len() {

@@ -1,11 +1,11 @@
-//! Going somewhere: seeking, stepping, and to where another run is.
+//! Moves the position: seeks, steps, and follows another run.
 
 use super::{Player, Scene};
 use crate::timeline::Mark;
 use events::{Boundary, Event, Operation, Pass, Progress, What};
 
 impl Player {
-    /// Goes to just before event `position`, with the steps before it in the window.
+    /// Moves to just before event `position`. The window then holds the two steps before it.
     pub fn seek(&mut self, position: u64) {
         let position = position.clamp(self.timeline.beginning(), self.timeline.len());
         let known = self.position() >= self.timeline.beginning();
@@ -18,7 +18,7 @@ impl Player {
         self.clock = self.scene.now.at as f64;
     }
 
-    /// Where the window of a scene at `position` begins: two steps before the current one.
+    /// Returns where the window of a scene at `position` begins: two steps before the current one.
     fn window_start(&self, position: u64) -> u64 {
         let marks = self.timeline.marks();
         let before = marks.partition_point(|mark| mark.position < position);
@@ -26,7 +26,7 @@ impl Player {
         steps.take(3).last().map_or(self.timeline.beginning(), |mark| mark.position)
     }
 
-    /// Goes to the share `fraction` of the run's time.
+    /// Moves to the share `fraction` of the run's time.
     pub fn seek_fraction(&mut self, fraction: f64) {
         let marks = self.timeline.marks();
         let (first, last) = self.time_range();
@@ -38,13 +38,13 @@ impl Player {
         self.play_until(target);
     }
 
-    /// Times of the first event that one can go to and of the latest.
+    /// Returns the times of the oldest event kept and of the latest.
     pub fn time_range(&self) -> (u64, u64) {
         let (_, start) = self.timeline.keyframe(self.timeline.beginning());
         (start.at, self.timeline.latest().snapshot.at.max(start.at + 1))
     }
 
-    /// Goes to step `step`'s beginning, or as near as the run allows.
+    /// Moves to the beginning of `step`, or of the next step if there is no such step.
     pub fn seek_step(&mut self, step: u32) {
         let marks = self.timeline.marks();
         let after = marks.partition_point(|mark| mark.step < step);
@@ -52,7 +52,7 @@ impl Player {
         self.seek(position + 1);
     }
 
-    /// Goes into step `step`, to the share `fraction` of its time.
+    /// Moves into `step`, to the share `fraction` of its time.
     pub fn seek_into_step(&mut self, step: u32, fraction: f64) {
         self.seek_step(step);
         let from = self.scene.now.at as f64;
@@ -73,7 +73,7 @@ impl Player {
         self.clock = target.max(self.scene.now.at as f64);
     }
 
-    /// Goes on to the next event, collective, pass over a unit or step.
+    /// Advances to the next event, collective, pass over a unit or step.
     pub fn step_forward(&mut self, granularity: Boundary) {
         while let Some(event) = self.next_event() {
             self.scene.apply(&event);
@@ -84,7 +84,7 @@ impl Player {
         self.clock = self.scene.now.at as f64;
     }
 
-    /// Goes back to the previous event, collective, pass over a unit or step.
+    /// Moves back to the previous event, collective, pass over a unit or step.
     pub fn step_back(&mut self, granularity: Boundary) {
         let mut position = self.position().saturating_sub(1);
         while position > self.timeline.beginning() {
@@ -99,14 +99,14 @@ impl Player {
         self.seek(position);
     }
 
-    /// The phase of the latest event: where the run stands in the order of steps, passes and units.
+    /// Returns the phase of the latest mark: its place in the order of steps, passes and units.
     pub fn latest_phase(&self) -> impl Ord + use<> {
         let units = self.timeline.header().units.len() as u16;
         self.timeline.marks().back().map(|mark| phase(mark, units))
     }
 
-    /// Goes to the same step, pass and unit as `other`, as far into it; right after its beginning if
-    /// `other` stands there, where ranks of all stages hold the same activations.
+    /// Moves to the same step, pass and unit as `other`, and equally far into it. If `other` is right after its beginning, so is
+    /// this player: ranks of all stages hold the same activations there.
     pub fn lock_to(&mut self, other: &Player) {
         let units = self.timeline.header().units.len() as u16;
         let theirs = other.timeline.marks();
@@ -128,7 +128,7 @@ impl Player {
     }
 }
 
-/// A mark's place in the order in which a step goes through passes and units.
+/// Returns a mark's place in the order of steps, passes and units.
 fn phase(mark: &Mark, units: u16) -> (u32, u8, u16, u8, u16) {
     match mark.pass {
         None => (mark.step, 0, 0, 0, 0),
@@ -141,7 +141,7 @@ fn phase(mark: &Mark, units: u16) -> (u32, u8, u16, u8, u16) {
     }
 }
 
-/// Whether a step of this granularity ends after `event`. What all ranks do alike is told by the first rank.
+/// True if a step of this granularity ends after `event`. Where all ranks emit the same event, rank 0's counts.
 fn ends_step(event: &Event, granularity: Boundary) -> bool {
     match (granularity, &event.what) {
         (Boundary::Event, _) => true,

@@ -1,4 +1,4 @@
-//! The made-up clock: ranks that compute, allocate and communicate, and what they say about it.
+//! The simulated ranks: their clocks, memory and collectives, and the events that they emit.
 
 use super::{ELEMENT, SimulatedRun, SimulationPlan, header};
 use events::event::NO_UNIT;
@@ -8,13 +8,13 @@ use events::{CatchUp, Class, CollectiveEvent, Event, Operation, Pass, Place, Pro
 const CLASSES: usize = Class::ALL.len();
 const OPERATIONS: usize = Operation::ALL.len();
 
-/// A collective that is issued and not yet waited for.
+/// A collective that the ranks have issued and not waited for yet, with the time of each rank's issue.
 pub(super) struct IssuedCollective {
     pub(super) collective: CollectiveEvent,
     pub(super) issued: Vec<u64>,
 }
 
-/// A run being made up.
+/// A run while it is simulated.
 pub(super) struct Simulation<'a> {
     pub(super) plan: &'a SimulationPlan,
     pub(super) header: RunHeader,
@@ -47,7 +47,7 @@ impl<'a> Simulation<'a> {
         self.events.push(Event { at, rank: rank as u32, what });
     }
 
-    pub(super) fn everybody(&mut self, what: impl Fn(usize) -> What) {
+    pub(super) fn all_ranks(&mut self, what: impl Fn(usize) -> What) {
         for rank in 0..self.clocks.len() {
             self.emit(rank, self.clocks[rank], what(rank));
             self.clocks[rank] += 500;
@@ -64,7 +64,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Every rank computes for about this long; ranks differ by a few percent.
+    /// Lets every rank compute for about this long. Ranks differ by a few percent.
     pub(super) fn compute(&mut self, nanoseconds: u64) {
         for clock in &mut self.clocks {
             self.noise =
@@ -75,9 +75,9 @@ impl<'a> Simulation<'a> {
 
     pub(super) fn pass(&mut self, pass: Pass, unit: usize, micro: u16, nanoseconds: u64) {
         let unit = unit as u16;
-        self.everybody(|_| What::PassStarted { pass, unit, micro });
+        self.all_ranks(|_| What::PassStarted { pass, unit, micro });
         self.compute(nanoseconds);
-        self.everybody(|_| What::PassFinished { pass, unit, micro });
+        self.all_ranks(|_| What::PassFinished { pass, unit, micro });
     }
 
     pub(super) fn bytes(&self, unit: usize) -> u64 {
@@ -166,7 +166,7 @@ impl<'a> Simulation<'a> {
         self.wait(issued_collective);
     }
 
-    /// Sorts the events and fills the predictions in from what happened.
+    /// Sorts the events, and takes the predictions from the simulated totals.
     pub(super) fn finish(mut self) -> SimulatedRun {
         self.events.sort_by_key(|event| event.at);
         let mut state = CatchUp::new(self.plan.ranks, self.header.units.len());
@@ -187,7 +187,7 @@ impl<'a> Simulation<'a> {
         }
         if self.plan.fail_at.is_none() {
             let closing: Vec<What> = ranks.iter().map(closing).collect();
-            self.everybody(|rank| closing[rank].clone());
+            self.all_ranks(|rank| closing[rank].clone());
         }
         SimulatedRun { header: self.header, events: self.events }
     }

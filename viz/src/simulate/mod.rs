@@ -1,6 +1,6 @@
-//! Made-up runs with the shape of real ones: what each stage allocates, gathers, reduces and frees, on a made-up clock.
+//! Simulated runs: each stage's allocations, gathers, reductions and releases, on a simulated clock.
 //!
-//! Screens are drawn from them in tests and examples, for any stage and world size, without training anything.
+//! Tests and examples draw screens from them, for any stage and world size, without training.
 
 mod clockwork;
 mod steps;
@@ -12,16 +12,16 @@ use events::{Event, Operation, Purpose, RunHeader};
 /// Bytes per element.
 const ELEMENT: u64 = 4;
 
-/// A made-up run.
+/// A simulated run.
 #[derive(Clone, Debug)]
 pub struct SimulatedRun {
-    /// Its description.
+    /// Its header.
     pub header: RunHeader,
-    /// Its events, in order of time.
+    /// Its events, sorted by time.
     pub events: Vec<Event>,
 }
 
-/// What to make up.
+/// The parameters of a simulated run.
 #[derive(Clone, Debug)]
 pub struct SimulationPlan {
     /// 0 is DDP, 1 to 3 are the ZeRO stages.
@@ -34,19 +34,19 @@ pub struct SimulationPlan {
     pub blocks: usize,
     /// Micro-batches per step.
     pub micro_batches: u16,
-    /// Whether collectives go around a ring, hop by hop.
+    /// Whether collectives use the ring algorithm, with an event per hop.
     pub ring: bool,
-    /// Fail in this step, on the last rank.
+    /// The step in which the last rank fails.
     pub fail_at: Option<u32>,
 }
 
 impl SimulationPlan {
-    /// A run of `stage` on `ranks` ranks: tiny model, three steps, one micro-batch.
+    /// Returns a plan for `stage` on `ranks` ranks: tiny model, three steps, one micro-batch.
     pub fn new(stage: u8, ranks: u32) -> Self {
         SimulationPlan { stage, ranks, steps: 3, blocks: 4, micro_batches: 1, ring: false, fail_at: None }
     }
 
-    /// Makes the run up.
+    /// Simulates the run.
     pub fn run(&self) -> SimulatedRun {
         let mut simulation = Simulation::new(self);
         simulation.run();

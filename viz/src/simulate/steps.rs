@@ -1,4 +1,4 @@
-//! What ranks do in which order: setting up, forward, backward, the update, validation.
+//! The order of the ranks' work: setup, forward, backward, update, validation.
 
 use super::clockwork::{IssuedCollective, Simulation};
 use events::{Class, Operation, Pass, What};
@@ -13,7 +13,7 @@ impl Simulation<'_> {
         }
         self.scalars();
         for step in 0..self.plan.steps {
-            self.everybody(|_| What::StepStarted { step });
+            self.all_ranks(|_| What::StepStarted { step });
             let began = self.clocks[0];
             if self.plan.fail_at == Some(step) {
                 return self.fail();
@@ -134,7 +134,7 @@ impl Simulation<'_> {
         let loss = 1.9 + 3.6 * (-f64::from(step) / 12.0).exp() + 0.05 * (f64::from(step) * 1.7).sin();
         let (grad_norm, lr) = (1.0 + 2.0 * (-f64::from(step) / 20.0).exp(), 3e-4);
         let seconds = (self.clocks[0] - began) as f64 * 1e-9;
-        self.everybody(|_| What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
+        self.all_ranks(|_| What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
     }
 
     fn evaluate(&mut self) {
@@ -146,6 +146,6 @@ impl Simulation<'_> {
             self.release(unit);
         }
         let step = self.plan.steps;
-        self.everybody(|_| What::Evaluated { step, loss: 2.03 });
+        self.all_ranks(|_| What::Evaluated { step, loss: 2.03 });
     }
 }

@@ -1,5 +1,5 @@
-//! Colours and glyphs: one palette that colour-blind people can tell apart, and what terminals with fewer colours,
-//! without colours or without Unicode show instead.
+//! Colours and glyphs: a palette that colour-blind people can tell apart, and its substitutes on terminals with fewer
+//! colours, without colours or without Unicode.
 
 mod reduce;
 
@@ -18,44 +18,44 @@ pub enum Depth {
     /// The 16 named colours.
     #[value(name = "16")]
     Named,
-    /// None: bold, reverse and glyphs only.
+    /// No colours: bold, reverse and glyphs only.
     #[value(name = "never")]
     None,
 }
 
-/// What the terminal can show.
+/// The colours and symbols that a terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Theme {
-    /// Its colours.
+    /// Its number of colours.
     pub depth: Depth,
-    /// Whether it shows only ASCII.
+    /// True if it shows ASCII only.
     pub ascii: bool,
 }
 
-/// Text that steps back: labels, units.
+/// Secondary text: labels, units.
 pub const DIM: Color = Color::Rgb(0x8b, 0x93, 0xa1);
 /// Lines and empty places.
 pub const FAINT: Color = Color::Rgb(0x56, 0x5d, 0x6b);
-/// What is selected or new.
+/// Headings and the selection.
 pub const ACCENT: Color = Color::Rgb(0x7a, 0xb8, 0xff);
-/// What is wrong.
+/// Errors and deviations.
 pub const ALARM: Color = Color::Rgb(0xff, 0x6b, 0x5e);
-/// What is as it should be.
+/// Values that meet their prediction.
 pub const GOOD: Color = Color::Rgb(0x4f, 0xc3, 0x9a);
-/// What waits.
+/// Ranks that wait.
 pub const WAITING: Color = Color::Rgb(0xb0, 0x8a, 0x4a);
-/// Ground behind the end of a bar, where it meets the lightly filled rest: as dark as that looks.
+/// Background of a bar's last cell, as dark as the lightly filled rest of the bar looks.
 pub const GHOST: Color = Color::Rgb(0x22, 0x26, 0x30);
-/// Ground behind what is chosen.
+/// Background of the selection.
 pub const SLATE: Color = Color::Rgb(0x2a, 0x35, 0x47);
-/// Text on coloured ground.
+/// Text on a coloured background.
 pub const INK: Color = Color::Rgb(0x10, 0x14, 0x1c);
 
 impl Theme {
-    /// Everything shown.
+    /// All colours and symbols.
     pub const FULL: Theme = Theme { depth: Depth::Truecolor, ascii: false };
 
-    /// What the environment says about the terminal.
+    /// Returns the theme that the environment variables imply.
     pub fn detect() -> Self {
         let variable = |name: &str| std::env::var(name).unwrap_or_default();
         let depth = if !variable("NO_COLOR").is_empty() {
@@ -73,12 +73,12 @@ impl Theme {
         Theme { depth, ascii: ascii || variable("TERM") == "linux" }
     }
 
-    /// Whether areas can be told apart by colour alone; else glyphs fill them.
+    /// True if areas are filled with colour. Otherwise glyphs fill them.
     pub fn colours(self) -> bool {
         self.depth != Depth::None
     }
 
-    /// Turns a picture drawn for [`Theme::FULL`] into what the terminal can show.
+    /// Converts a picture drawn for [`Theme::FULL`] to the colours and symbols of the terminal.
     pub fn adapt(self, buffer: &mut Buffer) {
         if self == Theme::FULL {
             return;
@@ -104,7 +104,7 @@ impl Theme {
     }
 }
 
-// How far apart these are for every kind of sight is held by a test: `viz/tests/suite/palette.rs`.
+// `viz/tests/suite/palette.rs` tests that these can be told apart with every kind of colour vision.
 const FORWARD: Color = Color::Rgb(0x63, 0xac, 0xf6);
 const BACKWARD: Color = Color::Rgb(0xee, 0x9b, 0x49);
 const RECOMPUTE: Color = Color::Rgb(0xc7, 0xa3, 0xd8);
@@ -116,7 +116,7 @@ const ACTIVATIONS: Color = Color::Rgb(0xb8, 0x74, 0xa8);
 const BUCKETS: Color = Color::Rgb(0xf2, 0xcf, 0x4a);
 const WORKSPACE: Color = Color::Rgb(0xc6, 0xca, 0xd0);
 
-/// The colour of a class, in every view.
+/// Returns the colour of a class, in every view.
 pub const fn class_colour(class: Class) -> Color {
     match class {
         Class::Parameters => PARAMETERS,
@@ -129,7 +129,7 @@ pub const fn class_colour(class: Class) -> Color {
     }
 }
 
-/// The glyph of a class: filled for what a rank keeps, hollow for what it holds for a while.
+/// Returns the glyph of a class: filled if a rank keeps the bytes between steps, hollow if it frees them earlier.
 pub const fn class_glyph(class: Class) -> &'static str {
     match class {
         Class::Parameters => "■",
@@ -142,7 +142,7 @@ pub const fn class_glyph(class: Class) -> &'static str {
     }
 }
 
-/// The name of a class where there is little room.
+/// Returns a short name of a class.
 pub const fn class_name(class: Class) -> &'static str {
     match class {
         Class::GatheredParameters => "gathered",
@@ -151,7 +151,7 @@ pub const fn class_name(class: Class) -> &'static str {
     }
 }
 
-/// The colour of a pass.
+/// Returns the colour of a pass.
 pub const fn pass_colour(pass: Pass) -> Color {
     match pass {
         Pass::Forward => FORWARD,
@@ -162,7 +162,7 @@ pub const fn pass_colour(pass: Pass) -> Color {
     }
 }
 
-/// The colour of an operation: that of the class it moves.
+/// Returns the colour of an operation: that of the class it moves.
 pub const fn operation_colour(operation: Operation) -> Color {
     match operation {
         Operation::AllReduce => GRADIENTS,
@@ -174,7 +174,7 @@ pub const fn operation_colour(operation: Operation) -> Color {
     }
 }
 
-/// The letter of a pass, where there is no room or no colour.
+/// Returns the small letter of a pass, for narrow places and terminals without colours.
 pub const fn pass_glyph(pass: Pass) -> &'static str {
     match pass {
         Pass::Forward => "f",
@@ -185,7 +185,7 @@ pub const fn pass_glyph(pass: Pass) -> &'static str {
     }
 }
 
-/// The letter of an operation, where there is no room or no colour: a capital one, as passes have small ones.
+/// Returns the capital letter of an operation, for narrow places and terminals without colours.
 pub const fn operation_glyph(operation: Operation) -> &'static str {
     match operation {
         Operation::AllReduce => "A",
@@ -197,17 +197,17 @@ pub const fn operation_glyph(operation: Operation) -> &'static str {
     }
 }
 
-/// Text in a colour.
+/// Returns the style of text in a colour.
 pub const fn ink(colour: Color) -> Style {
     Style::new().fg(colour)
 }
 
-/// Bold text in a colour.
+/// Returns the style of bold text in a colour.
 pub const fn bold(colour: Color) -> Style {
     Style::new().fg(colour).add_modifier(Modifier::BOLD)
 }
 
-/// A badge: text on coloured ground, reversed where there are no colours.
+/// Returns the style of a badge: text on a coloured background, or reversed without colours.
 pub fn badge(colour: Color, theme: Theme) -> Style {
     if theme.colours() {
         Style::new().fg(INK).bg(colour).add_modifier(Modifier::BOLD)
@@ -216,7 +216,7 @@ pub fn badge(colour: Color, theme: Theme) -> Style {
     }
 }
 
-/// What is chosen among others: lifted off the ground, or reversed where there are few colours.
+/// Returns the style of the selected one among several: a lighter background, or reversed with few colours.
 pub fn chosen(theme: Theme) -> Style {
     match theme.depth {
         Depth::Truecolor | Depth::Indexed => bold(ACCENT).bg(SLATE),

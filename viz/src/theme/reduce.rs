@@ -1,4 +1,4 @@
-//! What terminals with fewer colours or without Unicode show instead.
+//! Substitutes for colours and symbols on terminals with fewer colours or without Unicode.
 
 use super::{
     ACCENT, ACTIVATIONS, ALARM, BACKWARD, BUCKETS, DIM, FAINT, FORWARD, GATHERED, GHOST, GOOD, GRADIENTS,
@@ -6,7 +6,7 @@ use super::{
 };
 use ratatui::style::Color;
 
-/// The nearest colour of the 6 × 6 × 6 cube or the grey ramp.
+/// Returns the nearest colour of the 6 × 6 × 6 cube or the grey ramp.
 pub(super) fn indexed(r: u8, g: u8, b: u8) -> u8 {
     // The cube's levels are 0, 95, 135, … 255: the nearest one.
     let level = |v: u8| match v {
@@ -30,7 +30,7 @@ pub(super) fn indexed(r: u8, g: u8, b: u8) -> u8 {
     }
 }
 
-/// The palette in 16 colours, chosen by hand so that classes stay apart.
+/// Returns a colour's substitute among 16, chosen by hand so that classes can be told apart.
 pub(super) fn named(colour: Color) -> Color {
     match colour {
         DIM | FAINT => Color::DarkGray,
@@ -54,7 +54,7 @@ pub(super) fn named(colour: Color) -> Color {
     }
 }
 
-/// Any other colour, such as a shade or a stage's: the nearest of the bright ones, which dark text stands out from.
+/// Returns the nearest bright colour, against which dark text is readable. For shades and stages' colours.
 fn nearest(colour: Color) -> Color {
     const BRIGHT: [(Color, [i32; 3]); 8] = [
         (Color::LightBlue, [92, 140, 255]),
@@ -74,6 +74,7 @@ fn nearest(colour: Color) -> Color {
     BRIGHT.into_iter().min_by_key(|(_, other)| distance(*other)).map_or(Color::Gray, |(name, _)| name)
 }
 
+/// Returns the ASCII substitute of a symbol.
 pub(super) fn plain(symbol: char) -> char {
     match symbol {
         '■' => 'P',

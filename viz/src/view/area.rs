@@ -1,4 +1,4 @@
-//! A stacked area over time, an eighth of a row fine.
+//! A stacked area over time. Its resolution is an eighth of a row.
 
 use super::axis::Axis;
 use super::bar::Mix;
@@ -9,7 +9,7 @@ use events::{Class, Operation};
 use ratatui::style::{Color, Style};
 
 const EIGHTHS: [&str; 8] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇"];
-/// Enough for the classes and for the operations.
+/// The most layers: enough for the classes and for the operations.
 const LAYERS: usize = 8;
 const _: () = assert!(Class::ALL.len() <= LAYERS && Operation::ALL.len() <= LAYERS);
 
@@ -26,13 +26,13 @@ impl Column {
         column
     }
 
-    /// Bytes, all layers together.
+    /// Returns the bytes of all layers together.
     pub(super) fn total(&self) -> u64 {
         self.parts.iter().sum()
     }
 
-    /// A rank's memory over `axis` by class, up to `now`. A column shows the moment at which most is live during its
-    /// time, so that no peak is lost between columns.
+    /// Returns a rank's memory over `axis` by class, up to `now`. A column shows the moment of its highest total, so that no
+    /// peak is lost.
     pub(super) fn memory(lane: &RankWindow, axis: Axis, now: u64) -> Vec<Column> {
         let samples = &lane.memory;
         let mut next = samples.partition_point(|sample| sample.at < axis.from);
@@ -51,8 +51,8 @@ impl Column {
         })
     }
 
-    /// A rank's memory over `axis` by class, of `classes` alone. A column shows what is live for most of its time, so that
-    /// what comes and goes is seen to do so.
+    /// Returns a rank's memory over `axis` for `classes` only. A column shows the state that lasts longest in it, so that
+    /// short-lived buffers appear and disappear.
     pub(super) fn mostly(lane: &RankWindow, axis: Axis, now: u64, classes: &[Class]) -> Vec<Column> {
         let samples = &lane.memory;
         let mut start = axis.from as f64;
@@ -77,7 +77,7 @@ impl Column {
         })
     }
 
-    /// What all ranks together have sent since their step began, by operation. A column shows the most of its time.
+    /// Returns the bytes that all ranks together have sent since the step began, by operation. A column shows its maximum.
     pub(super) fn traffic(window: &Window, axis: Axis, now: u64) -> Vec<Column> {
         let mut landed: Vec<(u64, Operation, u64)> = window.landings().collect();
         landed.sort_unstable_by_key(|landing| landing.0);
@@ -103,7 +103,7 @@ impl Column {
     }
 }
 
-/// What the layers are, and so how they look.
+/// The kind of layers, which decides their colours and glyphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layers {
     Classes,
@@ -128,11 +128,11 @@ impl Layers {
 
 /// A stacked area with `top` bytes at its upper edge.
 pub(super) struct Area {
-    /// From left to right.
+    /// The columns, from left to right.
     pub columns: Vec<Column>,
     /// Bytes at the upper edge.
     pub top: u64,
-    /// What it is made of.
+    /// The kind of layers.
     pub layers: Layers,
 }
 
@@ -142,13 +142,13 @@ impl Area {
         (eighths as u64).min(u64::from(height) * 8)
     }
 
-    /// The row in which the height of `bytes` is.
+    /// Returns the row that a height of `bytes` reaches.
     pub(super) fn row(&self, bytes: u64, height: u16) -> u16 {
         let rows = self.eighths(bytes, height).div_ceil(8) as u16;
         height.saturating_sub(rows.max(1))
     }
 
-    /// Draws it over the whole of `paint`.
+    /// Draws the area over the whole of `paint`.
     pub(super) fn draw(&self, paint: &mut Paint<'_>) {
         for (x, column) in (0u16..).zip(&self.columns) {
             self.column(paint, x, column);

@@ -5,7 +5,7 @@ use crate::player::Scene;
 use crate::theme::{DIM, FAINT, ink};
 use crate::words;
 
-/// A stretch of a run's time over a number of columns.
+/// A range of a run's time over a number of columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Axis {
     /// Time at the left edge.
@@ -17,7 +17,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// The last `steps` steps' worth of time up to now. It moves on with the run once it is full.
+    /// Returns an axis as long as `steps` steps take. It ends now, or later until that much time has passed.
     pub(super) fn last_steps(scene: &Scene, now: u64, steps: u64, width: u16) -> Self {
         let known = &scene.window.steps;
         let first = known.front().map_or_else(|| beginning(scene), |step| step.from);
@@ -28,17 +28,17 @@ impl Axis {
         Axis { from: to - length, to, width }
     }
 
-    /// Nanoseconds per column.
+    /// Returns the nanoseconds per column.
     pub(super) fn per_column(&self) -> f64 {
         (self.to - self.from) as f64 / f64::from(self.width.max(1))
     }
 
-    /// The column of a time, unless it is left of the axis; times after the right edge are beyond `width`.
+    /// Returns the column of a time: negative before the axis, above `width` after it.
     pub(super) fn column(&self, at: u64) -> f64 {
         (at as f64 - self.from as f64) / self.per_column()
     }
 
-    /// A value for every column up to `now`, from the time at the column's end.
+    /// Returns a value for every column: up to `now` that of the time at the column's end, the default after.
     pub(super) fn fill<T: Copy + Default>(&self, now: u64, mut value: impl FnMut(f64) -> T) -> Vec<T> {
         let mut columns = vec![T::default(); usize::from(self.width)];
         let last = self.column(now).ceil().clamp(0.0, f64::from(self.width)) as usize;
@@ -48,7 +48,7 @@ impl Axis {
         columns
     }
 
-    /// Draws the scale with round times, as offsets from the left edge.
+    /// Draws the scale, with round times from the left edge.
     pub(super) fn draw(&self, paint: &mut Paint<'_>, x: u16, y: u16) {
         paint.run(x, y, self.width, "─", ink(FAINT));
         let step = words::round_step(self.per_column() * 10.0);

@@ -1,4 +1,4 @@
-//! Bars: stacked by class, an eighth of a column fine where there are colours, made of the classes' glyphs where not.
+//! Bars, stacked by class. Their resolution is an eighth of a column; without colours they consist of the classes' glyphs.
 
 use super::paint::Paint;
 use crate::theme::{self, class_colour, class_glyph, ink};
@@ -14,9 +14,9 @@ pub(super) type ByClass = [u64; Class::ALL.len()];
 pub(super) struct Bar {
     /// Bytes at the right end.
     pub scale: u64,
-    /// What the same would take if everything were replicated: drawn as a ghost behind the bar.
+    /// Bytes that full replication would need, drawn as a ghost behind the bar.
     pub ghost: u64,
-    /// A line that must not be crossed.
+    /// The device's capacity, drawn as a line.
     pub capacity: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Bar {
         }
     }
 
-    /// The classes, before a ghost of so many columns.
+    /// Draws the classes over a ghost of `ghost` columns.
     fn stack(&self, paint: &mut Paint<'_>, (x, y, width): (u16, u16, u16), parts: &ByClass, ghost: u16) {
         let mut sum = 0;
         let ends = parts.map(|part| {
@@ -65,18 +65,18 @@ impl Bar {
     }
 }
 
-/// What one cell of a stack shows: a cell has two colours, so of three or more layers in it the two largest.
+/// The content of one cell of a stack. A cell has two colours, so of three or more layers it shows the two largest.
 pub(super) struct Mix {
     /// The layer at the cell's beginning.
     pub(super) first: usize,
-    /// Eighths of the cell that it takes.
+    /// Eighths of the cell that the first layer fills.
     pub(super) eighths: u8,
-    /// The layer after it; nothing where the stack ends.
+    /// The layer after it, or `None` where the stack ends.
     pub(super) second: Option<usize>,
 }
 
 impl Mix {
-    /// The cell from eighth `from` to `to` of a stack whose layers end at `ends`; nothing beyond its end.
+    /// Returns the cell from eighth `from` to `to` of a stack whose layers end at `ends`; `None` beyond the stack's end.
     pub(super) fn of(ends: &[u64], from: u64, to: u64) -> Option<Mix> {
         let first = ends.iter().position(|&end| end > from)?;
         if ends[first] >= to {
@@ -93,7 +93,7 @@ impl Mix {
         }
         let filled: u64 = shares.iter().map(|(share, _)| share).sum();
         if filled < 8 {
-            // The stack ends here: one layer beside the empty rest.
+            // The stack ends in this cell: one layer, then the empty rest.
             let largest = shares.iter().max_by_key(|(share, _)| *share)?;
             return Some(Mix { first: largest.1, eighths: filled as u8, second: None });
         }
@@ -108,7 +108,7 @@ impl Mix {
     }
 }
 
-/// A plain bar in one colour: `part` of `whole` over `width` columns.
+/// Draws a bar in one colour: `part` of `whole` over `width` columns.
 pub(super) fn plain(
     paint: &mut Paint<'_>,
     (x, y, width): (u16, u16, u16),

@@ -1,4 +1,4 @@
-//! Ranks as cards, up to eight of them.
+//! Ranks as cards, for up to eight ranks.
 
 use super::bar::{self, Bar};
 use super::paint::{Paint, columns, fitted};
@@ -14,19 +14,19 @@ use crate::words;
 use events::{Class, Flight, PassNow, Place, RankSnapshot, RankStatus};
 use ratatui::style::{Color, Style};
 
-/// More ranks than this are shown as a table.
+/// The most ranks that are shown as cards. More are shown as a table.
 pub(super) const MOST: usize = 8;
-/// Narrower cards are unreadable.
+/// The narrowest readable card.
 const NARROWEST: u16 = 19;
-/// Rows of the tallest card without blank rows, and what a screen with two rows of cards shows below them.
+/// Rows of the tallest card without blank rows, and the rows below two rows of cards.
 const TALL: u16 = FRAME + Class::ALL.len() as u16;
 const REST: u16 = 7;
-/// Rows of a card beside those of its classes: its edges, the activity, the bar.
+/// Rows of a card without those of its classes: edges, activity, bar.
 const FRAME: u16 = 4;
-/// More rows where there is room: a bar twice as tall, and a blank row below it.
+/// Additional rows where there is room: a bar of two rows, and a blank row below it.
 const ROOMY: u16 = 2;
 
-/// How many cards stand beside each other: all, or half of them where all would be too narrow; none where neither fits.
+/// Returns the number of cards in a row: all, or half of them if all would be too narrow; `None` if neither fits.
 pub(super) fn per_row(ranks: usize, (width, height): (u16, u16)) -> Option<usize> {
     let wide = |cards: usize| width / cards.max(1) as u16 >= NARROWEST;
     let half = ranks.div_ceil(2);
@@ -39,12 +39,12 @@ pub(super) fn per_row(ranks: usize, (width, height): (u16, u16)) -> Option<usize
     }
 }
 
-/// The columns in which `ranks` cards' middles are on a screen of `width` columns.
+/// Returns the columns of the cards' middles on a screen of `width` columns.
 pub(super) fn centres(ranks: usize, width: u16) -> Vec<u16> {
     (0..ranks).map(|rank| place(rank, ranks, width)).map(|(x, width)| x + width / 2).collect()
 }
 
-/// The first column and the width of a rank's card. Where there is little room, neighbours share an edge.
+/// Returns the first column and the width of a rank's card. Where there is little room, neighbours share an edge.
 pub(super) fn place(rank: usize, ranks: usize, width: u16) -> (u16, u16) {
     let (ranks, rank) = (ranks.max(1) as u16, rank as u16);
     if share_edges(ranks, width) {
@@ -60,32 +60,32 @@ fn share_edges(cards: u16, width: u16) -> bool {
     width / cards < 24
 }
 
-/// Rows that a card takes: with blank rows if there is `room` for them.
+/// Returns the rows of a card, with the additional ones if `room` suffices.
 pub(super) fn height(scene: &Scene, room: u16) -> u16 {
     let used = |rank: usize| classes_used(scene, rank).count() as u16;
     let least = FRAME + (0..scene.now.ranks.len()).map(used).max().unwrap_or(0);
     if least + ROOMY <= room { least + ROOMY } else { least }
 }
 
-/// The bytes at the right end of every bar, the same for all ranks so that bars can be compared.
+/// Returns the bar whose scale all ranks share, so that their bars can be compared.
 pub(super) fn bar_scale(scene: &Scene) -> Bar {
     let ghost = scene.header.replicated_total.iter().copied().max().unwrap_or(0);
     let peak = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0);
     let needed = ghost.max(peak).max(1);
-    // A capacity far above everything would leave the bars too short to read: it is given in words, with every bar.
+    // A capacity far above all peaks would make the bars too short to read, so it is written as a number only.
     let capacity = scene.header.capacity.filter(|&capacity| capacity <= needed * 3 / 2);
     let scale = capacity.map_or(needed, |capacity| needed.max(capacity + capacity / 50));
     Bar { scale, ghost, capacity }
 }
 
-/// Draws a card per rank, so many beside each other, each `height` rows tall.
+/// Draws a card per rank, `per_row` in a row, each `height` rows tall.
 pub(super) fn draw(app: &App, per_row: usize, height: u16, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let (bar, width) = (bar_scale(scene), paint.width());
     let corner =
         |number: usize| (place(number % per_row, per_row, width), (number / per_row) as u16 * height);
     let mut order: Vec<usize> = (0..scene.now.ranks.len()).collect();
-    // The chosen one last, so that the edges that it shares have its colour.
+    // The selected card is drawn last, so that shared edges have its colour.
     order.sort_by_key(|&number| number == app.rank);
     for number in order {
         let ((x, width), y) = corner(number);
@@ -131,13 +131,13 @@ fn card(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     }
 }
 
-/// A capacity on a card's upper edge, from the longest words to the shortest.
+/// Returns labels of a capacity for a card's upper edge, from the longest to the shortest.
 fn capacities(bytes: u64) -> Vec<String> {
     let (long, short) = (words::bytes(bytes), words::round_bytes(bytes));
     vec![format!(" of {long} "), format!(" of {short} "), format!(" {short} ")]
 }
 
-/// What is live, and what that is of DDP's need: written on the card's lower edge.
+/// Returns the label of a card's lower edge: the live bytes, and their share of what DDP would need.
 fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> String {
     let live = rank.live_total();
     let ghost = scene.header.replicated_total.get(number).copied().unwrap_or(0);
@@ -153,13 +153,13 @@ fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> Str
 
 /// What a rank is doing.
 pub(super) struct Activity {
-    /// A letter where there is no room for words: small for what it computes, capital for what it communicates.
+    /// A letter for narrow places: small for computation, capital for communication.
     pub letter: &'static str,
     /// One or two words, the same for all units.
     pub kind: &'static str,
-    /// A few words.
+    /// A few words, which may name a unit or an operation.
     pub text: String,
-    /// How they look.
+    /// The style of the words.
     pub style: Style,
 }
 
@@ -173,7 +173,7 @@ impl Activity {
     }
 }
 
-/// What a rank is doing.
+/// Returns what a rank is doing.
 pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
     let rank = &scene.now.ranks[number];
     match &rank.status {
@@ -202,7 +202,7 @@ pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
     }
 }
 
-/// Whether some rank has not issued the collective yet.
+/// True if some rank has not issued the collective yet.
 fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
     let event = &flight.event;
     let groups = groups::beside(&scene.now, event.group);
@@ -210,15 +210,15 @@ fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
     members.into_iter().any(|&rank| !scene.now.ranks[rank].has_issued(event.group, event.sequence))
 }
 
-/// Through whom the run has failed: those who mean another collective than the others that `rank` is in, or the rank that the
-/// failure names.
+/// Returns the ranks that made the run fail: those that have issued another collective than the rest in the collective of
+/// `rank`, else the rank that the failure names.
 fn culprits(scene: &Scene, rank: &RankSnapshot) -> Vec<usize> {
     let Some((culprit, _)) = &scene.now.failure else { return Vec::new() };
     let disagreement = rank.flights.first().and_then(|flight| disagreement::about(scene, flight));
     disagreement.map_or(vec![*culprit as usize], |found| found.odd)
 }
 
-/// What a rank is at that does not end by itself: a pass, or a collective.
+/// Returns the pass or the collective in which a rank is.
 fn unfinished(scene: &Scene, rank: &RankSnapshot) -> Option<String> {
     let pass =
         |pass: PassNow| format!("{} {}", words::pass(pass.pass), words::unit(&scene.header, pass.unit));
@@ -226,7 +226,7 @@ fn unfinished(scene: &Scene, rank: &RankSnapshot) -> Option<String> {
     rank.pass.map(pass).or_else(flight)
 }
 
-/// The rank that a run has failed through, and what it was last seen at: it need not have noticed anything itself.
+/// Returns the activity of a rank that made the run fail: its latest known one, since it may not have noticed the failure.
 fn at_fault(scene: &Scene, rank: &RankSnapshot) -> Activity {
     let past =
         |last: PassNow| format!("after {} {}", words::pass(last.pass), words::unit(&scene.header, last.unit));
@@ -234,13 +234,13 @@ fn at_fault(scene: &Scene, rank: &RankSnapshot) -> Activity {
     Activity { text: format!("✗ {at}"), ..Activity::plain("✗", "failed", bold(ALARM)) }
 }
 
-/// A rank that another one's failure has stopped.
+/// Returns the activity of a rank that another rank's failure has stopped.
 fn stopped(scene: &Scene, rank: &RankSnapshot) -> Activity {
     let text = unfinished(scene, rank).map_or("stopped".into(), |at| format!("‖ {at}"));
     Activity { text, ..Activity::plain("‖", "stopped", bold(WAITING)) }
 }
 
-/// The classes that a rank uses or is planned to use.
+/// Returns the classes that a rank has used or is predicted to use.
 fn classes_used(scene: &Scene, number: usize) -> impl Iterator<Item = Class> + '_ {
     let planned = move |class: Class| {
         let mut predicted = scene.header.predicted_memory.iter();
@@ -250,7 +250,7 @@ fn classes_used(scene: &Scene, number: usize) -> impl Iterator<Item = Class> + '
     Class::ALL.iter().copied().filter(move |&class| rank.peak_of(class) > 0 || planned(class))
 }
 
-/// A row per class.
+/// Draws a row per class.
 fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), usize::from(paint.height()));
     let rank = &scene.now.ranks[number];

@@ -1,4 +1,4 @@
-//! What surrounds an area over time: the scale in bytes at its left, and lines that it is measured against.
+//! The surroundings of an area over time: the scale in bytes at its left, and lines for comparison.
 
 use super::area::Area;
 use super::paint::{Paint, columns};
@@ -6,10 +6,10 @@ use crate::theme::{DIM, FAINT, ink};
 use crate::words;
 use ratatui::style::Style;
 
-/// Columns that the scale takes.
+/// The width of the scale.
 pub(super) const SCALE: u16 = 9;
 
-/// Round numbers of bytes at the left edge of `paint`, for an area over all its rows but the last, which is the baseline.
+/// Draws round numbers of bytes at the left edge of `paint`. The area covers all rows but the last, which is the baseline.
 pub(super) fn scale(area: &Area, paint: &mut Paint<'_>) {
     let height = paint.height().saturating_sub(1);
     for y in 0..height {
@@ -27,8 +27,8 @@ pub(super) fn scale(area: &Area, paint: &mut Paint<'_>) {
     }
 }
 
-/// A dashed line at `bytes`, behind nothing and before empty places. The longest of `texts` that fits stands above it, next
-/// to where the area first reaches it.
+/// Draws a dashed line at `bytes`, over empty places only. The longest of `texts` that fits is above it, next to the column
+/// where the area first reaches it.
 pub(super) fn rule(area: &Area, bytes: u64, texts: &[&str], style: Style, paint: &mut Paint<'_>) {
     let y = area.row(bytes, paint.height());
     for (x, column) in (0u16..).zip(&area.columns) {
@@ -36,7 +36,7 @@ pub(super) fn rule(area: &Area, bytes: u64, texts: &[&str], style: Style, paint:
             paint.put(x, y, "╌", style);
         }
     }
-    // Clear of a mark on the area's peak, which is in the same row where the two are equal.
+    // The text leaves room for a mark at the area's peak, which may be in the same row.
     let peak = area.columns.iter().position(|column| column.total() >= bytes).unwrap_or(0) as u16;
     let (row, width) = (y.saturating_sub(u16::from(y > 0)), paint.width());
     let after = |text: &&&str| peak + 2 + columns(text) <= width;

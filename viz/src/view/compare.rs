@@ -1,4 +1,4 @@
-//! Runs side by side at the same step and phase, and the difference in words.
+//! Runs side by side at the same step and phase, and their differences in words.
 
 use super::area::{Area, Column, Layers};
 use super::axis::Axis;
@@ -25,8 +25,8 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     paint.text(x + 2, 0, note, ink(DIM));
     let runs = app.players.len().max(2) as u16;
     let parts = contributions::rows(app);
-    // Rows beyond those of the heading, the runs, the classes, the numbers, the differences and the ranks' own parts become
-    // blank ones: first above the differences, then above the numbers, below each run, below the heading and above the parts.
+    // Spare rows become blank ones: first above the differences, then above the metrics, below each run, below the heading
+    // and above the ranks' own metrics.
     let spare = height.saturating_sub(1 + 2 * runs + 1 + 7 + runs - 1 + parts);
     let blank = |rows_before: u16| u16::from(spare > rows_before);
     let each = 2 + u16::from(spare >= 2 + runs);
@@ -64,7 +64,7 @@ fn common_scale(app: &App) -> Bar {
     bars.reduce(fold).unwrap_or(Bar { scale: 1, ghost: 0, capacity: None })
 }
 
-/// The runs' names: their stages, with the file's name where stages are alike.
+/// Returns a run's name: its stage, and its title if another run has the same stage.
 fn name(app: &App, player: &Player) -> String {
     let stage = &player.scene().header.stage;
     let alike = app.players.iter().filter(|other| other.scene().header.stage == *stage).count() > 1;
@@ -98,7 +98,7 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     paint.text(LABEL, 1, fitted(&note, width.saturating_sub(LABEL)), ink(DIM));
 }
 
-/// With one run only: what it is compared with, and how to compare more.
+/// Draws, for a single run, DDP's predicted memory and how to compare more runs.
 fn single(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let width = paint.width();
     paint.text(0, 0, "DDP, predicted", ink(DIM));
@@ -109,12 +109,12 @@ fn single(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     paint.text(LABEL, 1, fitted(hint, width.saturating_sub(LABEL)), ink(DIM));
 }
 
-/// The step that `player` is in.
+/// Returns the step that `player` shows.
 fn step_of(player: &Player) -> Option<u32> {
     player.scene().now.ranks.first().map(|rank| rank.step)
 }
 
-/// The last step that `player` has finished at its position.
+/// Returns the last step that is finished at the position of `player`.
 fn last_step(player: &Player) -> Option<&StepRecord> {
     let now = player.scene().now.at;
     player.timeline().history().steps.iter().rev().find(|record| record.at <= now)
@@ -129,7 +129,7 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let each = paint.width().saturating_sub(LABEL) / app.players.len().max(1) as u16;
     let each = each.min(26);
     let labels = ["live now", "peak so far", "sent per step", "tokens/s", "loss", "step time"];
-    // Where there is little room the last one, which says the same as the tokens per second, is left out.
+    // Where there is little room the step time is left out: the tokens per second imply it.
     let rows =
         if paint.height() >= 7 + app.players.len() as u16 - 1 { labels.len() } else { labels.len() - 1 };
     for (y, label) in (1u16..).zip(&labels[..rows]) {
@@ -163,7 +163,7 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     1 + rows as u16
 }
 
-/// The difference of every run to the first, in words: all in full, or all in short. Returns the rows used.
+/// Draws the difference of every run to the first: all in the long form or all in the short one. Returns the rows used.
 fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let Some((first, others)) = app.players.split_first() else { return 0 };
     let room = paint.width().saturating_sub(2);
@@ -182,7 +182,8 @@ fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     others.len() as u16
 }
 
-/// `ZeRO-3 holds 71 % less than DDP now, peaked 55 % lower and sends 1.50 times as much; losses are equal to the bit.`
+/// Returns the difference of two runs, such as
+/// `ZeRO-3 holds 71 % less than DDP now, peaked 55 % lower, sends 1.50 times as much; losses are equal to the bit.`
 pub fn difference(first_name: &str, first: &Player, name: &str, other: &Player, rank: usize) -> String {
     let of = |player: &Player| {
         let now = player.scene().now.ranks.get(rank)?;
@@ -217,7 +218,7 @@ pub fn difference(first_name: &str, first: &Player, name: &str, other: &Player, 
     sentence
 }
 
-/// `ZeRO-3 against DDP: now −55 %, peak −35 %, sent ×1.50; same losses`: the same where there is little room.
+/// Returns the short form of the difference: `ZeRO-3 against DDP: now −55 %, peak −35 %, sent ×1.50; same losses`.
 fn in_short(
     (first_name, first): (&str, &Player),
     (name, other): (&str, &Player),
@@ -249,7 +250,7 @@ fn in_short(
     })
 }
 
-/// `71 % less than`, in the words for more, for less and for as much.
+/// Returns a change in words, such as `71 % less than`. The words are those for more, less and equal.
 fn relation(before: f64, after: f64, [more, less, equal]: [&str; 3]) -> String {
     let change = (after - before) / before.max(1.0);
     match change {
@@ -259,7 +260,7 @@ fn relation(before: f64, after: f64, [more, less, equal]: [&str; 3]) -> String {
     }
 }
 
-/// The runs' memory over the last two steps, beside each other on one scale.
+/// Draws the runs' memory over the last two steps, side by side on one scale.
 fn areas(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let count = app.players.len() as u16;
     let each = (paint.width() + 2) / count;

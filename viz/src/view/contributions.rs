@@ -1,5 +1,5 @@
-//! What each rank itself has added to the latest step, before anything was summed over ranks: run beside run, and what is
-//! not as in the first of them.
+//! Each rank's own metrics of the latest step, before anything is summed over ranks. Runs are side by side, and values that
+//! differ from the first run's are marked.
 
 use super::frame;
 use super::paint::Paint;
@@ -13,7 +13,7 @@ use ratatui::style::Color;
 const LABEL: u16 = 8;
 const CELL: u16 = 9;
 
-/// What is said of a part; and whether it is the same in every healthy run.
+/// A metric: its label, its format, and whether it is the same in every healthy run.
 type MetricColumn = (&'static str, fn(&LocalMetrics) -> String, bool);
 
 const CELLS: [MetricColumn; 4] = [
@@ -23,7 +23,7 @@ const CELLS: [MetricColumn; 4] = [
     ("waited", |part| words::time((part.waited * 1e9) as u64), false),
 ];
 
-/// Rows that the table needs; none where no run tells of its ranks' parts.
+/// Returns the rows that the table needs: 0 if no run reports its ranks' own metrics.
 pub(super) fn rows(app: &App) -> u16 {
     let ranks = app.players.iter().map(|player| player.scene().now.ranks.len()).max().unwrap_or(0);
     let told = app.players.iter().any(|player| (0..ranks).any(|rank| part(player, rank).is_some()));
@@ -39,7 +39,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let Some(first) = app.players.first() else { return };
     let x = paint.heading(0, 0, "Each rank's own part");
     let step = part(first, app.rank).map_or(String::new(), |part| format!("step {}, ", part.step));
-    let star = if app.players.len() > 1 { "; * not as in the first run" } else { "" };
+    let star = if app.players.len() > 1 { "; * differs from the first run" } else { "" };
     paint.text(x + 2, 0, format!("{step}before the sum{star}"), ink(DIM));
     let each = paint.width().saturating_sub(LABEL) / app.players.len() as u16;
     let cells = &CELLS[..usize::from(each / CELL).min(CELLS.len())];
@@ -58,7 +58,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
-/// The columns' labels, and the run's colour: runs stand in the order of the tables above.
+/// Draws the columns' labels and the run's colour. Runs are in the order of the tables above.
 fn labels(player: &Player, cells: &[MetricColumn], paint: &mut Paint<'_>) {
     paint.text(0, 0, "▌", ink(frame::stage_colour(&player.scene().header)));
     for (end, (label, ..)) in (1u16..).zip(cells) {
@@ -66,7 +66,7 @@ fn labels(player: &Player, cells: &[MetricColumn], paint: &mut Paint<'_>) {
     }
 }
 
-/// One rank's cells; a star where what is always the same is not as in the first run.
+/// Draws one rank's values. A star marks a constant metric that differs from the first run's.
 fn parts(
     own: Option<&LocalMetrics>,
     first: Option<&LocalMetrics>,

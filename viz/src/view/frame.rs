@@ -1,17 +1,18 @@
-//! What surrounds every view: title, tabs, narration, seek bar, footer; and what a click on them means.
+//! The frame around every view: title, tabs, narration, seek bar, footer; and the actions of clicks on them.
+
+mod footer;
 
 use super::paint::{Paint, columns, fitted};
 use crate::app::{App, EventSource};
-use crate::input::{Action, BINDINGS, Binding, View};
+use crate::input::{Action, View};
 use crate::player::{Motion, Player};
 use crate::theme::{self, ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink};
 use crate::{narration, words};
-use events::{Boundary, RunHeader};
+use events::RunHeader;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
-use std::ops::Range;
 
-/// The smallest screen on which everything is readable.
+/// The smallest screen, in columns and rows, on which all views are readable.
 pub const SMALLEST: (u16, u16) = (80, 24);
 
 /// The rows of a screen.
@@ -40,7 +41,7 @@ impl Rows {
     }
 }
 
-/// The rows that a box over a view may take, with the sentence below it: the first, and how many.
+/// Returns the rows that a box over a view may cover, narration included: the first and their number.
 pub(super) fn overlay(height: u16) -> (u16, u16) {
     let rows = Rows::new(height);
     (rows.tabs + 1, rows.narration.saturating_sub(rows.tabs))
@@ -68,16 +69,14 @@ pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option
         let inside = column.checked_sub(start).filter(|offset| *offset < width)?;
         return Some(Action::Seek(f64::from(inside) / f64::from(width.max(2) - 1)));
     }
-    let help = |entry: &FooterKey| entry.action == Action::Help && entry.columns().contains(&column);
-    let on_help = row == rows.footer && entries(app, width).iter().any(help);
-    on_help.then_some(Action::Help)
+    (row == rows.footer && footer::is_help(app, width, column)).then_some(Action::Help)
 }
 
 fn seek_place(width: u16) -> (u16, u16) {
     (1, width.saturating_sub(28))
 }
 
-/// Draws everything around the view and returns the rectangle for the view.
+/// Draws the frame and returns the rectangle for the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> Rect {
     let rows = Rows::new(paint.height());
     let width = paint.width();
@@ -85,11 +84,11 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> Rect {
     tabs(app, &mut paint.part(0, rows.tabs, width, 1));
     narrate(app, &mut paint.part(1, rows.narration, width.saturating_sub(2), 1));
     seek(app, &mut paint.part(0, rows.seek, width, 1));
-    footer(app, &mut paint.part(0, rows.footer, width, 1));
+    footer::draw(app, &mut paint.part(0, rows.footer, width, 1));
     Rect { x: 1, y: rows.body, width: width.saturating_sub(2), height: rows.body_height }
 }
 
-/// The colour that stands for a stage, in the title and where runs are compared.
+/// Returns the colour of a stage, in the title and where runs are compared.
 pub fn stage_colour(header: &RunHeader) -> Color {
     match header.stage.as_str() {
         "ZeRO-1" => Color::Rgb(0x5c, 0xc8, 0xa8),
@@ -121,7 +120,7 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     paint.text(x, 0, status.0, bold(status.1));
 }
 
-/// The run in words, from the longest to the shortest.
+/// Returns descriptions of the run, from the longest to the shortest.
 fn about(header: &RunHeader, compared: bool) -> Vec<String> {
     let ranks = words::counted(header.world_size, "rank");
     if compared {
@@ -148,7 +147,7 @@ fn progress(player: &Player) -> String {
     format!("step {step} of 0–{}", scene.header.steps.saturating_sub(1))
 }
 
-/// A word for what the run is doing, and its colour.
+/// Returns the run's state in a word or two, and its colour.
 fn status(app: &App) -> (String, Color) {
     let player = app.player();
     if player.scene().now.failure.is_some() {
@@ -184,7 +183,7 @@ fn tabs(app: &App, paint: &mut Paint<'_>) {
     missing(app, &mut paint.part(end, 0, paint.width().saturating_sub(end), 1));
 }
 
-/// What the events do not tell, in as many words as there is room for: how many were dropped, the recording's end.
+/// Draws a warning that events are missing, in the longest form that fits: dropped events, a truncated recording.
 fn missing(app: &App, paint: &mut Paint<'_>) {
     let timeline = app.player().timeline();
     let dropped = timeline.dropped(app.player().position());
@@ -210,7 +209,7 @@ fn narrate(app: &App, paint: &mut Paint<'_>) {
     let room = paint.width().saturating_sub(2);
     let scene = app.player().scene();
     let sentence = match scene.now.events {
-        0 if app.held => "Held before the first event: space lets the run go, → takes one step.".into(),
+        0 if app.held => "Held before the first event: space resumes the run, → takes one step.".into(),
         _ => narration::sentence(scene, usize::from(room)),
     };
     let failed = scene.now.failure.is_some();
@@ -247,7 +246,7 @@ fn seek(app: &App, paint: &mut Paint<'_>) {
     paint.right(right, 0, format!("{event} · {time}"), ink(DIM));
 }
 
-/// How much of the steps planned is done.
+/// Returns the share of planned steps that are done.
 fn live_share(player: &Player) -> f64 {
     let scene = player.scene();
     let steps = &player.timeline().history().steps;
@@ -255,82 +254,7 @@ fn live_share(player: &Player) -> f64 {
     done.map_or(0.0, |record| f64::from(record.step + 1)) / f64::from(scene.header.steps.max(1))
 }
 
-/// What one step is, in a word.
-fn granularity(granularity: Boundary) -> &'static str {
-    match granularity {
-        Boundary::Event => "event",
-        Boundary::Collective => "collective",
-        Boundary::Unit => "unit",
-        Boundary::Step => "step",
-    }
-}
-
-/// One key in the footer.
-struct FooterKey {
-    x: u16,
-    label: &'static str,
-    short: String,
-    action: Action,
-}
-
-impl FooterKey {
-    fn of(app: &App, binding: &Binding) -> Self {
-        let short = match binding.short {
-            "by" => format!("by {}", granularity(app.granularity)),
-            "pause" if app.player().motion() == Motion::Standing || app.held => "play".into(),
-            other => other.to_string(),
-        };
-        FooterKey { x: 0, label: binding.label, short, action: binding.action }
-    }
-
-    fn columns(&self) -> Range<u16> {
-        self.x..self.x + columns(self.label) + 1 + columns(&self.short)
-    }
-}
-
-/// Whether a key has an effect: only what may be held has a pace, and what is over is not paused.
-fn does_something(app: &App, action: Action) -> bool {
-    match action {
-        Action::Slower => app.source == EventSource::Recording || app.may_hold(),
-        Action::TogglePause => app.source == EventSource::Recording || !app.at_close(),
-        _ => true,
-    }
-}
-
-/// The footer's keys, those that fit: help and quitting always, at the right end.
-fn entries(app: &App, width: u16) -> Vec<FooterKey> {
-    let gap = if width >= 110 { 3 } else { 2 };
-    let shown =
-        BINDINGS.iter().filter(|binding| !binding.short.is_empty() && does_something(app, binding.action));
-    let (ends, others): (Vec<FooterKey>, Vec<FooterKey>) = shown
-        .map(|binding| FooterKey::of(app, binding))
-        .partition(|entry| matches!(entry.action, Action::Help | Action::Quit));
-    let mut end = width.saturating_sub(1);
-    let mut placed = Vec::new();
-    for entry in ends.into_iter().rev() {
-        let x = end.saturating_sub(entry.columns().len() as u16);
-        end = x.saturating_sub(gap);
-        placed.push(FooterKey { x, ..entry });
-    }
-    let mut x = 1;
-    for entry in others {
-        let entry = FooterKey { x, ..entry };
-        if entry.columns().end <= end {
-            x = entry.columns().end + gap;
-            placed.push(entry);
-        }
-    }
-    placed
-}
-
-fn footer(app: &App, paint: &mut Paint<'_>) {
-    for entry in entries(app, paint.width()) {
-        let x = paint.text(entry.x, 0, entry.label, bold(Color::Reset));
-        paint.text(x + 1, 0, &entry.short, ink(DIM));
-    }
-}
-
-/// A line for a screen that is too small.
+/// Draws a line on a screen that is too small.
 pub(super) fn too_small(paint: &mut Paint<'_>) {
     let (width, height) = SMALLEST;
     let (now_width, now_height) = (paint.width(), paint.height());

@@ -1,4 +1,4 @@
-//! What lies over a view: the list of keys, the end of a run.
+//! Boxes over a view: the list of keys, the end of a run.
 
 use super::paint::{Paint, columns, fitted};
 use super::progress;
@@ -9,15 +9,15 @@ use crate::words;
 use events::{Class, Operation, RankSnapshot};
 use ratatui::style::Color;
 
-/// Where a box stands.
+/// Where a box is drawn.
 #[derive(Clone, Copy, PartialEq)]
 enum Anchor {
     Middle,
-    /// What is above stays visible.
+    /// At the bottom, so that the upper part of the view stays visible.
     Bottom,
 }
 
-/// A box in the middle of the columns that views use, cleared like the rows above and below it and a margin beside it.
+/// Clears a box, centred horizontally, with a margin around it. Returns the box.
 fn cleared<'a>(paint: &'a mut Paint<'_>, width: u16, height: u16, at: Anchor) -> Paint<'a> {
     const MARGIN: (u16, u16) = (2, 1);
     let (width, height) = (width.min(paint.width().saturating_sub(2)), height.min(paint.height()));
@@ -28,7 +28,7 @@ fn cleared<'a>(paint: &'a mut Paint<'_>, width: u16, height: u16, at: Anchor) ->
     paint.part(x, y, width, height)
 }
 
-/// The list of keys, from the same table that acts on them.
+/// Draws the list of keys.
 pub(super) fn keys(paint: &mut Paint<'_>) {
     const COLUMN: u16 = 73;
     let listed = || BINDINGS.iter().filter(|binding| !binding.label.is_empty());
@@ -44,7 +44,7 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
     }
 }
 
-/// What a closing run says, if it should be shown.
+/// Draws the end of a run, unless the run goes on or the box was dismissed.
 pub(super) fn closing(app: &App, paint: &mut Paint<'_>) {
     let alone = app.players.len() == 1 && app.source != EventSource::Recording;
     let wanted = alone && app.at_close() && !app.dismissed;
@@ -56,7 +56,7 @@ pub(super) fn closing(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
-/// Why the run has failed; `printed` says whether the message is printed once the screen is left.
+/// Draws the run's error. `printed` tells whether the program prints it again after the screen is left.
 fn failed(message: &str, printed: bool, paint: &mut Paint<'_>) {
     let width = paint.width().saturating_sub(2).min(118);
     let lines =
@@ -70,7 +70,7 @@ fn failed(message: &str, printed: bool, paint: &mut Paint<'_>) {
     area.text(2, height.saturating_sub(1), " q leaves the screen · esc shows where it happened ", ink(DIM));
 }
 
-/// `message` in at most `rows` lines: where they do not suffice, blank lines go first, then its end.
+/// Wraps `message` into at most `rows` lines. If it is longer, drops blank lines, then the end.
 fn shortened(message: &str, width: u16, rows: usize, printed: bool) -> Vec<String> {
     let mut lines = wrapped(message, width);
     if lines.len() > rows {
@@ -83,8 +83,8 @@ fn shortened(message: &str, width: u16, rows: usize, printed: bool) -> Vec<Strin
     lines
 }
 
-/// Lines of at most `width` columns, broken between words and indented alike: a list that goes on in the next line is one
-/// with it. A line of a table loses the columns that do not fit.
+/// Wraps `text` between words into lines of at most `width` columns, keeping the indent. A line that ends with a comma is
+/// joined with the next. A line of a table loses the columns that do not fit.
 fn wrapped(text: &str, width: u16) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut list = String::new();
@@ -136,10 +136,10 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
         inside.right(74, y, words::bytes(sent(operation)), bold(Color::Reset));
     }
     let total = ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0);
-    inside.text(3, rows + 3, "together", bold(Color::Reset));
+    inside.text(3, rows + 3, "total", bold(Color::Reset));
     inside.right(39, rows + 3, words::bytes(total), bold(Color::Reset));
     let all: u64 = operations.iter().map(|&operation| sent(operation)).sum();
-    inside.text(45, rows + 3, "together", bold(Color::Reset));
+    inside.text(45, rows + 3, "total", bold(Color::Reset));
     inside.right(74, rows + 3, words::bytes(all), bold(Color::Reset));
     if let Some((text, colour)) = verdict {
         inside.text(1, rows + 5, text, ink(colour));

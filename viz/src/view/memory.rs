@@ -1,4 +1,4 @@
-//! One rank's memory over the last steps: ZeRO-3's saw-tooth, ZeRO-2's draining gradients.
+//! One rank's memory over the last steps, such as ZeRO-3's saw-tooth of gathered units.
 
 use super::area::{Area, Column, Layers};
 use super::axis::Axis;
@@ -37,11 +37,11 @@ fn predicted_total(scene: &Scene, rank: usize) -> Option<u64> {
     scene.header.predicted_total.get(rank).copied().filter(|&bytes| bytes > 0)
 }
 
-/// Rows of the chart of what sharding changes, with the blank row before it; and the least that the other one needs.
+/// Rows of the chart of sharded states, with the blank row before it, and the fewest rows of the chart above it.
 const STATES: u16 = 12;
 const LEAST: u16 = 14;
 
-/// Everything over the last two steps and, where there is room, what sharding changes over the last one.
+/// Draws all classes over the last two steps and, if there is room, the classes that sharding changes over the last step.
 fn charts(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let lower = if height >= STATES + LEAST { STATES.max(height * 2 / 5) } else { 0 };
@@ -81,7 +81,7 @@ fn everything(app: &App, rank: usize, paint: &mut Paint<'_>) {
     axis.draw(paint, SCALE, height + 3);
 }
 
-/// The predicted peak against the measured one: in full, and where there is little room.
+/// Returns a long and a short comparison of the predicted with the measured peak.
 fn prediction(peak: u64, predicted: u64) -> (String, String) {
     let bytes = words::bytes(predicted);
     if peak == predicted {
@@ -91,7 +91,7 @@ fn prediction(peak: u64, predicted: u64) -> (String, String) {
     }
 }
 
-/// The model states, and what is gathered or waits for reduction: on a scale of its own, without what is computed with them.
+/// Draws the model states, gathered parameters and buckets on a scale of their own, without activations and workspace.
 fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
     const CLASSES: [Class; 5] = [
         Class::Parameters,
@@ -129,7 +129,7 @@ fn peak_mark(area: &Area, peak: u64, label: bool, paint: &mut Paint<'_>) {
     }
 }
 
-/// Which pass, and below it which unit, in every column.
+/// Draws the pass of every column, and its unit below.
 fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
     let spans = &scene.window.lanes[rank].spans;
     let now = scene.now.at;
@@ -143,7 +143,7 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
         match runs.last_mut() {
             Some(run) if run.0 == span.pass && run.2 + 3 >= from => run.2 = to,
             last => {
-                // Two passes can share a column, which then shows where the later one begins.
+                // Two passes can share a column, which then shows the later one.
                 last.into_iter().for_each(|run| run.2 = run.2.min(from).max(run.1));
                 runs.push((span.pass, from, to));
             }
@@ -152,7 +152,7 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
         let short = name.strip_prefix("block ").unwrap_or(name);
         let label = if columns(name) < to - from { name } else { short };
         let shade = if number.is_multiple_of(2) { DIM } else { FAINT };
-        // Longer words keep clear of their neighbours.
+        // Labels of several letters leave a gap to their neighbours.
         let fitting = columns(label) + u16::from(columns(label) > 1) <= to - from;
         if fitting {
             paint.centred(from, to - from, 1, label, ink(shade));
@@ -176,7 +176,7 @@ fn used_classes(scene: &Scene, rank: usize) -> impl Iterator<Item = Class> + '_ 
     Class::ALL.iter().copied().filter(move |&class| scene.now.ranks[rank].peak_of(class) > 0)
 }
 
-/// Classes with what is live, the peak and the prediction. Returns the rows used.
+/// Draws each class with its live bytes, peak and prediction. Returns the rows used.
 fn classes(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let now = &scene.now.ranks[rank];
     let ends = [32, 42, 54].map(|end: u16| if paint.width() < 54 { end - 9 } else { end });
@@ -197,7 +197,7 @@ fn classes(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u16 {
         figures(paint, y, ends, now.live_of(class), now.peak_of(class), predicted_of(class), Style::new());
         y += 1;
     }
-    paint.text(2, y, "together", bold(Color::Reset));
+    paint.text(2, y, "total", bold(Color::Reset));
     let predicted = predicted_total(scene, rank);
     figures(paint, y, ends, now.live_total(), now.total_peak, predicted, bold(Color::Reset));
     y + 1
@@ -233,7 +233,7 @@ fn figures(
     p.text(ends[2] + 1, y, symbol, ink(colour));
 }
 
-/// All ranks as small charts, the chosen one marked.
+/// Draws small charts of all ranks, with the selected one marked.
 fn others(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len();

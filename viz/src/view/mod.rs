@@ -1,4 +1,4 @@
-//! What the screen shows: reads the program's state and writes cells, nothing else.
+//! Draws the screen. It reads the program's state and writes the cells of a buffer, nothing else.
 
 mod area;
 mod axis;
@@ -62,7 +62,7 @@ fn view(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
-/// A picture of the screen, `width` × `height`.
+/// Returns a picture of the screen, `width` × `height`.
 pub fn picture(app: &App, theme: Theme, width: u16, height: u16) -> Buffer {
     let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width, height });
     draw(app, theme, &mut buffer);

@@ -1,4 +1,4 @@
-//! Everything at a glance: a card per rank, the collective between them, the loss.
+//! The overview: a card per rank, the collective between them, the loss.
 
 use super::area::{Area, Column, Layers};
 use super::axis::Axis;
@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::theme::{DIM, FAINT, ink};
 use crate::words;
 
-/// Rows that the loss and the run's numbers need.
+/// The fewest rows of the loss and the run's metrics.
 const LEAST: u16 = 3;
 
 /// Draws the view.
@@ -22,7 +22,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
-/// Cards beside each other, and below them the wires between them.
+/// Draws all cards in one row, and the wires between them below.
 fn one_row(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let (ranks, width, height) = (scene.now.ranks.len(), paint.width(), paint.height());
@@ -41,7 +41,7 @@ fn one_row(app: &App, paint: &mut Paint<'_>) {
     progress(app.player(), &mut paint.part(0, y + areas, width, bottom - areas));
 }
 
-/// Two rows of cards, and below them the collective in words and in a row.
+/// Draws two rows of cards, and below them the collective in words and in one row.
 fn two_rows(app: &App, per_row: usize, paint: &mut Paint<'_>) {
     let width = paint.width();
     let each = cards::height(app.player().scene(), 0);
@@ -49,7 +49,7 @@ fn two_rows(app: &App, per_row: usize, paint: &mut Paint<'_>) {
     below(app, 2 * each, paint);
 }
 
-/// A row per rank.
+/// Draws a row per rank.
 fn table(app: &App, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let room = height.saturating_sub((height / 4).clamp(4, 12) + 2);
@@ -59,8 +59,8 @@ fn table(app: &App, paint: &mut Paint<'_>) {
     below(app, used, paint);
 }
 
-/// From row `y` on the collective in words, and in a row of its own and with blank rows where there is room for them; and the
-/// run's progress.
+/// Draws, from row `y` on, the collective in words and the run's progress. If there is room, adds a row with the collective
+/// and blank rows.
 fn below(app: &App, y: u16, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let spare = height.saturating_sub(y + 1 + LEAST);
@@ -73,7 +73,7 @@ fn below(app: &App, y: u16, paint: &mut Paint<'_>) {
     progress(app.player(), &mut paint.part(0, y, width, height.saturating_sub(y)));
 }
 
-/// Every rank's memory over the last two steps, below its card and on one scale.
+/// Draws every rank's memory over the last two steps, below its card and on one scale.
 fn memories(app: &App, paint: &mut Paint<'_>) {
     let (scene, width, height) = (app.player().scene(), paint.width(), paint.height());
     if height < 4 {
@@ -85,7 +85,7 @@ fn memories(app: &App, paint: &mut Paint<'_>) {
     let note = format!("the last two steps of every rank · top {}", words::bytes(top));
     paint.text(x + 2, 0, note, ink(DIM));
     for (rank, lane) in scene.window.lanes.iter().enumerate() {
-        // As wide as what is inside the card.
+        // As wide as the inside of the card.
         let (x, width) = cards::place(rank, ranks, width);
         let (x, width) = (x + 2, width.saturating_sub(4));
         let axis = Axis::last_steps(scene, app.player().clock(), 2, width);

@@ -1,11 +1,11 @@
-//! Drawing into a rectangle of the screen. Whatever does not fit is cut off, never an error.
+//! Draws into a rectangle of the screen. It cuts off what does not fit.
 
 use crate::theme::{self, Theme};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-/// A rectangle of the screen; positions are relative to it.
+/// A rectangle of the screen. Positions are relative to it.
 pub(super) struct Paint<'a> {
     buffer: &'a mut Buffer,
     area: Rect,
@@ -13,28 +13,28 @@ pub(super) struct Paint<'a> {
 }
 
 impl<'a> Paint<'a> {
-    /// The part of `buffer` inside `area`.
+    /// Returns the part of `buffer` within `area`.
     pub(super) fn new(buffer: &'a mut Buffer, area: Rect, theme: Theme) -> Self {
         let area = area.intersection(buffer.area);
         Paint { buffer, area, theme }
     }
 
-    /// Columns.
+    /// Returns the number of columns.
     pub(super) fn width(&self) -> u16 {
         self.area.width
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub(super) fn height(&self) -> u16 {
         self.area.height
     }
 
-    /// What the terminal can show.
+    /// Returns the theme.
     pub(super) fn theme(&self) -> Theme {
         self.theme
     }
 
-    /// A rectangle inside this one.
+    /// Returns a rectangle within this one.
     pub(super) fn part(&mut self, x: u16, y: u16, width: u16, height: u16) -> Paint<'_> {
         let x = x.min(self.area.width);
         let y = y.min(self.area.height);
@@ -68,32 +68,32 @@ impl<'a> Paint<'a> {
         self.text(end.saturating_sub(length), y, text, style)
     }
 
-    /// Writes `text` in the middle of `width` columns from `x`; cut off at their end.
+    /// Writes `text` in the middle of `width` columns from `x` on. Cuts it off at their end.
     pub(super) fn centred(&mut self, x: u16, width: u16, y: u16, text: &str, style: Style) {
         let length = columns(text).min(width);
         self.part(x, y, width, 1).text((width - length) / 2, 0, text, style);
     }
 
-    /// Puts one symbol.
+    /// Writes one symbol.
     pub(super) fn put(&mut self, x: u16, y: u16, symbol: &str, style: Style) {
         if x < self.area.width && y < self.area.height {
             self.buffer[(self.area.x + x, self.area.y + y)].set_symbol(symbol).set_style(style);
         }
     }
 
-    /// Puts one character.
+    /// Writes one character.
     pub(super) fn put_char(&mut self, x: u16, y: u16, symbol: char, style: Style) {
         self.put(x, y, symbol.encode_utf8(&mut [0; 4]), style);
     }
 
-    /// The same symbol over `width` columns.
+    /// Writes the same symbol in `width` columns.
     pub(super) fn run(&mut self, x: u16, y: u16, width: u16, symbol: &str, style: Style) {
         for column in x..x.saturating_add(width).min(self.area.width) {
             self.put(column, y, symbol, style);
         }
     }
 
-    /// Clears everything.
+    /// Clears the rectangle.
     pub(super) fn clear(&mut self) {
         for y in 0..self.area.height {
             for x in 0..self.area.width {
@@ -102,7 +102,7 @@ impl<'a> Paint<'a> {
         }
     }
 
-    /// Draws a box with a title and returns what is inside it.
+    /// Draws a box with a title and returns its inside.
     pub(super) fn card(&mut self, title: &[(&str, Style)], style: Style) -> Paint<'_> {
         let (width, height) = (self.area.width, self.area.height);
         if width >= 2 && height >= 2 {
@@ -122,18 +122,18 @@ impl<'a> Paint<'a> {
         self.part(1, 1, width.saturating_sub(2), height.saturating_sub(2))
     }
 
-    /// A heading, as all views write them.
+    /// Writes a heading in the style of all views. Returns the column after it.
     pub(super) fn heading(&mut self, x: u16, y: u16, text: &str) -> u16 {
         self.text(x, y, text, theme::bold(theme::ACCENT))
     }
 }
 
-/// Columns that `text` takes.
+/// Returns the width of `text` in columns.
 pub(super) fn columns(text: &str) -> u16 {
     ratatui::text::Span::raw(text).width().min(usize::from(u16::MAX)) as u16
 }
 
-/// `text` cut to `width` columns, with an ellipsis where something is missing.
+/// Returns `text` cut to `width` columns, with an ellipsis if it is longer.
 pub(super) fn fitted(text: &str, width: u16) -> String {
     if columns(text) <= width {
         return text.into();

@@ -1,4 +1,4 @@
-//! The matrix of senders and receivers.
+//! The matrix of bytes sent from rank to rank.
 
 use super::paint::{Paint, columns, fitted};
 use super::sent::{data, of_step};
@@ -8,19 +8,19 @@ use crate::words;
 use events::{RankSnapshot, Sent};
 use ratatui::style::{Color, Style};
 
-/// Columns of the senders' numbers, and of the narrowest cell with a number in it.
+/// The width of the senders' numbers, and that of the narrowest cell with a number in it.
 const LABELS: u16 = 6;
 const CELL: u16 = 5;
 
-/// How many neighbouring ranks share a row, and a column, so that all fit: a power of two. Two rows are above the matrix.
+/// Returns how many neighbouring ranks share a row and a column so that all fit: a power of two. Two rows are above the matrix.
 pub(super) fn folded(ranks: usize, width: u16, height: u16) -> usize {
     let most = (width.saturating_sub(LABELS) / CELL).min(height.saturating_sub(2)).max(1);
     let powers = (0..usize::BITS - 1).map(|power| 1 << power);
     powers.into_iter().find(|fold| ranks.div_ceil(*fold) <= usize::from(most)).unwrap_or(ranks)
 }
 
-/// Draws who sent how much to whom, a row of the matrix in every `tall` rows: in this step, and in the run below it or, where
-/// rows are few and columns are not, beside it.
+/// Draws the bytes from each rank to each other rank, a row of the matrix in every `tall` rows: those of the step, and those
+/// of the run below them or, if rows are scarce, beside them.
 pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     let ranks = &scene.now.ranks;
     let (width, height) = (paint.width(), paint.height());
@@ -38,7 +38,7 @@ pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     let first = if beside { half } else { width };
     let mut when = if fresh { "this step" } else { "last step" }.to_string();
     when.push_str(if tall > 1 { ", below it the run" } else { "" });
-    when.push_str(if exact { "" } else { ", to all alike" });
+    when.push_str(if exact { "" } else { ", averaged" });
     heading(fold, &when, &mut paint.part(0, 0, first, 1));
     cells(&step, Some(&run).filter(|_| tall > 1), (fold, tall), &mut paint.part(0, 1, first, height));
     if beside {
@@ -47,7 +47,7 @@ pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     }
 }
 
-/// The numbers of senders and receivers, and their cells; `below` is written below each.
+/// Draws the numbers of senders and receivers, and their cells. `below` holds a second number for each.
 fn cells(
     sent: &[Vec<u64>],
     below: Option<&Vec<Vec<u64>>>,
@@ -89,7 +89,7 @@ fn sharing(fold: usize) -> String {
     if fold > 1 { format!(", {fold} × {fold} ranks a cell") } else { String::new() }
 }
 
-/// The matrix with `fold` neighbours added up in both directions.
+/// Returns the matrix with `fold` neighbours summed in both directions.
 fn summed(sent: &[Vec<u64>], fold: usize) -> Vec<Vec<u64>> {
     let groups = sent.len().div_ceil(fold);
     let mut sums = vec![vec![0; groups]; groups];
@@ -101,7 +101,7 @@ fn summed(sent: &[Vec<u64>], fold: usize) -> Vec<Vec<u64>> {
     sums
 }
 
-/// What each rank got; where no hops tell, a rank sends to all others alike.
+/// Returns the bytes sent to each rank. Without hops (not `exact`), the rank is assumed to send equally to all others.
 fn receivers(sent: Sent, rank: usize, exact: bool) -> Vec<u64> {
     if exact {
         return sent.by_receiver;
@@ -111,7 +111,7 @@ fn receivers(sent: Sent, rank: usize, exact: bool) -> Vec<u64> {
     (0..sent.by_receiver.len()).map(|receiver| if receiver == rank { 0 } else { share }).collect()
 }
 
-/// One sender's bytes to one receiver, over the whole of `paint`.
+/// Draws one sender's bytes to one receiver, over the whole of `paint`.
 fn pair(paint: &mut Paint<'_>, bytes: u64, most: u64, numbers: bool) {
     let (width, middle) = (paint.width().saturating_sub(u16::from(numbers)), paint.height() / 2);
     if bytes == 0 {
@@ -129,7 +129,7 @@ fn pair(paint: &mut Paint<'_>, bytes: u64, most: u64, numbers: bool) {
     }
 }
 
-/// From pale to strong, by brightness alone so that everybody can read it.
+/// Returns a colour from pale to strong. It varies in brightness, so that every kind of colour vision can read it.
 fn heat(share: f64) -> Color {
     let mix = |from: f64, to: f64| (from + (to - from) * share.clamp(0.0, 1.0)) as u8;
     Color::Rgb(mix(70.0, 122.0), mix(92.0, 190.0), mix(120.0, 255.0))

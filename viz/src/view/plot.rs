@@ -1,4 +1,4 @@
-//! Line charts in braille dots: two columns and four rows of dots in each cell.
+//! Line charts of braille dots. Each cell has two columns and four rows of dots.
 
 use super::paint::Paint;
 use crate::theme::{DIM, FAINT, ink};
@@ -15,7 +15,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// The range that holds all `points`, never empty.
+    /// Returns the range that contains all `points`. It is never empty.
     pub(super) fn around(points: &[(f64, f64)]) -> Self {
         let fold = |values: &mut dyn Iterator<Item = f64>| {
             let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
@@ -32,20 +32,20 @@ impl Range {
     }
 }
 
-/// Up to so many points are marked one by one.
+/// The most points that are marked one by one.
 const FEW: usize = 24;
 
-/// Points measured now and then, beside the line.
+/// Points besides those of the line, such as validations.
 pub(super) struct Marks<'a> {
-    /// Where.
+    /// Their coordinates.
     pub points: &'a [(f64, f64)],
-    /// How they look.
+    /// Their symbol.
     pub symbol: &'static str,
-    /// In this colour.
+    /// Their colour.
     pub colour: Color,
 }
 
-/// A line chart with its axes: labels of the ranges at the left and, if there is room, below.
+/// Draws a line chart with labels of its ranges at the left and, if there is room, below.
 pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], colour: Color, marks: &Marks<'_>) {
     let all: Vec<(f64, f64)> = points.iter().chain(marks.points).copied().collect();
     let range = Range::around(&all);
@@ -81,7 +81,7 @@ pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], colour: Color,
     }
 }
 
-/// The first and the last abscissa, below a line.
+/// Draws the first and the last abscissa below a line.
 fn abscissas(range: Range, paint: &mut Paint<'_>) {
     paint.run(0, 0, paint.width(), "─", ink(FAINT));
     paint.put(0, 0, "╰", ink(FAINT));
@@ -100,7 +100,7 @@ fn mark(paint: &mut Paint<'_>, point: (f64, f64), range: Range, symbol: &str, co
     }
 }
 
-/// The dot that stands for a point on `width` × `height` cells.
+/// Returns the dot of a point on `width` × `height` cells.
 fn place((x, y): (f64, f64), range: Range, (width, height): (usize, usize)) -> (i64, i64) {
     let share = |value: f64, (low, high): (f64, f64)| ((value - low) / (high - low)).clamp(0.0, 1.0);
     let column = share(x, range.x) * (width * 2 - 1) as f64;
@@ -108,7 +108,7 @@ fn place((x, y): (f64, f64), range: Range, (width, height): (usize, usize)) -> (
     (column.round() as i64, row.round() as i64)
 }
 
-/// The line through `points` (ascending abscissas).
+/// Draws the line through `points`, whose abscissas ascend.
 pub(super) fn line(paint: &mut Paint<'_>, points: &[(f64, f64)], range: Range, colour: Color) {
     let (width, height) = (usize::from(paint.width()), usize::from(paint.height()));
     if width == 0 || height == 0 {

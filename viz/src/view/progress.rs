@@ -1,4 +1,4 @@
-//! How the run gets on: the loss curve, and the numbers of the latest step.
+//! The run's progress: the loss curve and the metrics of the latest step.
 
 use super::paint::{Paint, fitted};
 use super::plot;
@@ -8,7 +8,7 @@ use crate::words;
 use events::StepRecord;
 use ratatui::style::{Color, Style};
 
-/// The loss curve, and the run in numbers beside it.
+/// Draws the loss curve, and the metrics beside it.
 pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let beside = if width >= 100 { 46 } else { 28 };
@@ -38,14 +38,14 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     numbers(player.scene(), done.last(), player, &mut part);
 }
 
-/// The steps that are finished at the position.
+/// Returns the steps that are finished at the position.
 fn steps_done(player: &Player) -> &[StepRecord] {
     let steps = &player.timeline().history().steps;
     let now = player.scene().now.at;
     &steps[..steps.partition_point(|record| record.at <= now)]
 }
 
-/// One number of the run.
+/// One metric of the run.
 struct Metric {
     label: &'static str,
     value: String,
@@ -57,7 +57,7 @@ fn metric(label: &'static str, value: Option<String>, note: String) -> Metric {
     Metric { label, value: value.unwrap_or_else(|| "–".into()), note, style: ink(DIM) }
 }
 
-/// The numbers, the most telling ones first: where there is little room, the others are left out.
+/// Returns the metrics, the most important ones first: where there is little room, the last ones are left out.
 fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Metric> {
     let ranks = &scene.now.ranks;
     let live: u64 = ranks.iter().map(|rank| rank.live_total()).sum();
@@ -102,7 +102,7 @@ fn numbers(scene: &Scene, last: Option<&StepRecord>, player: &Player, paint: &mu
     }
 }
 
-/// The validations that are finished at the position.
+/// Returns the validations that are finished at the position.
 fn evaluations(player: &Player) -> &[(u32, f64)] {
     let all = &player.timeline().history().evaluations;
     if player.at_end() {
@@ -117,7 +117,7 @@ fn gradient_norm(record: &StepRecord) -> String {
     if record.grad_norm.is_finite() { words::digits(record.grad_norm) } else { "overflow".into() }
 }
 
-/// How the loss was scaled, where it was.
+/// Returns the loss scale, if the loss was scaled.
 fn scaling(record: &StepRecord) -> Option<Metric> {
     let scale = words::grouped(record.loss_scale? as u64);
     let (note, colour) = match record.skipped {
@@ -128,7 +128,7 @@ fn scaling(record: &StepRecord) -> Option<Metric> {
     Some(Metric { style: ink(colour), ..metric("loss scale", Some(scale), note) })
 }
 
-/// Whether the peaks measured so far are the ones predicted, in words, where there is a prediction.
+/// Compares the peaks so far with the predicted ones, in words and a colour. Returns `None` if there is no prediction.
 pub(super) fn verdict(scene: &Scene) -> Option<(String, Color)> {
     if scene.header.predicted_total.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Ranks as rows of a compact table, 64 of them on the smallest screen; and the key of the classes.
+//! Ranks as rows of a compact table, which shows 64 ranks on the smallest screen; and the key of the classes.
 
 use super::bar::Bar;
 use super::cards::{self, Activity, activity};
@@ -10,14 +10,14 @@ use crate::words;
 use events::{Class, Place};
 use ratatui::style::Color;
 
-/// The narrowest column of the table with the gap after it, and the width from which there is room for words.
+/// The narrowest column of the table with the gap after it, and the width from which words fit.
 const NARROWEST: u16 = 16;
 const WORDS: u16 = 50;
 const GAP: u16 = 2;
 
-/// How ranks are laid out.
+/// The layout of the table.
 struct TableShape {
-    /// Rows above the ranks: the classes and, where activities are letters, what these mean.
+    /// Rows above the ranks: the key of the classes and, where activities are letters, the key of these.
     header: u16,
     rows: usize,
     columns: usize,
@@ -26,7 +26,7 @@ struct TableShape {
 }
 
 impl TableShape {
-    /// For as few columns as `height` rows allow.
+    /// Returns the layout with as few columns as `height` rows allow.
     fn new(ranks: usize, width: u16, height: u16) -> Self {
         let fitting = usize::from((width + GAP) / NARROWEST).max(1);
         let wide = |columns: usize| (width + GAP) / columns as u16 >= WORDS + GAP;
@@ -48,18 +48,18 @@ impl TableShape {
     }
 }
 
-/// Whether `height` rows suffice for all ranks.
+/// True if `height` rows suffice for all ranks.
 pub(super) fn fits(ranks: usize, width: u16, height: u16) -> bool {
     TableShape::new(ranks, width, height).shown() >= ranks
 }
 
-/// Draws ranks as a table, in as many columns as it takes. Returns the rows used.
+/// Draws the ranks in as many columns as needed. Returns the rows used.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len().max(1);
     let layout = TableShape::new(ranks, paint.width(), paint.height());
     let (shown, width) = (layout.shown(), paint.width());
-    // Where not all ranks fit, the chosen one stays visible.
+    // Where not all ranks fit, the page with the selected one is shown.
     let first = if ranks > shown { (app.rank / shown) * shown } else { 0 };
     let mut room = width;
     if ranks > shown {
@@ -85,7 +85,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
     layout.rows as u16 + layout.header
 }
 
-/// How many ranks are doing what, and so what the letters mean. Returns the column after it.
+/// Draws the number of ranks in each activity, which explains the letters. Returns the column after it.
 fn activities(scene: &Scene, paint: &mut Paint<'_>) -> u16 {
     let mut kinds: Vec<(Activity, usize)> = Vec::new();
     for rank in 0..scene.now.ranks.len() {
@@ -127,7 +127,7 @@ fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     bar.draw(paint, (start, 0, length), &rank.live[Place::Device.index()]);
 }
 
-/// The name of a class where there is even less room.
+/// Returns the shortest name of a class.
 fn shortest(class: Class) -> &'static str {
     match class {
         Class::Parameters => "params",
@@ -136,10 +136,10 @@ fn shortest(class: Class) -> &'static str {
     }
 }
 
-/// A way to name classes.
+/// A function that names classes.
 type Name = fn(Class) -> &'static str;
 
-/// Which glyph and colour is which class; only classes that are used, in names as long as fit.
+/// Draws the glyphs, colours and names of the classes in use, with the longest names that fit.
 pub(super) fn legend(scenes: &[&Scene], paint: &mut Paint<'_>) {
     const GHOST: &str = "what DDP would need";
     let ranks = || scenes.iter().flat_map(|scene| &scene.now.ranks);

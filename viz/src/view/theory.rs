@@ -1,10 +1,10 @@
-//! What a step communicates in theory, as the run's header counts it, in bytes and in times of Ψ(N−1)/N elements per rank.
+//! The communication of a step according to theory, from the run's header: in bytes, and in multiples of Ψ(N−1)/N per rank.
 
 use crate::player::Scene;
 use events::header::Sweep;
 use events::{Operation, Purpose, RunHeader, Sent};
 
-/// Elements that all ranks together send in moving everything once: (N−1)Ψ, padding included.
+/// Returns the elements that all ranks together send to move all parameters once: (N−1)Ψ, padding included.
 fn once(header: &RunHeader) -> f64 {
     let padded: u64 = header.units.iter().map(|unit| unit.padded).sum();
     (padded * u64::from(header.world_size.saturating_sub(1))).max(1) as f64
@@ -14,36 +14,36 @@ fn of(header: &RunHeader, operation: Operation) -> impl Iterator<Item = &Sweep> 
     header.theory.iter().filter(move |sweep| sweep.operation == operation)
 }
 
-/// How often `bytes` of an operation's, sent by all ranks together, move everything.
+/// Returns how many times `bytes`, sent by all ranks together in `operation`, move all parameters.
 pub(super) fn times(header: &RunHeader, operation: Operation, bytes: u64) -> f64 {
     let size = of(header, operation).next().map_or(header.communicated_bytes, |sweep| sweep.element_bytes);
     bytes as f64 / f64::from(size.max(1)) / once(header)
 }
 
-/// The same of everything that all ranks together have sent.
+/// Returns how many times `sent`, by all ranks together, moves all parameters.
 pub(super) fn times_of_all(header: &RunHeader, sent: &Sent) -> f64 {
     let each = Operation::ALL.iter().map(|&o| times(header, o, sent.by_operation[o.index()]));
     each.sum()
 }
 
-/// How often a step moves everything in an operation, in theory; nothing where theory has none.
+/// Returns how many times a step moves all parameters in `operation`, or `None` if theory does not have the operation.
 pub(super) fn expected_times(header: &RunHeader, operation: Operation) -> Option<f64> {
     let elements: u64 = of(header, operation).map(|sweep| sweep.elements_sent(header.world_size)).sum();
     (elements > 0).then(|| elements as f64 / once(header))
 }
 
-/// What a step should send.
+/// The expected communication of a step.
 #[derive(Clone, Copy)]
 pub(super) struct Expected {
     /// Bytes of model data, all ranks together.
     pub bytes: u64,
-    /// How often that moves everything.
+    /// How many times that moves all parameters.
     pub times: f64,
-    /// Who says so: theory, or for a run whose header has none, the planner.
+    /// The source of the numbers: theory, or the planner's prediction if the header has no theory.
     pub source: &'static str,
 }
 
-/// What a step should send, or one that was `skipped` because gradients had overflowed.
+/// Returns the expected communication of a step. A step that was `skipped` because of an overflow has no updates.
 pub(super) fn expected(scene: &Scene, skipped: bool) -> Expected {
     let header = &scene.header;
     if header.theory.is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn expected(scene: &Scene, skipped: bool) -> Expected {
     }
 }
 
-/// What theory counts, in words, from the longest to the shortest.
+/// Returns the terms of theory in words, from the longest to the shortest.
 pub(super) fn counts(header: &RunHeader) -> Vec<String> {
     if header.theory.is_empty() {
         return Vec::new();

@@ -13,7 +13,7 @@ use crate::words;
 use events::{Operation, RunHeader, Sent};
 use ratatui::style::Color;
 
-/// Fewer rows are no chart.
+/// The fewest rows of a chart.
 const CHART: u16 = 6;
 
 /// Draws the view.
@@ -41,7 +41,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     over_time(app, &mut paint.part(0, height - chart, width, chart));
 }
 
-/// Rows per rank's bar, and of all bars with what is above and below them; of more ranks than cards show, a page.
+/// Returns the rows per rank's bar and the rows of all bars, heading included. Many ranks are shown page by page.
 fn bars(ranks: u16, room: u16) -> (u16, u16) {
     let all = |tall: u16| 3 + ranks * tall;
     if room >= all(2) + CHART {
@@ -89,7 +89,7 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     against_theory(scene, y + 2, paint)
 }
 
-/// What each rank sent, by operation, in bars of one scale, a bar in every `tall` rows.
+/// Draws the bytes that each rank has sent, by operation, as bars on one scale, a bar in every `tall` rows.
 fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len();
@@ -138,7 +138,7 @@ fn predicted(header: &RunHeader, operation: Operation) -> u64 {
 
 fn totals(scene: &Scene, y: u16, ends: [u16; 5], [step, run]: [Sent; 2], paint: &mut Paint<'_>) {
     let predicted: u64 = scene.header.predicted_traffic.iter().map(|predicted| predicted.bytes).sum();
-    paint.text(2, y, "together", bold(Color::Reset));
+    paint.text(2, y, "total", bold(Color::Reset));
     paint.right(ends[0], y, words::bytes(step.total()), bold(Color::Reset));
     paint.right(ends[1], y, words::bytes(predicted), ink(DIM));
     let times = theory::times_of_all(&scene.header, &step);
@@ -149,7 +149,7 @@ fn totals(scene: &Scene, y: u16, ends: [u16; 5], [step, run]: [Sent; 2], paint: 
     paint.right(ends[4], y, words::bytes(run.total()), bold(Color::Reset));
 }
 
-/// The bytes of model data in the latest finished step, in bars against theory. Returns the row below.
+/// Draws the model data of the latest finished step as bars against theory. Returns the row below.
 fn against_theory(scene: &Scene, y: u16, paint: &mut Paint<'_>) -> u16 {
     let (header, ranks) = (&scene.header, &scene.now.ranks);
     let expected = theory::expected(scene, false);
@@ -176,10 +176,10 @@ fn against_theory(scene: &Scene, y: u16, paint: &mut Paint<'_>) -> u16 {
     y + 4
 }
 
-/// Whether the last step has sent what it should, in words and a colour.
+/// Returns whether the last step sent the expected bytes, in words and a colour.
 fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
     if scene.now.ranks.len() == 1 {
-        return ("nobody to send to".into(), DIM);
+        return ("one rank sends nothing".into(), DIM);
     }
     if data(finished) == 0 {
         return ("no step is finished yet".into(), DIM);
@@ -198,7 +198,7 @@ fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
     }
 }
 
-/// All ranks' sums since their step began, climbing to what theory says.
+/// Draws the sum of all ranks' bytes since the step began, which climbs to the value of theory.
 fn over_time(app: &App, paint: &mut Paint<'_>) {
     if paint.height() < 4 {
         return;

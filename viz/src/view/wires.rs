@@ -1,9 +1,9 @@
-//! The collective between the ranks: who sends what to whom.
+//! The collective between the ranks: which rank sends which slice to which rank.
 //!
-//! One lane per slice of the buffer. In an all-gather, slice r leaves rank r for everybody; in a reduce-scatter,
-//! everybody's contribution to slice r arrives at rank r. Groups within the world do so side by side. A ring's lanes are
-//! its latest hops.
+//! One lane per slice of the buffer. In an all-gather, rank r sends slice r to all ranks; in a reduce-scatter, all ranks
+//! send slice r to rank r. Groups within the world are drawn side by side. The lanes of a ring show its latest hops.
 
+mod ring;
 mod strip;
 
 pub(super) use strip::strip;
@@ -16,11 +16,10 @@ use crate::player::Scene;
 use crate::theme::{ALARM, DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
 use crate::words;
 use events::event::NO_UNIT;
-use events::snapshot::Hop;
 use events::{Flight, Operation};
 use ratatui::style::{Color, Style};
 
-/// The collective to show: the one in flight, or the one that came last.
+/// Returns the collective to show and whether it is in flight. If none is, it is the latest finished one.
 fn shown(scene: &Scene) -> Option<(Flight, bool)> {
     let ranks = &scene.now.ranks;
     let flying = leading_collective(scene);
@@ -30,18 +29,18 @@ fn shown(scene: &Scene) -> Option<(Flight, bool)> {
     flying.map(|flight| (usual(flight), true)).or_else(|| landed().map(|flight| (flight, false)))
 }
 
-/// How far the collective has come on a rank.
+/// The progress of the collective on one rank.
 #[derive(Clone, Copy, PartialEq)]
 enum MemberProgress {
     Absent,
-    /// It has issued another one under the same number.
+    /// The rank has issued another collective under the same number.
     Other,
     Issued,
     Moving,
     Done,
 }
 
-/// How far each rank has come with `flight`, or with what its own group does meanwhile.
+/// Returns each rank's progress with `flight`, or with its own group's collective of the same number.
 fn progress_of(scene: &Scene, groups: &[RankGroup], flight: &Flight) -> Vec<MemberProgress> {
     let sequence = flight.event.sequence;
     let odd = disagreement::about(scene, flight).map_or(Vec::new(), |found| found.odd);
@@ -60,7 +59,7 @@ fn progress_of(scene: &Scene, groups: &[RankGroup], flight: &Flight) -> Vec<Memb
     (0..scene.now.ranks.len()).map(of).collect()
 }
 
-/// One line of words about the collective.
+/// Draws a line of text about the collective.
 pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
     let Some((flight, flying)) = shown(scene) else {
         paint.text(0, 0, "no collective yet", ink(DIM));
@@ -88,7 +87,7 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
     }
 }
 
-/// How large the buffer is and how it is shared out, from the longest words to the shortest.
+/// Returns descriptions of the buffer's size and slices, from the longest to the shortest.
 fn sizes(groups: &[RankGroup], bytes: u64) -> Vec<String> {
     let (members, whole) = (groups::members(groups), words::bytes(bytes));
     let slice = words::bytes(groups::slice(groups, bytes));
@@ -101,7 +100,7 @@ fn sizes(groups: &[RankGroup], bytes: u64) -> Vec<String> {
     notes
 }
 
-/// How far the collective has come, in words.
+/// Returns the collective's progress in words, and their colour.
 fn state(progress: &[MemberProgress], flying: bool, colour: Color) -> (String, Color) {
     let ranks = progress.len();
     let counted = |wanted: MemberProgress| progress.iter().filter(|member| **member == wanted).count();
@@ -120,17 +119,17 @@ fn state(progress: &[MemberProgress], flying: bool, colour: Color) -> (String, C
     }
 }
 
-/// Who has issued another collective, and which.
+/// Returns which ranks have issued another collective, and which one.
 fn instead(scene: &Scene, found: &Disagreement) -> (String, Color) {
-    let who = narration::listed(&found.odd);
-    (format!("  but {who}: {}", narration::name(scene, &found.theirs)), ALARM)
+    let odd = narration::listed(&found.odd);
+    (format!("  but {odd}: {}", narration::name(scene, &found.theirs)), ALARM)
 }
 
 fn data_flights(rank: &events::RankSnapshot) -> usize {
     rank.flights.iter().filter(|flight| flight.event.unit != NO_UNIT).count()
 }
 
-/// The lanes, below a line of words; `centres` are the columns of the ranks.
+/// Draws a line of text and the lanes below it. `centres` are the columns of the ranks.
 pub(super) fn draw(scene: &Scene, centres: &[u16], paint: &mut Paint<'_>) {
     line(scene, &mut paint.part(0, 0, paint.width(), 1));
     let Some((flight, flying)) = shown(scene) else { return };
@@ -179,7 +178,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// The lanes in a row: groups of neighbours share it, others take turns.
+    /// Draws one row of lanes. Groups of neighbours share a row; other groups take turns.
     fn row(&self, row: usize, paint: &mut Paint<'_>) {
         let shared = groups::are_neighbours(self.groups);
         let (lane, groups) = if shared {
@@ -196,7 +195,7 @@ impl Lanes<'_> {
         self.bytes(paint, self.centres.last().copied().unwrap_or(0));
     }
 
-    /// Slice `lane` of a group's buffer on its way from or to the group's member of that number.
+    /// Draws the lane of slice `lane`, which the group's member of that number sends or receives.
     fn slice(&self, group: &RankGroup, lane: usize, paint: &mut Paint<'_>) {
         let column = |rank: &usize| self.centres.get(*rank).copied();
         let (Some(left), Some(right)) =
@@ -212,7 +211,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// What a member does with slice `lane`: it sends or gets it, or adds it up.
+    /// Draws what a member does with slice `lane`: it sends, receives or sums it.
     fn member(&self, member: usize, lane: usize, column: u16, paint: &mut Paint<'_>) {
         let operation = self.flight.event.operation;
         let style = if self.flying { bold(operation_colour(operation)) } else { ink(FAINT) };
@@ -231,7 +230,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// A rank that has not issued yet leaves a gap; one that is done a tick.
+    /// Marks a rank that has not issued the collective, has issued another one, or is done.
     fn state(&self, rank: usize, column: u16, paint: &mut Paint<'_>) {
         match self.progress[rank] {
             MemberProgress::Absent if self.flying => paint.put(column, 0, "○", ink(WAITING)),
@@ -247,63 +246,5 @@ impl Lanes<'_> {
         let style = if self.flying { ink(Color::Reset) } else { ink(FAINT) };
         let slice = groups::slice(self.groups, self.flight.event.bytes);
         paint.text(right + 3, 0, words::short_bytes(slice), style);
-    }
-
-    /// The latest hop of this collective that left a rank.
-    fn last_hop(&self, rank: usize) -> Option<Hop> {
-        let group = groups::of_rank(self.groups, rank)?.number;
-        let event = &self.flight.event;
-        let same = |hop: &Hop| (hop.group, hop.sequence) == (group, event.sequence);
-        self.scene.now.ranks[rank].last_hop.filter(same)
-    }
-
-    /// A link of the ring, from the column of its sender to that of its receiver.
-    fn link(&self, start: u16, end: u16, (source, wire): (&str, &str), style: Style, paint: &mut Paint<'_>) {
-        let (left, right) = (start.min(end), start.max(end));
-        paint.run(left, 0, right - left, wire, style);
-        paint.put(start, 0, source, style);
-        paint.put(end, 0, if end > start { "▶" } else { "◀" }, style);
-    }
-
-    /// The way that rank `lane`'s first hop will take.
-    fn no_hop_yet(&self, lane: usize, paint: &mut Paint<'_>) {
-        let Some(ranks) = groups::of_rank(self.groups, lane).map(|group| &group.ranks) else { return };
-        let place = ranks.iter().position(|&rank| rank == lane).unwrap_or(0);
-        let next = ranks[(place + 1) % ranks.len()];
-        let issued = self.flying && self.progress[lane] != MemberProgress::Absent;
-        let style = if issued { self.style() } else { ink(FAINT) };
-        self.link(
-            self.centres[lane],
-            self.centres[next],
-            (if issued { "●" } else { "○" }, "╌"),
-            style,
-            paint,
-        );
-    }
-
-    /// The latest hop that rank `lane` sent to its neighbour on the ring.
-    fn hop(&self, lane: usize, paint: &mut Paint<'_>) {
-        for &column in self.centres {
-            paint.put(column, 0, "·", ink(FAINT));
-        }
-        let (first, last) = (self.centres.first().copied(), self.centres.last().copied());
-        let (Some(first), Some(last)) = (first, last) else { return };
-        let Some(Hop { to, chunk, bytes, number, .. }) = self.last_hop(lane) else {
-            return self.no_hop_yet(lane, paint);
-        };
-        let end = self.centres.get(usize::from(to)).copied().unwrap_or(first);
-        self.link(self.centres[lane], end, ("●", self.wire()), self.style(), paint);
-        if first >= 9 {
-            paint.text(first.saturating_sub(9), 0, format!("slice {chunk}"), ink(DIM));
-        }
-        let x = paint.text(last + 3, 0, words::short_bytes(bytes), ink(Color::Reset));
-        let rounds = if self.flight.event.operation == Operation::AllReduce { 2 } else { 1 };
-        let hops = rounds * groups::members(self.groups).saturating_sub(1);
-        let count = format!("hop {number} of {hops}");
-        if x + 2 + columns(&count) <= paint.width() {
-            paint.text(x + 2, 0, count, ink(if number as usize >= hops { GOOD } else { DIM }));
-        } else {
-            paint.text(x + 1, 0, format!("{number}/{hops}"), ink(DIM));
-        }
     }
 }

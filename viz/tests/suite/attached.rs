@@ -1,4 +1,4 @@
-//! The program on runs of other processes.
+//! Tests of the program on runs of other processes.
 
 use crate::pty::Pty;
 use crate::support::path;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use viz::simulate::SimulationPlan;
 
-/// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any step of a test takes on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A run in a process of its own; killed when dropped.
+/// A run in a process of its own. Dropping it kills the process.
 struct Run {
     child: Child,
     runtime: TempDir,
@@ -34,13 +34,13 @@ impl Run {
             if let Some(run) = runs::list(&runtime.path().join("zero-runs")).unwrap().pop() {
                 break run.name;
             }
-            assert!(started.elapsed() < PATIENCE, "the run never opened its socket");
+            assert!(started.elapsed() < TIMEOUT, "the run never opened its socket");
             std::thread::yield_now();
         };
         Run { child, runtime, name }
     }
 
-    /// `viz` with `arguments` where it finds this run.
+    /// Returns a command for `viz` with `arguments` that finds this run.
     fn viz(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
         command.args(arguments).env("XDG_RUNTIME_DIR", self.runtime.path());
@@ -53,7 +53,7 @@ impl Run {
         pty
     }
 
-    /// Another viewer of it.
+    /// Connects another viewer.
     fn follow(&self) -> Attachment {
         runs::attach(&self.directory(), &self.name).unwrap()
     }
@@ -70,7 +70,7 @@ impl Drop for Run {
     }
 }
 
-/// Not a test by itself: the others start it as a process of its own, and kill it.
+/// Not a test by itself: other tests start it as a process of its own, and kill it.
 #[test]
 fn a_run_to_watch() {
     if std::env::var_os("VIZ_TEST_WATCHED").is_none() {
@@ -91,8 +91,8 @@ fn a_run_to_watch() {
     hub.finish();
 }
 
-/// Whether anything happens in the run within half a second from now.
-fn goes_on(run: &mut Attachment) -> bool {
+/// True if the run emits an event within half a second.
+fn continues(run: &mut Attachment) -> bool {
     run.poll().unwrap();
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(500) {
@@ -115,35 +115,35 @@ fn a_run_is_found_by_the_beginning_of_its_name_and_left_alone() {
     pty.expect_on_screen("communication below");
     pty.send(" ");
     pty.expect_on_screen("looking back");
-    assert!(goes_on(&mut other), "a viewer that only watches has held the run");
+    assert!(continues(&mut other), "a viewer that only watches has held the run");
     pty.send("q");
     pty.expect_restored();
     assert!(pty.wait().success());
 }
 
 #[test]
-fn a_viewer_that_asks_for_control_holds_the_run_and_lets_it_go() {
+fn a_viewer_with_control_holds_and_resumes_the_run() {
     let run = Run::start();
     let mut other = run.follow();
     let mut pty = run.on_screen(&["attach", &run.name, "--control"]);
-    assert!(goes_on(&mut other));
+    assert!(continues(&mut other));
     pty.send(" ");
     pty.expect_on_screen("‖ held");
     let held = Instant::now();
-    while goes_on(&mut other) {
-        assert!(held.elapsed() < PATIENCE, "the run goes on although it is held");
+    while continues(&mut other) {
+        assert!(held.elapsed() < TIMEOUT, "the run continues although it is held");
     }
     pty.send("\r");
     pty.expect_on_screen("● live");
-    assert!(goes_on(&mut other), "the run was not let go");
+    assert!(continues(&mut other), "the run was not resumed");
     pty.send("q");
     pty.expect_restored();
     assert!(pty.wait().success());
 }
 
-/// The recording goes along with the run, whichever is named first.
+/// The recording follows the run, whichever is named first.
 #[test]
-fn a_recording_is_compared_with_a_run_that_goes_on() {
+fn a_recording_is_compared_with_a_run_in_progress() {
     let run = Run::start();
     let recording = path("zero1", "events");
     let recording = recording.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! What keys do to the program, and time travel.
+//! Tests of keys, and of moving through a run.
 
 use crate::support::{STAGES, live, recorded};
 use events::units::GatherState;
@@ -17,7 +17,7 @@ fn replay(stage: &str) -> App {
     App::new(vec![recorded(stage)], EventSource::Recording)
 }
 
-/// Wherever one jumps, the run looks as if it had been played up to there.
+/// After a jump to any position, the state is the same as after playing up to it.
 #[test]
 fn seeking_equals_playing() {
     for stage in STAGES {
@@ -34,7 +34,7 @@ fn seeking_equals_playing() {
     }
 }
 
-/// The steps in a player's window, and by rank the passes and collectives that began within them.
+/// The steps in a player's window, and each rank's passes and collectives that began within them.
 type Detail = (Vec<StepSpan>, Vec<(Vec<PassSpan>, Vec<CollectiveSpan>)>);
 
 fn detail(player: &Player) -> Detail {
@@ -42,8 +42,9 @@ fn detail(player: &Player) -> Detail {
     let oldest = window.steps.front().map_or(0, |step| step.from);
     let lane = |lane: &RankWindow| {
         let spans = lane.spans.iter().filter(|span| span.from >= oldest).copied().collect();
-        let transfers = lane.transfers.iter().filter(|transfer| transfer.issued >= oldest).copied().collect();
-        (spans, transfers)
+        let collectives =
+            lane.collectives.iter().filter(|collective| collective.issued >= oldest).copied().collect();
+        (spans, collectives)
     };
     (window.steps.iter().copied().collect(), window.lanes.iter().map(lane).collect())
 }
@@ -59,7 +60,7 @@ fn the_window_has_the_current_step_and_the_two_before_it() {
 }
 
 #[test]
-fn a_share_of_the_run_is_a_moment_with_all_that_came_before_it() {
+fn seeking_a_share_of_the_run_applies_all_events_before_it() {
     let run = SimulationPlan::new(2, 3).run();
     let mut player = live(run.clone()).players.remove(0);
     player.set_motion(Motion::Standing);
@@ -104,7 +105,7 @@ fn playing_moves_with_time_and_stops_at_the_end() {
 }
 
 #[test]
-fn a_live_run_is_held_stepped_slowed_and_released() {
+fn a_live_run_is_held_stepped_slowed_and_resumed() {
     let run = SimulationPlan::new(3, 2).run();
     let mut timeline = Timeline::live(run.header.clone(), "");
     timeline.push(Message::Batch(events::EventBatch { dropped: 0, events: run.events[..500].to_vec() }));
@@ -134,9 +135,9 @@ fn an_attached_run_is_left_alone_unless_asked_for() {
     }
 }
 
-/// A run does not stop at once when it is held: what it still does is seen, and the next step is one of the run itself.
+/// A held run does not stop at once: the screen shows its last events, and the next step is one of the run itself.
 #[test]
-fn the_picture_goes_along_to_where_a_held_run_stops() {
+fn the_picture_follows_a_held_run_until_it_stops() {
     let run = SimulationPlan::new(1, 2).run();
     let batch =
         |events: &[events::Event]| Message::Batch(events::EventBatch { dropped: 0, events: events.to_vec() });
@@ -176,7 +177,7 @@ fn compared_runs_stay_at_the_same_step_and_phase() {
     }
 }
 
-/// Runs that are followed side by side: the one that is ahead waits for the other on screen.
+/// Of two runs followed side by side, the one that is ahead waits for the other on the screen.
 #[test]
 fn compared_live_runs_wait_for_the_slowest() {
     let runs = [SimulationPlan::new(0, 2).run(), SimulationPlan::new(3, 2).run()];
@@ -216,9 +217,9 @@ fn the_mouse_chooses_views_and_moments() {
     }
 }
 
-/// A rank that has gathered a unit and asks for the next one goes on to compute: it is not said to wait.
+/// A rank that has gathered a unit and issued the next all-gather keeps computing, so it does not count as waiting.
 #[test]
-fn asking_ahead_is_no_waiting() {
+fn gathering_ahead_is_not_waiting() {
     let mut player = recorded("zero3");
     let (mut asked, mut waited) = (0, 0);
     while !player.at_end() {

@@ -1,4 +1,4 @@
-//! What views say in words and in which form, at the sizes at which it is easily lost.
+//! Tests of details in the views' text, at the sizes at which they are easily lost.
 
 use crate::support::{live, made_up, recorded, text};
 use events::Boundary;
@@ -14,7 +14,7 @@ fn shown(app: &App, (width, height): (u16, u16)) -> String {
     text(&view::picture(app, Theme::FULL, width, height))
 }
 
-/// A made-up run on devices of 80 GB, of which it needs next to nothing: no bar can show that.
+/// Returns a simulated run on devices of 80 GB, of which it needs too little to show on a bar.
 fn roomy(ranks: u32) -> App {
     let mut run = SimulationPlan::new(3, ranks).run();
     run.header.capacity = Some(80_000_000_000);
@@ -25,7 +25,7 @@ fn roomy(ranks: u32) -> App {
 }
 
 #[test]
-fn a_capacity_that_no_bar_can_show_is_said() {
+fn a_capacity_that_no_bar_can_show_is_written() {
     for size in SIZES {
         for (ranks, view, words) in [
             (1, View::Overview, " of 80.0 GB "),
@@ -46,9 +46,9 @@ fn a_capacity_that_no_bar_can_show_is_said() {
     assert_eq!(shown(&roomy(4), SIZES[1]).matches(" of 80.0 GB ").count(), 4, "on every card");
 }
 
-/// Who was waited for most is in every rank's row, however narrow the screen.
+/// Every rank's row names the rank that it waited for most, however narrow the screen.
 #[test]
-fn who_was_waited_for_is_named_on_every_screen() {
+fn the_rank_waited_for_is_named_on_every_screen() {
     let mut player = recorded("zero3");
     player.seek_into_step(1, 0.62);
     let mut app = App::new(vec![player], EventSource::Recording);
@@ -62,9 +62,9 @@ fn who_was_waited_for_is_named_on_every_screen() {
     assert_eq!(named(&shown(&app, SIZES[0])), named(&wide));
 }
 
-/// Sentences that are compared with each other have one form.
+/// Sentences about different runs have the same form.
 #[test]
-fn differences_are_all_in_full_or_all_in_short() {
+fn differences_are_all_long_or_all_short() {
     let mut players: Vec<Player> = ["ddp", "zero1", "zero2", "zero3"].into_iter().map(recorded).collect();
     players[0].seek_into_step(1, 0.62);
     let app = App::new(players, EventSource::Recording);
@@ -76,7 +76,7 @@ fn differences_are_all_in_full_or_all_in_short() {
     }
 }
 
-/// Where ranks do not stand beside each other, a row says which of them has come how far, and where slices go.
+/// Without a row of cards, one row shows each rank's progress and where slices go.
 #[test]
 fn a_collective_in_a_row() {
     let mut app = made_up(&SimulationPlan::new(3, 8));

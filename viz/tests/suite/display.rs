@@ -1,4 +1,4 @@
-//! What the terminal gets: colours as it can show them, and words for what is missing of a run.
+//! Tests of the output to the terminal: colours that it can show, and warnings about incomplete runs.
 
 use crate::pty::Pty;
 use crate::support::path;
@@ -17,7 +17,7 @@ fn viz(arguments: &[&str]) -> Command {
     command
 }
 
-/// The ways in which colours are written to a terminal whose environment has `variables`: 24 bits, 256, 16.
+/// Returns which kinds of colours are written to a terminal whose environment has `variables`: 24 bits, 256, 16.
 fn colours(flags: &[&str], variables: &[(&str, &str)]) -> [bool; 3] {
     let recording = path("zero3", "events");
     let arguments = [flags, &["replay", recording.to_str().unwrap(), "--paused"]].concat();
@@ -41,7 +41,7 @@ fn colours(flags: &[&str], variables: &[(&str, &str)]) -> [bool; 3] {
 }
 
 #[test]
-fn colours_are_what_the_environment_says_unless_told_otherwise() {
+fn colours_follow_the_environment_unless_a_flag_overrides_it() {
     let full = [true, false, false];
     let indexed = [false, true, false];
     let named = [false, false, true];
@@ -73,9 +73,9 @@ fn a_locale_without_unicode_gets_ascii() {
     }
 }
 
-/// Without any argument: the recording that ships with the program.
+/// Without an argument, the program plays the recording that is part of it.
 #[test]
-fn alone_it_plays_what_it_ships_with() {
+fn without_arguments_it_plays_its_own_recording() {
     let mut pty = Pty::start(&mut viz(&[]), (120, 40));
     pty.expect_on_screen("ZeRO-3");
     pty.expect_on_screen("▶ ×1/20");
@@ -111,7 +111,7 @@ fn dropped_events_are_counted_on_the_smallest_screen() {
 }
 
 #[test]
-fn a_recording_that_is_cut_off_and_lacks_events_says_both() {
+fn a_truncated_recording_without_some_events_reports_both() {
     let run = SimulationPlan::new(3, 4).run();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("cut.events");
@@ -125,9 +125,9 @@ fn a_recording_that_is_cut_off_and_lacks_events_says_both() {
     }
 }
 
-/// A recording whose run was killed: the screen says so, and whoever writes a file of it.
+/// The run of the recording was killed: the screen shows it, and exports warn about it.
 #[test]
-fn a_recording_that_ends_early_says_so_everywhere() {
+fn a_recording_that_ends_early_is_reported_everywhere() {
     let dir = tempfile::tempdir().unwrap();
     let whole = std::fs::read(path("zero3", "events")).unwrap();
     let file = |name: &str| dir.path().join(name).to_str().unwrap().to_string();

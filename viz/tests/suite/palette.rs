@@ -1,7 +1,7 @@
-//! Colours that share a picture stay apart for everybody, in 24 bits and among 256.
+//! Tests that colours of one picture can be told apart with every kind of colour vision, in 24 bits and among 256.
 //!
-//! Sight without one kind of cone is simulated by the matrices of Machado, Oliveira and Fernandes (2009, severity 1), in
-//! linear RGB; distances are those of CIELAB (1976), of which a trained eye sees 2.3.
+//! The absence of one kind of cone is simulated by the matrices of Machado, Oliveira and Fernandes (2009, severity 1), in
+//! linear RGB. Distances are those of CIELAB (1976); a trained eye sees a distance of 2.3.
 
 use events::{Class, Operation, Pass};
 use ratatui::buffer::Buffer;
@@ -31,7 +31,7 @@ fn times(matrix: [Triple; 3], vector: Triple) -> Triple {
     matrix.map(|row| row.iter().zip(vector).map(|(a, b)| a * b).sum())
 }
 
-/// What a terminal of `depth` makes of a colour.
+/// Returns the colour that a terminal of `depth` shows.
 fn shown(colour: Color, depth: Depth) -> [u8; 3] {
     let mut buffer = Buffer::empty(Rect::new(0, 0, 1, 1));
     buffer[(0, 0)].fg = colour;
@@ -53,7 +53,7 @@ fn linear(value: u8) -> f64 {
     if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
 }
 
-/// CIELAB under D65.
+/// Converts a colour to CIELAB under D65.
 fn lab(rgb: Triple) -> Triple {
     const XYZ: [Triple; 3] = [
         [0.4124564, 0.3575761, 0.1804375],
@@ -70,7 +70,7 @@ fn apart(a: Triple, b: Triple) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Every two of these stay `least` apart.
+/// Asserts that every two of `colours` have at least the distance `least`.
 fn stay_apart(colours: &[(&str, Color)], least: f64) {
     for (depth, (sight, matrix)) in
         [Depth::Truecolor, Depth::Indexed].into_iter().flat_map(|d| SIGHTS.map(|s| (d, s)))
@@ -86,13 +86,13 @@ fn stay_apart(colours: &[(&str, Color)], least: f64) {
 }
 
 #[test]
-fn classes_stay_apart_for_every_kind_of_sight() {
+fn classes_differ_for_every_kind_of_colour_vision() {
     let classes: Vec<_> = Class::ALL.iter().map(|&class| (class.label(), class_colour(class))).collect();
     stay_apart(&classes, 20.0);
 }
 
 #[test]
-fn passes_and_operations_stay_apart_for_every_kind_of_sight() {
+fn passes_and_operations_differ_for_every_kind_of_colour_vision() {
     let passes: Vec<_> = Pass::ALL.iter().map(|&pass| (pass.label(), pass_colour(pass))).collect();
     stay_apart(&passes, 13.0);
     let operations =
@@ -101,7 +101,7 @@ fn passes_and_operations_stay_apart_for_every_kind_of_sight() {
     stay_apart(&operations, 20.0);
 }
 
-/// The ruler itself: published distances, and colours that only some tell apart.
+/// Checks the measure itself: published distances, and colours that only some people can tell apart.
 #[test]
 fn distances_are_those_of_the_eye() {
     let of = |colour: [u8; 3]| lab(colour.map(linear));

@@ -1,4 +1,4 @@
-//! The program without a terminal: exports, and one-screen errors for bad input.
+//! Tests of the program without a terminal: exports, and errors of at most one screen for bad input.
 
 use crate::support::path;
 use serde_json::Value;
@@ -17,7 +17,7 @@ fn fails(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn bad_input_is_named_with_its_remedy() {
+fn errors_name_bad_input_and_its_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let text = dir.path().join("notes.txt");
     std::fs::write(&text, "not a recording").unwrap();
@@ -35,7 +35,7 @@ fn bad_input_is_named_with_its_remedy() {
             fails(&["export", file, "--rank", "9", "--svg", "x"]),
             "there is no rank 9: the run has ranks 0 to 3",
         ),
-        (fails(&["export", file, "--size", "huge", "--svg", "x"]), "huge is no size"),
+        (fails(&["export", file, "--size", "huge", "--svg", "x"]), "huge is not a size"),
         (
             fails(&["export", file, "--step", "5", "--svg", "x"]),
             "there is no step 5: the recording has steps 0 to 4",
@@ -74,7 +74,7 @@ fn numbers_out_of_range_are_refused_with_the_range() {
 }
 
 #[test]
-fn nothing_running_is_no_error() {
+fn an_empty_list_of_runs_is_not_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let output = viz(&["attach"], dir.path());
     assert!(output.status.success());

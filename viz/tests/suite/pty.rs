@@ -11,13 +11,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any step of a test takes on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Within this the terminal is as it was.
+/// The longest time until the terminal is restored.
 pub(crate) const PROMPT: Duration = Duration::from_millis(250);
 
-/// The median of three attempts: other programs on the machine may take the processor at the wrong moment.
+/// Asserts that the median of three attempts is short enough: other programs may take the processor at the wrong moment.
 pub(crate) fn promptly(mut attempt: impl FnMut() -> Duration) {
     let mut times = [(); 3].map(|()| attempt());
     times.sort();
@@ -35,10 +35,10 @@ pub(crate) struct Pty {
     master: OwnedFd,
     child: Child,
     output: Arc<Output>,
-    /// Output up to here has been looked at.
+    /// The end of the output examined so far.
     seen: usize,
-    /// How long anything may take.
-    pub(crate) patience: Duration,
+    /// The longest time to wait.
+    pub(crate) timeout: Duration,
 }
 
 impl Pty {
@@ -54,12 +54,12 @@ impl Pty {
                 into.grown.notify_all();
             }
         });
-        Pty { master, child, output, seen: 0, patience: PATIENCE }
+        Pty { master, child, output, seen: 0, timeout: TIMEOUT }
     }
 
-    /// Waits until `text` is written, and goes on after it.
+    /// Blocks until `text` is written. The next search begins after it.
     pub(crate) fn expect(&mut self, text: &str) {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         let mut bytes = self.output.bytes.lock().unwrap();
         loop {
             let fresh = &bytes[self.seen.min(bytes.len())..];
@@ -77,16 +77,16 @@ impl Pty {
         }
     }
 
-    /// Waits until `text` stands somewhere on the screen.
+    /// Blocks until `text` is somewhere on the screen.
     pub(crate) fn expect_on_screen(&mut self, text: &str) {
         assert!(
-            self.shows(text, self.patience),
+            self.shows(text, self.timeout),
             "{text:?} never stood on the screen; this does:\n{}",
             self.now()
         );
     }
 
-    /// Whether `text` comes to stand somewhere on the screen in time.
+    /// Waits for `text` on the screen. Returns whether it appeared in time.
     pub(crate) fn shows(&mut self, text: &str, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         let mut bytes = self.output.bytes.lock().unwrap();
@@ -101,18 +101,18 @@ impl Pty {
         true
     }
 
-    /// All that has been written so far.
+    /// Returns all output so far.
     pub(crate) fn output(&self) -> String {
         String::from_utf8_lossy(&self.output.bytes.lock().unwrap()).into_owned()
     }
 
-    /// What stands on the screen.
+    /// Returns the text on the screen.
     #[allow(dead_code, reason = "for the programs' own tests")]
     pub(crate) fn now(&self) -> String {
         screen(&self.output.bytes.lock().unwrap())
     }
 
-    /// Types.
+    /// Types `keys`.
     pub(crate) fn send(&self, keys: &str) {
         rustix::io::write(&self.master, keys.as_bytes()).unwrap();
     }
@@ -128,7 +128,7 @@ impl Pty {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// The program's process id.
+    /// Returns the program's process id.
     #[allow(dead_code, reason = "for benchmarks that borrow this file")]
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
@@ -138,36 +138,36 @@ impl Pty {
         Pid::from_child(&self.child)
     }
 
-    /// Whether lines are edited and typed characters shown, as a shell needs it.
+    /// True if the terminal edits lines and echoes characters, as a shell needs it.
     pub(crate) fn cooked(&self) -> bool {
         let modes = tcgetattr(&self.master).unwrap().local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
-    /// Waits until the program is stopped by a signal.
+    /// Blocks until a signal has stopped the program.
     pub(crate) fn expect_stopped(&self) {
         let stat = format!("/proc/{}/stat", self.child.id());
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
             assert!(Instant::now() < deadline, "the program was never stopped");
             std::thread::yield_now();
         }
     }
 
-    /// Waits for the screen to be left: no mouse, main screen, cursor, cooked mode. Returns how long it took.
+    /// Blocks until the terminal is restored: no mouse, main screen, cursor, cooked mode. Returns how long it took.
     pub(crate) fn expect_restored(&mut self) -> Duration {
         let start = Instant::now();
         self.expect("\x1b[?1000l");
         self.expect("\x1b[?1049l");
         self.expect("\x1b[?25h");
         while !self.cooked() {
-            assert!(start.elapsed() < self.patience, "the terminal stays raw");
+            assert!(start.elapsed() < self.timeout, "the terminal stays raw");
             std::thread::yield_now();
         }
         start.elapsed()
     }
 
-    /// Waits for the end of the program.
+    /// Blocks until the program ends.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
@@ -180,7 +180,7 @@ impl Drop for Pty {
     }
 }
 
-/// Starts `command` in a terminal of this size; returns the terminal's other end.
+/// Starts `command` in a terminal of this size. Returns the terminal's other end.
 fn spawn(command: &mut Command, (columns, rows): (u16, u16)) -> (OwnedFd, Child) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
@@ -201,8 +201,8 @@ fn spawn(command: &mut Command, (columns, rows): (u16, u16)) -> (OwnedFd, Child)
     (master, child)
 }
 
-/// Starts `command` in a terminal, takes the terminal away once `text` is written, as when a window is closed, and waits
-/// for the program to end by itself.
+/// Starts `command` in a terminal and closes the terminal once `text` is written, as a closed window does. Returns whether the
+/// program fails to end by itself.
 pub(crate) fn outlives_its_terminal(command: &mut Command, text: &str) -> bool {
     let (master, mut child) = spawn(command, (120, 40));
     let mut terminal = File::from(master);
@@ -212,7 +212,7 @@ pub(crate) fn outlives_its_terminal(command: &mut Command, text: &str) -> bool {
         written.extend_from_slice(&bytes[..read]);
     }
     drop(terminal);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > deadline {
             child.kill().unwrap();
@@ -224,7 +224,7 @@ pub(crate) fn outlives_its_terminal(command: &mut Command, text: &str) -> bool {
     false
 }
 
-/// What a terminal shows after these bytes: it knows how to place the cursor, to clear and to print.
+/// Returns what a terminal shows after these bytes. It understands cursor positions, clearing and text.
 fn screen(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut rows = vec![vec![' '; 300]; 100];
@@ -261,7 +261,7 @@ fn number(text: &str) -> usize {
     text.parse().unwrap_or(1)
 }
 
-/// The characters of an escape sequence after its bracket, the final letter included.
+/// Returns the characters of an escape sequence after its bracket, the final letter included.
 fn escape(rest: &mut std::str::Chars<'_>) -> String {
     let mut sequence = String::new();
     for character in rest.by_ref().skip(1) {

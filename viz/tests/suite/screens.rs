@@ -18,7 +18,7 @@ fn snapshots(stage: &str, app: &App) {
     }
 }
 
-/// A recorded run in the middle of its second step's backward.
+/// Returns a recorded run in the middle of its second step's backward.
 fn app(stage: &str, view: View) -> App {
     let mut player = recorded(stage);
     player.seek_into_step(1, 0.62);
@@ -44,7 +44,8 @@ fn stages_compared() {
     snapshots("one", &app("zero2", View::Compare));
 }
 
-/// A made-up run whose ranks tell of their own parts; `wrong` has gradients that are four times too large from step 1 on.
+/// Returns a simulated run whose ranks report their own metrics. Rank `wrong` has gradients that are four times too large from
+/// step 1 on.
 fn with_contributions(wrong: Option<u32>) -> SimulatedRun {
     let mut run = SimulationPlan::new(2, 4).run();
     let told = run.events.into_iter().flat_map(|event| {
@@ -65,7 +66,7 @@ fn with_contributions(wrong: Option<u32>) -> SimulatedRun {
 }
 
 #[test]
-fn the_part_that_is_not_as_in_the_first_run_has_a_star() {
+fn a_metric_that_differs_from_the_first_run_has_a_star() {
     let runs = [None, Some(1)].map(with_contributions);
     let at = |step| {
         let mut players: Vec<_> = runs.iter().map(|run| live(run.clone()).players.remove(0)).collect();
@@ -103,7 +104,7 @@ fn many_ranks() {
     }
 }
 
-/// What went from each rank to each other one, in the step and in the whole run, beside or below each other.
+/// The bytes from each rank to each other one, in the step and in the whole run, side by side or below each other.
 #[test]
 fn traffic_of_the_step_and_of_the_run() {
     let mut player = recorded("zero3");
@@ -125,9 +126,9 @@ fn traffic_of_the_step_and_of_the_run() {
     }
 }
 
-/// A second, larger slice of the parameters, from which backward gathers (hpZ).
+/// hpZ keeps a secondary, larger slice of the parameters, from which backward gathers.
 #[test]
-fn a_second_copy_of_the_parameters() {
+fn a_secondary_slice_of_the_parameters() {
     let shards = |stage: &str| text(&view::picture(&app(stage, View::Shards), Theme::FULL, 120, 40));
     let screen = shards("hpz");
     assert!(screen.contains('▪') && screen.contains("and 1/2 of the parameters again"), "{screen}");
@@ -135,7 +136,7 @@ fn a_second_copy_of_the_parameters() {
     assert!(!shards("zero3").contains('▪'));
 }
 
-/// What must not be lost where there is the least room.
+/// The smallest screen must still show this.
 #[test]
 fn the_smallest_screen_shows_it_all() {
     let smallest = |app: &App| text(&view::picture(app, Theme::FULL, 80, 24));
@@ -152,7 +153,7 @@ fn the_smallest_screen_shows_it_all() {
     let words: Vec<&str> = many.split_whitespace().collect();
     let doing = |pair: &[&str]| pair[1].len() == 1 && pair[1].chars().all(char::is_alphabetic);
     let row = |rank: usize| words.windows(2).any(|pair| pair[0] == rank.to_string() && doing(pair));
-    assert!((0..64).all(row), "every rank, and a letter for what it does: {many}");
+    assert!((0..64).all(row), "every rank, and a letter for its activity: {many}");
     let mut failed = recorded("failed");
     failed.seek(failed.timeline().len());
     let failed = smallest(&App::new(vec![failed], EventSource::Recording));
@@ -180,7 +181,7 @@ fn a_ring_hop_by_hop() {
     assert!(hops.iter().all(|hop| usize::from(hop.to) < 4 && (1..=3).contains(&hop.number)));
 }
 
-/// The scale of the loss, the step that was skipped, the activations that are computed again.
+/// The loss scale, a skipped step, and recomputed activations.
 #[test]
 fn half_precision_and_recomputation() {
     let mut player = recorded("fp16");
@@ -199,7 +200,7 @@ fn half_precision_and_recomputation() {
     assert!(recomputed(&app));
 }
 
-/// Communication that hides behind computation, and what of it does not.
+/// Overlapped and exposed communication.
 #[test]
 fn transfers_over_a_slow_link() {
     let mut player = recorded("link");
@@ -223,7 +224,7 @@ fn hybrid_sharding() {
         let name = format!("hybrid_{}", view.label().to_lowercase());
         insta::assert_snapshot!(name, text(&view::picture(&app, Theme::FULL, 120, 40)));
     }
-    let across = "across groups: owners of a slice add up";
+    let across = "across groups: the owners of each slice sum it";
     let told = |app: &App| viz::narration::sentence(app.player().scene(), 200).contains(across);
     while !told(&app) && !app.player().at_end() {
         app.players[0].step_forward(Boundary::Event);
@@ -239,7 +240,7 @@ fn hybrid_sharding() {
     assert!(screen.contains("as theory says"), "{screen}");
 }
 
-/// Whatever is made of a stage, theory counts it: among neighbours, on a link, around a ring, in a step that was skipped.
+/// Theory holds for every variant of a stage: groups of neighbours, a link, a ring, a skipped step.
 #[test]
 fn the_last_step_is_as_theory_says() {
     for (stage, step, words) in [
@@ -267,7 +268,7 @@ fn the_last_step_is_as_theory_says() {
     }
 }
 
-/// A recording whose header has no theory is held against the planner's prediction.
+/// A recording without theory in its header is compared with the planner's prediction.
 #[test]
 fn without_theory_the_prediction_counts() {
     let mut run = SimulationPlan::new(3, 4).run();
@@ -278,15 +279,15 @@ fn without_theory_the_prediction_counts() {
     assert!(screen.contains("2.96 ✓ as planned") && !screen.contains("theory says"), "{screen}");
 }
 
-/// Memory as it was when the first rank failed, not as it is once everything is freed.
+/// The memory shown is that of the moment when the first rank failed, not that after all buffers were freed.
 #[test]
-fn a_failed_run_holds_its_last_state() {
+fn a_failed_run_shows_its_last_state() {
     let mut player = recorded("failed");
     player.seek(player.timeline().len());
     let ranks = &player.scene().now.ranks;
     let (culprit, message) = player.scene().now.failure.clone().unwrap();
     assert!(message.starts_with(&format!("rank {culprit} is out of memory")), "{message}");
-    assert!(message.contains("cargo run -p zero1"), "the remedy is there: {message}");
+    assert!(message.contains("cargo run -p zero1"), "the message contains the remedy: {message}");
     let live = viz::words::bytes(ranks[culprit as usize].live_total());
     assert!(message.contains(&format!("{live} are in use")), "{live}: {message}");
     assert!(ranks.iter().all(|rank| rank.live_total() > 20_000_000));
@@ -300,7 +301,7 @@ fn a_failed_run_holds_its_last_state() {
     }
 }
 
-/// A rank that hangs tells nothing: it is marked because others have waited for it, and they are not.
+/// A rank that hangs emits no event. It is marked because the others waited for it; they are not marked.
 #[test]
 fn a_timeout_marks_the_rank_that_was_waited_for() {
     let mut player = recorded("stall");
@@ -359,9 +360,9 @@ fn colours_stay_colours() {
     }
 }
 
-/// Text on a coloured ground is ink: the ground must be there.
+/// Text in the ink colour must have a coloured background.
 #[test]
-fn sixteen_colours_keep_every_ground() {
+fn sixteen_colours_keep_every_background() {
     let theme = Theme { depth: Depth::Named, ascii: false };
     for stage in STAGES {
         for view in View::ALL {

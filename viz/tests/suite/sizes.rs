@@ -1,4 +1,4 @@
-//! No size makes a view fail.
+//! Tests that views can be drawn at every size.
 
 use crate::support::{STAGES, live, made_up, recorded};
 use events::Boundary;
@@ -9,7 +9,7 @@ use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::{View, view};
 
-/// A run of each stage, recorded and then all of them side by side; as many ranks as fit on cards, and as do not.
+/// Returns a recorded run of each stage, all of them side by side, and runs with few and with many ranks.
 fn runs() -> Vec<App> {
     let inside = |stage: &&str| -> Player {
         let mut player = recorded(stage);
@@ -24,7 +24,7 @@ fn runs() -> Vec<App> {
         .collect()
 }
 
-/// Every view at every size, of runs that take turns.
+/// Draws every view at every size, with the runs in turn.
 #[test]
 fn every_view_at_every_size_from_1x1_to_300x100() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,5 +1,5 @@
-//! How long pictures, loading and seeking may take: processor time of the thread that does it. Programs on the other half
-//! of a core and other guests of the host lengthen that too, up to twice: what can be repeated counts at its quickest.
+//! Limits of time for pictures, loading and seeking, in processor time of the thread. Other programs on the same core or host
+//! can double it, so the fastest repetition counts.
 
 use crate::support::{STAGES, made_up, recorded};
 use events::{Recorder, Recording, cpu};
@@ -15,14 +15,14 @@ use viz::{View, view};
 
 const EVENTS: usize = 1_000_000;
 
-/// What `work` takes, and what it makes.
+/// Returns the processor time of `work`, and its result.
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let start = cpu::of_thread();
     let made = work();
     (cpu::of_thread() - start, made)
 }
 
-/// The quickest of 101 pictures.
+/// Returns the processor time of the fastest of 101 pictures.
 fn picture(app: &App) -> Duration {
     let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width: 200, height: 60 });
     let draw = |_| {

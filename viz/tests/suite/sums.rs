@@ -1,4 +1,4 @@
-//! The sums on screen at the end are those of the report of the same run.
+//! Tests that the totals on the screen at the end equal the report of the same run.
 
 use crate::support::{SPECIAL, STAGES, path, recorded};
 use events::{Class, Operation, Recording, Snapshot, What};
@@ -46,7 +46,7 @@ fn every_rank_class_and_operation_equals_the_report() {
     }
 }
 
-/// The peaks that events alone show, before any rank reports its own, are the ledger's.
+/// The peaks computed from events, before any rank reports its own, equal the ledger's.
 #[test]
 fn the_fold_of_events_reaches_the_reported_peaks_by_itself() {
     for stage in STAGES.into_iter().chain(SPECIAL) {
@@ -67,7 +67,7 @@ fn the_fold_of_events_reaches_the_reported_peaks_by_itself() {
     }
 }
 
-/// Pairs add up to what the operations say, scalars aside: those are not told hop by hop.
+/// The bytes per pair of ranks add up to those per operation, without scalars, which emit no hops.
 #[test]
 fn hops_add_up_to_the_operations() {
     for stage in STAGES.into_iter().chain(SPECIAL) {

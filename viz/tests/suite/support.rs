@@ -11,23 +11,23 @@ use viz::timeline::Timeline;
 
 pub(crate) const STAGES: [&str; 4] = ["ddp", "zero1", "zero2", "zero3"];
 
-/// Recorded runs of ZeRO-3 around a ring, over a slow simulated link, with hybrid sharding and with secondary shards, and of
-/// ZeRO-2 in fp16 with a skipped step and activations computed again.
+/// Recorded runs of ZeRO-3 with the ring algorithm, over a slow simulated link, with hybrid sharding and with secondary shards,
+/// and of ZeRO-2 in fp16 with a skipped step and recomputed activations.
 pub(crate) const SPECIAL: [&str; 5] = ["ring", "link", "hybrid", "hpz", "fp16"];
 
-/// The file of a recorded run: five steps of the tiny model on four ranks, as `record.sh` beside it does.
+/// Returns the path of a recorded run: five steps of the tiny model on four ranks, made by `record.sh` in the same folder.
 pub(crate) fn path(stage: &str, extension: &str) -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.join("tests/recordings").join(format!("{stage}.{extension}"))
 }
 
-/// A recorded run, at its beginning.
+/// Returns a recorded run, at its beginning.
 pub(crate) fn recorded(stage: &str) -> Player {
     let recording = Recording::open(&path(stage, "events")).unwrap();
     Player::new(Timeline::recorded(recording).unwrap(), Motion::Standing)
 }
 
-/// A made-up run as if it were live, at its end.
+/// Returns a simulated run as if it were live, at its end.
 pub(crate) fn live(run: SimulatedRun) -> App {
     let mut timeline = Timeline::live(run.header, "");
     timeline.push(Message::Batch(EventBatch { dropped: 0, events: run.events }));
@@ -35,7 +35,7 @@ pub(crate) fn live(run: SimulatedRun) -> App {
     App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live)
 }
 
-/// A made-up run somewhere in its second step.
+/// Returns a simulated run somewhere in its second step.
 pub(crate) fn made_up(plan: &SimulationPlan) -> App {
     let mut app = live(plan.run());
     app.players[0].set_motion(Motion::Standing);
@@ -43,7 +43,7 @@ pub(crate) fn made_up(plan: &SimulationPlan) -> App {
     app
 }
 
-/// A picture as text: its symbols, then a letter per cell for its colours and a legend of the letters.
+/// Formats a picture as text: its symbols, then a letter per cell for its colours and a legend of the letters.
 pub(crate) fn text(buffer: &Buffer) -> String {
     let mut looks: Vec<(Color, Color, Modifier)> = vec![(Color::Reset, Color::Reset, Modifier::empty())];
     let (mut symbols, mut colours) = (String::new(), String::new());

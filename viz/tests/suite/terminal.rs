@@ -1,4 +1,4 @@
-//! The terminal is given back, whatever happens.
+//! Tests that the terminal is restored, whatever ends the screen.
 
 use crate::pty::{Pty, outlives_its_terminal, promptly};
 use crate::support::{path, recorded};
@@ -24,7 +24,7 @@ fn replay() -> Pty {
     pty
 }
 
-/// This test program again, as a run with a screen: see [`a_run_with_a_screen`].
+/// Starts this test program as a run with a screen: see [`a_run_with_a_screen`].
 fn live(mode: &str) -> Pty {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "terminal::a_run_with_a_screen", "--nocapture"]).env("VIZ_TEST_RUN", mode);
@@ -48,20 +48,20 @@ fn views_steps_sizes_and_quitting() {
     pty.expect_on_screen("this list");
     pty.send("\x1b\x1b");
     pty.send("4");
-    // What only the view says: a key that comes with a change of size may be read with the next key only.
+    // Expect text of the view itself: a key that arrives with a change of size may be read only with the next key.
     pty.expect_on_screen("communication below");
     pty.resize(80, 24);
     pty.expect_on_screen("communication below");
     pty.resize(40, 5);
     pty.expect_on_screen("needs 80");
     pty.resize(200, 60);
-    pty.expect_on_screen("Who waited for whom");
+    pty.expect_on_screen("Waits between ranks");
     pty.send("q");
     pty.expect_restored();
     assert!(pty.wait().success());
 }
 
-/// However fast keys come.
+/// The limit holds however fast keys arrive.
 #[test]
 fn keys_draw_no_more_than_fifteen_pictures_a_second() {
     let started = Instant::now();
@@ -94,12 +94,12 @@ fn quitting_and_signals_restore_the_terminal() {
     }
 }
 
-/// Without a signal: the terminal is not the program's controlling one here.
+/// No signal tells the program, since the terminal is not its controlling one here.
 #[test]
 fn a_program_ends_with_its_terminal() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
     command.arg("replay").arg(path("zero3", "events")).arg("--paused");
-    assert!(!outlives_its_terminal(&mut command, SCREEN), "it goes on without a terminal");
+    assert!(!outlives_its_terminal(&mut command, SCREEN), "it runs on without a terminal");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_panic_of_the_drawing_thread_gives_the_terminal_back_first() {
     });
 }
 
-/// Not a test by itself: a screen on no run at all, which must not happen and panics.
+/// Not a test by itself: a screen without a run, which is invalid and panics.
 #[test]
 fn a_screen_that_panics() {
     if std::env::var_os("VIZ_TEST_PANIC").is_none() {
@@ -206,7 +206,7 @@ fn a_screen_that_panics() {
     viz::recorded(app, DisplayOptions::default()).unwrap();
 }
 
-/// Not a test by itself: the others run it in a terminal of its own.
+/// Not a test by itself: other tests run it in a terminal of its own.
 #[test]
 fn a_run_with_a_screen() {
     let Ok(mode) = std::env::var("VIZ_TEST_RUN") else { return };
@@ -241,7 +241,7 @@ fn a_run_with_a_screen() {
     println!("RETURNED {shown:?} stopped={}", stop.load(Ordering::Acquire));
 }
 
-/// What a launcher owes the screen: its ranks' panics are events, and are not printed.
+/// Does what a launcher must do for the screen: reports ranks' panics as events and does not print them.
 pub(crate) fn hush_ranks() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -251,7 +251,7 @@ pub(crate) fn hush_ranks() {
     }));
 }
 
-/// What a launcher does for a rank.
+/// Does what a launcher does for a rank.
 fn launched(rank: usize, emitter: &Emitter, mode: &str, stop: &AtomicBool) {
     let caught = catch_unwind(AssertUnwindSafe(|| train(rank, emitter, mode, stop)));
     if let Err(payload) = caught {
@@ -260,7 +260,7 @@ fn launched(rank: usize, emitter: &Emitter, mode: &str, stop: &AtomicBool) {
     }
 }
 
-/// Steps until `stop` is set, or as `mode` says.
+/// Takes steps until `stop` is set, or as `mode` says.
 pub(crate) fn train(rank: usize, emitter: &Emitter, mode: &str, stop: &AtomicBool) {
     let steps = if mode == "short" { 3 } else { u32::MAX };
     for step in 0..steps {

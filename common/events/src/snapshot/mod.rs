@@ -2,10 +2,12 @@
 //!
 //! Events carry absolute values, so a snapshot that has missed some is correct again after the next one of the same kind.
 
+mod parts;
 mod rank;
 
 use crate::event::{Event, What};
-pub use rank::{Flight, Hop, Membership, PassNow, RankSnapshot, RankStatus, Scaling, Sent};
+pub use parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
+pub use rank::RankSnapshot;
 use serde::{Deserialize, Serialize};
 
 /// The state of all ranks after the events applied so far.

@@ -1,114 +1,12 @@
 //! The current state of one rank.
 
-use crate::event::{Class, CollectiveEvent, Event, LocalMetrics, Operation, Pass, Place, Progress, What};
+use super::parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
+use crate::event::{Class, CollectiveEvent, Event, LocalMetrics, Operation, Place, Progress, What};
 use crate::units::Units;
 use serde::{Deserialize, Serialize};
 
 const CLASSES: usize = Class::ALL.len();
 const PLACES: usize = Place::ALL.len();
-const OPERATIONS: usize = Operation::ALL.len();
-
-/// A pass over a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PassNow {
-    /// The pass.
-    pub pass: Pass,
-    /// The unit.
-    pub unit: u16,
-    /// The micro-batch.
-    pub micro: u16,
-    /// When it began, in nanoseconds of the run.
-    pub since: u64,
-}
-
-/// A collective on one rank. Times are nanoseconds of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Flight {
-    /// Its latest event.
-    pub event: CollectiveEvent,
-    /// When this rank issued it.
-    pub issued: u64,
-    /// When data began to move here, every rank having issued it.
-    pub started: Option<u64>,
-    /// When it was complete on this rank.
-    pub finished: Option<u64>,
-}
-
-/// Whether a rank still runs, and if not, how it ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RankStatus {
-    /// The rank is running.
-    #[default]
-    Running,
-    /// The rank has done all steps.
-    Finished,
-    /// The rank has failed and has not reported its error yet.
-    Failing,
-    /// The rank has failed with this error.
-    Failed(String),
-}
-
-/// Bytes sent, per operation and per receiving rank.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sent {
-    /// Bytes per operation, in [`Operation::ALL`]'s order.
-    pub by_operation: [u64; OPERATIONS],
-    /// Bytes per receiving rank. Zero where the algorithm emits no hops.
-    pub by_receiver: Vec<u64>,
-}
-
-impl Sent {
-    fn since(&self, before: &Sent) -> Sent {
-        let mut difference = self.clone();
-        let pairs = difference.by_operation.iter_mut().zip(&before.by_operation);
-        pairs.for_each(|(now, before)| *now = now.saturating_sub(*before));
-        let pairs = difference.by_receiver.iter_mut().zip(&before.by_receiver);
-        pairs.for_each(|(now, before)| *now = now.saturating_sub(*before));
-        difference
-    }
-
-    /// Returns the sum over all operations, in bytes.
-    pub fn total(&self) -> u64 {
-        self.by_operation.iter().sum()
-    }
-}
-
-/// The scale of the latest finished step's loss.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Scaling {
-    /// The factor by which the loss was multiplied.
-    pub scale: f64,
-    /// The number of steps skipped so far because gradients overflowed.
-    pub skipped: u32,
-    /// True if this step was skipped.
-    pub overflowed: bool,
-}
-
-/// A process group within the world that a rank is a member of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Membership {
-    /// The group's number in its collectives' events.
-    pub number: u16,
-    /// Its members, by their ranks in the world.
-    pub ranks: Vec<u32>,
-}
-
-/// One chunk sent from a rank to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hop {
-    /// The process group: 0 is the world.
-    pub group: u16,
-    /// The collective's sequence number.
-    pub sequence: u64,
-    /// The receiving rank.
-    pub to: u16,
-    /// The chunk's index in the buffer.
-    pub chunk: u16,
-    /// The chunk's size.
-    pub bytes: u64,
-    /// The number of chunks that the rank has sent for this collective, this one included.
-    pub number: u32,
-}
 
 /// The state of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

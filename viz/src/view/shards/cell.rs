@@ -1,4 +1,4 @@
-//! One rank's copy of one unit: a line each for parameters, gradients and optimizer states.
+//! What one rank holds of one unit: a line each for parameters, gradients and optimizer states.
 
 use super::{class_style, nothing, room};
 use crate::groups::{self, RankGroup};
@@ -12,7 +12,7 @@ use std::ops::Range;
 
 type Symbol = (&'static str, Style);
 
-/// One of so many equal slices of a unit.
+/// One of `of` equal slices of a unit.
 #[derive(Clone, Copy)]
 pub(super) struct UnitSlice {
     number: usize,
@@ -20,14 +20,14 @@ pub(super) struct UnitSlice {
 }
 
 impl UnitSlice {
-    /// The one that a rank owns.
+    /// Returns the slice that a rank owns.
     pub(super) fn owned(scene: &Scene, rank: usize) -> Self {
         let slots = slots(scene);
         UnitSlice { number: rank % slots, of: slots }
     }
 
-    /// The larger one that a rank keeps a second time, so that backward can gather from neighbours (hpZ): its place among
-    /// the neighbours with whom it shares a copy of what all ranks share.
+    /// Returns the larger, secondary slice that a rank keeps so that backward can gather from neighbours (hpZ). A smaller group
+    /// of neighbours shares this copy.
     pub(super) fn secondary(scene: &Scene, rank: usize) -> Option<Self> {
         let joined = scene.now.ranks[rank].groups.iter().filter(|_| scene.header.sharded.parameters);
         let smaller = |groups: &Vec<RankGroup>| {
@@ -39,12 +39,12 @@ impl UnitSlice {
         Some(UnitSlice { number, of: members.len() })
     }
 
-    /// How many of it make a copy.
+    /// Returns the number of slices that make up a copy.
     pub(super) fn of(self) -> usize {
         self.of
     }
 
-    /// Its columns in a line of `width`; at least one.
+    /// Returns the slice's columns in a line of `width`; at least one.
     fn columns(self, width: u16) -> Range<u16> {
         let (number, of, columns) = (self.number as u32, self.of as u32, u32::from(width));
         let start = (number * columns / of) as u16;
@@ -53,17 +53,17 @@ impl UnitSlice {
     }
 }
 
-/// Slices that units are cut into: as many as ranks share one copy.
+/// Returns the number of slices of a unit: the number of ranks that share one copy.
 pub(super) fn slots(scene: &Scene) -> usize {
     (scene.header.shard_group as usize).clamp(1, scene.now.ranks.len().max(1))
 }
 
-/// One rank's copy of one unit.
+/// The place of one rank's copy of one unit on the screen.
 pub(super) struct UnitCell<'a> {
     pub(super) scene: &'a Scene,
     pub(super) rank: usize,
     pub(super) unit: usize,
-    /// Its first column, and how many.
+    /// Its first column and its width.
     pub(super) x: u16,
     pub(super) width: u16,
     /// Rows per line.
@@ -83,12 +83,12 @@ impl UnitCell<'_> {
         &self.scene.now.ranks[self.rank]
     }
 
-    /// Whether the rank has set up its model states.
+    /// True if the rank has allocated its model states.
     fn held(&self) -> bool {
         self.now().peak_of(Class::Parameters) > 0
     }
 
-    /// The first of `parts` that has a column says what it shows, else `rest`.
+    /// Draws a line. A column shows the symbol of the first of `parts` that contains it, else `rest`.
     fn line(&self, y: u16, paint: &mut Paint<'_>, parts: &[(UnitSlice, Symbol)], rest: Symbol) {
         let parts: Vec<(Range<u16>, Symbol)> =
             parts.iter().map(|(slice, symbol)| (slice.columns(self.width), *symbol)).collect();
@@ -142,7 +142,7 @@ impl UnitCell<'_> {
     }
 }
 
-/// A part of the parameters that is kept beside the own slice.
+/// Returns the symbol of a secondary slice of the parameters.
 pub(super) fn second_copy() -> Symbol {
     ("▪", ink(class_colour(Class::Parameters)))
 }

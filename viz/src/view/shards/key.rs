@@ -1,4 +1,4 @@
-//! What the symbols mean, and what a rank keeps between steps: in rows below the cells, or in a column beside them.
+//! The meaning of the symbols and the share that a rank keeps between steps, in rows below the cells or in a column beside them.
 
 use super::cell::{UnitSlice, second_copy, slots};
 use super::{NAMES, class_style, nothing, room};
@@ -8,10 +8,10 @@ use crate::view::paint::{Paint, fitted};
 use events::Class;
 use ratatui::style::{Color, Style};
 
-/// Columns of the key where it stands beside the cells.
+/// The width of the key beside the cells.
 pub(super) const WIDTH: u16 = 22;
 
-/// One line of a cell: its class, what share of it a rank keeps, and what its symbols mean; only those that occur.
+/// The key of one line of a cell: its class, the share that a rank keeps, and the meaning of the symbols that occur.
 struct KeyLine {
     class: Class,
     kept: String,
@@ -27,23 +27,23 @@ fn lines(scene: &Scene) -> [KeyLine; 3] {
     let own = if sharded.gradients { class_style(Class::CommunicationBuckets) } else { ("△", summed.1) };
     let mut parameters = vec![entry(class_style(Class::Parameters), "kept")];
     if UnitSlice::secondary(scene, 0).is_some() {
-        parameters.push(entry(second_copy(), "kept twice (hpZ)"));
+        parameters.push(entry(second_copy(), "secondary (hpZ)"));
     }
     if sharded.parameters {
-        parameters.push(entry(gathered, "gathered for a while"));
+        parameters.push(entry(gathered, "gathered"));
     }
     if sharded.optimizer {
-        parameters.push(entry(("›", gathered.1), "on their way"));
+        parameters.push(entry(("›", gathered.1), "in flight"));
     }
     let gradients = vec![
-        entry(room(), "room for them"),
-        entry(own, "own, not summed"),
+        entry(room(), "allocated"),
+        entry(own, "local, not summed"),
         entry(("›", own.1), "being summed"),
         entry(summed, "summed over ranks"),
     ];
     let mut optimizer = vec![entry(class_style(Class::Optimizer), "states kept")];
     if sharded.optimizer {
-        optimizer.push(entry(nothing(), "nothing here"));
+        optimizer.push(entry(nothing(), "not held"));
     }
     [
         KeyLine { class: Class::Parameters, kept: share(sharded.parameters), symbols: parameters },
@@ -52,7 +52,7 @@ fn lines(scene: &Scene) -> [KeyLine; 3] {
     ]
 }
 
-/// In four rows.
+/// Draws the key in four rows.
 pub(super) fn below(scene: &Scene, paint: &mut Paint<'_>) {
     for (y, KeyLine { class, symbols, .. }) in (0u16..).zip(lines(scene)) {
         paint.text(0, y, class.label(), ink(DIM));
@@ -66,7 +66,7 @@ pub(super) fn below(scene: &Scene, paint: &mut Paint<'_>) {
     paint.text(0, 3, text, ink(DIM));
 }
 
-/// In a column.
+/// Draws the key in a column.
 pub(super) fn beside(scene: &Scene, paint: &mut Paint<'_>) {
     let mut y = 1;
     for KeyLine { class, kept, symbols } in lines(scene) {

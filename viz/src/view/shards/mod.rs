@@ -1,4 +1,4 @@
-//! Who holds what: units × ranks, and in each cell the slices of parameters, gradients and optimizer states.
+//! What each rank holds: units × ranks, and in each cell the slices of parameters, gradients and optimizer states.
 //!
 //! A cell is the unit's flat buffer from left to right, cut into one slot per rank.
 
@@ -14,13 +14,13 @@ use cell::{UnitCell, slots};
 use events::{Class, RankSnapshot};
 use ratatui::style::{Color, Style};
 
-/// Columns of the units' names, and of the words for their three lines where there is room for them.
+/// The width of the units' names, and that of the names of their three lines, shown if there is room.
 const NAMES: u16 = 14;
 const LINES: u16 = 12;
 /// Rows of the key, with the blank row before it.
 const KEY: u16 = 5;
 
-/// How cells are laid out.
+/// The layout of the cells.
 struct Grid {
     /// Columns before the first cell.
     label: u16,
@@ -36,7 +36,7 @@ struct Grid {
     tall: u16,
     /// Rows from a unit to the next.
     each: u16,
-    /// Whether the key stands beside the cells, because not all units leave room below.
+    /// True if the key is beside the cells because there is no room below.
     key_beside: bool,
 }
 
@@ -74,7 +74,7 @@ impl Grid {
         }
     }
 
-    /// The ranks shown, with the column at which each begins.
+    /// Returns the ranks shown, with the first column of each.
     fn columns(&self) -> impl Iterator<Item = (usize, u16)> + '_ {
         let each = self.cell + self.gap;
         (0..self.ranks).map(move |place| (self.first_rank + place, self.label + place as u16 * each))
@@ -124,7 +124,7 @@ fn unit(scene: &Scene, grid: &Grid, unit: usize, y: u16, paint: &mut Paint<'_>) 
     }
 }
 
-/// The unit's name, the pass that is in it or its size, and what its lines are.
+/// Draws the unit's name, its current pass or its size, and the names of its lines.
 fn label(scene: &Scene, grid: &Grid, unit: usize, y: u16, paint: &mut Paint<'_>) {
     let described = &scene.header.units[unit];
     let inside = |rank: &&RankSnapshot| rank.pass.is_some_and(|pass| usize::from(pass.unit) == unit);
@@ -144,7 +144,7 @@ fn label(scene: &Scene, grid: &Grid, unit: usize, y: u16, paint: &mut Paint<'_>)
     }
 }
 
-/// What every rank holds now, below its cells: model states, and what it has gathered or not yet reduced.
+/// Draws what every rank holds now: model states, and gathered parameters with buckets.
 fn held(scene: &Scene, grid: &Grid, y: u16, paint: &mut Paint<'_>) {
     let roomy = grid.label > NAMES;
     paint.text(0, y, if roomy { "model states held" } else { "states held" }, ink(DIM));
@@ -156,7 +156,7 @@ fn held(scene: &Scene, grid: &Grid, y: u16, paint: &mut Paint<'_>) {
         let mut part = paint.part(x, y, grid.cell + grid.gap - 1, 1);
         let x = part.text(0, 0, words::short_bytes(states), bold(Color::Reset));
         let short = format!("+ {}", words::short_bytes(passing));
-        let notes = [format!("{short} for a while"), short];
+        let notes = [format!("{short} temporarily"), short];
         let fits = |note: &&String| passing > 0 && x + 1 + columns(note) <= part.width();
         if let Some(note) = notes.iter().find(fits) {
             part.text(x + 1, 0, note, ink(DIM));
@@ -172,7 +172,7 @@ fn nothing() -> (&'static str, Style) {
     ("·", ink(FAINT))
 }
 
-/// Memory that is there and holds nothing yet.
+/// Returns the symbol of allocated gradients without values.
 fn room() -> (&'static str, Style) {
     ("╌", ink(class_colour(Class::Gradients)))
 }

@@ -1,4 +1,4 @@
-//! Compute and communication of every rank on one time axis, and what hides behind what.
+//! Compute and communication of every rank on one time axis, and how much of it overlaps.
 
 mod strip;
 mod waits;
@@ -20,9 +20,9 @@ use strip::{Fill, Look, Strip};
 
 const LABELS: u16 = 10;
 
-/// How the view's rows are shared out.
+/// How the view's rows are used.
 struct StreamRows {
-    /// Ranks on the screen; where they are not all, this many are a page.
+    /// The number of ranks on a page.
     shown: usize,
     /// Rows per stream.
     tall: u16,
@@ -35,14 +35,14 @@ struct StreamRows {
 }
 
 impl StreamRows {
-    /// Beside the lanes there are the heading, the axis, the key, and a table with a row per rank.
+    /// Returns the rows for `ranks` ranks. Besides the lanes there are heading, axis, key and a table with a row per rank.
     fn new(ranks: usize, height: u16) -> Self {
         let room = |shown: usize| height.saturating_sub(4 + shown as u16);
         let fits = |&shown: &usize| shown as u16 * 2 <= room(shown);
         let shown = (1..=ranks).map(|pages| ranks.div_ceil(pages)).find(fits).unwrap_or(1);
         let (count, room) = (shown as u16, room(shown));
         let lanes = |tall: u16, gap: u16| (count * (2 * tall + gap)).saturating_sub(gap);
-        // More rows only where the table of who waited for whom fits as well.
+        // Taller lanes only if the table of waiting times fits as well.
         let tall = [3, 2].into_iter().find(|&tall| lanes(tall, 1) + count + 6 <= room).unwrap_or(1);
         let gap = u16::from(lanes(tall, 1) <= room);
         let lanes = lanes(tall, gap);
@@ -91,7 +91,7 @@ fn heading(scene: &Scene, (first, end): (usize, usize), paint: &mut Paint<'_>) {
     }
 }
 
-/// Two shades of a colour, so that neighbours stay apart where a terminal has as many.
+/// Returns one of two shades of a colour, to tell neighbours apart on terminals with enough colours.
 fn shaded(colour: Color, number: u16, theme: Theme) -> Color {
     match colour {
         Color::Rgb(r, g, b) if number % 2 == 1 && theme.depth != Depth::Named => {
@@ -115,7 +115,7 @@ fn lane(app: &App, rank: usize, (axis, meetings): (Axis, &Meetings<'_>), paint: 
     communication(scene, streams, axis, now, &mut paint.part(LABELS, tall, width, tall));
 }
 
-/// Draws the compute stream and returns which columns are busy.
+/// Draws the compute stream. Returns which columns are busy.
 fn compute(scene: &Scene, lane: &RankWindow, axis: Axis, now: u64, paint: &mut Paint<'_>) -> Vec<bool> {
     let mut strip = Strip::new(axis);
     for (number, span) in lane.spans.iter().enumerate() {
@@ -130,15 +130,15 @@ fn compute(scene: &Scene, lane: &RankWindow, axis: Axis, now: u64, paint: &mut P
     strip.columns.iter().map(|column| column.1.is_some_and(|fill| fill.look == Look::Block)).collect()
 }
 
-/// Labels from the longest to the shortest.
+/// Returns labels, from the longest to the shortest.
 fn unit_labels(unit: &str, verb: &str) -> Vec<String> {
     let mut labels = vec![format!("{verb} {unit}"), unit.to_string()];
     labels.extend(unit.strip_prefix("block ").map(String::from));
     labels
 }
 
-/// Draws the communication stream: what moves, what is issued and pending, and where the rank waits for others because
-/// its compute stream is idle.
+/// Draws the communication stream: collectives that move data, that are issued and pending, and that the rank waits for
+/// because its compute stream is idle.
 fn communication(
     scene: &Scene,
     (lane, meetings, busy): (&RankWindow, &Meetings<'_>, &[bool]),
@@ -148,18 +148,18 @@ fn communication(
 ) {
     let mut strip = Strip::new(axis);
     let theme = paint.theme();
-    for (number, transfer) in lane.transfers.iter().enumerate() {
-        let event = &transfer.event;
+    for (number, collective) in lane.collectives.iter().enumerate() {
+        let event = &collective.event;
         let colour = shaded(operation_colour(event.operation), event.unit, theme);
         let glyph = operation_glyph(event.operation);
-        let gap = meetings.gap(transfer, now);
-        for (from, to) in overlap::moving(transfer, gap) {
+        let gap = meetings.gap(collective, now);
+        for (from, to) in overlap::moving(collective, gap) {
             strip.add(from, to.min(now), Fill { colour, glyph, look: Look::Block, span: number });
         }
         if let Some(gap) = gap {
             strip.add_pending(gap.from, gap.to, number);
         }
-        strip.add_pending(transfer.issued, transfer.started.unwrap_or(now), number);
+        strip.add_pending(collective.issued, collective.started.unwrap_or(now), number);
     }
     for (column, busy) in strip.columns.iter_mut().zip(busy) {
         if let Some(fill) = column.1.as_mut().filter(|fill| fill.look == Look::Dashes && !busy) {
@@ -167,7 +167,7 @@ fn communication(
         }
     }
     strip.draw(paint, &|number| {
-        let event = &lane.transfers[number].event;
+        let event = &lane.collectives[number].event;
         if event.unit == events::event::NO_UNIT {
             return Vec::new();
         }
@@ -175,7 +175,7 @@ fn communication(
     });
 }
 
-/// What fills the time that a rank waits.
+/// Returns the symbol of waiting time.
 fn waiting(theme: Theme) -> &'static str {
     if theme.colours() { "╍" } else { "w" }
 }

@@ -1,4 +1,4 @@
-//! A stream, drawn column by column.
+//! One stream, drawn column by column.
 
 use super::super::axis::Axis;
 use super::super::paint::{Paint, columns};
@@ -10,16 +10,16 @@ use ratatui::style::{Color, Style};
 pub(super) enum Look {
     /// A block with its name in it.
     Block,
-    /// Something that takes far less time than a column.
+    /// A line, for a span much shorter than a column.
     Tick,
     /// A line of its glyphs.
     Dashes,
 }
 
-/// Spans of fewer columns are ticks.
+/// The width in columns below which a span is drawn as a tick.
 const TICK: f64 = 0.25;
 
-/// What fills one column: how it looks and which span it belongs to.
+/// The content of one column: its look and its span.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Fill {
     pub(super) colour: Color,
@@ -28,7 +28,7 @@ pub(super) struct Fill {
     pub(super) span: usize,
 }
 
-/// A stream, column by column: each shows whatever takes most of its time.
+/// The columns of a stream. Each shows the span that fills most of its time.
 pub(super) struct Strip {
     axis: Axis,
     pub(super) columns: Vec<(f64, Option<Fill>)>,
@@ -55,7 +55,7 @@ impl Strip {
         }
     }
 
-    /// What is issued and does not move yet fills only columns in which nothing moves.
+    /// Adds a collective that is issued but does not move yet. It fills only columns in which nothing moves.
     pub(super) fn add_pending(&mut self, from: u64, to: u64, span: usize) {
         let (from, to) =
             (self.axis.column(from).max(0.0), self.axis.column(to).min(f64::from(self.axis.width)));
@@ -66,7 +66,7 @@ impl Strip {
         }
     }
 
-    /// Draws it over the whole of `paint`; `labels` names a span, from the longest name to the shortest.
+    /// Draws the stream over the whole of `paint`. `labels` returns a span's names, from the longest to the shortest.
     pub(super) fn draw(&self, paint: &mut Paint<'_>, labels: &dyn Fn(usize) -> Vec<String>) {
         let (mut x, height) = (0, paint.height());
         while x < self.columns.len() {
@@ -81,7 +81,7 @@ impl Strip {
     }
 }
 
-/// One span, over the whole of `paint`.
+/// Draws one span over the whole of `paint`.
 fn run(paint: &mut Paint<'_>, fill: Fill, labels: Vec<String>) {
     let (width, middle) = (paint.width(), paint.height() / 2);
     let colours = paint.theme().colours();
@@ -92,7 +92,7 @@ fn run(paint: &mut Paint<'_>, fill: Fill, labels: Vec<String>) {
         _ => (fill.glyph, Style::new()),
     };
     (0..paint.height()).for_each(|y| paint.run(0, y, width, symbol, style));
-    // Among letters a name keeps clear of them.
+    // Between letters a name needs a space on both sides.
     let margin = if colours { 1 } else { 3 };
     if let Some(label) =
         labels.iter().find(|label| fill.look == Look::Block && columns(label) + margin < width)

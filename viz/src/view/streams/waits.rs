@@ -1,4 +1,4 @@
-//! How much communication hides behind computation, and who waited for whom, in numbers.
+//! Tables of overlapped and exposed communication, and of the ranks' waiting times.
 
 use super::super::axis::Axis;
 use super::super::paint::Paint;
@@ -9,7 +9,7 @@ use crate::theme::{self, ACCENT, DIM, FAINT, WAITING, bold, ink};
 use crate::words;
 use ratatui::style::Color;
 
-/// Overlapped and exposed communication per rank, and who waited for whom.
+/// Draws overlapped and exposed communication per rank, and the waiting times.
 pub(super) fn overlaps(app: &App, axis: Axis, shown: (usize, usize), paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let measured = overlap::measure(&scene.window, (axis.from, app.player().clock().min(axis.to)));
@@ -33,14 +33,14 @@ pub(super) fn overlaps(app: &App, axis: Axis, shown: (usize, usize), paint: &mut
     waits(&measured, shown, &mut paint.part(0, y, paint.width(), rest));
 }
 
-/// Who waited for whom, rank by rank, if there is room.
+/// Draws how long each rank waited for each other one, if there is room.
 fn waits(measured: &[Overlap], (first, end): (usize, usize), paint: &mut Paint<'_>) {
     let ranks = end - first;
     if paint.height() < ranks as u16 + 3 || paint.width() < LABELS + 10 * ranks as u16 {
         return;
     }
-    let x = paint.heading(0, 0, "Who waited for whom");
-    paint.text(x + 2, 0, "a row waits, a column is waited for", ink(DIM));
+    let x = paint.heading(0, 0, "Waits between ranks");
+    paint.text(x + 2, 0, "the row's rank waited for the column's", ink(DIM));
     for (place, other) in (1u16..).zip(first..end) {
         paint.right(LABELS + 10 * place, 1, format!("rank {other}"), ink(DIM));
     }
@@ -76,12 +76,12 @@ fn row(overlap: &Overlap, y: u16, ends: [u16; 5], paint: &mut Paint<'_>) {
     }
 }
 
-/// The rank that was waited for most, and if `wide` for how long.
+/// Returns the rank that was waited for most and, if `wide`, for how long.
 fn waited_for(overlap: &Overlap, wide: bool) -> String {
     let most = overlap.waited_for.iter().enumerate().max_by_key(|(_, time)| **time);
     match most.filter(|(_, time)| **time > 0) {
         Some((rank, &time)) if wide => format!("rank {rank} ({})", words::time(time)),
         Some((rank, _)) => format!("rank {rank}"),
-        None => "nobody".into(),
+        None => "no rank".into(),
     }
 }

@@ -1,5 +1,5 @@
-//! The collective in one row, where ranks do not stand beside each other: every rank's number, what it does with slices, and
-//! the wire to the next rank.
+//! The collective in one row, for screens without a row of cards: every rank's number, what it does with slices, and the
+//! wire to the next rank.
 
 use super::{Lanes, MemberProgress, progress_of, shown};
 use crate::groups;
@@ -9,10 +9,10 @@ use crate::view::paint::{Paint, columns};
 use events::Operation;
 use ratatui::style::Style;
 
-/// Narrower places have room for a symbol alone.
+/// The narrowest place with more than a symbol.
 const NARROWEST: u16 = 7;
 
-/// Draws it; nothing where there are more ranks than columns.
+/// Draws the row. Draws nothing if there are more ranks than columns.
 pub(in crate::view) fn strip(scene: &Scene, paint: &mut Paint<'_>) {
     let Some((flight, flying)) = shown(scene) else { return };
     let ranks = scene.now.ranks.len() as u16;
@@ -29,7 +29,7 @@ pub(in crate::view) fn strip(scene: &Scene, paint: &mut Paint<'_>) {
 }
 
 impl Lanes<'_> {
-    /// One rank's place.
+    /// Draws one rank's place.
     fn place(&self, rank: usize, paint: &mut Paint<'_>) {
         let (symbol, style) = self.symbol(rank);
         if paint.width() < NARROWEST {
@@ -67,7 +67,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// Where slices go, at the left and at the right of a rank: out of it, into it, or both.
+    /// Returns the symbols left and right of a rank: slices leave it, arrive, or both.
     fn sides(&self, rank: usize) -> (&'static str, &'static str) {
         if self.flying && self.progress[rank] != MemberProgress::Moving {
             return (" ", " ");
@@ -83,14 +83,14 @@ impl Lanes<'_> {
         if self.progress[rank] == MemberProgress::Absent { ink(FAINT) } else { self.style() }
     }
 
-    /// The member of the rank's group that comes after it, after the last one the first.
+    /// Returns the next member of the rank's group; after the last, the first.
     fn next(&self, rank: usize) -> Option<usize> {
         let members = &groups::of_rank(self.groups, rank)?.ranks;
         let place = members.iter().position(|&member| member == rank)?;
         Some(members[(place + 1) % members.len()])
     }
 
-    /// The link of the ring that leaves a rank, with the slice that crossed it last.
+    /// Draws the ring's link from `rank`, with the latest slice sent on it.
     fn link_to_next(&self, rank: usize, x: u16, paint: &mut Paint<'_>) {
         let Some(next) = self.next(rank) else { return };
         let hop = self.last_hop(rank);
@@ -98,7 +98,7 @@ impl Lanes<'_> {
         let style = self.wire_style(rank);
         let (mut end, name) = (paint.width().saturating_sub(2), next.to_string());
         if next != rank + 1 {
-            // The next one is not at the right of it: its number stands at the wire's end.
+            // The next rank is not the neighbour at the right, so its number is written at the wire's end.
             let gap = u16::from(rank + 1 < self.progress.len());
             end = paint.width().saturating_sub(1 + gap + columns(&name));
             paint.text(end + 1, 0, name, ink(FAINT));

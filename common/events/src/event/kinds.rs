@@ -1,0 +1,128 @@
+//! The enums that events refer to, each with a label per variant.
+
+use serde::{Deserialize, Serialize};
+
+/// Defines an enum without fields, with a stable label for each variant, a list of all variants, and `Display`.
+macro_rules! labelled {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident => $label:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name { $($(#[$doc])* $variant),+ }
+
+        impl $name {
+            /// Every variant, in the order in which tables show them.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+
+            /// The name that tables, screens and reports use.
+            pub const fn label(self) -> &'static str {
+                match self { $($name::$variant => $label),+ }
+            }
+
+            /// The index in [`Self::ALL`].
+            pub const fn index(self) -> usize { self as usize }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.pad(self.label()) }
+        }
+    };
+}
+
+labelled! {
+    /// Where bytes are stored.
+    Place {
+        /// The rank's own device: a GPU's memory, or the part of main memory that simulates it.
+        Device => "device",
+        /// Main memory that is not a device's.
+        Host => "host",
+        /// A file.
+        Disk => "disk",
+    }
+}
+
+labelled! {
+    /// What bytes are used for. The first three classes are the paper's model states, the others its residual states.
+    Class {
+        /// Weights kept between steps: full, or this rank's shard.
+        Parameters => "parameters",
+        /// Gradients kept until the optimizer step: full, or this rank's shard.
+        Gradients => "gradients",
+        /// Master weights, momentum, variance.
+        Optimizer => "optimizer",
+        /// Full weights of units, gathered from all ranks' shards and freed after use.
+        GatheredParameters => "gathered parameters",
+        /// Values that forward keeps for backward.
+        Activations => "activations",
+        /// Full gradients that wait for a reduction and are freed after it.
+        CommunicationBuckets => "communication buckets",
+        /// Temporary buffers within one layer's computation.
+        Workspace => "workspace",
+    }
+}
+
+labelled! {
+    /// A collective or point-to-point operation.
+    Operation {
+        /// Each rank contributes a whole buffer and gets the whole sum.
+        AllReduce => "all-reduce",
+        /// Each rank contributes a whole buffer; rank r gets the r-th slice of the sum.
+        ReduceScatter => "reduce-scatter",
+        /// Rank r contributes the r-th slice; each rank gets the whole buffer.
+        AllGather => "all-gather",
+        /// One rank sends its buffer to all others.
+        Broadcast => "broadcast",
+        /// The sending side of a message from one rank to another.
+        Send => "send",
+        /// The receiving side of a message from one rank to another.
+        Recv => "recv",
+        /// No rank continues before all ranks have arrived.
+        Barrier => "barrier",
+        /// A few bytes from each rank to all others: losses, norms, hashes.
+        Scalars => "scalars",
+    }
+}
+
+labelled! {
+    /// A traversal of the model's units.
+    Pass {
+        /// From the embedding to the loss.
+        Forward => "forward",
+        /// From the loss to the embedding.
+        Backward => "backward",
+        /// The optimizer step.
+        Step => "step",
+        /// Validation: forward only, no activations kept.
+        Evaluate => "evaluate",
+        /// Before a unit's backward: computes the activations that forward has not kept.
+        Recompute => "recompute",
+    }
+}
+
+labelled! {
+    /// The purpose of a collective.
+    Purpose {
+        /// Gathers full parameters for forward.
+        Forward => "forward",
+        /// Gathers full parameters for backward.
+        Backward => "backward",
+        /// Sums gradients over ranks.
+        Gradients => "gradients",
+        /// Sums gradients over groups, each of which has already summed its own.
+        Groups => "groups",
+        /// Gathers parameters that other ranks have updated.
+        Updates => "updates",
+    }
+}
+
+labelled! {
+    /// The progress of a collective on one rank.
+    Progress {
+        /// The rank has handed over its buffer and continues.
+        Issued => "issued",
+        /// All ranks have issued it; this rank moves its part of the data.
+        Started => "started",
+        /// The result is complete on this rank.
+        Finished => "finished",
+    }
+}

@@ -1,0 +1,92 @@
+//! The footer: the keys that have an effect now.
+
+use crate::app::{App, EventSource};
+use crate::input::{Action, BINDINGS, Binding};
+use crate::player::Motion;
+use crate::theme::{DIM, bold, ink};
+use crate::view::paint::{Paint, columns};
+use events::Boundary;
+use ratatui::style::Color;
+use std::ops::Range;
+
+/// Returns the name of a step's size.
+fn granularity(granularity: Boundary) -> &'static str {
+    match granularity {
+        Boundary::Event => "event",
+        Boundary::Collective => "collective",
+        Boundary::Unit => "unit",
+        Boundary::Step => "step",
+    }
+}
+
+/// One key in the footer.
+struct FooterKey {
+    x: u16,
+    label: &'static str,
+    short: String,
+    action: Action,
+}
+
+impl FooterKey {
+    fn of(app: &App, binding: &Binding) -> Self {
+        let short = match binding.short {
+            "by" => format!("by {}", granularity(app.granularity)),
+            "pause" if app.player().motion() == Motion::Standing || app.held => "play".into(),
+            other => other.to_string(),
+        };
+        FooterKey { x: 0, label: binding.label, short, action: binding.action }
+    }
+
+    fn columns(&self) -> Range<u16> {
+        self.x..self.x + columns(self.label) + 1 + columns(&self.short)
+    }
+}
+
+/// True if an action has an effect: only a run that may be held has a speed, and a finished run cannot be paused.
+fn does_something(app: &App, action: Action) -> bool {
+    match action {
+        Action::Slower => app.source == EventSource::Recording || app.may_hold(),
+        Action::TogglePause => app.source == EventSource::Recording || !app.at_close(),
+        _ => true,
+    }
+}
+
+/// True if the help entry covers `column`.
+pub(super) fn is_help(app: &App, width: u16, column: u16) -> bool {
+    let help = |entry: &FooterKey| entry.action == Action::Help && entry.columns().contains(&column);
+    entries(app, width).iter().any(help)
+}
+
+/// Returns the keys that fit in the footer. Help and quit are always there, at the right end.
+fn entries(app: &App, width: u16) -> Vec<FooterKey> {
+    let gap = if width >= 110 { 3 } else { 2 };
+    let shown =
+        BINDINGS.iter().filter(|binding| !binding.short.is_empty() && does_something(app, binding.action));
+    let (ends, others): (Vec<FooterKey>, Vec<FooterKey>) = shown
+        .map(|binding| FooterKey::of(app, binding))
+        .partition(|entry| matches!(entry.action, Action::Help | Action::Quit));
+    let mut end = width.saturating_sub(1);
+    let mut placed = Vec::new();
+    for entry in ends.into_iter().rev() {
+        let x = end.saturating_sub(entry.columns().len() as u16);
+        end = x.saturating_sub(gap);
+        placed.push(FooterKey { x, ..entry });
+    }
+    let mut x = 1;
+    for entry in others {
+        let entry = FooterKey { x, ..entry };
+        if entry.columns().end <= end {
+            x = entry.columns().end + gap;
+            placed.push(entry);
+        }
+    }
+    placed
+}
+
+/// Draws the keys that fit.
+pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
+    for entry in entries(app, paint.width()) {
+        let x = paint.text(entry.x, 0, entry.label, bold(Color::Reset));
+        paint.text(x + 1, 0, &entry.short, ink(DIM));
+    }
+}
