@@ -1,4 +1,5 @@
-//! Draws every view of recorded runs, and of simulated ones on more ranks, as SVG pictures for inspection.
+//! Draws every view of recorded runs, and of simulated ones on more ranks, as SVG pictures for
+//! inspection.
 //!
 //! `cargo run -p viz --example pictures -- OUT_DIR [WIDTHxHEIGHT …]`
 
@@ -62,7 +63,7 @@ fn recorded(name: &str) -> Result<Player> {
 
 fn made_up(plan: &SimulationPlan) -> Player {
     let run = plan.run();
-    let mut timeline = Timeline::live(run.header, "made up");
+    let mut timeline = Timeline::live(run.header, "simulated");
     timeline.push(events::Message::Batch(events::EventBatch { dropped: 0, events: run.events }));
     let mut player = Player::new(timeline, Motion::Standing);
     player.seek_into_step(1, 0.6);

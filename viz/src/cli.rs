@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// Watch sharded training: memory and collectives of every rank. Without a command, plays a recording that is part of the
-/// program.
+/// Watch sharded training: memory and collectives of every rank. Without a command, plays a
+/// recording that is part of the program.
 #[derive(Debug, Parser)]
 #[command(name = "viz", version)]
 pub struct Cli {
@@ -19,7 +19,7 @@ pub struct Cli {
     pub display: DisplayOptions,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Follow a run in another process without disturbing it; without a name, list all runs
@@ -41,7 +41,8 @@ pub enum Command {
         #[command(flatten)]
         start: Start,
     },
-    /// Show two to four recordings, or runs in other processes, side by side, locked to the same step and phase
+    /// Show two to four recordings, or runs in other processes, side by side, locked to the same
+    /// step and phase
     Compare {
         /// Files of recordings and names of runs, in any order; runs are shown first
         #[arg(num_args = 2..=4, required = true)]
@@ -78,7 +79,7 @@ pub struct Start {
     pub view: Option<View>,
 }
 
-/// What to draw.
+/// The options of `viz export`.
 #[derive(Debug, Args)]
 pub struct Export {
     /// The recordings: one, or up to four to compare

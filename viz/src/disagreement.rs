@@ -1,5 +1,5 @@
-//! Finds ranks that have issued different collectives under the same sequence number. One of them has skipped a collective,
-//! and each waits for one that the others never issue.
+//! Finds ranks that have issued different collectives under the same sequence number. One of them
+//! has skipped a collective, and each waits for one that the others never issue.
 
 use crate::groups;
 use crate::player::Scene;
@@ -31,7 +31,8 @@ fn meaning(flight: &Flight) -> (Operation, u16, u16) {
     (flight.event.operation, flight.event.unit, flight.event.units)
 }
 
-/// Returns the flights under the same number on all members of the flight's group, with their ranks.
+/// Returns the flights under the same number on all members of the flight's group, with their
+/// ranks.
 fn issued(scene: &Scene, flight: &Flight) -> Vec<(usize, Flight)> {
     let (group, sequence) = (flight.event.group, flight.event.sequence);
     let groups = groups::beside(&scene.now, group);

@@ -1,5 +1,5 @@
-//! The groups of ranks that take part in a collective: the world, or groups within it that run the same collective side by
-//! side.
+//! The groups of ranks that take part in a collective: the world, or groups within it that run the
+//! same collective side by side.
 
 use events::Snapshot;
 
@@ -19,7 +19,8 @@ impl RankGroup {
     }
 }
 
-/// Returns the group called `number` and those created with it, in the order of their first members. The world is alone.
+/// Returns the group called `number` and those created with it, in the order of their first
+/// members. The world is alone.
 pub fn beside(now: &Snapshot, number: u16) -> Vec<RankGroup> {
     let mut found: Vec<RankGroup> = Vec::new();
     let place = |rank: &events::RankSnapshot| rank.groups.iter().position(|group| group.number == number);

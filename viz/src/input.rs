@@ -1,4 +1,5 @@
-//! Keys and mouse. The footer, the list of keys and the program all read the same table, [`BINDINGS`].
+//! Keys and mouse. The footer, the list of keys and the program all read the same table,
+//! [`BINDINGS`].
 
 use crossterm::event::{
     Event as TerminalEvent, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEventKind,
@@ -86,7 +87,8 @@ pub enum Input {
     Passed(f64),
 }
 
-/// One row of the table of keys. Two opposite keys share the label of the first; the other's label is empty.
+/// One row of the table of keys. Two opposite keys share the label of the first; the other's label
+/// is empty.
 #[derive(Debug)]
 pub struct Binding {
     /// The keys.
@@ -171,7 +173,8 @@ pub fn clicked(event: &TerminalEvent) -> Option<(u16, u16)> {
     left.then_some((mouse.column, mouse.row))
 }
 
-/// Returns the input that a terminal's event stands for, if any. Clicks depend on the picture: see [`clicked`].
+/// Returns the input that a terminal's event stands for, if any. Clicks depend on the picture: see
+/// [`clicked`].
 pub fn translate(event: &TerminalEvent) -> Option<Input> {
     match event {
         TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => key_action(key).map(Input::Do),

@@ -1,4 +1,5 @@
-//! The terminal visualizer. It shows a run in this process, a run in another process, or a recording.
+//! The terminal visualizer. It shows a run in this process, a run in another process, or a
+//! recording.
 
 #![forbid(unsafe_code)]
 

@@ -53,7 +53,8 @@ fn open(files: &[PathBuf]) -> Result<Vec<Recording>, events::RecordingError> {
     files.iter().map(|file| Recording::open(file)).collect()
 }
 
-/// Compares `runs`: files are recordings, other names are runs in progress. A folder may have the name of a run.
+/// Compares `runs`: files are recordings, other names are runs in progress. A folder may have the
+/// name of a run.
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
     if names.is_empty() {

@@ -7,7 +7,8 @@ use events::event::NO_UNIT;
 use events::units::GatherState;
 use events::{Flight, Operation, Pass, PassNow, RankSnapshot, RankStatus, Scaling};
 
-/// Returns a sentence about `scene`. It has at most `room` characters unless even the shortest form is longer.
+/// Returns a sentence about `scene`. It has at most `room` characters unless even the shortest form
+/// is longer.
 pub fn sentence(scene: &Scene, room: usize) -> String {
     if let Some(sentence) = ending(scene).or_else(|| waiting(scene)) {
         return sentence;
@@ -24,7 +25,8 @@ pub fn sentence(scene: &Scene, room: usize) -> String {
     fitting(&main, &more, room)
 }
 
-/// Returns the longest form that fits: all, without the computation, without the bytes, without the explanation.
+/// Returns the longest form that fits: all, without the computation, without the bytes, without the
+/// explanation.
 fn fitting(main: &str, more: &str, room: usize) -> String {
     let plain = main.rsplit_once(" (").map_or(main, |(plain, _)| plain);
     let head = main.split(':').next().unwrap_or(main);
@@ -42,21 +44,23 @@ fn ending(scene: &Scene) -> Option<String> {
     all.then(|| "The run is over: every rank has finished its last step.".into())
 }
 
-/// Returns the most important collective in flight: one that moves data rather than one that is only issued, never scalars.
+/// Returns the most important collective in flight: one that moves data rather than one that is
+/// only issued, never scalars.
 fn leading_flight(rank: &RankSnapshot) -> Option<Flight> {
     let data = |flight: &&Flight| flight.event.unit != NO_UNIT;
     let moving = rank.flights.iter().filter(data).find(|flight| flight.started.is_some());
     moving.or_else(|| rank.flights.iter().find(data)).copied()
 }
 
-/// Returns the collective to narrate: the first of all ranks' leading flights that moves, else the first that is issued.
+/// Returns the collective to narrate: the first of all ranks' leading flights that moves, else the
+/// first that is issued.
 pub fn leading_collective(scene: &Scene) -> Option<Flight> {
     let flights = scene.now.ranks.iter().filter_map(leading_flight);
     flights.min_by_key(|flight| (flight.started.is_none(), flight.event.sequence))
 }
 
-/// True if a rank computes nothing and its oldest collective in flight does not move. An all-gather does not count while the
-/// rank holds another gathered unit: it can compute with that one.
+/// True if a rank computes nothing and its oldest collective in flight does not move. An all-gather
+/// does not count while the rank holds another gathered unit: it can compute with that one.
 pub fn stuck(rank: &RankSnapshot) -> bool {
     let gathered = || rank.units.units.iter().any(|unit| unit.gather == GatherState::Gathered);
     let ahead = |flight: &Flight| flight.event.operation == Operation::AllGather && gathered();
@@ -64,7 +68,8 @@ pub fn stuck(rank: &RankSnapshot) -> bool {
     rank.pass.is_none() && rank.flights.first().is_some_and(still)
 }
 
-/// Returns a sentence about ranks that wait in a collective for ranks that have not issued it, if there are any.
+/// Returns a sentence about ranks that wait in a collective for ranks that have not issued it, if
+/// there are any.
 fn waiting(scene: &Scene) -> Option<String> {
     let ranks = &scene.now.ranks;
     let waiting: Vec<usize> = (0..ranks.len()).filter(|&rank| stuck(&ranks[rank])).collect();

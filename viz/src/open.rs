@@ -49,7 +49,8 @@ impl Default for LiveOptions {
 }
 
 impl LiveOptions {
-    /// Sets `pace` according to these options. Call it before ranks start, so that they are held from the first boundary on.
+    /// Sets `pace` according to these options. Call it before ranks start, so that they are held
+    /// from the first boundary on.
     pub fn prepare(&self, pace: &Pace) {
         pace.slow(self.pace);
         if self.paused {
@@ -71,8 +72,8 @@ impl Drop for Stopper {
     }
 }
 
-/// Shows a run of this process until the person quits. The ranks run on other threads. On return `stop` is set and the pace
-/// is cancelled, so that no rank stays held.
+/// Shows a run of this process until the person quits. The ranks run on other threads. On return
+/// `stop` is set and the pace is cancelled, so that no rank stays held.
 ///
 /// # Errors
 /// [`VizError`]. The terminal is restored and `stop` is set.
@@ -90,8 +91,8 @@ pub fn live(
     ui::run(app, Connection::Live(Box::new(subscription), pace), options.display.theme())
 }
 
-/// Shows runs of other processes until the person quits: several of them, and those that are `recorded`, side by side. With
-/// `control`, this screen can hold them.
+/// Shows runs of other processes until the person quits: several of them, and those that are
+/// `recorded`, side by side. With `control`, this screen can hold them.
 ///
 /// # Errors
 /// [`VizError`].

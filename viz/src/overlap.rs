@@ -1,4 +1,5 @@
-//! Measures how much communication overlaps with computation, and how long each rank waits for which other rank.
+//! Measures how much communication overlaps with computation, and how long each rank waits for
+//! which other rank.
 
 use crate::window::{CollectiveSpan, RankWindow, Window};
 use std::collections::BTreeMap;
@@ -14,7 +15,8 @@ pub struct Overlap {
     pub overlapped: u64,
     /// Time during which data moves and the compute stream is idle.
     pub exposed: u64,
-    /// Time during which both streams are idle because another rank has not issued a collective, or has not begun its share.
+    /// Time during which both streams are idle because another rank has not issued a collective, or
+    /// has not begun its share.
     pub waiting: u64,
     /// The waiting time for each rank, the last of its collective.
     pub waited_for: Vec<u64>,
@@ -89,15 +91,17 @@ fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: In
     overlap
 }
 
-/// Returns the intervals in which a collective moves data: from its start to its end, without the gap.
+/// Returns the intervals in which a collective moves data: from its start to its end, without the
+/// gap.
 pub(crate) fn moving(collective: &CollectiveSpan, gap: Option<Gap>) -> impl Iterator<Item = Interval> {
     let end = collective.finished.unwrap_or(u64::MAX);
     let first = collective.started.map(|started| (started, gap.map_or(end, |gap| gap.from)));
     first.into_iter().chain(gap.map(|gap| (gap.to, end)))
 }
 
-/// Adds the time during which a rank was idle because it waited for another rank: from its own issue to the last rank's, and
-/// in the gap. If it waits for several collectives at once, the time counts for the one issued first.
+/// Adds the time during which a rank was idle because it waited for another rank: from its own
+/// issue to the last rank's, and in the gap. If it waits for several collectives at once, the time
+/// counts for the one issued first.
 fn waiting(
     lane: &RankWindow,
     meetings: &Meetings<'_>,
@@ -126,7 +130,8 @@ fn waiting(
     }
 }
 
-/// The time within a collective from the end of a rank's own share to the start of the last rank's share.
+/// The time within a collective from the end of a rank's own share to the start of the last rank's
+/// share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// When the rank's own share was done.
@@ -171,8 +176,9 @@ impl<'a> Meetings<'a> {
         self.meeting(collective).map(|meeting| meeting.issues)
     }
 
-    /// Returns the gap in a collective, according to the events up to `now`. No event tells when a rank's share is done: it
-    /// counts as long as the share of the last rank, which waits for no other.
+    /// Returns the gap in a collective, according to the events up to `now`. No event tells when a
+    /// rank's share is done: it counts as long as the share of the last rank, which waits for no
+    /// other.
     pub fn gap(&self, collective: &CollectiveSpan, now: u64) -> Option<Gap> {
         let started = collective.started?;
         let (rank, last) = self.meeting(collective)?.begins;
@@ -187,7 +193,8 @@ impl<'a> Meetings<'a> {
 }
 
 impl<'a> Meeting<'a> {
-    /// Finds the last members of a collective of `group`. `known` are its spans, in the order of their ranks.
+    /// Finds the last members of a collective of `group`. `known` are its spans, in the order of
+    /// their ranks.
     fn of(window: &Window, group: u16, known: &[(usize, &'a CollectiveSpan)]) -> Option<Self> {
         let members = (0..window.lanes.len()).filter(|&rank| window.lanes[rank].is_member(group));
         let of =
@@ -239,7 +246,8 @@ mod tests {
         assert_eq!(measure(&window, (0, 100))[0].waited_for, [0, 30, 0, 0]);
     }
 
-    /// Both ranks have issued, and rank 1 keeps computing before it begins its share, which takes 5.
+    /// Both ranks have issued, and rank 1 keeps computing before it begins its share, which takes
+    /// 5.
     #[test]
     fn a_peer_that_has_not_begun_is_waited_for() {
         let mut window = Window::new(&Snapshot::new(2, 1));

@@ -1,5 +1,5 @@
-//! The terminal while the screen is shown, and its restoration: on leaving, on a panic of any thread, on signals, on
-//! suspension.
+//! The terminal while the screen is shown, and its restoration: on leaving, on a panic of any
+//! thread, on signals, on suspension.
 
 use crate::app::App;
 use crate::theme::Theme;
@@ -28,7 +28,8 @@ use std::time::Duration;
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// The thread that draws the screen.
 static DRAWING: Mutex<Option<ThreadId>> = Mutex::new(None);
-/// Panics of other threads while the screen is shown: message and place, as the default hook writes them.
+/// Panics of other threads while the screen is shown: message and place, as the default hook writes
+/// them.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -41,9 +42,10 @@ pub fn terminal_available() -> bool {
     io::stdout().is_terminal() && !dumb
 }
 
-/// Installs a hook that keeps panics off the picture. A panic of the drawing thread restores the terminal before it is
-/// printed. A rank's panic goes to the previous hook, which the launcher has set; the launcher reports it as an event. Panics
-/// of other threads are kept and printed once the terminal is restored.
+/// Installs a hook that keeps panics off the picture. A panic of the drawing thread restores the
+/// terminal before it is printed. A rank's panic goes to the previous hook, which the launcher has
+/// set; the launcher reports it as an event. Panics of other threads are kept and printed once the
+/// terminal is restored.
 fn install_panic_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -122,7 +124,8 @@ impl Drop for Signals {
 
 /// The screen. Dropping it restores the terminal.
 ///
-/// It does not use `ratatui::Terminal`, which asks the terminal for the cursor's position and fails if the answer is late.
+/// It does not use `ratatui::Terminal`, which asks the terminal for the cursor's position and fails
+/// if the answer is late.
 pub(crate) struct Screen {
     backend: CrosstermBackend<BufWriter<Stdout>>,
     /// The picture that the terminal shows.
@@ -137,7 +140,8 @@ impl Screen {
     /// Takes over the terminal.
     pub(crate) fn enter(theme: Theme) -> io::Result<Self> {
         install_panic_hook();
-        // With NO_COLOR set, crossterm would drop bold and reverse, too. The theme removes colours instead.
+        // With NO_COLOR set, crossterm would drop bold and reverse, too. The theme removes colours
+        // instead.
         crossterm::style::force_color_output(true);
         let signals = Signals::register()?;
         *lock(&DRAWING) = Some(thread::current().id());
@@ -182,14 +186,15 @@ impl Screen {
         self.signals.take()
     }
 
-    /// Blocks until there are keys to read, a signal arrives or `timeout` has passed. Returns whether the terminal is still
-    /// open: `crossterm` would read from a closed one for ever.
+    /// Blocks until there are keys to read, a signal arrives or `timeout` has passed. Returns
+    /// whether the terminal is still open: `crossterm` would read from a closed one for ever.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let (stdin, stdout) = (io::stdin(), io::stdout());
         let terminal = if stdin.is_terminal() { stdin.as_fd() } else { stdout.as_fd() };
         let mut polled = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
-        // A signal may interrupt the call, which then says nothing about the terminal; the next call does.
+        // A signal may interrupt the call, which then says nothing about the terminal; the next
+        // call does.
         let _ = poll(&mut polled, Some(&timeout));
         !polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
     }
@@ -199,7 +204,8 @@ impl Screen {
         lock(&PANICS).first().cloned()
     }
 
-    /// Restores the terminal, stops the process, and takes over the terminal when the process continues.
+    /// Restores the terminal, stops the process, and takes over the terminal when the process
+    /// continues.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         restore();
         low_level::raise(SIGSTOP)?;

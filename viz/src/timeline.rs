@@ -1,7 +1,8 @@
 //! The events of a run, live or recorded, with random access by position.
 //!
-//! A recording keeps its events encoded and decodes the batch that is needed. A live run appends batches and discards the
-//! oldest. Both keep the state of all ranks at the beginning of every batch.
+//! A recording keeps its events encoded and decodes the batch that is needed. A live run appends
+//! batches and discards the oldest. Both keep the state of all ranks at the beginning of every
+//! batch.
 
 use events::{
     CatchUp, Event, EventBatch, History, Message, Pass, Recording, RecordingError, RunHeader, Snapshot, What,
@@ -93,7 +94,8 @@ impl Timeline {
         Ok(timeline)
     }
 
-    /// Applies a message of a live run. Returns true if earlier events were discarded because this viewer missed some.
+    /// Applies a message of a live run. Returns true if earlier events were discarded because this
+    /// viewer missed some.
     pub fn push(&mut self, message: Message) -> bool {
         match message {
             Message::CatchUp(state) => return self.restart(*state),
@@ -225,7 +227,8 @@ impl Timeline {
         (chunk.first, events)
     }
 
-    /// Decodes a batch of the recording. It was decoded when the recording was opened, so this cannot fail.
+    /// Decodes a batch of the recording. It was decoded when the recording was opened, so this
+    /// cannot fail.
     fn decode(&self, index: usize) -> Arc<[Event]> {
         let batch = self.recording.as_ref().and_then(|recording| recording.batch(index).ok());
         batch.unwrap_or_default().events.into()

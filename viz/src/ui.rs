@@ -70,7 +70,8 @@ impl Connection {
 const FRAME: Duration = Duration::from_millis(67);
 /// The longest time between pictures of a run in progress.
 const SLOWEST_FRAME: Duration = Duration::from_secs(1);
-/// The share of the process's CPU time that this thread and the collecting thread may use during a run in this process.
+/// The share of the process's CPU time that this thread and the collecting thread may use during a
+/// run in this process.
 const SHARE: f64 = 0.009;
 
 /// The limits of the frame rate and of CPU time.
@@ -80,7 +81,8 @@ struct Budget {
     start: (f64, f64),
 }
 
-/// Returns the CPU seconds of watching (this thread and the collecting thread) and of the whole process.
+/// Returns the CPU seconds of watching (this thread and the collecting thread) and of the whole
+/// process.
 fn cpu_seconds(connection: &Connection) -> (f64, f64) {
     let collecting = if let Connection::Live(subscription, _) = connection {
         subscription.collecting()
@@ -100,7 +102,8 @@ impl Budget {
         FRAME.saturating_sub(self.drawn.elapsed())
     }
 
-    /// True if a picture may be drawn now. A `generous` budget, for a person who waits, has the limit of the frame rate alone.
+    /// True if a picture may be drawn now. If `generous`, because a person is waiting, only the
+    /// frame rate limits pictures.
     fn allows(&self, generous: bool, connection: &Connection) -> bool {
         let since = self.drawn.elapsed();
         if generous || since < FRAME {
@@ -181,7 +184,8 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for keys until the next picture is due, and applies them. Returns whether to quit, for example because the
+    /// Waits for keys until the next picture is due, and applies them. Returns whether to quit, for
+    /// example because the
     fn keys(
         &mut self,
         app: &mut App,

@@ -1,10 +1,11 @@
-//! The last few steps in detail: memory over time, and passes and collectives as spans. Times are nanoseconds of the run.
+//! The last few steps in detail: memory over time, and passes and collectives as spans. Times are
+//! nanoseconds of the run.
 
 use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Snapshot, What, Work};
 use std::collections::VecDeque;
 
 const CLASSES: usize = Class::ALL.len();
-/// The number of finished steps in the window, besides the current one.
+/// The number of finished steps in the window, before the current one.
 const STEPS: usize = 2;
 /// The most entries per rank and kind.
 const LIMIT: usize = 1 << 15;
@@ -47,7 +48,8 @@ pub struct CollectiveSpan {
     pub event: CollectiveEvent,
     /// When this rank issued it.
     pub issued: u64,
-    /// When data began to move on this rank, or on a simulated link. On a GPU, set once it is known.
+    /// When data began to move on this rank, or on a simulated link. On a GPU, set once it is
+    /// known.
     pub started: Option<u64>,
     /// When it was complete on this rank, or delivered by the link. On a GPU, set once it is known.
     pub finished: Option<u64>,
@@ -194,7 +196,8 @@ impl RankWindow {
         }
     }
 
-    /// Returns the latest collective with this number. Searches backwards: those in flight are few and recent.
+    /// Returns the latest collective with this number. Searches backwards: those in flight are few
+    /// and recent.
     fn collective_span(&mut self, group: u16, sequence: u64) -> Option<&mut CollectiveSpan> {
         self.collectives.iter_mut().rev().find(|t| t.event.sequence == sequence && t.event.group == group)
     }

@@ -16,7 +16,8 @@ pub struct Event {
     pub what: What,
 }
 
-/// The content of a collective's event. All ranks of a group emit the same values, apart from `sent`.
+/// The content of a collective's event. All ranks of a group emit the same values, apart from
+/// `sent`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollectiveEvent {
     /// Its progress on this rank.
@@ -33,8 +34,8 @@ pub struct CollectiveEvent {
     pub units: u16,
     /// Bytes of the full buffers, padding included.
     pub bytes: u64,
-    /// Payload bytes that this rank has sent by this operation since the run started. Includes this collective once it is
-    /// `Finished`.
+    /// Payload bytes that this rank has sent by this operation since the run started. Includes this
+    /// collective once it is `Finished`.
     pub sent: u64,
 }
 
@@ -139,7 +140,8 @@ pub enum What {
         lr: f64,
         /// Tokens in the global batch.
         tokens: u64,
-        /// Wall-clock seconds of the step on this rank, without the time during which the run was held.
+        /// Wall-clock seconds of the step on this rank, without the time during which the run was
+        /// held.
         seconds: f64,
     },
     /// A validation loss, in nats per token. Never dropped.
@@ -172,8 +174,8 @@ pub enum What {
         /// Steps skipped so far because gradients overflowed, this one included.
         skipped: u32,
     },
-    /// A simulated link, which transmits while the ranks compute, has delivered a collective's data. Precedes the
-    /// collective's `Finished`.
+    /// A simulated link, which transmits while the ranks compute, has delivered a collective's
+    /// data. Precedes the collective's `Finished`.
     Crossed {
         /// The process group: 0 is the world.
         group: u16,
@@ -186,8 +188,8 @@ pub enum What {
         /// How long the rank was idle because it waited for the link, in nanoseconds.
         exposed: u64,
     },
-    /// The rank has failed and now frees its buffers. Of the events that follow, only [`What::Failed`], which carries the
-    /// error, is part of the run. Never dropped.
+    /// The rank has failed and now frees its buffers. Of the events that follow, only
+    /// [`What::Failed`], which carries the error, is part of the run. Never dropped.
     Failing,
     /// The rank has joined a process group within the world. Never dropped.
     Joined {
@@ -196,8 +198,8 @@ pub enum What {
         /// Its members, by their ranks in the world.
         ranks: Vec<u32>,
     },
-    /// When work ran that earlier events reported as it was queued, as on a GPU. Emitted once the work is done, at the latest
-    /// at the end of its step.
+    /// When work ran that earlier events reported as it was queued, as on a GPU. Emitted once the
+    /// work is done, at the latest at the end of its step.
     Ran {
         /// The work.
         work: Work,
@@ -209,12 +211,13 @@ pub enum What {
     /// The rank's own metrics of a step, before anything is summed over ranks. Precedes the step's
     /// [`What::StepFinished`]; emitted only on request. Never dropped.
     Contributed(LocalMetrics),
-    /// The rank has failed because of another rank, for which it timed out, for example. Precedes the [`What::Failed`] with
-    /// the error. Never dropped.
+    /// The rank has failed because of another rank, for which it timed out, for example. Precedes
+    /// the [`What::Failed`] with the error. Never dropped.
     Blamed {
         /// The rank at fault.
         culprit: u32,
-        /// True if another rank reported the failure to this one, so that this rank's error repeats the other's.
+        /// True if another rank reported the failure to this one, so that this rank's error repeats
+        /// the other's.
         heard: bool,
     },
 }
@@ -228,7 +231,8 @@ pub struct LocalMetrics {
     pub loss: f64,
     /// Norm of the rank's own gradients.
     pub grad_norm: f64,
-    /// Fingerprint of the full parameters that its forward used: other parameters are unlikely to have the same one.
+    /// Fingerprint of the full parameters that its forward used: other parameters are unlikely to
+    /// have the same one.
     pub parameters: u64,
     /// Seconds of the step during which it waited for other ranks.
     pub waited: f64,

@@ -1,8 +1,9 @@
 //! Frames: the messages of a recording or a socket, with checksums.
 //!
-//! A stream begins with [`MAGIC`] and the format's version (u16). Frames follow: kind (u8), length of the payload (u32),
-//! low half of the CRC-32 of these two (u16), CRC-32 of the payload (u32), payload (postcard). All numbers are little
-//! endian. The checksum of the first two fields tells a damaged length from a file that ends early.
+//! A stream begins with [`MAGIC`] and the format's version (u16). Frames follow: kind (u8), length
+//! of the payload (u32), low half of the CRC-32 of these two (u16), CRC-32 of the payload (u32),
+//! payload (postcard). All numbers are little endian. The checksum of the first two fields tells a
+//! damaged length from a file that ends early.
 
 use crate::catchup::CatchUp;
 use crate::event::Event;
@@ -10,7 +11,8 @@ use crate::header::RunHeader;
 use crate::pace::Control;
 use serde::{Deserialize, Serialize};
 
-/// The first bytes of every stream. They are not text, and a program that converts line endings damages them visibly.
+/// The first bytes of every stream. They are not text, and a program that converts line endings
+/// damages them visibly.
 pub const MAGIC: [u8; 8] = *b"\x89ZERO\r\n\x1a";
 
 /// The version of the format that this crate writes, and the only one that it reads.
@@ -132,8 +134,8 @@ pub struct RawFrame<'a> {
 }
 
 impl<'a> RawFrame<'a> {
-    /// Returns the frame at the start of `bytes`, which begin at `offset` in the stream, and the bytes after it. Returns
-    /// `None` if the frame is not complete yet.
+    /// Returns the frame at the start of `bytes`, which begin at `offset` in the stream, and the
+    /// bytes after it. Returns `None` if the frame is not complete yet.
     ///
     /// # Errors
     /// [`FrameError::Corrupt`] if a checksum is wrong, the kind unknown or the length too great.

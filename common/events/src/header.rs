@@ -67,9 +67,9 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Returns the elements that all ranks together send per step in a world of `world_size`, made of groups of
-    /// [`Sweep::ranks`]. In a group of n each rank sends (n−1)/n of the buffers, and twice that in an all-reduce, which is a
-    /// reduce-scatter and an all-gather.
+    /// Returns the elements that all ranks together send per step in a world of `world_size`, made
+    /// of groups of [`Sweep::ranks`]. In a group of n each rank sends (n−1)/n of the buffers, and
+    /// twice that in an all-reduce, which is a reduce-scatter and an all-gather.
     pub fn elements_sent(&self, world_size: u32) -> u64 {
         let rounds = if self.operation == Operation::AllReduce { 2 } else { 1 };
         let groups = u64::from(world_size / self.ranks.max(1));
@@ -111,8 +111,8 @@ pub struct RunHeader {
     pub sequence_length: u32,
     /// Device capacity per rank in bytes, if it has one.
     pub capacity: Option<u64>,
-    /// The number of ranks that share one copy of the sharded states. With hybrid sharding it is less than the world size,
-    /// and every group of this many neighbours holds a copy.
+    /// The number of ranks that share one copy of the sharded states. With hybrid sharding it is
+    /// less than the world size, and every group of this many neighbours holds a copy.
     pub shard_group: u32,
     /// The model states that the stage shards.
     pub sharded: Sharded,
@@ -128,8 +128,8 @@ pub struct RunHeader {
     pub predicted_traffic: Vec<PredictedTraffic>,
     /// Version of the program that wrote the header.
     pub version: String,
-    /// What every optimizer step communicates according to theory. Streams carry it after the fields above; in a stream
-    /// without it the list is empty.
+    /// What every optimizer step communicates according to theory. Streams carry it after the
+    /// fields above; in a stream without it the list is empty.
     #[serde(skip)]
     pub theory: Vec<Sweep>,
 }

@@ -1,16 +1,18 @@
 //! What happens during a run, as data.
 //!
-//! Ranks emit [`Event`]s. The screen, a recording and a viewer in another process read these and nothing else. A rank
-//! never waits for a watcher: each rank owns a bounded [ring](ring), and an event that does not fit is dropped and
-//! counted. Events carry absolute values (bytes live afterwards, totals so far), so the next event of the same kind
-//! repairs what a dropped one left out. The memory ledger and the traffic counters are the authority: the closing report
-//! reads those, never this crate.
+//! Ranks emit [`Event`]s. The screen, a recording and a viewer in another process read these and
+//! nothing else. A rank never waits for a watcher: each rank owns a bounded [ring](ring), and an
+//! event that does not fit is dropped and counted. Events carry absolute values (bytes live
+//! afterwards, totals so far), so the next event of the same kind repairs what a dropped one left
+//! out. The memory ledger and the traffic counters are the authority: the closing report reads
+//! those, never this crate.
 //!
 //! * [`event`]: the types of events.
 //! * [`header`]: the run's header, which precedes all events: layout, partition, predictions.
 //! * [`ring`]: a bounded queue from a rank's thread to the collector.
 //! * [`hub`]: the collector, which feeds the screen, the recording and the socket.
-//! * [`snapshot`], [`units`], [`history`], [`catchup`]: the state of a run, folded from all events so far.
+//! * [`snapshot`], [`units`], [`history`], [`catchup`]: the state of a run, folded from all events
+//!   so far.
 //! * [`frame`], [`recording`]: the format of streams, and streams in files.
 //! * [`socket`], [`runs`]: streams to viewers in other processes, and how a viewer finds a run.
 //! * [`relay`]: streams between the processes of one job.

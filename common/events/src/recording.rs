@@ -1,7 +1,8 @@
 //! Recordings: the events of a run in a file.
 //!
-//! [`Recorder`] appends frames. It hands each to the operating system in one piece, so a killed process loses only events
-//! that it had not written yet. [`Recording`] reads the file back, up to the last complete frame if the file ends early.
+//! [`Recorder`] appends frames. It hands each to the operating system in one piece, so a killed
+//! process loses only events that it had not written yet. [`Recording`] reads the file back, up to
+//! the last complete frame if the file ends early.
 
 use crate::catchup::CatchUp;
 use crate::event::Event;
@@ -137,7 +138,8 @@ impl Recording {
     /// Reads `path` and verifies its checksums.
     ///
     /// # Errors
-    /// [`RecordingError`]. A file that only ends early is no error but [incomplete](Self::is_complete).
+    /// [`RecordingError`]. A file that only ends early is no error but
+    /// [incomplete](Self::is_complete).
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let failed = |source| RecordingError::Io { action: "read", path: path.into(), source };
         Self::parse(path, std::fs::read(path).map_err(failed)?)
@@ -179,7 +181,8 @@ impl Recording {
         &self.header
     }
 
-    /// True if the recording was completed. If not, it holds all frames that were written completely.
+    /// True if the recording was completed. If not, it holds all frames that were written
+    /// completely.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
@@ -208,7 +211,8 @@ impl Recording {
         }
     }
 
-    /// Returns all events in the order in which they were collected. Each rank's events are sorted by time.
+    /// Returns all events in the order in which they were collected. Each rank's events are sorted
+    /// by time.
     ///
     /// # Errors
     /// [`RecordingError::Frame`] in place of a batch whose content is unreadable.

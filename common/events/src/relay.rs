@@ -1,8 +1,8 @@
-//! Makes a job of several processes one run: every process streams its rank's events to the process of rank 0, which sends
-//! viewers' requests to all others.
+//! Makes a job of several processes one run: every process streams its rank's events to the process
+//! of rank 0, which sends viewers' requests to all others.
 //!
-//! A stream carries [frames](crate::frame) without a preamble. Before them, each process synchronizes its clock with
-//! rank 0's.
+//! A stream carries [frames](crate::frame) without a preamble. Before them, each process
+//! synchronizes its clock with rank 0's.
 
 use crate::event::Event;
 use crate::frame::{self, Decoder, EventBatch, Message};
@@ -19,10 +19,12 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_millis(20);
 /// How long a process waits for a peer that does not respond.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The number of times that a process asks for the clock. The last answer counts: the first may be late because a thread slept.
+/// The number of times that a process asks for the clock. The last answer counts: the first may be
+/// late because a thread slept.
 const QUESTIONS: u32 = 3;
 
-/// Returns when the run started according to rank 0, the peer of `link`, as an instant of this process.
+/// Returns when the run started according to rank 0, the peer of `link`, as an instant of this
+/// process.
 ///
 /// # Errors
 /// If the peer does not answer.
@@ -56,7 +58,8 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    /// Starts to send the events of `receiver` to rank 0, and to apply viewers' requests that rank 0 sends to `pace`.
+    /// Starts to send the events of `receiver` to rank 0, and to apply viewers' requests that rank
+    /// 0 sends to `pace`.
     ///
     /// # Errors
     /// If threads cannot be started.
@@ -128,8 +131,8 @@ pub struct Inlets {
 }
 
 impl Inlets {
-    /// Starts to read the streams of `links` into `feeds`, in the same order, and to forward requests to `pace` to all of them.
-    /// The run's clock started at `start`.
+    /// Starts to read the streams of `links` into `feeds`, in the same order, and to forward
+    /// requests to `pace` to all of them. The run's clock started at `start`.
     ///
     /// # Errors
     /// If threads cannot be started.
@@ -138,7 +141,8 @@ impl Inlets {
         let outgoing = links.iter().map(TcpStream::try_clone).collect::<io::Result<Vec<_>>>()?;
         pace.share_between_processes();
         let controls = pace.listen();
-        // Requests must not mix with answers about the clock: each reader drops its `telling` once it has answered.
+        // Requests must not mix with answers about the clock: each reader drops its `telling` once
+        // it has answered.
         let (telling, told) = mpsc::channel::<()>();
         std::thread::Builder::new().name("controls".into()).spawn(move || {
             told.iter().for_each(drop);

@@ -33,7 +33,8 @@ pub struct Receiver {
     ring: Arc<Ring>,
 }
 
-/// Creates a ring of `capacity` events for `rank`. Times count from `start`, which all ranks of a process share.
+/// Creates a ring of `capacity` events for `rank`. Times count from `start`, which all ranks of a
+/// process share.
 pub fn channel(rank: u32, capacity: usize, start: Instant, pace: Option<Arc<Pace>>) -> (Emitter, Receiver) {
     let ring = Arc::new(Ring {
         start,
@@ -58,7 +59,8 @@ pub fn feed(capacity: usize, start: Instant) -> (Feed, Receiver) {
 }
 
 impl Feed {
-    /// Adds an event unchanged. Never blocks: if the ring is full, the event is dropped and counted.
+    /// Adds an event unchanged. Never blocks: if the ring is full, the event is dropped and
+    /// counted.
     pub fn push(&self, event: Event) {
         self.ring.push(event);
     }
@@ -109,12 +111,14 @@ impl Emitter {
         self.ring.is_some()
     }
 
-    /// Emits an event with the current time. Never blocks: if the ring is full, the event is dropped and counted.
+    /// Emits an event with the current time. Never blocks: if the ring is full, the event is
+    /// dropped and counted.
     pub fn emit(&self, what: What) {
         self.emit_timed(|_| what);
     }
 
-    /// Emits the event that `what` makes of the event's own time, in nanoseconds. See [`Emitter::emit`].
+    /// Emits the event that `what` makes of the event's own time, in nanoseconds. See
+    /// [`Emitter::emit`].
     pub fn emit_timed(&self, what: impl FnOnce(u64) -> What) {
         let Some(ring) = &self.ring else { return };
         let held = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.stamp());
@@ -134,14 +138,16 @@ impl Emitter {
         self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.held())
     }
 
-    /// Returns the pace that this rank obeys, if any. Deadlines subtract the time for which it held ranks.
+    /// Returns the pace that this rank obeys, if any. Deadlines subtract the time for which it held
+    /// ranks.
     pub fn pace(&self) -> Option<&Arc<Pace>> {
         self.pace.as_ref()
     }
 }
 
 impl Receiver {
-    /// Returns the real time since the run started, in nanoseconds. No event drained so far can be later.
+    /// Returns the real time since the run started, in nanoseconds. No event drained so far can be
+    /// later.
     pub(crate) fn elapsed(&self) -> u64 {
         self.ring.start.elapsed().as_nanos() as u64
     }

@@ -1,4 +1,5 @@
-//! Finds the runs that a viewer can follow: each has a socket in a directory that only its user can enter.
+//! Finds the runs that a viewer can follow: each has a socket in a directory that only its user can
+//! enter.
 
 use crate::header::RunHeader;
 use crate::socket::{AttachError, Attachment};
@@ -16,7 +17,8 @@ pub struct ListedRun {
     pub header: RunHeader,
 }
 
-/// Returns the directory of sockets: `$XDG_RUNTIME_DIR/zero-runs`, or one per user under the directory for temporary files.
+/// Returns the directory of sockets: `$XDG_RUNTIME_DIR/zero-runs`, or one per user under the
+/// directory for temporary files.
 pub fn directory() -> PathBuf {
     if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
         return PathBuf::from(runtime).join("zero-runs");

@@ -1,5 +1,5 @@
-//! Lines for a person to read. A reader that has closed the pipe, as `head` does, must not make a run fail; `println!`
-//! would panic. At a terminal, lines break between words.
+//! Lines for a person to read. A reader that has closed the pipe, as `head` does, must not make a
+//! run fail; `println!` would panic. At a terminal, lines break between words.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -17,7 +17,8 @@ macro_rules! say {
     ($($words:tt)*) => { $crate::say::line(&::std::io::stdout(), ::std::format_args!($($words)*)) };
 }
 
-/// Writes a line to standard error. Does nothing if the other end is closed. The test harness does not capture it.
+/// Writes a line to standard error. Does nothing if the other end is closed. The test harness does
+/// not capture it.
 #[macro_export]
 macro_rules! complain {
     ($($words:tt)*) => { $crate::say::line(&::std::io::stderr(), ::std::format_args!($($words)*)) };
@@ -42,7 +43,8 @@ where
     }
 }
 
-/// Returns the exit code of a program that has succeeded: failure if the disk had no room for part of its output.
+/// Returns the exit code of a program that has succeeded: failure if the disk had no room for part
+/// of its output.
 pub fn code() -> ExitCode {
     if LOST.load(Ordering::Relaxed) {
         complain!("error: the output is incomplete: the disk is full");
@@ -63,8 +65,8 @@ fn fitted(line: &str, columns: usize) -> String {
     wrapped(line, columns, "", &" ".repeat((begins + 2).min(columns / 2)))
 }
 
-/// Wraps `text` at `columns`, between words only. The first line begins with `first`, the others with `rest`. A line that
-/// consists of one long word may be longer.
+/// Wraps `text` at `columns`, between words only. The first line begins with `first`, the others
+/// with `rest`. A line that consists of one long word may be longer.
 pub fn wrapped(text: &str, columns: usize, first: &str, rest: &str) -> String {
     let options = textwrap::Options::new(columns).initial_indent(first).subsequent_indent(rest);
     let whole_words = options.break_words(false).word_splitter(textwrap::WordSplitter::NoHyphenation);

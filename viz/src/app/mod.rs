@@ -1,5 +1,6 @@
-//! The state of the program. [`App::update`] applies an input and returns the effect that the caller must carry out. It
-//! reads no clock, no terminal and no file, so the same inputs always lead to the same picture.
+//! The state of the program. [`App::update`] applies an input and returns the effect that the
+//! caller must carry out. It reads no clock, no terminal and no file, so the same inputs always
+//! lead to the same picture.
 
 mod travel;
 
@@ -38,7 +39,8 @@ pub enum Effect {
 pub struct App {
     /// The runs: one, or up to four side by side. The others follow the first.
     pub players: Vec<Player>,
-    /// Where the first run's events come from. Recordings may be compared with live runs, which come first then.
+    /// Where the first run's events come from. Recordings may be compared with live runs, which
+    /// come first then.
     pub source: EventSource,
     /// The view shown.
     pub view: View,
@@ -138,8 +140,8 @@ impl App {
         self.player().scene().now.ranks.len()
     }
 
-    /// Moves the other runs to the step and phase of the first. If live runs are followed, all runs move to the position of
-    /// the slowest live run instead.
+    /// Moves the other runs to the step and phase of the first. If live runs are followed, all runs
+    /// move to the position of the slowest live run instead.
     pub fn lock(&mut self) {
         if self.players.len() < 2 {
             return;
@@ -153,7 +155,8 @@ impl App {
         before.iter_mut().chain(after).for_each(|player| player.lock_to(lead));
     }
 
-    /// Returns the index of the run that is least advanced, among those that are followed and have not ended.
+    /// Returns the index of the run that is least advanced, among those that are followed and have
+    /// not ended.
     fn slowest(&self) -> usize {
         let followed = |(_, player): &(usize, &Player)| player.motion() == Motion::Following;
         let players = || self.players.iter().enumerate().filter(followed);

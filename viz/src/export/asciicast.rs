@@ -34,7 +34,8 @@ impl Tape {
     }
 }
 
-/// Plays `app` from its current position for `seconds`, at `speed` run seconds per second, and returns the asciicast.
+/// Plays `app` from its current position for `seconds`, at `speed` run seconds per second, and
+/// returns the asciicast.
 ///
 /// # Errors
 /// None in practice: it writes to memory alone.

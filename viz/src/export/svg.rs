@@ -74,8 +74,8 @@ fn rectangle(x: f64, y: f64, width: f64, height: f64, colour: &str, svg: &mut St
     );
 }
 
-/// Draws the symbol of one cell. Block characters become rectangles, since fonts leave gaps between them; other symbols
-/// become one text each, since a font's widths would shift the following ones.
+/// Draws the symbol of one cell. Block characters become rectangles, since fonts leave gaps between
+/// them; other symbols become one text each, since a font's widths would shift the following ones.
 fn symbol(cell: &Cell, x: u16, y: u16, svg: &mut String) {
     let Some(character) = cell.symbol().chars().next().filter(|c| *c != ' ') else { return };
     let (colour, _) = colours(cell);
@@ -92,7 +92,8 @@ fn symbol(cell: &Cell, x: u16, y: u16, svg: &mut String) {
         writeln!(svg, "<text x=\"{left:.2}\" y=\"{baseline:.2}\" fill=\"{colour}\"{weight}>{text}</text>");
 }
 
-/// Returns the part of a cell that a block character fills: width, height, whether it starts at the top.
+/// Returns the part of a cell that a block character fills: width, height, whether it starts at the
+/// top.
 fn block(character: char) -> Option<(f64, f64, bool)> {
     let code = u32::from(character);
     match code {

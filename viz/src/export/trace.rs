@@ -1,5 +1,5 @@
-//! Writes a recording in the Chrome trace format, which Perfetto also reads: one process per rank, one track per stream,
-//! and memory by class as counters. Times are microseconds.
+//! Writes a recording in the Chrome trace format, which Perfetto also reads: one process per rank,
+//! one track per stream, and memory by class as counters. Times are microseconds.
 
 use events::event::NO_UNIT;
 use events::{

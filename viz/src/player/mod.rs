@@ -59,7 +59,8 @@ pub struct Player {
 }
 
 impl Player {
-    /// Returns a player at the beginning of the timeline, or at its end if it is [`Motion::Following`].
+    /// Returns a player at the beginning of the timeline, or at its end if it is
+    /// [`Motion::Following`].
     pub fn new(timeline: Timeline, motion: Motion) -> Self {
         let beginning = timeline.beginning();
         let (_, start) = timeline.keyframe(beginning);
@@ -129,7 +130,8 @@ impl Player {
         }
     }
 
-    /// Advances by `seconds` of real time. Returns whether the position or the time shown has changed.
+    /// Advances by `seconds` of real time. Returns whether the position or the time shown has
+    /// changed.
     pub fn tick(&mut self, seconds: f64) -> bool {
         let before = (self.position(), self.clock());
         match self.motion {

@@ -105,8 +105,9 @@ impl Player {
         self.timeline.marks().back().map(|mark| phase(mark, units))
     }
 
-    /// Moves to the same step, pass and unit as `other`, and equally far into it. If `other` is right after its beginning, so is
-    /// this player: ranks of all stages hold the same activations there.
+    /// Moves to the same step, pass and unit as `other`, and equally far into it. If `other` is
+    /// right after its beginning, so is this player: ranks of all stages hold the same activations
+    /// there.
     pub fn lock_to(&mut self, other: &Player) {
         let units = self.timeline.header().units.len() as u16;
         let theirs = other.timeline.marks();
@@ -115,7 +116,8 @@ impl Player {
             return self.seek(self.timeline.beginning());
         };
         let end = theirs.get(index).map_or(other.timeline.len(), |mark| mark.position);
-        // A mark's own event begins the pass: what counts is how many of those behind it have happened.
+        // A mark's own event begins the pass: what counts is how many of those behind it have
+        // happened.
         let (gone, all) = (other.position() - mark.position - 1, end - mark.position - 1);
         let share = gone as f64 / all.max(1) as f64;
         let key = phase(mark, other.timeline.header().units.len() as u16);
@@ -141,7 +143,8 @@ fn phase(mark: &Mark, units: u16) -> (u32, u8, u16, u8, u16) {
     }
 }
 
-/// True if a step of this granularity ends after `event`. Where all ranks emit the same event, rank 0's counts.
+/// True if a step of this granularity ends after `event`. Where all ranks emit the same event, rank
+/// 0's counts.
 fn ends_step(event: &Event, granularity: Boundary) -> bool {
     match (granularity, &event.what) {
         (Boundary::Event, _) => true,

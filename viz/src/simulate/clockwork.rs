@@ -8,7 +8,8 @@ use events::{CatchUp, Class, CollectiveEvent, Event, Operation, Pass, Place, Pro
 const CLASSES: usize = Class::ALL.len();
 const OPERATIONS: usize = Operation::ALL.len();
 
-/// A collective that the ranks have issued and not waited for yet, with the time of each rank's issue.
+/// A collective that the ranks have issued and not waited for yet, with the time of each rank's
+/// issue.
 pub(super) struct IssuedCollective {
     pub(super) collective: CollectiveEvent,
     pub(super) issued: Vec<u64>,
@@ -119,8 +120,7 @@ impl<'a> Simulation<'a> {
         IssuedCollective { collective, issued }
     }
 
-    pub(super) fn wait(&mut self, issued_collective: IssuedCollective) {
-        let IssuedCollective { collective, issued } = issued_collective;
+    pub(super) fn wait(&mut self, IssuedCollective { collective, issued }: IssuedCollective) {
         let ranks = u64::from(self.plan.ranks);
         let started = issued.iter().copied().max().unwrap_or(0).max(self.link_free);
         let finished = started + 60_000 + collective.bytes * 2;
@@ -162,8 +162,8 @@ impl<'a> Simulation<'a> {
     }
 
     pub(super) fn scalars(&mut self) {
-        let issued_collective = self.issue(Operation::Scalars, NO_UNIT, 0, 64);
-        self.wait(issued_collective);
+        let issued = self.issue(Operation::Scalars, NO_UNIT, 0, 64);
+        self.wait(issued);
     }
 
     /// Sorts the events, and takes the predictions from the simulated totals.

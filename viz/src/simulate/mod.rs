@@ -1,4 +1,5 @@
-//! Simulated runs: each stage's allocations, gathers, reductions and releases, on a simulated clock.
+//! Simulated runs: each stage's allocations, gathers, reductions and releases, on a simulated
+//! clock.
 //!
 //! Tests and examples draw screens from them, for any stage and world size, without training.
 

@@ -59,8 +59,8 @@ impl Simulation<'_> {
             if unit + 1 < count {
                 coming = self.gather(unit + 1);
             }
-            if let Some(issued_collective) = here {
-                self.wait(issued_collective);
+            if let Some(issued) = here {
+                self.wait(issued);
             }
             self.memory(Class::Activations, self.activations(unit));
             self.memory(Class::Workspace, 1 << 20);
@@ -86,8 +86,8 @@ impl Simulation<'_> {
             if unit > 0 {
                 coming = self.gather(unit - 1);
             }
-            if let Some(issued_collective) = here {
-                self.wait(issued_collective);
+            if let Some(issued) = here {
+                self.wait(issued);
             }
             if self.header.sharded.gradients {
                 self.memory(Class::CommunicationBuckets, self.bytes(unit) as i64);
@@ -98,19 +98,19 @@ impl Simulation<'_> {
             if self.header.sharded.gradients || last_micro {
                 let operation =
                     if self.plan.stage == 0 { Operation::AllReduce } else { Operation::ReduceScatter };
-                let issued_collective = self.issue(operation, unit as u16, 1, self.bytes(unit));
-                reducing.push((unit, issued_collective));
+                let issued = self.issue(operation, unit as u16, 1, self.bytes(unit));
+                reducing.push((unit, issued));
             }
             if reducing.len() > 1 {
-                let (unit, issued_collective) = reducing.remove(0);
-                self.reduced(unit, issued_collective);
+                let (unit, issued) = reducing.remove(0);
+                self.reduced(unit, issued);
             }
         }
-        reducing.into_iter().for_each(|(unit, issued_collective)| self.reduced(unit, issued_collective));
+        reducing.into_iter().for_each(|(unit, issued)| self.reduced(unit, issued));
     }
 
-    fn reduced(&mut self, unit: usize, issued_collective: IssuedCollective) {
-        self.wait(issued_collective);
+    fn reduced(&mut self, unit: usize, issued: IssuedCollective) {
+        self.wait(issued);
         if self.header.sharded.gradients {
             self.memory(Class::CommunicationBuckets, -(self.bytes(unit) as i64));
         }
@@ -123,8 +123,8 @@ impl Simulation<'_> {
             let divisor = if self.header.sharded.optimizer { u64::from(self.plan.ranks) } else { 1 };
             self.pass(Pass::Step, unit, 0, self.cost(unit) / 4 / divisor);
             if refresh {
-                let issued_collective = self.issue(Operation::AllGather, unit as u16, 1, self.bytes(unit));
-                self.wait(issued_collective);
+                let issued = self.issue(Operation::AllGather, unit as u16, 1, self.bytes(unit));
+                self.wait(issued);
             }
         }
     }
@@ -139,8 +139,8 @@ impl Simulation<'_> {
 
     fn evaluate(&mut self) {
         for unit in 0..self.header.units.len() {
-            if let Some(issued_collective) = self.gather(unit) {
-                self.wait(issued_collective);
+            if let Some(issued) = self.gather(unit) {
+                self.wait(issued);
             }
             self.pass(Pass::Evaluate, unit, 0, self.cost(unit));
             self.release(unit);

@@ -1,5 +1,5 @@
-//! Colours and glyphs: a palette that colour-blind people can tell apart, and its substitutes on terminals with fewer
-//! colours, without colours or without Unicode.
+//! Colours and glyphs: a palette that colour-blind people can tell apart, and its substitutes on
+//! terminals with fewer colours, without colours or without Unicode.
 
 mod reduce;
 
@@ -129,7 +129,8 @@ pub const fn class_colour(class: Class) -> Color {
     }
 }
 
-/// Returns the glyph of a class: filled if a rank keeps the bytes between steps, hollow if it frees them earlier.
+/// Returns the glyph of a class: filled if a rank keeps the bytes between steps, hollow if it frees
+/// them earlier.
 pub const fn class_glyph(class: Class) -> &'static str {
     match class {
         Class::Parameters => "■",
@@ -216,7 +217,8 @@ pub fn badge(colour: Color, theme: Theme) -> Style {
     }
 }
 
-/// Returns the style of the selected one among several: a lighter background, or reversed with few colours.
+/// Returns the style of the selected one among several: a lighter background, or reversed with few
+/// colours.
 pub fn chosen(theme: Theme) -> Style {
     match theme.depth {
         Depth::Truecolor | Depth::Indexed => bold(ACCENT).bg(SLATE),

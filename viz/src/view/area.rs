@@ -31,8 +31,8 @@ impl Column {
         self.parts.iter().sum()
     }
 
-    /// Returns a rank's memory over `axis` by class, up to `now`. A column shows the moment of its highest total, so that no
-    /// peak is lost.
+    /// Returns a rank's memory over `axis` by class, up to `now`. A column shows the moment of its
+    /// highest total, so that no peak is lost.
     pub(super) fn memory(lane: &RankWindow, axis: Axis, now: u64) -> Vec<Column> {
         let samples = &lane.memory;
         let mut next = samples.partition_point(|sample| sample.at < axis.from);
@@ -51,8 +51,8 @@ impl Column {
         })
     }
 
-    /// Returns a rank's memory over `axis` for `classes` only. A column shows the state that lasts longest in it, so that
-    /// short-lived buffers appear and disappear.
+    /// Returns a rank's memory over `axis` for `classes` only. A column shows the state that lasts
+    /// longest in it, so that short-lived buffers appear and disappear.
     pub(super) fn mostly(lane: &RankWindow, axis: Axis, now: u64, classes: &[Class]) -> Vec<Column> {
         let samples = &lane.memory;
         let mut start = axis.from as f64;
@@ -77,7 +77,8 @@ impl Column {
         })
     }
 
-    /// Returns the bytes that all ranks together have sent since the step began, by operation. A column shows its maximum.
+    /// Returns the bytes that all ranks together have sent since the step began, by operation. A
+    /// column shows its maximum.
     pub(super) fn traffic(window: &Window, axis: Axis, now: u64) -> Vec<Column> {
         let mut landed: Vec<(u64, Operation, u64)> = window.landings().collect();
         landed.sort_unstable_by_key(|landing| landing.0);

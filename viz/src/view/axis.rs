@@ -17,7 +17,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Returns an axis as long as `steps` steps take. It ends now, or later until that much time has passed.
+    /// Returns an axis as long as `steps` steps take. It ends now, or later until that much time
+    /// has passed.
     pub(super) fn last_steps(scene: &Scene, now: u64, steps: u64, width: u16) -> Self {
         let known = &scene.window.steps;
         let first = known.front().map_or_else(|| beginning(scene), |step| step.from);
@@ -38,7 +39,8 @@ impl Axis {
         (at as f64 - self.from as f64) / self.per_column()
     }
 
-    /// Returns a value for every column: up to `now` that of the time at the column's end, the default after.
+    /// Returns a value for every column: up to `now` that of the time at the column's end, the
+    /// default after.
     pub(super) fn fill<T: Copy + Default>(&self, now: u64, mut value: impl FnMut(f64) -> T) -> Vec<T> {
         let mut columns = vec![T::default(); usize::from(self.width)];
         let last = self.column(now).ceil().clamp(0.0, f64::from(self.width)) as usize;

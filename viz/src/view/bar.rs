@@ -1,4 +1,5 @@
-//! Bars, stacked by class. Their resolution is an eighth of a column; without colours they consist of the classes' glyphs.
+//! Bars, stacked by class. Their resolution is an eighth of a column; without colours they consist
+//! of the classes' glyphs.
 
 use super::paint::Paint;
 use crate::theme::{self, class_colour, class_glyph, ink};
@@ -65,7 +66,8 @@ impl Bar {
     }
 }
 
-/// The content of one cell of a stack. A cell has two colours, so of three or more layers it shows the two largest.
+/// The content of one cell of a stack. A cell has two colours, so of three or more layers it shows
+/// the two largest.
 pub(super) struct Mix {
     /// The layer at the cell's beginning.
     pub(super) first: usize,
@@ -76,7 +78,8 @@ pub(super) struct Mix {
 }
 
 impl Mix {
-    /// Returns the cell from eighth `from` to `to` of a stack whose layers end at `ends`; `None` beyond the stack's end.
+    /// Returns the cell from eighth `from` to `to` of a stack whose layers end at `ends`; `None`
+    /// beyond the stack's end.
     pub(super) fn of(ends: &[u64], from: u64, to: u64) -> Option<Mix> {
         let first = ends.iter().position(|&end| end > from)?;
         if ends[first] >= to {

@@ -26,7 +26,8 @@ const FRAME: u16 = 4;
 /// Additional rows where there is room: a bar of two rows, and a blank row below it.
 const ROOMY: u16 = 2;
 
-/// Returns the number of cards in a row: all, or half of them if all would be too narrow; `None` if neither fits.
+/// Returns the number of cards in a row: all, or half of them if all would be too narrow; `None` if
+/// neither fits.
 pub(super) fn per_row(ranks: usize, (width, height): (u16, u16)) -> Option<usize> {
     let wide = |cards: usize| width / cards.max(1) as u16 >= NARROWEST;
     let half = ranks.div_ceil(2);
@@ -44,7 +45,8 @@ pub(super) fn centres(ranks: usize, width: u16) -> Vec<u16> {
     (0..ranks).map(|rank| place(rank, ranks, width)).map(|(x, width)| x + width / 2).collect()
 }
 
-/// Returns the first column and the width of a rank's card. Where there is little room, neighbours share an edge.
+/// Returns the first column and the width of a rank's card. Where there is little room, neighbours
+/// share an edge.
 pub(super) fn place(rank: usize, ranks: usize, width: u16) -> (u16, u16) {
     let (ranks, rank) = (ranks.max(1) as u16, rank as u16);
     if share_edges(ranks, width) {
@@ -72,7 +74,8 @@ pub(super) fn bar_scale(scene: &Scene) -> Bar {
     let ghost = scene.header.replicated_total.iter().copied().max().unwrap_or(0);
     let peak = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0);
     let needed = ghost.max(peak).max(1);
-    // A capacity far above all peaks would make the bars too short to read, so it is written as a number only.
+    // A capacity far above all peaks would make the bars too short to read, so it is written as a
+    // number only.
     let capacity = scene.header.capacity.filter(|&capacity| capacity <= needed * 3 / 2);
     let scale = capacity.map_or(needed, |capacity| needed.max(capacity + capacity / 50));
     Bar { scale, ghost, capacity }
@@ -137,7 +140,8 @@ fn capacities(bytes: u64) -> Vec<String> {
     vec![format!(" of {long} "), format!(" of {short} "), format!(" {short} ")]
 }
 
-/// Returns the label of a card's lower edge: the live bytes, and their share of what DDP would need.
+/// Returns the label of a card's lower edge: the live bytes, and their share of what DDP would
+/// need.
 fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> String {
     let live = rank.live_total();
     let ghost = scene.header.replicated_total.get(number).copied().unwrap_or(0);
@@ -210,8 +214,8 @@ fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
     members.into_iter().any(|&rank| !scene.now.ranks[rank].has_issued(event.group, event.sequence))
 }
 
-/// Returns the ranks that made the run fail: those that have issued another collective than the rest in the collective of
-/// `rank`, else the rank that the failure names.
+/// Returns the ranks that made the run fail: those that have issued another collective than the
+/// rest in the collective of `rank`, else the rank that the failure names.
 fn culprits(scene: &Scene, rank: &RankSnapshot) -> Vec<usize> {
     let Some((culprit, _)) = &scene.now.failure else { return Vec::new() };
     let disagreement = rank.flights.first().and_then(|flight| disagreement::about(scene, flight));
@@ -226,7 +230,8 @@ fn unfinished(scene: &Scene, rank: &RankSnapshot) -> Option<String> {
     rank.pass.map(pass).or_else(flight)
 }
 
-/// Returns the activity of a rank that made the run fail: its latest known one, since it may not have noticed the failure.
+/// Returns the activity of a rank that made the run fail: its latest known one, since it may not
+/// have noticed the failure.
 fn at_fault(scene: &Scene, rank: &RankSnapshot) -> Activity {
     let past =
         |last: PassNow| format!("after {} {}", words::pass(last.pass), words::unit(&scene.header, last.unit));

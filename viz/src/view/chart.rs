@@ -9,7 +9,8 @@ use ratatui::style::Style;
 /// The width of the scale.
 pub(super) const SCALE: u16 = 9;
 
-/// Draws round numbers of bytes at the left edge of `paint`. The area covers all rows but the last, which is the baseline.
+/// Draws round numbers of bytes at the left edge of `paint`. The area covers all rows but the last,
+/// which is the baseline.
 pub(super) fn scale(area: &Area, paint: &mut Paint<'_>) {
     let height = paint.height().saturating_sub(1);
     for y in 0..height {
@@ -27,8 +28,8 @@ pub(super) fn scale(area: &Area, paint: &mut Paint<'_>) {
     }
 }
 
-/// Draws a dashed line at `bytes`, over empty places only. The longest of `texts` that fits is above it, next to the column
-/// where the area first reaches it.
+/// Draws a dashed line at `bytes`, over empty places only. The longest of `texts` that fits is
+/// above it, next to the column where the area first reaches it.
 pub(super) fn rule(area: &Area, bytes: u64, texts: &[&str], style: Style, paint: &mut Paint<'_>) {
     let y = area.row(bytes, paint.height());
     for (x, column) in (0u16..).zip(&area.columns) {

@@ -25,8 +25,8 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     paint.text(x + 2, 0, note, ink(DIM));
     let runs = app.players.len().max(2) as u16;
     let parts = contributions::rows(app);
-    // Spare rows become blank ones: first above the differences, then above the metrics, below each run, below the heading
-    // and above the ranks' own metrics.
+    // Spare rows become blank ones: first above the differences, then above the metrics, below each
+    // run, below the heading and above the ranks' own metrics.
     let spare = height.saturating_sub(1 + 2 * runs + 1 + 7 + runs - 1 + parts);
     let blank = |rows_before: u16| u16::from(spare > rows_before);
     let each = 2 + u16::from(spare >= 2 + runs);
@@ -163,7 +163,8 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     1 + rows as u16
 }
 
-/// Draws the difference of every run to the first: all in the long form or all in the short one. Returns the rows used.
+/// Draws the difference of every run to the first: all in the long form or all in the short one.
+/// Returns the rows used.
 fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let Some((first, others)) = app.players.split_first() else { return 0 };
     let room = paint.width().saturating_sub(2);
@@ -182,8 +183,8 @@ fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     others.len() as u16
 }
 
-/// Returns the difference of two runs, such as
-/// `ZeRO-3 holds 71 % less than DDP now, peaked 55 % lower, sends 1.50 times as much; losses are equal to the bit.`
+/// Returns the difference of two runs, such as `ZeRO-3 holds 71 % less than DDP now, peaked 55 %
+/// lower, sends 1.50 times as much; losses are equal to the bit.`
 pub fn difference(first_name: &str, first: &Player, name: &str, other: &Player, rank: usize) -> String {
     let of = |player: &Player| {
         let now = player.scene().now.ranks.get(rank)?;
@@ -218,7 +219,8 @@ pub fn difference(first_name: &str, first: &Player, name: &str, other: &Player, 
     sentence
 }
 
-/// Returns the short form of the difference: `ZeRO-3 against DDP: now −55 %, peak −35 %, sent ×1.50; same losses`.
+/// Returns the short form of the difference: `ZeRO-3 against DDP: now −55 %, peak −35 %, sent
+/// ×1.50; same losses`.
 fn in_short(
     (first_name, first): (&str, &Player),
     (name, other): (&str, &Player),
@@ -250,7 +252,8 @@ fn in_short(
     })
 }
 
-/// Returns a change in words, such as `71 % less than`. The words are those for more, less and equal.
+/// Returns a change in words, such as `71 % less than`. The words are those for more, less and
+/// equal.
 fn relation(before: f64, after: f64, [more, less, equal]: [&str; 3]) -> String {
     let change = (after - before) / before.max(1.0);
     match change {

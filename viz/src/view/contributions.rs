@@ -1,5 +1,5 @@
-//! Each rank's own metrics of the latest step, before anything is summed over ranks. Runs are side by side, and values that
-//! differ from the first run's are marked.
+//! Each rank's own metrics of the latest step, before anything is summed over ranks. Runs are side
+//! by side, and values that differ from the first run's are marked.
 
 use super::frame;
 use super::paint::Paint;

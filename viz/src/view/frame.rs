@@ -1,4 +1,5 @@
-//! The frame around every view: title, tabs, narration, seek bar, footer; and the actions of clicks on them.
+//! The frame around every view: title, tabs, narration, seek bar, footer; and the actions of clicks
+//! on them.
 
 mod footer;
 
@@ -41,7 +42,8 @@ impl Rows {
     }
 }
 
-/// Returns the rows that a box over a view may cover, narration included: the first and their number.
+/// Returns the rows that a box over a view may cover, narration included: the first and their
+/// number.
 pub(super) fn overlay(height: u16) -> (u16, u16) {
     let rows = Rows::new(height);
     (rows.tabs + 1, rows.narration.saturating_sub(rows.tabs))
@@ -183,7 +185,8 @@ fn tabs(app: &App, paint: &mut Paint<'_>) {
     missing(app, &mut paint.part(end, 0, paint.width().saturating_sub(end), 1));
 }
 
-/// Draws a warning that events are missing, in the longest form that fits: dropped events, a truncated recording.
+/// Draws a warning that events are missing, in the longest form that fits: dropped events, a
+/// truncated recording.
 fn missing(app: &App, paint: &mut Paint<'_>) {
     let timeline = app.player().timeline();
     let dropped = timeline.dropped(app.player().position());

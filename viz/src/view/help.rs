@@ -44,7 +44,7 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
     }
 }
 
-/// Draws the end of a run, unless the run goes on or the box was dismissed.
+/// Draws the result of a run that has ended, unless the box was dismissed.
 pub(super) fn closing(app: &App, paint: &mut Paint<'_>) {
     let alone = app.players.len() == 1 && app.source != EventSource::Recording;
     let wanted = alone && app.at_close() && !app.dismissed;
@@ -56,7 +56,8 @@ pub(super) fn closing(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
-/// Draws the run's error. `printed` tells whether the program prints it again after the screen is left.
+/// Draws the run's error. `printed` tells whether the program prints it again after the screen is
+/// left.
 fn failed(message: &str, printed: bool, paint: &mut Paint<'_>) {
     let width = paint.width().saturating_sub(2).min(118);
     let lines =
@@ -83,8 +84,9 @@ fn shortened(message: &str, width: u16, rows: usize, printed: bool) -> Vec<Strin
     lines
 }
 
-/// Wraps `text` between words into lines of at most `width` columns, keeping the indent. A line that ends with a comma is
-/// joined with the next. A line of a table loses the columns that do not fit.
+/// Wraps `text` between words into lines of at most `width` columns, keeping the indent. A line
+/// that ends with a comma is joined with the next. A line of a table loses the columns that do not
+/// fit.
 fn wrapped(text: &str, width: u16) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut list = String::new();

@@ -37,11 +37,13 @@ fn predicted_total(scene: &Scene, rank: usize) -> Option<u64> {
     scene.header.predicted_total.get(rank).copied().filter(|&bytes| bytes > 0)
 }
 
-/// Rows of the chart of sharded states, with the blank row before it, and the fewest rows of the chart above it.
+/// Rows of the chart of sharded states, with the blank row before it, and the fewest rows of the
+/// chart above it.
 const STATES: u16 = 12;
 const LEAST: u16 = 14;
 
-/// Draws all classes over the last two steps and, if there is room, the classes that sharding changes over the last step.
+/// Draws all classes over the last two steps and, if there is room, the classes that sharding
+/// changes over the last step.
 fn charts(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let lower = if height >= STATES + LEAST { STATES.max(height * 2 / 5) } else { 0 };
@@ -91,7 +93,8 @@ fn prediction(peak: u64, predicted: u64) -> (String, String) {
     }
 }
 
-/// Draws the model states, gathered parameters and buckets on a scale of their own, without activations and workspace.
+/// Draws the model states, gathered parameters and buckets on a scale of their own, without
+/// activations and workspace.
 fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
     const CLASSES: [Class; 5] = [
         Class::Parameters,

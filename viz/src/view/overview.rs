@@ -59,8 +59,8 @@ fn table(app: &App, paint: &mut Paint<'_>) {
     below(app, used, paint);
 }
 
-/// Draws, from row `y` on, the collective in words and the run's progress. If there is room, adds a row with the collective
-/// and blank rows.
+/// Draws, from row `y` on, the collective in words and the run's progress. If there is room, adds a
+/// row with the collective and blank rows.
 fn below(app: &App, y: u16, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let spare = height.saturating_sub(y + 1 + LEAST);

@@ -12,15 +12,16 @@ use ratatui::style::{Color, Style};
 const LABELS: u16 = 6;
 const CELL: u16 = 5;
 
-/// Returns how many neighbouring ranks share a row and a column so that all fit: a power of two. Two rows are above the matrix.
+/// Returns how many neighbouring ranks share a row and a column so that all fit: a power of two.
+/// Two rows are above the matrix.
 pub(super) fn folded(ranks: usize, width: u16, height: u16) -> usize {
     let most = (width.saturating_sub(LABELS) / CELL).min(height.saturating_sub(2)).max(1);
     let powers = (0..usize::BITS - 1).map(|power| 1 << power);
     powers.into_iter().find(|fold| ranks.div_ceil(*fold) <= usize::from(most)).unwrap_or(ranks)
 }
 
-/// Draws the bytes from each rank to each other rank, a row of the matrix in every `tall` rows: those of the step, and those
-/// of the run below them or, if rows are scarce, beside them.
+/// Draws the bytes from each rank to each other rank, a row of the matrix in every `tall` rows:
+/// those of the step, and those of the run below them or, if rows are scarce, beside them.
 pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     let ranks = &scene.now.ranks;
     let (width, height) = (paint.width(), paint.height());
@@ -47,7 +48,8 @@ pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     }
 }
 
-/// Draws the numbers of senders and receivers, and their cells. `below` holds a second number for each.
+/// Draws the numbers of senders and receivers, and their cells. `below` holds a second number for
+/// each.
 fn cells(
     sent: &[Vec<u64>],
     below: Option<&Vec<Vec<u64>>>,
@@ -101,7 +103,8 @@ fn summed(sent: &[Vec<u64>], fold: usize) -> Vec<Vec<u64>> {
     sums
 }
 
-/// Returns the bytes sent to each rank. Without hops (not `exact`), the rank is assumed to send equally to all others.
+/// Returns the bytes sent to each rank. Without hops (not `exact`), the rank is assumed to send
+/// equally to all others.
 fn receivers(sent: Sent, rank: usize, exact: bool) -> Vec<u64> {
     if exact {
         return sent.by_receiver;
@@ -129,7 +132,8 @@ fn pair(paint: &mut Paint<'_>, bytes: u64, most: u64, numbers: bool) {
     }
 }
 
-/// Returns a colour from pale to strong. It varies in brightness, so that every kind of colour vision can read it.
+/// Returns a colour from pale to strong. It varies in brightness, so that every kind of colour
+/// vision can read it.
 fn heat(share: f64) -> Color {
     let mix = |from: f64, to: f64| (from + (to - from) * share.clamp(0.0, 1.0)) as u8;
     Color::Rgb(mix(70.0, 122.0), mix(92.0, 190.0), mix(120.0, 255.0))

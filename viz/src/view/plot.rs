@@ -35,7 +35,7 @@ impl Range {
 /// The most points that are marked one by one.
 const FEW: usize = 24;
 
-/// Points besides those of the line, such as validations.
+/// Additional points, such as validations.
 pub(super) struct Marks<'a> {
     /// Their coordinates.
     pub points: &'a [(f64, f64)],

@@ -57,7 +57,8 @@ fn metric(label: &'static str, value: Option<String>, note: String) -> Metric {
     Metric { label, value: value.unwrap_or_else(|| "–".into()), note, style: ink(DIM) }
 }
 
-/// Returns the metrics, the most important ones first: where there is little room, the last ones are left out.
+/// Returns the metrics, the most important ones first: where there is little room, the last ones
+/// are left out.
 fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Metric> {
     let ranks = &scene.now.ranks;
     let live: u64 = ranks.iter().map(|rank| rank.live_total()).sum();
@@ -128,7 +129,8 @@ fn scaling(record: &StepRecord) -> Option<Metric> {
     Some(Metric { style: ink(colour), ..metric("loss scale", Some(scale), note) })
 }
 
-/// Compares the peaks so far with the predicted ones, in words and a colour. Returns `None` if there is no prediction.
+/// Compares the peaks so far with the predicted ones, in words and a colour. Returns `None` if
+/// there is no prediction.
 pub(super) fn verdict(scene: &Scene) -> Option<(String, Color)> {
     if scene.header.predicted_total.is_empty() {
         return None;

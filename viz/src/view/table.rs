@@ -1,4 +1,5 @@
-//! Ranks as rows of a compact table, which shows 64 ranks on the smallest screen; and the key of the classes.
+//! Ranks as rows of a compact table, which shows 64 ranks on the smallest screen; and the key of
+//! the classes.
 
 use super::bar::Bar;
 use super::cards::{self, Activity, activity};
@@ -17,7 +18,8 @@ const GAP: u16 = 2;
 
 /// The layout of the table.
 struct TableShape {
-    /// Rows above the ranks: the key of the classes and, where activities are letters, the key of these.
+    /// Rows above the ranks: the key of the classes and, where activities are letters, the key of
+    /// these.
     header: u16,
     rows: usize,
     columns: usize,
@@ -85,7 +87,8 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
     layout.rows as u16 + layout.header
 }
 
-/// Draws the number of ranks in each activity, which explains the letters. Returns the column after it.
+/// Draws the number of ranks in each activity, which explains the letters. Returns the column after
+/// it.
 fn activities(scene: &Scene, paint: &mut Paint<'_>) -> u16 {
     let mut kinds: Vec<(Activity, usize)> = Vec::new();
     for rank in 0..scene.now.ranks.len() {

@@ -1,10 +1,12 @@
-//! The communication of a step according to theory, from the run's header: in bytes, and in multiples of Ψ(N−1)/N per rank.
+//! The communication of a step according to theory, from the run's header: in bytes, and in
+//! multiples of Ψ(N−1)/N per rank.
 
 use crate::player::Scene;
 use events::header::Sweep;
 use events::{Operation, Purpose, RunHeader, Sent};
 
-/// Returns the elements that all ranks together send to move all parameters once: (N−1)Ψ, padding included.
+/// Returns the elements that all ranks together send to move all parameters once: (N−1)Ψ, padding
+/// included.
 fn once(header: &RunHeader) -> f64 {
     let padded: u64 = header.units.iter().map(|unit| unit.padded).sum();
     (padded * u64::from(header.world_size.saturating_sub(1))).max(1) as f64
@@ -26,7 +28,8 @@ pub(super) fn times_of_all(header: &RunHeader, sent: &Sent) -> f64 {
     each.sum()
 }
 
-/// Returns how many times a step moves all parameters in `operation`, or `None` if theory does not have the operation.
+/// Returns how many times a step moves all parameters in `operation`, or `None` if theory does not
+/// have the operation.
 pub(super) fn expected_times(header: &RunHeader, operation: Operation) -> Option<f64> {
     let elements: u64 = of(header, operation).map(|sweep| sweep.elements_sent(header.world_size)).sum();
     (elements > 0).then(|| elements as f64 / once(header))
@@ -43,7 +46,8 @@ pub(super) struct Expected {
     pub source: &'static str,
 }
 
-/// Returns the expected communication of a step. A step that was `skipped` because of an overflow has no updates.
+/// Returns the expected communication of a step. A step that was `skipped` because of an overflow
+/// has no updates.
 pub(super) fn expected(scene: &Scene, skipped: bool) -> Expected {
     let header = &scene.header;
     if header.theory.is_empty() {

@@ -41,7 +41,8 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     over_time(app, &mut paint.part(0, height - chart, width, chart));
 }
 
-/// Returns the rows per rank's bar and the rows of all bars, heading included. Many ranks are shown page by page.
+/// Returns the rows per rank's bar and the rows of all bars, heading included. Many ranks are shown
+/// page by page.
 fn bars(ranks: u16, room: u16) -> (u16, u16) {
     let all = |tall: u16| 3 + ranks * tall;
     if room >= all(2) + CHART {
@@ -89,7 +90,8 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     against_theory(scene, y + 2, paint)
 }
 
-/// Draws the bytes that each rank has sent, by operation, as bars on one scale, a bar in every `tall` rows.
+/// Draws the bytes that each rank has sent, by operation, as bars on one scale, a bar in every
+/// `tall` rows.
 fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len();

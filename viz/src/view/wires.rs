@@ -1,7 +1,8 @@
 //! The collective between the ranks: which rank sends which slice to which rank.
 //!
-//! One lane per slice of the buffer. In an all-gather, rank r sends slice r to all ranks; in a reduce-scatter, all ranks
-//! send slice r to rank r. Groups within the world are drawn side by side. The lanes of a ring show its latest hops.
+//! One lane per slice of the buffer. In an all-gather, rank r sends slice r to all ranks; in a
+//! reduce-scatter, all ranks send slice r to rank r. Groups within the world are drawn side by
+//! side. The lanes of a ring show its latest hops.
 
 mod ring;
 mod strip;
@@ -19,7 +20,8 @@ use events::event::NO_UNIT;
 use events::{Flight, Operation};
 use ratatui::style::{Color, Style};
 
-/// Returns the collective to show and whether it is in flight. If none is, it is the latest finished one.
+/// Returns the collective to show and whether it is in flight. If none is, it is the latest
+/// finished one.
 fn shown(scene: &Scene) -> Option<(Flight, bool)> {
     let ranks = &scene.now.ranks;
     let flying = leading_collective(scene);
@@ -40,7 +42,8 @@ enum MemberProgress {
     Done,
 }
 
-/// Returns each rank's progress with `flight`, or with its own group's collective of the same number.
+/// Returns each rank's progress with `flight`, or with its own group's collective of the same
+/// number.
 fn progress_of(scene: &Scene, groups: &[RankGroup], flight: &Flight) -> Vec<MemberProgress> {
     let sequence = flight.event.sequence;
     let odd = disagreement::about(scene, flight).map_or(Vec::new(), |found| found.odd);

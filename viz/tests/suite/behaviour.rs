@@ -135,7 +135,8 @@ fn an_attached_run_is_left_alone_unless_asked_for() {
     }
 }
 
-/// A held run does not stop at once: the screen shows its last events, and the next step is one of the run itself.
+/// A held run does not stop at once: the screen shows its last events, and the next step is one of
+/// the run itself.
 #[test]
 fn the_picture_follows_a_held_run_until_it_stops() {
     let run = SimulationPlan::new(1, 2).run();
@@ -217,7 +218,8 @@ fn the_mouse_chooses_views_and_moments() {
     }
 }
 
-/// A rank that has gathered a unit and issued the next all-gather keeps computing, so it does not count as waiting.
+/// A rank that has gathered a unit and issued the next all-gather keeps computing, so it does not
+/// count as waiting.
 #[test]
 fn gathering_ahead_is_not_waiting() {
     let mut player = recorded("zero3");

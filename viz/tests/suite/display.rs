@@ -1,4 +1,5 @@
-//! Tests of the output to the terminal: colours that it can show, and warnings about incomplete runs.
+//! Tests of the output to the terminal: colours that it can show, and warnings about incomplete
+//! runs.
 
 use crate::pty::Pty;
 use crate::support::path;
@@ -17,7 +18,8 @@ fn viz(arguments: &[&str]) -> Command {
     command
 }
 
-/// Returns which kinds of colours are written to a terminal whose environment has `variables`: 24 bits, 256, 16.
+/// Returns which kinds of colours are written to a terminal whose environment has `variables`: 24
+/// bits, 256, 16.
 fn colours(flags: &[&str], variables: &[(&str, &str)]) -> [bool; 3] {
     let recording = path("zero3", "events");
     let arguments = [flags, &["replay", recording.to_str().unwrap(), "--paused"]].concat();

@@ -1,7 +1,9 @@
-//! Tests that colours of one picture can be told apart with every kind of colour vision, in 24 bits and among 256.
+//! Tests that colours of one picture can be told apart with every kind of colour vision, in 24 bits
+//! and among 256.
 //!
-//! The absence of one kind of cone is simulated by the matrices of Machado, Oliveira and Fernandes (2009, severity 1), in
-//! linear RGB. Distances are those of CIELAB (1976); a trained eye sees a distance of 2.3.
+//! The absence of one kind of cone is simulated by the matrices of Machado, Oliveira and Fernandes
+//! (2009, severity 1), in linear RGB. Distances are those of CIELAB (1976); a trained eye sees a
+//! distance of 2.3.
 
 use events::{Class, Operation, Pass};
 use ratatui::buffer::Buffer;
@@ -101,7 +103,8 @@ fn passes_and_operations_differ_for_every_kind_of_colour_vision() {
     stay_apart(&operations, 20.0);
 }
 
-/// Checks the measure itself: published distances, and colours that only some people can tell apart.
+/// Checks the measure itself: published distances, and colours that only some people can tell
+/// apart.
 #[test]
 fn distances_are_those_of_the_eye() {
     let of = |colour: [u8; 3]| lab(colour.map(linear));

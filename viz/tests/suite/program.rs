@@ -1,4 +1,5 @@
-//! Tests of the program without a terminal: exports, and errors of at most one screen for bad input.
+//! Tests of the program without a terminal: exports, and errors of at most one screen for bad
+//! input.
 
 use crate::support::path;
 use serde_json::Value;

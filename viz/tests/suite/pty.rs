@@ -17,7 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest time until the terminal is restored.
 pub(crate) const PROMPT: Duration = Duration::from_millis(250);
 
-/// Asserts that the median of three attempts is short enough: other programs may take the processor at the wrong moment.
+/// Asserts that the median of three attempts is short enough: other programs may take the processor
+/// at the wrong moment.
 pub(crate) fn promptly(mut attempt: impl FnMut() -> Duration) {
     let mut times = [(); 3].map(|()| attempt());
     times.sort();
@@ -154,7 +155,8 @@ impl Pty {
         }
     }
 
-    /// Blocks until the terminal is restored: no mouse, main screen, cursor, cooked mode. Returns how long it took.
+    /// Blocks until the terminal is restored: no mouse, main screen, cursor, cooked mode. Returns
+    /// how long it took.
     pub(crate) fn expect_restored(&mut self) -> Duration {
         let start = Instant::now();
         self.expect("\x1b[?1000l");
@@ -201,8 +203,8 @@ fn spawn(command: &mut Command, (columns, rows): (u16, u16)) -> (OwnedFd, Child)
     (master, child)
 }
 
-/// Starts `command` in a terminal and closes the terminal once `text` is written, as a closed window does. Returns whether the
-/// program fails to end by itself.
+/// Starts `command` in a terminal and closes the terminal once `text` is written, as a closed
+/// window does. Returns whether the program fails to end by itself.
 pub(crate) fn outlives_its_terminal(command: &mut Command, text: &str) -> bool {
     let (master, mut child) = spawn(command, (120, 40));
     let mut terminal = File::from(master);
@@ -224,7 +226,8 @@ pub(crate) fn outlives_its_terminal(command: &mut Command, text: &str) -> bool {
     false
 }
 
-/// Returns what a terminal shows after these bytes. It understands cursor positions, clearing and text.
+/// Returns what a terminal shows after these bytes. It understands cursor positions, clearing and
+/// text.
 fn screen(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut rows = vec![vec![' '; 300]; 100];

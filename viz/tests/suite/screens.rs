@@ -44,8 +44,8 @@ fn stages_compared() {
     snapshots("one", &app("zero2", View::Compare));
 }
 
-/// Returns a simulated run whose ranks report their own metrics. Rank `wrong` has gradients that are four times too large from
-/// step 1 on.
+/// Returns a simulated run whose ranks report their own metrics. Rank `wrong` has gradients that
+/// are four times too large from step 1 on.
 fn with_contributions(wrong: Option<u32>) -> SimulatedRun {
     let mut run = SimulationPlan::new(2, 4).run();
     let told = run.events.into_iter().flat_map(|event| {
@@ -104,7 +104,8 @@ fn many_ranks() {
     }
 }
 
-/// The bytes from each rank to each other one, in the step and in the whole run, side by side or below each other.
+/// The bytes from each rank to each other one, in the step and in the whole run, side by side or
+/// below each other.
 #[test]
 fn traffic_of_the_step_and_of_the_run() {
     let mut player = recorded("zero3");
@@ -279,7 +280,8 @@ fn without_theory_the_prediction_counts() {
     assert!(screen.contains("2.96 ✓ as planned") && !screen.contains("theory says"), "{screen}");
 }
 
-/// The memory shown is that of the moment when the first rank failed, not that after all buffers were freed.
+/// The memory shown is that of the moment when the first rank failed, not that after all buffers
+/// were freed.
 #[test]
 fn a_failed_run_shows_its_last_state() {
     let mut player = recorded("failed");
@@ -301,7 +303,8 @@ fn a_failed_run_shows_its_last_state() {
     }
 }
 
-/// A rank that hangs emits no event. It is marked because the others waited for it; they are not marked.
+/// A rank that hangs emits no event. It is marked because the others waited for it; they are not
+/// marked.
 #[test]
 fn a_timeout_marks_the_rank_that_was_waited_for() {
     let mut player = recorded("stall");

@@ -9,7 +9,8 @@ use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::{View, view};
 
-/// Returns a recorded run of each stage, all of them side by side, and runs with few and with many ranks.
+/// Returns a recorded run of each stage, all of them side by side, and runs with few and with many
+/// ranks.
 fn runs() -> Vec<App> {
     let inside = |stage: &&str| -> Player {
         let mut player = recorded(stage);

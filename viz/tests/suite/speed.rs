@@ -1,5 +1,5 @@
-//! Limits of time for pictures, loading and seeking, in processor time of the thread. Other programs on the same core or host
-//! can double it, so the fastest repetition counts.
+//! Limits of time for pictures, loading and seeking, in processor time of the thread. Other
+//! programs on the same core or host can double it, so the fastest repetition counts.
 
 use crate::support::{STAGES, made_up, recorded};
 use events::{Recorder, Recording, cpu};

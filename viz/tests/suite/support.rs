@@ -11,11 +11,13 @@ use viz::timeline::Timeline;
 
 pub(crate) const STAGES: [&str; 4] = ["ddp", "zero1", "zero2", "zero3"];
 
-/// Recorded runs of ZeRO-3 with the ring algorithm, over a slow simulated link, with hybrid sharding and with secondary shards,
-/// and of ZeRO-2 in fp16 with a skipped step and recomputed activations.
+/// Recorded runs of ZeRO-3 with the ring algorithm, over a slow simulated link, with hybrid
+/// sharding and with secondary shards, and of ZeRO-2 in fp16 with a skipped step and recomputed
+/// activations.
 pub(crate) const SPECIAL: [&str; 5] = ["ring", "link", "hybrid", "hpz", "fp16"];
 
-/// Returns the path of a recorded run: five steps of the tiny model on four ranks, made by `record.sh` in the same folder.
+/// Returns the path of a recorded run: five steps of the tiny model on four ranks, made by
+/// `record.sh` in the same folder.
 pub(crate) fn path(stage: &str, extension: &str) -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.join("tests/recordings").join(format!("{stage}.{extension}"))
@@ -43,7 +45,8 @@ pub(crate) fn made_up(plan: &SimulationPlan) -> App {
     app
 }
 
-/// Formats a picture as text: its symbols, then a letter per cell for its colours and a legend of the letters.
+/// Formats a picture as text: its symbols, then a letter per cell for its colours and a legend of
+/// the letters.
 pub(crate) fn text(buffer: &Buffer) -> String {
     let mut looks: Vec<(Color, Color, Modifier)> = vec![(Color::Reset, Color::Reset, Modifier::empty())];
     let (mut symbols, mut colours) = (String::new(), String::new());

@@ -48,7 +48,8 @@ fn views_steps_sizes_and_quitting() {
     pty.expect_on_screen("this list");
     pty.send("\x1b\x1b");
     pty.send("4");
-    // Expect text of the view itself: a key that arrives with a change of size may be read only with the next key.
+    // Expect text of the view itself: a key that arrives with a change of size may be read only
+    // with the next key.
     pty.expect_on_screen("communication below");
     pty.resize(80, 24);
     pty.expect_on_screen("communication below");
@@ -241,7 +242,8 @@ fn a_run_with_a_screen() {
     println!("RETURNED {shown:?} stopped={}", stop.load(Ordering::Acquire));
 }
 
-/// Does what a launcher must do for the screen: reports ranks' panics as events and does not print them.
+/// Does what a launcher must do for the screen: reports ranks' panics as events and does not print
+/// them.
 pub(crate) fn hush_ranks() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

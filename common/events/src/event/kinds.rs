@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Defines an enum without fields, with a stable label for each variant, a list of all variants, and `Display`.
+/// Defines an enum without fields, with a stable label for each variant, a list of all variants,
+/// and `Display`.
 macro_rules! labelled {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident => $label:literal),+ $(,)? }) => {
         $(#[$meta])*
@@ -42,7 +43,8 @@ labelled! {
 }
 
 labelled! {
-    /// What bytes are used for. The first three classes are the paper's model states, the others its residual states.
+    /// What bytes are used for. The first three classes are the paper's model states, the others
+    /// its residual states.
     Class {
         /// Weights kept between steps: full, or this rank's shard.
         Parameters => "parameters",

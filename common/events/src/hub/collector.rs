@@ -15,12 +15,14 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The interval at which rings are drained: shorter than that between pictures, long enough to cost almost nothing.
+/// The interval at which rings are drained: shorter than that between pictures, long enough to cost
+/// almost nothing.
 const PERIOD: Duration = Duration::from_millis(40);
 /// The longest time for which collected events stay out of the recording's file.
 const FLUSH_PERIOD: Duration = Duration::from_millis(200);
-/// Events younger than this many nanoseconds are held back, so that earlier events of slower ranks can precede them. The first
-/// is for ranks of this process alone, the second where some are other processes.
+/// Events younger than this many nanoseconds are held back, so that earlier events of slower ranks
+/// can precede them. The first is for ranks of this process alone, the second where some are other
+/// processes.
 const SETTLE: [u64; 2] = [2_000_000, 100_000_000];
 
 struct Subscriber {
@@ -109,11 +111,13 @@ impl Collector {
         }
     }
 
-    /// Returns the events that have arrived, sorted by time. Without `all`, holds back events younger than `settle`.
+    /// Returns the events that have arrived, sorted by time. Without `all`, holds back events
+    /// younger than `settle`.
     fn collect(&mut self, all: bool) -> EventBatch {
         let now = self.receivers.first().map_or(0, Receiver::elapsed);
         let held = self.pace.as_ref().map_or(0, |pace| pace.held().as_nanos() as u64);
-        // The clock of a held run stands still. After that long without activity, no event is still in transit.
+        // The clock of a held run stands still. After that long without activity, no event is still
+        // in transit.
         let still = self.pace.as_ref().is_some_and(|pace| pace.quiet().as_nanos() as u64 >= self.settle);
         let settled = match all || still {
             true => u64::MAX,
@@ -165,7 +169,8 @@ impl Collector {
         }
     }
 
-    /// Ends the recording and sends the end to viewers. A viewer may keep the process alive, so this does not wait for `close`.
+    /// Ends the recording and sends the end to viewers. A viewer may keep the process alive, so
+    /// this does not wait for `close`.
     fn end(&mut self) {
         self.ended = true;
         if let Some(recorder) = self.recorder.take() {

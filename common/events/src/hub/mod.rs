@@ -1,7 +1,8 @@
-//! The collector: one thread that takes events from all ranks' rings and sends them to all watchers.
+//! The collector: one thread that takes events from all ranks' rings and sends them to all
+//! watchers.
 //!
-//! The screen in this process, the recording and viewers in other processes receive the same messages. None of them can
-//! block the thread, and the thread cannot block a rank.
+//! The screen in this process, the recording and viewers in other processes receive the same
+//! messages. None of them can block the thread, and the thread cannot block a rank.
 
 mod collector;
 
@@ -20,7 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Messages that the screen may be behind. Beyond that it receives the current state in place of the missed events.
+/// Messages that the screen may be behind. Beyond that it receives the current state in place of
+/// the missed events.
 const SUBSCRIPTION_DEPTH: usize = 256;
 
 /// What the collector does with events.
@@ -88,7 +90,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Returns the messages since the last call. [`Message::CatchUp`] comes first, and again after the watcher fell behind.
+    /// Returns the messages since the last call. [`Message::CatchUp`] comes first, and again after
+    /// the watcher fell behind.
     pub fn poll(&self) -> Vec<Message> {
         self.messages.try_iter().collect()
     }
@@ -145,7 +148,8 @@ impl Hub {
         self.wake();
     }
 
-    /// Collects the remaining events, completes the recording and closes the socket. Call it when all ranks' threads have ended.
+    /// Collects the remaining events, completes the recording and closes the socket. Call it when
+    /// all ranks' threads have ended.
     pub fn finish(mut self) -> HubReport {
         self.close()
     }

@@ -33,7 +33,8 @@ struct PacedRank {
     passed: u64,
     /// The number of [`Gate::steps`] that it has begun.
     begun: usize,
-    /// The boundary at which its current step ends; [`Boundary::Event`] at the start of a hold, so that any boundary does.
+    /// The boundary at which its current step ends; [`Boundary::Event`] at the start of a hold, so
+    /// that any boundary does.
     granularity: Boundary,
 }
 
@@ -50,7 +51,8 @@ pub(super) struct Gate {
     pub(super) cancelled: bool,
     /// Steps requested since the hold began. Every rank takes all of them in this order.
     steps: Vec<Boundary>,
-    /// The number of boundaries that single ranks may still pass: requested steps of [`Boundary::Event`].
+    /// The number of boundaries that single ranks may still pass: requested steps of
+    /// [`Boundary::Event`].
     tokens: u64,
     ranks: Vec<PacedRank>,
 }
@@ -72,7 +74,8 @@ impl Gate {
         self.mode == Mode::Paused && !self.cancelled
     }
 
-    /// Holds ranks at their next boundary. If they are held already, discards the steps that no rank has begun.
+    /// Holds ranks at their next boundary. If they are held already, discards the steps that no
+    /// rank has begun.
     pub(super) fn hold(&mut self) {
         self.tokens = 0;
         if self.mode == Mode::Paused {
@@ -108,7 +111,8 @@ impl Gate {
         rank.passed += 1;
     }
 
-    /// Returns whether `rank`, which has arrived at `boundary`, may pass. Counts a step that it begins by passing.
+    /// Returns whether `rank`, which has arrived at `boundary`, may pass. Counts a step that it
+    /// begins by passing.
     pub(super) fn passage(
         &mut self,
         rank: u32,

@@ -1,11 +1,11 @@
 //! Pacing a run: pause, step and slow motion.
 //!
-//! A viewer sets the pace. Ranks call [`Pace::pass`] at every [`Boundary`], outside collectives, and block there while the
-//! run is held.
+//! A viewer sets the pace. Ranks call [`Pace::pass`] at every [`Boundary`], outside collectives,
+//! and block there while the run is held.
 //!
-//! Run time stands still while the run is held: [`Pace::held`] is the time during which at least one rank was held and no
-//! event happened on any rank. Event times and deadlines leave it out. So a run looks the same at every pace, and watching
-//! it causes no timeout.
+//! Run time stands still while the run is held: [`Pace::held`] is the time during which at least
+//! one rank was held and no event happened on any rank. Event times and deadlines leave it out. So
+//! a run looks the same at every pace, and watching it causes no timeout.
 
 mod gate;
 
@@ -40,9 +40,11 @@ pub struct Pace {
     last_activity: AtomicU64,
     /// The number of ranks held at a boundary.
     waiting: AtomicU64,
-    /// True if other processes are paced by the same viewers. While they are held, this process may wait for them.
+    /// True if other processes are paced by the same viewers. While they are held, this process may
+    /// wait for them.
     several_processes: AtomicBool,
-    /// Set when the process continues after a stop by a signal, and cleared once the stop is subtracted.
+    /// Set when the process continues after a stop by a signal, and cleared once the stop is
+    /// subtracted.
     continued: Arc<AtomicBool>,
     /// The earliest time at which a stop can have begun, in nanoseconds since `epoch`.
     stopped_from: AtomicU64,
@@ -106,8 +108,8 @@ impl Pace {
         self.changed.notify_all();
     }
 
-    /// Declares that other processes have the same pace. While they are paced, time counts as held in this process, too, even
-    /// if none of its ranks is at a boundary.
+    /// Declares that other processes have the same pace. While they are paced, time counts as held
+    /// in this process, too, even if none of its ranks is at a boundary.
     pub fn share_between_processes(&self) {
         self.several_processes.store(true, Ordering::Release);
     }
@@ -153,14 +155,16 @@ impl Pace {
         self.tell(Control::Resume);
     }
 
-    /// Holds the run and advances it to the next boundary of this kind: every rank, or for [`Boundary::Event`] only the rank
-    /// that is furthest behind. Steps add up if ranks are still in an earlier one.
+    /// Holds the run and advances it to the next boundary of this kind: every rank, or for
+    /// [`Boundary::Event`] only the rank that is furthest behind. Steps add up if ranks are still
+    /// in an earlier one.
     pub fn step(&self, granularity: Boundary) {
         self.set(|gate| gate.step(granularity));
         self.tell(Control::Step(granularity));
     }
 
-    /// Sets slow motion: `factor` run seconds per real second. From 1 on, ranks run freely; 1/1000 is the slowest.
+    /// Sets slow motion: `factor` run seconds per real second. From 1 on, ranks run freely; 1/1000
+    /// is the slowest.
     pub fn slow(&self, factor: f64) {
         if factor >= 1.0 || factor.is_nan() {
             return self.resume();
@@ -231,7 +235,8 @@ impl Pace {
         self.last_activity.fetch_max(self.epoch.elapsed().as_nanos() as u64, Ordering::AcqRel);
     }
 
-    /// Returns the held time to subtract from the time of an event that happens now. Notes the activity.
+    /// Returns the held time to subtract from the time of an event that happens now. Notes the
+    /// activity.
     pub(crate) fn stamp(&self) -> Duration {
         self.subtract_stop();
         if self.active.load(Ordering::Acquire) {
@@ -240,13 +245,14 @@ impl Pace {
         Duration::from_nanos(self.frozen.load(Ordering::Acquire))
     }
 
-    /// Returns the flag that a handler of SIGCONT must set. The next read of the run's time subtracts the stop.
+    /// Returns the flag that a handler of SIGCONT must set. The next read of the run's time
+    /// subtracts the stop.
     pub fn continued(&self) -> Arc<AtomicBool> {
         self.continued.clone()
     }
 
-    /// Declares that the process is running. A later stop counts as beginning no earlier than `at_least` from now, until the
-    /// next call.
+    /// Declares that the process is running. A later stop counts as beginning no earlier than
+    /// `at_least` from now, until the next call.
     pub fn runs(&self, at_least: Duration) {
         let from = self.epoch.elapsed() + at_least;
         // A stop that is not subtracted yet began earlier.
@@ -275,13 +281,15 @@ impl Pace {
         }
     }
 
-    /// Returns the total time so far during which ranks were held and no event happened. Deadlines subtract it.
+    /// Returns the total time so far during which ranks were held and no event happened. Deadlines
+    /// subtract it.
     pub fn held(&self) -> Duration {
         self.subtract_stop();
         Duration::from_nanos(self.frozen.load(Ordering::Acquire)) + self.quiet()
     }
 
-    /// Returns the time since the latest event on any rank while at least one rank is held; zero if none is held.
+    /// Returns the time since the latest event on any rank while at least one rank is held; zero if
+    /// none is held.
     pub fn quiet(&self) -> Duration {
         if self.waiting.load(Ordering::Acquire) == 0 && !self.waits_for_other_processes() {
             return Duration::ZERO;

@@ -1,6 +1,7 @@
 //! The current state of every rank, folded from all its events so far.
 //!
-//! Events carry absolute values, so a snapshot that has missed some is correct again after the next one of the same kind.
+//! Events carry absolute values, so a snapshot that has missed some is correct again after the next
+//! one of the same kind.
 
 mod parts;
 mod rank;
@@ -19,13 +20,14 @@ pub struct Snapshot {
     pub events: u64,
     /// The ranks.
     pub ranks: Vec<RankSnapshot>,
-    /// The rank at fault and the first failure's error, since later errors usually repeat it. The rank that reported the error
-    /// may be another one.
+    /// The rank at fault and the first failure's error, since later errors usually repeat it. The
+    /// rank that reported the error may be another one.
     pub failure: Option<(u32, String)>,
-    /// The rank whose error counts even if another rank's arrives first: the first rank that began to fail, or one that knows
-    /// the cause at first hand.
+    /// The rank whose error counts even if another rank's arrives first: the first rank that began
+    /// to fail, or one that knows the cause at first hand.
     failing: Option<u32>,
-    /// Pairs of a failed rank and the rank that it blames. The error follows each at once, so a new watcher does not need them.
+    /// Pairs of a failed rank and the rank that it blames. The error follows each at once, so a new
+    /// watcher does not need them.
     #[serde(skip)]
     blamed: Vec<(u32, u32)>,
 }
@@ -42,7 +44,8 @@ impl Snapshot {
         self.at = self.at.max(event.at);
         self.events += 1;
         match &event.what {
-            // Either the sender or the receiver emits a hop, depending on which of them moves the chunk.
+            // Either the sender or the receiver emits a hop, depending on which of them moves the
+            // chunk.
             &What::Hop { group, sequence, from, to, chunk, bytes } => {
                 let sender = self.ranks.get_mut(usize::from(from));
                 if let Some(sender) = sender.filter(|sender| sender.status == RankStatus::Running) {
@@ -65,8 +68,8 @@ impl Snapshot {
         }
     }
 
-    /// Notes that rank `teller` blames `culprit`. The error of a rank that only `heard` of the failure does not count if another
-    /// rank has one.
+    /// Notes that rank `teller` blames `culprit`. The error of a rank that only `heard` of the
+    /// failure does not count if another rank has one.
     fn blame(&mut self, teller: u32, culprit: u32, heard: bool) {
         self.blamed.push((teller, culprit));
         if heard {

@@ -33,7 +33,8 @@ pub struct RankSnapshot {
     pub last_flight: Option<Flight>,
     /// The number of the latest finished collective of each group.
     finished: Vec<(u16, u64)>,
-    /// The groups within the world that the rank has joined, in order. All ranks join in the same order.
+    /// The groups within the world that the rank has joined, in order. All ranks join in the same
+    /// order.
     pub groups: Vec<Membership>,
     /// The latest hop that this rank sent.
     pub last_hop: Option<Hop>,
@@ -183,8 +184,9 @@ impl RankSnapshot {
         (self.status, self.pass, self.in_step) = (RankStatus::Finished, None, false);
     }
 
-    /// True if `event` is part of the run. Events after a rank's last step (it gathers weights to save them) or after its
-    /// failure (it frees its buffers) are not: reports do not count them, and pictures do not show them.
+    /// True if `event` is part of the run. Events after a rank's last step (it gathers weights to
+    /// save them) or after its failure (it frees its buffers) are not: reports do not count them,
+    /// and pictures do not show them.
     pub fn takes(&self, event: &Event) -> bool {
         match self.status {
             RankStatus::Running => true,

@@ -55,8 +55,8 @@ impl Attachment {
         &self.header
     }
 
-    /// Returns the messages that have arrived since the last call, without blocking. [`Message::End`] stands for the end of
-    /// the stream, too.
+    /// Returns the messages that have arrived since the last call, without blocking.
+    /// [`Message::End`] stands for the end of the stream, too.
     ///
     /// # Errors
     /// [`AttachError::Frame`] if the stream is damaged.

@@ -48,7 +48,8 @@ pub enum AttachError {
 }
 
 impl AttachError {
-    /// Returns a function that turns an error of the run `name`'s stream into [`AttachError::Frame`].
+    /// Returns a function that turns an error of the run `name`'s stream into
+    /// [`AttachError::Frame`].
     pub(crate) fn frame(name: &str) -> impl Fn(FrameError) -> AttachError + '_ {
         move |source| AttachError::Frame { name: name.into(), source }
     }

@@ -26,7 +26,8 @@ struct Viewer {
     stream: UnixStream,
     outgoing: VecDeque<u8>,
     incoming: Decoder,
-    /// True once it has asked to hold or slow the run. The run resumes when such a viewer disconnects.
+    /// True once it has asked to hold or slow the run. The run resumes when such a viewer
+    /// disconnects.
     holds: bool,
     gone: bool,
 }
@@ -44,7 +45,8 @@ impl Server {
     pub(crate) fn open(directory: &Path, name: &str, header: &RunHeader) -> io::Result<Self> {
         make_private(directory)?;
         let path = directory.join(format!("{name}.sock"));
-        // A viewer that lists runs removes sockets that refuse connections, so the socket gets its name after it listens.
+        // A viewer that lists runs removes sockets that refuse connections, so the socket gets its
+        // name after it listens.
         let fresh = directory.join(format!("{name}.new"));
         let _ = fs::remove_file(&fresh);
         let listener = UnixListener::bind(&fresh)?;
@@ -81,7 +83,8 @@ impl Server {
         }
     }
 
-    /// Reads and writes as much as possible without blocking, and applies what viewers ask to `pace`.
+    /// Reads and writes as much as possible without blocking, and applies what viewers ask to
+    /// `pace`.
     pub(crate) fn pump(&mut self, pace: Option<&Pace>) {
         for viewer in &mut self.viewers {
             viewer.write();

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 const EVENTS: u64 = 5000;
 
-/// Runs two ranks on two threads that emit into a hub with these options. Returns the subscriber's messages and the report.
+/// Runs two ranks on two threads that emit into a hub with these options. Returns the subscriber's
+/// messages and the report.
 fn run(options: HubOptions, capacity: usize) -> (Vec<Message>, HubReport) {
     let start = Instant::now();
     let (emitters, receivers): (Vec<_>, Vec<_>) =

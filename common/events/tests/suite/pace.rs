@@ -1,4 +1,5 @@
-//! Tests of pacing: ranks stop at the requested boundary, advance by exactly one step, and held time is not run time.
+//! Tests of pacing: ranks stop at the requested boundary, advance by exactly one step, and held
+//! time is not run time.
 
 use events::{Boundary, Pace};
 use std::sync::Arc;
@@ -27,7 +28,8 @@ fn held(count: usize) -> Ranks {
     told(count, Pace::pause)
 }
 
-/// Starts `count` ranks that go through [`PROGRAM`] at the pace that `asked` sets before they begin.
+/// Starts `count` ranks that go through [`PROGRAM`] at the pace that `asked` sets before they
+/// begin.
 fn told(count: usize, asked: impl Fn(&Pace)) -> Ranks {
     let pace = Arc::new(Pace::new());
     asked(&pace);

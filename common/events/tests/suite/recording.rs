@@ -1,4 +1,5 @@
-//! Tests of recordings: events survive a round trip, and truncated files are told from damaged ones.
+//! Tests of recordings: events survive a round trip, and errors distinguish truncated from damaged
+//! files.
 
 use crate::common::{at, header, memory};
 use events::frame::{self, VERSION};

@@ -1,4 +1,5 @@
-//! Tests of the snapshot: later events repair what dropped ones left out, and a finished rank's numbers are its report's.
+//! Tests of the snapshot: later events repair what dropped ones left out, and a finished rank's
+//! numbers are its report's.
 
 use crate::common::{at, collective, memory};
 use events::units::{GatherState, GradientState};

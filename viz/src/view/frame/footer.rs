@@ -42,7 +42,8 @@ impl FooterKey {
     }
 }
 
-/// True if an action has an effect: only a run that may be held has a speed, and a finished run cannot be paused.
+/// True if an action has an effect: only a run that may be held has a speed, and a finished run
+/// cannot be paused.
 fn does_something(app: &App, action: Action) -> bool {
     match action {
         Action::Slower => app.source == EventSource::Recording || app.may_hold(),

@@ -26,8 +26,8 @@ impl UnitSlice {
         UnitSlice { number: rank % slots, of: slots }
     }
 
-    /// Returns the larger, secondary slice that a rank keeps so that backward can gather from neighbours (hpZ). A smaller group
-    /// of neighbours shares this copy.
+    /// Returns the larger, secondary slice that a rank keeps so that backward can gather from
+    /// neighbours (hpZ). A smaller group of neighbours shares this copy.
     pub(super) fn secondary(scene: &Scene, rank: usize) -> Option<Self> {
         let joined = scene.now.ranks[rank].groups.iter().filter(|_| scene.header.sharded.parameters);
         let smaller = |groups: &Vec<RankGroup>| {
@@ -88,7 +88,8 @@ impl UnitCell<'_> {
         self.now().peak_of(Class::Parameters) > 0
     }
 
-    /// Draws a line. A column shows the symbol of the first of `parts` that contains it, else `rest`.
+    /// Draws a line. A column shows the symbol of the first of `parts` that contains it, else
+    /// `rest`.
     fn line(&self, y: u16, paint: &mut Paint<'_>, parts: &[(UnitSlice, Symbol)], rest: Symbol) {
         let parts: Vec<(Range<u16>, Symbol)> =
             parts.iter().map(|(slice, symbol)| (slice.columns(self.width), *symbol)).collect();

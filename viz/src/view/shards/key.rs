@@ -1,4 +1,5 @@
-//! The meaning of the symbols and the share that a rank keeps between steps, in rows below the cells or in a column beside them.
+//! The meaning of the symbols and the share that a rank keeps between steps, in rows below the
+//! cells or in a column beside them.
 
 use super::cell::{UnitSlice, second_copy, slots};
 use super::{NAMES, class_style, nothing, room};
@@ -11,7 +12,8 @@ use ratatui::style::{Color, Style};
 /// The width of the key beside the cells.
 pub(super) const WIDTH: u16 = 22;
 
-/// The key of one line of a cell: its class, the share that a rank keeps, and the meaning of the symbols that occur.
+/// The key of one line of a cell: its class, the share that a rank keeps, and the meaning of the
+/// symbols that occur.
 struct KeyLine {
     class: Class,
     kept: String,

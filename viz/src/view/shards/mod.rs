@@ -1,4 +1,5 @@
-//! What each rank holds: units × ranks, and in each cell the slices of parameters, gradients and optimizer states.
+//! What each rank holds: units × ranks, and in each cell the slices of parameters, gradients and
+//! optimizer states.
 //!
 //! A cell is the unit's flat buffer from left to right, cut into one slot per rank.
 
@@ -14,7 +15,8 @@ use cell::{UnitCell, slots};
 use events::{Class, RankSnapshot};
 use ratatui::style::{Color, Style};
 
-/// The width of the units' names, and that of the names of their three lines, shown if there is room.
+/// The width of the units' names, and that of the names of their three lines, shown if there is
+/// room.
 const NAMES: u16 = 14;
 const LINES: u16 = 12;
 /// Rows of the key, with the blank row before it.

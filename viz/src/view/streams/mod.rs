@@ -35,7 +35,8 @@ struct StreamRows {
 }
 
 impl StreamRows {
-    /// Returns the rows for `ranks` ranks. Besides the lanes there are heading, axis, key and a table with a row per rank.
+    /// Returns the rows for `ranks` ranks. Besides the lanes there are heading, axis, key and a
+    /// table with a row per rank.
     fn new(ranks: usize, height: u16) -> Self {
         let room = |shown: usize| height.saturating_sub(4 + shown as u16);
         let fits = |&shown: &usize| shown as u16 * 2 <= room(shown);
@@ -91,7 +92,8 @@ fn heading(scene: &Scene, (first, end): (usize, usize), paint: &mut Paint<'_>) {
     }
 }
 
-/// Returns one of two shades of a colour, to tell neighbours apart on terminals with enough colours.
+/// Returns one of two shades of a colour, to tell neighbours apart on terminals with enough
+/// colours.
 fn shaded(colour: Color, number: u16, theme: Theme) -> Color {
     match colour {
         Color::Rgb(r, g, b) if number % 2 == 1 && theme.depth != Depth::Named => {
@@ -137,8 +139,8 @@ fn unit_labels(unit: &str, verb: &str) -> Vec<String> {
     labels
 }
 
-/// Draws the communication stream: collectives that move data, that are issued and pending, and that the rank waits for
-/// because its compute stream is idle.
+/// Draws the communication stream: collectives that move data, that are issued and pending, and
+/// that the rank waits for because its compute stream is idle.
 fn communication(
     scene: &Scene,
     (lane, meetings, busy): (&RankWindow, &Meetings<'_>, &[bool]),

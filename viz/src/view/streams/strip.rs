@@ -55,7 +55,8 @@ impl Strip {
         }
     }
 
-    /// Adds a collective that is issued but does not move yet. It fills only columns in which nothing moves.
+    /// Adds a collective that is issued but does not move yet. It fills only columns in which
+    /// nothing moves.
     pub(super) fn add_pending(&mut self, from: u64, to: u64, span: usize) {
         let (from, to) =
             (self.axis.column(from).max(0.0), self.axis.column(to).min(f64::from(self.axis.width)));
@@ -66,7 +67,8 @@ impl Strip {
         }
     }
 
-    /// Draws the stream over the whole of `paint`. `labels` returns a span's names, from the longest to the shortest.
+    /// Draws the stream over the whole of `paint`. `labels` returns a span's names, from the
+    /// longest to the shortest.
     pub(super) fn draw(&self, paint: &mut Paint<'_>, labels: &dyn Fn(usize) -> Vec<String>) {
         let (mut x, height) = (0, paint.height());
         while x < self.columns.len() {

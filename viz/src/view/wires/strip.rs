@@ -1,5 +1,5 @@
-//! The collective in one row, for screens without a row of cards: every rank's number, what it does with slices, and the
-//! wire to the next rank.
+//! The collective in one row, for screens without a row of cards: every rank's number, what it does
+//! with slices, and the wire to the next rank.
 
 use super::{Lanes, MemberProgress, progress_of, shown};
 use crate::groups;
@@ -98,7 +98,8 @@ impl Lanes<'_> {
         let style = self.wire_style(rank);
         let (mut end, name) = (paint.width().saturating_sub(2), next.to_string());
         if next != rank + 1 {
-            // The next rank is not the neighbour at the right, so its number is written at the wire's end.
+            // The next rank is not the neighbour at the right, so its number is written at the
+            // wire's end.
             let gap = u16::from(rank + 1 < self.progress.len());
             end = paint.width().saturating_sub(1 + gap + columns(&name));
             paint.text(end + 1, 0, name, ink(FAINT));
