@@ -1,19 +1,24 @@
-//! The known key nearest to an unknown one.
+//! Finds the key that a misspelt one probably means.
 
 use crate::table::keys;
+use strsim::levenshtein;
 
-/// Returns the key or section of the table nearest to `path`: the one with dots for underscores
+/// Bytes beyond which a name is no slip of any key's.
+const LONGEST: usize = 120;
+
+/// Returns the key or section of the table closest to `path`: the one that says the same with dots
 /// (`offload_optimizer_nvme_path`), else the same name in another section, else the fewest edits;
 /// `None` if nothing is close.
 pub(crate) fn nearest(path: &str) -> Option<&'static str> {
-    let name = path.rsplit('.').next().unwrap_or(path);
+    let name = last(path);
     let limit = (name.chars().count() / 3).max(1);
-    let close = |path: &&'static str| last(path).len().abs_diff(name.len()) <= 3 * limit;
-    let measured = paths().filter(close).map(|c| ((edits(name, last(c)), edits(path, c)), c));
+    let close =
+        |path: &&'static str| name.len() <= LONGEST && last(path).len().abs_diff(name.len()) <= 3 * limit;
+    let measured = paths().filter(close).map(|c| ((levenshtein(name, last(c)), levenshtein(path, c)), c));
     dotted(path).or_else(|| measured.filter(|((distance, _), _)| *distance <= limit).min().map(|(_, c)| c))
 }
 
-/// Lists every key's path, and those of its sections.
+/// Returns every key's path, and those of the sections that it stands in.
 fn paths() -> impl Iterator<Item = &'static str> {
     let up = |path: &&'static str| path.rsplit_once('.').map(|(section, _)| section);
     keys().flat_map(move |key| std::iter::successors(Some(key.path), up))
@@ -28,25 +33,6 @@ fn dotted(path: &str) -> Option<&'static str> {
     let flat = path.replace('.', "_");
     let fits = |key: &str| key.contains('.') && key.replace('.', "_").ends_with(&flat);
     keys().map(|key| key.path).find(|key| flat.contains('_') && fits(key))
-}
-
-/// Levenshtein's distance, in characters; what is longer than any path is infinitely far.
-fn edits(a: &str, b: &str) -> usize {
-    const LONGEST: usize = 120;
-    if a.len() > LONGEST {
-        return usize::MAX;
-    }
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -71,6 +57,5 @@ mod tests {
         }
         assert_eq!(nearest("frobnicate"), None);
         assert_eq!(nearest(&"x".repeat(9999)), None);
-        assert_eq!([edits("", "abc"), edits("kitten", "sitting"), edits("a", "a")], [3, 3, 0]);
     }
 }

@@ -18,6 +18,8 @@ pub struct Workshop {
     pub(super) bless: bool,
     /// What is wrong beside what differs.
     pub problems: Vec<String>,
+    /// The rows of the pictures drawn since they were last taken.
+    pub(super) frames: Vec<String>,
 }
 
 /// Lines of a chapter, consumed one by one.
@@ -46,7 +48,14 @@ impl Workshop {
     /// If there is no temporary folder to work in.
     pub fn new(root: PathBuf, program: PathBuf, bless: bool) -> Result<Self> {
         let console = console::Console::new(&root, program)?;
-        Ok(Workshop { root, console, runs: learn::runs::Runs::default(), bless, problems: Vec::new() })
+        Ok(Workshop {
+            root,
+            console,
+            runs: learn::runs::Runs::default(),
+            bless,
+            problems: Vec::new(),
+            frames: Vec::new(),
+        })
     }
 
     /// `text` with everything in it that programs make made again.
@@ -111,7 +120,8 @@ impl Workshop {
         if !link.is_some_and(|link| link.starts_with("![") && link.contains(&target)) {
             self.problems.push(format!("the picture {} is not shown in the next line", picture.name));
         }
-        let svg = picture.draw(&self.root)?;
+        let (svg, rows) = picture.draw(&self.root)?;
+        self.frames.extend(rows);
         let file = self.root.join("tutorials/src/img").join(format!("{}.svg", picture.name));
         self.keep(&file, &svg)
     }
@@ -144,7 +154,10 @@ fn directive(line: &str) -> Result<Option<(&str, &str)>> {
             "{line:?}: write ```console alone on a line, else nothing runs it"
         )));
     }
-    if !bare.starts_with("<!--") {
+    // Markdown shows the rest of a line that begins with a comment as it is, behind a list's sign too.
+    let numbered = bare.split_once(". ").filter(|(number, _)| number.parse::<u32>().is_ok());
+    let item = numbered.map_or(bare.trim_start_matches(['*', '-', ' ']), |(_, item)| item);
+    if !item.starts_with("<!--") {
         return Ok(None);
     }
     let inside = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
@@ -188,12 +201,18 @@ mod tests {
             ("<!-- quiz:4 -->", "is no directive"),
             ("<!--quiz: 4-->", "is no directive"),
             ("<!-- end -->", "is no directive"),
+            ("<!--=-->2 × 3 = 6<!--/-->", "is no directive"),
+            ("12. <!--=-->2 × 3 = 6<!--/-->", "is no directive"),
             ("1. run\n   ```console\n   $ x\n   ```", "nothing runs it"),
         ] {
             let said = rendered(text).expect_err(text).to_string();
             assert!(said.contains(words), "{text:?}: {said}");
         }
-        for fine in ["text <!-- an aside -->\n", "<!-- fails: 1 -->\n<!-- show: x -->\n```console\n```\n"] {
+        for fine in [
+            "text <!-- an aside -->\n",
+            "1024<!--GPUs--> GPUs\n",
+            "<!-- fails: 1 -->\n<!-- show: x -->\n```console\n```\n",
+        ] {
             assert_eq!(rendered(fine).unwrap(), fine);
         }
     }

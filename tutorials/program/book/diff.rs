@@ -1,6 +1,7 @@
 //! What changes from one stage's source to the next, item by item and hunk by hunk.
 
 use super::code;
+use similar::{Algorithm, ChangeTag, capture_diff_slices};
 use std::path::Path;
 use trainer::{Failure, Result};
 
@@ -75,7 +76,7 @@ fn sentence(old: &[&str], title: &str) -> String {
 /// An item and its lines.
 type Part = (String, Vec<String>);
 
-/// A stage's source in order: the module's documentation (`//!`), the imports (`use`), then the items: types, constants and
+/// A stage's source in order: the module's documentation (`//!`), the modules and imports (`use`), then the items: types, constants and
 /// functions, those of impl blocks on their own. The stage's own name is replaced by `Self`.
 fn parts(text: &str) -> Vec<Part> {
     let own =
@@ -84,8 +85,9 @@ fn parts(text: &str) -> Vec<Part> {
     let names = text.lines().filter_map(item_name);
     let documentation = text.lines().filter(|line| line.starts_with("//!")).map(String::from).collect();
     let mut parts: Vec<Part> = vec![("//!".into(), documentation)];
-    let imports = text.lines().skip_while(|line| !line.starts_with("use "));
-    let imports = imports.take_while(|line| !line.starts_with("///") && !line.starts_with("pub "));
+    let imports = |line: &&str| line.starts_with("use ") || line.starts_with("pub mod ");
+    let begins = |line: &&str| line.starts_with("///") || line.starts_with("pub ") && !imports(line);
+    let imports = text.lines().skip_while(|line| !imports(line)).take_while(|line| !begins(line));
     parts.push(("use".into(), imports.filter(|line| !line.is_empty()).map(String::from).collect()));
     for name in names {
         if let (Some(lines), false) = (code::item(&text, &name), parts.iter().any(|(n, _)| *n == name)) {
@@ -123,32 +125,15 @@ fn names(before: &[Part], after: &[Part]) -> Vec<String> {
     names
 }
 
-/// A diff with every line, by the longest common subsequence.
+/// Returns every line of both sides behind its sign, the common ones once.
 fn changes(from: &[String], to: &[String]) -> Vec<String> {
-    let mut common = vec![vec![0usize; to.len() + 1]; from.len() + 1];
-    for i in (0..from.len()).rev() {
-        for j in (0..to.len()).rev() {
-            common[i][j] = if from[i] == to[j] {
-                common[i + 1][j + 1] + 1
-            } else {
-                common[i + 1][j].max(common[i][j + 1])
-            };
-        }
-    }
-    let (mut i, mut j, mut out) = (0, 0, Vec::new());
-    while i < from.len() || j < to.len() {
-        if i < from.len() && j < to.len() && from[i] == to[j] {
-            out.push(format!("  {}", from[i]).trim_end().to_string());
-            (i, j) = (i + 1, j + 1);
-        } else if j == to.len() || i < from.len() && common[i + 1][j] >= common[i][j + 1] {
-            out.push(format!("- {}", from[i]));
-            i += 1;
-        } else {
-            out.push(format!("+ {}", to[j]));
-            j += 1;
-        }
-    }
-    out
+    let ops = capture_diff_slices(Algorithm::Myers, from, to);
+    let changes = ops.iter().flat_map(|op| op.iter_changes(from, to));
+    let line = |tag, text: &String| match tag {
+        ChangeTag::Equal => format!("  {text}").trim_end().to_string(),
+        sign => format!("{sign} {text}"),
+    };
+    changes.map(|change| line(change.tag(), change.value_ref())).collect()
 }
 
 /// A diff cut where more unchanged lines lie between two changes than belong to both.
@@ -226,19 +211,5 @@ mod tests {
             let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
             assert_eq!(told + frames - 1, lines, "{stage}: the type's own closing bracket is in its part");
         }
-    }
-
-    #[test]
-    fn a_diff_gives_back_both_sides() {
-        let lines = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
-        let (from, to) = (lines("abcde"), lines("axcdy"));
-        let diff = changes(&from, &to);
-        let side = |sign: &str| -> Vec<String> {
-            diff.iter()
-                .filter(|l| l.starts_with(sign) || l.starts_with("  "))
-                .map(|l| l[2..].into())
-                .collect()
-        };
-        assert_eq!((side("- "), side("+ ")), (from, to));
     }
 }

@@ -10,11 +10,11 @@ mod claims;
 mod code;
 mod console;
 mod diff;
-mod equations;
+mod equation;
 mod fsdp;
 mod hops;
 mod links;
-mod numbers;
+mod marks;
 mod picture;
 mod stages;
 mod tables;
@@ -82,7 +82,7 @@ pub fn inspect(file: &Path, workshop: &mut Workshop) -> Result<Vec<String>> {
     } else if text != rendered {
         problems.push(difference(&text, &rendered));
     }
-    problems.extend(numbers::unfounded(&rendered));
+    problems.extend(marks::unproven(&rendered, &std::mem::take(&mut workshop.frames)));
     Ok(problems.into_iter().map(|problem| format!("{}: {problem}", file.display())).collect())
 }
 
