@@ -173,7 +173,7 @@ impl<'a> Worker<'a> {
     /// request.
     fn update(&mut self, losses: Vec<Losses>) -> Result<bool> {
         let config = &self.plan.config;
-        // A GPU has these losses long since: all of backward is queued behind them.
+        // The host waits here for a GPU, which computed these losses before backward.
         let loss =
             losses.into_iter().try_fold(0.0, |sum, losses| Ok::<_, RankError>(sum + losses.wait()?))?;
         let update = config.update(self.updates, self.loss_scale());
