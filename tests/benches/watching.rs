@@ -1,15 +1,18 @@
 //! What being watched costs a run: `cargo bench -p tests --bench watching`.
 //!
-//! * The screen: a run with its screen open in a pseudo-terminal beside one without a screen. The CPU time of the thread
-//!   that draws and of the one that collects events, as a share of the whole process's, from the first picture to the last
-//!   step: what counts. Beside it what a step takes more than the other run's, within a pair far from exact.
-//! * The recording: a run without listeners and a recorded one side by side, at the same time, so that whatever else
-//!   the machine does slows both. CPU time of each process per step, and its median step. What counts are the differences
-//!   within the pairs: their median over all stages, and where it lies with 95 % confidence. Single pairs differ by more than
-//!   the limit, so that a few settle nothing.
+//! * The screen: a run with its screen open in a pseudo-terminal beside one without a screen. The
+//!   CPU time of the thread that draws and of the one that collects events, as a share of the whole
+//!   process's, from the first picture to the last step: what counts. Beside it what a step takes
+//!   more than the other run's, within a pair far from exact.
+//! * The recording: a run without listeners and a recorded one side by side, at the same time, so
+//!   that whatever else the machine does slows both. CPU time of each process per step, and its
+//!   median step. What counts are the differences within the pairs: their median over all stages,
+//!   and where it lies with 95 % confidence. Single pairs differ by more than the limit, so that a
+//!   few settle nothing.
 //!
-//! Flags after `--`: `--stages zero0-ddp,zero1,zero2,zero3`, `--model tiny`, `--gpus 4`, `--steps 40`, `--rounds 7`, and
-//! `--strict` to fail unless both are shown to take at most one percent.
+//! Flags after `--`: `--stages zero0-ddp,zero1,zero2,zero3`, `--model tiny`, `--gpus 4`,
+//! `--steps 40`, `--rounds 7`, and `--strict` to fail unless both are shown to take at most one
+//! percent.
 
 #[allow(dead_code, reason = "the visualizer's own tests use the rest")]
 #[path = "../../viz/tests/suite/pty.rs"]
@@ -95,7 +98,8 @@ struct Interval {
 }
 
 impl Interval {
-    /// By order statistics, which need no distribution: as many values are below the median as heads are tossed.
+    /// By order statistics, which need no distribution: as many values are below the median as
+    /// heads are tossed.
     fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.collect();
         sorted.sort_by(f64::total_cmp);
@@ -138,7 +142,8 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// Of the program with this process id: its main thread draws, the one called `events` collects.
+    /// Of the program with this process id: its main thread draws, the one called `events`
+    /// collects.
     fn of(id: u32) -> Self {
         let tasks = format!("/proc/{id}/task");
         let name = |task: &PathBuf| read(&task.join("comm")).trim() == "events";
@@ -183,8 +188,8 @@ fn thread_seconds(task: &Path) -> f64 {
     nanoseconds.unwrap_or_else(|| panic!("{}: {text}", task.display())) * 1e-9
 }
 
-/// `stat` has, after the name in parentheses, user and system time as the 12th and 13th field, in hundredths of a second;
-/// threads that have ended count.
+/// `stat` has, after the name in parentheses, user and system time as the 12th and 13th field, in
+/// hundredths of a second; threads that have ended count.
 fn process_seconds(id: u32) -> f64 {
     let text = read(&PathBuf::from(format!("/proc/{id}/stat")));
     let fields = text.rsplit(") ").next().unwrap_or_default().split_whitespace();
@@ -271,7 +276,8 @@ fn recordings(flags: &Flags, stage: Stage, dir: &Path) -> Vec<Added> {
     pairs
 }
 
-/// A run that is not recorded and one that is, at the same time; which starts first is the caller's.
+/// A run that is not recorded and one that is, at the same time; which starts first is the
+/// caller's.
 fn pair(flags: &Flags, stage: Stage, dir: &Path, plain_first: bool) -> (Cost, Cost) {
     let recording = dir.join("run.zero");
     let start = |recorded: bool| start(flags, stage, dir, recorded.then_some(recording.as_path()));

@@ -1,5 +1,6 @@
-//! Commands that the documents tell their readers to type: what stands in plain fences, and code in sentences that begins
-//! with `cargo` or a script. Blocks called `console` are run by the book's own test.
+//! Commands that the documents tell their readers to type: what stands in plain fences, and code in
+//! sentences that begins with `cargo` or a script. Blocks called `console` are run by the book's
+//! own test.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,8 @@ pub struct Command {
 /// Every command of every document: the book, the READMEs, and `docs/`.
 ///
 /// # Panics
-/// If a document has a line that is no command that can be understood, or a script or a file that is not there.
+/// If a document has a line that is no command that can be understood, or a script or a file that
+/// is not there.
 pub fn commands() -> Vec<Command> {
     let mut commands = Vec::new();
     for document in documents() {
@@ -108,7 +110,8 @@ pub type Call = (String, Vec<String>);
 /// What a line means: a program of the workspace, or nothing that could be held against one.
 ///
 /// # Errors
-/// If it names a package, a binary, a test, a feature, a script or a file that is not there, or is no command.
+/// If it names a package, a binary, a test, a feature, a script or a file that is not there, or is
+/// no command.
 pub fn understood(line: &str) -> Result<Option<Call>, String> {
     let words = words(line);
     let words: Vec<&str> = words.iter().map(String::as_str).skip_while(|word| word.contains('=')).collect();
@@ -133,7 +136,8 @@ fn started(words: &[&str]) -> Result<Option<Call>, String> {
     match words {
         [script, rest @ ..] if script.starts_with("scripts/") => {
             exists(script)?;
-            // A launcher is given the number of ranks, then the program; under Slurm the job knows the number.
+            // A launcher is given the number of ranks, then the program; under Slurm the job knows
+            // the number.
             let rest =
                 if rest.first().is_some_and(|word| word.parse::<u32>().is_ok()) { &rest[1..] } else { rest };
             Ok(rest.split_first().map(|(program, rest)| (program.to_string(), given(rest))))

@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A process of a job, and the folder for what a run that is killed leaves behind; both are gone when it is dropped.
+/// A process of a job, and the folder for what a run that is killed leaves behind; both are gone
+/// when it is dropped.
 pub struct Member(Child, #[allow(dead_code, reason = "held until then")] TempDir);
 
 /// How a process ended.
@@ -34,7 +35,8 @@ pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Starts `program` with `flags` and the variables `set` (`NAME=value …`), and with no launcher's variables besides.
+/// Starts `program` with `flags` and the variables `set` (`NAME=value …`), and with no launcher's
+/// variables besides.
 ///
 /// # Panics
 /// If it cannot be started.
@@ -61,7 +63,8 @@ pub fn launch(program: &str, size: usize, flags: impl Fn(usize) -> String) -> Ve
     (0..size).map(|rank| start(program, &flags(rank), &set(rank))).collect()
 }
 
-/// Checks the error of a rank, of which there are at least three, after `culprit` has left out an `operation`; the number that it gives this.
+/// Checks the error of a rank, of which there are at least three, after `culprit` has left out an
+/// `operation`; the number that it gives this.
 ///
 /// # Panics
 /// If it says something else.

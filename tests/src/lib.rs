@@ -19,9 +19,10 @@ pub use standin::{standin, test_name};
 /// Every stage, in order.
 pub const STAGES: [Stage; 4] = Stage::ALL;
 
-/// A learning rate at which `tiny` is compared between devices. At the preset's own, 3e-3, training amplifies rounding: two runs on
-/// the CPU whose ranks add in another order are 2.7e-4 apart after 50 steps, in bf16 2.0 % of a step's loss. At this one they stay
-/// within 1e-7, in bf16 within 0.04 %, and the loss falls from 5.6 to 2.4 all the same.
+/// A learning rate at which `tiny` is compared between devices. At the preset's own, 3e-3, training
+/// amplifies rounding: two runs on the CPU whose ranks add in another order are 2.7e-4 apart after
+/// 50 steps, in bf16 2.0 % of a step's loss. At this one they stay within 1e-7, in bf16 within 0.04
+/// %, and the loss falls from 5.6 to 2.4 all the same.
 pub const STEADY_RATE: &str = "1e-3";
 
 /// The path of a fixture of this crate.
@@ -84,7 +85,8 @@ pub fn losses(report: &Report) -> Vec<f64> {
     report.steps.iter().map(|row| row.loss).collect()
 }
 
-/// Bytes by which all ranks' shards of the parameters exceed the parameters, in a run of ZeRO-3 in fp32.
+/// Bytes by which all ranks' shards of the parameters exceed the parameters, in a run of ZeRO-3 in
+/// fp32.
 pub fn padding(zero3: &Report) -> u64 {
     let shards = zero3.memory.iter().filter(|row| row.class == "parameters").map(|row| row.peak_bytes);
     shards.sum::<u64>() - 4 * zero3.model.parameters
@@ -102,8 +104,9 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// How far `got` is from `expected` in the step where it is farthest, as it is or as a share of the step's own loss; infinite where
-/// one is not a number, without steps, and for another number of them.
+/// How far `got` is from `expected` in the step where it is farthest, as it is or as a share of the
+/// step's own loss; infinite where one is not a number, without steps, and for another number of
+/// them.
 pub fn farthest_step(expected: &[f64], got: &[f64], relative: bool) -> f64 {
     if expected.len() != got.len() || got.is_empty() {
         return f64::INFINITY;
@@ -115,7 +118,8 @@ pub fn farthest_step(expected: &[f64], got: &[f64], relative: bool) -> f64 {
     expected.iter().zip(got).map(off).fold(0.0, f64::max)
 }
 
-/// The largest absolute difference between two lists of the same length; infinite where one is not a number.
+/// The largest absolute difference between two lists of the same length; infinite where one is not
+/// a number.
 ///
 /// # Panics
 /// If the lengths differ.

@@ -1,12 +1,13 @@
-//! The scripts that start jobs, run as they stand. Of their surroundings only what is not here is played: `cargo`, since the
-//! programs are built, and whatever launcher a test adds.
+//! The scripts that start jobs, run as they stand. Of their surroundings only what is not here is
+//! played: `cargo`, since the programs are built, and whatever launcher a test adds.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs a script of `scripts/launch` from `folder` with `words` and the variables `set`. `stage` is a program that is every
-/// stage by name; `played` are programs that the script finds on its path, by name, as shell text.
+/// Runs a script of `scripts/launch` from `folder` with `words` and the variables `set`. `stage` is
+/// a program that is every stage by name; `played` are programs that the script finds on its path,
+/// by name, as shell text.
 ///
 /// # Panics
 /// If the folder cannot be written or the script not run.

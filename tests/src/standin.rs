@@ -1,9 +1,11 @@
-//! Tests on a GPU that is not there: the same test again, with the stand-in driver on the loader's path.
+//! Tests on a GPU that is not there: the same test again, with the stand-in driver on the loader's
+//! path.
 //!
-//! The stand-in (`common/device/tests/standin`) takes the place of NVIDIA's driver, compiler and cuBLASLt. What passes
-//! there proves the whole of this workspace's CUDA path: which calls are made and in which order, what is fenced off from
-//! what, where memory comes from and when it is reused, the kernels' launches and (through the host shim) their numbers. It
-//! proves nothing about what NVIDIA's libraries do, how fast anything is, or code that only a GPU's compiler sees.
+//! The stand-in (`common/device/tests/standin`) takes the place of NVIDIA's driver, compiler and
+//! cuBLASLt. What passes there proves the whole of this workspace's CUDA path: which calls are made
+//! and in which order, what is fenced off from what, where memory comes from and when it is reused,
+//! the kernels' launches and (through the host shim) their numbers. It proves nothing about what
+//! NVIDIA's libraries do, how fast anything is, or code that only a GPU's compiler sees.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
@@ -14,9 +16,9 @@ use std::process::Command;
 /// Says to a test that the stand-in is in place.
 const MARK: &str = "ZERO_STANDIN";
 
-/// True if the stand-in is in place in this process. If it is not, `test` runs again, in a process of its own with the stand-in and
-/// `settings` in its environment, and must pass there. Without a C++ compiler nothing is run, and that is said even where the output
-/// of tests is captured.
+/// True if the stand-in is in place in this process. If it is not, `test` runs again, in a process
+/// of its own with the stand-in and `settings` in its environment, and must pass there. Without a
+/// C++ compiler nothing is run, and that is said even where the output of tests is captured.
 ///
 /// # Panics
 /// If the test fails there.

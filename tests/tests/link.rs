@@ -1,9 +1,11 @@
-//! On a simulated link, communication hides behind computation as far as an alpha-beta model says that it can.
+//! On a simulated link, communication hides behind computation as far as an alpha-beta model says
+//! that it can.
 //!
-//! The model takes from a recording how long each rank was busy between one thing and the next, and what it issued
-//! when. It lets one link carry one collective after another, and ranks wait only for what they need: a unit's
-//! parameters before its pass, gradients before the step, updated parameters at the step's end. What ranks wait for in
-//! it is left exposed by any schedule that issues at these points.
+//! The model takes from a recording how long each rank was busy between one thing and the next, and
+//! what it issued when. It lets one link carry one collective after another, and ranks wait only
+//! for what they need: a unit's parameters before its pass, gradients before the step, updated
+//! parameters at the step's end. What ranks wait for in it is left exposed by any schedule that
+//! issues at these points.
 
 use events::{CollectiveEvent, Event, Operation, Pass, Progress, Snapshot, What};
 use planner::Stage;
@@ -41,7 +43,8 @@ struct AlphaBeta {
 }
 
 impl AlphaBeta {
-    /// Seconds of a collective between two ranks, each of which sends half of what is reduced or gathered.
+    /// Seconds of a collective between two ranks, each of which sends half of what is reduced or
+    /// gathered.
     fn seconds(self, event: &CollectiveEvent) -> f64 {
         let half = event.bytes as f64 / RANKS as f64;
         let (rounds, bytes) = match event.operation {
@@ -133,7 +136,8 @@ struct Clock {
     exposed: f64,
 }
 
-/// The seconds that each rank waits for the link in the model, and the seconds for which the link is busy.
+/// The seconds that each rank waits for the link in the model, and the seconds for which the link
+/// is busy.
 fn model(ranks: &[&Step], link: AlphaBeta) -> (Vec<f64>, f64) {
     let mut clocks = vec![Clock::default(); ranks.len()];
     let mut issued: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
@@ -187,8 +191,8 @@ fn link_for_half_of_the_step(stage: Stage, file: &std::path::Path) -> Result<Alp
     Ok(AlphaBeta { latency: 50e-6, bandwidth: bytes / seconds })
 }
 
-/// What was left exposed beyond the model, as a share of what can be hidden, and the share of communication that can be
-/// hidden: medians over steps.
+/// What was left exposed beyond the model, as a share of what can be hidden, and the share of
+/// communication that can be hidden: medians over steps.
 fn beyond_the_model(events: &[Event], link: AlphaBeta) -> (f64, f64) {
     let ranks: Vec<Vec<Step>> = (0..RANKS as u32).map(|rank| steps(events, rank)).collect();
     let judge = |step: usize| {
@@ -206,8 +210,8 @@ fn beyond_the_model(events: &[Event], link: AlphaBeta) -> (f64, f64) {
     (median(&beyond), median(&hideable))
 }
 
-/// The share of the last step's communication that the streams view shows beside computation, on the rank where it is
-/// the smallest.
+/// The share of the last step's communication that the streams view shows beside computation, on
+/// the rank where it is the smallest.
 fn shown_as_hidden(events: &[Event]) -> f64 {
     let mut window = Window::new(&Snapshot::new(RANKS as u32, 0));
     events.iter().for_each(|event| window.apply(event));
@@ -216,8 +220,8 @@ fn shown_as_hidden(events: &[Event]) -> f64 {
     measured.iter().map(|rank| rank.overlapped as f64 / rank.communication as f64).fold(1.0, f64::min)
 }
 
-/// One recorded run on a link that takes half of the step: what was left exposed beyond the model, what can be hidden, and
-/// what the streams view shows as hidden.
+/// One recorded run on a link that takes half of the step: what was left exposed beyond the model,
+/// what can be hidden, and what the streams view shows as hidden.
 fn run(stage: Stage) -> (f64, f64, f64) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run");
@@ -230,8 +234,8 @@ fn run(stage: Stage) -> (f64, f64, f64) {
     (beyond, hideable, shown_as_hidden(&events))
 }
 
-/// Three runs: another program on the machine stretches some passes and not others, between the calibration and the run
-/// as well.
+/// Three runs: another program on the machine stretches some passes and not others, between the
+/// calibration and the run as well.
 fn hides_what_can_be_hidden(stage: Stage) {
     // The view counts as computation only passes over units, not copies.
     let holds = |&(beyond, hideable, shown): &(f64, f64, f64)| {

@@ -1,4 +1,5 @@
-//! Ranks that are processes of an MPI job. Built with `--features mpi` only, since it needs an MPI: `scripts/test-mpi`.
+//! Ranks that are processes of an MPI job. Built with `--features mpi` only, since it needs an MPI:
+//! `scripts/test-mpi`.
 
 #![cfg(feature = "mpi")]
 
@@ -65,7 +66,8 @@ fn the_script_starts_processes_that_learn_what_threads_do() {
     assert_eq!(Report::read(&report).unwrap().weights_blake3, threads.weights_blake3);
 }
 
-/// The process numbers of the ranks of a job, found by a word that only they have on their command line.
+/// The process numbers of the ranks of a job, found by a word that only they have on their command
+/// line.
 fn ranks(word: &str) -> Vec<(u32, String)> {
     let found = Command::new("pgrep").args(["-f", &format!("^{STAGE}.*{word}")]).output().unwrap();
     let numbers = String::from_utf8(found.stdout).unwrap();

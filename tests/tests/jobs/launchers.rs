@@ -1,5 +1,5 @@
-//! The scripts that start jobs, run as they stand ([`tests::script`]): played are Slurm's `scontrol` and `srun`, and
-//! `torchrun`. `mpirun` is real: `tests/mpi.rs`.
+//! The scripts that start jobs, run as they stand ([`tests::script`]): played are Slurm's
+//! `scontrol` and `srun`, and `torchrun`. `mpirun` is real: `tests/mpi.rs`.
 
 use planner::Stage;
 use std::net::TcpListener;
@@ -28,7 +28,8 @@ fn launch(folder: &Path, script: &str, words: &str, set: &[(&str, String)]) -> O
     tests::script::launch(env!("CARGO_BIN_EXE_stage"), folder, script, words, set, &played)
 }
 
-/// As torchrun does: an agent that listens at the port, and two workers, of which the first failure is the job's.
+/// As torchrun does: an agent that listens at the port, and two workers, of which the first failure
+/// is the job's.
 const TORCHRUN: &str = "[ \"$1 $2 $3 $4\" = '--standalone --nproc-per-node 2 --no-python' ] || exit 2\n\
     shift 4\n\
     export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TORCHELASTIC_USE_AGENT_STORE=True\n\

@@ -31,7 +31,8 @@ fn endless(more: &str) -> String {
 /// How long ranks wait for each other, where a test is about waiting.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// How late all may be that have to wait for each other at the start: the meeting's two seconds, and some for starting.
+/// How late all may be that have to wait for each other at the start: the meeting's two seconds,
+/// and some for starting.
 const LATE: Duration = Duration::from_secs(4);
 
 fn ends(members: Vec<Member>) -> Vec<Ended> {

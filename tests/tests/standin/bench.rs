@@ -1,5 +1,5 @@
-//! What is measured on a GPU, on the stand-in driver: memory beside the ledger, work by kind of kernel, launches; and
-//! `gpu-bench`, whose figures mean nothing there.
+//! What is measured on a GPU, on the stand-in driver: memory beside the ledger, work by kind of
+//! kernel, launches; and `gpu-bench`, whose figures mean nothing there.
 
 use planner::Stage;
 use settings::Config;
@@ -61,8 +61,8 @@ fn metered(stage: Stage, flags: &str) -> Report {
     train_as(stage, config).unwrap()
 }
 
-/// Calls, operations and bytes of each kind on rank 0, without times. Of products the operations alone: a GPU multiplies tensor by
-/// tensor what the CPU multiplies as one.
+/// Calls, operations and bytes of each kind on rank 0, without times. Of products the operations
+/// alone: a GPU multiplies tensor by tensor what the CPU multiplies as one.
 fn work(report: &Report) -> Vec<(&'static str, u64, u64, u64)> {
     let rows = report.kernels.iter().filter(|row| row.rank == 0 && row.kind != "collectives");
     rows.map(|row| match row.kind {
@@ -79,7 +79,8 @@ fn products_and_attention_count_what_the_model_takes() {
     let flags = format!("--gpus 1 --batch-size 2 --seq-len {tokens} --steps 3 --device cpu");
     let report = metered(Stage::Ddp, &flags);
     let flops = |kind| report.kernels.iter().find(|row| row.kind == kind).map_or(0, |row| row.flops);
-    // Tiny's matrices but for the embedding, forward and twice backward; the first two of three steps are left out.
+    // Tiny's matrices but for the embedding, forward and twice backward; the first two of three
+    // steps are left out.
     let matrices = layers * (4 * width * width + 3 * width * 384) + 256 * width;
     assert_eq!(flops("matmul"), 6 * 2 * tokens * matrices);
     // Two products forward and five backward, over the pairs that the mask leaves.
@@ -127,7 +128,8 @@ fn a_step_takes_few_launches_and_waits() {
     });
     let [launches, waits] = [0, 1].map(|what| per_step.map(|counts| counts[what]));
     assert!(launches.iter().all(|count| (150..=MOST).contains(count)), "{launches:?}");
-    // The largest gradient, and the gradients' norm. Losses are read without waiting for an idle GPU.
+    // The largest gradient, and the gradients' norm. Losses are read without waiting for an idle
+    // GPU.
     assert_eq!(waits, [2; 4]);
 }
 

@@ -1,5 +1,5 @@
-//! `gpu-bench` and its PyTorch: that the two train the same model, take turns, and that ours is measured whatever becomes of it.
-//! On the stand-in driver; figures mean nothing there.
+//! `gpu-bench` and its PyTorch: that the two train the same model, take turns, and that ours is
+//! measured whatever becomes of it. On the stand-in driver; figures mean nothing there.
 
 use planner::Stage;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The smallest bench, with `python` beside it. What it puts into the folder for temporary files is gone when it has ended.
+/// The smallest bench, with `python` beside it. What it puts into the folder for temporary files is
+/// gone when it has ended.
 fn bench(python: &str, more: &[&str]) -> Output {
     let temporary = tempfile::tempdir().unwrap();
     let model = fixture("odd.json");

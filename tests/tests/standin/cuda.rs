@@ -1,5 +1,5 @@
-//! The whole CUDA path on the stand-in driver; see [`tests::standin`] for what that proves. The test with a GPU is
-//! `gpu-check`.
+//! The whole CUDA path on the stand-in driver; see [`tests::standin`] for what that proves. The
+//! test with a GPU is `gpu-check`.
 
 use collectives::local;
 use device::cuda::{Gpu, Options};
@@ -139,7 +139,8 @@ fn timing_changes_no_bit() {
     }
 }
 
-/// The other tests would notice a missing fence: without any, a run ends in an error or learns something else.
+/// The other tests would notice a missing fence: without any, a run ends in an error or learns
+/// something else.
 #[test]
 fn without_fences_runs_go_wrong() {
     if !standin(without_fences_runs_go_wrong, &[("STANDIN_FENCES", "0")]) {
@@ -183,7 +184,8 @@ fn runs_resume_from_checkpoints_of_others() {
     }
 }
 
-/// The stand-in's cuBLASLt, as the library, cuts up the sums of a product by its shape and by how its operands are aligned.
+/// The stand-in's cuBLASLt, as the library, cuts up the sums of a product by its shape and by how
+/// its operands are aligned.
 #[test]
 fn wrapping_changes_no_bit() {
     if !standin(wrapping_changes_no_bit, &[]) {
@@ -282,7 +284,8 @@ fn gpus_that_do_not_reach_each_other_are_for_nccl() {
     on_gpu(Stage::Ddp, &format!("{flags} --collectives nccl"));
 }
 
-/// Where cuBLASLt has no algorithm for operands that are aligned well, it is asked for one that needs no alignment.
+/// Where cuBLASLt has no algorithm for operands that are aligned well, it is asked for one that
+/// needs no alignment.
 #[test]
 fn products_ask_again_for_less_alignment() {
     if standin(products_ask_again_for_less_alignment, &[("STANDIN_BLAS_ALIGNED", "4")]) {
@@ -388,8 +391,8 @@ fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
     }
 }
 
-/// Two ranks on GPUs of their own, and a collective that the second gives up while the first's share, which writes to the second's
-/// memory, has not run yet.
+/// Two ranks on GPUs of their own, and a collective that the second gives up while the first's
+/// share, which writes to the second's memory, has not run yet.
 #[test]
 fn what_is_given_up_is_not_freed_while_another_gpu_writes_there() {
     let settings = [("STANDIN_GPUS", "2"), ("STANDIN_DOZE", "20000")];

@@ -1,4 +1,5 @@
-//! Collectives over NCCL, on the stand-in driver and the stand-in NCCL beside it; see [`tests::standin`].
+//! Collectives over NCCL, on the stand-in driver and the stand-in NCCL beside it; see
+//! [`tests::standin`].
 
 use collectives::local::{Options, World};
 use collectives::{Bucket, CollectiveError, Group, nccl, tcp};
@@ -201,8 +202,8 @@ fn a_rank_that_loses_a_peer_names_no_culprit_that_it_does_not_know() {
     }
 }
 
-/// An abort waits for all that runs on the GPU: that of the idle world for a sum of two neighbours, which waits for a rank
-/// that has issued it and fails.
+/// An abort waits for all that runs on the GPU: that of the idle world for a sum of two neighbours,
+/// which waits for a rank that has issued it and fails.
 #[test]
 fn a_rank_with_several_communicators_aborts_them_side_by_side() {
     if !standin(a_rank_with_several_communicators_aborts_them_side_by_side, &[("STANDIN_GPUS", "4")]) {
@@ -247,7 +248,8 @@ fn a_rank_that_hangs_in_nccl_is_named_after_the_timeout() {
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
 }
 
-/// What it does next may load machine code, which waits for its kernel, and keeps the driver from launching others'.
+/// What it does next may load machine code, which waits for its kernel, and keeps the driver from
+/// launching others'.
 #[test]
 fn no_rank_that_shares_a_gpu_continues_before_all_have_issued() {
     let late = ("STANDIN_NCCL_ABSENT", "2:2:500");

@@ -1,5 +1,6 @@
-//! Training over NCCL, by threads and by processes, on the stand-in driver and the stand-in NCCL beside it; see
-//! [`tests::standin`]. NCCL adds in an order of its own, so losses agree with other engines' to rounding.
+//! Training over NCCL, by threads and by processes, on the stand-in driver and the stand-in NCCL
+//! beside it; see [`tests::standin`]. NCCL adds in an order of its own, so losses agree with other
+//! engines' to rounding.
 
 use planner::Stage;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ use trainer::Report;
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// 4 sequences of 12 tokens per step, of a model of which some units divide by no number of ranks above 1.
+/// 4 sequences of 12 tokens per step, of a model of which some units divide by no number of ranks
+/// above 1.
 fn flags(world: usize, steps: u32) -> String {
     format!(
         "--model {} --batch-size {} --seq-len 12 --steps {steps} --threads 1 --device cuda",
@@ -38,7 +40,8 @@ fn agrees(stage: Stage, flags: &str, apart: f64) -> Report {
     nccl
 }
 
-/// The stand-in takes 4 MiB for each end of a communicator, `ends` of them per GPU, and nothing for itself.
+/// The stand-in takes 4 MiB for each end of a communicator, `ends` of them per GPU, and nothing for
+/// itself.
 fn takes(report: &Report, ends: u64) {
     assert_eq!(report.gpu.len(), report.world_size);
     for row in &report.gpu {
@@ -69,7 +72,8 @@ fn groups_of_neighbours_are_split_communicators() {
         return;
     }
     let flags = format!("--gpus 4 {}", flags(4, 3));
-    // Of the two ranks on a GPU each has an end of the world's communicator, its neighbours', and where it has peers across theirs.
+    // Of the two ranks on a GPU each has an end of the world's communicator, its neighbours', and
+    // where it has peers across theirs.
     for (groups, ends) in
         [("--strategy hybrid-shard --shard-group-size 2", 3), ("--secondary-shard-size 2", 2)]
     {
@@ -241,7 +245,8 @@ fn what_stands_in_the_way_is_said_before_anything_starts() {
     refused(&format!("--gpus 2 {flags} --collectives nccl"), &sharing);
     refused("--collectives nccl --device cpu", &["connects GPUs", "doctor"]);
     refused(&format!("--gpus 1 {flags} --collectives nccl --link pcie4"), &["--link"]);
-    // Each process is alone on its machine as far as it knows: only together they see that they share.
+    // Each process is alone on its machine as far as it knows: only together they see that they
+    // share.
     for ended in ends(&format!("zero3 --headless {flags}"), 2) {
         explains(&ended, &["ranks 0 and 1 share a GPU", "2.28.9", "2.30"]);
     }
@@ -289,7 +294,8 @@ fn without_nccl(folder: &Path) -> PathBuf {
     libraries.join("libnccl.so")
 }
 
-/// Under the name that pip's packages give it, in their folder of every Python at hand, and on the loader's path.
+/// Under the name that pip's packages give it, in their folder of every Python at hand, and on the
+/// loader's path.
 #[test]
 fn nccl_is_found_wherever_pip_puts_it() {
     if !standin(nccl_is_found_wherever_pip_puts_it, &[]) {

@@ -1,5 +1,6 @@
-//! Copies between main memory and a GPU, on the stand-in driver: they run late there, so that a page-locked block that is
-//! reused before its copy was done shows, and so does pageable memory whose copy is not waited for. Launches from any thread.
+//! Copies between main memory and a GPU, on the stand-in driver: they run late there, so that a
+//! page-locked block that is reused before its copy was done shows, and so does pageable memory
+//! whose copy is not waited for. Launches from any thread.
 
 use device::cuda::kernels::{self, Operand};
 use device::cuda::{Gpu, Options};

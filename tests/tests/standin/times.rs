@@ -1,4 +1,5 @@
-//! On a GPU the host only queues work. Watchers are told when it ran: these times, on the stand-in driver.
+//! On a GPU the host only queues work. Watchers are told when it ran: these times, on the stand-in
+//! driver.
 
 use events::{Event, Operation, Pass, Progress, Recording, Snapshot, What, Work};
 use planner::Stage;
@@ -29,7 +30,8 @@ struct Run {
     trace: Value,
 }
 
-/// A recorded run of a stage on the stand-in, of two micro-batches per step; `engine` moves the data.
+/// A recorded run of a stage on the stand-in, of two micro-batches per step; `engine` moves the
+/// data.
 fn recorded(stage: Stage, engine: &str) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.zero");
@@ -107,7 +109,8 @@ fn every_pass_and_collective_is_told_of_once_and_in_order() {
     }
 }
 
-/// What fences promise, seen in times: gathered before computed with, computed by all before summed.
+/// What fences promise, seen in times: gathered before computed with, computed by all before
+/// summed.
 #[test]
 fn times_respect_what_waits_for_what() {
     if !standin(times_respect_what_waits_for_what, &[("STANDIN_DOZE", "4000")]) {
@@ -147,7 +150,8 @@ fn times_respect_what_waits_for_what() {
     assert!(checked.iter().all(|&count| count > 8), "{checked:?}");
 }
 
-/// Every rank's collectives of units, with how many backward passes over the unit it had finished by the issue.
+/// Every rank's collectives of units, with how many backward passes over the unit it had finished
+/// by the issue.
 fn issued(events: &[Event]) -> Vec<(u32, events::CollectiveEvent, usize)> {
     let mut backward: HashMap<(u32, u16), usize> = HashMap::new();
     let mut out = Vec::new();

@@ -247,7 +247,8 @@ fn a_stage_is_one_file_of_at_most_150_lines_and_its_variants_are_files_of_their_
     assert!(variants > 1, "the search finds what is there");
 }
 
-/// Sums whose order depends on timing: CUDA's `atomicAdd` and its kin, C++'s `fetch_add`, PTX's `atom` and `red`.
+/// Sums whose order depends on timing: CUDA's `atomicAdd` and its kin, C++'s `fetch_add`, PTX's
+/// `atom` and `red`.
 fn adds_atomically(line: &str) -> bool {
     let words = line.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '.');
     let fetches =

@@ -1,4 +1,5 @@
-//! The stage contract: whatever a stage shards, it trains the same model, and the planner knew what it would need.
+//! The stage contract: whatever a stage shards, it trains the same model, and the planner knew what
+//! it would need.
 
 use planner::{Job, Partition, Stage};
 use stages::{With, contract};
@@ -7,8 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tests::{STAGES, fixture, largest_difference, losses, padding};
 use trainer::Report;
 
-/// Models in which no unit divides by 3, 4 or 8, nor by 2 but for the head of the first: one of a table of V rows and a
-/// head of V + 1 is even.
+/// Models in which no unit divides by 3, 4 or 8, nor by 2 but for the head of the first: one of a
+/// table of V rows and a head of V + 1 is even.
 const MODELS: [&str; 2] = ["uneven.json", "uneven-tied.json"];
 
 /// 48 sequences of 8 tokens per step.
@@ -165,8 +166,9 @@ fn the_ring_follows_the_tree_and_sends_as_much() {
     }
 }
 
-/// Around a ring too every rank sends what was predicted, although that is not what it sends directly where slices are
-/// uneven: in DDP, whose units are not padded, and between groups, where shards are cut once more.
+/// Around a ring too every rank sends what was predicted, although that is not what it sends
+/// directly where slices are uneven: in DDP, whose units are not padded, and between groups, where
+/// shards are cut once more.
 #[test]
 fn around_a_ring_predictions_hold_where_slices_are_uneven() {
     let odd = fixture("odd.json");

@@ -1,5 +1,5 @@
-//! What documents tell their readers to type is what the programs take. The book's own program and `bandwidth` look for
-//! theirs in tests of their own.
+//! What documents tell their readers to type is what the programs take. The book's own program and
+//! `bandwidth` look for theirs in tests of their own.
 
 use clap::CommandFactory;
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! A run that is ended early, wherever it is: what was whole counts, and nothing else is left of the rest.
+//! A run that is ended early, wherever it is: what was whole counts, and nothing else is left of
+//! the rest.
 
 use events::Pass;
 use planner::Stage;
@@ -12,8 +13,9 @@ use trainer::{At, Report, Witness};
 
 const RUN: &str = "--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --grad-accum 3";
 
-/// Wishes the end when `at` computes with `unit` in `pass`, for the second time. No other rank goes further before: without
-/// collectives between micro-batches it could be at the end of the step, which then counts.
+/// Wishes the end when `at` computes with `unit` in `pass`, for the second time. No other rank goes
+/// further before: without collectives between micro-batches it could be at the end of the step,
+/// which then counts.
 struct Impatient {
     at: At,
     unit: usize,
@@ -55,7 +57,8 @@ fn ended(stage: Stage, flags: &str, rank: usize, unit: usize, pass: Pass) -> Rep
     report.unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"))
 }
 
-/// As if two steps had been asked for: losses, weights, and every byte and collective that is told of them.
+/// As if two steps had been asked for: losses, weights, and every byte and collective that is told
+/// of them.
 fn is_of_two_steps(stage: Stage, flags: &str, places: &[(usize, usize, Pass)]) {
     let whole = stages::train(stage, config(&format!("--steps 2 {flags}"))).unwrap();
     for &(rank, unit, pass) in places {

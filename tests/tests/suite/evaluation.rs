@@ -1,4 +1,5 @@
-//! Validation: the same in every stage, of text that training does not see, by the model that training has made.
+//! Validation: the same in every stage, of text that training does not see, by the model that
+//! training has made.
 
 use planner::Stage;
 use std::path::Path;
@@ -45,8 +46,8 @@ fn what_training_does_not_see_is_not_learned() {
     assert!(seen < guess / 3.0 && unseen > guess, "what is seen costs {seen}, what is not {unseen}");
 }
 
-/// Of a text that repeats itself every 16 tokens all samples are alike, so that validation after a step measures what the
-/// next step's training does.
+/// Of a text that repeats itself every 16 tokens all samples are alike, so that validation after a
+/// step measures what the next step's training does.
 #[test]
 fn the_loss_after_a_step_is_the_next_steps_before_it() {
     let dir = tempfile::tempdir().unwrap();

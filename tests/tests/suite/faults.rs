@@ -89,8 +89,8 @@ fn fingerprints(stage: planner::Stage, flags: &str) -> Vec<Vec<u64>> {
     steps
 }
 
-/// Where each rank keeps its own parameters, they stay apart; an all-gather after the update makes all ranks equal, and one
-/// before forward does so from the beginning. Nobody is right again.
+/// Where each rank keeps its own parameters, they stay apart; an all-gather after the update makes
+/// all ranks equal, and one before forward does so from the beginning. Nobody is right again.
 #[test]
 fn other_weights_that_nobody_compares_show_for_as_long_as_a_rank_keeps_its_own() {
     for (stage, apart) in STAGES.into_iter().zip([5, 1, 1, 0]) {
@@ -118,7 +118,8 @@ fn another_seed_than_that_of_saved_weights_is_none() {
     assert!(refused.code() == 2 && refused.to_string().contains(&named), "{refused}");
 }
 
-/// The first collective of a step that moves data, in a run without faults: its number and what it is.
+/// The first collective of a step that moves data, in a run without faults: its number and what it
+/// is.
 fn first_collective(stage: planner::Stage, step: u32) -> (u64, Operation) {
     let file = tempfile::NamedTempFile::new().unwrap();
     train(stage, &format!("{RUN} --record {}", file.path().display())).unwrap();

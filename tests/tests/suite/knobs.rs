@@ -1,4 +1,5 @@
-//! Every knob of buckets, overlap and prefetch changes what the memory and the streams view show, as it promises.
+//! Every knob of buckets, overlap and prefetch changes what the memory and the streams view show,
+//! as it promises.
 
 use clap::CommandFactory;
 use events::{Class, Operation, Pass, Snapshot};
@@ -306,7 +307,8 @@ const KNOBS: &[Knob] = &[
     },
 ];
 
-/// Whether, in backward, a block's parameters are asked for before the gradients of the one above it are reduced.
+/// Whether, in backward, a block's parameters are asked for before the gradients of the one above
+/// it are reduced.
 fn gathers_before_reductions(shown: &Shown) -> bool {
     let end = shown.spans(Pass::Backward).next().unwrap().from;
     let after = |operation| shown.transfers(operation).into_iter().find(move |t| t.issued > end);

@@ -26,8 +26,9 @@ fn three_hundred_steps_teach_the_grammar() {
     assert!(good * 100 >= all * 80, "{good} of {all} generated sentences parse");
 }
 
-/// nanoGPT's setting for a laptop: 4 layers of width 128, 64 characters of context, 12 sequences per step, on Shakespeare.
-/// There 2000 steps reach a validation loss of 1.88 nats per character; here half as many have to.
+/// nanoGPT's setting for a laptop: 4 layers of width 128, 64 characters of context, 12 sequences
+/// per step, on Shakespeare. There 2000 steps reach a validation loss of 1.88 nats per character;
+/// here half as many have to.
 #[test]
 fn a_small_model_learns_shakespeare() {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data/tinyshakespeare.txt");

@@ -1,4 +1,5 @@
-//! Mixed precision: whatever the element types, the stages agree and the planner knew what they would need.
+//! Mixed precision: whatever the element types, the stages agree and the planner knew what they
+//! would need.
 
 use planner::Stage;
 use tests::{STAGES, STEADY_RATE, farthest_step, fixture, losses, run, train};
@@ -49,7 +50,8 @@ fn stages_agree_bit_for_bit_whatever_gradients_are_kept_and_sent_in() {
     }
 }
 
-/// Bytes per parameter and class: 16-bit parameters and gradients, three f32 numbers in the optimizer.
+/// Bytes per parameter and class: 16-bit parameters and gradients, three f32 numbers in the
+/// optimizer.
 #[test]
 fn a_replica_takes_two_two_and_twelve_bytes_per_parameter() {
     let report = run(Stage::Ddp, &odd(2, "--steps 1 --precision bf16"));
@@ -201,7 +203,8 @@ fn a_fixed_scale_trains_as_well_and_never_changes() {
     assert_eq!(report.skipped_steps, 1);
 }
 
-/// `gpu-check` holds losses to 1e-4 at a learning rate at which sums in another order stay near; at `tiny`'s own they do not.
+/// `gpu-check` holds losses to 1e-4 at a learning rate at which sums in another order stay near; at
+/// `tiny`'s own they do not.
 #[test]
 fn training_does_not_amplify_rounding_where_a_gpu_is_held_to_it() {
     let [one, four] = [1, 4].map(|world| {
@@ -216,7 +219,8 @@ fn training_does_not_amplify_rounding_where_a_gpu_is_held_to_it() {
     assert!(one[49] < one[0] / 2.0, "the loss falls from {} to {}", one[0], one[49]);
 }
 
-/// What `gpu-check` holds losses by: a later step is not lost behind the first, nor a small loss behind a large one.
+/// What `gpu-check` holds losses by: a later step is not lost behind the first, nor a small loss
+/// behind a large one.
 #[test]
 fn losses_are_compared_step_by_step() {
     let expected = [8.0, 4.0, 0.5];

@@ -1,9 +1,10 @@
-//! Whatever is trained, however it is sharded: what was predicted is what was measured, and the stages agree.
+//! Whatever is trained, however it is sharded: what was predicted is what was measured, and the
+//! stages agree.
 //!
-//! Cases are drawn at random from a fixed seed: models with odd sizes, tied or not, with grouped heads or not; world
-//! sizes, micro-batches, element types, evaluations; and for each stage on its own what must not matter: what blocks keep
-//! for backward, which tensors form a unit, buckets, overlap, how far ahead units are gathered, from whom, and how long
-//! they stay.
+//! Cases are drawn at random from a fixed seed: models with odd sizes, tied or not, with grouped
+//! heads or not; world sizes, micro-batches, element types, evaluations; and for each stage on its
+//! own what must not matter: what blocks keep for backward, which tensors form a unit, buckets,
+//! overlap, how far ahead units are gathered, from whom, and how long they stay.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -127,8 +128,9 @@ fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, bool)) -> Strin
     flags
 }
 
-/// A strategy of ZeRO-3's that changes no bit: hybrid in groups of a power of two, where sums over ranks are made of sums
-/// over groups, if `once`: with one micro-batch (a group sums its micro-batches before others' are added).
+/// A strategy of ZeRO-3's that changes no bit: hybrid in groups of a power of two, where sums over
+/// ranks are made of sums over groups, if `once`: with one micro-batch (a group sums its
+/// micro-batches before others' are added).
 fn strategy(random: &mut Random, (ranks, once): (usize, bool)) -> String {
     let divisors: Vec<usize> = (1..=ranks).filter(|size| ranks.is_multiple_of(*size)).collect();
     let powers: Vec<usize> = divisors.iter().copied().filter(|size| size.is_power_of_two()).collect();
@@ -184,8 +186,9 @@ fn predictions_hold_and_stages_agree() {
     }
 }
 
-/// Hybrid sharding in groups of any size, with any element types and any number of micro-batches: where bits may differ,
-/// predictions still hold, and in fp32 losses differ by no more than rounding.
+/// Hybrid sharding in groups of any size, with any element types and any number of micro-batches:
+/// where bits may differ, predictions still hold, and in fp32 losses differ by no more than
+/// rounding.
 #[test]
 fn hybrid_sharding_is_predicted_in_any_groups() {
     let folder = tempfile::tempdir().unwrap();
@@ -211,7 +214,8 @@ fn hybrid_sharding_is_predicted_in_any_groups() {
     }
 }
 
-/// Around a ring bits depend on how buffers are cut, but nothing is predicted the worse: any stage, ranks, types and flags.
+/// Around a ring bits depend on how buffers are cut, but nothing is predicted the worse: any stage,
+/// ranks, types and flags.
 #[test]
 fn rings_are_predicted() {
     let folder = tempfile::tempdir().unwrap();

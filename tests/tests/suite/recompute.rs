@@ -32,7 +32,8 @@ fn peak(report: &Report, class: &str) -> u64 {
     report.memory.iter().filter(|row| row.class == class).map(|row| row.peak_bytes).max().unwrap()
 }
 
-/// What a run did that checkpointing must not change: losses, evaluations, weights, payload and calls.
+/// What a run did that checkpointing must not change: losses, evaluations, weights, payload and
+/// calls.
 #[derive(Debug, PartialEq)]
 struct Outcome<'a> {
     losses: Vec<f64>,
@@ -88,7 +89,8 @@ fn the_same_weights_for_less_memory_with_a_tied_head() {
     checkpointing_changes_nothing_but_memory("odd-tied.json", 4, 2);
 }
 
-/// With 401 hidden values for a vocabulary of 257, the peak is in a block that has been computed again, not in the head.
+/// With 401 hidden values for a vocabulary of 257, the peak is in a block that has been computed
+/// again, not in the head.
 #[test]
 fn the_same_weights_for_less_memory_where_blocks_outweigh_the_head() {
     checkpointing_changes_nothing_but_memory("wide.json", 2, 1);

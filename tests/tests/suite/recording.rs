@@ -54,7 +54,8 @@ fn a_recorded_run_learns_the_same_bits_and_its_events_add_up_to_the_report() {
     }
 }
 
-/// The optimizer goes over a rank's slices in pieces of the size that was asked for, and shows each.
+/// The optimizer goes over a rank's slices in pieces of the size that was asked for, and shows
+/// each.
 #[test]
 fn updates_go_in_pieces_of_the_size_asked_for() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! A run that resumes from another's checkpoint learns the bits of one run, whatever stage and strategy each of them has.
+//! A run that resumes from another's checkpoint learns the bits of one run, whatever stage and
+//! strategy each of them has.
 
 use checkpoint::StateReader;
 use model::{Layout, TrainingState};
@@ -9,7 +10,8 @@ use trainer::Report;
 
 const RUN: &str = "--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --steps 6";
 
-/// A run that breaks in its step 5, when the state after 4 steps is kept in `dir`; and one that goes on to the end.
+/// A run that breaks in its step 5, when the state after 4 steps is kept in `dir`; and one that
+/// goes on to the end.
 fn broken_and_resumed((broken, then): (Stage, Stage), flags: &str, dir: &Path) -> Report {
     let flags = format!("{RUN} {flags} --checkpoint {} --checkpoint-every 2", dir.display());
     let failure = train(broken, &format!("{flags} --inject panic@rank1,step5,backward")).unwrap_err();
@@ -49,7 +51,8 @@ fn any_stage_resumes_from_any_other_with_the_bits_of_one_run() {
     }
 }
 
-/// Overflows before and after, so that the scale is another one than at first, and halves again in time.
+/// Overflows before and after, so that the scale is another one than at first, and halves again in
+/// time.
 #[test]
 fn a_scaled_loss_resumes_with_its_scale() {
     let dir = tempfile::tempdir().unwrap();
@@ -126,7 +129,8 @@ fn validations_resume_at_their_steps() {
     is_the_end_of(&whole, &resumed, flags);
 }
 
-/// What is kept at the end: the weights that a report has the hash of, and moments that are not all zero.
+/// What is kept at the end: the weights that a report has the hash of, and moments that are not all
+/// zero.
 #[test]
 fn the_last_checkpoint_is_what_training_has_made() {
     let dir = tempfile::tempdir().unwrap();

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use tests::{STAGES, fixture, losses, peer, run};
 
-/// The hash that a report has of the weights saved in `dir`: f32, little-endian, unpadded, in Hugging Face's order.
+/// The hash that a report has of the weights saved in `dir`: f32, little-endian, unpadded, in
+/// Hugging Face's order.
 fn hash(dir: &Path) -> String {
     let reader = Reader::open(dir).unwrap();
     let mut hasher = blake3::Hasher::new();
@@ -45,7 +46,8 @@ fn a_reports_hash_is_that_of_the_saved_weights_which_training_goes_on_from() {
     }
 }
 
-/// Most bytes that each rank held in main memory at once: that is where weights are gathered to be saved.
+/// Most bytes that each rank held in main memory at once: that is where weights are gathered to be
+/// saved.
 fn host_peaks(recording: &Path, ranks: usize) -> Vec<u64> {
     let recording = Recording::open(recording).unwrap();
     assert!(recording.is_complete());
@@ -81,8 +83,9 @@ fn weights_are_gathered_one_unit_at_a_time() {
     }
 }
 
-/// What the stages have trained and saved under `dir`, each a model of 256 tokens and one that ranks cannot share out
-/// evenly; with the loss that it has here on the first `SEQUENCES` of the text at `data`.
+/// What the stages have trained and saved under `dir`, each a model of 256 tokens and one that
+/// ranks cannot share out evenly; with the loss that it has here on the first `SEQUENCES` of the
+/// text at `data`.
 fn trained(dir: &Path, data: &str) -> Vec<(String, f64)> {
     let mut saved = Vec::new();
     for (stage, model) in STAGES.iter().flat_map(|&s| [(s, "tiny".into()), (s, fixture("uneven-tied.json"))])

@@ -1,5 +1,5 @@
-//! What FSDP calls wrapping and sharding strategies: they decide how much is held and gathered and what is sent, and
-//! nothing about what is learnt.
+//! What FSDP calls wrapping and sharding strategies: they decide how much is held and gathered and
+//! what is sent, and nothing about what is learnt.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -142,7 +142,8 @@ fn hybrid_sharding_in_other_groups_agrees_to_rounding() {
     }
 }
 
-/// What earlier micro-batches have summed travels between groups with the last one's sums, in 16 bits too.
+/// What earlier micro-batches have summed travels between groups with the last one's sums, in 16
+/// bits too.
 #[test]
 fn hybrid_sharding_in_16_bits_sums_all_micro_batches() {
     for precision in ["bf16", "fp16"] {
@@ -181,12 +182,14 @@ fn hybrid_sharding_trades_memory_for_traffic_between_groups() {
     // 1/2 of the model leaves a rank of two for every gather, 3/4 leaves one of four.
     assert_eq!(3 * sent(&hybrid, "all-gather"), 2 * sent(&full, "all-gather"));
     assert_eq!(3 * sent(&hybrid, "reduce-scatter"), 2 * sent(&full, "reduce-scatter"));
-    // Between the groups: half of the model's gradients, once per step, whatever the number of micro-batches.
+    // Between the groups: half of the model's gradients, once per step, whatever the number of
+    // micro-batches.
     assert_eq!(sent(&hybrid, "all-reduce"), 2 * peak(&hybrid, "gradients"));
     assert_eq!(sent(&full, "all-reduce"), 0);
 }
 
-/// Partial sums of 16-bit gradients stay f32 until they are summed over groups, so between groups they are twice as wide.
+/// Partial sums of 16-bit gradients stay f32 until they are summed over groups, so between groups
+/// they are twice as wide.
 #[test]
 fn partial_sums_travel_in_f32_between_groups_alone() {
     let plain = "--model tiny --gpus 4 --batch-size 1 --seq-len 16 --steps 2 --threads 1 --device cpu \

@@ -24,8 +24,8 @@ fn screen(file: &Path, view: View) -> String {
     rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>() + "\n").collect()
 }
 
-/// The traffic view counts what the flags make of a stage, in Ψ(N−1)/N per rank, and the last step has sent just that. Of the
-/// tiny model's Ψ of 918,656 its head has 32,896, and its norms 1,152.
+/// The traffic view counts what the flags make of a stage, in Ψ(N−1)/N per rank, and the last step
+/// has sent just that. Of the tiny model's Ψ of 918,656 its head has 32,896, and its norms 1,152.
 #[test]
 fn theory_counts_what_the_flags_ask_for() {
     let (head, norms) = (32_896.0 / 918_656.0, 1_152.0 / 918_656.0);
@@ -58,7 +58,8 @@ fn theory_counts_what_the_flags_ask_for() {
     }
 }
 
-/// The rank that was waited for is the one at fault, and not the one that has noticed; and there is something to do.
+/// The rank that was waited for is the one at fault, and not the one that has noticed; and there is
+/// something to do.
 #[test]
 fn a_timeout_blames_the_rank_that_was_waited_for() {
     let dir = tempfile::tempdir().unwrap();

@@ -13,7 +13,8 @@ use tests::median;
 
 const OPERATIONS: [Operation; 3] = [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather];
 
-/// Times each operation for each number of ranks and prints the table. `copies` is what the GPU copies in bytes per second.
+/// Times each operation for each number of ranks and prints the table. `copies` is what the GPU
+/// copies in bytes per second.
 pub(crate) fn table(gpu: &Arc<Gpu>, ranks: &[u32], bytes: usize, copies: f64) -> Result<(), String> {
     events::say!(
         "Collectives of ranks that share the GPU, {} of bf16: bytes read plus written by all ranks together, as \
@@ -33,8 +34,8 @@ pub(crate) fn table(gpu: &Arc<Gpu>, ranks: &[u32], bytes: usize, copies: f64) ->
     Ok(())
 }
 
-/// Bytes that all ranks read and write in one collective over buffers of `bytes` bytes: each rank sums its slice over
-/// everybody's into everybody's or its own, or copies it to everybody else.
+/// Bytes that all ranks read and write in one collective over buffers of `bytes` bytes: each rank
+/// sums its slice over everybody's into everybody's or its own, or copies it to everybody else.
 fn touched(operation: Operation, ranks: u32, bytes: usize) -> usize {
     let ranks = ranks as usize;
     match operation {
@@ -44,7 +45,8 @@ fn touched(operation: Operation, ranks: u32, bytes: usize) -> usize {
     }
 }
 
-/// Seconds of one collective: the median of several runs of some that are queued at once, on the slowest rank.
+/// Seconds of one collective: the median of several runs of some that are queued at once, on the
+/// slowest rank.
 fn time(gpu: &Arc<Gpu>, size: u32, operation: Operation, bytes: usize) -> Result<f64, String> {
     let worlds = World::new(size, Options::default());
     let run = |group| move || member(gpu, group, operation, bytes);

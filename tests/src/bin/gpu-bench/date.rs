@@ -9,8 +9,8 @@ pub(crate) fn today() -> String {
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// Year, month and day of a day counted from 1970-01-01, by years that begin in March (Hinnant, "chrono-compatible low-level date
-/// algorithms").
+/// Year, month and day of a day counted from 1970-01-01, by years that begin in March (Hinnant,
+/// "chrono-compatible low-level date algorithms").
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -1,8 +1,8 @@
-//! One command for a machine with a GPU: how fast this workspace trains there, beside PyTorch in the same run, and what stands
-//! between each kind of kernel and its limit.
+//! One command for a machine with a GPU: how fast this workspace trains there, beside PyTorch in
+//! the same run, and what stands between each kind of kernel and its limit.
 //!
-//! Prints Markdown for `docs/measurements.md`. Needs this program, NVIDIA's driver and the libraries that `doctor` lists, and for
-//! the comparison a Python with PyTorch; no Rust.
+//! Prints Markdown for `docs/measurements.md`. Needs this program, NVIDIA's driver and the
+//! libraries that `doctor` lists, and for the comparison a Python with PyTorch; no Rust.
 
 mod collectives;
 mod date;
@@ -33,7 +33,8 @@ struct Arguments {
     /// Preset or config.json to train.
     #[arg(long, default_value = "tinyllama-1.1b")]
     model: String,
-    /// Stages to train on one rank; micro-batches are tried with the first. Each adds a run per round: zero3,ddp
+    /// Stages to train on one rank; micro-batches are tried with the first. Each adds a run per
+    /// round: zero3,ddp
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Stage::Zero3])]
     stages: Vec<Stage>,
     /// fp32, bf16 or fp16.
@@ -42,7 +43,8 @@ struct Arguments {
     /// Tokens per sequence.
     #[arg(long, default_value_t = 2048)]
     seq_len: usize,
-    /// Sequences per step to try, ascending; the fastest is taken. PyTorch compiles for each, a minute or more: 4,8,16,24,32
+    /// Sequences per step to try, ascending; the fastest is taken. PyTorch compiles for each, a
+    /// minute or more: 4,8,16,24,32
     #[arg(long, value_delimiter = ',', default_value = "8,16")]
     micro_batches: Vec<usize>,
     /// Steps per round that are timed, after two that are not.

@@ -7,7 +7,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// The program that the process runs. It travels on the command line: standard input has the commands, and a file could be left.
+/// The program that the process runs. It travels on the command line: standard input has the
+/// commands, and a file could be left.
 const PROGRAM: &str = include_str!("peer.py");
 
 /// PyTorch, for as long as it answers: what has been measured without it is not lost with it.
@@ -43,7 +44,8 @@ impl Opponent {
     }
 }
 
-/// The process. Its model states stay on the GPU while others take their turns; everything else it gives back.
+/// The process. Its model states stay on the GPU while others take their turns; everything else it
+/// gives back.
 pub(crate) struct Peer {
     process: Child,
     commands: ChildStdin,
@@ -86,7 +88,8 @@ impl Peer {
 
     /// Tokens per second over `steps` steps; `None` if memory does not do.
     pub(crate) fn train(&mut self, micro_batch: usize, steps: u32) -> Result<Option<f64>, String> {
-        // Compilation happens in the first steps; the sweep has been through it by the time it counts.
+        // Compilation happens in the first steps; the sweep has been through it by the time it
+        // counts.
         let told = writeln!(self.commands, "{micro_batch} {} {steps}", 2 * WARMUP);
         told.map_err(|error| format!("PyTorch's process has ended: {error}"))?;
         let answer = self.answer()?;
@@ -112,7 +115,8 @@ impl Peer {
     }
 }
 
-/// The lines of `answers` that are JSON objects, until it ends: libraries may print lines of their own.
+/// The lines of `answers` that are JSON objects, until it ends: libraries may print lines of their
+/// own.
 fn objects(answers: ChildStdout) -> Receiver<io::Result<Value>> {
     let (told, objects) = mpsc::channel();
     std::thread::spawn(move || {

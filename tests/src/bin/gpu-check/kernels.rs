@@ -1,5 +1,5 @@
-//! Every kernel on the device, against the CPU's over the same inputs: one function per operation, run on both, over several
-//! shapes.
+//! Every kernel on the device, against the CPU's over the same inputs: one function per operation,
+//! run on both, over several shapes.
 
 mod attention;
 mod flat;
@@ -106,7 +106,8 @@ fn compare(expected: &Device, got: &Device, operation: &Operation, dtype: DType)
     let what = format!("{}, {dtype}", operation.name);
     let mut worst = (f32::NEG_INFINITY, String::new());
     for Case { shape, run } in &operation.cases {
-        // Whatever goes wrong in a case is known before the next: the one that is named is the culprit.
+        // Whatever goes wrong in a case is known before the next: the one that is named is the
+        // culprit.
         let whole = |device: &Device| run(device, dtype).and_then(|all| device.synchronize().map(|()| all));
         let (expected, got) = match (whole(expected), whole(got)) {
             (Ok(expected), Ok(got)) => (expected, got),
@@ -127,7 +128,8 @@ fn compare(expected: &Device, got: &Device, operation: &Operation, dtype: DType)
     Finding { what, result: worst.1, outcome: Outcome::from((0.0..=1.0).contains(&worst.0)) }
 }
 
-/// The largest difference, as the output's differences count; infinite for other lengths or stray NaNs.
+/// The largest difference, as the output's differences count; infinite for other lengths or stray
+/// NaNs.
 fn apart(expected: &Output, got: &Output) -> f32 {
     let (expected, got, absolute) = (&expected.values, &got.values, expected.absolute);
     if expected.len() != got.len() || got.is_empty() {

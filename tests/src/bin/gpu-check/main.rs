@@ -1,9 +1,12 @@
-//! One command for a machine with a GPU: whether this workspace computes there what it computes on the CPU.
+//! One command for a machine with a GPU: whether this workspace computes there what it computes on
+//! the CPU.
 //!
-//! Every kernel on the device against the CPU's, and attention against itself by matrix products; every stage on 1, 2 and 4
-//! ranks against the CPU's losses, against the other stages, against itself and against other wrappings; the same of a model whose
-//! heads tensor cores take; every stage over NCCL against the same over copies; the ledger against the driver. Each part runs in
-//! a process of its own. Needs this program, NVIDIA's driver and the libraries that `doctor` lists; no Rust.
+//! Every kernel on the device against the CPU's, and attention against itself by matrix products;
+//! every stage on 1, 2 and 4 ranks against the CPU's losses, against the other stages, against
+//! itself and against other wrappings; the same of a model whose heads tensor cores take; every
+//! stage over NCCL against the same over copies; the ledger against the driver. Each part runs in a
+//! process of its own. Needs this program, NVIDIA's driver and the libraries that `doctor` lists;
+//! no Rust.
 
 mod kernels;
 mod memory;
@@ -35,7 +38,8 @@ struct Arguments {
     /// Tokens per sequence.
     #[arg(long, default_value_t = 64)]
     seq_len: usize,
-    /// Tokens of the longest sequences in attention: 333 are several tiles on tensor cores, and a part of one.
+    /// Tokens of the longest sequences in attention: 333 are several tiles on tensor cores, and a
+    /// part of one.
     #[arg(long, default_value_t = 333)]
     longest: usize,
     /// Largest number of ranks: 1, 2 or 4.
@@ -123,7 +127,8 @@ fn run_part(arguments: &Arguments, number: usize) -> Result<ExitCode, String> {
 
 /// Runs each part in a process of its own and says what came of all.
 fn examine(arguments: &Arguments) -> Result<ExitCode, String> {
-    // Opened to see whether it can be, and let go: no context of this process' is there for a part to break.
+    // Opened to see whether it can be, and let go: no context of this process' is there for a part
+    // to break.
     let info = Gpu::open(0).map_err(in_words)?.info().clone();
     let (major, minor) = info.capability;
     events::say!("{}, compute capability {major}.{minor}, {} bytes of memory", info.name, info.memory);

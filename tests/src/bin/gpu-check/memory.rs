@@ -1,4 +1,5 @@
-//! What the ledger counts, what was taken from the driver for it, and what the driver says is in use.
+//! What the ledger counts, what was taken from the driver for it, and what the driver says is in
+//! use.
 
 use crate::parts::Outcome;
 use crate::{Finding, rank};
@@ -11,13 +12,16 @@ const SIZES: [usize; 5] = [1, 1000, 262_144, 3_000_001, 7777];
 /// Bytes that sizes are rounded to.
 const GRAIN: u64 = 512;
 
-/// Bytes of the driver's pages. It cuts small blocks from a page that it has, so that its count is exact of whole pages alone.
+/// Bytes of the driver's pages. It cuts small blocks from a page that it has, so that its count is
+/// exact of whole pages alone.
 const PAGE: usize = 2 << 20;
 
-/// Bytes of what the driver takes at once, at most, and may still have pages of: so much less may a count be.
+/// Bytes of what the driver takes at once, at most, and may still have pages of: so much less may a
+/// count be.
 const CHUNK: u64 = 32 << 20;
 
-/// Pages of the buffers that the driver's count is compared with: each is more than a chunk and all roundings together.
+/// Pages of the buffers that the driver's count is compared with: each is more than a chunk and all
+/// roundings together.
 const PAGES: [usize; 3] = [32, 37, 48];
 
 /// Allocates, frees and allocates again, on a rank of its own: nothing is kept for reuse yet.
@@ -57,7 +61,8 @@ pub(crate) fn check() -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// The driver's own count, of buffers of whole pages: at most a chunk less than was requested, and at most a page more for each.
+/// The driver's own count, of buffers of whole pages: at most a chunk less than was requested, and
+/// at most a page more for each.
 fn whole_pages(device: &Device, rank: &Runtime) -> Result<Finding> {
     let (before, _) = rank.gpu().memory()?;
     let buffer = |pages| device.allocate(Class::Workspace, DType::F32, pages * PAGE / 4);

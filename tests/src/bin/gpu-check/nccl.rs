@@ -18,11 +18,12 @@ pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     worlds.map(|world| (world, "fp32")).chain(wide).map(part).collect()
 }
 
-/// Seconds that a rank waits for its peers: what hangs is to be named long before the part's time is over.
+/// Seconds that a rank waits for its peers: what hangs is to be named long before the part's time
+/// is over.
 const PATIENCE: u32 = 20;
 
-/// All stages, up to the first that does not come to its end: where one times out, the next would too. One line that says why,
-/// where NCCL is missing or cannot connect as many ranks.
+/// All stages, up to the first that does not come to its end: where one times out, the next would
+/// too. One line that says why, where NCCL is missing or cannot connect as many ranks.
 fn stages(arguments: &Arguments, what: &str, world: usize, precision: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for stage in STAGES {

@@ -1,5 +1,5 @@
-//! Parts of the check, each in a process of its own: after a kernel has broken a GPU's context, every call in that process
-//! fails, and says nothing of what it was to check.
+//! Parts of the check, each in a process of its own: after a kernel has broken a GPU's context,
+//! every call in that process fails, and says nothing of what it was to check.
 
 use crate::{Finding, in_words};
 use device::cuda::Gpu;
@@ -85,8 +85,8 @@ impl<'a> Part<'a> {
         Outcome::together(&findings)
     }
 
-    /// Runs it, the `number`-th, in a process of its own, which prints. Of one that broke off or was killed at its `limit` this
-    /// tells so.
+    /// Runs it, the `number`-th, in a process of its own, which prints. Of one that broke off or
+    /// was killed at its `limit` this tells so.
     pub(crate) fn run_apart(&self, number: usize, limit: Duration) -> Outcome {
         let began = Instant::now();
         let broken = match start(number).and_then(|process| end(process, limit)) {

@@ -50,8 +50,8 @@ impl Setup {
     }
 }
 
-/// A small model with heads of 64, which tensor cores take in 16 bits, and sequences of several tiles: a file without a name, so
-/// that nothing is left of it whatever ends this program.
+/// A small model with heads of 64, which tensor cores take in 16 bits, and sequences of several
+/// tiles: a file without a name, so that nothing is left of it whatever ends this program.
 struct WideHeads(io::Result<File>);
 
 impl WideHeads {
@@ -129,8 +129,9 @@ fn follows(setup: &Setup, cpu: &Report, report: &Report) -> Finding {
     }
 }
 
-/// The largest distance of losses, step by step, in words, and whether it may be that large: 1e-4 in f32; in 16 bits 2 % of the
-/// step's loss. Losses that do not fall would agree too, so it says how far they fell.
+/// The largest distance of losses, step by step, in words, and whether it may be that large: 1e-4
+/// in f32; in 16 bits 2 % of the step's loss. Losses that do not fall would agree too, so it says
+/// how far they fell.
 pub(crate) fn apart(precision: &str, expected: &Report, got: &Report) -> (String, bool) {
     let (allowed, relative) = if precision == "fp32" { (1e-4, false) } else { (0.02, true) };
     let (expected, got) = (losses(expected), losses(got));

@@ -1,7 +1,8 @@
 //! Cycles of imports between the modules of one folder.
 //!
-//! The children of a folder are the nodes: a file, or a subfolder with everything in it. A node has an edge to a sibling if any file
-//! in it imports anything of that sibling. A name that a parent re-exports counts for the module that defines it.
+//! The children of a folder are the nodes: a file, or a subfolder with everything in it. A node has
+//! an edge to a sibling if any file in it imports anything of that sibling. A name that a parent
+//! re-exports counts for the module that defines it.
 
 use super::imports::{Imports, imports};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +80,8 @@ impl Tree {
         folders
     }
 
-    /// Returns the module in which `path`, as `module` spells it, ends, following at most `hops` imports on the way.
+    /// Returns the module in which `path`, as `module` spells it, ends, following at most `hops`
+    /// imports on the way.
     fn resolve(&self, module: &Module, path: &[String], hops: usize) -> Module {
         let mut at = module.clone();
         for name in path {

@@ -47,7 +47,8 @@ fn module_of(tokens: &[String]) -> Option<String> {
     (item.get(after + 1)? == ";").then(|| item[after].clone())
 }
 
-/// Returns how many tokens an item with its attributes has: up to its `;`, or to the end of its block.
+/// Returns how many tokens an item with its attributes has: up to its `;`, or to the end of its
+/// block.
 fn item(tokens: &[String]) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate() {

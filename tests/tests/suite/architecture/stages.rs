@@ -5,7 +5,8 @@ use super::{root, sources};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The planner predicts every stage, DeepSpeed's table says which stage knows a key, and the grammar's sentences are about stages.
+/// The planner predicts every stage, DeepSpeed's table says which stage knows a key, and the
+/// grammar's sentences are about stages.
 const SPEAKS_OF_STAGES: [&str; 3] = ["planner", "deepspeed", "corpus.rs"];
 
 #[test]

@@ -4,8 +4,9 @@ use super::Closeness::Rounding;
 use super::{Operation, Output, Random, logarithms, numbers, output, tensor};
 use device::{Attention, AttentionBackward, AttentionShape, Buffer, Class, DType, Device, Result};
 
-/// Batch, tokens, heads, key/value heads, the head's width, and the magnitude of queries and keys: with 1 a query attends to all keys
-/// alike, with 4 to few, so that each tile of keys counts in some rows.
+/// Batch, tokens, heads, key/value heads, the head's width, and the magnitude of queries and keys:
+/// with 1 a query attends to all keys alike, with 4 to few, so that each tile of keys counts in
+/// some rows.
 type Sizes = [usize; 6];
 
 pub(super) fn all(longest: usize) -> Vec<Operation> {
@@ -16,8 +17,8 @@ pub(super) fn all(longest: usize) -> Vec<Operation> {
     all
 }
 
-/// Of heads for which tiles have room. 333 tokens are six tiles on tensor cores, and the last a part; 50 fewer are five, so that a
-/// block that owns two tiles finds one at the end.
+/// Of heads for which tiles have room. 333 tokens are six tiles on tensor cores, and the last a
+/// part; 50 fewer are five, so that a block that owns two tiles finds one at the end.
 pub(super) fn tiled(longest: usize) -> Vec<Operation> {
     let fewer = longest.saturating_sub(50).max(1);
     let long = |width| {

@@ -47,8 +47,8 @@ fn onto(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> 
     outputs(device, [("out", &out), ("base", &base)])
 }
 
-/// Quarters from 1 to 2, the second half of each row with the other sign: every sum is exact in f32 in whatever order and parts,
-/// and a part that is rounded to 16 bits on the way is not.
+/// Quarters from 1 to 2, the second half of each row with the other sign: every sum is exact in f32
+/// in whatever order and parts, and a part that is rounded to 16 bits on the way is not.
 fn cancelling(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> {
     let quarters =
         |seed, len| values(seed, len).into_iter().map(|x| 1.0 + (2.0 * (x + 1.0)).floor().min(3.0) / 4.0);
