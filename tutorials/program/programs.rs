@@ -1,4 +1,4 @@
-//! The workspace's programs inside this one, so that whoever has built the book can run every command in it.
+//! The workspace's programs inside this one, so that one build runs every command of the book.
 
 use clap::Args;
 use std::ffi::OsString;

@@ -20,7 +20,7 @@ fn examined(case: &Case, folder: &Path) -> Patient {
     patient
 }
 
-/// Whether these answers solve the lab, as flags and as typed.
+/// True if these answers solve the lab, as flags and as typed.
 fn solves(patient: &mut Patient, Finding { kind, rank, step }: Finding, folder: &Path) -> bool {
     let file = folder.join("progress.json");
     let _ = std::fs::remove_file(&file);

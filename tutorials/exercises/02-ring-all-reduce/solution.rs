@@ -2,7 +2,7 @@
 
 use exercises::ring_all_reduce::Wire;
 
-/// Sums travel to their owner, then on to everybody.
+/// Sums travel to their owner, then on to every rank.
 pub fn all_reduce(buffers: &mut [Vec<f32>], wire: &mut Wire) {
     let ranks = buffers.len();
     let length = buffers[0].len() / ranks;

@@ -23,7 +23,7 @@ pub(super) fn lines(runs: &Runs) -> Result<Vec<String>> {
     let claims = claims();
     let unknown = MEASURED.iter().find(|(says, _)| claims.iter().all(|claim| claim.says != *says));
     if let Some((says, _)) = unknown {
-        return Err(Failure::run(format!("nobody claims {says:?}")));
+        return Err(Failure::run(format!("no claim says {says:?}")));
     }
     let mut lines = vec![String::new()];
     for (index, claim) in claims.iter().enumerate() {

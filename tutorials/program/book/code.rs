@@ -39,7 +39,7 @@ pub(super) fn link(root: &Path, file: &str, name: &str) -> Result<String> {
     Ok(format!("[`{name}`](../../{file}#L{})", at + 1))
 }
 
-/// Whether two made places are the same but for links whose lines are near each other.
+/// True if two made places are the same but for links whose lines are near each other.
 pub(super) fn alike(old: &[&str], fresh: &[String]) -> bool {
     let near = |(old, fresh): (&str, &str)| {
         let ((a, old), (b, fresh)) = (line_number(old), line_number(fresh));
@@ -73,7 +73,7 @@ pub(super) fn item(text: &str, name: &str) -> Option<Vec<String>> {
     Some(lines[first..=last].iter().map(|line| line.get(indent..).unwrap_or("").to_string()).collect())
 }
 
-/// Whether `line` begins the item called `name`.
+/// True if `line` begins the item called `name`.
 fn begins(line: &str, name: &str) -> bool {
     let bare = ["pub(crate) ", "pub(super) ", "pub ", "unsafe "]
         .iter()

@@ -145,7 +145,7 @@ impl Console {
         Ok(process)
     }
 
-    /// Whether two blocks say the same: hashes by the same renaming everywhere in the chapter, losses to three digits.
+    /// True if two blocks say the same: hashes by the same renaming everywhere in the chapter, losses to three digits.
     fn alike(&mut self, old: &[&str], fresh: &[String]) -> bool {
         old.len() == fresh.len()
             && old.iter().zip(fresh).all(|(old, fresh)| {
@@ -180,7 +180,7 @@ fn is_hash(word: &str) -> bool {
     word.len() >= 16 && word.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// Whether a number is a loss, a norm or a rate: with at least three decimals.
+/// True if a number is a loss, a norm or a rate: with at least three decimals.
 fn is_rounded(word: &str) -> bool {
     word.split_once('.').is_some_and(|(_, decimals)| decimals.len() >= 3)
 }
@@ -316,8 +316,8 @@ mod tests {
         assert_eq!(shown(&lines, Some("parameters  ")).unwrap()[1], lines[1]);
     }
 
-    /// A console whose every program is this shell script: a shell reads it where it is, and nobody executes a file that
-    /// somebody might still have open.
+    /// Returns a console whose programs are all this shell script. A shell reads it, since a file that is still open for
+    /// writing cannot be executed.
     fn console(script: &str) -> Console {
         let root = tempfile::tempdir().unwrap();
         let console = Console::new(root.path(), "/bin/sh".into()).unwrap();

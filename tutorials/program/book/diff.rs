@@ -76,8 +76,8 @@ fn sentence(old: &[&str], title: &str) -> String {
 /// An item and its lines.
 type Part = (String, Vec<String>);
 
-/// A stage's source in order: the module's documentation (`//!`), the modules and imports (`use`), then the items: types, constants and
-/// functions, those of impl blocks on their own. The stage's own name is replaced by `Self`.
+/// Returns a stage's source in order: its documentation (`//!`), modules and imports (`use`), then the items: types,
+/// constants and functions, those of impl blocks on their own. The stage's own name is replaced by `Self`.
 fn parts(text: &str) -> Vec<Part> {
     let own =
         text.lines().find_map(|line| line.strip_prefix("pub struct ")?.strip_suffix(" {")).unwrap_or("Self");
@@ -113,7 +113,7 @@ fn lines_of<'a>(parts: &'a [Part], name: &str) -> &'a [String] {
     parts.iter().find(|(n, _)| n == name).map_or(&[], |(_, lines)| lines)
 }
 
-/// All names, in the order of the later source; what is gone comes where it was.
+/// Returns all names, in the order of the later source; removed ones keep their place.
 fn names(before: &[Part], after: &[Part]) -> Vec<String> {
     let mut names: Vec<String> = after.iter().map(|(name, _)| name.clone()).collect();
     for (index, (name, _)) in before.iter().enumerate() {

@@ -78,7 +78,7 @@ fn with_includes(page: &Path) -> String {
     text + &included.concat()
 }
 
-/// Whether a page has a heading whose anchor is `anchor`.
+/// True if a page has a heading whose anchor is `anchor`.
 fn has_heading(text: &str, anchor: &str) -> bool {
     outside_fences(text).filter(|line| line.starts_with('#')).any(|line| slug(line) == anchor)
 }

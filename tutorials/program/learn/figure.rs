@@ -70,7 +70,7 @@ impl Figure {
     }
 }
 
-/// Whether waiting for a link is as predicted. While a rank does something else, or is kept from its processor by a crowded
+/// True if waiting for a link is as predicted. While a rank does something else, or is kept from its processor by a crowded
 /// machine, the link goes on: so much less may be left to wait for.
 fn is_close(predicted: u64, measured: u64, otherwise: u64) -> bool {
     let apart = CLOSE * predicted as f64;

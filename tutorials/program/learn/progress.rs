@@ -59,7 +59,7 @@ fn put_aside(file: &Path) {
         Ok(()) => format!("it is {} now", aside.display()),
         Err(error) => error.to_string(),
     };
-    events::complain!("warning: {} is damaged ({kept}); progress begins anew", file.display());
+    events::complain!("warning: {} is damaged ({kept}); progress starts again", file.display());
 }
 
 impl Progress {
@@ -126,12 +126,12 @@ impl Progress {
         events::say!("labs         {count} of {} solved{names}", named.len());
     }
 
-    /// Whether a number was guessed before, rightly or not: whoever has guessed has seen what it is.
+    /// True if a number was guessed before, rightly or not: after a guess the reader has seen it.
     pub fn is_predicted(&self, chapter: u32, index: usize) -> bool {
         self.done.contains_key(&format!("predict/{chapter}/{index}"))
     }
 
-    /// Whether a question was answered rightly before.
+    /// True if a question was answered rightly before.
     pub fn is_answered(&self, chapter: u32, index: usize) -> bool {
         self.done.get(&format!("quiz/{chapter}/{index}")) == Some(&Value::Bool(true))
     }

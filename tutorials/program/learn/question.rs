@@ -79,12 +79,12 @@ impl Compute {
     }
 }
 
-/// Whether a typed answer is right: a number within 1 %, with or without a unit.
+/// True if a typed answer is right: a number within 1 %, with or without a unit.
 pub fn is_right(typed: f64, answer: f64) -> bool {
     is_within(0.01, typed, answer)
 }
 
-/// Whether a typed answer is right to such a part of it.
+/// True if a typed answer is right to such a part of it.
 pub fn is_within(part: f64, typed: f64, answer: f64) -> bool {
     (typed - answer).abs() <= part * answer.abs()
 }

@@ -92,7 +92,7 @@ fn prompt(question: &Question) -> String {
     }
 }
 
-/// Whether `text` is right; nothing if it is no answer to the question.
+/// True if `text` is right; nothing if it is no answer to the question.
 fn judge(question: &Question, text: &str, runs: &Runs) -> Result<Option<bool>> {
     Ok(match &question.answer {
         Answer::Choice(options, right) => {

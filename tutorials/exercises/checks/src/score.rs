@@ -57,7 +57,7 @@ impl Score {
         self
     }
 
-    /// Whether nothing could be saved.
+    /// True if nothing could be saved.
     pub fn is_best(&self) -> bool {
         self.figures.iter().all(|figure| figure.own <= figure.target)
     }

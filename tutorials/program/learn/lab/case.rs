@@ -1,4 +1,4 @@
-//! A run with a fault that nobody is told: drawn from a seed.
+//! A run with a fault that the reader is not told, drawn from a seed.
 
 use planner::Stage;
 use settings::fault::{Fault, Kind};
@@ -13,7 +13,7 @@ const FIRST: u32 = 3;
 /// In how many steps it may begin.
 const BEGINNINGS: u64 = 4;
 
-/// Name, what somebody noticed, and the seed.
+/// Name, symptom and seed.
 const NAMED: [(&str, &str, u64); 7] = [
     ("drift", "The loss is not where the same run was last week.", 49),
     ("jolt", "At some point the gradient norm jumped.", 257),
@@ -29,7 +29,7 @@ const NAMED: [(&str, &str, u64); 7] = [
 pub struct Case {
     /// Its name, for files and for the progress.
     pub name: String,
-    /// What somebody noticed.
+    /// The symptom.
     pub complaint: &'static str,
     /// What runs.
     pub stage: Stage,

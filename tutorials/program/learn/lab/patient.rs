@@ -145,7 +145,7 @@ impl Patient {
         events::say!("cargo run -p {} -- {} --inject {fault}", stage.package(), Case::flags());
     }
 
-    /// Whether a question was answered, in the end; nothing if the reader leaves.
+    /// True if a question was answered, in the end; nothing if the reader leaves.
     fn question(&mut self, question: Question, input: &mut dyn BufRead) -> Result<Option<bool>> {
         events::say!("\n{}", asked(question));
         loop {
