@@ -2,7 +2,7 @@
 
 use crate::cli::{RANKS, TrainArgs, WatchArgs};
 use crate::communication::Communication;
-use crate::data::Source;
+use crate::data::DataSource;
 use crate::error::{Failure, Result};
 use crate::fault::Fault;
 use crate::findings::Findings;
@@ -34,7 +34,7 @@ pub struct Config {
     /// The architecture.
     pub model: ModelConfig,
     /// Training text.
-    pub data: Source,
+    pub data: DataSource,
     /// Optimizer steps.
     pub steps: u32,
     /// Sequences per micro-batch and rank.
@@ -162,7 +162,7 @@ impl Config {
             nccl: hardware.nccl(&args, args.on_this_machine.unwrap_or(args.gpus))?,
             hardware,
             world_size: args.gpus,
-            data: Source {
+            data: DataSource {
                 path: args.corpus.data,
                 format: args.corpus.data_format,
                 validation: args.corpus.val_fraction,

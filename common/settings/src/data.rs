@@ -22,7 +22,7 @@ pub enum TokenFormat {
 
 /// Where tokens come from.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Source {
+pub struct DataSource {
     /// A file; the built-in text if none.
     pub path: Option<PathBuf>,
     /// Its encoding.
@@ -41,9 +41,9 @@ pub struct Data {
     shuffle: Option<u64>,
 }
 
-/// A part of the tokens.
+/// The tokens to train on, or to validate on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Split {
     /// The model trains on it.
     Training,
     /// Its loss is measured only.
@@ -55,7 +55,7 @@ impl Data {
     ///
     /// # Errors
     /// If the file cannot be read, is too short, or holds ids that the model does not know.
-    pub fn load(source: &Source, vocabulary: usize, length: usize) -> Result<Self> {
+    pub fn load(source: &DataSource, vocabulary: usize, length: usize) -> Result<Self> {
         let (name, tokens) = match &source.path {
             None => ("the built-in text".into(), bytes_to_tokens(corpus::text().as_bytes())),
             Some(path) => (path.display().to_string(), read(path, source.format)?),
@@ -75,30 +75,30 @@ impl Data {
         Ok(Data { tokens, training, shuffle: source.shuffle })
     }
 
-    /// Returns the number of tokens in `part`.
-    pub fn len(&self, part: Part) -> usize {
-        self.part(part).len()
+    /// Returns the number of tokens in `split`.
+    pub fn len(&self, split: Split) -> usize {
+        self.tokens_of(split).len()
     }
 
-    /// True if `part` has no tokens.
-    pub fn is_empty(&self, part: Part) -> bool {
-        self.part(part).is_empty()
+    /// True if `split` has no tokens.
+    pub fn is_empty(&self, split: Split) -> bool {
+        self.tokens_of(split).is_empty()
     }
 
-    fn part(&self, part: Part) -> &[u32] {
-        match part {
-            Part::Training => &self.tokens[..self.training],
-            Part::Validation => &self.tokens[self.training..],
+    fn tokens_of(&self, split: Split) -> &[u32] {
+        match split {
+            Split::Training => &self.tokens[..self.training],
+            Split::Validation => &self.tokens[self.training..],
         }
     }
 
-    /// Returns sample `g` of `part`: `length + 1` tokens. The first `length` are the inputs, the
+    /// Returns sample `g` of `split`: `length + 1` tokens. The first `length` are the inputs, the
     /// last `length` the targets.
-    pub fn sample(&self, part: Part, g: u64, length: usize) -> &[u32] {
-        let tokens = self.part(part);
+    pub fn sample(&self, split: Split, g: u64, length: usize) -> &[u32] {
+        let tokens = self.tokens_of(split);
         let span = (tokens.len() - length - 1) as u64;
-        let start = match (part, self.shuffle) {
-            (Part::Training, Some(seed)) if span > length as u64 => {
+        let start = match (split, self.shuffle) {
+            (Split::Training, Some(seed)) if span > length as u64 => {
                 shuffled(seed, g, span / length as u64) * length as u64
             }
             _ => (g * length as u64) % span.max(1),
@@ -192,7 +192,7 @@ mod tests {
         for g in [0u64, 1, 7, 63, 64, 1000] {
             let start = (g * 16) % (1000 - 17);
             let expected: Vec<u32> = (start as u32..start as u32 + 17).collect();
-            assert_eq!(data.sample(Part::Training, g, 16), expected);
+            assert_eq!(data.sample(Split::Training, g, 16), expected);
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
         let windows = (1000 - 17) / 16;
         for epoch in 0..3 {
             let mut starts: Vec<u32> =
-                (0..windows).map(|i| data.sample(Part::Training, epoch * windows + i, 16)[0]).collect();
+                (0..windows).map(|i| data.sample(Split::Training, epoch * windows + i, 16)[0]).collect();
             let order = starts.clone();
             starts.sort_unstable();
             assert_eq!(starts, (0..windows as u32).map(|w| w * 16).collect::<Vec<_>>());
@@ -215,7 +215,7 @@ mod tests {
         let windows: u64 = (1000 - 17) / 16;
         let order = |seed, epoch| -> Vec<u32> {
             let data = data(1000, Some(seed));
-            (0..windows).map(|i| data.sample(Part::Training, epoch * windows + i, 16)[0]).collect()
+            (0..windows).map(|i| data.sample(Split::Training, epoch * windows + i, 16)[0]).collect()
         };
         let orders = [order(0, 0), order(0, 1), order(1, 0), order(1, 1), order(u64::MAX, 0)];
         for (index, one) in orders.iter().enumerate() {
@@ -232,11 +232,11 @@ mod tests {
         std::fs::write(&path, ids).unwrap();
         for shuffle in [None, Some(3)] {
             let source =
-                Source { path: Some(path.clone()), format: TokenFormat::U16, validation: 0.25, shuffle };
+                DataSource { path: Some(path.clone()), format: TokenFormat::U16, validation: 0.25, shuffle };
             let data = Data::load(&source, 400, 8).unwrap();
-            assert_eq!((data.len(Part::Training), data.len(Part::Validation)), (300, 100));
-            let seen = |part| (0..1000).flat_map(|g| data.sample(part, g, 8)).fold((400, 0), minmax);
-            let ((first, last), (held, end)) = (seen(Part::Training), seen(Part::Validation));
+            assert_eq!((data.len(Split::Training), data.len(Split::Validation)), (300, 100));
+            let seen = |split| (0..1000).flat_map(|g| data.sample(split, g, 8)).fold((400, 0), minmax);
+            let ((first, last), (held, end)) = (seen(Split::Training), seen(Split::Validation));
             assert!(first == 0 && (288..300).contains(&last), "training reads {first} to {last}");
             assert!(held == 300 && (390..400).contains(&end), "validation reads {held} to {end}");
         }

@@ -12,7 +12,7 @@ use device::cuda::Gpu;
 use model::Model;
 use planner::{Done, Prediction, Strategy};
 use report::{Measured, Predicted, Report, memory};
-use settings::data::{Data, Part};
+use settings::data::{Data, Split};
 use settings::prediction::{invalid, job};
 use settings::{Config, Failure, GradSync, Result, machine};
 use sharding::{MeshShape, Partition, Schedule};
@@ -172,7 +172,7 @@ fn check_strategy(stage: AnyStage, config: &Config) -> Result<()> {
 fn evaluation_batches(config: &Config, data: &Data) -> usize {
     let Some(evaluation) = config.evaluation else { return 0 };
     let tokens = config.world_size * config.batch_size * config.sequence_length;
-    let available = (data.len(Part::Validation) / tokens).max(1);
+    let available = (data.len(Split::Validation) / tokens).max(1);
     evaluation.batches.unwrap_or(EVALUATION_BATCHES.min(available))
 }
 
