@@ -100,7 +100,7 @@ fn helping(report: &Report, account: &Account) -> String {
     remedies.retain(|remedy| remedy.seconds >= NOTABLE * account.step);
     let unknown = match report.communication {
         Some(_) => "",
-        None => "Remedies for traffic are unknown: the report was written before reports had the settings.\n",
+        None => "Remedies for traffic are unknown: the report is older than the settings in it.\n",
     };
     if remedies.is_empty() {
         return format!(
