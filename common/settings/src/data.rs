@@ -118,7 +118,7 @@ fn shuffled(seed: u64, g: u64, windows: u64) -> u64 {
         let (mut left, mut right) = (index >> half, index & mask);
         for round in 0..4u64 {
             let key = seed ^ (epoch << 20) ^ (round << 60) ^ right.wrapping_mul(0xD6E8_FEB8_6659_FD93);
-            (left, right) = (right, left ^ (SplitMix(key).next() & mask));
+            (left, right) = (right, left ^ (SplitMix(key).next_u64() & mask));
         }
         index = (left << half) | right;
         if index < windows {
