@@ -17,7 +17,7 @@ pub struct Cli {
 pub enum Command {
     /// Run stages with the same settings: tables, memory profiles, a recommendation
     Compare(Box<compare::Arguments>),
-    /// Find each stage's largest micro-batch under a capacity: predicted, then by running
+    /// Find each stage's largest micro-batch under a capacity: predicted, then measured
     Fit(Box<fit::Arguments>),
     /// Say why a finished run was as slow as it was, and what would help
     Explain(explain::Arguments),
@@ -27,13 +27,13 @@ pub enum Command {
     Quiz(learn::quiz::Arguments),
     /// Check an exercise
     Check(learn::check::Arguments),
-    /// Diagnose a run that something hidden is wrong with
+    /// Diagnose a run with a hidden fault
     Lab(learn::lab::Arguments),
-    /// What is predicted, answered and solved so far
+    /// Show what you have predicted, answered and solved so far
     Progress(learn::progress::Arguments),
-    /// Check that the book says what the programs do, or write what they do into it
+    /// Compare the book with what the programs do, or update it
     Book(book::Arguments),
-    /// One of the workspace's programs, as the book runs it
+    /// Run one of the workspace's programs, as the book does
     #[command(hide = true)]
     Program(programs::Arguments),
 }

@@ -8,7 +8,7 @@ use trainer::Result;
 /// Which run.
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// What a run's --report has written
+    /// The file that a run's --report has written
     report: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! `fit`: the largest micro-batch of each stage under a capacity, predicted and then found by running.
+//! `fit`: the largest micro-batch of each stage under a capacity, predicted and then measured.
 
 use crate::single;
 use clap::Args;
@@ -9,10 +9,11 @@ use settings::cli::TrainArgs;
 use settings::size::human;
 use trainer::{Failure, Result};
 
-/// More sequences than this are not run: on so large a device nothing would be learned by waiting for them.
+/// The most sequences to run. For larger devices a measurement would take long and show nothing
+/// new.
 const MOST: usize = 1024;
 
-/// What is to fit where.
+/// Which stages, and under which capacity.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Stages to fit
@@ -21,36 +22,37 @@ pub struct Arguments {
     /// Only predict
     #[arg(long)]
     predict_only: bool,
-    /// What all runs have in common; --device-memory is the capacity
+    /// Settings of all runs; --device-memory is the capacity
     #[command(flatten)]
     train: TrainArgs,
 }
 
-/// What one stage holds.
+/// The largest micro-batch of one stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
     stage: Stage,
     /// Most sequences, as predicted; 0 if not even one fits.
     predicted: usize,
-    /// The same, found by running.
+    /// The measurement.
     measured: Option<Measured>,
 }
 
-/// What running has found.
+/// The largest micro-batch, measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Measured {
     /// Most sequences.
     batch: usize,
     /// Peak bytes with that many; 0 for none.
     peak: u64,
-    /// What was tried, in order, and whether it fitted.
+    /// The sizes tried, in order, and whether each fitted.
     tried: Vec<(usize, bool)>,
 }
 
-/// Predicts, runs, and prints both beside each other.
+/// Predicts, runs, and prints both side by side.
 ///
 /// # Errors
-/// If the flags make no sense, a run fails for another reason than memory, or prediction and measurement differ.
+/// If the flags make no sense, a run fails for another reason than memory, or prediction and
+/// measurement differ.
 pub fn run(arguments: &Arguments) -> Result<()> {
     single::refuse(&arguments.train, "fit")?;
     let Some(capacity) = arguments.train.memory.device_memory else {
@@ -94,7 +96,8 @@ fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
     Ok(Found { stage, predicted, measured: Some(search(|batch| peak(stage, arguments, batch))?) })
 }
 
-/// The largest micro-batch that `peak` gives a peak for: doubling until one does not fit, then halving the distance.
+/// Returns the largest micro-batch for which `peak` returns a peak: doubles until one does not fit,
+/// then halves the distance.
 fn search(peak: impl Fn(usize) -> Result<Option<u64>>) -> Result<Measured> {
     let mut measured = Measured { batch: 0, peak: 0, tried: Vec::new() };
     let mut too_large = 1;
@@ -110,7 +113,7 @@ fn search(peak: impl Fn(usize) -> Result<Option<u64>>) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Tries one size; whether it fitted.
+/// Tries one size. True if it fits.
 fn attempt(
     measured: &mut Measured,
     batch: usize,
@@ -124,7 +127,8 @@ fn attempt(
     Ok(fitted.is_some())
 }
 
-/// Peak bytes of a run with `batch` sequences, whatever was predicted; nothing if memory ran out.
+/// Returns the peak bytes of a run with `batch` sequences, whatever was predicted; `None` if memory
+/// ran out.
 fn peak(stage: Stage, arguments: &Arguments, batch: usize) -> Result<Option<u64>> {
     let config = Config { steps: 2, ignore_plan: true, screen: None, ..with_batch(&arguments.train, batch)? };
     match stages::train(stage, config) {
@@ -160,7 +164,7 @@ fn table(found: &[Found], capacity: u64) -> Table {
     table
 }
 
-/// `ZeRO-2 tried 1 ✓, 2 ✓, 4 ✗, 3 ✓`.
+/// Returns `ZeRO-2 tried 1 ✓, 2 ✓, 4 ✗, 3 ✓`.
 fn tried(stage: Stage, measured: &Measured) -> String {
     let mark = |(batch, fitted): &(usize, bool)| format!("{batch} {}", if *fitted { "✓" } else { "✗" });
     let all: Vec<String> = measured.tried.iter().map(mark).collect();

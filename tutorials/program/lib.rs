@@ -1,8 +1,8 @@
 //! The book and the programs that go with it.
 //!
-//! [`book`] keeps the chapters true: code, outputs, tables, pictures and quizzes in them are made by this workspace
-//! and compared on every test. [`compare`] and [`fit`] run stages against each other, [`explain`] says where a run's
-//! time went. [`learn`] plays predictions and quizzes in the terminal.
+//! [`book`] keeps the chapters true: this workspace makes their code, outputs, tables, pictures and
+//! quizzes, and every test compares them. [`compare`] and [`fit`] compare stages, [`explain`] shows
+//! where a run's time went. [`learn`] asks for predictions and plays quizzes in the terminal.
 
 pub mod book;
 pub mod cli;

@@ -1,4 +1,4 @@
-//! `cargo run -p tutorials -- …`: what goes with the book.
+//! `cargo run -p tutorials -- …`: the book's program.
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The workspace's programs inside this one, so that one build runs every command of the book.
+//! The workspace's programs inside this one: one build runs every command of the book.
 
 use clap::Args;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 /// The names that [`run`] knows.
 pub const NAMES: [&str; 5] = ["zero0-ddp", "zero1", "zero2", "zero3", "planner"];
 
-/// A program and what it is given.
+/// A program and its arguments.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// The program's name, then its arguments
@@ -23,7 +23,11 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Some(stage) => stages::main_from(stage, words),
         None if name == "planner" => planner(&words),
         None => {
-            events::complain!("error: there is no program {:?}; there are {}", words[0], NAMES.join(", "));
+            events::complain!(
+                "error: there is no program {:?}; choose one of {}",
+                words[0],
+                NAMES.join(", ")
+            );
             ExitCode::from(2)
         }
     }

@@ -3,7 +3,7 @@
 use settings::cli::TrainArgs;
 use trainer::{Failure, Result};
 
-/// Refuses flags that only a single run understands.
+/// Refuses flags that make sense for a single run only.
 ///
 /// # Errors
 /// A usage failure that names the flag.

@@ -1,16 +1,17 @@
-//! The chapters say what the programs do, and soon.
+//! The chapters agree with the programs, and checking them is quick.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tutorials::book;
 
-/// What the whole book may take, with everything in it run.
+/// The most time that the whole book may take, with everything in it run.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Seconds that processors may spend on a chapter.
+/// The most processor time that a chapter may take, in seconds.
 const MINUTE: f64 = 60.0;
 
-/// Seconds that processors have spent on this process and on those that it has waited for, where the system tells as Linux
-/// does: unlike the clock's, they do not depend on what else a machine is doing.
+/// Returns the seconds of processor time that this process and its finished children have used, as
+/// Linux reports them; `None` elsewhere. Unlike wall time, they do not depend on the load of the
+/// machine.
 fn computed() -> Option<f64> {
     const TICKS: f64 = 100.0;
     let text = std::fs::read_to_string("/proc/self/stat").ok()?;
@@ -42,7 +43,7 @@ fn every_chapter_is_true() {
     assert!(begun.elapsed() < LIMIT, "the book takes {:?}", begun.elapsed());
 }
 
-/// The headings that chapters share, in order; each of the last ones may be another one.
+/// The headings that chapters share, in order, with their alternatives.
 const HEADINGS: [&[&str]; 8] = [
     &["What you will be able to do"],
     &["One command"],
@@ -54,7 +55,7 @@ const HEADINGS: [&[&str]; 8] = [
     &["What is next", "What this book leaves out"],
 ];
 
-/// What a chapter lacks of what every chapter has.
+/// Returns the parts that every chapter has and this one lacks.
 fn lacks(number: u32, text: &str) -> Vec<String> {
     let headings: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let place = |names: &&[&str]| headings.iter().position(|heading| names.contains(heading));
@@ -67,7 +68,7 @@ fn lacks(number: u32, text: &str) -> Vec<String> {
         lacks.push(format!("the order of {HEADINGS:?}"));
     }
     let mut parts = ["predict", "answers", "quiz"].map(|word| format!("<!-- {word}: {number} -->")).to_vec();
-    // Where there is a stage before, its difference is the code.
+    // Where a stage precedes, the diff to it takes the place of the code.
     let code = if (4..=6).contains(&number) { "<!-- diff: " } else { "<!-- code: " };
     parts.extend([code, "```console\n"].map(String::from));
     lacks.extend(parts.into_iter().filter(|part| !text.contains(part.as_str())));

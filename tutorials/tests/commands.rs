@@ -13,7 +13,7 @@ fn tutorials(folder: &Path, flags: &str) -> Output {
     Command::new(program).args(flags.split_whitespace()).current_dir(folder).output().unwrap()
 }
 
-/// What a command that succeeds prints.
+/// Returns the output of a command that must succeed.
 fn succeeds(folder: &Path, flags: &str) -> String {
     let output = tutorials(folder, flags);
     assert!(output.status.success(), "{flags}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -28,7 +28,7 @@ fn refuses(folder: &Path, flags: &str, code: i32, words: &[&str]) {
     words.iter().for_each(|word| assert!(error.contains(word), "{flags}: {word:?} is missing\n{error}"));
 }
 
-/// The cells of the first row with this name, without its name.
+/// Returns the cells of the first row called `name`, without the name.
 fn cells<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     let row = text.lines().find_map(|line| line.trim_start().strip_prefix(name)).unwrap_or_default();
     row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()

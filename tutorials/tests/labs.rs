@@ -1,4 +1,4 @@
-//! Every lab can be solved from its evidence, by its right answers alone.
+//! The evidence solves every lab, and only the right answers are accepted.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a panic")]
 
@@ -13,7 +13,7 @@ fn right(case: &Case) -> Finding {
     Finding { kind: case.fault.kind, rank: case.fault.rank, step: case.fault.step }
 }
 
-/// A lab whose evidence shows what is wrong with it.
+/// Runs a lab whose evidence shows the fault.
 fn examined(case: &Case, folder: &Path) -> Patient {
     let patient = Patient::examine(case.clone(), folder).unwrap();
     assert_eq!(find(&patient.ill, &patient.healthy), Some(right(case)), "{}: {}", case.name, case.fault);
@@ -27,7 +27,7 @@ fn solves(patient: &mut Patient, Finding { kind, rank, step }: Finding, folder: 
     let given = Given { what: Some(kind), rank: Some(rank), step: Some(step) };
     let by_flags = patient.judge(&given, &mut Progress::at(file.clone())).is_ok();
     let kept = std::fs::read_to_string(&file).is_ok_and(|text| text.contains("lab/"));
-    assert_eq!(by_flags, kept, "what is solved is kept, and nothing else");
+    assert_eq!(by_flags, kept, "only solved labs are saved");
     let _ = std::fs::remove_file(&file);
     let typed = format!("{}\n{rank}\nstep {step}\n", kind.name());
     patient.ask(&mut typed.as_bytes(), &mut Progress::at(file.clone())).unwrap();
@@ -52,7 +52,7 @@ fn only_the_right_answers_solve(case: &Case) {
     for step in (0..=STEPS).filter(|step| *step != right.step) {
         assert!(!solves(&mut patient, Finding { step, ..right }, folder.path()), "{step}");
     }
-    // On a busy machine the clock accuses anybody; the numbers must not.
+    // On a busy machine any rank may look slow; the numbers must accuse none.
     let accused = find(&patient.healthy, &patient.healthy);
     assert!(accused.is_none_or(|found| found.kind == Kind::Slow), "{}: {accused:?}", case.name);
 }
@@ -76,7 +76,7 @@ fn hints_and_answers_are_there_for_the_asking() {
     let mut patient = Patient::examine(Case::of("thin").unwrap(), folder.path()).unwrap();
     let mut progress = Progress::at(folder.path().join("progress.json"));
     patient.ask(&mut "h\nhint\nh\nh\nnonsense\n\n\n\n".as_bytes(), &mut progress).unwrap();
-    assert!(!folder.path().join("progress.json").exists(), "what was told is not solved");
+    assert!(!folder.path().join("progress.json").exists(), "an answer that was shown does not solve the lab");
     patient.ask(&mut "drop\nq\n".as_bytes(), &mut progress).unwrap();
     assert!(!folder.path().join("progress.json").exists());
 }

@@ -172,10 +172,11 @@ impl Device {
         Ok((bytes, self.ledger.lease(place, class, bytes as u64)?))
     }
 
-    /// A buffer of `len` elements with unspecified contents.
+    /// Returns a buffer of `len` elements with unspecified contents.
     ///
     /// # Errors
-    /// [`OutOfMemory`] if the bytes exceed what is left of the ledger's capacity, or of the GPU's memory.
+    /// [`OutOfMemory`] if the bytes exceed the rest of the ledger's capacity, or of the GPU's
+    /// memory.
     pub fn allocate(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
         let (bytes, lease) = self.lease(Place::Device, class, dtype, len)?;
         let memory = match &self.backend {

@@ -1,5 +1,5 @@
-//! On a GPU the host only queues work. Watchers are told when it ran: these times, on the stand-in
-//! driver.
+//! On a GPU the host only queues work. Events report when the work ran: these times, on the
+//! stand-in driver.
 
 use events::{Event, Operation, Pass, Progress, Recording, Snapshot, What, Work};
 use planner::Stage;

@@ -206,7 +206,7 @@ fn unsafe_lives_in_device_and_collectives_alone() {
 fn nothing_under_common_asks_which_stage_it_serves() {
     let stages =
         ["Stage::Ddp", "Stage::Zero1", "Stage::Zero2", "Stage::Zero3", "Stage::{", "Stage::*", "Self::Zero"];
-    // The one table of who holds what, and what is said about the stages by name.
+    // The one table of what each stage shards, and the claims about the stages.
     let exempt = ["common/planner/src/stage.rs", "common/planner/src/claims"].map(|path| root().join(path));
     assert!(exempt.iter().all(|path| path.exists()), "{exempt:?}");
     let numbered = |line: &str| {

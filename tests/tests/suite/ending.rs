@@ -57,8 +57,8 @@ fn ended(stage: Stage, flags: &str, rank: usize, unit: usize, pass: Pass) -> Rep
     report.unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"))
 }
 
-/// As if two steps had been asked for: losses, weights, and every byte and collective that is told
-/// of them.
+/// Asserts that a run stopped after two steps equals a run of two: losses, weights, and every byte
+/// and collective reported.
 fn is_of_two_steps(stage: Stage, flags: &str, places: &[(usize, usize, Pass)]) {
     let whole = stages::train(stage, config(&format!("--steps 2 {flags}"))).unwrap();
     for &(rank, unit, pass) in places {

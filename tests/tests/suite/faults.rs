@@ -90,7 +90,8 @@ fn fingerprints(stage: planner::Stage, flags: &str) -> Vec<Vec<u64>> {
 }
 
 /// Where each rank keeps its own parameters, they stay apart; an all-gather after the update makes
-/// all ranks equal, and one before forward does so from the beginning. Nobody is right again.
+/// all ranks equal, and one before forward does so from the beginning. No rank gets the right
+/// weights again.
 #[test]
 fn other_weights_that_nobody_compares_show_for_as_long_as_a_rank_keeps_its_own() {
     for (stage, apart) in STAGES.into_iter().zip([5, 1, 1, 0]) {

@@ -74,7 +74,7 @@ fn updates_go_in_pieces_of_the_size_asked_for() {
     }
 }
 
-/// What a screen is told of validations and of the loss's scale is what the report says.
+/// The events about validations and the loss scale agree with the report.
 #[test]
 fn validations_and_scales_are_told_as_reported() {
     let dir = tempfile::tempdir().unwrap();

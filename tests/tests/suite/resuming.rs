@@ -1,5 +1,5 @@
-//! A run that resumes from another's checkpoint learns the bits of one run, whatever stage and
-//! strategy each of them has.
+//! A run that resumes from a checkpoint learns the bits of an uninterrupted run, whatever stage and
+//! strategy wrote the checkpoint and resumes from it.
 
 use checkpoint::StateReader;
 use model::{Layout, TrainingState};
@@ -10,8 +10,8 @@ use trainer::Report;
 
 const RUN: &str = "--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --steps 6";
 
-/// A run that breaks in its step 5, when the state after 4 steps is kept in `dir`; and one that
-/// goes on to the end.
+/// Runs `broken` until a panic in step 5, with checkpoints in `dir`, the last after 4 steps. Then
+/// resumes with `then` and runs to the end.
 fn broken_and_resumed((broken, then): (Stage, Stage), flags: &str, dir: &Path) -> Report {
     let flags = format!("{RUN} {flags} --checkpoint {} --checkpoint-every 2", dir.display());
     let failure = train(broken, &format!("{flags} --inject panic@rank1,step5,backward")).unwrap_err();
@@ -25,11 +25,11 @@ fn broken_and_resumed((broken, then): (Stage, Stage), flags: &str, dir: &Path) -
     report
 }
 
-/// The end of an uninterrupted run, bit for bit.
+/// Asserts that `resumed` is the end of the uninterrupted run `whole`, bit for bit.
 fn is_the_end_of(whole: &Report, resumed: &Report, what: &str) {
     assert_eq!(losses(resumed), losses(whole)[4..], "{what}");
     assert_eq!(resumed.weights_blake3, whole.weights_blake3, "{what}");
-    // Of an overflow the norm is no number, which equals nothing.
+    // After an overflow the norm is NaN, which equals nothing: compare bits.
     let steps = |report: &Report| -> Vec<(f64, u64)> {
         report.steps.iter().map(|row| (row.lr, row.grad_norm.to_bits())).collect()
     };
@@ -51,8 +51,8 @@ fn any_stage_resumes_from_any_other_with_the_bits_of_one_run() {
     }
 }
 
-/// Overflows before and after, so that the scale is another one than at first, and halves again in
-/// time.
+/// One overflow before the checkpoint, so that the scale is no longer the initial one, and one
+/// after it, so that the scale halves again.
 #[test]
 fn a_scaled_loss_resumes_with_its_scale() {
     let dir = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ fn a_scaled_loss_resumes_with_its_scale() {
     assert_eq!(scales(&resumed), scales(&whole)[4..]);
 }
 
-/// Whatever way parameters are cut and spread.
+/// However parameters are cut into units and sharded.
 #[test]
 fn strategies_resume_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ fn strategies_resume_too() {
     }
 }
 
-/// [`run`] compares what is sent with what is predicted, between two steps too.
+/// [`run`] compares the bytes sent with the prediction, also between two steps.
 #[test]
 fn checkpoints_change_no_bit_and_are_predicted() {
     let dir = tempfile::tempdir().unwrap();
@@ -129,7 +129,7 @@ fn validations_resume_at_their_steps() {
     is_the_end_of(&whole, &resumed, flags);
 }
 
-/// What is kept at the end: the weights that a report has the hash of, and moments that are not all
+/// The last checkpoint holds the weights whose hash the report has, and moments that are not all
 /// zero.
 #[test]
 fn the_last_checkpoint_is_what_training_has_made() {

@@ -1,6 +1,6 @@
-//! What a rank holds.
+//! A rank's model states.
 
-/// Stage s shards the last s of weights, gradients and optimizer states.
+/// Returns a rank's bytes: stage s shards the last s of weights, gradients and optimizer states.
 pub fn model_states(parameters: u64, ranks: u64, stage: u32, bytes: [u64; 3]) -> u64 {
     let shards = if stage == 0 { 1 } else { ranks };
     let slice = parameters.div_ceil(shards);

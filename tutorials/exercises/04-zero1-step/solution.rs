@@ -3,7 +3,7 @@
 include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
 
 impl Zero1 {
-    /// Clips, updates, and makes the full parameters whole again.
+    /// Clips the gradients, updates this rank's slices, and gathers the updated parameters.
     fn written_step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);

@@ -1,9 +1,10 @@
-//! ZeRO-2 keeps its slice of what comes back summed.
+//! ZeRO-2 keeps its slice of each summed buffer.
 
 include!(concat!(env!("OUT_DIR"), "/zero2-accumulate.rs"));
 
 impl Zero2 {
-    /// Full buffers are freed where they go out of scope.
+    /// Adds this rank's slice of each sum to its shard. Full buffers are freed at the end of their
+    /// scope.
     fn accumulate(&mut self, units: Vec<(UnitId, Buffer)>) -> Result<()> {
         for (unit, full) in units {
             let sum = full.slice(self.gradients.own(unit, &self.rank));

@@ -1,9 +1,9 @@
-//! ZeRO-3's gather, of full sharding.
+//! ZeRO-3's gather under full sharding.
 
 include!(concat!(env!("OUT_DIR"), "/zero3-gather.rs"));
 
 impl Zero3 {
-    /// The window hands out what is issued here once it has arrived.
+    /// Issues `unit`'s all-gather. The window hands out the full parameters once they have arrived.
     fn gather(&mut self, unit: UnitId, _pass: Pass) -> Result<()> {
         if self.window.contains(unit) {
             return Ok(());

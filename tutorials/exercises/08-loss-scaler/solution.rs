@@ -2,7 +2,7 @@
 
 use exercises::loss_scaler::Scale;
 
-/// Halves after overflows, doubles after a clean window.
+/// Halves the scale after overflows, doubles it after a clean window.
 pub fn next(scale: &mut Scale, overflow: bool) {
     if overflow {
         scale.clean = 0;

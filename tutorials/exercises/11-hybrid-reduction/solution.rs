@@ -2,7 +2,7 @@
 
 use exercises::hybrid_reduction::Cluster;
 
-/// Inside nodes first, so that only shards cross.
+/// Sums inside nodes first, so that only shards cross between nodes.
 pub fn reduce(buffers: &mut [Vec<f32>], node: usize, cluster: &mut Cluster) {
     let (ranks, shard) = (buffers.len(), buffers[0].len() / node);
     for first in (0..ranks).step_by(node) {

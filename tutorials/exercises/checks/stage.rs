@@ -1,15 +1,15 @@
-//! The build script of exercises that are a part of a stage: the stage's source with the reader's part in its place. The
-//! checks' own tests have them all.
+//! The build script of exercises that are a part of a stage. It writes the stage's source with the
+//! reader's part in place of the stage's own; for the checks' tests it writes all of them.
 
 use std::error::Error;
 use std::path::Path;
 use std::{env, fs};
 
-/// What becomes of the stage's source.
+/// A change of the stage's source.
 enum Change {
-    /// The method is left out; where a trait demands it, something stands for it.
+    /// Removes the method or, if a trait requires it, replaces its body.
     Method(&'static str, Option<&'static str>),
-    /// Text, each found once, and what stands for it.
+    /// Replaces each text, which must occur once, by another.
     Text(&'static [(&'static str, &'static str)]),
 }
 
@@ -54,18 +54,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         let source = format!("../../../{stage}/src/lib.rs");
         println!("cargo::rerun-if-changed={source}");
         let text = changed(&with_modules_of(stage, &fs::read_to_string(&source)?), change)
-            .ok_or(format!("{source} is no longer what the exercise {exercise} takes a part of"))?;
+            .ok_or(format!("{source} has changed: the exercise {exercise} does not find its part in it"))?;
         fs::write(Path::new(&env::var("OUT_DIR")?).join(format!("{exercise}.rs")), text)?;
     }
     Ok(())
 }
 
-/// `source`, which takes its modules from the stage's crate.
+/// Returns `source` with its modules imported from the stage's crate.
 fn with_modules_of(stage: &str, source: &str) -> String {
     source.replace("\npub mod ", &format!("\nuse {stage}::"))
 }
 
-/// `source` after the change, without the module's documentation, which `include!` cannot have.
+/// Returns `source` after the change. The module's documentation is left out: `include!` does not
+/// accept it.
 fn changed(source: &str, change: &Change) -> Option<String> {
     let lines: Vec<&str> = source.lines().filter(|line| !line.starts_with("//!")).collect();
     match change {
@@ -76,7 +77,7 @@ fn changed(source: &str, change: &Change) -> Option<String> {
     }
 }
 
-/// The lines with `call` in the place of what `method` does, or without the method.
+/// Returns the lines with `call` as the body of `method`, or without the method.
 fn without(lines: &[&str], method: &str, call: Option<&str>) -> Option<String> {
     let is_method = |line: &&str| line.strip_prefix("    ").is_some_and(|rest| rest.starts_with(method));
     let at = lines.iter().position(is_method)?;

@@ -1,4 +1,4 @@
-//! What a block leaves behind for its backward, tensor by tensor.
+//! The tensors that a block's forward keeps for its backward.
 
 use events::Class;
 use planner::table::grouped;
@@ -66,10 +66,11 @@ fn tensors() -> impl Iterator<Item = &'static Kept> {
     TENSORS.iter().chain([&PRODUCT])
 }
 
-/// Bytes per tensor for the default model in fp32 and Llama-2-7B in 16 bits.
+/// Returns a table of the bytes per tensor, for the default model in fp32 and Llama-2-7B in 16
+/// bits.
 ///
 /// # Errors
-/// If the sum is not what the planner predicts that one more block adds.
+/// If the sum differs from the planner's prediction for one more block.
 pub(super) fn lines() -> Result<Vec<String>> {
     let jobs = [job("tiny", Recipe::FP32)?, job("llama2-7b", Recipe::MIXED)?];
     let mut lines = vec![String::new()];
@@ -111,7 +112,7 @@ fn job(model: &str, recipe: Recipe) -> Result<Job> {
     Ok(Job { recipe, ..Job::new(config.model, Stage::Ddp, 1) })
 }
 
-/// Holds `bytes` against the planner: what one more block adds to a rank's activations.
+/// Compares `bytes` with the planner's activations of one more block.
 fn check(job: &Job, bytes: u64) -> Result<()> {
     let mut deeper = job.clone();
     deeper.config.layers += 1;
@@ -123,5 +124,5 @@ fn check(job: &Job, bytes: u64) -> Result<()> {
     if added == bytes {
         return Ok(());
     }
-    Err(Failure::run(format!("activations: a block adds {added} bytes, and its tensors are {bytes}")))
+    Err(Failure::run(format!("activations: a block adds {added} bytes, but its tensors have {bytes}")))
 }

@@ -1,4 +1,4 @@
-//! One chapter, made again from its source.
+//! Regenerates one chapter from its source.
 
 use super::{claims, code, console, diff, fsdp, hops, picture, stages, tables, translation};
 use crate::learn;
@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
-/// What ends a generated place.
+/// The end of a generated place.
 const END: &str = "<!-- end -->";
 
-/// Where the chapters' commands run, and what they have said so far.
+/// Runs the chapters' commands and collects their outputs.
 pub struct Workshop {
     root: PathBuf,
     console: console::Console,
     runs: learn::runs::Runs,
-    /// Whether to write what is made.
+    /// Whether to write the pictures.
     pub(super) bless: bool,
-    /// What is wrong beside what differs.
+    /// Problems other than differences.
     pub problems: Vec<String>,
-    /// The rows of the pictures drawn since they were last taken.
+    /// The rows of the pictures that the current chapter has drawn.
     pub(super) frames: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Takes lines up to one that is `end`, without it.
+    /// Takes the lines before the line `end`, and drops that line.
     fn until(&mut self, end: &str) -> Result<Vec<&'a str>> {
         let mut taken = Vec::new();
         for line in self.lines.by_ref() {
@@ -42,7 +42,8 @@ impl<'a> Lines<'a> {
 }
 
 impl Workshop {
-    /// A workshop for the workspace at `root`, whose programs are in `program`. Pictures are written if `bless`.
+    /// Returns a workshop for the workspace at `root`, whose programs are all in `program`. It
+    /// writes pictures if `bless` is true.
     ///
     /// # Errors
     /// If there is no temporary folder to work in.
@@ -58,10 +59,11 @@ impl Workshop {
         })
     }
 
-    /// `text` with everything in it that programs make made again.
+    /// Returns `text` with everything in it regenerated that a program made.
     ///
     /// # Errors
-    /// If a place cannot be made: a missing item, an unknown directive, a command that does not run.
+    /// If a place cannot be made: a missing item, an unknown directive, a command that does not
+    /// run.
     pub fn render(&mut self, text: &str) -> Result<String> {
         let mut lines = Lines { lines: text.lines().peekable() };
         let mut out: Vec<String> = Vec::new();
@@ -94,7 +96,7 @@ impl Workshop {
         Ok(out.join("\n") + "\n")
     }
 
-    /// The lines of a generated place.
+    /// Returns the lines of a generated place.
     fn made(&mut self, word: &str, rest: &str, old: &[&str]) -> Result<Vec<String>> {
         match word {
             "code" => code::block(&self.root, rest),
@@ -126,7 +128,7 @@ impl Workshop {
         self.keep(&file, &svg)
     }
 
-    /// Compares a made file with the one there is, or writes it.
+    /// Compares a generated file with the existing one, or writes it.
     fn keep(&mut self, file: &Path, fresh: &str) -> Result<()> {
         if std::fs::read_to_string(file).is_ok_and(|old| old == fresh) {
             return Ok(());
@@ -143,18 +145,18 @@ impl Workshop {
     }
 }
 
-/// The directive in `<!-- word: rest -->`.
+/// Returns the directive in `<!-- word: rest -->`.
 ///
 /// # Errors
-/// If the line begins as one and is none, or is a `console` fence that none would run.
+/// If the line looks like a directive and is none, or is a `console` fence that would not run.
 fn directive(line: &str) -> Result<Option<(&str, &str)>> {
     let bare = line.trim();
     if bare.starts_with("```console") && line != "```console" {
         return Err(Failure::run(format!(
-            "{line:?}: write ```console alone on a line, else nothing runs it"
+            "{line:?}: write ```console alone on a line, otherwise nothing runs it"
         )));
     }
-    // Markdown shows the rest of a line that begins with a comment as it is, behind a list's sign too.
+    // After a comment at the start of a line or list item, Markdown shows the rest of it verbatim.
     let numbered = bare.split_once(". ").filter(|(number, _)| number.parse::<u32>().is_ok());
     let item = numbered.map_or(bare.trim_start_matches(['*', '-', ' ']), |(_, item)| item);
     if !item.starts_with("<!--") {
@@ -163,15 +165,16 @@ fn directive(line: &str) -> Result<Option<(&str, &str)>> {
     let inside = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
     let parts = inside.and_then(|inside| inside.split_once(": "));
     let word = parts.filter(|(word, _)| word.chars().all(|c| c.is_ascii_lowercase()));
-    word.map(Some).ok_or_else(|| Failure::run(format!("{line:?} is no directive: write <!-- word: rest -->")))
+    word.map(Some)
+        .ok_or_else(|| Failure::run(format!("{line:?} is not a directive: write <!-- word: rest -->")))
 }
 
-/// `old` where `fresh` says the same.
+/// Returns `old` if both differ only in line numbers, else `fresh`.
 fn kept(old: &[&str], fresh: Vec<String>) -> Result<Vec<String>> {
     Ok(if code::alike(old, &fresh) { old.iter().map(|line| line.to_string()).collect() } else { fresh })
 }
 
-/// Refuses what is said about a `console` block where none follows.
+/// Refuses a directive about a `console` block that does not follow.
 fn unused(options: &BTreeMap<&str, &str>) -> Result<()> {
     match options.iter().next() {
         None => Ok(()),
@@ -198,11 +201,11 @@ mod tests {
             ("<!-- recorded: x -->\n```\n```", "recorded: x -->: no console block"),
             ("<!-- show: x -->\n<!-- show: y -->\n```console\n```", "another show"),
             ("<!-- tabel: claims -->\n<!-- end -->", "no directive \"tabel\""),
-            ("<!-- quiz:4 -->", "is no directive"),
-            ("<!--quiz: 4-->", "is no directive"),
-            ("<!-- end -->", "is no directive"),
-            ("<!--=-->2 × 3 = 6<!--/-->", "is no directive"),
-            ("12. <!--=-->2 × 3 = 6<!--/-->", "is no directive"),
+            ("<!-- quiz:4 -->", "is not a directive"),
+            ("<!--quiz: 4-->", "is not a directive"),
+            ("<!-- end -->", "is not a directive"),
+            ("<!--=-->2 × 3 = 6<!--/-->", "is not a directive"),
+            ("12. <!--=-->2 × 3 = 6<!--/-->", "is not a directive"),
             ("1. run\n   ```console\n   $ x\n   ```", "nothing runs it"),
         ] {
             let said = rendered(text).expect_err(text).to_string();

@@ -1,4 +1,4 @@
-//! What is said about ZeRO, what holds by the formulas, and what runs of the default model measure.
+//! Claims about ZeRO, what the formulas say, and what runs of the default model measure.
 
 use crate::learn::flags::{ACCUMULATED, BF16, BF16_OF_EIGHT, ONE_BUCKET, ONE_UNIT, TEXTBOOK, TWO};
 use crate::learn::pages::number;
@@ -14,10 +14,10 @@ const KEPT_BY_NONE: &str = "--gpus 16 --steps 2 --batch-size 2 --headless --prec
 const ONE_BUCKET_16: &str =
     "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16 --reduce-bucket 1000000";
 
-/// Every claim as an item of a list.
+/// Returns all claims as items of a list.
 ///
 /// # Errors
-/// If a run fails, or a claim and its measurement do not find each other.
+/// If a run fails, or a claim has no measurement, or a measurement no claim.
 pub(super) fn lines(runs: &Runs) -> Result<Vec<String>> {
     let bench = Bench { runs };
     let claims = claims();
@@ -44,7 +44,7 @@ pub(super) fn lines(runs: &Runs) -> Result<Vec<String>> {
 
 type Measure = fn(&Bench<'_>) -> Result<String>;
 
-/// What is said, and what runs say to it.
+/// Each claim with its measurement.
 const MEASURED: &[(&str, Measure)] = &[
     ("ZeRO-1 saves 4×", |b| b.savings(Zero1)),
     ("ZeRO-2 saves 8×", |b| b.savings(Zero2)),
@@ -93,7 +93,7 @@ impl Bench<'_> {
         self.measured(stage, flags, Figure::Sent(operation))
     }
 
-    /// Parameters, gradients and optimizer states.
+    /// Returns the bytes of parameters, gradients and optimizer states.
     fn states(&self, stage: Stage, flags: &'static str) -> Result<u64> {
         let peaks = ["parameters", "gradients", "optimizer"].map(|class| self.peak(stage, flags, class));
         peaks.into_iter().sum()
@@ -103,7 +103,7 @@ impl Bench<'_> {
         Ok(self.runs.report(&Run { stage: Ddp, flags: BF16 })?.model.parameters as f64)
     }
 
-    /// Bytes per parameter.
+    /// Returns bytes per parameter.
     fn each(&self, bytes: u64) -> Result<String> {
         Ok(number(bytes as f64 / self.parameters()?))
     }
@@ -150,7 +150,7 @@ impl Bench<'_> {
         ))
     }
 
-    /// Bytes per parameter, and what they make of a larger model.
+    /// Returns a sentence: bytes per parameter, and what a larger model takes at that rate.
     fn scaled(&self, stage: Stage, flags: &'static str, billions: u64) -> Result<String> {
         let ranks = self.runs.report(&Run { stage, flags })?.world_size;
         let states = self.states(stage, flags)?;
@@ -212,7 +212,7 @@ impl Bench<'_> {
         ))
     }
 
-    /// What a stage's collectives send, in sweeps over the model.
+    /// Returns a sentence: what a stage's collectives send, in multiples of the model.
     fn sweeps(&self, stage: Stage) -> Result<String> {
         let sweep = 2.0 * self.parameters()? * 2.0 * 3.0 / 4.0;
         let of = |operation| Ok(number(self.sent(stage, BF16, operation)? as f64 / sweep));

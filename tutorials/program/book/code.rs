@@ -1,12 +1,13 @@
 //! Items of the workspace's sources, found by name: the name is the marker.
 //!
-//! The sources are formatted by rustfmt, so an item ends at the first line with its own indentation that closes it.
+//! The sources are formatted by rustfmt, so an item ends at the first line with its own indentation
+//! that closes it.
 
 use std::path::Path;
 use trainer::{Failure, Result};
 
-/// A fenced block with the items that `arguments` name: a file, then items such as `fn step` or `struct Zero3`,
-/// separated by commas.
+/// Returns a fenced block with the items that `arguments` name: a file, then items such as
+/// `fn step` or `struct Zero3`, separated by commas.
 pub(super) fn block(root: &Path, arguments: &str) -> Result<Vec<String>> {
     let (file, names) = arguments
         .split_once(' ')
@@ -25,10 +26,10 @@ pub(super) fn block(root: &Path, arguments: &str) -> Result<Vec<String>> {
     Ok(out)
 }
 
-/// How far an item may have moved from the line that a link leads to: every edit above it moves it.
+/// How many lines an item may move before its link is stale: every edit above moves it.
 const NEAR: usize = 20;
 
-/// A link to the line where the item called `name` stands in `file`.
+/// Returns a link to the line of `file` at which the item `name` begins.
 ///
 /// # Errors
 /// If it is not there.
@@ -39,7 +40,7 @@ pub(super) fn link(root: &Path, file: &str, name: &str) -> Result<String> {
     Ok(format!("[`{name}`](../../{file}#L{})", at + 1))
 }
 
-/// True if two made places are the same but for links whose lines are near each other.
+/// True if two generated places differ only in links to lines near each other.
 pub(super) fn alike(old: &[&str], fresh: &[String]) -> bool {
     let near = |(old, fresh): (&str, &str)| {
         let ((a, old), (b, fresh)) = (line_number(old), line_number(fresh));
@@ -52,18 +53,18 @@ pub(super) fn alike(old: &[&str], fresh: &[String]) -> bool {
     old.len() == fresh.len() && old.iter().zip(fresh).all(pieces)
 }
 
-/// The number that `text` begins with, 0 if there is none, and what follows.
+/// Splits `text` after the number that it begins with. The number is 0 if there is none.
 fn line_number(text: &str) -> (usize, &str) {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     (text[..digits].parse().unwrap_or(0), &text[digits..])
 }
 
-/// A source file's text.
+/// Returns a source file's text.
 pub(super) fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(|e| Failure::run(format!("cannot read {}: {e}", file.display())))
 }
 
-/// The item called `name`, with its documentation, without its indentation.
+/// Returns the lines of the item `name` with its documentation, without its indentation.
 pub(super) fn item(text: &str, name: &str) -> Option<Vec<String>> {
     let lines: Vec<&str> = text.lines().collect();
     let at = lines.iter().position(|line| begins(line, name))?;
@@ -88,7 +89,7 @@ fn documentation(lines: &[&str], at: usize) -> usize {
         .count()
 }
 
-/// The last line of the item that begins at `at`.
+/// Returns the index of the last line of the item that begins at `at`.
 fn end(lines: &[&str], at: usize) -> Option<usize> {
     let indent = indentation(lines[at]);
     if lines[at].ends_with(';') || lines[at].ends_with("{}") {
@@ -109,7 +110,7 @@ fn end(lines: &[&str], at: usize) -> Option<usize> {
     }
 }
 
-/// Spaces before the text of `line`.
+/// Returns the number of spaces before the text of `line`.
 pub(super) fn indentation(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }

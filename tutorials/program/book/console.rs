@@ -1,4 +1,4 @@
-//! `console` blocks: commands that are run, and what they say.
+//! `console` blocks: commands that are run, and their output.
 
 use crate::programs;
 use std::collections::BTreeMap;
@@ -8,14 +8,14 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 use trainer::{Failure, Result};
 
-/// What stands for times and speeds, which no two runs share.
+/// Replaces times and speeds, which differ from run to run.
 const REDACTED: &str = "…";
 /// The port that the book's commands name; they run on one that is free.
 const PORT: &str = "29511";
-/// Words before which a number is a time, a speed or a property of the machine.
+/// Words that follow a time, a speed or a property of the machine.
 const MEASURES: [&str; 6] = ["tokens/s", "GFLOP/s", "GB/s", "s", "ms", "CPU"];
 
-/// What of the environment commands see: no launcher's variables, no settings of a developer.
+/// The environment variables that commands see: no launcher's, and no developer's settings.
 const KEPT: [&str; 4] = ["PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"];
 
 /// Runs commands in a folder that looks like the workspace and can be written to.
@@ -25,7 +25,7 @@ pub(super) struct Console {
     outputs: BTreeMap<String, Said>,
     /// Commands that ended with `&`, until their block ends.
     background: Vec<(String, Child)>,
-    /// What stands for [`PORT`] in commands.
+    /// The free port that replaces [`PORT`] in commands.
     port: String,
     hashes: BTreeMap<String, String>,
 }
@@ -38,7 +38,7 @@ struct Said {
 }
 
 impl Console {
-    /// A console whose programs are all in `program`.
+    /// Returns a console whose programs are all in `program`.
     ///
     /// # Errors
     /// If there is no temporary folder.
@@ -63,8 +63,9 @@ impl Console {
         })
     }
 
-    /// A block with the same commands and what they say now; where only speeds and last digits differ, as it was. What a
-    /// `recorded` block says is about a file, so that its times stay.
+    /// Runs a block's commands and returns the block with their output. The old output stays if
+    /// only speeds and last digits differ. A `recorded` block keeps its times: they come from a
+    /// file.
     ///
     /// # Errors
     /// If a command is unknown or does not end as it should.
@@ -122,9 +123,10 @@ impl Console {
         self.process(command)?.output().map_err(|e| Failure::run(format!("{command}: {e}")))
     }
 
-    /// What a reader would type, as a process of the programs that are built here.
+    /// Returns a process for a command that a reader would type. It runs a program that is built
+    /// here.
     fn process(&self, command: &str) -> Result<Command> {
-        let unknown = || Failure::run(format!("{command}: the book runs `cargo run -p PROGRAM -- …` alone"));
+        let unknown = || Failure::run(format!("{command}: the book runs only `cargo run -p PROGRAM -- …`"));
         let rest = command.strip_prefix("cargo run -p ").ok_or_else(unknown)?;
         let (package, arguments) = rest.split_once(" -- ").unwrap_or((rest, ""));
         let mut process = Command::new(&self.program);
@@ -140,12 +142,13 @@ impl Console {
             .envs(std::env::vars_os().filter(|(name, _)| KEPT.iter().any(|kept| name == kept)))
             .env("COLUMNS", "100")
             .env("NO_COLOR", "1")
-            // What the book shows is what the CPU does, on machines with GPUs too.
+            // The book shows CPU runs, also on machines with GPUs.
             .env("CUDA_VISIBLE_DEVICES", "");
         Ok(process)
     }
 
-    /// True if two blocks say the same: hashes by the same renaming everywhere in the chapter, losses to three digits.
+    /// True if two blocks agree: hashes up to one renaming for the whole chapter, losses to three
+    /// digits.
     fn alike(&mut self, old: &[&str], fresh: &[String]) -> bool {
         old.len() == fresh.len()
             && old.iter().zip(fresh).all(|(old, fresh)| {
@@ -185,7 +188,7 @@ fn is_rounded(word: &str) -> bool {
     word.split_once('.').is_some_and(|(_, decimals)| decimals.len() >= 3)
 }
 
-/// Words of a command line; double quotes keep spaces.
+/// Splits a command line into words; double quotes keep spaces.
 pub(super) fn words(arguments: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (index, part) in arguments.split('"').enumerate() {
@@ -198,7 +201,7 @@ pub(super) fn words(arguments: &str) -> Vec<String> {
     words
 }
 
-/// `line` with times and speeds taken out.
+/// Returns `line` with times and speeds replaced.
 fn redacted(line: &str) -> String {
     let parts: Vec<&str> = line.split(' ').collect();
     let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
@@ -215,13 +218,13 @@ fn redacted(line: &str) -> String {
     step_row(line).unwrap_or_else(|| out.join(" "))
 }
 
-/// `file.rs:123:` without the line, which every edit of the file changes.
+/// Returns `file.rs:123:` without the line number, which changes with every edit of the file.
 fn source_place(word: &str) -> Option<String> {
     let (file, _) = word.split_once(".rs:")?;
     Some(format!("{file}.rs:{REDACTED}:"))
 }
 
-/// A row of the loss table without its tokens per second.
+/// Returns a row of the loss table with its tokens per second replaced.
 fn step_row(line: &str) -> Option<String> {
     let columns: Vec<&str> = line.split_whitespace().collect();
     let is_row = columns.len() >= 7
@@ -235,8 +238,8 @@ fn step_row(line: &str) -> Option<String> {
     Some(format!("{}{blank}{}", &line[..at], &line[at + columns[4].len()..]))
 }
 
-/// Returns the lines from FROM to TO for every `FROM .. TO` in `show`, or all of them; `…` stands for
-/// what is left out.
+/// Returns the lines from FROM to TO for every `FROM .. TO` in `show`, or all of them; `…` replaces
+/// the lines between.
 ///
 /// # Errors
 /// If FROM is in no line or in several, or TO is in none from there on or in several.
@@ -270,10 +273,10 @@ fn shown(lines: &[String], show: Option<&str>) -> std::result::Result<Vec<String
 /// If there is none, or more than one.
 fn only(lines: &[&String], start: usize, pattern: &str) -> std::result::Result<usize, String> {
     let mut found = (start..lines.len()).filter(|&at| lines[at].contains(pattern));
-    let first = found.next().ok_or_else(|| format!("{pattern:?} is not"))?;
+    let first = found.next().ok_or_else(|| format!("{pattern:?} is not found"))?;
     match found.count() {
         0 => Ok(first),
-        more => Err(format!("{pattern:?} is {} times", more + 1)),
+        more => Err(format!("{pattern:?} is found {} times", more + 1)),
     }
 }
 
@@ -316,8 +319,8 @@ mod tests {
         assert_eq!(shown(&lines, Some("parameters  ")).unwrap()[1], lines[1]);
     }
 
-    /// Returns a console whose programs are all this shell script. A shell reads it, since a file that is still open for
-    /// writing cannot be executed.
+    /// Returns a console whose programs are all this shell script. A shell reads it, since a file
+    /// that is still open for writing cannot be executed.
     fn console(script: &str) -> Console {
         let root = tempfile::tempdir().unwrap();
         let console = Console::new(root.path(), "/bin/sh".into()).unwrap();

@@ -1,4 +1,4 @@
-//! What changes from one stage's source to the next, item by item and hunk by hunk.
+//! The changes from one stage's source to the next, item by item and hunk by hunk.
 
 use super::code;
 use similar::{Algorithm, ChangeTag, capture_diff_slices};
@@ -8,7 +8,8 @@ use trainer::{Failure, Result};
 /// Unchanged lines around a change that belong to its hunk, as in `diff -u`.
 const CONTEXT: usize = 3;
 
-/// Hunks of two stages' items, each after the sentence that `old` has for it: `diff: zero1 zero2`.
+/// Returns the hunks between two stages' items, each after the sentence that `old` has for it:
+/// `diff: zero1 zero2`.
 ///
 /// A hunk without a sentence, and a sentence without a hunk, is a problem.
 pub(super) fn blocks(
@@ -52,7 +53,7 @@ pub(super) fn blocks(
     Ok(out)
 }
 
-/// What a hunk is called: by its item, and by its place in it if there are several.
+/// Returns the title of a hunk: the item's name, and the hunk's number if the item has several.
 fn title(name: &str, index: usize, count: usize) -> String {
     match count {
         1 => format!("`{name}`"),
@@ -60,7 +61,7 @@ fn title(name: &str, index: usize, count: usize) -> String {
     }
 }
 
-/// The title and the sentence of a line that introduces a hunk.
+/// Returns the title and the sentence of a line that introduces a hunk.
 fn named(line: &str) -> Option<(&str, &str)> {
     let (title, sentence) = line.strip_prefix("**")?.split_once("**")?;
     title.starts_with('`').then_some((title, sentence.trim()))
@@ -76,8 +77,9 @@ fn sentence(old: &[&str], title: &str) -> String {
 /// An item and its lines.
 type Part = (String, Vec<String>);
 
-/// Returns a stage's source in order: its documentation (`//!`), modules and imports (`use`), then the items: types,
-/// constants and functions, those of impl blocks on their own. The stage's own name is replaced by `Self`.
+/// Returns a stage's source in order: its documentation (`//!`), modules and imports (`use`), then
+/// the items: types, constants and functions, those of impl blocks on their own. The stage's own
+/// name is replaced by `Self`.
 fn parts(text: &str) -> Vec<Part> {
     let own =
         text.lines().find_map(|line| line.strip_prefix("pub struct ")?.strip_suffix(" {")).unwrap_or("Self");
@@ -125,7 +127,7 @@ fn names(before: &[Part], after: &[Part]) -> Vec<String> {
     names
 }
 
-/// Returns every line of both sides behind its sign, the common ones once.
+/// Returns every line of both sides after its sign, common lines once.
 fn changes(from: &[String], to: &[String]) -> Vec<String> {
     let ops = capture_diff_slices(Algorithm::Myers, from, to);
     let changes = ops.iter().flat_map(|op| op.iter_changes(from, to));
@@ -136,7 +138,7 @@ fn changes(from: &[String], to: &[String]) -> Vec<String> {
     changes.map(|change| line(change.tag(), change.value_ref())).collect()
 }
 
-/// A diff cut where more unchanged lines lie between two changes than belong to both.
+/// Cuts a diff wherever the unchanged lines between two changes are too many for one hunk.
 fn hunks(diff: Vec<String>) -> Vec<Vec<String>> {
     let changed = |line: &String| line.starts_with(['+', '-']);
     let (mut hunks, mut hunk, mut unchanged) = (Vec::new(), Vec::<String>::new(), 0);
@@ -156,7 +158,7 @@ fn hunks(diff: Vec<String>) -> Vec<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// The hunks of a diff that is written as the signs of its lines, a dot for an unchanged one.
+    /// Cuts a diff that is written as the signs of its lines, a dot for an unchanged one.
     fn cut(signs: &str) -> Vec<String> {
         let lines = signs.chars().map(|sign| sign.to_string().replace('.', "  same"));
         let signs = |hunk: Vec<String>| hunk.concat().replace("  same", ".");
@@ -197,7 +199,7 @@ mod tests {
         assert_eq!(problems, ["diff: one two: `fn f` does not change"]);
     }
 
-    /// Whatever stands in the sources stands in a part: nothing changes unseen.
+    /// Every line of a source belongs to a part, so that no change can be missed.
     #[test]
     fn every_line_of_a_stage_is_in_a_part() {
         for stage in ["zero0-ddp", "zero1", "zero2", "zero3"] {
@@ -205,7 +207,7 @@ mod tests {
             let parts = parts(&text);
             let told: usize =
                 parts.iter().map(|(_, lines)| lines.iter().filter(|l| !l.is_empty()).count()).sum();
-            // What is left opens and closes impl blocks.
+            // The remaining lines open and close impl blocks.
             let is_frame = |line: &&str| line.starts_with("impl ") || **line == *"}";
             let frames = text.lines().filter(is_frame).count();
             let lines = text.lines().filter(|line| !line.trim().is_empty()).count();

@@ -8,19 +8,20 @@ pub(super) fn fault(text: &str) -> Option<&'static str> {
     let mut reader = Reader { rest: text, digit: 0.0 };
     match reader.equation() {
         Some(holds) if reader.rest.trim().is_empty() => (!holds).then_some("does not hold"),
-        _ => Some("is no equation"),
+        _ => Some("is not an equation"),
     }
 }
 
 /// Reads expressions from the beginning of a text.
 struct Reader<'a> {
     rest: &'a str,
-    /// Half of what the last digit of the latest number stands for: as far as it may have been rounded.
+    /// Half a unit of the last digit of the latest number: the most that rounding can change it.
     digit: f64,
 }
 
 impl Reader<'_> {
-    /// Returns true if the sides are equal to the digits that are written on the right; `≈` allows 2 %.
+    /// Returns true if the sides are equal to the digits that are written on the right; `≈` allows
+    /// 2 %.
     fn equation(&mut self) -> Option<bool> {
         let left = self.sum()?;
         let slack = if self.sign("=≈")? == '≈' { 0.02 } else { 1e-9 };
@@ -46,7 +47,7 @@ impl Reader<'_> {
         Some(value)
     }
 
-    /// A number or a bracket, and its unit.
+    /// Returns the value of a number or a bracket with its unit.
     fn factor(&mut self) -> Option<f64> {
         let value = if self.sign("(").is_some() {
             let sum = self.sum()?;
@@ -119,9 +120,9 @@ mod tests {
             ("2 × (4 − 1) / 4 = 1.5", None),
             ("10 / 3 ≈ 3.3", None),
             ("12 / 15 ≈ 80 %", None),
-            ("2 × 3 = 6 apples", Some("is no equation")),
-            ("N = 4", Some("is no equation")),
-            ("2 × (3 = 6", Some("is no equation")),
+            ("2 × 3 = 6 apples", Some("is not an equation")),
+            ("N = 4", Some("is not an equation")),
+            ("2 × (3 = 6", Some("is not an equation")),
         ] {
             assert_eq!(fault(text), expected, "{text}");
         }

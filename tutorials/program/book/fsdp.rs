@@ -1,25 +1,25 @@
-//! FSDP's arguments beside the stages, the flags and the code that do the same here.
+//! FSDP's arguments beside the stages, flags and code of this workspace that do the same.
 
 use super::code;
 use planner::Stage;
 use std::path::Path;
 use trainer::{Failure, Result};
 
-/// What PyTorch's users write, and what does it here.
+/// PyTorch's name for a feature, and how to get it here.
 struct Row {
     theirs: &'static str,
-    /// What else it is called.
+    /// DeepSpeed's name or another one.
     zero: &'static str,
     here: Here,
-    /// A file and an item in it; none where there is nothing.
+    /// A file and an item in it, if the feature is here.
     place: Option<(&'static str, &'static str)>,
 }
 
-/// How it is had here.
+/// How to get it here.
 enum Here {
-    /// By a program with flags, each of them a way.
+    /// With a program and flags: one entry per way.
     Flags(Stage, &'static [&'static str]),
-    /// Without a flag.
+    /// It needs no flag.
     Always(&'static str),
     /// Not at all.
     Missing,
@@ -115,7 +115,7 @@ const fn row(
     Row { theirs, zero, here, place: Some(place) }
 }
 
-/// The table.
+/// Returns the table.
 ///
 /// # Errors
 /// If a flag or a place is no longer there.
@@ -129,7 +129,7 @@ pub(super) fn lines(root: &Path) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// How it is had here, if the program takes the flags.
+/// Returns the cell that says how to get it here, if the program accepts the flags.
 fn said(here: &Here) -> Result<String> {
     match here {
         Missing => Ok("not in this workspace yet".into()),

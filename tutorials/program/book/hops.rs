@@ -1,15 +1,15 @@
-//! What each rank receives, hop by hop, inside a recorded collective.
+//! The slices that each rank receives, hop by hop, inside a recorded collective.
 
 use events::{Recording, What};
 use planner::table::{Format, Table};
 use std::path::Path;
 use trainer::{Failure, Result};
 
-/// One transfer: the rank that it came from, and which slice it was.
+/// One transfer: its sender and its slice.
 type Received = (u16, u16);
 
-/// For `RECORDING OPERATION`: of the first collective of that kind over one unit, a row per hop and a column per rank, with
-/// the slice that the rank receives in it, and from whom.
+/// Returns the hops of a collective for `RECORDING OPERATION`, the first of that kind over one
+/// unit: a row per hop and a column per rank, with the slice that the rank receives and its sender.
 ///
 /// # Errors
 /// If the recording cannot be read, or holds no such collective.
@@ -34,10 +34,10 @@ pub(super) fn lines(root: &Path, arguments: &str) -> Result<Vec<String>> {
             _ => {}
         }
     }
-    table(&received).ok_or_else(|| fail(&"there is no such collective, or its hops are not all there"))
+    table(&received).ok_or_else(|| fail(&"there is no such collective, or some of its hops are missing"))
 }
 
-/// Markdown between empty lines; none unless all ranks receive as often.
+/// Returns Markdown between empty lines; `None` unless all ranks receive equally often.
 fn table(received: &[Vec<Received>]) -> Option<Vec<String>> {
     let hops = received.first()?.len();
     if hops == 0 || received.iter().any(|row| row.len() != hops) {
@@ -73,7 +73,8 @@ mod tests {
         rows.map(|row| row.split('|').filter(|text| text.contains("slice")).map(cell).collect()).collect()
     }
 
-    /// In a ring everything comes from the left; the last slice of partial sums that a rank gets is its own.
+    /// In a ring every slice comes from the left neighbour. The last slice of partial sums that a
+    /// rank receives is its own.
     #[test]
     fn a_ring_has_one_neighbour_and_the_direct_algorithm_all() {
         for (hop, row) in cells("ring.events", "reduce-scatter").iter().enumerate() {

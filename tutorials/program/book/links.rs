@@ -1,9 +1,9 @@
-//! Links in the book that lead nowhere.
+//! Dead links in the book.
 
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
-/// Every dead link in the folder's pages, in words.
+/// Returns a sentence for every dead link in the folder's pages.
 ///
 /// # Errors
 /// If they cannot be read.
@@ -12,7 +12,7 @@ pub(super) fn dead(folder: &Path) -> Result<Vec<String>> {
     Ok(pages.iter().flat_map(|(file, text)| dead_in(text, file)).collect())
 }
 
-/// Every picture that no page of the folder shows.
+/// Returns a sentence for every picture that no page of the folder shows.
 ///
 /// # Errors
 /// If the pages cannot be read.
@@ -24,7 +24,7 @@ pub(super) fn unshown(folder: &Path) -> Result<Vec<String>> {
     Ok(names.filter(|name| !shown(name)).map(|name| format!("no chapter shows img/{name}")).collect())
 }
 
-/// The Markdown files of a folder, with their texts.
+/// Returns the Markdown files of a folder, with their texts.
 fn pages(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
     let fail = |e: std::io::Error| Failure::run(format!("cannot read {}: {e}", folder.display()));
     let files = std::fs::read_dir(folder).map_err(fail)?.flatten().map(|entry| entry.path());
@@ -39,7 +39,7 @@ fn dead_in(text: &str, file: &Path) -> Vec<String> {
     dead.map(|target| format!("{}: the link to {target} leads nowhere", file.display())).collect()
 }
 
-/// Lines of `text` that are no code.
+/// Returns the lines of `text` outside code blocks.
 pub(super) fn outside_fences(text: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     text.lines().filter(move |line| {
@@ -49,7 +49,7 @@ pub(super) fn outside_fences(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Targets of the links in a line.
+/// Returns the targets of the links in a line.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
 }
@@ -68,7 +68,7 @@ fn alive(target: &str, text: &str, folder: &Path) -> bool {
         && (anchor.is_empty() || has_heading(&if path.is_empty() { text.into() } else { read(path) }, anchor))
 }
 
-/// A page's text, with that of the pages that mdBook includes in it.
+/// Returns a page's text, followed by the pages that mdBook includes in it.
 fn with_includes(page: &Path) -> String {
     let text = std::fs::read_to_string(page).unwrap_or_default();
     let folder = page.parent().unwrap_or(Path::new("."));

@@ -1,14 +1,17 @@
-//! Numbers in the book's sentences, each marked with what proves it. Readers of the page see no marks.
+//! Numbers in the book's sentences. A mark, invisible on the rendered page, names the proof of
+//! each.
 //!
-//! * `918,656<!--parameters-->`: a line that a program made for this chapter has `parameters` and this number.
-//! * `<!--=-->2 × 3 bytes = 6 bytes<!--/-->`: both sides are computed and agree in the digits that are written.
+//! * `918,656<!--parameters-->`: a line that a program made for this chapter has `parameters` and
+//!   this number.
+//! * `<!--=-->2 × 3 bytes = 6 bytes<!--/-->`: both sides are computed and agree in the digits that
+//!   are written.
 //! * `6<!--equation-->`: an equation of this chapter has this number.
 
 use super::equation::{self, number_length};
 
-/// Units behind which even a small number says how much.
+/// Units that make even a small number a quantity.
 const UNITS: [&str; 8] = ["kB", "MB", "GB", "TB", "MiB", "GiB", "bytes", "%"];
-/// Directives whose lines a program makes.
+/// Directives whose lines a program generates.
 const MADE: [&str; 6] = ["code", "diff", "table", "predict", "answers", "quiz"];
 
 /// Returns what is wrong with the numbers of a chapter whose pictures have the rows `frames`.
@@ -102,7 +105,7 @@ fn value(number: &str) -> u64 {
     number.replace(',', "").parse::<f64>().unwrap_or(f64::NAN).to_bits()
 }
 
-/// True if the number before `rest` is a share: bytes that happen to be as many do not prove it.
+/// True if the number before `rest` is a share, which an equal number of bytes does not prove.
 fn share(rest: &str) -> bool {
     rest.trim_start().starts_with('%')
 }
@@ -150,7 +153,7 @@ mod tests {
             ("45.8<!--peak--> % of it", "has \"peak\" and 45.8"),
             ("22.9<!--equation--> MB", "has \"equation\" and 22.9"),
             ("<!--=-->2 × 22.9 MB = 45.9 MB<!--/-->", "does not hold"),
-            ("<!--=-->2 × 3 = 6 and so on", "is no equation"),
+            ("<!--=-->2 × 3 = 6 and so on", "is not an equation"),
             ("2 of the peak<!--peak-->", "before <!--peak-->"),
         ] {
             let problems = problems(wrong);

@@ -1,8 +1,9 @@
 //! Keeps the chapters true.
 //!
-//! Between its own sentences a chapter holds what programs made: code, outputs, tables, diffs, pictures, quizzes. Each
-//! such place is marked by an HTML comment, which readers of the rendered page do not see, or is a `console` block.
-//! [`Workshop::render`] makes all of them again; a chapter that differs from its rendering is stale.
+//! Programs make parts of a chapter: code, outputs, tables, diffs, pictures, quizzes. Each such
+//! place is marked by an HTML comment, invisible on the rendered page, or is a `console` block.
+//! [`Workshop::render`] regenerates all of them; a chapter that differs from its rendering is
+//! stale.
 
 mod activations;
 mod chapter;
@@ -26,12 +27,12 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
-/// Which chapters, and whether to write.
+/// Which chapters, and whether to update them.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Chapters, by number; all if none is given
     chapters: Vec<u32>,
-    /// Write what the programs do into the chapters
+    /// Update the chapters to what the programs do
     #[arg(long)]
     bless: bool,
 }
@@ -39,7 +40,7 @@ pub struct Arguments {
 /// Checks or blesses chapters.
 ///
 /// # Errors
-/// If something in them is not what the programs do.
+/// If a chapter is stale, or has another problem.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let program =
         std::env::current_exe().map_err(|e| Failure::run(format!("cannot find this program: {e}")))?;
@@ -56,7 +57,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Failure::run(problems.join("\n\n"))) }
 }
 
-/// Links that lead nowhere, in the book and in the documents around it, and pictures that no chapter shows.
+/// Returns a sentence for every dead link in the book and in the documents around it, and for every
+/// picture that no chapter shows.
 ///
 /// # Errors
 /// If the pages cannot be read.
@@ -68,7 +70,8 @@ pub fn dead_links() -> Result<Vec<String>> {
     Ok(dead)
 }
 
-/// What is wrong with the chapter in `file`, after writing its rendering if the workshop may.
+/// Returns what is wrong with the chapter in `file`. Writes its rendering first if the workshop
+/// may.
 ///
 /// # Errors
 /// If it cannot be read, rendered or written.
@@ -86,7 +89,7 @@ pub fn inspect(file: &Path, workshop: &mut Workshop) -> Result<Vec<String>> {
     Ok(problems.into_iter().map(|problem| format!("{}: {problem}", file.display())).collect())
 }
 
-/// The first lines in which a chapter is stale.
+/// Returns a message with the first lines that are stale.
 fn difference(text: &str, rendered: &str) -> String {
     let at = text.lines().zip(rendered.lines()).take_while(|(old, new)| old == new).count();
     let excerpt = |text: &str| text.lines().skip(at).take(6).collect::<Vec<_>>().join("\n    ");
@@ -98,7 +101,7 @@ fn difference(text: &str, rendered: &str) -> String {
     )
 }
 
-/// The workspace's folder.
+/// Returns the workspace's folder.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
@@ -107,7 +110,7 @@ fn sources() -> PathBuf {
     root().join("tutorials/src")
 }
 
-/// The chapters, in order, and the README.
+/// Returns the chapters in order, then the README.
 ///
 /// # Errors
 /// If their folder cannot be read.
@@ -121,7 +124,7 @@ pub fn pages() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The number that a chapter's file name begins with.
+/// Returns the number that a chapter's file name begins with.
 pub fn number(file: &Path) -> Option<u32> {
     let name = file.file_name()?.to_str()?.strip_suffix(".md")?;
     name.split_once('-')?.0.parse().ok()

@@ -32,7 +32,7 @@ pub(super) struct Picture {
     columns: u16,
     #[arg(long, default_value_t = 32)]
     rows: u16,
-    /// Words that one row of the frame must have, in this order: what the chapter says about it.
+    /// Words that one row of the frame must have, in this order, because the chapter mentions them
     #[arg(long)]
     shows: Vec<String>,
 }
@@ -41,7 +41,7 @@ impl Picture {
     /// Reads a name, recordings and flags.
     ///
     /// # Errors
-    /// If they make no sense.
+    /// If they cannot be parsed.
     pub(super) fn parse(arguments: &str) -> Result<Self> {
         Picture::try_parse_from(console::words(arguments))
             .map_err(|e| Failure::run(format!("picture: {arguments}: {e}")))
@@ -50,7 +50,7 @@ impl Picture {
     /// Returns the frame as SVG, and the text of its rows.
     ///
     /// # Errors
-    /// If a recording cannot be read, or no row of the frame shows what it should.
+    /// If a recording cannot be read, or no row of the frame has the words of `--shows`.
     pub(super) fn draw(&self, root: &Path) -> Result<(String, Vec<String>)> {
         let frame = view::picture(&self.app(root)?, Theme::FULL, self.columns, self.rows);
         let cells = frame.content().chunks(self.columns.into());
@@ -75,7 +75,8 @@ impl Picture {
         let mut players = players.map_err(|e| Failure::run(e.to_string()))?;
         players[0].seek_into_step(self.step, self.at);
         if players.len() > 1 {
-            // Where a pass over a unit begins, rank 0 of every run is at the same line of its program.
+            // When a pass over a unit begins, rank 0 of every run is at the same line of its
+            // program.
             players[0].step_back(Boundary::Unit);
         }
         let mut app = App::new(players, EventSource::Recording);

@@ -7,7 +7,7 @@ use planner::Stage;
 use planner::table::grouped;
 use trainer::{Report, Result};
 
-/// A row per stage.
+/// Returns a table with a row per stage.
 ///
 /// # Errors
 /// If a run fails.

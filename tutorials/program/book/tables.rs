@@ -7,9 +7,10 @@ use planner::table::{Format, Table, grouped};
 use planner::{Job, Partition, Recipe, Stage};
 use trainer::{Failure, Result};
 
-/// The Markdown that `planner ARGUMENTS` prints; for `recipes`, what they count; for `sizes`, 7B in each; for `paper`,
-/// the ZeRO paper's table; for `activations`, what a block keeps; for `sweeps`, the price list; for `deepspeed`, the keys
-/// of its configurations; for `units FLAGS`, the units of a run.
+/// Returns the Markdown that `planner ARGUMENTS` prints, or a table of the book: `recipes` (bytes
+/// per parameter), `sizes` (7B in each recipe), `paper` (the ZeRO paper's table), `activations`
+/// (what a block keeps), `sweeps` (the price list), `deepspeed` (keys of its configurations), or
+/// `units FLAGS` (the units of a run).
 pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
     match arguments {
         "recipes" => return Ok(spaced(&recipes())),
@@ -31,7 +32,7 @@ pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Bytes per parameter in every recipe.
+/// Returns a table: bytes per parameter in every recipe.
 fn recipes() -> Table {
     let columns = ["weights", "gradients", "master weights", "momentum", "variance", "together"];
     let mut table = Table::numbers("--recipe", columns);
@@ -42,7 +43,7 @@ fn recipes() -> Table {
     table
 }
 
-/// Model states of 7 billion parameters in every recipe, on 4 and on 8 GPUs.
+/// Returns a table: model states of 7 billion parameters in every recipe, on 4 and on 8 GPUs.
 fn sizes() -> Table {
     let mut table = Table::numbers("7e9 parameters", Stage::ALL);
     for (recipe, gpus) in Recipe::ALL.into_iter().flat_map(|recipe| [(recipe, 4), (recipe, 8)]) {
@@ -56,7 +57,7 @@ fn sizes() -> Table {
     table
 }
 
-/// A table between empty lines, as Markdown wants it.
+/// Returns a table between empty lines, as Markdown requires.
 fn spaced(table: &Table) -> Vec<String> {
     around(&table.render(Format::Markdown))
 }
@@ -65,7 +66,7 @@ fn around(text: &str) -> Vec<String> {
     format!("\n{}\n", text.trim_end()).split('\n').map(str::to_string).collect()
 }
 
-/// Parameters of every unit of the run with `flags`, without and with padding.
+/// Returns a table: the parameters of every unit of the run with `flags`, without and with padding.
 fn units(flags: &str) -> Result<Table> {
     let config = stages::config(flags)?;
     let job = Job { wrap: config.wrap, ..Job::new(config.model, Stage::Zero3, config.world_size) };

@@ -1,4 +1,4 @@
-//! DeepSpeed's keys beside the flags and the code that do the same here.
+//! DeepSpeed's keys beside the flags and code of this workspace that do the same.
 
 use super::code;
 use deepspeed::keys::{Fate, Key};
@@ -6,7 +6,7 @@ use deepspeed::table::keys;
 use std::path::Path;
 use trainer::{Failure, Result};
 
-/// A key, or how several begin, and where the code is that does what it says: a file, and an item in it.
+/// A key, or a prefix of several, and the code that implements it: a file, and an item in it.
 const PLACES: &[(&str, &str, &str)] = &[
     ("train_", "common/deepspeed/src/batch.rs", "fn settle"),
     ("gradient_accumulation_steps", "common/trainer/src/run.rs", "fn micro_batch"),
@@ -47,10 +47,10 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("deepspeed_config.deepspeed_config_file", "common/deepspeed/src/merge.rs", "fn merge"),
 ];
 
-/// A row for every key that changes a run.
+/// Returns a table with a row for every key that changes a run.
 ///
 /// # Errors
-/// If a key has no place, or a place is no longer there.
+/// If a key has no place, or a place no longer exists.
 pub(super) fn lines(root: &Path) -> Result<Vec<String>> {
     let mut lines = vec![String::new(), "| key | flag | does | where |".into(), "|---|---|---|---|".into()];
     for key in keys().filter(|key| matches!(key.fate, Fate::Honoured { .. })) {
@@ -63,7 +63,7 @@ pub(super) fn lines(root: &Path) -> Result<Vec<String>> {
 fn row(root: &Path, key: &Key) -> Result<String> {
     let fail = |what: &str| Failure::run(format!("translation: {}: {what}", key.path));
     let place = PLACES.iter().find(|(begins, ..)| key.path.starts_with(begins));
-    let (_, file, item) = place.ok_or_else(|| fail("no place in the code is named"))?;
+    let (_, file, item) = place.ok_or_else(|| fail("it has no place in the code"))?;
     let link = code::link(root, file, item).map_err(|e| fail(&e.to_string()))?;
     let flag = key.flag().map_or_else(String::new, |flag| format!("`{flag}`"));
     Ok(format!("| `{}` | {flag} | {} | {link} |", key.path, key.note))

@@ -1,4 +1,5 @@
-//! A comparison as a text for the terminal, and as a folder: tables, pictures and the runs' reports.
+//! A comparison as a text for the terminal, and as a folder: tables, pictures and the runs'
+//! reports.
 
 use super::{Comparison, Outcome, cannot_write, plot, recommend, tables};
 use planner::table::{Format, Table, counted};
@@ -6,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use trainer::Result;
 
-/// The whole comparison for a terminal.
+/// Returns the whole comparison for a terminal.
 pub(super) fn terminal(comparison: &Comparison) -> String {
     let mut text = format!("\n{}\n", settings(comparison));
     for table in tables::all(comparison) {
@@ -25,7 +26,7 @@ pub(super) fn terminal(comparison: &Comparison) -> String {
     text + &format!("\n{}\n{}", plot::key(), recommend::recommendation(comparison))
 }
 
-/// Writes the folder; the names of its files.
+/// Writes the folder. Returns the names of its files.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -56,7 +57,7 @@ pub(super) fn write(comparison: &Comparison, folder: &Path) -> Result<Vec<String
     Ok(names)
 }
 
-/// Writes a file, whole or not at all.
+/// Writes a file completely or not at all.
 fn file(folder: &Path, name: &str, text: &str) -> Result<()> {
     let fail = |e: &dyn std::fmt::Display| cannot_write(&folder.join(name), e);
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|e| fail(&e))?;
@@ -64,7 +65,7 @@ fn file(folder: &Path, name: &str, text: &str) -> Result<()> {
     file.persist(folder.join(name)).map(drop).map_err(|e| fail(&e))
 }
 
-/// What all runs had in common.
+/// Describes the settings that all runs share.
 fn settings(comparison: &Comparison) -> String {
     let config = &comparison.config;
     format!(
@@ -79,25 +80,26 @@ fn settings(comparison: &Comparison) -> String {
     )
 }
 
-/// How the numbers are to be read.
+/// Explains how to read the numbers.
 fn notes(comparison: &Comparison) -> String {
-    let mut notes =
-        String::from("Times are means over ranks. Losses and weights are held against the first column's.\n");
+    let mut notes = String::from(
+        "Times are means over ranks. Losses and weights are compared with the first column's.\n",
+    );
     let cores = settings::machine::cores();
     if comparison.config.world_size > cores {
         notes.push_str(&format!(
-            "The ranks share {cores} processor cores, so that more of them are not faster here.\n"
+            "The ranks share {cores} processor cores, so more ranks are not faster here.\n"
         ));
     }
     if comparison.config.link.is_none() {
         notes.push_str(
-            "No link is simulated: exposed communication is what ranks copy and add up themselves. See --link.\n",
+            "No link is simulated: exposed communication is the ranks' own copying and adding. See --link.\n",
         );
     }
     notes
 }
 
-/// The upper edge of every plot, so that they compare.
+/// Returns the upper edge of every plot: the same for all, so that they can be compared.
 fn top(comparison: &Comparison) -> u64 {
     let peaks = comparison.outcomes.iter().map(|outcome| match outcome {
         Outcome::Ran(_, profile) => profile.peak(),

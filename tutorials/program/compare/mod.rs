@@ -1,4 +1,5 @@
-//! `compare`: stages with the same settings beside each other, in numbers, pictures and a recommendation.
+//! `compare`: stages with the same settings side by side, in numbers, pictures and a
+//! recommendation.
 
 mod document;
 mod plot;
@@ -20,22 +21,24 @@ use trainer::{Failure, Report, Result};
 /// Steps per run, unless --steps is given.
 const STEPS: u32 = 20;
 
-/// What is compared.
+/// What to compare.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Stages to compare
     #[arg(long, value_name = "STAGE,…", value_delimiter = ',', value_enum, default_values_t = Stage::ALL)]
     stages: Vec<Stage>,
-    /// Numbers of ranks to compare beside --gpus, each with the same batch per rank [default: its halves, down to 1]
+    /// Numbers of ranks to compare beside --gpus, each with the same batch per rank [default: its
+    /// halves, down to 1]
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     scaling: Option<Vec<usize>>,
-    /// Sizes of buckets to compare, in elements, each for --reduce-bucket, --allgather-bucket and --prefetch-bucket
+    /// Sizes of buckets to compare, in elements, each for --reduce-bucket, --allgather-bucket and
+    /// --prefetch-bucket
     #[arg(long, value_name = "ELEMENTS,…", value_delimiter = ',')]
     buckets: Vec<usize>,
     /// Folder for the tables, pictures and reports
     #[arg(long, value_name = "DIR", default_value = "comparison")]
     out: PathBuf,
-    /// What all runs have in common (20 --steps unless given)
+    /// Settings of all runs (20 --steps unless given)
     #[command(flatten)]
     train: TrainArgs,
 }
@@ -50,7 +53,7 @@ struct Run {
 enum Outcome {
     /// It ran.
     Ran(Box<Run>, Profile),
-    /// It needs so many bytes, which the device has not.
+    /// It needs this many bytes, more than the device has.
     TooLarge(Stage, u64),
 }
 
@@ -70,7 +73,7 @@ impl Outcome {
     }
 }
 
-/// Everything that was run.
+/// All runs.
 struct Comparison {
     config: Config,
     outcomes: Vec<Outcome>,
@@ -80,10 +83,11 @@ struct Comparison {
     buckets: Vec<(usize, Run)>,
 }
 
-/// Runs, prints, and writes the folder.
+/// Runs the stages, prints the comparison, and writes the folder.
 ///
 /// # Errors
-/// If the flags make no sense, a run fails for another reason than memory, or the folder cannot be written.
+/// If the flags make no sense, a run fails for another reason than memory, or the folder cannot be
+/// written.
 pub fn run(arguments: &Arguments) -> Result<()> {
     single::refuse(&arguments.train, "compare")?;
     let zero = |sizes: &[usize]| sizes.contains(&0);
@@ -136,7 +140,7 @@ fn gather(arguments: &Arguments) -> Result<Comparison> {
     Ok(comparison)
 }
 
-/// The common settings, changed by `change`.
+/// Returns the common settings, changed by `change`.
 fn settings(args: &TrainArgs, change: impl FnOnce(&mut TrainArgs)) -> Result<Config> {
     let mut args = args.clone();
     args.watching.headless = true;
@@ -147,7 +151,7 @@ fn settings(args: &TrainArgs, change: impl FnOnce(&mut TrainArgs)) -> Result<Con
     deepspeed::configure(args)
 }
 
-/// The other numbers of ranks to run with.
+/// Returns the other numbers of ranks to run with.
 fn ranks(arguments: &Arguments) -> Vec<usize> {
     let gpus = arguments.train.gpus;
     let halves = std::iter::successors(Some(gpus / 2), |n| Some(n / 2)).take_while(|n| *n > 0);
@@ -172,7 +176,7 @@ fn outcome(stage: Stage, config: &Config) -> Result<Outcome> {
     }
 }
 
-/// Runs `stage`; nothing if memory does not suffice.
+/// Runs `stage`. Returns `None` if it runs out of memory.
 fn outcome_of(stage: Stage, config: Config, how: &str) -> Result<Option<Run>> {
     eprint!("{} … ", format!("{stage} {how}").trim_end());
     match stages::train(stage, config) {

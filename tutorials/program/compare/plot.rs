@@ -8,7 +8,7 @@ use std::fmt::Write;
 use viz::export::svg::css;
 use viz::theme::{class_colour, class_glyph};
 
-/// Classes from the ground up: what stays longest first.
+/// Classes from the ground up: the one that stays longest first.
 const STACK: [Class; 7] = [
     Class::Parameters,
     Class::Gradients,
@@ -20,10 +20,10 @@ const STACK: [Class; 7] = [
 ];
 const _: () = assert!(STACK.len() == Class::ALL.len());
 
-/// Columns and rows of a terminal plot, which has ten more columns at its left.
+/// Columns and rows of a terminal plot, without the ten columns of its scale.
 const TERMINAL: (usize, usize) = (70, 16);
 
-/// The plot for a terminal, with `top` bytes at its upper edge.
+/// Draws the plot for a terminal, with `top` bytes at its upper edge.
 pub(crate) fn terminal(name: &str, profile: &Profile, top: u64) -> String {
     let (width, height) = TERMINAL;
     let columns = profile.columns(width);
@@ -41,8 +41,8 @@ pub(crate) fn terminal(name: &str, profile: &Profile, top: u64) -> String {
     text
 }
 
-/// What fills the rows of a column, from the ground up, with `top` bytes in `height` rows: each class what its bytes take, but one
-/// row at least.
+/// Returns the class that fills each row of a column, from the ground up, where `height` rows stand
+/// for `top` bytes. A class that holds anything gets at least one row.
 fn rows(live: &[u64], top: u64, height: usize) -> Vec<Class> {
     let row = |bytes: u64| ((2 * bytes * height as u64 + top) / (2 * top.max(1))) as usize;
     let held: Vec<Class> = STACK.into_iter().filter(|class| live[class.index()] > 0).collect();
@@ -56,11 +56,11 @@ fn rows(live: &[u64], top: u64, height: usize) -> Vec<Class> {
     rows
 }
 
-/// What the characters mean.
+/// Explains the characters.
 pub(crate) fn key() -> String {
     let entries = STACK.map(|class| format!("{} {class}", class_glyph(class)));
     let (some, others) = (entries[..4].join("   "), entries[4..].join("   "));
-    format!("{some}\n{others}\nWhat is held has a row, however little it is.\n")
+    format!("{some}\n{others}\nA class that holds anything gets a row, however little it holds.\n")
 }
 
 const SIZE: (f64, f64) = (760.0, 300.0);
@@ -70,7 +70,7 @@ const BOTTOM: f64 = 56.0;
 /// Columns of the picture.
 const COLUMNS: usize = 640;
 
-/// The plot as SVG, with `top` bytes at its upper edge.
+/// Draws the plot as SVG, with `top` bytes at its upper edge.
 pub(crate) fn svg(name: &str, profile: &Profile, top: u64) -> String {
     let (width, height) = SIZE;
     let mut out = format!(
@@ -97,7 +97,7 @@ fn plot_size() -> (f64, f64) {
     (SIZE.0 - LEFT - 20.0, SIZE.1 - TOP - BOTTOM)
 }
 
-/// One class: a band with steps, since memory changes at once.
+/// Draws one class: a band with steps, since memory changes at once.
 fn area(out: &mut String, class: Class, below: &[u64], above: &[u64], top: u64) {
     let (width, height) = plot_size();
     let x = |column: usize| LEFT + width * column as f64 / COLUMNS as f64;
@@ -108,7 +108,7 @@ fn area(out: &mut String, class: Class, below: &[u64], above: &[u64], top: u64) 
     let _ = writeln!(out, "<polygon fill=\"{}\" points=\"{}\"/>", colour(class), path.join(" "));
 }
 
-/// The corners of a line of steps: where a height begins and where it ends.
+/// Returns the corners of a line of steps: where each height begins and ends.
 fn edge(heights: &[u64]) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     let begins = |column: usize| column == 0 || heights[column] != heights[column - 1];
     let starts: Vec<usize> = (0..heights.len()).filter(|&column| begins(column)).collect();

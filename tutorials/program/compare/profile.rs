@@ -5,7 +5,7 @@ use std::path::Path;
 
 const CLASSES: usize = Class::ALL.len();
 
-/// Bytes live per class, from a moment on.
+/// The live bytes of each class from a moment on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     /// Nanoseconds since the step began.
@@ -15,7 +15,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Bytes, all classes together.
+    /// Returns the bytes of all classes together.
     pub(crate) fn total(&self) -> u64 {
         self.live.iter().sum()
     }
@@ -24,7 +24,7 @@ impl Sample {
 /// The memory of rank 0 during the last step of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Profile {
-    /// After each change; the first is what the step begins with.
+    /// After each change; the first moment is the beginning of the step.
     pub(crate) samples: Vec<Sample>,
     /// Nanoseconds that the step took.
     pub(crate) length: u64,
@@ -61,12 +61,13 @@ impl Profile {
         Ok(finished)
     }
 
-    /// Most bytes at once.
+    /// Returns the most bytes that were live at once.
     pub(crate) fn peak(&self) -> u64 {
         self.samples.iter().map(Sample::total).max().unwrap_or(0)
     }
 
-    /// The step in `columns` of equal time, each with the moment at which most is live in it, so that no peak is lost.
+    /// Cuts the step into `columns` of equal time. Each shows its moment with the most live bytes,
+    /// so that no peak is lost.
     pub(crate) fn columns(&self, columns: usize) -> Vec<[u64; CLASSES]> {
         let mut samples = self.samples.iter().peekable();
         let mut current = Sample::default();
@@ -89,7 +90,7 @@ impl Profile {
 pub(crate) mod tests {
     use super::*;
 
-    /// A step in which activations pile up and go.
+    /// Returns the profile of a step in which activations grow and shrink.
     pub(crate) fn hill() -> Profile {
         let sample = |at: u64, activations: u64, workspace: u64| {
             let mut live = [0; CLASSES];

@@ -4,10 +4,10 @@ use super::tables::{peak, tokens_per_second};
 use super::{Comparison, Outcome, Run};
 use settings::size::human;
 
-/// Runs within this share of the fastest count as equally fast: runs on one machine differ by as much.
+/// Runs within this share of the fastest count as equally fast: repeated runs differ by as much.
 const NOISE: f64 = 0.1;
 
-/// The recommendation, in a few sentences.
+/// Returns the recommendation, in a few sentences.
 pub(super) fn recommendation(comparison: &Comparison) -> String {
     let runs: Vec<&Run> = comparison.outcomes.iter().filter_map(Outcome::run).collect();
     let Some(fastest) = runs.iter().map(|run| tokens_per_second(&run.report)).max_by(f64::total_cmp) else {
@@ -30,7 +30,7 @@ pub(super) fn recommendation(comparison: &Comparison) -> String {
     text
 }
 
-/// What speaks against another stage.
+/// Returns a line: why another stage was not chosen.
 fn against(chosen: &Run, other: &Outcome) -> String {
     let run = match other {
         Outcome::Ran(run, _) => run,
@@ -67,7 +67,7 @@ mod tests {
         deepspeed::configure(Cli::parse_from(flags.split_whitespace()).train).unwrap()
     }
 
-    /// A run of `stage` whose steps took so many milliseconds, with a peak of so many megabytes.
+    /// Returns a run of `stage` with the given milliseconds per step and megabytes at its peak.
     fn ran(stage: Stage, milliseconds: f64, megabytes: u64) -> Outcome {
         let mut report = stages::train(stage, config()).unwrap();
         report.steps.iter_mut().for_each(|step| step.seconds = milliseconds * 1e-3);

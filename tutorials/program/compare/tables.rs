@@ -7,7 +7,7 @@ use planner::table::{Table, grouped};
 use report::{Account, Report, time};
 use settings::size::human;
 
-/// Every table, in order.
+/// Returns every table, in order.
 pub(super) fn all(comparison: &Comparison) -> Vec<Table> {
     let mut tables = vec![memory(comparison)];
     if comparison.outcomes.iter().all(|outcome| outcome.run().is_none()) {
@@ -37,7 +37,7 @@ fn stages(comparison: &Comparison) -> impl Iterator<Item = Stage> + '_ {
     comparison.outcomes.iter().map(Outcome::stage)
 }
 
-/// A row: a cell per stage that has run, a dash for the others.
+/// Adds a row: a cell per stage that has run, a dash for the others.
 fn row(table: &mut Table, name: &str, comparison: &Comparison, cell: impl Fn(&Report) -> String) {
     let cells = comparison.outcomes.iter().map(|o| o.run().map_or("-".into(), |run| cell(&run.report)));
     table.row(name, cells);
@@ -101,7 +101,8 @@ fn costs(comparison: &Comparison) -> Table {
     table
 }
 
-/// What a sweep changes, row by row. `base` is the setting of the main runs, which get a row of their own.
+/// Returns a table with a row per setting of a sweep. `base` is the setting of the main runs, which
+/// get a row too.
 fn sweep(
     comparison: &Comparison,
     runs: &[(usize, Run)],
@@ -126,7 +127,7 @@ fn sweep(
     table
 }
 
-/// Most bytes on any rank.
+/// Returns the peak bytes of the largest rank.
 pub(super) fn peak(report: &Report) -> u64 {
     report.total_peak_bytes.iter().map(|row| row.peak_bytes).max().unwrap_or(0)
 }
@@ -135,13 +136,13 @@ fn sent(report: &Report) -> u64 {
     report.traffic.iter().filter(|row| row.rank == 0).map(|row| row.bytes_sent).sum()
 }
 
-/// Collectives per step that move data.
+/// Returns the number of collectives per step that move data.
 fn calls(report: &Report) -> u64 {
     let rows = report.traffic.iter().filter(|row| row.rank == 0 && row.operation != "scalars");
     rows.map(|row| row.calls).sum::<u64>() / report.steps.len().max(1) as u64
 }
 
-/// Seconds of a step: the median, without the first two where there are more.
+/// Returns the seconds of a median step. The first two are left out if there are more.
 pub(super) fn seconds_per_step(report: &Report) -> f64 {
     let skipped = if report.steps.len() > 2 { 2 } else { 0 };
     let mut seconds: Vec<f64> = report.steps[skipped..].iter().map(|step| step.seconds).collect();
@@ -149,7 +150,7 @@ pub(super) fn seconds_per_step(report: &Report) -> f64 {
     seconds.get(seconds.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Tokens per second, by the median step.
+/// Returns the tokens per second of the median step.
 pub(super) fn tokens_per_second(report: &Report) -> f64 {
     report.steps.first().map_or(0.0, |step| step.tokens as f64) / seconds_per_step(report)
 }
@@ -166,7 +167,7 @@ fn loss(loss: Option<f64>) -> String {
     loss.map_or("-".into(), |loss| format!("{loss:.6}"))
 }
 
-/// How a run's losses compare with the first stage's.
+/// Compares a run's losses and weights with the first stage's, in words.
 fn equality(first: &Run, report: &Report) -> String {
     let reference = &first.report;
     if report.stage == reference.stage {

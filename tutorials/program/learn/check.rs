@@ -1,4 +1,4 @@
-//! `check EXERCISE`: builds the reader's answer and checks it, once or whenever it is saved.
+//! `check EXERCISE`: builds the reader's answer and checks it, once or after every save.
 
 use super::exercises::{ALL, Exercise};
 use super::progress::Progress;
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime};
 use trainer::{Failure, Result};
 
-/// How often a file is looked at while nothing else happens.
+/// The interval between two looks at a file.
 const GLANCE: Duration = Duration::from_millis(200);
 
 /// Which exercise.
@@ -19,10 +19,10 @@ const GLANCE: Duration = Duration::from_millis(200);
 pub struct Arguments {
     /// Its name; all are listed if none is given
     name: Option<String>,
-    /// Check again whenever it is saved, until it is solved; without a name, one exercise after another
+    /// Check again after every save, until it is solved; without a name, one exercise after another
     #[arg(long, conflicts_with = "solution")]
     watch: bool,
-    /// Show so many hints
+    /// Show this many hints
     #[arg(long, default_value_t = 0, value_name = "N")]
     hints: usize,
     /// Check the solution in place of what you wrote
@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Some(name) => {
             let exercise = Exercise::of(name).ok_or_else(|| {
                 let names: Vec<&str> = ALL.iter().map(|exercise| exercise.name).collect();
-                Failure::usage(format!("there is no exercise {name:?}; there are {}", names.join(", ")))
+                Failure::usage(format!("there is no exercise {name:?}; choose one of {}", names.join(", ")))
             })?;
             match arguments.watch {
                 true => watch([exercise].into_iter(), arguments),
@@ -62,12 +62,12 @@ fn watch<'a>(mut open: impl Iterator<Item = &'a Exercise>, arguments: &Arguments
         until_solved(&file, &typed, &exercise.hints, || attempt(exercise, arguments))
     });
     if all {
-        events::say!("\nAll is solved.");
+        events::say!("\nAll exercises are solved.");
     }
     Ok(())
 }
 
-/// The lines that the reader types, as they come.
+/// Returns a channel with the lines that the reader types.
 fn typed() -> Receiver<String> {
     let (lines, typed) = channel();
     std::thread::spawn(move || {
@@ -76,8 +76,8 @@ fn typed() -> Receiver<String> {
     typed
 }
 
-/// Attempts again whenever `file` has been saved, until an attempt succeeds: then it is true; false if the reader leaves. An empty
-/// line asks for one of the `hints` more.
+/// Attempts again after every save of `file`. True once an attempt succeeds, false if the reader
+/// leaves. An empty line shows the next of the `hints`.
 fn until_solved(
     file: &Path,
     typed: &Receiver<String>,
@@ -87,18 +87,16 @@ fn until_solved(
     let saved = || std::fs::metadata(file).and_then(|file| file.modified());
     let mut hints = hints.iter();
     loop {
-        // What is saved during an attempt is not in it for sure.
+        // A save during an attempt may not be part of it.
         let before: Option<SystemTime> = saved().ok();
         let Err(failure) = attempt() else { return true };
-        events::complain!(
-            "{failure}\n\nIt is checked again when you save it. Enter: a hint; q and enter: leave."
-        );
-        // An editor may take the file away for a moment.
+        events::complain!("{failure}\n\nSave it to check again. Enter: a hint; q and Enter: leave.");
+        // An editor may remove the file for a moment.
         while saved().is_err() || saved().ok() == before {
             match typed.recv_timeout(GLANCE).as_deref().map(str::trim) {
                 Ok("q") => return false,
                 Ok(_) => {
-                    tell(hints.next().unwrap_or(&"That was all. One way is in solution.rs, beside src."))
+                    tell(hints.next().unwrap_or(&"No more hints. One way is in solution.rs, beside src."))
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(GLANCE),
@@ -136,8 +134,8 @@ fn list(progress: &Progress) -> Result<()> {
     Ok(())
 }
 
-/// Builds and runs the check in a process of its own, since answers that do not compile must not take this program along.
-/// The score; none if the answer is not right.
+/// Builds and runs the check in a process of its own: an answer that does not compile must not stop
+/// this program. Returns the score; `None` if the answer is not right.
 fn check(exercise: &Exercise, solution: bool) -> Result<Option<Value>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let failed = |e: &dyn std::fmt::Display| Failure::run(format!("cannot check {}: {e}", exercise.name));
@@ -173,7 +171,7 @@ mod tests {
             until_solved(&file, &typed, &[], || {
                 attempts.push(std::fs::read_to_string(&file).unwrap());
                 if attempts.len() == 1 {
-                    // As editors save: the old file goes, a new one comes.
+                    // As editors save: remove the old file, create a new one.
                     threads.spawn(|| {
                         std::fs::remove_file(&file).unwrap();
                         std::thread::sleep(2 * GLANCE);

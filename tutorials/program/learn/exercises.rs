@@ -6,24 +6,24 @@ pub struct Exercise {
     pub name: &'static str,
     /// The chapter that asks for it.
     pub chapter: u32,
-    /// What to do.
+    /// The task.
     pub task: &'static str,
     /// Hints, from a nudge to nearly the answer.
     pub hints: [&'static str; 2],
 }
 
 impl Exercise {
-    /// The one called `name`, or in the folder of that name.
+    /// Finds an exercise by its name or its folder's name.
     pub fn of(name: &str) -> Option<&'static Exercise> {
         ALL.iter().find(|exercise| exercise.name == name || exercise.folder() == name)
     }
 
-    /// Its folder's name.
+    /// Returns its folder's name.
     pub fn folder(&self) -> String {
         format!("{:02}-{}", self.chapter, self.name)
     }
 
-    /// Where its starter is.
+    /// Returns the path of its starter.
     pub fn file(&self) -> String {
         format!("tutorials/exercises/{}/src/lib.rs", self.folder())
     }
@@ -54,7 +54,7 @@ pub const ALL: &[Exercise] = &[
         chapter: 3,
         task: "Queue units, and close a bucket when it is full or the pass ends.",
         hints: [
-            "Push first, then look at how many elements there are.",
+            "Push first, then count the elements in the queue.",
             "std::mem::take empties the queue and hands you what was in it.",
         ],
     },
@@ -88,7 +88,7 @@ pub const ALL: &[Exercise] = &[
     Exercise {
         name: "zero2-accumulate",
         chapter: 5,
-        task: "ZeRO-2: take in summed gradients and let the full buffer go.",
+        task: "ZeRO-2: accumulate summed gradients and free the full buffer.",
         hints: [
             "Of each full buffer this rank's slice is the sum; add it to the unit's shard.",
             "self.rank.kernels().add(shard, slice) adds; the buffer is freed where it goes out of scope.",

@@ -1,9 +1,10 @@
-//! Numbers of a run that chapters ask for.
+//! The numbers of a run that chapters ask for.
 
 use planner::table::grouped;
 use trainer::Report;
 
-/// How far a measured time may be from what was predicted and still be called as predicted: machines differ.
+/// How far a measured time may be from the predicted one and still count as predicted: machines
+/// differ.
 const CLOSE: f64 = 0.1;
 
 /// A number in a run's report, of rank 0.
@@ -17,13 +18,13 @@ pub enum Figure {
     Sent(&'static str),
     /// Bytes sent in all operations that move model states.
     SentInAll,
-    /// Milliseconds of waiting for a simulated link. What is predicted is the time on the link of all that is sent directly
-    /// (not through a ring): as much is exposed where nothing hides it.
+    /// Milliseconds of waiting for a simulated link. The prediction is the link's time for all that
+    /// is sent directly (not through a ring), with nothing to hide it.
     Exposed,
 }
 
 impl Figure {
-    /// Predicted and measured.
+    /// Returns the number as predicted and as measured.
     pub fn of(self, report: &Report) -> (u64, u64) {
         let sent = |wanted: &dyn Fn(&str) -> bool| {
             let rows = report.traffic.iter().filter(|row| row.rank == 0 && wanted(row.operation));
@@ -44,18 +45,18 @@ impl Figure {
         }
     }
 
-    /// What it counts.
+    /// Returns its unit.
     pub fn unit(self) -> &'static str {
         if self == Figure::Exposed { "ms" } else { "bytes" }
     }
 
-    /// The part of it by which a guess may be wrong.
+    /// Returns the relative error that a guess may have.
     pub fn tolerance(self) -> f64 {
         if self == Figure::Exposed { CLOSE } else { 0.01 }
     }
 
-    /// How the book says what was predicted and measured: bytes as they are, a time by how close it is to the prediction, since no
-    /// two runs take as long.
+    /// Returns prediction and measurement as the book shows them. A time is shown by how close it
+    /// is to the prediction, since no two runs take equally long.
     pub fn said(self, report: &Report) -> [String; 2] {
         let (predicted, measured) = self.of(report);
         if self != Figure::Exposed {
@@ -70,8 +71,8 @@ impl Figure {
     }
 }
 
-/// True if waiting for a link is as predicted. While a rank does something else, or is kept from its processor by a crowded
-/// machine, the link goes on: so much less may be left to wait for.
+/// True if the wait for a link is as predicted. It may be shorter by the time in which the rank did
+/// something else, or had no processor: the link transfers during that time too.
 fn is_close(predicted: u64, measured: u64, otherwise: u64) -> bool {
     let apart = CLOSE * predicted as f64;
     let least = predicted.saturating_sub(otherwise) as f64 - apart;
@@ -82,7 +83,8 @@ fn whole(seconds: f64) -> u64 {
     (seconds * 1e3).round() as u64
 }
 
-/// Seconds on the link of all that rank 0 sends: α per round, and the bytes over β.
+/// Returns the seconds that the link takes for all that rank 0 sends: α per round, and the bytes
+/// over β.
 fn on_the_link(report: &Report) -> f64 {
     let Some(link) = &report.link else { return 0.0 };
     let of_rank = report.traffic.iter().filter(|row| row.rank == 0);
@@ -98,7 +100,7 @@ fn waited_for_the_link(report: &Report) -> f64 {
     own.map_or(0.0, |waits| waits.forward + waits.backward + waits.step)
 }
 
-/// Seconds in which rank 0 did not wait for the link.
+/// Returns the seconds in which rank 0 did not wait for the link.
 fn spent_otherwise(report: &Report) -> f64 {
     let own = report.time.iter().find(|row| row.rank == 0);
     own.map_or(0.0, |row| row.seconds - waited_for_the_link(report))
@@ -114,7 +116,7 @@ mod tests {
         Figure::Exposed.of(&report)
     }
 
-    /// A latency beside which bytes do not count: what is predicted is a number of rounds.
+    /// With a long latency the bytes do not count: the prediction is a number of rounds.
     #[test]
     fn latency_counts_per_round_and_bandwidth_per_byte() {
         let (calls, bytes) = (5, 3_674_624);

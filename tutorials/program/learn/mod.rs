@@ -1,4 +1,4 @@
-//! Learning in the terminal: predictions, quizzes, exercises, labs, what is done so far.
+//! Learning in the terminal: predictions, quizzes, exercises, labs, and the reader's progress.
 
 pub mod chapters;
 pub mod check;
@@ -16,13 +16,16 @@ mod terminal;
 
 use trainer::{Failure, Result};
 
-/// What chapter `number` asks.
+/// Returns the questions of chapter `number`.
 ///
 /// # Errors
 /// If the book has no such chapter.
 pub fn chapter(number: u32) -> Result<&'static question::Chapter> {
     chapters::ALL.iter().find(|chapter| chapter.number == number).ok_or_else(|| {
         let known: Vec<String> = chapters::ALL.iter().map(|chapter| chapter.number.to_string()).collect();
-        Failure::usage(format!("chapter {number} asks nothing; chapters that do: {}", known.join(", ")))
+        Failure::usage(format!(
+            "chapter {number} has no questions; these chapters have: {}",
+            known.join(", ")
+        ))
     })
 }

@@ -1,4 +1,4 @@
-//! Questions and answers as they stand in a chapter.
+//! Questions and answers as a chapter shows them.
 
 use super::question::{Answer, Chapter, Question};
 use super::runs::Runs;
@@ -6,11 +6,11 @@ use planner::table::grouped;
 use trainer::{Failure, Result};
 
 fn chapter(number: &str) -> Result<&'static Chapter> {
-    let number = number.parse().map_err(|_| Failure::run(format!("{number:?} is no chapter")))?;
+    let number = number.parse().map_err(|_| Failure::run(format!("{number:?} is not a chapter")))?;
     super::chapter(number)
 }
 
-/// The questions to guess, numbered.
+/// Returns the questions to guess, numbered.
 ///
 /// # Errors
 /// If there is no such chapter.
@@ -24,7 +24,7 @@ pub fn guesses(number: &str) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// The same questions with what was predicted and measured.
+/// Returns a table of the same questions, predicted and measured.
 ///
 /// # Errors
 /// If there is no such chapter, or a run fails.
@@ -39,7 +39,7 @@ pub fn answers(number: &str, runs: &Runs) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// The quiz, each answer folded away.
+/// Returns the quiz, each answer folded away.
 ///
 /// # Errors
 /// If there is no such chapter, or an answer cannot be computed.
@@ -59,7 +59,7 @@ pub fn quiz(number: &str, runs: &Runs) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// A question's answer and why, in words.
+/// Returns a question's answer and the reason, in words.
 ///
 /// # Errors
 /// If it cannot be computed.
@@ -71,7 +71,7 @@ pub fn answer(question: &Question, runs: &Runs) -> Result<String> {
     Ok(format!("{}. {}", answer.trim_end(), question.why))
 }
 
-/// Whole numbers in groups, others to three digits after the point.
+/// Formats whole numbers in groups of digits, others with up to three decimals.
 pub fn number(value: f64) -> String {
     if value.fract() == 0.0 && value >= 0.0 {
         return grouped(value as u64);
@@ -80,7 +80,7 @@ pub fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// `a`, `b`, `c`, …
+/// Returns `a`, `b`, `c`, …
 pub fn letter(index: usize) -> char {
     (b'a' + index as u8) as char
 }

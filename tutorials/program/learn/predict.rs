@@ -14,12 +14,12 @@ use trainer::Result;
 pub struct Arguments {
     /// The chapter's number
     chapter: u32,
-    /// Ask again what was guessed before
+    /// Ask again what you have guessed before
     #[arg(long)]
     again: bool,
 }
 
-/// Asks, runs, compares, from the first number that was not guessed yet.
+/// Asks for guesses, runs, and compares. Begins with the first number that has no guess yet.
 ///
 /// # Errors
 /// If the chapter has nothing to guess, or a run fails.
@@ -41,7 +41,7 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
     if !guesses.is_empty() {
         events::say!(
             "Type numbers like 3,674,624 or 3.67MB; within 1 % is right, times within 10 %.\n\
-             Enter skips, q leaves; where you stop, you go on next time.\n"
+             Enter skips, q leaves; next time you continue where you stopped.\n"
         );
     }
     let runs = Runs::default();
@@ -68,7 +68,7 @@ enum Asked {
     Left,
 }
 
-/// Asks until what is typed is a number, nothing, or the wish to leave.
+/// Asks until the reader types a number, skips, or leaves.
 fn number_from(input: &mut dyn BufRead, unit: &str) -> Result<Asked> {
     loop {
         match ask(input, &format!("   your guess ({unit}):"))? {
@@ -76,13 +76,13 @@ fn number_from(input: &mut dyn BufRead, unit: &str) -> Result<Asked> {
             Typed::Skip => return Ok(Asked::Skipped),
             Typed::Answer(text) => match read_number(&text) {
                 Some(value) => return Ok(Asked::Number(value)),
-                None => events::say!("   {text:?} is no number: write 3,674,624 or 3.67MB"),
+                None => events::say!("   {text:?} is not a number: write 3,674,624 or 3.67MB"),
             },
         }
     }
 }
 
-/// Runs, and puts the guess beside prediction and measurement; whether it was within 1 %.
+/// Runs, and prints the guess beside prediction and measurement. True if the guess was right.
 fn show(guess: &Guess, typed: Option<f64>, runs: &Runs) -> Result<bool> {
     events::complain!("   running …");
     let (predicted, measured) = guess.figure.of(&*runs.report(&guess.run)?);
@@ -98,7 +98,9 @@ fn show(guess: &Guess, typed: Option<f64>, runs: &Runs) -> Result<bool> {
     );
     match typed {
         Some(_) if right => events::say!("   right\n"),
-        Some(value) if measured > 0 => events::say!("   {:.2} × what it is\n", value / measured as f64),
+        Some(value) if measured > 0 => {
+            events::say!("   {:.2} × the measured value\n", value / measured as f64)
+        }
         _ => events::say!(),
     }
     Ok(right)
@@ -108,7 +110,8 @@ fn show(guess: &Guess, typed: Option<f64>, runs: &Runs) -> Result<bool> {
 mod tests {
     use super::*;
 
-    /// Plays chapter 8 with what is typed. Which of its three numbers are guessed afterwards, and how many rightly.
+    /// Plays chapter 8 with typed input. Returns which of its three numbers have a guess
+    /// afterwards, and the line that counts the right ones.
     fn played(typed: &str, again: bool, progress: &mut Progress) -> ([bool; 3], String) {
         let arguments = Arguments { chapter: 8, again };
         play(&arguments, &mut typed.as_bytes(), progress).unwrap();

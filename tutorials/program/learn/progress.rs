@@ -1,4 +1,4 @@
-//! What a reader has predicted, answered and solved, kept in a small file.
+//! What a reader has predicted, answered and solved, saved in a small file.
 
 use super::lab::case::Case;
 use super::question::Chapter;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
-/// Whether to begin again.
+/// Whether to forget the progress.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Forget everything
@@ -37,11 +37,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     progress.exercises();
     progress.labs();
-    events::say!("\nkept in {}", file.display());
+    events::say!("\nsaved in {}", file.display());
     Ok(())
 }
 
-/// What is done: `predict/4/0` or `quiz/4/2`, and whether it was right.
+/// The progress: keys such as `predict/4/0` or `quiz/4/2`, and whether the answer was right.
 pub struct Progress {
     file: PathBuf,
     done: Map<String, Value>,
@@ -52,7 +52,7 @@ fn file() -> PathBuf {
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".progress.json"), PathBuf::from)
 }
 
-/// Keeps a file that cannot be read from being overwritten.
+/// Moves a file that cannot be read aside, so that it is not overwritten.
 fn put_aside(file: &Path) {
     let aside = file.with_extension("damaged.json");
     let kept = match std::fs::rename(file, &aside) {
@@ -63,12 +63,12 @@ fn put_aside(file: &Path) {
 }
 
 impl Progress {
-    /// What the file says; nothing if there is none.
+    /// Reads the progress file; empty if there is none.
     pub fn load() -> Self {
         Self::at(file())
     }
 
-    /// What is kept in `file`.
+    /// Reads the progress in `file`.
     pub fn at(file: PathBuf) -> Self {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         let done = serde_json::from_str(&text).unwrap_or_else(|_| {
@@ -80,22 +80,22 @@ impl Progress {
         Progress { done, file }
     }
 
-    /// A number was guessed.
+    /// Saves that a number was guessed.
     pub fn predicted(&mut self, chapter: u32, index: usize, right: bool) -> Result<()> {
         self.note(format!("predict/{chapter}/{index}"), right)
     }
 
-    /// A question was answered.
+    /// Saves that a question was answered.
     pub fn answered(&mut self, chapter: u32, index: usize, right: bool) -> Result<()> {
         self.note(format!("quiz/{chapter}/{index}"), right)
     }
 
-    /// An exercise was solved, with such a score: what was counted, as multiples of what is enough.
+    /// Saves that an exercise was solved. `score` maps each figure to its ratio to the target.
     pub fn solved(&mut self, exercise: &str, score: Value) -> Result<()> {
         self.keep(format!("solved/{exercise}"), score)
     }
 
-    /// How an exercise was solved, if it was.
+    /// Describes how an exercise was solved, if it was.
     pub fn score(&self, exercise: &str) -> Option<String> {
         let Value::Object(figures) = self.done.get(&format!("solved/{exercise}"))? else {
             return Some("solved".into());
@@ -106,7 +106,7 @@ impl Progress {
         Some(words.join(", "))
     }
 
-    /// A lab's fault was found.
+    /// Saves that a lab's fault was found.
     pub fn diagnosed(&mut self, lab: &str) -> Result<()> {
         self.note(format!("lab/{lab}"), true)
     }
@@ -126,22 +126,22 @@ impl Progress {
         events::say!("labs         {count} of {} solved{names}", named.len());
     }
 
-    /// True if a number was guessed before, rightly or not: after a guess the reader has seen it.
+    /// True if a number was guessed before, right or wrong: after a guess the reader has seen it.
     pub fn is_predicted(&self, chapter: u32, index: usize) -> bool {
         self.done.contains_key(&format!("predict/{chapter}/{index}"))
     }
 
-    /// True if a question was answered rightly before.
+    /// True if a question has been answered correctly.
     pub fn is_answered(&self, chapter: u32, index: usize) -> bool {
         self.done.get(&format!("quiz/{chapter}/{index}")) == Some(&Value::Bool(true))
     }
 
-    /// How far the chapter's quiz is.
+    /// Describes the progress in the chapter's quiz.
     pub fn quiz_line(&self, chapter: &Chapter) -> String {
         format!("quiz {} of {}", self.right("quiz", chapter.number), chapter.quiz.len())
     }
 
-    /// How far the chapter's predictions are.
+    /// Describes the progress in the chapter's predictions.
     pub fn prediction_line(&self, chapter: &Chapter) -> String {
         if chapter.guesses.is_empty() {
             return "nothing to guess".into();
@@ -161,7 +161,7 @@ impl Progress {
         self.keep(key, Value::Bool(right))
     }
 
-    /// Writes the file whole or not at all.
+    /// Writes the file completely or not at all.
     fn keep(&mut self, key: String, value: Value) -> Result<()> {
         self.done.insert(key, value);
         let fail =

@@ -5,7 +5,7 @@ use super::runs::Runs;
 use planner::Stage;
 use trainer::Result;
 
-/// What one chapter asks.
+/// The questions of one chapter.
 pub struct Chapter {
     /// Its number.
     pub number: u32,
@@ -21,7 +21,7 @@ pub struct Guess {
     pub ask: &'static str,
     /// The run.
     pub run: Run,
-    /// Which of its numbers.
+    /// The number of the run to guess.
     pub figure: Figure,
 }
 
@@ -34,7 +34,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// What a reader types.
+    /// Returns the command that a reader types.
     pub fn command(&self) -> String {
         format!("cargo run -p {} -- {}", self.stage.package(), self.flags)
     }
@@ -46,7 +46,7 @@ pub struct Question {
     pub ask: &'static str,
     /// Its answer.
     pub answer: Answer,
-    /// Why it is so.
+    /// The reason.
     pub why: &'static str,
 }
 
@@ -60,14 +60,14 @@ pub enum Answer {
 
 /// How a number is computed.
 pub enum Compute {
-    /// From what the planner knows.
+    /// By the planner.
     Planned(fn() -> f64),
-    /// From a run.
+    /// By a run.
     Measured(Run, Figure),
 }
 
 impl Compute {
-    /// The number.
+    /// Returns the number.
     ///
     /// # Errors
     /// If the run fails.
@@ -84,12 +84,13 @@ pub fn is_right(typed: f64, answer: f64) -> bool {
     is_within(0.01, typed, answer)
 }
 
-/// True if a typed answer is right to such a part of it.
+/// True if a typed answer differs from the right one by at most `part` of it.
 pub fn is_within(part: f64, typed: f64, answer: f64) -> bool {
     (typed - answer).abs() <= part * answer.abs()
 }
 
-/// A number as readers type it: `1,705,984`, `1.7MB`, `2/3`, `1e6`; seconds are a thousand milliseconds.
+/// Reads a number as people type it: `1,705,984`, `1.7MB`, `2/3`, `1e6`. A second counts as 1,000
+/// milliseconds.
 pub fn read_number(text: &str) -> Option<f64> {
     if let Some((over, under)) = text.split_once('/') {
         return Some(read_number(over)? / read_number(under)?).filter(|ratio| ratio.is_finite());

@@ -14,7 +14,7 @@ use trainer::Result;
 pub struct Arguments {
     /// The chapter's number
     chapter: u32,
-    /// Ask again what was answered before
+    /// Ask again what you have answered before
     #[arg(long)]
     again: bool,
 }
@@ -30,7 +30,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress) -> Result<()> {
     let chapter = super::chapter(arguments.chapter)?;
     let runs = Runs::default();
-    events::say!("Enter skips, q leaves; where you stop, you go on next time.\n");
+    events::say!("Enter skips, q leaves; next time you continue where you stopped.\n");
     for (index, question) in chapter.quiz.iter().enumerate() {
         if !arguments.again && progress.is_answered(chapter.number, index) {
             continue;
@@ -58,7 +58,7 @@ enum Answered {
     Left,
 }
 
-/// Asks until what is typed is an answer, nothing, or the wish to leave.
+/// Asks until the reader types an answer, skips, or leaves.
 fn answer_to(question: &Question, input: &mut dyn BufRead, runs: &Runs) -> Result<Answered> {
     let mut words = prompt(question);
     loop {
@@ -67,13 +67,13 @@ fn answer_to(question: &Question, input: &mut dyn BufRead, runs: &Runs) -> Resul
             Typed::Skip => return Ok(Answered::Skipped),
             Typed::Answer(text) => match judge(question, &text, runs)? {
                 Some(right) => return Ok(Answered::Judged(right)),
-                None => words = format!("   {text:?} is no {}:", expected(question)),
+                None => words = format!("   {text:?} is not a {}:", expected(question)),
             },
         }
     }
 }
 
-/// What answers look like.
+/// Describes the answers that a question accepts.
 fn expected(question: &Question) -> String {
     match &question.answer {
         Answer::Choice(options, _) => format!("letter from a to {}", letter(options.len() - 1)),
@@ -92,7 +92,7 @@ fn prompt(question: &Question) -> String {
     }
 }
 
-/// True if `text` is right; nothing if it is no answer to the question.
+/// True if `text` is right; `None` if it does not answer the question.
 fn judge(question: &Question, text: &str, runs: &Runs) -> Result<Option<bool>> {
     Ok(match &question.answer {
         Answer::Choice(options, right) => {
@@ -111,7 +111,8 @@ fn judge(question: &Question, text: &str, runs: &Runs) -> Result<Option<bool>> {
 mod tests {
     use super::*;
 
-    /// Plays chapter 12 with what is typed; its answers need no runs. How many are right afterwards.
+    /// Plays chapter 12, whose answers need no runs, with typed input. Returns how many answers are
+    /// right.
     fn played(typed: &str, progress: &mut Progress) -> usize {
         let arguments = Arguments { chapter: 12, again: false };
         play(&arguments, &mut typed.as_bytes(), progress).unwrap();

@@ -1,4 +1,4 @@
-//! Runs that questions are about, each made once.
+//! The runs behind questions, each executed once.
 
 use super::question::Run;
 use std::cell::RefCell;
@@ -13,10 +13,10 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// What `run` reports.
+    /// Returns the report of `run`.
     ///
     /// # Errors
-    /// What the program would print.
+    /// The error that the program would print.
     pub fn report(&self, run: &Run) -> Result<Rc<Report>> {
         let command = run.command();
         if let Some(report) = self.reports.borrow().get(&command) {

@@ -1,16 +1,17 @@
-//! Asking and telling in a terminal: an empty line skips, the end of input leaves; sentences are wrapped.
+//! Questions and answers in a terminal. An empty line skips, the end of input leaves; sentences are
+//! wrapped.
 
 use std::io::{BufRead, Write};
 use trainer::{Failure, Result};
 
-/// Columns that sentences keep to.
+/// The most columns of a line.
 const WIDTH: usize = 79;
 
 /// What a reader typed.
 pub(crate) enum Typed {
-    /// Something.
+    /// An answer.
     Answer(String),
-    /// Nothing: the next question, please.
+    /// An empty line: on to the next question.
     Skip,
     /// The end of input, or `q`.
     Leave,
@@ -33,12 +34,12 @@ pub(crate) fn ask(input: &mut dyn BufRead, prompt: &str) -> Result<Typed> {
     })
 }
 
-/// Says `text` after three spaces, wrapped between words.
+/// Prints `text` after three spaces, wrapped between words.
 pub(crate) fn tell(text: &str) {
     events::say!("{}", wrapped(text));
 }
 
-/// Says a question after its number, wrapped likewise.
+/// Prints a question after its number, wrapped in the same way.
 pub(crate) fn pose(number: usize, question: &str) {
     events::say!("{}", numbered(number, question));
 }

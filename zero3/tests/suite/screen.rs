@@ -95,7 +95,8 @@ fn comes_to(pty: &Pty, number: u64) {
     }
 }
 
-/// By the terminal's key, and by a signal that nobody sees coming. A slow rank has the other one waiting all the time.
+/// By the terminal's key, and by SIGSTOP, which no program can catch. Rank 1 is slow, so rank 0
+/// waits all the time.
 #[test]
 fn a_run_that_was_stopped_for_longer_than_its_patience_goes_on() {
     let dir = tempfile::tempdir().unwrap();

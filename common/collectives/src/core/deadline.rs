@@ -1,8 +1,8 @@
 //! When a rank's wait for other ranks times out, and which rank it may blame then.
 //!
-//! If rank A waits for B and B is blocked on C, in this group or another, C is to blame. A rank
-//! that has been blocked for a while publishes which rank it waits for; deadlines on it pause
-//! meanwhile. So the rank that waits for C times out first, and its report names C.
+//! If rank A waits for B and B is blocked on C, in this group or another, the error must name C. A
+//! rank that has been blocked for a while publishes which rank it waits for; deadlines on it pause
+//! until it continues. So the rank that waits for C times out first, and its report names C.
 
 use super::context::CallContext;
 use std::time::{Duration, Instant};

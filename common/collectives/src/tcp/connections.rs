@@ -200,9 +200,9 @@ mod tests {
         wire::encode(&Head::Waits { rank: Some(rank) }, 0)
     }
 
-    /// Ranks 1 and 3 read nothing. While rank 0 sends to rank 1, it is told of the stall again and
-    /// again, and can send to rank 2; what it offers rank 1 does not block. It gives up rank 1
-    /// after the timeout, and rank 3 sooner. Rank 2 receives everything in order.
+    /// Ranks 1 and 3 read nothing. While rank 0 sends to rank 1, its callback is called repeatedly,
+    /// and rank 0 can send to rank 2; an offer to rank 1 does not block. It gives up on rank 1
+    /// after the timeout, and on rank 3 sooner. Rank 2 receives everything in order.
     #[test]
     fn a_rank_that_takes_nothing_is_given_up_and_delays_no_other() {
         let [(to_1, at_1), (to_2, mut at_2), (to_3, at_3)] = [(); 3].map(|()| connection());

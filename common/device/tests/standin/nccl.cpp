@@ -35,9 +35,8 @@ int submit() {
         if (owner != comm || op.stream != stream) return complain(INVALID_USAGE, "a group over several communicators or streams");
         batch->operations.push_back(op);
     }
-    bool messages = batch->operations[0].call.what >= SEND;
-    comm->collectives += messages ? 0 : 1;
-    if (comm->root && !messages) {
+    comm->collectives++;
+    if (comm->root) {
         if (absent().hits(comm->world->rank, comm->collectives)) hang(*comm->world, absent().extra);
         batch->broken = error().hits(comm->world->rank, comm->collectives);
     }
@@ -211,13 +210,5 @@ int ncclAllGather(const void *from, void *to, size_t count, int type, Comm *comm
 
 int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, Comm *comm, void *stream) {
     return call(BROADCAST, from, to, count, type, root, comm, stream);
-}
-
-int ncclSend(const void *from, size_t count, int type, int peer, Comm *comm, void *stream) {
-    return call(SEND, from, nullptr, count, type, peer, comm, stream);
-}
-
-int ncclRecv(void *to, size_t count, int type, int peer, Comm *comm, void *stream) {
-    return call(RECV, nullptr, to, count, type, peer, comm, stream);
 }
 }

@@ -24,7 +24,7 @@ int cuMemFree_v2(uint64_t address);
 namespace {
 
 enum Result { SUCCESS = 0, SYSTEM_ERROR = 2, INTERNAL_ERROR = 3, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6, IN_PROGRESS = 7 };
-enum What { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, SEND, RECV };
+enum What { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST };
 enum Number { U32 = 3, HALF = 6, FLOAT = 7, BFLOAT = 9 };
 
 // Memory that a communicator takes for itself.
@@ -167,33 +167,6 @@ bool run(World &world, const Operation &op) {
     }
 }
 
-// Runs messages side by side; false if aborted.
-bool exchange(World &world, const std::vector<Operation> &messages) {
-    std::vector<size_t> done(messages.size());
-    std::vector<bool> begun(messages.size());
-    for (int tries = 0;; tries++) {
-        bool finished = true;
-        std::vector<int> blocked;
-        for (size_t i = 0; i < messages.size(); i++) {
-            const Operation &op = messages[i];
-            size_t bytes = op.call.count * width(op.call.type);
-            if (done[i] == bytes) continue;
-            finished = false;
-            // Messages of one pair go one after the other.
-            int lane = op.call.what == SEND ? op.call.root : ~op.call.root;
-            bool waits = std::find(blocked.begin(), blocked.end(), lane) != blocked.end();
-            blocked.push_back(lane);
-            if (waits) continue;
-            size_t piece = op.call.what == SEND ? world.put(op.call.root, op.from + done[i], bytes - done[i])
-                                                : world.take(op.call.root, op.to + done[i]);
-            done[i] += piece;
-            if (piece) tries = 0;
-        }
-        if (finished) return true;
-        if (!world.pause(tries)) return false;
-    }
-}
-
 struct Batch {
     Comm *comm;
     std::shared_ptr<World> world;
@@ -212,14 +185,8 @@ void work(void *data) {
         while (world.pause(100)) {}
         return;
     }
-    std::vector<Operation> messages;
-    for (const Operation &op : batch->operations) {
-        if (op.call.what >= SEND)
-            messages.push_back(op);
-        else if (world.aborted || !run(world, op))
-            return;
-    }
-    if (!world.aborted) exchange(world, messages);
+    for (const Operation &op : batch->operations)
+        if (world.aborted || !run(world, op)) return;
 }
 
 }  // namespace

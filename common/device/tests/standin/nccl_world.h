@@ -20,7 +20,7 @@
 
 namespace {
 
-constexpr size_t MOST = 8, STAGE = 256 << 10, LANE = 32 << 10;
+constexpr size_t MOST = 8, STAGE = 256 << 10;
 
 // The call that a rank is about to make.
 struct Call {
@@ -37,10 +37,6 @@ struct Shared {
     int process[MOST];
     int color[MOST], key[MOST];
     Call calls[MOST];
-    struct Lane {
-        std::atomic<uint64_t> written, taken;
-        unsigned char data[LANE];
-    } lanes[MOST][MOST];
     alignas(64) unsigned char stage[MOST][STAGE];
 };
 
@@ -136,24 +132,6 @@ public:
             if (!together()) return false;
         }
         return true;
-    }
-
-    // Part of a message that could be moved now, in bytes.
-    size_t put(int receiver, const unsigned char *from, size_t bytes) {
-        Shared::Lane &lane = shared->lanes[rank][receiver];
-        if (lane.written != lane.taken) return 0;
-        size_t piece = std::min(LANE, bytes);
-        memcpy(lane.data, from, piece);
-        lane.written = lane.written + piece;
-        return piece;
-    }
-
-    size_t take(int sender, unsigned char *to) {
-        Shared::Lane &lane = shared->lanes[sender][rank];
-        size_t piece = lane.written - lane.taken;
-        memcpy(to, lane.data, piece);
-        lane.taken = lane.taken + piece;
-        return piece;
     }
 
 private:

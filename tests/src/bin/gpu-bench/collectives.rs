@@ -34,8 +34,9 @@ pub(crate) fn table(gpu: &Arc<Gpu>, ranks: &[u32], bytes: usize, copies: f64) ->
     Ok(())
 }
 
-/// Bytes that all ranks read and write in one collective over buffers of `bytes` bytes: each rank
-/// sums its slice over everybody's into everybody's or its own, or copies it to everybody else.
+/// Returns the bytes that all ranks read and write in one collective over buffers of `bytes` bytes.
+/// Each rank sums its slice over all buffers and writes it to all or to its own, or copies it to
+/// all.
 fn touched(operation: Operation, ranks: u32, bytes: usize) -> usize {
     let ranks = ranks as usize;
     match operation {

@@ -1,13 +1,14 @@
-//! # Chapter 4: who owns what
+//! # Chapter 4: the slice that a rank owns
 //!
-//! Goal: equal slices of a padded unit, with as little padding as there can be.
+//! Goal: equal slices of a padded unit, with as little padding as possible.
 //!
-//! Check: `cargo run -p tutorials -- check partition`; a hint: `--hints 1`, another: `--hints 2`.
+//! Check: `cargo run -p tutorials -- check partition`; hints: `--hints 1`, `--hints 2`.
 //! One way to write it is in `solution.rs`, beside `src`.
 
 use std::ops::Range;
 
-/// The elements of a unit of `parameters` that rank `rank` of `shards` owns. Slices are equal; the unit is padded for that.
+/// Returns the elements that rank `rank` of `shards` owns in a unit of `parameters`. All slices
+/// have the same length; the unit is padded to make this possible.
 pub fn slice(parameters: usize, shards: usize, rank: usize) -> Range<usize> {
     // Your code here.
     0..0

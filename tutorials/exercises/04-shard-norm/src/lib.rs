@@ -1,14 +1,15 @@
 //! # Chapter 4: the norm that clipping needs
 //!
-//! Goal: every rank clips by the norm of the whole gradient, of which it has a slice; one number per rank is exchanged. The rest
-//! of ZeRO-1, from `zero1/src/lib.rs`, clips by your norm.
+//! Goal: every rank has a slice of the gradient and clips by the norm of all of it. Ranks exchange
+//! one number each. The rest of ZeRO-1, from `zero1/src/lib.rs`, clips by your norm.
 //!
-//! Check: `cargo run -p tutorials -- check shard-norm`; a hint: `--hints 1`, another: `--hints 2`.
+//! Check: `cargo run -p tutorials -- check shard-norm`; hints: `--hints 1`, `--hints 2`.
 //! One way to write it is in `solution.rs`, beside `src`.
 
 include!(concat!(env!("OUT_DIR"), "/shard-norm.rs"));
 
-/// `mine` is this rank's slice. `over_ranks(x)` returns the sum of what all ranks pass to it; every rank calls it once.
+/// Returns the norm of the whole gradient; `mine` is this rank's slice. `over_ranks(x)` returns the
+/// sum of the numbers that all ranks pass to it; every rank calls it once.
 pub fn norm(mine: &[f32], over_ranks: &mut dyn FnMut(f64) -> f64) -> f64 {
     // Your code here.
     mine.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>().sqrt()

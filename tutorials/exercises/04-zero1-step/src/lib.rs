@@ -1,22 +1,24 @@
 //! # Chapter 4: ZeRO-1's update
 //!
-//! Goal: every rank updates its slice of each unit; then all have whole parameters again. The rest of the stage is
-//! `zero1/src/lib.rs`, as it is.
+//! Goal: every rank updates its slice of each unit; then every rank has the full parameters again.
+//! The rest of the stage is `zero1/src/lib.rs`, as it is.
 //!
-//! Check: `cargo run -p tutorials -- check zero1-step`; a hint: `--hints 1`, another: `--hints 2`.
+//! Check: `cargo run -p tutorials -- check zero1-step`; hints: `--hints 1`, `--hints 2`.
 //! One way to write it is in `solution.rs`, beside `src`.
 
 include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
 
 impl Zero1 {
-    /// The stage's `step`. For each of `self.partition.units`, `self.optimizer.update_unit(&self.rank, unit, update, &mut
-    /// self.parameters, &self.gradients)` updates this rank's slice; `self.gathers` queues units for the all-gather.
+    /// Does the work of the stage's `step`. For each of `self.partition.units`,
+    /// `self.optimizer.update_unit(&self.rank, unit, update, &mut self.parameters,
+    /// &self.gradients)` updates this rank's slice; `self.gathers` queues units for the all-gather.
     fn written_step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
         let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
         let grad_norm = update.unscaled(norm);
-        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
+        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing
+        // to apply.
         let Some(update) = update.scaled(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };

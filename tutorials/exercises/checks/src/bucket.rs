@@ -1,4 +1,4 @@
-//! A queue of units that closes buckets: on its own, then in DDP.
+//! A queue of units that closes buckets: alone, then in DDP.
 
 use crate::{Score, Verdict, stage};
 use collectives::Pending;
@@ -11,16 +11,18 @@ use trainer::Setup;
 /// A unit and its elements.
 pub type Unit = (usize, usize);
 
-/// What is checked: (queue, unit, capacity, whether it is the last of the pass) to the units of a closed bucket.
+/// The function under check: (queue, unit, capacity, whether it is the last of the pass) to the
+/// units of a closed bucket.
 pub type Push = fn(&mut Vec<Unit>, Unit, usize, bool) -> Option<Vec<usize>>;
 
 /// Units as backward finishes them: number and elements.
 const UNITS: [Unit; 6] = [(5, 33), (4, 213), (3, 213), (2, 213), (1, 213), (0, 33)];
 
-/// Pushes units through queues of several capacities, then trains with `S`, which is DDP with this queue.
+/// Pushes units through queues of several capacities, then trains with `S`, which is DDP with this
+/// queue.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check<S: trainer::StageKind>(push: Push) -> Verdict {
     let alone = check_alone(push)?;
     Ok(alone.and(stage::check::<S>()?))
@@ -29,7 +31,7 @@ pub fn check<S: trainer::StageKind>(push: Push) -> Verdict {
 /// Pushes units through queues of several capacities.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check_alone(push: Push) -> Verdict {
     let (mut closed, mut enough) = (0, 0);
     for (capacity, buckets) in [(1, 6), (213, 5), (400, 3), (10_000, 1)] {
@@ -40,7 +42,7 @@ pub fn check_alone(push: Push) -> Verdict {
         .with("buckets", closed, enough))
 }
 
-/// How many buckets close.
+/// Returns the number of buckets that close.
 fn run(push: Push, capacity: usize) -> Result<u64, String> {
     let what = format!("capacity {capacity}");
     let size = |id: &usize| UNITS.iter().find(|(unit, _)| unit == id).map_or(0, |(_, elements)| *elements);
@@ -85,7 +87,7 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Buckets that go through `issue` when `push` says so.
+    /// Returns buckets that go through `issue` when `push` closes them.
     pub fn new(push: Push, setup: &Setup, issue: Issue) -> Self {
         let last = setup.schedule.last_reduced();
         let capacity = setup.communication.reductions(setup.precision, &setup.partition, last).capacity;
@@ -93,10 +95,10 @@ impl Buckets {
         Buckets { push, issue, capacity, last, queue, waiting, in_flight }
     }
 
-    /// As [`sharding::Buckets::push`].
+    /// Queues a unit as [`sharding::Buckets::push`] does.
     ///
     /// # Errors
-    /// If a collective fails, or what is to travel was not pushed.
+    /// If a collective fails, or a closed bucket has a unit that is not queued.
     pub fn push(
         &mut self,
         rank: &Rank,
@@ -115,11 +117,11 @@ impl Buckets {
     }
 
     fn take(&mut self, unit: UnitId) -> sharding::Result<Buffer> {
-        let what = "the queue lets it travel before it was pushed, or twice";
+        let what = "a bucket closes with it before it was pushed, or for a second time";
         self.waiting.remove(&unit).ok_or(Error::Missing { unit, what })
     }
 
-    /// As [`sharding::Buckets::finish`].
+    /// Waits for the last bucket as [`sharding::Buckets::finish`] does.
     ///
     /// # Errors
     /// If the collective fails.

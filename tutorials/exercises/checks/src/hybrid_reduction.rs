@@ -6,7 +6,7 @@ use events::Operation;
 use planner::Algorithm;
 use std::ops::Range;
 
-/// Ranks in nodes: carries out collectives, and counts what crosses from node to node.
+/// Ranks in nodes: runs collectives and counts the elements that cross from node to node.
 pub struct Cluster {
     node: usize,
     crossed: u64,
@@ -14,7 +14,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The i-th of `ranks` gets the sum of slice i, of as many slices as there are `ranks`; its other slices are lost.
+    /// Cuts buffers into as many slices as there are `ranks` and gives the i-th of `ranks` the sum
+    /// of slice i. Its other slices are lost.
     pub fn reduce_scatter(&mut self, buffers: &mut [Vec<f32>], ranks: &[usize]) {
         let length = buffers[ranks[0]].len() / ranks.len();
         self.count(Operation::ReduceScatter, ranks, length * ranks.len());
@@ -26,7 +27,7 @@ impl Cluster {
         }
     }
 
-    /// Every one of `ranks` gets the sum of `range`.
+    /// Gives each of `ranks` the sum of `range`.
     pub fn all_reduce(&mut self, buffers: &mut [Vec<f32>], ranks: &[usize], range: Range<usize>) {
         self.count(Operation::AllReduce, ranks, range.len());
         let sums = sum(buffers, ranks, range.clone());
@@ -35,7 +36,8 @@ impl Cluster {
         }
     }
 
-    /// A collective whose ranks are in several nodes crosses with all it sends.
+    /// Counts a collective. If its ranks are in several nodes, all that they send counts as
+    /// crossing.
     fn count(&mut self, operation: Operation, ranks: &[usize], elements: usize) {
         self.collectives += 1;
         if ranks.iter().any(|rank| rank / self.node != ranks[0] / self.node) {
@@ -44,7 +46,7 @@ impl Cluster {
     }
 }
 
-/// Elements that all of `ranks` send together.
+/// Returns the number of elements that all of `ranks` send together.
 fn sent(operation: Operation, elements: usize, ranks: usize) -> u64 {
     let by = |rank| Algorithm::default().elements_sent(operation, elements as u64, ranks as u64, rank);
     (0..ranks as u64).map(by).sum()
@@ -54,19 +56,19 @@ fn sum(buffers: &[Vec<f32>], ranks: &[usize], range: Range<usize>) -> Vec<f32> {
     range.map(|at| ranks.iter().map(|&rank| buffers[rank][at]).sum()).collect()
 }
 
-/// What is checked: (buffers, ranks per node, the cluster).
+/// The function under check: (buffers, ranks per node, the cluster).
 pub type Reduce = fn(&mut [Vec<f32>], usize, &mut Cluster);
 
 /// Reduces over clusters of several shapes.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check(reduce: Reduce) -> Verdict {
     let (mut crossed, mut collectives) = ((0, 0), (0, 0));
     for (ranks, node) in [(4, 2), (6, 3), (6, 2)] {
         let (shard, nodes) = (2 * ranks, ranks / node);
         let cluster = run(reduce, ranks, node)?;
-        // Every place of a node has a shard, which is all-reduced among the nodes' ranks at that place.
+        // Each place in a node has a shard, all-reduced among the ranks at that place of all nodes.
         let least = node as u64 * sent(Operation::AllReduce, shard, nodes);
         crossed = (crossed.0 + cluster.crossed, crossed.1 + least);
         collectives = (collectives.0 + cluster.collectives, collectives.1 + (nodes + node) as u64);
@@ -94,7 +96,8 @@ fn run(reduce: Reduce, ranks: usize, node: usize) -> Result<Cluster, String> {
     Ok(cluster)
 }
 
-/// What `reduce` makes of each rank's `values`, by rank and place, and what the cluster counted.
+/// Runs `reduce` on each rank's `values`, a function of rank and place. Returns the buffers, and
+/// the cluster with its counts.
 fn reduced(
     reduce: Reduce,
     ranks: usize,

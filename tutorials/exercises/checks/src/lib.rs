@@ -1,10 +1,11 @@
-//! What checks the book's exercises.
+//! The checks of the book's exercises.
 //!
-//! An exercise is a crate beside this one: a starter with a body to write (`src/lib.rs`), a solution, and a program that
-//! hands both to a check of this crate. A check runs what it is given beside an oracle: the workspace's own code, or
-//! arithmetic in which every number says where it came from, so that what is wrong can be said in words. What is right is
-//! [scored](score) against what the planner says is enough. Where an exercise is a part of a stage, the rest of the
-//! stage around it is the real one (`stage.rs`, a build script, cuts the part out), and the check is the
+//! An exercise is a crate beside this one: a starter with a body to write (`src/lib.rs`), a
+//! solution, and a program that passes both to a check of this crate. A check compares an answer
+//! with an oracle: the workspace's own code, or arithmetic in which every number shows which ranks
+//! it came from, so that the check can say what is wrong. Right answers are [scored](score) against
+//! the costs that the planner predicts. Where an exercise is a part of a stage, the rest of the
+//! stage is the real one (`stage.rs`, a build script, cuts the part out), and the check is the
 //! [contract](::stages::contract) that real stages keep.
 
 pub mod bucket;
@@ -22,16 +23,16 @@ pub mod stage;
 pub use program::main;
 pub use score::Score;
 
-/// How a check ends: the score, or what is wrong.
+/// A check's result: the score, or a sentence that says what is wrong.
 pub type Verdict = Result<Score, String>;
 
 /// A check, ready to run.
 pub type Check = fn() -> Verdict;
 
-/// Runs `check`; a panic in what it checks is a verdict too.
+/// Runs `check`. A panic of the answer is a verdict too.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn guarded(check: Check) -> Verdict {
     std::panic::catch_unwind(check).unwrap_or_else(|_| Err("it panicked; the message is above".into()))
 }

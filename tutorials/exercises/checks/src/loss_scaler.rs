@@ -1,4 +1,4 @@
-//! The loss scale, against the workspace's own.
+//! The loss scale, compared with the workspace's own.
 
 use crate::{Score, Verdict};
 use sharding::{LossScaler, LossScaling};
@@ -6,30 +6,30 @@ use sharding::{LossScaler, LossScaling};
 /// The state of a loss scale, and its settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// What the loss of the next step is multiplied with.
+    /// The factor for the loss of the next step.
     pub scale: f64,
-    /// Overflows left until the scale halves, that one included.
+    /// Overflows left until the scale halves, including the one that halves it.
     pub left: u32,
     /// Clean steps since the last overflow.
     pub clean: u32,
     /// Clean steps after which the scale doubles.
     pub window: u32,
-    /// What `left` is refilled to.
+    /// The value to which `left` is refilled.
     pub hysteresis: u32,
 }
 
-/// What is checked: a step is over, and overflowed or did not.
+/// The function under check: (scale, whether the step overflowed).
 pub type Next = fn(&mut Scale, bool);
 
 /// Lets steps overflow in several orders.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check(next: Next) -> Verdict {
     for steps in ["...", "xx", "xxx", "x.x", "x...x", "..x...", "......", "xx...xx...x"] {
         run(next, steps)?;
     }
-    Ok(Score::right("the scale goes where DeepSpeed's goes"))
+    Ok(Score::right("the scale changes as DeepSpeed's does"))
 }
 
 fn run(next: Next, steps: &str) -> Result<(), String> {

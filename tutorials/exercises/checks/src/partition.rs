@@ -4,7 +4,7 @@ use crate::{Score, Verdict};
 use planner::{Recipe, Stage};
 use std::ops::Range;
 
-/// What is checked: (parameters, shards, rank) to the rank's slice.
+/// The function under check: (parameters, shards, rank) to the rank's slice.
 pub type Slice = fn(usize, usize, usize) -> Range<usize>;
 
 /// Units of several sizes, cut for several numbers of ranks.
@@ -13,7 +13,7 @@ const UNITS: [(usize, usize); 5] = [(12, 4), (10, 4), (1, 3), (213_248, 3), (7, 
 /// Cuts units into slices.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check(slice: Slice) -> Verdict {
     let (mut padded, mut least) = (0, 0);
     for (parameters, shards) in UNITS {
@@ -24,7 +24,7 @@ pub fn check(slice: Slice) -> Verdict {
     Ok(Score::right("equal slices that cover each unit once").with("elements with padding", padded, least))
 }
 
-/// Elements of all slices together.
+/// Returns the number of elements in all slices together.
 fn run(slice: Slice, parameters: usize, shards: usize) -> Result<usize, String> {
     let what = format!("{parameters} parameters over {shards} ranks");
     let slices: Vec<Range<usize>> = (0..shards).map(|rank| slice(parameters, shards, rank)).collect();
@@ -46,7 +46,7 @@ fn run(slice: Slice, parameters: usize, shards: usize) -> Result<usize, String> 
         end = range.end;
     }
     match end {
-        end if end < parameters => Err(format!("{what}: nobody owns the last {}", parameters - end)),
+        end if end < parameters => Err(format!("{what}: no rank owns the last {}", parameters - end)),
         _ => Ok(end),
     }
 }

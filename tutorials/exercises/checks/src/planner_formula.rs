@@ -1,15 +1,16 @@
-//! Model states per rank, against the planner.
+//! Model states per rank, compared with the planner's.
 
 use crate::{Score, Verdict};
 use planner::{Recipe, Stage};
 
-/// What is checked: (parameters, ranks, stage 0 to 3, bytes per parameter of weights, gradients and optimizer) to bytes.
+/// The function under check: (parameters, ranks, stage 0 to 3, bytes per parameter of weights,
+/// gradients and optimizer) to bytes.
 pub type ModelStates = fn(u64, u64, u32, [u64; 3]) -> u64;
 
-/// Asks for every stage, with two recipes and several sizes.
+/// Compares every stage, with two recipes and several sizes.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check(model_states: ModelStates) -> Verdict {
     for recipe in [Recipe::MIXED, Recipe::FP32] {
         for (stage, number) in Stage::ALL.into_iter().zip(0..) {

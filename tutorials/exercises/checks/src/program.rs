@@ -11,12 +11,12 @@ struct Arguments {
     /// Check the solution in place of the starter
     #[arg(long)]
     solution: bool,
-    /// Where the score goes
+    /// The file to write the score to
     #[arg(long, value_name = "FILE", hide = true)]
     score: Option<PathBuf>,
 }
 
-/// Checks what stands in the starter now, or the solution.
+/// Checks the starter as it is now, or the solution.
 pub fn main(starter: Check, solution: Check) -> ExitCode {
     let arguments = Arguments::parse();
     let verdict = guarded(if arguments.solution { solution } else { starter });
@@ -32,7 +32,7 @@ pub fn main(starter: Check, solution: Check) -> ExitCode {
 fn say(verdict: &Verdict) -> ExitCode {
     match verdict {
         Ok(score) if score.is_best() => events::say!("solved: {score}"),
-        Ok(score) => events::say!("solved, and more than is needed: {score}"),
+        Ok(score) => events::say!("solved, but it costs more than needed: {score}"),
         Err(problem) => {
             events::say!("not yet: {problem}");
             return ExitCode::FAILURE;

@@ -1,21 +1,22 @@
-//! Numbers that say where they came from, exact in f32 for up to six ranks.
+//! Numbers that show which ranks they came from, exact in f32 for up to six ranks.
 //!
-//! Rank r contributes 16^r, so each hexadecimal digit of a sum counts how often a rank is in it. Where that is right, a
-//! second round asks for the places: each rank contributes another number everywhere.
+//! Rank r contributes 16^r, so each hexadecimal digit of a sum counts how often a rank is in it. If
+//! the sums are right, a second round checks the places: each rank contributes a different number
+//! at each place.
 
 use std::ops::Range;
 
-/// What rank `rank` contributes.
+/// Returns the number that rank `rank` contributes.
 pub(crate) fn contribution(rank: usize) -> f32 {
     16f32.powi(rank as i32)
 }
 
-/// The sum of all ranks' contributions.
+/// Returns the sum of all ranks' contributions.
 pub(crate) fn everybody(ranks: usize) -> f32 {
     (0..ranks).map(contribution).sum()
 }
 
-/// What is wrong with `value` where the sum of all `ranks` should be.
+/// Returns what is wrong with `value`, which should be the sum over all `ranks`.
 pub(crate) fn complaint(value: f32, ranks: usize) -> Option<String> {
     if value == everybody(ranks) {
         return None;
@@ -28,12 +29,13 @@ pub(crate) fn complaint(value: f32, ranks: usize) -> Option<String> {
     })
 }
 
-/// What rank `rank` contributes at `place` of the second round.
+/// Returns the number that rank `rank` contributes at `place` of the second round.
 pub(crate) fn placed(rank: usize, place: usize) -> f32 {
     ((rank + 1) * (place + 1)) as f32
 }
 
-/// The first place of `own`, as the second round's buffers have them, that does not hold the sum of all `ranks` there.
+/// Returns the first place of `own` that does not hold the sum over all `ranks` at that place. The
+/// buffer is one of the second round.
 pub(crate) fn misplaced(buffer: &[f32], own: Range<usize>, ranks: usize) -> Option<usize> {
     let sum = |place: usize| (0..ranks).map(|rank| placed(rank, place)).sum::<f32>();
     own.into_iter().find(|&place| buffer[place] != sum(place))

@@ -25,7 +25,7 @@ impl Wire {
     }
 }
 
-/// What is checked.
+/// The function under check: (buffers, the wire).
 pub type AllReduce = fn(&mut [Vec<f32>], &mut Wire);
 
 const PER_SLICE: usize = 5;
@@ -33,7 +33,7 @@ const PER_SLICE: usize = 5;
 /// Sums over rings of several sizes.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check(all_reduce: AllReduce) -> Verdict {
     let (mut sent, mut messages) = ((0, 0), (0, 0));
     for ranks in [2, 3, 4, 6] {
@@ -43,7 +43,7 @@ pub fn check(all_reduce: AllReduce) -> Verdict {
         sent = (sent.0 + most(&wire.sent), sent.1 + least);
         messages = (messages.0 + most(&wire.messages), messages.1 + 2 * (count - 1));
     }
-    Ok(Score::right("every rank has the sum, and sends to its neighbour alone")
+    Ok(Score::right("every rank has the sum, and sends to its neighbour only")
         .with("elements sent by a rank", sent.0, sent.1)
         .with("messages of a rank", messages.0, messages.1))
 }
@@ -71,7 +71,7 @@ fn run(all_reduce: AllReduce, ranks: usize) -> Result<Wire, String> {
     for (rank, buffer) in buffers.iter().enumerate() {
         if let Some(at) = misplaced(buffer, 0..buffer.len(), ranks) {
             return Err(format!(
-                "{ranks} ranks: slice {} of rank {rank} is a sum of other slices: what arrives belongs where it was",
+                "{ranks} ranks: slice {} of rank {rank} is a sum of other slices: what arrives belongs in the slice that was sent",
                 slice(at)
             ));
         }
@@ -79,7 +79,8 @@ fn run(all_reduce: AllReduce, ranks: usize) -> Result<Wire, String> {
     Ok(wire)
 }
 
-/// What `all_reduce` makes of each rank's `values`, by rank and place, and what travelled.
+/// Runs `all_reduce` on each rank's `values`, a function of rank and place. Returns the buffers,
+/// and the wire with its counts.
 fn summed(all_reduce: AllReduce, ranks: usize, values: fn(usize, usize) -> f32) -> (Vec<Vec<f32>>, Wire) {
     let own = |rank| (0..ranks * PER_SLICE).map(|place| values(rank, place)).collect();
     let mut buffers: Vec<Vec<f32>> = (0..ranks).map(own).collect();

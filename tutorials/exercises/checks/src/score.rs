@@ -1,4 +1,4 @@
-//! What an answer costs, beside what is enough.
+//! What an answer costs, beside the planner's target.
 
 use serde_json::{Value, json};
 use std::fmt;
@@ -7,25 +7,25 @@ use std::path::Path;
 /// A figure of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// What is counted.
+    /// What it counts.
     pub what: &'static str,
-    /// How much of it the answer needs.
+    /// The answer's cost.
     pub own: u64,
-    /// How much is enough.
+    /// The cost that suffices.
     pub target: u64,
 }
 
-/// An answer that is right: what it does, and what it costs.
+/// A right answer: what it does, and what it costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Score {
     /// What it does.
     pub does: String,
-    /// Its figures; none where there is nothing to save.
+    /// Its figures; empty if there is nothing to count.
     pub figures: Vec<Figure>,
 }
 
 impl Figure {
-    /// `own` where `target` is enough; of several runs, those of the one that needs most more than enough.
+    /// Returns `own` divided by `target`; 1 if both are equal, 0 included.
     fn ratio(&self) -> f64 {
         if self.own == self.target { 1.0 } else { self.own as f64 / self.target.max(1) as f64 }
     }
@@ -39,30 +39,30 @@ impl fmt::Display for Figure {
 }
 
 impl Score {
-    /// An answer that `does` something, with nothing to count.
+    /// Returns the score of a right answer that has nothing to count.
     pub fn right(does: impl Into<String>) -> Self {
         Score { does: does.into(), figures: Vec::new() }
     }
 
-    /// The same with a figure.
+    /// Adds a figure.
     pub fn with(mut self, what: &'static str, own: u64, target: u64) -> Self {
         self.figures.push(Figure { what, own, target });
         self
     }
 
-    /// The same that does something `more`, with its figures.
+    /// Adds what another check found, with its figures.
     pub fn and(mut self, more: Score) -> Self {
         self.does = format!("{}; {}", self.does, more.does);
         self.figures.extend(more.figures);
         self
     }
 
-    /// True if nothing could be saved.
+    /// True if no figure is above its target.
     pub fn is_best(&self) -> bool {
         self.figures.iter().all(|figure| figure.own <= figure.target)
     }
 
-    /// Writes the figures' ratios for whoever keeps the progress.
+    /// Writes the figures' ratios, which go into the reader's progress.
     ///
     /// # Errors
     /// If the file cannot be written.

@@ -4,26 +4,27 @@ use crate::{Score, Verdict, stage};
 use device::View;
 use sharding::{Rank, global_norm};
 
-/// What is checked: (a rank's slice, the sum over ranks of what each of them passes) to the norm of the whole.
+/// The function under check: (a rank's slice, the sum over ranks of what each of them passes) to
+/// the norm of the whole.
 pub type Norm = fn(&[f32], &mut dyn FnMut(f64) -> f64) -> f64;
 
-/// Most numbers that a rank may exchange before the check gives up on it.
+/// The most numbers that a rank may exchange before the check fails.
 const PATIENCE: usize = 100;
 
-/// Norms of gradients in slices, then a training run with `S`, which is ZeRO-1 that clips by this norm.
+/// Checks norms of gradients in slices, then trains with `S`: ZeRO-1 that clips by this norm.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check<S: trainer::StageKind>(norm: Norm) -> Verdict {
     let alone = check_alone(norm)?;
     stage::keeps_the_contract::<S>(" --max-grad-norm 0.5")?;
     Ok(alone.and(Score::right("ZeRO-1 clips by it and learns what the real one learns")))
 }
 
-/// Norms of gradients in slices.
+/// Checks norms of gradients in slices.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check_alone(norm: Norm) -> Verdict {
     let mut exchanged = (0, 0);
     for shards in [vec![vec![3.0], vec![4.0]], vec![vec![1.0, 2.0], vec![2.0, 4.0], vec![0.0, -2.0]]] {
@@ -36,10 +37,11 @@ pub fn check_alone(norm: Norm) -> Verdict {
     ))
 }
 
-/// How many numbers each rank exchanges.
+/// Returns how many numbers each rank exchanges.
 fn run(norm: Norm, shards: &[Vec<f32>]) -> Result<usize, String> {
     let mut sums: Vec<f64> = Vec::new();
-    // Ranks run one after the other, again and again, until every exchange knows the sum of what all pass to it.
+    // Ranks run one after the other. Each round learns the sum of one more exchange, until all are
+    // known.
     while sums.len() < PATIENCE {
         let rounds: Vec<(Vec<f64>, f64)> = shards.iter().map(|shard| round(norm, shard, &sums)).collect();
         if let Some(odd) = rounds.iter().position(|(passed, _)| passed.len() != rounds[0].0.len()) {
@@ -55,10 +57,11 @@ fn run(norm: Norm, shards: &[Vec<f32>]) -> Result<usize, String> {
         let next = sums.len();
         sums.push(rounds.iter().map(|(passed, _)| passed[next]).sum());
     }
-    Err(format!("after {PATIENCE} exchanged numbers the norm is still not there"))
+    Err(format!("after {PATIENCE} exchanged numbers there is still no norm"))
 }
 
-/// What a rank passes to each exchange and what it returns, where the first exchanges answer with `sums`.
+/// Runs `norm` on one rank, answering the first exchanges with `sums`. Returns the numbers that the
+/// rank passes to the exchanges, and its norm.
 fn round(norm: Norm, shard: &[f32], sums: &[f64]) -> (Vec<f64>, f64) {
     let mut passed = Vec::new();
     let returned = norm(shard, &mut |own| {
@@ -79,8 +82,8 @@ fn judge(shards: &[Vec<f32>], rounds: &[(Vec<f64>, f64)]) -> Result<(), String> 
     }
 }
 
-/// The norm that `norm` gives a stage for its slices. As close as f64 comes, it stands for the stage's own, which is summed in
-/// fixed point.
+/// Returns the norm that `norm` computes for a stage's slices. If it differs only by rounding,
+/// returns the stage's own norm, which is summed in fixed point.
 ///
 /// # Errors
 /// If an exchange fails.

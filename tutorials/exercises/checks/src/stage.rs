@@ -1,4 +1,4 @@
-//! The contract that real stages keep, and what an answer costs beside what the planner says is enough.
+//! The contract that real stages keep, and an answer's cost beside the planner's.
 
 use crate::{Score, Verdict};
 use stages::contract;
@@ -7,10 +7,10 @@ use trainer::Report;
 const FLAGS: &str =
     "--gpus 4 --steps 3 --batch-size 1 --seq-len 16 --threads 1 --timeout 10 --device cpu --headless";
 
-/// `S` in the place of the stage that it is an answer to.
+/// Checks `S`, an answer, in the place of the real stage.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check<S: trainer::StageKind>() -> Verdict {
     let mut costs = Costs::default();
     for more in ["", " --grad-accum 2"] {
@@ -19,16 +19,16 @@ pub fn check<S: trainer::StageKind>() -> Verdict {
     Ok(costs.score())
 }
 
-/// What `S` reports of a run with `more` flags, if it has learned what the real stage learns.
+/// Runs `S` with `more` flags. Returns the report if `S` learns what the real stage learns.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn keeps_the_contract<S: trainer::StageKind>(more: &str) -> Result<Report, String> {
     let config = stages::config(&format!("{FLAGS}{more}")).map_err(|failure| failure.to_string())?;
     contract::trains_like::<S>(&config, S::PLAN)
 }
 
-/// Of all runs, what was needed and what the planner says is enough.
+/// The costs of all runs: measured, and predicted by the planner.
 #[derive(Default)]
 struct Costs {
     peak: (u64, u64),

@@ -1,4 +1,4 @@
-//! Every starter compiles and fails with a sentence; every solution passes, at its target.
+//! Every starter compiles and fails with a sentence; every solution passes at its target.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a panic")]
 // Solutions are `pub`, the form that readers write.
@@ -49,7 +49,7 @@ use std::path::{Path, PathBuf};
 /// An exercise: its folder, the starter, the solution.
 struct Exercise(&'static str, Check, Check);
 
-/// One that is a function.
+/// An exercise that is a function.
 macro_rules! function {
     ($folder:literal, $name:ident, $solution:ident, $function:ident) => {
         Exercise(
@@ -118,7 +118,7 @@ fn solutions_pass_and_cost_what_the_planner_says() {
 fn untouched_starters_fail_with_a_sentence() {
     for Exercise(name, starter, _) in ALL {
         let text = std::fs::read_to_string(folder(name).join("src/lib.rs")).unwrap();
-        // A reader's answer may pass; what they have not begun must not.
+        // A reader's answer may pass; an untouched starter must not.
         if text.contains("// Your code here.") {
             let problem = guarded(starter).expect_err(name);
             assert!(problem.len() > 20 && problem.lines().count() <= 12, "{name}: {problem}");
@@ -144,7 +144,7 @@ fn a_starter_says_what_to_do_and_a_solution_is_short() {
     }
 }
 
-/// Lines of the body to write, without those that the starter has already.
+/// Returns the number of lines to write: those of the body that the starter does not have.
 fn written(solution: &str, starter: &str) -> usize {
     let is_function =
         |line: &&str| line.trim_start_matches(' ').trim_start_matches("pub ").starts_with("fn ");
@@ -156,7 +156,7 @@ fn written(solution: &str, starter: &str) -> usize {
     body.filter(|line| !starter.lines().any(|given| given == **line)).count()
 }
 
-/// Answers that are right and dear.
+/// Right answers that cost more than the target.
 #[test]
 fn what_costs_more_than_is_needed_passes_and_says_so() {
     let padded = exercises::partition::check(|parameters, shards, rank| {

@@ -117,7 +117,7 @@ pub(super) const COLLECTIVES: Chapter = Chapter {
             "An all-reduce is",
             &["a broadcast from every rank", "a reduce-scatter and then an all-gather", "N reduce-scatters"],
             1,
-            "First everybody gets the sum of one slice, then everybody gets all slices.",
+            "First each rank gets the sum of one slice, then each rank gets all slices.",
         ),
         planned(
             "A buffer of 1 GB, all-reduced by eight ranks: how many GB does each rank send?",
@@ -129,7 +129,7 @@ pub(super) const COLLECTIVES: Chapter = Chapter {
             "And in a reduce-scatter of the same buffer?",
             || bus_bandwidth_factor(Operation::ReduceScatter, 8),
             "GB",
-            "(N−1)/N: all but its own slice leaves.",
+            "(N−1)/N: a rank sends all but its own slice.",
         ),
         choose(
             "Sums over a ring and over a tree give different last bits. Why?",

@@ -41,7 +41,7 @@ pub(super) const GPUS: Chapter = Chapter {
             "Code that is written for a rank can tell whether its peers are threads or processes",
             &["by the kind of group it gets", "by an environment variable it reads", "not at all"],
             2,
-            "A group has one interface; who carries the bytes is decided where it is made.",
+            "A group has one interface; threads or processes are chosen where the group is made.",
         ),
         choose(
             "Two nodes of eight GPUs, fast inside, slow between. HYBRID_SHARD shards",

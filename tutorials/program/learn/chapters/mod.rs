@@ -52,7 +52,7 @@ const fn measured(ask: &'static str, run: Run, figure: Figure, why: &'static str
     Question { ask, answer: Answer::Number(Compute::Measured(run, figure), "bytes"), why }
 }
 
-/// Model states per rank in GB.
+/// Returns the model states per rank in GB.
 fn states(parameters: u64, gpus: usize, recipe: Recipe, stage: Stage) -> f64 {
     recipe.model_states(&[parameters], gpus, stage).total() as f64 / 1e9
 }

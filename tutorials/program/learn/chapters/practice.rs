@@ -22,7 +22,7 @@ pub(super) const HIDING: Chapter = Chapter {
             Figure::SentInAll,
         ),
         guess(
-            "One sequence of 8 tokens, a link of 1 ms and 10 MB/s, two steps: milliseconds that rank 0 waits for the link, with next to nothing to compute meanwhile.",
+            "One sequence of 8 tokens, a link of 1 ms and 10 MB/s, two steps: milliseconds that rank 0 waits for the link, with almost nothing to compute at the same time.",
             Zero3,
             "--gpus 4 --steps 2 --batch-size 1 --seq-len 8 --headless --link 1ms,10MB/s",
             Figure::Exposed,
@@ -33,7 +33,7 @@ pub(super) const HIDING: Chapter = Chapter {
             "When is communication free?",
             &[
                 "when it is in 16 bits",
-                "when it is issued early enough that nobody waits for it",
+                "when it is issued early enough that no rank waits for it",
                 "when it goes through a ring",
             ],
             1,
@@ -93,7 +93,7 @@ pub(super) const PRECISION: Chapter = Chapter {
                 "rank 3 takes the others' gradients",
             ],
             1,
-            "Else rank 3's parameters differ from everybody's from then on.",
+            "Otherwise rank 3's parameters differ from the other ranks' from then on.",
         ),
         measured(
             "Bytes of gathered parameters at their peak, in bf16?",
@@ -143,7 +143,7 @@ pub(super) const ACTIVATIONS: Chapter = Chapter {
             "A DDP run does not fit, and the network is slow. Which remedy neither sends nor computes more?",
             &["ZeRO-3", "ZeRO-1", "checkpointing"],
             1,
-            "ZeRO-3 sends half as much again, checkpointing computes most of forward twice.",
+            "ZeRO-3 sends 1.5 × as much, checkpointing computes most of forward twice.",
         ),
     ],
 };

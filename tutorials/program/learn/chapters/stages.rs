@@ -32,7 +32,7 @@ pub(super) const ZERO1: Chapter = Chapter {
         ),
         choose(
             "Gradients are reduce-scattered and parameters all-gathered. Compared with DDP, a rank sends",
-            &["half", "as much", "half as much again"],
+            &["half", "as much", "1.5 × as much"],
             1,
             "An all-reduce is the same two halves.",
         ),
@@ -138,7 +138,7 @@ pub(super) const ZERO3: Chapter = Chapter {
             "The whole model is one unit (`--wrap model`): bytes of gathered parameters?",
             run(Zero3, ONE_UNIT),
             Figure::Peak("gathered parameters"),
-            "All of them at once, which is what sharding was to avoid.",
+            "All of them at once, which sharding is meant to avoid.",
         ),
         planned(
             "13 billion parameters, mixed recipe, 8 GPUs, ZeRO-3: model states per GPU?",

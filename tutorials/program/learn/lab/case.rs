@@ -1,4 +1,4 @@
-//! A run with a fault that the reader is not told, drawn from a seed.
+//! A run with a hidden fault, drawn from a seed.
 
 use planner::Stage;
 use settings::fault::{Fault, Kind};
@@ -10,7 +10,7 @@ pub const RANKS: usize = 4;
 pub const STEPS: u32 = 10;
 /// The first step in which something may go wrong.
 const FIRST: u32 = 3;
-/// In how many steps it may begin.
+/// The number of steps in which it may begin.
 const BEGINNINGS: u64 = 4;
 
 /// Name, symptom and seed.
@@ -19,9 +19,9 @@ const NAMED: [(&str, &str, u64); 7] = [
     ("jolt", "At some point the gradient norm jumped.", 257),
     ("crawl", "It computes what it should, but at some point became slow.", 643),
     ("thin", "It still learns, and the gradient norm looks too small.", 5),
-    ("offbeat", "The loss is another than last week's, though no worse.", 16),
-    ("halt", "The run ends, and the error accuses nobody.", 389),
-    ("apart", "It learns, and no line of its log is last week's.", 64),
+    ("offbeat", "The loss differs from last week's, though it is no worse.", 16),
+    ("halt", "The run ends, and the error names no rank.", 389),
+    ("apart", "It learns, and no line of its log equals last week's.", 64),
 ];
 
 /// A run to diagnose.
@@ -31,19 +31,19 @@ pub struct Case {
     pub name: String,
     /// The symptom.
     pub complaint: &'static str,
-    /// What runs.
+    /// The stage that runs.
     pub stage: Stage,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: Fault,
 }
 
 impl Case {
-    /// Those that have names, in order.
+    /// Returns the labs that have names, in order.
     pub fn named() -> impl Iterator<Item = Case> {
         NAMED.into_iter().map(|(name, complaint, seed)| Case::drawn(name.into(), complaint, seed))
     }
 
-    /// The one called `name`, or the one drawn from that number.
+    /// Returns the lab called `name`, or the one drawn from that number.
     ///
     /// # Errors
     /// A usage failure if it is neither a name nor a number.
@@ -62,9 +62,9 @@ impl Case {
         let pick = |which: u64, among: u64| (mixed(seed, which) % among) as usize;
         let kind = Kind::SILENT[pick(0, Kind::SILENT.len() as u64)];
         let stage = match kind {
-            // Only where parameters are gathered can they be stale.
+            // Parameters can be stale only in stages that gather them.
             Kind::Stale => Stage::ALL[1 + pick(1, 3)],
-            // Where all are gathered before forward, every rank computes with every rank's first weights.
+            // ZeRO-3 gathers all units before use, so all ranks compute with the same weights.
             Kind::Seed => Stage::ALL[pick(1, 3)],
             _ => Stage::ALL[pick(1, 4)],
         };
@@ -73,7 +73,7 @@ impl Case {
         Case { name, complaint, stage, fault: Fault::silent(kind, rank, step) }
     }
 
-    /// The flags of the run, the fault left out.
+    /// Returns the flags of the run without the fault.
     pub fn flags() -> String {
         format!(
             "--gpus {RANKS} --steps {STEPS} --batch-size 1 --seq-len 32 --threads 1 --device cpu --headless --contributions"
@@ -81,7 +81,7 @@ impl Case {
     }
 }
 
-/// The `which`-th number of a seed: SplitMix64's finalizer (Steele et al., 2014).
+/// Returns the `which`-th number of a seed: SplitMix64's finalizer (Steele et al., 2014).
 fn mixed(seed: u64, which: u64) -> u64 {
     let state = seed.wrapping_add((which + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,4 +1,4 @@
-//! What a run leaves behind for a diagnosis: its recording, in which each rank tells of its own part in every step.
+//! The evidence for a diagnosis: a run's recording, which has each rank's own part in every step.
 
 use super::case::{Case, RANKS};
 use events::{Event, LocalMetrics, Recording, RecordingError, StepRecord, What};
@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use trainer::{At, Failure, Report, Result};
 
-/// A run, as its ranks saw it.
+/// A run as its ranks recorded it.
 #[derive(Debug)]
 pub struct Evidence {
-    /// Every rank's part in every step whose passes it has finished.
+    /// Each rank's part in every step whose passes it finished.
     pub parts: BTreeMap<At, LocalMetrics>,
     /// The steps that ended.
     pub steps: Vec<StepRecord>,
-    /// The report; what it ended with, if it failed.
+    /// The report, or the error that ended the run.
     pub outcome: std::result::Result<Box<Report>, String>,
 }
 
@@ -24,11 +24,11 @@ impl Evidence {
     /// Runs `stage` with `faults` and records it as `file`.
     ///
     /// # Errors
-    /// If the run cannot begin. A run that fails on its way is evidence.
+    /// If the run cannot begin. A run that fails later is evidence.
     pub fn of(stage: Stage, faults: &[Fault], file: &Path) -> Result<Self> {
         let config = stages::config(&Case::flags())?;
         let config = Config { faults: faults.to_vec(), record: Some(file.to_path_buf()), ..config };
-        // What an earlier run has left there is no evidence of this one.
+        // A recording of an earlier run is no evidence for this one.
         let _ = std::fs::remove_file(file);
         let outcome = stages::train(stage, config);
         let read = |e: RecordingError| Failure::run(e.to_string());
@@ -47,18 +47,18 @@ impl Evidence {
         }
     }
 
-    /// A rank's part in a step, if it got so far.
+    /// Returns a rank's part in a step, if the rank got that far.
     pub fn part(&self, step: u32, rank: usize) -> Option<&LocalMetrics> {
         self.parts.get(&At { step, rank })
     }
 
-    /// A step's parts in the order of ranks; none if not all ranks got so far.
+    /// Returns a step's parts in the order of ranks; `None` if a rank did not get that far.
     pub fn ranks(&self, step: u32) -> Option<Vec<&LocalMetrics>> {
         (0..RANKS).map(|rank| self.part(step, rank)).collect()
     }
 }
 
-/// What the ranks have told.
+/// Reads the ranks' parts from a recording.
 fn parts(recording: &Recording) -> std::result::Result<BTreeMap<At, LocalMetrics>, RecordingError> {
     recording.events().filter_map(|event| event.map(part).transpose()).collect()
 }

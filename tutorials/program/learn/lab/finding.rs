@@ -1,4 +1,4 @@
-//! What the evidence shows, found without knowing the fault, and in which words.
+//! Finds the fault in the evidence, and says what shows it.
 
 use super::case::{RANKS, STEPS};
 use super::evidence::Evidence;
@@ -17,20 +17,21 @@ pub struct Finding {
     pub step: u32,
 }
 
-/// Seconds by which others must wait longer for a rank than before, for it to be slow.
+/// A rank is slow if the others wait for it this many seconds longer than before.
 const DELAY: f64 = 0.1;
 
-/// What is wrong with `ill`, which ran as `healthy` did but for one fault; nothing if no number says so.
+/// Finds the fault of `ill` by comparing it with `healthy`, the same run without a fault; `None` if
+/// no number shows one.
 pub fn find(ill: &Evidence, healthy: &Evidence) -> Option<Finding> {
     (0..STEPS).find_map(|step| departs(ill, healthy, step)).or_else(|| slow(ill))
 }
 
-/// The rank that leaves the healthy run in `step`, if one does.
+/// Finds the rank that differs from the healthy run in `step`.
 fn departs(ill: &Evidence, healthy: &Evidence, step: u32) -> Option<Finding> {
     let (ill, healthy) = (ill.ranks(step)?, healthy.ranks(step)?);
     (0..RANKS).find_map(|rank| {
         let kind = differs(ill[rank], healthy[rank])?;
-        // Before the first update there is nothing older to compute with.
+        // Before the first update no older parameters exist.
         let kind = if (kind, step) == (Kind::Stale, 0) { Kind::Seed } else { kind };
         Some(Finding { kind, rank, step })
     })
@@ -48,7 +49,7 @@ fn differs(ill: &LocalMetrics, healthy: &LocalMetrics) -> Option<Kind> {
     }
 }
 
-/// The rank for which the others wait from some step on, as they did not before.
+/// Finds the rank for which the others begin to wait at some step.
 fn slow(ill: &Evidence) -> Option<Finding> {
     let found = (0..RANKS).map(|rank| {
         let step = changes(|steps| waited_for(ill, rank, steps));
@@ -58,7 +59,7 @@ fn slow(ill: &Evidence) -> Option<Finding> {
     found.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, delay)| *delay > DELAY).map(|(finding, _)| finding)
 }
 
-/// By how much the others wait longer than `rank` does, step by step.
+/// Returns, per step, how much longer the other ranks wait than `rank` does.
 fn waited_for(evidence: &Evidence, rank: usize, steps: Range<u32>) -> Vec<f64> {
     let longer = |parts: Vec<&LocalMetrics>| {
         let others = parts.iter().enumerate().filter(|(other, _)| *other != rank);
@@ -67,7 +68,8 @@ fn waited_for(evidence: &Evidence, rank: usize, steps: Range<u32>) -> Vec<f64> {
     steps.filter_map(|step| evidence.ranks(step)).map(longer).collect()
 }
 
-/// The step from which on a series is another one: both sides are as near to their middle as can be.
+/// Returns the step that splits a series best: the values before it, and those after it, are as
+/// close to their medians as possible.
 fn changes(series: impl Fn(Range<u32>) -> Vec<f64>) -> u32 {
     let spread = |steps| {
         let values = series(steps);
@@ -84,59 +86,59 @@ fn middle(mut values: Vec<f64>) -> f64 {
 }
 
 impl Finding {
-    /// The evidence for what it is.
+    /// Returns the evidence for the kind of fault.
     pub fn shows_what(&self) -> String {
         let (rank, step) = (self.rank, self.step);
         match self.kind {
             Kind::Stale => format!(
                 "in step {step} the fingerprint of rank {rank}'s parameters is neither the others' nor the healthy run's: \
-                 what others have updated did not reach it"
+                 it did not get the others' updates"
             ),
             Kind::Divisor => format!(
                 "in step {step} rank {rank} has the healthy run's loss, and gradients {RANKS} times as large: it divides by \
                  its own tokens, not by those of {RANKS} ranks"
             ),
             Kind::Data => format!(
-                "in step {step} rank {rank} computes with the right parameters, and has another loss: it reads other samples"
+                "in step {step} rank {rank} computes with the right parameters and gets a different loss: it reads different samples"
             ),
             Kind::Drop => format!(
-                "in step {step} rank {rank} has the healthy run's loss, and gradients of norm 0: nothing of it joins the sum"
+                "in step {step} rank {rank} has the healthy run's loss, and gradients of norm 0: it adds nothing to the sum"
             ),
-            Kind::Slow => "every number is the healthy run's, but for the times".into(),
+            Kind::Slow => "every number equals the healthy run's, except for the times".into(),
             Kind::Seed => format!(
-                "before anything has been updated, the fingerprint of rank {rank}'s parameters is neither the others' nor the \
-                 healthy run's: it started from other weights"
+                "before the first update, the fingerprint of rank {rank}'s parameters is neither the others' nor the \
+                 healthy run's: it started from different weights"
             ),
             _ => format!(
-                "in step {step} rank {rank}'s gradients have no norm, and the sum over ranks none either"
+                "in step {step} the norm of rank {rank}'s gradients is not a number, and neither is the norm of the sum"
             ),
         }
     }
 
-    /// The evidence for which rank it is.
+    /// Returns the evidence for the rank.
     pub fn shows_rank(&self) -> String {
         match self.kind {
-            Kind::Slow => format!("the others wait for rank {}, and it waits for nobody", self.rank),
-            Kind::Nan => format!("before the sum, rank {}'s norm alone is no number", self.rank),
-            _ => format!("it is rank {} that leaves the healthy run first", self.rank),
+            Kind::Slow => format!("the others wait for rank {}, and it waits for none of them", self.rank),
+            Kind::Nan => format!("before the sum, only rank {}'s norm is not a number", self.rank),
+            _ => format!("rank {} is the first to differ from the healthy run", self.rank),
         }
     }
 
-    /// The evidence for when it began.
+    /// Returns the evidence for the first step.
     pub fn shows_step(&self) -> String {
         match self.kind {
             Kind::Slow => format!("the others' waits grow in step {}, and stay long", self.step),
-            Kind::Nan => format!("step {} is the first in which a norm is no number", self.step),
-            Kind::Seed => "no step comes before it, and it is there already".into(),
-            _ => format!("up to step {} every rank's numbers are the healthy run's", self.step - 1),
+            Kind::Nan => format!("step {} is the first in which a norm is not a number", self.step),
+            Kind::Seed => "the first step already shows it".into(),
+            _ => format!("up to step {} every rank's numbers equal the healthy run's", self.step - 1),
         }
     }
 
-    /// Why it is not `kind`.
+    /// Returns the evidence against `kind`.
     pub fn refutes(&self, kind: Kind) -> &'static str {
         match kind {
             Kind::Stale if self.kind == Kind::Seed => {
-                "parameters differ in step 0 already, when nobody has updated any that could be missed"
+                "parameters differ in step 0 already, before any update that a rank could miss"
             }
             Kind::Stale => {
                 "wherever parameters differ from the healthy run's, all ranks have the same: they were gathered"
@@ -145,34 +147,34 @@ impl Finding {
             Kind::Divisor => {
                 "no rank's own gradients jump to a multiple of the healthy run's while its loss stays"
             }
-            Kind::Data => "no rank has another loss while parameters are the healthy run's",
+            Kind::Data => "no rank has a different loss while its parameters are the healthy run's",
             Kind::Drop => "every rank contributes gradients in every step",
             Kind::Slow => "ranks wait for each other no longer than before",
             _ => "every gradient is a number",
         }
     }
 
-    /// Hints, from a nudge to nearly the answer.
+    /// Returns hints, from vague to nearly the answer.
     pub fn hints(&self) -> [String; 3] {
         let look = match self.kind {
             Kind::Stale | Kind::Seed => {
                 "Do all ranks compute with the same parameters? The last table has their fingerprints."
             }
             Kind::Divisor | Kind::Drop => {
-                "Take the first row with a star: whose own gradients are not the healthy run's, though its loss is?"
+                "Take the first row with a star: on which rank do the gradients differ from the healthy run's, but not the loss?"
             }
             Kind::Data => {
-                "Take the first row with a star: whose loss is not the healthy run's, though its parameters are?"
+                "Take the first row with a star: on which rank does the loss differ from the healthy run's, but not the parameters?"
             }
-            Kind::Slow => "No number has a star. Who waits for others, and who never does?",
+            Kind::Slow => "No number has a star. Which ranks wait for others, and which rank never does?",
             _ => "The step in which it ended has a row in the second table.",
         };
         let when = match self.step.checked_sub(1) {
             Some(before) => format!("Compare step {before} with step {}.", self.step),
-            None => "Take step 0. Whose first weights are these?".into(),
+            None => "Look at step 0. Which rank starts with different weights?".into(),
         };
         [
-            "What leaves the healthy run first: losses, gradient norms, parameters or times? And on how many ranks?".into(),
+            "What differs from the healthy run first: losses, gradient norms, parameters or times? And on how many ranks?".into(),
             look.into(),
             when,
         ]
@@ -193,7 +195,7 @@ mod tests {
     fn hints_end_at_the_step_that_shows_it_even_the_first() {
         for (kind, step, words) in [
             (Kind::Data, 4, "Compare step 3 with step 4."),
-            (Kind::Seed, 0, "Take step 0. Whose first weights are these?"),
+            (Kind::Seed, 0, "Look at step 0. Which rank starts with different weights?"),
         ] {
             assert_eq!(Finding { kind, rank: 1, step }.hints()[2], words);
         }

@@ -1,4 +1,4 @@
-//! `lab NAME`: a run with a hidden fault, what it leaves behind, and a diagnosis to make.
+//! `lab NAME`: a run with a hidden fault, its evidence, and a diagnosis to make.
 
 pub mod case;
 pub mod evidence;
@@ -16,7 +16,7 @@ use settings::fault::Kind;
 use std::path::PathBuf;
 use trainer::Result;
 
-/// Which run, and what is wrong with it.
+/// Which run, and the reader's answers.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// A lab's name, or any number to draw one from; all names are listed if none is given
@@ -27,13 +27,13 @@ pub struct Arguments {
     /// Answer without being asked: what is wrong
     #[arg(long, value_name = "KIND", value_parser = kinds())]
     what: Option<Kind>,
-    /// Answer without being asked: with which rank
+    /// Answer without being asked: on which rank
     #[arg(long, value_name = "R")]
     rank: Option<usize>,
     /// Answer without being asked: from which step on
     #[arg(long, value_name = "S")]
     step: Option<u32>,
-    /// Show so many hints
+    /// Show this many hints
     #[arg(long, default_value_t = 0, value_name = "N")]
     hints: usize,
     /// Folder for the recordings
@@ -46,7 +46,7 @@ fn kinds() -> impl TypedValueParser<Value = Kind> {
     words.map(|word| Kind::SILENT.into_iter().find(|kind| kind.name() == word).unwrap_or(Kind::Nan))
 }
 
-/// Runs, shows, asks.
+/// Runs a lab, shows the evidence, and asks.
 ///
 /// # Errors
 /// If there is no such lab, a run cannot begin, or an answer given as a flag is wrong.

@@ -1,4 +1,4 @@
-//! A run with its evidence, and the judgement of what a reader makes of it.
+//! A run with its evidence, and the verdicts on a reader's answers.
 
 use super::case::{Case, RANKS, STEPS};
 use super::evidence::Evidence;
@@ -17,7 +17,7 @@ use trainer::{Failure, Result};
 pub struct Given {
     /// What is wrong.
     pub what: Option<Kind>,
-    /// With which rank.
+    /// On which rank.
     pub rank: Option<usize>,
     /// From which step on.
     pub step: Option<u32>,
@@ -34,14 +34,14 @@ pub struct Patient {
     case: Case,
     /// The run with the fault.
     pub ill: Evidence,
-    /// The same without.
+    /// The run without it.
     pub healthy: Evidence,
     finding: Finding,
     recordings: [PathBuf; 2],
     hinted: usize,
 }
 
-/// What can be asked.
+/// What a reader is asked.
 #[derive(Clone, Copy)]
 enum Question {
     What,
@@ -49,10 +49,11 @@ enum Question {
     Step,
 }
 
-/// How often a case is run: where only the clock tells, a busy machine may hide it.
+/// How often a case is run at most. A fault that shows only in times may be hidden by a busy
+/// machine.
 const TRIES: usize = 4;
 
-/// The run with its fault, and without.
+/// Runs the case with its fault, and without.
 fn runs(case: &Case, recordings: &[PathBuf; 2]) -> Result<(Evidence, Evidence)> {
     let ill = Evidence::of(case.stage, &[case.fault], &recordings[0])?;
     let healthy = Evidence::of(case.stage, &[], &recordings[1])?;
@@ -81,18 +82,18 @@ impl Patient {
             }
         }
         Err(Failure::run(format!(
-            "this machine is so busy that {TRIES} runs do not show by the clock what is wrong with {}: try again when it has less to do",
+            "this machine is busy: in {TRIES} runs the times did not show the fault of {}; try again when less else runs",
             case.name
         )))
     }
 
-    /// What a reader sees first.
+    /// Returns the text that a reader sees first.
     pub fn sight(&self) -> String {
         let Case { name, complaint, stage, .. } = &self.case;
         let [ill, healthy] = self.recordings.each_ref().map(|file| file.display());
         format!(
             "{name}: {stage}, {RANKS} ranks, {STEPS} steps. {complaint}\n\n{}\n\n\
-             In the visualizer (4, streams: who works, and who waits for whom):\n\
+             In the visualizer (4, streams: which ranks work, and which rank waits for which):\n\
              cargo run -p viz -- replay {ill} --view streams\n\
              Beside the healthy run (each rank's own part; page down: the next step):\n\
              cargo run -p viz -- compare {healthy} {ill}",
@@ -121,12 +122,12 @@ impl Patient {
         }
     }
 
-    /// Asks, until everything is right, given up, or the reader leaves.
+    /// Asks until every answer is right or shown, or the reader leaves.
     ///
     /// # Errors
     /// If the terminal or the progress fails.
     pub fn ask(&mut self, input: &mut dyn BufRead, progress: &mut Progress) -> Result<()> {
-        events::say!("\nEnter tells the answer, h gives a hint, q leaves.");
+        events::say!("\nEnter shows the answer, h gives a hint, q leaves.");
         let mut solved = true;
         for question in [Question::What, Question::Rank, Question::Step] {
             match self.question(question, input)? {
@@ -134,18 +135,18 @@ impl Patient {
                 None => return Ok(()),
             }
         }
-        self.reveal(if solved { "solved" } else { "told" });
+        self.reveal(if solved { "solved" } else { "not solved" });
         if solved { progress.diagnosed(&self.case.name) } else { Ok(()) }
     }
 
-    /// Names the fault, once there is nothing more to find.
+    /// Names the fault, once all questions are answered.
     fn reveal(&self, how: &str) {
         let Case { name, stage, fault, .. } = &self.case;
-        events::say!("\n{name} is {how}. Here it is again:");
+        events::say!("\n{name} is {how}. To run it again:");
         events::say!("cargo run -p {} -- {} --inject {fault}", stage.package(), Case::flags());
     }
 
-    /// True if a question was answered, in the end; nothing if the reader leaves.
+    /// Asks until the question is answered (true) or skipped (false); `None` if the reader leaves.
     fn question(&mut self, question: Question, input: &mut dyn BufRead) -> Result<Option<bool>> {
         events::say!("\n{}", asked(question));
         loop {
@@ -157,7 +158,7 @@ impl Patient {
                 }
                 Typed::Answer(text) if ["h", "hint"].contains(&text.as_str()) => self.hint(),
                 Typed::Answer(text) => match self.answer(question, &text) {
-                    None => events::say!("   {text:?} is no answer to that"),
+                    None => events::say!("   {text:?} does not answer that question"),
                     Some(verdict) => {
                         say(&verdict);
                         if verdict.is_ok() {
@@ -173,12 +174,12 @@ impl Patient {
     pub(crate) fn hint(&mut self) {
         match self.finding.hints().get(self.hinted) {
             Some(hint) => tell(&format!("hint: {hint}")),
-            None => tell("no more hints; Enter tells the answer"),
+            None => tell("no more hints; Enter shows the answer"),
         }
         self.hinted += 1;
     }
 
-    /// The answer, and what shows it.
+    /// Returns the answer and its evidence.
     fn told(&self, question: Question) -> String {
         match question {
             Question::What => format!("{}: {}", words(self.finding.kind), self.finding.shows_what()),
@@ -187,7 +188,7 @@ impl Patient {
         }
     }
 
-    /// The verdict about what was typed, if it is an answer at all.
+    /// Judges what was typed; `None` if it is not an answer.
     fn answer(&self, question: Question, text: &str) -> Option<Verdict> {
         let number = |word: &str| text.trim_start_matches(word).trim().parse().ok();
         match question {
@@ -208,7 +209,7 @@ impl Patient {
     fn answer_rank(&self, rank: usize) -> Verdict {
         match rank {
             rank if rank == self.finding.rank => Ok(self.finding.shows_rank()),
-            rank if rank < RANKS => Err(format!("it is not rank {rank} that began it")),
+            rank if rank < RANKS => Err(format!("the fault did not begin on rank {rank}")),
             rank => Err(format!("there is no rank {rank}")),
         }
     }
@@ -217,12 +218,12 @@ impl Patient {
         match step {
             step if step == self.finding.step => Ok(self.finding.shows_step()),
             step if step > self.finding.step => Err(format!("it began before step {step}")),
-            step => Err(format!("in step {step} everything is well yet")),
+            step => Err(format!("in step {step} nothing is wrong yet")),
         }
     }
 }
 
-/// What shows that an answer is right, or speaks against it.
+/// The evidence for an answer, or against it.
 type Verdict = std::result::Result<String, String>;
 
 fn say(verdict: &Verdict) {
@@ -240,24 +241,24 @@ fn asked(question: Question) -> String {
                 options.map(|(at, kind)| format!("   {}) {}", letter(at), words(kind))).collect();
             format!("What is wrong?\n{}", lines.join("\n"))
         }
-        Question::Rank => "With which rank?".into(),
+        Question::Rank => "On which rank?".into(),
         Question::Step => "From which step on?".into(),
     }
 }
 
 fn words(kind: Kind) -> &'static str {
     match kind {
-        Kind::Stale => "a rank computes with parameters that others have updated since",
-        Kind::Divisor => "a rank divides its loss by another number of tokens",
-        Kind::Data => "a rank reads other samples than its own",
-        Kind::Drop => "a rank's gradients never join the sum",
+        Kind::Stale => "a rank computes with old parameters, which other ranks have updated",
+        Kind::Divisor => "a rank divides its loss by a wrong number of tokens",
+        Kind::Data => "a rank reads samples that are not its own",
+        Kind::Drop => "a rank's gradients are missing from the sum",
         Kind::Slow => "a rank takes longer to compute",
-        Kind::Seed => "a rank started from other weights",
+        Kind::Seed => "a rank started from different weights",
         _ => "a rank's gradients are not numbers",
     }
 }
 
-/// The kind that a letter or `--what`'s word stands for.
+/// Returns the kind for a letter or a word of `--what`.
 fn kind(text: &str) -> Option<Kind> {
     let text = text.trim_end_matches(')').to_lowercase();
     let mut options = Kind::SILENT.into_iter().enumerate();

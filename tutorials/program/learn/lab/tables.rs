@@ -1,18 +1,18 @@
-//! The evidence as tables: a run, and beside it the same run without a fault.
+//! The evidence as tables: a run beside the same run without a fault.
 
 use super::case::{RANKS, STEPS};
 use super::evidence::Evidence;
 use events::LocalMetrics;
 use planner::table::{Format, Table};
 
-/// Everything there is to see.
+/// Returns all tables.
 pub(crate) fn all(ill: &Evidence, healthy: &Evidence) -> String {
     let tables = [run(ill, healthy), contributions(ill, healthy), ranks(ill, healthy)];
     let tables = tables.map(|table| table.render(Format::Terminal)).join("\n");
-    format!("{tables}\n* not as in the healthy run. {}", ending(ill))
+    format!("{tables}\n* differs from the healthy run. {}", ending(ill))
 }
 
-/// Memory and traffic beside the plan, or what the run failed with.
+/// Compares memory and traffic with the plan, or returns the error of the run.
 fn ending(ill: &Evidence) -> String {
     match &ill.outcome {
         Ok(report) if report.predictions_hold() => "Memory and traffic are as predicted, to the byte.".into(),
@@ -21,7 +21,7 @@ fn ending(ill: &Evidence) -> String {
     }
 }
 
-/// The run as a whole.
+/// Returns a table of the run as a whole.
 fn run(ill: &Evidence, healthy: &Evidence) -> Table {
     let columns = ["loss", "healthy", "norm", "healthy", "ms", "healthy"];
     let mut table = Table::numbers("the run, by step", columns);
@@ -38,24 +38,25 @@ fn run(ill: &Evidence, healthy: &Evidence) -> Table {
     table
 }
 
-/// What a table says of a rank's part in a step; and whether it is the same in every healthy run.
+/// A text for a rank's part in a step, and whether it is the same in every healthy run.
 type Cell = (fn(&LocalMetrics) -> String, bool);
 
-/// What each rank adds to a step.
+/// Returns a table of what each rank contributes to a step.
 fn contributions(ill: &Evidence, healthy: &Evidence) -> Table {
     let loss: Cell = (|part| format!("{:.4}", part.loss), true);
     let norm: Cell = (|part| format!("{:.4}", part.grad_norm), true);
     by_rank("each rank's part", ["loss", "norm"], [loss, norm], ill, healthy)
 }
 
-/// What each rank computes with, and how long it waits.
+/// Returns a table of the parameters that each rank computes with, and of how long it waits.
 fn ranks(ill: &Evidence, healthy: &Evidence) -> Table {
     let parameters: Cell = (|part| format!("{:04x}", part.parameters >> 48), true);
     let waiting: Cell = (|part| milliseconds(part.waited), false);
     by_rank("holds, ms waited", ["param", "ms"], [parameters, waiting], ill, healthy)
 }
 
-/// A row per step, two cells per rank; a star where what is always the same is not as in the healthy run.
+/// Returns a table with a row per step and two cells per rank. A star marks a constant value that
+/// differs from the healthy run's.
 fn by_rank(title: &str, names: [&str; 2], cells: [Cell; 2], ill: &Evidence, healthy: &Evidence) -> Table {
     let columns = names.into_iter().flat_map(|name| (0..RANKS).map(move |rank| format!("{name} {rank}")));
     let mut table = Table::numbers(title, columns);

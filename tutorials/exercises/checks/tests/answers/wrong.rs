@@ -1,4 +1,4 @@
-//! Answers that readers might give and that are wrong: each is refused, in words about what is wrong with it.
+//! Wrong answers that readers might give. Each is refused with a sentence that says what is wrong.
 
 use super::{hybrid_reduction_solution, ring_all_reduce_solution};
 use exercises::bucket::Unit;
@@ -9,7 +9,7 @@ use exercises::{
 
 fn refused(verdict: Verdict, words: &str) {
     match verdict {
-        Ok(score) => panic!("accepted: {score}; to be refused because {words}"),
+        Ok(score) => panic!("accepted: {score}; it should be refused because {words}"),
         Err(problem) => assert!(problem.contains(words), "{problem}"),
     }
 }
@@ -48,7 +48,7 @@ fn rings() {
         buffers[1][0] += buffers[0][0];
     };
     refused(ring_all_reduce::check(twice), "in slice 0 of rank 1, rank 0's contribution is in it 2 times");
-    // Every value is a sum over all ranks, of another place.
+    // Every value is a sum over all ranks, but belongs to another slice.
     let rotated: ring_all_reduce::AllReduce = |buffers, wire| {
         ring_all_reduce_solution::all_reduce(buffers, wire);
         let slice = buffers[0].len() / buffers.len();
@@ -57,7 +57,8 @@ fn rings() {
     refused(ring_all_reduce::check(rotated), "slice 0 of rank 0 is a sum of other slices");
 }
 
-/// Closes as `closes` says, of the elements in the queue, the capacity, and whether the unit is the last.
+/// Queues a unit and closes the bucket if `closes`, of the elements in the queue and the capacity,
+/// is true.
 fn queue(
     queue: &mut Vec<Unit>,
     unit: Unit,
@@ -95,7 +96,7 @@ fn slices() {
         let length = parameters / shards;
         rank * length..(rank + 1) * length
     };
-    refused(partition::check(floor), "10 parameters over 4 ranks: nobody owns the last 2");
+    refused(partition::check(floor), "10 parameters over 4 ranks: no rank owns the last 2");
     let ragged = |parameters: usize, shards: usize, rank: usize| {
         let length = parameters.div_ceil(shards);
         (rank * length).min(parameters)..((rank + 1) * length).min(parameters)
@@ -137,7 +138,7 @@ fn loss_scales() {
     let forgiving = |scale: &mut Scale, overflow: bool| match overflow {
         true if scale.left > 1 => (scale.clean, scale.left) = (0, scale.left - 1),
         true => (scale.clean, scale.scale) = (0, scale.scale / 2.0),
-        // One clean step fills the hysteresis.
+        // Wrong: a single clean step refills the hysteresis.
         false => {
             (scale.clean, scale.left) = (scale.clean + 1, scale.hysteresis);
             if scale.clean.is_multiple_of(scale.window) {

@@ -1,4 +1,4 @@
-//! Wrong answers to the exercises that are a part of a stage: the contract says what is wrong with each.
+//! Wrong answers to the exercises that are a part of a stage. The contract finds what is wrong.
 
 #![allow(clippy::all, unused)]
 
@@ -6,12 +6,12 @@ use exercises::{Verdict, bucket::Unit, stage};
 
 fn refused(verdict: Verdict, words: &str) {
     match verdict {
-        Ok(score) => panic!("accepted: {score}; to be refused because {words}"),
+        Ok(score) => panic!("accepted: {score}; it should be refused because {words}"),
         Err(problem) => assert!(problem.contains(words), "{problem}"),
     }
 }
 
-/// ZeRO-1 whose update does this with every unit.
+/// ZeRO-1 whose update runs this body for every unit.
 macro_rules! zero1 {
     ($name:ident, |$stage:ident, $unit:ident, $update:ident, $scaled:ident| $body:block) => {
         mod $name {
@@ -174,7 +174,7 @@ mod clips_by_its_own_slice {
     include!(concat!(env!("OUT_DIR"), "/shard-norm.rs"));
 }
 
-/// What the oracles would find first is found in a stage as well.
+/// A wrong queue or norm is found inside a stage too, without its own check.
 #[test]
 fn parts_inside_a_stage() {
     refused(stage::check::<drops_a_unit::Ddp>(), "unit 2 is not here");
