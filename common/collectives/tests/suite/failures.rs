@@ -261,7 +261,7 @@ fn places_for_sums_must_fit_and_a_ring_has_none() {
         assert!(errors.iter().all(Option::is_some), "{errors:?}");
     };
     for (dtype, len) in [(DType::F32, 4), (DType::Bf16, 2)] {
-        says(refused(direct(), dtype, len), "not f32 slices");
+        says(refused(direct(), dtype, len), "other than one f32 slice per buffer");
     }
     says(refused(ring(), DType::F32, 2), "a ring and NCCL round them");
 }
