@@ -193,7 +193,7 @@ fn what_cannot_be_resumed_is_refused_and_left_as_it_is() {
     std::fs::write(&file, &kept[..kept.len() - 1]).unwrap();
     refused(&flags, "cut short");
     for (word, other, words) in
-        [("progress", "regressp", "not the state of a run"), ("steps", "stops", "damaged")]
+        [("progress", "regressp", "is not a checkpoint"), ("steps", "stops", "damaged")]
     {
         let mut changed = kept.clone();
         let at = kept.windows(word.len()).position(|bytes| bytes == word.as_bytes()).unwrap();
