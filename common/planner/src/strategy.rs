@@ -13,8 +13,8 @@ pub enum Strategy {
     /// again for backward.
     #[default]
     FullShard,
-    /// The same between steps, but full parameters stay from forward until backward is done with
-    /// them: as little traffic as with replicated parameters.
+    /// Sharded as `FullShard` between steps; full parameters stay from forward until backward is
+    /// done with them: as little traffic as with replicated parameters.
     ShardGradOp,
     /// Nothing is sharded.
     NoShard,

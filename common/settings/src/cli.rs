@@ -19,10 +19,10 @@ use std::path::PathBuf;
 /// The device to train on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum DeviceChoice {
-    /// GPUs if this build and this machine have them, else the CPU.
+    /// NVIDIA GPUs if this machine has them and their libraries, else the CPU.
     #[default]
     Auto,
-    /// The CPU: ranks are threads.
+    /// The CPU.
     Cpu,
     /// NVIDIA GPUs.
     Cuda,

@@ -64,7 +64,7 @@ pub struct CommunicationArgs {
 pub struct Communication {
     /// Elements after which a bucket of gradients closes; the largest unit's if none are given.
     pub reduce_bucket: Option<usize>,
-    /// The same of updated parameters.
+    /// Elements after which a bucket of updated parameters closes; the largest unit's if none are given.
     pub allgather_bucket: Option<usize>,
     /// Whether ranks compute while collectives are on their way.
     pub overlap: bool,

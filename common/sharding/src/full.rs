@@ -133,6 +133,9 @@ impl UnitBuffers {
     }
 
     /// Where elements `range` of `unit` lie in its buffer.
+    ///
+    /// # Panics
+    /// If the buffer begins after `range` does.
     pub fn within(&self, unit: UnitId, range: Range<usize>) -> Range<usize> {
         range.start - self.starts[unit]..range.end - self.starts[unit]
     }

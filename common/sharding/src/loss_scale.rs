@@ -45,7 +45,7 @@ pub struct LossScaler {
 /// Where a [`LossScaler`] stands.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LossScale {
-    /// What the loss of the next step is multiplied with.
+    /// What the loss of the next step is multiplied by.
     pub scale: f64,
     /// Overflows left until the scale halves, that one included.
     pub hysteresis: u32,
@@ -63,18 +63,18 @@ impl LossScaler {
         LossScaler { scaling, at }
     }
 
-    /// Goes on from where another one stood. A scale that is fixed is its own.
+    /// Resumes at `at`; a fixed scale replaces its scale.
     pub fn resumed(scaling: LossScaling, at: LossScale) -> Self {
         let scale = scaling.fixed.unwrap_or(at.scale);
         LossScaler { scaling, at: LossScale { scale, ..at } }
     }
 
-    /// Where it stands.
+    /// Its scale and counters.
     pub fn at(&self) -> LossScale {
         self.at
     }
 
-    /// What the loss of the next step is multiplied with.
+    /// What the loss of the next step is multiplied by.
     pub fn scale(&self) -> f64 {
         self.at.scale
     }
@@ -92,7 +92,7 @@ impl LossScaler {
         match overflow {
             true => self.overflowed(),
             false => {
-                self.went_well();
+                self.succeeded();
                 Ok(())
             }
         }
@@ -115,7 +115,7 @@ impl LossScaler {
         Ok(())
     }
 
-    fn went_well(&mut self) {
+    fn succeeded(&mut self) {
         self.at.clean += 1;
         if self.scaling.fixed.is_some() {
             return;

@@ -13,7 +13,7 @@ pub struct Rank {
     pub mesh: Mesh,
     /// Its end of the world's process group.
     pub group: Group,
-    /// Its voice.
+    /// Emits this rank's events.
     pub emitter: Emitter,
 }
 

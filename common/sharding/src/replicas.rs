@@ -18,8 +18,8 @@ pub struct ReplicaSum {
     /// The type that gradients are reduced in within one copy, if that is narrower than f32: sums over one copy then come
     /// as f32 slices, before rounding, and the world's sum is rounded to it.
     rounded: Option<DType>,
-    /// Whether shards of the type that travels are copied into buckets.
-    copied: bool,
+    /// Whether a sum is rounded in a buffer of its own even if its shard has the rounded type.
+    rounds_in_buffer: bool,
     /// Micro-batches per step.
     micro_batches: usize,
     /// Per unit: micro-batches of this step whose gradients have been added.
@@ -42,7 +42,7 @@ impl ReplicaSum {
         ReplicaSum {
             buckets: Buckets::new(Group::all_reduce, f32).among(replicas),
             rounded,
-            copied: options.copied,
+            rounds_in_buffer: options.copied,
             micro_batches,
             added: vec![0; units],
             held: (0..units).map(|_| None).collect(),
@@ -78,21 +78,25 @@ impl ReplicaSum {
             return Ok(vec![(unit, shard)]);
         }
         self.added[unit] = 0;
-        let summed = if self.rounded.is_some() {
+        let sum = if self.rounded.is_some() {
             kernels.add(gradients.view_mut(), shard.view())?;
             self.held[unit] = Some(shard);
-            self.buckets.push(rank, unit, gradients)?
+            gradients
         } else if shard.dtype() == DType::F32 {
             kernels.add(shard.view_mut(), gradients.slice(own))?;
-            self.buckets.push(rank, unit, shard)?
+            shard
         } else {
             let mut sum = rank.device.allocate(Class::CommunicationBuckets, DType::F32, shard.len())?;
             kernels.copy(sum.view_mut(), shard.view())?;
             kernels.add(sum.view_mut(), gradients.slice(own))?;
             self.held[unit] = Some(shard);
-            self.buckets.push(rank, unit, sum)?
+            sum
         };
-        self.written_back(rank, summed)
+        // Rounding the bucket in flight takes memory: it comes before the next bucket is issued.
+        let mut done = if self.buckets.closes_with(unit, &sum) { self.finish(rank)? } else { Vec::new() };
+        let summed = self.buckets.push(rank, unit, sum)?;
+        done.extend(self.written_back(rank, summed)?);
+        Ok(done)
     }
 
     /// Waits for the all-reduce in flight and returns its shards.
@@ -107,7 +111,7 @@ impl ReplicaSum {
     /// The shards of `summed`: each sum that travelled beside its shard is rounded and written to it.
     fn written_back(&mut self, rank: &Rank, summed: Vec<(UnitId, Buffer)>) -> Result<Vec<(UnitId, Buffer)>> {
         let shard = |(unit, sum): (UnitId, Buffer)| match self.held[unit].take() {
-            Some(shard) => Ok((unit, round_into(rank, shard, sum, self.rounded, self.copied)?)),
+            Some(shard) => Ok((unit, round_into(rank, shard, sum, self.rounded, self.rounds_in_buffer)?)),
             None => Ok((unit, sum)),
         };
         summed.into_iter().map(shard).collect()
@@ -121,9 +125,9 @@ fn round_into(
     mut shard: Buffer,
     mut sum: Buffer,
     rounded: Option<DType>,
-    copied: bool,
+    rounds_in_buffer: bool,
 ) -> Result<Buffer> {
-    if let Some(dtype) = rounded.filter(|&dtype| dtype != shard.dtype() || copied) {
+    if let Some(dtype) = rounded.filter(|&dtype| dtype != shard.dtype() || rounds_in_buffer) {
         let mut narrow = rank.device.allocate(Class::CommunicationBuckets, dtype, sum.len())?;
         rank.kernels().copy(narrow.view_mut(), sum.view())?;
         sum = narrow;

@@ -112,21 +112,21 @@ impl RankFaults {
         self.faults.iter().any(|fault| fault.kind == kind && fault.phase == phase && now(fault))
     }
 
-    /// Returns the factor of the loss gradient: `loss_scale` over the tokens of the step, unless a
-    /// fault spoils it.
-    pub(crate) fn gradient_scale(&self, config: &Config, loss_scale: f64) -> f32 {
-        if self.strikes(Kind::Overflow) {
-            return f32::INFINITY;
-        }
-        let own = self.lasts(Kind::Divisor);
-        let tokens = if own { config.tokens_per_rank() } else { config.tokens_per_step() };
-        (loss_scale / tokens as f64) as f32
+    /// Returns the tokens that the rank divides its loss by: those of the global batch, or with a
+    /// fault its own.
+    pub(crate) fn spoil_tokens(&self, config: &Config) -> u64 {
+        if self.lasts(Kind::Divisor) { config.tokens_per_rank() } else { config.tokens_per_step() }
     }
 
-    /// Returns the step whose samples the rank reads: the one under way, or with a fault one that
-    /// the run does not reach.
-    pub(crate) fn step_read(&self, config: &Config) -> u32 {
-        if self.lasts(Kind::Data) { self.step() + config.steps } else { self.step() }
+    /// Returns `scale`, the factor of the loss gradient, or with a fault one that overflows.
+    pub(crate) fn spoil_scale(&self, scale: f32) -> f32 {
+        if self.strikes(Kind::Overflow) { f32::INFINITY } else { scale }
+    }
+
+    /// Returns the step whose samples the rank reads: `step`, or with a fault one that the run does
+    /// not reach.
+    pub(crate) fn spoil_samples(&self, step: u32, config: &Config) -> u32 {
+        if self.lasts(Kind::Data) { step + config.steps } else { step }
     }
 
     /// Panics, fails or stalls if a fault in `phase` says so.

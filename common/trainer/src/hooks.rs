@@ -94,7 +94,9 @@ impl Hooks {
         let (mut clocks, now) = (self.clocks.get(), self.waited());
         let seconds = [elapsed.as_secs_f64(), now[0] - before[0], now[1] - before[1], now[2] - before[2]];
         let Clocks { total, waits, for_peers, for_link } = &mut clocks;
-        for (times, seconds) in [total, waits, for_peers, for_link].into_iter().zip(seconds) {
+        // Recomputation is a part of backward, whose clocks have its waits.
+        let measured = if phase == Phase::Recompute { 1 } else { seconds.len() };
+        for (times, seconds) in [total, waits, for_peers, for_link].into_iter().zip(seconds).take(measured) {
             clock(times, phase).into_iter().for_each(|clock| *clock += seconds);
         }
         self.clocks.set(clocks);

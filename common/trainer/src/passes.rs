@@ -44,7 +44,7 @@ enum Saved {
     Head(Box<SavedHead>),
 }
 
-/// The same with everything recomputed that forward did not keep.
+/// A layer's saved values, with everything recomputed that forward did not keep.
 enum Complete {
     Embedding,
     Block(Box<CompleteBlock>),
@@ -54,6 +54,7 @@ enum Complete {
 /// What forward saves for backward.
 pub(crate) struct SavedForward {
     inputs: Buffer,
+    /// Held until backward ends: the planner counts it so.
     _targets: Buffer,
     layers: Vec<Saved>,
 }

@@ -160,7 +160,10 @@ impl<'a> Worker<'a> {
     /// Runs forward and backward over one micro-batch. Returns its losses, which a GPU may still be
     /// computing.
     fn micro_batch(&mut self, micro: Micro) -> Result<Losses> {
-        let scale = self.hooks.faults().gradient_scale(&self.plan.config, self.loss_scale().unwrap_or(1.0));
+        // One over the tokens of the global batch: sums over micro-batches and ranks are then means.
+        let (faults, loss_scale) = (self.hooks.faults(), self.loss_scale().unwrap_or(1.0));
+        let tokens = faults.spoil_tokens(&self.plan.config);
+        let scale = faults.spoil_scale((loss_scale / tokens as f64) as f32);
         let Worker { hooks, stage, passes, samples, .. } = self;
         hooks.before_micro_batch(micro)?;
         let tokens = hooks.phase(Phase::Data, || Ok(samples.training(micro)))?;

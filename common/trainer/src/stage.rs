@@ -78,7 +78,7 @@ impl Setup {
             gradients.push((self.gradients(held(sharded.gradients))?, held(sharded.gradients)));
             let slice = held(sharded.optimizer);
             let states = self.optimizer(unit, slice.clone())?;
-            optimizer.push(OwnSlice { slice, states, gathered: sharded.optimizer && !cut });
+            optimizer.push(OwnSlice { slice, states, gather_after_update: sharded.optimizer && !cut });
         }
         Ok(ModelStates {
             parameters: UnitBuffers::new(parameters, "parameters"),
@@ -233,7 +233,7 @@ pub trait Stage {
     fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer>;
 }
 
-/// What a stage is on every rank, and how a rank comes by one.
+/// What a stage is on every rank, and how a rank builds one.
 pub trait StageKind: Stage + Sized + 'static {
     /// Its name, as tables and errors show it.
     const NAME: &'static str;

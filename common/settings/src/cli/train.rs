@@ -35,7 +35,7 @@ pub struct TrainArgs {
     /// Settings of the configuration file that have no flag.
     #[arg(skip)]
     pub file_only: FileOnly,
-    /// Ranks: GPUs, or threads on the CPU where there is no GPU.
+    /// Number of ranks. They are spread over the GPUs; without a GPU they compute on the CPU.
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = whole::<usize>(1..=RANKS))]
     pub gpus: usize,
     /// Device to train on.

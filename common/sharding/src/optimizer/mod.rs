@@ -21,8 +21,8 @@ pub struct OwnSlice {
     pub slice: Range<usize>,
     /// Their optimizer states.
     pub states: AdamWShard,
-    /// Whether the rank holds the unit's parameters in full although others update a part of them.
-    pub gathered: bool,
+    /// Whether the rank holds the unit's parameters in full although other ranks update a part of them.
+    pub gather_after_update: bool,
 }
 
 /// Optimizer states of the elements that this rank updates, unit by unit.
@@ -61,7 +61,7 @@ impl Optimizer {
     ) -> Result<()> {
         for unit in 0..self.units.len() {
             self.update_unit(rank, unit, update, parameters, gradients)?;
-            if let Some(gathers) = gathers.as_deref_mut().filter(|_| self.units[unit].gathered) {
+            if let Some(gathers) = gathers.as_deref_mut().filter(|_| self.units[unit].gather_after_update) {
                 let full = parameters.take(unit)?;
                 parameters.put_all(gathers.push(rank, unit, full)?);
             }

@@ -23,7 +23,7 @@ impl<'a> Samples<'a> {
 
     /// Returns the rank's tokens for a micro-batch of the step under way.
     pub(super) fn training(&self, micro: Micro) -> Tokens {
-        let step = self.hooks.faults().step_read(&self.plan.config) as usize;
+        let step = self.hooks.faults().spoil_samples(self.hooks.step(), &self.plan.config) as usize;
         self.tokens(Split::Training, step * micro.count + micro.index)
     }
 
