@@ -35,7 +35,9 @@ pub(super) fn unproven(chapter: &str, frames: &[String]) -> Vec<String> {
         for (index, (mark, piece)) in pieces.iter().enumerate() {
             let next = pieces.get(index + 1);
             if *mark == "=" {
-                equation::fault(piece).map(|fault| problem(format!("{piece} {fault}")));
+                if let Some(fault) = equation::fault(piece) {
+                    problem(format!("{piece} {fault}"));
+                }
                 continue;
             }
             let mut unmarked = numbers(piece);
