@@ -26,23 +26,39 @@ fn three_hundred_steps_teach_the_grammar() {
     assert!(good * 100 >= all * 80, "{good} of {all} generated sentences parse");
 }
 
-/// nanoGPT's setting for a laptop: 4 layers of width 128, 64 characters of context, 12 sequences
-/// per step, on Shakespeare. There 2000 steps reach a validation loss of 1.88 nats per character;
-/// here half as many have to.
-#[test]
-fn a_small_model_learns_shakespeare() {
+/// Trains nanoGPT's setting for a laptop on Shakespeare with ZeRO-3: 4 layers of width 128, 64
+/// characters of context, 12 sequences per step. Returns the validation loss in nats per character,
+/// of `batches` batches of 12 sequences.
+fn loss_on_shakespeare(steps: u32, batches: u32) -> f64 {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data/tinyshakespeare.txt");
     let report = train(
         Stage::Zero3,
         &format!(
-            "--data {data} --gpus 4 --batch-size 3 --seq-len 64 --steps 1000 --lr 4e-3 --shuffle-seed 1 \
-             --val-fraction 0.1 --eval-every 1000 --eval-batches 145"
+            "--data {data} --gpus 4 --batch-size 3 --seq-len 64 --steps {steps} --lr 4e-3 --shuffle-seed 1 \
+             --val-fraction 0.1 --eval-every {steps} --eval-batches {batches}"
         ),
     )
     .unwrap();
-    let seconds: f64 = report.steps.iter().map(|row| row.seconds).sum();
-    let loss = report.evaluations.last().unwrap().loss;
-    println!("validation loss {loss:.4} after {seconds:.0} s");
     assert!(report.predictions_hold());
+    let loss = report.evaluations.last().unwrap().loss;
+    println!("validation loss {loss:.4} after {steps} steps");
+    loss
+}
+
+/// Measured: 2.221, and 2.226 to 2.238 in bf16 or with a rate that differs by 0.03 %. The bound is
+/// below the 2.48 that counting pairs of characters reaches, and below what a run with a fault
+/// reaches: 2.280 where a rank reads another rank's samples, 2.304 at a quarter of the rate, 2.328
+/// where a rank's gradients are dropped, 2.331 where a rank divides its loss wrongly.
+#[test]
+fn a_small_model_learns_shakespeare() {
+    let loss = loss_on_shakespeare(200, 20);
+    assert!(loss <= 2.27, "validation loss {loss}");
+}
+
+/// nanoGPT reaches 1.88 in 2000 steps; here 1000 steps must, over all of the held-out text.
+#[test]
+#[ignore = "takes a minute on two cores; the test above holds the same on a fifth of the steps"]
+fn a_small_model_learns_shakespeare_in_half_of_nanogpts_steps() {
+    let loss = loss_on_shakespeare(1000, 145);
     assert!(loss <= 1.88, "validation loss {loss}");
 }
