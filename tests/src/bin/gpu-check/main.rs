@@ -48,9 +48,19 @@ struct Arguments {
     /// Seconds that a part may take; then it is killed and has failed.
     #[arg(long, default_value_t = 120)]
     limit: u64,
+    /// Run only the parts whose names contain this; may be repeated.
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
     /// Run the part of this number in this process, and nothing else.
     #[arg(long, hide = true)]
     part: Option<usize>,
+}
+
+impl Arguments {
+    /// True if `--only` asks for the part of this name, or is not given.
+    fn asks_for(&self, part: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|text| part.contains(text))
+    }
 }
 
 /// What was checked, with what came out, and whether that is as it should be.
@@ -102,9 +112,10 @@ fn main() -> ExitCode {
     })
 }
 
-/// All parts, in order, by the titles under which their findings are shown.
+/// Returns the parts that `--only` asks for, in order, by the titles under which their findings are
+/// shown.
 fn sections(arguments: &Arguments, bf16: bool) -> Vec<Section<'_>> {
-    vec![
+    let mut sections = vec![
         Section { title: "Kernels against the CPU's", parts: kernels::parts(arguments.longest, bf16) },
         Section {
             title: "Tiled attention against matrix products",
@@ -113,7 +124,12 @@ fn sections(arguments: &Arguments, bf16: bool) -> Vec<Section<'_>> {
         Section { title: "The ledger against the driver", parts: vec![Part::new("memory", memory::check)] },
         Section { title: "Stages", parts: training::parts(arguments, bf16) },
         Section { title: "Stages over NCCL", parts: nccl::parts(arguments, bf16) },
-    ]
+    ];
+    for section in &mut sections {
+        section.parts.retain(|part| arguments.asks_for(&part.name));
+    }
+    sections.retain(|section| !section.parts.is_empty());
+    sections
 }
 
 /// Runs one part here and prints its findings.
@@ -133,8 +149,11 @@ fn examine(arguments: &Arguments) -> Result<ExitCode, String> {
     let (major, minor) = info.capability;
     events::say!("{}, compute capability {major}.{minor}, {} bytes of memory", info.name, info.memory);
     let (limit, mut ended) = (Duration::from_secs(arguments.limit), Vec::new());
-    let sections = sections(arguments, info.has_bf16()).into_iter();
-    for Section { title, parts } in sections.filter(|section| !section.parts.is_empty()) {
+    let sections = sections(arguments, info.has_bf16());
+    if sections.is_empty() {
+        return Err(format!("--only {}: no part has such a name", arguments.only.join(" --only ")));
+    }
+    for Section { title, parts } in sections {
         events::say!("\n{title}\n{}", "─".repeat(132));
         for part in parts {
             ended.push((part.run_apart(ended.len(), limit), part.name));
