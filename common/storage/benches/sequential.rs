@@ -1,0 +1,50 @@
+//! Sequential writes and reads in pieces of 64 MiB through two buffers; `scripts/storage-bench` runs it beside fio.
+//!
+//!     cargo bench -p storage --bench sequential -- DIR [GIB] [THREADS]
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::path::PathBuf;
+
+use std::time::Instant;
+use storage::{Block, Disk, Pool, Ticket};
+
+const PIECE: usize = 64 << 20;
+const BUFFERS: usize = 2;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let number = |at: usize, default: u64| arguments.get(at).map_or(Ok(default), |word| word.parse());
+    let folder = PathBuf::from(arguments.first().ok_or("give the directory to write in")?);
+    let (pieces, threads) = ((number(1, 1)? << 30) / PIECE as u64, number(2, BUFFERS as u64)?);
+    let (disk, pool) = (Disk::new(threads as usize), Pool::new(BUFFERS, PIECE));
+    let file = disk.scratch(&folder.join(format!("sequential-{}", std::process::id())), 0)?;
+    let write = |block: Block, offset| disk.write(&file, offset, block);
+    let read = |block: Block, offset| disk.read(&file, offset, block);
+    let written = rate(pieces, &pool, &write, || disk.flush(&file))?;
+    let read = rate(pieces, &pool, &read, || Ok(()))?;
+    println!("{written:.3} {read:.3} {}", if file.is_direct() { "direct" } else { "buffered" });
+    Ok(())
+}
+
+/// GB/s of `pieces` transfers, as many at once as there are buffers, and of `end`.
+fn rate(
+    pieces: u64,
+    pool: &Pool,
+    transfer: &dyn Fn(Block, u64) -> Ticket,
+    end: impl FnOnce() -> storage::Result<()>,
+) -> storage::Result<f64> {
+    let started = Instant::now();
+    let mut under_way: VecDeque<Ticket> = VecDeque::new();
+    for piece in 0..pieces {
+        if under_way.len() == BUFFERS
+            && let Some(oldest) = under_way.pop_front()
+        {
+            oldest.wait()?;
+        }
+        under_way.push_back(transfer(pool.take(PIECE), piece * PIECE as u64));
+    }
+    under_way.into_iter().try_for_each(|ticket| ticket.wait().map(drop))?;
+    end()?;
+    Ok((pieces * PIECE as u64) as f64 / 1e9 / started.elapsed().as_secs_f64())
+}

@@ -1,0 +1,132 @@
+//! Every call that reaches the file system.
+
+use crate::Result;
+use crate::block::Block;
+use crate::calls::Calls;
+use crate::fault::{Call, Fault, Kind};
+use crate::file::File;
+use crate::queue::{Job, Queue, Ticket};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The file system as a rank uses it.
+pub struct Disk {
+    calls: Arc<Calls>,
+    queue: Queue,
+}
+
+impl Disk {
+    /// A disk that moves bytes with `threads` threads.
+    pub fn new(threads: usize) -> Self {
+        Disk::with(threads, Vec::new(), false)
+    }
+
+    /// A disk for tests, which injects `faults` and records its calls.
+    pub fn with_faults(threads: usize, faults: Vec<Fault>) -> Self {
+        Disk::with(threads, faults, true)
+    }
+
+    fn with(threads: usize, faults: Vec<Fault>, recorded: bool) -> Self {
+        let calls = Arc::new(Calls::new(faults, recorded));
+        Disk { queue: Queue::new(threads, &calls), calls }
+    }
+
+    /// The calls so far, in order, of a disk for tests.
+    pub fn record(&self) -> Vec<Call> {
+        self.calls.record()
+    }
+
+    /// Creates a file to write and read, which must not exist.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn create(&self, path: &Path) -> Result<Arc<File>> {
+        self.calls.run(Kind::Create, path, || File::create(path)).map(Arc::new)
+    }
+
+    /// Creates a file of `bytes` bytes that has no name any more: it is gone when it is closed, whatever ends the process.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn scratch(&self, path: &Path, bytes: u64) -> Result<Arc<File>> {
+        let file = self.create(path)?;
+        self.unlink(path)?;
+        self.set_length(&file, bytes)?;
+        Ok(file)
+    }
+
+    /// Opens a file to read.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open(&self, path: &Path) -> Result<Arc<File>> {
+        self.calls.run(Kind::Open, path, || File::open(path)).map(Arc::new)
+    }
+
+    /// Queues a read that fills `block` from byte `offset` on. A file that ends before is an error.
+    pub fn read(&self, file: &Arc<File>, offset: u64, block: Block) -> Ticket {
+        self.queue.push(Job { kind: Kind::Read, file: file.clone(), offset, block })
+    }
+
+    /// Queues a write of all of `block` at byte `offset`.
+    pub fn write(&self, file: &Arc<File>, offset: u64, block: Block) -> Ticket {
+        self.queue.push(Job { kind: Kind::Write, file: file.clone(), offset, block })
+    }
+
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn length(&self, file: &File) -> Result<u64> {
+        self.calls.run(Kind::Length, file.path(), || Ok(file.buffered.metadata()?.len()))
+    }
+
+    /// Makes the file `bytes` bytes long.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn set_length(&self, file: &File, bytes: u64) -> Result<()> {
+        self.calls.run(Kind::SetLength, file.path(), || file.buffered.set_len(bytes))
+    }
+
+    /// Blocks until all writes that are done have reached the disk.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn flush(&self, file: &File) -> Result<()> {
+        self.calls.run(Kind::Flush, file.path(), || file.buffered.sync_all())
+    }
+
+    /// Creates a directory and its parents, unless they exist.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn create_directory(&self, path: &Path) -> Result<()> {
+        self.calls.run(Kind::CreateDirectory, path, || fs::create_dir_all(path))
+    }
+
+    /// Blocks until the entries of a directory have reached the disk.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn flush_directory(&self, path: &Path) -> Result<()> {
+        self.calls.run(Kind::FlushDirectory, path, || fs::File::open(path)?.sync_all())
+    }
+
+    /// Renames a file or directory. A file that has the new name is replaced.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.calls.run(Kind::Rename, from, || fs::rename(from, to))
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn unlink(&self, path: &Path) -> Result<()> {
+        self.calls.run(Kind::Unlink, path, || fs::remove_file(path))
+    }
+}

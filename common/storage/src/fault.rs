@@ -1,0 +1,88 @@
+//! Faults on request, and a record of calls.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A kind of call to the file system. Its `Display` is the verb of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Creates a file.
+    Create,
+    /// Opens a file that exists.
+    Open,
+    /// Reads at an offset.
+    Read,
+    /// Writes at an offset.
+    Write,
+    /// Sets a file's length.
+    SetLength,
+    /// Asks for a file's length.
+    Length,
+    /// Flushes a file to the disk.
+    Flush,
+    /// Creates a directory and its parents.
+    CreateDirectory,
+    /// Flushes a directory's entries to the disk.
+    FlushDirectory,
+    /// Renames a file or directory.
+    Rename,
+    /// Removes a file.
+    Unlink,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Create => "create",
+            Kind::Open => "open",
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::SetLength => "set the length of",
+            Kind::Length => "ask for the length of",
+            Kind::Flush => "flush",
+            Kind::CreateDirectory => "create the directory",
+            Kind::FlushDirectory => "flush the directory",
+            Kind::Rename => "rename",
+            Kind::Unlink => "remove",
+        })
+    }
+}
+
+/// A call that reached a [`Disk`](crate::Disk).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What it was.
+    pub kind: Kind,
+    /// The file or directory; of a rename the old name.
+    pub path: PathBuf,
+    /// Where a transfer began.
+    pub offset: Option<u64>,
+}
+
+/// A fault to inject.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fault {
+    /// The kind of call that it hits; any kind if none is given.
+    pub kind: Option<Kind>,
+    /// Which of these calls it hits, from 1.
+    pub number: u64,
+    /// What happens.
+    pub effect: Effect,
+}
+
+/// What a fault does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Effect {
+    /// The call fails with this error.
+    Error(io::ErrorKind),
+    /// A transfer moves at most so many bytes; the disk has to ask again for the rest.
+    Short(usize),
+    /// This call and every later one that needs room on the disk fail: the disk is full.
+    Full,
+    /// The call takes so much longer.
+    Delay(Duration),
+    /// This call and every later one do nothing and fail, as after the machine has lost power.
+    Crash,
+}

@@ -1,0 +1,70 @@
+//! An open file.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// An open file, which bypasses the page cache for whole pages where the file system allows it.
+#[derive(Debug)]
+pub struct File {
+    path: PathBuf,
+    /// Takes what does not begin and end on pages.
+    pub(crate) buffered: fs::File,
+    direct: Option<fs::File>,
+    /// Set once the file system has refused direct I/O that the open has granted.
+    refused: AtomicBool,
+}
+
+impl File {
+    /// Creates a file to read and write.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true);
+        File::with(path, options.clone().create_new(true).open(path)?, options)
+    }
+
+    /// Opens a file to read.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true);
+        File::with(path, options.open(path)?, options)
+    }
+
+    fn with(path: &Path, buffered: fs::File, mut again: fs::OpenOptions) -> io::Result<Self> {
+        // Many file systems refuse direct I/O; the page cache then serves all transfers.
+        let direct = direct(&mut again).and_then(|options| options.open(path).ok());
+        Ok(File { path: path.to_path_buf(), buffered, direct, refused: AtomicBool::new(false) })
+    }
+
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// True if whole pages bypass the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct().is_some()
+    }
+
+    pub(crate) fn direct(&self) -> Option<&fs::File> {
+        self.direct.as_ref().filter(|_| !self.refused.load(Ordering::Relaxed))
+    }
+
+    /// Uses the page cache from now on.
+    pub(crate) fn refuse_direct(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn direct(options: &mut fs::OpenOptions) -> Option<&mut fs::OpenOptions> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flag = rustix::fs::OFlags::DIRECT.bits();
+    Some(options.custom_flags(flag as i32))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn direct(_options: &mut fs::OpenOptions) -> Option<&mut fs::OpenOptions> {
+    None
+}

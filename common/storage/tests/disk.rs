@@ -1,0 +1,157 @@
+//! What reaches a disk, with and without faults.
+
+use proptest::prelude::*;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use storage::{Disk, Effect, Error, Fault, File, Kind, PAGE, Pool, Result};
+
+fn fault(kind: Kind, number: u64, effect: Effect) -> Vec<Fault> {
+    vec![Fault { kind: Some(kind), number, effect }]
+}
+
+/// Writes `bytes` at `offset` and waits.
+fn write(disk: &Disk, pool: &Pool, file: &Arc<File>, offset: u64, bytes: &[u8]) -> Result<()> {
+    let mut block = pool.take(bytes.len());
+    block.copy_from_slice(bytes);
+    disk.write(file, offset, block).wait().map(drop)
+}
+
+fn read(disk: &Disk, pool: &Pool, file: &Arc<File>, offset: u64, length: usize) -> Result<Vec<u8>> {
+    let block = disk.read(file, offset, pool.take(length)).wait()?;
+    Ok(block.to_vec())
+}
+
+fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|i| (i * 31 + seed * 7 + i / PAGE) as u8).collect()
+}
+
+/// Writes a file as a checkpoint does: data, flush, new name, flush of the directory.
+fn publish(disk: &Disk, pool: &Pool, folder: &Path) -> Result<()> {
+    disk.create_directory(folder)?;
+    let file = disk.create(&folder.join("new"))?;
+    write(disk, pool, &file, 0, &pattern(3 * PAGE + 5, 1))?;
+    disk.flush(&file)?;
+    disk.rename(&folder.join("new"), &folder.join("state"))?;
+    disk.flush_directory(folder)
+}
+
+#[test]
+fn every_call_can_fail_and_the_error_names_call_file_and_place() {
+    let pool = Pool::new(2, 1 << 20);
+    let calls = {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::with_faults(2, Vec::new());
+        publish(&disk, &pool, &folder.path().join("a")).unwrap();
+        disk.record()
+    };
+    assert!(calls.len() >= 6, "{calls:?}");
+    for number in 1..=calls.len() as u64 {
+        let folder = tempfile::tempdir().unwrap();
+        let effect = Effect::Error(ErrorKind::PermissionDenied);
+        let disk = Disk::with_faults(2, vec![Fault { kind: None, number, effect }]);
+        let error = publish(&disk, &pool, &folder.path().join("a")).unwrap_err();
+        let call = &calls[number as usize - 1];
+        assert_eq!((error.call, error.offset), (call.kind, call.offset), "{error}");
+        assert_eq!(error.path.file_name(), call.path.file_name(), "{error}");
+        let words = error.to_string();
+        assert!(words.starts_with(&format!("cannot {}", call.kind)) && words.contains("permission denied"));
+        assert!(!folder.path().join("a/state").exists() || call.kind == Kind::FlushDirectory, "{error}");
+    }
+    assert_eq!(pool.try_take(1).is_some() as u8 + pool.try_take(1).is_some() as u8, 2, "blocks return");
+}
+
+#[test]
+fn after_a_crash_nothing_reaches_the_disk() {
+    let pool = Pool::new(1, 1 << 20);
+    for number in 1..=6 {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::with_faults(1, vec![Fault { kind: None, number, effect: Effect::Crash }]);
+        publish(&disk, &pool, folder.path()).unwrap_err();
+        assert!(disk.create(&folder.path().join("later")).is_err());
+        assert!(!folder.path().join("later").exists());
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_what_takes_room_and_nothing_else() {
+    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let disk = Disk::with_faults(1, fault(Kind::Write, 2, Effect::Full));
+    let file = disk.create(&folder.path().join("a")).unwrap();
+    write(&disk, &pool, &file, 0, &pattern(PAGE, 1)).unwrap();
+    let error = write(&disk, &pool, &file, PAGE as u64, &pattern(PAGE, 2)).unwrap_err();
+    assert!(error.is_full() && error.offset == Some(PAGE as u64), "{error}");
+    assert!(disk.create(&folder.path().join("b")).unwrap_err().is_full());
+    assert_eq!(read(&disk, &pool, &file, 0, PAGE).unwrap(), pattern(PAGE, 1));
+    disk.unlink(&folder.path().join("a")).unwrap();
+}
+
+#[test]
+fn a_file_that_somebody_truncates_is_named_with_the_byte_where_it_ends() {
+    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let disk = Disk::new(1);
+    let path = folder.path().join("swap");
+    let file = disk.create(&path).unwrap();
+    write(&disk, &pool, &file, 0, &pattern(4 * PAGE, 1)).unwrap();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2 * PAGE as u64).unwrap();
+    assert_eq!(disk.length(&file).unwrap(), 2 * PAGE as u64);
+    let Error { call, offset, cause, .. } = read(&disk, &pool, &file, 0, 4 * PAGE).unwrap_err();
+    assert_eq!((call, offset), (Kind::Read, Some(2 * PAGE as u64)));
+    assert_eq!(cause.kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn a_delayed_transfer_does_not_hold_up_the_others() {
+    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(2, PAGE));
+    let long = Duration::from_secs(30);
+    let disk = Disk::with_faults(2, fault(Kind::Write, 1, Effect::Delay(Duration::from_millis(200))));
+    let file = disk.create(&folder.path().join("a")).unwrap();
+    let started = Instant::now();
+    let slow = disk.write(&file, 0, pool.take(PAGE));
+    // The first job's thread may not have begun: whichever write is counted first is the slow one.
+    let fast = disk.write(&file, PAGE as u64, pool.take(PAGE));
+    let (a, b) = (slow.wait(), fast.wait());
+    assert!(a.is_ok() && b.is_ok());
+    assert!((Duration::from_millis(200)..long).contains(&started.elapsed()));
+}
+
+#[test]
+fn a_scratch_file_has_no_name_and_keeps_its_bytes() {
+    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let disk = Disk::new(1);
+    let file = disk.scratch(&folder.path().join("swap"), 8 * PAGE as u64).unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    write(&disk, &pool, &file, PAGE as u64, &pattern(PAGE, 3)).unwrap();
+    assert_eq!(read(&disk, &pool, &file, PAGE as u64, PAGE).unwrap(), pattern(PAGE, 3));
+    assert_eq!(disk.length(&file).unwrap(), 8 * PAGE as u64);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Any writes, cut short anywhere, leave what a vector of bytes would hold.
+    #[test]
+    fn files_hold_what_was_written(
+        writes in proptest::collection::vec((0u64..40_000, 1usize..30_000), 1..8),
+        short in proptest::collection::vec((1u64..12, 1usize..9_000), 0..4),
+    ) {
+        let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+        let faults = |kind| move |&(number, bytes)| Fault { kind: Some(kind), number, effect: Effect::Short(bytes) };
+        let injected = short.iter().map(faults(Kind::Write)).chain(short.iter().map(faults(Kind::Read)));
+        let disk = Disk::with_faults(2, injected.collect());
+        let file = disk.create(&folder.path().join("a")).unwrap();
+        let mut expected: Vec<u8> = Vec::new();
+        for (seed, &(offset, length)) in writes.iter().enumerate() {
+            let (bytes, end) = (pattern(length, seed), offset as usize + length);
+            expected.resize(expected.len().max(end), 0);
+            expected[offset as usize..end].copy_from_slice(&bytes);
+            write(&disk, &pool, &file, offset, &bytes).unwrap();
+        }
+        prop_assert_eq!(disk.length(&file).unwrap(), expected.len() as u64);
+        prop_assert_eq!(read(&disk, &pool, &file, 0, expected.len()).unwrap(), expected.clone());
+        disk.flush(&file).unwrap();
+        prop_assert_eq!(fs::read(folder.path().join("a")).unwrap(), expected);
+    }
+}
