@@ -124,7 +124,7 @@ mod tests {
         assert_eq!((pool.capacity(), pool.bytes()), (2 * PAGE, 4 * PAGE));
         let (first, second) = (pool.take(1), pool.take(2 * PAGE));
         assert_eq!((first.len(), second.len()), (1, 2 * PAGE));
-        assert!(first.as_ptr().addr() % PAGE == 0 && second.as_ptr().addr() % PAGE == 0);
+        assert!(first.as_ptr().addr().is_multiple_of(PAGE) && second.as_ptr().addr().is_multiple_of(PAGE));
         assert!(pool.try_take(1).is_none());
         drop(first);
         assert!(pool.try_take(1).is_some());

@@ -3,8 +3,8 @@
 //! * [`block`]: buffers aligned for direct I/O, from a pool with a bound;
 //! * [`disk`]: every call that reaches the file system, among them queued reads and writes that complete out of order;
 //! * [`file`]: an open file, which bypasses the page cache where the file system allows it;
-//! * [`fault`]: errors, short transfers, delays and crashes on request, so that what stands on a disk is tested at every
-//!   call.
+//! * [`fault`]: errors, short transfers, delays and crashes on request, so that the code above a disk is tested at
+//!   every call.
 //!
 //! A [`Pool`] allocates its blocks once. The threads that read and write for a rank never allocate or free one, so the
 //! memory of a run is decided by the rank's own thread.

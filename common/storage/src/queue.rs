@@ -72,7 +72,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         self.jobs = None;
         for thread in self.threads.drain(..) {
-            // A panic has reached whoever waits for the ticket.
+            // The ticket of a panicked transfer reports the panic.
             let _ = thread.join();
         }
     }
@@ -138,7 +138,7 @@ fn moved(
     mut call: impl FnMut(&fs::File, usize) -> io::Result<usize>,
 ) -> io::Result<usize> {
     let pages = length / PAGE * PAGE;
-    let aligned = at % PAGE as u64 == 0 && address % PAGE == 0 && pages > 0;
+    let aligned = at.is_multiple_of(PAGE as u64) && address.is_multiple_of(PAGE) && pages > 0;
     loop {
         let direct = file.direct().filter(|_| aligned);
         let outcome = match direct {

@@ -105,16 +105,18 @@ fn a_file_that_somebody_truncates_is_named_with_the_byte_where_it_ends() {
 #[test]
 fn a_delayed_transfer_does_not_hold_up_the_others() {
     let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(2, PAGE));
-    let long = Duration::from_secs(30);
-    let disk = Disk::with_faults(2, fault(Kind::Write, 1, Effect::Delay(Duration::from_millis(200))));
+    let delay = Duration::from_secs(2);
+    let disk = Disk::with_faults(2, fault(Kind::Write, 1, Effect::Delay(delay)));
     let file = disk.create(&folder.path().join("a")).unwrap();
     let started = Instant::now();
     let slow = disk.write(&file, 0, pool.take(PAGE));
-    // The first job's thread may not have begun: whichever write is counted first is the slow one.
-    let fast = disk.write(&file, PAGE as u64, pool.take(PAGE));
-    let (a, b) = (slow.wait(), fast.wait());
-    assert!(a.is_ok() && b.is_ok());
-    assert!((Duration::from_millis(200)..long).contains(&started.elapsed()));
+    while disk.record().iter().all(|call| call.kind != Kind::Write) {
+        std::thread::yield_now();
+    }
+    disk.write(&file, PAGE as u64, pool.take(PAGE)).wait().unwrap();
+    assert!(started.elapsed() < delay, "the second write overtakes the first");
+    slow.wait().unwrap();
+    assert!(started.elapsed() >= delay);
 }
 
 #[test]

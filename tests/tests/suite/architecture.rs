@@ -62,13 +62,14 @@ fn is_exercise(folder: &Path) -> bool {
 
 #[test]
 fn no_crate_depends_upwards() {
-    let rooms: [(&str, &str, &[&str]); 21] = [
+    let rooms: [(&str, &str, &[&str]); 23] = [
         ("events", "common/events", &[]),
         ("device", "common/device", &["events"]),
         ("collectives", "common/collectives", &["events", "device"]),
         ("model", "common/model", &["events", "device"]),
         ("planner", "common/planner", &["events", "model"]),
         ("sharding", "common/sharding", &["events", "device", "collectives", "model"]),
+        ("storage", "common/storage", &[]),
         ("checkpoint", "common/checkpoint", &["events", "device", "model"]),
         ("viz", "viz", &["events"]),
         ("settings", "common/settings", SETTINGS),
