@@ -8,7 +8,8 @@ use tests::train;
 #[test]
 fn three_hundred_steps_teach_the_grammar() {
     let dir = tempfile::tempdir().unwrap();
-    train(Stage::Zero3, &format!("--gpus 4 --steps 300 --save {}", dir.path().display())).unwrap();
+    let flags = format!("--gpus 4 --steps 300 --batch-size 4 --save {}", dir.path().display());
+    train(Stage::Zero3, &flags).unwrap();
     let args = GenerateArgs {
         from: dir.path().into(),
         prompt: "\n".into(),
