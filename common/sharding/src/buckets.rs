@@ -90,21 +90,15 @@ impl Buckets {
         Buckets { among, ..self }
     }
 
-    /// True if pushing `unit`'s `buffer` closes the bucket.
-    pub fn closes_with(&self, unit: UnitId, buffer: &Buffer) -> bool {
-        let filled: usize = self.filling.iter().map(|(_, buffer)| buffer.len()).sum();
-        filled + buffer.len() >= self.options.capacity || unit == self.options.last
-    }
-
     /// Queues `unit`. Returns the units that have come back from a collective by then, with their buffers.
     ///
     /// # Errors
     /// If a collective fails, or there is no memory for a conversion.
     pub fn push(&mut self, rank: &Rank, unit: UnitId, buffer: Buffer) -> Result<Vec<(UnitId, Buffer)>> {
         let (held, buffer) = self.convert(rank, buffer)?;
-        let closes = self.closes_with(unit, &buffer);
         self.filling.push((Origin { unit, held }, buffer));
-        if !closes {
+        let filled: usize = self.filling.iter().map(|(_, buffer)| buffer.len()).sum();
+        if filled < self.options.capacity && unit != self.options.last {
             return Ok(Vec::new());
         }
         let mut done = self.finish(rank)?;

@@ -92,11 +92,8 @@ impl ReplicaSum {
             self.held[unit] = Some(shard);
             sum
         };
-        // Rounding the bucket in flight takes memory: it comes before the next bucket is issued.
-        let mut done = if self.buckets.closes_with(unit, &sum) { self.finish(rank)? } else { Vec::new() };
         let summed = self.buckets.push(rank, unit, sum)?;
-        done.extend(self.written_back(rank, summed)?);
-        Ok(done)
+        self.written_back(rank, summed)
     }
 
     /// Waits for the all-reduce in flight and returns its shards.
