@@ -6,9 +6,9 @@
 //! ranks that share memory; in an all-reduce it sends the sum to all ranks as its result. So
 //! results have the same bits as between threads, over any transport.
 //!
-//! No buffer is touched before all contributions agree. A rank that notices a failure tells all
-//! others before it closes its connections, so that all name the same culprit. If a connection
-//! breaks without a departure, the rank behind it is to blame. If a rank stays silent, the ranks
+//! No buffer is touched before all contributions agree. A rank that notices a failure passes it to
+//! all others before it closes its connections, so that all name the same culprit. If a connection
+//! breaks without a departure, the rank behind it is reported. If a rank stays silent, the ranks
 //! that wait for it name it at their deadline, unless it has published that it is blocked: then the
 //! rank at the end of that chain is named.
 
