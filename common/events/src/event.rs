@@ -2,7 +2,7 @@
 
 mod kinds;
 
-pub use kinds::{Class, Operation, Pass, Place, Progress, Purpose};
+pub use kinds::{Class, Operation, Pass, Place, Progress, Purpose, Route};
 use serde::{Deserialize, Serialize};
 
 /// One thing that happened on one rank.
@@ -37,6 +37,32 @@ pub struct CollectiveEvent {
     /// Payload bytes that this rank has sent by this operation since the run started. Includes this
     /// collective once it is `Finished`.
     pub sent: u64,
+}
+
+/// The content of a transfer's event: bytes that one rank moves between two places.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransferEvent {
+    /// `Issued`, or `Finished` once the rank has waited for it.
+    pub progress: Progress,
+    /// Number of the transfer on this rank, from 0.
+    pub sequence: u64,
+    /// Between which places.
+    pub route: Route,
+    /// The use of the bytes in the places where they rest.
+    pub class: Class,
+    /// The unit that they belong to; of activations the block's number.
+    pub unit: u16,
+    /// Payload bytes.
+    pub bytes: u64,
+    /// Payload bytes that this rank has moved on this route since the run started. Includes this
+    /// transfer once it is `Finished`.
+    pub moved: u64,
+    /// Once it is `Finished`: when the bytes began to move, in nanoseconds before this event.
+    pub began: u64,
+    /// Once it is `Finished`: when they had arrived, in nanoseconds before this event.
+    pub ended: u64,
+    /// Once it is `Finished`: how long the rank was idle because it waited for it, in nanoseconds.
+    pub exposed: u64,
 }
 
 /// Work on one of a rank's streams.
@@ -119,15 +145,8 @@ pub enum What {
         /// The chunk's size.
         bytes: u64,
     },
-    /// Bytes were copied between device, host and disk.
-    Transfer {
-        /// The source.
-        from: Place,
-        /// The destination.
-        to: Place,
-        /// The number of bytes.
-        bytes: u64,
-    },
+    /// A transfer between device, main memory and disk was issued, or has finished.
+    Transfer(TransferEvent),
     /// An optimizer step is complete. Never dropped.
     StepFinished {
         /// The optimizer step.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub const MAGIC: [u8; 8] = *b"\x89ZERO\r\n\x1a";
 
 /// The version of the format that this crate writes, and the only one that it reads.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The length of [`MAGIC`] and the version, in bytes.
 pub const PREAMBLE: usize = MAGIC.len() + 2;

@@ -41,7 +41,8 @@ pub mod units;
 
 pub use catchup::CatchUp;
 pub use event::{
-    Class, CollectiveEvent, Event, LocalMetrics, Operation, Pass, Place, Progress, Purpose, What, Work,
+    Class, CollectiveEvent, Event, LocalMetrics, Operation, Pass, Place, Progress, Purpose, Route,
+    TransferEvent, What, Work,
 };
 pub use frame::{EventBatch, FrameError, Message};
 pub use header::RunHeader;

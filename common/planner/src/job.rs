@@ -1,6 +1,7 @@
 //! The input of a prediction: a model, a stage, and the numbers of a run.
 
 use crate::gathering::Gathering;
+use crate::placement::Placement;
 use crate::recipe::Recipe;
 use crate::stage::Stage;
 use crate::strategy::Strategy;
@@ -60,6 +61,8 @@ pub struct Job {
     pub whole_tensor: u64,
     /// ZeRO-3: most elements of all tensors that stay whole.
     pub whole_tensors: u64,
+    /// Where model states and activations rest.
+    pub placement: Placement,
 }
 
 impl Job {
@@ -89,6 +92,7 @@ impl Job {
             gathering: Gathering::default(),
             whole_tensor: 0,
             whole_tensors: u64::MAX,
+            placement: Placement::default(),
             config,
         }
     }

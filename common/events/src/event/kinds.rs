@@ -43,6 +43,40 @@ labelled! {
 }
 
 labelled! {
+    /// A way between two places.
+    Route {
+        /// From the device to main memory.
+        DeviceToHost => "device→host",
+        /// From main memory to the device.
+        HostToDevice => "host→device",
+        /// From main memory to a file.
+        HostToDisk => "host→disk",
+        /// From a file to main memory.
+        DiskToHost => "disk→host",
+    }
+}
+
+impl Route {
+    /// The place that bytes leave.
+    pub const fn from(self) -> Place {
+        match self {
+            Route::DeviceToHost => Place::Device,
+            Route::HostToDevice | Route::HostToDisk => Place::Host,
+            Route::DiskToHost => Place::Disk,
+        }
+    }
+
+    /// The place that bytes reach.
+    pub const fn to(self) -> Place {
+        match self {
+            Route::DeviceToHost | Route::DiskToHost => Place::Host,
+            Route::HostToDevice => Place::Device,
+            Route::HostToDisk => Place::Disk,
+        }
+    }
+}
+
+labelled! {
     /// What bytes are used for. The first three classes are the paper's model states, the others
     /// its residual states.
     Class {
@@ -58,7 +92,8 @@ labelled! {
         Activations => "activations",
         /// Full gradients that wait for a reduction and are freed after it.
         CommunicationBuckets => "communication buckets",
-        /// Temporary buffers within one layer's computation.
+        /// Temporary buffers within one layer's computation, and staging buffers of transfers
+        /// between places.
         Workspace => "workspace",
     }
 }
@@ -118,9 +153,9 @@ labelled! {
 }
 
 labelled! {
-    /// The progress of a collective on one rank.
+    /// The progress of a collective, or of a transfer between places, on one rank.
     Progress {
-        /// The rank has handed over its buffer and continues.
+        /// The rank has handed over its buffers and continues.
         Issued => "issued",
         /// All ranks have issued it; this rank moves its part of the data.
         Started => "started",

@@ -205,7 +205,7 @@ impl RankSnapshot {
             What::PassFinished { .. } => self.last_pass = self.pass.take().or(self.last_pass),
             &What::Memory { place, class, delta, live } => self.memory(place, class, delta, live),
             What::Collective(collective) => self.collective(event.at, *collective),
-            What::Hop { .. } | What::Transfer { .. } | What::Evaluated { .. } => {}
+            What::Hop { .. } | What::Transfer(_) | What::Evaluated { .. } => {}
             What::Crossed { .. } | What::Ran { .. } | What::Blamed { .. } => {}
             What::Joined { group, ranks } => {
                 self.groups.push(Membership { number: *group, ranks: ranks.clone() });

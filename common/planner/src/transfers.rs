@@ -1,0 +1,57 @@
+//! Bytes between places.
+
+use events::Route;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::collections::BTreeMap;
+
+const ROUTES: usize = Route::ALL.len();
+
+/// What one rank moves between device, main memory and disk: payload bytes and transfers, per route.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfers {
+    bytes: [u64; ROUTES],
+    calls: [u64; ROUTES],
+}
+
+impl Transfers {
+    /// Counts one transfer of `bytes` bytes.
+    pub fn count(&mut self, route: Route, bytes: u64) {
+        self.bytes[route.index()] += bytes;
+        self.calls[route.index()] += 1;
+    }
+
+    /// Returns the payload bytes on `route`.
+    pub fn bytes(&self, route: Route) -> u64 {
+        self.bytes[route.index()]
+    }
+
+    /// Returns the number of transfers on `route`.
+    pub fn calls(&self, route: Route) -> u64 {
+        self.calls[route.index()]
+    }
+
+    /// Returns the payload bytes on all routes.
+    pub fn total_bytes(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    /// Adds `other`, `times` times.
+    pub fn add(&mut self, other: &Transfers, times: u64) {
+        for i in 0..ROUTES {
+            self.bytes[i] += times * other.bytes[i];
+            self.calls[i] += times * other.calls[i];
+        }
+    }
+}
+
+impl Serialize for Transfers {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let used = Route::ALL.iter().filter(|route| self.calls(**route) > 0);
+        let mut map = serializer.serialize_map(None)?;
+        for route in used {
+            let entry = BTreeMap::from([("bytes", self.bytes(*route)), ("calls", self.calls(*route))]);
+            map.serialize_entry(route, &entry)?;
+        }
+        map.end()
+    }
+}
