@@ -3,6 +3,7 @@
 use crate::clocks::Times;
 use crate::report::Report;
 use crate::rows::TimeRow;
+use settings::size::three_digits;
 
 /// A rank's waits for collectives that every rank has issued.
 const EXPOSED: &str = "exposed communication";
@@ -142,11 +143,7 @@ pub fn time(seconds: f64) -> String {
         s if s < 1.0 => (s * 1e3, "ms"),
         s => (s, "s"),
     };
-    match value {
-        v if v < 9.995 => format!("{v:.2} {unit}"),
-        v if v < 99.95 => format!("{v:.1} {unit}"),
-        v => format!("{v:.0} {unit}"),
-    }
+    three_digits(value, unit)
 }
 
 #[cfg(test)]

@@ -79,8 +79,12 @@ pub fn human(bytes: u64) -> String {
         value /= 1000.0;
         unit = next;
     }
+    if unit == "B" { format!("{bytes} B") } else { three_digits(value, unit) }
+}
+
+/// Writes `12.3 ms` from 12.34 and `ms`: three digits below 1000.
+pub fn three_digits(value: f64, unit: &str) -> String {
     match value {
-        _ if unit == "B" => format!("{bytes} B"),
         v if v < 9.995 => format!("{v:.2} {unit}"),
         v if v < 99.95 => format!("{v:.1} {unit}"),
         v => format!("{v:.0} {unit}"),

@@ -3,7 +3,7 @@
 
 use crate::explain;
 use crate::plan::{self, Plan};
-use crate::rank_error::RankError;
+use crate::rank_error::{self, RankError};
 use crate::run::{self, Observer};
 use collectives::{Group, nccl};
 use device::Ledger;
@@ -15,9 +15,11 @@ use settings::wiring;
 use sharding::{Mesh, Rank};
 use std::any::Any;
 use std::cell::RefCell;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Once;
+use std::thread::ScopedJoinHandle;
 
 /// The ranks that run in this process.
 pub(crate) enum Ranks {
@@ -52,7 +54,7 @@ pub(crate) fn run(
 }
 
 /// How one rank ended.
-type Outcome = std::result::Result<Measured, RankError>;
+type Outcome = rank_error::Result<Measured>;
 
 /// Runs all ranks as threads. Returns their measurements.
 ///
@@ -80,15 +82,17 @@ fn threads(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<
                     .spawn_scoped(scope, move || rank_main(plan, group, emitter, observer))
             })
             .collect();
-        ranks
-            .into_iter()
-            .map(|rank| match rank.map(|thread| thread.join()) {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(payload)) => Err(RankError::Other(panic_message(&*payload))),
-                Err(error) => Err(RankError::Other(format!("the system gives no thread: {error}"))),
-            })
-            .collect()
+        ranks.into_iter().map(joined).collect()
     })
+}
+
+/// Waits for a rank's thread, if the system gave one. Returns what the rank returned.
+fn joined<T>(thread: io::Result<ScopedJoinHandle<'_, rank_error::Result<T>>>) -> rank_error::Result<T> {
+    match thread.map(|thread| thread.join()) {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(payload)) => Err(RankError::Other(panic_message(&*payload))),
+        Err(error) => Err(RankError::Other(format!("the system gives no thread: {error}"))),
+    }
 }
 
 /// Runs the one rank of this process. Returns the measurements of all ranks.
@@ -104,11 +108,7 @@ pub(crate) fn one(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<
     };
     let outcome = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name(format!("rank {number}"));
-        match thread.spawn_scoped(scope, body).map(|thread| thread.join()) {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(payload)) => Err(RankError::Other(panic_message(&*payload))),
-            Err(error) => Err(RankError::Other(format!("the system gives no thread: {error}"))),
-        }
+        joined(thread.spawn_scoped(scope, body))
     });
     outcome.map_err(|error| explain::rank_failure(plan, number as usize, &error))
 }
@@ -123,8 +123,8 @@ fn rank_main(plan: &Plan, mut group: Group, emitter: Emitter, observer: &Observe
 fn guarded<T>(
     plan: &Plan,
     group: Group,
-    body: impl FnOnce(Rc<Rank>) -> std::result::Result<T, RankError>,
-) -> std::result::Result<T, RankError> {
+    body: impl FnOnce(Rc<Rank>) -> rank_error::Result<T>,
+) -> rank_error::Result<T> {
     let emitter = group.emitter().clone();
     let Config { device_memory, threads, metered, ref hardware, .. } = plan.config;
     PANIC_EMITTER.set(Some(emitter.clone()));

@@ -7,7 +7,7 @@ use crate::passes::Passes;
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result};
 use crate::resume::ResumeState;
-use crate::stage::Setup;
+use crate::stage::{Setup, Stage};
 use crate::watched::Watched;
 use collectives::{ControlChannel, Topic};
 use events::What;
@@ -181,7 +181,8 @@ impl<'a> Worker<'a> {
             losses.into_iter().try_fold(0.0, |sum, losses| Ok::<_, RankError>(sum + losses.wait()?))?;
         let update = config.update(self.updates, self.loss_scale());
         let (outcome, loss, stop) = self.hooks.phase(Phase::Step, || {
-            let outcome = self.stage.update(&update, loss / config.tokens_per_rank() as f64)?;
+            self.stage.note_loss(loss / config.tokens_per_rank() as f64);
+            let outcome = self.stage.step(&update)?;
             let (loss, stop) = agree(self.plan, &self.rank, loss / config.tokens_per_step() as f64)?;
             Ok((outcome, loss, stop))
         })?;

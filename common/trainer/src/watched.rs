@@ -25,6 +25,8 @@ pub(crate) struct Watched {
     hooks: Rc<Hooks>,
     witness: Option<Arc<dyn Witness>>,
     own: Option<OwnPart>,
+    /// The rank's mean loss in this step.
+    loss: f64,
     /// The parameters of the step before the rank went stale, which it keeps computing with.
     old: BTreeMap<UnitId, Vec<f32>>,
 }
@@ -43,6 +45,7 @@ impl Watched {
             hooks,
             witness: plan.witness.clone(),
             own: plan.config.contributions.then(OwnPart::default),
+            loss: 0.0,
             old: BTreeMap::new(),
         })
     }
@@ -56,18 +59,9 @@ impl Watched {
         self.own = self.own.take().map(|_| OwnPart::begin(waited));
     }
 
-    /// As [`Stage::step`]; then emits the rank's own part in the step, in which its mean loss was
-    /// `loss`.
-    ///
-    /// # Errors
-    /// As [`Stage::step`].
-    pub(crate) fn update(&mut self, update: &Update, loss: f64) -> Result<StepOutcome> {
-        let outcome = self.stage.step(update);
-        if let Some(own) = &self.own {
-            let part = own.finish(self.hooks.step(), loss, self.waited_for_peers());
-            self.rank.emitter.emit(What::Contributed(part));
-        }
-        outcome
+    /// Notes the rank's mean loss in this step, for its own part.
+    pub(crate) fn note_loss(&mut self, loss: f64) {
+        self.loss = loss;
     }
 
     fn waited_for_peers(&self) -> f64 {
@@ -140,8 +134,14 @@ impl Stage for Watched {
         self.stage.reduce(gradients, micro)
     }
 
+    /// Emits the rank's own part once the step is done.
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
-        self.stage.step(update)
+        let outcome = self.stage.step(update);
+        if let Some(own) = &self.own {
+            let part = own.finish(self.hooks.step(), self.loss, self.waited_for_peers());
+            self.rank.emitter.emit(What::Contributed(part));
+        }
+        outcome
     }
 
     fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
