@@ -5,7 +5,7 @@
 //! * [`full`]: full parameters and gradients as they are handed out and handed back, and the views of a layer in them;
 //! * [`buckets`]: units queued for one collective, at most one collective in flight;
 //! * [`window`]: units gathered or on their way, and how far ahead;
-//! * [`mesh`]: groups of neighbours, for hybrid sharding ([`ReplicaSum`]) and secondary shards ([`SecondaryShards`]);
+//! * [`mesh`]: groups of neighbours, for hybrid sharding ([`ReplicaSum`]) and secondary shards;
 //! * [`gradients`]: sharded gradients, and what follows a reduction;
 //! * [`optimizer`]: AdamW on any slice of the units, updated in one call;
 //! * [`precision`], [`loss_scale`]: element types, and the scale that keeps f16 gradients in range;
@@ -29,7 +29,6 @@ pub mod precision;
 mod rank;
 mod replicas;
 pub mod schedule;
-mod secondary;
 pub mod source;
 pub mod window;
 mod wrap;
@@ -49,7 +48,6 @@ pub use precision::Precision;
 pub use rank::Rank;
 pub use replicas::ReplicaSum;
 pub use schedule::{Schedule, Visits};
-pub use secondary::SecondaryShards;
 pub use source::WeightSource;
 pub use window::{GatherLimits, GatherWindow};
 

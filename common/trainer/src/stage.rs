@@ -7,8 +7,8 @@ use planner::Strategy;
 use settings::{Communication, GradSync};
 use sharding::{
     AdamWShard, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro,
-    Moments, Optimizer, OwnSlice, Partition, Precision, Rank, ReplicaSum, Result, Schedule, SecondaryShards,
-    TrainingState, UnitBuffers, UnitId, Update, WeightSource, buckets::Issue, source,
+    Moments, Optimizer, OwnSlice, Partition, Precision, Rank, ReplicaSum, Result, Schedule, TrainingState,
+    UnitBuffers, UnitId, Update, WeightSource, buckets::Issue, source,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -149,14 +149,6 @@ impl Setup {
         let units = self.partition.units.len();
         let gradients = self.precision.gradients;
         self.rank.replicas().map(|_| ReplicaSum::new(shards, gradients, units, self.micro_batches))
-    }
-
-    /// Room for secondary shards, where the run has them.
-    ///
-    /// # Errors
-    /// If the rank is out of memory.
-    pub fn secondary(&self) -> Result<Option<SecondaryShards>> {
-        SecondaryShards::new(&self.rank, &self.partition, self.precision.parameters)
     }
 
     /// The queue of updated parameters on their way through `gather`, unit by unit in forward order.

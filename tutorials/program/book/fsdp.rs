@@ -65,7 +65,7 @@ const ROWS: &[Row] = &[
         "`reshard_after_forward=N`",
         "hpZ",
         Flags(Zero3, &["--secondary-shard-size 2"]),
-        ("common/sharding/src/secondary.rs", "struct SecondaryShards"),
+        ("zero3/src/variants/secondary.rs", "struct SecondaryShards"),
     ),
     row(
         "`MixedPrecision(param_dtype, reduce_dtype)`",

@@ -28,7 +28,7 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("zero_optimization.sub_group_size", "common/sharding/src/optimizer/shard.rs", "fn update"),
     (
         "zero_optimization.zero_hpz_partition_size",
-        "common/sharding/src/secondary.rs",
+        "zero3/src/variants/secondary.rs",
         "struct SecondaryShards",
     ),
     ("zero_optimization.mics_shard_size", "common/sharding/src/replicas.rs", "struct ReplicaSum"),

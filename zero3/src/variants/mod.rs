@@ -1,7 +1,8 @@
 //! What ZeRO-3 may do otherwise, a file for each question that the stage asks. Variants compose.
 //!
 //! * [`residency`]: does a gathered unit stay? FSDP's shard-grad-op, DeepSpeed's reuse distance and persistent parameters;
-//! * [`source`]: which shard does a pass gather from, and among which ranks? ZeRO++'s secondary shards (hpZ);
+//! * [`source`]: which shard does a pass gather from, and among which ranks? ZeRO++'s hpZ, whose
+//!   second copy is [`secondary`];
 //! * [`prefetch`]: when does a pass gather ahead? FSDP's backward prefetch.
 //!
 //! Hybrid sharding has no file here. Its groups are smaller ([`sharding::Mesh`]), and its gradient shards are summed over
@@ -9,6 +10,7 @@
 
 pub mod prefetch;
 pub mod residency;
+pub mod secondary;
 pub mod source;
 
 use planner::Strategy;

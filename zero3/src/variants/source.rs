@@ -1,13 +1,14 @@
 //! Where a unit's shards come from.
 //!
-//! By default every rank contributes the slice that it owns. With ZeRO++'s hpZ (Wang et al., "ZeRO++", 2023, section 3.2)
-//! a rank keeps, when forward frees a unit, a slice of a second copy that its neighbours share; backward gathers from that
-//! copy and sends nothing beyond the neighbours.
+//! By default every rank contributes the slice that it owns. With secondary shards
+//! ([`secondary`](super::secondary)) it keeps, when forward frees a unit, a slice of a second copy
+//! that its neighbours share, and backward gathers from that copy.
 
+use super::secondary::SecondaryShards;
 use collectives::Group;
 use device::Buffer;
 use events::Pass;
-use sharding::{FullParameters, Rank, Result, SecondaryShards, UnitBuffers, UnitId};
+use sharding::{FullParameters, Rank, Result, UnitBuffers, UnitId};
 use trainer::Setup;
 
 /// Where the shards come from that a pass gathers.
@@ -21,7 +22,9 @@ impl ShardSource {
     /// # Errors
     /// If the rank is out of memory.
     pub fn new(setup: &Setup) -> Result<Self> {
-        Ok(ShardSource { secondary: setup.secondary()? })
+        let (rank, partition) = (&setup.rank, &setup.partition);
+        let secondary = SecondaryShards::new(rank, partition, setup.precision.parameters)?;
+        Ok(ShardSource { secondary })
     }
 
     /// The ranks among which `pass` gathers `unit`, and this rank's shard of it: one of `parameters`, its own slices, or a

@@ -4,10 +4,8 @@
 //! gathered them. Backward gathers from that copy, and so sends nothing beyond the neighbours. The price is memory: a
 //! slice of every unit that is gathered, cut over the neighbours alone.
 
-use crate::partition::{Partition, UnitId};
-use crate::rank::Rank;
-use crate::{Error, FullParameters, Result};
 use device::{Buffer, Class, DType};
+use sharding::{Error, FullParameters, Partition, Rank, Result, UnitId};
 
 /// This rank's slices of the second copy, one per unit that is gathered.
 pub struct SecondaryShards {
