@@ -30,7 +30,7 @@ pub enum Command {
     /// Diagnose a run with a hidden fault
     Lab(learn::lab::Arguments),
     /// Show what you have predicted, answered and solved so far
-    Progress(learn::progress::Arguments),
+    Progress(learn::overview::Arguments),
     /// Compare the book with what the programs do, or update it
     Book(book::Arguments),
     /// Run one of the workspace's programs, as the book does

@@ -12,3 +12,4 @@ pub mod fit;
 pub mod learn;
 pub mod programs;
 mod single;
+pub mod workspace;

@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         Command::Quiz(arguments) => learn::quiz::run(&arguments),
         Command::Check(arguments) => learn::check::run(&arguments),
         Command::Lab(arguments) => learn::lab::run(&arguments),
-        Command::Progress(arguments) => learn::progress::run(&arguments),
+        Command::Progress(arguments) => learn::overview::run(&arguments),
         Command::Book(arguments) => book::run(&arguments),
         Command::Program(arguments) => return programs::run(arguments),
     };

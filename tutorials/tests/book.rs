@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tutorials::book;
+use tutorials::{book, workspace};
 
 /// The most time that the whole book may take, with everything in it run.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -23,7 +23,7 @@ fn computed() -> Option<f64> {
 #[test]
 fn every_chapter_is_true() {
     let program = Path::new(env!("CARGO_BIN_EXE_tutorials"));
-    let mut workshop = book::Workshop::new(book::root(), program.to_path_buf(), false).unwrap();
+    let mut workshop = book::Workshop::new(workspace::root(), program.to_path_buf(), false).unwrap();
     let mut problems = Vec::new();
     let begun = Instant::now();
     for file in book::pages().unwrap() {

@@ -282,9 +282,6 @@ fn no_kernel_uses_atomics() {
     }
 }
 
-/// Crates whose modules still import each other in a circle. The list only shrinks.
-const TIED: &[&str] = &["tutorials"];
-
 #[test]
 fn modules_of_a_crate_import_one_way() {
     let (mut seen, mut wrong) = (0, String::new());
@@ -294,10 +291,8 @@ fn modules_of_a_crate_import_one_way() {
         let of_program = |program: &PathBuf| cycles::cycles(&modules(program));
         let cycles: Vec<String> =
             programs(folder).iter().flat_map(of_program).map(|cycle| cycle.to_string()).collect();
-        match (TIED.contains(&name), cycles.is_empty()) {
-            (true, true) => wrong += &format!("{name} has no cycle any more: take it out of TIED\n"),
-            (false, false) => wrong += &format!("{name} imports in a circle\n{}", cycles.concat()),
-            _ => {}
+        if !cycles.is_empty() {
+            wrong += &format!("{name} imports in a circle\n{}", cycles.concat());
         }
         seen += 1;
     }

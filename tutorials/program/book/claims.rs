@@ -2,8 +2,8 @@
 
 use crate::learn::flags::{ACCUMULATED, BF16, BF16_OF_EIGHT, ONE_BUCKET, ONE_UNIT, TEXTBOOK, TWO};
 use crate::learn::pages::number;
-use crate::learn::question::{Figure, Run};
-use crate::learn::runs::Runs;
+use crate::learn::question::Figure;
+use crate::learn::runs::{Run, Runs};
 use planner::Stage::{self, Ddp, Zero1, Zero2, Zero3};
 use planner::claims::claims;
 use planner::table::grouped;

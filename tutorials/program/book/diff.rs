@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn every_line_of_a_stage_is_in_a_part() {
         for stage in ["zero0-ddp", "zero1", "zero2", "zero3"] {
-            let text = code::read(&crate::book::root().join(stage).join("src/lib.rs")).unwrap();
+            let text = code::read(&crate::workspace::root().join(stage).join("src/lib.rs")).unwrap();
             let parts = parts(&text);
             let told: usize =
                 parts.iter().map(|(_, lines)| lines.iter().filter(|l| !l.is_empty()).count()).sum();

@@ -63,7 +63,8 @@ mod tests {
 
     fn cells(recording: &str, operation: &str) -> Vec<Vec<Received>> {
         let lines =
-            lines(&crate::book::root(), &format!("viz/tests/recordings/{recording} {operation}")).unwrap();
+            lines(&crate::workspace::root(), &format!("viz/tests/recordings/{recording} {operation}"))
+                .unwrap();
         let number = |text: &str| text.parse::<u16>().unwrap();
         let cell = |cell: &str| {
             let words: Vec<&str> = cell.split_whitespace().collect();
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_was_not_recorded_is_no_table() {
-        let missing = lines(&crate::book::root(), "viz/tests/recordings/ring.events broadcast");
+        let missing = lines(&crate::workspace::root(), "viz/tests/recordings/ring.events broadcast");
         assert!(missing.unwrap_err().to_string().contains("no such collective"));
     }
 }

@@ -23,6 +23,7 @@ mod translation;
 
 pub use chapter::Workshop;
 
+use crate::workspace::root;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
@@ -99,11 +100,6 @@ fn difference(text: &str, rendered: &str) -> String {
         excerpt(text),
         excerpt(rendered)
     )
-}
-
-/// Returns the workspace's folder.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
 fn sources() -> PathBuf {

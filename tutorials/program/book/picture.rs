@@ -104,7 +104,7 @@ mod tests {
     fn stages_side_by_side_are_drawn_with_the_same_activations() {
         for at in [0.2, 0.4, 0.5, 0.6, 0.8] {
             let arguments = format!("name {RECORDINGS} --view compare --at {at}");
-            let app = Picture::parse(&arguments).unwrap().app(&crate::book::root()).unwrap();
+            let app = Picture::parse(&arguments).unwrap().app(&crate::workspace::root()).unwrap();
             let activations = |player: &Player| player.scene().now.ranks[0].live_of(Class::Activations);
             let live: Vec<u64> = app.players.iter().map(activations).collect();
             assert!(live[0] > 0 && live.iter().all(|&bytes| bytes == live[0]), "at {at}: {live:?}");
@@ -115,7 +115,7 @@ mod tests {
     fn a_picture_that_does_not_show_what_the_chapter_says_is_refused() {
         let draw = |words: &str| {
             let arguments = format!("name viz/tests/recordings/ddp.events --shows \"{words}\"");
-            Picture::parse(&arguments).unwrap().draw(&crate::book::root())
+            Picture::parse(&arguments).unwrap().draw(&crate::workspace::root())
         };
         assert!(draw("DDP 4 ranks step 1").is_ok());
         for wrong in ["ZeRO-2", "tiny DDP"] {

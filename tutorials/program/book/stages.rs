@@ -1,8 +1,8 @@
 //! The stages side by side, measured: the README's table.
 
 use crate::learn::flags::FIVE;
-use crate::learn::question::{Figure, Run};
-use crate::learn::runs::Runs;
+use crate::learn::question::Figure;
+use crate::learn::runs::{Run, Runs};
 use planner::Stage;
 use planner::table::grouped;
 use trainer::{Report, Result};

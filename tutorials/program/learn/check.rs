@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn watch<'a>(mut open: impl Iterator<Item = &'a Exercise>, arguments: &Arguments) -> Result<()> {
     let typed = typed();
     let all = open.all(|exercise| {
-        let file = crate::book::root().join(exercise.file());
+        let file = crate::workspace::root().join(exercise.file());
         until_solved(&file, &typed, &exercise.hints, || attempt(exercise, arguments))
     });
     if all {
@@ -142,7 +142,7 @@ fn check(exercise: &Exercise, solution: bool) -> Result<Option<Value>> {
     let score = tempfile::NamedTempFile::new().map_err(|e| failed(&e))?;
     let mut process = Command::new(cargo);
     process.args(["run", "--quiet", "--package", exercise.name, "--manifest-path"]);
-    process.arg(crate::book::root().join("Cargo.toml")).args(["--", "--score"]).arg(score.path());
+    process.arg(crate::workspace::root().join("Cargo.toml")).args(["--", "--score"]).arg(score.path());
     process.stdin(Stdio::null());
     if solution {
         process.arg("--solution");

@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_book_knows_every_exercise_and_every_exercise_is_there() {
-        let root = crate::book::root();
+        let root = crate::workspace::root();
         let folders = std::fs::read_dir(root.join("tutorials/exercises")).unwrap();
         let folders: Vec<_> =
             folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

@@ -6,6 +6,7 @@ pub mod exercises;
 mod figure;
 pub(crate) mod flags;
 pub mod lab;
+pub mod overview;
 pub mod pages;
 pub mod predict;
 pub mod progress;

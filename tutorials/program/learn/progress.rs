@@ -1,45 +1,9 @@
 //! What a reader has predicted, answered and solved, saved in a small file.
 
-use super::lab::case::Case;
 use super::question::Chapter;
-use super::{chapters, exercises};
-use clap::Args;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
-
-/// Whether to forget the progress.
-#[derive(Args, Debug)]
-pub struct Arguments {
-    /// Forget everything
-    #[arg(long)]
-    reset: bool,
-}
-
-/// Prints the progress.
-///
-/// # Errors
-/// If the file cannot be removed when asked to.
-pub fn run(arguments: &Arguments) -> Result<()> {
-    let file = file();
-    if arguments.reset && file.exists() {
-        std::fs::remove_file(&file)
-            .map_err(|e| Failure::run(format!("cannot remove {}: {e}", file.display())))?;
-    }
-    let progress = Progress::load();
-    for chapter in chapters::ALL {
-        events::say!(
-            "chapter {:>2}   {}   {}",
-            chapter.number,
-            progress.prediction_line(chapter),
-            progress.quiz_line(chapter)
-        );
-    }
-    progress.exercises();
-    progress.labs();
-    events::say!("\nsaved in {}", file.display());
-    Ok(())
-}
 
 /// The progress: keys such as `predict/4/0` or `quiz/4/2`, and whether the answer was right.
 pub struct Progress {
@@ -47,7 +11,8 @@ pub struct Progress {
     done: Map<String, Value>,
 }
 
-fn file() -> PathBuf {
+/// Returns where the progress is saved.
+pub fn file() -> PathBuf {
     std::env::var_os("TUTORIALS_PROGRESS")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".progress.json"), PathBuf::from)
 }
@@ -111,19 +76,9 @@ impl Progress {
         self.note(format!("lab/{lab}"), true)
     }
 
-    fn exercises(&self) {
-        let solved = exercises::ALL.iter().filter_map(|e| Some((e.name, self.score(e.name)?)));
-        let solved: Vec<(&str, String)> = solved.collect();
-        events::say!("exercises    {} of {} solved", solved.len(), exercises::ALL.len());
-        solved.iter().for_each(|(name, score)| events::say!("{:13}{name:<17}  {score}", ""));
-    }
-
-    fn labs(&self) {
-        let named: Vec<String> = Case::named().map(|case| case.name).collect();
-        let solved: Vec<&str> = self.done.keys().filter_map(|key| key.strip_prefix("lab/")).collect();
-        let count = named.iter().filter(|name| solved.contains(&name.as_str())).count();
-        let names = if solved.is_empty() { String::new() } else { format!(": {}", solved.join(", ")) };
-        events::say!("labs         {count} of {} solved{names}", named.len());
+    /// Returns the names of the labs whose faults were found.
+    pub fn diagnosed_labs(&self) -> Vec<&str> {
+        self.done.keys().filter_map(|key| key.strip_prefix("lab/")).collect()
     }
 
     /// True if a number was guessed before, right or wrong: after a guess the reader has seen it.

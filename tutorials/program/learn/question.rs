@@ -1,8 +1,7 @@
 //! What chapters ask, and how answers are computed.
 
 pub use super::figure::Figure;
-use super::runs::Runs;
-use planner::Stage;
+use super::runs::{Run, Runs};
 use trainer::Result;
 
 /// The questions of one chapter.
@@ -23,21 +22,6 @@ pub struct Guess {
     pub run: Run,
     /// The number of the run to guess.
     pub figure: Figure,
-}
-
-/// A stage with flags.
-pub struct Run {
-    /// The stage.
-    pub stage: Stage,
-    /// Its flags, as typed.
-    pub flags: &'static str,
-}
-
-impl Run {
-    /// Returns the command that a reader types.
-    pub fn command(&self) -> String {
-        format!("cargo run -p {} -- {}", self.stage.package(), self.flags)
-    }
 }
 
 /// A question of a quiz.

@@ -1,10 +1,25 @@
 //! The runs behind questions, each executed once.
 
-use super::question::Run;
+use planner::Stage;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use trainer::{Report, Result};
+
+/// A stage with flags.
+pub struct Run {
+    /// The stage.
+    pub stage: Stage,
+    /// Its flags, as typed.
+    pub flags: &'static str,
+}
+
+impl Run {
+    /// Returns the command that a reader types.
+    pub fn command(&self) -> String {
+        format!("cargo run -p {} -- {}", self.stage.package(), self.flags)
+    }
+}
 
 /// The runs made so far.
 #[derive(Default)]

@@ -5,7 +5,8 @@ mod field;
 mod practice;
 mod stages;
 
-use super::question::{Answer, Chapter, Compute, Figure, Guess, Question, Run};
+use super::question::{Answer, Chapter, Compute, Figure, Guess, Question};
+use super::runs::Run;
 use planner::{Recipe, Stage};
 
 /// The chapters, in order.

@@ -1,0 +1,55 @@
+//! What a reader has done so far, printed.
+
+use super::lab::case::Case;
+use super::progress::{self, Progress};
+use super::{chapters, exercises};
+use clap::Args;
+use trainer::{Failure, Result};
+
+/// Whether to forget the progress.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// Forget everything
+    #[arg(long)]
+    reset: bool,
+}
+
+/// Prints the progress.
+///
+/// # Errors
+/// If the file cannot be removed when asked to.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let file = progress::file();
+    if arguments.reset && file.exists() {
+        std::fs::remove_file(&file)
+            .map_err(|e| Failure::run(format!("cannot remove {}: {e}", file.display())))?;
+    }
+    let progress = Progress::load();
+    for chapter in chapters::ALL {
+        events::say!(
+            "chapter {:>2}   {}   {}",
+            chapter.number,
+            progress.prediction_line(chapter),
+            progress.quiz_line(chapter)
+        );
+    }
+    print_exercises(&progress);
+    print_labs(&progress);
+    events::say!("\nsaved in {}", file.display());
+    Ok(())
+}
+
+fn print_exercises(progress: &Progress) {
+    let solved = exercises::ALL.iter().filter_map(|e| Some((e.name, progress.score(e.name)?)));
+    let solved: Vec<(&str, String)> = solved.collect();
+    events::say!("exercises    {} of {} solved", solved.len(), exercises::ALL.len());
+    solved.iter().for_each(|(name, score)| events::say!("{:13}{name:<17}  {score}", ""));
+}
+
+fn print_labs(progress: &Progress) {
+    let named: Vec<String> = Case::named().map(|case| case.name).collect();
+    let solved = progress.diagnosed_labs();
+    let count = named.iter().filter(|name| solved.contains(&name.as_str())).count();
+    let names = if solved.is_empty() { String::new() } else { format!(": {}", solved.join(", ")) };
+    events::say!("labs         {count} of {} solved{names}", named.len());
+}
