@@ -42,8 +42,11 @@ fn nameless(config: &Config) -> Vec<String> {
             format!("--backward-prefetch {}", prefetch.as_ref().map_or("", |value| value.get_name())),
         ),
         (config.link.is_some(), "--link".into()),
+        (config.offload.host_link.is_some(), "--host-link".into()),
+        (config.offload.disk_link.is_some(), "--disk-link".into()),
     ]
     .into_iter()
+    .chain(config.offload.flags().into_iter().map(|flag| (true, flag)))
     .filter_map(|(said, flag)| said.then_some(flag))
     .collect()
 }

@@ -1,10 +1,12 @@
 //! The command line, the same for every stage.
 
+mod offload;
 #[cfg(test)]
 mod tests;
 mod train;
 
 use crate::size::{number, whole};
+pub use offload::{MOST_BUFFERS, OffloadArgs, place_word};
 pub(crate) use train::LARGEST;
 use train::MOST;
 pub use train::RANKS;

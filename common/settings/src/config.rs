@@ -12,6 +12,7 @@ use crate::hardware::Hardware;
 use crate::link::LinkChoice;
 use crate::lr_schedule::LrSchedule;
 use crate::machine::cores;
+use crate::offload::Offload;
 use crate::precision;
 use crate::process::Process;
 use collectives::nccl;
@@ -69,6 +70,8 @@ pub struct Config {
     pub hardware: Hardware,
     /// Memory of each rank's device, in bytes.
     pub device_memory: Option<u64>,
+    /// What rests beyond the device.
+    pub offload: Offload,
     /// Start even if the predicted peak exceeds the memory.
     pub ignore_plan: bool,
     /// Threads per rank.
@@ -159,6 +162,7 @@ impl Config {
         let screen = screen(&args);
         let hardware = Hardware::choose(&args, precision)?;
         let config = Config {
+            offload: Offload::new(&args, &hardware)?,
             nccl: hardware.nccl(&args, args.on_this_machine.unwrap_or(args.gpus))?,
             hardware,
             world_size: args.gpus,
@@ -231,12 +235,17 @@ impl Config {
         self.tokens_per_step() / self.world_size as u64
     }
 
-    /// Describes the device, and the simulated link between the ranks if there is one.
+    /// Describes the device, and the simulated links: between the ranks, to main memory and to disk.
     pub fn device_words(&self) -> String {
-        let device = self.hardware.name();
-        self.link
-            .as_ref()
-            .map_or(device.into(), |link| format!("{device}, simulated link ({})", link.words()))
+        let links = [
+            ("", &self.link),
+            (" to main memory", &self.offload.host_link),
+            (" to disk", &self.offload.disk_link),
+        ];
+        let simulated = links.into_iter().filter_map(|(whither, link)| {
+            link.as_ref().map(|link| format!(", simulated link{whither} ({})", link.words()))
+        });
+        self.hardware.name().to_string() + &simulated.collect::<String>()
     }
 
     /// Returns the learning rate of step `step` (from 0).

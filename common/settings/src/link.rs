@@ -1,10 +1,15 @@
-//! A simulated link between ranks that share a machine: presets, and the syntax of `--link`.
+//! Simulated links between ranks that share a machine, and between the places of a rank: presets, and the syntax of
+//! `--link`, `--host-link` and `--disk-link`.
 
 use crate::size::{self, human};
 use collectives::local::Link;
 use std::time::Duration;
 
-/// Links by name: latency per round in microseconds, bandwidth per direction in bytes per second.
+/// A link by name: what the flag calls it, its name in full, its latency in microseconds, and its bandwidth per
+/// direction in bytes per second.
+type Preset = (&'static str, &'static str, u64, f64);
+
+/// Links between ranks.
 ///
 /// Bandwidths are the link's own, from its specification; NCCL reaches about four fifths of them.
 /// Latencies are round numbers for the time that a collective's round takes to start over such a
@@ -15,14 +20,29 @@ use std::time::Duration;
 /// | `nvlink` | NVLink 4 (H100): 18 links of 25 GB/s |
 /// | `pcie4` | PCIe 4.0, 16 lanes of 16 GT/s, 128 of 130 bits payload |
 /// | `ethernet25g` | 25 Gbit/s |
-const PRESETS: [(&str, &str, u64, f64); 3] = [
+const BETWEEN_RANKS: [Preset; 3] = [
     ("nvlink", "NVLink 4", 5, 450e9),
     ("pcie4", "PCIe 4.0 x16", 10, 31.5e9),
     ("ethernet25g", "25G Ethernet", 50, 3.125e9),
 ];
 
-/// What is accepted, for help and errors.
-pub(crate) const ACCEPTED: &str = "nvlink, pcie4, ethernet25g, or LATENCY,BANDWIDTH such as 50us,3GB/s";
+/// Ways between a GPU and main memory.
+///
+/// Bandwidths are per direction, from the specification; a copy of pinned memory reaches about four
+/// fifths of them. Latencies are round numbers for the time that a copy takes to start.
+///
+/// | name | bandwidth | source |
+/// |---|---|---|
+/// | `pcie3` | 16 lanes of 8 GT/s, 128 of 130 bits payload | PCI-SIG, PCI Express Base Specification 3.0 |
+/// | `pcie4` | 16 lanes of 16 GT/s, likewise | 4.0 |
+/// | `pcie5` | 16 lanes of 32 GT/s, likewise | 5.0 |
+/// | `nvlink-c2c` | 900 GB/s in both directions together | NVIDIA, Grace Hopper Superchip Architecture (2023) |
+const TO_MAIN_MEMORY: [Preset; 4] = [
+    ("pcie3", "PCIe 3.0 x16", 10, 15.75e9),
+    ("pcie4", "PCIe 4.0 x16", 10, 31.5e9),
+    ("pcie5", "PCIe 5.0 x16", 10, 63e9),
+    ("nvlink-c2c", "NVLink-C2C", 5, 450e9),
+];
 
 /// A link that the flags ask for.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,11 +67,36 @@ impl LinkChoice {
 /// # Errors
 /// A sentence that says what is accepted.
 pub(crate) fn parse(text: &str) -> Result<LinkChoice, String> {
-    if let Some((_, name, micros, bandwidth)) = PRESETS.into_iter().find(|preset| preset.0 == text) {
+    read(text, &BETWEEN_RANKS, "50us,3GB/s")
+}
+
+/// Reads `--host-link`.
+///
+/// # Errors
+/// As [`parse`].
+pub(crate) fn parse_host(text: &str) -> Result<LinkChoice, String> {
+    read(text, &TO_MAIN_MEMORY, "10us,12GB/s")
+}
+
+/// Reads `--disk-link`.
+///
+/// # Errors
+/// As [`parse`].
+pub(crate) fn parse_disk(text: &str) -> Result<LinkChoice, String> {
+    read(text, &[], "100us,3GB/s")
+}
+
+/// Reads one of `presets`, or figures such as `example`.
+fn read(text: &str, presets: &[Preset], example: &str) -> Result<LinkChoice, String> {
+    if let Some(&(_, name, micros, bandwidth)) = presets.iter().find(|preset| preset.0 == text) {
         let link = Link { latency: Duration::from_micros(micros), bandwidth };
         return Ok(LinkChoice { name: Some(name), link });
     }
-    let (latency, bandwidth) = text.split_once(',').ok_or_else(|| format!("write {ACCEPTED}"))?;
+    let (latency, bandwidth) = text.split_once(',').ok_or_else(|| {
+        let names: String = presets.iter().map(|preset| format!("{}, ", preset.0)).collect();
+        let or = if names.is_empty() { "" } else { "or " };
+        format!("write {names}{or}LATENCY,BANDWIDTH such as {example}")
+    })?;
     Ok(LinkChoice { name: None, link: Link { latency: time(latency)?, bandwidth: rate(bandwidth)? } })
 }
 
@@ -110,6 +155,23 @@ mod tests {
             let link = parse(text).unwrap().link;
             assert_eq!(link, Link { latency: Duration::from_nanos(latency), bandwidth }, "{text}");
         }
+    }
+
+    #[test]
+    fn the_ways_between_places_have_their_own_presets() {
+        for (text, bandwidth) in
+            [("pcie3", 15.75e9), ("pcie4", 31.5e9), ("pcie5", 63e9), ("nvlink-c2c", 450e9), ("0,2GB/s", 2e9)]
+        {
+            assert_eq!(parse_host(text).unwrap().link.bandwidth, bandwidth, "{text}");
+        }
+        // 16 lanes, 128 of 130 bits, 8 bits per byte.
+        for (name, transfers) in [("pcie3", 8e9), ("pcie4", 16e9), ("pcie5", 32e9)] {
+            let exact: f64 = transfers * 16.0 * 128.0 / 130.0 / 8.0;
+            let error = parse_host(name).unwrap().link.bandwidth / exact - 1.0;
+            assert!(error.abs() < 1e-3, "{name}: {error}");
+        }
+        assert_eq!(parse_disk("80us,2.5GB/s").unwrap().words(), "80 µs, 2.50 GB/s");
+        assert!(parse_host("nvlink").is_err() && parse_disk("pcie4").is_err());
     }
 
     #[test]

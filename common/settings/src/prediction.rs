@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::grad_sync::GradSync;
-use planner::{InvalidJob, Job, Prediction, Recipe};
+use planner::{InvalidJob, Job, Placement, Prediction, Recipe};
 use sharding::Precision;
 
 /// Predicts a run of `stage`.
@@ -41,9 +41,23 @@ pub fn job(stage: planner::Stage, config: &Config) -> Job {
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
         recipe: recipe(config.precision),
         algorithm: config.algorithm,
+        placement: placement(config),
         ..Job::new(config.model.clone(), stage, config.world_size)
     };
     config.communication.plan(job, config.precision)
+}
+
+/// Returns what rests where, as the planner puts it.
+fn placement(config: &Config) -> Placement {
+    let offload = &config.offload;
+    Placement {
+        optimizer: offload.optimizer,
+        parameters: offload.parameters,
+        activations: offload.activations,
+        buffers: offload.buffers as u64,
+        piece: config.communication.sub_group_size.map(|elements| elements as u64),
+        gathers_states: config.hashed || config.save.is_some() || config.checkpoint.is_some(),
+    }
 }
 
 /// Returns the bytes per parameter.

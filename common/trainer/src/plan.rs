@@ -9,6 +9,7 @@ use crate::stop::StopRequest;
 use crate::witness::Witness;
 use checkpoint::{StateWriter, Writer};
 use device::cuda::Gpu;
+use events::Place;
 use model::Model;
 use planner::{Done, Prediction, Strategy};
 use report::{Measured, Predicted, Report, memory};
@@ -95,6 +96,9 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
         )));
     }
     check_strategy(stage, &config)?;
+    check_offload(stage, &config)?;
+    refuse_offload(&config)?;
+    config.offload.probe()?;
     contribution::check(&config)?;
     faults::check(&config, (stage.name, stage.sharded))?;
     let job = job(stage.plan, &config);
@@ -166,6 +170,29 @@ fn check_strategy(stage: AnyStage, config: &Config) -> Result<()> {
             )))
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses to move shards of parameters in a stage that has none, and names the crate to run.
+fn check_offload(stage: AnyStage, config: &Config) -> Result<()> {
+    if config.offload.parameters == Place::Device || stage.sharded.parameters {
+        return Ok(());
+    }
+    let other = Strategy::FullShard.stage();
+    Err(Failure::usage(format!(
+        "--offload-parameters moves shards of parameters, and every rank of {} holds all of them: cargo run -p {}, \
+         not {}",
+        stage.plan,
+        other.package(),
+        stage.name
+    )))
+}
+
+/// Refuses whatever would rest beyond the device: no stage moves it there yet.
+fn refuse_offload(config: &Config) -> Result<()> {
+    match config.offload.flags().as_slice() {
+        [] => Ok(()),
+        flags => Err(Failure::usage(format!("{}: offload is not built yet", flags.join(", ")))),
     }
 }
 

@@ -44,18 +44,23 @@ const PRINTED: [(&str, &str); 32] = [
 ];
 
 /// Flags that change how a run trains, and that DeepSpeed has no word for.
-const LEFT_OUT: [&str; 6] = [
+const LEFT_OUT: [&str; 11] = [
     "--wrap module",
     "--strategy shard-grad-op",
     "--checkpoint-activations block",
     "--limit-all-gathers 3",
     "--backward-prefetch post",
     "--link pcie4",
+    "--offload-optimizer cpu",
+    "--offload-parameters disk",
+    "--offload-activations cpu --checkpoint-activations block",
+    "--host-link pcie4 --offload-optimizer cpu",
+    "--disk-link 1us,1GB/s --offload-optimizer disk",
 ];
 
 /// Flags about the machine, the data, what is watched and what is written: the affair of whoever
 /// starts DeepSpeed.
-const ELSEWHERE: [&str; 34] = [
+const ELSEWHERE: [&str; 37] = [
     "model",
     "device",
     "threads",
@@ -75,6 +80,9 @@ const ELSEWHERE: [&str; 34] = [
     "eval-batches",
     "seq-len",
     "device-memory",
+    "host-memory",
+    "offload-dir",
+    "offload-buffers",
     "ignore-plan",
     "headless",
     "view",

@@ -4,7 +4,7 @@ use super::*;
 use clap::CommandFactory;
 
 /// A flag, a value that it refuses, and what the error says is allowed.
-const BAD: [(&str, &str, &str); 69] = [
+const BAD: [(&str, &str, &str); 78] = [
     ("gpus", "0", "from 1 to 1024"),
     ("device", "tpu", "auto, cpu, cuda"),
     ("threads", "0", "from 1 to 1024"),
@@ -51,6 +51,15 @@ const BAD: [(&str, &str, &str); 69] = [
     ("grad-sync", "gossip", "reduce-scatter, all-reduce"),
     ("device-memory", "lots", "512MiB"),
     ("device-memory", "0", "at least one byte"),
+    ("host-memory", "lots", "512MiB"),
+    ("offload-optimizer", "nvme", "none, cpu, disk"),
+    ("offload-parameters", "gpu", "none, cpu, disk"),
+    ("offload-activations", "true", "none, cpu, disk"),
+    ("offload-buffers", "0", "from 1 to 16"),
+    ("offload-buffers", "17", "from 1 to 16"),
+    ("host-link", "pcie2", "pcie3, pcie4, pcie5, nvlink-c2c, or LATENCY,BANDWIDTH"),
+    ("disk-link", "nvme", "write LATENCY,BANDWIDTH such as 100us,3GB/s"),
+    ("disk-link", "100us,3GB", "such as 3GB/s"),
     ("checkpoint-activations", "all", "none, block, selective"),
     ("reduce-bucket", "0", "from 1 to 2^53"),
     ("allgather-bucket", "1.5", "from 1 to 2^53"),
@@ -78,8 +87,19 @@ const BAD: [(&str, &str, &str); 69] = [
 
 /// Flags whose values are names of files to be written or read, or of a machine: whether they are
 /// any good is found out when they are used.
-const NAMES: [&str; 10] =
-    ["config", "data", "save", "checkpoint", "report", "record", "log-dir", "master", "from", "prompt"];
+const NAMES: [&str; 11] = [
+    "config",
+    "offload-dir",
+    "data",
+    "save",
+    "checkpoint",
+    "report",
+    "record",
+    "log-dir",
+    "master",
+    "from",
+    "prompt",
+];
 
 /// The flags that take values, of the program and its subcommands.
 fn flags() -> Vec<(&'static str, String)> {

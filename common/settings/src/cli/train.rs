@@ -1,5 +1,6 @@
 //! The flags of training, by subject, in the order of the help text.
 
+use super::offload::OffloadArgs;
 use super::{CollectivesChoice, DeviceChoice};
 use crate::communication::CommunicationArgs;
 use crate::data::TokenFormat;
@@ -85,9 +86,12 @@ pub struct TrainArgs {
     /// How model states are sharded.
     #[command(flatten)]
     pub sharding: ShardingArgs,
-    /// Memory of a rank's device.
+    /// Memory of a rank.
     #[command(flatten)]
     pub memory: MemoryArgs,
+    /// What rests beyond the device.
+    #[command(flatten)]
+    pub offload: OffloadArgs,
     /// Buckets, overlap and prefetch.
     #[command(flatten)]
     pub communication: CommunicationArgs,
@@ -243,13 +247,16 @@ pub struct ShardingArgs {
     pub grad_sync: Option<GradSync>,
 }
 
-/// Flags about the memory of a rank's device.
+/// Flags about memory.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Memory")]
 pub struct MemoryArgs {
     /// Memory of each rank's device, such as 512MiB. [default: unlimited]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub device_memory: Option<u64>,
+    /// Main memory of each rank, for what rests there and what passes through it. [default: unlimited]
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub host_memory: Option<u64>,
     /// Start even if the predicted peak exceeds the memory.
     #[arg(long)]
     pub ignore_plan: bool,

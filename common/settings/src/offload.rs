@@ -1,0 +1,251 @@
+//! Offload: model states and activations that rest beyond the device (Ren et al., "ZeRO-Offload", 2021; Rajbhandari
+//! et al., "ZeRO-Infinity", 2021): what the flags mean for a run.
+
+mod directory;
+
+use crate::cli::{TrainArgs, place_word};
+use crate::error::{Failure, Result};
+use crate::hardware::Hardware;
+use crate::link::LinkChoice;
+use events::Place;
+use model::Checkpointing;
+use std::path::PathBuf;
+
+/// Staging buffers of each kind unless a flag says otherwise: one arrives, one is updated, one leaves.
+const BUFFERS: usize = 3;
+
+/// What rests where, and the ways between the places.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offload {
+    /// Where master weights, momentum and variance rest.
+    pub optimizer: Place,
+    /// Where shards of parameters rest.
+    pub parameters: Place,
+    /// Where the inputs of blocks rest from forward to backward.
+    pub activations: Place,
+    /// Staging buffers of each kind.
+    pub buffers: usize,
+    /// The directory for what rests on disk; none if nothing does.
+    pub directory: Option<PathBuf>,
+    /// Main memory of each rank, in bytes.
+    pub host_memory: Option<u64>,
+    /// The simulated way between device and main memory, if any.
+    pub host_link: Option<LinkChoice>,
+    /// The simulated way between main memory and disk, if any.
+    pub disk_link: Option<LinkChoice>,
+}
+
+impl Default for Offload {
+    /// Everything on the device.
+    fn default() -> Self {
+        Offload {
+            optimizer: Place::Device,
+            parameters: Place::Device,
+            activations: Place::Device,
+            buffers: BUFFERS,
+            directory: None,
+            host_memory: None,
+            host_link: None,
+            disk_link: None,
+        }
+    }
+}
+
+impl Offload {
+    /// Checks what `args` ask for, of ranks on `hardware`. Creates nothing: see [`Offload::probe`].
+    ///
+    /// # Errors
+    /// A usage failure that names the flag and what it needs.
+    pub(crate) fn new(args: &TrainArgs, hardware: &Hardware) -> Result<Self> {
+        let flags = &args.offload;
+        let mut offload = Offload {
+            optimizer: flags.offload_optimizer,
+            parameters: flags.offload_parameters,
+            activations: flags.offload_activations,
+            buffers: flags.offload_buffers.unwrap_or(BUFFERS),
+            directory: None,
+            host_memory: args.memory.host_memory,
+            host_link: flags.host_link.clone(),
+            disk_link: flags.disk_link.clone(),
+        };
+        offload.check(args)?;
+        offload.check_links(hardware)?;
+        if offload.uses_disk() {
+            let given = flags.offload_dir.clone();
+            offload.directory = Some(given.map_or_else(directory::usual, Ok)?);
+        }
+        Ok(offload)
+    }
+
+    /// True if anything rests beyond the device.
+    pub fn any(&self) -> bool {
+        self.places().iter().any(|(_, place)| *place != Place::Device)
+    }
+
+    /// True if optimizer states or parameters rest beyond the device.
+    pub fn any_states(&self) -> bool {
+        self.optimizer != Place::Device || self.parameters != Place::Device
+    }
+
+    /// True if anything rests on disk.
+    pub fn uses_disk(&self) -> bool {
+        self.places().iter().any(|(_, place)| *place == Place::Disk)
+    }
+
+    /// Returns the flags that say where something rests, with the place.
+    pub fn places(&self) -> [(&'static str, Place); 3] {
+        [
+            ("--offload-optimizer", self.optimizer),
+            ("--offload-parameters", self.parameters),
+            ("--offload-activations", self.activations),
+        ]
+    }
+
+    /// Returns the flags that move something off the device, as typed.
+    pub fn flags(&self) -> Vec<String> {
+        let away = self.places().into_iter().filter(|(_, place)| *place != Place::Device);
+        away.map(|(flag, place)| format!("{flag} {}", place_word(place))).collect()
+    }
+
+    /// Creates the directory for what rests on disk, if there is none, and checks that files can be written there.
+    ///
+    /// # Errors
+    /// A usage failure that names the directory.
+    pub fn probe(&self) -> Result<()> {
+        self.directory.as_deref().map_or(Ok(()), directory::probe)
+    }
+
+    fn check(&self, args: &TrainArgs) -> Result<()> {
+        if self.activations != Place::Device && args.memory.checkpoint_activations != Checkpointing::Block {
+            return Err(Failure::usage(format!(
+                "--offload-activations {} moves the one tensor that a checkpointed block keeps for backward, its input\n\
+                 Add --checkpoint-activations block.",
+                place_word(self.activations)
+            )));
+        }
+        if let Some(directory) = args.given.typed("offload_dir").filter(|_| !self.uses_disk()) {
+            return Err(Failure::usage(format!(
+                "--offload-dir {directory}: nothing rests on disk\n\
+                 Add --offload-optimizer disk, --offload-parameters disk or --offload-activations disk."
+            )));
+        }
+        if let Some(count) = args.given.typed("offload_buffers").filter(|_| !self.any_states()) {
+            return Err(Failure::usage(format!(
+                "--offload-buffers {count}: neither optimizer states nor parameters travel\n\
+                 Add --offload-optimizer cpu or --offload-parameters cpu, or disk in place of cpu."
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_links(&self, hardware: &Hardware) -> Result<()> {
+        let travels = "Add --offload-optimizer, --offload-parameters or --offload-activations";
+        let links = [
+            ("--host-link", &self.host_link, "device and main memory", self.any(), "cpu or disk"),
+            ("--disk-link", &self.disk_link, "main memory and disk", self.uses_disk(), "disk"),
+        ];
+        for (flag, _, between, used, place) in links.into_iter().filter(|(_, link, ..)| link.is_some()) {
+            if matches!(hardware, Hardware::Gpus { .. }) {
+                return Err(Failure::usage(format!(
+                    "{flag} simulates the way between {between}, and ranks on GPUs have a real one\n\
+                     Leave it out, or run with --device cpu."
+                )));
+            }
+            if !used {
+                return Err(Failure::usage(format!(
+                    "{flag}: nothing travels between {between}\n{travels} {place}, or leave {flag} out."
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use crate::config::Config;
+    use crate::prediction::job;
+    use clap::Parser;
+    use planner::{Placement, Stage};
+
+    fn config(flags: &str) -> Result<Config> {
+        let words = ["zero", "--device", "cpu"].into_iter().chain(flags.split_whitespace());
+        Config::new(Cli::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?.train)
+    }
+
+    #[test]
+    fn flags_mean_what_they_say() {
+        assert_eq!(config("").unwrap().offload, Offload::default());
+        let offload = config(
+            "--offload-optimizer disk --offload-parameters cpu --offload-activations cpu \
+             --checkpoint-activations block --offload-dir some/where --offload-buffers 5 --host-memory 1GB \
+             --host-link pcie4 --disk-link 100us,3GB/s",
+        );
+        let offload = offload.unwrap().offload;
+        assert_eq!(
+            (offload.optimizer, offload.parameters, offload.activations),
+            (Place::Disk, Place::Host, Place::Host)
+        );
+        assert_eq!((offload.buffers, offload.host_memory), (5, Some(1_000_000_000)));
+        assert_eq!(offload.directory, Some(PathBuf::from("some/where")));
+        assert_eq!(offload.host_link.unwrap().link.bandwidth, 31.5e9);
+        assert_eq!(offload.disk_link.unwrap().link.bandwidth, 3e9);
+        assert!(!std::path::Path::new("some").exists(), "asking for a directory creates none");
+    }
+
+    #[test]
+    fn the_planner_is_told_what_rests_where() {
+        let flags =
+            "--offload-optimizer cpu --offload-parameters disk --offload-buffers 2 --sub-group-size 1000";
+        let mut config = config(flags).unwrap();
+        let placement = job(Stage::Zero3, &config).placement;
+        let expected = Placement {
+            optimizer: Place::Host,
+            parameters: Place::Disk,
+            activations: Place::Device,
+            buffers: 2,
+            piece: Some(1000),
+            gathers_states: true,
+        };
+        assert_eq!(placement, expected);
+        config.hashed = false;
+        assert!(!job(Stage::Zero3, &config).placement.gathers_states);
+    }
+
+    #[test]
+    fn combinations_that_make_no_sense_are_refused_with_the_remedy() {
+        let block = "--checkpoint-activations block";
+        for (flags, named) in [
+            ("--offload-activations cpu", block),
+            ("--offload-activations disk --checkpoint-activations selective", block),
+            ("--offload-dir /tmp", "nothing rests on disk"),
+            ("--offload-dir /tmp --offload-optimizer cpu", "--offload-optimizer disk"),
+            ("--offload-buffers 4", "--offload-optimizer cpu"),
+            (
+                "--offload-buffers 4 --offload-activations cpu --checkpoint-activations block",
+                "nor parameters travel",
+            ),
+            ("--host-link pcie4", "--offload-optimizer"),
+            ("--disk-link 1us,1GB/s --offload-optimizer cpu", "leave --disk-link out"),
+        ] {
+            let failure = config(flags).unwrap_err();
+            let (flag, _) = flags.split_once(' ').unwrap();
+            assert_eq!(failure.code(), 2, "{flags}");
+            let said = failure.to_string();
+            assert!(
+                said.contains(flag) && said.contains(named) && said.lines().count() <= 3,
+                "{flags}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn gpus_have_real_ways_to_main_memory() {
+        let offload = config("--offload-optimizer cpu --host-link pcie4").unwrap().offload;
+        let gpus = Hardware::Gpus { gpus: Vec::new(), tf32: false };
+        let said = offload.check_links(&gpus).unwrap_err().to_string();
+        assert!(said.contains("--host-link") && said.contains("--device cpu"), "{said}");
+    }
+}

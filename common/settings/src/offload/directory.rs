@@ -1,0 +1,88 @@
+//! The directory for what rests on disk.
+
+use crate::error::{Failure, Result};
+use rustix::fs::statfs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Linux's numbers of file systems that lie in main memory (statfs(2)): tmpfs and ramfs.
+const IN_MEMORY: [i128; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Returns the system's directory for temporary files or else the current one, whichever is first to lie on a disk.
+///
+/// # Errors
+/// A usage failure if neither does.
+pub(super) fn usual() -> Result<PathBuf> {
+    first([std::env::temp_dir(), PathBuf::from(".")], is_on_disk)
+}
+
+fn first(candidates: [PathBuf; 2], is_on_disk: impl Fn(&Path) -> bool) -> Result<PathBuf> {
+    let names = candidates.each_ref().map(|path| path.display().to_string()).join(" nor ");
+    candidates.into_iter().find(|path| is_on_disk(path)).ok_or_else(|| {
+        Failure::usage(format!(
+            "neither {names} is a directory on a disk: what is offloaded there would stay in main memory\n\
+             Name one on a disk with --offload-dir DIR."
+        ))
+    })
+}
+
+/// True if `path` is there and lies in no file system of main memory.
+fn is_on_disk(path: &Path) -> bool {
+    statfs(path).is_ok_and(|system| !IN_MEMORY.contains(&i128::from(system.f_type)))
+}
+
+/// Creates the directory `path` if there is none, and writes a file there that is removed at once.
+///
+/// # Errors
+/// A usage failure that names the directory.
+pub(super) fn probe(path: &Path) -> Result<()> {
+    let fail = |what: &str, error: std::io::Error| {
+        Failure::usage(format!(
+            "cannot {what} {}, the directory for what rests on disk: {error}\n\
+             Name one on a disk, where this user may write, with --offload-dir DIR.",
+            path.display()
+        ))
+    };
+    std::fs::create_dir_all(path).map_err(|error| fail("create", error))?;
+    let written = tempfile::tempfile_in(path).and_then(|mut file| file.write_all(b"offload"));
+    written.map_err(|error| fail("write to", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> [PathBuf; 2] {
+        ["/tmp", "/work"].map(PathBuf::from)
+    }
+
+    #[test]
+    fn the_usual_directory_is_the_first_on_a_disk() {
+        assert_eq!(first(names(), |_| true).unwrap(), Path::new("/tmp"));
+        assert_eq!(first(names(), |path| path.ends_with("work")).unwrap(), Path::new("/work"));
+        let error = first(names(), |_| false).unwrap_err().to_string();
+        assert!(error.contains("neither /tmp nor /work") && error.contains("--offload-dir"), "{error}");
+    }
+
+    #[test]
+    fn main_memory_is_no_disk() {
+        if cfg!(target_os = "linux") {
+            assert!(!is_on_disk(Path::new("/dev/shm")));
+        }
+        assert!(!is_on_disk(Path::new("/no/such/directory")));
+    }
+
+    #[test]
+    fn a_directory_is_created_and_nothing_is_left_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        probe(&path).unwrap();
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+        std::fs::write(path.join("file"), "").unwrap();
+        for (unusable, what) in [(path.join("file"), "create"), (path.join("file/inside"), "create")] {
+            let error = probe(&unusable).unwrap_err().to_string();
+            let names = error.contains(&unusable.display().to_string());
+            assert!(names && error.contains(what) && error.contains("--offload-dir"), "{error}");
+        }
+    }
+}
