@@ -22,6 +22,7 @@ mod batch;
 pub mod keys;
 mod markdown;
 mod merge;
+mod misplaced;
 mod nearest;
 pub mod node;
 mod print;

@@ -4,6 +4,7 @@ use crate::batch;
 use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
 use crate::node::Node;
 use crate::read::{Entries, Entry};
+use events::Place;
 use model::Checkpointing;
 use settings::cli::TrainArgs;
 use settings::file::SchedulerName;
@@ -40,7 +41,10 @@ pub(crate) fn merge(
 
 /// Flags that keys set although their rows do not name them: beside another flag, or resolved
 /// together with other keys.
-const BESIDE: [(&str, &str); 3] = [
+const BESIDE: [(&str, &str); 6] = [
+    ("fsdp_config.fsdp_offload_params", "offload_parameters"),
+    ("fsdp_config.fsdp_offload_params", "offload_optimizer"),
+    ("activation_checkpointing.cpu_checkpointing", "checkpoint_activations"),
     ("zero_optimization.mics_shard_size", "shard_group_size"),
     ("train_micro_batch_size_per_gpu", "batch_size"),
     ("gradient_accumulation_steps", "grad_accum"),
@@ -95,7 +99,12 @@ impl Merging {
         if key.path == "num_machines" {
             return self.args.on_this_machine.is_some();
         }
-        if key.path.starts_with("activation_checkpointing.") {
+        if key.path.starts_with("aio.") {
+            let offload = &self.args.offload;
+            let places = [offload.offload_optimizer, offload.offload_parameters, offload.offload_activations];
+            return !places.contains(&Place::Disk);
+        }
+        if key.path.starts_with("activation_checkpointing.") && key.name() != "cpu_checkpointing" {
             return self.args.memory.checkpoint_activations != Checkpointing::None;
         }
         let scales_loss = key.path.starts_with("fp16.") && key.path != "fp16.enabled";
@@ -169,6 +178,8 @@ impl Merging {
         if on("fp16.enabled") && on("bf16.enabled") {
             return Err(format!("{file}: fp16.enabled and bf16.enabled are both true: choose one"));
         }
+        self.check_offload(entries)?;
+        let file = &self.findings.file;
         let total = "scheduler.params.total_num_steps";
         let scheduler = &self.args.file_only.scheduler;
         let decays = !matches!(scheduler.name, None | Some(SchedulerName::WarmupLr));
@@ -182,6 +193,36 @@ impl Merging {
             self.findings
                 .warnings
                 .push(format!("{file}: {total} {steps} leaves nothing after a warm-up of {warmup} steps"));
+        }
+        Ok(())
+    }
+
+    /// Refuses two directories, and names flags that contradict FSDP's one key for two places.
+    fn check_offload(&mut self, entries: &Entries) -> std::result::Result<(), String> {
+        let (file, args) = (&self.findings.file, &self.args);
+        let path = |place, section: &str| {
+            let key = format!("zero_optimization.{section}.nvme_path");
+            entries.get(&key).filter(|_| place == Place::Disk && args.given.typed("offload_dir").is_none())
+        };
+        let optimizer = path(args.offload.offload_optimizer, "offload_optimizer");
+        let parameters = path(args.offload.offload_parameters, "offload_param");
+        if let (Some(a), Some(b)) = (optimizer, parameters)
+            && a != b
+        {
+            return Err(format!(
+                "{file}: nvme_path is {a} in offload_optimizer and {b} in offload_param: one directory holds both here\n\
+                 Write the same path twice, or override both with --offload-dir DIR."
+            ));
+        }
+        let key = "fsdp_config.fsdp_offload_params";
+        let Some(value) = entries.get(key).filter(|value| value.as_flag() == Some(true)) else {
+            return Ok(());
+        };
+        for id in ["offload_parameters", "offload_optimizer"] {
+            if let Some(typed) = args.given.typed(id).filter(|&typed| typed != "cpu") {
+                let warning = contradiction(file, key, value, &typed_as(id), typed);
+                self.findings.warnings.push(warning);
+            }
         }
         Ok(())
     }

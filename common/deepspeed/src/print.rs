@@ -5,6 +5,7 @@ use crate::keys::Fate;
 use crate::node::Node;
 use crate::table::keys;
 use clap::ValueEnum;
+use events::Place;
 use model::{Checkpointing, Wrap};
 use planner::{Stage, Strategy};
 use settings::Communication;
@@ -30,7 +31,7 @@ fn nameless(config: &Config) -> Vec<String> {
         (config.wrap != Wrap::default(), format!("--wrap {}", config.wrap)),
         (config.strategy == Some(Strategy::ShardGradOp), "--strategy shard-grad-op".into()),
         (
-            config.checkpointing != Checkpointing::default(),
+            config.checkpointing != Checkpointing::default() && config.offload.activations != Place::Host,
             format!("--checkpoint-activations {}", config.checkpointing.label()),
         ),
         (
@@ -42,11 +43,11 @@ fn nameless(config: &Config) -> Vec<String> {
             format!("--backward-prefetch {}", prefetch.as_ref().map_or("", |value| value.get_name())),
         ),
         (config.link.is_some(), "--link".into()),
+        (config.offload.activations == Place::Disk, "--offload-activations disk".into()),
         (config.offload.host_link.is_some(), "--host-link".into()),
         (config.offload.disk_link.is_some(), "--disk-link".into()),
     ]
     .into_iter()
-    .chain(config.offload.flags().into_iter().map(|flag| (true, flag)))
     .filter_map(|(said, flag)| said.then_some(flag))
     .collect()
 }

@@ -1,6 +1,7 @@
 //! Reads a file: its keys found in the table, their values checked.
 
 use crate::keys::{Auto, Fate, Key};
+use crate::misplaced::{Misplaced, misplaced};
 use crate::nearest::nearest;
 use crate::node::{Node, is_none, shortened};
 use crate::table::{self, keys};
@@ -110,7 +111,7 @@ impl Reader<'_> {
             match find(&path).filter(|_| !name.contains('.')) {
                 Some(Found::Row(key)) => self.row(key, None, &path, value)?,
                 Some(Found::Section) => self.section(value, &path)?,
-                None => self.unknown(&path),
+                None => self.unknown(&path, value)?,
             }
         }
         Ok(())
@@ -162,10 +163,20 @@ impl Reader<'_> {
         }
     }
 
-    fn unknown(&mut self, path: &str) {
+    /// Adds a warning about a key that has no row, unless it would move data.
+    fn unknown(&mut self, path: &str, value: &Node) -> Result<(), String> {
+        let yaml = !self.file.to_ascii_lowercase().ends_with(".json");
+        if let Some(Misplaced { path, value, right }) = misplaced(path, value, yaml) {
+            return Err(format!(
+                "{}: {} is {value}, and stands where nobody reads it: the data would stay on the device\n\
+                 Write it as {right}, or remove it.",
+                self.file,
+                shortened_path(&path)
+            ));
+        }
         self.unknown += 1;
         if self.unknown > NAMED {
-            return;
+            return Ok(());
         }
         let (who, does) = match path.split('.').next().unwrap_or(path) {
             "zero_optimization" => ("DeepSpeed", "rejects"),
@@ -177,6 +188,7 @@ impl Reader<'_> {
         let path = shortened_path(path);
         self.warnings
             .push(format!("{}: {path} is no key of {who}, which {does} it; ignored here{meant}", self.file));
+        Ok(())
     }
 
     fn take_text(&mut self, path: &str) -> Option<String> {

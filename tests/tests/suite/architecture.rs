@@ -73,7 +73,7 @@ fn no_crate_depends_upwards() {
         ("checkpoint", "common/checkpoint", &["events", "device", "model"]),
         ("viz", "viz", &["events"]),
         ("settings", "common/settings", SETTINGS),
-        ("deepspeed", "common/deepspeed", &["device", "model", "planner", "sharding", "settings"]),
+        ("deepspeed", "common/deepspeed", &["events", "device", "model", "planner", "sharding", "settings"]),
         (
             "report",
             "common/report",

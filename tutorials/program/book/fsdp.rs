@@ -11,8 +11,8 @@ struct Row {
     /// DeepSpeed's name or another one.
     zero: &'static str,
     here: Here,
-    /// A file and an item in it, if the feature is here.
-    place: Option<(&'static str, &'static str)>,
+    /// A file and an item in it.
+    place: (&'static str, &'static str),
 }
 
 /// How to get it here.
@@ -21,11 +21,9 @@ enum Here {
     Flags(Stage, &'static [&'static str]),
     /// It needs no flag.
     Always(&'static str),
-    /// Not at all.
-    Missing,
 }
 
-use Here::{Always, Flags, Missing};
+use Here::{Always, Flags};
 use Stage::{Ddp, Zero3};
 
 const ROWS: &[Row] = &[
@@ -91,7 +89,12 @@ const ROWS: &[Row] = &[
         Always("always: ranks compare a hash of their weights first"),
         ("common/trainer/src/run/weights.rs", "fn agree_on_start"),
     ),
-    Row { theirs: "`CPUOffload`", zero: "`offload_param`", here: Missing, place: None },
+    row(
+        "`CPUOffload`, FSDP2's `CPUOffloadPolicy`",
+        "`offload_optimizer` and `offload_param`",
+        Flags(Zero3, &["--offload-optimizer cpu --offload-parameters cpu"]),
+        ("common/settings/src/offload.rs", "struct Offload"),
+    ),
     row(
         "DDP's `bucket_cap_mb` (`25 MiB`)",
         "`reduce_bucket_size` (elements)",
@@ -112,7 +115,7 @@ const fn row(
     here: Here,
     place: (&'static str, &'static str),
 ) -> Row {
-    Row { theirs, zero, here, place: Some(place) }
+    Row { theirs, zero, here, place }
 }
 
 /// Returns the table.
@@ -121,8 +124,8 @@ const fn row(
 /// If a flag or a place is no longer there.
 pub(super) fn lines(root: &Path) -> Result<Vec<String>> {
     let mut lines = vec![String::new(), "| FSDP | ZeRO | here | where |".into(), "|---|---|---|---|".into()];
-    for Row { theirs, zero, here, place } in ROWS {
-        let place = place.map_or(Ok(String::new()), |(file, item)| code::link(root, file, item))?;
+    for Row { theirs, zero, here, place: (file, item) } in ROWS {
+        let place = code::link(root, file, item)?;
         lines.push(format!("| {theirs} | {zero} | {} | {place} |", said(here)?));
     }
     lines.push(String::new());
@@ -132,7 +135,6 @@ pub(super) fn lines(root: &Path) -> Result<Vec<String>> {
 /// Returns the cell that says how to get it here, if the program accepts the flags.
 fn said(here: &Here) -> Result<String> {
     match here {
-        Missing => Ok("not in this workspace yet".into()),
         Always(words) => Ok((*words).into()),
         Flags(stage, ways) => {
             ways.iter().try_for_each(|flags| {

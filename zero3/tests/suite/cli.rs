@@ -75,6 +75,10 @@ fn senseless_flags_are_usage_errors() {
     refuses("--device-memory lots", 2, &["--device-memory", "512MiB"]);
     refuses("--grad-sync all-reduce", 2, &["--grad-sync", "zero1"]);
     refuses("--inject panic@rank9,step0,step", 2, &["rank 9"]);
+    refuses("--offload-activations cpu", 2, &["--checkpoint-activations block"]);
+    refuses("--offload-dir /tmp", 2, &["nothing rests on disk", "--offload-optimizer disk"]);
+    refuses("--offload-buffers 2", 2, &["--offload-optimizer cpu"]);
+    refuses("--host-link pcie4 --device cpu", 2, &["nothing travels", "--offload-optimizer"]);
     refuses("--wrap layer", 2, &["--wrap", "parameter", "size:N"]);
     refuses("--wrap size:0", 2, &["--wrap", "at least 1"]);
     refuses("--strategy no-shard", 2, &["--strategy no-shard", "DDP", "zero0-ddp"]);

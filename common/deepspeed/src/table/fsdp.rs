@@ -1,8 +1,9 @@
 //! Accelerate's `fsdp_config`: FSDP's own words.
 
-use super::{count, flag, from, off};
+use super::{count, flag, from};
 use crate::keys::{Key, Kind};
 use crate::node::Node;
+use events::Place;
 use model::{Checkpointing, Wrap};
 use planner::{BackwardPrefetch, Strategy};
 use settings::cli::TrainArgs;
@@ -97,7 +98,13 @@ pub(super) static KEYS: &[Key] = &[
         },
         |_| None,
     ),
-    Key::new("fsdp_config.fsdp_offload_params", Kind::Flag, "false", "offloading").not_yet(off),
+    Key::new(
+        "fsdp_config.fsdp_offload_params",
+        Kind::Flag,
+        "false",
+        "true (CPUOffload; in version 2 CPUOffloadPolicy): parameters and optimizer in main memory",
+    )
+    .honoured(None, offload, |_| None),
     Key::new(
         "fsdp_config.fsdp_state_dict_type",
         Kind::Text,
@@ -123,6 +130,20 @@ pub(super) static KEYS: &[Key] = &[
 /// The strategy's word, number or truth value, in capitals.
 fn word(value: &Node) -> String {
     value.word().unwrap_or_default().to_ascii_uppercase()
+}
+
+/// Moves what FSDP moves, as far as no flag says otherwise.
+fn offload(args: &mut TrainArgs, value: &Node) {
+    if !flag(value) {
+        return;
+    }
+    let typed = |id| args.given.typed(id).is_some();
+    if !typed("offload_parameters") {
+        args.offload.offload_parameters = Place::Host;
+    }
+    if !typed("offload_optimizer") {
+        args.offload.offload_optimizer = Place::Host;
+    }
 }
 
 /// Sets the strategy; hybrid sharding is within a machine unless a flag says otherwise.

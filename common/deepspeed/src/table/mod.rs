@@ -6,6 +6,7 @@
 mod accelerate;
 mod batch;
 mod fsdp;
+mod offload;
 mod precision;
 mod rest;
 mod zero;
@@ -16,8 +17,8 @@ use super::node::Node;
 pub(crate) use accelerate::CONFIG_FILE;
 
 /// The rows, by subject. The stage comes before keys that depend on it.
-pub static TABLES: [&[Key]; 6] =
-    [batch::KEYS, zero::KEYS, precision::KEYS, rest::KEYS, accelerate::KEYS, fsdp::KEYS];
+pub static TABLES: [&[Key]; 7] =
+    [batch::KEYS, zero::KEYS, offload::KEYS, precision::KEYS, rest::KEYS, accelerate::KEYS, fsdp::KEYS];
 
 /// Iterates over all rows, in order.
 pub fn keys() -> impl Iterator<Item = &'static Key> {

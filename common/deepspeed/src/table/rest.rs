@@ -1,16 +1,27 @@
 //! Activation checkpointing, and DeepSpeed's other keys.
 
-use super::{disabled, empty, from, number, off, switched_off};
+use super::{disabled, empty, flag, from, number, off, switched_off};
 use crate::keys::{Key, Kind};
+use crate::node::Node;
+use events::Place;
+use model::Checkpointing;
+use settings::cli::TrainArgs;
 
 const CHECKPOINTING: &str = "the section arranges checkpoints that the model's code makes and switches none on; `--checkpoint-activations block` does";
 const SHOWN: &str = "the screen, the closing tables and `--report` show it";
 
 pub(super) static KEYS: &[Key] = &[
+    Key::new(
+        "activation_checkpointing.cpu_checkpointing",
+        Kind::Flag,
+        "false",
+        "true keeps each block's input alone, in main memory",
+    )
+    .honoured(Some("offload_activations"), checkpoint_in_main_memory, |run| {
+        Some(Node::Flag(run.config.offload.activations == Place::Host))
+    }),
     Key::new("activation_checkpointing.partition_activations", Kind::Flag, "false", CHECKPOINTING)
         .missed_unless(off),
-    Key::new("activation_checkpointing.cpu_checkpointing", Kind::Flag, "false", "offloading of activations")
-        .not_yet(off),
     Key::new("activation_checkpointing.contiguous_memory_optimization", Kind::Flag, "false", CHECKPOINTING)
         .missed_unless(off),
     Key::new("activation_checkpointing.number_checkpoints", from(0), "null", CHECKPOINTING)
@@ -38,7 +49,12 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new("dataloader_drop_last", Kind::Flag, "false", "batches are always whole here"),
     Key::new("zero_allow_untested_optimizer", Kind::Flag, "false", "the one optimizer here is tested"),
-    Key::new("zero_force_ds_cpu_optimizer", Kind::Flag, "true", "matters with offloading only"),
+    Key::new(
+        "zero_force_ds_cpu_optimizer",
+        Kind::Flag,
+        "true",
+        "the CPU updates what is offloaded, with the one optimizer here",
+    ),
     Key::new("disable_allgather", Kind::Flag, "false", "DeepSpeed reads and ignores it"),
     Key::new("prescale_gradients", Kind::Flag, "false", "the loss is divided before backward, always"),
     Key::new(
@@ -48,7 +64,6 @@ pub(super) static KEYS: &[Key] = &[
         "matters with prescale_gradients only",
     ),
     Key::new("sparse_gradients", Kind::Flag, "false", "sparse embedding gradients").not_yet(off),
-    Key::new("aio", Kind::Any, "", "matters with offloading to disk only"),
     Key::new(
         "checkpoint",
         Kind::Any,
@@ -80,3 +95,14 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("eigenvalue", Kind::Any, "", "curvature estimates").not_yet(disabled),
     Key::new("compile", Kind::Any, "", "kernels are compiled with the program"),
 ];
+
+/// Switches checkpoints on, since the key is about those that the model's code would make.
+fn checkpoint_in_main_memory(args: &mut TrainArgs, value: &Node) {
+    if !flag(value) {
+        return;
+    }
+    args.offload.offload_activations = Place::Host;
+    if args.given.typed("checkpoint_activations").is_none() {
+        args.memory.checkpoint_activations = Checkpointing::Block;
+    }
+}

@@ -3,12 +3,9 @@
 use super::{count, empty, flag, from, number, off, on};
 use crate::keys::{Auto, Key, Kind};
 use crate::node::Node;
-use crate::node::is_none;
 use planner::{Stage, Strategy};
 use settings::GradSync;
 
-const DEVICE: Kind = Kind::Choice(&["none", "cpu", "nvme"]);
-const OFFLOADING: &str = "offloading";
 const QUANTIZED: &str = "quantized communication (ZeRO++)";
 const MICS: &str = "MiCS in two levels";
 
@@ -230,46 +227,12 @@ pub(super) static KEYS: &[Key] = &[
         },
     ),
     Key::new("zero_optimization.mics_hierarchical_params_gather", Kind::Flag, "false", MICS).not_yet(off),
-    Key::new("zero_optimization.offload_optimizer.device", DEVICE, "\"none\"", OFFLOADING).not_yet(is_none),
-    Key::new("zero_optimization.offload_optimizer.nvme_path", Kind::Text, "", OFFLOADING).not_yet(never),
-    Key::new("zero_optimization.offload_optimizer.pin_memory", Kind::Flag, "false", OFFLOADING).not_yet(off),
-    Key::new("zero_optimization.offload_optimizer.buffer_count", from(0), "4", OFFLOADING).not_yet(never),
-    Key::new("zero_optimization.offload_optimizer.pipeline_read", Kind::Flag, "false", OFFLOADING)
-        .not_yet(off),
-    Key::new("zero_optimization.offload_optimizer.pipeline_write", Kind::Flag, "false", OFFLOADING)
-        .not_yet(off),
     Key::new(
-        "zero_optimization.offload_optimizer.fast_init",
+        "zero_optimization.round_robin_gradients",
         Kind::Flag,
         "false",
-        "how quickly files are made, not what is in them",
+        "a rank sends its own slice of gradients to main memory, and no other",
     ),
-    Key::new("zero_optimization.offload_optimizer.ratio", Kind::Number(0.0, 1.0), "1.0", OFFLOADING)
-        .not_yet(never),
-    Key::new("zero_optimization.offload_param.device", DEVICE, "\"none\"", OFFLOADING).not_yet(is_none),
-    Key::new("zero_optimization.offload_param.nvme_path", Kind::Text, "", OFFLOADING).not_yet(never),
-    Key::new("zero_optimization.offload_param.pin_memory", Kind::Flag, "false", OFFLOADING).not_yet(off),
-    Key::new("zero_optimization.offload_param.buffer_count", from(0), "5", OFFLOADING).not_yet(never),
-    Key::new("zero_optimization.offload_param.buffer_size", from(0), "1e8", OFFLOADING).not_yet(never),
-    Key::new("zero_optimization.offload_param.max_in_cpu", from(0), "1e9", OFFLOADING).not_yet(never),
-    Key::new("zero_optimization.cpu_offload", Kind::Flag, "null", "old name of offload_optimizer on the CPU")
-        .means(|value| {
-            flag(value).then(|| ("zero_optimization.offload_optimizer.device", Node::text("cpu")))
-        }),
-    Key::new(
-        "zero_optimization.cpu_offload_param",
-        Kind::Flag,
-        "null",
-        "old name of offload_param on the CPU",
-    )
-    .means(|value| flag(value).then(|| ("zero_optimization.offload_param.device", Node::text("cpu")))),
-    Key::new(
-        "zero_optimization.cpu_offload_use_pin_memory",
-        Kind::Flag,
-        "null",
-        "no effect without offloading",
-    ),
-    Key::new("zero_optimization.round_robin_gradients", Kind::Flag, "false", "matters with offloading only"),
     Key::new(
         "zero_optimization.use_multi_rank_bucket_allreduce",
         Kind::Flag,
@@ -315,8 +278,3 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new("zero_optimization.log_trace_cache_warnings", Kind::Flag, "false", "what DeepSpeed prints"),
 ];
-
-/// False: any value asks for something.
-fn never(_: &Node) -> bool {
-    false
-}

@@ -137,15 +137,8 @@ fn errors_name_the_keys_of_whole_flags_alone() {
 
 #[test]
 fn what_cannot_be_honoured_is_named_as_the_file_names_it() {
-    for (yaml, words) in [
-        (
-            "deepspeed_config:\n  zero_stage: 3\n  offload_optimizer_device: cpu\n",
-            "deepspeed_config.offload_optimizer_device, which asks for zero_optimization.offload_optimizer.device: \"cpu\"",
-        ),
-        ("mixed_precision: fp8\n", "mixed_precision, which asks for fp8_config: \"fp8\"  (8-bit training)"),
-    ] {
-        let config = File::new("a.yaml", yaml).config("").unwrap();
-        let error = config.findings.check(Stage::Zero3).unwrap_err().to_string();
-        assert!(error.contains(words), "{error}");
-    }
+    let config = File::new("a.yaml", "mixed_precision: fp8\n").config("").unwrap();
+    let error = config.findings.check(Stage::Zero3).unwrap_err().to_string();
+    let words = "mixed_precision, which asks for fp8_config: \"fp8\"  (8-bit training)";
+    assert!(error.contains(words), "{error}");
 }

@@ -55,9 +55,6 @@ fn strategies_and_units_of_fsdp() {
 
 #[test]
 fn what_fsdp_has_and_is_not_here_names_its_key() {
-    let offloaded = fsdp("  fsdp_offload_params: true\n", "").unwrap();
-    let error = offloaded.findings.check(Stage::Zero3).unwrap_err().to_string();
-    assert!(error.contains("fsdp_config.fsdp_offload_params: true"), "{error}");
     let error = fsdp("  fsdp_sharding_strategy: HYBRID_SHARD_ZERO2\n", "").unwrap_err().to_string();
     assert!(
         error.contains("fsdp_config.fsdp_sharding_strategy") && error.contains("HYBRID_SHARD"),

@@ -4,6 +4,7 @@ mod doubts;
 mod examples;
 mod fsdp;
 mod hostile;
+mod offload;
 mod printed;
 mod rows;
 
@@ -78,6 +79,10 @@ const COMMUNICATION: &str = r#"{"zero_optimization": {"stage": 3, "overlap_comm"
   "contiguous_gradients": false, "reduce_bucket_size": 7, "allgather_bucket_size": 8, "sub_group_size": 9,
   "stage3_prefetch_bucket_size": 0, "stage3_param_persistence_threshold": 11,
   "stage3_model_persistence_threshold": 12, "stage3_max_live_parameters": 13, "stage3_max_reuse_distance": 14}}"#;
+
+const OFFLOAD: &str = r#"{"zero_optimization": {"stage": 3,
+  "offload_optimizer": {"device": "nvme", "nvme_path": "some/where", "buffer_count": 5},
+  "offload_param": {"device": "cpu", "buffer_count": 5}}}"#;
 
 #[test]
 fn every_key_about_communication_says_what_a_flag_says() {
@@ -230,7 +235,7 @@ fn what_is_printed_reads_back_as_the_same_settings() {
         "",
     ];
     let others = schedulers.map(|keys| format!(r#"{{"scheduler": {{{keys}}}, "gradient_clipping": 0}}"#));
-    for text in others.iter().map(String::as_str).chain([FULL, COMMUNICATION, "{}"]) {
+    for text in others.iter().map(String::as_str).chain([FULL, COMMUNICATION, OFFLOAD, "{}"]) {
         let flags = "--gpus 4 --steps 60";
         let first = json(text, flags).unwrap();
         let stage = first.findings.stage.unwrap_or(Stage::Zero1);

@@ -8,7 +8,7 @@ const SCHEDULED: &str = r#"{"scheduler": {"type": "WarmupDecayLR", "params": {"t
 
 /// Flags that a key stands for, each with another value than it has by itself, and what is given
 /// with and without it.
-const PRINTED: [(&str, &str); 32] = [
+const PRINTED: [(&str, &str); 37] = [
     ("--gpus 2", ""),
     ("--batch-size 3", ""),
     ("--grad-accum 2", ""),
@@ -31,6 +31,11 @@ const PRINTED: [(&str, &str); 32] = [
     ("--param-persistence-threshold 7", ""),
     ("--model-persistence-threshold 7", ""),
     ("--sub-group-size 7", ""),
+    ("--offload-optimizer cpu", ""),
+    ("--offload-parameters disk", ""),
+    ("--offload-activations cpu", "--checkpoint-activations block"),
+    ("--offload-dir some/where", "--offload-optimizer disk"),
+    ("--offload-buffers 5", "--offload-optimizer cpu"),
     ("--loss-scale 8", "--precision fp16"),
     ("--initial-scale-power 5", "--precision fp16"),
     ("--loss-scale-window 7", "--precision fp16"),
@@ -44,23 +49,21 @@ const PRINTED: [(&str, &str); 32] = [
 ];
 
 /// Flags that change how a run trains, and that DeepSpeed has no word for.
-const LEFT_OUT: [&str; 11] = [
+const LEFT_OUT: [&str; 9] = [
     "--wrap module",
     "--strategy shard-grad-op",
     "--checkpoint-activations block",
     "--limit-all-gathers 3",
     "--backward-prefetch post",
     "--link pcie4",
-    "--offload-optimizer cpu",
-    "--offload-parameters disk",
-    "--offload-activations cpu --checkpoint-activations block",
+    "--offload-activations disk --checkpoint-activations block",
     "--host-link pcie4 --offload-optimizer cpu",
     "--disk-link 1us,1GB/s --offload-optimizer disk",
 ];
 
 /// Flags about the machine, the data, what is watched and what is written: the affair of whoever
 /// starts DeepSpeed.
-const ELSEWHERE: [&str; 37] = [
+const ELSEWHERE: [&str; 35] = [
     "model",
     "device",
     "threads",
@@ -81,8 +84,6 @@ const ELSEWHERE: [&str; 37] = [
     "seq-len",
     "device-memory",
     "host-memory",
-    "offload-dir",
-    "offload-buffers",
     "ignore-plan",
     "headless",
     "view",

@@ -10,11 +10,15 @@ fn file_with(path: &str, value: Node) -> File {
     let mut root = Node::Section(Vec::new());
     root.insert(path, value);
     if let Some((section, name)) = path.rsplit_once('.') {
-        for (switch, on) in [("enabled", Node::Flag(true)), ("device", Node::text("cpu"))] {
+        let device = Node::text(if name == "nvme_path" { "nvme" } else { "cpu" });
+        for (switch, on) in [("enabled", Node::Flag(true)), ("device", device)] {
             if name != switch && find(&format!("{section}.{switch}")).is_some() {
                 root.insert(&format!("{section}.{switch}"), on);
             }
         }
+    }
+    if path.starts_with("aio.") {
+        root.insert("zero_optimization.offload_optimizer.device", Node::text("nvme"));
     }
     if path.starts_with("scheduler.params") {
         let name = if path.ends_with("_ratio") { "WarmupCosineLR" } else { "WarmupDecayLR" };
@@ -136,7 +140,7 @@ fn every_honoured_row_reads_back_what_it_was_given() {
                 }
                 // No element type of its own is that of the parameters.
                 (Some(Node::Text(back)), Node::Text(value)) if value.eq_ignore_ascii_case("none") => {
-                    back == "fp32"
+                    back == "fp32" || back == "none"
                 }
                 (Some(Node::Text(back)), Node::Text(value)) => {
                     back.eq_ignore_ascii_case(value) || key.path == "optimizer.type"

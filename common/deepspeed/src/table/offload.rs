@@ -1,0 +1,130 @@
+//! `offload_optimizer`, `offload_param` and `aio`: what rests beyond the device.
+
+use super::{count, flag, from, number, off, on};
+use crate::Resolved;
+use crate::keys::{Key, Kind};
+use crate::node::Node;
+use events::Place;
+use settings::cli::MOST_BUFFERS;
+
+const DEVICE: Kind = Kind::Choice(&["none", "cpu", "nvme"]);
+const BUFFERS: Kind = Kind::Count(1, MOST_BUFFERS);
+const DIRECTORY: &str = "the directory for what rests on disk, one for all; it is created if need be; a temporary one if left out";
+const SLOTS: &str = "staging buffers of each kind; 3 if left out";
+const PINNED: &str = "main memory that GPUs copy from is always pinned";
+const PIPELINED: &str = "the next piece always arrives while one is updated, and the last one leaves";
+const TWIN_FLOW: &str = "Twin-Flow: a share of the optimizer stays on the GPU";
+const LARGEST: &str = "a buffer is always as large as the largest shard, and never larger";
+const NOTHING_KEPT: &str = "of parameters that rest on disk none is kept in main memory";
+const FILES: &str = "how DeepSpeed's library reads and writes files; the one here has fixed settings";
+
+pub(super) static KEYS: &[Key] = &[
+    Key::new(
+        "zero_optimization.offload_optimizer.device",
+        DEVICE,
+        "\"none\"",
+        "where master weights, momentum and variance rest, and are updated; nvme is `disk`",
+    )
+    .honoured(
+        Some("offload_optimizer"),
+        |args, value| args.offload.offload_optimizer = place(value),
+        |run| Some(device(run.config.offload.optimizer)),
+    ),
+    Key::new("zero_optimization.offload_optimizer.nvme_path", Kind::Text, "", DIRECTORY).honoured(
+        Some("offload_dir"),
+        |args, value| {
+            if args.offload.offload_optimizer == Place::Disk {
+                args.offload.offload_dir = value.as_text().map(Into::into);
+            }
+        },
+        |run| directory(run, run.config.offload.optimizer),
+    ),
+    Key::new("zero_optimization.offload_optimizer.pin_memory", Kind::Flag, "true", PINNED).missed_unless(on),
+    Key::new("zero_optimization.offload_optimizer.buffer_count", BUFFERS, "4", SLOTS).honoured(
+        Some("offload_buffers"),
+        |args, value| args.offload.offload_buffers = Some(count(value)),
+        |run| buffers(run, run.config.offload.optimizer),
+    ),
+    Key::new("zero_optimization.offload_optimizer.pipeline_read", Kind::Flag, "false", PIPELINED),
+    Key::new("zero_optimization.offload_optimizer.pipeline_write", Kind::Flag, "false", PIPELINED),
+    Key::new(
+        "zero_optimization.offload_optimizer.fast_init",
+        Kind::Flag,
+        "false",
+        "how quickly files are made, not what is in them",
+    ),
+    Key::new("zero_optimization.offload_optimizer.ratio", Kind::Number(0.0, 1.0), "1.0", TWIN_FLOW)
+        .not_yet(|value| number(value) == 1.0),
+    Key::new(
+        "zero_optimization.offload_param.device",
+        DEVICE,
+        "\"none\"",
+        "where shards of parameters rest, in ZeRO-3 only; nvme is `disk`",
+    )
+    .honoured(
+        Some("offload_parameters"),
+        |args, value| args.offload.offload_parameters = place(value),
+        |run| run.stage.sharded().parameters.then(|| device(run.config.offload.parameters)),
+    ),
+    Key::new("zero_optimization.offload_param.nvme_path", Kind::Text, "", DIRECTORY).honoured(
+        Some("offload_dir"),
+        |args, value| {
+            if args.offload.offload_parameters == Place::Disk {
+                args.offload.offload_dir = value.as_text().map(Into::into);
+            }
+        },
+        |run| directory(run, run.config.offload.parameters),
+    ),
+    Key::new("zero_optimization.offload_param.pin_memory", Kind::Flag, "true", PINNED).missed_unless(on),
+    Key::new("zero_optimization.offload_param.buffer_count", BUFFERS, "5", SLOTS).honoured(
+        Some("offload_buffers"),
+        |args, value| args.offload.offload_buffers = Some(count(value)),
+        |run| buffers(run, run.config.offload.parameters),
+    ),
+    Key::new("zero_optimization.offload_param.buffer_size", from(0), "1e8", LARGEST)
+        .missed_unless(|value| number(value) == 1e8),
+    Key::new("zero_optimization.offload_param.max_in_cpu", from(0), "1e9", NOTHING_KEPT)
+        .missed_unless(|value| [0.0, 1e9].contains(&number(value))),
+    Key::new("zero_optimization.cpu_offload", Kind::Flag, "null", "old name of offload_optimizer on the CPU")
+        .means(|value| {
+            flag(value).then(|| ("zero_optimization.offload_optimizer.device", Node::text("cpu")))
+        }),
+    Key::new(
+        "zero_optimization.cpu_offload_param",
+        Kind::Flag,
+        "null",
+        "old name of offload_param on the CPU",
+    )
+    .means(|value| flag(value).then(|| ("zero_optimization.offload_param.device", Node::text("cpu")))),
+    Key::new("zero_optimization.cpu_offload_use_pin_memory", Kind::Flag, "null", PINNED),
+    Key::new("aio.block_size", from(1), "1048576", FILES).missed_unless(|value| number(value) == 1048576.0),
+    Key::new("aio.queue_depth", from(1), "8", FILES).missed_unless(|value| number(value) == 8.0),
+    Key::new("aio.intra_op_parallelism", from(1), "1", FILES).missed_unless(|value| number(value) == 1.0),
+    Key::new("aio.thread_count", from(1), "1", FILES).missed_unless(|value| number(value) == 1.0),
+    Key::new("aio.single_submit", Kind::Flag, "false", FILES).missed_unless(off),
+    Key::new("aio.overlap_events", Kind::Flag, "true", FILES).missed_unless(on),
+    Key::new("aio.use_gds", Kind::Flag, "false", FILES).missed_unless(off),
+];
+
+/// DeepSpeed's words for places.
+const PLACES: [(&str, Place); 3] = [("none", Place::Device), ("cpu", Place::Host), ("nvme", Place::Disk)];
+
+fn place(value: &Node) -> Place {
+    let word = value.as_text().unwrap_or("").to_ascii_lowercase();
+    PLACES.iter().find(|(named, _)| *named == word).map_or(Place::Device, |(_, place)| *place)
+}
+
+fn device(place: Place) -> Node {
+    Node::text(PLACES.iter().find(|(_, named)| *named == place).map_or("none", |(word, _)| word))
+}
+
+/// The directory, in the section of what rests at `place`.
+fn directory(run: &Resolved<'_>, place: Place) -> Option<Node> {
+    let directory = run.config.offload.directory.as_ref().filter(|_| place == Place::Disk)?;
+    Some(Node::Text(directory.display().to_string()))
+}
+
+/// The number of buffers, in the section of what rests at `place`.
+fn buffers(run: &Resolved<'_>, place: Place) -> Option<Node> {
+    (place != Place::Device).then(|| Node::count(run.config.offload.buffers))
+}
