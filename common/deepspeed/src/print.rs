@@ -8,9 +8,8 @@ use clap::ValueEnum;
 use events::Place;
 use model::{Checkpointing, Wrap};
 use planner::{Stage, Strategy};
-use settings::Communication;
-use settings::Config;
 use settings::lr_schedule::LrSchedule;
+use settings::{Communication, Config};
 use settings::{Failure, Result};
 
 /// Lists the settings that a DeepSpeed configuration cannot express.

@@ -4,6 +4,7 @@
 //! scheduler's iteration `s − 1`, and the first step at the rate before the first iteration. The
 //! formulas here are of iterations `i ≥ 0`.
 
+use LrSchedule::{WarmupCosineLr, WarmupDecayLr, WarmupLr, WarmupThenCosine};
 use std::f64::consts::PI;
 
 /// How the rate climbs from iteration 0 to `W`, DeepSpeed's `warmup_type`.
@@ -94,18 +95,18 @@ impl LrSchedule {
     /// Returns the highest rate.
     pub fn peak(&self) -> f64 {
         match *self {
-            LrSchedule::WarmupThenCosine { peak, .. } | LrSchedule::WarmupCosineLr { peak, .. } => peak,
-            LrSchedule::WarmupLr { high, .. } | LrSchedule::WarmupDecayLr { high, .. } => high,
+            WarmupThenCosine { peak, .. } | WarmupCosineLr { peak, .. } => peak,
+            WarmupLr { high, .. } | WarmupDecayLr { high, .. } => high,
         }
     }
 
     /// Returns the warm-up, if it is one of DeepSpeed's.
     pub fn warm_up(&self) -> Option<WarmUp> {
         match *self {
-            LrSchedule::WarmupThenCosine { .. } => None,
-            LrSchedule::WarmupLr { warmup, .. }
-            | LrSchedule::WarmupDecayLr { warmup, .. }
-            | LrSchedule::WarmupCosineLr { warmup, .. } => Some(warmup),
+            WarmupThenCosine { .. } => None,
+            WarmupLr { warmup, .. } | WarmupDecayLr { warmup, .. } | WarmupCosineLr { warmup, .. } => {
+                Some(warmup)
+            }
         }
     }
 
@@ -113,21 +114,19 @@ impl LrSchedule {
     pub fn rate(&self, step: u32) -> f64 {
         let iteration = step.checked_sub(1).map(f64::from);
         match *self {
-            LrSchedule::WarmupThenCosine { peak, warmup, steps } => {
-                warmup_then_cosine(peak, warmup, steps, step)
-            }
-            LrSchedule::WarmupLr { low, high, warmup } => {
+            WarmupThenCosine { peak, warmup, steps } => warmup_then_cosine(peak, warmup, steps, step),
+            WarmupLr { low, high, warmup } => {
                 let share = iteration.map_or(0.0, |i| warmup.share(i).unwrap_or(1.0));
                 low + (high - low) * share
             }
-            LrSchedule::WarmupDecayLr { low, high, warmup, total } => {
+            WarmupDecayLr { low, high, warmup, total } => {
                 let decay = |i: f64| {
                     ((f64::from(total) - i) / (f64::from(total) - warmup.length()).max(1.0)).max(0.0)
                 };
                 let share = iteration.map_or(0.0, |i| warmup.share(i).unwrap_or_else(|| decay(i)));
                 low + (high - low) * share
             }
-            LrSchedule::WarmupCosineLr { peak, warmup_min_ratio, cos_min_ratio, warmup, total } => {
+            WarmupCosineLr { peak, warmup_min_ratio, cos_min_ratio, warmup, total } => {
                 let Some(i) = iteration else { return 0.0 };
                 let cosine = || cosine(i - warmup.length() + 1.0, f64::from(total) - warmup.length());
                 peak * match warmup.share(i) {
@@ -165,40 +164,34 @@ mod tests {
 
     #[test]
     fn the_built_in_one_warms_up_and_decays_to_a_tenth() {
-        let schedule = LrSchedule::WarmupThenCosine { peak: 0.01, warmup: 10, steps: 110 };
+        let schedule = WarmupThenCosine { peak: 0.01, warmup: 10, steps: 110 };
         near(schedule, &[(0, 0.001), (9, 0.01), (10, 0.01), (60, 0.0055)]);
         assert!(schedule.rate(109) < 0.00101);
-        near(LrSchedule::WarmupThenCosine { peak: 1.0, warmup: 300, steps: 100 }, &[(99, 1.0 / 3.0)]);
+        near(WarmupThenCosine { peak: 1.0, warmup: 300, steps: 100 }, &[(99, 1.0 / 3.0)]);
     }
 
     #[test]
     fn warmup_lr_climbs_like_a_logarithm_or_a_line_and_stays() {
         let warmup = WarmUp { steps: 8, climb: Climb::Log };
-        let log = LrSchedule::WarmupLr { low: 1.0, high: 4.0, warmup };
+        let log = WarmupLr { low: 1.0, high: 4.0, warmup };
         // ln 2 / ln 8 = 1/3, ln 4 / ln 8 = 2/3, ln 8 / ln 8 = 1.
         near(log, &[(0, 1.0), (1, 1.0), (2, 2.0), (4, 3.0), (8, 4.0), (9, 4.0), (4000, 4.0)]);
-        let linear =
-            LrSchedule::WarmupLr { low: 1.0, high: 5.0, warmup: WarmUp { climb: Climb::Linear, ..warmup } };
+        let linear = WarmupLr { low: 1.0, high: 5.0, warmup: WarmUp { climb: Climb::Linear, ..warmup } };
         near(linear, &[(0, 1.0), (1, 1.0), (3, 2.0), (5, 3.0), (9, 5.0)]);
     }
 
     #[test]
     fn warmup_decay_lr_comes_back_to_its_lowest_rate_at_the_last_iteration() {
         let warmup = WarmUp { steps: 4, climb: Climb::Linear };
-        let schedule = LrSchedule::WarmupDecayLr { low: 2.0, high: 10.0, warmup, total: 12 };
+        let schedule = WarmupDecayLr { low: 2.0, high: 10.0, warmup, total: 12 };
         near(schedule, &[(0, 2.0), (1, 2.0), (3, 6.0), (5, 10.0), (7, 8.0), (9, 6.0), (13, 2.0), (99, 2.0)]);
     }
 
     #[test]
     fn warmup_cosine_lr_ends_at_its_ratio_of_the_peak() {
         let warmup = WarmUp { steps: 4, climb: Climb::Linear };
-        let schedule = LrSchedule::WarmupCosineLr {
-            peak: 10.0,
-            warmup_min_ratio: 0.2,
-            cos_min_ratio: 0.1,
-            warmup,
-            total: 12,
-        };
+        let schedule =
+            WarmupCosineLr { peak: 10.0, warmup_min_ratio: 0.2, cos_min_ratio: 0.1, warmup, total: 12 };
         let quarter = 10.0 * (0.1 + 0.9 * (1.0 + 0.5f64.sqrt()) / 2.0);
         near(
             schedule,
@@ -212,16 +205,10 @@ mod tests {
             for climb in [Climb::Log, Climb::Linear] {
                 let warmup = WarmUp { steps, climb };
                 for schedule in [
-                    LrSchedule::WarmupLr { low: 0.0, high: 1.0, warmup },
-                    LrSchedule::WarmupDecayLr { low: 0.0, high: 1.0, warmup, total: 1 },
-                    LrSchedule::WarmupCosineLr {
-                        peak: 1.0,
-                        warmup_min_ratio: 0.0,
-                        cos_min_ratio: 0.1,
-                        warmup,
-                        total: 1,
-                    },
-                    LrSchedule::WarmupThenCosine { peak: 1.0, warmup: steps, steps: 1 },
+                    WarmupLr { low: 0.0, high: 1.0, warmup },
+                    WarmupDecayLr { low: 0.0, high: 1.0, warmup, total: 1 },
+                    WarmupCosineLr { peak: 1.0, warmup_min_ratio: 0.0, cos_min_ratio: 0.1, warmup, total: 1 },
+                    WarmupThenCosine { peak: 1.0, warmup: steps, steps: 1 },
                 ] {
                     assert!((0..60).all(|step| (0.0..=1.0).contains(&schedule.rate(step))), "{schedule:?}");
                 }

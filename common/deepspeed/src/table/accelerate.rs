@@ -1,9 +1,9 @@
 //! Accelerate's file: processes and devices, and its own names for some of DeepSpeed's keys.
 
 use super::{empty, flag, from, number, off};
+use crate::keys::Kind::{Any, Choice, Count, Flag, Number, Text};
 use crate::keys::{Auto, Key, Kind};
-use crate::node::Node;
-use crate::node::is_none;
+use crate::node::{Node, is_none};
 use settings::cli::DeviceChoice;
 
 /// The key that names a DeepSpeed file, whose keys take precedence over those beside it.
@@ -12,19 +12,19 @@ pub(crate) const CONFIG_FILE: &str = "deepspeed_config.deepspeed_config_file";
 const LAUNCH: &str = "how Accelerate starts processes";
 const HOSTS: &str = "which hosts Accelerate starts processes on; torchrun, mpirun or srun start them here";
 const OTHER: &str = "another device or library of Accelerate's";
-const DEVICE: Kind = Kind::Choice(&["none", "cpu", "nvme"]);
-const PRECISION: Kind = Kind::Choice(&["no", "fp16", "bf16", "fp8"]);
+const DEVICE: Kind = Choice(&["none", "cpu", "nvme"]);
+const PRECISION: Kind = Choice(&["no", "fp16", "bf16", "fp8"]);
 
 pub(super) static KEYS: &[Key] = &[
-    Key::new("num_processes", Kind::Count(1, 1024), "1", "world size").honoured(
+    Key::new("num_processes", Count(1, 1024), "1", "world size").honoured(
         Some("gpus"),
         |args, value| args.gpus = super::count(value),
         |_| None,
     ),
     Key::new("mixed_precision", PRECISION, "\"no\"", "fp16 and bf16 switch those sections on")
         .means(mixed_precision),
-    Key::new("distributed_type", Kind::Text, "\"NO\"", "the crate decides"),
-    Key::new("compute_environment", Kind::Text, "\"LOCAL_MACHINE\"", LAUNCH),
+    Key::new("distributed_type", Text, "\"NO\"", "the crate decides"),
+    Key::new("compute_environment", Text, "\"LOCAL_MACHINE\"", LAUNCH),
     Key::new(
         "num_machines",
         from(1),
@@ -33,18 +33,18 @@ pub(super) static KEYS: &[Key] = &[
     )
     .missed_unless(|value| number(value) <= 1.0),
     Key::new("machine_rank", from(0), "0", LAUNCH),
-    Key::new("main_process_ip", Kind::Any, "null", LAUNCH),
-    Key::new("main_process_port", Kind::Any, "null", LAUNCH),
-    Key::new("main_training_function", Kind::Text, "\"main\"", LAUNCH),
-    Key::new("rdzv_backend", Kind::Text, "\"static\"", LAUNCH),
-    Key::new("same_network", Kind::Flag, "true", LAUNCH),
-    Key::new("enable_cpu_affinity", Kind::Flag, "false", "ranks are not bound to cores").missed_unless(off),
-    Key::new("gpu_ids", Kind::Any, "null", "`CUDA_VISIBLE_DEVICES` chooses GPUs").missed_unless(all_gpus),
-    Key::new("commands", Kind::Any, "null", LAUNCH),
-    Key::new("command_file", Kind::Any, "null", LAUNCH),
-    Key::new("mpirun_config", Kind::Any, "", LAUNCH),
-    Key::new("debug", Kind::Flag, "false", "collectives always compare what ranks ask for"),
-    Key::new("use_cpu", Kind::Flag, "false", "true computes on the CPU, GPUs or not").honoured(
+    Key::new("main_process_ip", Any, "null", LAUNCH),
+    Key::new("main_process_port", Any, "null", LAUNCH),
+    Key::new("main_training_function", Text, "\"main\"", LAUNCH),
+    Key::new("rdzv_backend", Text, "\"static\"", LAUNCH),
+    Key::new("same_network", Flag, "true", LAUNCH),
+    Key::new("enable_cpu_affinity", Flag, "false", "ranks are not bound to cores").missed_unless(off),
+    Key::new("gpu_ids", Any, "null", "`CUDA_VISIBLE_DEVICES` chooses GPUs").missed_unless(all_gpus),
+    Key::new("commands", Any, "null", LAUNCH),
+    Key::new("command_file", Any, "null", LAUNCH),
+    Key::new("mpirun_config", Any, "", LAUNCH),
+    Key::new("debug", Flag, "false", "collectives always compare what ranks ask for"),
+    Key::new("use_cpu", Flag, "false", "true computes on the CPU, GPUs or not").honoured(
         Some("device"),
         |args, value| {
             if flag(value) {
@@ -53,25 +53,21 @@ pub(super) static KEYS: &[Key] = &[
         },
         |_| None,
     ),
-    Key::new("downcast_bf16", Kind::Any, "\"no\"", OTHER),
-    Key::new("tpu_env", Kind::Any, "[]", OTHER),
-    Key::new("tpu_use_cluster", Kind::Flag, "false", OTHER).missed_unless(off),
-    Key::new("tpu_use_sudo", Kind::Flag, "false", OTHER),
-    Key::new("ipex_config", Kind::Any, "{}", OTHER),
-    Key::new("dynamo_config", Kind::Any, "{}", "kernels are compiled with the program"),
-    Key::new("megatron_lm_config", Kind::Any, "{}", "Megatron-LM").not_yet(empty),
-    Key::new("fp8_config", Kind::Any, "{}", "8-bit training").not_yet(empty),
-    Key::new(CONFIG_FILE, Kind::Text, "null", "the DeepSpeed file to read").honoured(
-        None,
-        |_, _| {},
-        |_| None,
-    ),
-    Key::new("deepspeed_config.zero_stage", Kind::Count(0, 3), "2", "zero_optimization.stage")
+    Key::new("downcast_bf16", Any, "\"no\"", OTHER),
+    Key::new("tpu_env", Any, "[]", OTHER),
+    Key::new("tpu_use_cluster", Flag, "false", OTHER).missed_unless(off),
+    Key::new("tpu_use_sudo", Flag, "false", OTHER),
+    Key::new("ipex_config", Any, "{}", OTHER),
+    Key::new("dynamo_config", Any, "{}", "kernels are compiled with the program"),
+    Key::new("megatron_lm_config", Any, "{}", "Megatron-LM").not_yet(empty),
+    Key::new("fp8_config", Any, "{}", "8-bit training").not_yet(empty),
+    Key::new(CONFIG_FILE, Text, "null", "the DeepSpeed file to read").honoured(None, |_, _| {}, |_| None),
+    Key::new("deepspeed_config.zero_stage", Count(0, 3), "2", "zero_optimization.stage")
         .means(|value| Some(("zero_optimization.stage", value.clone()))),
     Key::new("deepspeed_config.gradient_accumulation_steps", from(1), "1", "gradient_accumulation_steps")
         .auto(Auto::Flags)
         .means(|value| Some(("gradient_accumulation_steps", value.clone()))),
-    Key::new("deepspeed_config.gradient_clipping", Kind::Number(0.0, 1e12), "null", "gradient_clipping")
+    Key::new("deepspeed_config.gradient_clipping", Number(0.0, 1e12), "null", "gradient_clipping")
         .auto(Auto::Flags)
         .means(|value| Some(("gradient_clipping", value.clone()))),
     Key::new(
@@ -83,7 +79,7 @@ pub(super) static KEYS: &[Key] = &[
     .means(|value| Some(("zero_optimization.offload_optimizer.device", value.clone()))),
     Key::new(
         "deepspeed_config.offload_optimizer_nvme_path",
-        Kind::Text,
+        Text,
         "\"none\"",
         "zero_optimization.offload_optimizer.nvme_path",
     )
@@ -97,31 +93,31 @@ pub(super) static KEYS: &[Key] = &[
     .means(|value| Some(("zero_optimization.offload_param.device", value.clone()))),
     Key::new(
         "deepspeed_config.offload_param_nvme_path",
-        Kind::Text,
+        Text,
         "\"none\"",
         "zero_optimization.offload_param.nvme_path",
     )
     .means(|value| some_path("zero_optimization.offload_param.nvme_path", value)),
     Key::new(
         "deepspeed_config.zero3_save_16bit_model",
-        Kind::Flag,
+        Flag,
         "false",
         "stage3_gather_16bit_weights_on_model_save",
     )
     .means(|value| Some(("zero_optimization.stage3_gather_16bit_weights_on_model_save", value.clone()))),
     Key::new(
         "deepspeed_config.zero3_init_flag",
-        Kind::Flag,
+        Flag,
         "false",
         "weights are always made shard by shard here",
     ),
-    Key::new("deepspeed_config.deepspeed_multinode_launcher", Kind::Text, "\"pdsh\"", LAUNCH),
-    Key::new("deepspeed_config.deepspeed_hostfile", Kind::Any, "null", HOSTS).missed_unless(empty),
-    Key::new("deepspeed_config.deepspeed_exclusion_filter", Kind::Any, "null", HOSTS).missed_unless(empty),
-    Key::new("deepspeed_config.deepspeed_inclusion_filter", Kind::Any, "null", HOSTS).missed_unless(empty),
+    Key::new("deepspeed_config.deepspeed_multinode_launcher", Text, "\"pdsh\"", LAUNCH),
+    Key::new("deepspeed_config.deepspeed_hostfile", Any, "null", HOSTS).missed_unless(empty),
+    Key::new("deepspeed_config.deepspeed_exclusion_filter", Any, "null", HOSTS).missed_unless(empty),
+    Key::new("deepspeed_config.deepspeed_inclusion_filter", Any, "null", HOSTS).missed_unless(empty),
     Key::new(
         "deepspeed_config.deepspeed_moe_layer_cls_names",
-        Kind::Any,
+        Any,
         "null",
         "experts: the models here have none",
     )

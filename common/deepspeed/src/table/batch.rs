@@ -1,14 +1,16 @@
 //! Batch, optimizer and learning rate.
 
 use super::{count, from, number, on};
+use crate::keys::Kind::{Choice, Count, Flag, Number, Pair, Positive};
 use crate::keys::{Auto, Key, Kind, pair};
 use crate::node::Node;
 use settings::file::SchedulerName;
-use settings::lr_schedule::{Climb, LrSchedule};
+use settings::lr_schedule::Climb;
+use settings::lr_schedule::LrSchedule::{WarmupCosineLr, WarmupDecayLr, WarmupLr, WarmupThenCosine};
 
-const STEPS: Kind = Kind::Count(0, u32::MAX as u64);
-const RATE: Kind = Kind::Positive(1e6);
-const RATIO: Kind = Kind::Number(0.0, 1.0);
+const STEPS: Kind = Count(0, u32::MAX as u64);
+const RATE: Kind = Positive(1e6);
+const RATIO: Kind = Number(0.0, 1.0);
 
 pub(super) static KEYS: &[Key] = &[
     Key::new("train_batch_size", from(1), "", "sequences per step over all ranks; see the batch rule")
@@ -38,7 +40,7 @@ pub(super) static KEYS: &[Key] = &[
         ),
     Key::new(
         "gradient_clipping",
-        Kind::Number(0.0, 1e12),
+        Number(0.0, 1e12),
         "1.0",
         "largest norm; 0 never clips (the default of old versions)",
     )
@@ -56,7 +58,7 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new(
         "optimizer.type",
-        Kind::Choice(&["AdamW", "Adam"]),
+        Choice(&["AdamW", "Adam"]),
         "",
         "AdamW is the optimizer here; DeepSpeed's Adam is AdamW too unless `adam_w_mode` is false",
     )
@@ -68,7 +70,7 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new(
         "optimizer.params.betas",
-        Kind::Pair,
+        Pair,
         "[0.9, 0.999]",
         "decay of momentum and variance; 0.9 and 0.95 if left out",
     )
@@ -81,37 +83,36 @@ pub(super) static KEYS: &[Key] = &[
             Some(Node::List(vec![Node::single(momentum), Node::single(variance)]))
         },
     ),
-    Key::new("optimizer.params.eps", Kind::Number(1e-30, 1.0), "1e-8", "added to the root of the variance")
+    Key::new("optimizer.params.eps", Number(1e-30, 1.0), "1e-8", "added to the root of the variance")
         .auto(Auto::Flags)
         .honoured(
             None,
             |args, value| args.file_only.eps = Some(number(value) as f32),
             |run| Some(Node::single(run.config.eps)),
         ),
-    Key::new("optimizer.params.weight_decay", Kind::Number(0.0, 0.99), "0.01", "decoupled; of matrices only")
+    Key::new("optimizer.params.weight_decay", Number(0.0, 0.99), "0.01", "decoupled; of matrices only")
         .auto(Auto::Flags)
         .honoured(
             Some("weight_decay"),
             |args, value| args.training.weight_decay = number(value),
             |run| Some(Node::single(run.config.weight_decay)),
         ),
-    Key::new("optimizer.params.torch_adam", Kind::Flag, "false", "which implementation does the arithmetic"),
-    Key::new("optimizer.params.adam_w_mode", Kind::Flag, "true", "Adam with the decay inside the gradient")
+    Key::new("optimizer.params.torch_adam", Flag, "false", "which implementation does the arithmetic"),
+    Key::new("optimizer.params.adam_w_mode", Flag, "true", "Adam with the decay inside the gradient")
         .not_yet(on),
-    Key::new("optimizer.params.bias_correction", Kind::Flag, "true", "Adam without bias correction")
-        .not_yet(on),
-    Key::new("optimizer.params.amsgrad", Kind::Flag, "false", "the AMSGrad variant").not_yet(super::off),
+    Key::new("optimizer.params.bias_correction", Flag, "true", "Adam without bias correction").not_yet(on),
+    Key::new("optimizer.params.amsgrad", Flag, "false", "the AMSGrad variant").not_yet(super::off),
     Key::new(
         "optimizer.params.max_grad_norm",
-        Kind::Number(0.0, f64::MAX),
+        Number(0.0, f64::MAX),
         "0",
         "DeepSpeed drops it; `gradient_clipping` counts",
     )
     .missed_unless(|value| number(value) == 0.0),
-    Key::new("optimizer.legacy_fusion", Kind::Flag, "false", "which kernel does the arithmetic"),
+    Key::new("optimizer.legacy_fusion", Flag, "false", "which kernel does the arithmetic"),
     Key::new(
         "scheduler.type",
-        Kind::Choice(&["WarmupLR", "WarmupDecayLR", "WarmupCosineLR"]),
+        Choice(&["WarmupLR", "WarmupDecayLR", "WarmupCosineLR"]),
         "",
         "left out: linear warm-up, then a cosine to a tenth",
     )
@@ -126,29 +127,22 @@ pub(super) static KEYS: &[Key] = &[
             }
         },
         |run| match run.config.lr_schedule {
-            LrSchedule::WarmupThenCosine { .. } => None,
-            LrSchedule::WarmupLr { .. } => Some(Node::text("WarmupLR")),
-            LrSchedule::WarmupDecayLr { .. } => Some(Node::text("WarmupDecayLR")),
-            LrSchedule::WarmupCosineLr { .. } => Some(Node::text("WarmupCosineLR")),
+            WarmupThenCosine { .. } => None,
+            WarmupLr { .. } => Some(Node::text("WarmupLR")),
+            WarmupDecayLr { .. } => Some(Node::text("WarmupDecayLR")),
+            WarmupCosineLr { .. } => Some(Node::text("WarmupCosineLR")),
         },
     ),
-    Key::new(
-        "scheduler.params.warmup_min_lr",
-        Kind::Number(0.0, 1e6),
-        "0",
-        "rate at the start of the warm-up",
-    )
-    .auto(Auto::Flags)
-    .honoured(
-        None,
-        |args, value| args.file_only.scheduler.low = number(value),
-        |run| match run.config.lr_schedule {
-            LrSchedule::WarmupLr { low, .. } | LrSchedule::WarmupDecayLr { low, .. } => {
-                Some(Node::Number(low))
-            }
-            _ => None,
-        },
-    ),
+    Key::new("scheduler.params.warmup_min_lr", Number(0.0, 1e6), "0", "rate at the start of the warm-up")
+        .auto(Auto::Flags)
+        .honoured(
+            None,
+            |args, value| args.file_only.scheduler.low = number(value),
+            |run| match run.config.lr_schedule {
+                WarmupLr { low, .. } | WarmupDecayLr { low, .. } => Some(Node::Number(low)),
+                _ => None,
+            },
+        ),
     Key::new(
         "scheduler.params.warmup_max_lr",
         RATE,
@@ -160,9 +154,7 @@ pub(super) static KEYS: &[Key] = &[
         Some("lr"),
         |args, value| args.training.lr = number(value),
         |run| match run.config.lr_schedule {
-            LrSchedule::WarmupLr { high, .. } | LrSchedule::WarmupDecayLr { high, .. } => {
-                Some(Node::Number(high))
-            }
+            WarmupLr { high, .. } | WarmupDecayLr { high, .. } => Some(Node::Number(high)),
             _ => None,
         },
     ),
@@ -173,26 +165,21 @@ pub(super) static KEYS: &[Key] = &[
             |args, value| args.training.warmup_steps = Some(count(value) as u32),
             |run| run.config.lr_schedule.warm_up().map(|warmup| Node::count(warmup.steps as usize)),
         ),
-    Key::new(
-        "scheduler.params.warmup_type",
-        Kind::Choice(&["log", "linear"]),
-        "\"log\"",
-        "shape of the warm-up",
-    )
-    .honoured(
-        None,
-        |args, value| {
-            let linear = value.as_text().is_some_and(|text| text.eq_ignore_ascii_case("linear"));
-            args.file_only.scheduler.climb = if linear { Climb::Linear } else { Climb::Log };
-        },
-        |run| {
-            let word = |climb| if climb == Climb::Linear { "linear" } else { "log" };
-            run.config.lr_schedule.warm_up().map(|warmup| Node::text(word(warmup.climb)))
-        },
-    ),
+    Key::new("scheduler.params.warmup_type", Choice(&["log", "linear"]), "\"log\"", "shape of the warm-up")
+        .honoured(
+            None,
+            |args, value| {
+                let linear = value.as_text().is_some_and(|text| text.eq_ignore_ascii_case("linear"));
+                args.file_only.scheduler.climb = if linear { Climb::Linear } else { Climb::Log };
+            },
+            |run| {
+                let word = |climb| if climb == Climb::Linear { "linear" } else { "log" };
+                run.config.lr_schedule.warm_up().map(|warmup| Node::text(word(warmup.climb)))
+            },
+        ),
     Key::new(
         "scheduler.params.total_num_steps",
-        Kind::Count(1, u32::MAX as u64),
+        Count(1, u32::MAX as u64),
         "",
         "where the decay ends; `auto` is `--steps`",
     )
@@ -201,9 +188,7 @@ pub(super) static KEYS: &[Key] = &[
         None,
         |args, value| args.file_only.scheduler.total = Some(count(value) as u32),
         |run| match run.config.lr_schedule {
-            LrSchedule::WarmupDecayLr { total, .. } | LrSchedule::WarmupCosineLr { total, .. } => {
-                Some(Node::count(total as usize))
-            }
+            WarmupDecayLr { total, .. } | WarmupCosineLr { total, .. } => Some(Node::count(total as usize)),
             _ => None,
         },
     ),
@@ -217,7 +202,7 @@ pub(super) static KEYS: &[Key] = &[
         None,
         |args, value| args.file_only.scheduler.warmup_min_ratio = number(value),
         |run| match run.config.lr_schedule {
-            LrSchedule::WarmupCosineLr { warmup_min_ratio, .. } => Some(Node::Number(warmup_min_ratio)),
+            WarmupCosineLr { warmup_min_ratio, .. } => Some(Node::Number(warmup_min_ratio)),
             _ => None,
         },
     ),
@@ -226,13 +211,13 @@ pub(super) static KEYS: &[Key] = &[
             None,
             |args, value| args.file_only.scheduler.cos_min_ratio = Some(number(value)),
             |run| match run.config.lr_schedule {
-                LrSchedule::WarmupCosineLr { cos_min_ratio, .. } => Some(Node::Number(cos_min_ratio)),
+                WarmupCosineLr { cos_min_ratio, .. } => Some(Node::Number(cos_min_ratio)),
                 _ => None,
             },
         ),
     Key::new(
         "scheduler.params.last_batch_iteration",
-        Kind::Number(-1.0, 1e12),
+        Number(-1.0, 1e12),
         "-1",
         "a run starts at its first step here",
     )

@@ -1,6 +1,7 @@
 //! Accelerate's `fsdp_config`: FSDP's own words.
 
 use super::{count, flag, from};
+use crate::keys::Kind::{Any, Choice, Flag, Number, Text};
 use crate::keys::{Key, Kind};
 use crate::node::Node;
 use events::Place;
@@ -9,11 +10,10 @@ use planner::{BackwardPrefetch, Strategy};
 use settings::cli::TrainArgs;
 
 const STRATEGY: Kind =
-    Kind::Choice(&["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "1", "2", "3", "4"]);
-const RESHARD: Kind =
-    Kind::Choice(&["true", "false", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"]);
-const POLICY: Kind = Kind::Choice(&["TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"]);
-const PREFETCH: Kind = Kind::Choice(&["BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"]);
+    Choice(&["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "1", "2", "3", "4"]);
+const RESHARD: Kind = Choice(&["true", "false", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"]);
+const POLICY: Kind = Choice(&["TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"]);
+const PREFETCH: Kind = Choice(&["BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"]);
 /// Parameters of a unit unless `fsdp_min_num_params` says otherwise: PyTorch's own default.
 const UNIT: u64 = 100_000_000;
 
@@ -59,12 +59,7 @@ pub(super) static KEYS: &[Key] = &[
             },
             |_| None,
         ),
-    Key::new(
-        "fsdp_config.fsdp_transformer_layer_cls_to_wrap",
-        Kind::Any,
-        "null",
-        "blocks are the model's own",
-    ),
+    Key::new("fsdp_config.fsdp_transformer_layer_cls_to_wrap", Any, "null", "blocks are the model's own"),
     Key::new(
         "fsdp_config.fsdp_backward_prefetch",
         PREFETCH,
@@ -82,10 +77,10 @@ pub(super) static KEYS: &[Key] = &[
         },
         |_| None,
     ),
-    Key::new("fsdp_config.fsdp_forward_prefetch", Kind::Flag, "false", "forward gathers ahead anyway"),
+    Key::new("fsdp_config.fsdp_forward_prefetch", Flag, "false", "forward gathers ahead anyway"),
     Key::new(
         "fsdp_config.fsdp_activation_checkpointing",
-        Kind::Flag,
+        Flag,
         "false",
         "true keeps each block's input alone",
     )
@@ -100,31 +95,31 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new(
         "fsdp_config.fsdp_offload_params",
-        Kind::Flag,
+        Flag,
         "false",
         "true (CPUOffload; in version 2 CPUOffloadPolicy): parameters and optimizer in main memory",
     )
     .honoured(None, offload, |_| None),
     Key::new(
         "fsdp_config.fsdp_state_dict_type",
-        Kind::Text,
+        Text,
         "\"FULL_STATE_DICT\"",
         "`--save` always gathers whole weights",
     ),
     Key::new(
         "fsdp_config.fsdp_cpu_ram_efficient_loading",
-        Kind::Flag,
+        Flag,
         "true",
         "weights are always made shard by shard",
     ),
     Key::new(
         "fsdp_config.fsdp_sync_module_states",
-        Kind::Flag,
+        Flag,
         "true",
         "ranks always compare their initial weights",
     ),
-    Key::new("fsdp_config.fsdp_use_orig_params", Kind::Flag, "true", "how PyTorch shows parameters"),
-    Key::new("fsdp_config.fsdp_version", Kind::Number(1.0, 2.0), "1", "an implementation of PyTorch's"),
+    Key::new("fsdp_config.fsdp_use_orig_params", Flag, "true", "how PyTorch shows parameters"),
+    Key::new("fsdp_config.fsdp_version", Number(1.0, 2.0), "1", "an implementation of PyTorch's"),
 ];
 
 /// The strategy's word, number or truth value, in capitals.

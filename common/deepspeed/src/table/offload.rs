@@ -2,13 +2,14 @@
 
 use super::{count, flag, from, number, off, on};
 use crate::Resolved;
+use crate::keys::Kind::{Choice, Count, Flag, Number, Text};
 use crate::keys::{Key, Kind};
 use crate::node::Node;
 use events::Place;
 use settings::cli::MOST_BUFFERS;
 
-const DEVICE: Kind = Kind::Choice(&["none", "cpu", "nvme"]);
-const BUFFERS: Kind = Kind::Count(1, MOST_BUFFERS);
+const DEVICE: Kind = Choice(&["none", "cpu", "nvme"]);
+const BUFFERS: Kind = Count(1, MOST_BUFFERS);
 const DIRECTORY: &str = "the directory for what rests on disk, one for all; it is created if need be; a temporary one if left out";
 const SLOTS: &str = "staging buffers of each kind; 3 if left out";
 const PINNED: &str = "main memory that GPUs copy from is always pinned";
@@ -30,7 +31,7 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.offload.offload_optimizer = place(value),
         |run| Some(device(run.config.offload.optimizer)),
     ),
-    Key::new("zero_optimization.offload_optimizer.nvme_path", Kind::Text, "", DIRECTORY).honoured(
+    Key::new("zero_optimization.offload_optimizer.nvme_path", Text, "", DIRECTORY).honoured(
         Some("offload_dir"),
         |args, value| {
             if args.offload.offload_optimizer == Place::Disk {
@@ -39,21 +40,21 @@ pub(super) static KEYS: &[Key] = &[
         },
         |run| directory(run, run.config.offload.optimizer),
     ),
-    Key::new("zero_optimization.offload_optimizer.pin_memory", Kind::Flag, "true", PINNED).missed_unless(on),
+    Key::new("zero_optimization.offload_optimizer.pin_memory", Flag, "true", PINNED).missed_unless(on),
     Key::new("zero_optimization.offload_optimizer.buffer_count", BUFFERS, "4", SLOTS).honoured(
         Some("offload_buffers"),
         |args, value| args.offload.offload_buffers = Some(count(value)),
         |run| buffers(run, run.config.offload.optimizer),
     ),
-    Key::new("zero_optimization.offload_optimizer.pipeline_read", Kind::Flag, "false", PIPELINED),
-    Key::new("zero_optimization.offload_optimizer.pipeline_write", Kind::Flag, "false", PIPELINED),
+    Key::new("zero_optimization.offload_optimizer.pipeline_read", Flag, "false", PIPELINED),
+    Key::new("zero_optimization.offload_optimizer.pipeline_write", Flag, "false", PIPELINED),
     Key::new(
         "zero_optimization.offload_optimizer.fast_init",
-        Kind::Flag,
+        Flag,
         "false",
         "how quickly files are made, not what is in them",
     ),
-    Key::new("zero_optimization.offload_optimizer.ratio", Kind::Number(0.0, 1.0), "1.0", TWIN_FLOW)
+    Key::new("zero_optimization.offload_optimizer.ratio", Number(0.0, 1.0), "1.0", TWIN_FLOW)
         .not_yet(|value| number(value) == 1.0),
     Key::new(
         "zero_optimization.offload_param.device",
@@ -66,7 +67,7 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.offload.offload_parameters = place(value),
         |run| run.stage.sharded().parameters.then(|| device(run.config.offload.parameters)),
     ),
-    Key::new("zero_optimization.offload_param.nvme_path", Kind::Text, "", DIRECTORY).honoured(
+    Key::new("zero_optimization.offload_param.nvme_path", Text, "", DIRECTORY).honoured(
         Some("offload_dir"),
         |args, value| {
             if args.offload.offload_parameters == Place::Disk {
@@ -75,7 +76,7 @@ pub(super) static KEYS: &[Key] = &[
         },
         |run| directory(run, run.config.offload.parameters),
     ),
-    Key::new("zero_optimization.offload_param.pin_memory", Kind::Flag, "true", PINNED).missed_unless(on),
+    Key::new("zero_optimization.offload_param.pin_memory", Flag, "true", PINNED).missed_unless(on),
     Key::new("zero_optimization.offload_param.buffer_count", BUFFERS, "5", SLOTS).honoured(
         Some("offload_buffers"),
         |args, value| args.offload.offload_buffers = Some(count(value)),
@@ -85,25 +86,20 @@ pub(super) static KEYS: &[Key] = &[
         .missed_unless(|value| number(value) == 1e8),
     Key::new("zero_optimization.offload_param.max_in_cpu", from(0), "1e9", NOTHING_KEPT)
         .missed_unless(|value| [0.0, 1e9].contains(&number(value))),
-    Key::new("zero_optimization.cpu_offload", Kind::Flag, "null", "old name of offload_optimizer on the CPU")
+    Key::new("zero_optimization.cpu_offload", Flag, "null", "old name of offload_optimizer on the CPU")
         .means(|value| {
             flag(value).then(|| ("zero_optimization.offload_optimizer.device", Node::text("cpu")))
         }),
-    Key::new(
-        "zero_optimization.cpu_offload_param",
-        Kind::Flag,
-        "null",
-        "old name of offload_param on the CPU",
-    )
-    .means(|value| flag(value).then(|| ("zero_optimization.offload_param.device", Node::text("cpu")))),
-    Key::new("zero_optimization.cpu_offload_use_pin_memory", Kind::Flag, "null", PINNED),
+    Key::new("zero_optimization.cpu_offload_param", Flag, "null", "old name of offload_param on the CPU")
+        .means(|value| flag(value).then(|| ("zero_optimization.offload_param.device", Node::text("cpu")))),
+    Key::new("zero_optimization.cpu_offload_use_pin_memory", Flag, "null", PINNED),
     Key::new("aio.block_size", from(1), "1048576", FILES).missed_unless(|value| number(value) == 1048576.0),
     Key::new("aio.queue_depth", from(1), "8", FILES).missed_unless(|value| number(value) == 8.0),
     Key::new("aio.intra_op_parallelism", from(1), "1", FILES).missed_unless(|value| number(value) == 1.0),
     Key::new("aio.thread_count", from(1), "1", FILES).missed_unless(|value| number(value) == 1.0),
-    Key::new("aio.single_submit", Kind::Flag, "false", FILES).missed_unless(off),
-    Key::new("aio.overlap_events", Kind::Flag, "true", FILES).missed_unless(on),
-    Key::new("aio.use_gds", Kind::Flag, "false", FILES).missed_unless(off),
+    Key::new("aio.single_submit", Flag, "false", FILES).missed_unless(off),
+    Key::new("aio.overlap_events", Flag, "true", FILES).missed_unless(on),
+    Key::new("aio.use_gds", Flag, "false", FILES).missed_unless(off),
 ];
 
 /// DeepSpeed's words for places.

@@ -2,32 +2,32 @@
 
 use super::{count, disabled, flag, number, off};
 use crate::Resolved;
+use crate::keys::Kind::{Any, Choice, Count, Flag, Number};
 use crate::keys::{Auto, Key, Kind};
 use crate::node::Node;
 use clap::ValueEnum;
 use device::DType;
 use settings::cli::TrainArgs;
-use settings::float_type::FloatType;
-use settings::float_type::name;
+use settings::float_type::{FloatType, name};
 use sharding::LossScaling;
 
 const HALF: &str = "16-bit parameters and gradients, with f32 masters";
 const SCALING: &str = "how the loss scale is found";
-const SMALL: Kind = Kind::Count(1, u32::MAX as u64);
-const DTYPE: Kind = Kind::Choice(&["none", "fp32", "fp16", "bf16"]);
+const SMALL: Kind = Count(1, u32::MAX as u64);
+const DTYPE: Kind = Choice(&["none", "fp32", "fp16", "bf16"]);
 
 pub(super) static KEYS: &[Key] = &[
-    Key::new("fp16.enabled", Kind::Flag, "false", HALF).auto(Auto::Flags).honoured(
+    Key::new("fp16.enabled", Flag, "false", HALF).auto(Auto::Flags).honoured(
         Some("precision"),
         |args, value| switch(args, value, FloatType::Fp16),
         |run| Some(Node::Flag(run.config.precision.parameters == DType::F16)),
     ),
-    Key::new("fp16.loss_scale", Kind::Number(0.0, 1e30), "0", "0 searches for the scale").honoured(
+    Key::new("fp16.loss_scale", Number(0.0, 1e30), "0", "0 searches for the scale").honoured(
         Some("loss_scale"),
         |args, value| args.types.loss_scale = Some(number(value)),
         |run| scaling(run, |scaling| scaling.fixed.unwrap_or(0.0)),
     ),
-    Key::new("fp16.initial_scale_power", Kind::Count(0, 32), "16", SCALING).honoured(
+    Key::new("fp16.initial_scale_power", Count(0, 32), "16", SCALING).honoured(
         Some("initial_scale_power"),
         |args, value| args.types.initial_scale_power = Some(small(value)),
         |run| scaling(run, |scaling| scaling.initial_power.into()),
@@ -42,35 +42,30 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.types.hysteresis = Some(small(value)),
         |run| scaling(run, |scaling| scaling.hysteresis.into()),
     ),
-    Key::new("fp16.consecutive_hysteresis", Kind::Flag, "false", SCALING).honoured(
+    Key::new("fp16.consecutive_hysteresis", Flag, "false", SCALING).honoured(
         Some("consecutive_hysteresis"),
         |args, value| args.types.consecutive_hysteresis = Some(flag(value)),
         |run| run.config.loss_scaling.map(|scaling| Node::Flag(scaling.consecutive_hysteresis)),
     ),
-    Key::new("fp16.min_loss_scale", Kind::Number(0.0, 1e30), "1", SCALING).honoured(
+    Key::new("fp16.min_loss_scale", Number(0.0, 1e30), "1", SCALING).honoured(
         Some("min_loss_scale"),
         |args, value| args.types.min_loss_scale = Some(number(value)),
         |run| scaling(run, |scaling| scaling.minimum),
     ),
-    Key::new("fp16.auto_cast", Kind::Flag, "false", "tokens are whole numbers: there are no inputs to cast"),
-    Key::new("fp16.fp16_master_weights_and_grads", Kind::Flag, "false", "16-bit master weights").not_yet(off),
-    Key::new("bf16.enabled", Kind::Flag, "false", HALF).auto(Auto::Flags).honoured(
+    Key::new("fp16.auto_cast", Flag, "false", "tokens are whole numbers: there are no inputs to cast"),
+    Key::new("fp16.fp16_master_weights_and_grads", Flag, "false", "16-bit master weights").not_yet(off),
+    Key::new("bf16.enabled", Flag, "false", HALF).auto(Auto::Flags).honoured(
         Some("precision"),
         |args, value| switch(args, value, FloatType::Bf16),
         |run| Some(Node::Flag(run.config.precision.parameters == DType::Bf16)),
     ),
-    Key::new("bf16.immediate_grad_update", Kind::Flag, "false", "gradients always accumulate at once"),
-    Key::new(
-        "bf16.check_grad_overflow",
-        Kind::Flag,
-        "false",
-        "a gradient that is not finite always ends the run",
-    ),
-    Key::new("bfloat16.enabled", Kind::Flag, "false", "old name of bf16.enabled")
+    Key::new("bf16.immediate_grad_update", Flag, "false", "gradients always accumulate at once"),
+    Key::new("bf16.check_grad_overflow", Flag, "false", "a gradient that is not finite always ends the run"),
+    Key::new("bfloat16.enabled", Flag, "false", "old name of bf16.enabled")
         .auto(Auto::Flags)
         .means(|value| Some(("bf16.enabled", value.clone()))),
-    Key::new("amp", Kind::Any, "", "NVIDIA Apex's mixed precision").not_yet(disabled),
-    Key::new("torch_autocast", Kind::Any, "", "PyTorch's autocast").not_yet(disabled),
+    Key::new("amp", Any, "", "NVIDIA Apex's mixed precision").not_yet(disabled),
+    Key::new("torch_autocast", Any, "", "PyTorch's autocast").not_yet(disabled),
     Key::new("communication_data_type", DTYPE, "null", "gradients on the wire; as in memory if left out")
         .honoured(
             Some("reduce_dtype"),
@@ -89,7 +84,7 @@ pub(super) static KEYS: &[Key] = &[
             |args, value| args.types.grad_dtype = dtype(value),
             |run| Some(Node::text(name(run.config.precision.gradients))),
         ),
-    Key::new("fp32_allreduce", Kind::Flag, "false", "old name of communication_data_type fp32")
+    Key::new("fp32_allreduce", Flag, "false", "old name of communication_data_type fp32")
         .means(|value| flag(value).then(|| ("communication_data_type", Node::text("fp32")))),
 ];
 

@@ -1,7 +1,8 @@
 //! `zero_optimization`.
 
 use super::{count, empty, flag, from, number, off, on};
-use crate::keys::{Auto, Key, Kind};
+use crate::keys::Kind::{Any, Count, Flag, Number};
+use crate::keys::{Auto, Key};
 use crate::node::Node;
 use planner::{Stage, Strategy};
 use settings::GradSync;
@@ -10,17 +11,12 @@ const QUANTIZED: &str = "quantized communication (ZeRO++)";
 const MICS: &str = "MiCS in two levels";
 
 pub(super) static KEYS: &[Key] = &[
-    Key::new(
-        "zero_optimization.stage",
-        Kind::Count(0, 3),
-        "0",
-        "must match the crate; the crate's if left out",
-    )
-    .honoured(
-        None,
-        |args, value| args.file_only.stage = Stage::ALL.get(count(value)).copied(),
-        |run| Stage::ALL.iter().position(|&stage| stage == run.stage).map(Node::count),
-    ),
+    Key::new("zero_optimization.stage", Count(0, 3), "0", "must match the crate; the crate's if left out")
+        .honoured(
+            None,
+            |args, value| args.file_only.stage = Stage::ALL.get(count(value)).copied(),
+            |run| Stage::ALL.iter().position(|&stage| stage == run.stage).map(Node::count),
+        ),
     Key::new(
         "zero_optimization.reduce_bucket_size",
         from(1),
@@ -33,23 +29,18 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.communication.reduce_bucket = Some(count(value)),
         |run| run.config.communication.reduce_bucket.map(Node::count),
     ),
-    Key::new(
-        "zero_optimization.reduce_scatter",
-        Kind::Flag,
-        "true",
-        "false all-reduces gradients, in ZeRO-1 only",
-    )
-    .honoured(
-        Some("grad_sync"),
-        |args, value| {
-            args.sharding.grad_sync =
-                Some(if flag(value) { GradSync::ReduceScatter } else { GradSync::AllReduce })
-        },
-        |run| Some(Node::Flag(run.config.grad_sync == GradSync::ReduceScatter)),
-    ),
+    Key::new("zero_optimization.reduce_scatter", Flag, "true", "false all-reduces gradients, in ZeRO-1 only")
+        .honoured(
+            Some("grad_sync"),
+            |args, value| {
+                args.sharding.grad_sync =
+                    Some(if flag(value) { GradSync::ReduceScatter } else { GradSync::AllReduce })
+            },
+            |run| Some(Node::Flag(run.config.grad_sync == GradSync::ReduceScatter)),
+        ),
     Key::new(
         "zero_optimization.contiguous_gradients",
-        Kind::Flag,
+        Flag,
         "true",
         "false copies gradients into buckets before they are reduced",
     )
@@ -60,7 +51,7 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new(
         "zero_optimization.overlap_comm",
-        Kind::Flag,
+        Flag,
         "true in ZeRO-3",
         "false waits for every collective at once and gathers nothing ahead",
     )
@@ -69,13 +60,8 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.communication.no_overlap = !flag(value),
         |run| Some(Node::Flag(run.config.communication.overlap)),
     ),
-    Key::new(
-        "zero_optimization.allgather_partitions",
-        Kind::Flag,
-        "true",
-        "broadcasts in place of all-gathers",
-    )
-    .not_yet(on),
+    Key::new("zero_optimization.allgather_partitions", Flag, "true", "broadcasts in place of all-gathers")
+        .not_yet(on),
     Key::new(
         "zero_optimization.allgather_bucket_size",
         from(1),
@@ -162,18 +148,13 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new(
         "zero_optimization.stage3_gather_16bit_weights_on_model_save",
-        Kind::Flag,
+        Flag,
         "false",
         "saving always gathers whole weights here",
     )
     .auto(Auto::Flags),
-    Key::new(
-        "zero_optimization.stage3_gather_fp16_weights_on_model_save",
-        Kind::Flag,
-        "false",
-        "its old name",
-    )
-    .means(|value| Some(("zero_optimization.stage3_gather_16bit_weights_on_model_save", value.clone()))),
+    Key::new("zero_optimization.stage3_gather_fp16_weights_on_model_save", Flag, "false", "its old name")
+        .means(|value| Some(("zero_optimization.stage3_gather_16bit_weights_on_model_save", value.clone()))),
     Key::new(
         "zero_optimization.stage3_module_granularity_threshold",
         from(0),
@@ -183,7 +164,7 @@ pub(super) static KEYS: &[Key] = &[
     .not_yet(|value| number(value) == 0.0),
     Key::new(
         "zero_optimization.stage3_use_all_reduce_for_fetch_params",
-        Kind::Flag,
+        Flag,
         "false",
         "gathering by all-reduce",
     )
@@ -202,14 +183,13 @@ pub(super) static KEYS: &[Key] = &[
             run.stage.sharded().parameters.then(|| Node::count(size))
         },
     ),
-    Key::new("zero_optimization.zero_quantized_weights", Kind::Flag, "false", QUANTIZED).not_yet(off),
-    Key::new("zero_optimization.zero_quantized_nontrainable_weights", Kind::Flag, "false", QUANTIZED)
-        .not_yet(off),
-    Key::new("zero_optimization.zero_quantized_gradients", Kind::Flag, "false", QUANTIZED).not_yet(off),
-    Key::new("zero_optimization.zeropp_loco_param", Kind::Any, "null", QUANTIZED).not_yet(empty),
+    Key::new("zero_optimization.zero_quantized_weights", Flag, "false", QUANTIZED).not_yet(off),
+    Key::new("zero_optimization.zero_quantized_nontrainable_weights", Flag, "false", QUANTIZED).not_yet(off),
+    Key::new("zero_optimization.zero_quantized_gradients", Flag, "false", QUANTIZED).not_yet(off),
+    Key::new("zero_optimization.zeropp_loco_param", Any, "null", QUANTIZED).not_yet(empty),
     Key::new(
         "zero_optimization.mics_shard_size",
-        Kind::Number(-1.0, 1e6),
+        Number(-1.0, 1e6),
         "-1",
         "MiCS: ranks that share one copy of the model states, in ZeRO-3 only; a divisor of the ranks",
     )
@@ -226,55 +206,40 @@ pub(super) static KEYS: &[Key] = &[
             run.stage.sharded().parameters.then_some(Node::Number(size))
         },
     ),
-    Key::new("zero_optimization.mics_hierarchical_params_gather", Kind::Flag, "false", MICS).not_yet(off),
+    Key::new("zero_optimization.mics_hierarchical_params_gather", Flag, "false", MICS).not_yet(off),
     Key::new(
         "zero_optimization.round_robin_gradients",
-        Kind::Flag,
+        Flag,
         "false",
         "a rank sends its own slice of gradients to main memory, and no other",
     ),
     Key::new(
         "zero_optimization.use_multi_rank_bucket_allreduce",
-        Kind::Flag,
+        Flag,
         "true",
         "one reduce-scatter does it here",
     ),
     Key::new(
         "zero_optimization.load_from_fp32_weights",
-        Kind::Flag,
+        Flag,
         "true",
         "initial weights are always read in f32",
     ),
-    Key::new(
-        "zero_optimization.elastic_checkpoint",
-        Kind::Flag,
-        "false",
-        "DeepSpeed no longer reads it either",
-    ),
-    Key::new(
-        "zero_optimization.ignore_unused_parameters",
-        Kind::Flag,
-        "true",
-        "every parameter is used here",
-    ),
-    Key::new("zero_optimization.legacy_stage1", Kind::Flag, "false", "an implementation of DeepSpeed's"),
+    Key::new("zero_optimization.elastic_checkpoint", Flag, "false", "DeepSpeed no longer reads it either"),
+    Key::new("zero_optimization.ignore_unused_parameters", Flag, "true", "every parameter is used here"),
+    Key::new("zero_optimization.legacy_stage1", Flag, "false", "an implementation of DeepSpeed's"),
     Key::new(
         "zero_optimization.memory_efficient_linear",
-        Kind::Flag,
+        Flag,
         "true",
         "backward keeps no gathered weights here",
     ),
     Key::new(
         "zero_optimization.pipeline_loading_checkpoint",
-        Kind::Flag,
+        Flag,
         "false",
         "how DeepSpeed loads its checkpoints",
     ),
-    Key::new(
-        "zero_optimization.override_module_apply",
-        Kind::Flag,
-        "true",
-        "how DeepSpeed hooks into PyTorch",
-    ),
-    Key::new("zero_optimization.log_trace_cache_warnings", Kind::Flag, "false", "what DeepSpeed prints"),
+    Key::new("zero_optimization.override_module_apply", Flag, "true", "how DeepSpeed hooks into PyTorch"),
+    Key::new("zero_optimization.log_trace_cache_warnings", Flag, "false", "what DeepSpeed prints"),
 ];

@@ -2,7 +2,8 @@
 
 use super::{choose, guess, measured, planned, run, states};
 use crate::learn::flags::{ACCUMULATED, FIVE, TWO};
-use crate::learn::question::{Chapter, Figure};
+use crate::learn::question::Chapter;
+use crate::learn::question::Figure::{Peak, Sent, SentInAll, TotalPeak};
 use events::Operation;
 use planner::Recipe;
 use planner::Stage::{Ddp, Zero2, Zero3};
@@ -15,20 +16,15 @@ pub(super) const FIRST_RUN: Chapter = Chapter {
             "ZeRO-3, four ranks: bytes of parameters that a rank keeps between steps.",
             Zero3,
             FIVE,
-            Figure::Peak("parameters"),
+            Peak("parameters"),
         ),
         guess(
             "ZeRO-3, four ranks: bytes of optimizer states that a rank keeps.",
             Zero3,
             FIVE,
-            Figure::Peak("optimizer"),
+            Peak("optimizer"),
         ),
-        guess(
-            "DDP, four ranks: bytes of optimizer states that a rank keeps.",
-            Ddp,
-            FIVE,
-            Figure::Peak("optimizer"),
-        ),
+        guess("DDP, four ranks: bytes of optimizer states that a rank keeps.", Ddp, FIVE, Peak("optimizer")),
     ],
     quiz: &[
         choose(
@@ -47,7 +43,7 @@ pub(super) const FIRST_RUN: Chapter = Chapter {
         measured(
             "How many bytes of gradients does DDP keep per rank for this model, in fp32?",
             run(Ddp, FIVE),
-            Figure::Peak("gradients"),
+            Peak("gradients"),
             "Four bytes for every parameter, on every rank.",
         ),
     ],
@@ -56,12 +52,12 @@ pub(super) const FIRST_RUN: Chapter = Chapter {
 pub(super) const BYTES: Chapter = Chapter {
     number: 1,
     guesses: &[
-        guess("DDP, four ranks: the peak of one rank, all classes together.", Ddp, FIVE, Figure::TotalPeak),
+        guess("DDP, four ranks: the peak of one rank, all classes together.", Ddp, FIVE, TotalPeak),
         guess(
             "ZeRO-3, four ranks, one sequence per rank: bytes of activations.",
             Zero3,
             "--gpus 4 --steps 5 --batch-size 1 --headless",
-            Figure::Peak("activations"),
+            Peak("activations"),
         ),
     ],
     quiz: &[
@@ -103,13 +99,13 @@ pub(super) const COLLECTIVES: Chapter = Chapter {
             "DDP, four ranks, two steps: bytes that rank 0 sends in all-reduces.",
             Ddp,
             TWO,
-            Figure::Sent("all-reduce"),
+            Sent("all-reduce"),
         ),
         guess(
             "The same on eight ranks: more, or less, and how many?",
             Ddp,
             "--gpus 8 --steps 2 --batch-size 2 --headless",
-            Figure::Sent("all-reduce"),
+            Sent("all-reduce"),
         ),
     ],
     quiz: &[
@@ -147,13 +143,8 @@ pub(super) const COLLECTIVES: Chapter = Chapter {
 pub(super) const DDP: Chapter = Chapter {
     number: 3,
     guesses: &[
-        guess("DDP, four ranks: bytes of gradients on each.", Ddp, TWO, Figure::Peak("gradients")),
-        guess(
-            "Two steps of four micro-batches: bytes that rank 0 sends.",
-            Ddp,
-            ACCUMULATED,
-            Figure::SentInAll,
-        ),
+        guess("DDP, four ranks: bytes of gradients on each.", Ddp, TWO, Peak("gradients")),
+        guess("Two steps of four micro-batches: bytes that rank 0 sends.", Ddp, ACCUMULATED, SentInAll),
     ],
     quiz: &[
         choose(
@@ -185,7 +176,7 @@ pub(super) const DDP: Chapter = Chapter {
         measured(
             "Bytes of optimizer states on one rank of this DDP run?",
             run(Ddp, TWO),
-            Figure::Peak("optimizer"),
+            Peak("optimizer"),
             "Every rank holds all of them: four copies of the same numbers.",
         ),
     ],

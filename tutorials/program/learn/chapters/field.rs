@@ -2,7 +2,8 @@
 
 use super::{choose, guess, measured, planned, run, states};
 use crate::learn::flags::{ACCUMULATED, BF16_OF_EIGHT, ONE_BUCKET, TWO};
-use crate::learn::question::{Chapter, Figure};
+use crate::learn::question::Chapter;
+use crate::learn::question::Figure::{Peak, Sent, SentInAll, TotalPeak};
 use planner::Recipe;
 use planner::Stage::{Ddp, Zero1, Zero2, Zero3};
 use planner::closed::Sweeps;
@@ -21,19 +22,19 @@ pub(super) const GPUS: Chapter = Chapter {
             "Hybrid sharding, two groups of two: bytes of parameters that a rank keeps.",
             Zero3,
             HYBRID,
-            Figure::Peak("parameters"),
+            Peak("parameters"),
         ),
         guess(
             "The same, two steps: bytes that rank 0 sends in all-reduces, all of them to the other group.",
             Zero3,
             HYBRID,
-            Figure::Sent("all-reduce"),
+            Sent("all-reduce"),
         ),
         guess(
             "hpZ with neighbours in pairs, two steps: bytes that rank 0 sends in all-gathers. Forward gathers over four ranks, backward over two, the head once.",
             Zero3,
             "--gpus 4 --steps 2 --batch-size 2 --headless --secondary-shard-size 2",
-            Figure::Sent("all-gather"),
+            Sent("all-gather"),
         ),
     ],
     quiz: &[
@@ -71,14 +72,14 @@ pub(super) const CHOOSING: Chapter = Chapter {
             "One step of eight micro-batches in ZeRO-1, four ranks: bytes that rank 0 sends.",
             Zero1,
             EIGHT,
-            Figure::SentInAll,
+            SentInAll,
         ),
-        guess("The same in ZeRO-3.", Zero3, EIGHT, Figure::SentInAll),
+        guess("The same in ZeRO-3.", Zero3, EIGHT, SentInAll),
         guess(
             "ZeRO-1, two sequences per micro-batch: the peak of one rank. In DDP it is 24,555,520.",
             Zero1,
             TWO,
-            Figure::TotalPeak,
+            TotalPeak,
         ),
     ],
     quiz: &[
@@ -116,19 +117,19 @@ pub(super) const CLAIMS: Chapter = Chapter {
             "\"Optimizer states take 32 bytes per parameter.\" bf16 with fp32 masters, ZeRO-1 on eight ranks: bytes of optimizer states on each.",
             Zero1,
             BF16_OF_EIGHT,
-            Figure::Peak("optimizer"),
+            Peak("optimizer"),
         ),
         guess(
             "\"A bucket of 5e8 is 500 MB.\" ZeRO-2 in fp32 with all 918,656 elements in one bucket: bytes of communication buckets.",
             Zero2,
             ONE_BUCKET,
-            Figure::Peak("communication buckets"),
+            Peak("communication buckets"),
         ),
         guess(
             "\"ZeRO-1 costs what ZeRO-2 costs.\" Two steps of four micro-batches in ZeRO-1: bytes that rank 0 sends.",
             Zero1,
             ACCUMULATED,
-            Figure::SentInAll,
+            SentInAll,
         ),
     ],
     quiz: &[
@@ -147,7 +148,7 @@ pub(super) const CLAIMS: Chapter = Chapter {
         measured(
             "Two steps of four micro-batches in ZeRO-2: bytes that rank 0 sends?",
             run(Zero2, ACCUMULATED),
-            Figure::SentInAll,
+            SentInAll,
             "Four reduce-scatters and one all-gather per step, where ZeRO-1 has one of each.",
         ),
         choose(
@@ -166,21 +167,16 @@ pub(super) const DIAGNOSIS: Chapter = Chapter {
             "ZeRO-2 in fp16, three steps, of which the second overflows on rank 1: bytes that rank 0 sends in reduce-scatters.",
             Zero2,
             OVERFLOW,
-            Figure::Sent("reduce-scatter"),
+            Sent("reduce-scatter"),
         ),
-        guess(
-            "The same run: bytes that rank 0 sends in all-gathers.",
-            Zero2,
-            OVERFLOW,
-            Figure::Sent("all-gather"),
-        ),
+        guess("The same run: bytes that rank 0 sends in all-gathers.", Zero2, OVERFLOW, Sent("all-gather")),
         guess(
             "ZeRO-2, one sequence of 8 tokens, the whole model in one bucket: bytes of communication buckets.",
             Zero2,
             SHORT,
-            Figure::Peak("communication buckets"),
+            Peak("communication buckets"),
         ),
-        guess("The same run: the peak of one rank. ZeRO-1's is 9,494,592.", Zero2, SHORT, Figure::TotalPeak),
+        guess("The same run: the peak of one rank. ZeRO-1's is 9,494,592.", Zero2, SHORT, TotalPeak),
     ],
     quiz: &[
         choose(

@@ -2,7 +2,8 @@
 
 use super::{choose, guess, measured, planned, run};
 use crate::learn::flags::{ACCUMULATED, BF16, TWO};
-use crate::learn::question::{Chapter, Figure};
+use crate::learn::question::Chapter;
+use crate::learn::question::Figure::{Exposed, Peak, SentInAll};
 use planner::Recipe;
 use planner::Stage::{Ddp, Zero3};
 
@@ -13,19 +14,19 @@ pub(super) const HIDING: Chapter = Chapter {
             "ZeRO-3, two steps: bytes of gathered parameters at their peak.",
             Zero3,
             TWO,
-            Figure::Peak("gathered parameters"),
+            Peak("gathered parameters"),
         ),
         guess(
             "The same over a simulated link of 1 ms and 100 MB/s: bytes that rank 0 sends.",
             Zero3,
             "--gpus 4 --steps 2 --batch-size 2 --headless --link 1ms,100MB/s",
-            Figure::SentInAll,
+            SentInAll,
         ),
         guess(
             "One sequence of 8 tokens, a link of 1 ms and 10 MB/s, two steps: milliseconds that rank 0 waits for the link, with almost nothing to compute at the same time.",
             Zero3,
             "--gpus 4 --steps 2 --batch-size 1 --seq-len 8 --headless --link 1ms,10MB/s",
-            Figure::Exposed,
+            Exposed,
         ),
     ],
     quiz: &[
@@ -63,14 +64,9 @@ pub(super) const HIDING: Chapter = Chapter {
 pub(super) const PRECISION: Chapter = Chapter {
     number: 8,
     guesses: &[
-        guess(
-            "ZeRO-3 in bf16, four ranks: bytes of parameters on each.",
-            Zero3,
-            BF16,
-            Figure::Peak("parameters"),
-        ),
-        guess("Bytes of optimizer states on each, masters included.", Zero3, BF16, Figure::Peak("optimizer")),
-        guess("Two steps: bytes that rank 0 sends.", Zero3, BF16, Figure::SentInAll),
+        guess("ZeRO-3 in bf16, four ranks: bytes of parameters on each.", Zero3, BF16, Peak("parameters")),
+        guess("Bytes of optimizer states on each, masters included.", Zero3, BF16, Peak("optimizer")),
+        guess("Two steps: bytes that rank 0 sends.", Zero3, BF16, SentInAll),
     ],
     quiz: &[
         planned(
@@ -98,7 +94,7 @@ pub(super) const PRECISION: Chapter = Chapter {
         measured(
             "Bytes of gathered parameters at their peak, in bf16?",
             run(Zero3, BF16),
-            Figure::Peak("gathered parameters"),
+            Peak("gathered parameters"),
             "Two blocks of two bytes per parameter.",
         ),
     ],
@@ -111,13 +107,13 @@ pub(super) const ACTIVATIONS: Chapter = Chapter {
             "ZeRO-3, blocks checkpointed: bytes of activations. Without, it was 37,859,328.",
             Zero3,
             "--gpus 4 --steps 2 --headless --checkpoint-activations block",
-            Figure::Peak("activations"),
+            Peak("activations"),
         ),
         guess(
             "ZeRO-3 on eight ranks, nothing checkpointed: bytes of activations on each.",
             Zero3,
             "--gpus 8 --steps 2 --headless",
-            Figure::Peak("activations"),
+            Peak("activations"),
         ),
     ],
     quiz: &[
@@ -136,7 +132,7 @@ pub(super) const ACTIVATIONS: Chapter = Chapter {
         measured(
             "DDP, one sequence per rank: bytes of activations?",
             run(Ddp, "--gpus 4 --steps 2 --batch-size 1 --headless"),
-            Figure::Peak("activations"),
+            Peak("activations"),
             "An eighth of what eight sequences leave.",
         ),
         choose(
@@ -154,7 +150,7 @@ pub(super) const CONFIGURATIONS: Chapter = Chapter {
         "The example on four ranks with two sequences per micro-batch, two steps: bytes that rank 0 sends. Four micro-batches per step.",
         Zero3,
         ACCUMULATED,
-        Figure::SentInAll,
+        SentInAll,
     )],
     quiz: &[
         planned(

@@ -2,7 +2,8 @@
 
 use super::{choose, guess, measured, planned, run, states};
 use crate::learn::flags::{ACCUMULATED, ONE_UNIT, TEXTBOOK, TWO};
-use crate::learn::question::{Chapter, Figure};
+use crate::learn::question::Chapter;
+use crate::learn::question::Figure::{Peak, Sent, SentInAll};
 use planner::Recipe;
 use planner::Stage::{Zero1, Zero2, Zero3};
 use planner::closed::Sweeps;
@@ -10,14 +11,9 @@ use planner::closed::Sweeps;
 pub(super) const ZERO1: Chapter = Chapter {
     number: 4,
     guesses: &[
-        guess(
-            "ZeRO-1, four ranks: bytes of optimizer states on each.",
-            Zero1,
-            TWO,
-            Figure::Peak("optimizer"),
-        ),
-        guess("ZeRO-1, two steps: bytes that rank 0 sends.", Zero1, TWO, Figure::SentInAll),
-        guess("The same with `--grad-sync all-reduce`.", Zero1, TEXTBOOK, Figure::SentInAll),
+        guess("ZeRO-1, four ranks: bytes of optimizer states on each.", Zero1, TWO, Peak("optimizer")),
+        guess("ZeRO-1, two steps: bytes that rank 0 sends.", Zero1, TWO, SentInAll),
+        guess("The same with `--grad-sync all-reduce`.", Zero1, TEXTBOOK, SentInAll),
     ],
     quiz: &[
         choose(
@@ -54,19 +50,14 @@ pub(super) const ZERO1: Chapter = Chapter {
 pub(super) const ZERO2: Chapter = Chapter {
     number: 5,
     guesses: &[
-        guess("ZeRO-2, four ranks: bytes of gradients on each.", Zero2, TWO, Figure::Peak("gradients")),
+        guess("ZeRO-2, four ranks: bytes of gradients on each.", Zero2, TWO, Peak("gradients")),
         guess(
             "Bytes of communication buckets at their peak: how many blocks is that?",
             Zero2,
             TWO,
-            Figure::Peak("communication buckets"),
+            Peak("communication buckets"),
         ),
-        guess(
-            "Two steps of four micro-batches: bytes that rank 0 sends.",
-            Zero2,
-            ACCUMULATED,
-            Figure::SentInAll,
-        ),
+        guess("Two steps of four micro-batches: bytes that rank 0 sends.", Zero2, ACCUMULATED, SentInAll),
     ],
     quiz: &[
         choose(
@@ -107,14 +98,14 @@ pub(super) const ZERO3: Chapter = Chapter {
             "ZeRO-3, four ranks: bytes of parameters on each between steps.",
             Zero3,
             TWO,
-            Figure::Peak("parameters"),
+            Peak("parameters"),
         ),
-        guess("Bytes of gathered parameters at their peak.", Zero3, TWO, Figure::Peak("gathered parameters")),
+        guess("Bytes of gathered parameters at their peak.", Zero3, TWO, Peak("gathered parameters")),
         guess(
             "Two steps: bytes that rank 0 sends in all-gathers. The head needs no second gather.",
             Zero3,
             TWO,
-            Figure::Sent("all-gather"),
+            Sent("all-gather"),
         ),
     ],
     quiz: &[
@@ -137,7 +128,7 @@ pub(super) const ZERO3: Chapter = Chapter {
         measured(
             "The whole model is one unit (`--wrap model`): bytes of gathered parameters?",
             run(Zero3, ONE_UNIT),
-            Figure::Peak("gathered parameters"),
+            Peak("gathered parameters"),
             "All of them at once, which sharding is meant to avoid.",
         ),
         planned(
