@@ -18,11 +18,5 @@ fn main() -> ExitCode {
         Command::Book(arguments) => book::run(&arguments),
         Command::Program(arguments) => return programs::run(arguments),
     };
-    match result {
-        Ok(()) => events::say::code(),
-        Err(failure) => {
-            events::complain!("error: {failure}");
-            ExitCode::from(failure.code())
-        }
-    }
+    trainer::exit_code(result)
 }

@@ -185,7 +185,7 @@ impl Session {
     }
 
     /// Waits for keys until the next picture is due, and applies them. Returns whether to quit, for
-    /// example because the
+    /// example because the terminal is closed.
     fn keys(
         &mut self,
         app: &mut App,

@@ -34,13 +34,10 @@ fn scaled(bytes: u64) -> (f64, &'static str) {
 
 /// Formats a number with three significant digits.
 pub fn digits(value: f64) -> String {
-    let size = value.abs();
-    let decimals = if size >= 99.95 {
-        0
-    } else if size >= 9.995 {
-        1
-    } else {
-        2
+    let decimals = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        _ => 2,
     };
     format!("{value:.decimals$}")
 }

@@ -5,8 +5,7 @@
 use crate::source;
 use device::DType;
 use events::{LocalMetrics, Pass};
-use settings::Config;
-use settings::{Failure, Result};
+use settings::{Config, Failure, Result};
 
 /// A rank's own part in the step under way.
 #[derive(Default)]

@@ -68,6 +68,11 @@ fn program(stage: AnyStage, cli: Cli) -> ExitCode {
                 .map(|report| events::say!("{}", report::diagnosis(&report).trim_end())),
             None => program::train(stage, cli.train),
         };
+    exit_code(result)
+}
+
+/// Returns the exit code of a program that ended with `result`, and prints its failure.
+pub fn exit_code(result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => events::say::code(),
         Err(failure) => {

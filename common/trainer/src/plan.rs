@@ -1,12 +1,11 @@
 //! The plan of a run: everything that is fixed before it starts, and its prediction.
 
-use crate::contribution;
-use crate::faults;
 use crate::resume::ResumeState;
 use crate::source::{self, Tokenizer, weights};
 use crate::stage::AnyStage;
 use crate::stop::StopRequest;
 use crate::witness::Witness;
+use crate::{contribution, faults};
 use checkpoint::{StateWriter, Writer};
 use device::cuda::Gpu;
 use events::Place;

@@ -7,9 +7,8 @@ use planner::table::{counted, grouped};
 use report::StepRow;
 use settings::Config;
 use settings::config::Checkpoint;
-use settings::hardware;
-use settings::precision;
 use settings::size::human;
+use settings::{hardware, precision};
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 

@@ -2,9 +2,7 @@
 
 use crate::plan::Plan;
 use events::{Emitter, Hub, HubError, HubOptions, Inlets, Pace, RecordingError, RunHeader, channel, feed};
-use settings::precision;
-use settings::prediction;
-use settings::{Failure, Result};
+use settings::{Failure, Result, precision, prediction};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
 //! The slices that each rank receives, hop by hop, inside a recorded collective.
 
+use super::tables::spaced;
 use events::{Recording, What};
-use planner::table::{Format, Table};
+use planner::table::Table;
 use std::path::Path;
 use trainer::{Failure, Result};
 
@@ -49,12 +50,7 @@ fn table(received: &[Vec<Received>]) -> Option<Vec<String>> {
         let cells = received.iter().map(|row| format!("slice {} from {}", row[hop].1, row[hop].0));
         table.row((hop + 1).to_string(), cells);
     }
-    Some(
-        format!("\n{}\n", table.render(Format::Markdown).trim_end())
-            .split('\n')
-            .map(str::to_string)
-            .collect(),
-    )
+    Some(spaced(&table))
 }
 
 #[cfg(test)]

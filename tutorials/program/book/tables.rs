@@ -26,10 +26,7 @@ pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
     }
     let words = ["planner"].into_iter().chain(arguments.split_whitespace()).chain(["--markdown"]);
     let text = planner::cli::run(words).map_err(|e| Failure::run(format!("table: {arguments}: {e}")))?;
-    let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
-    lines.insert(0, String::new());
-    lines.push(String::new());
-    Ok(lines)
+    Ok(around(&text))
 }
 
 /// Returns a table: bytes per parameter in every recipe.
@@ -58,7 +55,7 @@ fn sizes() -> Table {
 }
 
 /// Returns a table between empty lines, as Markdown requires.
-fn spaced(table: &Table) -> Vec<String> {
+pub(super) fn spaced(table: &Table) -> Vec<String> {
     around(&table.render(Format::Markdown))
 }
 

@@ -49,9 +49,9 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
         pose(index + 1, guess.ask);
         events::say!("   {}", guess.run.command());
         let typed = match number_from(input, guess.figure.unit())? {
-            Asked::Left => return Ok(()),
-            Asked::Skipped => None,
-            Asked::Number(value) => Some(value),
+            Typed::Leave => return Ok(()),
+            Typed::Skip => None,
+            Typed::Answer(value) => Some(value),
         };
         let right = show(guess, typed, &runs)?;
         if typed.is_some() {
@@ -62,20 +62,14 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
     Ok(())
 }
 
-enum Asked {
-    Number(f64),
-    Skipped,
-    Left,
-}
-
 /// Asks until the reader types a number, skips, or leaves.
-fn number_from(input: &mut dyn BufRead, unit: &str) -> Result<Asked> {
+fn number_from(input: &mut dyn BufRead, unit: &str) -> Result<Typed<f64>> {
     loop {
         match ask(input, &format!("   your guess ({unit}):"))? {
-            Typed::Leave => return Ok(Asked::Left),
-            Typed::Skip => return Ok(Asked::Skipped),
+            Typed::Leave => return Ok(Typed::Leave),
+            Typed::Skip => return Ok(Typed::Skip),
             Typed::Answer(text) => match read_number(&text) {
-                Some(value) => return Ok(Asked::Number(value)),
+                Some(value) => return Ok(Typed::Answer(value)),
                 None => events::say!("   {text:?} is not a number: write 3,674,624 or 3.67MB"),
             },
         }

@@ -47,12 +47,12 @@ impl Progress {
 
     /// Saves that a number was guessed.
     pub fn predicted(&mut self, chapter: u32, index: usize, right: bool) -> Result<()> {
-        self.note(format!("predict/{chapter}/{index}"), right)
+        self.keep(format!("predict/{chapter}/{index}"), right.into())
     }
 
     /// Saves that a question was answered.
     pub fn answered(&mut self, chapter: u32, index: usize, right: bool) -> Result<()> {
-        self.note(format!("quiz/{chapter}/{index}"), right)
+        self.keep(format!("quiz/{chapter}/{index}"), right.into())
     }
 
     /// Saves that an exercise was solved. `score` maps each figure to its ratio to the target.
@@ -73,7 +73,7 @@ impl Progress {
 
     /// Saves that a lab's fault was found.
     pub fn diagnosed(&mut self, lab: &str) -> Result<()> {
-        self.note(format!("lab/{lab}"), true)
+        self.keep(format!("lab/{lab}"), true.into())
     }
 
     /// Returns the names of the labs whose faults were found.
@@ -110,10 +110,6 @@ impl Progress {
             .iter()
             .filter(|(key, value)| key.starts_with(&prefix) && **value == Value::Bool(true))
             .count()
-    }
-
-    fn note(&mut self, key: String, right: bool) -> Result<()> {
-        self.keep(key, Value::Bool(right))
     }
 
     /// Writes the file completely or not at all.

@@ -63,11 +63,6 @@ impl Compute {
     }
 }
 
-/// True if a typed answer is right: a number within 1 %, with or without a unit.
-pub fn is_right(typed: f64, answer: f64) -> bool {
-    is_within(0.01, typed, answer)
-}
-
 /// True if a typed answer differs from the right one by at most `part` of it.
 pub fn is_within(part: f64, typed: f64, answer: f64) -> bool {
     (typed - answer).abs() <= part * answer.abs()

@@ -2,7 +2,7 @@
 
 use super::pages::{self, letter};
 use super::progress::Progress;
-use super::question::{Answer, Question, is_right, read_number};
+use super::question::{Answer, Question, is_within, read_number};
 use super::runs::Runs;
 use super::terminal::{Typed, ask, pose, tell};
 use clap::Args;
@@ -37,9 +37,9 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
         }
         pose(index + 1, question.ask);
         let answered = match answer_to(question, input, &runs)? {
-            Answered::Left => return Ok(()),
-            Answered::Skipped => None,
-            Answered::Judged(right) => Some(right),
+            Typed::Leave => return Ok(()),
+            Typed::Skip => None,
+            Typed::Answer(right) => Some(right),
         };
         let verdict = answered.map_or("", |right| if right { "right: " } else { "no: " });
         tell(&format!("{verdict}{}", pages::answer(question, &runs)?));
@@ -52,21 +52,15 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
     Ok(())
 }
 
-enum Answered {
-    Judged(bool),
-    Skipped,
-    Left,
-}
-
-/// Asks until the reader types an answer, skips, or leaves.
-fn answer_to(question: &Question, input: &mut dyn BufRead, runs: &Runs) -> Result<Answered> {
+/// Asks until the reader types an answer, skips, or leaves. True for a right answer.
+fn answer_to(question: &Question, input: &mut dyn BufRead, runs: &Runs) -> Result<Typed<bool>> {
     let mut words = prompt(question);
     loop {
         match ask(input, &words)? {
-            Typed::Leave => return Ok(Answered::Left),
-            Typed::Skip => return Ok(Answered::Skipped),
+            Typed::Leave => return Ok(Typed::Leave),
+            Typed::Skip => return Ok(Typed::Skip),
             Typed::Answer(text) => match judge(question, &text, runs)? {
-                Some(right) => return Ok(Answered::Judged(right)),
+                Some(right) => return Ok(Typed::Answer(right)),
                 None => words = format!("   {text:?} is not a {}:", expected(question)),
             },
         }
@@ -101,7 +95,7 @@ fn judge(question: &Question, text: &str, runs: &Runs) -> Result<Option<bool>> {
             option.map(|option| option == *right)
         }
         Answer::Number(compute, unit) => match read_number(text.strip_suffix(unit).unwrap_or(text)) {
-            Some(typed) => Some(is_right(typed, compute.value(runs)?)),
+            Some(typed) => Some(is_within(0.01, typed, compute.value(runs)?)),
             None => None,
         },
     })

@@ -8,9 +8,9 @@ use trainer::{Failure, Result};
 const WIDTH: usize = 79;
 
 /// What a reader typed.
-pub(crate) enum Typed {
+pub(crate) enum Typed<T = String> {
     /// An answer.
-    Answer(String),
+    Answer(T),
     /// An empty line: on to the next question.
     Skip,
     /// The end of input, or `q`.

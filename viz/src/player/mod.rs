@@ -4,7 +4,7 @@ mod moves;
 
 use crate::timeline::Timeline;
 use crate::window::Window;
-use events::{Event, Message, RunHeader, Snapshot};
+use events::{Event, Message, RunHeader, Snapshot, StepRecord};
 use std::sync::Arc;
 
 /// The state of a run at one position, which the views draw.
@@ -113,6 +113,12 @@ impl Player {
     /// Sets the speed of playing, limited to between [`SLOWEST`] and 1.
     pub fn set_speed(&mut self, speed: f64) {
         self.speed = speed.clamp(SLOWEST, 1.0);
+    }
+
+    /// Returns the steps that are finished at the position.
+    pub fn steps_done(&self) -> &[StepRecord] {
+        let steps = &self.timeline.history().steps;
+        &steps[..steps.partition_point(|record| record.at <= self.scene.now.at)]
     }
 
     /// True if the position is after the latest event.

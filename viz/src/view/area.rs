@@ -1,7 +1,7 @@
 //! A stacked area over time. Its resolution is an eighth of a row.
 
 use super::axis::Axis;
-use super::bar::Mix;
+use super::bar::{Mix, eighths, ends};
 use super::paint::Paint;
 use crate::theme::{class_colour, class_glyph, ink, operation_colour, operation_glyph};
 use crate::window::{RankWindow, Window};
@@ -138,14 +138,9 @@ pub(super) struct Area {
 }
 
 impl Area {
-    fn eighths(&self, bytes: u64, height: u16) -> u64 {
-        let eighths = u128::from(bytes) * u128::from(height) * 8 / u128::from(self.top.max(1));
-        (eighths as u64).min(u64::from(height) * 8)
-    }
-
     /// Returns the row that a height of `bytes` reaches.
     pub(super) fn row(&self, bytes: u64, height: u16) -> u16 {
-        let rows = self.eighths(bytes, height).div_ceil(8) as u16;
+        let rows = eighths(bytes, self.top, height).div_ceil(8) as u16;
         height.saturating_sub(rows.max(1))
     }
 
@@ -158,11 +153,7 @@ impl Area {
 
     fn column(&self, paint: &mut Paint<'_>, x: u16, column: &Column) {
         let height = paint.height();
-        let mut sum = 0;
-        let ends = column.parts.map(|part| {
-            sum += part;
-            self.eighths(sum, height)
-        });
+        let ends = ends(column.parts, self.top, height);
         for row in 0..ends[LAYERS - 1].div_ceil(8) as u16 {
             let (from, to) = (u64::from(row) * 8, u64::from(row) * 8 + 8);
             let Some(mix) = Mix::of(&ends, from, to) else { return };

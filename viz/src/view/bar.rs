@@ -22,30 +22,22 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    fn eighths(&self, bytes: u64, width: u16) -> u64 {
-        let eighths = u128::from(bytes) * u128::from(width) * 8 / u128::from(self.scale.max(1));
-        (eighths as u64).min(u64::from(width) * 8)
-    }
-
     /// Draws `parts` at row `y`, from column `x`.
     pub(super) fn draw(&self, paint: &mut Paint<'_>, (x, y, width): (u16, u16, u16), parts: &ByClass) {
-        let ghost = (self.eighths(self.ghost, width).div_ceil(8)) as u16;
+        let ghost = eighths(self.ghost, self.scale, width).div_ceil(8) as u16;
         let fill = if paint.theme().colours() { "░" } else { "·" };
         paint.run(x, y, ghost.min(width), fill, ink(theme::FAINT));
         self.stack(paint, (x, y, width), parts, ghost);
         if let Some(capacity) = self.capacity.filter(|&capacity| capacity <= self.scale) {
-            let column = (self.eighths(capacity, width) / 8).min(u64::from(width.saturating_sub(1))) as u16;
+            let column =
+                (eighths(capacity, self.scale, width) / 8).min(u64::from(width.saturating_sub(1))) as u16;
             paint.put(x + column, y, "┃", ink(theme::ALARM));
         }
     }
 
     /// Draws the classes over a ghost of `ghost` columns.
     fn stack(&self, paint: &mut Paint<'_>, (x, y, width): (u16, u16, u16), parts: &ByClass, ghost: u16) {
-        let mut sum = 0;
-        let ends = parts.map(|part| {
-            sum += part;
-            self.eighths(sum, width)
-        });
+        let ends = ends(*parts, self.scale, width);
         let end = ends[ends.len() - 1];
         for column in 0..(end.div_ceil(8) as u16).min(width) {
             let (from, to) = (u64::from(column) * 8, u64::from(column) * 8 + 8);
@@ -64,6 +56,21 @@ impl Bar {
             }
         }
     }
+}
+
+/// Returns the eighths of a cell that `bytes` fill, where `scale` bytes fill `cells` cells.
+pub(super) fn eighths(bytes: u64, scale: u64, cells: u16) -> u64 {
+    let eighths = u128::from(bytes) * u128::from(cells) * 8 / u128::from(scale.max(1));
+    (eighths as u64).min(u64::from(cells) * 8)
+}
+
+/// Returns where the layers of a stack end, in eighths of a cell.
+pub(super) fn ends<const LAYERS: usize>(layers: [u64; LAYERS], scale: u64, cells: u16) -> [u64; LAYERS] {
+    let mut sum = 0;
+    layers.map(|bytes| {
+        sum += bytes;
+        eighths(sum, scale, cells)
+    })
 }
 
 /// The content of one cell of a stack. A cell has two colours, so of three or more layers it shows

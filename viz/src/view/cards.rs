@@ -3,14 +3,12 @@
 use super::bar::{self, Bar};
 use super::paint::{Paint, columns, fitted};
 use crate::app::App;
-use crate::disagreement;
-use crate::groups;
-use crate::narration;
 use crate::player::Scene;
 use crate::theme::{
     self, ACCENT, ALARM, DIM, FAINT, GOOD, WAITING, bold, class_colour, class_glyph, class_name, ink,
 };
 use crate::words;
+use crate::{disagreement, groups, narration};
 use events::{Class, Flight, PassNow, Place, RankSnapshot, RankStatus};
 use ratatui::style::{Color, Style};
 

@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::player::{Player, Scene};
 use crate::theme::{DIM, FAINT, bold, ink};
 use crate::words;
-use events::{Place, Sent, StepRecord};
+use events::{Place, Sent};
 use ratatui::style::Color;
 
 const LABEL: u16 = 20;
@@ -114,12 +114,6 @@ fn step_of(player: &Player) -> Option<u32> {
     player.scene().now.ranks.first().map(|rank| rank.step)
 }
 
-/// Returns the last step that is finished at the position of `player`.
-fn last_step(player: &Player) -> Option<&StepRecord> {
-    let now = player.scene().now.at;
-    player.timeline().history().steps.iter().rev().find(|record| record.at <= now)
-}
-
 fn sent(player: &Player) -> Sent {
     let ranks = &player.scene().now.ranks;
     ranks.first().map_or_else(Sent::default, |rank| rank.sent_last_step.clone())
@@ -141,14 +135,14 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
         let title = fitted(&name(app, player), each.saturating_sub(2));
         paint.right(end, 0, title, bold(frame::stage_colour(&scene.header)));
         let now = scene.now.ranks.get(rank);
-        let step = last_step(player);
+        let step = player.steps_done().last();
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".into());
         let values = [
             or_dash(now.map(|rank| words::bytes(rank.live_total()))),
             or_dash(now.map(|rank| words::bytes(rank.total_peak))),
             or_dash(step.map(|_| words::bytes(sent(player).total()))),
             or_dash(step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9)))),
-            or_dash(step.map(|record| match last_step(app.player()) {
+            or_dash(step.map(|record| match app.player().steps_done().last() {
                 Some(first) if first.step != record.step => {
                     format!("step {} {:.3}", record.step, record.loss)
                 }
@@ -207,7 +201,7 @@ pub fn difference(first_name: &str, first: &Player, name: &str, other: &Player, 
             ratio => format!(", sends {ratio:.2} times as much"),
         };
     }
-    sentence += match (last_step(first), last_step(other)) {
+    sentence += match (first.steps_done().last(), other.steps_done().last()) {
         (Some(a), Some(b)) if a.step == b.step && a.loss.to_bits() == b.loss.to_bits() => {
             "; losses are equal to the bit."
         }
@@ -241,7 +235,7 @@ fn in_short(
     if a > 0.0 && b > 0.0 {
         text += &format!(", sent ×{:.2}", b / a);
     }
-    let (a, b) = (last_step(first), last_step(other));
+    let (a, b) = (first.steps_done().last(), other.steps_done().last());
     let (Some(a), Some(b)) = (a, b) else { return Some(text) };
     let equal = a.loss.to_bits() == b.loss.to_bits();
     let apart = || format!("; losses differ by {:.1e}", (a.loss - b.loss).abs());

@@ -251,10 +251,8 @@ fn seek(app: &App, paint: &mut Paint<'_>) {
 
 /// Returns the share of planned steps that are done.
 fn live_share(player: &Player) -> f64 {
-    let scene = player.scene();
-    let steps = &player.timeline().history().steps;
-    let done = steps[..steps.partition_point(|record| record.at <= scene.now.at)].last();
-    done.map_or(0.0, |record| f64::from(record.step + 1)) / f64::from(scene.header.steps.max(1))
+    let done = player.steps_done().last().map_or(0, |record| record.step + 1);
+    f64::from(done) / f64::from(player.scene().header.steps.max(1))
 }
 
 /// Draws a line on a screen that is too small.

@@ -13,7 +13,7 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let beside = if width >= 100 { 46 } else { 28 };
     let chart = width.saturating_sub(beside + 3);
-    let done = steps_done(player);
+    let done = player.steps_done();
     let points: Vec<(f64, f64)> = done.iter().map(|record| (f64::from(record.step), record.loss)).collect();
     let validated: Vec<(f64, f64)> =
         evaluations(player).iter().map(|&(step, loss)| (f64::from(step), loss)).collect();
@@ -36,13 +36,6 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     }
     let mut part = paint.part(chart + 3, 0, beside, height);
     numbers(player.scene(), done.last(), player, &mut part);
-}
-
-/// Returns the steps that are finished at the position.
-fn steps_done(player: &Player) -> &[StepRecord] {
-    let steps = &player.timeline().history().steps;
-    let now = player.scene().now.at;
-    &steps[..steps.partition_point(|record| record.at <= now)]
 }
 
 /// One metric of the run.

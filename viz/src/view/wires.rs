@@ -135,15 +135,8 @@ fn data_flights(rank: &events::RankSnapshot) -> usize {
 /// Draws a line of text and the lanes below it. `centres` are the columns of the ranks.
 pub(super) fn draw(scene: &Scene, centres: &[u16], paint: &mut Paint<'_>) {
     line(scene, &mut paint.part(0, 0, paint.width(), 1));
-    let Some((flight, flying)) = shown(scene) else { return };
-    let ranks = scene.now.ranks.len();
-    let groups = groups::beside(&scene.now, flight.event.group);
-    let progress = progress_of(scene, &groups, &flight);
-    let moving = flying
-        && progress.iter().any(|member| matches!(member, MemberProgress::Moving | MemberProgress::Done));
-    let lanes =
-        Lanes { scene, flight: &flight, centres, progress: &progress, groups: &groups, flying, moving };
-    for row in 0..ranks.min(usize::from(paint.height().saturating_sub(1))) {
+    let Some(lanes) = Lanes::of(scene, centres) else { return };
+    for row in 0..scene.now.ranks.len().min(usize::from(paint.height().saturating_sub(1))) {
         let mut paint = paint.part(0, row as u16 + 1, paint.width(), 1);
         if scene.header.algorithm == "ring" {
             lanes.hop(row, &mut paint);
@@ -155,15 +148,25 @@ pub(super) fn draw(scene: &Scene, centres: &[u16], paint: &mut Paint<'_>) {
 
 struct Lanes<'a> {
     scene: &'a Scene,
-    flight: &'a Flight,
+    flight: Flight,
     centres: &'a [u16],
-    progress: &'a [MemberProgress],
-    groups: &'a [RankGroup],
+    progress: Vec<MemberProgress>,
+    groups: Vec<RankGroup>,
     flying: bool,
     moving: bool,
 }
 
-impl Lanes<'_> {
+impl<'a> Lanes<'a> {
+    /// Returns the lanes of the collective to show, if there is one.
+    fn of(scene: &'a Scene, centres: &'a [u16]) -> Option<Self> {
+        let (flight, flying) = shown(scene)?;
+        let groups = groups::beside(&scene.now, flight.event.group);
+        let progress = progress_of(scene, &groups, &flight);
+        let begun = |member: &MemberProgress| matches!(member, MemberProgress::Moving | MemberProgress::Done);
+        let moving = flying && progress.iter().any(begun);
+        Some(Lanes { scene, flight, centres, progress, groups, flying, moving })
+    }
+
     fn style(&self) -> Style {
         let colour = operation_colour(self.flight.event.operation);
         if self.flying { ink(colour) } else { ink(FAINT) }
@@ -183,14 +186,14 @@ impl Lanes<'_> {
 
     /// Draws one row of lanes. Groups of neighbours share a row; other groups take turns.
     fn row(&self, row: usize, paint: &mut Paint<'_>) {
-        let shared = groups::are_neighbours(self.groups);
+        let shared = groups::are_neighbours(&self.groups);
         let (lane, groups) = if shared {
-            (row, self.groups)
+            (row, &self.groups[..])
         } else {
             let turn = row % self.groups.len();
             (row / self.groups.len(), &self.groups[turn..=turn])
         };
-        if lane >= groups::members(self.groups) {
+        if lane >= groups::members(&self.groups) {
             return;
         }
         self.label(lane, paint);
@@ -247,7 +250,7 @@ impl Lanes<'_> {
 
     fn bytes(&self, paint: &mut Paint<'_>, right: u16) {
         let style = if self.flying { ink(Color::Reset) } else { ink(FAINT) };
-        let slice = groups::slice(self.groups, self.flight.event.bytes);
+        let slice = groups::slice(&self.groups, self.flight.event.bytes);
         paint.text(right + 3, 0, words::short_bytes(slice), style);
     }
 }

@@ -1,8 +1,5 @@
-//! Which rank waits for which: the excuse of a rank that other ranks wait for.
-//!
-//! If rank A waits for B and B is blocked on C, the error must name C. A rank that has been
-//! blocked for a while therefore publishes which rank it waits for, in whatever group; a
-//! [deadline](super::deadline) on it pauses until it continues.
+//! Which rank waits for which, in whatever group: the excuse of a rank that other ranks wait for,
+//! as [`deadline`](super::deadline) explains.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -20,18 +20,12 @@ const UNITS: [Unit; 6] = [(5, 33), (4, 213), (3, 213), (2, 213), (1, 213), (0, 3
 
 /// Pushes units through queues of several capacities, then trains with `S`, which is DDP with this
 /// queue.
-///
-/// # Errors
-/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check<S: trainer::StageKind>(push: Push) -> Verdict {
     let alone = check_alone(push)?;
     Ok(alone.and(stage::check::<S>()?))
 }
 
 /// Pushes units through queues of several capacities.
-///
-/// # Errors
-/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check_alone(push: Push) -> Verdict {
     let (mut closed, mut enough) = (0, 0);
     for (capacity, buckets) in [(1, 6), (213, 5), (400, 3), (10_000, 1)] {

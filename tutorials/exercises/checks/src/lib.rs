@@ -30,9 +30,6 @@ pub type Verdict = Result<Score, String>;
 pub type Check = fn() -> Verdict;
 
 /// Runs `check`. A panic of the answer is a verdict too.
-///
-/// # Errors
-/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn guarded(check: Check) -> Verdict {
     std::panic::catch_unwind(check).unwrap_or_else(|_| Err("it panicked; the message is above".into()))
 }

@@ -22,9 +22,6 @@ pub struct Scale {
 pub type Next = fn(&mut Scale, bool);
 
 /// Lets steps overflow in several orders.
-///
-/// # Errors
-/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check(next: Next) -> Verdict {
     for steps in ["...", "xx", "xxx", "x.x", "x...x", "..x...", "......", "xx...xx...x"] {
         run(next, steps)?;

@@ -11,9 +11,6 @@ pub type Slice = fn(usize, usize, usize) -> Range<usize>;
 const UNITS: [(usize, usize); 5] = [(12, 4), (10, 4), (1, 3), (213_248, 3), (7, 8)];
 
 /// Cuts units into slices.
-///
-/// # Errors
-/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check(slice: Slice) -> Verdict {
     let (mut padded, mut least) = (0, 0);
     for (parameters, shards) in UNITS {

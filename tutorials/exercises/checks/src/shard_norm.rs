@@ -12,9 +12,6 @@ pub type Norm = fn(&[f32], &mut dyn FnMut(f64) -> f64) -> f64;
 const PATIENCE: usize = 100;
 
 /// Checks norms of gradients in slices, then trains with `S`: ZeRO-1 that clips by this norm.
-///
-/// # Errors
-/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check<S: trainer::StageKind>(norm: Norm) -> Verdict {
     let alone = check_alone(norm)?;
     stage::keeps_the_contract::<S>(" --max-grad-norm 0.5")?;
@@ -22,9 +19,6 @@ pub fn check<S: trainer::StageKind>(norm: Norm) -> Verdict {
 }
 
 /// Checks norms of gradients in slices.
-///
-/// # Errors
-/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check_alone(norm: Norm) -> Verdict {
     let mut exchanged = (0, 0);
     for shards in [vec![vec![3.0], vec![4.0]], vec![vec![1.0, 2.0], vec![2.0, 4.0], vec![0.0, -2.0]]] {

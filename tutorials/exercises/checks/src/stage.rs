@@ -8,9 +8,6 @@ const FLAGS: &str =
     "--gpus 4 --steps 3 --batch-size 1 --seq-len 16 --threads 1 --timeout 10 --device cpu --headless";
 
 /// Checks `S`, an answer, in the place of the real stage.
-///
-/// # Errors
-/// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn check<S: trainer::StageKind>() -> Verdict {
     let mut costs = Costs::default();
     for more in ["", " --grad-accum 2"] {

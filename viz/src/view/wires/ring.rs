@@ -12,7 +12,7 @@ use ratatui::style::{Color, Style};
 impl Lanes<'_> {
     /// Returns the latest hop that `rank` sent in this collective.
     pub(super) fn last_hop(&self, rank: usize) -> Option<Hop> {
-        let group = groups::of_rank(self.groups, rank)?.number;
+        let group = groups::of_rank(&self.groups, rank)?.number;
         let event = &self.flight.event;
         let same = |hop: &Hop| (hop.group, hop.sequence) == (group, event.sequence);
         self.scene.now.ranks[rank].last_hop.filter(same)
@@ -28,7 +28,7 @@ impl Lanes<'_> {
 
     /// Draws the link that rank `lane`'s first hop will use.
     fn no_hop_yet(&self, lane: usize, paint: &mut Paint<'_>) {
-        let Some(ranks) = groups::of_rank(self.groups, lane).map(|group| &group.ranks) else { return };
+        let Some(ranks) = groups::of_rank(&self.groups, lane).map(|group| &group.ranks) else { return };
         let place = ranks.iter().position(|&rank| rank == lane).unwrap_or(0);
         let next = ranks[(place + 1) % ranks.len()];
         let issued = self.flying && self.progress[lane] != MemberProgress::Absent;
@@ -59,7 +59,7 @@ impl Lanes<'_> {
         }
         let x = paint.text(last + 3, 0, words::short_bytes(bytes), ink(Color::Reset));
         let rounds = if self.flight.event.operation == Operation::AllReduce { 2 } else { 1 };
-        let hops = rounds * groups::members(self.groups).saturating_sub(1);
+        let hops = rounds * groups::members(&self.groups).saturating_sub(1);
         let count = format!("hop {number} of {hops}");
         if x + 2 + columns(&count) <= paint.width() {
             paint.text(x + 2, 0, count, ink(if number as usize >= hops { GOOD } else { DIM }));

@@ -1,7 +1,7 @@
 //! The collective in one row, for screens without a row of cards: every rank's number, what it does
 //! with slices, and the wire to the next rank.
 
-use super::{Lanes, MemberProgress, progress_of, shown};
+use super::{Lanes, MemberProgress};
 use crate::groups;
 use crate::player::Scene;
 use crate::theme::{ALARM, DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
@@ -14,15 +14,9 @@ const NARROWEST: u16 = 7;
 
 /// Draws the row. Draws nothing if there are more ranks than columns.
 pub(in crate::view) fn strip(scene: &Scene, paint: &mut Paint<'_>) {
-    let Some((flight, flying)) = shown(scene) else { return };
+    let Some(lanes) = Lanes::of(scene, &[]) else { return };
     let ranks = scene.now.ranks.len() as u16;
     let each = paint.width() / ranks.max(1);
-    let groups = groups::beside(&scene.now, flight.event.group);
-    let progress = progress_of(scene, &groups, &flight);
-    let moving = flying
-        && progress.iter().any(|member| matches!(member, MemberProgress::Moving | MemberProgress::Done));
-    let lanes =
-        Lanes { scene, flight: &flight, centres: &[], progress: &progress, groups: &groups, flying, moving };
     for rank in 0..ranks {
         lanes.place(usize::from(rank), &mut paint.part(rank * each, 0, each, 1));
     }
@@ -85,7 +79,7 @@ impl Lanes<'_> {
 
     /// Returns the next member of the rank's group; after the last, the first.
     fn next(&self, rank: usize) -> Option<usize> {
-        let members = &groups::of_rank(self.groups, rank)?.ranks;
+        let members = &groups::of_rank(&self.groups, rank)?.ranks;
         let place = members.iter().position(|&member| member == rank)?;
         Some(members[(place + 1) % members.len()])
     }
