@@ -1,7 +1,8 @@
 //! What every stage owes, and what is wrong with one that does not keep it, in words.
 //!
-//! It trains exactly as another does: the same losses, gradient norms and final weights, and in every step and on every
-//! rank the same parameters. And it holds and sends what the planner said, to the byte.
+//! It trains exactly as another does: the same losses, gradient norms and final weights, and in
+//! every step and on every rank the same parameters. And it holds and sends what the planner said,
+//! to the byte.
 
 use crate::train_under;
 use planner::{Partition, Stage};
@@ -10,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use trainer::{At, Report, Result, Witness};
 
-/// Runs `S` beside `reference`, which no fault is injected into, and holds it to the contract; what the planner got wrong is left to
-/// [`mispredictions`].
+/// Runs `S` beside `reference`, which no fault is injected into, and holds it to the contract; what
+/// the planner got wrong is left to [`mispredictions`].
 ///
 /// # Errors
 /// The first thing that is wrong, in words.

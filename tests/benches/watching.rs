@@ -10,9 +10,8 @@
 //!   and where it lies with 95 % confidence. Single pairs differ by more than the limit, so that a
 //!   few settle nothing.
 //!
-//! Flags after `--`: `--stages zero0-ddp,zero1,zero2,zero3`, `--model tiny`, `--gpus 4`,
-//! `--steps 40`, `--rounds 7`, and `--strict` to fail unless both are shown to take at most one
-//! percent.
+//! Flags after `--`: `--stages zero0-ddp,zero1,zero2,zero3`, `--model tiny`, `--gpus 4`, `--steps
+//! 40`, `--rounds 7`, and `--strict` to fail unless both are shown to take at most one percent.
 
 #[allow(dead_code, reason = "the visualizer's own tests use the rest")]
 #[path = "../../viz/tests/suite/pty.rs"]

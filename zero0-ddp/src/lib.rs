@@ -1,8 +1,9 @@
 //! Distributed data parallel: every rank holds everything.
 //!
-//! Each rank computes gradients on its own micro-batches; the ranks' gradients are summed bucket by bucket while
-//! backward goes on (Li et al., "PyTorch Distributed", 2020), and every rank then makes the same update. A rank divides
-//! its loss by the tokens of the whole global batch, so that the sum over ranks is DDP's average.
+//! Each rank computes gradients on its own micro-batches; the ranks' gradients are summed bucket by
+//! bucket while backward goes on (Li et al., "PyTorch Distributed", 2020), and every rank then
+//! makes the same update. A rank divides its loss by the tokens of the whole global batch, so that
+//! the sum over ranks is DDP's average.
 
 use collectives::Group;
 use device::{Buffer, Write};
@@ -79,7 +80,7 @@ impl Stage for Ddp {
         self.gradients.put_all(summed);
         let norm = local_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
         let grad_norm = update.unscaled(norm);
-        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
+        // Clips, and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(update) = update.scaled(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };

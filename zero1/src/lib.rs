@@ -1,8 +1,9 @@
 //! ZeRO stage 1: optimizer states are sharded (Rajbhandari et al., "ZeRO", 2020, section 5.1).
 //!
-//! Rank r keeps momentum and variance for the r-th slice of every unit alone. It needs the summed gradients of that
-//! slice only, so a reduce-scatter takes the place of DDP's all-reduce; after the update an all-gather makes the full
-//! parameters consistent again. Together they send as much as DDP's all-reduce.
+//! Rank r keeps momentum and variance for the r-th slice of every unit alone. It needs the summed
+//! gradients of that slice only, so a reduce-scatter takes the place of DDP's all-reduce; after the
+//! update an all-gather makes the full parameters consistent again. Together they send as much as
+//! DDP's all-reduce.
 
 use collectives::Group;
 use device::{Buffer, Write};
@@ -84,7 +85,7 @@ impl Stage for Zero1 {
         self.gradients.put_all(summed);
         let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
         let grad_norm = update.unscaled(norm);
-        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
+        // Clips, and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(update) = update.scaled(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };

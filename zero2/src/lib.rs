@@ -1,8 +1,8 @@
 //! ZeRO stage 2: gradients are sharded too (Rajbhandari et al., "ZeRO", 2020, section 5.2).
 //!
-//! Full gradients of a unit exist only from its backward to its reduce-scatter; the sum of this rank's slice is added
-//! to a shard that stays until the step, and the full gradients are freed. The price comes with accumulation: every
-//! micro-batch is reduced, not only the last.
+//! Full gradients of a unit exist only from its backward to its reduce-scatter; the sum of this
+//! rank's slice is added to a shard that stays until the step, and the full gradients are freed.
+//! The price comes with accumulation: every micro-batch is reduced, not only the last.
 
 use collectives::Group;
 use device::Buffer;
@@ -71,7 +71,7 @@ impl Stage for Zero2 {
         self.gradients.finish(&self.rank, summed)?;
         let norm = global_norm(&self.rank, &self.optimizer.own(self.gradients.shards())?)?;
         let grad_norm = update.unscaled(norm);
-        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
+        // Clips, and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(update) = update.scaled(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };

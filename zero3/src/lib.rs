@@ -1,9 +1,10 @@
-//! ZeRO stage 3, also known as FSDP's full shard: parameters are sharded too (Rajbhandari et al., "ZeRO", 2020,
-//! section 5.3; Zhao et al., "PyTorch FSDP", 2023).
+//! ZeRO stage 3, also known as FSDP's full shard: parameters are sharded too (Rajbhandari et al.,
+//! "ZeRO", 2020, section 5.3; Zhao et al., "PyTorch FSDP", 2023).
 //!
-//! Between steps a rank holds its slice of everything and nothing else. A unit's full parameters are gathered just
-//! before forward needs them, freed after, and gathered again for backward; while one unit computes, the next one is
-//! on its way. After the update nothing needs to be gathered: the next forward does that.
+//! Between steps a rank holds its slice of everything and nothing else. A unit's full parameters
+//! are gathered just before forward needs them, freed after, and gathered again for backward; while
+//! one unit computes, the next one is on its way. After the update nothing needs to be gathered:
+//! the next forward does that.
 //!
 //! What can differ from this is in [`variants`], a file each.
 
@@ -103,7 +104,7 @@ impl Stage for Zero3 {
         self.gradients.finish(&self.rank, summed)?;
         let norm = global_norm(&self.rank, &self.optimizer.own(self.gradients.shards())?)?;
         let grad_norm = update.unscaled(norm);
-        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing to apply.
+        // Clips, and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(update) = update.scaled(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
@@ -135,7 +136,8 @@ impl Zero3 {
         Ok(())
     }
 
-    /// Issues the all-gathers of what `pass` needs next, as far ahead as the window allows, if this is the `moment` for it.
+    /// Issues the all-gathers of what `pass` needs next, as far ahead as the window allows, if this
+    /// is the `moment` for it.
     fn gather_ahead(&mut self, pass: Pass, moment: BackwardPrefetch) -> Result<()> {
         if !self.prefetch.is_due(pass, moment) {
             return Ok(());

@@ -4,7 +4,8 @@
 //! NCCL's in-place forms do, and several buffers can go as one [`Bucket`]:
 //!
 //! * all-reduce: afterwards every rank's buffers hold the sum;
-//! * reduce-scatter: rank r's r-th slice of each buffer holds the sum, the other slices are unspecified;
+//! * reduce-scatter: rank r's r-th slice of each buffer holds the sum, the other slices are
+//!   unspecified;
 //! * all-gather: rank r's r-th slice of each buffer is copied to every rank's buffers;
 //! * broadcast: afterwards every rank's buffers hold the root's.
 //!

@@ -5,8 +5,8 @@ use device::Device;
 use device::cuda::Begun;
 use events::{Boundary, Emitter, Pass, What, Work};
 
-/// A pass over a unit that has begun. Dropping it emits the end of the pass. On a GPU the pass is then queued; the times at
-/// which it ran are reported later.
+/// A pass over a unit that has begun. Dropping it emits the end of the pass. On a GPU the pass is
+/// then queued; the times at which it ran are reported later.
 #[must_use = "the pass ends when this is dropped"]
 pub struct Bracket {
     emitter: Emitter,
@@ -18,12 +18,13 @@ pub struct Bracket {
 }
 
 impl Rank {
-    /// Emits the start of `pass` over `unit` in micro-batch `micro` of the step. Here a viewer may hold the rank: the unit
-    /// is gathered, and the next one is on its way.
+    /// Emits the start of `pass` over `unit` in micro-batch `micro` of the step. Here a viewer may
+    /// hold the rank: the unit is gathered, and the next one is on its way.
     pub fn bracket(&self, pass: Pass, unit: UnitId, micro: usize) -> Bracket {
         let (unit, micro) = (unit as u16, micro.min(u16::MAX.into()) as u16);
         let (emitter, device) = (self.emitter.clone(), self.device.clone());
-        // Reported first, so that the last pass over this unit precedes this one. The next kernel returns its error.
+        // Reported first, so that the last pass over this unit precedes this one. The next kernel
+        // returns its error.
         let _ = device.emit_past();
         emitter.emit(What::PassStarted { pass, unit, micro });
         emitter.boundary(Boundary::Unit);

@@ -1,15 +1,17 @@
 //! Units queued for one kind of collective, and the collective in flight.
 //!
-//! A bucket closes when it holds enough elements, or with the last unit of a pass. At most one closed bucket is in
-//! flight: closing the next one first waits for it, so memory is returned at points that the program fixes, never at
-//! points that timing fixes. Without overlap, closing a bucket waits for it at once. A unit is never split.
+//! A bucket closes when it holds enough elements, or with the last unit of a pass. At most one
+//! closed bucket is in flight: closing the next one first waits for it, so memory is returned at
+//! points that the program fixes, never at points that timing fixes. Without overlap, closing a
+//! bucket waits for it at once. A unit is never split.
 //!
-//! Buffers travel from where they are, unless they are to be copied or their element type is not the one that travels:
-//! then they are converted as they are queued, into buffers of class [`Class::CommunicationBuckets`]. A buffer of that
-//! class is freed by its conversion. Any other is held until the result is converted back into it.
+//! Buffers travel from where they are, unless they are to be copied or their element type is not
+//! the one that travels: then they are converted as they are queued, into buffers of class
+//! [`Class::CommunicationBuckets`]. A buffer of that class is freed by its conversion. Any other is
+//! held until the result is converted back into it.
 //!
-//! Sums are rounded to the type that travels. Parts of a larger sum would be rounded twice: buckets of partial sums
-//! return them in f32, before rounding.
+//! Sums are rounded to the type that travels. Parts of a larger sum would be rounded twice: buckets
+//! of partial sums return them in f32, before rounding.
 
 use crate::Result;
 use crate::partition::UnitId;
@@ -78,9 +80,9 @@ impl Buckets {
         }
     }
 
-    /// Buckets that are reduce-scattered for sums which are parts of larger ones: what comes back of a unit is this rank's
-    /// slice in f32 alone, of class [`Class::CommunicationBuckets`]. Not rounded, except by a group whose sums
-    /// [are](Group::sums_exactly).
+    /// Buckets that are reduce-scattered for sums which are parts of larger ones: what comes back
+    /// of a unit is this rank's slice in f32 alone, of class [`Class::CommunicationBuckets`]. Not
+    /// rounded, except by a group whose sums [are](Group::sums_exactly).
     pub fn of_partial_sums(options: BucketOptions) -> Self {
         Buckets { partial: true, ..Buckets::new(Group::reduce_scatter, options) }
     }
@@ -90,7 +92,8 @@ impl Buckets {
         Buckets { among, ..self }
     }
 
-    /// Queues `unit`. Returns the units that have come back from a collective by then, with their buffers.
+    /// Queues `unit`. Returns the units that have come back from a collective by then, with their
+    /// buffers.
     ///
     /// # Errors
     /// If a collective fails, or there is no memory for a conversion.
@@ -112,7 +115,8 @@ impl Buckets {
         Ok(done)
     }
 
-    /// Issues a bucket's collective. Returns it with the buffers for sums that [`Buckets::partial_sums`] still has to fill.
+    /// Issues a bucket's collective. Returns it with the buffers for sums that
+    /// [`Buckets::partial_sums`] still has to fill.
     fn start(&self, rank: &Rank, bucket: Bucket) -> Result<(Pending, Vec<Buffer>)> {
         let group = (self.among)(rank);
         if !self.partial {
@@ -150,8 +154,8 @@ impl Buckets {
         Ok(done)
     }
 
-    /// Returns the sums of this rank's slices in f32. A group that sums exactly appends them to `buffers`; else they are
-    /// copied out of `buffers` into `sums`.
+    /// Returns the sums of this rank's slices in f32. A group that sums exactly appends them to
+    /// `buffers`; else they are copied out of `buffers` into `sums`.
     fn partial_sums(
         &self,
         rank: &Rank,

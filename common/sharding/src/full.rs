@@ -1,4 +1,5 @@
-//! Full parameters and gradients as they are handed out and handed back, and a layer's views in them.
+//! Full parameters and gradients as they are handed out and handed back, and a layer's views in
+//! them.
 
 use crate::partition::{Partition, Slot, UnitId};
 use crate::rank::Rank;
@@ -32,7 +33,8 @@ impl FullGradients {
         FullGradients { unit, buffer, write, written: vec![false; partition.units[unit].slots.len()] }
     }
 
-    /// A place in a fresh buffer of class [`Class::CommunicationBuckets`] and element type `dtype`, its padding zeroed.
+    /// A place in a fresh buffer of class [`Class::CommunicationBuckets`] and element type `dtype`,
+    /// its padding zeroed.
     ///
     /// # Errors
     /// If the rank is out of memory.
@@ -70,7 +72,8 @@ impl Micro {
     }
 }
 
-/// One buffer per unit, from which buffers are taken and put back: all of the unit, or a slice of it.
+/// One buffer per unit, from which buffers are taken and put back: all of the unit, or a slice of
+/// it.
 pub struct UnitBuffers {
     buffers: Vec<Option<Buffer>>,
     /// Per unit: the element of the unit with which its buffer begins.
@@ -79,7 +82,8 @@ pub struct UnitBuffers {
 }
 
 impl UnitBuffers {
-    /// `held[u]` is the buffer of unit u and the elements of the unit that it holds; `what` names them in errors.
+    /// `held[u]` is the buffer of unit u and the elements of the unit that it holds; `what` names
+    /// them in errors.
     pub fn new(held: Vec<(Buffer, Range<usize>)>, what: &'static str) -> Self {
         let (buffers, ranges): (Vec<_>, Vec<_>) = held.into_iter().map(|(b, range)| (Some(b), range)).unzip();
         UnitBuffers { buffers, starts: ranges.into_iter().map(|range| range.start).collect(), what }
@@ -141,7 +145,8 @@ impl UnitBuffers {
     }
 }
 
-/// The units in which consecutive tensors of a layer lie, if they lie next to each other in one unit.
+/// The units in which consecutive tensors of a layer lie, if they lie next to each other in one
+/// unit.
 fn joint(tensors: &[TensorId], partition: &Partition) -> Option<(UnitId, Range<usize>)> {
     let (unit, first) = partition.home(*tensors.first()?);
     let mut range = first.range();

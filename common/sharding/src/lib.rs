@@ -1,8 +1,10 @@
 //! What stages are built from: mechanism without policy.
 //!
-//! * [`partition`]: layers grouped into units, each a flat padded segment of which every rank owns an equal slice;
+//! * [`partition`]: layers grouped into units, each a flat padded segment of which every rank owns
+//!   an equal slice;
 //! * [`schedule`]: which units a pass needs, when for the first time and when for the last;
-//! * [`full`]: full parameters and gradients as they are handed out and handed back, and the views of a layer in them;
+//! * [`full`]: full parameters and gradients as they are handed out and handed back, and the views
+//!   of a layer in them;
 //! * [`buckets`]: units queued for one collective, at most one collective in flight;
 //! * [`window`]: units gathered or on their way, and how far ahead;
 //! * [`mesh`]: groups of neighbours, for hybrid sharding ([`ReplicaSum`]) and secondary shards;

@@ -1,7 +1,7 @@
 //! Dynamic loss scaling, by DeepSpeed's rules.
 //!
-//! f16 loses numbers below 6e-8 and has none above 65504. Multiplying the loss moves all gradients into its range; the
-//! largest factor that does not overflow is found by trying.
+//! f16 loses numbers below 6e-8 and has none above 65504. Multiplying the loss moves all gradients
+//! into its range; the largest factor that does not overflow is found by trying.
 
 use crate::{Error, Result};
 
@@ -134,7 +134,8 @@ impl LossScaler {
 mod tests {
     use super::*;
 
-    /// Follows `steps` (`x` overflows, `.` does not) and returns the scale before each of them, and at the end.
+    /// Follows `steps` (`x` overflows, `.` does not) and returns the scale before each of them, and
+    /// at the end.
     fn scales(scaling: LossScaling, steps: &str) -> Vec<f64> {
         let mut scaler = LossScaler::new(scaling);
         let mut scales = vec![scaler.scale()];
@@ -154,7 +155,8 @@ mod tests {
         minimum: 1.0,
     };
 
-    /// The scales that DeepSpeed 0.18's `DynamicLossScaler` goes through, by hand from its `update_scale`.
+    /// The scales that DeepSpeed 0.18's `DynamicLossScaler` goes through, by hand from its
+    /// `update_scale`.
     #[test]
     fn the_scale_follows_deepspeeds() {
         let cases: [(&str, &[f64]); 6] = [

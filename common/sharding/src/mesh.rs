@@ -1,7 +1,8 @@
 //! Process groups within the world's: neighbours, and peers that have the same place among theirs.
 //!
-//! Ranks 0 to 7 in groups of 4: {0, 1, 2, 3} and {4, 5, 6, 7} are neighbours, as on two machines of four devices; {0, 4},
-//! {1, 5}, {2, 6} and {3, 7} are peers across. A group's size divides the world's.
+//! Ranks 0 to 7 in groups of 4: {0, 1, 2, 3} and {4, 5, 6, 7} are neighbours, as on two machines of
+//! four devices; {0, 4}, {1, 5}, {2, 6} and {3, 7} are peers across. A group's size divides the
+//! world's.
 
 use crate::Result;
 use collectives::Group;
@@ -12,10 +13,11 @@ pub enum MeshShape {
     /// None: model states are sharded over all ranks.
     #[default]
     World,
-    /// Model states are sharded over so many neighbours and replicated across (FSDP's hybrid sharding, MiCS).
+    /// Model states are sharded over so many neighbours and replicated across (FSDP's hybrid
+    /// sharding, MiCS).
     Hybrid(usize),
-    /// Model states are sharded over all ranks, and so many neighbours share a second copy of the parameters (ZeRO++'s
-    /// hpZ).
+    /// Model states are sharded over all ranks, and so many neighbours share a second copy of the
+    /// parameters (ZeRO++'s hpZ).
     Secondary(usize),
 }
 

@@ -1,14 +1,15 @@
 //! The norm of all gradients: its bits do not depend on which rank holds which slice.
 //!
-//! The largest magnitude comes first; its exponent scales every element below 2, and squares are then summed in fixed
-//! point (2⁻⁴⁸), where addition is exact and so the order does not matter.
+//! The largest magnitude comes first; its exponent scales every element below 2, and squares are
+//! then summed in fixed point (2⁻⁴⁸), where addition is exact and so the order does not matter.
 
 use crate::Result;
 use crate::rank::Rank;
 use collectives::Group;
 use device::{View, max_or_nan};
 
-/// Returns the norm over all shards of `gradients`. Each rank that shares a copy of the model states passes its own shards.
+/// Returns the norm over all shards of `gradients`. Each rank that shares a copy of the model
+/// states passes its own shards.
 ///
 /// # Errors
 /// If a kernel or an exchange fails.

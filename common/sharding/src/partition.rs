@@ -27,7 +27,8 @@ impl Slot {
     }
 }
 
-/// A flat segment of whole tensors, padded at its end, that is gathered, reduced and released as one.
+/// A flat segment of whole tensors, padded at its end, that is gathered, reduced and released as
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
     /// Its name on screens and in tables: `embedding`, `block 0`, `head`.
@@ -38,11 +39,13 @@ pub struct Unit {
     pub parameters: usize,
     /// Elements with padding: a multiple of the shard count.
     pub padded: usize,
-    /// Whether every rank keeps its parameters in full, although gradients and optimizer states are cut.
+    /// Whether every rank keeps its parameters in full, although gradients and optimizer states are
+    /// cut.
     pub persistent: bool,
 }
 
-/// Which tensors stay whole where parameters are cut: small ones, whose collectives would cost more than their memory.
+/// Which tensors stay whole where parameters are cut: small ones, whose collectives would cost more
+/// than their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WholeTensors {
     /// Most elements of one of them; none if 0.

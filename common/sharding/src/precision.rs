@@ -2,15 +2,17 @@
 
 use device::DType;
 
-/// In which types a run keeps and moves numbers. Arithmetic and optimizer states are f32 whatever these are.
+/// In which types a run keeps and moves numbers. Arithmetic and optimizer states are f32 whatever
+/// these are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precision {
     /// Parameters and activations.
     pub parameters: DType,
     /// Gradients, from backward to the update.
     pub gradients: DType,
-    /// Gradients while they are reduced: what travels, and what their sum is rounded to. A sum over one of several copies of
-    /// the model states is not rounded: it travels in f32 to be summed over copies.
+    /// Gradients while they are reduced: what travels, and what their sum is rounded to. A sum over
+    /// one of several copies of the model states is not rounded: it travels in f32 to be summed
+    /// over copies.
     pub reduce: DType,
 }
 
@@ -23,7 +25,8 @@ impl Precision {
         Precision { parameters: dtype, gradients: dtype, reduce: dtype }
     }
 
-    /// Whether the optimizer keeps f32 master weights beside the parameters; otherwise the parameters are the masters.
+    /// Whether the optimizer keeps f32 master weights beside the parameters; otherwise the
+    /// parameters are the masters.
     pub fn has_masters(&self) -> bool {
         self.parameters != DType::F32
     }

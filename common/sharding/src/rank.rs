@@ -5,7 +5,8 @@ use collectives::Group;
 use device::{Device, Kernels};
 use events::Emitter;
 
-/// A rank, as its own thread sees it. Whether its peers are threads or processes cannot be told from here.
+/// A rank, as its own thread sees it. Whether its peers are threads or processes cannot be told
+/// from here.
 pub struct Rank {
     /// Its device.
     pub device: Device,

@@ -1,8 +1,9 @@
 //! Gradient shards of which several ranks own a copy: hybrid sharding's replicas.
 //!
-//! Ranks that share one copy of the model states sum their gradients first; that sum is a part of the world's. With the
-//! step's last micro-batch the shard travels on, in f32, to the ranks that own the same shard of other copies, while
-//! backward continues. The world's sum is therefore rounded once, as it is where all ranks share one copy.
+//! Ranks that share one copy of the model states sum their gradients first; that sum is a part of
+//! the world's. With the step's last micro-batch the shard travels on, in f32, to the ranks that
+//! own the same shard of other copies, while backward continues. The world's sum is therefore
+//! rounded once, as it is where all ranks share one copy.
 
 use crate::Result;
 use crate::buckets::{BucketOptions, Buckets};
@@ -12,11 +13,13 @@ use collectives::Group;
 use device::{Buffer, Class, DType};
 use std::ops::Range;
 
-/// Sums the gradient shards of all replicas: an all-reduce among the ranks that own the same shard, once per step.
+/// Sums the gradient shards of all replicas: an all-reduce among the ranks that own the same shard,
+/// once per step.
 pub struct ReplicaSum {
     buckets: Buckets,
-    /// The type that gradients are reduced in within one copy, if that is narrower than f32: sums over one copy then come
-    /// as f32 slices, before rounding, and the world's sum is rounded to it.
+    /// The type that gradients are reduced in within one copy, if that is narrower than f32: sums
+    /// over one copy then come as f32 slices, before rounding, and the world's sum is rounded to
+    /// it.
     rounded: Option<DType>,
     /// Whether a sum is rounded in a buffer of its own even if its shard has the rounded type.
     rounds_in_buffer: bool,
@@ -34,7 +37,8 @@ fn replicas(rank: &Rank) -> &Group {
 }
 
 impl ReplicaSum {
-    /// Sums of `units` shards of element type `gradients` through buckets with these options, in steps of `micro_batches`.
+    /// Sums of `units` shards of element type `gradients` through buckets with these options, in
+    /// steps of `micro_batches`.
     pub fn new(options: BucketOptions, gradients: DType, units: usize, micro_batches: usize) -> Self {
         let rounded = Some(options.wire).filter(|&wire| wire != DType::F32);
         let in_place = rounded.is_none() && gradients == DType::F32;
@@ -57,9 +61,10 @@ impl ReplicaSum {
         }
     }
 
-    /// Adds a micro-batch's `gradients` over one copy of the model states to `unit`'s `shard`, and after the last
-    /// micro-batch queues the sum. `own` is the rank's slice of full gradients; sums before rounding are that slice alone.
-    /// Returns the shards that stay, and those that have come back from the all-reduce.
+    /// Adds a micro-batch's `gradients` over one copy of the model states to `unit`'s `shard`, and
+    /// after the last micro-batch queues the sum. `own` is the rank's slice of full gradients; sums
+    /// before rounding are that slice alone. Returns the shards that stay, and those that have come
+    /// back from the all-reduce.
     ///
     /// # Errors
     /// If a collective fails, or there is no memory for a conversion.
@@ -105,7 +110,8 @@ impl ReplicaSum {
         self.written_back(rank, summed)
     }
 
-    /// The shards of `summed`: each sum that travelled beside its shard is rounded and written to it.
+    /// The shards of `summed`: each sum that travelled beside its shard is rounded and written to
+    /// it.
     fn written_back(&mut self, rank: &Rank, summed: Vec<(UnitId, Buffer)>) -> Result<Vec<(UnitId, Buffer)>> {
         let shard = |(unit, sum): (UnitId, Buffer)| match self.held[unit].take() {
             Some(shard) => Ok((unit, round_into(rank, shard, sum, self.rounded, self.rounds_in_buffer)?)),
@@ -115,8 +121,8 @@ impl ReplicaSum {
     }
 }
 
-/// Writes `sum` to `shard`, rounded to `rounded` on the way. That takes a buffer of its own, unless the shard has that type
-/// and gradients are reduced in place.
+/// Writes `sum` to `shard`, rounded to `rounded` on the way. That takes a buffer of its own, unless
+/// the shard has that type and gradients are reduced in place.
 fn round_into(
     rank: &Rank,
     mut shard: Buffer,

@@ -70,8 +70,9 @@ impl Schedule {
         if pass == Pass::Backward { &self.backward } else { &self.forward }
     }
 
-    /// Elements, padding included, of the units that are gathered between the last use of `unit` in forward and its first
-    /// in backward, those that both passes gather counted twice: 0 for what backward begins with.
+    /// Elements, padding included, of the units that are gathered between the last use of `unit` in
+    /// forward and its first in backward, those that both passes gather counted twice: 0 for what
+    /// backward begins with.
     pub fn reuse_distance(&self, unit: UnitId, partition: &Partition) -> usize {
         let at = |steps: &[Vec<UnitId>]| steps.iter().position(|units| units.contains(&unit));
         let left = at(&self.forward.last).map_or(0, |at| at + 1);

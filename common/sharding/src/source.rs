@@ -7,8 +7,8 @@ use device::{Buffer, Class, DType};
 use model::TensorId;
 use std::ops::Range;
 
-/// A source of initial weights, or of another state that a run resumes from: a seed or a file. It serves any slice of any
-/// tensor, so that every rank reads only the elements that it will hold.
+/// A source of initial weights, or of another state that a run resumes from: a seed or a file. It
+/// serves any slice of any tensor, so that every rank reads only the elements that it will hold.
 pub trait WeightSource: Send + Sync {
     /// Writes elements `range` of `tensor` to `into`.
     ///

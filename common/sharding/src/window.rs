@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// None of these holds back a unit that is needed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatherLimits {
-    /// Units are gathered ahead of the one in use while those ahead of it hold fewer elements than this: 0 for none, 1
-    /// for one unit, since a unit is never split.
+    /// Units are gathered ahead of the one in use while those ahead of it hold fewer elements than
+    /// this: 0 for none, 1 for one unit, since a unit is never split.
     pub ahead: usize,
     /// Most all-gathers in flight.
     pub in_flight: usize,
@@ -89,8 +89,8 @@ impl GatherWindow {
         drop(full);
     }
 
-    /// The unit that `pass` gathers ahead now: the first after the one taken last that is neither here nor on its way, if
-    /// the limits leave room for it.
+    /// The unit that `pass` gathers ahead now: the first after the one taken last that is neither
+    /// here nor on its way, if the limits leave room for it.
     pub fn next_ahead(&self, pass: Pass) -> Option<UnitId> {
         let order = &self.schedule.pass(pass).order;
         let latest = order.iter().position(|&unit| Some(unit) == self.latest)?;

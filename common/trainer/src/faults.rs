@@ -10,7 +10,8 @@ use settings::{Failure, Result};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Refuses faults that never come in `config`'s run of a stage called `name`, which shards `sharded`.
+/// Refuses faults that never come in `config`'s run of a stage called `name`, which shards
+/// `sharded`.
 ///
 /// # Errors
 /// A usage failure that says why.

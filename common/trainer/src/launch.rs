@@ -9,9 +9,7 @@ use collectives::{Group, nccl};
 use device::Ledger;
 use events::{Emitter, What};
 use report::{Measured, Report};
-use settings::Config;
-use settings::Result;
-use settings::wiring;
+use settings::{Config, Result, wiring};
 use sharding::{Mesh, Rank};
 use std::any::Any;
 use std::cell::RefCell;
@@ -192,9 +190,9 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
-/// Returns the error that explains the others, with its rank. If a rank hung, the ranks that timed out
-/// on it explain best, then its own error, then errors that blame a third rank. An error that only
-/// passes on another rank's comes last.
+/// Returns the error that explains the others, with its rank. If a rank hung, the ranks that timed
+/// out on it explain best, then its own error, then errors that blame a third rank. An error that
+/// only passes on another rank's comes last.
 fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
     let errors = || outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
     let hung =

@@ -160,7 +160,8 @@ impl<'a> Worker<'a> {
     /// Runs forward and backward over one micro-batch. Returns its losses, which a GPU may still be
     /// computing.
     fn micro_batch(&mut self, micro: Micro) -> Result<Losses> {
-        // One over the tokens of the global batch: sums over micro-batches and ranks are then means.
+        // One over the tokens of the global batch: sums over micro-batches and ranks are then
+        // means.
         let (faults, loss_scale) = (self.hooks.faults(), self.loss_scale().unwrap_or(1.0));
         let tokens = faults.spoil_tokens(&self.plan.config);
         let scale = faults.spoil_scale((loss_scale / tokens as f64) as f32);

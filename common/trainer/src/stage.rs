@@ -64,8 +64,8 @@ impl Setup {
         0..self.partition.units.len()
     }
 
-    /// The model states that this rank holds between steps: its slice of those that are `sharded`, all of the others.
-    /// Persistent units keep their parameters in full.
+    /// The model states that this rank holds between steps: its slice of those that are `sharded`,
+    /// all of the others. Persistent units keep their parameters in full.
     ///
     /// # Errors
     /// If the rank is out of memory or the source of the weights fails.
@@ -87,7 +87,8 @@ impl Setup {
         })
     }
 
-    /// `shards` as gradients that add up over a step, and over the copies of the model states if there are several.
+    /// `shards` as gradients that add up over a step, and over the copies of the model states if
+    /// there are several.
     pub fn gradient_shards(&self, shards: UnitBuffers) -> GradientShards {
         GradientShards::new(shards, self.partition.clone(), self.replica_sum())
     }
@@ -108,7 +109,8 @@ impl Setup {
         Ok(self.rank.device.zeros(Class::Gradients, self.precision.gradients, range.len())?)
     }
 
-    /// Initial optimizer states of elements `range` of `unit`, master weights included where the parameters are not f32.
+    /// Initial optimizer states of elements `range` of `unit`, master weights included where the
+    /// parameters are not f32.
     ///
     /// # Errors
     /// As [`Setup::parameters`].
@@ -129,8 +131,8 @@ impl Setup {
         Ok(AdamWShard::new(&self.partition, unit, &range, master, moments, piece))
     }
 
-    /// The queue of gradients on their way through `sum`; where the model states have several copies, on their way to
-    /// [`Setup::replica_sum`], by reduce-scatters.
+    /// The queue of gradients on their way through `sum`; where the model states have several
+    /// copies, on their way to [`Setup::replica_sum`], by reduce-scatters.
     pub fn reductions(&self, sum: Issue) -> Buckets {
         let last = self.schedule.last_reduced();
         let options = self.communication.reductions(self.precision, &self.partition, last);
@@ -140,8 +142,8 @@ impl Setup {
         }
     }
 
-    /// Sums over the copies of the model states, if there are several. Shards of units that [`Setup::reductions`] has
-    /// reduced as one travel as one.
+    /// Sums over the copies of the model states, if there are several. Shards of units that
+    /// [`Setup::reductions`] has reduced as one travel as one.
     fn replica_sum(&self) -> Option<ReplicaSum> {
         let last = self.schedule.last_reduced();
         let full = self.communication.reductions(self.precision, &self.partition, last);
@@ -151,8 +153,8 @@ impl Setup {
         self.rank.replicas().map(|_| ReplicaSum::new(shards, gradients, units, self.micro_batches))
     }
 
-    /// The queue of updated parameters on their way through `gather`, unit by unit in forward order.
-    /// Where parameters are sharded these are persistent units.
+    /// The queue of updated parameters on their way through `gather`, unit by unit in forward
+    /// order. Where parameters are sharded these are persistent units.
     pub fn gathers(&self, gather: Issue) -> Buckets {
         let persistent = self.units().rfind(|&unit| self.partition.units[unit].persistent);
         let last = persistent.unwrap_or(self.partition.units.len() - 1);
@@ -178,13 +180,15 @@ impl Setup {
 /// What a step reports, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Norm of the averaged gradient over all parameters, before clipping; not finite if it overflowed.
+    /// Norm of the averaged gradient over all parameters, before clipping; not finite if it
+    /// overflowed.
     pub grad_norm: f64,
     /// Whether gradients overflowed, so that nothing was updated.
     pub skipped: bool,
 }
 
-/// A rank's part in a stage: what it holds, and when it communicates. Whatever it hands out comes back by value.
+/// A rank's part in a stage: what it holds, and when it communicates. Whatever it hands out comes
+/// back by value.
 pub trait Stage {
     /// Full parameters of `unit` for one pass, ready to compute with.
     ///
@@ -210,15 +214,15 @@ pub trait Stage {
     /// If a collective fails.
     fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()>;
 
-    /// Clips, updates what this rank owns, and makes full parameters consistent again; or, if the loss is scaled and its
-    /// gradients overflowed on any rank, does nothing on all of them.
+    /// Clips, updates what this rank owns, and makes full parameters consistent again; or, if the
+    /// loss is scaled and its gradients overflowed on any rank, does nothing on all of them.
     ///
     /// # Errors
     /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
     fn step(&mut self, update: &Update) -> Result<StepOutcome>;
 
-    /// The full master weights of `unit`, or another `state` of it, f32, in main memory. Every rank calls it for every unit,
-    /// between steps or once training is over.
+    /// The full master weights of `unit`, or another `state` of it, f32, in main memory. Every rank
+    /// calls it for every unit, between steps or once training is over.
     ///
     /// # Errors
     /// If gathering them fails.
@@ -245,7 +249,8 @@ pub trait StageKind: Stage + Sized + 'static {
     fn new(setup: Setup) -> Result<Self>;
 }
 
-/// A [`StageKind`] as a value, so that the loop and all around it are compiled once, not for each stage.
+/// A [`StageKind`] as a value, so that the loop and all around it are compiled once, not for each
+/// stage.
 #[derive(Clone, Copy)]
 pub(crate) struct AnyStage {
     /// [`StageKind::NAME`].

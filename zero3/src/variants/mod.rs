@@ -1,12 +1,13 @@
 //! What ZeRO-3 may do otherwise, a file for each question that the stage asks. Variants compose.
 //!
-//! * [`residency`]: does a gathered unit stay? FSDP's shard-grad-op, DeepSpeed's reuse distance and persistent parameters;
+//! * [`residency`]: does a gathered unit stay? FSDP's shard-grad-op, DeepSpeed's reuse distance and
+//!   persistent parameters;
 //! * [`source`]: which shard does a pass gather from, and among which ranks? ZeRO++'s hpZ, whose
 //!   second copy is [`secondary`];
 //! * [`prefetch`]: when does a pass gather ahead? FSDP's backward prefetch.
 //!
-//! Hybrid sharding has no file here. Its groups are smaller ([`sharding::Mesh`]), and its gradient shards are summed over
-//! replicas by what follows a reduction ([`sharding::GradientShards`]).
+//! Hybrid sharding has no file here. Its groups are smaller ([`sharding::Mesh`]), and its gradient
+//! shards are summed over replicas by what follows a reduction ([`sharding::GradientShards`]).
 
 pub mod prefetch;
 pub mod residency;

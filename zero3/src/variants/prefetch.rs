@@ -1,7 +1,8 @@
 //! When a pass gathers ahead.
 //!
-//! Forward does so as soon as a unit is here. Backward does so then too (FSDP's BACKWARD_PRE), or only once the unit in
-//! use is freed (BACKWARD_POST), which holds one unit less and hides less, or never.
+//! Forward does so as soon as a unit is here. Backward does so then too (FSDP's BACKWARD_PRE), or
+//! only once the unit in use is freed (BACKWARD_POST), which holds one unit less and hides less, or
+//! never.
 
 use events::Pass;
 use planner::BackwardPrefetch;
@@ -16,7 +17,8 @@ impl Prefetch {
         Prefetch(setup.communication.backward_prefetch)
     }
 
-    /// True if `pass` gathers ahead at `moment`: before it computes with a unit (`Pre`), or once it has freed it (`Post`).
+    /// True if `pass` gathers ahead at `moment`: before it computes with a unit (`Pre`), or once it
+    /// has freed it (`Post`).
     pub fn is_due(&self, pass: Pass, moment: BackwardPrefetch) -> bool {
         let chosen = if pass == Pass::Backward { self.0 } else { BackwardPrefetch::Pre };
         chosen == moment

@@ -1,9 +1,10 @@
 //! Whether a gathered unit stays: decided for each unit at setup, from the schedule.
 //!
-//! By default only the unit that backward starts with stays from forward to backward. FSDP's shard-grad-op keeps all
-//! units until backward is done with them: a rank holds as little between steps, as much as ZeRO-2 within one, and
-//! gathers once less. DeepSpeed's `stage3_max_reuse_distance` keeps some of them. Its persistent parameters, small tensors,
-//! are never cut: every rank holds them in full.
+//! By default only the unit that backward starts with stays from forward to backward. FSDP's
+//! shard-grad-op keeps all units until backward is done with them: a rank holds as little between
+//! steps, as much as ZeRO-2 within one, and gathers once less. DeepSpeed's
+//! `stage3_max_reuse_distance` keeps some of them. Its persistent parameters, small tensors, are
+//! never cut: every rank holds them in full.
 
 use events::Pass;
 use sharding::{GatherWindow, UnitId};

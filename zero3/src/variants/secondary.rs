@@ -1,8 +1,10 @@
-//! Secondary shards: ZeRO++'s hierarchical partitioning, hpZ (Wang et al., "ZeRO++", 2023, section 3.2).
+//! Secondary shards: ZeRO++'s hierarchical partitioning, hpZ (Wang et al., "ZeRO++", 2023, section
+//! 3.2).
 //!
-//! Model states are sharded over all ranks, and in addition a few neighbours share a copy of the parameters as forward
-//! gathered them. Backward gathers from that copy, and so sends nothing beyond the neighbours. The price is memory: a
-//! slice of every unit that is gathered, cut over the neighbours alone.
+//! Model states are sharded over all ranks, and in addition a few neighbours share a copy of the
+//! parameters as forward gathered them. Backward gathers from that copy, and so sends nothing
+//! beyond the neighbours. The price is memory: a slice of every unit that is gathered, cut over the
+//! neighbours alone.
 
 use device::{Buffer, Class, DType};
 use sharding::{Error, FullParameters, Partition, Rank, Result, UnitId};

@@ -27,8 +27,8 @@ impl ShardSource {
         Ok(ShardSource { secondary })
     }
 
-    /// The ranks among which `pass` gathers `unit`, and this rank's shard of it: one of `parameters`, its own slices, or a
-    /// secondary one.
+    /// The ranks among which `pass` gathers `unit`, and this rank's shard of it: one of
+    /// `parameters`, its own slices, or a secondary one.
     ///
     /// # Errors
     /// If the shard is out.

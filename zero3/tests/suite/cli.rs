@@ -1,4 +1,5 @@
-//! The program as a user meets it: exit codes, and errors that name the thing and the remedy on one screen.
+//! The program as a user meets it: exit codes, and errors that name the thing and the remedy on one
+//! screen.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -297,7 +298,8 @@ fn generated_text_continues_the_prompt_and_repeats_for_a_seed() {
     refuses("generate --from /no/such/directory", 2, &["/no/such/directory"]);
 }
 
-/// The program once it has printed its first step and is interrupted, and what it prints from then on.
+/// The program once it has printed its first step and is interrupted, and what it prints from then
+/// on.
 #[cfg(unix)]
 fn interrupted(flags: &str) -> (Child, BufReader<ChildStdout>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_zero3"))

@@ -54,7 +54,8 @@ fn a_run_that_is_left_ends_cleanly_and_prints_its_tables() {
     }
 }
 
-/// A step of these takes minutes: the process must not wait for its end, and what it leaves is what it began with.
+/// A step of these takes minutes: the process must not wait for its end, and what it leaves is what
+/// it began with.
 #[test]
 fn a_long_step_is_broken_off() {
     let dir = tempfile::tempdir().unwrap();
@@ -180,7 +181,8 @@ fn a_rank_that_panics_is_explained_on_screen_and_afterwards() {
     });
 }
 
-/// The screen says who issued what before the words of the failure cover it, and after these are put away.
+/// The screen says who issued what before the words of the failure cover it, and after these are
+/// put away.
 #[test]
 fn a_rank_that_left_out_a_collective_stands_out_on_screen() {
     let dir = tempfile::tempdir().unwrap();
@@ -311,7 +313,8 @@ impl Run {
     }
 }
 
-/// One viewer is killed, another one is stopped and left so: it does not read its socket until the run is over.
+/// One viewer is killed, another one is stopped and left so: it does not read its socket until the
+/// run is over.
 #[test]
 fn viewers_that_are_killed_or_stall_leave_a_run_unaffected() {
     let dir = tempfile::tempdir().unwrap();
@@ -331,6 +334,7 @@ fn viewers_that_are_killed_or_stall_leave_a_run_unaffected() {
     assert_eq!(losses.len(), 400);
     assert_eq!(watched.0, losses);
     assert_eq!(watched.1, weights);
-    // The viewers took processor time while they lived; a run that waited for one would not end at all.
+    // The viewers took processor time while they lived; a run that waited for one would not end at
+    // all.
     assert!(watched.2 < alone * 4 + Duration::from_secs(5), "{:?} instead of {alone:?}", watched.2);
 }

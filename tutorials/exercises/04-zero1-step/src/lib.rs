@@ -17,8 +17,7 @@ impl Zero1 {
         self.gradients.put_all(summed);
         let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
         let grad_norm = update.unscaled(norm);
-        // Clips to the largest norm and undoes the loss scale; after an overflow there is nothing
-        // to apply.
+        // Clips, and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(update) = update.scaled(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
