@@ -15,8 +15,12 @@ use serde::{Deserialize, Serialize};
 /// damages them visibly.
 pub const MAGIC: [u8; 8] = *b"\x89ZERO\r\n\x1a";
 
-/// The version of the format that this crate writes, and the only one that it reads.
+/// The version of the format that this crate writes. Version 3 says more of transfers between places, of which version 2
+/// recorded none.
 pub const VERSION: u16 = 3;
+
+/// The oldest version that this crate reads.
+const OLDEST: u16 = 2;
 
 /// The length of [`MAGIC`] and the version, in bytes.
 pub const PREAMBLE: usize = MAGIC.len() + 2;
@@ -57,7 +61,9 @@ pub enum FrameError {
     #[error("this is not a recording of a run: it does not begin with the recording's signature")]
     Foreign,
     /// The stream has another version of the format.
-    #[error("written in version {found} of the recording format; this program reads version {VERSION}")]
+    #[error(
+        "written in version {found} of the recording format; this program reads versions {OLDEST} to {VERSION}"
+    )]
     Version {
         /// The version found.
         found: u16,
@@ -89,7 +95,7 @@ pub fn check_preamble(bytes: &[u8]) -> Result<(), FrameError> {
         return Err(FrameError::Foreign);
     }
     match u16::from_le_bytes([bytes[MAGIC.len()], bytes[MAGIC.len() + 1]]) {
-        VERSION => Ok(()),
+        OLDEST..=VERSION => Ok(()),
         found => Err(FrameError::Version { found }),
     }
 }
