@@ -106,6 +106,18 @@ impl DerefMut for Block {
     }
 }
 
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Block {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         let pages = std::mem::take(&mut self.pages);

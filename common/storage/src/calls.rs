@@ -85,7 +85,10 @@ impl Calls {
         if matches!(due, Some(Effect::Full | Effect::Crash)) {
             counted.lasting = due;
         }
-        let takes_room = matches!(kind, Kind::Create | Kind::Write | Kind::SetLength | Kind::CreateDirectory);
+        let takes_room = matches!(
+            kind,
+            Kind::Create | Kind::Write | Kind::SetLength | Kind::Reserve | Kind::CreateDirectory
+        );
         let lasts = |effect: &Effect| *effect == Effect::Crash || takes_room;
         due.or(counted.lasting.filter(lasts))
     }

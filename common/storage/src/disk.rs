@@ -1,11 +1,10 @@
 //! Every call that reaches the file system.
 
 use crate::Result;
-use crate::block::Block;
 use crate::calls::Calls;
 use crate::fault::{Call, Fault, Kind};
 use crate::file::File;
-use crate::queue::{Job, Queue, Ticket};
+use crate::queue::{Queue, Ticket};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,14 +44,14 @@ impl Disk {
         self.calls.run(Kind::Create, path, || File::create(path)).map(Arc::new)
     }
 
-    /// Creates a file of `bytes` bytes that has no name any more: it is gone when it is closed, whatever ends the process.
+    /// Creates a file that has no name any more: it is gone when it is closed, whatever ends the
+    /// process.
     ///
     /// # Errors
     /// The file system's.
-    pub fn scratch(&self, path: &Path, bytes: u64) -> Result<Arc<File>> {
+    pub fn scratch(&self, path: &Path) -> Result<Arc<File>> {
         let file = self.create(path)?;
         self.unlink(path)?;
-        self.set_length(&file, bytes)?;
         Ok(file)
     }
 
@@ -64,14 +63,29 @@ impl Disk {
         self.calls.run(Kind::Open, path, || File::open(path)).map(Arc::new)
     }
 
-    /// Queues a read that fills `block` from byte `offset` on. A file that ends before is an error.
-    pub fn read(&self, file: &Arc<File>, offset: u64, block: Block) -> Ticket {
-        self.queue.push(Job { kind: Kind::Read, file: file.clone(), offset, block })
+    /// Queues a read that fills `memory` from byte `offset` on. A file that ends before is an error.
+    pub fn read<M>(&self, file: &Arc<File>, offset: u64, memory: M) -> Ticket<M>
+    where
+        M: AsMut<[u8]> + Send + 'static,
+    {
+        self.queue.read(file, offset, memory)
     }
 
-    /// Queues a write of all of `block` at byte `offset`.
-    pub fn write(&self, file: &Arc<File>, offset: u64, block: Block) -> Ticket {
-        self.queue.push(Job { kind: Kind::Write, file: file.clone(), offset, block })
+    /// Queues a write of all of `memory` at byte `offset`.
+    pub fn write<M>(&self, file: &Arc<File>, offset: u64, memory: M) -> Ticket<M>
+    where
+        M: AsRef<[u8]> + Send + 'static,
+    {
+        self.queue.write(file, offset, memory)
+    }
+
+    /// Takes `bytes` bytes of the disk for the file, from byte `offset` on, so that writes there find
+    /// room. They read as zero at first.
+    ///
+    /// # Errors
+    /// The file system's. One that cannot reserve makes the file longer instead.
+    pub fn reserve(&self, file: &File, offset: u64, bytes: u64) -> Result<()> {
+        self.calls.run(Kind::Reserve, file.path(), || file.reserve(offset, bytes))
     }
 
     /// Bytes of the file.

@@ -18,6 +18,8 @@ pub enum Kind {
     Write,
     /// Sets a file's length.
     SetLength,
+    /// Takes room for a part of a file.
+    Reserve,
     /// Asks for a file's length.
     Length,
     /// Flushes a file to the disk.
@@ -40,6 +42,7 @@ impl fmt::Display for Kind {
             Kind::Read => "read",
             Kind::Write => "write",
             Kind::SetLength => "set the length of",
+            Kind::Reserve => "reserve room for",
             Kind::Length => "ask for the length of",
             Kind::Flush => "flush",
             Kind::CreateDirectory => "create the directory",

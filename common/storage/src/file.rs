@@ -47,6 +47,20 @@ impl File {
         self.direct().is_some()
     }
 
+    /// Takes room for `bytes` bytes from byte `offset` on.
+    pub(crate) fn reserve(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        #[cfg(target_os = "linux")]
+        match rustix::fs::fallocate(&self.buffered, rustix::fs::FallocateFlags::empty(), offset, bytes) {
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
+            outcome => return outcome.map_err(io::Error::from),
+        }
+        let end = offset + bytes;
+        if self.buffered.metadata()?.len() < end { self.buffered.set_len(end) } else { Ok(()) }
+    }
+
     pub(crate) fn direct(&self) -> Option<&fs::File> {
         self.direct.as_ref().filter(|_| !self.refused.load(Ordering::Relaxed))
     }

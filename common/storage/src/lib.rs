@@ -1,13 +1,14 @@
 //! Files under offload and checkpoints alike.
 //!
-//! * [`block`]: buffers aligned for direct I/O, from a pool with a bound;
+//! * [`block`]: buffers aligned for direct I/O, from a pool with a bound. Any memory may travel; what does not begin on a
+//!   page goes through the page cache;
 //! * [`disk`]: every call that reaches the file system, among them queued reads and writes that complete out of order;
 //! * [`file`]: an open file, which bypasses the page cache where the file system allows it;
 //! * [`fault`]: errors, short transfers, delays and crashes on request, so that the code above a disk is tested at
 //!   every call.
 //!
-//! A [`Pool`] allocates its blocks once. The threads that read and write for a rank never allocate or free one, so the
-//! memory of a run is decided by the rank's own thread.
+//! A [`Pool`] allocates its blocks once. The threads that read and write for a rank give the memory back through the
+//! [`Ticket`], so that the memory of a run is decided by the rank's own thread.
 
 pub mod block;
 mod calls;
@@ -22,7 +23,7 @@ pub use disk::Disk;
 pub use error::Error;
 pub use fault::{Call, Effect, Fault, Kind};
 pub use file::File;
-pub use queue::Ticket;
+pub use queue::{Moved, Ticket};
 
 /// What this crate's functions return.
 pub type Result<T> = std::result::Result<T, Error>;

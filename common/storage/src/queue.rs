@@ -1,6 +1,6 @@
 //! Reads and writes that are queued, and complete out of order.
 
-use crate::block::{Block, PAGE};
+use crate::block::PAGE;
 use crate::calls::Calls;
 use crate::fault::Kind;
 use crate::file::File;
@@ -8,20 +8,32 @@ use crate::{Error, Result};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
-/// A read or write on its way. A ticket that is dropped lets the transfer finish; its block then returns to the pool.
+/// A read or write on its way, of memory `M`. A ticket that is dropped lets the transfer finish; its
+/// memory is then freed.
 #[must_use = "a transfer may fail; the ticket says so"]
-pub struct Ticket(Receiver<Result<Block>>);
+pub struct Ticket<M>(Receiver<Result<Moved<M>>>);
 
-impl Ticket {
-    /// Blocks until the transfer is done and returns its block.
+/// A transfer that is done.
+pub struct Moved<M> {
+    /// The memory, given back.
+    pub memory: M,
+    /// When the bytes began to move.
+    pub began: Instant,
+    /// When they had arrived.
+    pub ended: Instant,
+}
+
+impl<M> Ticket<M> {
+    /// Blocks until the transfer is done and gives its memory back.
     ///
     /// # Errors
     /// The file system's.
-    pub fn wait(self) -> Result<Block> {
+    pub fn wait(self) -> Result<Moved<M>> {
         // A worker sends exactly one result for each job; it is lost only if the worker panics.
         self.0.recv().unwrap_or_else(|_| {
             Err(Error {
@@ -34,35 +46,65 @@ impl Ticket {
     }
 }
 
-pub(crate) struct Job {
-    pub kind: Kind,
-    pub file: Arc<File>,
-    pub offset: u64,
-    pub block: Block,
-}
+/// A transfer, to be carried out by a thread of the queue.
+type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that carry out transfers, in the order in which they are queued.
 pub(crate) struct Queue {
-    jobs: Option<Sender<(Job, SyncSender<Result<Block>>)>>,
+    jobs: Option<Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
+    calls: Arc<Calls>,
 }
 
 impl Queue {
     pub(crate) fn new(threads: usize, calls: &Arc<Calls>) -> Self {
-        let (jobs, queued) = channel();
+        let (jobs, queued) = channel::<Job>();
         let queued = Arc::new(Mutex::new(queued));
         let thread = |_| {
-            let (queued, calls) = (queued.clone(), calls.clone());
-            std::thread::spawn(move || carry(&queued, &calls))
+            let queued = queued.clone();
+            std::thread::spawn(move || {
+                loop {
+                    let next = queued.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(job) = next else { return };
+                    job();
+                }
+            })
         };
-        Queue { jobs: Some(jobs), threads: (0..threads.max(1)).map(thread).collect() }
+        let threads = (0..threads.max(1)).map(thread).collect();
+        Queue { jobs: Some(jobs), threads, calls: calls.clone() }
     }
 
-    pub(crate) fn push(&self, job: Job) -> Ticket {
+    pub(crate) fn read<M: AsMut<[u8]> + Send + 'static>(
+        &self,
+        file: &Arc<File>,
+        offset: u64,
+        mut memory: M,
+    ) -> Ticket<M> {
+        let (file, calls) = (file.clone(), self.calls.clone());
+        self.push(move || read(&calls, &file, offset, memory.as_mut()).map(|()| memory))
+    }
+
+    pub(crate) fn write<M: AsRef<[u8]> + Send + 'static>(
+        &self,
+        file: &Arc<File>,
+        offset: u64,
+        memory: M,
+    ) -> Ticket<M> {
+        let (file, calls) = (file.clone(), self.calls.clone());
+        self.push(move || write(&calls, &file, offset, memory.as_ref()).map(|()| memory))
+    }
+
+    fn push<M: Send + 'static>(&self, transfer: impl FnOnce() -> Result<M> + Send + 'static) -> Ticket<M> {
         let (done, ticket) = sync_channel(1);
+        let job = Box::new(move || {
+            let began = Instant::now();
+            let outcome = transfer().map(|memory| Moved { memory, began, ended: Instant::now() });
+            // The ticket may have been dropped.
+            let _ = done.send(outcome);
+        });
         if let Some(jobs) = &self.jobs {
             // Fails only if every thread has panicked; the ticket then says so.
-            let _ = jobs.send((job, done));
+            let _ = jobs.send(job);
         }
         Ticket(ticket)
     }
@@ -75,21 +117,6 @@ impl Drop for Queue {
             // The ticket of a panicked transfer reports the panic.
             let _ = thread.join();
         }
-    }
-}
-
-type Queued = Mutex<Receiver<(Job, SyncSender<Result<Block>>)>>;
-
-fn carry(queued: &Queued, calls: &Calls) {
-    loop {
-        let next = queued.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((Job { kind, file, offset, mut block }, done)) = next else { return };
-        let outcome = match kind {
-            Kind::Read => read(calls, &file, offset, &mut block),
-            _ => write(calls, &file, offset, &block),
-        };
-        // The ticket may have been dropped.
-        let _ = done.send(outcome.map(|()| block));
     }
 }
 

@@ -21,7 +21,7 @@ fn write(disk: &Disk, pool: &Pool, file: &Arc<File>, offset: u64, bytes: &[u8]) 
 
 fn read(disk: &Disk, pool: &Pool, file: &Arc<File>, offset: u64, length: usize) -> Result<Vec<u8>> {
     let block = disk.read(file, offset, pool.take(length)).wait()?;
-    Ok(block.to_vec())
+    Ok(block.memory.to_vec())
 }
 
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
@@ -123,11 +123,21 @@ fn a_delayed_transfer_does_not_hold_up_the_others() {
 fn a_scratch_file_has_no_name_and_keeps_its_bytes() {
     let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
     let disk = Disk::new(1);
-    let file = disk.scratch(&folder.path().join("swap"), 8 * PAGE as u64).unwrap();
+    let file = disk.scratch(&folder.path().join("swap")).unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     write(&disk, &pool, &file, PAGE as u64, &pattern(PAGE, 3)).unwrap();
     assert_eq!(read(&disk, &pool, &file, PAGE as u64, PAGE).unwrap(), pattern(PAGE, 3));
-    assert_eq!(disk.length(&file).unwrap(), 8 * PAGE as u64);
+    assert_eq!(disk.length(&file).unwrap(), 2 * PAGE as u64);
+}
+
+#[test]
+fn reserved_room_reads_as_zero_and_a_full_disk_has_none() {
+    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let disk = Disk::with_faults(1, fault(Kind::Reserve, 2, Effect::Full));
+    let file = disk.scratch(&folder.path().join("swap")).unwrap();
+    disk.reserve(&file, 0, 2 * PAGE as u64).unwrap();
+    assert_eq!(read(&disk, &pool, &file, 0, 2 * PAGE).unwrap(), vec![0; 2 * PAGE]);
+    assert!(disk.reserve(&file, 2 * PAGE as u64, PAGE as u64).unwrap_err().is_full());
 }
 
 proptest! {
