@@ -125,13 +125,13 @@ impl Zero3 {
         if self.window.contains(unit) {
             return Ok(());
         }
-        let (group, shard) = self.source.of(unit, pass, &self.rank, &self.parameters)?;
+        let (group, shard) = self.source.of(unit, pass, &self.rank, &self.parameters, &self.window)?;
         let (rank, ranks) = (group.rank() as usize, group.size() as usize);
         let elements = shard.len();
         let mut full =
             self.rank.device.allocate(Class::GatheredParameters, shard.dtype(), elements * ranks)?;
         let own = full.slice_mut(rank * elements..(rank + 1) * elements);
-        self.rank.kernels().copy(own, shard.view())?;
+        self.rank.kernels().copy(own, shard)?;
         self.window.issued(unit, group.all_gather(bucket(vec![full], &[unit]))?);
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::cuda::{Block, Pinned, Runtime};
 use crate::dtype::{DType, Element};
 use crate::ledger::Lease;
 use crate::pool;
-use events::Class;
+use events::{Class, Place};
 use std::sync::Arc;
 
 /// The memory of a buffer.
@@ -76,6 +76,11 @@ impl Buffer {
     /// The class under which the ledger counts it.
     pub fn class(&self) -> Class {
         self.lease.class()
+    }
+
+    /// Where the ledger counts it. The device of a rank that computes on the CPU is main memory too.
+    pub fn place(&self) -> Place {
+        self.lease.place()
     }
 
     /// The largest of the indices that were written to it, if the host knows it.

@@ -47,7 +47,7 @@ impl Account {
 
 struct Accounts {
     by_place: [Account; PLACES],
-    capacity: Option<u64>,
+    capacity: [Option<u64>; PLACES],
 }
 
 /// A rank's ledger. Clones share the same counts.
@@ -61,10 +61,15 @@ impl Ledger {
     /// An empty ledger for the rank of `emitter`, with a capacity in bytes for [`Place::Device`] if
     /// given.
     pub fn new(emitter: Emitter, capacity: Option<u64>) -> Self {
-        Ledger {
-            emitter,
-            accounts: Arc::new(Mutex::new(Accounts { by_place: Default::default(), capacity })),
-        }
+        let accounts = Accounts { by_place: Default::default(), capacity: [None; PLACES] };
+        let ledger = Ledger { emitter, accounts: Arc::new(Mutex::new(accounts)) };
+        ledger.limited(Place::Device, capacity)
+    }
+
+    /// This ledger, with a capacity in bytes for `place` if given.
+    pub fn limited(self, place: Place, capacity: Option<u64>) -> Self {
+        self.accounts().capacity[place.index()] = capacity;
+        self
     }
 
     /// Receives an event per lease.
@@ -83,7 +88,7 @@ impl Ledger {
     pub(crate) fn lease(&self, place: Place, class: Class, bytes: u64) -> Result<Lease, OutOfMemory> {
         let (account, capacity, live) = {
             let mut accounts = self.accounts();
-            let capacity = accounts.capacity.filter(|_| place == Place::Device);
+            let capacity = accounts.capacity[place.index()];
             let account = &mut accounts.by_place[place.index()];
             let live = account.take(class, bytes, capacity);
             (*account, capacity.unwrap_or(u64::MAX), live)
@@ -148,12 +153,12 @@ impl Ledger {
 
     /// The device's capacity in bytes, if it has one.
     pub fn capacity(&self) -> Option<u64> {
-        self.accounts().capacity
+        self.accounts().capacity[Place::Device.index()]
     }
 }
 
 /// Bytes that a ledger counts as live until this is dropped.
-pub(crate) struct Lease {
+pub struct Lease {
     ledger: Ledger,
     place: Place,
     class: Class,
@@ -161,7 +166,13 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn class(&self) -> Class {
+    /// Where the bytes are.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// What they are used for.
+    pub fn class(&self) -> Class {
         self.class
     }
 }
@@ -195,6 +206,10 @@ mod tests {
         let host = ledger.lease(Place::Host, Class::Optimizer, 1000).unwrap();
         assert_eq!((ledger.live_total(Place::Host), ledger.live_total(Place::Device)), (1000, 0));
         drop(host);
+        let ledger = ledger.limited(Place::Host, Some(10));
+        let refused = ledger.lease(Place::Host, Class::Workspace, 11).err().unwrap();
+        assert_eq!((refused.place, refused.capacity), (Place::Host, 10));
+        assert!(ledger.lease(Place::Disk, Class::Optimizer, 11).is_ok());
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub use error::{DeviceError, OutOfMemory};
 pub use events::{Class, Place};
 pub use fetched::Fetched;
 pub use kernels::{Kernels, max_or_nan};
-pub use ledger::Ledger;
+pub use ledger::{Lease, Ledger};
 pub use operations::{
     AdamW, AdamWUpdate, Addend, Attention, AttentionBackward, CrossEntropy, Embedding, EmbeddingBackward,
     Matmul, Operation, RmsNorm, RmsNormBackward, Rope, Swiglu, SwigluBackward,
@@ -52,7 +52,6 @@ use cuda::{Begun, Gpu, Options, Runtime};
 use events::Work;
 use gpu::GpuKernels;
 use half::{bf16, f16};
-use ledger::Lease;
 use meter::{Meter, Spent};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -221,25 +220,59 @@ impl Device {
         Ok(Buffer::new(memory, dtype, len, lease))
     }
 
+    /// A buffer of `len` elements in `place`, with unspecified contents.
+    ///
+    /// # Errors
+    /// As [`Device::allocate`] and [`Device::allocate_host`].
+    ///
+    /// # Panics
+    /// If `place` is a disk, which holds no buffers: see [`Device::reserve`].
+    pub fn allocate_in(&self, place: Place, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
+        match place {
+            Place::Device => self.allocate(class, dtype, len),
+            Place::Host => self.allocate_host(class, dtype, len),
+            Place::Disk => panic!("a disk holds no buffers"),
+        }
+    }
+
+    /// Counts `bytes` bytes of a file in the ledger.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if they cannot be counted.
+    pub fn reserve(&self, class: Class, bytes: u64) -> Result<Lease> {
+        Ok(self.ledger.lease(Place::Disk, class, bytes)?)
+    }
+
+    /// `out = values`, rounded to nearest, ties to even.
+    ///
+    /// # Errors
+    /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit.
+    pub fn write_rounded(&self, mut out: ViewMut<'_>, values: &[f32]) -> Result<()> {
+        match (self.gpu().filter(|_| !out.on_host()), out.dtype()) {
+            (_, DType::U32) => Err(refused("write", "out", DType::U32)),
+            (_, DType::F32) => self.write(out, values),
+            (None, _) => {
+                cpu::round_into(out.reborrow(), values);
+                Ok(())
+            }
+            (Some(_), DType::Bf16) => {
+                let rounded: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
+                self.write(out, &rounded)
+            }
+            (Some(_), DType::F16) => {
+                let rounded: Vec<f16> = values.iter().map(|&value| f16::from_f32(value)).collect();
+                self.write(out, &rounded)
+            }
+        }
+    }
+
     /// A buffer of floats of type `dtype` with `values`, rounded to nearest, ties to even.
     ///
     /// # Errors
     /// As [`Device::allocate`]; `dtype` must be a float type.
     pub fn upload_as(&self, class: Class, dtype: DType, values: &[f32]) -> Result<Buffer> {
         let mut buffer = self.allocate(class, dtype, values.len())?;
-        match (&self.backend, dtype) {
-            (_, DType::U32) => return Err(refused("upload", "out", dtype)),
-            (Backend::Cpu(_), _) => cpu::round_into(buffer.view_mut(), values),
-            (Backend::Cuda(_), DType::F32) => self.write(buffer.view_mut(), values)?,
-            (Backend::Cuda(_), DType::Bf16) => {
-                let rounded: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
-                self.write(buffer.view_mut(), &rounded)?;
-            }
-            (Backend::Cuda(_), DType::F16) => {
-                let rounded: Vec<f16> = values.iter().map(|&value| f16::from_f32(value)).collect();
-                self.write(buffer.view_mut(), &rounded)?;
-            }
-        }
+        self.write_rounded(buffer.view_mut(), values)?;
         Ok(buffer)
     }
 

@@ -11,6 +11,14 @@ type Word = u128;
 /// Bytes of a cache line, to which blocks are aligned for vector loads.
 const LINE: usize = 64;
 
+/// Bytes of a page, to which blocks of at least one are aligned, for direct I/O.
+const PAGE: usize = 4096;
+
+/// What a block of `lines` lines is aligned to.
+const fn alignment(lines: usize) -> usize {
+    if lines * LINE < PAGE { LINE } else { PAGE }
+}
+
 /// Freed blocks of one size, oldest first, each with the time of its freeing.
 type Shelf = Vec<(u64, Vec<Word>)>;
 
@@ -82,9 +90,10 @@ impl Pool {
             (reused, stock.count(lines))
         };
         drop(released);
-        let words = reused.unwrap_or_else(|| vec![0; (lines + 1) * LINE / size_of::<Word>() - 1]);
-        let past = words.as_ptr() as usize % LINE;
-        Memory { start: (LINE - past) % LINE, lines, words, pool: self.clone() }
+        let align = alignment(lines);
+        let words = reused.unwrap_or_else(|| vec![0; (lines * LINE + align) / size_of::<Word>() - 1]);
+        let past = words.as_ptr() as usize % align;
+        Memory { start: (align - past) % align, lines, words, pool: self.clone() }
     }
 
     /// `len` f32 of unspecified contents for the inside of a kernel. Sizes are powers of two, so
@@ -163,6 +172,10 @@ mod tests {
         let block = pool.take(1000);
         let address = block.bytes().as_ptr();
         assert_eq!((address as usize % LINE, block.bytes().len()), (0, 1024));
+        assert_eq!(pool.take(PAGE).bytes().as_ptr() as usize % PAGE, 0);
+        let pool = Arc::new(Pool::default());
+        let block = pool.take(1000);
+        let address = block.bytes().as_ptr();
         assert!(block.bytes().iter().all(|byte| *byte == 0));
         drop(block);
         assert_eq!(pool.take(1010).bytes().as_ptr(), address);

@@ -3,6 +3,7 @@
 use crate::buffer::Buffer;
 use crate::dtype::{DType, Element};
 use crate::{DeviceError, Result};
+use events::Place;
 use std::ops::Range;
 
 /// A contiguous range of a buffer, to read.
@@ -71,6 +72,11 @@ impl<'a> View<'a> {
         self.buffer.on_host()
     }
 
+    /// Where the ledger counts the buffer.
+    pub fn place(&self) -> Place {
+        self.buffer.place()
+    }
+
     /// The address of the first element in a GPU's memory.
     pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
         address(self.buffer, &self.range, kernel, operand)
@@ -124,6 +130,11 @@ impl<'a> ViewMut<'a> {
     /// True if the buffer is in main memory.
     pub fn on_host(&self) -> bool {
         self.buffer.on_host()
+    }
+
+    /// Where the ledger counts the buffer.
+    pub fn place(&self) -> Place {
+        self.buffer.place()
     }
 
     /// The address of the first element in a GPU's memory.

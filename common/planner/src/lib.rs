@@ -53,7 +53,7 @@ pub use job::Job;
 pub use ledger::Memory;
 pub use moment::{Moment, Peak};
 pub use partition::{Partition, Unit};
-pub use placement::Placement;
+pub use placement::{PIECE, Placement};
 pub use predict::{Done, NeighbourBytes, Prediction, RankPrediction, predict};
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, remedies, remedies_in_shared_memory};

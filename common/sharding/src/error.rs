@@ -12,6 +12,9 @@ pub enum Error {
     /// Between ranks.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
+    /// Between the rank's places: what rests on disk could not be read or written.
+    #[error("{0}")]
+    Offload(offload::Error),
     /// Initial weights could not be read.
     #[error("initial weights: {0}")]
     Weights(String),
@@ -47,6 +50,15 @@ pub enum Error {
 impl From<DeviceError> for Error {
     fn from(error: DeviceError) -> Self {
         Error::Device(error)
+    }
+}
+
+impl From<offload::Error> for Error {
+    fn from(error: offload::Error) -> Self {
+        match error {
+            offload::Error::Device(error) => Error::Device(error),
+            error => Error::Offload(error),
+        }
     }
 }
 

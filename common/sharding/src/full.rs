@@ -4,8 +4,9 @@
 use crate::partition::{Partition, Slot, UnitId};
 use crate::rank::Rank;
 use crate::{Error, Result};
-use device::{Buffer, Class, DType, View, ViewMut, Write};
+use device::{Buffer, Class, DType, Place, View, ViewMut, Write};
 use model::{Gradients, TensorId, Weights};
+use offload::{Cargo, Extent};
 use std::ops::Range;
 
 /// A unit's full weights, on loan from a stage.
@@ -72,21 +73,34 @@ impl Micro {
     }
 }
 
+/// What holds a unit's elements between its uses.
+pub enum Rest {
+    /// A buffer on the device or in main memory.
+    Buffer(Buffer),
+    /// A part of the rank's swap file, for elements of this type.
+    Disk(Extent, DType),
+}
+
+impl From<Buffer> for Rest {
+    fn from(buffer: Buffer) -> Self {
+        Rest::Buffer(buffer)
+    }
+}
+
 /// One buffer per unit, from which buffers are taken and put back: all of the unit, or a slice of
-/// it.
+/// it. A unit may rest on disk instead.
 pub struct UnitBuffers {
-    buffers: Vec<Option<Buffer>>,
-    /// Per unit: the element of the unit with which its buffer begins.
-    starts: Vec<usize>,
+    units: Vec<Option<Rest>>,
+    /// Per unit: the elements of the unit that are held.
+    ranges: Vec<Range<usize>>,
     what: &'static str,
 }
 
 impl UnitBuffers {
-    /// `held[u]` is the buffer of unit u and the elements of the unit that it holds; `what` names
-    /// them in errors.
-    pub fn new(held: Vec<(Buffer, Range<usize>)>, what: &'static str) -> Self {
-        let (buffers, ranges): (Vec<_>, Vec<_>) = held.into_iter().map(|(b, range)| (Some(b), range)).unzip();
-        UnitBuffers { buffers, starts: ranges.into_iter().map(|range| range.start).collect(), what }
+    /// `held[u]` holds elements of unit u, and which; `what` names them in errors.
+    pub fn new<R: Into<Rest>>(held: Vec<(R, Range<usize>)>, what: &'static str) -> Self {
+        let (units, ranges) = held.into_iter().map(|(rest, range)| (Some(rest.into()), range)).unzip();
+        UnitBuffers { units, ranges, what }
     }
 
     fn missing(&self, unit: UnitId) -> Error {
@@ -96,14 +110,20 @@ impl UnitBuffers {
     /// Takes `unit`'s buffer out.
     ///
     /// # Errors
-    /// If it is out already.
+    /// If it is out already, or rests on disk.
     pub fn take(&mut self, unit: UnitId) -> Result<Buffer> {
-        self.buffers[unit].take().ok_or(self.missing(unit))
+        match self.units[unit].take() {
+            Some(Rest::Buffer(buffer)) => Ok(buffer),
+            rest => {
+                self.units[unit] = rest;
+                Err(self.missing(unit))
+            }
+        }
     }
 
     /// Puts `unit`'s buffer back.
     pub fn put(&mut self, unit: UnitId, buffer: Buffer) {
-        self.buffers[unit] = Some(buffer);
+        self.units[unit] = Some(Rest::Buffer(buffer));
     }
 
     /// Puts back what a queue of collectives has done.
@@ -111,37 +131,93 @@ impl UnitBuffers {
         units.into_iter().for_each(|(unit, buffer)| self.put(unit, buffer));
     }
 
+    /// What holds `unit`, if it is not out.
+    pub fn rest(&self, unit: UnitId) -> Option<&Rest> {
+        self.units[unit].as_ref()
+    }
+
+    /// Where `unit` rests, if it is not out.
+    pub fn place(&self, unit: UnitId) -> Option<Place> {
+        Some(match self.rest(unit)? {
+            Rest::Buffer(buffer) => buffer.place(),
+            Rest::Disk(..) => Place::Disk,
+        })
+    }
+
+    /// The type of `unit`'s elements; f32 while it is out.
+    pub fn dtype(&self, unit: UnitId) -> DType {
+        match self.rest(unit) {
+            Some(Rest::Buffer(buffer)) => buffer.dtype(),
+            Some(Rest::Disk(_, dtype)) => *dtype,
+            None => DType::F32,
+        }
+    }
+
     /// `unit`'s buffer, to read.
     ///
     /// # Errors
-    /// If it is out.
+    /// If it is out, or rests on disk.
     pub fn get(&self, unit: UnitId) -> Result<&Buffer> {
-        self.buffers[unit].as_ref().ok_or(self.missing(unit))
+        match self.rest(unit) {
+            Some(Rest::Buffer(buffer)) => Ok(buffer),
+            _ => Err(self.missing(unit)),
+        }
     }
 
     /// `unit`'s buffer, to write.
     ///
     /// # Errors
-    /// If it is out.
+    /// If it is out, or rests on disk.
     pub fn get_mut(&mut self, unit: UnitId) -> Result<&mut Buffer> {
         let missing = self.missing(unit);
-        self.buffers[unit].as_mut().ok_or(missing)
+        match &mut self.units[unit] {
+            Some(Rest::Buffer(buffer)) => Ok(buffer),
+            _ => Err(missing),
+        }
+    }
+
+    /// `unit`'s extent in the swap file.
+    ///
+    /// # Errors
+    /// If it rests elsewhere.
+    pub fn extent(&self, unit: UnitId) -> Result<&Extent> {
+        match self.rest(unit) {
+            Some(Rest::Disk(extent, _)) => Ok(extent),
+            _ => Err(self.missing(unit)),
+        }
     }
 
     /// Elements `range` of `unit`, to read.
     ///
     /// # Errors
-    /// If its buffer is out.
+    /// If its buffer is out, or it rests on disk.
     pub fn slice(&self, unit: UnitId, range: Range<usize>) -> Result<View<'_>> {
         Ok(self.get(unit)?.slice(self.within(unit, range)))
     }
 
-    /// Where elements `range` of `unit` lie in its buffer.
+    /// `out` = elements `range` of `unit`, wherever they rest.
+    ///
+    /// # Errors
+    /// If the unit is out, or a kernel or a transfer fails.
+    pub fn copy_slice(&self, rank: &Rank, unit: UnitId, range: Range<usize>, out: ViewMut<'_>) -> Result<()> {
+        let Some(Rest::Disk(extent, dtype)) = self.rest(unit) else {
+            return Ok(rank.kernels().copy(out, self.slice(unit, range)?)?);
+        };
+        let held = self.ranges[unit].len();
+        let staging = rank.transfers.staging(*dtype, held)?;
+        let bytes = staging.byte_len();
+        let cargo = Cargo { class: Class::Parameters, unit };
+        let arrived = rank.transfers.settle(rank.transfers.read(cargo, extent, 0, staging, bytes))?;
+        Ok(rank.kernels().copy(out, arrived.buffer.slice(self.within(unit, range)))?)
+    }
+
+    /// Where elements `range` of `unit` lie in what holds it.
     ///
     /// # Panics
-    /// If the buffer begins after `range` does.
+    /// If what is held begins after `range` does.
     pub fn within(&self, unit: UnitId, range: Range<usize>) -> Range<usize> {
-        range.start - self.starts[unit]..range.end - self.starts[unit]
+        let start = self.ranges[unit].start;
+        range.start - start..range.end - start
     }
 }
 

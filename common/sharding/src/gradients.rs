@@ -5,7 +5,8 @@ use crate::full::{FullGradients, Micro, UnitBuffers};
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use crate::replicas::ReplicaSum;
-use device::Buffer;
+use device::{Buffer, Class};
+use offload::{Cargo, Crossing};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,14 +14,33 @@ use std::sync::Arc;
 pub struct GradientShards {
     shards: UnitBuffers,
     partition: Arc<Partition>,
+    follows: WithShards,
+}
+
+/// What follows when a rank's slice of a unit's gradients is reduced.
+pub enum WithShards {
+    /// It is added to the rank's shard.
+    Add,
     /// Hybrid sharding: the sum over the ranks that own the same shard of other copies.
-    replicas: Option<ReplicaSum>,
+    Replicas(ReplicaSum),
+    /// The shards rest in main memory, where an offloaded optimizer reads them: the slice travels
+    /// there while backward continues, and is added on arrival. At most one is on its way.
+    ToHost(Option<Arrival>),
+}
+
+/// A reduced slice on its way to main memory.
+pub struct Arrival {
+    unit: UnitId,
+    crossing: Crossing,
+    /// Where it comes from and where it arrives.
+    _sent: Buffer,
+    arrived: Buffer,
 }
 
 impl GradientShards {
-    /// `shards` of the units of `partition`; `replicas` if there are several copies of them.
-    pub fn new(shards: UnitBuffers, partition: Arc<Partition>, replicas: Option<ReplicaSum>) -> Self {
-        GradientShards { shards, partition, replicas }
+    /// `shards` of the units of `partition`, and what `follows` a reduction.
+    pub fn new(shards: UnitBuffers, partition: Arc<Partition>, follows: WithShards) -> Self {
+        GradientShards { shards, partition, follows }
     }
 
     /// A fresh place for full gradients of `unit`. Its shard is zeroed before the first micro-batch.
@@ -39,32 +59,47 @@ impl GradientShards {
     /// several copies, the sum of the last micro-batch is queued to be summed over them.
     ///
     /// # Errors
-    /// If a kernel or the collective among replicas fails.
+    /// If a kernel, a transfer or the collective among replicas fails.
     pub fn accumulate(&mut self, rank: &Rank, reduced: Vec<(UnitId, Buffer)>) -> Result<()> {
         for (unit, full) in reduced {
             let own = self.own(unit, rank);
-            let Some(replicas) = &mut self.replicas else {
-                rank.kernels().add(self.shard_mut(unit)?.view_mut(), full.slice(own))?;
-                continue;
-            };
-            let shard = self.shards.take(unit)?;
-            let summed = replicas.add(rank, unit, shard, (full, own))?;
-            self.shards.put_all(summed);
+            match &mut self.follows {
+                WithShards::Add => {
+                    rank.kernels().add(self.shard_mut(unit)?.view_mut(), full.slice(own))?;
+                }
+                WithShards::Replicas(replicas) => {
+                    let shard = self.shards.take(unit)?;
+                    let summed = replicas.add(rank, unit, shard, (full, own))?;
+                    self.shards.put_all(summed);
+                }
+                WithShards::ToHost(_) => {
+                    self.settle(rank)?;
+                    self.follows = WithShards::ToHost(Some(Arrival::send(rank, unit, full, own)?));
+                }
+            }
         }
         Ok(())
     }
 
-    /// Accumulates the last reductions of a step and waits for the sums over replicas. Shards then hold the sum over all
-    /// ranks.
+    /// Accumulates the last reductions of a step and waits for the sums over replicas, or for the last arrival in main
+    /// memory. Shards then hold the sum over all ranks.
     ///
     /// # Errors
     /// As [`GradientShards::accumulate`].
     pub fn finish(&mut self, rank: &Rank, reduced: Vec<(UnitId, Buffer)>) -> Result<()> {
         self.accumulate(rank, reduced)?;
-        if let Some(replicas) = &mut self.replicas {
+        if let WithShards::Replicas(replicas) = &mut self.follows {
             self.shards.put_all(replicas.finish(rank)?);
         }
-        Ok(())
+        self.settle(rank)
+    }
+
+    /// Adds what is on its way to main memory to its shard, once it is there.
+    fn settle(&mut self, rank: &Rank) -> Result<()> {
+        let WithShards::ToHost(arrival) = &mut self.follows else { return Ok(()) };
+        let Some(Arrival { unit, crossing, arrived, _sent }) = arrival.take() else { return Ok(()) };
+        rank.transfers.wait(crossing);
+        Ok(rank.kernels().add(self.shard_mut(unit)?.view_mut(), arrived.view())?)
     }
 
     /// The elements of `unit` whose gradients this rank keeps.
@@ -86,14 +121,28 @@ impl GradientShards {
     }
 }
 
+impl Arrival {
+    /// Sends elements `own` of `full` on their way, and frees the rest.
+    fn send(rank: &Rank, unit: UnitId, full: Buffer, own: Range<usize>) -> Result<Self> {
+        let mut sent = rank.device.allocate(Class::Workspace, full.dtype(), own.len())?;
+        rank.kernels().copy(sent.view_mut(), full.slice(own))?;
+        drop(full);
+        let mut arrived = rank.device.allocate_host(Class::Workspace, sent.dtype(), sent.len())?;
+        let cargo = Cargo { class: Class::Gradients, unit };
+        let crossing = rank.transfers.copy(cargo, arrived.view_mut(), sent.view())?;
+        Ok(Arrival { unit, crossing, _sent: sent, arrived })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mesh::Mesh;
     use collectives::local::{Options, World};
-    use device::{Class, DType, Device, Ledger};
+    use device::{DType, Device, Ledger};
     use events::Emitter;
     use model::{Layout, ModelConfig, Wrap};
+    use offload::{Options as Ways, Transfers};
 
     /// The shards of rank `number` of two, after `micros` micro-batches whose reduced gradients are `value`'s.
     fn accumulated(
@@ -103,7 +152,8 @@ mod tests {
     ) -> Vec<Vec<f32>> {
         let emitter = Emitter::silent(group.rank());
         let device = Device::cpu(Ledger::new(emitter.clone(), None), 1);
-        let rank = Rank { device, mesh: Mesh::World, group, emitter };
+        let transfers = Transfers::new(device.clone(), emitter.clone(), Ways::default()).unwrap();
+        let rank = Rank { device, mesh: Mesh::World, group, transfers, emitter };
         let layout = Layout::new(&ModelConfig { layers: 1, ..ModelConfig::tiny() });
         let partition = Arc::new(Partition::new(&layout, Wrap::Block, 2));
         let units = 0..partition.units.len();
@@ -113,7 +163,7 @@ mod tests {
             (buffer, slice(unit))
         };
         let shards = UnitBuffers::new(units.clone().map(shard).collect(), "gradients");
-        let mut gradients = GradientShards::new(shards, partition.clone(), None);
+        let mut gradients = GradientShards::new(shards, partition.clone(), WithShards::Add);
         for index in 0..micros {
             let micro = Micro { index, count: micros };
             for unit in units.clone() {

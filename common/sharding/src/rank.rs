@@ -4,6 +4,7 @@ use crate::mesh::Mesh;
 use collectives::Group;
 use device::{Device, Kernels};
 use events::Emitter;
+use offload::Transfers;
 
 /// A rank, as its own thread sees it. Whether its peers are threads or processes cannot be told
 /// from here.
@@ -14,6 +15,8 @@ pub struct Rank {
     pub mesh: Mesh,
     /// Its end of the world's process group.
     pub group: Group,
+    /// What it moves between its device, main memory and disk.
+    pub transfers: Transfers,
     /// Emits this rank's events.
     pub emitter: Emitter,
 }

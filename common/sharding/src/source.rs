@@ -1,9 +1,7 @@
 //! Where initial weights and resumed states come from.
 
 use crate::partition::{Partition, UnitId};
-use crate::rank::Rank;
 use crate::{Error, Result};
-use device::{Buffer, Class, DType};
 use model::TensorId;
 use std::ops::Range;
 
@@ -22,18 +20,16 @@ pub trait WeightSource: Send + Sync {
     ) -> std::result::Result<(), String>;
 }
 
-/// A buffer of class `class` with elements `slice` of `unit`, rounded to `dtype`; padding is zero.
+/// Elements `slice` of `unit`, f32; padding is zero.
 ///
 /// # Errors
-/// If the rank is out of memory or the source fails.
-pub fn load(
-    rank: &Rank,
+/// If the source fails.
+pub fn read(
     partition: &Partition,
     unit: UnitId,
     slice: Range<usize>,
     source: &dyn WeightSource,
-    (class, dtype): (Class, DType),
-) -> Result<Buffer> {
+) -> Result<Vec<f32>> {
     let mut values = vec![0f32; slice.len()];
     for slot in &partition.units[unit].slots {
         let (start, end) = (slot.start.max(slice.start), slot.range().end.min(slice.end));
@@ -42,5 +38,5 @@ pub fn load(
             source.read(slot.tensor, start - slot.start..end - slot.start, into).map_err(Error::Weights)?;
         }
     }
-    Ok(rank.device.upload_as(class, dtype, &values)?)
+    Ok(values)
 }

@@ -9,13 +9,14 @@ use collectives::local::{Options, World};
 use device::{Device, Ledger};
 use events::Emitter;
 use model::{Batch, Keep, Model, Wrap};
+use offload::Transfers;
 use planner::Strategy;
 use settings::cli::GenerateArgs;
 use settings::corpus::SplitMix;
 use settings::machine::cores;
 use settings::{Communication, GradSync};
 use settings::{Failure, Result};
-use sharding::{Mesh, Partition, Precision, Rank, Schedule};
+use sharding::{Mesh, Partition, Places, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -70,7 +71,10 @@ impl Sampler {
         let ledger = Ledger::new(Emitter::silent(0), None);
         let device = Device::cpu(ledger, args.threads.unwrap_or_else(cores));
         let group = World::new(1, Options::default()).remove(0);
-        let rank = Rc::new(Rank { device, mesh: Mesh::World, group, emitter: Emitter::silent(0) });
+        let emitter = Emitter::silent(0);
+        let transfers = Transfers::new(device.clone(), emitter.clone(), offload::Options::default());
+        let transfers = transfers.map_err(|e| Failure::run(e.to_string()))?;
+        let rank = Rc::new(Rank { device, mesh: Mesh::World, group, transfers, emitter });
         let partition = Arc::new(Partition::new(&model.layout, Wrap::default(), 1));
         let schedule = Arc::new(Schedule::new(&model.layout, &partition));
         let model = Arc::new(model);
@@ -85,6 +89,7 @@ impl Sampler {
             strategy: Strategy::default(),
             precision: Precision::FP32,
             micro_batches: 1,
+            places: Places::DEVICE,
         };
         let batch = Batch { batch: args.samples, tokens: 1 };
         let hooks = Rc::new(Hooks::none(rank.clone()));

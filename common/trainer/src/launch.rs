@@ -6,8 +6,9 @@ use crate::plan::{self, Plan};
 use crate::rank_error::{self, RankError};
 use crate::run::{self, Observer};
 use collectives::{Group, nccl};
-use device::Ledger;
+use device::{Device, Ledger, Place};
 use events::{Emitter, What};
+use offload::Transfers;
 use report::{Measured, Report};
 use settings::{Config, Result, wiring};
 use sharding::{Mesh, Rank};
@@ -127,6 +128,7 @@ fn guarded<T>(
     let Config { device_memory, threads, metered, ref hardware, .. } = plan.config;
     PANIC_EMITTER.set(Some(emitter.clone()));
     let ledger = Ledger::new(emitter.clone(), device_memory);
+    let ledger = ledger.limited(Place::Host, plan.config.offload.host_memory);
     let voice = emitter.clone();
     let caught = catch_unwind(AssertUnwindSafe(|| {
         let device = hardware.device(&plan.gpus, group.rank() as usize, ledger, threads);
@@ -142,7 +144,8 @@ fn guarded<T>(
             None => group,
         };
         let mesh = Mesh::new(&group, plan.config.mesh)?;
-        body(Rc::new(Rank { device, mesh, group, emitter: voice }))
+        let transfers = transfers(&plan.config, &device, &voice)?;
+        body(Rc::new(Rank { device, mesh, group, transfers, emitter: voice }))
     }));
     let outcome = caught.unwrap_or_else(|payload| {
         let place = PANIC_PLACE.take().unwrap_or_default();
@@ -156,6 +159,18 @@ fn guarded<T>(
         emitter.emit(What::Failed { message });
     }
     outcome
+}
+
+/// The ways between the places of a rank, as `config` says.
+fn transfers(config: &Config, device: &Device, emitter: &Emitter) -> rank_error::Result<Transfers> {
+    let offload = &config.offload;
+    let options = offload::Options {
+        host: offload.host_link.as_ref().map(|link| link.link),
+        disk: offload.disk_link.as_ref().map(|link| link.link),
+        directory: offload.directory.as_deref(),
+        storage: None,
+    };
+    Ok(Transfers::new(device.clone(), emitter.clone(), options)?)
 }
 
 thread_local! {

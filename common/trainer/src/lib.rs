@@ -21,6 +21,7 @@ mod run;
 mod signals;
 mod source;
 mod stage;
+mod states;
 mod stop;
 mod watch;
 mod watched;
@@ -30,6 +31,7 @@ pub use generate::generate;
 pub use report::Report;
 pub use settings::{Communication, Failure, GradSync, Result};
 pub use stage::{Setup, Stage, StageKind, StepOutcome};
+pub use states::ModelStates;
 pub use witness::{At, Witness};
 
 use clap::Parser;

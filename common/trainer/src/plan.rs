@@ -187,11 +187,16 @@ fn check_offload(stage: AnyStage, config: &Config) -> Result<()> {
     )))
 }
 
-/// Refuses whatever would rest beyond the device: no stage moves it there yet.
+/// Refuses what cannot rest beyond the device yet.
 fn refuse_offload(config: &Config) -> Result<()> {
+    if config.offload.activations != Place::Device {
+        return Err(Failure::usage("--offload-activations is not built yet"));
+    }
     match config.offload.flags().as_slice() {
-        [] => Ok(()),
-        flags => Err(Failure::usage(format!("{}: offload is not built yet", flags.join(", ")))),
+        [_, ..] if config.hardware.one().is_some() => {
+            Err(Failure::usage("offload from GPUs is not built yet: run with --device cpu"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -15,7 +15,7 @@ use model::{Batch, Losses};
 use planner::Moment;
 use report::Measured;
 use settings::fault::Phase;
-use sharding::{LossScaler, Micro, Rank};
+use sharding::{LossScaler, Micro, Places, Rank};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -65,6 +65,18 @@ pub(crate) fn train(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Res
     worker.finish().map_err(|error| tell_peers(&rank, "saving", error))
 }
 
+/// Where model states rest in `plan`'s run.
+fn places(plan: &Plan) -> Places {
+    let offload = &plan.config.offload;
+    let whole = if offload.any_states() { planner::PIECE as usize } else { usize::MAX };
+    Places {
+        optimizer: offload.optimizer,
+        parameters: offload.parameters,
+        buffers: offload.buffers,
+        piece: plan.config.communication.sub_group_size.unwrap_or(whole),
+    }
+}
+
 impl<'a> Worker<'a> {
     fn new(plan: &'a Plan, rank: Rc<Rank>, observer: &'a Observer<'a>) -> Result<Self> {
         let config = &plan.config;
@@ -81,6 +93,7 @@ impl<'a> Worker<'a> {
             strategy: config.strategy.unwrap_or_default(),
             precision: config.precision,
             micro_batches: config.micro_batches,
+            places: places(plan),
         };
         let passes = Passes::new(
             hooks.clone(),

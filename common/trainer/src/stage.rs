@@ -1,14 +1,14 @@
 //! What the training loop asks of a stage.
 
-use device::{Buffer, Class, DType};
+use device::{Buffer, Place};
 use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
 use settings::{Communication, GradSync};
 use sharding::{
-    AdamWShard, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro,
-    Moments, Optimizer, OwnSlice, Partition, Precision, Rank, ReplicaSum, Result, Schedule, TrainingState,
-    UnitBuffers, UnitId, Update, WeightSource, buckets::Issue, source,
+    BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro, Partition,
+    Places, Precision, Rank, ReplicaSum, Result, Schedule, TrainingState, UnitBuffers, UnitId, Update,
+    WeightSource, WithShards, buckets::Issue,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -36,99 +36,36 @@ pub struct Setup {
     pub precision: Precision,
     /// Micro-batches per step.
     pub micro_batches: usize,
-}
-
-/// What a rank holds between steps.
-pub struct ModelStates {
-    /// Parameters, by unit.
-    pub parameters: UnitBuffers,
-    /// Gradients, by unit.
-    pub gradients: UnitBuffers,
-    /// Optimizer states.
-    pub optimizer: Optimizer,
+    /// Where model states rest.
+    pub places: Places,
 }
 
 impl Setup {
-    /// All elements of `unit`, padding included.
-    fn full(&self, unit: UnitId) -> Range<usize> {
-        0..self.partition.units[unit].padded
-    }
-
     /// The elements of `unit` that this rank owns.
-    fn slice(&self, unit: UnitId) -> Range<usize> {
+    pub(crate) fn slice(&self, unit: UnitId) -> Range<usize> {
         self.partition.slice(unit, self.rank.shard())
     }
 
     /// All units.
-    fn units(&self) -> Range<UnitId> {
+    pub(crate) fn units(&self) -> Range<UnitId> {
         0..self.partition.units.len()
     }
 
-    /// The model states that this rank holds between steps: its slice of those that are `sharded`,
-    /// all of the others. Persistent units keep their parameters in full.
-    ///
-    /// # Errors
-    /// If the rank is out of memory or the source of the weights fails.
-    pub fn model_states(&self, sharded: Sharded) -> Result<ModelStates> {
-        let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
-        for unit in self.units() {
-            let held = |sharded| if sharded { self.slice(unit) } else { self.full(unit) };
-            let cut = sharded.parameters && !self.partition.units[unit].persistent;
-            parameters.push((self.parameters(unit, held(cut))?, held(cut)));
-            gradients.push((self.gradients(held(sharded.gradients))?, held(sharded.gradients)));
-            let slice = held(sharded.optimizer);
-            let states = self.optimizer(unit, slice.clone())?;
-            optimizer.push(OwnSlice { slice, states, gather_after_update: sharded.optimizer && !cut });
-        }
-        Ok(ModelStates {
-            parameters: UnitBuffers::new(parameters, "parameters"),
-            gradients: UnitBuffers::new(gradients, "gradients"),
-            optimizer: Optimizer::new(self.partition.clone(), optimizer),
-        })
-    }
-
-    /// `shards` as gradients that add up over a step, and over the copies of the model states if
-    /// there are several.
+    /// `shards` as gradients that add up over a step; over the copies of the model states, if there
+    /// are several; or in main memory, if they rest there.
     pub fn gradient_shards(&self, shards: UnitBuffers) -> GradientShards {
-        GradientShards::new(shards, self.partition.clone(), self.replica_sum())
-    }
-
-    /// Initial parameters: elements `range` of `unit`.
-    ///
-    /// # Errors
-    /// If the rank is out of memory or the source fails.
-    fn parameters(&self, unit: UnitId, range: Range<usize>) -> Result<Buffer> {
-        self.load(&*self.source, unit, range, (Class::Parameters, self.precision.parameters))
-    }
-
-    /// Zeroed gradients of elements `range` of a unit.
-    ///
-    /// # Errors
-    /// If the rank is out of memory.
-    fn gradients(&self, range: Range<usize>) -> Result<Buffer> {
-        Ok(self.rank.device.zeros(Class::Gradients, self.precision.gradients, range.len())?)
-    }
-
-    /// Initial optimizer states of elements `range` of `unit`, master weights included where the
-    /// parameters are not f32.
-    ///
-    /// # Errors
-    /// As [`Setup::parameters`].
-    fn optimizer(&self, unit: UnitId, range: Range<usize>) -> Result<AdamWShard> {
-        const KIND: (Class, DType) = (Class::Optimizer, DType::F32);
-        let from = |source: &dyn WeightSource| self.load(source, unit, range.clone(), KIND);
-        let master = self.precision.has_masters().then(|| from(&*self.source)).transpose()?;
-        let moments = match &self.moments {
-            Some([momentum, variance]) => {
-                Moments { momentum: from(&**momentum)?, variance: from(&**variance)? }
-            }
-            None => {
-                let zeros = || self.rank.device.zeros(Class::Optimizer, DType::F32, range.len());
-                Moments { momentum: zeros()?, variance: zeros()? }
-            }
+        let follows = match self.replica_sum() {
+            Some(replicas) => WithShards::Replicas(replicas),
+            None if self.gradients_follow() => WithShards::ToHost(None),
+            None => WithShards::Add,
         };
-        let piece = self.communication.sub_group_size.unwrap_or(usize::MAX);
-        Ok(AdamWShard::new(&self.partition, unit, &range, master, moments, piece))
+        GradientShards::new(shards, self.partition.clone(), follows)
+    }
+
+    /// True if sharded gradients go where an offloaded optimizer reads them. Where there are several
+    /// copies of the model states they are summed on the device, and stay there.
+    pub(crate) fn gradients_follow(&self) -> bool {
+        self.places.optimizer == Place::Host && self.rank.replicas().is_none()
     }
 
     /// The queue of gradients on their way through `sum`; where the model states have several
@@ -164,16 +101,6 @@ impl Setup {
     /// The window of parameters that are gathered for a while.
     pub fn window(&self) -> GatherWindow {
         GatherWindow::new(self.communication.gather_limits(), self.partition.clone(), self.schedule.clone())
-    }
-
-    fn load(
-        &self,
-        source: &dyn WeightSource,
-        unit: UnitId,
-        range: Range<usize>,
-        kind: (Class, DType),
-    ) -> Result<Buffer> {
-        source::load(&self.rank, &self.partition, unit, range, source, kind)
     }
 }
 

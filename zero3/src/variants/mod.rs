@@ -3,12 +3,13 @@
 //! * [`residency`]: does a gathered unit stay? FSDP's shard-grad-op, DeepSpeed's reuse distance and
 //!   persistent parameters;
 //! * [`source`]: which shard does a pass gather from, and among which ranks? ZeRO++'s hpZ, whose
-//!   second copy is [`secondary`];
+//!   second copy is [`secondary`]; ZeRO-Infinity's shards beyond the device, which [`fetch`] brings;
 //! * [`prefetch`]: when does a pass gather ahead? FSDP's backward prefetch.
 //!
 //! Hybrid sharding has no file here. Its groups are smaller ([`sharding::Mesh`]), and its gradient
 //! shards are summed over replicas by what follows a reduction ([`sharding::GradientShards`]).
 
+pub mod fetch;
 pub mod prefetch;
 pub mod residency;
 pub mod secondary;

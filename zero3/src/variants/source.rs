@@ -2,49 +2,58 @@
 //!
 //! By default every rank contributes the slice that it owns. With secondary shards
 //! ([`secondary`](super::secondary)) it keeps, when forward frees a unit, a slice of a second copy
-//! that its neighbours share, and backward gathers from that copy.
+//! that its neighbours share, and backward gathers from that copy. Slices that rest beyond the device
+//! are fetched ([`fetch`](super::fetch)).
 
+use super::fetch::Fetch;
 use super::secondary::SecondaryShards;
 use collectives::Group;
-use device::Buffer;
+use device::View;
 use events::Pass;
-use sharding::{FullParameters, Rank, Result, UnitBuffers, UnitId};
+use sharding::{FullParameters, GatherWindow, Rank, Result, UnitBuffers, UnitId};
 use trainer::Setup;
 
 /// Where the shards come from that a pass gathers.
 pub struct ShardSource {
     secondary: Option<SecondaryShards>,
+    fetch: Option<Fetch>,
 }
 
 impl ShardSource {
-    /// Allocates secondary shards if the run has them.
+    /// Allocates secondary shards, and room for fetched ones, if the run has them.
     ///
     /// # Errors
     /// If the rank is out of memory.
     pub fn new(setup: &Setup) -> Result<Self> {
         let (rank, partition) = (&setup.rank, &setup.partition);
         let secondary = SecondaryShards::new(rank, partition, setup.precision.parameters)?;
-        Ok(ShardSource { secondary })
+        Ok(ShardSource { secondary, fetch: Fetch::new(setup)? })
     }
 
     /// The ranks among which `pass` gathers `unit`, and this rank's shard of it: one of
-    /// `parameters`, its own slices, or a secondary one.
+    /// `parameters`, its own slices, or a secondary one. It is to be gathered before the next call;
+    /// `window` knows what is.
     ///
     /// # Errors
-    /// If the shard is out.
+    /// If the shard is out, or cannot be fetched.
     pub fn of<'a>(
-        &'a self,
+        &'a mut self,
         unit: UnitId,
         pass: Pass,
         rank: &'a Rank,
         parameters: &'a UnitBuffers,
-    ) -> Result<(&'a Group, &'a Buffer)> {
-        match (&self.secondary, rank.secondary_group()) {
-            (Some(secondary), Some(neighbours)) if pass == Pass::Backward => {
-                Ok((neighbours, secondary.shard(unit)?))
-            }
-            _ => Ok((rank.shard_group(), parameters.get(unit)?)),
+        window: &GatherWindow,
+    ) -> Result<(&'a Group, View<'a>)> {
+        if let (Some(secondary), Some(neighbours), Pass::Backward) =
+            (&self.secondary, rank.secondary_group(), pass)
+        {
+            return Ok((neighbours, secondary.shard(unit)?.view()));
         }
+        let shard = match &mut self.fetch {
+            Some(fetch) => fetch.shard(unit, pass, rank, parameters, window)?,
+            None => parameters.get(unit)?.view(),
+        };
+        Ok((rank.shard_group(), shard))
     }
 
     /// Keeps the secondary shard of what forward is about to free.

@@ -1,18 +1,23 @@
 //! The optimizer of a rank: AdamW on its slice of every unit, updated in one call.
 
+mod paging;
 mod shard;
 mod update;
 
 use crate::full::UnitBuffers;
 use crate::partition::{Partition, UnitId};
+use crate::places::Places;
 use crate::rank::Rank;
 use crate::{Buckets, Result};
 use device::{Buffer, View};
+use events::Pass;
 use model::TrainingState;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use shard::{AdamWShard, Moments};
+use paging::Pager;
+pub use shard::{AdamWShard, Moments, States};
+use shard::{Operands, Piece};
 pub use update::{ScaledUpdate, Update};
 
 /// What a rank updates of one unit.
@@ -29,12 +34,14 @@ pub struct OwnSlice {
 pub struct Optimizer {
     partition: Arc<Partition>,
     units: Vec<OwnSlice>,
+    places: Places,
 }
 
 impl Optimizer {
-    /// The optimizer that updates `units[u]` of unit u of `partition`.
-    pub fn new(partition: Arc<Partition>, units: Vec<OwnSlice>) -> Self {
-        Optimizer { partition, units }
+    /// The optimizer that updates `units[u]` of unit u of `partition`, where states rest as `places`
+    /// says.
+    pub fn new(partition: Arc<Partition>, units: Vec<OwnSlice>, places: Places) -> Self {
+        Optimizer { partition, units, places }
     }
 
     /// Per unit, the part of `gradients` that this rank updates with.
@@ -50,7 +57,7 @@ impl Optimizer {
     /// full goes through `gathers` as soon as its slice is updated; all are full again when this returns.
     ///
     /// # Errors
-    /// If a kernel or a collective fails.
+    /// If a kernel, a collective or a transfer fails.
     pub fn update(
         &mut self,
         rank: &Rank,
@@ -59,11 +66,13 @@ impl Optimizer {
         gradients: &UnitBuffers,
         mut gathers: Option<&mut Buckets>,
     ) -> Result<()> {
-        for unit in 0..self.units.len() {
-            self.update_unit(rank, unit, update, parameters, gradients)?;
-            if let Some(gathers) = gathers.as_deref_mut().filter(|_| self.units[unit].gather_after_update) {
-                let full = parameters.take(unit)?;
-                parameters.put_all(gathers.push(rank, unit, full)?);
+        if self.places.are_away() {
+            Pager::new(rank, self.places, &mut self.units, (parameters, gradients), update)?
+                .run(&mut gathers)?;
+        } else {
+            for unit in 0..self.units.len() {
+                self.update_unit(rank, unit, update, parameters, gradients)?;
+                self.units[unit].gather(rank, unit, parameters, &mut gathers)?;
             }
         }
         if let Some(gathers) = gathers {
@@ -72,11 +81,9 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Updates this rank's slice of one unit's `parameters` from its slice of `gradients`.
-    ///
-    /// # Errors
-    /// If a kernel fails.
-    pub fn update_unit(
+    /// Updates this rank's slice of one unit's `parameters` from its slice of `gradients`, all of
+    /// them and the states on the device.
+    fn update_unit(
         &mut self,
         rank: &Rank,
         unit: UnitId,
@@ -85,16 +92,38 @@ impl Optimizer {
         gradients: &UnitBuffers,
     ) -> Result<()> {
         let OwnSlice { slice, states, .. } = &mut self.units[unit];
+        let gradients = gradients.slice(unit, slice.clone())?;
         let within = parameters.within(unit, slice.clone());
-        let parameters = parameters.get_mut(unit)?.slice_mut(within);
-        states.update(rank, parameters, gradients.slice(unit, slice.clone())?, update)
+        let mut parameters = parameters.get_mut(unit)?.slice_mut(within);
+        let States::Here { master, moments } = &mut states.states else {
+            return Err(crate::Error::Missing { unit, what: "optimizer states" });
+        };
+        for (number, piece) in states.pieces.iter().enumerate() {
+            // A screen shows pieces as it shows micro-batches.
+            let _bracket = rank.bracket(Pass::Step, unit, number);
+            let range = || piece.range.clone();
+            let own = parameters.slice_mut(range());
+            let (parameters, master) = match master {
+                None => (None, own),
+                Some(master) => (Some(own), master.slice_mut(range())),
+            };
+            let operands = Operands {
+                parameters,
+                master,
+                momentum: moments.momentum.slice_mut(range()),
+                variance: moments.variance.slice_mut(range()),
+                gradients: gradients.slice(range()),
+            };
+            piece.update(rank, operands, update)?;
+        }
+        Ok(())
     }
 
     /// The whole of `unit`'s `state`, f32, in main memory, gathered from the ranks that share it. `parameters` are what this
     /// rank holds: in f32 they are the master weights themselves.
     ///
     /// # Errors
-    /// If a collective fails.
+    /// If a collective or a transfer fails.
     pub fn whole(
         &self,
         rank: &Rank,
@@ -103,7 +132,25 @@ impl Optimizer {
         parameters: &UnitBuffers,
     ) -> Result<Buffer> {
         let OwnSlice { slice, states, .. } = &self.units[unit];
-        let parameters = parameters.slice(unit, slice.clone())?;
-        states.whole(state, rank, &self.partition, slice.clone(), parameters)
+        states.whole(state, rank, &self.partition, slice.clone(), |own| {
+            parameters.copy_slice(rank, unit, slice.clone(), own)
+        })
+    }
+}
+
+impl OwnSlice {
+    /// Queues the unit's parameters, which have just been updated, if the rank holds them in full.
+    fn gather(
+        &self,
+        rank: &Rank,
+        unit: UnitId,
+        parameters: &mut UnitBuffers,
+        gathers: &mut Option<&mut Buckets>,
+    ) -> Result<()> {
+        if let Some(gathers) = gathers.as_deref_mut().filter(|_| self.gather_after_update) {
+            let full = parameters.take(unit)?;
+            parameters.put_all(gathers.push(rank, unit, full)?);
+        }
+        Ok(())
     }
 }

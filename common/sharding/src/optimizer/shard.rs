@@ -6,8 +6,8 @@ use crate::buckets::bucket;
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use device::{AdamWUpdate, Buffer, Class, DType, View, ViewMut};
-use events::Pass;
 use model::TrainingState;
+use offload::{Cargo, Extent, paged};
 use std::ops::Range;
 
 /// AdamW's buffers for one slice, f32.
@@ -18,70 +18,55 @@ pub struct Moments {
     pub variance: Buffer,
 }
 
-/// Optimizer states for one slice of one unit, f32: momentum, variance, and master weights unless the parameters are f32
-/// themselves.
-pub struct AdamWShard {
-    unit: UnitId,
-    master: Option<Buffer>,
-    moments: Moments,
-    /// What is updated at a time: stretches of the slice with the same weight decay, relative to its start.
-    pieces: Vec<Vec<(Range<usize>, bool)>>,
+/// Where the optimizer states of a slice rest.
+pub enum States {
+    /// On the device or in main memory. There are master weights unless the parameters, f32 and on
+    /// the device, are these themselves.
+    Here {
+        /// f32.
+        master: Option<Buffer>,
+        /// f32.
+        moments: Moments,
+    },
+    /// On disk: per piece, the states in [`TrainingState::ALL`]'s order.
+    Disk(Vec<[Extent; TrainingState::ALL.len()]>),
 }
 
-impl AdamWShard {
-    /// States for elements `slice` of `unit`: `master` if the parameters are not f32. An update goes over at most `piece`
-    /// elements at a time.
-    pub fn new(
-        partition: &Partition,
-        unit: UnitId,
-        slice: &Range<usize>,
-        master: Option<Buffer>,
-        moments: Moments,
-        piece: usize,
-    ) -> Self {
-        let pieces = pieces(&stretches(partition, unit, slice), slice.len(), piece);
-        AdamWShard { unit, master, moments, pieces }
-    }
+/// What is updated at a time.
+pub(super) struct Piece {
+    /// Elements of the slice.
+    pub(super) range: Range<usize>,
+    /// Its stretches with the same weight decay, relative to its first element. Padding is in none.
+    pub(super) stretches: Vec<(Range<usize>, bool)>,
+}
 
-    /// Updates the slice's `parameters` from its `gradients`: the parameters themselves if they are f32, else the master
-    /// weights, to which they are then rounded.
-    ///
-    /// # Errors
-    /// If a kernel fails.
-    pub fn update(
-        &mut self,
-        rank: &Rank,
-        mut parameters: ViewMut<'_>,
-        gradients: View<'_>,
-        update: ScaledUpdate,
-    ) -> Result<()> {
-        for number in 0..self.pieces.len() {
-            // A screen shows pieces as it shows micro-batches.
-            let _bracket = rank.bracket(Pass::Step, self.unit, number);
-            self.update_piece(rank, number, &mut parameters, &gradients, update)?;
-        }
-        Ok(())
-    }
+/// Optimizer states for one slice of one unit.
+pub struct AdamWShard {
+    unit: UnitId,
+    pub(super) states: States,
+    pub(super) pieces: Vec<Piece>,
+}
 
-    fn update_piece(
-        &mut self,
-        rank: &Rank,
-        number: usize,
-        parameters: &mut ViewMut<'_>,
-        gradients: &View<'_>,
-        update: ScaledUpdate,
-    ) -> Result<()> {
-        for (range, decays) in &self.pieces[number] {
-            let parameters = parameters.slice_mut(range.clone());
-            let (parameters, master) = match &mut self.master {
-                None => (None, parameters),
-                Some(master) => (Some(parameters), master.slice_mut(range.clone())),
-            };
+/// The operands of a piece's update, each of which begins with the piece's first element.
+pub(super) struct Operands<'a> {
+    /// What updated master weights are rounded to, unless they are the parameters.
+    pub(super) parameters: Option<ViewMut<'a>>,
+    pub(super) master: ViewMut<'a>,
+    pub(super) momentum: ViewMut<'a>,
+    pub(super) variance: ViewMut<'a>,
+    pub(super) gradients: View<'a>,
+}
+
+impl Piece {
+    /// Updates the piece.
+    pub(super) fn update(&self, rank: &Rank, operands: Operands<'_>, update: ScaledUpdate) -> Result<()> {
+        let Operands { mut parameters, mut master, mut momentum, mut variance, gradients } = operands;
+        for (range, decays) in &self.stretches {
             rank.kernels().adamw(AdamWUpdate {
-                parameters,
-                master,
-                momentum: self.moments.momentum.slice_mut(range.clone()),
-                variance: self.moments.variance.slice_mut(range.clone()),
+                parameters: parameters.as_mut().map(|parameters| parameters.slice_mut(range.clone())),
+                master: master.slice_mut(range.clone()),
+                momentum: momentum.slice_mut(range.clone()),
+                variance: variance.slice_mut(range.clone()),
                 gradients: gradients.slice(range.clone()),
                 len: range.len(),
                 settings: update.kernel(*decays),
@@ -90,34 +75,88 @@ impl AdamWShard {
         Ok(())
     }
 
-    /// The whole unit's `state`, f32, in main memory: gathered from all ranks unless `slice`, which is this rank's, is the
-    /// whole of it. `parameters` are the slice's, which are the master weights themselves if they are f32.
+    /// True if it has elements that are padding.
+    pub(super) fn is_padded(&self) -> bool {
+        self.stretches.iter().map(|(range, _)| range.len()).sum::<usize>() < self.range.len()
+    }
+}
+
+impl AdamWShard {
+    /// `states` of elements `slice` of `unit`, updated over at most `piece` elements at a time.
+    pub fn new(
+        partition: &Partition,
+        unit: UnitId,
+        slice: &Range<usize>,
+        states: States,
+        piece: usize,
+    ) -> Self {
+        let pieces = pieces(&stretches(partition, unit, slice), slice.len(), piece);
+        AdamWShard { unit, states, pieces }
+    }
+
+    /// The elements of each piece that a slice of `length` elements is updated in.
+    pub fn cut(length: usize, piece: usize) -> impl Iterator<Item = Range<usize>> {
+        let size = piece.max(1);
+        (0..length).step_by(size).map(move |start| start..start.saturating_add(size).min(length))
+    }
+
+    /// The whole unit's `state`, f32, in main memory: gathered from all ranks unless `slice`, which
+    /// is this rank's, is the whole of it. `weights` copies the slice's parameters, which are the
+    /// master weights themselves where there are no others.
     ///
     /// # Errors
-    /// If a collective fails.
+    /// If a collective or a transfer fails.
     pub fn whole(
         &self,
         state: TrainingState,
         rank: &Rank,
         partition: &Partition,
         slice: Range<usize>,
-        parameters: View<'_>,
+        weights: impl FnOnce(ViewMut<'_>) -> Result<()>,
     ) -> Result<Buffer> {
         let unit = self.unit;
         let padded = partition.units[unit].padded;
-        let own = match state {
-            TrainingState::Weight => self.master.as_ref().map_or(parameters, Buffer::view),
-            TrainingState::Momentum => self.moments.momentum.view(),
-            TrainingState::Variance => self.moments.variance.view(),
-        };
         let mut full = rank.device.allocate_host(Class::GatheredParameters, DType::F32, padded)?;
-        rank.kernels().copy(full.slice_mut(slice.clone()), own)?;
+        let own = full.slice_mut(slice.clone());
+        match (&self.states, state) {
+            (States::Disk(extents), _) => self.read(rank, state, extents, own)?,
+            (States::Here { master: None, .. }, TrainingState::Weight) => weights(own)?,
+            (States::Here { master: Some(master), .. }, TrainingState::Weight) => {
+                rank.kernels().copy(own, master.view())?;
+            }
+            (States::Here { moments, .. }, TrainingState::Momentum) => {
+                rank.kernels().copy(own, moments.momentum.view())?;
+            }
+            (States::Here { moments, .. }, TrainingState::Variance) => {
+                rank.kernels().copy(own, moments.variance.view())?;
+            }
+        }
         if slice.len() == padded {
             return Ok(full);
         }
         let mut gathered = rank.shard_group().all_gather(bucket(vec![full], &[unit]))?.wait()?;
         // A collective gives back as many buffers as it was given.
         gathered.pop().ok_or(crate::Error::Missing { unit, what: "gathered training state" })
+    }
+
+    /// Reads a state from the disk, piece by piece.
+    fn read(
+        &self,
+        rank: &Rank,
+        state: TrainingState,
+        extents: &[[Extent; TrainingState::ALL.len()]],
+        mut own: ViewMut<'_>,
+    ) -> Result<()> {
+        let cargo = Cargo { class: Class::Optimizer, unit: self.unit };
+        for (piece, extents) in self.pieces.iter().zip(extents) {
+            let elements = piece.range.len();
+            let staging = rank.transfers.staging(DType::F32, elements)?;
+            let bytes = paged(staging.byte_len());
+            let read = rank.transfers.read(cargo, &extents[state as usize], 0, staging, bytes);
+            let arrived = rank.transfers.settle(read)?;
+            rank.kernels().copy(own.slice_mut(piece.range.clone()), arrived.buffer.slice(0..elements))?;
+        }
+        Ok(())
     }
 }
 
@@ -138,15 +177,15 @@ fn stretches(partition: &Partition, unit: UnitId, slice: &Range<usize>) -> Vec<(
 }
 
 /// `stretches` of a slice of `length` elements, cut into pieces of at most `size`.
-fn pieces(stretches: &[(Range<usize>, bool)], length: usize, size: usize) -> Vec<Vec<(Range<usize>, bool)>> {
-    let starts = (0..length).step_by(size.max(1));
-    let within = |start: usize| {
-        let end = start.saturating_add(size);
-        let clip =
-            |(range, decays): &(Range<usize>, bool)| (range.start.max(start)..range.end.min(end), *decays);
-        stretches.iter().map(clip).filter(|(range, _)| !range.is_empty()).collect()
+fn pieces(stretches: &[(Range<usize>, bool)], length: usize, size: usize) -> Vec<Piece> {
+    let within = |range: Range<usize>| {
+        let clip = |(stretch, decays): &(Range<usize>, bool)| {
+            let (start, end) = (stretch.start.max(range.start), stretch.end.min(range.end));
+            (start < end).then(|| (start - range.start..end - range.start, *decays))
+        };
+        Piece { stretches: stretches.iter().filter_map(clip).collect(), range }
     };
-    starts.map(within).collect()
+    AdamWShard::cut(length, size).map(within).collect()
 }
 
 #[cfg(test)]
@@ -176,20 +215,20 @@ mod tests {
     #[test]
     fn pieces_cover_all_stretches_once() {
         let stretches = [(0..5, true), (5..6, false), (8..20, true)];
-        assert_eq!(pieces(&stretches, 20, usize::MAX), [stretches.to_vec()]);
+        assert_eq!(pieces(&stretches, 20, usize::MAX)[0].stretches, stretches);
         for size in 1..21 {
             let pieces = pieces(&stretches, 20, size);
             assert_eq!(pieces.len(), 20usize.div_ceil(size));
+            let mut covered = Vec::new();
             for (number, piece) in pieces.iter().enumerate() {
-                let allowed = number * size..(number + 1) * size;
-                assert!(
-                    piece.iter().all(|(range, _)| allowed.start <= range.start && range.end <= allowed.end)
-                );
+                assert_eq!(piece.range, number * size..((number + 1) * size).min(20));
+                assert_eq!(piece.is_padded(), piece.range.contains(&6) || piece.range.contains(&7));
+                for (range, decays) in &piece.stretches {
+                    covered.extend(range.clone().map(|at| (piece.range.start + at, *decays)));
+                }
             }
-            let elements = |of: &[(Range<usize>, bool)]| -> Vec<(usize, bool)> {
-                of.iter().flat_map(|(range, decays)| range.clone().map(|at| (at, *decays))).collect()
-            };
-            assert_eq!(elements(&pieces.concat()), elements(&stretches));
+            let elements = stretches.iter().flat_map(|(range, decays)| range.clone().map(|at| (at, *decays)));
+            assert_eq!(covered, elements.collect::<Vec<_>>());
         }
     }
 }

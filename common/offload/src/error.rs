@@ -1,0 +1,24 @@
+//! What can go wrong between places.
+
+use device::DeviceError;
+
+/// A transfer failed, or there is no room where something was to rest.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// On the device or in main memory.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// On the disk: what was tried on which file, and why it failed.
+    #[error(
+        "{0}\n\
+         Give a directory on another disk with --offload-dir, or let less rest on disk: --offload-optimizer cpu."
+    )]
+    Disk(String),
+}
+
+impl From<storage::Error> for Error {
+    fn from(error: storage::Error) -> Self {
+        let full = if error.is_full() { " (the disk is full)" } else { "" };
+        Error::Disk(format!("{error}{full}"))
+    }
+}

@@ -1,0 +1,21 @@
+//! What moves between the places of a rank: its device, main memory and a disk.
+//!
+//! A transfer is to places what a collective is to ranks: issued, waited for, numbered, counted and
+//! shown ([`Transfers`]). Everything that travels is a [`device::Buffer`] under the rank's ledger;
+//! what rests on a disk is an [`Extent`] of the rank's [swap file](swap). Only the rank's own thread
+//! allocates and frees; the threads that read and write for it give back what they were given.
+//!
+//! [`way`] simulates how fast a way between two places is, as `collectives::local::Link` does
+//! between ranks.
+
+mod error;
+pub mod swap;
+pub mod transfers;
+pub mod way;
+
+pub use error::Error;
+pub use swap::{Extent, PAGE, paged};
+pub use transfers::{Arriving, Cargo, Crossing, Moved, Options, Staged, Transfers};
+
+/// What this crate's functions return.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,91 @@
+//! The file in which a rank's bytes rest on a disk.
+//!
+//! It is unlinked as soon as it is open, so nothing is left of it whatever ends the process. Each
+//! [`Extent`] begins and ends on a page, so that it bypasses the page cache where the file system
+//! allows that.
+
+use crate::Result;
+use device::{Buffer, Lease};
+use std::cell::Cell;
+use std::path::Path;
+use std::process;
+use std::sync::Arc;
+use storage::{Disk, File};
+
+pub use storage::PAGE;
+
+/// Threads per rank that read and write: one of each at a time.
+const THREADS: usize = 2;
+
+/// Names to try before giving up, where other runs have left files of the same name.
+const NAMES: u32 = 1000;
+
+/// `bytes`, rounded up to a multiple of [`PAGE`].
+pub const fn paged(bytes: usize) -> usize {
+    bytes.next_multiple_of(PAGE)
+}
+
+/// A part of a rank's swap file. Its room is counted until it is dropped.
+pub struct Extent {
+    pub(crate) offset: u64,
+    bytes: usize,
+    _lease: Lease,
+}
+
+impl Extent {
+    /// Its bytes: a multiple of [`PAGE`].
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// A rank's swap file.
+pub(crate) struct Swap {
+    pub(crate) disk: Disk,
+    pub(crate) file: Arc<File>,
+    end: Cell<u64>,
+}
+
+impl Swap {
+    /// An empty file of rank number `rank` in `directory`, which exists.
+    pub(crate) fn create(disk: Option<Disk>, directory: &Path, rank: u32) -> Result<Self> {
+        let disk = disk.unwrap_or_else(|| Disk::new(THREADS));
+        let name = |try_: u32| format!(".offload-{}-{rank}-{try_}", process::id());
+        let mut tries = 0;
+        let file = loop {
+            match disk.scratch(&directory.join(name(tries))) {
+                Err(error) if error.cause.kind() == std::io::ErrorKind::AlreadyExists && tries < NAMES => {
+                    tries += 1;
+                }
+                file => break file?,
+            }
+        };
+        Ok(Swap { disk, file, end: Cell::new(0) })
+    }
+
+    /// Takes room for `lease`'s bytes at the end.
+    pub(crate) fn extend(&self, bytes: u64, lease: Lease) -> Result<Extent> {
+        let offset = self.end.get();
+        self.disk.reserve(&self.file, offset, bytes)?;
+        self.end.set(offset + bytes);
+        Ok(Extent { offset, bytes: bytes as usize, _lease: lease })
+    }
+}
+
+/// A buffer in main memory, as a disk's threads see it: its first bytes.
+pub(crate) struct Carried {
+    pub(crate) buffer: Buffer,
+    pub(crate) bytes: usize,
+}
+
+impl AsRef<[u8]> for Carried {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer.bytes()[..self.bytes]
+    }
+}
+
+impl AsMut<[u8]> for Carried {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer.bytes_mut()[..self.bytes]
+    }
+}

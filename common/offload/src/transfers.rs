@@ -1,0 +1,294 @@
+//! A rank's transfers: issued, waited for, numbered, counted and shown.
+
+use crate::swap::{Carried, Extent, Swap, paged};
+use crate::way::Way;
+use crate::{Error, Result};
+use collectives::local::Link;
+use device::{Buffer, Class, Device, Place, View, ViewMut};
+use events::event::TransferEvent;
+use events::{Emitter, Progress, Route, What};
+use serde::{Deserialize, Serialize};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use storage::{Disk, Ticket};
+
+const ROUTES: usize = Route::ALL.len();
+
+/// Times at which a rank that waits for a simulated way looks whether the run is paused.
+const NAP: Duration = Duration::from_millis(50);
+
+/// How a rank's transfers go.
+#[derive(Default)]
+pub struct Options<'a> {
+    /// The simulated way between device and main memory, in each direction, if any.
+    pub host: Option<Link>,
+    /// The simulated way between main memory and disk, in each direction, if any.
+    pub disk: Option<Link>,
+    /// The directory of the swap file, if anything rests on disk.
+    pub directory: Option<&'a Path>,
+    /// What reads and writes there; a [`Disk`] of its own if not given.
+    pub storage: Option<Disk>,
+}
+
+/// What travels, as a screen names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cargo {
+    /// The use of the bytes where they rest.
+    pub class: Class,
+    /// The unit that they belong to; of activations the block's number.
+    pub unit: usize,
+}
+
+/// What one rank has moved on each route, and how long it was idle for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moved {
+    /// Payload bytes, in [`Route::ALL`]'s order.
+    pub bytes: [u64; ROUTES],
+    /// Transfers.
+    pub calls: [u64; ROUTES],
+    /// Seconds in which the rank waited for them.
+    pub waited: [f64; ROUTES],
+}
+
+/// The transfers of one rank.
+pub struct Transfers {
+    device: Device,
+    emitter: Emitter,
+    start: Instant,
+    ways: RefCell<[Way; ROUTES]>,
+    swap: Option<Swap>,
+    issued: Cell<u64>,
+}
+
+/// A transfer that has been issued.
+#[derive(Clone, Copy)]
+struct Issued {
+    sequence: u64,
+    route: Route,
+    cargo: Cargo,
+    bytes: u64,
+    at: Duration,
+}
+
+/// A copy between device and main memory that the rank has not waited for.
+#[must_use = "what has crossed may be used once it is waited for"]
+pub struct Crossing {
+    issued: Issued,
+    /// When it begins and ends.
+    crosses: (Duration, Duration),
+}
+
+/// A read or write of a disk that the rank has not waited for.
+#[must_use = "a transfer may fail, and it holds a buffer"]
+pub struct Staged {
+    issued: Issued,
+    ticket: Ticket<Carried>,
+}
+
+/// A buffer in main memory whose bytes have come from a disk.
+pub struct Arriving {
+    /// The buffer.
+    pub buffer: Buffer,
+    /// When they came, on the run's clock: a copy to the device may have begun then.
+    ended: Duration,
+}
+
+impl Transfers {
+    /// The transfers of the rank of `emitter` on `device`.
+    ///
+    /// # Errors
+    /// If no swap file can be made.
+    pub fn new(device: Device, emitter: Emitter, options: Options<'_>) -> Result<Self> {
+        let link = |route: &Route| match (route.from(), route.to()) {
+            (Place::Disk, _) | (_, Place::Disk) => options.disk,
+            _ => options.host,
+        };
+        let ways = std::array::from_fn(|i| Way { link: link(&Route::ALL[i]), ..Way::default() });
+        let rank = emitter.rank();
+        let swap = options.directory.map(|directory| Swap::create(options.storage, directory, rank));
+        Ok(Transfers {
+            device,
+            emitter,
+            start: Instant::now(),
+            ways: RefCell::new(ways),
+            swap: swap.transpose()?,
+            issued: Cell::new(0),
+        })
+    }
+
+    /// What has been moved so far.
+    pub fn moved(&self) -> Moved {
+        let mut moved = Moved::default();
+        for (i, way) in self.ways.borrow().iter().enumerate() {
+            moved.bytes[i] = way.bytes;
+            moved.calls[i] = way.calls;
+            moved.waited[i] = way.waited.as_secs_f64();
+        }
+        moved
+    }
+
+    /// Room for `bytes` bytes in the swap file, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// If the disk is full.
+    ///
+    /// # Panics
+    /// If the rank has no swap file.
+    pub fn extent(&self, class: Class, bytes: usize) -> Result<Extent> {
+        let bytes = paged(bytes) as u64;
+        self.swap().extend(bytes, self.device.reserve(class, bytes)?)
+    }
+
+    /// Copies `x` to `out`, of the same type: one is on the device, the other in main memory. Both
+    /// may be used for something else at once; `out` holds the elements once the crossing has been
+    /// waited for.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn copy(&self, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
+        self.copy_from(self.now(), cargo, out, x)
+    }
+
+    /// Copies what has come from a disk on to the device, as [`Transfers::copy`] does, from the
+    /// moment on at which it came.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn forward(&self, cargo: Cargo, out: ViewMut<'_>, from: &Arriving) -> Result<Crossing> {
+        let x = from.buffer.slice(0..out.len());
+        self.copy_from(from.ended, cargo, out, x)
+    }
+
+    fn copy_from(&self, ready: Duration, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
+        let route = match x.place() {
+            Place::Device => Route::DeviceToHost,
+            _ => Route::HostToDevice,
+        };
+        let bytes = (x.len() * x.dtype().size()) as u64;
+        let issued = self.issue(route, cargo, bytes);
+        let began = self.now();
+        self.device.kernels().copy(out, x)?;
+        let crosses = self.ways.borrow_mut()[route.index()].cross(ready, bytes, (began, self.now()));
+        Ok(Crossing { issued, crosses })
+    }
+
+    /// Blocks until `crossing` is over.
+    pub fn wait(&self, crossing: Crossing) {
+        let Crossing { issued, crosses } = crossing;
+        let since = self.now();
+        self.sleep_until(crosses.1);
+        self.finished(issued, crosses, since);
+    }
+
+    /// Starts to fill the first `bytes` bytes of `into`, in main memory, with those of `extent` from
+    /// byte `from` on.
+    pub fn read(&self, cargo: Cargo, extent: &Extent, from: usize, into: Buffer, bytes: usize) -> Staged {
+        let issued = self.issue(Route::DiskToHost, cargo, bytes as u64);
+        let Swap { disk, file, .. } = self.swap();
+        let ticket = disk.read(file, extent.offset + from as u64, Carried { buffer: into, bytes });
+        Staged { issued, ticket }
+    }
+
+    /// Starts to write the first `bytes` bytes of `buffer`, in main memory, to `extent` from byte
+    /// `to` on.
+    pub fn write(&self, cargo: Cargo, extent: &Extent, to: usize, buffer: Buffer, bytes: usize) -> Staged {
+        let issued = self.issue(Route::HostToDisk, cargo, bytes as u64);
+        let Swap { disk, file, .. } = self.swap();
+        let ticket = disk.write(file, extent.offset + to as u64, Carried { buffer, bytes });
+        Staged { issued, ticket }
+    }
+
+    /// Blocks until `staged` is done and gives its buffer back.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn settle(&self, staged: Staged) -> Result<Arriving> {
+        let Staged { issued, ticket } = staged;
+        let since = self.now();
+        let storage::Moved { memory, began, ended } = ticket.wait().map_err(Error::from)?;
+        let now = self.now();
+        let at = |instant: Instant| now.saturating_sub(instant.elapsed());
+        let moved = (at(began).max(issued.at), at(ended).max(issued.at));
+        let crosses = self.ways.borrow_mut()[issued.route.index()].cross(issued.at, issued.bytes, moved);
+        self.sleep_until(crosses.1);
+        self.finished(issued, crosses, since);
+        Ok(Arriving { buffer: memory.buffer, ended: crosses.1 })
+    }
+
+    fn swap(&self) -> &Swap {
+        self.swap.as_ref().expect("a rank with something on disk has a swap file")
+    }
+
+    /// The run's time since the transfers were made, without pauses.
+    fn now(&self) -> Duration {
+        self.start.elapsed().saturating_sub(self.emitter.held())
+    }
+
+    fn sleep_until(&self, due: Duration) {
+        loop {
+            let rest = due.saturating_sub(self.now());
+            if rest.is_zero() {
+                return;
+            }
+            std::thread::sleep(rest.min(NAP));
+        }
+    }
+
+    fn issue(&self, route: Route, cargo: Cargo, bytes: u64) -> Issued {
+        let sequence = self.issued.replace(self.issued.get() + 1);
+        let issued = Issued { sequence, route, cargo, bytes, at: self.now() };
+        let moved = self.ways.borrow()[route.index()].bytes;
+        self.emit(issued, Progress::Issued, moved, [0; 3]);
+        issued
+    }
+
+    /// Counts a transfer that crossed at these times and for which the rank has waited `since`.
+    fn finished(&self, issued: Issued, (began, ended): (Duration, Duration), since: Duration) {
+        let now = self.now();
+        let exposed = now.saturating_sub(since);
+        let moved = {
+            let way = &mut self.ways.borrow_mut()[issued.route.index()];
+            way.bytes += issued.bytes;
+            way.calls += 1;
+            way.waited += exposed;
+            way.bytes
+        };
+        let before = |time: Duration| now.saturating_sub(time).as_nanos() as u64;
+        let times = [before(began), before(ended), exposed.as_nanos() as u64];
+        self.emit(issued, Progress::Finished, moved, times);
+    }
+
+    fn emit(&self, issued: Issued, progress: Progress, moved: u64, [began, ended, exposed]: [u64; 3]) {
+        let Issued { sequence, route, cargo, bytes, .. } = issued;
+        self.emitter.emit(What::Transfer(TransferEvent {
+            progress,
+            sequence,
+            route,
+            class: cargo.class,
+            unit: cargo.unit as u16,
+            bytes,
+            moved,
+            began,
+            ended,
+            exposed,
+        }));
+    }
+
+    /// A buffer in main memory with room for `len` elements of type `dtype` and whole pages.
+    ///
+    /// # Errors
+    /// If main memory is full.
+    pub fn staging(&self, dtype: device::DType, len: usize) -> Result<Buffer> {
+        let elements = paged(len * dtype.size()) / dtype.size();
+        Ok(self.device.allocate_host(Class::Workspace, dtype, elements)?)
+    }
+}
+
+/// Bytes `range` of elements of `size` bytes, up to the end of a page if `last`: a write or read that
+/// ends an extent takes all of it.
+pub fn span(range: &Range<usize>, size: usize, last: bool) -> usize {
+    let bytes = range.len() * size;
+    if last { paged(range.end * size) - range.start * size } else { bytes }
+}

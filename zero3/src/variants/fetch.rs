@@ -1,0 +1,145 @@
+//! Shards that rest in main memory or on disk, and visit the device to be gathered (Rajbhandari et
+//! al., "ZeRO-Infinity", 2021, section 5).
+//!
+//! The schedule says which unit a pass gathers next, so its shard is fetched into a buffer on the
+//! device while units before it compute.
+
+use device::{Buffer, Class, DType, Place, View};
+use events::Pass;
+use offload::{Cargo, Crossing, Staged};
+use sharding::{Error, GatherWindow, Rank, Rest, Result, Schedule, UnitBuffers, UnitId};
+use std::sync::Arc;
+use trainer::Setup;
+
+/// The buffers through which shards visit the device.
+pub struct Fetch {
+    schedule: Arc<Schedule>,
+    /// Per unit: whether its shard rests elsewhere, and its elements.
+    away: Vec<Option<usize>>,
+    slots: Vec<Slot>,
+}
+
+/// Room for one shard.
+struct Slot {
+    buffer: Buffer,
+    /// Where it passes main memory on its way from disk, unless it is being read.
+    staging: Option<Buffer>,
+    holds: Holds,
+}
+
+/// What a slot is used for.
+enum Holds {
+    Nothing,
+    Reading(UnitId, Staged),
+    Crossing(UnitId, Crossing),
+    /// It has been handed out to be gathered, by now.
+    Gathered,
+}
+
+impl Fetch {
+    /// Allocates the buffers, if parameters rest beyond the device.
+    ///
+    /// # Errors
+    /// If there is no room for them.
+    pub fn new(setup: &Setup) -> Result<Option<Self>> {
+        let places = setup.places;
+        if places.parameters == Place::Device {
+            return Ok(None);
+        }
+        let units = setup.partition.units.iter();
+        let away: Vec<Option<usize>> =
+            units.map(|unit| (!unit.persistent).then_some(unit.padded / setup.partition.shards)).collect();
+        let (count, largest) = (away.iter().flatten().count(), away.iter().flatten().max());
+        let (dtype, largest) = (setup.precision.parameters, largest.copied().unwrap_or(0));
+        let slot = |_| slot(&setup.rank, places.parameters, dtype, largest);
+        let slots = (0..places.buffers.min(count)).map(slot).collect::<Result<_>>()?;
+        Ok(Some(Fetch { schedule: setup.schedule.clone(), away, slots }))
+    }
+
+    /// `unit`'s shard, on the device, to be gathered before the next call. Fetches the shards that
+    /// `pass` gathers next.
+    ///
+    /// # Errors
+    /// If a transfer fails.
+    pub fn shard(
+        &mut self,
+        unit: UnitId,
+        pass: Pass,
+        rank: &Rank,
+        parameters: &UnitBuffers,
+        window: &GatherWindow,
+    ) -> Result<View<'_>> {
+        for slot in &mut self.slots {
+            if matches!(slot.holds, Holds::Gathered) {
+                slot.holds = Holds::Nothing;
+            }
+        }
+        let schedule = self.schedule.clone();
+        let order = &schedule.pass(pass).order;
+        let at = order.iter().position(|&next| next == unit).unwrap_or(order.len());
+        let next = order[at..].iter().copied().filter(|&next| next == unit || !window.contains(next));
+        for next in next {
+            if self.away[next].is_some() && !self.slots.iter().any(|slot| slot.unit() == Some(next)) {
+                let Some(free) = self.slots.iter_mut().find(|slot| slot.is_free()) else { break };
+                free.start(next, rank, parameters)?;
+            }
+        }
+        let elements = self.away[unit].unwrap_or(0);
+        let slot = self.slots.iter_mut().find(|slot| slot.unit() == Some(unit));
+        let slot = slot.ok_or(Error::Missing { unit, what: "a buffer to fetch its shard" })?;
+        slot.arrive(elements, rank)?;
+        Ok(slot.buffer.slice(0..elements))
+    }
+}
+
+fn slot(rank: &Rank, rests: Place, dtype: DType, elements: usize) -> Result<Slot> {
+    let buffer = rank.device.allocate(Class::Workspace, dtype, elements)?;
+    let staging = (rests == Place::Disk).then(|| rank.transfers.staging(dtype, elements)).transpose()?;
+    Ok(Slot { buffer, staging, holds: Holds::Nothing })
+}
+
+impl Slot {
+    fn unit(&self) -> Option<UnitId> {
+        match self.holds {
+            Holds::Reading(unit, _) | Holds::Crossing(unit, _) => Some(unit),
+            Holds::Nothing | Holds::Gathered => None,
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        matches!(self.holds, Holds::Nothing)
+    }
+
+    /// Starts to fetch `unit`'s shard from where it rests.
+    fn start(&mut self, unit: UnitId, rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
+        let missing = Error::Missing { unit, what: "parameters" };
+        let cargo = Cargo { class: Class::Parameters, unit };
+        self.holds = match parameters.rest(unit).ok_or(missing.clone())? {
+            Rest::Buffer(shard) => {
+                let out = self.buffer.slice_mut(0..shard.len());
+                Holds::Crossing(unit, rank.transfers.copy(cargo, out, shard.view())?)
+            }
+            Rest::Disk(extent, _) => {
+                let staging = self.staging.take().ok_or(missing)?;
+                Holds::Reading(unit, rank.transfers.read(cargo, extent, 0, staging, extent.bytes()))
+            }
+        };
+        Ok(())
+    }
+
+    /// Waits until the shard, of so many elements, is on the device.
+    fn arrive(&mut self, elements: usize, rank: &Rank) -> Result<()> {
+        match std::mem::replace(&mut self.holds, Holds::Gathered) {
+            Holds::Crossing(_, crossing) => rank.transfers.wait(crossing),
+            Holds::Reading(unit, staged) => {
+                let arrived = rank.transfers.settle(staged)?;
+                let cargo = Cargo { class: Class::Parameters, unit };
+                let out = self.buffer.slice_mut(0..elements);
+                rank.transfers.wait(rank.transfers.forward(cargo, out, &arrived)?);
+                self.staging = Some(arrived.buffer);
+            }
+            Holds::Nothing | Holds::Gathered => {}
+        }
+        Ok(())
+    }
+}
