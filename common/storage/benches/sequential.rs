@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = PathBuf::from(arguments.first().ok_or("give the directory to write in")?);
     let (pieces, threads) = ((number(1, 1)? << 30) / PIECE as u64, number(2, BUFFERS as u64)?);
     let (disk, pool) = (Disk::new(threads as usize), Pool::new(BUFFERS, PIECE));
-    let file = disk.scratch(&folder.join(format!("sequential-{}", std::process::id())), 0)?;
+    let file = disk.scratch(&folder.join(format!("sequential-{}", std::process::id())))?;
     let write = |block: Block, offset| disk.write(&file, offset, block);
     let read = |block: Block, offset| disk.read(&file, offset, block);
     let written = rate(pieces, &pool, &write, || disk.flush(&file))?;
@@ -31,11 +31,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn rate(
     pieces: u64,
     pool: &Pool,
-    transfer: &dyn Fn(Block, u64) -> Ticket,
+    transfer: &dyn Fn(Block, u64) -> Ticket<Block>,
     end: impl FnOnce() -> storage::Result<()>,
 ) -> storage::Result<f64> {
     let started = Instant::now();
-    let mut under_way: VecDeque<Ticket> = VecDeque::new();
+    let mut under_way: VecDeque<Ticket<Block>> = VecDeque::new();
     for piece in 0..pieces {
         if under_way.len() == BUFFERS
             && let Some(oldest) = under_way.pop_front()

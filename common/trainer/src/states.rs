@@ -92,10 +92,10 @@ impl Setup {
             let has_master = self.precision.has_masters() || place == Place::Host;
             States::Here {
                 master: has_master.then(|| load(TrainingState::Weight)).transpose()?,
-                moments: Moments {
+                moments: Box::new(Moments {
                     momentum: load(TrainingState::Momentum)?,
                     variance: load(TrainingState::Variance)?,
-                },
+                }),
             }
         };
         Ok(AdamWShard::new(&self.partition, unit, &range, states, piece))

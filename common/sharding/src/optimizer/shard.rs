@@ -26,7 +26,7 @@ pub enum States {
         /// f32.
         master: Option<Buffer>,
         /// f32.
-        moments: Moments,
+        moments: Box<Moments>,
     },
     /// On disk: per piece, the states in [`TrainingState::ALL`]'s order.
     Disk(Vec<[Extent; TrainingState::ALL.len()]>),
