@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 /// damages them visibly.
 pub const MAGIC: [u8; 8] = *b"\x89ZERO\r\n\x1a";
 
-/// The version of the format that this crate writes. Version 3 says more of transfers between places, of which version 2
-/// recorded none.
+/// The version of the format that this crate writes. Version 3 says more of transfers between
+/// places, of which version 2 recorded none.
 pub const VERSION: u16 = 3;
 
 /// The oldest version that this crate reads.
@@ -103,7 +103,7 @@ pub fn check_preamble(bytes: &[u8]) -> Result<(), FrameError> {
 /// Appends `message` as a frame.
 pub fn encode(message: &Message, into: &mut Vec<u8>) {
     match message {
-        Message::Header(header) => frame(b'H', &(header.as_ref(), &header.theory), into),
+        Message::Header(header) => frame(b'H', &(header.as_ref(), &header.theory, &header.offload), into),
         Message::CatchUp(catch_up) => frame(b'C', catch_up.as_ref(), into),
         Message::Batch(batch) => frame(b'B', batch, into),
         Message::End => frame(b'E', &(), into),
@@ -191,21 +191,25 @@ impl<'a> RawFrame<'a> {
         }
     }
 
-    /// Decodes a header and, where the stream has one, the theory after it.
+    /// Decodes a header and, where the stream has them, the theory and the offload after it.
     fn header(&self) -> Result<RunHeader, FrameError> {
-        let unreadable = |error| corrupt(self.offset, &format!("unreadable ({error})"));
-        let (header, rest) = postcard::take_from_bytes(self.payload).map_err(unreadable)?;
-        let theory =
-            if rest.is_empty() { Vec::new() } else { postcard::from_bytes(rest).map_err(unreadable)? };
-        Ok(RunHeader { theory, ..header })
+        let (header, rest) = self.first(self.payload)?;
+        let (theory, rest) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
+        let (offload, _) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
+        Ok(RunHeader { theory, offload, ..header })
+    }
+
+    /// Decodes the value at the start of `bytes`. Returns it and the bytes after it.
+    fn first<'b, T: Deserialize<'b>>(&self, bytes: &'b [u8]) -> Result<(T, &'b [u8]), FrameError> {
+        postcard::take_from_bytes(bytes)
+            .map_err(|error| corrupt(self.offset, &format!("unreadable ({error})")))
     }
 
     fn content<'b, T: Deserialize<'b>>(&self) -> Result<T, FrameError>
     where
         'a: 'b,
     {
-        postcard::from_bytes(self.payload)
-            .map_err(|error| corrupt(self.offset, &format!("unreadable ({error})")))
+        self.first(self.payload).map(|(content, _)| content)
     }
 }
 

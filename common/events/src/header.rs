@@ -1,6 +1,6 @@
 //! The run's header: what a watcher must know before the first event.
 
-use crate::event::{Class, Operation, Purpose};
+use crate::event::{Class, Operation, Place, Purpose, Route};
 use serde::{Deserialize, Serialize};
 
 /// One unit of the partition: tensors that are gathered, reduced and released together.
@@ -27,7 +27,7 @@ pub struct Sharded {
     pub optimizer: bool,
 }
 
-/// The predicted peak of one class on one rank.
+/// The predicted peak of one class on one rank's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PredictedMemory {
     /// The rank.
@@ -47,6 +47,55 @@ pub struct PredictedTraffic {
     pub operation: Operation,
     /// Predicted bytes sent per optimizer step.
     pub bytes: u64,
+}
+
+/// The predicted peaks of one rank in one place other than its device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PredictedPlace {
+    /// The rank.
+    pub rank: u32,
+    /// The place.
+    pub place: Place,
+    /// Predicted peak in bytes per class, in [`Class::ALL`]'s order.
+    pub peaks: Vec<u64>,
+    /// Predicted peak of the sum over classes, in bytes.
+    pub total: u64,
+}
+
+/// The predicted payload of one route on one rank per optimizer step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PredictedTransfer {
+    /// The rank.
+    pub rank: u32,
+    /// The route.
+    pub route: Route,
+    /// Predicted bytes moved per optimizer step.
+    pub bytes: u64,
+}
+
+/// What does not rest on the device, and what travels because of it. Empty if all states do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offload {
+    /// The classes that rest elsewhere, each with its place. Parameters of persistent units stay
+    /// on the device all the same.
+    pub resting: Vec<(Class, Place)>,
+    /// Predicted memory in main memory and on disk.
+    pub memory: Vec<PredictedPlace>,
+    /// Predicted bytes moved per rank, route and step.
+    pub transfers: Vec<PredictedTransfer>,
+}
+
+impl Offload {
+    /// Returns where the bytes of `class` rest.
+    pub fn place(&self, class: Class) -> Place {
+        let found = self.resting.iter().find(|(other, _)| *other == class);
+        found.map_or(Place::Device, |(_, place)| *place)
+    }
+
+    /// Returns the predicted peaks of `rank` in `place`.
+    pub fn predicted(&self, rank: usize, place: Place) -> Option<&PredictedPlace> {
+        self.memory.iter().find(|predicted| predicted.rank as usize == rank && predicted.place == place)
+    }
 }
 
 /// One operation over full buffers that every step communicates, according to theory.
@@ -118,9 +167,9 @@ pub struct RunHeader {
     pub sharded: Sharded,
     /// The partition, in forward order.
     pub units: Vec<UnitHeader>,
-    /// Predicted peak per rank and class.
+    /// Predicted peak per rank and class, on the device.
     pub predicted_memory: Vec<PredictedMemory>,
-    /// Predicted peak of the sum over classes, per rank.
+    /// Predicted peak of the sum over classes per rank, on the device.
     pub predicted_total: Vec<u64>,
     /// Predicted peak of the sum over classes per rank if all states were replicated.
     pub replicated_total: Vec<u64>,
@@ -132,4 +181,8 @@ pub struct RunHeader {
     /// fields above; in a stream without it the list is empty.
     #[serde(skip)]
     pub theory: Vec<Sweep>,
+    /// What does not rest on the device. Streams carry it after the theory; in a stream without it
+    /// all states rest on the device.
+    #[serde(skip)]
+    pub offload: Offload,
 }

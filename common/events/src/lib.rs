@@ -52,5 +52,8 @@ pub use pace::{Boundary, Control, Pace};
 pub use recording::{Recorder, Recording, RecordingError};
 pub use relay::{Inlets, Outlet};
 pub use ring::{Emitter, Feed, Receiver, channel, feed};
-pub use snapshot::{Flight, Membership, PassNow, RankSnapshot, RankStatus, Scaling, Sent, Snapshot};
+pub use snapshot::{
+    Flight, Membership, Moved, PassNow, RankSnapshot, RankStatus, Scaling, Sent, Snapshot, TransferFlight,
+    Transfers,
+};
 pub use socket::{AttachError, Attachment};

@@ -1,7 +1,10 @@
 //! The watchers of a run: the screen, a recording, viewers in other processes.
 
 use crate::plan::Plan;
-use events::{Emitter, Hub, HubError, HubOptions, Inlets, Pace, RecordingError, RunHeader, channel, feed};
+use events::header::Offload;
+use events::{
+    Class, Emitter, Hub, HubError, HubOptions, Inlets, Pace, Place, RecordingError, RunHeader, channel, feed,
+};
 use settings::{Failure, Result, precision, prediction};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -94,5 +97,15 @@ fn header(plan: &Plan) -> Result<RunHeader> {
         predicted_traffic: plan.prediction.traffic_header(),
         version: env!("CARGO_PKG_VERSION").into(),
         theory: plan.prediction.theory.clone(),
+        offload: offload(&job),
     })
+}
+
+/// Returns what does not rest on the device.
+fn offload(job: &planner::Job) -> Offload {
+    let planner::Placement { optimizer, parameters, activations, .. } = job.placement;
+    let places =
+        [(Class::Parameters, parameters), (Class::Optimizer, optimizer), (Class::Activations, activations)];
+    let resting = places.into_iter().filter(|(_, place)| *place != Place::Device).collect();
+    Offload { resting, ..Offload::default() }
 }

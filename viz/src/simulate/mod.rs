@@ -7,7 +7,7 @@ mod clockwork;
 mod steps;
 
 use clockwork::Simulation;
-use events::header::{Sharded, Sweep, UnitHeader};
+use events::header::{Offload, Sharded, Sweep, UnitHeader};
 use events::{Event, Operation, Purpose, RunHeader};
 
 /// Bytes per element.
@@ -124,5 +124,6 @@ fn header(plan: &SimulationPlan) -> RunHeader {
         predicted_traffic: Vec::new(),
         version: "simulated".into(),
         theory,
+        offload: Offload::default(),
     }
 }

@@ -5,11 +5,13 @@
 
 mod parts;
 mod rank;
+mod transfers;
 
 use crate::event::{Event, What};
 pub use parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
 pub use rank::RankSnapshot;
 use serde::{Deserialize, Serialize};
+pub use transfers::{Moved, TransferFlight, Transfers};
 
 /// The state of all ranks after the events applied so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

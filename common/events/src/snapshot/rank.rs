@@ -1,6 +1,7 @@
 //! The current state of one rank.
 
 use super::parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
+use super::transfers::Transfers;
 use crate::event::{Class, CollectiveEvent, Event, LocalMetrics, Operation, Place, Progress, What};
 use crate::units::Units;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,8 @@ pub struct RankSnapshot {
     pub peak: [[u64; CLASSES]; PLACES],
     /// Peak of the device's live bytes, all classes together.
     pub total_peak: u64,
+    /// Peak of the live bytes per place, all classes together.
+    place_peaks: [u64; PLACES],
     /// Collectives in flight (issued and not finished), oldest first.
     pub flights: Vec<Flight>,
     /// The collective that finished last.
@@ -46,6 +49,8 @@ pub struct RankSnapshot {
     pub sent_before: Sent,
     /// Bytes sent in the latest finished step.
     pub sent_last_step: Sent,
+    /// Its transfers between its device, main memory and disk.
+    pub transfers: Transfers,
     /// The state of each unit.
     pub units: Units,
     /// The scale of its loss, if the loss is scaled.
@@ -70,7 +75,17 @@ impl RankSnapshot {
 
     /// Returns the device's live bytes, all classes together.
     pub fn live_total(&self) -> u64 {
-        self.live[Place::Device.index()].iter().sum()
+        self.live_in(Place::Device)
+    }
+
+    /// Returns the live bytes in `place`, all classes together.
+    pub fn live_in(&self, place: Place) -> u64 {
+        self.live[place.index()].iter().sum()
+    }
+
+    /// Returns the peak of the live bytes in `place`, all classes together.
+    pub fn peak_in(&self, place: Place) -> u64 {
+        if place == Place::Device { self.total_peak } else { self.place_peaks[place.index()] }
     }
 
     /// Returns the device's live bytes of `class`.
@@ -103,8 +118,11 @@ impl RankSnapshot {
         self.live[place.index()][class.index()] = live;
         let peak = &mut self.peak[place.index()][class.index()];
         *peak = (*peak).max(live);
+        let total = self.live_in(place);
+        let peak = &mut self.place_peaks[place.index()];
+        *peak = (*peak).max(total);
         if place == Place::Device {
-            self.total_peak = self.total_peak.max(self.live_total());
+            self.total_peak = self.total_peak.max(total);
             self.units.memory(class, delta, self.last_pass.map(|last| last.unit));
         }
     }
@@ -159,9 +177,11 @@ impl RankSnapshot {
     fn finish_step(&mut self, step: u32) {
         (self.step, self.in_step, self.pass) = (step, false, None);
         self.sent_last_step = self.sent_this_step();
+        self.transfers.finish_step();
     }
 
     fn start_step(&mut self, at: u64, step: u32) {
+        self.transfers.start_step(self.step_started);
         (self.step, self.step_started, self.in_step) = (step, at, true);
         self.sent_before = self.sent.clone();
         self.units.start_step();
@@ -205,7 +225,8 @@ impl RankSnapshot {
             What::PassFinished { .. } => self.last_pass = self.pass.take().or(self.last_pass),
             &What::Memory { place, class, delta, live } => self.memory(place, class, delta, live),
             What::Collective(collective) => self.collective(event.at, *collective),
-            What::Hop { .. } | What::Transfer(_) | What::Evaluated { .. } => {}
+            What::Transfer(transfer) => self.transfers.apply(event.at, *transfer),
+            What::Hop { .. } | What::Evaluated { .. } => {}
             What::Crossed { .. } | What::Ran { .. } | What::Blamed { .. } => {}
             What::Joined { group, ranks } => {
                 self.groups.push(Membership { number: *group, ranks: ranks.clone() });

@@ -31,6 +31,7 @@ fn header() -> RunHeader {
         predicted_traffic: Vec::new(),
         version: String::new(),
         theory: Vec::new(),
+        offload: crate::header::Offload::default(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Helpers that the tests share.
 
-use events::header::{Sharded, Sweep, UnitHeader};
-use events::{Class, CollectiveEvent, Event, Operation, Place, Progress, Purpose, RunHeader, What};
+use events::header::{Offload, PredictedPlace, PredictedTransfer, Sharded, Sweep, UnitHeader};
+use events::{
+    Class, CollectiveEvent, Event, Operation, Place, Progress, Purpose, Route, RunHeader, TransferEvent, What,
+};
 
 /// Returns a header with `ranks` ranks and two units.
 pub(crate) fn header(ranks: u32) -> RunHeader {
@@ -36,6 +38,11 @@ pub(crate) fn header(ranks: u32) -> RunHeader {
             element_bytes: 4,
             ranks,
         }],
+        offload: Offload {
+            resting: vec![(Class::Optimizer, Place::Disk)],
+            memory: vec![PredictedPlace { rank: 0, place: Place::Disk, peaks: vec![0; 7], total: 0 }],
+            transfers: vec![PredictedTransfer { rank: 0, route: Route::DiskToHost, bytes: 4096 }],
+        },
     }
 }
 
@@ -61,6 +68,22 @@ pub(crate) fn collective(
         units: 1,
         bytes: 48,
         sent,
+    })
+}
+
+/// Returns an event of a transfer from disk to main memory, after which `moved` bytes have moved.
+pub(crate) fn transfer(progress: Progress, sequence: u64, moved: u64) -> What {
+    What::Transfer(TransferEvent {
+        progress,
+        sequence,
+        route: Route::DiskToHost,
+        class: Class::Optimizer,
+        unit: 0,
+        bytes: 4096,
+        moved,
+        began: 3,
+        ended: 1,
+        exposed: 2,
     })
 }
 

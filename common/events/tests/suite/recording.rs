@@ -3,6 +3,7 @@
 
 use crate::common::{at, header, memory};
 use events::frame::{self, VERSION};
+use events::header::Offload;
 use events::{Class, Event, FrameError, Recorder, Recording, RecordingError, RunHeader, What};
 use proptest::prelude::*;
 use std::fs;
@@ -100,19 +101,23 @@ fn a_truncated_recording_replays_up_to_its_last_complete_frame() {
     assert_eq!(lengths, [0, 3, 6, 9, 12]);
 }
 
-/// Builds a header's frame by hand, without the theory after it.
+/// Builds headers' frames by hand: without theory and offload after the header, and without the
+/// latter.
 #[test]
-fn a_header_without_theory_is_read() {
+fn headers_without_later_fields_are_read() {
     let whole = header(4);
-    let payload = postcard::to_extend(&whole, Vec::new()).unwrap();
-    let mut frame = vec![b'H'];
-    frame.extend((payload.len() as u32).to_le_bytes());
-    frame.extend((crc32fast::hash(&frame) as u16).to_le_bytes());
-    frame.extend(crc32fast::hash(&payload).to_le_bytes());
-    frame.extend(payload);
-    let recording = parse(&[&events::frame::preamble()[..], &frame].concat()).unwrap();
-    assert!(recording.header().theory.is_empty() && !whole.theory.is_empty());
-    assert_eq!(recording.header(), &RunHeader { theory: Vec::new(), ..whole });
+    let (plain, theory) = (postcard::to_allocvec(&whole), postcard::to_allocvec(&(&whole, &whole.theory)));
+    for (payload, theory) in [(plain, Vec::new()), (theory, whole.theory.clone())] {
+        let payload = payload.unwrap();
+        let mut frame = vec![b'H'];
+        frame.extend((payload.len() as u32).to_le_bytes());
+        frame.extend((crc32fast::hash(&frame) as u16).to_le_bytes());
+        frame.extend(crc32fast::hash(&payload).to_le_bytes());
+        frame.extend(payload);
+        let recording = parse(&[&events::frame::preamble()[..], &frame].concat()).unwrap();
+        let expected = RunHeader { theory, offload: Offload::default(), ..whole.clone() };
+        assert_eq!(recording.header(), &expected);
+    }
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Tests of the snapshot: later events repair what dropped ones left out, and a finished rank's
 //! numbers are its report's.
 
-use crate::common::{at, collective, memory};
+use crate::common::{at, collective, memory, transfer};
 use events::units::{GatherState, GradientState};
-use events::{Class, Operation, Pass, Progress, RankStatus, Snapshot, What};
+use events::{Class, Operation, Pass, Place, Progress, RankStatus, Route, Snapshot, What};
 
 fn fold(events: &[events::Event]) -> Snapshot {
     let mut snapshot = Snapshot::new(2, 2);
@@ -60,6 +60,43 @@ fn hops_count_for_their_sender_whichever_rank_emits_them() {
     let snapshot = fold(&[at(1, 0, hop(0, 1)), at(2, 0, hop(1, 0)), at(3, 1, hop(1, 0))]);
     assert_eq!(snapshot.ranks[0].sent.by_receiver, [0, 7]);
     assert_eq!(snapshot.ranks[1].sent.by_receiver, [14, 0]);
+}
+
+/// The last event of the first transfer is lost.
+#[test]
+fn transfers_are_in_flight_until_waited_for() {
+    let events = [
+        at(1, 0, What::StepStarted { step: 0 }),
+        at(2, 0, transfer(Progress::Issued, 0, 0)),
+        at(3, 0, transfer(Progress::Issued, 1, 0)),
+        at(6, 0, transfer(Progress::Finished, 1, 8192)),
+        at(7, 0, What::StepStarted { step: 1 }),
+        at(8, 0, transfer(Progress::Finished, 2, 12288)),
+        at(9, 0, What::StepStarted { step: 2 }),
+    ];
+    let of = |upto: usize| fold(&events[..upto]).ranks[0].transfers.clone();
+    assert_eq!([1, 2, 3, 4, 5, 6, 7].map(|upto| of(upto).flights.len()), [0, 1, 2, 1, 1, 1, 0]);
+    let route = Route::DiskToHost.index();
+    let moved = [4, 5, 6].map(|upto| (of(upto).moved.bytes[route], of(upto).this_step().bytes[route]));
+    assert_eq!(moved, [(8192, 8192), (8192, 0), (12288, 4096)]);
+    assert_eq!((of(6).moved.exposed[route], of(6).this_step().exposed[route]), (4, 2));
+    assert_eq!(of(6).last.map(|last| last.issued), Some(5), "when it began, for want of its issue");
+    assert!(of(2).uses(Route::DiskToHost) && !of(6).uses(Route::HostToDisk));
+}
+
+#[test]
+fn places_have_peaks_of_their_own() {
+    let on = |place, class, live| What::Memory { place, class, delta: 0, live };
+    let snapshot = fold(&[
+        at(1, 0, memory(Class::Parameters, 8, 8)),
+        at(2, 0, on(Place::Host, Class::Optimizer, 100)),
+        at(3, 0, on(Place::Host, Class::Workspace, 50)),
+        at(4, 0, on(Place::Host, Class::Workspace, 0)),
+        at(5, 0, on(Place::Disk, Class::Activations, 7)),
+    ]);
+    let rank = &snapshot.ranks[0];
+    assert_eq!(Place::ALL.iter().map(|&place| rank.peak_in(place)).collect::<Vec<_>>(), [8, 150, 7]);
+    assert_eq!((rank.live_in(Place::Host), rank.live_total()), (100, 8));
 }
 
 #[test]
