@@ -6,7 +6,7 @@ use crate::source::Saved;
 use crate::stage::{AnyStage, Setup, Stage, StageKind};
 use checkpoint::{Reader, tokenizer};
 use collectives::local::{Options, World};
-use device::{Device, Ledger};
+use device::{Device, Ledger, Place};
 use events::Emitter;
 use model::{Batch, Keep, Model, Wrap};
 use offload::Transfers;
@@ -93,9 +93,12 @@ impl Sampler {
         };
         let batch = Batch { batch: args.samples, tokens: 1 };
         let hooks = Rc::new(Hooks::none(rank.clone()));
+        let types = (Place::Device, Precision::FP32.parameters);
+        let passes =
+            Passes::new(hooks, rank, model.clone(), partition, schedule, batch, Keep::Nothing, types);
         Ok(Sampler {
             stage: (stage.new)(setup).map_err(|e| Failure::run(e.to_string()))?,
-            passes: Passes::new(hooks, rank, model.clone(), partition, schedule, batch, Keep::Nothing),
+            passes: passes.map_err(|e| Failure::run(e.to_string()))?,
             window: model.config.sequence_length,
             vocabulary: model.config.vocabulary,
             temperature: args.temperature,

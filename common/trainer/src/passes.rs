@@ -4,7 +4,7 @@
 use crate::hooks::Hooks;
 use crate::rank_error::Result;
 use crate::stage::Stage;
-use device::{Buffer, Class};
+use device::{Buffer, Class, DType, Place};
 use events::Pass;
 use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Losses, Model, SavedBlock, SavedHead};
 use settings::fault::Phase;
@@ -12,7 +12,9 @@ use sharding::{LayerWeights, Micro, Partition, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 
+mod inputs;
 mod loans;
+use inputs::Inputs;
 use loans::Loans;
 
 /// Tokens of one micro-batch: inputs and targets, u32, row by row.
@@ -35,12 +37,16 @@ pub(crate) struct Passes {
     keep: Keep,
     hooks: Rc<Hooks>,
     loans: Loans,
+    /// Inputs of blocks, if they rest beyond the device until backward.
+    inputs: Option<Inputs>,
 }
 
 /// What a layer's forward saves for its backward.
 enum Saved {
     Embedding,
     Block(Box<SavedBlock>),
+    /// A block whose input rests beyond the device.
+    Away(usize),
     Head(Box<SavedHead>),
 }
 
@@ -61,7 +67,11 @@ pub(crate) struct SavedForward {
 
 impl Passes {
     /// Passes of `model` under `partition`, over micro-batches of shape `batch`. Forward for
-    /// training keeps `keep`.
+    /// training keeps `keep`; the inputs of blocks, if these are all it keeps, rest in the place and
+    /// have elements of the type given.
+    ///
+    /// # Errors
+    /// If there is no room on the disk for inputs.
     pub(crate) fn new(
         hooks: Rc<Hooks>,
         rank: Rc<Rank>,
@@ -70,8 +80,12 @@ impl Passes {
         schedule: Arc<Schedule>,
         batch: Batch,
         keep: Keep,
-    ) -> Self {
-        Passes { rank, model, schedule, batch, keep, hooks, loans: Loans::none(partition) }
+        (place, dtype): (Place, DType),
+    ) -> Result<Self> {
+        let blocks = model.config.layers;
+        let len = batch.batch * batch.tokens * model.config.width;
+        let inputs = Inputs::new(rank.clone(), place, blocks, (len, dtype))?;
+        Ok(Passes { rank, model, schedule, batch, keep, hooks, loans: Loans::none(partition), inputs })
     }
 
     /// Runs forward over one micro-batch. Returns its losses, and what backward needs; waits for
@@ -152,7 +166,7 @@ impl Passes {
         keep: Keep,
         mut head: impl FnMut(&LayerWeights<'_>, Buffer) -> Result<Option<SavedHead>>,
     ) -> Result<Vec<Saved>> {
-        let Passes { rank, model, schedule, hooks, loans, .. } = self;
+        let Passes { rank, model, schedule, hooks, loans, inputs: away, .. } = self;
         let visits = schedule.pass(pass);
         let (mut x, mut saved) = (None, Vec::new());
         for (at, &layer) in visits.layers.iter().enumerate() {
@@ -166,10 +180,16 @@ impl Passes {
                     x = Some(model.embed(&rank.device, &weights, inputs, batch)?);
                     Some(Saved::Embedding)
                 }
-                (LayerKind::Block(_), Some(input)) => {
+                (LayerKind::Block(number), Some(input)) => {
                     let (output, saved) = model.block(&rank.device, &weights, input, batch, keep)?;
                     x = Some(output);
-                    saved.map(|saved| Saved::Block(Box::new(saved)))
+                    match (saved, away.as_mut()) {
+                        (Some(saved), Some(away)) => {
+                            away.leave(number, saved.into_input())?;
+                            Some(Saved::Away(number))
+                        }
+                        (saved, _) => saved.map(|saved| Saved::Block(Box::new(saved))),
+                    }
                 }
                 (LayerKind::Head, Some(input)) => {
                     head(&weights, input)?.map(|saved| Saved::Head(Box::new(saved)))
@@ -179,6 +199,7 @@ impl Passes {
             span.end();
             loans.release(stage, &visits.last[at], pass)?;
         }
+        away.as_mut().map_or(Ok(()), Inputs::left)?;
         Ok(saved)
     }
 
@@ -204,6 +225,7 @@ impl Passes {
             self.loans.acquire(stage, &visits.first[at], Pass::Backward)?;
             let saved =
                 layers.pop().unwrap_or_else(|| unreachable!("forward saves something for every layer"));
+            let saved = self.back(saved, layers.last())?;
             let saved = self.recompute(layer, saved, micro)?;
             let span = self.hooks.layer(Pass::Backward, self.loans.shown_for(layer), micro);
             self.loans.gradients(stage, &visits.first[at], micro)?;
@@ -215,6 +237,20 @@ impl Passes {
         Ok(())
     }
 
+    /// Brings the input of `saved` back to the device, if it rests elsewhere; that of `next`, whose
+    /// backward follows, begins to come.
+    fn back(&mut self, saved: Saved, next: Option<&Saved>) -> Result<Saved> {
+        let Some(inputs) = &mut self.inputs else { return Ok(saved) };
+        let saved = match saved {
+            Saved::Away(block) => Saved::Block(Box::new(SavedBlock::of_input(inputs.arrive(block)?))),
+            saved => saved,
+        };
+        if let Some(Saved::Away(block)) = next {
+            inputs.fetch(*block)?;
+        }
+        Ok(saved)
+    }
+
     /// Recomputes what a block's forward did not keep, while its unit is held for backward anyway.
     fn recompute(&self, layer: &Layer, saved: Saved, micro: Micro) -> Result<Complete> {
         let block = |saved| {
@@ -224,6 +260,7 @@ impl Passes {
         };
         match saved {
             Saved::Embedding => Ok(Complete::Embedding),
+            Saved::Away(_) => unreachable!("inputs are brought back before"),
             Saved::Head(saved) => Ok(Complete::Head(saved)),
             Saved::Block(saved) if self.keep == Keep::Everything => block(*saved),
             Saved::Block(saved) => {
@@ -265,6 +302,7 @@ impl Passes {
     /// # Errors
     /// If the stage fails.
     pub(crate) fn hand_back(&mut self, stage: &mut dyn Stage) -> Result<()> {
+        self.inputs.iter_mut().for_each(Inputs::clear);
         self.loans.hand_back(stage)
     }
 }

@@ -189,9 +189,6 @@ fn check_offload(stage: AnyStage, config: &Config) -> Result<()> {
 
 /// Refuses what cannot rest beyond the device yet.
 fn refuse_offload(config: &Config) -> Result<()> {
-    if config.offload.activations != Place::Device {
-        return Err(Failure::usage("--offload-activations is not built yet"));
-    }
     match config.offload.flags().as_slice() {
         [_, ..] if config.hardware.one().is_some() => {
             Err(Failure::usage("offload from GPUs is not built yet: run with --device cpu"))

@@ -103,7 +103,8 @@ impl<'a> Worker<'a> {
             plan.schedule.clone(),
             Batch { batch: config.batch_size, tokens: config.sequence_length },
             config.checkpointing.keep(),
-        );
+            (config.offload.activations, config.precision.parameters),
+        )?;
         let resume = plan.resume.as_deref();
         Ok(Worker {
             stage: Watched::new(plan, setup, hooks.clone())?,

@@ -37,6 +37,7 @@ pub(crate) struct Attended {
 }
 
 /// What forward keeps, without x and its output: as much as [`Keep`] says.
+#[derive(Default)]
 pub(crate) struct KeptAttention {
     norm: Option<Norm>,
     attended: Option<Attended>,

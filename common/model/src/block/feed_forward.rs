@@ -32,6 +32,7 @@ use crate::{Gradients, Keep};
 use device::{Buffer, Result, Swiglu, SwigluBackward};
 
 /// What forward keeps, without x: as much as [`Keep`] says.
+#[derive(Default)]
 pub(crate) struct KeptFeedForward {
     norm: Option<Norm>,
     gate_up: Option<Buffer>,

@@ -45,6 +45,23 @@ pub struct SavedBlock {
     feed_forward: KeptFeedForward,
 }
 
+impl SavedBlock {
+    /// What [`Keep::Input`] keeps of a block with input `x`.
+    pub fn of_input(x: Buffer) -> Self {
+        SavedBlock {
+            x,
+            attention: KeptAttention::default(),
+            x2: None,
+            feed_forward: KeptFeedForward::default(),
+        }
+    }
+
+    /// The block's input; frees whatever else is kept.
+    pub fn into_input(self) -> Buffer {
+        self.x
+    }
+}
+
 /// Everything that a block's backward reads.
 pub struct CompleteBlock {
     x: Buffer,
