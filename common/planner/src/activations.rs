@@ -51,6 +51,11 @@ impl Sizes {
         }
     }
 
+    /// Returns the bytes of a block's input.
+    pub(crate) fn residual(&self) -> u64 {
+        self.residual
+    }
+
     /// Allocates the token ids and targets of a micro-batch.
     pub(crate) fn batch(&self, ledger: &mut SymbolicLedger) -> Allocation {
         ledger.allocate(Activations, 2 * self.ids)

@@ -4,8 +4,10 @@
 use crate::gathering::{BackwardPrefetch, Gathering};
 use crate::job::Job;
 use crate::ledger::{Allocation, SymbolicLedger};
+use crate::offload::Offload;
 use crate::partition::Partition;
 use crate::traffic::{Among, ByteCounter};
+use crate::transfers::Transfers;
 use events::{Class, Operation, Pass};
 
 /// The gathered units of one rank.
@@ -17,6 +19,10 @@ pub(crate) struct GatherWindow<'a> {
     /// [`Gathering::reuse`], or no limit where the strategy keeps every unit.
     reuse: u64,
     bytes_per_element: u64,
+    /// Per unit: what moves to the device when it is gathered from the rank's own shard.
+    fetches: Vec<Transfers>,
+    /// Whether backward gathers from secondary shards, which never leave the device.
+    secondary: bool,
     /// Per unit: its full parameters, if they are gathered.
     full: Vec<Option<Allocation>>,
     /// Per unit: whether its all-gather is in flight.
@@ -31,7 +37,7 @@ pub(crate) struct GatherWindow<'a> {
 
 impl<'a> GatherWindow<'a> {
     /// Returns an empty window over the units of `partition`.
-    pub(crate) fn new(job: &Job, partition: &'a Partition) -> Self {
+    pub(crate) fn new(job: &Job, partition: &'a Partition, offload: &Offload) -> Self {
         let units = partition.units.len();
         let ahead = if job.overlap { job.gathering.ahead } else { 0 };
         GatherWindow {
@@ -40,6 +46,8 @@ impl<'a> GatherWindow<'a> {
             gathering: Gathering { ahead, ..job.gathering },
             reuse: if job.strategy.reshards_after_forward() { job.gathering.reuse } else { u64::MAX },
             bytes_per_element: job.recipe.weights,
+            fetches: offload.units.iter().map(|unit| offload.fetches(unit)).collect(),
+            secondary: job.secondary_shards.is_some(),
             full: (0..units).map(|_| None).collect(),
             in_flight: vec![false; units],
             pass: Pass::Forward,
@@ -129,6 +137,9 @@ impl<'a> GatherWindow<'a> {
                 Some(ledger.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
             self.in_flight[unit] = true;
             counter.collective(self.among, Operation::AllGather, &[elements], self.bytes_per_element);
+            if self.pass != Pass::Backward || !self.secondary {
+                counter.transfers.add(&self.fetches[unit], 1);
+            }
         }
     }
 

@@ -1,6 +1,9 @@
 //! Jobs that no run can have.
 
 use crate::job::Job;
+use crate::placement::Placement;
+use events::Place;
+use model::Checkpointing;
 use thiserror::Error;
 
 /// Most ranks, and most micro-batches per step, that a prediction counts one by one.
@@ -33,6 +36,14 @@ pub enum InvalidJob {
         /// The ranks.
         ranks: usize,
     },
+    /// Something cannot rest beyond the device.
+    #[error("{what} cannot rest beyond the device: {remedy}")]
+    Placement {
+        /// What would rest there.
+        what: &'static str,
+        /// The setting that it takes.
+        remedy: &'static str,
+    },
     /// Bytes do not fit into 64 bits.
     #[error(
         "a rank's memory or traffic could reach {exabytes} EB, beyond any machine: give a smaller batch or model"
@@ -56,16 +67,36 @@ impl Job {
         Ok(())
     }
 
+    /// Refuses what cannot rest where the placement says.
+    fn check_placement(&self) -> Result<(), InvalidJob> {
+        let Placement { parameters, activations, buffers, piece, .. } = self.placement;
+        for (name, count) in [("staging buffers", buffers), ("elements per sub-group", piece.unwrap_or(1))] {
+            if count == 0 {
+                return Err(InvalidJob::Zero { name });
+            }
+        }
+        let away = |place: Place, what, remedy, allowed: bool| match place {
+            Place::Host | Place::Disk if !allowed => Err(InvalidJob::Placement { what, remedy }),
+            _ => Ok(()),
+        };
+        let sharded = self.stage.sharded().parameters;
+        away(parameters, "parameters that are not sharded", "choose ZeRO-3", sharded)?;
+        let inputs_alone = self.checkpointing == Checkpointing::Block;
+        away(activations, "all that blocks keep", "choose checkpointing of blocks", inputs_alone)
+    }
+
     /// Refuses jobs that no run can have.
     ///
     /// # Errors
     /// [`InvalidJob::Zero`] if a count is 0, [`InvalidJob::TooMany`] if there are more ranks or
     /// micro-batches than [`MOST`], [`InvalidJob::Group`] if groups do not divide the world,
+    /// [`InvalidJob::Placement`] if something cannot rest beyond the device,
     /// [`InvalidJob::TooLarge`] if bytes could overflow.
     pub fn validate(&self) -> Result<(), InvalidJob> {
         let c = &self.config;
         check_counts(self.world_size, self.micro_batches)?;
         self.check_groups()?;
+        self.check_placement()?;
         let counts = [
             ("batch size", self.batch_size),
             ("tokens per sequence", self.tokens),
@@ -98,7 +129,13 @@ impl Job {
         let parameters = layers * block + 2.0 * c.vocabulary as f64 * c.width as f64;
         let activations = rows * (layers * row + 8.0 * c.vocabulary as f64);
         let traffic = (parameters + layers * self.world_size as f64) * self.micro_batches as f64;
-        32.0 * (activations + traffic)
+        // Beyond the device each piece of a state takes whole pages, in either direction of every
+        // step, and each fetch slot is as large as the largest unit.
+        let units = 9.0 * layers + 2.0;
+        let pages =
+            (parameters / self.placement.piece() as f64 + units * self.micro_batches as f64) * 8.0 * 4096.0;
+        let slots = units.min(self.placement.buffers as f64) * parameters;
+        32.0 * (activations + traffic + slots + pages)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::recipe::Recipe;
 use crate::stage::Stage;
 use crate::strategy::Strategy;
 use crate::traffic::Algorithm;
+use events::Place;
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
 
 /// The settings of a run on which its memory and traffic depend.
@@ -102,11 +103,16 @@ impl Job {
         if stage == self.stage {
             return self.clone();
         }
+        let mut placement = self.placement;
+        if !stage.sharded().parameters {
+            placement.parameters = Place::Device;
+        }
         Job {
             stage,
             strategy: Strategy::default(),
             shard_group: None,
             secondary_shards: None,
+            placement,
             ..self.clone()
         }
     }

@@ -6,7 +6,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 const CLASSES: usize = Class::ALL.len();
 
-/// Peak bytes of one rank's device.
+/// Peak bytes of one rank in one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     peaks: [u64; CLASSES],
@@ -18,6 +18,11 @@ impl Memory {
     /// Returns the peak bytes of one class.
     pub fn peak(&self, class: Class) -> u64 {
         self.peaks[class.index()]
+    }
+
+    /// True if nothing is ever there.
+    pub fn is_none(&self) -> bool {
+        self.total_peak == 0
     }
 
     /// Returns the peak bytes per class, in [`Class::ALL`]'s order.
@@ -45,7 +50,7 @@ pub(crate) struct Allocation {
     bytes: u64,
 }
 
-/// Counts the bytes of one rank's device: live now, and at their peak.
+/// Counts the bytes of one rank in one place: live now, and at their peak.
 #[derive(Default)]
 pub(crate) struct SymbolicLedger {
     live: [u64; CLASSES],

@@ -30,6 +30,7 @@ pub mod invalid;
 pub mod job;
 pub mod ledger;
 mod moment;
+mod offload;
 pub mod paper;
 pub mod partition;
 pub mod placement;

@@ -30,6 +30,8 @@ pub struct Partition {
     pub units: Vec<Unit>,
     /// Units that each layer needs.
     pub needs: Vec<Vec<usize>>,
+    /// The unit of each tensor, in the layout's order.
+    pub(crate) unit_of: Vec<usize>,
     /// First and last layer, in forward order, that needs each unit.
     uses: Vec<(usize, usize)>,
     /// See [`Partition::reuse_distance`].
@@ -52,17 +54,20 @@ impl Partition {
             let name = if beside { format!("{} whole", names[number]) } else { names[number].clone() };
             Unit { name, parameters, padded: parameters.next_multiple_of(job.shards()), persistent: whole }
         };
-        let needs = layout.layers.iter().map(|layer| {
-            let needed = layer.tensors.iter().filter_map(|&tensor| units.binary_search(&places[tensor]).ok());
-            without_repetitions(needed)
-        });
+        let unit_of: Vec<usize> =
+            places.iter().map(|place| units.partition_point(|unit| unit < place)).collect();
+        let needs = layout
+            .layers
+            .iter()
+            .map(|layer| without_repetitions(layer.tensors.iter().map(|&tensor| unit_of[tensor])));
         let (needs, units): (Vec<_>, Vec<_>) = (needs.collect(), units.iter().map(unit).collect());
         let uses = uses(&needs, units.len());
         let reuse_distances = reuse_distances(&units, &uses);
-        Partition { units, needs, uses, reuse_distances }
+        Partition { units, needs, unit_of, uses, reuse_distances }
     }
 
-    /// Returns the bytes that a rank of `job` holds between steps.
+    /// Returns the bytes that a rank of `job` holds between steps where nothing rests beyond its
+    /// device.
     pub fn model_states(&self, job: &Job) -> ModelStates {
         let states = job.recipe.model_states(&self.sizes(), job.sharing_ranks(), job.stage);
         let gathered: u64 = self.units.iter().filter(|unit| !unit.persistent).map(|unit| unit.padded).sum();

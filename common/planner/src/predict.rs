@@ -7,9 +7,10 @@ use crate::moment::Peak;
 use crate::partition::{Partition, Unit};
 use crate::theory::theory;
 use crate::traffic::{Sender, Traffic};
-use crate::walk::Walk;
+use crate::transfers::Transfers;
+use crate::walk::{Walk, Walked};
 use events::header::{PredictedMemory, PredictedTraffic, Sweep};
-use events::{Class, Operation};
+use events::{Class, Operation, Place};
 use serde::Serialize;
 
 /// What a job needs.
@@ -32,6 +33,12 @@ pub struct Prediction {
 pub struct RankPrediction {
     /// Peak bytes on its device, over steps and evaluations.
     pub memory: Memory,
+    /// Peak bytes in main memory that is not its device's.
+    #[serde(skip_serializing_if = "Memory::is_none")]
+    pub host: Memory,
+    /// Bytes on disk.
+    #[serde(skip_serializing_if = "Memory::is_none")]
+    pub disk: Memory,
     /// What it sends before the first step.
     pub traffic_setup: Traffic,
     /// What it sends per optimizer step.
@@ -44,7 +51,22 @@ pub struct RankPrediction {
     pub traffic_per_evaluation_batch: Traffic,
     /// What it sends for a checkpoint between two steps.
     pub traffic_per_checkpoint: Traffic,
-    /// The bytes of these that stay in its group of neighbours, where there are such groups.
+    /// What it moves between device, main memory and disk before the first step.
+    #[serde(skip_serializing_if = "Transfers::is_none")]
+    pub transfers_setup: Transfers,
+    /// What it moves per optimizer step.
+    #[serde(skip_serializing_if = "Transfers::is_none")]
+    pub transfers_per_step: Transfers,
+    /// What it moves in a step that is skipped.
+    #[serde(skip_serializing_if = "Transfers::is_none")]
+    pub transfers_per_skipped_step: Transfers,
+    /// What it moves per batch of an evaluation.
+    #[serde(skip_serializing_if = "Transfers::is_none")]
+    pub transfers_per_evaluation_batch: Transfers,
+    /// What it moves for a checkpoint between two steps.
+    #[serde(skip_serializing_if = "Transfers::is_none")]
+    pub transfers_per_checkpoint: Transfers,
+    /// The bytes of its traffic that stay in its group of neighbours, where there are such groups.
     pub to_neighbours: NeighbourBytes,
 }
 
@@ -98,6 +120,25 @@ impl RankPrediction {
         total.add(&self.traffic_per_checkpoint, done.checkpoints);
         total
     }
+
+    /// Returns what the rank moves between device, main memory and disk in a whole run.
+    pub fn transfers(&self, done: Done) -> Transfers {
+        let mut total = self.transfers_setup;
+        total.add(&self.transfers_per_step, done.steps);
+        total.add(&self.transfers_per_skipped_step, done.skipped);
+        total.add(&self.transfers_per_evaluation_batch, done.evaluation_batches);
+        total.add(&self.transfers_per_checkpoint, done.checkpoints);
+        total
+    }
+
+    /// Returns the peak bytes in `place`.
+    pub fn place(&self, place: Place) -> Memory {
+        match place {
+            Place::Device => self.memory,
+            Place::Host => self.host,
+            Place::Disk => self.disk,
+        }
+    }
 }
 
 impl Prediction {
@@ -140,18 +181,25 @@ impl Prediction {
 pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     job.validate()?;
     let partition = Partition::of(job);
-    let (memory, peak, counters) = Walk::new(job, &partition).run();
+    let Walked { memory: [memory, host, disk], peak, counters } = Walk::new(job, &partition).run();
     let ranks = job.world_size as u64;
     let of_rank = |rank: u64| {
         let sender = Sender { algorithm: job.algorithm, ranks, rank };
         RankPrediction {
             memory,
+            host,
+            disk,
             traffic_setup: counters.setup.of(sender),
             traffic_per_step: counters.step.of(sender),
             traffic_per_skipped_step: counters.skipped_step.of(sender),
             traffic_per_evaluation: counters.evaluation.of(sender),
             traffic_per_evaluation_batch: counters.evaluation_batch.of(sender),
             traffic_per_checkpoint: counters.checkpoint.of(sender),
+            transfers_setup: counters.setup.transfers,
+            transfers_per_step: counters.step.transfers,
+            transfers_per_skipped_step: counters.skipped_step.transfers,
+            transfers_per_evaluation_batch: counters.evaluation_batch.transfers,
+            transfers_per_checkpoint: counters.checkpoint.transfers,
             to_neighbours: NeighbourBytes {
                 per_step: counters.step.to_neighbours(sender),
                 per_skipped_step: counters.skipped_step.to_neighbours(sender),
@@ -171,5 +219,5 @@ pub(crate) fn total_peak(job: &Job) -> Result<u64, InvalidJob> {
     // is the same.
     let job = Job { micro_batches: job.micro_batches.min(2), ..job.clone() };
     let partition = Partition::of(&job);
-    Ok(Walk::new(&job, &partition).run().0.total_peak)
+    Ok(Walk::new(&job, &partition).run().memory[Place::Device.index()].total_peak)
 }

@@ -3,6 +3,7 @@
 use crate::stage::Stage;
 use events::Class;
 use serde::Serialize;
+use std::iter::Sum;
 
 /// The unit that a table is printed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -124,7 +125,7 @@ impl Recipe {
 }
 
 /// Bytes that one rank holds between steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ModelStates {
     /// Weights.
     pub weights: u64,
@@ -138,6 +139,19 @@ pub struct ModelStates {
     pub variance: u64,
     /// Secondary shards: a second copy of weights, from which backward gathers.
     pub secondary: u64,
+}
+
+impl Sum for ModelStates {
+    fn sum<I: Iterator<Item = ModelStates>>(units: I) -> Self {
+        units.fold(ModelStates::default(), |sum, unit| ModelStates {
+            weights: sum.weights + unit.weights,
+            gradients: sum.gradients + unit.gradients,
+            master: sum.master + unit.master,
+            momentum: sum.momentum + unit.momentum,
+            variance: sum.variance + unit.variance,
+            secondary: sum.secondary + unit.secondary,
+        })
+    }
 }
 
 impl ModelStates {

@@ -1,5 +1,6 @@
 //! Bytes on the wire.
 
+use crate::transfers::Transfers;
 use clap::ValueEnum;
 use events::Operation;
 use serde::Serialize;
@@ -127,8 +128,8 @@ impl Among {
     }
 }
 
-/// Counts the collectives of some part of a run. All ranks issue the same ones; [`ByteCounter::of`]
-/// has one rank's bytes.
+/// Counts the collectives and transfers of some part of a run. All ranks issue the same ones;
+/// [`ByteCounter::of`] has the bytes that one rank sends.
 #[derive(Clone, Default)]
 pub(crate) struct ByteCounter {
     /// Buffers by ranks, operation, elements and bytes per element, and how often.
@@ -136,6 +137,7 @@ pub(crate) struct ByteCounter {
     calls: [u64; OPERATIONS],
     /// Bytes that each rank sends to each other rank in exchanges of scalars.
     scalars: BTreeMap<Among, u64>,
+    pub(crate) transfers: Transfers,
 }
 
 impl ByteCounter {

@@ -16,8 +16,13 @@ pub struct Transfers {
 impl Transfers {
     /// Counts one transfer of `bytes` bytes.
     pub fn count(&mut self, route: Route, bytes: u64) {
-        self.bytes[route.index()] += bytes;
-        self.calls[route.index()] += 1;
+        self.count_all(route, bytes, 1);
+    }
+
+    /// Counts `times` transfers of `bytes` bytes each.
+    pub(crate) fn count_all(&mut self, route: Route, bytes: u64, times: u64) {
+        self.bytes[route.index()] += times * bytes;
+        self.calls[route.index()] += times;
     }
 
     /// Returns the payload bytes on `route`.
@@ -28,6 +33,11 @@ impl Transfers {
     /// Returns the number of transfers on `route`.
     pub fn calls(&self, route: Route) -> u64 {
         self.calls[route.index()]
+    }
+
+    /// True if nothing moves.
+    pub fn is_none(&self) -> bool {
+        self.calls == [0; ROUTES]
     }
 
     /// Returns the payload bytes on all routes.

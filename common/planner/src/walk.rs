@@ -1,15 +1,20 @@
-//! The walk: a step and an evaluation, as one rank's ledger and traffic counters would see them.
+//! The walk: a step and an evaluation, as one rank's ledgers and traffic counters would see them.
 
-use crate::activations::{BlockKept, HeadKept, Sizes};
+mod away;
+mod inputs;
+
+use crate::activations::{HeadKept, Sizes};
 use crate::gather::GatherWindow;
 use crate::job::Job;
 use crate::ledger::{Allocation, Memory, SymbolicLedger};
 use crate::moment::{Moment, Peak};
+use crate::offload::Offload;
 use crate::partition::Partition;
-use crate::reduce::{Bucket, F32, Reducer, UnitGradients, buckets};
+use crate::reduce::{Bucket, Reducer, UnitGradients, buckets};
 use crate::strategy::Strategy;
 use crate::traffic::{Among, ByteCounter};
-use events::{Operation, Pass};
+use events::{Class, Operation, Pass, Place};
+use inputs::{Leaving, Saved};
 use model::LayerKind;
 
 /// Bytes of a hash of the initial weights, which ranks compare at start.
@@ -25,7 +30,7 @@ const COLOUR: u64 = 8;
 /// States per parameter in a checkpoint: its weight, AdamW's momentum and its variance.
 const TRAINING_STATES: usize = 3;
 
-/// Counts what a rank sends in each part of a run.
+/// Counts what a rank sends and moves in each part of a run.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) setup: ByteCounter,
@@ -38,12 +43,32 @@ pub(crate) struct Counters {
     pub(crate) kept: u64,
 }
 
+/// What a walk has counted.
+pub(crate) struct Walked {
+    /// Peak bytes, in [`Place::ALL`]'s order.
+    pub(crate) memory: [Memory; Place::ALL.len()],
+    /// The device's peak.
+    pub(crate) peak: Peak,
+    pub(crate) counters: Counters,
+}
+
 /// Walks through one rank's run. Ranks differ only in what they send, since shards are equal.
 pub(crate) struct Walk<'a> {
     job: &'a Job,
     partition: &'a Partition,
     sizes: Sizes,
-    ledger: SymbolicLedger,
+    offload: Offload,
+    device: SymbolicLedger,
+    host: SymbolicLedger,
+    disk: SymbolicLedger,
+    /// What is live from setup to the end.
+    resting: Vec<Allocation>,
+    /// Reduced gradients on their way to main memory: the buffers on both ends.
+    arrival: Option<(Allocation, Allocation)>,
+    /// The block's input that leaves the device.
+    leaving: Option<Leaving>,
+    /// The buffer of the input that is written to disk.
+    writing: Option<Allocation>,
     counter: ByteCounter,
     parameters: GatherWindow<'a>,
     gradients: Reducer,
@@ -55,26 +80,34 @@ pub(crate) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// Begins before the run's setup.
     pub(crate) fn new(job: &'a Job, partition: &'a Partition) -> Self {
+        let offload = Offload::of(job, &partition.units);
         Walk {
             job,
             partition,
             sizes: Sizes::new(job),
-            ledger: SymbolicLedger::default(),
+            device: SymbolicLedger::default(),
+            host: SymbolicLedger::default(),
+            disk: SymbolicLedger::default(),
+            resting: Vec::new(),
+            arrival: None,
+            leaving: None,
+            writing: None,
             counter: ByteCounter::default(),
             pass: Pass::Forward,
-            parameters: GatherWindow::new(job, partition),
+            parameters: GatherWindow::new(job, partition, &offload),
             gradients: Reducer::new(job, partition, (sharing(job), reduction(job))),
             replicas: (job.strategy == Strategy::HybridShard).then(|| {
                 let kind = (Among::Across(job.shards()), Operation::AllReduce);
                 Reducer::new(job, partition, kind).of_shards(job.shards())
             }),
+            offload,
         }
     }
 
     /// Walks through setup, a step, an evaluation and a checkpoint.
-    pub(crate) fn run(mut self) -> (Memory, Peak, Counters) {
-        let states = self.model_states();
-        let resting = self.ledger.live();
+    pub(crate) fn run(mut self) -> Walked {
+        self.model_states();
+        let resting = self.live();
         let mut counters = Counters::default();
         for _ in 0..splits(self.job) {
             self.counter.exchange(Among::World, COLOUR);
@@ -84,52 +117,50 @@ impl<'a> Walk<'a> {
         self.step();
         counters.skipped_step = self.counter.clone();
         counters.kept = self.parameters.kept();
+        self.update();
         self.gather_updated_parameters();
         counters.step = std::mem::take(&mut self.counter);
         self.evaluation_batch();
         counters.evaluation_batch = std::mem::take(&mut self.counter);
         self.counter.exchange(Among::World, LOSS);
         counters.evaluation = std::mem::take(&mut self.counter);
+        let without_checkpoint = self.host.memory();
         self.checkpoint();
         counters.checkpoint = std::mem::take(&mut self.counter);
-        debug_assert_eq!(self.ledger.live(), resting, "a step and an evaluation free what they allocate");
-        self.ledger.free_all(states);
-        (self.ledger.memory(), self.ledger.peak(), counters)
+        debug_assert_eq!(self.live(), resting, "a step and an evaluation free what they allocate");
+        let gathers = self.offload.placement.gathers_states;
+        let host = if gathers { self.host.memory() } else { without_checkpoint };
+        let memory = [self.device.memory(), host, self.disk.memory()];
+        Walked { memory, peak: self.device.peak(), counters }
+    }
+
+    fn live(&self) -> [[u64; Class::ALL.len()]; Place::ALL.len()] {
+        [&self.device, &self.host, &self.disk].map(SymbolicLedger::live)
     }
 
     /// Allocates what the rank holds between steps.
-    fn model_states(&mut self) -> Vec<Allocation> {
-        let states = self.partition.model_states(self.job);
-        states.by_class().map(|(class, bytes)| self.ledger.allocate(class, bytes)).into()
-    }
-
-    /// Gathers a checkpoint's states in main memory, unit by unit, where ranks own slices of them.
-    fn checkpoint(&mut self) {
-        if self.job.shards() == 1 {
-            return;
+    fn model_states(&mut self) {
+        for (class, bytes) in self.partition.model_states_in(self.job, Place::Device).by_class() {
+            self.resting.push(self.device.allocate(class, bytes));
         }
-        let units: Vec<u64> = self.partition.units.iter().map(|unit| unit.padded).collect();
-        for padded in units {
-            for _ in 0..TRAINING_STATES {
-                self.counter.collective(sharing(self.job), Operation::AllGather, &[padded], F32);
-            }
-        }
+        self.rest();
     }
 
     /// Walks through a step up to the gradient's norm: all but the update, and all of a step whose
     /// gradients overflow.
     fn step(&mut self) {
         for micro in 0..self.job.micro_batches {
-            let batch = self.sizes.batch(&mut self.ledger);
+            let batch = self.sizes.batch(&mut self.device);
             let kept = self.forward();
             self.backward(kept, micro + 1 == self.job.micro_batches);
-            self.ledger.free(batch);
+            self.device.free(batch);
         }
-        self.ledger.enter(Moment::Update);
+        self.device.enter(Moment::Update);
         self.counter.exchange(Among::World, LOSS);
-        let reduced = self.gradients.wait(&mut self.ledger);
+        let reduced = self.gradients.wait(&mut self.device);
         self.reduced(reduced);
-        let summed = self.replicas.as_mut().map(|replicas| replicas.wait(&mut self.ledger));
+        self.settle_arrival();
+        let summed = self.replicas.as_mut().map(|replicas| replicas.wait(&mut self.device));
         self.free(summed.into_iter().flatten());
         if self.job.stage.sharded().optimizer {
             for bytes in NORM {
@@ -143,18 +174,22 @@ impl<'a> Walk<'a> {
     /// partial sums in their place.
     fn reduced(&mut self, units: Bucket) {
         for (part, mut full) in units {
+            if self.offload.follows {
+                self.send_down(part, full);
+                continue;
+            }
             if let (Some(replicas), true) = (&mut self.replicas, part.ends_step) {
                 let shard = UnitGradients { elements: part.elements / self.job.shards(), ..part };
                 let travels = if self.gradients.sums_partly() { full.take() } else { None };
-                let summed = replicas.queue(&mut self.ledger, &mut self.counter, shard, travels);
+                let summed = replicas.queue(&mut self.device, &mut self.counter, shard, travels);
                 self.free(summed);
             }
-            self.ledger.free_all(full);
+            self.device.free_all(full);
         }
     }
 
     fn free(&mut self, units: impl IntoIterator<Item = (UnitGradients, Option<Allocation>)>) {
-        self.ledger.free_all(units.into_iter().filter_map(|(_, held)| held));
+        self.device.free_all(units.into_iter().filter_map(|(_, held)| held));
     }
 
     /// Gathers updated parameters in place, so that every rank has every rank's update: in ZeRO-1
@@ -180,59 +215,66 @@ impl<'a> Walk<'a> {
         let last = self.partition.last_layer();
         self.begin(Pass::Forward, 0..=last, sharing(self.job));
         self.acquire(0);
-        let mut x = self.sizes.embed_forward(&mut self.ledger);
+        let mut x = self.sizes.embed_forward(&mut self.device);
         self.leave_forward(0);
         let mut blocks = Vec::new();
         for layer in 1..last {
             self.acquire(layer);
             let checkpointing = self.job.checkpointing;
-            let (kept, out) = self.sizes.block_forward(&mut self.ledger, x, checkpointing);
-            blocks.push(kept);
+            let (kept, out) = self.sizes.block_forward(&mut self.device, x, checkpointing);
             x = out;
+            blocks.push(self.save(kept));
             self.leave_forward(layer);
         }
         self.acquire(last);
-        let head = self.sizes.head_forward(&mut self.ledger, x);
+        let head = self.sizes.head_forward(&mut self.device, x);
+        self.settle_inputs();
         self.leave_forward(last);
         SavedForward { blocks, head }
     }
 
-    fn backward(&mut self, kept: SavedForward, last_micro_batch: bool) {
+    fn backward(&mut self, SavedForward { mut blocks, head }: SavedForward, last_micro_batch: bool) {
         let last = self.partition.last_layer();
         let neighbours = |size: usize| Among::Neighbours(size as u64);
         let among = self.job.secondary_shards.map_or(sharing(self.job), neighbours);
         self.begin(Pass::Backward, (0..=last).rev(), among);
-        self.acquire_with_gradients(last);
-        let mut dx = self.sizes.head_backward(&mut self.ledger, kept.head);
+        self.acquire(last);
+        self.start(blocks.last_mut());
+        self.acquire_gradients(last);
+        let mut dx = self.sizes.head_backward(&mut self.device, head);
         self.finish_backward(last, last_micro_batch);
-        for (block, layer) in kept.blocks.into_iter().zip(1..last).rev() {
+        while let Some(block) = blocks.pop() {
+            let layer = blocks.len() + 1;
             self.acquire(layer);
-            let block = self.sizes.block_recompute(&mut self.ledger, block);
+            let block = self.arrive(block);
+            self.start(blocks.last_mut());
+            let block = self.sizes.block_recompute(&mut self.device, block);
             self.acquire_gradients(layer);
-            dx = self.sizes.block_backward(&mut self.ledger, block, dx);
+            dx = self.sizes.block_backward(&mut self.device, block, dx);
             self.finish_backward(layer, last_micro_batch);
         }
-        self.acquire_with_gradients(0);
-        self.sizes.embed_backward(&mut self.ledger, dx);
+        self.acquire(0);
+        self.acquire_gradients(0);
+        self.sizes.embed_backward(&mut self.device, dx);
         self.finish_backward(0, last_micro_batch);
     }
 
     fn evaluation_batch(&mut self) {
         let last = self.partition.last_layer();
-        let batch = self.sizes.batch(&mut self.ledger);
+        let batch = self.sizes.batch(&mut self.device);
         self.begin(Pass::Evaluate, 0..=last, sharing(self.job));
         self.acquire(0);
-        let mut x = self.sizes.embed_forward(&mut self.ledger);
+        let mut x = self.sizes.embed_forward(&mut self.device);
         self.free_after(0);
         for layer in 1..last {
             self.acquire(layer);
-            x = self.sizes.block_evaluate(&mut self.ledger, x);
+            x = self.sizes.block_evaluate(&mut self.device, x);
             self.free_after(layer);
         }
         self.acquire(last);
-        self.sizes.head_evaluate(&mut self.ledger, x);
+        self.sizes.head_evaluate(&mut self.device, x);
         self.free_after(last);
-        self.ledger.free(batch);
+        self.device.free(batch);
     }
 
     /// Begins a pass over `layers` that gathers among `among`. Where parameters are not sharded, it
@@ -247,9 +289,9 @@ impl<'a> Walk<'a> {
 
     /// Acquires the full parameters of every unit that `layer` needs.
     fn acquire(&mut self, layer: usize) {
-        self.ledger.enter(Moment::Layer(self.pass, self.kind(layer)));
+        self.device.enter(Moment::Layer(self.pass, self.kind(layer)));
         for &unit in &self.partition.needs[layer] {
-            self.parameters.acquire(&mut self.ledger, &mut self.counter, unit);
+            self.parameters.acquire(&mut self.device, &mut self.counter, unit);
         }
     }
 
@@ -261,28 +303,23 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn acquire_with_gradients(&mut self, layer: usize) {
-        self.acquire(layer);
-        self.acquire_gradients(layer);
-    }
-
     fn acquire_gradients(&mut self, layer: usize) {
         for &unit in &self.partition.needs[layer] {
-            self.gradients.acquire(&mut self.ledger, self.partition, unit);
+            self.gradients.acquire(&mut self.device, self.partition, unit);
         }
     }
 
     /// Ends forward's use of the units that no layer after `layer` needs; backward follows.
     fn leave_forward(&mut self, layer: usize) {
         for unit in self.partition.last_used_by(layer) {
-            self.parameters.leave_forward(&mut self.ledger, unit);
+            self.parameters.leave_forward(&mut self.device, unit);
         }
     }
 
     /// Frees the units that no layer after `layer` needs, in an evaluation.
     fn free_after(&mut self, layer: usize) {
         for unit in self.partition.last_used_by(layer) {
-            self.parameters.free(&mut self.ledger, &mut self.counter, unit);
+            self.parameters.free(&mut self.device, &mut self.counter, unit);
         }
     }
 
@@ -290,7 +327,7 @@ impl<'a> Walk<'a> {
     fn finish_backward(&mut self, layer: usize, last_micro_batch: bool) {
         let units = self.partition.first_used_by(layer);
         for &unit in &units {
-            self.parameters.free(&mut self.ledger, &mut self.counter, unit);
+            self.parameters.free(&mut self.device, &mut self.counter, unit);
         }
         if !self.job.stage.sharded().gradients && !last_micro_batch {
             return;
@@ -302,7 +339,7 @@ impl<'a> Walk<'a> {
                 ends_pass: layer == 0 && i + 1 == units.len(),
                 ends_step: last_micro_batch,
             };
-            let reduced = self.gradients.reduce(&mut self.ledger, &mut self.counter, part);
+            let reduced = self.gradients.reduce(&mut self.device, &mut self.counter, part);
             self.reduced(reduced);
         }
     }
@@ -310,7 +347,7 @@ impl<'a> Walk<'a> {
 
 /// What forward keeps for backward.
 struct SavedForward {
-    blocks: Vec<BlockKept>,
+    blocks: Vec<Saved>,
     head: HeadKept,
 }
 

@@ -22,7 +22,7 @@ pub fn invalid(error: &InvalidJob) -> Failure {
         InvalidJob::TooMany { name: "micro-batches per step", .. } => "--grad-accum: ",
         InvalidJob::TooMany { .. } => "--gpus: ",
         InvalidJob::TooLarge { .. } => "--batch-size, --seq-len, --grad-accum, --model: ",
-        InvalidJob::Zero { .. } | InvalidJob::Group { .. } => "",
+        InvalidJob::Zero { .. } | InvalidJob::Group { .. } | InvalidJob::Placement { .. } => "",
     };
     Failure::usage(format!("{flags}{error}"))
 }

@@ -4,6 +4,7 @@
 
 mod claims;
 mod closed_forms;
+mod offload;
 mod program;
 mod properties;
 mod recipes;

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 mod gathering;
 mod letters;
 mod memory;
+mod offload;
 mod reducing;
 mod strategies;
 mod theory;

@@ -1,0 +1,243 @@
+//! Offload as sizes: what a rank's slices take where they rest, and what travels to update, gather
+//! and read them (Ren et al., "ZeRO-Offload", 2021; Rajbhandari et al., "ZeRO-Infinity", 2021). The
+//! walk says when.
+
+use crate::job::Job;
+use crate::partition::{Partition, Unit};
+use crate::placement::Placement;
+use crate::recipe::{ModelStates, Recipe};
+use crate::reduce::F32;
+use crate::strategy::Strategy;
+use crate::transfers::Transfers;
+use events::{Place, Route};
+
+/// What rests on disk takes whole pages, in bytes.
+const PAGE: u64 = 4096;
+/// The optimizer's states beyond the device, each in f32: master weights, momentum, variance.
+pub(crate) const STATES: u64 = 3;
+
+/// Returns the bytes that `bytes` take on disk, or in a buffer to or from it.
+pub(crate) fn pages(bytes: u64) -> u64 {
+    bytes.next_multiple_of(PAGE)
+}
+
+/// The elements of one unit that a rank holds of each model state.
+#[derive(Clone, Copy)]
+pub(crate) struct Slices {
+    pub(crate) parameters: u64,
+    pub(crate) gradients: u64,
+    pub(crate) optimizer: u64,
+    /// Whether its parameters rest beyond the device.
+    pub(crate) away: bool,
+}
+
+/// The slices of a rank, and where each state of them rests.
+pub(crate) struct Offload {
+    pub(crate) placement: Placement,
+    recipe: Recipe,
+    /// Bytes per element of reduced gradients.
+    reduced: u64,
+    /// Whether reduced gradients are added up in main memory, where the optimizer's states are.
+    pub(crate) follows: bool,
+    /// One entry per unit.
+    pub(crate) units: Vec<Slices>,
+}
+
+impl Offload {
+    /// Returns what rests where in `job`, whose model has `units`.
+    pub(crate) fn of(job: &Job, units: &[Unit]) -> Self {
+        let (placement, sharded) = (job.placement, job.stage.sharded());
+        let slice = |unit: &Unit, cut| if cut { unit.padded / job.shards() } else { unit.padded };
+        let slices = |unit: &Unit| Slices {
+            parameters: slice(unit, sharded.parameters && !unit.persistent),
+            gradients: slice(unit, sharded.gradients),
+            optimizer: slice(unit, sharded.optimizer),
+            away: placement.parameters != Place::Device && !unit.persistent,
+        };
+        let hybrid = job.strategy == Strategy::HybridShard;
+        Offload {
+            placement,
+            recipe: job.recipe,
+            reduced: job.made_for_the_wire().unwrap_or(job.recipe.gradients),
+            follows: placement.optimizer == Place::Host && sharded.gradients && !hybrid,
+            units: units.iter().map(slices).collect(),
+        }
+    }
+
+    /// Returns what `unit` keeps in `place`, main memory or a disk, between steps.
+    pub(crate) fn resting(&self, unit: &Slices, place: Place) -> ModelStates {
+        let rounded = |bytes| if place == Place::Disk { pages(bytes) } else { bytes };
+        let only = |rests: bool, bytes| if rests { bytes } else { 0 };
+        let state = self.pieces(unit.optimizer).map(|piece| piece.times * rounded(piece.elements * F32));
+        let state = only(self.placement.optimizer == place, state.sum());
+        ModelStates {
+            weights: only(
+                unit.away && self.placement.parameters == place,
+                rounded(self.parameters(unit.parameters)),
+            ),
+            gradients: only(self.follows && place == Place::Host, unit.gradients * self.recipe.gradients),
+            master: state,
+            momentum: state,
+            variance: state,
+            secondary: 0,
+        }
+    }
+
+    /// Returns the bytes of `elements` parameters.
+    pub(crate) fn parameters(&self, elements: u64) -> u64 {
+        elements * self.recipe.weights
+    }
+
+    /// Returns the bytes of `unit`'s reduced gradients on their way to main memory.
+    pub(crate) fn arriving(&self, unit: usize) -> u64 {
+        self.units[unit].gradients * self.reduced
+    }
+
+    /// Returns the pieces in which a slice of `elements` is updated, the last alone.
+    pub(crate) fn pieces(&self, elements: u64) -> impl Iterator<Item = Pieces> + use<> {
+        let size = self.placement.piece();
+        let full = elements.saturating_sub(1) / size;
+        let before = (full > 0).then_some(Pieces { times: full, elements: size, last: false });
+        let last = Pieces { times: 1, elements: elements - full * size, last: true };
+        before.into_iter().chain([last])
+    }
+
+    /// Returns the staging buffers of the update: their number, and the bytes of one in main memory
+    /// and on the device.
+    pub(crate) fn update_slots(&self) -> (u64, u64, u64) {
+        let away_at = |place| self.placement.parameters == place;
+        let leaves = self.placement.optimizer != Place::Device;
+        let needing = |needs: &dyn Fn(&Slices) -> bool| {
+            let elements = self.units.iter().filter(|unit| needs(unit)).map(|unit| unit.optimizer);
+            elements.max().unwrap_or(0).min(self.placement.piece())
+        };
+        let any = needing(&|_| true);
+        let states = if self.placement.optimizer == Place::Disk { STATES * pages(any * F32) } else { 0 };
+        let gradients = if leaves && !self.follows { any * self.recipe.gradients } else { 0 };
+        let staged = needing(&|unit| {
+            leaves && !unit.away && self.recipe.weights != F32 || unit.away && away_at(Place::Disk)
+        });
+        let staged = self.parameters(staged);
+        let staged = if away_at(Place::Disk) { pages(staged) } else { staged };
+        let fetched = if leaves { 0 } else { self.parameters(needing(&|unit| unit.away)) };
+        let pieces: u64 =
+            self.units.iter().flat_map(|unit| self.pieces(unit.optimizer)).map(|piece| piece.times).sum();
+        (self.placement.buffers.min(pieces), states + gradients + staged, fetched)
+    }
+
+    /// Returns what the update of `unit` moves.
+    pub(crate) fn updates(&self, unit: &Slices) -> Transfers {
+        let mut all = Transfers::default();
+        for piece in self.pieces(unit.optimizer) {
+            all.add(&self.updates_piece(unit.away, piece), piece.times);
+        }
+        all
+    }
+
+    /// Returns what the update of one of `piece` moves.
+    fn updates_piece(&self, away: bool, piece: Pieces) -> Transfers {
+        let mut moved = Transfers::default();
+        let mut count = |route, bytes| moved.count(route, bytes);
+        let leaves = self.placement.optimizer != Place::Device;
+        let bytes = self.parameters(piece.elements);
+        let on_disk = if piece.last { pages(bytes) } else { bytes };
+        if self.placement.optimizer == Place::Disk {
+            for _ in 0..STATES {
+                count(Route::DiskToHost, pages(piece.elements * F32));
+                count(Route::HostToDisk, pages(piece.elements * F32));
+            }
+        }
+        if leaves && !self.follows {
+            count(Route::DeviceToHost, piece.elements * self.recipe.gradients);
+        }
+        let parameters = if away { self.placement.parameters } else { Place::Device };
+        match (leaves, parameters) {
+            (true, Place::Device) => count(Route::HostToDevice, bytes),
+            (true, Place::Disk) => count(Route::HostToDisk, on_disk),
+            (true, Place::Host) | (false, Place::Device) => {}
+            (false, place) => {
+                // In f32 the parameters are what the optimizer updates.
+                if self.recipe.weights == F32 {
+                    if place == Place::Disk {
+                        count(Route::DiskToHost, on_disk);
+                    }
+                    count(Route::HostToDevice, bytes);
+                }
+                count(Route::DeviceToHost, bytes);
+                if place == Place::Disk {
+                    count(Route::HostToDisk, on_disk);
+                }
+            }
+        }
+        moved
+    }
+
+    /// Returns what an all-gather of `unit` from the rank's own shard moves.
+    pub(crate) fn fetches(&self, unit: &Slices) -> Transfers {
+        let mut moved = Transfers::default();
+        if unit.away {
+            let bytes = self.parameters(unit.parameters);
+            if self.placement.parameters == Place::Disk {
+                moved.count(Route::DiskToHost, pages(bytes));
+            }
+            moved.count(Route::HostToDevice, bytes);
+        }
+        moved
+    }
+
+    /// Returns the buffers that a rank reads one after the other from its disk, each with its
+    /// number, while `unit` is gathered in main memory: its weights or another state.
+    pub(crate) fn reads(&self, unit: &Slices, weights: bool) -> Vec<(u64, u64)> {
+        let masters = self.recipe.weights != F32;
+        match (self.placement.optimizer, self.placement.parameters) {
+            (Place::Disk, _) => {
+                self.pieces(unit.optimizer).map(|piece| (piece.times, pages(piece.elements * F32))).collect()
+            }
+            (Place::Device, Place::Disk) if weights && unit.away && !masters => {
+                vec![(1, pages(self.parameters(unit.parameters)))]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the slots through which parameters are fetched, and the bytes of the largest shard
+    /// that passes through them.
+    pub(crate) fn fetch_slots(&self) -> (u64, u64) {
+        let away = || self.units.iter().filter(|unit| unit.away).map(|unit| unit.parameters);
+        let slots = self.placement.buffers.min(away().count() as u64);
+        (slots, self.parameters(away().max().unwrap_or(0)))
+    }
+}
+
+/// Pieces of a slice that are updated alike.
+#[derive(Clone, Copy)]
+pub(crate) struct Pieces {
+    pub(crate) times: u64,
+    /// Elements of each.
+    pub(crate) elements: u64,
+    /// Whether this is the slice's last piece.
+    last: bool,
+}
+
+impl Partition {
+    /// Returns the bytes that a rank of `job` holds in `place` between steps. On disk each state of
+    /// a unit takes whole pages, the optimizer's piece by piece.
+    pub fn model_states_in(&self, job: &Job, place: Place) -> ModelStates {
+        let offload = Offload::of(job, &self.units);
+        if place != Place::Device {
+            return offload.units.iter().map(|unit| offload.resting(unit, place)).sum();
+        }
+        let away = offload.units.iter().filter(|unit| unit.away).map(|unit| unit.parameters);
+        let held = self.model_states(job);
+        let stays = |stays: bool, bytes| if stays { bytes } else { 0 };
+        let optimizer = job.placement.optimizer == Place::Device;
+        ModelStates {
+            weights: held.weights - offload.parameters(away.sum()),
+            gradients: stays(!offload.follows, held.gradients),
+            master: stays(optimizer, held.master),
+            momentum: stays(optimizer, held.momentum),
+            variance: stays(optimizer, held.variance),
+            secondary: held.secondary,
+        }
+    }
+}

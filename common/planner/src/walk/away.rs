@@ -1,0 +1,126 @@
+//! The walk beyond the device: states that rest in main memory or on disk, the buffers through
+//! which they pass, and what is gathered in main memory.
+
+use super::{TRAINING_STATES, Walk, sharing};
+use crate::ledger::Allocation;
+use crate::offload::{STATES, Slices, pages};
+use crate::reduce::{F32, UnitGradients};
+use events::{Class, Operation, Place, Route};
+
+impl Walk<'_> {
+    /// Allocates what rests beyond the device, unit by unit, and the slots through which parameters
+    /// are fetched: all live to the end.
+    pub(super) fn rest(&mut self) {
+        let units = self.offload.units.clone();
+        for unit in &units {
+            let on_disk = self.offload.resting(unit, Place::Disk).by_class();
+            let in_memory = self.offload.resting(unit, Place::Host).by_class();
+            for ((class, disk), (_, host)) in on_disk.into_iter().zip(in_memory) {
+                let rests = [self.disk.allocate(class, disk), self.host.allocate(class, host)];
+                self.resting.extend(rests);
+                self.write_once(unit, class);
+            }
+        }
+        let (slots, bytes) = self.offload.fetch_slots();
+        self.resting.push(self.device.allocate(Class::Workspace, slots * bytes));
+        if self.offload.placement.parameters == Place::Disk {
+            self.resting.push(self.host.allocate(Class::Workspace, slots * pages(bytes)));
+        }
+        if self.offload.placement.activations == Place::Disk {
+            let blocks = self.job.config.layers as u64 * pages(self.sizes.residual());
+            self.resting.push(self.disk.allocate(Class::Activations, blocks));
+        }
+    }
+
+    /// Writes the first values of a state of `unit` to disk, if they rest there.
+    fn write_once(&mut self, unit: &Slices, class: Class) {
+        let placement = self.offload.placement;
+        let writes = match class {
+            Class::Parameters if unit.away && placement.parameters == Place::Disk => {
+                vec![(1, pages(self.offload.parameters(unit.parameters)))]
+            }
+            Class::Optimizer if placement.optimizer == Place::Disk => {
+                let pieces = self.offload.pieces(unit.optimizer);
+                pieces.map(|piece| (STATES * piece.times, pages(piece.elements * F32))).collect()
+            }
+            _ => Vec::new(),
+        };
+        self.pass_through_memory(Route::HostToDisk, &writes);
+    }
+
+    /// Moves buffers, each with its number, over `route` through main memory, one at a time.
+    fn pass_through_memory(&mut self, route: Route, buffers: &[(u64, u64)]) {
+        for &(times, bytes) in buffers {
+            let staged = self.host.allocate(Class::Workspace, bytes);
+            self.host.free(staged);
+            self.counter.transfers.count_all(route, bytes, times);
+        }
+    }
+
+    /// Moves a unit's reduced gradients to main memory, where they are added to their shard. One
+    /// unit's arrive at a time.
+    pub(super) fn send_down(&mut self, part: UnitGradients, full: Option<Allocation>) {
+        self.settle_arrival();
+        let bytes = self.offload.arriving(part.unit);
+        let sent = self.device.allocate(Class::Workspace, bytes);
+        self.device.free_all(full);
+        self.arrival = Some((sent, self.host.allocate(Class::Workspace, bytes)));
+        self.counter.transfers.count(Route::DeviceToHost, bytes);
+    }
+
+    /// Adds the gradients that have arrived to their shard.
+    pub(super) fn settle_arrival(&mut self) {
+        if let Some((sent, arrived)) = self.arrival.take() {
+            self.device.free(sent);
+            self.host.free(arrived);
+        }
+    }
+
+    /// Updates what rests beyond the device, piece by piece.
+    pub(super) fn update(&mut self) {
+        let (slots, in_memory, on_device) = self.offload.update_slots();
+        let in_memory = self.host.allocate(Class::Workspace, slots * in_memory);
+        let on_device = self.device.allocate(Class::Workspace, slots * on_device);
+        for unit in &self.offload.units {
+            self.counter.transfers.add(&self.offload.updates(unit), 1);
+        }
+        self.host.free(in_memory);
+        self.device.free(on_device);
+    }
+
+    /// Gathers a checkpoint's states in main memory, one after the other.
+    pub(super) fn checkpoint(&mut self) {
+        for state in 0..TRAINING_STATES {
+            self.gather_state(state == 0);
+        }
+    }
+
+    /// Gathers the weights, or another state, in main memory: a unit from its first tensor to its
+    /// last, in the order of the layout.
+    fn gather_state(&mut self, weights: bool) {
+        let unit_of = &self.partition.unit_of;
+        let mut last = vec![0; self.partition.units.len()];
+        unit_of.iter().enumerate().for_each(|(tensor, &unit)| last[unit] = tensor);
+        let mut held: Vec<Option<Allocation>> = last.iter().map(|_| None).collect();
+        for (tensor, &unit) in unit_of.iter().enumerate() {
+            if held[unit].is_none() {
+                held[unit] = Some(self.gather_in_memory(unit, weights));
+            }
+            if last[unit] == tensor {
+                self.host.free_all(held[unit].take());
+            }
+        }
+    }
+
+    /// Gathers a unit's weights, or another state, in main memory.
+    fn gather_in_memory(&mut self, unit: usize, weights: bool) -> Allocation {
+        let padded = self.partition.units[unit].padded;
+        let held = self.host.allocate(Class::GatheredParameters, padded * F32);
+        let reads = self.offload.reads(&self.offload.units[unit], weights);
+        self.pass_through_memory(Route::DiskToHost, &reads);
+        if self.job.shards() > 1 {
+            self.counter.collective(sharing(self.job), Operation::AllGather, &[padded], F32);
+        }
+        held
+    }
+}

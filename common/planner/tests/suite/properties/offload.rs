@@ -1,0 +1,74 @@
+//! What offload changes, and what it leaves alone.
+
+use super::*;
+use events::Place;
+use planner::Placement;
+
+fn places() -> impl Strategy<Value = Place> {
+    proptest::sample::select(Place::ALL.to_vec())
+}
+
+fn placements() -> impl Strategy<Value = Placement> {
+    let piece = proptest::option::of(1u64..5_000);
+    (places(), places(), places(), 1u64..6, piece, any::<bool>()).prop_map(
+        |(optimizer, parameters, activations, buffers, piece, gathers_states)| Placement {
+            optimizer,
+            parameters,
+            activations,
+            buffers,
+            piece,
+            gathers_states,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// Where states rest changes no collective, and each place holds what the closed form says.
+    #[test]
+    fn traffic_and_model_states(job in jobs(), placement in placements(), whole_tensor in 0u64..2_000) {
+        for stage in Stage::ALL {
+            let here = Job { whole_tensor, ..job.with_stage(stage) };
+            let mut away = Job { placement, ..here.clone() };
+            if stage != Stage::Zero3 {
+                away.placement.parameters = Place::Device;
+            }
+            if job.checkpointing != Checkpointing::Block {
+                away.placement.activations = Place::Device;
+            }
+            let partition = Partition::of(&away);
+            let done = Done { steps: 1, skipped: 1, evaluations: 1, evaluation_batches: 1, checkpoints: 1 };
+            for (with, without) in ranks(&away).iter().zip(ranks(&here)) {
+                prop_assert_eq!(with.traffic(done), without.traffic(done), "{}", stage);
+                prop_assert_eq!(with.to_neighbours, without.to_neighbours);
+                for &place in Place::ALL {
+                    let memory = with.place(place);
+                    for (class, bytes) in partition.model_states_in(&away, place).by_class() {
+                        prop_assert_eq!(memory.peak(class), bytes, "{} {} {}", stage, place, class);
+                    }
+                    prop_assert!(memory.total_peak <= memory.peaks().iter().sum());
+                }
+            }
+        }
+    }
+
+    /// With everything on the device, nothing moves, and main memory holds only what a checkpoint
+    /// or a hash gathers there.
+    #[test]
+    fn nothing_leaves_unless_told(job in jobs(), placement in placements()) {
+        let device = Place::Device;
+        let placement = Placement { optimizer: device, parameters: device, activations: device, ..placement };
+        for stage in Stage::ALL {
+            let job = job.with_stage(stage);
+            let plain = ranks(&job)[0];
+            prop_assert!(plain.host.is_none() && plain.disk.is_none());
+            let told = ranks(&Job { placement, ..job.clone() })[0];
+            prop_assert_eq!(RankPrediction { host: plain.host, ..told }, plain);
+            let gathered = if placement.gathers_states { F32 * padded(&job).into_iter().max().unwrap() } else { 0 };
+            prop_assert_eq!(told.host.total_peak, gathered, "{}", stage);
+            let done = Done { steps: 1, checkpoints: 1, ..Done::default() };
+            prop_assert!(told.transfers(done).is_none());
+        }
+    }
+}
