@@ -1,13 +1,14 @@
 //! Where model states and activations rest: the settings that [`crate::Job`] carries.
 
 use events::Place;
+use serde::{Deserialize, Serialize};
 
 /// Elements that an offloaded update takes at a time unless the run says otherwise.
 pub const PIECE: u64 = 4 << 20;
 
 /// Where a rank's model states and activations rest (Ren et al., "ZeRO-Offload", 2021; Rajbhandari et al.,
 /// "ZeRO-Infinity", 2021), and the buffers through which they visit the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// Master weights, momentum and variance. Away from the device there are master weights in any precision.
     pub optimizer: Place,

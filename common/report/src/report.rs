@@ -7,10 +7,10 @@ use crate::rows::{
     TrafficRow, link_row, operation_times, throughput,
 };
 use events::{Class, Operation};
-use planner::Algorithm;
+use planner::{Algorithm, Placement};
 use serde::{Deserialize, Serialize};
 use settings::labels::{self, Label};
-use settings::{Communication, Config, Failure, GradSync, Result, float_type};
+use settings::{Communication, Config, Failure, GradSync, Result, float_type, prediction};
 use std::path::Path;
 use tempfile::NamedTempFile;
 
@@ -43,6 +43,9 @@ pub struct Report {
     /// Buckets, overlap and prefetch.
     #[serde(default)]
     pub communication: Option<Communication>,
+    /// Where model states and activations rested; all on the device in reports that lack it.
+    #[serde(default)]
+    pub placement: Placement,
     /// How local collectives move data.
     #[serde(default, deserialize_with = "labels::choice")]
     pub algorithm: Option<Algorithm>,
@@ -125,6 +128,7 @@ impl Report {
             secondary_shard_size: config.mesh.secondary(),
             grad_sync: Some(config.grad_sync),
             communication: Some(config.communication.clone()),
+            placement: prediction::placement(config),
             algorithm: Some(config.algorithm),
             link: config.link.as_ref().map(link_row),
             model: ModelRow {

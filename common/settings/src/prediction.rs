@@ -48,7 +48,7 @@ pub fn job(stage: planner::Stage, config: &Config) -> Job {
 }
 
 /// Returns what rests where, as the planner puts it.
-fn placement(config: &Config) -> Placement {
+pub fn placement(config: &Config) -> Placement {
     let offload = &config.offload;
     Placement {
         optimizer: offload.optimizer,

@@ -38,6 +38,7 @@ impl<'a> PlannedRun<'a> {
             secondary_shards: report.secondary_shard_size,
             textbook_all_reduce: report.grad_sync == Some(GradSync::AllReduce),
             algorithm: report.algorithm.unwrap_or_default(),
+            placement: report.placement,
             ..Job::new(model, stage(report)?, report.world_size)
         };
         Some(PlannedRun { job: with_precision(job, precision, communication), precision, communication })
@@ -74,6 +75,8 @@ mod tests {
             "--gpus 2 --prefetch-bucket 0 --limit-all-gathers 1 --max-live-parameters 9 --allgather-bucket 5",
             "--gpus 2 --backward-prefetch post --param-persistence-threshold 200 --model-persistence-threshold 999",
             "--gpus 2 --grad-sync all-reduce --precision fp16 --grad-dtype fp32 --reduce-dtype bf16",
+            "--gpus 2 --offload-optimizer disk --offload-buffers 2 --sub-group-size 999",
+            "--gpus 2 --offload-activations cpu --checkpoint-activations block",
         ] {
             let (config, mut report) = (config(flags), one_step(flags));
             report.strategy = config.strategy.map(Strategy::label);
