@@ -2,12 +2,14 @@
 
 use crate::claims;
 use crate::estimators;
+use crate::placement::{NOWHERE, Placement, place_parser};
 use crate::recipe::Recipe;
 use crate::report::{Report, Request, Subject};
 use crate::strategy::Strategy;
 use crate::table::Format;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, CommandFactory, Parser};
+use events::Place;
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
 use std::path::Path;
 
@@ -62,6 +64,22 @@ struct Arguments {
     /// How ZeRO-1 sums gradients: reduce-scatter, or the textbook version's all-reduce
     #[arg(long, value_name = "HOW", default_value = "reduce-scatter", value_parser = ["reduce-scatter", "all-reduce"])]
     grad_sync: String,
+    /// Where master weights, momentum and variance rest: in main memory (cpu) or on disk
+    #[arg(long, value_name = "WHERE", default_value = NOWHERE, value_parser = place_parser())]
+    offload_optimizer: Place,
+    /// Where ZeRO-3's shards of parameters rest between gathers
+    #[arg(long, value_name = "WHERE", default_value = NOWHERE, value_parser = place_parser())]
+    offload_parameters: Place,
+    /// Where the inputs of blocks rest from forward to backward; needs --checkpoint-activations
+    /// block
+    #[arg(long, value_name = "WHERE", default_value = NOWHERE, value_parser = place_parser())]
+    offload_activations: Place,
+    /// Staging buffers of each kind through which states and parameters travel
+    #[arg(long, value_name = "N", default_value = "3", value_parser = parse_positive)]
+    offload_buffers: usize,
+    /// GPUs that share a machine's main memory and disk
+    #[arg(long, value_name = "N", default_value = "8", value_parser = parse_positive)]
+    gpus_per_node: usize,
     /// Print DeepSpeed's estimates as well (with --model)
     #[arg(long, conflicts_with_all = ["parameters", "claims", "json"])]
     estimators: bool,
@@ -80,6 +98,7 @@ const EXAMPLES: &str = "Examples:
   planner --model llama2-7b --gpus 4
   planner --model tiny --gpus 4 --recipe fp32 --batch-size 16
   planner --params 7e9 --gpus 8 --recipe fp32
+  planner --model llama3-70b --gpus 8 --offload-optimizer cpu
   planner --claims";
 
 /// Returns the definition of the program's command line.
@@ -152,6 +171,10 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
     if arguments.parameters.is_some() && units {
         return Err(invalid(NO_UNITS.into()));
     }
+    let inputs_alone = arguments.checkpoint_activations == Checkpointing::Block;
+    if arguments.offload_activations != Place::Device && !inputs_alone {
+        return Err(invalid(NO_INPUTS.into()));
+    }
     check_groups(arguments)?;
     let subject = match (&arguments.model, arguments.parameters) {
         (Some(name), _) => Subject::Model(model_named(name)?),
@@ -173,6 +196,14 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
         shard_group: arguments.shard_group_size,
         secondary_shards: arguments.secondary_shard_size.filter(|&size| size > 1),
         textbook_all_reduce: arguments.grad_sync == "all-reduce",
+        placement: Placement {
+            optimizer: arguments.offload_optimizer,
+            parameters: arguments.offload_parameters,
+            activations: arguments.offload_activations,
+            buffers: arguments.offload_buffers as u64,
+            ..Placement::default()
+        },
+        gpus_per_node: arguments.gpus_per_node,
     })
 }
 
@@ -180,6 +211,8 @@ const NO_MODEL: &str = "a number of parameters has no activations to compute fro
                         give --model NAME, or say how many bytes with --activations";
 const NO_BLOCKS: &str = "a number of parameters has no blocks whose activations --checkpoint-activations could save: \
                          give --model NAME";
+const NO_INPUTS: &str = "--offload-activations moves the one tensor that a checkpointed block keeps, its input: \
+                         give --model NAME and --checkpoint-activations block";
 const NO_UNITS: &str = "a number of parameters has no tensors to make units of, as --wrap, --strategy and groups need: \
                         give --model NAME";
 const ONE_STRATEGY: &str =

@@ -185,6 +185,19 @@ impl Offload {
         moved
     }
 
+    /// Returns what a step of `micro_batches` moves if every pass gathers every unit.
+    pub(crate) fn of_step(&self, micro_batches: u64) -> Transfers {
+        let mut moved = Transfers::default();
+        for (i, unit) in self.units.iter().enumerate() {
+            moved.add(&self.updates(unit), 1);
+            moved.add(&self.fetches(unit), 2 * micro_batches);
+            if self.follows {
+                moved.count_all(Route::DeviceToHost, self.arriving(i), micro_batches);
+            }
+        }
+        moved
+    }
+
     /// Returns the buffers that a rank reads one after the other from its disk, each with its
     /// number, while `unit` is gathered in main memory: its weights or another state.
     pub(crate) fn reads(&self, unit: &Slices, weights: bool) -> Vec<(u64, u64)> {

@@ -66,6 +66,14 @@ impl Partition {
         Partition { units, needs, unit_of, uses, reuse_distances }
     }
 
+    /// Returns one unit of `parameters`, of no model, cut into `shards`.
+    pub(crate) fn of_count(parameters: u64, shards: u64) -> Self {
+        let padded = parameters.next_multiple_of(shards);
+        let unit = Unit { name: "all".into(), parameters, padded, persistent: false };
+        let (needs, unit_of, uses, reuse_distances) = Default::default();
+        Partition { units: vec![unit], needs, unit_of, uses, reuse_distances }
+    }
+
     /// Returns the bytes that a rank of `job` holds between steps where nothing rests beyond its
     /// device.
     pub fn model_states(&self, job: &Job) -> ModelStates {

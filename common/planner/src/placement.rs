@@ -1,5 +1,6 @@
 //! Where model states and activations rest: the settings that [`crate::Job`] carries.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use events::Place;
 use serde::{Deserialize, Serialize};
 
@@ -39,9 +40,30 @@ impl Default for Placement {
 }
 
 impl Placement {
+    /// True if anything rests beyond the device.
+    pub fn any(&self) -> bool {
+        [self.optimizer, self.parameters, self.activations].iter().any(|place| *place != Place::Device)
+    }
+
     /// Returns the most elements that are updated at a time.
     pub fn piece(&self) -> u64 {
         let away = self.optimizer != Place::Device || self.parameters != Place::Device;
         self.piece.unwrap_or(if away { PIECE } else { u64::MAX })
     }
+}
+
+/// The flags' word for what stays on the device.
+pub const NOWHERE: &str = "none";
+const WORDS: [(&str, Place); 3] = [(NOWHERE, Place::Device), ("cpu", Place::Host), ("disk", Place::Disk)];
+
+/// Returns the flags' word for `place`.
+pub fn place_word(place: Place) -> &'static str {
+    WORDS.iter().find(|(_, named)| *named == place).map_or(NOWHERE, |(word, _)| word)
+}
+
+/// Returns the parser of the flags' words.
+pub fn place_parser() -> impl TypedValueParser<Value = Place> {
+    let words = PossibleValuesParser::new(WORDS.map(|(word, _)| word));
+    words
+        .map(|word| WORDS.iter().find(|(named, _)| *named == word).map_or(Place::Device, |(_, place)| *place))
 }

@@ -6,7 +6,8 @@ mod tests;
 mod train;
 
 use crate::size::{number, whole};
-pub use offload::{MOST_BUFFERS, OffloadArgs, place_word};
+pub use offload::{MOST_BUFFERS, OffloadArgs};
+pub use planner::placement::place_word;
 pub(crate) use train::LARGEST;
 use train::MOST;
 pub use train::RANKS;

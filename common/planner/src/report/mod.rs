@@ -1,5 +1,6 @@
 //! The planner's report: what every stage needs for one model and recipe, as data and as tables.
 
+mod beyond;
 mod render;
 
 use crate::closed::Sweeps;
@@ -7,15 +8,20 @@ use crate::fit::explain_fit;
 use crate::invalid::{InvalidJob, check_counts};
 use crate::job::Job;
 use crate::ledger::Memory;
+use crate::offload::Offload;
 use crate::partition::Partition;
+use crate::placement::Placement;
 use crate::predict::predict;
 use crate::recipe::{ModelStates, Recipe};
 use crate::stage::Stage;
 use crate::strategy::Strategy;
 use crate::traffic::Traffic;
-use events::Operation;
+use crate::transfers::Transfers;
+use events::{Operation, Place};
 use model::{Checkpointing, ModelConfig, Wrap};
 use serde::Serialize;
+
+pub use beyond::{Offloading, PlaceReport};
 
 /// Memory of common GPUs, in bytes: 24 GB (RTX 3090, 4090), 40 and 80 GB (A100, H100), 141 GB
 /// (H200).
@@ -63,6 +69,10 @@ pub struct Request {
     pub secondary_shards: Option<usize>,
     /// ZeRO-1 with an all-reduce of gradients.
     pub textbook_all_reduce: bool,
+    /// Where model states and activations rest; parameters in ZeRO-3 alone.
+    pub placement: Placement,
+    /// GPUs that share a machine's main memory and disk.
+    pub gpus_per_node: usize,
 }
 
 /// The answer. All sizes are per GPU, in bytes.
@@ -86,6 +96,9 @@ pub struct Report {
     pub shard_group: Option<usize>,
     /// Ranks that share a second copy of ZeRO-3's parameters.
     pub secondary_shards: Option<usize>,
+    /// What rests beyond the GPUs, if anything does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offload: Option<Offloading>,
     /// Its operations, if a model was given.
     pub compute: Option<Compute>,
     /// One entry per stage.
@@ -125,12 +138,18 @@ impl Compute {
 pub struct StageReport {
     /// The stage.
     pub stage: Stage,
-    /// Bytes held between steps.
+    /// Bytes held on the GPU between steps.
     pub model_states: ModelStates,
-    /// Peaks by class, if a model was given.
+    /// The GPU's peaks by class, if a model was given.
     pub memory: Option<Memory>,
-    /// Peak of everything together.
+    /// Peak of everything together on the GPU.
     pub total: u64,
+    /// Main memory and disk, if anything rests beyond the GPUs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beyond: Vec<PlaceReport>,
+    /// What a rank moves between these places per step.
+    #[serde(skip_serializing_if = "Transfers::is_none")]
+    pub transfers_per_step: Transfers,
     /// What the first rank sends per step.
     pub traffic_per_step: Traffic,
     /// The bytes of these that stay in its group of neighbours, if the stage has such groups.
@@ -177,6 +196,7 @@ fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJo
         shard_group: request.shard_group,
         secondary_shards: request.secondary_shards,
         textbook_all_reduce: request.textbook_all_reduce,
+        placement: Placement { gathers_states: request.placement.any(), ..request.placement },
         ..Job::new(config.clone(), request.strategy.stage(), request.gpus)
     };
     base.validate()?;
@@ -185,7 +205,7 @@ fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJo
         CAPACITIES.iter().map(|&capacity| explain_fit(&base, capacity)).collect::<Result<Vec<_>, _>>()?;
     let stage_report = |(i, stage): (usize, Stage)| {
         let job = base.with_stage(stage);
-        let rank = predict(&job)?.ranks[0];
+        let (rank, partition) = (predict(&job)?.ranks[0], Partition::of(&job));
         let fits = fits.iter().map(|fit| CapacityFit {
             capacity: fit.capacity,
             fits: fit.stages[i].fits,
@@ -193,9 +213,14 @@ fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJo
         });
         Ok(StageReport {
             stage,
-            model_states: Partition::of(&job).model_states(&job),
+            model_states: partition.model_states_in(&job, Place::Device),
             memory: Some(rank.memory),
             total: rank.memory.total_peak,
+            beyond: request.beyond(|place| {
+                let memory = rank.place(place);
+                (partition.model_states_in(&job, place), Some(memory), memory.total_peak)
+            }),
+            transfers_per_step: rank.transfers_per_step,
             traffic_per_step: rank.traffic_per_step,
             to_neighbours_per_step: rank.to_neighbours.per_step,
             sweeps: sweeps(&rank.traffic_per_step, parameters, request),
@@ -211,8 +236,16 @@ fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJo
 
 fn of_parameters(request: &Request, count: u64, activations: u64) -> Result<Report, InvalidJob> {
     check(request, count, activations)?;
+    // Of this job's model nothing is asked.
+    let base = Job {
+        recipe: request.recipe,
+        placement: request.placement,
+        ..Job::new(ModelConfig::tiny(), Stage::SHARDS_PARAMETERS, request.gpus)
+    };
     let stage_report = |stage| {
-        let model_states = request.recipe.model_states(&[count], request.gpus, stage);
+        let job = base.with_stage(stage);
+        let partition = Partition::of_count(count, job.shards());
+        let model_states = partition.model_states_in(&job, Place::Device);
         let total = model_states.total() + activations;
         let textbook = request.textbook_all_reduce;
         let traffic = Sweeps::of(stage, request.micro_batches as u64, textbook).traffic(
@@ -228,6 +261,11 @@ fn of_parameters(request: &Request, count: u64, activations: u64) -> Result<Repo
             model_states,
             memory: None,
             total,
+            beyond: request.beyond(|place| {
+                let states = partition.model_states_in(&job, place);
+                (states, None, states.total())
+            }),
+            transfers_per_step: Offload::of(&job, &partition.units).of_step(request.micro_batches as u64),
             traffic_per_step: traffic,
             to_neighbours_per_step: 0,
             sweeps: sweeps(&traffic, count, request),
@@ -265,6 +303,7 @@ fn report(
         strategy: request.strategy,
         shard_group: request.shard_group,
         secondary_shards: request.secondary_shards,
+        offload: request.offloading(),
         compute: None,
         stages,
     }

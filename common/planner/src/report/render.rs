@@ -7,11 +7,13 @@ use crate::table::{Format, Scale, Table, counted, grouped, in_words};
 use events::{Class, Operation};
 
 impl Report {
-    /// Returns the report as text: three tables under a title of three to five lines.
+    /// Returns the report as text: three tables, and up to four of what rests beyond the GPUs,
+    /// under a title of three to six lines.
     pub fn render(&self, format: Format) -> String {
+        let tables = std::iter::once(self.memory()).chain(self.beyond()).chain([self.traffic(), self.fits()]);
         let mut parts = vec![self.title()];
-        parts.extend([self.memory(), self.traffic(), self.fits()].map(|table| table.render(format)));
-        parts.push(self.notes().into());
+        parts.extend(tables.map(|table| table.render(format)));
+        parts.push(self.notes());
         parts.join("\n")
     }
 
@@ -32,8 +34,8 @@ impl Report {
             )
         });
         let steps = counted(self.micro_batches, "micro-batch", "micro-batches");
-        let (recomputed, strategy) = (self.recomputed(), self.strategy());
-        format!("{subject}, on {gpus}\n{recipe}\n{batch}{steps} per step\n{recomputed}{strategy}")
+        let more = [self.recomputed(), self.strategy(), self.offloaded()].concat();
+        format!("{subject}, on {gpus}\n{recipe}\n{batch}{steps} per step\n{more}")
     }
 
     /// Returns how ZeRO-3 shards, if not in its default way.
@@ -139,11 +141,13 @@ impl Report {
         table
     }
 
-    fn notes(&self) -> &'static str {
-        if self.model.is_some() { MODEL_NOTES } else { PARAMETERS_NOTES }
+    fn notes(&self) -> String {
+        let notes = if self.model.is_some() { MODEL_NOTES } else { PARAMETERS_NOTES };
+        let beyond = if self.model.is_some() && self.offload.is_some() { BEYOND_NOTES } else { "" };
+        [notes, beyond].concat()
     }
 
-    fn scale(&self, bytes: impl Iterator<Item = u64>) -> Scale {
+    pub(super) fn scale(&self, bytes: impl Iterator<Item = u64>) -> Scale {
         Scale::suiting(bytes.max().unwrap_or(0), self.recipe.unit)
     }
 }
@@ -167,6 +171,9 @@ type AddRow<'a> = dyn FnMut(&str, &dyn Fn(&StageReport) -> u64) + 'a;
 const MODEL_NOTES: &str = "\
 B: sequences per micro-batch. Classes reach their peaks at different times.
 ZeRO-3 keeps the head gathered for backward, so it sends a little less than 3 per micro-batch.
+";
+const BEYOND_NOTES: &str = "\
+Main memory: gathered parameters are a unit's, for the hash or a checkpoint; workspace is staging.
 ";
 const PARAMETERS_NOTES: &str = "\
 Activations, gathered units and buckets depend on the model: give one with --model.

@@ -6,7 +6,7 @@ use planner::closed::{Sweeps, bus_bandwidth_factor, sweeps_table};
 use planner::estimators::{Offload, comparison, largest_layer, zero2_gpu, zero3_gpu};
 use planner::report::{Report, Request, Subject};
 use planner::table::Format;
-use planner::{Recipe, Stage, Strategy, paper};
+use planner::{Placement, Recipe, Stage, Strategy, paper};
 
 const BILLION: u64 = 1_000_000_000;
 
@@ -24,6 +24,8 @@ fn request(parameters: u64, gpus: usize, recipe: Recipe) -> Request {
         tokens: None,
         micro_batches: 1,
         textbook_all_reduce: false,
+        placement: Placement::default(),
+        gpus_per_node: 8,
     }
 }
 

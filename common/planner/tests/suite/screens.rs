@@ -88,7 +88,13 @@ fn claims_as_json_carry_their_numbers() {
 
 #[test]
 fn no_screen_is_wider_than_100_columns() {
-    let screens = ["--model llama3-70b --gpus 64", "--claims", "--params 1T --gpus 1024", "--help"];
+    let screens = [
+        "--model llama3-70b --gpus 64",
+        "--model llama3-70b --gpus 64 --offload-optimizer disk",
+        "--claims",
+        "--params 1T --gpus 1024",
+        "--help",
+    ];
     for screen in screens {
         for line in output(screen).lines() {
             assert!(line.chars().count() <= 100, "{line}");
@@ -135,6 +141,41 @@ fn what_would_fit() {
 }
 
 #[test]
+fn states_beyond_the_device() {
+    let optimizer = output("--model llama3-70b --gpus 8 --gpus-per-node 8 --offload-optimizer cpu");
+    let everything = output(
+        "--model llama3-70b --gpus 16 --offload-optimizer disk --offload-parameters cpu \
+         --offload-activations disk --checkpoint-activations block",
+    );
+    let count = output("--params 13e9 --offload-optimizer cpu --grad-accum 2");
+    insta::assert_snapshot!([optimizer, everything, count].join("\n"));
+}
+
+/// 16 Ψ in fp32 on two machines of 3 GPUs and the rest: what rests where, per GPU and machine.
+#[test]
+fn places_as_json() {
+    let text = output(
+        "--params 300e6 --gpus 5 --gpus-per-node 3 --recipe fp32 --offload-optimizer disk \
+         --offload-parameters cpu --json",
+    );
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["offload"]["optimizer"], "disk");
+    assert_eq!(value["offload"]["gpus_per_node"], 3);
+    let zero3 = &value["stages"][3];
+    assert_eq!(zero3["model_states"]["weights"], 0);
+    assert_eq!(zero3["model_states"]["gradients"], 240_000_000);
+    let [host, disk] = [&zero3["beyond"][0], &zero3["beyond"][1]];
+    assert_eq!((&host["place"], &host["total"]), (&"host".into(), &240_000_000.into()));
+    // 60,000,000 elements in 14 pieces of 4,194,304, whole pages each, and one of 1,279,744.
+    let state = 14 * 4 * 4_194_304 + 4 * 1_279_744_u64.next_multiple_of(1024);
+    assert_eq!((&disk["place"], &disk["total"]), (&"disk".into(), &(3 * state).into()));
+    assert_eq!(disk["per_machine"], 3 * 3 * state);
+    let moved = &zero3["transfers_per_step"];
+    assert_eq!(moved["disk_to_host"]["bytes"], 3 * state);
+    assert_eq!(moved["host_to_device"]["bytes"], 2 * 240_000_000, "in either pass");
+}
+
+#[test]
 fn mistakes() {
     let mistakes = [
         "--gpus 4",
@@ -156,6 +197,10 @@ fn mistakes() {
         "--model tiny --gpus 4 --shard-group-size 2",
         "--model tiny --gpus 4 --strategy hybrid-shard --shard-group-size 3",
         "--model tiny --gpus 4 --secondary-shard-size 8",
+        "--model tiny --offload-optimizer nvme",
+        "--model tiny --offload-activations cpu",
+        "--params 7e9 --offload-activations disk",
+        "--model tiny --offload-optimizer cpu --offload-buffers 0",
     ];
     let screens = mistakes.map(|mistake| {
         let screen = output(mistake);

@@ -3,8 +3,8 @@
 use crate::link::{self, LinkChoice};
 use crate::size::whole;
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use events::Place;
+use planner::placement::{NOWHERE, place_parser};
 use std::path::PathBuf;
 
 /// Most staging buffers of each kind.
@@ -15,13 +15,13 @@ pub const MOST_BUFFERS: u64 = 16;
 #[command(next_help_heading = "Offload")]
 pub struct OffloadArgs {
     /// Where master weights, momentum and variance rest: in main memory (cpu) or on disk. The CPU updates them there.
-    #[arg(long, default_value = NOWHERE, value_parser = place(), value_name = "WHERE")]
+    #[arg(long, default_value = NOWHERE, value_parser = place_parser(), value_name = "WHERE")]
     pub offload_optimizer: Place,
     /// ZeRO-3: where a rank's shards of parameters rest between gathers.
-    #[arg(long, default_value = NOWHERE, value_parser = place(), value_name = "WHERE")]
+    #[arg(long, default_value = NOWHERE, value_parser = place_parser(), value_name = "WHERE")]
     pub offload_parameters: Place,
     /// Where the inputs of blocks rest from forward to backward; needs --checkpoint-activations block.
-    #[arg(long, default_value = NOWHERE, value_parser = place(), value_name = "WHERE")]
+    #[arg(long, default_value = NOWHERE, value_parser = place_parser(), value_name = "WHERE")]
     pub offload_activations: Place,
     /// Directory for the files of what rests on disk; it is created if need be. [default: the system's for temporary
     /// files or the current one, whichever is not in main memory]
@@ -37,19 +37,4 @@ pub struct OffloadArgs {
     /// Simulate the way between main memory and disk, on the CPU, with figures such as 100us,3GB/s.
     #[arg(long, value_parser = link::parse_disk, value_name = "LATENCY,BANDWIDTH")]
     pub disk_link: Option<LinkChoice>,
-}
-
-const NOWHERE: &str = "none";
-const PLACES: [(&str, Place); 3] = [(NOWHERE, Place::Device), ("cpu", Place::Host), ("disk", Place::Disk)];
-
-/// Returns the flags' word for `place`.
-pub fn place_word(place: Place) -> &'static str {
-    PLACES.iter().find(|(_, named)| *named == place).map_or(NOWHERE, |(word, _)| word)
-}
-
-fn place() -> impl TypedValueParser<Value = Place> {
-    let words = PossibleValuesParser::new(PLACES.map(|(word, _)| word));
-    words.map(|word| {
-        PLACES.iter().find(|(named, _)| *named == word).map_or(Place::Device, |(_, place)| *place)
-    })
 }

@@ -1,0 +1,133 @@
+//! What a report says of main memory and disks, and of the ways there.
+
+use super::{Report, Request, StageReport};
+use crate::ledger::Memory;
+use crate::placement::{Placement, place_word};
+use crate::recipe::ModelStates;
+use crate::table::{Table, counted};
+use events::{Class, Place, Route};
+use serde::Serialize;
+
+/// The places of [`StageReport::beyond`], and their names.
+const BEYOND: [Place; 2] = [Place::Host, Place::Disk];
+const NAMES: [&str; 2] = ["main memory", "disk"];
+
+/// What rests beyond the GPUs, and how many of these share a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Offloading {
+    /// Where states rest.
+    #[serde(flatten)]
+    pub placement: Placement,
+    /// GPUs that share a machine's main memory and disk.
+    pub gpus_per_node: usize,
+}
+
+/// What a rank keeps in main memory or on a disk, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PlaceReport {
+    /// The place.
+    pub place: Place,
+    /// Bytes held between steps.
+    pub model_states: ModelStates,
+    /// Peaks by class, if a model was given.
+    pub memory: Option<Memory>,
+    /// Peak of everything together.
+    pub total: u64,
+    /// The same of all GPUs of a machine.
+    pub per_machine: u64,
+}
+
+impl Request {
+    /// Returns the GPUs of a machine.
+    fn machine(&self) -> usize {
+        self.gpus_per_node.min(self.gpus)
+    }
+
+    pub(super) fn offloading(&self) -> Option<Offloading> {
+        let offloading = Offloading { placement: self.placement, gpus_per_node: self.machine() };
+        self.placement.any().then_some(offloading)
+    }
+
+    /// Returns an entry for main memory and one for the disk, if anything rests beyond the GPUs:
+    /// model states, peaks and total are those of `held`.
+    pub(super) fn beyond(
+        &self,
+        held: impl Fn(Place) -> (ModelStates, Option<Memory>, u64),
+    ) -> Vec<PlaceReport> {
+        if !self.placement.any() {
+            return Vec::new();
+        }
+        let report = |place| {
+            let (model_states, memory, total) = held(place);
+            PlaceReport { place, model_states, memory, total, per_machine: total * self.machine() as u64 }
+        };
+        BEYOND.map(report).into()
+    }
+}
+
+impl Report {
+    /// Returns what rests where, in words.
+    pub(super) fn offloaded(&self) -> String {
+        let Some(Offloading { placement, .. }) = self.offload else { return String::new() };
+        let states = [
+            ("optimizer", placement.optimizer),
+            ("ZeRO-3's parameters", placement.parameters),
+            ("inputs of blocks", placement.activations),
+        ];
+        let away = states.into_iter().filter(|(_, place)| *place != Place::Device);
+        let words: Vec<String> =
+            away.map(|(what, place)| format!("{what} to {}", place_word(place))).collect();
+        format!("offloaded: {}\n", words.join(", "))
+    }
+
+    /// Returns what main memory and disks hold, per GPU and per machine, and what moves per GPU and
+    /// step.
+    pub fn beyond(&self) -> Vec<Table> {
+        let Some(Offloading { gpus_per_node, .. }) = self.offload else { return Vec::new() };
+        let places = (0..BEYOND.len()).filter(|&i| self.stages.iter().any(|stage| stage.beyond[i].total > 0));
+        let mut tables: Vec<Table> = places.map(|i| self.place(i)).collect();
+        let machine = |i: usize| (NAMES[i], self.of(|stage| stage.beyond[i].per_machine));
+        let title = format!("machine of {}", counted(gpus_per_node, "GPU", "GPUs"));
+        tables.push(self.bytes(&title, [machine(0), machine(1)].into()));
+        let route = |route: &Route| (route.label(), self.of(|stage| stage.transfers_per_step.bytes(*route)));
+        let routes = Route::ALL.iter().map(route).filter(|(_, bytes)| bytes.iter().any(|&bytes| bytes > 0));
+        tables.push(self.bytes("moved per GPU and step", routes.collect()));
+        tables
+    }
+
+    /// Returns what a GPU's rank holds in one place: in all rows but the last only what is not 0.
+    fn place(&self, i: usize) -> Table {
+        let held = |class: Class| {
+            move |stage: &StageReport| {
+                let PlaceReport { model_states, memory, .. } = &stage.beyond[i];
+                match (class, memory) {
+                    (Class::Parameters, _) => model_states.parameters(),
+                    (Class::Gradients, _) => model_states.gradients,
+                    (Class::Optimizer, _) => model_states.optimizer(),
+                    (_, memory) => memory.map_or(0, |memory| memory.peak(class)),
+                }
+            }
+        };
+        let rows = Class::ALL.iter().map(|&class| (class.label(), self.of(held(class))));
+        let mut rows: Vec<_> = rows.filter(|(_, bytes)| bytes.iter().any(|&bytes| bytes > 0)).collect();
+        let peak = BEYOND[i] == Place::Host && self.model.is_some();
+        let total = if peak { "= peak at any one time" } else { "= together" };
+        rows.push((total, self.of(|stage| stage.beyond[i].total)));
+        self.bytes(&format!("{} per GPU", NAMES[i]), rows)
+    }
+
+    /// Returns one figure of every stage.
+    fn of(&self, bytes: impl Fn(&StageReport) -> u64) -> Vec<u64> {
+        self.stages.iter().map(bytes).collect()
+    }
+
+    fn bytes(&self, title: &str, rows: Vec<(&str, Vec<u64>)>) -> Table {
+        let scale = self.scale(rows.iter().flat_map(|(_, bytes)| bytes.iter().copied()));
+        let stages = self.stages.iter().map(|stage| stage.stage);
+        let mut table = Table::numbers(format!("{title}, {}", scale.label()), stages);
+        for (name, bytes) in rows {
+            table.row(name, bytes.into_iter().map(|bytes| scale.show(bytes)));
+        }
+        table
+    }
+}
