@@ -1,5 +1,5 @@
 //! Measures how much communication overlaps with computation, and how long each rank waits for
-//! which other rank.
+//! which other rank, for copies and for its disk.
 
 use crate::window::{CollectiveSpan, RankWindow, Window};
 use std::collections::BTreeMap;
@@ -13,8 +13,12 @@ pub struct Overlap {
     pub communication: u64,
     /// Time during which data moves and the compute stream is busy.
     pub overlapped: u64,
-    /// Time during which data moves and the compute stream is idle.
+    /// Time during which data moves and the compute stream is idle, though not because of a transfer.
     pub exposed: u64,
+    /// Time during which the rank is idle because it waits for copies between device and main memory.
+    pub copies: u64,
+    /// Time during which the rank is idle because it waits for its disk.
+    pub disk: u64,
     /// Time during which both streams are idle because another rank has not issued a collective, or
     /// has not begun its share.
     pub waiting: u64,
@@ -56,6 +60,26 @@ fn common(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     out
 }
 
+/// Returns `a` without `b`.
+fn without(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+    let (mut out, mut rest) = (Vec::new(), b);
+    for &(mut from, to) in a {
+        rest = &rest[rest.partition_point(|(_, end)| *end <= from)..];
+        for &(start, end) in rest.iter().take_while(|(start, _)| *start < to) {
+            out.push((from, start));
+            from = end;
+        }
+        out.push((from, to));
+    }
+    merged(out)
+}
+
+/// Returns when a rank is idle because it waits for its disk or, if not `disk`, for copies.
+fn stalls(lane: &RankWindow, disk: bool, range: Interval) -> Vec<Interval> {
+    let such = lane.transfers.iter().filter(|span| span.event.route.touches_disk() == disk);
+    merged(such.filter_map(|span| span.stalled()).map(|(from, to)| clipped(from, to, range)).collect())
+}
+
 fn clipped(from: u64, to: u64, (start, end): Interval) -> Interval {
     (from.max(start), to.min(end))
 }
@@ -73,7 +97,10 @@ pub fn measure(window: &Window, range: (u64, u64)) -> Vec<Overlap> {
 
 fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: Interval) -> Overlap {
     let lane = &window.lanes[rank];
-    let busy = compute(lane, range);
+    let disk = stalls(lane, true, range);
+    let copies = without(&stalls(lane, false, range), &disk);
+    let stalled = merged(disk.iter().chain(&copies).copied().collect());
+    let busy = without(&compute(lane, range), &stalled);
     let moving =
         lane.collectives.iter().flat_map(|collective| moving(collective, meetings.gap(collective, range.1)));
     let moving = merged(moving.map(|(from, to)| clipped(from, to, range)).collect());
@@ -82,11 +109,13 @@ fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: In
         compute: length(&busy),
         communication: length(&moving),
         overlapped,
-        exposed: length(&moving) - overlapped,
+        exposed: length(&without(&without(&moving, &busy), &stalled)),
+        copies: length(&copies),
+        disk: length(&disk),
         waited_for: vec![0; window.lanes.len()],
         waiting: 0,
     };
-    let occupied = merged(busy.into_iter().chain(moving).collect());
+    let occupied = merged(busy.into_iter().chain(moving).chain(stalled).collect());
     waiting(lane, meetings, (rank, range), &occupied, &mut overlap);
     overlap
 }
@@ -219,7 +248,9 @@ impl<'a> Meeting<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use events::{CollectiveEvent, Event, Operation, Progress, Snapshot, What};
+    use events::{
+        Class, CollectiveEvent, Event, Operation, Pass, Progress, Route, Snapshot, TransferEvent, What,
+    };
 
     /// Returns an event of the first collective of `group` on `rank`.
     fn progress(at: u64, rank: u32, group: u16, progress: Progress) -> Event {
@@ -284,11 +315,47 @@ mod tests {
         assert_eq!((first.communication, first.waited_for), (10, vec![0, 0]));
     }
 
+    /// A rank computes from 0 to 40 and waits within it for its disk (from 10 to 20) and for a copy
+    /// (from 15 to 25). Until 30 data moves to another rank.
+    #[test]
+    fn waits_for_transfers_are_no_computation() {
+        let mut window = Window::new(&Snapshot::new(1, 1));
+        let mut tell = |at, what| window.apply(&Event { at, rank: 0, what });
+        let pass = (Pass::Step, 0, 0);
+        tell(0, What::PassStarted { pass: pass.0, unit: pass.1, micro: pass.2 });
+        for (at, route) in [(20, Route::DiskToHost), (25, Route::HostToDevice)] {
+            tell(
+                at,
+                What::Transfer(TransferEvent {
+                    progress: Progress::Finished,
+                    sequence: at,
+                    route,
+                    class: Class::Optimizer,
+                    unit: 0,
+                    bytes: 1,
+                    moved: 1,
+                    began: 12,
+                    ended: 0,
+                    exposed: 10,
+                }),
+            );
+        }
+        tell(40, What::PassFinished { pass: pass.0, unit: pass.1, micro: pass.2 });
+        for (at, progress) in [(5, Progress::Issued), (5, Progress::Started), (30, Progress::Finished)] {
+            tell(at, self::progress(at, 0, 0, progress).what);
+        }
+        let of = measure(&window, (0, 100)).remove(0);
+        assert_eq!((of.compute, of.disk, of.copies), (25, 10, 5));
+        assert_eq!((of.communication, of.overlapped, of.exposed), (25, 10, 0));
+    }
+
     #[test]
     fn intervals_merge_and_intersect() {
         let a = merged(vec![(5, 9), (0, 2), (1, 4), (4, 4)]);
         assert_eq!(a, [(0, 4), (5, 9)]);
         assert_eq!(common(&a, &[(3, 6), (8, 20)]), [(3, 4), (5, 6), (8, 9)]);
         assert_eq!(length(&a), 8);
+        assert_eq!(without(&a, &[(1, 2), (3, 6), (8, 20)]), [(0, 1), (2, 3), (6, 8)]);
+        assert_eq!((without(&a, &[]), without(&[], &a)), (a.clone(), vec![]));
     }
 }

@@ -1,7 +1,10 @@
 //! The last few steps in detail: memory over time, and passes and collectives as spans. Times are
 //! nanoseconds of the run.
 
-use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Snapshot, What, Work};
+use events::{
+    Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, RankSnapshot, Snapshot, TransferEvent,
+    What, Work,
+};
 use std::collections::VecDeque;
 
 const CLASSES: usize = Class::ALL.len();
@@ -10,7 +13,7 @@ const STEPS: usize = 2;
 /// The most entries per rank and kind.
 const LIMIT: usize = 1 << 15;
 
-/// The device's live bytes from a time on.
+/// The live bytes in a place from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySample {
     /// The time.
@@ -57,6 +60,30 @@ pub struct CollectiveSpan {
     pub sent: u64,
 }
 
+/// A transfer between a rank's places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TransferSpan {
+    /// Its latest event.
+    pub event: TransferEvent,
+    /// When the rank issued it.
+    pub issued: u64,
+    /// When the rank had waited for it.
+    pub finished: Option<u64>,
+}
+
+impl TransferSpan {
+    /// Returns when the bytes began to move and when they had arrived, once that is known.
+    pub fn moving(&self) -> Option<(u64, u64)> {
+        let before = |time: u64| self.finished.map(|finished| finished.saturating_sub(time));
+        Some((before(self.event.began)?, before(self.event.ended)?))
+    }
+
+    /// Returns from when to when the rank was idle because it waited for it.
+    pub fn stalled(&self) -> Option<(u64, u64)> {
+        self.finished.map(|finished| (finished.saturating_sub(self.event.exposed), finished))
+    }
+}
+
 /// An optimizer step of rank 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepSpan {
@@ -71,12 +98,16 @@ pub struct StepSpan {
 /// One rank's last few steps.
 #[derive(Clone, Debug, Default)]
 pub struct RankWindow {
-    /// Memory after each change.
+    /// The device's memory after each change.
     pub memory: VecDeque<MemorySample>,
+    /// What the rank holds in main memory beside its device, after each change.
+    pub host: VecDeque<MemorySample>,
     /// Passes.
     pub spans: VecDeque<PassSpan>,
     /// Collectives, barriers and scalars included.
     pub collectives: VecDeque<CollectiveSpan>,
+    /// Transfers between device, main memory and disk.
+    pub transfers: VecDeque<TransferSpan>,
     /// The groups within the world that the rank has joined.
     groups: Vec<u16>,
     /// Bytes sent per operation since the run started.
@@ -93,13 +124,15 @@ pub struct Window {
 }
 
 impl Window {
-    /// Returns a window without spans whose first memory sample is that of `now`.
+    /// Returns a window without spans whose first memory samples are those of `now`.
     pub fn new(now: &Snapshot) -> Self {
+        let sample = |rank: &RankSnapshot, place: Place| {
+            VecDeque::from([MemorySample { at: now.at, live: rank.live[place.index()] }])
+        };
         let lanes = now.ranks.iter().map(|rank| {
-            let sample = MemorySample { at: now.at, live: rank.live[Place::Device.index()] };
             let groups = rank.groups.iter().map(|group| group.number).collect();
-            let memory = VecDeque::from([sample]);
-            RankWindow { memory, groups, sent: rank.sent.by_operation, ..RankWindow::default() }
+            let (memory, host) = (sample(rank, Place::Device), sample(rank, Place::Host));
+            RankWindow { memory, host, groups, sent: rank.sent.by_operation, ..RankWindow::default() }
         });
         Window { lanes: lanes.collect(), steps: VecDeque::new() }
     }
@@ -145,7 +178,12 @@ impl Window {
 impl RankWindow {
     fn apply(&mut self, event: &Event) {
         match event.what {
-            What::Memory { place: Place::Device, class, live, .. } => self.memory(event.at, class, live),
+            What::Memory { place: Place::Device, class, live, .. } => {
+                sample(&mut self.memory, event.at, class, live);
+            }
+            What::Memory { place: Place::Host, class, live, .. } => {
+                sample(&mut self.host, event.at, class, live);
+            }
             What::PassStarted { pass, unit, micro } => {
                 self.spans.push_back(PassSpan { from: event.at, to: None, pass, unit, micro });
                 shorten(&mut self.spans);
@@ -156,6 +194,7 @@ impl RankWindow {
                 }
             }
             What::Collective(collective) => self.collective(event.at, collective),
+            What::Transfer(transfer) => self.transfer(event.at, transfer),
             What::Joined { group, .. } => self.groups.push(group),
             What::Crossed { group, sequence, began, ended, .. } => {
                 if let Some(collective) = self.collective_span(group, sequence) {
@@ -202,12 +241,16 @@ impl RankWindow {
         self.collectives.iter_mut().rev().find(|t| t.event.sequence == sequence && t.event.group == group)
     }
 
-    fn memory(&mut self, at: u64, class: Class, live: u64) {
-        let mut sample = self.memory.back().copied().unwrap_or(MemorySample { at, live: [0; CLASSES] });
-        sample.at = at;
-        sample.live[class.index()] = live;
-        self.memory.push_back(sample);
-        shorten(&mut self.memory);
+    fn transfer(&mut self, at: u64, event: TransferEvent) {
+        let done = event.progress == Progress::Finished;
+        let known = self.transfers.iter_mut().rev().find(|span| span.event.sequence == event.sequence);
+        if let Some(span) = known.filter(|_| done) {
+            (span.event, span.finished) = (event, Some(at));
+            return;
+        }
+        let issued = if done { at.saturating_sub(event.began) } else { at };
+        self.transfers.push_back(TransferSpan { event, issued, finished: done.then_some(at) });
+        shorten(&mut self.transfers);
     }
 
     fn collective(&mut self, at: u64, event: CollectiveEvent) {
@@ -239,8 +282,13 @@ impl RankWindow {
 
     fn forget(&mut self, oldest: u64) {
         // The last sample before the window is the memory at its beginning.
-        while self.memory.get(1).is_some_and(|sample| sample.at <= oldest) {
-            self.memory.pop_front();
+        for samples in [&mut self.memory, &mut self.host] {
+            while samples.get(1).is_some_and(|sample| sample.at <= oldest) {
+                samples.pop_front();
+            }
+        }
+        while self.transfers.front().is_some_and(|t| t.finished.is_some_and(|finished| finished < oldest)) {
+            self.transfers.pop_front();
         }
         while self.spans.front().is_some_and(|span| span.to.is_some_and(|to| to < oldest)) {
             self.spans.pop_front();
@@ -249,6 +297,14 @@ impl RankWindow {
             self.collectives.pop_front();
         }
     }
+}
+
+fn sample(samples: &mut VecDeque<MemorySample>, at: u64, class: Class, live: u64) {
+    let mut sample = samples.back().copied().unwrap_or(MemorySample { at, live: [0; CLASSES] });
+    sample.at = at;
+    sample.live[class.index()] = live;
+    samples.push_back(sample);
+    shorten(samples);
 }
 
 fn shorten<T>(entries: &mut VecDeque<T>) {

@@ -1,12 +1,17 @@
 //! The simulated ranks: their clocks, memory and collectives, and the events that they emit.
 
+use super::transfers::IssuedTransfer;
 use super::{ELEMENT, SimulatedRun, SimulationPlan, header};
 use events::event::NO_UNIT;
-use events::header::{PredictedMemory, PredictedTraffic};
-use events::{CatchUp, Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, RunHeader, What};
+use events::header::{PredictedMemory, PredictedPlace, PredictedTraffic, PredictedTransfer};
+use events::{
+    CatchUp, Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Route, RunHeader, What,
+};
 
 const CLASSES: usize = Class::ALL.len();
 const OPERATIONS: usize = Operation::ALL.len();
+const PLACES: usize = Place::ALL.len();
+const ROUTES: usize = Route::ALL.len();
 
 /// A collective that the ranks have issued and not waited for yet, with the time of each rank's
 /// issue.
@@ -22,9 +27,15 @@ pub(super) struct Simulation<'a> {
     pub(super) clocks: Vec<u64>,
     pub(super) link_free: u64,
     pub(super) events: Vec<Event>,
-    pub(super) live: Vec<[u64; CLASSES]>,
+    pub(super) live: Vec<[[u64; CLASSES]; PLACES]>,
     pub(super) sent: Vec<[u64; OPERATIONS]>,
     pub(super) sequence: u64,
+    /// When each route of each rank is free, and the bytes that it has moved.
+    pub(super) ways_free: Vec<[u64; ROUTES]>,
+    pub(super) moved: Vec<[u64; ROUTES]>,
+    pub(super) transfers: u64,
+    /// The unit whose parameters are on their way to the device.
+    pub(super) fetching: Option<(usize, IssuedTransfer)>,
     pub(super) noise: u64,
 }
 
@@ -37,9 +48,13 @@ impl<'a> Simulation<'a> {
             clocks: vec![1_000_000; ranks],
             link_free: 0,
             events: Vec::new(),
-            live: vec![[0; CLASSES]; ranks],
+            live: vec![[[0; CLASSES]; PLACES]; ranks],
             sent: vec![[0; OPERATIONS]; ranks],
             sequence: 0,
+            ways_free: vec![[0; ROUTES]; ranks],
+            moved: vec![[0; ROUTES]; ranks],
+            transfers: 0,
+            fetching: None,
             noise: 0x2545_f491_4f6c_dd1d,
         }
     }
@@ -56,13 +71,7 @@ impl<'a> Simulation<'a> {
     }
 
     pub(super) fn memory(&mut self, class: Class, delta: i64) {
-        for rank in 0..self.clocks.len() {
-            let live = &mut self.live[rank][class.index()];
-            *live = live.saturating_add_signed(delta);
-            let what = What::Memory { place: Place::Device, class, delta, live: *live };
-            self.emit(rank, self.clocks[rank], what);
-            self.clocks[rank] += 200;
-        }
+        self.memory_in(Place::Device, class, delta);
     }
 
     /// Lets every rank compute for about this long. Ranks differ by a few percent.
@@ -181,6 +190,15 @@ impl<'a> Simulation<'a> {
             for &operation in Operation::ALL.iter().filter(|&&operation| operation != Operation::Scalars) {
                 let bytes = now.sent_last_step.by_operation[operation.index()];
                 self.header.predicted_traffic.push(PredictedTraffic { rank, operation, bytes });
+            }
+            for &place in Place::ALL.iter().filter(|&&place| place != Place::Device && now.peak_in(place) > 0)
+            {
+                let (peaks, total) = (now.peak[place.index()].to_vec(), now.peak_in(place));
+                self.header.offload.memory.push(PredictedPlace { rank, place, peaks, total });
+            }
+            for &route in Route::ALL.iter().filter(|&&route| now.transfers.uses(route)) {
+                let bytes = now.transfers.last_step.bytes[route.index()];
+                self.header.offload.transfers.push(PredictedTransfer { rank, route, bytes });
             }
             self.header.predicted_total.push(now.total_peak);
             self.header.replicated_total.push(4 * model + activations as u64 + (1 << 20));

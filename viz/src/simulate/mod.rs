@@ -5,10 +5,11 @@
 
 mod clockwork;
 mod steps;
+mod transfers;
 
 use clockwork::Simulation;
 use events::header::{Offload, Sharded, Sweep, UnitHeader};
-use events::{Event, Operation, Purpose, RunHeader};
+use events::{Class, Event, Operation, Place, Purpose, RunHeader};
 
 /// Bytes per element.
 const ELEMENT: u64 = 4;
@@ -39,12 +40,40 @@ pub struct SimulationPlan {
     pub ring: bool,
     /// The step in which the last rank fails.
     pub fail_at: Option<u32>,
+    /// The classes that do not rest on the device, each with its place: parameters (of stage 3),
+    /// optimizer states, activations.
+    pub resting: Vec<(Class, Place)>,
 }
 
 impl SimulationPlan {
     /// Returns a plan for `stage` on `ranks` ranks: tiny model, three steps, one micro-batch.
     pub fn new(stage: u8, ranks: u32) -> Self {
-        SimulationPlan { stage, ranks, steps: 3, blocks: 4, micro_batches: 1, ring: false, fail_at: None }
+        SimulationPlan {
+            stage,
+            ranks,
+            steps: 3,
+            blocks: 4,
+            micro_batches: 1,
+            ring: false,
+            fail_at: None,
+            resting: Vec::new(),
+        }
+    }
+
+    /// Returns where the bytes of `class` rest.
+    fn place(&self, class: Class) -> Place {
+        let whole = class == Class::Parameters && self.stage < 3;
+        let found = self.resting.iter().find(|(other, _)| *other == class && !whole);
+        found.map_or(Place::Device, |(_, place)| *place)
+    }
+
+    /// Returns the classes that do not rest on the device.
+    fn offload(&self) -> Offload {
+        let resting = Class::ALL.iter().map(|&class| (class, self.place(class)));
+        Offload {
+            resting: resting.filter(|(_, place)| *place != Place::Device).collect(),
+            ..Offload::default()
+        }
     }
 
     /// Simulates the run.
@@ -124,6 +153,6 @@ fn header(plan: &SimulationPlan) -> RunHeader {
         predicted_traffic: Vec::new(),
         version: "simulated".into(),
         theory,
-        offload: Offload::default(),
+        offload: plan.offload(),
     }
 }

@@ -1,15 +1,18 @@
 //! The order of the ranks' work: setup, forward, backward, update, validation.
 
 use super::clockwork::{IssuedCollective, Simulation};
-use events::{Class, Operation, Pass, What};
+use events::{Class, Operation, Pass, Place, Route, What};
 
 impl Simulation<'_> {
     pub(super) fn run(&mut self) {
         let sharded = self.header.sharded;
         for unit in 0..self.header.units.len() {
-            self.memory(Class::Parameters, self.share(unit, sharded.parameters));
-            self.memory(Class::Gradients, self.share(unit, sharded.gradients));
-            self.memory(Class::Optimizer, 2 * self.share(unit, sharded.optimizer));
+            let gradients = if self.gradients_follow() { Place::Host } else { Place::Device };
+            let (parameters, optimizer) =
+                (self.plan.place(Class::Parameters), self.plan.place(Class::Optimizer));
+            self.memory_in(parameters, Class::Parameters, self.share(unit, sharded.parameters));
+            self.memory_in(gradients, Class::Gradients, self.share(unit, sharded.gradients));
+            self.memory_in(optimizer, Class::Optimizer, 2 * self.share(unit, sharded.optimizer));
         }
         self.scalars();
         for step in 0..self.plan.steps {
@@ -38,7 +41,9 @@ impl Simulation<'_> {
         self.emit(rank, self.clocks[rank], What::Failed { message });
     }
 
-    fn gather(&mut self, unit: usize) -> Option<IssuedCollective> {
+    /// Issues the all-gather of a unit. The unit after it is `next`.
+    fn gather(&mut self, unit: usize, next: Option<usize>) -> Option<IssuedCollective> {
+        self.fetched(unit, next);
         self.header.sharded.parameters.then(|| {
             self.memory(Class::GatheredParameters, self.bytes(unit) as i64);
             self.issue(Operation::AllGather, unit as u16, 1, self.bytes(unit))
@@ -53,11 +58,12 @@ impl Simulation<'_> {
 
     fn forward(&mut self, micro: u16) {
         let count = self.header.units.len();
-        let mut coming = self.gather(0);
+        let after = |unit: usize| Some(unit + 1).filter(|&next| next < count);
+        let mut coming = self.gather(0, after(0));
         for unit in 0..count {
             let here = coming.take();
             if unit + 1 < count {
-                coming = self.gather(unit + 1);
+                coming = self.gather(unit + 1, after(unit + 1));
             }
             if let Some(issued) = here {
                 self.wait(issued);
@@ -66,6 +72,9 @@ impl Simulation<'_> {
             self.memory(Class::Workspace, 1 << 20);
             self.pass(Pass::Forward, unit, micro, self.cost(unit));
             self.memory(Class::Workspace, -(1 << 20));
+            if unit > 0 && unit + 1 < count {
+                self.store_activations(unit);
+            }
             if unit + 1 < count {
                 self.release(unit);
             }
@@ -84,10 +93,13 @@ impl Simulation<'_> {
         for unit in (0..count).rev() {
             let here = coming.take();
             if unit > 0 {
-                coming = self.gather(unit - 1);
+                coming = self.gather(unit - 1, unit.checked_sub(2));
             }
             if let Some(issued) = here {
                 self.wait(issued);
+            }
+            if unit > 0 && unit + 1 < count {
+                self.load_activations(unit);
             }
             if self.header.sharded.gradients {
                 self.memory(Class::CommunicationBuckets, self.bytes(unit) as i64);
@@ -114,19 +126,27 @@ impl Simulation<'_> {
         if self.header.sharded.gradients {
             self.memory(Class::CommunicationBuckets, -(self.bytes(unit) as i64));
         }
+        if self.gradients_follow() {
+            self.travel(Route::DeviceToHost, Class::Gradients, unit, self.share(unit, true) as u64);
+        }
     }
 
     fn update(&mut self) {
         self.scalars();
+        let mut leaving = None;
         let refresh = self.header.sharded.optimizer && !self.header.sharded.parameters;
         for unit in 0..self.header.units.len() {
             let divisor = if self.header.sharded.optimizer { u64::from(self.plan.ranks) } else { 1 };
+            self.page_in(unit);
             self.pass(Pass::Step, unit, 0, self.cost(unit) / 4 / divisor);
+            let before = std::mem::replace(&mut leaving, self.page_out(unit));
+            before.into_iter().for_each(|before| self.arrive(before));
             if refresh {
                 let issued = self.issue(Operation::AllGather, unit as u16, 1, self.bytes(unit));
                 self.wait(issued);
             }
         }
+        leaving.into_iter().for_each(|last| self.arrive(last));
     }
 
     fn report_step(&mut self, step: u32, began: u64) {
@@ -139,7 +159,7 @@ impl Simulation<'_> {
 
     fn evaluate(&mut self) {
         for unit in 0..self.header.units.len() {
-            if let Some(issued) = self.gather(unit) {
+            if let Some(issued) = self.gather(unit, None) {
                 self.wait(issued);
             }
             self.pass(Pass::Evaluate, unit, 0, self.cost(unit));

@@ -1,7 +1,7 @@
 //! Tests that views can be drawn at every size.
 
 use crate::support::{STAGES, live, made_up, recorded};
-use events::Boundary;
+use events::{Boundary, Class, Place};
 use proptest::prelude::*;
 use viz::app::{App, EventSource};
 use viz::player::Player;
@@ -43,9 +43,22 @@ fn every_view_at_every_size_from_1x1_to_300x100() {
     std::thread::scope(|scope| (0..threads).for_each(|first| drop(scope.spawn(move || draw(first)))));
 }
 
+/// Optimizer states, parameters and activations, each in any place.
+fn resting() -> impl Strategy<Value = Vec<(Class, Place)>> {
+    let place = || prop::sample::select(Place::ALL);
+    (place(), place(), place()).prop_map(|(optimizer, parameters, activations)| {
+        let places = [
+            (Class::Optimizer, optimizer),
+            (Class::Parameters, parameters),
+            (Class::Activations, activations),
+        ];
+        places.into_iter().filter(|(_, place)| *place != Place::Device).collect()
+    })
+}
+
 fn plans() -> impl Strategy<Value = SimulationPlan> {
-    (0u8..4, 1u32..=64, 1usize..40, 1u16..3, any::<bool>(), prop::option::of(0u32..2)).prop_map(
-        |(stage, ranks, blocks, micro_batches, ring, fail_at)| SimulationPlan {
+    (0u8..4, 1u32..=64, 1usize..40, 1u16..3, any::<bool>(), prop::option::of(0u32..2), resting()).prop_map(
+        |(stage, ranks, blocks, micro_batches, ring, fail_at, resting)| SimulationPlan {
             stage,
             ranks,
             steps: 2,
@@ -53,6 +66,7 @@ fn plans() -> impl Strategy<Value = SimulationPlan> {
             micro_batches,
             ring,
             fail_at,
+            resting,
         },
     )
 }

@@ -74,6 +74,16 @@ impl Route {
             Route::HostToDisk => Place::Disk,
         }
     }
+
+    /// True if a disk is read or written.
+    pub const fn touches_disk(self) -> bool {
+        matches!(self, Route::HostToDisk | Route::DiskToHost)
+    }
+
+    /// True if it leads away from the device.
+    pub const fn leaves(self) -> bool {
+        matches!(self, Route::DeviceToHost | Route::HostToDisk)
+    }
 }
 
 labelled! {
