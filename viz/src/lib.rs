@@ -12,6 +12,7 @@ pub mod input;
 pub mod narration;
 pub mod open;
 pub mod overlap;
+pub mod places;
 pub mod player;
 pub mod simulate;
 pub mod terminal;

@@ -152,6 +152,15 @@ pub const fn class_name(class: Class) -> &'static str {
     }
 }
 
+/// Returns the shortest name of a class.
+pub const fn shortest_name(class: Class) -> &'static str {
+    match class {
+        Class::Parameters => "params",
+        Class::Gradients => "grads",
+        other => class_name(other),
+    }
+}
+
 /// Returns the colour of a pass.
 pub const fn pass_colour(pass: Pass) -> Color {
     match pass {

@@ -8,8 +8,8 @@ use crate::theme::{
     self, ACCENT, ALARM, DIM, FAINT, GOOD, WAITING, bold, class_colour, class_glyph, class_name, ink,
 };
 use crate::words;
-use crate::{disagreement, groups, narration};
-use events::{Class, Flight, PassNow, Place, RankSnapshot, RankStatus};
+use crate::{disagreement, groups, narration, places};
+use events::{Class, Flight, PassNow, Place, RankSnapshot, RankStatus, Route};
 use ratatui::style::{Color, Style};
 
 /// The most ranks that are shown as cards. More are shown as a table.
@@ -62,15 +62,22 @@ fn share_edges(cards: u16, width: u16) -> bool {
 
 /// Returns the rows of a card, with the additional ones if `room` suffices.
 pub(super) fn height(scene: &Scene, room: u16) -> u16 {
-    let used = |rank: usize| classes_used(scene, rank).count() as u16;
-    let least = FRAME + (0..scene.now.ranks.len()).map(used).max().unwrap_or(0);
+    let least = FRAME + (0..scene.now.ranks.len()).map(|rank| rows(scene, rank)).max().unwrap_or(0);
     if least + ROOMY <= room { least + ROOMY } else { least }
+}
+
+/// Returns the number of rows of a card's classes and places.
+fn rows(scene: &Scene, number: usize) -> u16 {
+    (classes_used(scene, number).count() + places::used(&scene.header).len()) as u16
 }
 
 /// Returns the bar whose scale all ranks share, so that their bars can be compared.
 pub(super) fn bar_scale(scene: &Scene) -> Bar {
     let ghost = scene.header.replicated_total.iter().copied().max().unwrap_or(0);
-    let peak = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0);
+    let beside = places::used(&scene.header);
+    let peaks =
+        |rank: &RankSnapshot| beside.iter().map(|&place| rank.peak_in(place)).fold(rank.total_peak, u64::max);
+    let peak = scene.now.ranks.iter().map(peaks).max().unwrap_or(0);
     let needed = ghost.max(peak).max(1);
     // A capacity far above all peaks would make the bars too short to read, so it is written as a
     // number only.
@@ -120,11 +127,16 @@ fn card(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let parts = rank.live[Place::Device.index()];
     bar.draw(&mut inside, (x, 1, inner), &parts);
     let mut y = 2;
-    if height >= FRAME + ROOMY + classes_used(scene, number).count() as u16 {
+    if height >= FRAME + ROOMY + rows(scene, number) {
         bar.draw(&mut inside, (x, 2, inner), &parts);
         y += ROOMY;
     }
-    classes(scene, number, bar, &mut inside.part(x, y, inner, u16::MAX));
+    let below = places::used(&scene.header).len() as u16;
+    let end = inside.height().saturating_sub(below).max(y);
+    classes(scene, number, bar, &mut inside.part(x, y, inner, end - y));
+    for (y, &place) in (end..).zip(places::used(&scene.header)) {
+        beside(rank, place, bar, &mut inside.part(x, y, inner, 1));
+    }
     let length = columns(&total);
     paint.text(width.saturating_sub(length + 1), height.saturating_sub(1), total, bold(Color::Reset));
     if let Some(text) = capacity.iter().find(fits) {
@@ -200,8 +212,22 @@ pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
             let style = bold(theme::operation_colour(operation));
             Activity::plain(theme::operation_glyph(operation), operation.label(), style)
         }
-        None => Activity::plain("·", "between units", ink(DIM)),
+        None => transferring(scene, rank).unwrap_or_else(|| Activity::plain("·", "between units", ink(DIM))),
     }
+}
+
+/// Returns the activity of a rank that only waits for a transfer.
+fn transferring(scene: &Scene, rank: &RankSnapshot) -> Option<Activity> {
+    // A rank waits for what arrives rather than for what leaves.
+    let arriving = places::flight(rank, |event| !event.route.leaves());
+    let event = arriving.or(places::flight(rank, |_| true))?.event;
+    let (letter, kind) = match event.route {
+        Route::DiskToHost => ("D", "reads"),
+        Route::HostToDisk => ("D", "writes"),
+        Route::DeviceToHost | Route::HostToDevice => ("C", "copies"),
+    };
+    let text = format!("{kind} {}", places::cargo(&scene.header, &event));
+    Some(Activity { text, ..Activity::plain(letter, kind, bold(class_colour(event.class))) })
 }
 
 /// True if some rank has not issued the collective yet.
@@ -272,5 +298,30 @@ fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
             bar::plain(paint, (15, y, width - 22), live as f64, scale, class_colour(class));
         }
         paint.text(start, y, value, label);
+    }
+}
+
+/// Draws what a rank holds in a place beside its device: the classes' glyphs, an arrow for each
+/// direction in which bytes travel, and if there is room a bar.
+fn beside(rank: &RankSnapshot, place: Place, bar: &Bar, paint: &mut Paint<'_>) {
+    let (width, parts) = (paint.width(), &rank.live[place.index()]);
+    let live = rank.live_in(place);
+    let value = if live == 0 { "–".into() } else { words::short_bytes(live) };
+    let start = width.saturating_sub(columns(&value));
+    paint.text(start, 0, value, bold(Color::Reset));
+    paint.text(0, 0, place.label(), bold(Color::Reset));
+    let bars = width >= 34;
+    let arrows = if bars { 12 } else { start.saturating_sub(3) };
+    let mut glyphs = paint.part(5, 0, arrows.saturating_sub(6), 1);
+    let held = Class::ALL.iter().filter(|class| parts[class.index()] > 0);
+    held.fold(0, |x, &class| glyphs.text(x, 0, class_glyph(class), ink(class_colour(class))));
+    for (x, leaves) in [(arrows, true), (arrows + 1, false)] {
+        let here = |route: Route| route.touches_disk() == (place == Place::Disk) && route.leaves() == leaves;
+        if let Some(flight) = places::flight(rank, |event| here(event.route)) {
+            paint.put(x, 0, places::arrow(flight.event.route), bold(class_colour(flight.event.class)));
+        }
+    }
+    if bars {
+        Bar { ghost: 0, capacity: None, ..*bar }.draw(paint, (15, 0, width - 22), parts);
     }
 }

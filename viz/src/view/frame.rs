@@ -8,7 +8,7 @@ use crate::app::{App, EventSource};
 use crate::input::{Action, View};
 use crate::player::{Motion, Player};
 use crate::theme::{self, ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink};
-use crate::{narration, words};
+use crate::{narration, places, words};
 use events::RunHeader;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
@@ -131,10 +131,20 @@ fn about(header: &RunHeader, compared: bool) -> Vec<String> {
     let how = format!("{} · {} collectives", header.precision, header.algorithm);
     let (device, parameters) = (&header.device, words::grouped(header.parameters));
     let few = words::count(header.parameters as f64);
-    let mut about = vec![
+    let mut about = Vec::new();
+    if let [long, shorter @ ..] = &places::placement(header)[..] {
+        about.extend([
+            format!("  {parameters} parameters · {ranks} · {device} · {how} · {long}"),
+            format!("  {few} parameters · {ranks} · {device} · {long}"),
+            format!("  {ranks} · {device} · {} · {long}", header.precision),
+            format!("  {ranks} · {long}"),
+        ]);
+        about.extend(shorter.iter().map(|form| format!("  {ranks} · {form}")));
+    }
+    about.extend([
         format!("  {parameters} parameters · {ranks} · {device} · {how}"),
         format!("  {few} parameters · {ranks} · {device} · {}", header.precision),
-    ];
+    ]);
     if words::simulated(header) {
         about.push(format!("  {ranks} · {device}"));
         about.push(format!("  {ranks} · simulated link"));

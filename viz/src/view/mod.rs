@@ -21,6 +21,7 @@ mod streams;
 mod table;
 mod theory;
 mod traffic;
+mod transfers;
 mod wires;
 
 use crate::app::App;

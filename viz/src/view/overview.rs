@@ -4,7 +4,7 @@ use super::area::{Area, Column, Layers};
 use super::axis::Axis;
 use super::paint::Paint;
 use super::progress::progress;
-use super::{cards, table, wires};
+use super::{cards, table, transfers, wires};
 use crate::app::App;
 use crate::theme::{DIM, FAINT, ink};
 use crate::words;
@@ -31,9 +31,13 @@ fn one_row(app: &App, paint: &mut Paint<'_>) {
     let rest = wires + (height / 4).clamp(4, 14) + 2 * gap;
     let cards_height = cards::height(scene, height.saturating_sub(rest));
     let cards_height = cards_height.min(height.saturating_sub(wires + LEAST + 2 * gap));
-    let bottom = height.saturating_sub(cards_height + wires + 2 * gap);
+    let mut bottom = height.saturating_sub(cards_height + wires + 2 * gap);
+    let moving = transfers::rows(scene).min(bottom.saturating_sub(LEAST));
+    bottom -= moving;
     cards::draw(app, ranks, cards_height, &mut paint.part(0, 0, width, cards_height));
     let y = cards_height + gap;
+    transfers::line(scene, &mut paint.part(0, y, width, moving));
+    let y = y + moving;
     wires::draw(scene, &cards::centres(ranks, width), &mut paint.part(0, y, width, wires));
     let y = y + wires + gap;
     let areas = if bottom >= 22 { bottom - 14 } else { 0 };
@@ -63,8 +67,12 @@ fn table(app: &App, paint: &mut Paint<'_>) {
 /// row with the collective and blank rows.
 fn below(app: &App, y: u16, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
-    let spare = height.saturating_sub(y + 1 + LEAST);
-    let y = y + u16::from(spare > 4);
+    let mut spare = height.saturating_sub(y + 1 + LEAST);
+    let mut y = y + u16::from(spare > 4);
+    if transfers::rows(app.player().scene()) > 0 && spare > 1 {
+        transfers::line(app.player().scene(), &mut paint.part(0, y, width, 1));
+        (y, spare) = (y + 1, spare - 1);
+    }
     wires::line(app.player().scene(), &mut paint.part(0, y, width, 1));
     if spare > 0 {
         wires::strip(app.player().scene(), &mut paint.part(2, y + 1, width.saturating_sub(2), 1));
@@ -89,7 +97,7 @@ fn memories(app: &App, paint: &mut Paint<'_>) {
         let (x, width) = cards::place(rank, ranks, width);
         let (x, width) = (x + 2, width.saturating_sub(4));
         let axis = Axis::last_steps(scene, app.player().clock(), 2, width);
-        let columns = Column::memory(lane, axis, app.player().clock());
+        let columns = Column::memory(&lane.memory, axis, app.player().clock());
         let area = Area { columns, top, layers: Layers::Classes };
         area.draw(&mut paint.part(x, 1, width, height - 2));
         paint.run(x, height - 1, width, "─", ink(FAINT));

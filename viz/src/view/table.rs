@@ -6,7 +6,7 @@ use super::cards::{self, Activity, activity};
 use super::paint::{Paint, columns, fitted};
 use crate::app::App;
 use crate::player::Scene;
-use crate::theme::{ACCENT, DIM, FAINT, bold, class_colour, class_glyph, class_name, ink};
+use crate::theme::{ACCENT, DIM, FAINT, bold, class_colour, class_glyph, class_name, ink, shortest_name};
 use crate::words;
 use events::{Class, Place};
 use ratatui::style::Color;
@@ -130,15 +130,6 @@ fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     bar.draw(paint, (start, 0, length), &rank.live[Place::Device.index()]);
 }
 
-/// Returns the shortest name of a class.
-fn shortest(class: Class) -> &'static str {
-    match class {
-        Class::Parameters => "params",
-        Class::Gradients => "grads",
-        other => class_name(other),
-    }
-}
-
 /// A function that names classes.
 type Name = fn(Class) -> &'static str;
 
@@ -151,7 +142,7 @@ pub(super) fn legend(scenes: &[&Scene], paint: &mut Paint<'_>) {
     let length = |name: Name, gap: u16| {
         classes.iter().map(|&class| columns(name(class)) + 2 + gap).sum::<u16>().saturating_sub(gap)
     };
-    let names: [(Name, u16); 4] = [(Class::label, 3), (class_name, 3), (class_name, 1), (shortest, 1)];
+    let names: [(Name, u16); 4] = [(Class::label, 3), (class_name, 3), (class_name, 1), (shortest_name, 1)];
     let fitting = names.into_iter().find(|&(name, gap)| length(name, gap) <= paint.width());
     let (name, gap) = fitting.unwrap_or(names[3]);
     let mut x = 0;

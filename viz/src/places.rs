@@ -1,0 +1,88 @@
+//! Places other than the devices: which of them a run uses, and how the screen names them.
+
+use crate::{theme, words};
+use events::{Class, Place, RankSnapshot, Route, RunHeader, TransferEvent, TransferFlight};
+
+/// Returns the places beside the devices that a run uses; none if all states rest on the devices.
+pub fn used(header: &RunHeader) -> &'static [Place] {
+    let resting = &header.offload.resting;
+    match resting.iter().any(|(_, place)| *place == Place::Disk) {
+        true => &[Place::Host, Place::Disk],
+        // What rests in main memory is staged there, too.
+        false if resting.is_empty() => &[],
+        false => &[Place::Host],
+    }
+}
+
+/// Returns a place's name in a sentence.
+pub const fn name(place: Place) -> &'static str {
+    match place {
+        Place::Device => "the device",
+        Place::Host => "main memory",
+        Place::Disk => "disk",
+    }
+}
+
+/// Returns where something is, in a sentence.
+pub const fn within(place: Place) -> &'static str {
+    match place {
+        Place::Device => "on the device",
+        Place::Host => "in main memory",
+        Place::Disk => "on disk",
+    }
+}
+
+/// Returns the letter of a place, which tells it apart without colours.
+pub const fn letter(place: Place) -> &'static str {
+    match place {
+        Place::Device => "g",
+        Place::Host => "h",
+        Place::Disk => "d",
+    }
+}
+
+/// Returns the direction of a route: down is away from the device.
+pub const fn arrow(route: Route) -> &'static str {
+    if route.leaves() { "↓" } else { "↑" }
+}
+
+/// Returns where a unit's parameters rest.
+pub fn of_parameters(header: &RunHeader, unit: usize) -> Place {
+    let stays = header.units.get(unit).is_some_and(|unit| unit.persistent);
+    if stays { Place::Device } else { header.offload.place(Class::Parameters) }
+}
+
+/// Returns what rests where, from the longest form to the shortest; nothing if all states rest on
+/// the devices.
+pub fn placement(header: &RunHeader) -> Vec<String> {
+    let list = |separator: &str, words: &dyn Fn(Class, Place) -> String| {
+        let parts = header.offload.resting.iter().map(|(class, place)| words(*class, *place));
+        parts.collect::<Vec<_>>().join(separator)
+    };
+    let mut forms = vec![
+        list(", ", &|class, place| format!("{class} {}", within(place))),
+        list(" ", &|class, place| format!("{}:{}", theme::shortest_name(class), letter(place))),
+        list(" ", &|class, place| format!("{}{}", theme::class_glyph(class), letter(place))),
+    ];
+    forms.retain(|form| !form.is_empty());
+    forms
+}
+
+/// Returns the name of the unit, or of activations the block, that a transfer belongs to.
+pub fn unit(header: &RunHeader, event: &TransferEvent) -> String {
+    match event.class {
+        Class::Activations => format!("block {}", event.unit),
+        _ => words::unit(header, event.unit).into(),
+    }
+}
+
+/// Returns the name of what a transfer moves: `parameters of block 2`.
+pub fn cargo(header: &RunHeader, event: &TransferEvent) -> String {
+    let states = if event.class == Class::Optimizer { " states" } else { "" };
+    format!("{}{states} of {}", event.class, unit(header, event))
+}
+
+/// Returns a rank's oldest transfer in flight among those that `wanted` accepts.
+pub fn flight(rank: &RankSnapshot, wanted: impl Fn(&TransferEvent) -> bool) -> Option<&TransferFlight> {
+    rank.transfers.flights.iter().find(|flight| wanted(&flight.event))
+}
