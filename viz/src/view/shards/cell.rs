@@ -1,12 +1,13 @@
 //! What one rank holds of one unit: a line each for parameters, gradients and optimizer states.
 
-use super::{class_style, nothing, room};
+use super::{class_style, nothing, place_style, room};
 use crate::groups::{self, RankGroup};
+use crate::places;
 use crate::player::Scene;
 use crate::theme::{class_colour, ink};
 use crate::view::paint::Paint;
 use events::units::{GatherState, GradientState, UnitState};
-use events::{Class, RankSnapshot};
+use events::{Class, Place, RankSnapshot};
 use ratatui::style::Style;
 use std::ops::Range;
 
@@ -85,7 +86,18 @@ impl UnitCell<'_> {
 
     /// True if the rank has allocated its model states.
     fn held(&self) -> bool {
-        self.now().peak_of(Class::Parameters) > 0
+        self.now().peak.iter().any(|classes| classes[Class::Parameters.index()] > 0)
+    }
+
+    /// Returns the symbol of the bytes of `class` that rest in `place`: their direction while they
+    /// travel.
+    fn resting(&self, class: Class, place: Place) -> Symbol {
+        let ours = |unit: u16| usize::from(unit) == self.unit;
+        let flight = places::flight(self.now(), |event| event.class == class && ours(event.unit));
+        flight.map_or_else(
+            || place_style(class, place),
+            |flight| (places::arrow(flight.event.route), ink(class_colour(class))),
+        )
     }
 
     /// Draws a line. A column shows the symbol of the first of `parts` that contains it, else
@@ -112,7 +124,8 @@ impl UnitCell<'_> {
             (false, GatherState::Gathering, _) => ("›", gathered.1),
             (false, GatherState::Released, _) => nothing(),
         };
-        let own = if self.held() { full } else { nothing() };
+        let place = places::of_parameters(header, self.unit);
+        let own = if self.held() { self.resting(Class::Parameters, place) } else { nothing() };
         let mut parts = vec![(UnitSlice::owned(self.scene, self.rank), own)];
         if let Some(slice) = UnitSlice::secondary(self.scene, self.rank).filter(|_| self.held() && !whole) {
             parts.push((slice, second_copy()));
@@ -122,22 +135,27 @@ impl UnitCell<'_> {
 
     fn gradients(&self, state: &UnitState, y: u16, paint: &mut Paint<'_>) {
         let sharded = self.scene.header.sharded;
-        let (summed, local) = (class_style(Class::Gradients), class_style(Class::CommunicationBuckets));
-        let own_copy = if sharded.gradients { local } else { ("△", summed.1) };
-        let empty = if self.now().live_of(Class::Gradients) > 0 { room() } else { nothing() };
+        let (kept, local) = (class_style(Class::Gradients), class_style(Class::CommunicationBuckets));
+        let own_copy = if sharded.gradients { local } else { ("△", kept.1) };
+        let away = self.now().live[Place::Host.index()][Class::Gradients.index()] > 0;
+        let empty = if away || self.now().live_of(Class::Gradients) > 0 { room() } else { nothing() };
         let others = if sharded.gradients { nothing() } else { empty };
         let (own, rest) = match state.gradient {
             GradientState::Absent => (empty, others),
             GradientState::Local => (own_copy, own_copy),
             GradientState::Reducing => (("›", own_copy.1), ("›", own_copy.1)),
-            GradientState::Reduced if sharded.optimizer => (summed, others),
-            GradientState::Reduced => (summed, summed),
+            GradientState::Reduced => {
+                let place = if away { Place::Host } else { Place::Device };
+                let summed = self.resting(Class::Gradients, place);
+                (summed, if sharded.optimizer { others } else { summed })
+            }
         };
         self.line(y, paint, &[(UnitSlice::owned(self.scene, self.rank), own)], rest);
     }
 
     fn optimizer(&self, y: u16, paint: &mut Paint<'_>) {
-        let full = if self.held() { class_style(Class::Optimizer) } else { nothing() };
+        let place = self.scene.header.offload.place(Class::Optimizer);
+        let full = if self.held() { self.resting(Class::Optimizer, place) } else { nothing() };
         let rest = if self.scene.header.sharded.optimizer { nothing() } else { full };
         self.line(y, paint, &[(UnitSlice::owned(self.scene, self.rank), full)], rest);
     }

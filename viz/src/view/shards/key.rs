@@ -2,11 +2,12 @@
 //! cells or in a column beside them.
 
 use super::cell::{UnitSlice, second_copy, slots};
-use super::{NAMES, class_style, nothing, room};
+use super::{NAMES, class_style, nothing, place_style, room};
+use crate::places;
 use crate::player::Scene;
-use crate::theme::{DIM, ink};
+use crate::theme::{self, DIM, class_colour, ink};
 use crate::view::paint::{Paint, fitted};
-use events::Class;
+use events::{Class, Place};
 use ratatui::style::{Color, Style};
 
 /// The width of the key beside the cells.
@@ -17,17 +18,28 @@ pub(super) const WIDTH: u16 = 22;
 struct KeyLine {
     class: Class,
     kept: String,
-    symbols: Vec<(&'static str, Style, &'static str)>,
+    symbols: Vec<(&'static str, Style, String)>,
 }
 
 fn lines(scene: &Scene) -> [KeyLine; 3] {
     let sharded = scene.header.sharded;
     let share = |yes: bool| if yes { format!("1/{}", slots(scene)) } else { "all".into() };
-    let entry = |(symbol, style): (&'static str, Style), meaning| (symbol, style, meaning);
+    let entry = |(symbol, style): (&'static str, Style), meaning: &str| (symbol, style, meaning.to_string());
     let gathered = class_style(Class::GatheredParameters);
     let summed = class_style(Class::Gradients);
     let own = if sharded.gradients { class_style(Class::CommunicationBuckets) } else { ("△", summed.1) };
-    let mut parameters = vec![entry(class_style(Class::Parameters), "kept")];
+    let header = &scene.header;
+    let kept = |class: Class, what: &str| {
+        let place = header.offload.place(class);
+        let link = if place == Place::Device { String::new() } else { format!(" {}", places::within(place)) };
+        let (symbol, style) = place_style(class, place);
+        (symbol, style, format!("{what}{link}"))
+    };
+    let travels = |class: Class| {
+        let away = header.offload.place(class) != Place::Device;
+        away.then(|| entry(("↑", ink(class_colour(class))), "↓ travels"))
+    };
+    let mut parameters = vec![kept(Class::Parameters, "kept")];
     if UnitSlice::secondary(scene, 0).is_some() {
         parameters.push(entry(second_copy(), "secondary (hpZ)"));
     }
@@ -37,16 +49,22 @@ fn lines(scene: &Scene) -> [KeyLine; 3] {
     if sharded.optimizer {
         parameters.push(entry(("›", gathered.1), "in flight"));
     }
+    parameters.extend(travels(Class::Parameters));
+    let summed = match header.offload.place(Class::Gradients) {
+        Place::Device => entry(summed, "summed over ranks"),
+        _ => kept(Class::Gradients, "sums"),
+    };
     let gradients = vec![
         entry(room(), "allocated"),
         entry(own, "local, not summed"),
         entry(("›", own.1), "being summed"),
-        entry(summed, "summed over ranks"),
+        summed,
     ];
-    let mut optimizer = vec![entry(class_style(Class::Optimizer), "states kept")];
+    let mut optimizer = vec![kept(Class::Optimizer, "states kept")];
     if sharded.optimizer {
         optimizer.push(entry(nothing(), "not held"));
     }
+    optimizer.extend(travels(Class::Optimizer));
     [
         KeyLine { class: Class::Parameters, kept: share(sharded.parameters), symbols: parameters },
         KeyLine { class: Class::Gradients, kept: share(sharded.gradients), symbols: gradients },
@@ -98,6 +116,15 @@ fn owned(scene: &Scene) -> String {
         );
     }
     let [parameters, gradients, optimizer] = lines(scene).map(|line| line.kept);
+    let offload = &scene.header.offload;
+    if !offload.resting.is_empty() {
+        let states =
+            [(parameters, Class::Parameters), (gradients, Class::Gradients), (optimizer, Class::Optimizer)];
+        let kept = states.map(|(share, class)| {
+            format!("{share} of {} {}", theme::shortest_name(class), places::within(offload.place(class)))
+        });
+        return format!("Between steps: {}.", kept.join(", "));
+    }
     format!(
         "Between steps each rank keeps {parameters} of the parameters, {gradients} of the gradients and {optimizer} of \
          the optimizer states."

@@ -10,9 +10,9 @@ use super::paint::{Paint, columns, fitted};
 use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{self, ACCENT, DIM, FAINT, bold, class_colour, class_glyph, ink};
-use crate::words;
+use crate::{places, words};
 use cell::{UnitCell, slots};
-use events::{Class, RankSnapshot};
+use events::{Class, Place, RankSnapshot};
 use ratatui::style::{Color, Style};
 
 /// The width of the units' names, and that of the names of their three lines, shown if there is
@@ -157,9 +157,16 @@ fn held(scene: &Scene, grid: &Grid, y: u16, paint: &mut Paint<'_>) {
         let passing = sum(&[Class::GatheredParameters, Class::CommunicationBuckets]);
         let mut part = paint.part(x, y, grid.cell + grid.gap - 1, 1);
         let x = part.text(0, 0, words::short_bytes(states), bold(Color::Reset));
-        let short = format!("+ {}", words::short_bytes(passing));
-        let notes = [format!("{short} temporarily"), short];
-        let fits = |note: &&String| passing > 0 && x + 1 + columns(note) <= part.width();
+        let elsewhere =
+            |&place| format!(" {} {}", places::letter(place), words::short_bytes(now.live_in(place)));
+        let elsewhere: String = places::used(&scene.header).iter().map(elsewhere).collect();
+        let notes = if passing > 0 {
+            let short = format!("+ {}", words::short_bytes(passing));
+            [format!("{short} temporarily{elsewhere}"), format!("{short}{elsewhere}")]
+        } else {
+            [elsewhere.trim_start().into(), String::new()]
+        };
+        let fits = |note: &&String| x + 1 + columns(note) <= part.width();
         if let Some(note) = notes.iter().find(fits) {
             part.text(x + 1, 0, note, ink(DIM));
         }
@@ -168,6 +175,12 @@ fn held(scene: &Scene, grid: &Grid, y: u16, paint: &mut Paint<'_>) {
 
 fn class_style(class: Class) -> (&'static str, Style) {
     (class_glyph(class), ink(class_colour(class)))
+}
+
+/// Returns the symbol of the bytes of `class` that rest in `place`: a letter if that is not the device.
+fn place_style(class: Class, place: Place) -> (&'static str, Style) {
+    let symbol = if place == Place::Device { class_glyph(class) } else { places::letter(place) };
+    (symbol, ink(class_colour(class)))
 }
 
 fn nothing() -> (&'static str, Style) {
