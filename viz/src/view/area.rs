@@ -4,9 +4,10 @@ use super::axis::Axis;
 use super::bar::{Mix, eighths, ends};
 use super::paint::Paint;
 use crate::theme::{class_colour, class_glyph, ink, operation_colour, operation_glyph};
-use crate::window::{RankWindow, Window};
+use crate::window::{MemorySample, RankWindow, Window};
 use events::{Class, Operation};
 use ratatui::style::{Color, Style};
+use std::collections::VecDeque;
 
 const EIGHTHS: [&str; 8] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇"];
 /// The most layers: enough for the classes and for the operations.
@@ -31,10 +32,9 @@ impl Column {
         self.parts.iter().sum()
     }
 
-    /// Returns a rank's memory over `axis` by class, up to `now`. A column shows the moment of its
-    /// highest total, so that no peak is lost.
-    pub(super) fn memory(lane: &RankWindow, axis: Axis, now: u64) -> Vec<Column> {
-        let samples = &lane.memory;
+    /// Returns a rank's memory in one place over `axis` by class, up to `now`. A column shows the
+    /// moment of its highest total, so that no peak is lost.
+    pub(super) fn memory(samples: &VecDeque<MemorySample>, axis: Axis, now: u64) -> Vec<Column> {
         let mut next = samples.partition_point(|sample| sample.at < axis.from);
         let mut current =
             next.checked_sub(1).map_or(Column::default(), |before| Column::of(&samples[before].live));

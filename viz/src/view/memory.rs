@@ -3,14 +3,14 @@
 use super::area::{Area, Column, Layers};
 use super::axis::Axis;
 use super::chart::{self, SCALE};
-use super::paint::{Paint, columns};
+use super::paint::{Paint, columns, fitted};
 use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{
     self, ACCENT, ALARM, DIM, FAINT, GOOD, INK, bold, class_colour, class_glyph, class_name, ink,
 };
-use crate::words;
-use events::{Class, Pass};
+use crate::{places, words};
+use events::{Class, Pass, Place};
 use ratatui::style::{Color, Style};
 
 /// Draws the view.
@@ -22,20 +22,48 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let table = if beside { 48 } else { 0 };
     let chart_width = width.saturating_sub(table + if beside { 3 } else { 0 });
     let used = used_classes(scene, rank).count() as u16 + 2 + u16::from(scene.header.capacity.is_some());
+    let elsewhere: u16 =
+        places::used(&scene.header).iter().map(|&place| place_rows(scene, rank, place)).sum();
+    let used = used.max(elsewhere).min(height.saturating_sub(6));
     let chart_height = if beside { height } else { height.saturating_sub(used) };
     charts(app, rank, &mut paint.part(0, 0, chart_width, chart_height));
     if beside {
         let mut side = paint.part(chart_width + 3, 0, table, height);
-        let used = classes(scene, rank, &mut side);
+        let mut used = classes(scene, rank, &mut side);
+        for &place in places::used(&scene.header) {
+            used += 1;
+            let mut part = side.part(0, used, table, height);
+            used += elsewhere_table(
+                scene,
+                (rank, place),
+                [32, 42, 54].map(|end| end - 9),
+                words::bytes,
+                &mut part,
+            );
+        }
         others(app, &mut side.part(0, used + 2, table, height));
     } else {
-        classes(scene, rank, &mut paint.part(0, chart_height, width, used));
+        let room = if elsewhere > 0 { NARROW } else { width };
+        classes(scene, rank, &mut paint.part(0, chart_height, room, used));
+        let mut right = paint.part(NARROW + 1, chart_height, width, used);
+        places::used(&scene.header).iter().fold(0, |y, &place| {
+            let mut part = right.part(0, y, u16::MAX, used.saturating_sub(y));
+            y + elsewhere_table(scene, (rank, place), [18, 23, 28], words::short_bytes, &mut part)
+        });
     }
 }
 
-fn predicted_total(scene: &Scene, rank: usize) -> Option<u64> {
-    scene.header.predicted_total.get(rank).copied().filter(|&bytes| bytes > 0)
+fn predicted_total(scene: &Scene, rank: usize, place: Place) -> Option<u64> {
+    let header = &scene.header;
+    let found = match place {
+        Place::Device => header.predicted_total.get(rank).copied(),
+        _ => header.offload.predicted(rank, place).map(|predicted| predicted.total),
+    };
+    found.filter(|&bytes| bytes > 0)
 }
+
+/// The width of the table of classes where that of other places is beside it.
+const NARROW: u16 = 47;
 
 /// Rows of the chart of sharded states, with the blank row before it, and the fewest rows of the
 /// chart above it.
@@ -47,25 +75,33 @@ const LEAST: u16 = 14;
 fn charts(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let lower = if height >= STATES + LEAST { STATES.max(height * 2 / 5) } else { 0 };
-    everything(app, rank, &mut paint.part(0, 0, width, height - lower));
-    if lower > 0 {
+    everything(app, rank, Place::Device, &mut paint.part(0, 0, width, height - lower));
+    if lower > 0 && !places::used(&app.player().scene().header).is_empty() {
+        let mut part = paint.part(0, height - lower + 1, width, lower - 1);
+        everything(app, rank, Place::Host, &mut part);
+    } else if lower > 0 {
         states(app, rank, &mut paint.part(0, height - lower + 1, width, lower - 1));
     }
 }
 
-fn everything(app: &App, rank: usize, paint: &mut Paint<'_>) {
+/// Draws a rank's memory in `place`, the device or main memory.
+fn everything(app: &App, rank: usize, place: Place, paint: &mut Paint<'_>) {
     let (player, scene) = (app.player(), app.player().scene());
     let (width, height) = (paint.width().saturating_sub(SCALE), paint.height().saturating_sub(4));
-    let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));
+    let on_device = place == Place::Device;
+    let title = if on_device { "Memory" } else { "Main memory" };
+    let x = paint.heading(0, 0, &format!("{title} of rank {rank}"));
     paint.text(x + 2, 0, "the last two steps, by class", ink(DIM));
     if width < 8 || height < 2 {
         return;
     }
     let axis = Axis::last_steps(scene, player.clock(), 2, width);
-    let predicted = predicted_total(scene, rank);
-    let peak = scene.now.ranks[rank].total_peak;
+    let predicted = predicted_total(scene, rank, place);
+    let peak = scene.now.ranks[rank].peak_in(place);
     let top = peak.max(predicted.unwrap_or(0)).max(1);
-    let columns = Column::memory(&scene.window.lanes[rank], axis, player.clock());
+    let lane = &scene.window.lanes[rank];
+    let samples = if on_device { &lane.memory } else { &lane.host };
+    let columns = Column::memory(samples, axis, player.clock());
     let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
     area.draw(&mut paint.part(SCALE, 1, width, height));
     chart::scale(&area, &mut paint.part(0, 1, SCALE, height + 1));
@@ -75,7 +111,7 @@ fn everything(app: &App, rank: usize, paint: &mut Paint<'_>) {
         let style = if peak == predicted { ink(GOOD) } else { ink(Color::Reset) };
         chart::rule(&area, predicted, &[&long, &short], style, &mut inside);
     }
-    if let Some(capacity) = scene.header.capacity.filter(|&capacity| capacity <= area.top) {
+    if let Some(capacity) = scene.header.capacity.filter(|&capacity| on_device && capacity <= area.top) {
         chart::rule(&area, capacity, &["capacity"], ink(ALARM), &mut inside);
     }
     peak_mark(&area, peak, predicted.is_none_or(|predicted| predicted != peak), &mut inside);
@@ -197,12 +233,14 @@ fn classes(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u16 {
         paint.text(0, y, class_glyph(class), ink(class_colour(class)));
         let name = if ends[0] < 30 { class_name(class) } else { class.label() };
         paint.text(2, y, name, ink(Color::Reset));
-        figures(paint, y, ends, now.live_of(class), now.peak_of(class), predicted_of(class), Style::new());
+        let bytes = [now.live_of(class), now.peak_of(class)];
+        figures(paint, y, ends, words::bytes, bytes, predicted_of(class), Style::new());
         y += 1;
     }
     paint.text(2, y, "total", bold(Color::Reset));
-    let predicted = predicted_total(scene, rank);
-    figures(paint, y, ends, now.live_total(), now.total_peak, predicted, bold(Color::Reset));
+    let predicted = predicted_total(scene, rank, Place::Device);
+    let total = [now.live_total(), now.total_peak];
+    figures(paint, y, ends, words::bytes, total, predicted, bold(Color::Reset));
     y + 1
         + scene.header.capacity.map_or(0, |capacity| {
             paint.text(2, y + 1, format!("of {}", words::bytes(capacity)), ink(DIM));
@@ -219,21 +257,72 @@ fn figures(
     p: &mut Paint<'_>,
     y: u16,
     ends: [u16; 3],
-    live: u64,
-    peak: u64,
+    format: fn(u64) -> String,
+    [live, peak]: [u64; 2],
     predicted: Option<u64>,
     style: Style,
 ) {
-    p.right(ends[0], y, if live == 0 { "–".into() } else { words::bytes(live) }, style);
-    p.right(ends[1], y, words::bytes(peak), style);
+    p.right(ends[0], y, if live == 0 { "–".into() } else { format(live) }, style);
+    p.right(ends[1], y, format(peak), style);
     let Some(predicted) = predicted else { return };
-    p.right(ends[2], y, words::bytes(predicted), ink(DIM));
+    p.right(ends[2], y, format(predicted), ink(DIM));
     let (symbol, colour) = match peak.cmp(&predicted) {
         std::cmp::Ordering::Equal => ("✓", GOOD),
         std::cmp::Ordering::Less => ("<", DIM),
         std::cmp::Ordering::Greater => ("✗", ALARM),
     };
     p.text(ends[2] + 1, y, symbol, ink(colour));
+}
+
+/// Returns the classes that a rank has held in a place beside its device.
+fn used_in(scene: &Scene, rank: usize, place: Place) -> impl Iterator<Item = Class> + '_ {
+    let peaks = &scene.now.ranks[rank].peak[place.index()];
+    Class::ALL.iter().copied().filter(move |class| peaks[class.index()] > 0)
+}
+
+fn place_rows(scene: &Scene, rank: usize, place: Place) -> u16 {
+    let classes = used_in(scene, rank, place).count() as u16;
+    1 + classes + u16::from(classes > 1)
+}
+
+/// Draws the classes that a rank holds in a place beside its device. Columns end at `ends`. Returns
+/// the rows used.
+fn elsewhere_table(
+    scene: &Scene,
+    (rank, place): (usize, Place),
+    ends: [u16; 3],
+    format: fn(u64) -> String,
+    paint: &mut Paint<'_>,
+) -> u16 {
+    let now = &scene.now.ranks[rank];
+    let predicted = scene.header.offload.predicted(rank, place);
+    paint.text(0, 0, places::name(place), bold(Color::Reset));
+    let mut y = 1;
+    for class in used_in(scene, rank, place) {
+        let index = class.index();
+        paint.text(0, y, class_glyph(class), ink(class_colour(class)));
+        let room = ends[0].saturating_sub(7);
+        paint.text(2, y, fitted(class_name(class), room), ink(Color::Reset));
+        let planned = predicted.and_then(|predicted| predicted.peaks.get(index).copied());
+        let bytes = [now.live[place.index()][index], now.peak[place.index()][index]];
+        figures(paint, y, ends, format, bytes, planned, Style::new());
+        y += 1;
+    }
+    if y > 2 {
+        paint.text(2, y, "total", bold(Color::Reset));
+        let planned = predicted_total(scene, rank, place);
+        figures(
+            paint,
+            y,
+            ends,
+            format,
+            [now.live_in(place), now.peak_in(place)],
+            planned,
+            bold(Color::Reset),
+        );
+        y += 1;
+    }
+    y
 }
 
 /// Draws small charts of all ranks, with the selected one marked.
@@ -254,7 +343,7 @@ fn others(app: &App, paint: &mut Paint<'_>) {
         let y = 1 + place as u16 * each;
         let style = if rank == app.rank { bold(ACCENT) } else { ink(DIM) };
         paint.text(0, y + each - 2, format!("rank {rank}"), style);
-        let columns = Column::memory(&scene.window.lanes[rank], axis, app.player().clock());
+        let columns = Column::memory(&scene.window.lanes[rank].memory, axis, app.player().clock());
         Area { columns, top, layers: Layers::Classes }.draw(&mut paint.part(9, y, width, each - 1));
     }
 }
