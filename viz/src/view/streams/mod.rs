@@ -1,4 +1,4 @@
-//! Compute and communication of every rank on one time axis, and how much of it overlaps.
+//! Compute, communication and transfers of every rank on one time axis, and how much of it overlaps.
 
 mod strip;
 mod waits;
@@ -9,12 +9,12 @@ use crate::app::App;
 use crate::overlap::{self, Meetings};
 use crate::player::Scene;
 use crate::theme::{
-    ACCENT, DIM, Depth, FAINT, Theme, WAITING, bold, ink, operation_colour, operation_glyph, pass_colour,
-    pass_glyph,
+    ACCENT, DIM, Depth, FAINT, Theme, WAITING, bold, class_colour, class_name, ink, operation_colour,
+    operation_glyph, pass_colour, pass_glyph,
 };
 use crate::window::RankWindow;
-use crate::words;
-use events::{Operation, Pass};
+use crate::{places, words};
+use events::{Operation, Pass, Place};
 use ratatui::style::Color;
 use strip::{Fill, Look, Strip};
 
@@ -35,19 +35,19 @@ struct StreamRows {
 }
 
 impl StreamRows {
-    /// Returns the rows for `ranks` ranks. Besides the lanes there are heading, axis, key and a
-    /// table with a row per rank.
-    fn new(ranks: usize, height: u16) -> Self {
+    /// Returns the rows for `ranks` ranks with `streams` streams each. Besides the lanes there are
+    /// heading, axis, key and a table with a row per rank.
+    fn new(ranks: usize, streams: u16, height: u16) -> Self {
         let room = |shown: usize| height.saturating_sub(4 + shown as u16);
-        let fits = |&shown: &usize| shown as u16 * 2 <= room(shown);
+        let fits = |&shown: &usize| shown as u16 * streams <= room(shown);
         let shown = (1..=ranks).map(|pages| ranks.div_ceil(pages)).find(fits).unwrap_or(1);
         let (count, room) = (shown as u16, room(shown));
-        let lanes = |tall: u16, gap: u16| (count * (2 * tall + gap)).saturating_sub(gap);
+        let lanes = |tall: u16, gap: u16| (count * (streams * tall + gap)).saturating_sub(gap);
         // Taller lanes only if the table of waiting times fits as well.
         let tall = [3, 2].into_iter().find(|&tall| lanes(tall, 1) + count + 6 <= room).unwrap_or(1);
         let gap = u16::from(lanes(tall, 1) <= room);
         let lanes = lanes(tall, gap);
-        StreamRows { shown, tall, each: 2 * tall + gap, lanes, spare: room.saturating_sub(lanes) }
+        StreamRows { shown, tall, each: streams * tall + gap, lanes, spare: room.saturating_sub(lanes) }
     }
 }
 
@@ -55,14 +55,15 @@ impl StreamRows {
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let (ranks, width) = (scene.now.ranks.len(), paint.width());
-    let StreamRows { shown, tall, each, lanes, spare } = StreamRows::new(ranks, paint.height());
+    let streams = 2 + places::used(&scene.header).len() as u16;
+    let StreamRows { shown, tall, each, lanes, spare } = StreamRows::new(ranks, streams, paint.height());
     let first = (app.rank / shown * shown).min(ranks - shown);
     heading(scene, (first, first + shown), paint);
     let axis = Axis::last_steps(scene, app.player().clock(), 1, width.saturating_sub(LABELS));
     let meetings = Meetings::of(&scene.window);
     let top = 1 + u16::from(spare > 1);
     for (place, rank) in (0u16..).zip(first..first + shown) {
-        lane(app, rank, (axis, &meetings), &mut paint.part(0, top + place * each, width, 2 * tall));
+        lane(app, rank, (axis, &meetings), &mut paint.part(0, top + place * each, width, streams * tall));
     }
     let y = top + lanes;
     axis.draw(paint, LABELS, y);
@@ -83,7 +84,10 @@ fn heading(scene: &Scene, (first, end): (usize, usize), paint: &mut Paint<'_>) {
     let below =
         if words::simulated(&scene.header) { "the SIMULATED link's transfers" } else { "its communication" };
     let notes = [
-        format!("the last step: each rank's computation above, {below} below"),
+        match places::used(&scene.header) {
+            [] => format!("the last step: each rank's computation above, {below} below"),
+            _ => format!("the last step: computation, {below}, transfers to and from the device"),
+        },
         format!("computation above, {below} below"),
     ];
     let room = width.saturating_sub(x + columns(&page) + 2);
@@ -107,7 +111,8 @@ fn shaded(colour: Color, number: u16, theme: Theme) -> Color {
 fn lane(app: &App, rank: usize, (axis, meetings): (Axis, &Meetings<'_>), paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let style = if rank == app.rank { bold(ACCENT) } else { bold(Color::Reset) };
-    let tall = paint.height() / 2;
+    let places = places::used(&scene.header);
+    let tall = paint.height() / (2 + places.len() as u16);
     paint.text(0, tall / 2, format!("rank {rank}"), style);
     let lane = &scene.window.lanes[rank];
     let now = app.player().clock();
@@ -115,6 +120,11 @@ fn lane(app: &App, rank: usize, (axis, meetings): (Axis, &Meetings<'_>), paint: 
     let busy = compute(scene, lane, axis, now, &mut paint.part(LABELS, 0, width, tall));
     let streams = (lane, meetings, &busy[..]);
     communication(scene, streams, axis, now, &mut paint.part(LABELS, tall, width, tall));
+    for (y, place) in (2..).map(|stream| stream * tall).zip(places) {
+        let disk = *place == Place::Disk;
+        paint.text(0, y + tall / 2, if disk { "  disk" } else { "  copies" }, ink(DIM));
+        transfers(scene, (lane, disk, &busy), axis, now, &mut paint.part(LABELS, y, width, tall));
+    }
 }
 
 /// Draws the compute stream. Returns which columns are busy.
@@ -163,17 +173,57 @@ fn communication(
         }
         strip.add_pending(collective.issued, collective.started.unwrap_or(now), number);
     }
-    for (column, busy) in strip.columns.iter_mut().zip(busy) {
-        if let Some(fill) = column.1.as_mut().filter(|fill| fill.look == Look::Dashes && !busy) {
-            (fill.colour, fill.glyph) = (WAITING, waiting(theme));
-        }
-    }
+    mark_waits(&mut strip, busy, theme);
     strip.draw(paint, &|number| {
         let event = &lane.collectives[number].event;
         if event.unit == events::event::NO_UNIT {
             return Vec::new();
         }
         unit_labels(&words::units(&scene.header, event.unit, event.units), event.operation.label())
+    });
+}
+
+/// Marks the columns in which a stream is pending and the compute stream is idle.
+fn mark_waits(strip: &mut Strip, busy: &[bool], theme: Theme) {
+    for (column, busy) in strip.columns.iter_mut().zip(busy) {
+        if let Some(fill) = column.1.as_mut().filter(|fill| fill.look == Look::Dashes && !busy) {
+            (fill.colour, fill.glyph) = (WAITING, waiting(theme));
+        }
+    }
+}
+
+/// Draws the stream of reads and writes or, if not `disk`, that of copies between device and main
+/// memory.
+fn transfers(
+    scene: &Scene,
+    (lane, disk, busy): (&RankWindow, bool, &[bool]),
+    axis: Axis,
+    now: u64,
+    paint: &mut Paint<'_>,
+) {
+    let mut strip = Strip::new(axis);
+    let theme = paint.theme();
+    for (number, span) in lane.transfers.iter().enumerate() {
+        let event = &span.event;
+        if event.route.touches_disk() != disk {
+            continue;
+        }
+        let colour = shaded(class_colour(event.class), event.unit, theme);
+        let fill = Fill { colour, glyph: places::arrow(event.route), look: Look::Block, span: number };
+        let (from, to) = span.moving().unwrap_or((now, now));
+        strip.add(from, to, fill);
+        strip.add_pending(span.issued, from, number);
+    }
+    mark_waits(&mut strip, busy, theme);
+    strip.draw(paint, &|number| {
+        let event = &lane.transfers[number].event;
+        let arrow = places::arrow(event.route);
+        let unit = places::unit(&scene.header, event);
+        let mut labels =
+            vec![format!("{arrow} {} {unit}", class_name(event.class)), format!("{arrow} {unit}")];
+        labels.extend(unit.strip_prefix("block ").map(|number| format!("{arrow}{number}")));
+        labels.push(arrow.into());
+        labels
     });
 }
 
@@ -208,6 +258,11 @@ fn key(scene: &Scene, paint: &mut Paint<'_>) {
         entries.push(scalars);
     }
     let gap = if x + length <= paint.width() + 2 { 2 } else { 1 };
+    let moves = [("↑", DIM, "to the device"), ("↓", DIM, "away from it")];
+    let more: u16 = moves.iter().map(|(_, _, label)| columns(label) + 4).sum();
+    if !places::used(&scene.header).is_empty() && x + length + more + 4 <= paint.width() {
+        entries.extend(moves);
+    }
     for (glyph, colour, label) in entries {
         x = paint.text(x, 0, glyph, ink(colour));
         x = paint.text(x + 1, 0, label, ink(DIM)) + gap;

@@ -6,13 +6,18 @@ use super::LABELS;
 use crate::app::App;
 use crate::overlap::{self, Overlap};
 use crate::theme::{self, ACCENT, DIM, FAINT, WAITING, bold, ink};
-use crate::words;
+use crate::{places, words};
+use events::Place;
 use ratatui::style::Color;
 
 /// Draws overlapped and exposed communication per rank, and the waiting times.
 pub(super) fn overlaps(app: &App, axis: Axis, shown: (usize, usize), paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let measured = overlap::measure(&scene.window, (axis.from, app.player().clock().min(axis.to)));
+    let range = (axis.from, app.player().clock().min(axis.to));
+    let measured = overlap::measure(&scene.window, range);
+    if !places::used(&scene.header).is_empty() {
+        return shares(app, &measured, range.1 - range.0, shown, paint);
+    }
     let labels = ["compute", "communicate", "overlapped", "exposed", "waited"];
     let wide = paint.width() >= 106;
     let ends = if wide { [21, 35, 52, 69, 82] } else { [15, 27, 42, 57, 67] };
@@ -27,10 +32,44 @@ pub(super) fn overlaps(app: &App, axis: Axis, shown: (usize, usize), paint: &mut
         row(&measured[rank], y, ends, paint);
         paint.text(after, y, waited_for(&measured[rank], wide), ink(theme::WAITING));
     }
+    below(&measured, shown, paint);
+}
+
+/// Draws what each rank waits for and how long it computes, as shares of `whole`.
+fn shares(app: &App, measured: &[Overlap], whole: u64, shown: (usize, usize), paint: &mut Paint<'_>) {
+    let disk = places::used(&app.player().scene().header).contains(&Place::Disk);
+    let mut labels = vec!["collectives", "other ranks", "copies", "disk", "computes"];
+    labels.retain(|&label| disk || label != "disk");
+    let each = if paint.width() >= 106 { 18 } else { 14 };
+    paint.text(0, 0, "waits for", ink(DIM));
+    let ends = (1u16..).map(|column| 8 + column * each);
+    for (end, label) in ends.clone().zip(&labels) {
+        paint.right(end, 0, label, ink(DIM));
+    }
+    for (y, rank) in (1u16..paint.height()).zip(shown.0..shown.1) {
+        let style = if rank == app.rank { bold(ACCENT) } else { ink(Color::Reset) };
+        paint.text(0, y, format!("rank {rank}"), style);
+        let of = &measured[rank];
+        let mut times = vec![of.exposed, of.waiting, of.copies, of.disk, of.compute];
+        if !disk {
+            times.remove(3);
+        }
+        let most = times[..times.len() - 1].iter().copied().max().unwrap_or(0).max(1);
+        for ((end, &time), label) in ends.clone().zip(&times).zip(&labels) {
+            let text = format!("{} {:>5}", words::time(time), words::percent(time as f64, whole as f64));
+            let style = if time == most && *label != "computes" { bold(WAITING) } else { ink(Color::Reset) };
+            paint.right(end, y, text, style);
+        }
+    }
+    below(measured, shown, paint);
+}
+
+/// Draws the waits between ranks below a table with a row per rank.
+fn below(measured: &[Overlap], shown: (usize, usize), paint: &mut Paint<'_>) {
     let ranks = (shown.1 - shown.0) as u16;
     let y = 2 + ranks + u16::from(paint.height() > 2 * ranks + 6);
     let rest = paint.height().saturating_sub(y);
-    waits(&measured, shown, &mut paint.part(0, y, paint.width(), rest));
+    waits(measured, shown, &mut paint.part(0, y, paint.width(), rest));
 }
 
 /// Draws how long each rank waited for each other one, if there is room.
