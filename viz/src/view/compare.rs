@@ -8,7 +8,7 @@ use super::{cards, contributions, frame, table};
 use crate::app::App;
 use crate::player::{Player, Scene};
 use crate::theme::{DIM, FAINT, bold, ink};
-use crate::words;
+use crate::{places, words};
 use events::{Place, Sent};
 use ratatui::style::Color;
 
@@ -27,7 +27,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let parts = contributions::rows(app);
     // Spare rows become blank ones: first above the differences, then above the metrics, below each
     // run, below the heading and above the ranks' own metrics.
-    let spare = height.saturating_sub(1 + 2 * runs + 1 + 7 + runs - 1 + parts);
+    let spare = height.saturating_sub(1 + 2 * runs + 1 + 1 + labels(app).len() as u16 + runs - 1 + parts);
     let blank = |rows_before: u16| u16::from(spare > rows_before);
     let each = 2 + u16::from(spare >= 2 + runs);
     let mut y = 1 + blank(3 + runs);
@@ -119,14 +119,28 @@ fn sent(player: &Player) -> Sent {
     ranks.first().map_or_else(Sent::default, |rank| rank.sent_last_step.clone())
 }
 
+/// Returns the labels of the metrics: those of places beside the devices only where a run uses them.
+fn labels(app: &App) -> Vec<&'static str> {
+    let mut labels = vec!["live now", "peak so far"];
+    let beside = app.players.iter().map(|player| places::used(&player.scene().header));
+    let beside = beside.max_by_key(|places| places.len()).unwrap_or_default();
+    labels.extend(beside.iter().map(|&place| places::within(place)));
+    labels.push("sent per step");
+    labels.extend(Some("moved per step").filter(|_| !beside.is_empty()));
+    labels.extend(["tokens/s", "loss", "step time"]);
+    labels
+}
+
 fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let each = paint.width().saturating_sub(LABEL) / app.players.len().max(1) as u16;
     let each = each.min(26);
-    let labels = ["live now", "peak so far", "sent per step", "tokens/s", "loss", "step time"];
+    let mut labels = labels(app);
     // Where there is little room the step time is left out: the tokens per second imply it.
-    let rows =
-        if paint.height() >= 7 + app.players.len() as u16 - 1 { labels.len() } else { labels.len() - 1 };
-    for (y, label) in (1u16..).zip(&labels[..rows]) {
+    if usize::from(paint.height()) < labels.len() + app.players.len() {
+        labels.pop();
+    }
+    let rows = labels.len();
+    for (y, label) in (1u16..).zip(&labels) {
         paint.text(0, y, label, ink(DIM));
     }
     for (place, player) in (0u16..).zip(&app.players) {
@@ -136,21 +150,28 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
         paint.right(end, 0, title, bold(frame::stage_colour(&scene.header)));
         let now = scene.now.ranks.get(rank);
         let step = player.steps_done().last();
-        let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".into());
-        let values = [
-            or_dash(now.map(|rank| words::bytes(rank.live_total()))),
-            or_dash(now.map(|rank| words::bytes(rank.total_peak))),
-            or_dash(step.map(|_| words::bytes(sent(player).total()))),
-            or_dash(step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9)))),
-            or_dash(step.map(|record| match app.player().steps_done().last() {
-                Some(first) if first.step != record.step => {
-                    format!("step {} {:.3}", record.step, record.loss)
+        let first = app.player().steps_done().last();
+        let in_place = |place| now.map(|rank| words::bytes(rank.live_in(place)));
+        for (y, &label) in (1u16..).zip(&labels) {
+            let value = match label {
+                "live now" => in_place(Place::Device),
+                "peak so far" => now.map(|rank| words::bytes(rank.total_peak)),
+                "in main memory" => in_place(Place::Host),
+                "on disk" => in_place(Place::Disk),
+                "sent per step" => step.map(|_| words::bytes(sent(player).total())),
+                "moved per step" => step.and(now).map(|rank| words::bytes(rank.transfers.last_step.total())),
+                "tokens/s" => {
+                    step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9)))
                 }
-                _ => format!("{:.6}", record.loss),
-            })),
-            or_dash(step.map(|record| words::time((record.seconds * 1e9) as u64))),
-        ];
-        for (y, value) in (1u16..).zip(&values[..rows]) {
+                "loss" => step.map(|record| match first {
+                    Some(first) if first.step != record.step => {
+                        format!("step {} {:.3}", record.step, record.loss)
+                    }
+                    _ => format!("{:.6}", record.loss),
+                }),
+                _ => step.map(|record| words::time((record.seconds * 1e9) as u64)),
+            };
+            let value = value.unwrap_or_else(|| "–".into());
             paint.right(end, y, value, ink(Color::Reset));
         }
     }
@@ -277,7 +298,7 @@ fn areas(app: &App, rank: usize, paint: &mut Paint<'_>) {
         let title = format!("{} · last two steps · top {}", name(app, player), words::bytes(top));
         paint.part(x, 0, width, 1).text(0, 0, fitted(&title, width), ink(DIM));
         let axis = Axis::last_steps(scene, player.clock(), 2, width);
-        let columns = Column::memory(lane, axis, player.clock());
+        let columns = Column::memory(&lane.memory, axis, player.clock());
         Area { columns, top, layers: Layers::Classes }.draw(&mut paint.part(x, 1, width, height - 2));
         paint.run(x, height - 1, width, "─", ink(FAINT));
     }

@@ -5,7 +5,7 @@ use super::progress;
 use crate::app::{App, EventSource};
 use crate::input::BINDINGS;
 use crate::theme::{ACCENT, ALARM, DIM, GOOD, bold, class_colour, class_glyph, ink};
-use crate::words;
+use crate::{places, words};
 use events::{Class, Operation, RankSnapshot};
 use ratatui::style::Color;
 
@@ -143,6 +143,17 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     let all: u64 = operations.iter().map(|&operation| sent(operation)).sum();
     inside.text(45, rows + 3, "total", bold(Color::Reset));
     inside.right(74, rows + 3, words::bytes(all), bold(Color::Reset));
+    let beside = places::used(&scene.header).iter().map(|&place| {
+        let peak = ranks.iter().map(|rank| rank.peak_in(place)).max().unwrap_or(0);
+        format!("{} {}", words::bytes(peak), places::within(place))
+    });
+    let moved: u64 = ranks.iter().map(|rank| rank.transfers.moved.total()).sum();
+    let beside: Vec<String> = beside.collect();
+    if !beside.is_empty() {
+        inside.text(3, rows + 4, beside.join(", "), ink(Color::Reset));
+        inside.text(45, rows + 4, "between places", ink(Color::Reset));
+        inside.right(74, rows + 4, words::bytes(moved), bold(Color::Reset));
+    }
     if let Some((text, colour)) = verdict {
         inside.text(1, rows + 5, text, ink(colour));
     }

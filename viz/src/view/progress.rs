@@ -4,9 +4,10 @@ use super::paint::{Paint, fitted};
 use super::plot;
 use crate::player::{Player, Scene};
 use crate::theme::{ACCENT, ALARM, DIM, GOOD, WAITING, bold, ink};
-use crate::words;
-use events::StepRecord;
+use crate::{places, words};
+use events::{RankSnapshot, StepRecord};
 use ratatui::style::{Color, Style};
+use std::cmp::Ordering;
 
 /// Draws the loss curve, and the metrics beside it.
 pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
@@ -72,6 +73,10 @@ fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Met
         metric("gradient norm", last.map(gradient_norm), none()),
         metric("learning rate", last.map(|record| format!("{:.2e}", record.lr)), none()),
     ];
+    for &place in places::used(&scene.header).iter().rev() {
+        let live = ranks.iter().map(|rank| rank.live_in(place)).sum();
+        metrics.insert(4, metric(places::within(place), Some(words::bytes(live)), "all ranks".into()));
+    }
     if let Some(scaling) = last.and_then(scaling) {
         metrics.insert(1, scaling);
     }
@@ -128,14 +133,23 @@ pub(super) fn verdict(scene: &Scene) -> Option<(String, Color)> {
     if scene.header.predicted_total.is_empty() {
         return None;
     }
-    let pairs = scene.now.ranks.iter().zip(&scene.header.predicted_total);
-    let over = pairs.clone().filter(|(rank, predicted)| rank.total_peak > **predicted).count();
-    let equal = pairs.filter(|(rank, predicted)| rank.total_peak == **predicted).count();
+    let ranks = || scene.now.ranks.iter().zip(&scene.header.predicted_total).enumerate();
+    let elsewhere = |number: usize, rank: &RankSnapshot| {
+        let predicted = scene.header.offload.memory.iter().filter(move |p| p.rank as usize == number);
+        predicted.map(|p| rank.peak_in(p.place).cmp(&p.total)).collect::<Vec<_>>()
+    };
+    let above = |(number, (rank, predicted)): &(usize, (&RankSnapshot, &u64))| {
+        rank.total_peak > **predicted || elsewhere(*number, rank).contains(&Ordering::Greater)
+    };
+    let over = ranks().filter(above).count();
+    let equal = ranks().filter(|(_, (rank, predicted))| rank.total_peak == **predicted).count();
+    let below = ranks().any(|(number, (rank, _))| elsewhere(number, rank).contains(&Ordering::Less));
     let ranks = scene.now.ranks.len();
     Some(if over > 0 {
         (format!("{over} of {ranks} ranks peaked above the prediction"), ALARM)
     } else if equal == ranks {
-        ("✓ every peak is as predicted, to the byte".into(), GOOD)
+        let which = if below { "device's peak" } else { "peak" };
+        (format!("✓ every {which} is as predicted, to the byte"), GOOD)
     } else if equal == 0 {
         ("no rank has reached its predicted peak yet".into(), DIM)
     } else {

@@ -9,8 +9,8 @@ use super::{bar, cards, pairs, theory};
 use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink, operation_colour, operation_glyph};
-use crate::words;
-use events::{Operation, RunHeader, Sent};
+use crate::{places, words};
+use events::{Operation, Route, RunHeader, Sent};
 use ratatui::style::Color;
 
 /// The fewest rows of a chart.
@@ -87,7 +87,36 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
         y += 1;
     }
     totals(scene, y, ends, [step, run], paint);
-    against_theory(scene, y + 2, paint)
+    let y = y + 1 + routes(scene, ends, &mut paint.part(0, y + 1, u16::MAX, u16::MAX));
+    against_theory(scene, y + 1, paint)
+}
+
+/// Draws the bytes that all ranks together have moved between places, by route, and how long they
+/// have waited for them. Returns the rows used.
+fn routes(scene: &Scene, ends: [u16; 5], paint: &mut Paint<'_>) -> u16 {
+    let transfers = || scene.now.ranks.iter().map(|rank| (&rank.transfers, rank.in_step));
+    let offload = &scene.header.offload;
+    let used = |route: &&Route| transfers().any(|(transfers, _)| transfers.uses(**route));
+    let routes = Route::ALL.iter().filter(|_| !offload.resting.is_empty()).filter(used);
+    let mut rows = 0;
+    for (y, &route) in (0u16..).zip(routes) {
+        let index = route.index();
+        let step =
+            transfers().map(|(moved, in_step)| if in_step { moved.this_step() } else { moved.last_step });
+        let (bytes, exposed) =
+            step.fold((0, 0), |sum, moved| (sum.0 + moved.bytes[index], sum.1 + moved.exposed[index]));
+        let planned = offload.transfers.iter().filter(|planned| planned.route == route);
+        let predicted: u64 = planned.map(|planned| planned.bytes).sum();
+        paint.text(0, y, places::arrow(route), ink(Color::Reset));
+        paint.text(2, y, route.label(), ink(Color::Reset));
+        paint.right(ends[0], y, words::bytes(bytes), bold(Color::Reset));
+        paint.right(ends[1], y, if predicted > 0 { words::bytes(predicted) } else { "–".into() }, ink(DIM));
+        paint.right(ends[3], y, format!("waited {}", words::time(exposed)), ink(DIM));
+        let run = transfers().map(|(moved, _)| moved.moved.bytes[index]).sum();
+        paint.right(ends[4], y, words::bytes(run), ink(Color::Reset));
+        rows = y + 1;
+    }
+    rows
 }
 
 /// Draws the bytes that each rank has sent, by operation, as bars on one scale, a bar in every
