@@ -2,10 +2,12 @@
 
 use crate::groups;
 use crate::player::Scene;
-use crate::words;
+use crate::{places, words};
 use events::event::NO_UNIT;
 use events::units::GatherState;
-use events::{Flight, Operation, Pass, PassNow, RankSnapshot, RankStatus, Scaling};
+use events::{
+    Class, Flight, Operation, Pass, PassNow, Place, RankSnapshot, RankStatus, Route, Scaling, TransferEvent,
+};
 
 /// Returns a sentence about `scene`. It has at most `room` characters unless even the shortest form
 /// is longer.
@@ -16,23 +18,37 @@ pub fn sentence(scene: &Scene, room: usize) -> String {
     let ranks = &scene.now.ranks;
     let leader = leading_collective(scene);
     let pass = ranks.iter().find_map(|rank| rank.pass);
+    let moving = transfer(scene, false).map(|(head, _)| format!("; {head}"));
+    let travels = moving.is_some();
     let (main, more) = match (leader, pass) {
-        (Some(flight), Some(pass)) => (collective(scene, &flight), format!("; {}", computing(scene, pass))),
-        (Some(flight), None) => (collective(scene, &flight), String::new()),
-        (None, Some(pass)) => (capitalised(&computing(scene, pass)), pass_note(scene, pass).to_string()),
-        (None, None) => return between(scene),
+        (Some(flight), Some(pass)) => {
+            (collective(scene, &flight), moving.unwrap_or_else(|| format!("; {}", computing(scene, pass))))
+        }
+        (Some(flight), None) => (collective(scene, &flight), moving.unwrap_or_default()),
+        (None, Some(pass)) => {
+            let note = pass_note(scene, pass).to_string();
+            let more = moving.filter(|_| pass.pass != Pass::Step).unwrap_or(note);
+            (capitalised(&computing(scene, pass)), more)
+        }
+        (None, None) => match transfer(scene, true) {
+            Some((head, detail)) => (capitalised(&format!("{head}: {detail}")), String::new()),
+            None => return between(scene),
+        },
     };
-    fitting(&main, &more, room)
+    fitting(&main, &more, travels, room)
 }
 
 /// Returns the longest form that fits: all, without the computation, without the bytes, without the
-/// explanation.
-fn fitting(main: &str, more: &str, room: usize) -> String {
+/// explanation. What travels between places counts more than the bytes.
+fn fitting(main: &str, more: &str, travels: bool, room: usize) -> String {
     let plain = main.rsplit_once(" (").map_or(main, |(plain, _)| plain);
     let head = main.split(':').next().unwrap_or(main);
-    let all = [format!("{main}{more}."), format!("{main}."), format!("{plain}."), format!("{head}.")];
+    let mut all = vec![format!("{main}{more}."), format!("{main}."), format!("{plain}."), format!("{head}.")];
+    if travels {
+        all.splice(1..1, [format!("{plain}{more}."), format!("{head}{more}.")]);
+    }
     let fits = all.iter().find(|sentence| sentence.chars().count() <= room);
-    fits.unwrap_or(&all[3]).clone()
+    fits.or(all.last()).cloned().unwrap_or_default()
 }
 
 fn ending(scene: &Scene) -> Option<String> {
@@ -147,11 +163,72 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
     }
 }
 
+/// Returns what travels between places, and why. If the ranks are `waiting`, that is the oldest
+/// transfer that arrives, else the one that was issued last.
+fn transfer(scene: &Scene, waiting: bool) -> Option<(String, String)> {
+    let flights = || {
+        let ranks = scene.now.ranks.iter();
+        ranks.flat_map(|rank| rank.transfers.flights.iter().map(move |flight| (rank, flight)))
+    };
+    let arriving = || flights().find(|(_, flight)| !flight.event.route.leaves());
+    let latest = || flights().max_by_key(|(_, flight)| flight.issued);
+    let (rank, flight) = if waiting { arriving().or_else(latest)? } else { latest()? };
+    let this_step = rank.last_pass.filter(|last| last.since >= rank.step_started);
+    let updating = rank.pass.or(this_step).is_some_and(|pass| pass.pass == Pass::Step);
+    let (head, detail) = travelling(scene, &flight.event, updating);
+    Some((head, format!("{detail} ({})", words::bytes(flight.event.bytes))))
+}
+
+/// Returns what a transfer moves and why.
+fn travelling(scene: &Scene, event: &TransferEvent, updating: bool) -> (String, String) {
+    let offload = &scene.header.offload;
+    let unit = places::unit(&scene.header, event);
+    let to = places::name(event.route.to());
+    let (head, detail) = match (event.class, event.route) {
+        (Class::Optimizer, Route::DiskToHost) => (
+            format!("optimizer states of {unit} come from disk"),
+            "their update takes them piece by piece through buffers in main memory",
+        ),
+        (Class::Optimizer, _) => (
+            format!("updated optimizer states of {unit} return to {to}"),
+            "the buffers are free for the next piece then",
+        ),
+        (Class::Gradients, _) if offload.place(Class::Gradients) == Place::Host => (
+            format!("summed gradients of {unit} follow the optimizer states"),
+            "they rest in main memory until the update",
+        ),
+        (Class::Gradients, _) => {
+            (format!("gradients of {unit} come to {to}"), "its optimizer states are updated there")
+        }
+        (Class::Activations, Route::DeviceToHost | Route::HostToDisk) => {
+            (format!("activations of {unit} leave for {to}"), "they come back for its backward")
+        }
+        (Class::Activations, _) => {
+            (format!("activations of {unit} come back to {to}"), "its backward needs them")
+        }
+        (_, Route::DeviceToHost | Route::HostToDisk) => {
+            (format!("updated parameters of {unit} leave for {to}"), "they rest there until they are needed")
+        }
+        _ if updating && offload.place(Class::Optimizer) != Place::Device => {
+            (format!("updated parameters of {unit} return to {to}"), "the next step needs them there")
+        }
+        _ if updating => (format!("parameters of {unit} come to {to}"), "the device updates them there"),
+        (_, Route::DiskToHost) => {
+            (format!("the shard of {unit} comes from disk"), "through a buffer in main memory to the device")
+        }
+        _ => (format!("the shard of {unit} comes to the device"), "its all-gather follows"),
+    };
+    (head, detail.into())
+}
+
 fn computing(scene: &Scene, pass: PassNow) -> String {
     let unit = words::unit(&scene.header, pass.unit);
     match pass.pass {
         Pass::Forward => format!("forward runs through {unit}"),
         Pass::Backward => format!("backward runs through {unit}"),
+        Pass::Step if scene.header.offload.place(Class::Optimizer) != Place::Device => {
+            format!("AdamW updates {unit} in main memory")
+        }
         Pass::Step => format!("AdamW updates {unit}"),
         Pass::Evaluate => format!("validation runs through {unit}"),
         Pass::Recompute => format!("{unit} recomputes what its forward did not keep"),
@@ -164,6 +241,12 @@ fn pass_note(scene: &Scene, pass: PassNow) -> &'static str {
         Pass::Forward => " and keeps its activations for backward",
         Pass::Backward if sharded.gradients => ", whose full gradients wait in a bucket for reduction",
         Pass::Backward => ", whose gradients every rank keeps whole",
+        Pass::Step if scene.header.offload.place(Class::Optimizer) == Place::Disk => {
+            ": piece by piece, while the next piece comes from disk and the last one returns"
+        }
+        Pass::Step if scene.header.offload.place(Class::Optimizer) == Place::Host => {
+            ", where its optimizer states rest; only parameters and gradients travel"
+        }
         Pass::Step if sharded.optimizer => ": each rank only the slice whose optimizer states it owns",
         Pass::Step => ": every rank does the same work on the same numbers",
         Pass::Evaluate => "; nothing is kept",
