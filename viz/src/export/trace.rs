@@ -1,9 +1,10 @@
 //! Writes a recording in the Chrome trace format, which Perfetto also reads: one process per rank,
-//! one track per stream, and memory by class as counters. Times are microseconds.
+//! one track per stream and per route between places, and memory by class as counters. Times are microseconds.
 
+use crate::places;
 use events::event::NO_UNIT;
 use events::{
-    Class, CollectiveEvent, Event, Place, Progress, Recording, RecordingError, RunHeader, What, Work,
+    Class, CollectiveEvent, Event, Place, Progress, Recording, RecordingError, Route, RunHeader, What, Work,
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -11,12 +12,17 @@ use std::collections::HashMap;
 const COMPUTE: u32 = 0;
 const COMMUNICATION: u32 = 1;
 
+/// Returns the track of a route: transfers of different routes overlap.
+fn track(route: Route) -> u32 {
+    2 + route.index() as u32
+}
+
 /// The spans of a rank that a later event will close.
 #[derive(Default)]
 struct OpenSpans {
     pass: Option<(u64, String, &'static str)>,
     collectives: HashMap<(u16, u64), Moving>,
-    live: [u64; Class::ALL.len()],
+    live: [[u64; Class::ALL.len()]; Place::ALL.len()],
     /// The entry of the latest work of each kind, whose times a later [`What::Ran`] may correct.
     queued: HashMap<Work, usize>,
 }
@@ -41,6 +47,11 @@ pub fn render(recording: &Recording) -> Result<String, RecordingError> {
         entries.push(named("process_name", rank, 0, &format!("rank {rank}")));
         entries.push(named("thread_name", rank, COMPUTE, "compute"));
         entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
+        let routes = Route::ALL.iter().filter(|route| {
+            let places = places::used(header);
+            !places.is_empty() && (places.contains(&Place::Disk) || !route.touches_disk())
+        });
+        entries.extend(routes.map(|&route| named("thread_name", rank, track(route), route.label())));
     }
     let mut open: Vec<OpenSpans> = (0..header.world_size).map(|_| OpenSpans::default()).collect();
     for event in recording.events() {
@@ -111,16 +122,32 @@ impl OpenSpans {
                 let (from, name, category) = self.pass.take()?;
                 Some(complete(&name, category, (event.rank, COMPUTE), from, event.at, json!({})))
             }
-            &What::Memory { place: Place::Device, class, live, .. } => {
-                self.live[class.index()] = live;
-                let named = Class::ALL
-                    .iter()
-                    .map(|class| (class.label().to_string(), json!(self.live[class.index()])));
+            &What::Memory { place, class, live, .. }
+                if place == Place::Device || places::used(header).contains(&place) =>
+            {
+                let parts = &mut self.live[place.index()];
+                parts[class.index()] = live;
+                let named =
+                    Class::ALL.iter().map(|class| (class.label().to_string(), json!(parts[class.index()])));
                 let arguments: serde_json::Map<String, Value> = named.collect();
+                let name = match place {
+                    Place::Device => "memory".into(),
+                    other => format!("memory: {other}"),
+                };
                 Some(json!({
-                    "ph": "C", "name": "memory", "pid": event.rank, "tid": COMPUTE,
+                    "ph": "C", "name": name, "pid": event.rank, "tid": COMPUTE,
                     "ts": microseconds(event.at), "args": arguments,
                 }))
+            }
+            What::Transfer(transfer) if transfer.progress == Progress::Finished => {
+                let before = |time: u64| event.at.saturating_sub(time);
+                let arguments = json!({
+                    "sequence": transfer.sequence, "bytes": transfer.bytes,
+                    "waited_us": microseconds(transfer.exposed),
+                });
+                let (name, at) = (places::cargo(header, transfer), (event.rank, track(transfer.route)));
+                let (from, to) = (before(transfer.began), before(transfer.ended));
+                Some(complete(&name, transfer.route.label(), at, from, to, arguments))
             }
             What::Collective(collective) => self.collective(header, event, collective),
             What::Crossed { group, sequence, began, ended, .. } => {
