@@ -60,11 +60,18 @@ impl SimulationPlan {
         }
     }
 
-    /// Returns where the bytes of `class` rest.
+    /// Returns where the bytes of `class` rest. Reduced gradients follow the optimizer states to main
+    /// memory.
     fn place(&self, class: Class) -> Place {
-        let whole = class == Class::Parameters && self.stage < 3;
-        let found = self.resting.iter().find(|(other, _)| *other == class && !whole);
-        found.map_or(Place::Device, |(_, place)| *place)
+        let rests = |class: Class| {
+            let found = self.resting.iter().find(|(other, _)| *other == class);
+            found.map_or(Place::Device, |(_, place)| *place)
+        };
+        match class {
+            Class::Parameters if self.stage < 3 => Place::Device,
+            Class::Gradients if self.stage >= 2 && rests(Class::Optimizer) == Place::Host => Place::Host,
+            other => rests(other),
+        }
     }
 
     /// Returns the classes that do not rest on the device.

@@ -7,12 +7,13 @@ impl Simulation<'_> {
     pub(super) fn run(&mut self) {
         let sharded = self.header.sharded;
         for unit in 0..self.header.units.len() {
-            let gradients = if self.gradients_follow() { Place::Host } else { Place::Device };
-            let (parameters, optimizer) =
-                (self.plan.place(Class::Parameters), self.plan.place(Class::Optimizer));
-            self.memory_in(parameters, Class::Parameters, self.share(unit, sharded.parameters));
-            self.memory_in(gradients, Class::Gradients, self.share(unit, sharded.gradients));
-            self.memory_in(optimizer, Class::Optimizer, 2 * self.share(unit, sharded.optimizer));
+            for (class, bytes) in [
+                (Class::Parameters, self.share(unit, sharded.parameters)),
+                (Class::Gradients, self.share(unit, sharded.gradients)),
+                (Class::Optimizer, 2 * self.share(unit, sharded.optimizer)),
+            ] {
+                self.memory_in(self.plan.place(class), class, bytes);
+            }
         }
         self.scalars();
         for step in 0..self.plan.steps {
@@ -126,7 +127,7 @@ impl Simulation<'_> {
         if self.header.sharded.gradients {
             self.memory(Class::CommunicationBuckets, -(self.bytes(unit) as i64));
         }
-        if self.gradients_follow() {
+        if self.plan.place(Class::Gradients) == Place::Host {
             self.travel(Route::DeviceToHost, Class::Gradients, unit, self.share(unit, true) as u64);
         }
     }

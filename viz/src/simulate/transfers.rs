@@ -136,18 +136,15 @@ impl Simulation<'_> {
         self.memory_in(place, Class::Activations, -bytes);
     }
 
-    /// True if reduced gradients follow the optimizer states to main memory.
-    pub(super) fn gradients_follow(&self) -> bool {
-        self.plan.place(Class::Optimizer) == Place::Host && self.header.sharded.gradients
-    }
-
     /// Brings what the update of a unit needs to the processor that computes it.
     pub(super) fn page_in(&mut self, unit: usize) {
         let bytes = self.share(unit, self.header.sharded.optimizer) as u64;
         if self.plan.place(Class::Optimizer) == Place::Disk {
             self.travel(Route::DiskToHost, Class::Optimizer, unit, 2 * bytes);
         }
-        if self.plan.place(Class::Optimizer) != Place::Device && !self.gradients_follow() {
+        if self.plan.place(Class::Optimizer) != Place::Device
+            && self.plan.place(Class::Gradients) == Place::Device
+        {
             self.travel(Route::DeviceToHost, Class::Gradients, unit, bytes);
         }
     }

@@ -7,6 +7,7 @@ mod behaviour;
 mod details;
 mod display;
 mod palette;
+mod places;
 mod program;
 mod pty;
 mod screens;
