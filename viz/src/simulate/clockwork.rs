@@ -1,11 +1,11 @@
 //! The simulated ranks: their clocks, memory and collectives, and the events that they emit.
 
-use super::transfers::IssuedTransfer;
 use super::{ELEMENT, SimulatedRun, SimulationPlan, header};
 use events::event::NO_UNIT;
 use events::header::{PredictedMemory, PredictedPlace, PredictedTraffic, PredictedTransfer};
 use events::{
-    CatchUp, Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Route, RunHeader, What,
+    CatchUp, Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Route, RunHeader,
+    TransferEvent, What,
 };
 
 const CLASSES: usize = Class::ALL.len();
@@ -18,6 +18,13 @@ const ROUTES: usize = Route::ALL.len();
 pub(super) struct IssuedCollective {
     pub(super) collective: CollectiveEvent,
     pub(super) issued: Vec<u64>,
+}
+
+/// A transfer that every rank has issued and not waited for yet.
+pub(super) struct IssuedTransfer {
+    pub(super) event: TransferEvent,
+    /// When it begins and ends on each rank.
+    pub(super) times: Vec<(u64, u64)>,
 }
 
 /// A run while it is simulated.

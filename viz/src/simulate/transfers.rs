@@ -1,18 +1,11 @@
 //! What rests in main memory or on disk, and how it travels.
 
-use super::clockwork::Simulation;
+use super::clockwork::{IssuedTransfer, Simulation};
 use events::{Class, Event, Place, Progress, Route, TransferEvent, What};
 
 /// Bytes per nanosecond between device and main memory, and between main memory and disk.
 const COPIES: u64 = 8;
 const DISK: u64 = 1;
-
-/// A transfer that every rank has issued and not waited for yet.
-pub(super) struct IssuedTransfer {
-    event: TransferEvent,
-    /// When it begins and ends on each rank.
-    times: Vec<(u64, u64)>,
-}
 
 impl Simulation<'_> {
     /// Allocates or releases bytes of `class` in `place` on every rank.
