@@ -75,7 +75,11 @@ pub fn mispredictions(report: &Report) -> Vec<String> {
         .iter()
         .map(|row| (row.rank, "to neighbours", row.predicted_bytes, row.bytes_sent));
     let calls = report.traffic.iter().map(|row| (row.rank, row.operation, row.predicted_calls, row.calls));
-    let all = memory.chain(total).chain(traffic).chain(calls).chain(neighbours);
+    let moved = report.transfers.iter().flat_map(|row| {
+        let (rank, route) = (row.rank, row.route);
+        [(rank, route, row.predicted_bytes, row.bytes), (rank, route, row.predicted_calls, row.calls)]
+    });
+    let all = memory.chain(total).chain(traffic).chain(calls).chain(neighbours).chain(moved);
     all.filter(|(_, _, predicted, measured)| predicted != measured)
         .map(|(rank, what, predicted, measured)| {
             format!("{}, rank {rank}, {what}: predicted {predicted}, measured {measured}", report.stage)

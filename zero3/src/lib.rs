@@ -111,6 +111,7 @@ impl Stage for Zero3 {
         // Only persistent units are gathered here.
         let (gradients, gathers) = (self.gradients.shards(), Some(&mut self.gathers));
         self.optimizer.update(&self.rank, update, &mut self.parameters, gradients, gathers)?;
+        self.source.after_update(&self.rank, &self.parameters)?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 

@@ -14,6 +14,7 @@ pub mod transfers;
 pub mod way;
 
 pub use error::Error;
+pub use storage::Effect;
 pub use swap::{Extent, PAGE, paged};
 pub use transfers::{Arriving, Cargo, Crossing, Moved, Options, Staged, Transfers};
 

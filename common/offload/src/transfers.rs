@@ -1,6 +1,6 @@
 //! A rank's transfers: issued, waited for, numbered, counted and shown.
 
-use crate::swap::{Carried, Extent, Swap, paged};
+use crate::swap::{Carried, Extent, PAGE, Swap, paged};
 use crate::way::Way;
 use crate::{Error, Result};
 use collectives::local::Link;
@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use storage::{Disk, Ticket};
+use storage::{Disk, Effect, Ticket};
 
 const ROUTES: usize = Route::ALL.len();
 
@@ -217,6 +217,11 @@ impl Transfers {
         Ok(Arriving { buffer: memory.buffer, ended: crosses.1 })
     }
 
+    /// Injects `effect` into all that the rank asks of its disk from now on, if it has one.
+    pub fn fail(&self, effect: Effect) {
+        self.swap.iter().for_each(|swap| swap.disk.fail(effect));
+    }
+
     fn swap(&self) -> &Swap {
         self.swap.as_ref().expect("a rank with something on disk has a swap file")
     }
@@ -286,9 +291,9 @@ impl Transfers {
     }
 }
 
-/// Bytes `range` of elements of `size` bytes, up to the end of a page if `last`: a write or read that
-/// ends an extent takes all of it.
+/// Bytes that elements `range` of an extent travel in, of `size` bytes each: whole pages, if they
+/// begin on one and are the `last` of the extent.
 pub fn span(range: &Range<usize>, size: usize, last: bool) -> usize {
-    let bytes = range.len() * size;
-    if last { paged(range.end * size) - range.start * size } else { bytes }
+    let in_pages = last && (range.start * size).is_multiple_of(PAGE);
+    if in_pages { paged(range.len() * size) } else { range.len() * size }
 }

@@ -97,8 +97,9 @@ impl Offload {
     pub(crate) fn pieces(&self, elements: u64) -> impl Iterator<Item = Pieces> + use<> {
         let size = self.placement.piece();
         let full = elements.saturating_sub(1) / size;
-        let before = (full > 0).then_some(Pieces { times: full, elements: size, last: false });
-        let last = Pieces { times: 1, elements: elements - full * size, last: true };
+        let before = (full > 0).then_some(Pieces { times: full, elements: size, in_pages: false });
+        let in_pages = self.parameters(full * size).is_multiple_of(PAGE);
+        let last = Pieces { times: 1, elements: elements - full * size, in_pages };
         before.into_iter().chain([last])
     }
 
@@ -140,7 +141,7 @@ impl Offload {
         let mut count = |route, bytes| moved.count(route, bytes);
         let leaves = self.placement.optimizer != Place::Device;
         let bytes = self.parameters(piece.elements);
-        let on_disk = if piece.last { pages(bytes) } else { bytes };
+        let on_disk = if piece.in_pages { pages(bytes) } else { bytes };
         if self.placement.optimizer == Place::Disk {
             for _ in 0..STATES {
                 count(Route::DiskToHost, pages(piece.elements * F32));
@@ -228,8 +229,9 @@ pub(crate) struct Pieces {
     pub(crate) times: u64,
     /// Elements of each.
     pub(crate) elements: u64,
-    /// Whether this is the slice's last piece.
-    last: bool,
+    /// Whether this is the slice's last piece and its parameters begin on a page of the disk: they
+    /// then travel in whole pages.
+    in_pages: bool,
 }
 
 impl Partition {

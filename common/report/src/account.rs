@@ -29,6 +29,8 @@ pub struct Account {
     pub link: f64,
     /// Waits for collectives that other ranks have not issued.
     pub peers: f64,
+    /// Waits for transfers between device, main memory and disk.
+    pub places: f64,
 }
 
 /// Returns the seconds of the phases of an optimizer step.
@@ -38,7 +40,7 @@ pub(crate) fn training(times: &Times) -> f64 {
 
 /// Returns the seconds that a rank computes in a run, without its waits.
 pub(crate) fn computed(row: &TimeRow) -> f64 {
-    training(&row.phases) - training(&row.waits)
+    training(&row.phases) - training(&row.waits) - training(&row.for_places)
 }
 
 impl Account {
@@ -50,17 +52,20 @@ impl Account {
         Account {
             step: mean(|row| row.seconds),
             data: mean(|row| row.phases.data),
-            forward: mean(|row| row.phases.forward - row.waits.forward),
-            backward: mean(|row| row.phases.backward - row.phases.recompute - row.waits.backward),
+            forward: mean(|row| row.phases.forward - row.waits.forward - row.for_places.forward),
+            backward: mean(|row| {
+                row.phases.backward - row.phases.recompute - row.waits.backward - row.for_places.backward
+            }),
             recompute: mean(|row| row.phases.recompute),
-            optimizer: mean(|row| row.phases.step - row.waits.step),
+            optimizer: mean(|row| row.phases.step - row.waits.step - row.for_places.step),
             exposed: mean(|row| training(&row.waits)) - peers,
             link: mean(|row| training(&row.for_link)),
             peers,
+            places: mean(|row| training(&row.for_places)),
         }
     }
 
-    fn parts(&self) -> [(&'static str, f64); 7] {
+    fn parts(&self) -> [(&'static str, f64); 8] {
         [
             ("forward", self.forward),
             ("backward", self.backward),
@@ -68,6 +73,7 @@ impl Account {
             ("optimizer", self.optimizer),
             (EXPOSED, self.exposed),
             ("waiting for other ranks", self.peers),
+            ("waiting for other places", self.places),
             ("fetching data", self.data),
         ]
     }

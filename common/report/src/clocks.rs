@@ -30,4 +30,6 @@ pub struct Clocks {
     pub for_peers: Times,
     /// In waits for a simulated link, part of `waits`.
     pub for_link: Times,
+    /// In waits for transfers between device, main memory and disk, part of `total`.
+    pub for_places: Times,
 }

@@ -3,7 +3,9 @@
 use crate::account::{Account, Recomputed, computed, time, training};
 use crate::remedies::remedies;
 use crate::report::Report;
+use events::Route;
 use planner::table::counted;
+use settings::size::human;
 
 /// The least share of a step that a listed remedy saves.
 const NOTABLE: f64 = 0.01;
@@ -22,6 +24,7 @@ pub fn diagnosis(report: &Report) -> String {
     }
     text.push_str(&utilisation(report, &account));
     text.extend(Recomputed::of(report).map(|recomputed| again(&recomputed)));
+    text.push_str(&places(report));
     text.push_str(&slowest(report, &account));
     text + &helping(report, &account)
 }
@@ -71,6 +74,22 @@ fn again(recomputed: &Recomputed) -> String {
         100.0 * recomputed.of_seconds,
         time(recomputed.seconds),
     )
+}
+
+/// Says for which routes between places a rank waits, and how much of a step.
+fn places(report: &Report) -> String {
+    let each = (report.world_size * report.steps.len()) as f64;
+    let waited = |route: &Route| {
+        let rows = report.transfers.iter().filter(|row| row.route == route.label());
+        let (seconds, bytes) = rows.fold((0.0, 0), |(s, b), row| (s + row.waited_seconds, b + row.bytes));
+        (route.label(), seconds / each, bytes as f64 / each)
+    };
+    let rows = Route::ALL.iter().map(waited).filter(|(_, seconds, _)| *seconds > 0.0);
+    let words = rows.map(|(route, seconds, bytes)| {
+        format!("  {route:<12} {:>9} of a step waiting, {} moved\n", time(seconds), human(bytes as u64))
+    });
+    let words: String = words.collect();
+    if words.is_empty() { words } else { format!("\nTransfers between places, of one rank:\n{words}") }
 }
 
 /// Describes the rank that others wait for, if one is clearly slower.

@@ -19,11 +19,11 @@ pub use account::{Account, time};
 pub use clocks::{Clocks, Times};
 pub use diagnosis::diagnosis;
 pub use hardware_rows::{GpuRow, KernelRow};
-pub use measured::Measured;
+pub use measured::{Measured, Peaks};
 pub use remedies::{Remedy, remedies};
 pub use report::{Predicted, Report, SCHEMA};
 pub use rows::{
     EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, OperationTime, StepRow, Throughput, TimeRow,
-    TotalRow, TrafficRow,
+    TotalRow, TrafficRow, TransferRow,
 };
 pub use tables::closing;

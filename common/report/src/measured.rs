@@ -4,7 +4,17 @@ use crate::clocks::Clocks;
 use crate::hardware_rows::{GpuRow, KernelRow};
 use crate::rows::StepRow;
 use collectives::Traffic;
+use offload::Moved;
 use serde::{Deserialize, Serialize};
+
+/// Peak bytes in one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peaks {
+    /// By class, in [`Class::ALL`](events::Class::ALL)'s order.
+    pub classes: Vec<u64>,
+    /// Of the sum over classes.
+    pub total: u64,
+}
 
 /// What one rank measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -15,10 +25,8 @@ pub struct Measured {
     pub evaluations: Vec<(u32, f64)>,
     /// Checkpoints between two of its steps.
     pub checkpoints: u64,
-    /// Peak bytes per class, in [`Class::ALL`](events::Class::ALL)'s order.
-    pub peaks: Vec<u64>,
-    /// Peak of the sum over classes.
-    pub total_peak: u64,
+    /// Peak bytes by place, in [`Place::ALL`](events::Place::ALL)'s order.
+    pub memory: Vec<Peaks>,
     /// GPU memory that the ledger does not count; `None` on the CPU.
     pub gpu: Option<GpuRow>,
     /// Time by kind of kernel, if the device is metered.
@@ -27,6 +35,8 @@ pub struct Measured {
     pub traffic: Traffic,
     /// Of these bytes, what it sent to neighbours, if it has a group of them.
     pub to_neighbours: Option<u64>,
+    /// What it moved between its places.
+    pub transfers: Moved,
     /// Seconds per phase.
     pub clocks: Clocks,
     /// Hash of the final weights, on rank 0 if it was asked for.

@@ -1,7 +1,7 @@
 //! Explains out-of-memory errors, predicted or real: what needs the memory, and the remedies.
 
 use device::OutOfMemory;
-use events::Class;
+use events::{Class, Place};
 use planner::{Job, Moment, Prediction, Remedies, Remedy};
 use settings::Failure;
 use settings::size::human;
@@ -30,6 +30,9 @@ fn foreseen(job: &Job, prediction: &Prediction, has: &str) -> String {
 
 /// Returns the failure of a rank that ran out of memory in `moment`.
 pub fn ran_out(job: &Job, prediction: &Prediction, oom: &OutOfMemory, moment: Moment) -> Failure {
+    if oom.place == Place::Host {
+        return Failure::OutOfMemory(ran_out_of_main_memory(prediction, oom, moment));
+    }
     let happened = format!(
         "rank {} is out of memory in {moment}: it asked for {} of {}\n\n\
          Of its device's {}, {} are in use:\n{}\n{}",
@@ -42,6 +45,24 @@ pub fn ran_out(job: &Job, prediction: &Prediction, oom: &OutOfMemory, moment: Mo
         peak(prediction),
     );
     Failure::OutOfMemory(with_remedies(happened, job, oom.capacity))
+}
+
+/// Describes a rank that asked for more main memory than it may take.
+fn ran_out_of_main_memory(prediction: &Prediction, oom: &OutOfMemory, moment: Moment) -> String {
+    let needed = prediction.ranks.iter().map(|rank| rank.place(Place::Host).total_peak).max();
+    format!(
+        "rank {} is out of main memory in {moment}: it asked for {} of {}\n\n\
+         Of its {} (--host-memory), {} are in use:\n{}\n\
+         The run needs {}. Give it more, or let less rest there: --offload-optimizer disk, --offload-parameters disk,\n\
+         or smaller staging buffers: --offload-buffers 1, --sub-group-size 1000000.",
+        oom.rank,
+        human(oom.requested),
+        oom.class,
+        human(oom.capacity),
+        human(oom.live_total),
+        in_use(&oom.live),
+        human(needed.unwrap_or(0)),
+    )
 }
 
 /// Lists classes as `activations 9.20 MB, parameters 3.67 MB`, the largest first, wrapped.

@@ -1,12 +1,12 @@
 //! The run report: predictions beside measurements, as JSON.
 
 use crate::hardware_rows::{GpuRow, KernelRow};
-use crate::measured::Measured;
+use crate::measured::{Measured, Peaks};
 use crate::rows::{
     EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, StepRow, Throughput, TimeRow, TotalRow,
-    TrafficRow, link_row, operation_times, throughput,
+    TrafficRow, TransferRow, link_row, operation_times, throughput,
 };
-use events::{Class, Operation};
+use events::{Class, Operation, Place, Route};
 use planner::{Algorithm, Placement};
 use serde::{Deserialize, Serialize};
 use settings::labels::{self, Label};
@@ -51,6 +51,12 @@ pub struct Report {
     pub algorithm: Option<Algorithm>,
     /// The simulated link between the ranks, if there is one.
     pub link: Option<LinkRow>,
+    /// The simulated way between device and main memory, if there is one.
+    #[serde(default)]
+    pub host_link: Option<LinkRow>,
+    /// The simulated way between main memory and disk, if there is one.
+    #[serde(default)]
+    pub disk_link: Option<LinkRow>,
     /// The model.
     pub model: ModelRow,
     /// The precision of parameters, activations and computation: `fp32`, `bf16` or `fp16`.
@@ -70,10 +76,13 @@ pub struct Report {
     pub steps: Vec<StepRow>,
     /// Validation losses.
     pub evaluations: Vec<EvaluationRow>,
-    /// Flat rows per rank and class.
+    /// Flat rows per rank, place and class.
     pub memory: Vec<MemoryRow>,
-    /// Rows per rank.
+    /// Rows per rank, those of the device first.
     pub total_peak_bytes: Vec<TotalRow>,
+    /// Flat rows per rank and route between places, if anything rests beyond the device.
+    #[serde(default)]
+    pub transfers: Vec<TransferRow>,
     /// Rows per rank that computes on a GPU: memory that the ledger does not count. Empty on the
     /// CPU.
     #[serde(default)]
@@ -96,10 +105,10 @@ pub struct Report {
 
 /// Predicted figures, to compare with the measured ones.
 pub struct Predicted {
-    /// Peak bytes by rank and class.
-    pub memory: Vec<Vec<u64>>,
-    /// Peak bytes by rank, all classes together.
-    pub total: Vec<u64>,
+    /// Peak bytes by rank and place, in [`Place::ALL`]'s order.
+    pub memory: Vec<Vec<Peaks>>,
+    /// What is moved between places, by rank, over the steps that were run.
+    pub transfers: Vec<planner::Transfers>,
     /// Payload and collectives by rank, over the steps that were run.
     pub traffic: Vec<planner::traffic::Traffic>,
     /// Payload to neighbours by rank, part of `traffic`.
@@ -117,6 +126,11 @@ impl Report {
         measured: &[Measured],
     ) -> Self {
         let steps = measured[0].steps.clone();
+        let placement = prediction::placement(config);
+        let places = if placement.any() { Place::ALL } else { &[Place::Device] };
+        let in_places: Vec<(Place, Class)> =
+            places.iter().flat_map(|&place| Class::ALL.iter().map(move |&class| (place, class))).collect();
+        let routes = if placement.any() { Route::ALL } else { &[] };
         let types = config.precision;
         Report {
             schema: SCHEMA,
@@ -128,9 +142,11 @@ impl Report {
             secondary_shard_size: config.mesh.secondary(),
             grad_sync: Some(config.grad_sync),
             communication: Some(config.communication.clone()),
-            placement: prediction::placement(config),
+            placement,
             algorithm: Some(config.algorithm),
             link: config.link.as_ref().map(link_row),
+            host_link: config.offload.host_link.as_ref().map(link_row),
+            disk_link: config.offload.disk_link.as_ref().map(link_row),
             model: ModelRow {
                 name: config.model.name.clone(),
                 parameters,
@@ -152,16 +168,32 @@ impl Report {
                 .iter()
                 .map(|&(step, loss)| EvaluationRow { step, loss })
                 .collect(),
-            memory: rows(measured, Class::ALL, |rank, class, m| MemoryRow {
+            memory: rows(measured, &in_places, |rank, (place, class), m| MemoryRow {
                 rank,
+                place: place.label(),
                 class: class.label(),
-                predicted_bytes: predicted.memory[rank][class.index()],
-                peak_bytes: m.peaks[class.index()],
+                predicted_bytes: predicted.memory[rank][place.index()].classes[class.index()],
+                peak_bytes: m.memory[place.index()].classes[class.index()],
             }),
-            total_peak_bytes: rows(measured, &[()], |rank, (), m| TotalRow {
+            total_peak_bytes: places
+                .iter()
+                .flat_map(|&place| {
+                    rows(measured, &[place], |rank, place, m| TotalRow {
+                        rank,
+                        place: place.label(),
+                        predicted_bytes: predicted.memory[rank][place.index()].total,
+                        peak_bytes: m.memory[place.index()].total,
+                    })
+                })
+                .collect(),
+            transfers: rows(measured, routes, |rank, route, m| TransferRow {
                 rank,
-                predicted_bytes: predicted.total[rank],
-                peak_bytes: m.total_peak,
+                route: route.label(),
+                predicted_bytes: predicted.transfers[rank].bytes(route),
+                bytes: m.transfers.bytes[route.index()],
+                predicted_calls: predicted.transfers[rank].calls(route),
+                calls: m.transfers.calls[route.index()],
+                waited_seconds: m.transfers.waited[route.index()],
             }),
             gpu: measured.iter().filter_map(|m| m.gpu).collect(),
             kernels: measured.iter().flat_map(|m| m.kernels.clone()).collect(),
@@ -188,6 +220,7 @@ impl Report {
                 waits: m.clocks.waits,
                 for_peers: m.clocks.for_peers,
                 for_link: m.clocks.for_link,
+                for_places: m.clocks.for_places,
                 operations: operation_times(&m.traffic),
             }),
             throughput: throughput(&steps, config),
@@ -239,6 +272,7 @@ impl Report {
         self.memory.iter().all(|row| row.predicted_bytes == row.peak_bytes)
             && self.total_peak_bytes.iter().all(|row| row.predicted_bytes == row.peak_bytes)
             && self.traffic.iter().all(TrafficRow::is_as_predicted)
+            && self.transfers.iter().all(TransferRow::is_as_predicted)
             && self.traffic_to_neighbours.iter().all(|row| row.predicted_bytes == row.bytes_sent)
     }
 }

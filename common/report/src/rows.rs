@@ -38,11 +38,14 @@ pub struct EvaluationRow {
     pub loss: f64,
 }
 
-/// Peak memory of one class on one rank.
+/// Peak memory of one class on one rank, in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryRow {
     /// The rank.
     pub rank: usize,
+    /// The place: `device`; where something rests beyond it also `host` and `disk`.
+    #[serde(default = "labels::device", deserialize_with = "labels::known")]
+    pub place: Label,
     /// The class.
     #[serde(deserialize_with = "labels::known")]
     pub class: Label,
@@ -52,11 +55,14 @@ pub struct MemoryRow {
     pub peak_bytes: u64,
 }
 
-/// Peak memory of all classes together on one rank.
+/// Peak memory of all classes together on one rank, in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TotalRow {
     /// The rank.
     pub rank: usize,
+    /// The place, as in [`MemoryRow`].
+    #[serde(default = "labels::device", deserialize_with = "labels::known")]
+    pub place: Label,
     /// Predicted peak.
     pub predicted_bytes: u64,
     /// Measured peak.
@@ -88,6 +94,33 @@ impl TrafficRow {
     }
 }
 
+/// What one rank moved on one route between its places over the run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransferRow {
+    /// The rank.
+    pub rank: usize,
+    /// The route: `device→host`, `host→device`, `host→disk` or `disk→host`.
+    #[serde(deserialize_with = "labels::known")]
+    pub route: Label,
+    /// Predicted payload.
+    pub predicted_bytes: u64,
+    /// Measured payload.
+    pub bytes: u64,
+    /// Predicted number of transfers.
+    pub predicted_calls: u64,
+    /// Measured number of transfers.
+    pub calls: u64,
+    /// Seconds in which the rank was idle because it waited for them.
+    pub waited_seconds: f64,
+}
+
+impl TransferRow {
+    /// True if payload and number of transfers are as predicted.
+    pub fn is_as_predicted(&self) -> bool {
+        (self.predicted_bytes, self.predicted_calls) == (self.bytes, self.calls)
+    }
+}
+
 /// Payload that one rank sent to its group of neighbours over the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeighbourRow {
@@ -115,6 +148,9 @@ pub struct TimeRow {
     /// Seconds waiting for a simulated link, part of `waits`: communication that no computation
     /// hides.
     pub for_link: Times,
+    /// Seconds in waits for transfers between device, main memory and disk, part of `phases`.
+    #[serde(default)]
+    pub for_places: Times,
     /// Seconds in waits for collectives, by operation.
     pub operations: Vec<OperationTime>,
 }

@@ -1,12 +1,13 @@
 //! Reports with made-up measurements, for tests.
 
 use crate::clocks::{Clocks, Times};
-use crate::measured::Measured;
+use crate::measured::{Measured, Peaks};
 use crate::report::{Predicted, Report};
 use crate::rows::StepRow;
 use clap::Parser;
 use collectives::Traffic;
-use events::Class;
+use events::{Class, Place};
+use offload::Moved;
 use settings::Config;
 use settings::cli::Cli;
 
@@ -29,23 +30,24 @@ pub(crate) fn one_step(flags: &str) -> Report {
         loss_scale: Some(2.0),
         skipped: true,
     };
+    let memory = vec![Peaks { classes: vec![3; Class::ALL.len()], total: 21 }; Place::ALL.len()];
     let measured = Measured {
         steps: vec![step],
         evaluations: vec![(1, 2.5)],
         checkpoints: 0,
-        peaks: vec![3; Class::ALL.len()],
-        total_peak: 21,
+        memory: memory.clone(),
         gpu: None,
         kernels: Vec::new(),
         traffic: Traffic::default(),
         to_neighbours: None,
+        transfers: Moved::default(),
         clocks: Clocks::default(),
         weights_blake3: Some("ab".into()),
     };
     let ranks = config.world_size;
     let predicted = Predicted {
-        memory: vec![vec![3; Class::ALL.len()]; ranks],
-        total: vec![21; ranks],
+        memory: vec![memory; ranks],
+        transfers: vec![planner::Transfers::default(); ranks],
         traffic: vec![planner::traffic::Traffic::default(); ranks],
         to_neighbours: vec![0; ranks],
     };

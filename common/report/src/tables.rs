@@ -4,6 +4,7 @@ use crate::account::{Recomputed, time};
 use crate::hardware_rows::taken;
 use crate::report::Report;
 use crate::rows::{MemoryRow, StepRow};
+use events::Place;
 use planner::table::{Format, Table, counted, grouped};
 use settings::size::human;
 use std::collections::BTreeMap;
@@ -14,7 +15,8 @@ pub fn closing(report: &Report) -> String {
         return "\nEnded before its first step was done: predictions are for whole steps.\n".into();
     }
     let (gpu, again) = (taken(&report.gpu), recomputed(report));
-    format!("{}{gpu}{again}{}{}", memory(report), traffic(report), summary(report))
+    let moved = transfers(report);
+    format!("{}{gpu}{again}{}{moved}{}", memory(report), traffic(report), summary(report))
 }
 
 fn table(title: String) -> Table {
@@ -56,16 +58,38 @@ fn memory_of(report: &Report, ranks: &[usize]) -> String {
         _ if ranks.len() == report.world_size => "each rank".into(),
         _ => format!("ranks {}", ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
     };
-    let mut table = table(format!("peak bytes, {whose}"));
     let rank = ranks.first().copied().unwrap_or(0);
-    let used = |r: &&MemoryRow| r.rank == rank && r.predicted_bytes + r.peak_bytes > 0;
-    for r in report.memory.iter().filter(used) {
-        row(&mut table, r.class, r.predicted_bytes, r.peak_bytes);
+    let mut tables = String::new();
+    for total in report.total_peak_bytes.iter().filter(|total| total.rank == rank) {
+        let what = if report.placement.any() { total.place } else { "peak bytes" };
+        let mut table = table(format!("{what}, {whose}"));
+        let used =
+            |r: &&MemoryRow| r.rank == rank && r.place == total.place && r.predicted_bytes + r.peak_bytes > 0;
+        for r in report.memory.iter().filter(used) {
+            row(&mut table, r.class, r.predicted_bytes, r.peak_bytes);
+        }
+        if total.place == Place::Device.label() || total.predicted_bytes + total.peak_bytes > 0 {
+            row(&mut table, "= at any one time", total.predicted_bytes, total.peak_bytes);
+            let between = if tables.is_empty() { "" } else { "\n" };
+            tables.push_str(&format!("{between}{}", table.render(Format::Terminal)));
+        }
     }
-    if let Some(total) = report.total_peak_bytes.get(rank) {
-        row(&mut table, "= at any one time", total.predicted_bytes, total.peak_bytes);
+    tables
+}
+
+/// Renders what rank 0 moved between its places, if anything rests beyond the device.
+fn transfers(report: &Report) -> String {
+    if report.transfers.is_empty() {
+        return String::new();
     }
-    table.render(Format::Terminal)
+    let mut table = Table::numbers("moved by rank 0", ["predicted", "measured", "transfers", ""]);
+    for r in report.transfers.iter().filter(|r| r.rank == 0 && r.calls + r.predicted_calls > 0) {
+        let [predicted, measured, _, of_bytes] = bytes(r.predicted_bytes, r.bytes);
+        let of_calls = verdict(r.predicted_calls, r.calls, " transfers");
+        let verdict = if r.predicted_bytes == r.bytes { of_calls } else { of_bytes };
+        table.row(r.route, [predicted, measured, grouped(r.calls), verdict]);
+    }
+    format!("\n{}", table.render(Format::Terminal))
 }
 
 fn traffic(report: &Report) -> String {

@@ -2,7 +2,7 @@
 //!
 //! `--inject KIND@rankR,stepS,PHASE`. Loud faults: `panic@rank2,step3,backward`,
 //! `error@rank0,step0,step`, `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`,
-//! `skip@rank1,step5`. Silent faults, from step S on: `stale@rank1,step4`, `divisor@…`, `data@…`,
+//! `skip@rank1,step5`, `disk-error@rank1,step2,step`, `disk-full@rank1,step2`. Silent faults, from step S on: `stale@rank1,step4`, `divisor@…`, `data@…`,
 //! `drop@…`, `slow@…`; `nan@…` hits one step. `seed@rank3,step0` is silent too: it comes after
 //! ranks have compared their initial weights.
 
@@ -36,6 +36,10 @@ pub enum Kind {
     Nan,
     /// The rank skips the first collective of the step that moves data.
     Skip,
+    /// The rank's disk fails from then on.
+    DiskError,
+    /// The rank's disk is full from then on.
+    DiskFull,
 }
 
 /// The phase of a step in which a fault strikes.
@@ -85,6 +89,8 @@ const KINDS: &[(&str, Kind)] = &[
     ("slow", Kind::Slow),
     ("nan", Kind::Nan),
     ("skip", Kind::Skip),
+    ("disk-error", Kind::DiskError),
+    ("disk-full", Kind::DiskFull),
 ];
 const PHASES: &[(&str, Phase)] = &[
     ("setup", Phase::Setup),
@@ -115,7 +121,7 @@ impl Kind {
     fn phase(self, step: Option<u32>, phase: Option<Phase>) -> std::result::Result<Phase, String> {
         let name = self.name();
         let only = match self {
-            Kind::Panic | Kind::Error | Kind::Stall => None,
+            Kind::Panic | Kind::Error | Kind::Stall | Kind::DiskError | Kind::DiskFull => None,
             Kind::Seed if step.is_none() => Some((Phase::Setup, "")),
             Kind::Seed => Some((Phase::Backward, ",step0")),
             _ => Some((Phase::Backward, ",step5")),

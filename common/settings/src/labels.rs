@@ -4,7 +4,7 @@ use crate::float_type;
 use clap::ValueEnum;
 use device::DType;
 use device::meter::Kind;
-use events::{Class, Operation};
+use events::{Class, Operation, Place, Route};
 use model::Checkpointing;
 use planner::{Stage, Strategy};
 use serde::de::Error;
@@ -12,6 +12,11 @@ use serde::{Deserialize, Deserializer};
 
 /// A word of a report.
 pub type Label = &'static str;
+
+/// The place of rows that name none.
+pub fn device() -> Label {
+    Place::Device.label()
+}
 
 /// Reads a word of a report.
 ///
@@ -37,13 +42,17 @@ fn find<E: Error>(word: &str) -> Result<Label, E> {
     let types = [DType::F32, DType::Bf16, DType::F16].map(float_type::name);
     let strategies = Strategy::ALL.iter().map(|strategy| strategy.label());
     let kinds = Kind::ALL.map(Kind::label);
+    let places = Place::ALL.iter().map(|place| place.label());
+    let routes = Route::ALL.iter().map(|route| route.label());
     let mut all = classes
         .chain(operations)
         .chain(stages)
         .chain(checkpointing)
         .chain(strategies)
         .chain(types)
-        .chain(kinds);
+        .chain(kinds)
+        .chain(places)
+        .chain(routes);
     all.find(|label| *label == word).ok_or_else(|| E::custom(format!("unknown word {word:?}")))
 }
 

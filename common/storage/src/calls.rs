@@ -34,6 +34,11 @@ impl Calls {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner).record.clone()
     }
 
+    /// From now on `effect` hits every call that it can hit.
+    pub(crate) fn fail(&self, effect: Effect) {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner).lasting = Some(effect);
+    }
+
     /// Passes a call that is not a transfer.
     pub(crate) fn run<T>(&self, kind: Kind, path: &Path, call: impl FnOnce() -> io::Result<T>) -> Result<T> {
         self.transfer(kind, path, None, |_| call())
@@ -89,7 +94,7 @@ impl Calls {
             kind,
             Kind::Create | Kind::Write | Kind::SetLength | Kind::Reserve | Kind::CreateDirectory
         );
-        let lasts = |effect: &Effect| *effect == Effect::Crash || takes_room;
+        let lasts = |effect: &Effect| *effect != Effect::Full || takes_room;
         due.or(counted.lasting.filter(lasts))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::calls::Calls;
-use crate::fault::{Call, Fault, Kind};
+use crate::fault::{Call, Effect, Fault, Kind};
 use crate::file::File;
 use crate::queue::{Queue, Ticket};
 use std::fs;
@@ -29,6 +29,11 @@ impl Disk {
     fn with(threads: usize, faults: Vec<Fault>, recorded: bool) -> Self {
         let calls = Arc::new(Calls::new(faults, recorded));
         Disk { queue: Queue::new(threads, &calls), calls }
+    }
+
+    /// Injects `effect` into every call from now on; [`Effect::Full`] into those that need room.
+    pub fn fail(&self, effect: Effect) {
+        self.calls.fail(effect);
     }
 
     /// The calls so far, in order, of a disk for tests.

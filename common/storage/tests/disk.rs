@@ -89,6 +89,19 @@ fn a_full_disk_refuses_what_takes_room_and_nothing_else() {
 }
 
 #[test]
+fn a_disk_that_begins_to_fail_fails_from_then_on() {
+    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let disk = Disk::new(1);
+    let file = disk.create(&folder.path().join("a")).unwrap();
+    write(&disk, &pool, &file, 0, &pattern(PAGE, 1)).unwrap();
+    disk.fail(Effect::Full);
+    assert!(write(&disk, &pool, &file, 0, &pattern(PAGE, 2)).unwrap_err().is_full());
+    assert_eq!(read(&disk, &pool, &file, 0, PAGE).unwrap(), pattern(PAGE, 1));
+    disk.fail(Effect::Error(ErrorKind::Other));
+    assert!(read(&disk, &pool, &file, 0, PAGE).is_err() && read(&disk, &pool, &file, 0, PAGE).is_err());
+}
+
+#[test]
 fn a_file_that_somebody_truncates_is_named_with_the_byte_where_it_ends() {
     let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
     let disk = Disk::new(1);

@@ -4,10 +4,12 @@ use crate::rank_error::{self, RankError};
 use device::DType;
 use events::header::Sharded;
 use model::Keep;
+use offload::Effect;
 use settings::config::{Config, Evaluation};
 use settings::fault::{Fault, Kind, Phase};
 use settings::{Failure, Result};
 use std::cell::Cell;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 /// Refuses faults that never come in `config`'s run of a stage called `name`, which shards
@@ -27,6 +29,13 @@ pub(crate) fn check(config: &Config, (name, sharded): (&str, Sharded)) -> Result
         return Err(Failure::usage(format!(
             "--inject seed@rank{rank}: with --init-from {} no weight comes from a seed: leave one of them out",
             folder.display()
+        )));
+    }
+    if let Some(disk) =
+        first(Kind::DiskError).or(first(Kind::DiskFull)).filter(|_| !config.offload.uses_disk())
+    {
+        return Err(Failure::usage(format!(
+            "--inject {disk}: nothing rests on disk: add --offload-optimizer disk"
         )));
     }
     let Some(stale) = first(Kind::Stale) else { return Ok(()) };
@@ -148,6 +157,13 @@ impl RankFaults {
             return Err(RankError::Stalled(format!("injected stall in {}", self.place(phase))));
         }
         Ok(())
+    }
+
+    /// What happens to the rank's disk in `phase`, if a fault says so.
+    pub(crate) fn disk(&self, phase: Phase) -> Option<Effect> {
+        let strikes = |kind| self.strikes_in(phase, kind);
+        let error = strikes(Kind::DiskError).then_some(Effect::Error(ErrorKind::Other));
+        error.or(strikes(Kind::DiskFull).then_some(Effect::Full))
     }
 
     /// `phase` in words, with the step that it belongs to.

@@ -1,7 +1,7 @@
 //! Sampling text from saved weights.
 
 use crate::hooks::Hooks;
-use crate::passes::Passes;
+use crate::passes::{Kept, Passes};
 use crate::source::Saved;
 use crate::stage::{AnyStage, Setup, Stage, StageKind};
 use checkpoint::{Reader, tokenizer};
@@ -93,9 +93,8 @@ impl Sampler {
         };
         let batch = Batch { batch: args.samples, tokens: 1 };
         let hooks = Rc::new(Hooks::none(rank.clone()));
-        let types = (Place::Device, Precision::FP32.parameters);
-        let passes =
-            Passes::new(hooks, rank, model.clone(), partition, schedule, batch, Keep::Nothing, types);
+        let kept = Kept { keep: Keep::Nothing, place: Place::Device, dtype: Precision::FP32.parameters };
+        let passes = Passes::new(hooks, rank, model.clone(), partition, schedule, batch, kept);
         Ok(Sampler {
             stage: (stage.new)(setup).map_err(|e| Failure::run(e.to_string()))?,
             passes: passes.map_err(|e| Failure::run(e.to_string()))?,

@@ -77,26 +77,32 @@ impl Hooks {
         }
         // Watchers hear of the failure before the rank frees anything.
         self.faults.trip(phase).inspect_err(|_| self.rank.emitter.emit(What::Failing))?;
+        self.faults.disk(phase).into_iter().for_each(|effect| self.rank.transfers.fail(effect));
         let (started, waited) = (Instant::now(), self.waited());
         let value = body()?;
         self.add(phase, started.elapsed(), waited);
         Ok(value)
     }
 
-    /// Seconds in waits for collectives so far: in all, for peers, for a simulated link.
-    fn waited(&self) -> [f64; 3] {
-        self.rank.group.overall_traffic().seconds()
+    /// Seconds in waits so far: for collectives in all, for peers, for a simulated link; and for
+    /// transfers between places.
+    fn waited(&self) -> [f64; 4] {
+        let [all, peers, link] = self.rank.group.overall_traffic().seconds();
+        [all, peers, link, self.rank.transfers.moved().waited.iter().sum()]
     }
 
     /// Adds `elapsed`, and what it includes of waits since they were `before`, to the clocks of
     /// `phase`.
-    fn add(&self, phase: Phase, elapsed: Duration, before: [f64; 3]) {
+    fn add(&self, phase: Phase, elapsed: Duration, before: [f64; 4]) {
         let (mut clocks, now) = (self.clocks.get(), self.waited());
-        let seconds = [elapsed.as_secs_f64(), now[0] - before[0], now[1] - before[1], now[2] - before[2]];
-        let Clocks { total, waits, for_peers, for_link } = &mut clocks;
+        let mut seconds = [elapsed.as_secs_f64(); 5];
+        (0..4).for_each(|i| seconds[i + 1] = now[i] - before[i]);
+        let Clocks { total, waits, for_peers, for_link, for_places } = &mut clocks;
         // Recomputation is a part of backward, whose clocks have its waits.
         let measured = if phase == Phase::Recompute { 1 } else { seconds.len() };
-        for (times, seconds) in [total, waits, for_peers, for_link].into_iter().zip(seconds).take(measured) {
+        for (times, seconds) in
+            [total, waits, for_peers, for_link, for_places].into_iter().zip(seconds).take(measured)
+        {
             clock(times, phase).into_iter().for_each(|clock| *clock += seconds);
         }
         self.clocks.set(clocks);

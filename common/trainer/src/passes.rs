@@ -25,6 +25,16 @@ pub(crate) struct Tokens {
     pub targets: Vec<u32>,
 }
 
+/// What forward keeps for backward.
+pub(crate) struct Kept {
+    /// How much of each block.
+    pub keep: Keep,
+    /// Where the inputs of blocks rest, if these are all that is kept.
+    pub place: Place,
+    /// The type of their elements.
+    pub dtype: DType,
+}
+
 /// The micro-batch of a pass outside training.
 const ONLY: Micro = Micro { index: 0, count: 1 };
 
@@ -67,8 +77,7 @@ pub(crate) struct SavedForward {
 
 impl Passes {
     /// Passes of `model` under `partition`, over micro-batches of shape `batch`. Forward for
-    /// training keeps `keep`; the inputs of blocks, if these are all it keeps, rest in the place and
-    /// have elements of the type given.
+    /// training keeps `kept`.
     ///
     /// # Errors
     /// If there is no room on the disk for inputs.
@@ -79,9 +88,9 @@ impl Passes {
         partition: Arc<Partition>,
         schedule: Arc<Schedule>,
         batch: Batch,
-        keep: Keep,
-        (place, dtype): (Place, DType),
+        kept: Kept,
     ) -> Result<Self> {
+        let Kept { keep, place, dtype } = kept;
         let blocks = model.config.layers;
         let len = batch.batch * batch.tokens * model.config.width;
         let inputs = Inputs::new(rank.clone(), place, blocks, (len, dtype))?;

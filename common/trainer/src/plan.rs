@@ -10,8 +10,8 @@ use checkpoint::{StateWriter, Writer};
 use device::cuda::Gpu;
 use events::Place;
 use model::Model;
-use planner::{Done, Prediction, Strategy};
-use report::{Measured, Predicted, Report, memory};
+use planner::{Done, Prediction, RankPrediction, Strategy};
+use report::{Measured, Peaks, Predicted, Report, memory};
 use settings::data::{Data, Split};
 use settings::prediction::{invalid, job};
 use settings::{Config, Failure, GradSync, Result, machine};
@@ -204,6 +204,12 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
     evaluation.batches.unwrap_or(EVALUATION_BATCHES.min(available))
 }
 
+/// The predicted peaks of `rank` in `place`.
+fn peaks(rank: &RankPrediction, place: Place) -> Peaks {
+    let memory = rank.place(place);
+    Peaks { classes: memory.peaks().to_vec(), total: memory.total_peak }
+}
+
 /// Returns the report: predictions beside measurements.
 pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     let one = &measured[0];
@@ -218,8 +224,11 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     };
     let ranks = &plan.prediction.ranks;
     let predicted = Predicted {
-        memory: ranks.iter().map(|rank| rank.memory.peaks().to_vec()).collect(),
-        total: plan.prediction.total_header(),
+        memory: ranks
+            .iter()
+            .map(|rank| Place::ALL.iter().map(|&place| peaks(rank, place)).collect())
+            .collect(),
+        transfers: ranks.iter().map(|rank| rank.transfers(done)).collect(),
         traffic: ranks.iter().map(|rank| rank.traffic(done)).collect(),
         to_neighbours: ranks.iter().map(|rank| rank.to_neighbours.total(done)).collect(),
     };

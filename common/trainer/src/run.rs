@@ -3,7 +3,7 @@
 //! [`hooks`](crate::hooks), and its records are in [`record`].
 
 use crate::hooks::Hooks;
-use crate::passes::Passes;
+use crate::passes::{Kept, Passes};
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result};
 use crate::resume::ResumeState;
@@ -102,8 +102,11 @@ impl<'a> Worker<'a> {
             plan.partition.clone(),
             plan.schedule.clone(),
             Batch { batch: config.batch_size, tokens: config.sequence_length },
-            config.checkpointing.keep(),
-            (config.offload.activations, config.precision.parameters),
+            Kept {
+                keep: config.checkpointing.keep(),
+                place: config.offload.activations,
+                dtype: config.precision.parameters,
+            },
         )?;
         let resume = plan.resume.as_deref();
         Ok(Worker {
@@ -238,7 +241,10 @@ impl<'a> Worker<'a> {
             }
             self.save()
         })?;
-        Ok(Measured { weights_blake3, ..measured })
+        // Saving gathers in main memory, so its peak is there.
+        let mut memory = record::peaks(self.rank.device.ledger());
+        memory[..1].clone_from_slice(&measured.memory[..1]);
+        Ok(Measured { weights_blake3, memory, ..measured })
     }
 
     /// The factor of the loss before backward, if it is scaled.

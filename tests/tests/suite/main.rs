@@ -11,6 +11,7 @@ mod faults;
 mod knobs;
 mod learning;
 mod memory_tables;
+mod offload;
 mod peers;
 mod precision;
 mod properties;

@@ -2,8 +2,11 @@
 //! al., "ZeRO-Infinity", 2021, section 5).
 //!
 //! The schedule says which unit a pass gathers next, so its shard is fetched into a buffer on the
-//! device while units before it compute.
+//! device while units before it compute. At the end of a pass these are the first units of the next
+//! one, and after the update those of forward. What is fetched and never gathered, as after the last
+//! step, does not count.
 
+use super::{Residency, Stay};
 use device::{Buffer, Class, DType, Place, View};
 use events::Pass;
 use offload::{Cargo, Crossing, Staged};
@@ -16,6 +19,10 @@ pub struct Fetch {
     schedule: Arc<Schedule>,
     /// Per unit: whether its shard rests elsewhere, and its elements.
     away: Vec<Option<usize>>,
+    /// Per unit: whether forward frees it, so that backward gathers it again.
+    freed: Vec<bool>,
+    /// Whether backward gathers what is fetched, not secondary shards.
+    backward: bool,
     slots: Vec<Slot>,
 }
 
@@ -53,7 +60,11 @@ impl Fetch {
         let (dtype, largest) = (setup.precision.parameters, largest.copied().unwrap_or(0));
         let slot = |_| slot(&setup.rank, places.parameters, dtype, largest);
         let slots = (0..places.buffers.min(count)).map(slot).collect::<Result<_>>()?;
-        Ok(Some(Fetch { schedule: setup.schedule.clone(), away, slots }))
+        let residency = Residency::new(setup);
+        let freed = setup.partition.units.iter().enumerate().map(|(unit, _)| residency.of(unit) == Stay::No);
+        let backward = setup.rank.secondary_group().is_none();
+        let (schedule, freed) = (setup.schedule.clone(), freed.collect());
+        Ok(Some(Fetch { schedule, away, freed, backward, slots }))
     }
 
     /// `unit`'s shard, on the device, to be gathered before the next call. Fetches the shards that
@@ -69,26 +80,45 @@ impl Fetch {
         parameters: &UnitBuffers,
         window: &GatherWindow,
     ) -> Result<View<'_>> {
-        for slot in &mut self.slots {
-            if matches!(slot.holds, Holds::Gathered) {
-                slot.holds = Holds::Nothing;
-            }
-        }
+        self.slots.iter_mut().for_each(Slot::recycle);
         let schedule = self.schedule.clone();
         let order = &schedule.pass(pass).order;
         let at = order.iter().position(|&next| next == unit).unwrap_or(order.len());
-        let next = order[at..].iter().copied().filter(|&next| next == unit || !window.contains(next));
-        for next in next {
-            if self.away[next].is_some() && !self.slots.iter().any(|slot| slot.unit() == Some(next)) {
-                let Some(free) = self.slots.iter_mut().find(|slot| slot.is_free()) else { break };
-                free.start(next, rank, parameters)?;
-            }
-        }
+        let now = order[at..].iter().filter(|&&next| next == unit || !window.contains(next));
+        let then = match pass {
+            Pass::Forward if self.backward => &schedule.backward.order,
+            Pass::Evaluate => &schedule.forward.order,
+            _ => &Vec::new(),
+        };
+        let freed = then.iter().filter(|&&next| pass != Pass::Forward || self.freed[next]);
+        let next: Vec<UnitId> = now.chain(freed).copied().collect();
+        self.start(&next, rank, parameters)?;
         let elements = self.away[unit].unwrap_or(0);
         let slot = self.slots.iter_mut().find(|slot| slot.unit() == Some(unit));
         let slot = slot.ok_or(Error::Missing { unit, what: "a buffer to fetch its shard" })?;
         slot.arrive(elements, rank)?;
         Ok(slot.buffer.slice(0..elements))
+    }
+
+    /// Fetches the first shards that forward gathers, now that they are updated.
+    ///
+    /// # Errors
+    /// If a transfer fails.
+    pub fn ahead(&mut self, rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
+        let schedule = self.schedule.clone();
+        self.slots.iter_mut().for_each(Slot::recycle);
+        self.start(&schedule.forward.order, rank, parameters)
+    }
+
+    /// Starts to fetch as many of `units` as there are free slots.
+    fn start(&mut self, units: &[UnitId], rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
+        for &next in units {
+            if self.away[next].is_some() && !self.slots.iter().any(|slot| slot.unit() == Some(next)) {
+                let Some(free) = self.slots.iter_mut().find(|slot| slot.is_free()) else { break };
+                free.start(next, rank, parameters)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -103,6 +133,13 @@ impl Slot {
         match self.holds {
             Holds::Reading(unit, _) | Holds::Crossing(unit, _) => Some(unit),
             Holds::Nothing | Holds::Gathered => None,
+        }
+    }
+
+    /// Frees the slot if its shard has been gathered.
+    fn recycle(&mut self) {
+        if matches!(self.holds, Holds::Gathered) {
+            self.holds = Holds::Nothing;
         }
     }
 

@@ -56,6 +56,14 @@ impl ShardSource {
         Ok((rank.shard_group(), shard))
     }
 
+    /// Fetches the first shards of the next pass, which rest beyond the device and are updated.
+    ///
+    /// # Errors
+    /// If a transfer fails.
+    pub fn after_update(&mut self, rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
+        self.fetch.as_mut().map_or(Ok(()), |fetch| fetch.ahead(rank, parameters))
+    }
+
     /// Keeps the secondary shard of what forward is about to free.
     ///
     /// # Errors

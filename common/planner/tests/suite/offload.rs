@@ -97,7 +97,7 @@ fn updates_between_places() {
     let state = (3 * STATE_PAGES * PAGE, 3 * PIECES);
     for (recipe, width, on_disk) in [
         (Recipe::FP32, 4, 32_768 + 4 * 213_248 + 36_864),
-        (Recipe::MIXED, 2, 16_384 + 4 * (2 * 40_000 + 28_672) + 20_480),
+        (Recipe::MIXED, 2, 16_384 + 4 * (2 * 40_000 + 26_624) + 20_480),
     ] {
         let moves = (width * SLICES, PIECES);
         let pages = (on_disk, PIECES);

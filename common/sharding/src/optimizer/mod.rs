@@ -83,7 +83,10 @@ impl Optimizer {
 
     /// Updates this rank's slice of one unit's `parameters` from its slice of `gradients`, all of
     /// them and the states on the device.
-    fn update_unit(
+    ///
+    /// # Errors
+    /// If a kernel fails, or anything of the unit rests elsewhere.
+    pub fn update_unit(
         &mut self,
         rank: &Rank,
         unit: UnitId,

@@ -6,9 +6,10 @@ use crate::plan::Plan;
 use crate::rank_error::Result;
 use crate::stage::StepOutcome;
 use collectives::Traffic;
-use device::{Class, Place};
+use device::{Class, Ledger, Place};
 use events::{Boundary, Operation, What};
-use report::{Clocks, GpuRow, KernelRow, Measured, StepRow};
+use offload::Moved;
+use report::{Clocks, GpuRow, KernelRow, Measured, Peaks, StepRow};
 use sharding::{Rank, Update};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -46,18 +47,33 @@ pub(super) struct Record<'a> {
     counted: Counted,
 }
 
+/// The most bytes that `ledger` has counted at once, by place.
+pub(super) fn peaks(ledger: &Ledger) -> Vec<Peaks> {
+    let of = |&place: &Place| {
+        let classes = Class::ALL.iter().map(|&class| ledger.peak(place, class)).collect();
+        Peaks { classes, total: ledger.peak_total(place) }
+    };
+    Place::ALL.iter().map(of).collect()
+}
+
 /// What a rank has sent and where its time went.
 #[derive(Clone, Copy)]
 struct Counted {
     traffic: Traffic,
     to_neighbours: Option<u64>,
+    transfers: Moved,
     clocks: Clocks,
 }
 
 impl Counted {
     fn now(rank: &Rank, hooks: &Hooks) -> Self {
         let to_neighbours = rank.mesh.neighbours().map(|group| group.traffic().total());
-        Counted { traffic: rank.group.overall_traffic(), to_neighbours, clocks: hooks.clocks() }
+        Counted {
+            traffic: rank.group.overall_traffic(),
+            to_neighbours,
+            transfers: rank.transfers.moved(),
+            clocks: hooks.clocks(),
+        }
     }
 }
 
@@ -155,23 +171,23 @@ impl<'a> Record<'a> {
         device.synchronize()?;
         device.emit_past()?;
         let ledger = device.ledger();
-        let peaks: Vec<u64> = Class::ALL.iter().map(|&class| ledger.peak(Place::Device, class)).collect();
-        let total_peak = ledger.peak_total(Place::Device);
+        let memory = peaks(ledger);
+        let Peaks { classes: peaks, total: total_peak } = memory[Place::Device.index()].clone();
         let gpu = GpuRow::of(self.rank.number(), device)?;
         let kernels = KernelRow::of(self.rank.number(), device)?;
-        let Counted { traffic, to_neighbours, clocks } = self.counted;
+        let Counted { traffic, to_neighbours, transfers, clocks } = self.counted;
         let sent = Operation::ALL.iter().map(|&operation| traffic.sent(operation)).collect();
-        emitter.emit(What::Finished { peaks: peaks.clone(), total_peak, sent });
+        emitter.emit(What::Finished { peaks, total_peak, sent });
         Ok(Measured {
             steps: std::mem::take(&mut self.steps),
             evaluations: std::mem::take(&mut self.evaluations),
             checkpoints: self.checkpoints,
-            peaks,
-            total_peak,
+            memory,
             gpu,
             kernels,
             traffic,
             to_neighbours,
+            transfers,
             clocks,
             weights_blake3: None,
         })

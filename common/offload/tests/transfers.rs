@@ -1,0 +1,122 @@
+//! What a rank moves between its places: contents, counts, times, and failures.
+
+#![allow(clippy::unwrap_used)]
+
+use collectives::local::Link;
+use device::{Class, DType, Device, Ledger, Place};
+use events::{Emitter, Route};
+use offload::{Cargo, Effect, Options, PAGE, Transfers, paged};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const CARGO: Cargo = Cargo { class: Class::Optimizer, unit: 1 };
+
+fn rank(options: Options<'_>) -> (Device, Transfers) {
+    let emitter = Emitter::silent(0);
+    let device = Device::cpu(Ledger::new(emitter.clone(), None), 1);
+    let transfers = Transfers::new(device.clone(), emitter, options).unwrap();
+    (device, transfers)
+}
+
+fn on_disk(directory: &Path) -> (Device, Transfers) {
+    rank(Options { directory: Some(directory), ..Options::default() })
+}
+
+#[test]
+fn bytes_come_back_from_main_memory_and_from_disk_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let (device, transfers) = on_disk(folder.path());
+    let values: Vec<f32> = (0..3000).map(|i| i as f32 * 0.5).collect();
+    let sent = device.upload(Class::Parameters, &values).unwrap();
+    let mut staging = transfers.staging(DType::F32, values.len()).unwrap();
+    assert_eq!((staging.byte_len(), staging.bytes().as_ptr().addr() % PAGE), (3 * PAGE, 0));
+    let crossing = transfers.copy(CARGO, staging.slice_mut(0..values.len()), sent.view()).unwrap();
+    transfers.wait(crossing);
+    let extent = transfers.extent(Class::Parameters, 4 * values.len()).unwrap();
+    assert_eq!(extent.bytes(), 3 * PAGE);
+    let written = transfers.write(CARGO, &extent, 0, staging, 3 * PAGE);
+    let mut buffer = transfers.settle(written).unwrap().buffer;
+    buffer.bytes_mut().fill(7);
+    let arrived = transfers.settle(transfers.read(CARGO, &extent, 0, buffer, 3 * PAGE)).unwrap();
+    let mut back = device.allocate(Class::Parameters, DType::F32, values.len()).unwrap();
+    transfers.wait(transfers.forward(CARGO, back.view_mut(), &arrived).unwrap());
+    assert_eq!(back.as_slice::<f32>(), values);
+    let moved = transfers.moved();
+    let of = |route: Route| (moved.bytes[route.index()], moved.calls[route.index()]);
+    assert_eq!(of(Route::DeviceToHost), (12_000, 1));
+    assert_eq!(of(Route::HostToDisk), (3 * PAGE as u64, 1));
+    assert_eq!(of(Route::DiskToHost), (3 * PAGE as u64, 1));
+    assert_eq!(of(Route::HostToDevice), (12_000, 1));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the file has no name");
+    let ledger = device.ledger();
+    assert_eq!(ledger.live(Place::Disk, Class::Parameters), paged(12_000) as u64);
+    drop((extent, arrived));
+    assert_eq!(ledger.live_total(Place::Disk) + ledger.live_total(Place::Host), 0);
+}
+
+#[test]
+fn a_simulated_way_takes_its_time_and_hides_behind_work() {
+    let link = Link { latency: Duration::from_millis(1), bandwidth: 1e6 };
+    let (device, transfers) = rank(Options { host: Some(link), ..Options::default() });
+    let sent = device.zeros(Class::Gradients, DType::F32, 5000).unwrap();
+    let mut host = device.allocate_host(Class::Gradients, DType::F32, 5000).unwrap();
+    let since = Instant::now();
+    transfers.wait(transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap());
+    assert!(since.elapsed() >= Duration::from_millis(21), "{:?}", since.elapsed());
+    let exposed = transfers.moved().waited[Route::DeviceToHost.index()];
+    assert!(exposed > 0.015, "{exposed}");
+    let crossing = transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap();
+    std::thread::sleep(Duration::from_millis(25));
+    transfers.wait(crossing);
+    let again = transfers.moved().waited[Route::DeviceToHost.index()] - exposed;
+    assert!(again < 0.01, "a transfer that is over is not waited for: {again}");
+}
+
+#[test]
+fn what_comes_from_a_slow_disk_crosses_to_the_device_as_soon_as_it_is_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = |seconds| Link { latency: Duration::ZERO, bandwidth: PAGE as f64 / seconds };
+    let (host, disk) = (Some(link(0.02)), Some(link(0.03)));
+    let (device, transfers) =
+        rank(Options { host, disk, directory: Some(folder.path()), ..Options::default() });
+    let extent = transfers.extent(Class::Parameters, PAGE).unwrap();
+    let staging = transfers.staging(DType::F32, PAGE / 4).unwrap();
+    let mut back = device.allocate(Class::Parameters, DType::F32, PAGE / 4).unwrap();
+    let read = transfers.read(CARGO, &extent, 0, staging, PAGE);
+    std::thread::sleep(Duration::from_millis(60));
+    let arrived = transfers.settle(read).unwrap();
+    let since = Instant::now();
+    transfers.wait(transfers.forward(CARGO, back.view_mut(), &arrived).unwrap());
+    assert!(since.elapsed() < Duration::from_millis(15), "both legs were over: {:?}", since.elapsed());
+}
+
+#[test]
+fn a_disk_that_fails_is_named_with_its_file_and_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, transfers) = on_disk(folder.path());
+    let extent = transfers.extent(Class::Parameters, PAGE).unwrap();
+    let staging = transfers.staging(DType::F32, 1).unwrap();
+    transfers.fail(Effect::Full);
+    let error =
+        transfers.settle(transfers.write(CARGO, &extent, 0, staging, PAGE)).err().unwrap().to_string();
+    assert!(error.contains("cannot write") && error.contains("disk is full"), "{error}");
+    assert!(
+        error.contains(&folder.path().display().to_string()) && error.contains("--offload-dir"),
+        "{error}"
+    );
+    assert!(transfers.extent(Class::Parameters, PAGE).is_err());
+}
+
+#[test]
+fn two_ranks_of_one_number_share_a_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, first) = on_disk(folder.path());
+    let (_, second) = on_disk(folder.path());
+    assert!(first.extent(Class::Parameters, 1).is_ok() && second.extent(Class::Parameters, 1).is_ok());
+    let gone = Transfers::new(
+        Device::cpu(Ledger::new(Emitter::silent(0), None), 1),
+        Emitter::silent(0),
+        Options { directory: Some(&folder.path().join("gone")), ..Options::default() },
+    );
+    assert!(gone.err().unwrap().to_string().contains("cannot create"));
+}

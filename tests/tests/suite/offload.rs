@@ -1,0 +1,161 @@
+//! Offload moves what a rank holds, and changes no bit of what is learnt. What rests where, what is
+//! staged and what travels is predicted to the byte, by [`tests::run`] in every case.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use planner::Stage;
+use std::path::Path;
+use tests::{fixture, losses, run, train};
+use trainer::Report;
+
+/// Flags of a small model with units that do not divide evenly, a validation and two micro-batches.
+fn flags(world: usize, more: &str) -> String {
+    format!(
+        "--model {} --gpus {world} --batch-size 1 --grad-accum 2 --seq-len 16 --steps 3 --threads 1 \
+         --device cpu --val-fraction 0.1 --eval-every 2 --eval-batches 2 {more}",
+        fixture("odd-tied.json"),
+    )
+}
+
+fn assert_same(a: &Report, b: &Report, case: &str) {
+    assert_eq!(losses(a), losses(b), "losses of {case}");
+    assert_eq!(a.weights_blake3, b.weights_blake3, "weights of {case}");
+    assert_eq!(a.evaluations, b.evaluations, "evaluations of {case}");
+}
+
+/// Runs `stage` with `base` and each of `cases`: the same is learnt.
+fn none_changes_a_bit(stage: Stage, base: &str, cases: &[&str]) {
+    let plain = run(stage, base);
+    assert!(plain.transfers.is_empty() && !plain.placement.any());
+    for case in cases {
+        let away = run(stage, &format!("{base} {case}"));
+        assert_same(&plain, &away, &format!("{stage} {base} {case}"));
+        assert!(away.transfers.iter().any(|row| row.bytes > 0), "{stage} {base} {case}: nothing has moved");
+    }
+}
+
+fn bytes(report: &Report, place: &str, class: &str) -> u64 {
+    let row = report.memory.iter().find(|row| (row.rank, row.place, row.class) == (0, place, class));
+    row.unwrap().peak_bytes
+}
+
+const OPTIMIZER: [&str; 2] = ["--offload-optimizer cpu", "--offload-optimizer disk"];
+
+/// What ZeRO-3 may move, in pairs.
+const EVERYTHING: [&str; 8] = [
+    "--offload-optimizer cpu",
+    "--offload-optimizer disk --offload-buffers 1",
+    "--offload-parameters cpu",
+    "--offload-parameters disk --offload-buffers 2",
+    "--offload-optimizer cpu --offload-parameters cpu --offload-buffers 1",
+    "--offload-optimizer cpu --offload-parameters disk",
+    "--offload-optimizer disk --offload-parameters cpu --offload-buffers 2",
+    "--offload-optimizer disk --offload-parameters disk --offload-buffers 5",
+];
+
+#[test]
+fn an_optimizer_beyond_the_device_changes_no_bit_of_any_stage() {
+    for stage in [Stage::Ddp, Stage::Zero1, Stage::Zero2] {
+        none_changes_a_bit(stage, &flags(2, ""), &OPTIMIZER);
+        none_changes_a_bit(stage, &flags(3, "--precision bf16 --sub-group-size 1000"), &OPTIMIZER);
+    }
+    none_changes_a_bit(Stage::Zero1, &flags(2, "--grad-sync all-reduce"), &OPTIMIZER);
+    none_changes_a_bit(Stage::Zero2, &flags(1, ""), &OPTIMIZER);
+}
+
+#[test]
+fn whatever_zero3_moves_it_learns_the_same() {
+    none_changes_a_bit(Stage::Zero3, &flags(2, ""), &EVERYTHING);
+    none_changes_a_bit(Stage::Zero3, &flags(3, "--precision bf16 --sub-group-size 700"), &EVERYTHING);
+    for (world, precision) in [(1, "fp32"), (4, "bf16")] {
+        let base = flags(world, &format!("--precision {precision}"));
+        none_changes_a_bit(Stage::Zero3, &base, &[EVERYTHING[2], EVERYTHING[5], EVERYTHING[6]]);
+    }
+}
+
+#[test]
+fn offload_composes_with_zero3s_variants() {
+    for variant in [
+        "--strategy hybrid-shard --shard-group-size 2",
+        "--strategy hybrid-shard --shard-group-size 2 --precision bf16 --param-persistence-threshold 100",
+        "--secondary-shard-size 2 --precision bf16",
+        "--strategy shard-grad-op --wrap module",
+        "--param-persistence-threshold 400 --precision bf16 --wrap parameter",
+        "--reduce-bucket 3000 --grad-dtype fp32 --precision bf16",
+    ] {
+        let cases = [EVERYTHING[0], EVERYTHING[3], EVERYTHING[4], EVERYTHING[7]];
+        none_changes_a_bit(Stage::Zero3, &flags(4, variant), &cases);
+    }
+}
+
+#[test]
+fn skipped_steps_move_less_and_as_predicted() {
+    let base = flags(2, "--precision fp16 --initial-scale-power 9 --inject overflow@rank1,step1");
+    let plain = run(Stage::Zero3, &base);
+    assert_eq!(plain.skipped_steps, 1);
+    none_changes_a_bit(Stage::Zero3, &base, &[EVERYTHING[4], EVERYTHING[7]]);
+}
+
+#[test]
+fn activations_leave_and_come_back_as_they_were() {
+    for stage in [Stage::Ddp, Stage::Zero3] {
+        let base = flags(2, "--checkpoint-activations block");
+        none_changes_a_bit(stage, &base, &["--offload-activations cpu", "--offload-activations disk"]);
+    }
+    let base = flags(2, "--checkpoint-activations block --precision bf16");
+    let all = "--offload-activations disk --offload-optimizer disk --offload-parameters disk";
+    none_changes_a_bit(Stage::Zero3, &base, &[all]);
+}
+
+#[test]
+fn twelve_bytes_per_parameter_leave_the_device() {
+    let base = flags(2, "");
+    let plain = run(Stage::Zero3, &base);
+    let away = run(Stage::Zero3, &format!("{base} --offload-optimizer cpu --offload-parameters cpu"));
+    let held = bytes(&plain, "device", "parameters");
+    assert_eq!(bytes(&plain, "device", "optimizer"), 2 * held, "f32 needs no master weights on the device");
+    assert_eq!(bytes(&away, "device", "optimizer") + bytes(&away, "device", "parameters"), 0);
+    assert_eq!(bytes(&away, "host", "optimizer"), 3 * held);
+    assert_eq!(bytes(&away, "host", "parameters"), held);
+    assert_eq!(bytes(&away, "host", "gradients"), held, "gradients follow the optimizer");
+}
+
+#[test]
+fn a_run_resumes_whatever_rests_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = run(Stage::Zero3, &flags(2, ""));
+    let kept = |more: &str| flags(2, &format!("--checkpoint {} {more}", folder.path().display()));
+    let broken = "--checkpoint-every 1 --inject panic@rank1,step2,backward";
+    train(Stage::Zero3, &kept(&format!("{} {broken}", EVERYTHING[7]))).unwrap_err();
+    for (stage, then) in [(Stage::Zero2, EVERYTHING[0]), (Stage::Zero3, EVERYTHING[7])] {
+        let copy = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(folder.path()).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+        let flags = flags(2, &format!("--checkpoint {} {then}", copy.path().display()));
+        let resumed = run(stage, &flags);
+        assert_eq!(resumed.steps.len(), 1);
+        assert_eq!(resumed.weights_blake3, whole.weights_blake3);
+    }
+}
+
+#[test]
+fn nothing_is_left_in_the_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("new/swap");
+    run(Stage::Zero3, &flags(2, &format!("{} --offload-dir {}", EVERYTHING[7], directory.display())));
+    assert_eq!(files(&directory), 0);
+}
+
+fn files(directory: &Path) -> usize {
+    std::fs::read_dir(directory).unwrap().count()
+}
+
+#[test]
+fn main_memory_that_runs_out_is_an_error_on_one_screen() {
+    let failure = train(Stage::Zero3, &flags(2, "--offload-optimizer cpu --host-memory 20kB --ignore-plan"));
+    let said = failure.unwrap_err().to_string();
+    assert!(said.contains("main memory") && said.contains("--host-memory"), "{said}");
+    assert!(said.lines().count() <= 24, "{said}");
+}
