@@ -54,8 +54,8 @@ fn what_cannot_be_honoured_ends_the_program_before_it_starts() {
     for (json, words) in [
         (r#"{"zero_optimization": {"stage": 2}}"#, ["cargo run -p zero2", "ZeRO-2"]),
         (
-            r#"{"zero_optimization": {"offload_param": {"device": "cpu"}}}"#,
-            ["offload_param.device", "not supported yet"],
+            r#"{"zero_optimization": {"offload_optimizer": {"device": "cpu", "ratio": 0.5}}}"#,
+            ["offload_optimizer.ratio", "0.5"],
         ),
         (
             r#"{"train_batch_size": 7, "gradient_accumulation_steps": 2}"#,
