@@ -39,7 +39,7 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("fp16.", "common/sharding/src/loss_scale.rs", "struct LossScaler"),
     ("bf16.enabled", "common/sharding/src/precision.rs", "struct Precision"),
     ("communication_data_type", "common/sharding/src/buckets.rs", "fn convert"),
-    ("data_types.grad_accum_dtype", "common/trainer/src/stage.rs", "fn gradients"),
+    ("data_types.grad_accum_dtype", "common/trainer/src/states.rs", "fn gradients"),
     ("num_processes", "common/settings/src/config.rs", "struct Config"),
     ("fsdp_config.fsdp_auto_wrap_policy", "common/model/src/wrap.rs", "enum Wrap"),
     ("fsdp_config.fsdp_min_num_params", "common/model/src/wrap.rs", "enum Wrap"),
