@@ -1,10 +1,12 @@
 //! The watchers of a run: the screen, a recording, viewers in other processes.
 
 use crate::plan::Plan;
-use events::header::Offload;
+use events::header::{Offload, PredictedPlace, PredictedTransfer};
 use events::{
-    Class, Emitter, Hub, HubError, HubOptions, Inlets, Pace, Place, RecordingError, RunHeader, channel, feed,
+    Class, Emitter, Hub, HubError, HubOptions, Inlets, Pace, Place, RecordingError, Route, RunHeader,
+    channel, feed,
 };
+use planner::{Job, Placement, Prediction, RankPrediction};
 use settings::{Failure, Result, precision, prediction};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -97,15 +99,43 @@ fn header(plan: &Plan) -> Result<RunHeader> {
         predicted_traffic: plan.prediction.traffic_header(),
         version: env!("CARGO_PKG_VERSION").into(),
         theory: plan.prediction.theory.clone(),
-        offload: offload(&job),
+        offload: offload(&job, &plan.prediction),
     })
 }
 
-/// Returns what does not rest on the device.
-fn offload(job: &planner::Job) -> Offload {
-    let planner::Placement { optimizer, parameters, activations, .. } = job.placement;
-    let places =
-        [(Class::Parameters, parameters), (Class::Optimizer, optimizer), (Class::Activations, activations)];
-    let resting = places.into_iter().filter(|(_, place)| *place != Place::Device).collect();
-    Offload { resting, ..Offload::default() }
+/// Returns what does not rest on the device: nothing if a run only gathers states in main memory.
+fn offload(job: &Job, prediction: &Prediction) -> Offload {
+    let Placement { optimizer, parameters, activations, .. } = job.placement;
+    let ranks = || (0u32..).zip(&prediction.ranks);
+    let follow = ranks().any(|(_, rank)| rank.host.peak(Class::Gradients) > 0);
+    let places = [
+        (Class::Parameters, parameters),
+        (Class::Gradients, if follow { Place::Host } else { Place::Device }),
+        (Class::Optimizer, optimizer),
+        (Class::Activations, activations),
+    ];
+    let resting: Vec<_> = places.into_iter().filter(|(_, place)| *place != Place::Device).collect();
+    if resting.is_empty() {
+        return Offload::default();
+    }
+    let memory = |(number, rank): (u32, &RankPrediction), place: Place| {
+        let (peaks, total) = (rank.place(place).peaks().to_vec(), rank.place(place).total_peak);
+        PredictedPlace { rank: number, place, peaks, total }
+    };
+    let transfers = |(number, rank): (u32, &RankPrediction), route: Route| PredictedTransfer {
+        rank: number,
+        route,
+        bytes: rank.transfers_per_step.bytes(route),
+    };
+    Offload {
+        resting,
+        memory: [Place::Host, Place::Disk]
+            .iter()
+            .flat_map(|&place| ranks().map(move |rank| memory(rank, place)))
+            .collect(),
+        transfers: Route::ALL
+            .iter()
+            .flat_map(|&route| ranks().map(move |rank| transfers(rank, route)))
+            .collect(),
+    }
 }
