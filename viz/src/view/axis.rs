@@ -21,6 +21,8 @@ impl Axis {
     /// has passed.
     pub(super) fn last_steps(scene: &Scene, now: u64, steps: u64, width: u16) -> Self {
         let known = &scene.window.steps;
+        let finished = scene.now.failure.is_none() && scene.now.is_over();
+        let now = if finished { now.min(latest(scene)) } else { now };
         let first = known.front().map_or_else(|| beginning(scene), |step| step.from);
         let finished = known.iter().rev().find_map(|step| step.to.map(|to| to.saturating_sub(step.from)));
         let step = finished.unwrap_or_else(|| now.saturating_sub(first).max(1) / steps.max(1));
@@ -67,4 +69,11 @@ impl Axis {
 
 fn beginning(scene: &Scene) -> u64 {
     scene.window.lanes.first().and_then(|lane| lane.memory.front()).map_or(0, |sample| sample.at)
+}
+
+/// Returns the time of the latest change of a rank's memory. What ranks do after their last step is
+/// not shown.
+fn latest(scene: &Scene) -> u64 {
+    let samples = scene.window.lanes.iter().filter_map(|lane| lane.memory.back());
+    samples.map(|sample| sample.at).max().unwrap_or(u64::MAX)
 }

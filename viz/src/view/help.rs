@@ -121,7 +121,14 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     let operations: Vec<Operation> = Operation::ALL.iter().copied().filter(|&o| sent(o) > 0).collect();
     let rows = classes.len().max(operations.len()) as u16;
     let verdict = progress::verdict(scene);
-    let mut area = cleared(paint, 78, rows + 6 + 2 * u16::from(verdict.is_some()), Anchor::Middle);
+    let beside = places::used(&scene.header).iter().map(|&place| {
+        let peak = ranks.iter().map(|rank| rank.peak_in(place)).max().unwrap_or(0);
+        format!("{} {}", words::bytes(peak), places::within(place))
+    });
+    let moved: u64 = ranks.iter().map(|rank| rank.transfers.moved.total()).sum();
+    let beside: Vec<String> = beside.collect();
+    let more = u16::from(!beside.is_empty());
+    let mut area = cleared(paint, 78, rows + more + 6 + 2 * u16::from(verdict.is_some()), Anchor::Middle);
     let height = area.height();
     let title = format!(" {} is done ", scene.header.stage);
     let mut inside = area.card(&[(&title, bold(GOOD))], ink(GOOD));
@@ -143,19 +150,13 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     let all: u64 = operations.iter().map(|&operation| sent(operation)).sum();
     inside.text(45, rows + 3, "total", bold(Color::Reset));
     inside.right(74, rows + 3, words::bytes(all), bold(Color::Reset));
-    let beside = places::used(&scene.header).iter().map(|&place| {
-        let peak = ranks.iter().map(|rank| rank.peak_in(place)).max().unwrap_or(0);
-        format!("{} {}", words::bytes(peak), places::within(place))
-    });
-    let moved: u64 = ranks.iter().map(|rank| rank.transfers.moved.total()).sum();
-    let beside: Vec<String> = beside.collect();
     if !beside.is_empty() {
         inside.text(3, rows + 4, beside.join(", "), ink(Color::Reset));
         inside.text(45, rows + 4, "between places", ink(Color::Reset));
         inside.right(74, rows + 4, words::bytes(moved), bold(Color::Reset));
     }
     if let Some((text, colour)) = verdict {
-        inside.text(1, rows + 5, text, ink(colour));
+        inside.text(1, rows + more + 5, text, ink(colour));
     }
     area.text(2, height.saturating_sub(1), " q leaves the screen · esc looks back at the run ", ink(DIM));
 }
