@@ -245,7 +245,7 @@ fn pass_note(scene: &Scene, pass: PassNow) -> &'static str {
             ": piece by piece, while the next piece comes from disk and the last one returns"
         }
         Pass::Step if scene.header.offload.place(Class::Optimizer) == Place::Host => {
-            ", where its optimizer states rest; only parameters and gradients travel"
+            ": its optimizer states rest there and never travel"
         }
         Pass::Step if sharded.optimizer => ": each rank only the slice whose optimizer states it owns",
         Pass::Step => ": every rank does the same work on the same numbers",

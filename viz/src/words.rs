@@ -105,9 +105,19 @@ pub fn round_step(value: f64) -> f64 {
     multiples.into_iter().find(|&multiple| multiple >= value * 0.999).unwrap_or(10.0 * power)
 }
 
-/// True if a simulated link delays the run's communication.
+/// True if a simulated link delays the run's communication, or its transfers between places.
 pub fn simulated(header: &RunHeader) -> bool {
     header.device.contains("simulated")
+}
+
+/// True if a simulated link delays the run's transfers between places.
+pub fn simulated_transfers(header: &RunHeader) -> bool {
+    header.device.contains("simulated link to ")
+}
+
+/// True if a simulated link delays the run's communication.
+pub fn simulated_communication(header: &RunHeader) -> bool {
+    header.device.contains("simulated link (")
 }
 
 /// Returns the name of a unit.

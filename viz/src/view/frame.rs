@@ -137,9 +137,10 @@ fn about(header: &RunHeader, compared: bool) -> Vec<String> {
             format!("  {parameters} parameters · {ranks} · {device} · {how} · {long}"),
             format!("  {few} parameters · {ranks} · {device} · {long}"),
             format!("  {ranks} · {device} · {} · {long}", header.precision),
-            format!("  {ranks} · {long}"),
         ]);
-        about.extend(shorter.iter().map(|form| format!("  {ranks} · {form}")));
+        let simulated = if words::simulated(header) { " · simulated link" } else { "" };
+        about.push(format!("  {ranks} · {long}{simulated}"));
+        about.extend(shorter.iter().map(|form| format!("  {ranks} · {form}{simulated}")));
     }
     about.extend([
         format!("  {parameters} parameters · {ranks} · {device} · {how}"),

@@ -114,7 +114,7 @@ fn narration_explains_what_travels() {
         (
             [Host, Disk, Disk],
             &[
-                "AdamW updates block 1 in main memory, where its optimizer states rest; only parameters and gradients travel.",
+                "AdamW updates block 1 in main memory: its optimizer states rest there and never travel.",
                 "he shard of block 2 comes from disk",
                 "ummed gradients of block 1 follow the optimizer states",
                 "ctivations of block 3 leave for disk",

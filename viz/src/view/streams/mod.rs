@@ -81,15 +81,22 @@ fn heading(scene: &Scene, (first, end): (usize, usize), paint: &mut Paint<'_>) {
         String::new()
     };
     paint.right(width, 0, &page, ink(ACCENT));
-    let below =
-        if words::simulated(&scene.header) { "the SIMULATED link's transfers" } else { "its communication" };
-    let notes = [
-        match places::used(&scene.header) {
-            [] => format!("the last step: each rank's computation above, {below} below"),
-            _ => format!("the last step: computation, {below}, transfers to and from the device"),
-        },
-        format!("computation above, {below} below"),
-    ];
+    let header = &scene.header;
+    let below = match words::simulated_communication(header) {
+        true => "the SIMULATED link's transfers",
+        false => "its communication",
+    };
+    let notes = if places::used(header).is_empty() {
+        [
+            format!("the last step: each rank's computation above, {below} below"),
+            format!("computation above, {below} below"),
+        ]
+    } else {
+        let simulated = if words::simulated_transfers(header) { "SIMULATED " } else { "" };
+        let disk = if places::used(header).contains(&Place::Disk) { " and disk" } else { "" };
+        let streams = format!("computation, {below}, {simulated}copies{disk}");
+        [format!("the last step: {streams}"), streams]
+    };
     let room = width.saturating_sub(x + columns(&page) + 2);
     if let Some(note) = notes.iter().find(|note| columns(note) <= room) {
         paint.text(x, 0, note, ink(DIM));
