@@ -2,7 +2,7 @@
 
 use crate::invalid::InvalidJob;
 use crate::job::Job;
-use crate::predict::total_peak;
+use crate::predict::{Needs, needs, total_peak};
 use crate::recipe::ByteUnit;
 use crate::stage::Stage;
 use crate::table::{Scale, Table, grouped};
@@ -28,11 +28,17 @@ pub struct StageFit {
     pub fits: bool,
     /// Most sequences per micro-batch within the capacity; `None` if not even one fits.
     pub largest_batch: Option<usize>,
+    /// Peak bytes per rank of the job as it is in main memory that is not its device's.
+    pub host: u64,
+    /// Bytes per rank on disk.
+    pub disk: u64,
+    /// Bytes that a rank moves between these places per step.
+    pub moves: u64,
 }
 
 impl Fit {
-    /// Returns a table of the stages: the peak of each, whether it fits, and its largest
-    /// micro-batch.
+    /// Returns a table of the stages: the peak of each, whether it fits, its largest micro-batch,
+    /// and if states leave the device, where they rest and what moves.
     pub fn table(&self) -> Table {
         let needs = self.stages.iter().map(|stage| stage.total_peak);
         let scale = Scale::suiting(needs.clone().max().unwrap_or(0).max(self.capacity), ByteUnit::Gigabyte);
@@ -43,6 +49,15 @@ impl Fit {
         let largest =
             |stage: &StageFit| stage.largest_batch.map_or("none".into(), |batch| grouped(batch as u64));
         table.row("largest micro-batch", self.stages.iter().map(largest));
+        if self.stages.iter().any(|stage| stage.moves > 0) {
+            let mut row = |name: &str, bytes: fn(&StageFit) -> u64| {
+                let bytes = self.stages.iter().map(bytes);
+                table.row(format!("{name}, {}", scale.label()), bytes.map(|bytes| scale.show(bytes)));
+            };
+            row("main memory", |stage| stage.host);
+            row("disk", |stage| stage.disk);
+            row("moved per step", |stage| stage.moves);
+        }
         table
     }
 }
@@ -55,19 +70,17 @@ impl Fit {
 pub fn explain_fit(job: &Job, capacity: u64) -> Result<Fit, InvalidJob> {
     let stage_fit = |stage: Stage| {
         let job = job.with_stage(stage);
-        let total_peak = total_peak(&job)?;
-        let largest_batch = largest_batch(&job, capacity);
-        Ok(StageFit { stage, total_peak, fits: total_peak <= capacity, largest_batch })
+        let Needs { peaks: [device, host, disk], moves } = needs(&job)?;
+        let largest_batch = largest_batch(&job, |job| total_peak(job).is_ok_and(|peak| peak <= capacity));
+        Ok(StageFit { stage, total_peak: device, fits: device <= capacity, largest_batch, host, disk, moves })
     };
     let stages = Stage::ALL.into_iter().map(stage_fit).collect::<Result<_, InvalidJob>>()?;
     Ok(Fit { capacity, stages })
 }
 
-pub(crate) fn largest_batch(job: &Job, capacity: u64) -> Option<usize> {
-    let fits = |batch_size: usize| {
-        let job = Job { batch_size, ..job.clone() };
-        total_peak(&job).is_ok_and(|peak| peak <= capacity)
-    };
+/// Returns the most sequences per micro-batch with which `job` still `fits`.
+pub(crate) fn largest_batch(job: &Job, fits: impl Fn(&Job) -> bool) -> Option<usize> {
+    let fits = |batch_size: usize| fits(&Job { batch_size, ..job.clone() });
     let mut too_large = 1;
     while fits(too_large) {
         too_large *= 2;

@@ -57,7 +57,7 @@ pub use partition::{Partition, Unit};
 pub use placement::{PIECE, Placement};
 pub use predict::{Done, NeighbourBytes, Prediction, RankPrediction, predict};
 pub use recipe::{ModelStates, Recipe};
-pub use remedies::{Remedies, Remedy, remedies, remedies_in_shared_memory};
+pub use remedies::{Remedies, Remedy, Room, remedies, remedies_in};
 pub use stage::Stage;
 pub use strategy::Strategy;
 pub use traffic::{Algorithm, Traffic};

@@ -212,12 +212,30 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), units: partition.units, peak, theory })
 }
 
-/// Returns the peak bytes of one rank's device over all classes together.
-pub(crate) fn total_peak(job: &Job) -> Result<u64, InvalidJob> {
+/// What one rank of a job needs.
+pub(crate) struct Needs {
+    /// Peak bytes over all classes together, in [`Place::ALL`]'s order.
+    pub(crate) peaks: [u64; Place::ALL.len()],
+    /// Bytes moved between these places per step.
+    pub(crate) moves: u64,
+}
+
+/// Returns what one rank of `job` needs.
+pub(crate) fn needs(job: &Job) -> Result<Needs, InvalidJob> {
     job.validate()?;
     // From the second micro-batch on, each begins with the same collectives in flight, so its peak
-    // is the same.
-    let job = Job { micro_batches: job.micro_batches.min(2), ..job.clone() };
-    let partition = Partition::of(&job);
-    Ok(Walk::new(&job, &partition).run().memory[Place::Device.index()].total_peak)
+    // is the same, and each moves as much.
+    let walked = job.micro_batches.min(2);
+    let fewer = Job { micro_batches: walked, ..job.clone() };
+    let partition = Partition::of(&fewer);
+    let Walked { memory, counters, .. } = Walk::new(&fewer, &partition).run();
+    let [step, passes] =
+        [counters.step, counters.skipped_step].map(|counter| counter.transfers.total_bytes());
+    let moves = step - passes + passes / walked as u64 * job.micro_batches as u64;
+    Ok(Needs { peaks: memory.map(|memory| memory.total_peak), moves })
+}
+
+/// Returns the peak bytes of one rank's device over all classes together.
+pub(crate) fn total_peak(job: &Job) -> Result<u64, InvalidJob> {
+    needs(job).map(|needs| needs.peaks[Place::Device.index()])
 }

@@ -1,14 +1,14 @@
 //! Remedies for a job that does not fit, and the bytes that each saves: one table of knobs, tried
 //! on the planner's walk.
 
-use crate::fit::largest_batch;
-use crate::gathering::{BackwardPrefetch, Gathering};
+mod knobs;
+
 use crate::job::Job;
-use crate::predict::total_peak;
-use crate::recipe::Recipe;
-use crate::stage::Stage;
-use crate::strategy::Strategy;
-use model::{Checkpointing, Wrap};
+use crate::predict::{Needs, needs};
+use events::Place;
+use knobs::KNOBS;
+
+const PLACES: usize = Place::ALL.len();
 
 /// One change of flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,16 +17,18 @@ pub struct Remedy {
     pub how: String,
     /// What it costs, in a few words.
     pub costs: &'static str,
-    /// Peak bytes per rank with it.
+    /// Peak bytes per rank with it, where memory is short.
     pub total_peak: u64,
-    /// Bytes per rank that it saves.
+    /// Bytes per rank that it saves there.
     pub saves: u64,
+    /// Bytes that a rank moves between device, main memory and disk per step because of it.
+    pub moves: u64,
 }
 
 /// The remedies for a job that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedies {
-    /// Bytes of a rank's device.
+    /// Bytes per rank where memory is short.
     pub capacity: u64,
     /// Each remedy alone, the one that saves most first.
     pub alone: Vec<Remedy>,
@@ -34,211 +36,63 @@ pub struct Remedies {
     pub together: Option<(Vec<String>, u64)>,
 }
 
-/// A knob: the cost of turning it, and the ways to turn it, each with its flags.
-struct Knob {
-    costs: &'static str,
-    turns: fn(&Job, u64) -> Vec<(String, Job)>,
-}
-
-/// Every knob. The knobs that change least about training come first: they are preferred where
-/// several are enough.
-const KNOBS: &[Knob] = &[
-    Knob { costs: "the same weights; other traffic", turns: stages },
-    Knob { costs: "the same weights; more traffic", turns: full_shard },
-    Knob { costs: "the same weights; more traffic between nodes", turns: shard_group },
-    Knob { costs: "the same weights; more traffic between nodes", turns: secondary_shards },
-    Knob { costs: "the same weights; more collectives", turns: wrapping },
-    Knob { costs: "the same weights; more collectives", turns: buckets },
-    Knob { costs: "the same weights; small tensors are gathered", turns: whole_tensors },
-    Knob { costs: "the same weights; more gathers", turns: reuse },
-    // Before the knobs that gather less ahead: without overlap, nothing is gathered ahead.
-    Knob { costs: "the same weights; nothing hides traffic", turns: overlap },
-    Knob { costs: "the same weights; nothing hides gathering", turns: prefetch },
-    Knob { costs: "the same weights; less hides gathering", turns: in_flight },
-    Knob { costs: "the same weights; less hides gathering", turns: backward_prefetch },
-    Knob { costs: "the same weights; nothing gathered stays", turns: live },
-    Knob { costs: "the same weights; no copies", turns: contiguous },
-    Knob { costs: "the same weights; blocks computed again", turns: checkpointing },
-    Knob { costs: "the same global batch, in smaller pieces", turns: batch_size },
-    Knob { costs: "gradients travel as they accumulate", turns: reduction },
-    Knob { costs: "gradients accumulate in 16 bits", turns: gradients },
-    Knob { costs: "computes in 16 bits", turns: precision },
-    Knob { costs: "more devices; a larger global batch", turns: ranks },
-    Knob { costs: "a shorter context", turns: tokens },
-];
-
-fn stages(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let others = Stage::ALL.into_iter().filter(|&stage| stage > job.stage);
-    let without = if job.textbook_all_reduce { " without --grad-sync" } else { "" };
-    let turned = |stage: Stage| {
-        let how = format!("cargo run -p {}{without}", stage.package());
-        (how, Job { textbook_all_reduce: false, ..job.with_stage(stage) })
-    };
-    others.map(turned).collect()
-}
-
-fn full_shard(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let without = if job.strategy == Strategy::HybridShard { " without --shard-group-size" } else { "" };
-    let full = Job { strategy: Strategy::FullShard, shard_group: None, ..job.clone() };
-    vec![(format!("--strategy full-shard{without}"), full)]
-}
-
-/// Returns the next larger size of groups that divides the number of ranks.
-fn next_group(job: &Job, size: usize) -> Option<usize> {
-    (size + 1..job.world_size)
-        .find(|&larger| larger.is_multiple_of(size) && job.world_size.is_multiple_of(larger))
-}
-
-fn shard_group(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let larger = job.shard_group.and_then(|size| next_group(job, size));
-    let turned =
-        |size| (format!("--shard-group-size {size}"), Job { shard_group: Some(size), ..job.clone() });
-    larger.map(turned).into_iter().collect()
-}
-
-fn secondary_shards(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let Some(size) = job.secondary_shards else { return Vec::new() };
-    let turned = |(how, secondary_shards)| (how, Job { secondary_shards, ..job.clone() });
-    let larger = next_group(job, size).map(|size| (format!("--secondary-shard-size {size}"), Some(size)));
-    larger.into_iter().chain([("without --secondary-shard-size".into(), None)]).map(turned).collect()
-}
-
-fn wrapping(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let finer = |wrap: Wrap| (format!("--wrap {wrap}"), Job { wrap, ..job.clone() });
-    [Wrap::Block, Wrap::Module, Wrap::Parameter].map(finer).into()
-}
-
-fn buckets(job: &Job, _: u64) -> Vec<(String, Job)> {
-    vec![("--reduce-bucket 1".into(), Job { reduce_bucket: Some(1), ..job.clone() })]
-}
-
-fn whole_tensors(job: &Job, _: u64) -> Vec<(String, Job)> {
-    vec![("--param-persistence-threshold 0".into(), Job { whole_tensor: 0, ..job.clone() })]
-}
-
-/// Returns `job` with other settings of gathering.
-fn gathering(job: &Job, how: &str, gathering: Gathering) -> (String, Job) {
-    (how.into(), Job { gathering, ..job.clone() })
-}
-
-/// Turns the flag that the job was given: `--max-reuse-distance` and `--reshard-last` exclude each
-/// other.
-fn reuse(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let how = if job.gathering.reuse > 1 { "--max-reuse-distance 0" } else { "--reshard-last" };
-    vec![gathering(job, how, Gathering { reuse: 0, ..job.gathering })]
-}
-
-/// Drops the flags about gathering ahead too, since they contradict `--no-overlap`.
-fn overlap(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let (set, default) = (job.gathering, Gathering::default());
-    let idle = [
-        (set.ahead != default.ahead, "--prefetch-bucket"),
-        (set.backward != default.backward, "--backward-prefetch"),
-        (set.in_flight != default.in_flight, "--limit-all-gathers"),
-    ];
-    let idle: Vec<&str> = idle.iter().filter(|(given, _)| *given).map(|(_, flag)| *flag).collect();
-    let without = if idle.is_empty() { "" } else { " without " };
-    let how = format!("--no-overlap{without}{}", idle.join(" and "));
-    vec![(how, Job { overlap: false, ..job.clone() })]
-}
-
-fn prefetch(job: &Job, _: u64) -> Vec<(String, Job)> {
-    vec![gathering(job, "--prefetch-bucket 0", Gathering { ahead: 0, ..job.gathering })]
-}
-
-fn in_flight(job: &Job, _: u64) -> Vec<(String, Job)> {
-    vec![gathering(job, "--limit-all-gathers 1", Gathering { in_flight: 1, ..job.gathering })]
-}
-
-fn backward_prefetch(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let post = Gathering { backward: BackwardPrefetch::Post, ..job.gathering };
-    vec![gathering(job, "--backward-prefetch post", post)]
-}
-
-fn live(job: &Job, _: u64) -> Vec<(String, Job)> {
-    vec![gathering(job, "--max-live-parameters 0", Gathering { live: 0, ..job.gathering })]
-}
-
-fn contiguous(job: &Job, _: u64) -> Vec<(String, Job)> {
-    vec![("--contiguous-gradients true".into(), Job { copied_gradients: false, ..job.clone() })]
-}
-
-fn checkpointing(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let kept = |checkpointing: Checkpointing| {
-        let how = format!("--checkpoint-activations {}", checkpointing.label());
-        (how, Job { checkpointing, ..job.clone() })
-    };
-    Checkpointing::ALL.into_iter().map(kept).collect()
-}
-
-/// Cuts the micro-batch into the largest pieces that fit, or else into single sequences, and
-/// accumulates over them.
-fn batch_size(job: &Job, capacity: u64) -> Vec<(String, Job)> {
-    let fits = largest_batch(job, capacity).unwrap_or(1);
-    let divides = |size: &usize| job.batch_size.is_multiple_of(*size);
-    let batch_size = (1..job.batch_size.min(fits + 1)).rev().find(divides).unwrap_or(job.batch_size);
-    let micro_batches = job.micro_batches.saturating_mul(job.batch_size / batch_size);
-    let how = format!("--batch-size {batch_size} --grad-accum {micro_batches}");
-    vec![(how, Job { batch_size, micro_batches, ..job.clone() })]
-}
-
-fn reduction(job: &Job, _: u64) -> Vec<(String, Job)> {
-    vec![("without --reduce-dtype".into(), Job { converted_gradients: None, ..job.clone() })]
-}
-
-fn gradients(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let recipe = Recipe { gradients: job.recipe.gradients.min(job.recipe.weights), ..job.recipe };
-    let how = "without --grad-dtype and --reduce-dtype".into();
-    vec![(how, Job { recipe, converted_gradients: None, ..job.clone() })]
-}
-
-fn precision(job: &Job, _: u64) -> Vec<(String, Job)> {
-    if job.recipe.weights <= Recipe::MIXED.weights {
-        return Vec::new();
-    }
-    let mixed = Job { recipe: Recipe::MIXED, converted_gradients: None, ..job.clone() };
-    vec![("--precision bf16".into(), mixed)]
-}
-
-fn ranks(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let world_size = job.world_size.saturating_mul(2);
-    vec![(format!("--gpus {world_size}"), Job { world_size, ..job.clone() })]
-}
-
-fn tokens(job: &Job, _: u64) -> Vec<(String, Job)> {
-    let tokens = (job.tokens / 2).max(1);
-    vec![(format!("--seq-len {tokens}"), Job { tokens, ..job.clone() })]
-}
-
-/// A job with one knob turned.
-struct Turned {
-    /// The knob's index in [`KNOBS`].
-    knob: usize,
-    remedy: Remedy,
-    job: Job,
-}
-
-/// The room in which a job must fit.
-#[derive(Clone, Copy)]
-struct Room {
-    /// Bytes of a rank's device.
+/// The memory that a job must fit into, per rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Where memory is short; nowhere in particular if device and main memory are one.
+    place: Option<Place>,
     capacity: u64,
-    /// Whether another rank brings a device of its own.
-    grows: bool,
+    /// Bytes of each place, in [`Place::ALL`]'s order.
+    limits: [Option<u64>; PLACES],
+}
+
+impl Room {
+    /// Returns the room of a rank whose `place` has only `capacity` bytes. `limits` are the bytes of
+    /// every place that is limited, in [`Place::ALL`]'s order.
+    pub fn of(place: Place, capacity: u64, limits: [Option<u64>; PLACES]) -> Self {
+        Room { place: Some(place), capacity, limits }
+    }
+
+    /// Returns the room of a rank that shares one memory with all others, of which `capacity` bytes
+    /// are for its device and its main memory: more ranks do not help.
+    pub fn shared(capacity: u64) -> Self {
+        Room { place: None, capacity, limits: [None; PLACES] }
+    }
+
+    /// Returns where memory is short, unless device and main memory are one.
+    pub fn place(&self) -> Option<Place> {
+        self.place
+    }
+
+    /// Returns what counts of `needs`, in bytes.
+    fn counts(&self, needs: &Needs) -> u64 {
+        match self.place {
+            Some(place) => needs.peaks[place.index()],
+            None => needs.peaks[Place::Device.index()] + needs.peaks[Place::Host.index()],
+        }
+    }
+
+    /// True if `job` fits where memory is short.
+    fn fits(&self, job: &Job) -> bool {
+        needs(job).is_ok_and(|needs| self.counts(&needs) <= self.capacity)
+    }
+
+    /// True if `after` needs no more of any place than there is, or than `before` needs.
+    fn allows(&self, before: &Needs, after: &Needs) -> bool {
+        let limited = self.limits.iter().zip(before.peaks).zip(after.peaks);
+        limited
+            .into_iter()
+            .all(|((limit, before), after)| limit.is_none_or(|limit| after <= limit.max(before)))
+    }
 }
 
 /// Returns what each knob saves of `job`'s peak on a device of `capacity` bytes.
 pub fn remedies(job: &Job, capacity: u64) -> Remedies {
-    remedies_in(Room { capacity, grows: true }, job)
+    remedies_in(Room::of(Place::Device, capacity, [None; PLACES]), job)
 }
 
-/// Returns [`remedies`] where ranks share one memory, of which each has `capacity` bytes: more
-/// ranks do not help.
-pub fn remedies_in_shared_memory(job: &Job, capacity: u64) -> Remedies {
-    remedies_in(Room { capacity, grows: false }, job)
-}
-
-fn remedies_in(room: Room, job: &Job) -> Remedies {
+/// Returns what each knob saves of `job`'s peak where `room` is short of memory.
+pub fn remedies_in(room: Room, job: &Job) -> Remedies {
     let capacity = room.capacity;
     let turned: Vec<Turned> = (0..KNOBS.len()).flat_map(|knob| turn(knob, job, room)).collect();
     let together = if turned.iter().any(|turned| turned.remedy.total_peak <= capacity) {
@@ -251,17 +105,27 @@ fn remedies_in(room: Room, job: &Job) -> Remedies {
     Remedies { capacity, alone, together }
 }
 
+/// A job with one knob turned.
+struct Turned {
+    /// The knob's index in [`KNOBS`].
+    knob: usize,
+    remedy: Remedy,
+    job: Job,
+}
+
 /// Returns the ways to turn a knob that save something.
 fn turn(knob: usize, job: &Job, room: Room) -> Vec<Turned> {
-    let Ok(before) = total_peak(job) else { return Vec::new() };
-    let possible = |turned: &(String, Job)| room.grows || turned.1.world_size <= job.world_size;
+    let Ok(before) = needs(job) else { return Vec::new() };
+    let possible = |turned: &(String, Job)| room.place.is_some() || turned.1.world_size <= job.world_size;
     let saving = |(how, job): (String, Job)| {
-        let total_peak = total_peak(&job).ok()?;
-        let saves = before.checked_sub(total_peak).filter(|&saves| saves > 0)?;
-        let remedy = Remedy { how, costs: KNOBS[knob].costs, total_peak, saves };
+        let after = needs(&job).ok().filter(|after| room.allows(&before, after))?;
+        let total_peak = room.counts(&after);
+        let saves = room.counts(&before).checked_sub(total_peak).filter(|&saves| saves > 0)?;
+        let moves = after.moves.saturating_sub(before.moves);
+        let remedy = Remedy { how, costs: KNOBS[knob].costs, total_peak, saves, moves };
         Some(Turned { knob, remedy, job })
     };
-    (KNOBS[knob].turns)(job, room.capacity).into_iter().filter(possible).filter_map(saving).collect()
+    (KNOBS[knob].turns)(job, room).into_iter().filter(possible).filter_map(saving).collect()
 }
 
 /// Returns the first two knobs that are enough together, in the order of [`KNOBS`].

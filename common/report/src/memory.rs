@@ -2,67 +2,87 @@
 
 use device::OutOfMemory;
 use events::{Class, Place};
-use planner::{Job, Moment, Prediction, Remedies, Remedy};
-use settings::Failure;
+use planner::{Job, Moment, Prediction, Remedies, Remedy, Room};
 use settings::size::human;
+use settings::{Failure, Result};
 
 /// Lines of a screen. An error has at most so many.
 const SCREEN: usize = 24;
 
-/// Returns the failure of a run whose predicted peak exceeds a device's memory.
-pub fn will_not_fit(job: &Job, prediction: &Prediction, capacity: u64) -> Failure {
-    let has = format!("its device has {} (--device-memory)", human(capacity));
-    Failure::OutOfMemory(with_remedies(foreseen(job, prediction, &has), job, capacity))
+/// Bytes of a rank's device, main memory and disk, in [`Place::ALL`]'s order; `None`: unlimited.
+pub type Limits = [Option<u64>; Place::ALL.len()];
+
+/// Refuses a run whose predicted peak exceeds `limits`.
+///
+/// # Errors
+/// A failure that says where memory is short, for what, and what would help.
+pub fn check(job: &Job, prediction: &Prediction, limits: Limits) -> Result<()> {
+    for &place in Place::ALL {
+        let peak = prediction.ranks[0].place(place).total_peak;
+        let Some(capacity) = limits[place.index()].filter(|&capacity| peak > capacity) else { continue };
+        let has = match place {
+            Place::Device => format!(", and its device has {} (--device-memory)", human(capacity)),
+            _ => format!(" of {}, and it has {} (--host-memory)", name(place), human(capacity)),
+        };
+        let happened = foreseen(job, peak, &has) + &self::peak(prediction, place);
+        return Err(Failure::OutOfMemory(with_remedies(happened, job, Room::of(place, capacity, limits))));
+    }
+    Ok(())
 }
 
-/// Returns the failure of a run whose ranks together need more than this machine has.
-pub fn will_not_fit_the_machine(job: &Job, prediction: &Prediction, ranks: u64, memory: u64) -> Failure {
-    let has = format!("{ranks} share this machine's {}", human(memory));
-    let remedies = planner::remedies_in_shared_memory(job, memory / ranks);
-    Failure::OutOfMemory(on_one_screen(foreseen(job, prediction, &has), &remedies, "a machine that has more"))
+/// Refuses a run whose `ranks` together need more than this machine's `memory`, of which the device
+/// of each is a part.
+///
+/// # Errors
+/// A failure that says for what memory is short, and what would help.
+pub fn check_machine(job: &Job, prediction: &Prediction, ranks: u64, memory: u64) -> Result<()> {
+    let rank = &prediction.ranks[0];
+    let needs = rank.memory.total_peak + rank.host.total_peak;
+    if needs.saturating_mul(ranks) <= memory {
+        return Ok(());
+    }
+    let has = format!(", and {ranks} share this machine's {}", human(memory));
+    let happened = foreseen(job, needs, &has) + &peak(prediction, Place::Device);
+    let remedies = planner::remedies_in(Room::shared(memory / ranks), job);
+    Err(Failure::OutOfMemory(on_one_screen(happened, &remedies, "a machine that has more")))
 }
 
-/// Describes what a rank would need, and what it `has`.
-fn foreseen(job: &Job, prediction: &Prediction, has: &str) -> String {
-    let (needs, peak) = (human(prediction.peak.total()), peak(prediction));
-    format!("out of memory, foreseen: a rank of {} would need {needs}, and {has}\n\n{peak}", job.stage)
+/// Says what a rank would need, in bytes, and what it `has`.
+fn foreseen(job: &Job, needs: u64, has: &str) -> String {
+    format!("out of memory, foreseen: a rank of {} would need {}{has}\n\n", job.stage, human(needs))
 }
 
 /// Returns the failure of a rank that ran out of memory in `moment`.
-pub fn ran_out(job: &Job, prediction: &Prediction, oom: &OutOfMemory, moment: Moment) -> Failure {
-    if oom.place == Place::Host {
-        return Failure::OutOfMemory(ran_out_of_main_memory(prediction, oom, moment));
-    }
+pub fn ran_out(
+    job: &Job,
+    prediction: &Prediction,
+    (oom, moment): (&OutOfMemory, Moment),
+    limits: Limits,
+) -> Failure {
     let happened = format!(
-        "rank {} is out of memory in {moment}: it asked for {} of {}\n\n\
-         Of its device's {}, {} are in use:\n{}\n{}",
+        "rank {} is out of {} in {moment}: it asked for {} of {}\n\n\
+         Of its {}'s {}, {} are in use:\n{}\n{}",
         oom.rank,
+        if oom.place == Place::Device { "memory" } else { name(oom.place) },
         human(oom.requested),
         oom.class,
+        name(oom.place),
         human(oom.capacity),
         human(oom.live_total),
         in_use(&oom.live),
-        peak(prediction),
+        peak(prediction, oom.place),
     );
-    Failure::OutOfMemory(with_remedies(happened, job, oom.capacity))
+    let room = Room::of(oom.place, oom.capacity, limits);
+    Failure::OutOfMemory(with_remedies(happened, job, room))
 }
 
-/// Describes a rank that asked for more main memory than it may take.
-fn ran_out_of_main_memory(prediction: &Prediction, oom: &OutOfMemory, moment: Moment) -> String {
-    let needed = prediction.ranks.iter().map(|rank| rank.place(Place::Host).total_peak).max();
-    format!(
-        "rank {} is out of main memory in {moment}: it asked for {} of {}\n\n\
-         Of its {} (--host-memory), {} are in use:\n{}\n\
-         The run needs {}. Give it more, or let less rest there: --offload-optimizer disk, --offload-parameters disk,\n\
-         or smaller staging buffers: --offload-buffers 1, --sub-group-size 1000000.",
-        oom.rank,
-        human(oom.requested),
-        oom.class,
-        human(oom.capacity),
-        human(oom.live_total),
-        in_use(&oom.live),
-        human(needed.unwrap_or(0)),
-    )
+/// Returns what messages call `place`.
+fn name(place: Place) -> &'static str {
+    match place {
+        Place::Device => "device",
+        Place::Host => "main memory",
+        Place::Disk => "disk",
+    }
 }
 
 /// Lists classes as `activations 9.20 MB, parameters 3.67 MB`, the largest first, wrapped.
@@ -73,8 +93,14 @@ fn in_use(live: &[u64]) -> String {
     wrapped(&words.collect::<Vec<_>>().join(", "))
 }
 
-/// Describes the moment of the peak, and its classes.
-fn peak(prediction: &Prediction) -> String {
+/// Describes the moment of the device's peak and its classes then, or another place's classes,
+/// each at its own peak.
+fn peak(prediction: &Prediction, place: Place) -> String {
+    if place != Place::Device {
+        let memory = prediction.ranks[0].place(place);
+        let (total, classes) = (human(memory.total_peak), in_use(&memory.peaks()));
+        return format!("The run's peak in {} is {total}. Each class at its own:\n{classes}\n", name(place));
+    }
     let peak = &prediction.peak;
     format!("The run's peak of {} comes in {}:\n{}\n", human(peak.total()), peak.moment, in_use(&peak.live))
 }
@@ -92,8 +118,13 @@ fn wrapped(list: &str) -> String {
 }
 
 /// Describes what happened, and the planner's remedies with their savings, on one screen.
-fn with_remedies(happened: String, job: &Job, capacity: u64) -> String {
-    on_one_screen(happened, &planner::remedies(job, capacity), "more --device-memory")
+fn with_remedies(happened: String, job: &Job, room: Room) -> String {
+    let otherwise = match room.place() {
+        Some(Place::Host) => "more --host-memory",
+        Some(Place::Disk) => "a larger disk",
+        Some(Place::Device) | None => "more --device-memory",
+    };
+    on_one_screen(happened, &planner::remedies_in(room, job), otherwise)
 }
 
 /// Puts `happened` and `remedies` on one screen. `otherwise` is the advice if no remedy is enough,
@@ -119,9 +150,10 @@ fn on_one_screen(happened: String, remedies: &Remedies, otherwise: &str) -> Stri
 }
 
 fn row(remedy: &Remedy, capacity: u64) -> String {
-    let Remedy { how, costs, total_peak, saves } = remedy;
+    let Remedy { how, costs, total_peak, saves, moves } = remedy;
     let fits = if *total_peak <= capacity { "fits   " } else { "       " };
-    format!("  {how:<36} {:>9} {:>9}  {fits}  {costs}\n", human(*saves), human(*total_peak))
+    let moves = if *moves > 0 { format!("; moves {} a step", human(*moves)) } else { String::new() };
+    format!("  {how:<36} {:>9} {:>9}  {fits}  {costs}{moves}\n", human(*saves), human(*total_peak))
 }
 
 /// Lists the remedies that save least, and how much.
@@ -160,7 +192,7 @@ mod tests {
         for count in [1, 9, 14, 22] {
             let remedy = |saves: u64| {
                 let how = format!("--flag-number-{saves} {saves}");
-                Remedy { how, costs: "nothing", total_peak: 900 - saves, saves }
+                Remedy { how, costs: "nothing", total_peak: 900 - saves, saves, moves: 0 }
             };
             let alone: Vec<Remedy> = (1..=count).rev().map(remedy).collect();
             let text =

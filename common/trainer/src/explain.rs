@@ -1,6 +1,6 @@
 //! A rank's error in words.
 
-use crate::plan::Plan;
+use crate::plan::{Plan, limits};
 use crate::rank_error::RankError;
 use collectives::CollectiveError;
 use report::memory::ran_out;
@@ -11,7 +11,8 @@ use settings::prediction::job;
 pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failure {
     match error {
         RankError::OutOfMemory(oom, moment) => {
-            ran_out(&job(plan.stage.plan, &plan.config), &plan.prediction, oom, *moment)
+            let job = job(plan.stage.plan, &plan.config);
+            ran_out(&job, &plan.prediction, (oom, *moment), limits(&plan.config))
         }
         RankError::Stage(sharding::Error::Collective(
             error @ CollectiveError::Timeout { culprit, waited, .. },

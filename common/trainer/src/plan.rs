@@ -102,14 +102,12 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     faults::check(&config, (stage.name, stage.sharded))?;
     let job = job(stage.plan, &config);
     let prediction = planner::predict(&job).map_err(|error| invalid(&error))?;
-    let peak = prediction.ranks.iter().map(|rank| rank.memory.total_peak).max().unwrap_or(0);
-    if let Some(capacity) = config.device_memory.filter(|&capacity| peak > capacity && !config.ignore_plan) {
-        return Err(memory::will_not_fit(&job, &prediction, capacity));
-    }
-    let here = if config.process.is_none() { config.world_size as u64 } else { 1 };
-    let machine = machine::memory().filter(|_| config.hardware.one().is_none() && !config.ignore_plan);
-    if let Some(memory) = machine.filter(|memory| peak.saturating_mul(here) > *memory) {
-        return Err(memory::will_not_fit_the_machine(&job, &prediction, here, memory));
+    if !config.ignore_plan {
+        memory::check(&job, &prediction, limits(&config))?;
+        let here = if config.process.is_none() { config.world_size as u64 } else { 1 };
+        if let Some(memory) = machine::memory().filter(|_| config.hardware.one().is_none()) {
+            memory::check_machine(&job, &prediction, here, memory)?;
+        }
     }
     let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;
     let model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
@@ -149,6 +147,11 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
         witness: None,
         config,
     })
+}
+
+/// Returns the bytes that each rank may use in each place.
+pub(crate) fn limits(config: &Config) -> memory::Limits {
+    [config.device_memory, config.offload.host_memory, None]
 }
 
 /// Refuses a strategy of another stage, and names the crate to run.

@@ -9,6 +9,7 @@ const RUNS: &[(Stage, &str)] = &[
     (Stage::Ddp, "--precision bf16 --grad-dtype fp32 --reduce-dtype bf16"),
     (Stage::Zero1, ""),
     (Stage::Zero1, "--grad-sync all-reduce"),
+    (Stage::Zero1, "--checkpoint-activations block"),
     (Stage::Zero1, "--contiguous-gradients false --reduce-bucket 1e6 --batch-size 2 --seq-len 4"),
     (Stage::Zero2, "--wrap model"),
     (Stage::Zero2, "--precision bf16 --reduce-dtype fp32 --reduce-bucket 1e6 --batch-size 2 --seq-len 4"),
@@ -20,6 +21,7 @@ const RUNS: &[(Stage, &str)] = &[
     (Stage::Zero3, "--strategy hybrid-shard --shard-group-size 1 --gpus 4"),
     (Stage::Zero3, "--secondary-shard-size 2 --gpus 8"),
     (Stage::Zero3, "--strategy shard-grad-op --backward-prefetch none"),
+    (Stage::Zero3, "--offload-optimizer cpu --offload-parameters cpu --batch-size 1 --seq-len 2"),
 ];
 
 /// Everything gathered early, kept long and copied.
@@ -109,6 +111,13 @@ fn every_knob_is_a_remedy_somewhere() {
         "--contiguous-gradients true",
         "--checkpoint-activations block",
         "--checkpoint-activations selective",
+        "--offload-optimizer cpu",
+        "--offload-optimizer disk",
+        "--offload-parameters cpu",
+        "--offload-parameters disk",
+        "--offload-activations cpu",
+        "--offload-activations disk",
+        "--offload-buffers 1",
         "--batch-size 1 --grad-accum 4",
         "without --reduce-dtype",
         "without --grad-dtype and --reduce-dtype",
@@ -139,6 +148,24 @@ fn all_remedies_are_on_one_screen() {
                 assert!(words.contains(&row) || words.contains(&word), "no {word} in\n{error}");
             }
         }
+    }
+}
+
+/// Main memory that is too small is foreseen, and so is where its states may rest instead.
+#[test]
+fn main_memory_is_foreseen() {
+    let away = flags("--offload-optimizer cpu --host-memory");
+    for stage in STAGES {
+        let job = job(stage, "--offload-optimizer cpu");
+        let peak = planner::predict(&job).unwrap().ranks[0].host.total_peak;
+        let error = train(stage, &format!("{away} {}", peak - 1)).unwrap_err().to_string();
+        assert!(error.contains("of main memory, and it has"), "{error}");
+        assert!(error.contains("--host-memory") && error.contains("--offload-optimizer disk"), "{error}");
+        assert!(error.lines().count() <= 24, "{error}");
+        train(stage, &format!("{away} {peak}")).unwrap_or_else(|error| panic!("{stage}: {error}"));
+        let during = train(stage, &format!("{away} 1kB --ignore-plan")).unwrap_err().to_string();
+        assert!(during.contains("out of main memory in setup: "), "{during}");
+        assert!(during.contains("--offload-optimizer disk"), "{during}");
     }
 }
 

@@ -4,7 +4,9 @@
 use events::Place::{self, Device, Disk, Host};
 use events::{Class, Route};
 use model::{Checkpointing, ModelConfig};
-use planner::{Done, Job, Placement, RankPrediction, Recipe, Stage, Strategy, Transfers, predict};
+use planner::{
+    Done, Job, Placement, RankPrediction, Recipe, Room, Stage, Strategy, Transfers, predict, remedies_in,
+};
 
 const SLICES: u64 = 229_664;
 const BLOCK: u64 = 53_312;
@@ -313,4 +315,54 @@ fn placements_that_no_run_can_have() {
     // Another stage keeps what it can.
     let elsewhere = job(Stage::Zero3, Disk, Disk).with_stage(Stage::Zero1).placement;
     assert_eq!((elsewhere.optimizer, elsewhere.parameters), (Disk, Device));
+}
+
+/// The remedies of `job` in `room`, without those of other knobs: bytes saved, and bytes moved.
+fn offers(room: Room, job: &Job) -> Vec<(String, u64, u64)> {
+    let all = remedies_in(room, job).alone.into_iter();
+    let offered = all.filter(|remedy| remedy.how.starts_with("--offload"));
+    offered.map(|remedy| (remedy.how, remedy.saves, remedy.moves)).collect()
+}
+
+/// A device that is too small: one remedy per kind of state and place, with what it frees there
+/// and moves per step. Main memory that is limited rules out what would not fit there.
+#[test]
+fn remedies_send_states_away() {
+    // In fp32: the optimizer's two states; gradients too if they follow into main memory.
+    let [both, all] = [8 * SLICES, 12 * SLICES];
+    let mut plain = Job { checkpointing: Checkpointing::Block, ..job(Stage::Zero2, Device, Device) };
+    plain.placement.piece = None;
+    let device = |host| Room::of(Device, 1, [None, host, None]);
+    let state = (8 + 4 * 53 + 9) * PAGE;
+    let offered = offers(device(None), &plain);
+    let named = |how: &str| offered.iter().find(|(offered, ..)| offered == how).unwrap();
+    assert_eq!(offered.len(), 4, "{offered:?}");
+    let host = named("--offload-optimizer cpu");
+    assert!(both < host.1 && host.1 <= all, "one unit's gradients arrive: {host:?}");
+    assert_eq!(host.2, 2 * 4 * SLICES, "gradients there, parameters back");
+    let disk = named("--offload-optimizer disk");
+    assert_eq!((disk.1, disk.2), (both, 2 * 4 * SLICES + 2 * 3 * state));
+    assert_eq!(named("--offload-activations cpu").2, 2 * 4 * INPUT);
+    assert_eq!(named("--offload-activations disk").2, 4 * 4 * INPUT);
+
+    let limited = offers(device(Some(12 * SLICES)), &plain);
+    let names: Vec<&str> = limited.iter().map(|(how, ..)| how.as_str()).collect();
+    assert!(!names.contains(&"--offload-optimizer cpu"), "gradients are there too: {names:?}");
+    assert!(names.contains(&"--offload-activations cpu"), "{names:?}");
+}
+
+/// Main memory that is too small: what rests there goes to the disk or back.
+#[test]
+fn remedies_leave_main_memory() {
+    let room = |device| Room::of(Host, 1, [device, None, None]);
+    let away = job(Stage::Zero3, Host, Host);
+    let names = |room| offers(room, &away).into_iter().map(|(how, ..)| how).collect::<Vec<_>>();
+    let all = names(room(None));
+    for how in ["optimizer none", "optimizer disk", "parameters none", "parameters disk"] {
+        assert!(all.contains(&format!("--offload-{how}")), "{how}: {all:?}");
+    }
+    let tight = names(room(Some(rank(&away).memory.total_peak)));
+    assert!(!tight.iter().any(|how| how.ends_with("none")), "the device has no room: {tight:?}");
+    let buffers = offers(room(None), &job(Stage::Ddp, Host, Device));
+    assert!(buffers.iter().any(|(how, saves, _)| how == "--offload-buffers 1" && *saves == 2 * 4 * PIECE));
 }

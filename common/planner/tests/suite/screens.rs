@@ -114,21 +114,24 @@ fn groups_of_neighbours() {
 fn what_would_help() {
     let config = model::ModelConfig::preset("llama2-7b").unwrap();
     let remedies = planner::remedies(&planner::Job::new(config, planner::Stage::Zero2, 8), 24_000_000_000);
-    let rows = remedies.alone.iter().map(|r| format!("{:<40} {:>12} {:>12}", r.how, r.saves, r.total_peak));
+    let rows = remedies
+        .alone
+        .iter()
+        .map(|r| format!("{:<58} {:>12} {:>12} {:>12}", r.how, r.saves, r.total_peak, r.moves));
     let together = format!("together: {:?}", remedies.together);
     insta::assert_snapshot!(rows.chain([together]).collect::<Vec<_>>().join("\n"));
 }
 
-/// Where ranks share one memory, more ranks are no remedy; all other remedies stay.
+/// Where ranks share one memory, neither more ranks nor main memory is a remedy; all others stay.
 #[test]
 fn what_would_help_ranks_that_share_one_memory() {
     let config = model::ModelConfig::preset("llama2-7b").unwrap();
     let job = planner::Job::new(config, planner::Stage::Zero2, 8);
-    let without_more_ranks =
-        planner::remedies(&job, 0).alone.into_iter().filter(|remedy| remedy.how != "--gpus 16");
-    let shared = planner::remedies_in_shared_memory(&job, 0);
-    assert_eq!(shared.alone, without_more_ranks.collect::<Vec<_>>());
-    assert!(shared.alone.len() + 1 == planner::remedies(&job, 0).alone.len());
+    let names = |remedies: planner::Remedies| remedies.alone.into_iter().map(|remedy| remedy.how);
+    let elsewhere = ["--gpus 16", "--offload-optimizer cpu"];
+    let within = names(planner::remedies(&job, 0)).filter(|how| !elsewhere.contains(&how.as_str()));
+    let shared = names(planner::remedies_in(planner::Room::shared(0), &job));
+    assert_eq!(shared.collect::<Vec<_>>(), within.collect::<Vec<_>>());
 }
 
 /// tiny at the default micro-batch of 8, with 50 MB per rank.
@@ -137,7 +140,11 @@ fn what_would_fit() {
     let config = model::ModelConfig::tiny();
     let fit = planner::explain_fit(&planner::Job::new(config, planner::Stage::Ddp, 4), 50_000_000).unwrap();
     assert_eq!(fit.stages.iter().map(|stage| stage.fits).collect::<Vec<_>>(), [false, true, true, true]);
-    insta::assert_snapshot!(fit.table().render(planner::table::Format::Terminal));
+    let placement = planner::Placement { optimizer: events::Place::Host, ..Default::default() };
+    let away =
+        planner::Job { placement, ..planner::Job::new(model::ModelConfig::tiny(), planner::Stage::Ddp, 4) };
+    let away = planner::explain_fit(&away, 50_000_000).unwrap();
+    insta::assert_snapshot!([fit, away].map(|fit| fit.table().render(Format::Terminal)).join("\n"));
 }
 
 #[test]
