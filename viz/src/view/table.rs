@@ -7,7 +7,7 @@ use super::paint::{Paint, columns, fitted};
 use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{ACCENT, DIM, FAINT, bold, class_colour, class_glyph, class_name, ink, shortest_name};
-use crate::words;
+use crate::{places, words};
 use events::{Class, Place};
 use ratatui::style::Color;
 
@@ -74,6 +74,12 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
         let x = activities(scene, &mut paint.part(0, 1, width, 1));
         let capacity =
             scene.header.capacity.map_or(String::new(), |c| format!("capacity {} each", words::bytes(c)));
+        let most = |place| (0..ranks).map(|rank| scene.now.ranks[rank].live_in(place)).max().unwrap_or(0);
+        let held = places::used(&scene.header)
+            .iter()
+            .map(|&place| format!("{} {}", words::short_bytes(most(place)), places::within(place)));
+        let held = held.collect::<Vec<_>>().join(", ");
+        let capacity = if held.is_empty() { capacity } else { format!("each at most {held}") };
         if x + columns(&capacity) <= width {
             paint.right(width, 1, capacity, ink(DIM));
         }
@@ -119,6 +125,11 @@ fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let value = if wide { words::bytes(live) } else { words::short_bytes(live) };
     let capacity = scene.header.capacity.filter(|_| wide);
     let capacity = capacity.map_or(String::new(), |capacity| format!(" of {}", words::round_bytes(capacity)));
+    let beside = places::used(&scene.header)
+        .iter()
+        .filter(|_| wide)
+        .map(|&place| format!("  {} {:>4}", places::letter(place), words::short_bytes(rank.live_in(place))));
+    let capacity = capacity + &beside.collect::<String>();
     paint.right(width, 0, &capacity, ink(DIM));
     paint.right(width.saturating_sub(columns(&capacity)), 0, &value, ink(Color::Reset));
     let Activity { letter, text, style, .. } = activity(scene, number);

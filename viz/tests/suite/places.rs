@@ -59,6 +59,16 @@ fn an_update_that_is_paged_through() {
     }
 }
 
+/// More ranks than fit on cards, with little and with much room.
+#[test]
+fn many_ranks() {
+    for ranks in [12, 64] {
+        let app = made_up(&SimulationPlan { ranks, ..plan([Place::Disk, Place::Host, Place::Host]) });
+        let name = format!("overview_{ranks}_ranks");
+        insta::assert_snapshot!(name, text(&view::picture(&app, Theme::FULL, 120, 40)));
+    }
+}
+
 /// Without colours and Unicode, places are told apart by words, letters and arrows.
 #[test]
 fn places_differ_without_colours() {
