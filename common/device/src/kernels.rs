@@ -26,12 +26,12 @@ pub trait Kernels: Send + Sync {
     /// The device's.
     fn compute(&self, operation: Operation<View<'_>, ViewMut<'_>>) -> Result<()>;
 
-    /// The largest magnitude in tensors that lie in one kind of memory; NaN if any element is NaN,
-    /// 0 if there are none. On a GPU the host waits once for all.
+    /// The largest magnitude in tensors, wherever they lie; NaN if any element is NaN, 0 if there
+    /// are none. On a GPU the host waits once for all.
     fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32>;
 
-    /// `Σ round((x · 2^−exponent)² · 2^48)` over tensors that lie in one kind of memory, exact and
-    /// so independent of how a tensor is cut. `exponent` must make every `|x · 2^−exponent| < 2`.
+    /// `Σ round((x · 2^−exponent)² · 2^48)` over tensors, wherever they lie; exact and so
+    /// independent of how a tensor is cut. `exponent` must make every `|x · 2^−exponent| < 2`.
     /// On a GPU the host waits once for all.
     fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128>;
 

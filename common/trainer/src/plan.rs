@@ -96,7 +96,6 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     }
     check_strategy(stage, &config)?;
     check_offload(stage, &config)?;
-    refuse_offload(&config)?;
     config.offload.probe()?;
     contribution::check(&config)?;
     faults::check(&config, (stage.name, stage.sharded))?;
@@ -188,16 +187,6 @@ fn check_offload(stage: AnyStage, config: &Config) -> Result<()> {
         other.package(),
         stage.name
     )))
-}
-
-/// Refuses what cannot rest beyond the device yet.
-fn refuse_offload(config: &Config) -> Result<()> {
-    match config.offload.flags().as_slice() {
-        [_, ..] if config.hardware.one().is_some() => {
-            Err(Failure::usage("offload from GPUs is not built yet: run with --device cpu"))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn evaluation_batches(config: &Config, data: &Data) -> usize {

@@ -5,6 +5,7 @@ mod bench_peer;
 mod cuda;
 mod nccl;
 mod nccl_training;
+mod offload;
 mod pinned;
 mod setup;
 mod times;

@@ -5,8 +5,8 @@ use super::operand::Addresses;
 use super::transfer::transfer;
 use crate::Result;
 use crate::cuda::kernels::{self, Operand};
-use crate::kernels::Kernels;
-use crate::operations::{Addend, Matmul, Operation};
+use crate::kernels::{Kernels, max_or_nan};
+use crate::operations::{AdamWUpdate, Addend, Matmul, Operation};
 use crate::view::{View, ViewMut};
 
 impl Kernels for GpuKernels {
@@ -23,18 +23,19 @@ impl Kernels for GpuKernels {
     }
 
     fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32> {
-        if all.iter().any(View::on_host) {
-            return self.host.max_magnitude_of(all);
-        }
-        self.largest_of(all)
+        let (here, there) = by_memory(all);
+        Ok(max_or_nan(self.host.max_magnitude_of(&here)?, self.largest_of(&there)?))
     }
 
     fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
-        if all.iter().any(View::on_host) {
-            return self.host.sum_of_squares_of(all, exponent);
-        }
-        self.squares_of(all, exponent)
+        let (here, there) = by_memory(all);
+        Ok(self.host.sum_of_squares_of(&here, exponent)? + self.squares_of(&there, exponent)?)
     }
+}
+
+/// The tensors that lie in main memory, and those that lie on the GPU.
+fn by_memory<'a>(all: &[View<'a>]) -> (Vec<View<'a>>, Vec<View<'a>>) {
+    all.iter().cloned().partition(View::on_host)
 }
 
 /// True for an element-wise operation whose operands lie in main memory.
@@ -42,7 +43,10 @@ fn is_on_host(operation: &Operation<View<'_>, ViewMut<'_>>) -> bool {
     match operation {
         Operation::Add { out, x, .. } | Operation::Convert { out, x, .. } => out.on_host() && x.on_host(),
         Operation::Fill { out, .. } => out.on_host(),
-        Operation::AdamW(update) => update.master.on_host(),
+        Operation::AdamW(AdamWUpdate { parameters, master, momentum, variance, gradients, .. }) => {
+            let states = [master, momentum, variance].into_iter().chain(parameters);
+            gradients.on_host() && states.into_iter().all(|state| state.on_host())
+        }
         _ => false,
     }
 }

@@ -511,7 +511,7 @@ int cuMemFree_v2(uint64_t address) {
 
 int cuMemHostAlloc(void **memory, size_t bytes, unsigned) {
     if (int status = ready()) return status;
-    *memory = aligned_alloc(512, (bytes + 511) / 512 * 512);
+    *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     if (!*memory) return OUT_OF_MEMORY;
     std::lock_guard<std::mutex> lock(registry_lock());
     pinned()[reinterpret_cast<uint64_t>(*memory)] = bytes;

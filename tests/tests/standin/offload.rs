@@ -1,0 +1,106 @@
+//! Offload from GPUs, on the stand-in driver: whatever rests in main memory or on disk, a run learns
+//! the bits of one that keeps everything on the GPU, and moves what is predicted.
+
+use planner::Stage;
+use tests::{STAGES, fixture, losses, run, standin};
+use trainer::Report;
+
+/// Dozes that outlast the host's way from a copy to the use of what it brings.
+const DOZE: (&str, &str) = ("STANDIN_DOZE", "2000");
+
+/// Units that do not divide evenly, two micro-batches and a validation.
+fn flags(world: usize, more: &str) -> String {
+    format!(
+        "--model {} --gpus {world} --batch-size 1 --grad-accum 2 --seq-len 12 --steps 2 --threads 1 \
+         --device cuda --val-fraction 0.1 --eval-every 2 --eval-batches 1 {more}",
+        fixture("odd-tied.json"),
+    )
+}
+
+/// Runs `stage` with `base` and each of `cases`: the same is learnt, on the GPU.
+fn none_changes_a_bit(stage: Stage, base: &str, cases: &[&str]) -> Report {
+    let plain = run(stage, base);
+    assert!(plain.transfers.is_empty() && !plain.placement.any());
+    for case in cases {
+        let what = format!("{stage} {base} {case}");
+        let away = run(stage, &format!("{base} {case}"));
+        assert_eq!(away.device, "Stand-in GPU", "{what}");
+        assert_eq!(losses(&plain), losses(&away), "losses of {what}");
+        assert_eq!(plain.weights_blake3, away.weights_blake3, "weights of {what}");
+        assert_eq!(plain.evaluations, away.evaluations, "evaluations of {what}");
+        assert!(away.transfers.iter().any(|row| row.bytes > 0), "{what}: nothing has moved");
+    }
+    plain
+}
+
+const OPTIMIZER: [&str; 2] = ["--offload-optimizer cpu", "--offload-optimizer disk --offload-buffers 2"];
+
+/// What ZeRO-3 may move, in pairs.
+const PAIRS: [&str; 6] = [
+    "--offload-parameters cpu",
+    "--offload-parameters disk --offload-buffers 2",
+    "--offload-optimizer cpu --offload-parameters cpu --offload-buffers 1",
+    "--offload-optimizer cpu --offload-parameters disk",
+    "--offload-optimizer disk --offload-parameters cpu --offload-buffers 2",
+    "--offload-optimizer disk --offload-parameters disk --offload-buffers 5",
+];
+
+#[test]
+fn an_optimizer_beyond_the_gpu_changes_no_bit_of_any_stage() {
+    if !standin(an_optimizer_beyond_the_gpu_changes_no_bit_of_any_stage, &[DOZE]) {
+        return;
+    }
+    for stage in STAGES {
+        none_changes_a_bit(stage, &flags(2, ""), &OPTIMIZER);
+        none_changes_a_bit(stage, &flags(2, "--precision bf16 --sub-group-size 1000"), &OPTIMIZER);
+    }
+}
+
+#[test]
+fn whatever_zero3_moves_it_learns_the_same() {
+    if !standin(whatever_zero3_moves_it_learns_the_same, &[DOZE]) {
+        return;
+    }
+    none_changes_a_bit(Stage::Zero3, &flags(2, ""), &PAIRS);
+    none_changes_a_bit(Stage::Zero3, &flags(2, "--precision bf16 --sub-group-size 700"), &PAIRS);
+    none_changes_a_bit(Stage::Zero3, &flags(1, ""), &PAIRS[2..4]);
+}
+
+#[test]
+fn offload_composes_with_zero3s_variants() {
+    if !standin(offload_composes_with_zero3s_variants, &[DOZE]) {
+        return;
+    }
+    for variant in [
+        "--strategy hybrid-shard --shard-group-size 2",
+        "--secondary-shard-size 2 --precision bf16",
+        "--param-persistence-threshold 400 --precision bf16 --wrap parameter",
+    ] {
+        none_changes_a_bit(Stage::Zero3, &flags(4, variant), &[PAIRS[2], PAIRS[5]]);
+    }
+}
+
+/// A skipped step keeps what was fetched ahead.
+#[test]
+fn skipped_steps_move_less_and_as_predicted() {
+    if !standin(skipped_steps_move_less_and_as_predicted, &[DOZE]) {
+        return;
+    }
+    let base = flags(2, "--precision fp16 --initial-scale-power 9 --inject overflow@rank1,step1");
+    let plain = none_changes_a_bit(Stage::Zero3, &base, &[PAIRS[2], PAIRS[5]]);
+    assert_eq!(plain.skipped_steps, 1);
+}
+
+#[test]
+fn activations_leave_and_come_back_as_they_were() {
+    if !standin(activations_leave_and_come_back_as_they_were, &[DOZE]) {
+        return;
+    }
+    for stage in [Stage::Ddp, Stage::Zero3] {
+        let base = flags(2, "--checkpoint-activations block");
+        none_changes_a_bit(stage, &base, &["--offload-activations cpu", "--offload-activations disk"]);
+    }
+    let base = flags(2, "--checkpoint-activations block --precision bf16");
+    let all = "--offload-activations disk --offload-optimizer disk --offload-parameters disk";
+    none_changes_a_bit(Stage::Zero3, &base, &[all]);
+}
