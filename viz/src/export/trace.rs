@@ -1,10 +1,12 @@
 //! Writes a recording in the Chrome trace format, which Perfetto also reads: one process per rank,
-//! one track per stream and per route between places, and memory by class as counters. Times are microseconds.
+//! one track per stream, as many per route between places as have transfers at a time, and memory by
+//! class as counters. Times are microseconds.
 
 use crate::places;
 use events::event::NO_UNIT;
 use events::{
-    Class, CollectiveEvent, Event, Place, Progress, Recording, RecordingError, Route, RunHeader, What, Work,
+    Class, CollectiveEvent, Event, Place, Progress, Recording, RecordingError, Route, RunHeader,
+    TransferEvent, What, Work,
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -12,10 +14,8 @@ use std::collections::HashMap;
 const COMPUTE: u32 = 0;
 const COMMUNICATION: u32 = 1;
 
-/// Returns the track of a route: transfers of different routes overlap.
-fn track(route: Route) -> u32 {
-    2 + route.index() as u32
-}
+/// The most transfers on one route at a time that have tracks of their own.
+const TRACKS: usize = 16;
 
 /// The spans of a rank that a later event will close.
 #[derive(Default)]
@@ -47,25 +47,71 @@ pub fn render(recording: &Recording) -> Result<String, RecordingError> {
         entries.push(named("process_name", rank, 0, &format!("rank {rank}")));
         entries.push(named("thread_name", rank, COMPUTE, "compute"));
         entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
-        let routes = Route::ALL.iter().filter(|route| {
-            let places = places::used(header);
-            !places.is_empty() && (places.contains(&Place::Disk) || !route.touches_disk())
-        });
-        entries.extend(routes.map(|&route| named("thread_name", rank, track(route), route.label())));
     }
+    let mut transfers = Vec::new();
     let mut open: Vec<OpenSpans> = (0..header.world_size).map(|_| OpenSpans::default()).collect();
     for event in recording.events() {
         let event = event?;
+        if let What::Transfer(transfer) = &event.what {
+            transfers.extend(TransferEntry::of(header, &event, transfer));
+        }
         if let Some(state) = open.get_mut(event.rank as usize) {
             state.take(header, &event, &mut entries);
         }
     }
+    entries.extend(tracks(transfers));
     let trace = json!({
         "traceEvents": entries,
         "displayTimeUnit": "ms",
         "otherData": { "stage": header.stage, "model": header.model, "version": header.version },
     });
     Ok(trace.to_string())
+}
+
+/// A transfer that has finished.
+struct TransferEntry {
+    rank: u32,
+    route: Route,
+    /// When its bytes moved.
+    moved: (u64, u64),
+    name: String,
+    arguments: Value,
+}
+
+impl TransferEntry {
+    fn of(header: &RunHeader, event: &Event, transfer: &TransferEvent) -> Option<Self> {
+        let before = |time: u64| event.at.saturating_sub(time);
+        (transfer.progress == Progress::Finished).then(|| TransferEntry {
+            rank: event.rank,
+            route: transfer.route,
+            moved: (before(transfer.began), before(transfer.ended)),
+            name: places::cargo(header, transfer),
+            arguments: json!({
+                "sequence": transfer.sequence, "bytes": transfer.bytes,
+                "waited_us": microseconds(transfer.exposed),
+            }),
+        })
+    }
+}
+
+/// Returns the entries of transfers, and the names of their tracks. Those on one route may overlap,
+/// which spans of one track may not: each goes on the first track that is free.
+fn tracks(mut transfers: Vec<TransferEntry>) -> Vec<Value> {
+    transfers.sort_by_key(|transfer| transfer.moved);
+    let mut free: HashMap<(u32, Route), Vec<u64>> = HashMap::new();
+    let mut entries = Vec::new();
+    for TransferEntry { rank, route, moved: (from, to), name, arguments } in transfers {
+        let free = free.entry((rank, route)).or_default();
+        let place = free.iter().position(|&end| end <= from).unwrap_or(free.len().min(TRACKS - 1));
+        let track = COMMUNICATION + 1 + (route.index() * TRACKS + place) as u32;
+        if place == free.len() {
+            free.push(0);
+            entries.push(named("thread_name", rank, track, route.label()));
+        }
+        free[place] = to;
+        entries.push(complete(&name, route.label(), (rank, track), from, to, arguments));
+    }
+    entries
 }
 
 fn named(kind: &str, rank: u32, track: u32, name: &str) -> Value {
@@ -138,16 +184,6 @@ impl OpenSpans {
                     "ph": "C", "name": name, "pid": event.rank, "tid": COMPUTE,
                     "ts": microseconds(event.at), "args": arguments,
                 }))
-            }
-            What::Transfer(transfer) if transfer.progress == Progress::Finished => {
-                let before = |time: u64| event.at.saturating_sub(time);
-                let arguments = json!({
-                    "sequence": transfer.sequence, "bytes": transfer.bytes,
-                    "waited_us": microseconds(transfer.exposed),
-                });
-                let (name, at) = (places::cargo(header, transfer), (event.rank, track(transfer.route)));
-                let (from, to) = (before(transfer.began), before(transfer.ended));
-                Some(complete(&name, transfer.route.label(), at, from, to, arguments))
             }
             What::Collective(collective) => self.collective(header, event, collective),
             What::Crossed { group, sequence, began, ended, .. } => {

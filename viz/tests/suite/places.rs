@@ -2,7 +2,7 @@
 
 use crate::support::{live, made_up, text};
 use events::{Boundary, Class, Place, Recorder, Recording};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use viz::app::App;
 use viz::simulate::{SimulatedRun, SimulationPlan};
 use viz::theme::{Depth, Theme};
@@ -142,8 +142,8 @@ fn narration_explains_what_travels() {
     }
 }
 
-/// What a run moves is in its trace: a track per route, with a span per transfer, and its memory in
-/// other places as counters of their own.
+/// What a run moves is in its trace: a span per transfer, which overlaps no other on its track, and
+/// its memory in other places as counters of their own.
 #[test]
 fn a_trace_has_transfers() {
     let SimulatedRun { header, events } = plan([Place::Disk, Place::Host, Place::Device]).run();
@@ -156,9 +156,18 @@ fn a_trace_has_transfers() {
     let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
     let entries = trace["traceEvents"].as_array().unwrap();
     let of = |name: &str, value: &str| entries.iter().filter(|entry| entry[name] == value).count();
-    assert_eq!(of("name", "thread_name"), 4 * 6);
     // Per rank and step, the states of six units come from disk and return.
     assert_eq!((of("cat", "disk→host"), of("cat", "host→disk")), (4 * 3 * 6, 4 * 3 * 6));
+    let mut tracks: BTreeMap<_, Vec<(f64, f64)>> = BTreeMap::new();
+    for entry in entries.iter().filter(|entry| entry["cat"].as_str().is_some_and(|cat| cat.contains('→'))) {
+        let [process, track] = ["pid", "tid"].map(|key| entry[key].as_u64().unwrap());
+        let [from, length] = ["ts", "dur"].map(|key| entry[key].as_f64().unwrap());
+        tracks.entry((process, track)).or_default().push((from, from + length));
+    }
+    assert!(tracks.keys().all(|(_, track)| *track > 1), "compute and communication have tracks of their own");
+    for spans in tracks.values() {
+        assert!(spans.windows(2).all(|pair| pair[0].1 < pair[1].0 + 0.001), "{spans:?}");
+    }
     assert!(of("name", "memory: host") > 0 && of("name", "memory: disk") > 0);
 }
 
