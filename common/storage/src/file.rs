@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// An open file, which bypasses the page cache for whole pages where the file system allows it.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub struct File {
     direct: Option<fs::File>,
     /// Set once the file system has refused direct I/O that the open has granted.
     refused: AtomicBool,
+    /// Where the room ends that has been taken for the file: it is never shorter.
+    reserved: AtomicU64,
 }
 
 impl File {
@@ -34,7 +36,13 @@ impl File {
     fn with(path: &Path, buffered: fs::File, mut again: fs::OpenOptions) -> io::Result<Self> {
         // Many file systems refuse direct I/O; the page cache then serves all transfers.
         let direct = direct(&mut again).and_then(|options| options.open(path).ok());
-        Ok(File { path: path.to_path_buf(), buffered, direct, refused: AtomicBool::new(false) })
+        Ok(File {
+            path: path.to_path_buf(),
+            buffered,
+            direct,
+            refused: AtomicBool::new(false),
+            reserved: AtomicU64::new(0),
+        })
     }
 
     /// The path that it was opened by.
@@ -52,13 +60,43 @@ impl File {
         if bytes == 0 {
             return Ok(());
         }
-        #[cfg(target_os = "linux")]
-        match rustix::fs::fallocate(&self.buffered, rustix::fs::FallocateFlags::empty(), offset, bytes) {
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
-            outcome => return outcome.map_err(io::Error::from),
+        self.allocate(offset, bytes)?;
+        self.reserved.fetch_max(offset + bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::Errno;
+        match fallocate(&self.buffered, FallocateFlags::empty(), offset, bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.lengthen(offset + bytes),
+            outcome => outcome.map_err(io::Error::from),
         }
-        let end = offset + bytes;
-        if self.buffered.metadata()?.len() < end { self.buffered.set_len(end) } else { Ok(()) }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.lengthen(offset + bytes)
+    }
+
+    fn lengthen(&self, bytes: u64) -> io::Result<()> {
+        if self.buffered.metadata()?.len() < bytes { self.buffered.set_len(bytes) } else { Ok(()) }
+    }
+
+    /// Refuses a file that has become shorter than the room that was taken for it: what it held
+    /// would read as zero once something is written behind.
+    pub(crate) fn check_length(&self) -> io::Result<()> {
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        if reserved == 0 {
+            return Ok(());
+        }
+        let length = self.buffered.metadata()?.len();
+        if length >= reserved {
+            return Ok(());
+        }
+        let words = format!("somebody has truncated it to {length} of {reserved} bytes");
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, words))
     }
 
     pub(crate) fn direct(&self) -> Option<&fs::File> {

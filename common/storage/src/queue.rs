@@ -121,6 +121,7 @@ impl Drop for Queue {
 }
 
 fn write(calls: &Calls, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
+    check_length(Kind::Write, file, offset)?;
     let mut done = 0;
     while done < bytes.len() {
         let at = offset + done as u64;
@@ -140,6 +141,7 @@ fn write(calls: &Calls, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
 }
 
 fn read(calls: &Calls, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    check_length(Kind::Read, file, offset)?;
     let mut done = 0;
     while done < bytes.len() {
         let at = offset + done as u64;
@@ -152,6 +154,11 @@ fn read(calls: &Calls, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()>
         })?;
     }
     Ok(())
+}
+
+fn check_length(call: Kind, file: &File, offset: u64) -> Result<()> {
+    let path = || file.path().to_path_buf();
+    file.check_length().map_err(|cause| Error { call, path: path(), offset: Some(offset), cause })
 }
 
 /// Moves up to `length` bytes at byte `at`, directly if they begin on pages in file and memory: then as many whole pages

@@ -144,6 +144,22 @@ fn a_scratch_file_has_no_name_and_keeps_its_bytes() {
 }
 
 #[test]
+fn a_file_that_is_shorter_than_its_room_is_neither_read_nor_written() {
+    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let disk = Disk::new(1);
+    let path = folder.path().join("swap");
+    let file = disk.create(&path).unwrap();
+    disk.reserve(&file, 0, 4 * PAGE as u64).unwrap();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(PAGE as u64).unwrap();
+    for error in [
+        read(&disk, &pool, &file, 0, PAGE).unwrap_err(),
+        write(&disk, &pool, &file, 3 * PAGE as u64, &pattern(PAGE, 1)).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("truncated it to 4096 of 16384 bytes"), "{error}");
+    }
+}
+
+#[test]
 fn reserved_room_reads_as_zero_and_a_full_disk_has_none() {
     let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
     let disk = Disk::with_faults(1, fault(Kind::Reserve, 2, Effect::Full));

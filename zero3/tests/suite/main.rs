@@ -4,6 +4,7 @@
 
 mod cli;
 mod config;
+mod offload;
 #[allow(dead_code, reason = "the visualizer's own tests use the rest")]
 #[path = "../../../viz/tests/suite/pty.rs"]
 mod pty;

@@ -1,0 +1,135 @@
+//! Disks that fail, fill up or lose files under a run, and what is left behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const AWAY: &str = "--device cpu --headless --gpus 2 --seq-len 16 --batch-size 1 --threads 1 --timeout 20 \
+                    --offload-optimizer disk --offload-parameters disk";
+
+fn zero3(directory: &Path, more: &str) -> Command {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_zero3"));
+    program.args(AWAY.split_whitespace()).args(more.split_whitespace());
+    program.arg("--offload-dir").arg(directory);
+    program
+}
+
+/// The error of a run that fails: one screen, which names the rank and the directory's flag.
+fn error(output: &Output, directory: &Path) -> String {
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.lines().count() <= 24 && said.contains("rank ") && !said.contains("panic"), "{said}");
+    assert!(said.contains("--offload-dir") && said.contains(&directory.display().to_string()), "{said}");
+    said
+}
+
+fn files(directory: &Path) -> usize {
+    fs::read_dir(directory).unwrap().count()
+}
+
+#[test]
+fn a_disk_that_fails_in_the_middle_of_a_step_ends_all_ranks_with_one_error() {
+    for (fault, words) in [
+        ("disk-error@rank1,step1,step", "cannot read"),
+        ("disk-error@rank0,step1,forward", "cannot read"),
+        ("disk-full@rank1,step2,step", "the disk is full"),
+        ("disk-full@rank0,setup", "the disk is full"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = zero3(folder.path(), &format!("--steps 4 --inject {fault}")).output().unwrap();
+        let said = error(&output, folder.path());
+        assert!(
+            said.contains(words) && said.contains(&fault[11..16].replace("rank", "rank ")),
+            "{fault}: {said}"
+        );
+        assert_eq!(files(folder.path()), 0);
+    }
+}
+
+/// A run of many steps, once its swap files are open: their paths as the system shows them.
+#[cfg(target_os = "linux")]
+fn running(directory: &Path) -> (Child, Vec<PathBuf>) {
+    let run =
+        zero3(directory, "--steps 100000").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let open = PathBuf::from(format!("/proc/{}/fd", run.id()));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let entries = fs::read_dir(&open).unwrap().map(|entry| entry.unwrap().path());
+        let swap = |path: &PathBuf| {
+            let target = fs::read_link(path).unwrap_or_default().display().to_string();
+            // Both ranks have written their states: an empty file is still being set up.
+            target.contains(".offload-") && fs::metadata(path).is_ok_and(|file| file.len() > 1 << 20)
+        };
+        let found: Vec<PathBuf> = entries.filter(swap).collect();
+        // A buffered and a direct handle for each rank, where the file system knows direct ones.
+        if found.len() >= 2 {
+            return (run, found);
+        }
+        assert!(Instant::now() < deadline, "no swap file is open");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_swap_file_that_somebody_truncates_is_an_error_with_the_byte_where_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, swap) = running(folder.path());
+    for path in swap {
+        // A read-only or direct handle may refuse; the other one does not.
+        let _ = fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(4096));
+    }
+    let output = run.wait_with_output().unwrap();
+    let said = error(&output, folder.path());
+    assert!(said.contains("cannot read") && said.contains("at byte"), "{said}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_is_left_of_a_run_that_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut run, _) = running(folder.path());
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert_eq!(files(folder.path()), 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_directory_that_vanishes_under_a_run_takes_nothing_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("swap");
+    let (mut run, _) = running(&directory);
+    fs::remove_dir(&directory).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(run.try_wait().unwrap().is_none(), "the run goes on");
+    run.kill().unwrap();
+    run.wait().unwrap();
+}
+
+#[test]
+fn two_runs_share_a_directory_and_learn_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || zero3(folder.path(), "--steps 3").stdout(Stdio::piped()).spawn().unwrap();
+    let weights = |run: Child| {
+        let output = run.wait_with_output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().find(|line| line.starts_with("weights")).unwrap().to_owned()
+    };
+    let (first, second) = (start(), start());
+    assert_eq!(weights(first), weights(second));
+    assert_eq!(files(folder.path()), 0);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named_before_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let output = zero3(&file.join("swap"), "--steps 1").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--offload-dir") && said.contains("cannot create"), "{said}");
+}
