@@ -145,13 +145,15 @@ fn read(calls: &Calls, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()>
     let mut done = 0;
     while done < bytes.len() {
         let at = offset + done as u64;
-        done += calls.transfer(Kind::Read, file.path(), Some(at), |most| {
+        let moved = calls.transfer(Kind::Read, file.path(), Some(at), |most| {
             let rest = &mut bytes[done..];
             let (address, length) = (rest.as_ptr().addr(), rest.len().min(most));
             moved(file, at, address, length, io::ErrorKind::UnexpectedEof, |from, length| {
                 from.read_at(&mut rest[..length], at)
             })
-        })?;
+        });
+        // Somebody may have truncated the file since its length was checked.
+        done += moved.or_else(|error| check_length(Kind::Read, file, at).and(Err(error)))?;
     }
     Ok(())
 }

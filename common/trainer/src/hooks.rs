@@ -76,12 +76,20 @@ impl Hooks {
             self.moment.set(Moment::Update);
         }
         // Watchers hear of the failure before the rank frees anything.
-        self.faults.trip(phase).inspect_err(|_| self.rank.emitter.emit(What::Failing))?;
-        self.faults.disk(phase).into_iter().for_each(|effect| self.rank.transfers.fail(effect));
+        self.strike(phase).inspect_err(|_| self.rank.emitter.emit(What::Failing))?;
         let (started, waited) = (Instant::now(), self.waited());
         let value = body()?;
         self.add(phase, started.elapsed(), waited);
         Ok(value)
+    }
+
+    /// Strikes the faults that are injected into `phase`.
+    ///
+    /// # Errors
+    /// The injected one.
+    pub(crate) fn strike(&self, phase: Phase) -> Result<()> {
+        self.faults.disk(phase).into_iter().for_each(|effect| self.rank.transfers.fail(effect));
+        self.faults.trip(phase)
     }
 
     /// Seconds in waits so far: for collectives in all, for peers, for a simulated link; and for

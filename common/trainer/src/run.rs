@@ -81,7 +81,7 @@ impl<'a> Worker<'a> {
     fn new(plan: &'a Plan, rank: Rc<Rank>, observer: &'a Observer<'a>) -> Result<Self> {
         let config = &plan.config;
         let hooks = Rc::new(Hooks::new(plan, rank.clone()));
-        hooks.faults().trip(Phase::Setup)?;
+        hooks.strike(Phase::Setup)?;
         let setup = Setup {
             source: first_weights(plan, &rank, hooks.faults())?,
             rank: rank.clone(),
