@@ -5,11 +5,13 @@ use crate::report::Report;
 use crate::rows::TimeRow;
 use events::Operation;
 use model::Checkpointing;
+use places::resting_nearer;
 use planned_run::{PlannedRun, stage};
 use planner::{BackwardPrefetch, Job, Stage};
 use traffic::{costs, sending_less};
 use wire::Wire;
 
+mod places;
 mod planned_run;
 mod traffic;
 mod wire;
@@ -42,6 +44,7 @@ pub fn remedies(report: &Report) -> Vec<Remedy> {
     if let Some(run) = PlannedRun::of(report) {
         remedies.extend(hiding(report, &account, &run));
         remedies.extend(sending_less(report, &account, &run));
+        remedies.extend(resting_nearer(report, &account, &run));
         let kept = Job { checkpointing: Checkpointing::None, ..run.job };
         let why = costs("nothing twice", &kept);
         remedies.push(remedy("--checkpoint-activations none", why, account.recompute));
@@ -260,6 +263,25 @@ mod tests {
             assert!((fewer / link - share).abs() < 1e-9, "{algorithm}: {fewer} of {link}");
             assert!((faster / link - (1.0 - share) / 2.0).abs() < 1e-9, "{algorithm}: {faster} of {link}");
         }
+    }
+
+    /// Ranks wait 0.1 s for each way to and from the disk, and 0.02 s to and from the device.
+    #[test]
+    fn states_that_rest_nearer_travel_less() {
+        let mut report = waiting("--gpus 2 --offload-optimizer disk");
+        for row in &mut report.transfers {
+            row.waited_seconds = if row.route.contains("disk") { 0.1 } else { 0.02 };
+        }
+        report.time.iter_mut().for_each(|row| row.for_places.step = 0.24);
+        for (how, saved) in [
+            ("--offload-optimizer cpu", 0.2),
+            ("without --offload-optimizer", 0.24),
+            ("--offload-buffers 6", 0.24),
+        ] {
+            assert!((seconds(&report, how) - saved).abs() < 1e-9, "{how}: {}", seconds(&report, how));
+        }
+        let near = remedies(&waiting("--gpus 2"));
+        assert!(!near.iter().any(|remedy| remedy.how.contains("offload")), "{near:?}");
     }
 
     #[test]

@@ -1,0 +1,70 @@
+//! Settings with which states rest nearer to the device, so that ranks wait less for transfers.
+
+use super::planned_run::PlannedRun;
+use super::traffic::costs;
+use super::{Remedy, remedy};
+use crate::account::Account;
+use crate::report::Report;
+use events::{Place, Route};
+use planner::placement::place_word;
+use planner::{Job, Placement, Transfers, predict};
+use settings::cli::MOST_BUFFERS;
+
+/// Returns settings with which ranks wait less for transfers. On each route the time saved is in
+/// proportion to the planner's bytes.
+pub(super) fn resting_nearer(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Vec<Remedy> {
+    let Some(now) = transfers(&run.job) else { return Vec::new() };
+    let saved = |job: &Job| {
+        let then = transfers(job)?;
+        let on_route = |route: &Route| match now.bytes(*route) {
+            0 => 0.0,
+            bytes => waited(report, *route) * (1.0 - then.bytes(*route) as f64 / bytes as f64),
+        };
+        Some(Route::ALL.iter().map(on_route).sum::<f64>().min(account.places))
+    };
+    let nearer = nearer(&run.job).into_iter().filter_map(|(how, job)| {
+        let why = costs("less travels", &job);
+        Some(remedy(how, why, saved(&job)?))
+    });
+    nearer.chain(buffers(&run.job.placement, account)).collect()
+}
+
+fn transfers(job: &Job) -> Option<Transfers> {
+    Some(predict(job).ok()?.ranks[0].transfers_per_step)
+}
+
+/// Returns the seconds of a step in which a rank waits for transfers on `route`, the mean of all.
+fn waited(report: &Report, route: Route) -> f64 {
+    let rows = report.transfers.iter().filter(|row| row.route == route.label());
+    rows.map(|row| row.waited_seconds).sum::<f64>() / (report.world_size * report.steps.len()).max(1) as f64
+}
+
+/// Returns the flags that let one kind of state rest nearer, and the jobs that they lead to.
+fn nearer(job: &Job) -> Vec<(String, Job)> {
+    let now = job.placement;
+    type Placed = fn(Placement, Place) -> Placement;
+    let kinds: [(&str, Place, Placed); 3] = [
+        ("--offload-optimizer", now.optimizer, |now, optimizer| Placement { optimizer, ..now }),
+        ("--offload-parameters", now.parameters, |now, parameters| Placement { parameters, ..now }),
+        ("--offload-activations", now.activations, |now, activations| Placement { activations, ..now }),
+    ];
+    let mut jobs = Vec::new();
+    for (flag, from, placed) in kinds {
+        for &place in Place::ALL.iter().take_while(|&&place| place != from) {
+            let how = match place {
+                Place::Device => format!("without {flag}"),
+                place => format!("{flag} {}", place_word(place)),
+            };
+            jobs.push((how, Job { placement: placed(now, place), ..job.clone() }));
+        }
+    }
+    jobs
+}
+
+/// Returns more buffers for states that travel, which hide at most every wait.
+fn buffers(placement: &Placement, account: &Account) -> Option<Remedy> {
+    let travels = [placement.optimizer, placement.parameters].iter().any(|place| *place != Place::Device);
+    let more = (2 * placement.buffers).min(MOST_BUFFERS);
+    let how = format!("--offload-buffers {more}");
+    (travels && more > placement.buffers).then(|| remedy(how, "more travels at a time", account.places))
+}
