@@ -2,8 +2,9 @@
 
 use crate::single;
 use clap::Args;
+use events::Place;
 use planner::table::{Format, Table};
-use planner::{Stage, explain_fit};
+use planner::{Job, Stage, largest_batch_within, predict};
 use settings::Config;
 use settings::cli::TrainArgs;
 use settings::size::human;
@@ -33,6 +34,8 @@ struct Found {
     stage: Stage,
     /// Most sequences, as predicted; 0 if not even one fits.
     predicted: usize,
+    /// What [`beyond`] returns of that many.
+    beyond: Option<[u64; 3]>,
     /// The measurement.
     measured: Option<Measured>,
 }
@@ -63,6 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         found.push(fit(stage, arguments, capacity)?);
     }
     events::say!("{}", table(&found, capacity).render(Format::Terminal));
+    beyond_table(&found).iter().for_each(|table| events::say!("{}", table.render(Format::Terminal)));
     for found in &found {
         found.measured.iter().for_each(|measured| events::say!("{}", tried(found.stage, measured)));
     }
@@ -78,11 +82,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
     let config = with_batch(&arguments.train, 1)?;
     let (job, _) = settings::prediction::predict(stage, &config)?;
-    let fit = explain_fit(&job, capacity).map_err(|e| Failure::usage(e.to_string()))?;
-    let predicted =
-        fit.stages.iter().find(|fit| fit.stage == stage).and_then(|fit| fit.largest_batch).unwrap_or(0);
+    let limits = [Some(capacity), config.offload.host_memory, None];
+    let predicted = largest_batch_within(&job, limits).unwrap_or(0);
+    let mut found = Found { stage, predicted, beyond: beyond(&job, predicted)?, measured: None };
     if arguments.predict_only {
-        return Ok(Found { stage, predicted, measured: None });
+        return Ok(found);
     }
     if predicted > MOST {
         return Err(Failure::usage(format!(
@@ -93,7 +97,17 @@ fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
         )));
     }
     events::complain!("{stage}: up to {predicted} predicted; running …");
-    Ok(Found { stage, predicted, measured: Some(search(|batch| peak(stage, arguments, batch))?) })
+    found.measured = Some(search(|batch| peak(stage, arguments, batch))?);
+    Ok(found)
+}
+
+/// Returns what a rank has in main memory and on disk with `batch` sequences, and moves per step
+/// between these and its device, in bytes; `None` if nothing leaves it.
+fn beyond(job: &Job, batch: usize) -> Result<Option<[u64; 3]>> {
+    let job = Job { batch_size: batch.max(1), ..job.clone() };
+    let rank = predict(&job).map_err(|e| Failure::usage(e.to_string()))?.ranks[0];
+    let bytes = [rank.host.total_peak, rank.disk.total_peak, rank.transfers_per_step.total_bytes()];
+    Ok(job.placement.any().then_some(bytes))
 }
 
 /// Returns the largest micro-batch for which `peak` returns a peak: doubles until one does not fit,
@@ -132,7 +146,7 @@ fn attempt(
 fn peak(stage: Stage, arguments: &Arguments, batch: usize) -> Result<Option<u64>> {
     let config = Config { steps: 2, ignore_plan: true, screen: None, ..with_batch(&arguments.train, batch)? };
     match stages::train(stage, config) {
-        Ok(report) => Ok(report.total_peak_bytes.iter().map(|row| row.peak_bytes).max()),
+        Ok(report) => Ok(report.peak(Place::Device)),
         Err(Failure::OutOfMemory(_)) => Ok(None),
         Err(other) => Err(other),
     }
@@ -164,6 +178,16 @@ fn table(found: &[Found], capacity: u64) -> Table {
     table
 }
 
+/// Returns what rests and moves beyond the device with the batches predicted, if anything does.
+fn beyond_table(found: &[Found]) -> Option<Table> {
+    let mut table = Table::numbers("with as many as predicted", ["main memory", "disk", "moved a step"]);
+    for found in found {
+        let cells = found.beyond?.map(|bytes| if bytes == 0 { "-".into() } else { human(bytes) });
+        table.row(found.stage.label(), cells);
+    }
+    Some(table)
+}
+
 /// Returns `ZeRO-2 tried 1 ✓, 2 ✓, 4 ✗, 3 ✓`.
 fn tried(stage: Stage, measured: &Measured) -> String {
     let mark = |(batch, fitted): &(usize, bool)| format!("{batch} {}", if *fitted { "✓" } else { "✗" });
@@ -184,22 +208,41 @@ mod tests {
         }
     }
 
-    #[test]
-    fn prediction_and_running_find_the_same() {
-        let flags = "x --device-memory 300kB --model tiny --gpus 2 --seq-len 8 --threads 1";
+    /// What `fit` finds of each stage with `flags`, under 12 MB.
+    fn fitted(flags: &str) -> Vec<Found> {
         #[derive(clap::Parser)]
         struct Program {
             #[command(flatten)]
             arguments: Arguments,
         }
-        let program: Program = clap::Parser::parse_from(flags.replace("300kB", "12MB").split_whitespace());
-        let found: Vec<Found> =
-            Stage::ALL.into_iter().map(|stage| fit(stage, &program.arguments, 12_000_000).unwrap()).collect();
+        let own = "x --device-memory 12MB --model tiny --gpus 2 --seq-len 8 --threads 1 --device cpu";
+        let program: Program =
+            clap::Parser::parse_from(own.split_whitespace().chain(flags.split_whitespace()));
+        let found = Stage::ALL.map(|stage| fit(stage, &program.arguments, 12_000_000).unwrap());
         for found in &found {
-            assert_eq!(found.measured.as_ref().unwrap().batch, found.predicted, "{}", found.stage);
+            assert_eq!(found.measured.as_ref().unwrap().batch, found.predicted, "{} {flags}", found.stage);
         }
+        found.into()
+    }
+
+    #[test]
+    fn prediction_and_running_find_the_same() {
+        let found = fitted("");
         assert_eq!(found[0].predicted, 0, "DDP's model states alone are larger");
         assert!(found[3].predicted >= found[2].predicted && found[2].predicted > found[1].predicted);
+        assert_eq!(beyond_table(&found), None);
         insta::assert_snapshot!(table(&found, 12_000_000).render(Format::Terminal));
+    }
+
+    /// Main memory has room for each stage's optimizer states but DDP's; inputs of blocks join them.
+    #[test]
+    fn main_memory_is_a_limit_too() {
+        let found = fitted(
+            "--offload-optimizer cpu --host-memory 10MB --offload-activations cpu --checkpoint-activations block",
+        );
+        assert_eq!(found[0].predicted, 0, "12 bytes for each of 918,656 parameters");
+        let within = |found: &Found| found.predicted > 0 && found.beyond.unwrap()[0] <= 10_000_000;
+        assert!(found[1..].iter().all(within), "{found:?}");
+        insta::assert_snapshot!(beyond_table(&found).unwrap().render(Format::Terminal));
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::invalid::InvalidJob;
 use crate::job::Job;
-use crate::predict::{Needs, needs, total_peak};
+use crate::placement::Limits;
+use crate::predict::{Needs, needs};
 use crate::recipe::ByteUnit;
 use crate::stage::Stage;
 use crate::table::{Scale, Table, grouped};
@@ -71,11 +72,21 @@ pub fn explain_fit(job: &Job, capacity: u64) -> Result<Fit, InvalidJob> {
     let stage_fit = |stage: Stage| {
         let job = job.with_stage(stage);
         let Needs { peaks: [device, host, disk], moves } = needs(&job)?;
-        let largest_batch = largest_batch(&job, |job| total_peak(job).is_ok_and(|peak| peak <= capacity));
+        let largest_batch = largest_batch_within(&job, [Some(capacity), None, None]);
         Ok(StageFit { stage, total_peak: device, fits: device <= capacity, largest_batch, host, disk, moves })
     };
     let stages = Stage::ALL.into_iter().map(stage_fit).collect::<Result<_, InvalidJob>>()?;
     Ok(Fit { capacity, stages })
+}
+
+/// Returns the most sequences per micro-batch with which `job` stays within `limits`; `None` if not
+/// even one does.
+pub fn largest_batch_within(job: &Job, limits: Limits) -> Option<usize> {
+    let fits = |needs: Needs| {
+        let mut places = needs.peaks.into_iter().zip(limits);
+        places.all(|(peak, limit)| limit.is_none_or(|limit| peak <= limit))
+    };
+    largest_batch(job, |job| needs(job).is_ok_and(fits))
 }
 
 /// Returns the most sequences per micro-batch with which `job` still `fits`.

@@ -47,14 +47,14 @@ pub mod traffic;
 pub mod transfers;
 mod walk;
 
-pub use fit::{Fit, StageFit, explain_fit};
+pub use fit::{Fit, StageFit, explain_fit, largest_batch_within};
 pub use gathering::{BackwardPrefetch, Gathering};
 pub use invalid::InvalidJob;
 pub use job::Job;
 pub use ledger::Memory;
 pub use moment::{Moment, Peak};
 pub use partition::{Partition, Unit};
-pub use placement::{PIECE, Placement};
+pub use placement::{Limits, PIECE, Placement};
 pub use predict::{Done, NeighbourBytes, Prediction, RankPrediction, predict};
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, Room, remedies, remedies_in};

@@ -14,6 +14,8 @@ pub enum Moment {
     Layer(Pass, LayerKind),
     /// The optimizer step.
     Update,
+    /// Between steps or after the last: training states are gathered in main memory.
+    Gathering,
 }
 
 impl fmt::Display for Moment {
@@ -24,6 +26,7 @@ impl fmt::Display for Moment {
             Moment::Layer(pass, LayerKind::Block(number)) => write!(f, "{} of block {number}", words(*pass)),
             Moment::Layer(pass, LayerKind::Head) => write!(f, "{} of the head", words(*pass)),
             Moment::Update => f.write_str("the optimizer step"),
+            Moment::Gathering => f.write_str("gathering states to hash or save"),
         }
     }
 }

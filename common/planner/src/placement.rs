@@ -4,6 +4,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use events::Place;
 use serde::{Deserialize, Serialize};
 
+/// Bytes of a rank's device, main memory and disk, in [`Place::ALL`]'s order; `None`: unlimited.
+pub type Limits = [Option<u64>; Place::ALL.len()];
+
 /// Elements that an offloaded update takes at a time unless the run says otherwise.
 pub const PIECE: u64 = 4 << 20;
 

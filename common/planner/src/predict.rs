@@ -234,8 +234,3 @@ pub(crate) fn needs(job: &Job) -> Result<Needs, InvalidJob> {
     let moves = step - passes + passes / walked as u64 * job.micro_batches as u64;
     Ok(Needs { peaks: memory.map(|memory| memory.total_peak), moves })
 }
-
-/// Returns the peak bytes of one rank's device over all classes together.
-pub(crate) fn total_peak(job: &Job) -> Result<u64, InvalidJob> {
-    needs(job).map(|needs| needs.peaks[Place::Device.index()])
-}

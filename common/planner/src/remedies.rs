@@ -4,11 +4,10 @@
 mod knobs;
 
 use crate::job::Job;
+use crate::placement::Limits;
 use crate::predict::{Needs, needs};
 use events::Place;
 use knobs::KNOBS;
-
-const PLACES: usize = Place::ALL.len();
 
 /// One change of flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,21 +41,20 @@ pub struct Room {
     /// Where memory is short; nowhere in particular if device and main memory are one.
     place: Option<Place>,
     capacity: u64,
-    /// Bytes of each place, in [`Place::ALL`]'s order.
-    limits: [Option<u64>; PLACES],
+    limits: Limits,
 }
 
 impl Room {
-    /// Returns the room of a rank whose `place` has only `capacity` bytes. `limits` are the bytes of
-    /// every place that is limited, in [`Place::ALL`]'s order.
-    pub fn of(place: Place, capacity: u64, limits: [Option<u64>; PLACES]) -> Self {
+    /// Returns the room of a rank whose `place` has only `capacity` bytes. `limits` bound the other
+    /// places.
+    pub fn of(place: Place, capacity: u64, limits: Limits) -> Self {
         Room { place: Some(place), capacity, limits }
     }
 
     /// Returns the room of a rank that shares one memory with all others, of which `capacity` bytes
     /// are for its device and its main memory: more ranks do not help.
     pub fn shared(capacity: u64) -> Self {
-        Room { place: None, capacity, limits: [None; PLACES] }
+        Room { place: None, capacity, limits: Limits::default() }
     }
 
     /// Returns where memory is short, unless device and main memory are one.
@@ -88,7 +86,7 @@ impl Room {
 
 /// Returns what each knob saves of `job`'s peak on a device of `capacity` bytes.
 pub fn remedies(job: &Job, capacity: u64) -> Remedies {
-    remedies_in(Room::of(Place::Device, capacity, [None; PLACES]), job)
+    remedies_in(Room::of(Place::Device, capacity, Limits::default()), job)
 }
 
 /// Returns what each knob saves of `job`'s peak where `room` is short of memory.

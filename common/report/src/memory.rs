@@ -2,15 +2,12 @@
 
 use device::OutOfMemory;
 use events::{Class, Place};
-use planner::{Job, Moment, Prediction, Remedies, Remedy, Room};
+use planner::{Job, Limits, Moment, Prediction, Remedies, Remedy, Room};
 use settings::size::human;
 use settings::{Failure, Result};
 
 /// Lines of a screen. An error has at most so many.
 const SCREEN: usize = 24;
-
-/// Bytes of a rank's device, main memory and disk, in [`Place::ALL`]'s order; `None`: unlimited.
-pub type Limits = [Option<u64>; Place::ALL.len()];
 
 /// Refuses a run whose predicted peak exceeds `limits`.
 ///

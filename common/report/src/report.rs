@@ -267,6 +267,13 @@ impl Report {
             .map_err(|e| fail(format!("not a report of this version: {e}\nWrite one with --report FILE.")))
     }
 
+    /// Returns the largest measured peak of a rank in `place`, in bytes; `None` if the report has
+    /// none of it.
+    pub fn peak(&self, place: Place) -> Option<u64> {
+        let rows = self.total_peak_bytes.iter().filter(|row| row.place == place.label());
+        rows.map(|row| row.peak_bytes).max()
+    }
+
     /// True if every prediction equals its measurement.
     pub fn predictions_hold(&self) -> bool {
         self.memory.iter().all(|row| row.predicted_bytes == row.peak_bytes)

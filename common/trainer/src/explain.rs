@@ -3,13 +3,15 @@
 use crate::plan::{Plan, limits};
 use crate::rank_error::RankError;
 use collectives::CollectiveError;
+use planner::Moment;
 use report::memory::ran_out;
 use settings::Failure;
 use settings::prediction::job;
 
 /// Returns a rank's error as the program prints it.
 pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failure {
-    match error {
+    // Ranks name the moment of what fails in setup and in steps.
+    match &error.clone().at(Moment::Gathering) {
         RankError::OutOfMemory(oom, moment) => {
             let job = job(plan.stage.plan, &plan.config);
             ran_out(&job, &plan.prediction, (oom, *moment), limits(&plan.config))

@@ -10,7 +10,7 @@ use checkpoint::{StateWriter, Writer};
 use device::cuda::Gpu;
 use events::Place;
 use model::Model;
-use planner::{Done, Prediction, RankPrediction, Strategy};
+use planner::{Done, Limits, Prediction, RankPrediction, Strategy};
 use report::{Measured, Peaks, Predicted, Report, memory};
 use settings::data::{Data, Split};
 use settings::prediction::{invalid, job};
@@ -149,7 +149,7 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
 }
 
 /// Returns the bytes that each rank may use in each place.
-pub(crate) fn limits(config: &Config) -> memory::Limits {
+pub(crate) fn limits(config: &Config) -> Limits {
     [config.device_memory, config.offload.host_memory, None]
 }
 

@@ -163,9 +163,11 @@ fn main_memory_is_foreseen() {
         assert!(error.contains("--host-memory") && error.contains("--offload-optimizer disk"), "{error}");
         assert!(error.lines().count() <= 24, "{error}");
         train(stage, &format!("{away} {peak}")).unwrap_or_else(|error| panic!("{stage}: {error}"));
-        let during = train(stage, &format!("{away} 1kB --ignore-plan")).unwrap_err().to_string();
-        assert!(during.contains("out of main memory in setup: "), "{during}");
-        assert!(during.contains("--offload-optimizer disk"), "{during}");
+        for (memory, moment) in [(1_000, "setup: "), (peak - 1, "")] {
+            let during = train(stage, &format!("{away} {memory} --ignore-plan")).unwrap_err().to_string();
+            assert!(during.contains(&format!("out of main memory in {moment}")), "{during}");
+            assert!(during.contains("--offload-optimizer disk"), "{during}");
+        }
     }
 }
 

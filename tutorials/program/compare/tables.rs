@@ -1,7 +1,7 @@
 //! The tables of a comparison: a column per stage.
 
 use super::{Comparison, Outcome, Run};
-use events::Class;
+use events::{Class, Place};
 use planner::Stage;
 use planner::table::{Table, grouped};
 use report::{Account, Report, time};
@@ -9,7 +9,7 @@ use settings::size::human;
 
 /// Returns every table, in order.
 pub(super) fn all(comparison: &Comparison) -> Vec<Table> {
-    let mut tables = vec![memory(comparison)];
+    let mut tables = memory(comparison);
     if comparison.outcomes.iter().all(|outcome| outcome.run().is_none()) {
         return tables;
     }
@@ -43,32 +43,44 @@ fn row(table: &mut Table, name: &str, comparison: &Comparison, cell: impl Fn(&Re
     table.row(name, cells);
 }
 
-fn memory(comparison: &Comparison) -> Table {
-    let mut table = Table::numbers("peak bytes, largest rank", stages(comparison));
-    let of_class = |report: &Report, class: Class| {
-        let rows = report.memory.iter().filter(|row| row.class == class.label());
-        rows.map(|row| row.peak_bytes).max().unwrap_or(0)
-    };
-    let used = |class: &&Class| {
-        comparison.outcomes.iter().filter_map(Outcome::run).any(|run| of_class(&run.report, **class) > 0)
-    };
-    for class in Class::ALL.iter().filter(used) {
-        row(&mut table, class.label(), comparison, |report| match of_class(report, *class) {
-            0 => "-".into(),
-            bytes => human(bytes),
-        });
-    }
-    let total = comparison.outcomes.iter().map(|outcome| match outcome {
-        Outcome::Ran(run, _) => human(peak(&run.report)),
-        Outcome::TooLarge(_, needed) => human(*needed),
-    });
-    table.row("= at any one time", total);
+/// Returns the device's memory, and of main memory and disks what is used.
+fn memory(comparison: &Comparison) -> Vec<Table> {
+    let mut device = place(comparison, Place::Device, "peak bytes, largest rank");
     let verdict = comparison.outcomes.iter().map(|outcome| match outcome {
         Outcome::Ran(run, _) if run.report.predictions_hold() => "yes",
         Outcome::Ran(..) => "NO",
         Outcome::TooLarge(..) => "too large",
     });
-    table.row("as predicted, to the byte", verdict);
+    device.row("as predicted, to the byte", verdict);
+    let used = |place: Place| {
+        let mut runs = comparison.outcomes.iter().filter_map(Outcome::run);
+        comparison.config.offload.any() && runs.any(|run| run.report.peak(place).is_some_and(|peak| peak > 0))
+    };
+    let beyond = [(Place::Host, "main memory, largest rank"), (Place::Disk, "disk, largest rank")];
+    let beyond = beyond.into_iter().filter(|(at, _)| used(*at));
+    std::iter::once(device).chain(beyond.map(|(at, title)| place(comparison, at, title))).collect()
+}
+
+/// Returns the peaks in one place, by class and all together.
+fn place(comparison: &Comparison, place: Place, title: &str) -> Table {
+    let mut table = Table::numbers(title, stages(comparison));
+    let of_class = |report: &Report, class: Class| {
+        let rows = report.memory.iter().filter(|r| r.place == place.label() && r.class == class.label());
+        rows.map(|row| row.peak_bytes).max().unwrap_or(0)
+    };
+    let used = |class: &&Class| {
+        comparison.outcomes.iter().filter_map(Outcome::run).any(|run| of_class(&run.report, **class) > 0)
+    };
+    let show = |bytes: u64| if bytes == 0 { "-".into() } else { human(bytes) };
+    for class in Class::ALL.iter().filter(used) {
+        row(&mut table, class.label(), comparison, |report| show(of_class(report, *class)));
+    }
+    let total = comparison.outcomes.iter().map(|outcome| match outcome {
+        Outcome::Ran(run, _) => show(run.report.peak(place).unwrap_or(0)),
+        Outcome::TooLarge(_, needed) if place == Place::Device => human(*needed),
+        Outcome::TooLarge(..) => show(0),
+    });
+    table.row("= at any one time", total);
     table
 }
 
@@ -79,6 +91,13 @@ fn costs(comparison: &Comparison) -> Table {
         human(sent(report) / report.steps.len().max(1) as u64)
     });
     row(&mut table, "collectives", comparison, |report| grouped(calls(report)));
+    let offloads = comparison.config.offload.any();
+    if offloads {
+        table.row(
+            "moved between its places",
+            comparison.outcomes.iter().map(|o| moved(comparison, o.stage())),
+        );
+    }
     row(&mut table, "time (mean)", comparison, account(|a| a.step));
     row(
         &mut table,
@@ -91,6 +110,9 @@ fn costs(comparison: &Comparison) -> Table {
         row(&mut table, "    of it for the link", comparison, account(|a| a.link));
     }
     row(&mut table, "  waiting for ranks", comparison, account(|a| a.peers));
+    if offloads {
+        row(&mut table, "  waiting for transfers", comparison, account(|a| a.places));
+    }
     row(&mut table, "tokens/s (median step)", comparison, speed);
     let first = comparison.outcomes.iter().find_map(Outcome::run);
     row(&mut table, "first loss", comparison, |report| loss(report.steps.first().map(|step| step.loss)));
@@ -127,9 +149,16 @@ fn sweep(
     table
 }
 
-/// Returns the peak bytes of the largest rank.
+/// Returns the peak bytes of the largest rank's device.
 pub(super) fn peak(report: &Report) -> u64 {
-    report.total_peak_bytes.iter().map(|row| row.peak_bytes).max().unwrap_or(0)
+    report.peak(Place::Device).unwrap_or(0)
+}
+
+/// Returns what a rank moves per step between device, main memory and disk, as predicted; a dash if
+/// nothing can be predicted.
+fn moved(comparison: &Comparison, stage: Stage) -> String {
+    let predicted = settings::prediction::predict(stage, &comparison.config);
+    predicted.map_or("-".into(), |(_, run)| human(run.ranks[0].transfers_per_step.total_bytes()))
 }
 
 fn sent(report: &Report) -> u64 {
