@@ -234,7 +234,7 @@ mod tests {
         insta::assert_snapshot!(table(&found, 12_000_000).render(Format::Terminal));
     }
 
-    /// Main memory has room for each stage's optimizer states but DDP's; inputs of blocks join them.
+    /// Main memory has room for each stage's optimizer states but DDP's, and for inputs of blocks.
     #[test]
     fn main_memory_is_a_limit_too() {
         let found = fitted(

@@ -9,6 +9,7 @@ use crate::partition::Partition;
 use crate::traffic::{Among, ByteCounter};
 use crate::transfers::Transfers;
 use events::{Class, Operation, Pass};
+use std::collections::BTreeSet;
 
 /// The gathered units of one rank.
 pub(crate) struct GatherWindow<'a> {
@@ -25,8 +26,10 @@ pub(crate) struct GatherWindow<'a> {
     secondary: bool,
     /// Per unit: its full parameters, if they are gathered.
     full: Vec<Option<Allocation>>,
-    /// Per unit: whether its all-gather is in flight.
-    in_flight: Vec<bool>,
+    /// Elements of these.
+    live: u64,
+    /// Units whose all-gathers are in flight.
+    in_flight: BTreeSet<usize>,
     pass: Pass,
     /// Units in the order in which this pass needs them, and how many it has reached.
     order: Vec<usize>,
@@ -49,7 +52,8 @@ impl<'a> GatherWindow<'a> {
             fetches: offload.units.iter().map(|unit| offload.fetches(unit)).collect(),
             secondary: job.secondary_shards.is_some(),
             full: (0..units).map(|_| None).collect(),
-            in_flight: vec![false; units],
+            live: 0,
+            in_flight: BTreeSet::new(),
             pass: Pass::Forward,
             order: Vec::new(),
             reached: 0,
@@ -70,11 +74,9 @@ impl<'a> GatherWindow<'a> {
         if pass == Pass::Forward {
             self.kept = 0;
         }
-        for unit in units {
-            if !self.order.contains(&unit) && !self.partition.units[unit].persistent {
-                self.order.push(unit);
-            }
-        }
+        let mut seen = BTreeSet::new();
+        let units = units.filter(|&unit| !self.partition.units[unit].persistent && seen.insert(unit));
+        self.order.extend(units);
         self.reached = 0;
     }
 
@@ -85,7 +87,7 @@ impl<'a> GatherWindow<'a> {
         }
         self.reached += 1;
         self.gather(ledger, counter, unit);
-        self.in_flight[unit] = false;
+        self.in_flight.remove(&unit);
         if self.pass != Pass::Backward || self.gathering.backward == BackwardPrefetch::Pre {
             self.gather_ahead(ledger, counter);
         }
@@ -95,8 +97,8 @@ impl<'a> GatherWindow<'a> {
     /// it.
     pub(crate) fn leave_forward(&mut self, ledger: &mut SymbolicLedger, unit: usize) {
         let near = self.partition.reuse_distance(unit) < self.reuse;
-        if !near || self.live() > self.gathering.live {
-            ledger.free_all(self.full[unit].take());
+        if !near || self.live > self.gathering.live {
+            self.release(ledger, unit);
         } else if self.full[unit].is_some() {
             self.kept += self.partition.units[unit].padded;
         }
@@ -107,7 +109,7 @@ impl<'a> GatherWindow<'a> {
         if self.partition.units[unit].persistent {
             return;
         }
-        ledger.free_all(self.full[unit].take());
+        self.release(ledger, unit);
         if self.pass == Pass::Backward && self.gathering.backward == BackwardPrefetch::Post {
             self.gather_ahead(ledger, counter);
         }
@@ -120,8 +122,8 @@ impl<'a> GatherWindow<'a> {
             let unit = self.order[at];
             let elements = self.partition.units[unit].padded;
             let enough = ahead >= self.gathering.ahead;
-            let busy = self.in_flight.iter().filter(|flying| **flying).count() >= self.gathering.in_flight;
-            let full = self.live().saturating_add(elements) > self.gathering.live;
+            let busy = self.in_flight.len() >= self.gathering.in_flight;
+            let full = self.live.saturating_add(elements) > self.gathering.live;
             if enough || self.full[unit].is_none() && (busy || full) {
                 return;
             }
@@ -135,7 +137,8 @@ impl<'a> GatherWindow<'a> {
             let elements = self.partition.units[unit].padded;
             self.full[unit] =
                 Some(ledger.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
-            self.in_flight[unit] = true;
+            self.live += elements;
+            self.in_flight.insert(unit);
             counter.collective(self.among, Operation::AllGather, &[elements], self.bytes_per_element);
             if self.pass != Pass::Backward || !self.secondary {
                 counter.transfers.add(&self.fetches[unit], 1);
@@ -143,9 +146,10 @@ impl<'a> GatherWindow<'a> {
         }
     }
 
-    /// Returns the elements gathered now.
-    fn live(&self) -> u64 {
-        let held = self.full.iter().zip(&self.partition.units).filter(|(full, _)| full.is_some());
-        held.map(|(_, unit)| unit.padded).sum()
+    fn release(&mut self, ledger: &mut SymbolicLedger, unit: usize) {
+        if let Some(full) = self.full[unit].take() {
+            self.live -= self.partition.units[unit].padded;
+            ledger.free(full);
+        }
     }
 }

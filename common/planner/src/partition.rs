@@ -47,20 +47,24 @@ impl Partition {
         let places: Vec<(usize, bool)> = wrapped.into_iter().zip(whole(&layout, job)).collect();
         let units: BTreeSet<(usize, bool)> = places.iter().copied().collect();
         let units: Vec<(usize, bool)> = units.into_iter().collect();
-        let unit = |&(number, whole): &(usize, bool)| {
-            let inside = layout.tensors.iter().zip(&places).filter(|(_, place)| **place == (number, whole));
-            let parameters = inside.map(|(tensor, _)| tensor.elements() as u64).sum::<u64>();
+        let unit_of: Vec<usize> =
+            places.iter().map(|place| units.partition_point(|unit| unit < place)).collect();
+        let mut sizes = vec![0; units.len()];
+        unit_of
+            .iter()
+            .zip(&layout.tensors)
+            .for_each(|(&unit, tensor)| sizes[unit] += tensor.elements() as u64);
+        let unit = |(&(number, whole), &parameters): (&(usize, bool), &u64)| {
             let beside = whole && units.contains(&(number, false));
             let name = if beside { format!("{} whole", names[number]) } else { names[number].clone() };
             Unit { name, parameters, padded: parameters.next_multiple_of(job.shards()), persistent: whole }
         };
-        let unit_of: Vec<usize> =
-            places.iter().map(|place| units.partition_point(|unit| unit < place)).collect();
         let needs = layout
             .layers
             .iter()
             .map(|layer| without_repetitions(layer.tensors.iter().map(|&tensor| unit_of[tensor])));
-        let (needs, units): (Vec<_>, Vec<_>) = (needs.collect(), units.iter().map(unit).collect());
+        let (needs, units): (Vec<_>, Vec<_>) =
+            (needs.collect(), units.iter().zip(&sizes).map(unit).collect());
         let uses = uses(&needs, units.len());
         let reuse_distances = reuse_distances(&units, &uses);
         Partition { units, needs, unit_of, uses, reuse_distances }
@@ -150,12 +154,17 @@ fn uses(needs: &[Vec<usize>], units: usize) -> Vec<(usize, usize)> {
 }
 
 fn reuse_distances(units: &[Unit], uses: &[(usize, usize)]) -> Vec<u64> {
-    let gathered = || units.iter().zip(uses).filter(|(unit, _)| !unit.persistent);
-    let distance = |&(_, layer): &(usize, usize)| {
-        let passes = |&(first, last): &(usize, usize)| u64::from(first > layer) + u64::from(last > layer);
-        gathered().map(|(unit, uses)| passes(uses) * unit.padded).sum()
-    };
-    uses.iter().map(distance).collect()
+    let layers = uses.iter().map(|&(_, last)| last + 1).max().unwrap_or(0);
+    // Elements that forward and backward need beyond each layer.
+    let mut beyond = vec![0; layers + 1];
+    for (unit, &(first, last)) in units.iter().zip(uses).filter(|(unit, _)| !unit.persistent) {
+        beyond[first] += unit.padded;
+        beyond[last] += unit.padded;
+    }
+    for layer in (0..layers).rev() {
+        beyond[layer] += beyond[layer + 1];
+    }
+    uses.iter().map(|&(_, layer)| beyond[layer + 1]).collect()
 }
 
 /// Returns the names of the units into which `wrap` cuts `layout`, and the unit of each tensor.

@@ -10,11 +10,12 @@ pub type Limits = [Option<u64>; Place::ALL.len()];
 /// Elements that an offloaded update takes at a time unless the run says otherwise.
 pub const PIECE: u64 = 4 << 20;
 
-/// Where a rank's model states and activations rest (Ren et al., "ZeRO-Offload", 2021; Rajbhandari et al.,
-/// "ZeRO-Infinity", 2021), and the buffers through which they visit the device.
+/// Where a rank's model states and activations rest (Ren et al., "ZeRO-Offload", 2021; Rajbhandari
+/// et al., "ZeRO-Infinity", 2021), and the buffers through which they visit the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Master weights, momentum and variance. Away from the device there are master weights in any precision.
+    /// Master weights, momentum and variance. Away from the device there are master weights in any
+    /// precision.
     pub optimizer: Place,
     /// ZeRO-3: shards of parameters.
     pub parameters: Place,
@@ -22,7 +23,8 @@ pub struct Placement {
     pub activations: Place,
     /// Staging buffers of each kind.
     pub buffers: u64,
-    /// Most elements that are updated at a time; [`PIECE`] if not given and something rests elsewhere.
+    /// Most elements that are updated at a time; [`PIECE`] if not given and something rests
+    /// elsewhere.
     pub piece: Option<u64>,
     /// Whether the run gathers training states in main memory, to hash or save them.
     pub gathers_states: bool,
