@@ -10,6 +10,8 @@ mod bucket_solution;
 mod hybrid_reduction_solution;
 #[path = "../../08-loss-scaler/solution.rs"]
 mod loss_scaler_solution;
+#[path = "../../15-page-an-optimizer/solution.rs"]
+mod page_an_optimizer_solution;
 #[path = "../../04-partition/solution.rs"]
 mod partition_solution;
 #[path = "../../01-planner-formula/solution.rs"]
@@ -60,7 +62,7 @@ macro_rules! function {
     };
 }
 
-const ALL: [Exercise; 10] = [
+const ALL: [Exercise; 11] = [
     function!("01-planner-formula", planner_formula, planner_formula_solution, model_states),
     function!("02-ring-all-reduce", ring_all_reduce, ring_all_reduce_solution, all_reduce),
     Exercise(
@@ -87,6 +89,7 @@ const ALL: [Exercise; 10] = [
     ),
     function!("08-loss-scaler", loss_scaler, loss_scaler_solution, next),
     function!("11-hybrid-reduction", hybrid_reduction, hybrid_reduction_solution, reduce),
+    function!("15-page-an-optimizer", page_an_optimizer, page_an_optimizer_solution, step),
 ];
 
 fn folder(name: &str) -> PathBuf {
@@ -172,7 +175,18 @@ fn what_costs_more_than_is_needed_passes_and_says_so() {
         let (first, rest) = mine.split_at(1);
         (over_ranks(squares(first)) + over_ranks(squares(rest))).sqrt()
     });
-    for (score, times) in [(padded, "of the target"), (flat, "3.48x"), (chatty, "2.00x")] {
+    // Nothing travels while a piece is updated.
+    let serial = exercises::page_an_optimizer::check(|pager| {
+        for piece in 0..pager.pieces() {
+            pager.fetch(piece, 0);
+            pager.wait(0);
+            pager.update(0);
+            pager.store(0);
+            pager.wait(0);
+        }
+    });
+    let costly = [(padded, "of the target"), (flat, "3.48x"), (chatty, "2.00x"), (serial, "1.64x")];
+    for (score, times) in costly {
         let score = score.unwrap();
         assert!(!score.is_best() && score.to_string().contains(times), "{score}");
     }

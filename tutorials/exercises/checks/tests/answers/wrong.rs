@@ -4,7 +4,8 @@ use super::{hybrid_reduction_solution, ring_all_reduce_solution};
 use exercises::bucket::Unit;
 use exercises::loss_scaler::Scale;
 use exercises::{
-    Verdict, bucket, hybrid_reduction, loss_scaler, partition, planner_formula, ring_all_reduce, shard_norm,
+    Verdict, bucket, hybrid_reduction, loss_scaler, page_an_optimizer, partition, planner_formula,
+    ring_all_reduce, shard_norm,
 };
 
 fn refused(verdict: Verdict, words: &str) {
@@ -174,4 +175,69 @@ fn sums_over_nodes() {
         buffers.iter_mut().for_each(|buffer| buffer.chunks_mut(shard).for_each(|shard| shard.rotate_left(1)));
     };
     refused(hybrid_reduction::check(rotated), "in the shard of rank 0 are sums of other places");
+}
+
+#[test]
+fn pages() {
+    let refused = |step: page_an_optimizer::Step, words| refused(page_an_optimizer::check(step), words);
+    refused(
+        |pager| {
+            pager.fetch(0, 0);
+            pager.update(0);
+        },
+        "piece 0 is updated while buffer 0 still travels",
+    );
+    // The last transfers are issued and not waited for.
+    refused(
+        |pager| {
+            for piece in 0..pager.pieces() {
+                pager.fetch(piece, piece % 2);
+                pager.wait(piece % 2);
+                pager.update(piece % 2);
+                pager.store(piece % 2);
+            }
+        },
+        "the step ends while buffer 0 still leaves",
+    );
+    refused(
+        |pager| {
+            for piece in (0..pager.pieces()).chain([0]) {
+                pager.fetch(piece, 0);
+                pager.wait(0);
+                pager.update(0);
+            }
+        },
+        "piece 0 comes into buffer 0, and piece 0, updated, was not stored",
+    );
+    refused(
+        |pager| {
+            pager.fetch(0, 0);
+            pager.store(0);
+        },
+        "piece 0 leaves buffer 0 before it is updated",
+    );
+    // Pairs of pieces: an odd last one is forgotten.
+    refused(
+        |pager| {
+            for piece in 0..pager.pieces() / 2 * 2 {
+                pager.fetch(piece, piece % 2);
+                pager.wait(piece % 2);
+                pager.update(piece % 2);
+                pager.store(piece % 2);
+                pager.wait(piece % 2);
+            }
+        },
+        "a shard of 4 elements: piece 0 was never updated",
+    );
+    // The same piece in both buffers: its update is lost or made twice.
+    refused(
+        |pager| {
+            (0..2).for_each(|buffer| pager.fetch(0, buffer));
+            for buffer in 0..2 {
+                pager.wait(buffer);
+                pager.update(buffer);
+            }
+        },
+        "piece 0 is updated twice",
+    );
 }
