@@ -6,6 +6,7 @@
 //! stale.
 
 mod activations;
+mod bus;
 mod chapter;
 mod claims;
 mod code;

@@ -121,6 +121,15 @@ pub const ALL: &[Exercise] = &[
             "The ranks at the same place of all groups own the same shard: all-reduce that shard among them.",
         ],
     },
+    Exercise {
+        name: "page-an-optimizer",
+        chapter: 15,
+        task: "Update optimizer states that rest elsewhere, through two buffers.",
+        hints: [
+            "Fill both buffers first. Then take the pieces in order: wait for one, update it, let it leave.",
+            "As soon as a piece leaves, fetch the one after the next into its buffer: the bus keeps their order.",
+        ],
+    },
 ];
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 pub mod chapters;
 pub mod check;
 pub mod exercises;
-mod figure;
+pub(crate) mod figure;
 pub(crate) mod flags;
 pub mod lab;
 pub mod overview;

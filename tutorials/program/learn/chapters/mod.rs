@@ -1,6 +1,7 @@
 //! Every chapter's questions.
 
 mod beginning;
+mod beyond;
 mod field;
 mod practice;
 mod stages;
@@ -26,6 +27,7 @@ pub const ALL: &[Chapter] = &[
     field::CHOOSING,
     field::CLAIMS,
     field::DIAGNOSIS,
+    beyond::BEYOND,
 ];
 
 const fn run(stage: Stage, flags: &'static str) -> Run {

@@ -1,0 +1,100 @@
+//! When it pays to let the optimizer states rest in main memory: time on the bus beside time to
+//! compute.
+
+use super::tables::spaced;
+use crate::learn::figure::{crossing, seconds, waited_for_crossings};
+use crate::learn::runs::{Run, Runs};
+use events::{Place, Route};
+use planner::table::{Table, grouped};
+use planner::{Job, Placement, Recipe, Stage, predict};
+use trainer::{Failure, Result};
+
+/// FLOP/s that the book reckons with for one GPU: about two fifths of an H100's peak in bf16.
+const COMPUTE: f64 = 400e12;
+/// Bytes per second of main memory for each GPU: one channel of DDR4-3200, of which a processor
+/// has eight.
+const MEMORY: f64 = 25.6e9;
+
+/// Bytes that the CPU's update reads and writes per parameter in the recipe `mixed`: three states
+/// there and back, the gradient once, the parameter once.
+const TOUCHED: f64 = 2.0 * 12.0 + 2.0 + 2.0;
+
+/// Runs with few and with many tokens, over a fast and a slow way.
+const RUNS: [(&str, &str, &str); 4] = [
+    (
+        "16 × 128",
+        "pcie4",
+        "--gpus 2 --steps 1 --batch-size 16 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link pcie4",
+    ),
+    (
+        "16 × 128",
+        "1ms,20MB/s",
+        "--gpus 2 --steps 1 --batch-size 16 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link 1ms,20MB/s",
+    ),
+    (
+        "1 × 8",
+        "pcie4",
+        "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link pcie4",
+    ),
+    (
+        "1 × 8",
+        "1ms,20MB/s",
+        "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link 1ms,20MB/s",
+    ),
+];
+
+/// Returns a table: the bus's time for a step, and whether a rank waits for it most of the step.
+///
+/// # Errors
+/// If a run fails.
+pub(super) fn measured(runs: &Runs) -> Result<Vec<String>> {
+    let mut table = Table::prose(["tokens per rank", "--host-link", "a step's transfers", "a rank waits"]);
+    for (tokens, link, flags) in RUNS {
+        let report = runs.report(&Run { stage: Stage::Zero2, flags })?;
+        let waits = waited_for_crossings(&report) / seconds(&report);
+        let waits = if waits < 0.5 { "less than half of a step" } else { "more than half of a step" };
+        table.row(tokens, [link.to_string(), format!("{:.1} ms", crossing(&report) * 1e3), waits.into()]);
+    }
+    Ok(spaced(&table))
+}
+
+/// Returns a table: per way to main memory, what a step of Llama-2-7B on eight GPUs takes on it, and
+/// the tokens that take a GPU as long to compute.
+///
+/// # Errors
+/// If there is no such model or way.
+pub(super) fn break_even() -> Result<Vec<String>> {
+    let config = stages::config("--model llama2-7b")?.model;
+    let placement = Placement { optimizer: Place::Host, ..Placement::default() };
+    let job = Job { recipe: Recipe::MIXED, placement, ..Job::new(config, Stage::Zero2, 8) };
+    let prediction = predict(&job).map_err(|e| Failure::run(e.to_string()))?;
+    let moved = prediction.ranks[0].transfers_per_step;
+    let slice: u64 = prediction.units.iter().map(|unit| unit.padded / 8).sum();
+    let update = slice as f64 * TOUCHED / MEMORY;
+    let flops = job.config.flops_per_token(job.tokens) as f64;
+    let columns = ["bytes", "time on it", "in tokens", "the CPU's update", "in tokens"];
+    let mut table = Table::numbers("--host-link", columns);
+    for name in ["pcie3", "pcie4", "pcie5", "nvlink-c2c"] {
+        let flags = format!("--precision bf16 --offload-optimizer cpu --host-link {name}");
+        let link = stages::config(&flags)?.offload.host_link.ok_or_else(|| Failure::run(flags))?.link;
+        let (down, up) = (Route::DeviceToHost, Route::HostToDevice);
+        let (bytes, calls) = (moved.bytes(down) + moved.bytes(up), moved.calls(down) + moved.calls(up));
+        let crossing = calls as f64 * link.latency.as_secs_f64() + bytes as f64 / link.bandwidth;
+        let tokens = |seconds: f64| grouped((seconds * COMPUTE / flops).ceil() as u64);
+        table.row(
+            name,
+            [
+                grouped(bytes),
+                format!("{:.0} ms", crossing * 1e3),
+                tokens(crossing),
+                format!("{:.0} ms", update * 1e3),
+                tokens(update),
+            ],
+        );
+    }
+    let mut lines = spaced(&table);
+    let (compute, memory) = (COMPUTE / 1e12, MEMORY / 1e9);
+    lines.push(format!("Estimated with {compute} TFLOP/s and {memory} GB/s of main memory for each GPU."));
+    lines.push(String::new());
+    Ok(lines)
+}
