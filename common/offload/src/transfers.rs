@@ -161,6 +161,15 @@ impl Transfers {
         self.copy_from(from.ended, cargo, out, x)
     }
 
+    /// Lets `bytes` bytes cross from main memory to a device that lies in main memory, too: what
+    /// computed them has written them there.
+    pub fn written(&self, cargo: Cargo, bytes: usize) -> Crossing {
+        let (route, now) = (Route::HostToDevice, self.now());
+        let issued = self.issue(route, cargo, bytes as u64);
+        let crosses = self.ways.borrow_mut()[route.index()].cross(now, bytes as u64, (now, now));
+        Crossing { issued, crosses }
+    }
+
     fn copy_from(&self, ready: Duration, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
         let route = match x.place() {
             Place::Device => Route::DeviceToHost,

@@ -134,6 +134,12 @@ impl<'a> Pager<'a> {
         self.places.optimizer != Place::Device
     }
 
+    /// Whether the CPU's update writes a unit's parameters where they rest on the device, since that
+    /// lies in main memory: the copy that would follow would be of the same memory.
+    fn writes_device(&self, unit: UnitId) -> bool {
+        self.on_cpu() && self.home(unit) == Place::Device && self.rank.device.gpu().is_none()
+    }
+
     /// Whether a unit's parameters leave their update through a buffer in main memory.
     fn stages_parameters(&self, unit: UnitId, dtype: DType) -> bool {
         match self.home(unit) {
@@ -240,7 +246,8 @@ impl<'a> Pager<'a> {
         let (range, home, on_cpu) = (self.range(at), self.home(at.unit), self.on_cpu());
         let within = self.parameters.within(at.unit, range.clone());
         let dtype = self.parameters.dtype(at.unit);
-        let returns_master = on_cpu && home == Place::Device && dtype == DType::F32;
+        let direct = self.writes_device(at.unit);
+        let returns_master = on_cpu && home == Place::Device && dtype == DType::F32 && !direct;
         let index = next % self.slots.len();
         let Slot { states, gradients, parameters, on_device, .. } = &mut self.slots[index];
         let shard = &mut self.units[at.unit].states;
@@ -255,12 +262,13 @@ impl<'a> Pager<'a> {
             None
         } else if let Some(staged) = on_device.as_mut().filter(|_| home != Place::Device) {
             Some(staged.slice_mut(0..elements))
-        } else if let Some(staged) = parameters.as_mut().filter(|_| on_cpu && home != Place::Host) {
+        } else if let Some(staged) = parameters.as_mut().filter(|_| on_cpu && home != Place::Host && !direct)
+        {
             Some(staged.slice_mut(0..elements))
         } else {
             Some(self.parameters.get_mut(at.unit)?.slice_mut(within))
         };
-        let stays = home == Place::Host && on_cpu || home == Place::Device && !on_cpu;
+        let stays = home == Place::Host && on_cpu || home == Place::Device && !on_cpu || direct;
         if let Some(out) =
             out.as_mut().filter(|_| piece.is_padded() && !stays && (on_cpu || dtype != DType::F32))
         {
@@ -299,11 +307,14 @@ impl<'a> Pager<'a> {
         if let Some(before) = next.checked_sub(1) {
             self.go_on(before)?;
         }
-        let own = self.piece(at).range.clone();
+        let (own, direct) = (self.piece(at).range.clone(), self.writes_device(at.unit));
         let slot = &mut self.slots[index];
         let cargo = Cargo { class: Class::Parameters, unit: at.unit };
         let mut leaving = Leaving { piece: Some(at), ..Leaving::default() };
         match (on_cpu, home) {
+            (true, Place::Device) if direct => {
+                leaving.crossing = Some(transfers.written(cargo, elements * dtype.size()));
+            }
             (true, Place::Device) => {
                 let to = self.parameters.get_mut(at.unit)?.slice_mut(within);
                 let from = match (&self.units[at.unit].states.states, &slot.states, &slot.parameters) {
