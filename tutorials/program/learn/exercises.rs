@@ -130,6 +130,15 @@ pub const ALL: &[Exercise] = &[
             "As soon as a piece leaves, fetch the one after the next into its buffer: the bus keeps their order.",
         ],
     },
+    Exercise {
+        name: "overlap-a-read",
+        chapter: 16,
+        task: "Read the next shard from a disk while this one computes.",
+        hints: [
+            "The next unit is the next of the order, not the next number. Start its read before you compute.",
+            "Before the loop start the first. In it start order[at + 1], if there is one, then compute order[at].",
+        ],
+    },
 ];
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 pub mod bucket;
 pub mod hybrid_reduction;
 pub mod loss_scaler;
+pub mod overlap_a_read;
 pub mod page_an_optimizer;
 pub mod partition;
 pub mod planner_formula;

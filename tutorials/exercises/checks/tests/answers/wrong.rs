@@ -4,8 +4,8 @@ use super::{hybrid_reduction_solution, ring_all_reduce_solution};
 use exercises::bucket::Unit;
 use exercises::loss_scaler::Scale;
 use exercises::{
-    Verdict, bucket, hybrid_reduction, loss_scaler, page_an_optimizer, partition, planner_formula,
-    ring_all_reduce, shard_norm,
+    Verdict, bucket, hybrid_reduction, loss_scaler, overlap_a_read, page_an_optimizer, partition,
+    planner_formula, ring_all_reduce, shard_norm,
 };
 
 fn refused(verdict: Verdict, words: &str) {
@@ -239,5 +239,54 @@ fn pages() {
             }
         },
         "piece 0 is updated twice",
+    );
+}
+
+#[test]
+fn reads() {
+    let refused = |pass: overlap_a_read::Pass, words| refused(overlap_a_read::check(pass), words);
+    // The next number instead of the next of the order: right in forward, and not at its end.
+    refused(
+        |order, disk| {
+            disk.start(order[0]);
+            for &unit in order {
+                disk.start(unit + 1);
+                disk.compute(unit);
+            }
+        },
+        "unit 6 is read and never computes",
+    );
+    refused(
+        |order, disk| {
+            order.iter().for_each(|&unit| disk.start(unit));
+            order.iter().for_each(|&unit| disk.compute(unit));
+        },
+        "the read of unit 2 has no staging buffer: [0, 1] are in them",
+    );
+    refused(|order, disk| order.iter().for_each(|&unit| disk.compute(unit)), "no read of it was started");
+    // Reads the next in order, and computes units by number.
+    refused(
+        |order, disk| {
+            let units = order.len();
+            for pair in 0..units.div_ceil(2) {
+                let pair = 2 * pair..(2 * pair + 2).min(units);
+                order[pair.clone()].iter().for_each(|&unit| disk.start(unit));
+                let mut sorted = order[pair].to_vec();
+                sorted.sort_unstable();
+                sorted.iter().for_each(|&unit| disk.compute(unit));
+            }
+        },
+        "order [5, 4, 3, 2, 1, 0]: these units computed: [4, 5, 2, 3, 0, 1]",
+    );
+    // The current unit once more instead of the next.
+    refused(
+        |order, disk| {
+            for &unit in order {
+                disk.start(unit);
+                disk.start(unit);
+                disk.compute(unit);
+            }
+        },
+        "unit 0 is read twice",
     );
 }

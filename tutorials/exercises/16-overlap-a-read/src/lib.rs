@@ -1,0 +1,20 @@
+//! # Chapter 16: a read behind computation
+//!
+//! Goal: a pass computes with units whose shards rest on a disk. While one computes, the next is
+//! read. There are two staging buffers, so no more than two shards may be in main memory.
+//!
+//! Check: `cargo run -p tutorials -- check overlap-a-read`; hints: `--hints 1`, `--hints 2`.
+//! One way to write it is in `solution.rs`, beside `src`.
+
+use exercises::overlap_a_read::Disk;
+
+/// Computes with the units of `order`, each once, in this order. Forward and backward have
+/// different orders.
+///
+/// * `disk.start(unit)` issues the read of a unit into a free staging buffer, and returns at once.
+///   Reads run one after another.
+/// * `disk.compute(unit)` waits until the unit's read is done, computes with it, and frees its
+///   buffer.
+pub fn pass(order: &[usize], disk: &mut Disk) {
+    // Your code here.
+}
