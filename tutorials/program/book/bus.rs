@@ -10,7 +10,7 @@ use planner::{Job, Placement, Recipe, Stage, predict};
 use trainer::{Failure, Result};
 
 /// FLOP/s that the book reckons with for one GPU: about two fifths of an H100's peak in bf16.
-const COMPUTE: f64 = 400e12;
+pub(super) const COMPUTE: f64 = 400e12;
 /// Bytes per second of main memory for each GPU: one channel of DDR4-3200, of which a processor
 /// has eight.
 const MEMORY: f64 = 25.6e9;

@@ -1,6 +1,6 @@
 //! Regenerates one chapter from its source.
 
-use super::{bus, claims, code, console, diff, fsdp, hops, picture, stages, tables, translation};
+use super::{bus, claims, code, console, diff, disk, fsdp, hops, picture, stages, tables, translation};
 use crate::learn;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -103,6 +103,7 @@ impl Workshop {
             "diff" => diff::blocks(&self.root, rest, old, &mut self.problems),
             "table" if rest == "claims" => claims::lines(&self.runs),
             "table" if rest == "bus" => bus::measured(&self.runs),
+            "table" if rest == "disk" => disk::measured(&self.runs),
             "table" if rest == "stages" => stages::lines(&self.runs),
             "table" if rest == "translation" => kept(old, translation::lines(&self.root)?),
             "table" if rest == "fsdp" => kept(old, fsdp::lines(&self.root)?),

@@ -12,6 +12,7 @@ mod claims;
 mod code;
 mod console;
 mod diff;
+mod disk;
 mod equation;
 mod fsdp;
 mod hops;

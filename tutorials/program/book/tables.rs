@@ -1,6 +1,6 @@
 //! Tables that the planner makes.
 
-use super::{activations, bus};
+use super::{activations, bus, disk};
 use planner::closed::sweeps_table;
 use planner::paper::table_1;
 use planner::table::{Format, Table, grouped};
@@ -9,7 +9,8 @@ use trainer::{Failure, Result};
 
 /// Returns the Markdown that `planner ARGUMENTS` prints, or a table of the book: `recipes` (bytes
 /// per parameter), `sizes` (7B in each recipe), `paper` (the ZeRO paper's table), `activations`
-/// (what a block keeps), `break-even` (tokens that hide an offloaded optimizer), `sweeps` (the price list), `deepspeed` (keys of its configurations), or
+/// (what a block keeps), `break-even` (tokens that hide an offloaded optimizer), `infinity` and `bandwidths`
+/// (what a disk must deliver), `sweeps` (the price list), `deepspeed` (keys of its configurations), or
 /// `units FLAGS` (the units of a run).
 pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
     match arguments {
@@ -18,6 +19,8 @@ pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
         "paper" => return Ok(spaced(&table_1())),
         "activations" => return activations::lines(),
         "break-even" => return bus::break_even(),
+        "infinity" => return Ok(disk::paper()),
+        "bandwidths" => return disk::counted(),
         "sweeps" => return Ok(spaced(&sweeps_table(&[1, 2, 4, 8]))),
         "deepspeed" => return Ok(around(&deepspeed::markdown())),
         _ => {}

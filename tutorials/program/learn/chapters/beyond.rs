@@ -9,6 +9,9 @@ use planner::Stage::Zero2;
 const TO_HOST: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16 --offload-optimizer cpu";
 const SLOW: &str = "--gpus 2 --steps 2 --batch-size 1 --seq-len 8 --headless --precision bf16 --offload-optimizer cpu --host-link 1ms,4MB/s";
 const SINGLE: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --offload-optimizer cpu";
+const TO_DISK: &str =
+    "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16 --offload-optimizer disk";
+const PAGED: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16 --offload-optimizer disk --sub-group-size 10000";
 
 pub(super) const BEYOND: Chapter = Chapter {
     number: 15,
@@ -62,6 +65,61 @@ pub(super) const BEYOND: Chapter = Chapter {
             &["both directions", "gradients on their way down", "parameters on their way up"],
             1,
             "The gradient shard follows the optimizer after each micro-batch. The update comes once per step.",
+        ),
+    ],
+};
+
+pub(super) const INFINITY: Chapter = Chapter {
+    number: 16,
+    guesses: &[
+        guess(
+            "ZeRO-2 in bf16 on four ranks, the optimizer on disk: bytes of optimizer states there, of each rank. In main memory they are 2,755,968. A page has 4,096.",
+            Zero2,
+            TO_DISK,
+            PeakIn("disk", "optimizer"),
+        ),
+        guess("Two steps: bytes that rank 0 reads from its disk.", Zero2, TO_DISK, Moved("disk→host")),
+        guess(
+            "The same run: bytes that rank 0 writes to its disk. Something has to be there before the first step.",
+            Zero2,
+            TO_DISK,
+            Moved("host→disk"),
+        ),
+        guess(
+            "With `--sub-group-size 10000`: bytes of staging buffers in main memory. There are three sets, each with three states in whole pages, a gradient and a parameter.",
+            Zero2,
+            PAGED,
+            PeakIn("host", "workspace"),
+        ),
+    ],
+    quiz: &[
+        choose(
+            "How does a rank know which shard to read next?",
+            &[
+                "it guesses from the last step",
+                "the schedule lists the units in order",
+                "forward asks for it",
+            ],
+            1,
+            "The order of units is fixed before the first step.",
+        ),
+        measured(
+            "Optimizer states on disk with `--sub-group-size 10000`: bytes of each rank?",
+            run(Zero2, PAGED),
+            PeakIn("disk", "optimizer"),
+            "Each state of each piece begins on a page of its own, so more pieces waste more.",
+        ),
+        choose(
+            "What bounds the main memory that an optimizer on disk needs?",
+            &["the model", "staging buffers × the largest piece", "nothing"],
+            1,
+            "A larger model has more pieces, not larger ones.",
+        ),
+        planned(
+            "A GPU needs 2 s to compute a step and then waits 6 s for its disk. Per cent of its peak?",
+            || 100.0 * 2.0 / (2.0 + 6.0),
+            "%",
+            "Computing over computing and waiting. More tokens make the first longer, and not the second.",
         ),
     ],
 };

@@ -28,6 +28,7 @@ pub const ALL: &[Chapter] = &[
     field::CLAIMS,
     field::DIAGNOSIS,
     beyond::BEYOND,
+    beyond::INFINITY,
 ];
 
 const fn run(stage: Stage, flags: &'static str) -> Run {

@@ -1,0 +1,177 @@
+//! The bandwidth that a disk must have, after Rajbhandari et al., "ZeRO-Infinity", 2021, section 4,
+//! and what staging buffers hide.
+
+use super::bus::COMPUTE;
+use super::tables::spaced;
+use crate::learn::runs::{Run, Runs};
+use events::{Place, Route};
+use planner::table::{Table, grouped};
+use planner::{Job, Placement, Recipe, Stage, predict};
+use trainer::{Failure, Report, Result};
+
+/// FLOP/s that the paper takes for the most that a V100 reaches.
+const PAPER: f64 = 70e12;
+/// The paper's tokens per sequence and GPU.
+const TOKENS: f64 = 1024.0;
+/// A width of the paper's models.
+const WIDTH: f64 = 2048.0;
+
+/// A run per number of staging buffers, over a disk that is slow beside the little that is computed.
+/// With two, a late transfer delays the next: on a busy machine such a run shows no clear figure.
+const RUNS: [(&str, &str); 2] = [
+    (
+        "1",
+        "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 --offload-optimizer disk --disk-link 1ms,20MB/s --sub-group-size 53312 --offload-buffers 1",
+    ),
+    (
+        "3",
+        "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 --offload-optimizer disk --disk-link 1ms,20MB/s --sub-group-size 53312 --offload-buffers 3",
+    ),
+];
+
+/// Returns a table: what a rank waits for the disk with more and with fewer staging buffers.
+///
+/// # Errors
+/// If a run fails.
+pub(super) fn measured(runs: &Runs) -> Result<Vec<String>> {
+    let mut table = Table::prose(["--offload-buffers", "staging, bytes", "the step's reads", "a rank waits"]);
+    for (buffers, flags) in RUNS {
+        let report = runs.report(&Run { stage: Stage::Zero2, flags })?;
+        let staging = report.memory.iter().find(|row| (row.place, row.class) == ("host", "workspace"));
+        let (reads, waits) = (reads(&report), report.time.first().map_or(0.0, |row| row.for_places.step));
+        let waits = if waits < 1.6 * reads { "for the reads" } else { "for the reads, then for the writes" };
+        let staging = grouped(staging.map_or(0, |row| row.peak_bytes));
+        table.row(buffers, [staging, format!("{:.0} ms", reads * 1e3), waits.into()]);
+    }
+    Ok(spaced(&table))
+}
+
+/// Returns the seconds that the simulated disk takes for all that rank 0 reads.
+fn reads(report: &Report) -> f64 {
+    let Some(link) = &report.disk_link else { return 0.0 };
+    let read = report.transfers.iter().find(|row| row.rank == 0 && row.route == "disk→host");
+    read.map_or(0.0, |row| {
+        row.predicted_calls as f64 * link.latency_seconds + row.predicted_bytes as f64 / link.bytes_per_second
+    })
+}
+
+/// Returns the bytes per second at which a GPU that waits for all transfers reaches `efficiency`:
+/// intensity × bandwidth / (intensity × bandwidth + peak).
+fn bandwidth(efficiency: f64, intensity: f64, peak: f64) -> f64 {
+    efficiency / (1.0 - efficiency) * peak / intensity
+}
+
+/// Returns the paper's table: floating-point operations per byte of each state, and bandwidths.
+pub(super) fn paper() -> Vec<String> {
+    let mut table = Table::numbers("state", ["FLOPs per byte", "one sequence", "half", "nine tenths"]);
+    for (name, formula, intensity) in [
+        ("parameters and gradients", "tokens", TOKENS),
+        ("optimizer states", "tokens / 4", TOKENS / 4.0),
+        ("inputs of blocks", "24 × width", 24.0 * WIDTH),
+    ] {
+        let needs = |efficiency| gigabytes(bandwidth(efficiency, intensity, PAPER));
+        let cells = [formula.to_string(), grouped(intensity as u64), needs(0.5), needs(0.9)];
+        table.row(name, cells);
+    }
+    with_note(
+        &table,
+        format!(
+            "A sequence of {} tokens per GPU, width {}, {} TFLOP/s. The last two columns are GB/s.",
+            grouped(TOKENS as u64),
+            grouped(WIDTH as u64),
+            PAPER / 1e12
+        ),
+    )
+}
+
+/// Returns the same for Llama-2-7B, from what the planner counts: bytes to and from the disk if one
+/// state alone rests there, and the bandwidth per GPU for nine tenths of its peak.
+///
+/// # Errors
+/// If there is no such model.
+pub(super) fn counted() -> Result<Vec<String>> {
+    const GPUS: [usize; 3] = [1, 8, 64];
+    let columns = ["bytes, 1 GPU", "FLOPs per byte", "1 GPU", "8 GPUs", "64 GPUs"];
+    let mut table = Table::numbers("state", columns);
+    let mut tokens = 0;
+    let all_on_device = Placement::default();
+    for (name, placement) in [
+        ("parameters", Placement { parameters: Place::Disk, ..all_on_device }),
+        ("optimizer states", Placement { optimizer: Place::Disk, ..all_on_device }),
+        ("inputs of blocks", Placement { activations: Place::Disk, ..all_on_device }),
+    ] {
+        let mut cells = Vec::new();
+        for gpus in GPUS {
+            let job = job(placement, gpus)?;
+            let (bytes, flops) = (on_disk(&job)?, operations(&job));
+            let intensity = flops / bytes as f64;
+            if gpus == 1 {
+                cells.extend([grouped(bytes), grouped(intensity as u64)]);
+            }
+            cells.push(gigabytes(bandwidth(0.9, intensity, COMPUTE)));
+            tokens = job.tokens;
+        }
+        table.row(name, cells);
+    }
+    let note = format!(
+        "A sequence of {} tokens per GPU, {} TFLOP/s. The last three columns are GB/s for each GPU.",
+        grouped(tokens as u64),
+        COMPUTE / 1e12
+    );
+    Ok(with_note(&table, note))
+}
+
+fn job(placement: Placement, gpus: usize) -> Result<Job> {
+    let config = stages::config("--model llama2-7b --checkpoint-activations block")?;
+    let job = Job::new(config.model, Stage::Zero3, gpus);
+    Ok(Job { recipe: Recipe::MIXED, placement, checkpointing: config.checkpointing, ..job })
+}
+
+/// Returns the bytes that a GPU moves to and from its disk in a step.
+fn on_disk(job: &Job) -> Result<u64> {
+    let prediction = predict(job).map_err(|e| Failure::run(e.to_string()))?;
+    let moved = prediction.ranks[0].transfers_per_step;
+    Ok(moved.bytes(Route::DiskToHost) + moved.bytes(Route::HostToDisk))
+}
+
+/// Returns the floating-point operations of a GPU in a step, those of recomputation included.
+fn operations(job: &Job) -> f64 {
+    let Job { config, tokens, checkpointing, .. } = job;
+    let per_token =
+        config.flops_per_token(*tokens) + config.recomputed_flops_per_token(*tokens, *checkpointing);
+    (job.batch_size * tokens) as f64 * per_token as f64
+}
+
+fn gigabytes(bytes: f64) -> String {
+    format!("{:.1}", bytes / 1e9)
+}
+
+fn with_note(table: &Table, note: String) -> Vec<String> {
+    let mut lines = spaced(table);
+    lines.extend([note, String::new()]);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Figures that the paper's section 4.2 states.
+    #[test]
+    fn the_formula_gives_the_bandwidths_of_the_paper() {
+        let for_parameters = bandwidth(0.5, TOKENS, PAPER) / 1e9;
+        assert!((65.0..75.0).contains(&for_parameters), "\"over 70 GB/s\": {for_parameters}");
+        let for_inputs = bandwidth(0.5, 24.0 * WIDTH, PAPER) / 1e9;
+        assert!((1.0..2.0).contains(&for_inputs), "\"a meager 2 GB/s\": {for_inputs}");
+    }
+
+    /// What the efficiency formula says is what a GPU does that computes, then waits.
+    #[test]
+    fn a_gpu_that_waits_for_its_bytes_is_as_efficient_as_the_formula_says() {
+        let job = job(Placement { optimizer: Place::Disk, ..Placement::default() }, 8).unwrap();
+        let (bytes, flops) = (on_disk(&job).unwrap() as f64, operations(&job));
+        let needed = bandwidth(0.9, flops / bytes, COMPUTE);
+        let (computing, waiting) = (flops / COMPUTE, bytes / needed);
+        assert!((computing / (computing + waiting) - 0.9).abs() < 1e-9);
+    }
+}
