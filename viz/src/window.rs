@@ -69,13 +69,15 @@ pub struct TransferSpan {
     pub issued: u64,
     /// When the rank had waited for it.
     pub finished: Option<u64>,
+    /// When it ran, if a GPU has reported that.
+    pub ran: Option<(u64, u64)>,
 }
 
 impl TransferSpan {
     /// Returns when the bytes began to move and when they had arrived, once that is known.
     pub fn moving(&self) -> Option<(u64, u64)> {
         let before = |time: u64| self.finished.map(|finished| finished.saturating_sub(time));
-        Some((before(self.event.began)?, before(self.event.ended)?))
+        self.ran.or_else(|| Some((before(self.event.began)?, before(self.event.ended)?)))
     }
 
     /// Returns from when to when the rank was idle because it waited for it.
@@ -232,6 +234,12 @@ impl RankWindow {
                     (collective.started, collective.finished) = (Some(from), Some(to));
                 }
             }
+            Work::Transfer { sequence } => {
+                let found = self.transfers.iter_mut().rev().find(|span| span.event.sequence == sequence);
+                if let Some(span) = found {
+                    span.ran = Some((from, to));
+                }
+            }
         }
     }
 
@@ -249,7 +257,7 @@ impl RankWindow {
             return;
         }
         let issued = if done { at.saturating_sub(event.began) } else { at };
-        self.transfers.push_back(TransferSpan { event, issued, finished: done.then_some(at) });
+        self.transfers.push_back(TransferSpan { event, issued, finished: done.then_some(at), ran: None });
         shorten(&mut self.transfers);
     }
 

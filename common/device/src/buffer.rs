@@ -5,6 +5,7 @@ use crate::dtype::{DType, Element};
 use crate::ledger::Lease;
 use crate::pool;
 use events::{Class, Place};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The memory of a buffer.
@@ -33,7 +34,7 @@ pub struct Buffer {
 }
 
 /// The panic of functions that borrow elements.
-const ON_HOST: &str = "the buffer is in a GPU's memory: use Device::read and Device::write";
+pub(crate) const ON_HOST: &str = "the buffer is in a GPU's memory: use Device::read and Device::write";
 
 impl Buffer {
     pub(crate) fn new(storage: Storage, dtype: DType, len: usize, lease: Lease) -> Self {
@@ -93,25 +94,38 @@ impl Buffer {
         self.largest_index = largest;
     }
 
-    /// The bytes, to read, if they are in main memory.
-    pub fn host_bytes(&self) -> Option<&[u8]> {
-        let bytes = match &self.storage {
-            Storage::Host(memory) => memory.bytes(),
-            Storage::Pinned(memory) => memory.bytes(),
-            Storage::Gpu(_) => return None,
-        };
-        Some(&bytes[..self.byte_len()])
+    /// Its memory.
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
     }
 
-    /// The bytes, to write, if they are in main memory.
+    /// The bytes, to read, if they are in main memory. Blocks until copies to them are done.
+    pub fn host_bytes(&self) -> Option<&[u8]> {
+        self.host_range(0..self.byte_len())
+    }
+
+    /// The bytes, to write, if they are in main memory. Blocks until copies to and from them are
+    /// done.
     pub fn host_bytes_mut(&mut self) -> Option<&mut [u8]> {
-        let len = self.byte_len();
-        let bytes = match &mut self.storage {
-            Storage::Host(memory) => memory.bytes_mut(),
-            Storage::Pinned(memory) => memory.bytes_mut(),
-            Storage::Gpu(_) => return None,
-        };
-        Some(&mut bytes[..len])
+        self.host_range_mut(0..self.byte_len())
+    }
+
+    /// As [`Buffer::host_bytes`], of bytes `range`.
+    pub(crate) fn host_range(&self, range: Range<usize>) -> Option<&[u8]> {
+        match &self.storage {
+            Storage::Host(memory) => Some(&memory.bytes()[range]),
+            Storage::Pinned(memory) => Some(memory.bytes(range)),
+            Storage::Gpu(_) => None,
+        }
+    }
+
+    /// As [`Buffer::host_bytes_mut`], of bytes `range`.
+    pub(crate) fn host_range_mut(&mut self, range: Range<usize>) -> Option<&mut [u8]> {
+        match &mut self.storage {
+            Storage::Host(memory) => Some(&mut memory.bytes_mut()[range]),
+            Storage::Pinned(memory) => Some(memory.bytes_mut(range)),
+            Storage::Gpu(_) => None,
+        }
     }
 
     /// The bytes, to read. For copies and hashes; kernels take views.

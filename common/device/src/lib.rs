@@ -12,6 +12,7 @@ mod backend;
 mod buffer;
 mod check;
 pub mod convert;
+mod copying;
 mod cpu;
 pub mod cuda;
 #[doc(hidden)]
@@ -31,6 +32,7 @@ mod shapes;
 mod view;
 
 pub use buffer::Buffer;
+pub use copying::Copying;
 pub use dtype::{DType, Element};
 pub use error::{DeviceError, OutOfMemory};
 pub use events::{Class, Place};
@@ -47,6 +49,7 @@ pub use view::{View, ViewMut};
 
 use backend::Backend;
 use buffer::Storage;
+use check::check;
 use cpu::Cpu;
 use cuda::{Begun, Gpu, Options, Runtime};
 use events::Work;
@@ -326,6 +329,28 @@ impl Device {
             }
             None => Ok(Cow::Borrowed(view.as_slice::<T>())),
         }
+    }
+
+    /// Starts to copy `x` to `out`, of the same type: one is on the device, the other in main
+    /// memory. Does not block: [`Copying::wait`] lets the elements be used. Nothing computed before
+    /// that may use `out`, or change `x` on the device; both may be dropped before. What uses either
+    /// of them in main memory is blocked until the copy is done.
+    ///
+    /// On a GPU the copy runs beside what is computed from now on, and an event says when it ran, if
+    /// `work` names it. On the CPU it is done when this returns.
+    ///
+    /// # Errors
+    /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit; the driver's.
+    pub fn start_copy(&self, mut out: ViewMut<'_>, x: View<'_>, work: Option<Work>) -> Result<Copying> {
+        let Some(rank) = self.gpu() else {
+            return self.kernels().copy(out, x).map(|()| Copying::done());
+        };
+        if out.dtype() != x.dtype() {
+            return Err(refused("copy", "out", out.dtype()));
+        }
+        let len = out.len();
+        check(Operation::Copy { out: out.reborrow(), x: x.clone(), len })?;
+        gpu::start(rank, out, x, work)
     }
 
     /// Starts to copy the elements of a view, as they are after all work queued before, for `what`

@@ -1,6 +1,6 @@
 //! Views: contiguous ranges of buffers.
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, ON_HOST, Storage};
 use crate::dtype::{DType, Element};
 use crate::{DeviceError, Result};
 use events::Place;
@@ -64,7 +64,8 @@ impl<'a> View<'a> {
     /// # Panics
     /// If `T` is not the element type, or the buffer is in a GPU's memory.
     pub fn as_slice<T: Element>(&self) -> &'a [T] {
-        &self.buffer.as_slice::<T>()[self.range.clone()]
+        assert_eq!(T::DTYPE, self.dtype(), "element type");
+        bytemuck::cast_slice(self.bytes())
     }
 
     /// True if the buffer is in main memory.
@@ -89,8 +90,12 @@ impl<'a> View<'a> {
 
     /// The bytes.
     pub(crate) fn bytes(&self) -> &'a [u8] {
-        let size = self.dtype().size();
-        &self.buffer.bytes()[self.range.start * size..self.range.end * size]
+        self.buffer.host_range(bytes(self.buffer, &self.range)).expect(ON_HOST)
+    }
+
+    /// The buffer's memory, and the view's bytes of it.
+    pub(crate) fn memory(&self) -> (&'a Storage, Range<usize>) {
+        (self.buffer.storage(), bytes(self.buffer, &self.range))
     }
 
     /// Elements `range` of this view.
@@ -163,19 +168,24 @@ impl<'a> ViewMut<'a> {
     /// # Panics
     /// If `T` is not the element type, or the buffer is in a GPU's memory.
     pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
-        let range = self.range.clone();
-        &mut self.buffer.as_mut_slice::<T>()[range]
+        self.reborrow().into_mut_slice()
     }
 
     /// The elements for as long as the view's borrow lasts; `T` is the element type.
     pub(crate) fn into_mut_slice<T: Element>(self) -> &'a mut [T] {
-        &mut self.buffer.as_mut_slice::<T>()[self.range]
+        assert_eq!(T::DTYPE, self.dtype(), "element type");
+        bytemuck::cast_slice_mut(self.into_bytes_mut())
     }
 
     /// The bytes for as long as the view's borrow lasts.
     pub(crate) fn into_bytes_mut(self) -> &'a mut [u8] {
-        let size = self.buffer.dtype().size();
-        &mut self.buffer.bytes_mut()[self.range.start * size..self.range.end * size]
+        let bytes = bytes(self.buffer, &self.range);
+        self.buffer.host_range_mut(bytes).expect(ON_HOST)
+    }
+
+    /// The buffer's memory, and the view's bytes of it.
+    pub(crate) fn memory(&self) -> (&Storage, Range<usize>) {
+        (self.buffer.storage(), bytes(self.buffer, &self.range))
     }
 
     /// Elements `range` of this view, to write.
@@ -190,6 +200,12 @@ fn within(whole: &Range<usize>, range: Range<usize>) -> Range<usize> {
     let len = whole.len();
     assert!(range.start <= range.end && range.end <= len, "slice {range:?} of {len} elements");
     whole.start + range.start..whole.start + range.end
+}
+
+/// The bytes of elements `range` of a buffer.
+fn bytes(buffer: &Buffer, range: &Range<usize>) -> Range<usize> {
+    let size = buffer.dtype().size();
+    range.start * size..range.end * size
 }
 
 fn address(

@@ -86,6 +86,11 @@ pub enum Work {
         /// The operation.
         operation: Operation,
     },
+    /// A transfer between device and main memory, on its direction's stream of copies.
+    Transfer {
+        /// The transfer's number on this rank.
+        sequence: u64,
+    },
 }
 
 /// The `unit` of a collective that moves no unit's data: scalars, barriers.

@@ -4,9 +4,9 @@ use crate::swap::{Carried, Extent, PAGE, Swap, paged};
 use crate::way::Way;
 use crate::{Error, Result};
 use collectives::local::Link;
-use device::{Buffer, Class, Device, Place, View, ViewMut};
+use device::{Buffer, Class, Copying, Device, Place, View, ViewMut};
 use events::event::TransferEvent;
-use events::{Emitter, Progress, Route, What};
+use events::{Emitter, Progress, Route, What, Work};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -76,7 +76,8 @@ struct Issued {
 #[must_use = "what has crossed may be used once it is waited for"]
 pub struct Crossing {
     issued: Issued,
-    /// When it begins and ends.
+    copying: Copying,
+    /// When it begins and ends. A GPU's copy that is queued ends later, unless the way is simulated.
     crosses: (Duration, Duration),
 }
 
@@ -141,9 +142,9 @@ impl Transfers {
         self.swap().extend(bytes, self.device.reserve(class, bytes)?)
     }
 
-    /// Copies `x` to `out`, of the same type: one is on the device, the other in main memory. Both
-    /// may be used for something else at once; `out` holds the elements once the crossing has been
-    /// waited for.
+    /// Starts to copy `x` to `out`, of the same type: one is on the device, the other in main
+    /// memory. `out` holds the elements once the crossing has been waited for; until then neither is
+    /// used for anything else, as [`Device::start_copy`] says.
     ///
     /// # Errors
     /// The driver's.
@@ -151,7 +152,7 @@ impl Transfers {
         self.copy_from(self.now(), cargo, out, x)
     }
 
-    /// Copies what has come from a disk on to the device, as [`Transfers::copy`] does, from the
+    /// Starts to copy what has come from a disk on to the device, as [`Transfers::copy`] does, from the
     /// moment on at which it came.
     ///
     /// # Errors
@@ -167,7 +168,7 @@ impl Transfers {
         let (route, now) = (Route::HostToDevice, self.now());
         let issued = self.issue(route, cargo, bytes as u64);
         let crosses = self.ways.borrow_mut()[route.index()].cross(now, bytes as u64, (now, now));
-        Crossing { issued, crosses }
+        Crossing { issued, copying: Copying::done(), crosses }
     }
 
     fn copy_from(&self, ready: Duration, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
@@ -178,17 +179,29 @@ impl Transfers {
         let bytes = (x.len() * x.dtype().size()) as u64;
         let issued = self.issue(route, cargo, bytes);
         let began = self.now();
-        self.device.kernels().copy(out, x)?;
+        let is_simulated = self.ways.borrow()[route.index()].link.is_some();
+        let work = (!is_simulated).then_some(Work::Transfer { sequence: issued.sequence });
+        let copying = self.device.start_copy(out, x, work)?;
         let crosses = self.ways.borrow_mut()[route.index()].cross(ready, bytes, (began, self.now()));
-        Ok(Crossing { issued, crosses })
+        Ok(Crossing { issued, copying, crosses })
     }
 
-    /// Blocks until `crossing` is over.
-    pub fn wait(&self, crossing: Crossing) {
-        let Crossing { issued, crosses } = crossing;
-        let since = self.now();
+    /// Waits for `crossing`, so that its elements may be used. From a GPU to main memory the host is
+    /// blocked until it is over; the other way, what the GPU computes next waits for it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn wait(&self, crossing: Crossing) -> Result<()> {
+        let Crossing { issued, copying, mut crosses } = crossing;
+        let (since, was_done) = (self.now(), copying.is_done());
+        copying.wait()?;
+        if !was_done {
+            // When it ran in truth an event of the device says, once that is past.
+            crosses.1 = crosses.1.max(self.now());
+        }
         self.sleep_until(crosses.1);
         self.finished(issued, crosses, since);
+        Ok(())
     }
 
     /// Starts to fill the first `bytes` bytes of `into`, in main memory, with those of `extent` from

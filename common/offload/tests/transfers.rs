@@ -31,7 +31,7 @@ fn bytes_come_back_from_main_memory_and_from_disk_as_they_were() {
     let mut staging = transfers.staging(DType::F32, values.len()).unwrap();
     assert_eq!((staging.byte_len(), staging.bytes().as_ptr().addr() % PAGE), (3 * PAGE, 0));
     let crossing = transfers.copy(CARGO, staging.slice_mut(0..values.len()), sent.view()).unwrap();
-    transfers.wait(crossing);
+    transfers.wait(crossing).unwrap();
     let extent = transfers.extent(Class::Parameters, 4 * values.len()).unwrap();
     assert_eq!(extent.bytes(), 3 * PAGE);
     let written = transfers.write(CARGO, &extent, 0, staging, 3 * PAGE);
@@ -39,7 +39,7 @@ fn bytes_come_back_from_main_memory_and_from_disk_as_they_were() {
     buffer.bytes_mut().fill(7);
     let arrived = transfers.settle(transfers.read(CARGO, &extent, 0, buffer, 3 * PAGE)).unwrap();
     let mut back = device.allocate(Class::Parameters, DType::F32, values.len()).unwrap();
-    transfers.wait(transfers.forward(CARGO, back.view_mut(), &arrived).unwrap());
+    transfers.wait(transfers.forward(CARGO, back.view_mut(), &arrived).unwrap()).unwrap();
     assert_eq!(back.as_slice::<f32>(), values);
     let moved = transfers.moved();
     let of = |route: Route| (moved.bytes[route.index()], moved.calls[route.index()]);
@@ -61,13 +61,13 @@ fn a_simulated_way_takes_its_time_and_hides_behind_work() {
     let sent = device.zeros(Class::Gradients, DType::F32, 5000).unwrap();
     let mut host = device.allocate_host(Class::Gradients, DType::F32, 5000).unwrap();
     let since = Instant::now();
-    transfers.wait(transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap());
+    transfers.wait(transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap()).unwrap();
     assert!(since.elapsed() >= Duration::from_millis(21), "{:?}", since.elapsed());
     let exposed = transfers.moved().waited[Route::DeviceToHost.index()];
     assert!(exposed > 0.015, "{exposed}");
     let crossing = transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap();
     std::thread::sleep(Duration::from_millis(25));
-    transfers.wait(crossing);
+    transfers.wait(crossing).unwrap();
     let again = transfers.moved().waited[Route::DeviceToHost.index()] - exposed;
     assert!(again < 0.01, "a transfer that is over is not waited for: {again}");
 }
@@ -86,7 +86,7 @@ fn what_comes_from_a_slow_disk_crosses_to_the_device_as_soon_as_it_is_here() {
     std::thread::sleep(Duration::from_millis(60));
     let arrived = transfers.settle(read).unwrap();
     let since = Instant::now();
-    transfers.wait(transfers.forward(CARGO, back.view_mut(), &arrived).unwrap());
+    transfers.wait(transfers.forward(CARGO, back.view_mut(), &arrived).unwrap()).unwrap();
     assert!(since.elapsed() < Duration::from_millis(15), "both legs were over: {:?}", since.elapsed());
 }
 

@@ -22,10 +22,10 @@ pub enum WithShards {
     /// It is added to the rank's shard.
     Add,
     /// Hybrid sharding: the sum over the ranks that own the same shard of other copies.
-    Replicas(ReplicaSum),
+    Replicas(Box<ReplicaSum>),
     /// The shards rest in main memory, where an offloaded optimizer reads them: the slice travels
     /// there while backward continues, and is added on arrival. At most one is on its way.
-    ToHost(Option<Arrival>),
+    ToHost(Option<Box<Arrival>>),
 }
 
 /// A reduced slice on its way to main memory.
@@ -74,7 +74,7 @@ impl GradientShards {
                 }
                 WithShards::ToHost(_) => {
                     self.settle(rank)?;
-                    self.follows = WithShards::ToHost(Some(Arrival::send(rank, unit, full, own)?));
+                    self.follows = WithShards::ToHost(Some(Box::new(Arrival::send(rank, unit, full, own)?)));
                 }
             }
         }
@@ -97,8 +97,9 @@ impl GradientShards {
     /// Adds what is on its way to main memory to its shard, once it is there.
     fn settle(&mut self, rank: &Rank) -> Result<()> {
         let WithShards::ToHost(arrival) = &mut self.follows else { return Ok(()) };
-        let Some(Arrival { unit, crossing, arrived, _sent }) = arrival.take() else { return Ok(()) };
-        rank.transfers.wait(crossing);
+        let Some(arrival) = arrival.take() else { return Ok(()) };
+        let Arrival { unit, crossing, arrived, _sent } = *arrival;
+        rank.transfers.wait(crossing)?;
         Ok(rank.kernels().add(self.shard_mut(unit)?.view_mut(), arrived.view())?)
     }
 

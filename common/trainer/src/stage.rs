@@ -55,7 +55,7 @@ impl Setup {
     /// are several; or in main memory, if they rest there.
     pub fn gradient_shards(&self, shards: UnitBuffers) -> GradientShards {
         let follows = match self.replica_sum() {
-            Some(replicas) => WithShards::Replicas(replicas),
+            Some(replicas) => WithShards::Replicas(Box::new(replicas)),
             None if self.gradients_follow() => WithShards::ToHost(None),
             None => WithShards::Add,
         };

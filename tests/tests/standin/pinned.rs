@@ -4,7 +4,7 @@
 
 use device::cuda::kernels::{self, Operand};
 use device::cuda::{Gpu, Options};
-use device::{Buffer, Class, DType, Device, Ledger};
+use device::{Buffer, Class, Copying, DType, Device, Ledger, View, ViewMut};
 use events::Emitter;
 use tests::standin;
 
@@ -73,6 +73,101 @@ fn weights_arrive_whole_and_are_the_callers_again() {
         (0..3).map(|index| device.upload(Class::Parameters, &batch(index, len)).unwrap()).collect();
     for (index, buffer) in buffers.iter().enumerate() {
         assert!(device.read::<u32>(buffer.view()).unwrap()[..] == batch(index, len), "batch {index}");
+    }
+}
+
+fn start(device: &Device, out: ViewMut<'_>, x: View<'_>) -> Copying {
+    device.start_copy(out, x, None).unwrap()
+}
+
+/// The next buffers lie where those of copies that still run were, on both sides.
+#[test]
+fn buffers_may_be_dropped_while_they_are_copied() {
+    if !standin(buffers_may_be_dropped_while_they_are_copied, &[DOZE]) {
+        return;
+    }
+    let (device, len, count) = (rank(), 1500, 60);
+    let host = || device.allocate_host(Class::Workspace, DType::U32, len).unwrap();
+    let mut copies = Vec::new();
+    for index in 0..count {
+        let sent = device.upload(Class::Workspace, &batch(index, len)).unwrap();
+        let mut arrived = host();
+        let copying = start(&device, arrived.view_mut(), sent.view());
+        drop(sent);
+        copies.push((copying, arrived));
+    }
+    for (index, (copying, arrived)) in copies.into_iter().enumerate() {
+        copying.wait().unwrap();
+        assert_eq!(arrived.as_slice::<u32>(), batch(index, len), "batch {index}");
+    }
+    let mut copies = Vec::new();
+    for index in 0..count {
+        let mut arrived = device.allocate(Class::Workspace, DType::U32, len).unwrap();
+        let mut sent = host();
+        device.write(sent.view_mut(), &batch(index, len)).unwrap();
+        copies.push((start(&device, arrived.view_mut(), sent.view()), arrived));
+    }
+    for (index, (copying, arrived)) in copies.into_iter().enumerate() {
+        copying.wait().unwrap();
+        assert_eq!(device.read::<u32>(arrived.view()).unwrap()[..], batch(index, len), "batch {index}");
+    }
+}
+
+/// Whoever reads or writes page-locked memory waits for the copies that touch those elements, and
+/// later copies do, in the other direction too.
+#[test]
+fn copies_of_the_same_elements_wait_for_each_other() {
+    if !standin(copies_of_the_same_elements_wait_for_each_other, &[DOZE]) {
+        return;
+    }
+    let (device, len, half) = (rank(), 1500, 700);
+    let mut host = device.allocate_host(Class::Workspace, DType::U32, len).unwrap();
+    let gpu = || device.allocate(Class::Workspace, DType::U32, len).unwrap();
+    for index in 0..30 {
+        let (mut left, mut passed_on) = (gpu(), gpu());
+        device.write(host.view_mut(), &batch(index, len)).unwrap();
+        let leaves = start(&device, left.view_mut(), host.view());
+        let next = device.upload(Class::Workspace, &batch(index + 1, half)).unwrap();
+        let comes = start(&device, host.slice_mut(0..half), next.view());
+        let read: Vec<u32> = host.as_slice().to_vec();
+        assert_eq!((&read[..half], &read[half..]), (&batch(index + 1, half)[..], &batch(index, len)[half..]));
+        let goes_on = start(&device, passed_on.view_mut(), host.view());
+        for copying in [leaves, comes, goes_on] {
+            copying.wait().unwrap();
+        }
+        assert_eq!(device.read::<u32>(left.view()).unwrap()[..], batch(index, len), "batch {index}");
+        assert_eq!(device.read::<u32>(passed_on.view()).unwrap()[..], read, "batch {index}");
+    }
+}
+
+#[test]
+fn copies_of_other_types_or_lengths_are_refused() {
+    if !standin(copies_of_other_types_or_lengths_are_refused, &[]) {
+        return;
+    }
+    let device = rank();
+    let x = device.zeros(Class::Workspace, DType::F32, 10).unwrap();
+    for (dtype, len) in [(DType::U32, 10), (DType::F32, 9)] {
+        let mut out = device.allocate_host(Class::Workspace, dtype, len).unwrap();
+        assert!(device.start_copy(out.view_mut(), x.view(), None).is_err(), "{dtype:?}, {len}");
+    }
+}
+
+/// As where an offloaded optimizer reads gradients in main memory.
+#[test]
+fn norms_take_tensors_wherever_they_lie() {
+    if !standin(norms_take_tensors_wherever_they_lie, &[]) {
+        return;
+    }
+    let device = rank();
+    let there = device.upload::<f32>(Class::Gradients, &[3.0, -7.0]).unwrap();
+    let mut here = device.allocate_host(Class::Gradients, DType::F32, 2).unwrap();
+    for (values, largest) in [([1.0f32, -5.0], 7.0), ([2.0, -9.0], 9.0)] {
+        device.write(here.view_mut(), &values).unwrap();
+        let all = [there.view(), here.view()];
+        assert_eq!(device.kernels().max_magnitude_of(&all).unwrap(), largest);
+        let parts = all.clone().map(|x| device.kernels().sum_of_squares(x, 3).unwrap());
+        assert_eq!(device.kernels().sum_of_squares_of(&all, 3).unwrap(), parts.iter().sum::<u128>());
     }
 }
 

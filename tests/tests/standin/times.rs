@@ -1,7 +1,7 @@
 //! On a GPU the host only queues work. Events report when the work ran: these times, on the
 //! stand-in driver.
 
-use events::{Event, Operation, Pass, Progress, Recording, Snapshot, What, Work};
+use events::{Event, Operation, Pass, Progress, Recording, Route, Snapshot, What, Work};
 use planner::Stage;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -30,14 +30,13 @@ struct Run {
     trace: Value,
 }
 
-/// A recorded run of a stage on the stand-in, of two micro-batches per step; `engine` moves the
-/// data.
-fn recorded(stage: Stage, engine: &str) -> Run {
+/// A recorded run of a stage on the stand-in, of two micro-batches per step.
+fn recorded(stage: Stage, more: &str) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.zero");
     let flags = format!(
         "--model {} --gpus {RANKS} --batch-size 1 --grad-accum 2 --seq-len 12 --steps 2 --device cuda --threads 1 \
-         --collectives {engine} --record {}",
+         --record {} {more}",
         fixture("odd.json"),
         file.display()
     );
@@ -76,7 +75,7 @@ fn every_pass_and_collective_is_told_of_once_and_in_order() {
         return;
     }
     for (stage, engine) in [(Stage::Ddp, "local"), (Stage::Zero3, "local"), (Stage::Zero3, "nccl")] {
-        let Run { events, .. } = recorded(stage, engine);
+        let Run { events, .. } = recorded(stage, &format!("--collectives {engine}"));
         let all = stretches(&events);
         for rank in 0..RANKS {
             let finished =
@@ -116,7 +115,7 @@ fn times_respect_what_waits_for_what() {
     if !standin(times_respect_what_waits_for_what, &[("STANDIN_DOZE", "4000")]) {
         return;
     }
-    let Run { events, .. } = recorded(Stage::Zero3, "local");
+    let Run { events, .. } = recorded(Stage::Zero3, "");
     let all = stretches(&events);
     let mut checked = [0, 0];
     for (rank, event, about) in issued(&events) {
@@ -182,7 +181,7 @@ fn communication_overlaps_computation_and_the_screen_shows_it() {
     if !standin(communication_overlaps_computation_and_the_screen_shows_it, &[("STANDIN_DOZE", "4000")]) {
         return;
     }
-    let Run { events, units, trace } = recorded(Stage::Zero3, "local");
+    let Run { events, units, trace } = recorded(Stage::Zero3, "");
     let all = stretches(&events);
     let overlap = |a: &Ran, b: &Ran| a.to.min(b.to).saturating_sub(a.from.max(b.from));
     for rank in 0..RANKS {
@@ -211,6 +210,67 @@ fn communication_overlaps_computation_and_the_screen_shows_it() {
                 assert!(shown.contains(&(ran.from as f64 / 1e3)), "rank {rank}: {ran:?} is not in the trace");
             }
         }
+    }
+}
+
+/// Every transfer between device and main memory by its number, with its route and the time of its
+/// issue.
+fn crossings(events: &[Event], rank: u32) -> HashMap<u64, (Route, u64)> {
+    let issued = |event: &Event| match event.what {
+        What::Transfer(transfer) if event.rank == rank && transfer.progress == Progress::Issued => {
+            Some((transfer.sequence, (transfer.route, event.at)))
+        }
+        _ => None,
+    };
+    let all = events.iter().filter_map(issued);
+    all.filter(|(_, (route, _))| !route.touches_disk()).collect()
+}
+
+/// False for what is fetched ahead and then not needed, after the last step.
+fn waited_for(events: &[Event], rank: u32, sequence: u64) -> bool {
+    let such = |event: &&Event| match event.what {
+        What::Transfer(transfer) => (event.rank, transfer.sequence) == (rank, sequence),
+        _ => false,
+    };
+    events.iter().filter(such).count() == 2
+}
+
+/// Parameters and gradients, of which a run moves many, travel while their rank computes.
+#[test]
+fn copies_from_and_to_main_memory_are_told_of_once_and_overlap_computation() {
+    let doze = &[("STANDIN_DOZE", "4000")];
+    if !standin(copies_from_and_to_main_memory_are_told_of_once_and_overlap_computation, doze) {
+        return;
+    }
+    let Run { events, units, trace } =
+        recorded(Stage::Zero3, "--offload-optimizer cpu --offload-parameters cpu");
+    let mut window = Window::new(&Snapshot::new(RANKS, units));
+    events.iter().for_each(|event| window.apply(event));
+    let shown: Vec<_> = window.lanes.iter().flat_map(|lane| &lane.transfers).collect();
+    assert!(!shown.is_empty() && shown.iter().all(|span| span.moving() == span.ran && span.ran.is_some()));
+    for rank in 0..RANKS {
+        let (all, mut issued) = (stretches(&events), crossings(&events, rank));
+        let passes = passes(&all, rank);
+        let (mut lanes, mut both) = (HashMap::<Route, Vec<Ran>>::new(), 0);
+        for ran in all.into_iter().filter(|ran| ran.rank == rank) {
+            let Work::Transfer { sequence } = ran.work else { continue };
+            let (route, at) = issued.remove(&sequence).expect("issued, and told of once");
+            assert!(at <= ran.from && ran.from <= ran.to, "rank {rank}: {ran:?} was issued at {at}");
+            let overlap = |pass: &Ran| ran.to.min(pass.to).saturating_sub(ran.from.max(pass.from));
+            both += passes.iter().map(overlap).sum::<u64>();
+            lanes.entry(route).or_default().push(ran);
+            let starts = |entry: &Value| entry["ts"].as_f64() == Some(ran.from as f64 / 1e3);
+            let in_trace = trace["traceEvents"].as_array().unwrap().iter().any(starts);
+            assert!(
+                in_trace || !waited_for(&events, rank, sequence),
+                "rank {rank}: {ran:?} is not in the trace"
+            );
+        }
+        assert!(issued.is_empty(), "rank {rank}: never told of {issued:?}");
+        assert!(both > 0, "rank {rank}: nothing is copied while it computes");
+        assert_eq!(lanes.len(), 2, "rank {rank}: each direction");
+        let follows = |pair: &[Ran]| pair[0].to <= pair[1].from;
+        assert!(lanes.values().all(|lane| lane.len() > 8 && lane.windows(2).all(follows)), "{lanes:?}");
     }
 }
 

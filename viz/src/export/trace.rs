@@ -48,16 +48,23 @@ pub fn render(recording: &Recording) -> Result<String, RecordingError> {
         entries.push(named("thread_name", rank, COMPUTE, "compute"));
         entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
     }
-    let mut transfers = Vec::new();
+    let (mut transfers, mut ran) = (Vec::new(), HashMap::new());
     let mut open: Vec<OpenSpans> = (0..header.world_size).map(|_| OpenSpans::default()).collect();
     for event in recording.events() {
         let event = event?;
         if let What::Transfer(transfer) = &event.what {
             transfers.extend(TransferEntry::of(header, &event, transfer));
         }
+        if let What::Ran { work: Work::Transfer { sequence }, began, ended } = event.what {
+            let (from, to) = (event.at.saturating_sub(began), event.at.saturating_sub(ended));
+            ran.insert((event.rank, sequence), (from, to));
+        }
         if let Some(state) = open.get_mut(event.rank as usize) {
             state.take(header, &event, &mut entries);
         }
+    }
+    for transfer in &mut transfers {
+        transfer.moved = *ran.get(&(transfer.rank, transfer.sequence)).unwrap_or(&transfer.moved);
     }
     entries.extend(tracks(transfers));
     let trace = json!({
@@ -71,6 +78,7 @@ pub fn render(recording: &Recording) -> Result<String, RecordingError> {
 /// A transfer that has finished.
 struct TransferEntry {
     rank: u32,
+    sequence: u64,
     route: Route,
     /// When its bytes moved.
     moved: (u64, u64),
@@ -83,6 +91,7 @@ impl TransferEntry {
         let before = |time: u64| event.at.saturating_sub(time);
         (transfer.progress == Progress::Finished).then(|| TransferEntry {
             rank: event.rank,
+            sequence: transfer.sequence,
             route: transfer.route,
             moved: (before(transfer.began), before(transfer.ended)),
             name: places::cargo(header, transfer),
@@ -100,7 +109,7 @@ fn tracks(mut transfers: Vec<TransferEntry>) -> Vec<Value> {
     transfers.sort_by_key(|transfer| transfer.moved);
     let mut free: HashMap<(u32, Route), Vec<u64>> = HashMap::new();
     let mut entries = Vec::new();
-    for TransferEntry { rank, route, moved: (from, to), name, arguments } in transfers {
+    for TransferEntry { rank, route, moved: (from, to), name, arguments, .. } in transfers {
         let free = free.entry((rank, route)).or_default();
         let place = free.iter().position(|&end| end <= from).unwrap_or(free.len().min(TRACKS - 1));
         let track = COMMUNICATION + 1 + (route.index() * TRACKS + place) as u32;

@@ -167,12 +167,12 @@ impl Slot {
     /// Waits until the shard, of so many elements, is on the device.
     fn arrive(&mut self, elements: usize, rank: &Rank) -> Result<()> {
         match std::mem::replace(&mut self.holds, Holds::Gathered) {
-            Holds::Crossing(_, crossing) => rank.transfers.wait(crossing),
+            Holds::Crossing(_, crossing) => rank.transfers.wait(crossing)?,
             Holds::Reading(unit, staged) => {
                 let arrived = rank.transfers.settle(staged)?;
                 let cargo = Cargo { class: Class::Parameters, unit };
                 let out = self.buffer.slice_mut(0..elements);
-                rank.transfers.wait(rank.transfers.forward(cargo, out, &arrived)?);
+                rank.transfers.wait(rank.transfers.forward(cargo, out, &arrived)?)?;
                 self.staging = Some(arrived.buffer);
             }
             Holds::Nothing | Holds::Gathered => {}

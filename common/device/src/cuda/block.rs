@@ -1,11 +1,13 @@
 //! A buffer's memory on a GPU.
 
+use super::in_flight::InFlight;
 use super::runtime::Runtime;
 use crate::Result;
 use std::sync::Arc;
 
 /// Memory on a rank's GPU; goes back to the rank's pool when dropped.
 pub(crate) struct Block {
+    in_flight: InFlight,
     rank: Arc<Runtime>,
     address: u64,
     bytes: usize,
@@ -14,11 +16,21 @@ pub(crate) struct Block {
 impl Block {
     /// `None` if the GPU has no room.
     fn new(rank: Arc<Runtime>, bytes: usize) -> Result<Option<Self>> {
-        Ok(rank.pool.lend(bytes)?.map(|address| Block { rank, address, bytes }))
+        Ok(rank.pool.lend(bytes)?.map(|address| Block {
+            in_flight: InFlight::default(),
+            rank,
+            address,
+            bytes,
+        }))
     }
 
     pub(crate) fn address(&self) -> u64 {
         self.address
+    }
+
+    /// The copies that touch it.
+    pub(super) fn in_flight(&self) -> &InFlight {
+        &self.in_flight
     }
 
     /// The rank that it belongs to.
@@ -29,6 +41,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        // It is reused in the order of the compute stream. A driver that refuses refuses what is queued next, too, and
+        // that is reported.
+        let _ = self.rank.compute_after_copies(&self.in_flight);
         self.rank.pool.take_back(self.address, self.bytes);
     }
 }
@@ -37,5 +52,15 @@ impl Runtime {
     /// A block of the rank's memory; `None` if the GPU has no room.
     pub(crate) fn block(self: &Arc<Self>, bytes: usize) -> Result<Option<Block>> {
         Block::new(self.clone(), bytes)
+    }
+
+    /// Makes what is computed from now on wait for the copies `in_flight`.
+    fn compute_after_copies(&self, in_flight: &InFlight) -> Result<()> {
+        if in_flight.is_empty() {
+            return Ok(());
+        }
+        self.gpu.context.enter()?;
+        let fences = in_flight.before(&(0..usize::MAX), true);
+        fences.iter().try_for_each(|fence| self.compute.wait(fence))
     }
 }

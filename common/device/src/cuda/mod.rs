@@ -8,20 +8,26 @@
 //! | `kernels` | CUDA C++ sources, and the launches that each operation takes |
 //! | `runtime`, `stream` | one rank on a GPU: streams, launches, the fences between streams |
 //! | `timeline`, `laps`, `timing` | when queued work ran, and how long it took |
-//! | `memory`, `block`, `pinned`, `staging`, `transfer` | its memory, and copies from and to main memory |
+//! | `memory`, `block`, `pinned` | its memory, and page-locked main memory |
+//! | `staging`, `transfer` | copies from and to main memory in the order of computation |
+//! | `copies`, `copy_streams`, `in_flight` | the same beside computation, and what waits for them |
 //! | `matmul`, `rotations` | products by cuBLASLt; tables of cosines and sines |
 //!
 //! Nothing here knows buffers or views: [`crate::Kernels`] is implemented over this in the module
 //! `gpu`.
 //!
 //! A rank queues work on its compute stream in the order of its program and waits for it only where
-//! the host needs a number. Communication runs on a stream of its own; fences order the two.
+//! the host needs a number. Communication runs on a stream of its own, and so do copies of offloaded
+//! states in each direction; fences order them.
 
 mod block;
 mod call;
 mod compile;
 mod context;
+mod copies;
+mod copy_streams;
 mod gpu;
+mod in_flight;
 pub mod kernels;
 mod laps;
 mod library;
@@ -38,6 +44,7 @@ mod timing;
 mod transfer;
 
 pub(crate) use block::Block;
+pub(crate) use copies::QueuedCopy;
 pub use gpu::{Gpu, GpuInfo, list};
 pub(crate) use laps::Lap;
 pub use library::Library;

@@ -4,10 +4,12 @@
 
 use super::call::Named;
 use super::context::Context;
+use super::in_flight::InFlight;
 use crate::Result;
 use cudarc::driver::result;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Freed blocks by size.
@@ -20,8 +22,11 @@ impl Spare {
     }
 }
 
+/// The panic of a block without pages: it gives them back only when it is dropped.
+const HELD: &str = "a block holds its pages";
+
 /// A block of page-locked memory; goes back to [`Spare`] when dropped. Its contents are unspecified
-/// at first.
+/// at first. Whoever accesses bytes that a copy touches is blocked until the copy is done.
 pub(crate) struct Pinned {
     /// `None` once given back.
     pages: Option<Pages>,
@@ -35,12 +40,31 @@ impl Pinned {
         Ok(Pinned { pages: Some(pages), spare: spare.clone() })
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.pages.as_ref().map_or(&[], Pages::bytes)
+    /// Bytes `range`, to read.
+    pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        self.pages().bytes(range)
     }
 
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        self.pages.as_mut().map_or(&mut [], Pages::bytes_mut)
+    /// Bytes `range`, to write.
+    pub(crate) fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.pages.as_mut().expect(HELD).bytes_mut(range)
+    }
+
+    /// The address of bytes `range`, for copies that mark them in [`Pinned::in_flight`].
+    ///
+    /// # Panics
+    /// If it has fewer bytes.
+    pub(super) fn start(&self, range: &Range<usize>) -> *mut u8 {
+        self.pages().start(range)
+    }
+
+    /// The copies that touch it.
+    pub(super) fn in_flight(&self) -> &InFlight {
+        &self.pages().in_flight
+    }
+
+    fn pages(&self) -> &Pages {
+        self.pages.as_ref().expect(HELD)
     }
 }
 
@@ -54,6 +78,7 @@ impl Drop for Pinned {
 
 /// Pages that the driver has locked.
 struct Pages {
+    in_flight: InFlight,
     context: Arc<Context>,
     start: *mut u8,
     bytes: usize,
@@ -71,24 +96,42 @@ impl Pages {
         let start = unsafe { result::malloc_host(bytes.max(1), 0) }.named("cuMemHostAlloc")?;
         // SAFETY: just allocated with this many bytes; no other reference exists.
         unsafe { start.cast::<u8>().write_bytes(0, bytes) };
-        Ok(Pages { context, start: start.cast(), bytes })
+        Ok(Pages { in_flight: InFlight::default(), context, start: start.cast(), bytes })
     }
 
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: allocated and initialised with this many bytes, and borrowed as `self` is.
-        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+    fn start(&self, range: &Range<usize>) -> *mut u8 {
+        assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} of {} bytes", self.bytes);
+        self.start.wrapping_add(range.start)
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    fn bytes(&self, range: Range<usize>) -> &[u8] {
+        self.settle(&range, false);
+        // SAFETY: allocated and initialised with these bytes, which no copy writes, and borrowed as `self` is.
+        unsafe { std::slice::from_raw_parts(self.start(&range), range.len()) }
+    }
+
+    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.settle(&range, true);
+        // SAFETY: as above; no copy reads them either, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start(&range), range.len()) }
+    }
+
+    /// Blocks until no copy is in the way of reading, or writing, bytes `range`. A driver that
+    /// refuses to wait has failed, and copies nothing any more; who waits for the copy itself
+    /// reports that.
+    fn settle(&self, range: &Range<usize>, writes: bool) {
+        if !self.in_flight.is_empty() {
+            let _ = self.context.enter();
+            self.in_flight.before(range, writes).iter().for_each(|fence| drop(fence.wait()));
+        }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
+        self.settle(&(0..self.bytes), true);
         let _ = self.context.enter();
-        // SAFETY: allocated once, freed once; transfers from and to it are waited for where they are made.
+        // SAFETY: allocated once, freed once, and no copy touches it any more.
         let _ = unsafe { result::free_host(self.start.cast::<c_void>()) };
     }
 }

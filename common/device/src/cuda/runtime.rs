@@ -1,6 +1,7 @@
 //! One rank on a GPU: its streams, its memory, and the launches it makes.
 
 use super::call::Named;
+use super::copy_streams::CopyStreams;
 use super::gpu::Gpu;
 use super::kernels::{Launch, Launcher, MatrixOperand, Multiplier};
 use super::laps::Laps;
@@ -36,12 +37,13 @@ pub(crate) const RESULT: usize = 16;
 /// Results that wait to be read together.
 pub(crate) const RESULTS: usize = 256;
 
-/// One rank's share of a GPU. Two streams: what is queued on one runs in order, and side by side
-/// with the other.
+/// One rank's share of a GPU. What is queued on one of its streams runs in order, and side by side
+/// with the others.
 pub struct Runtime {
     pub(super) gpu: Arc<Gpu>,
     pub(super) compute: Stream,
     pub(super) communication: Stream,
+    pub(super) copies: CopyStreams,
     pub(super) blas: Blas,
     /// Scratch memory of operations on the compute stream, one after the other.
     scratch: Mutex<Option<(u64, usize)>>,
@@ -75,6 +77,7 @@ impl Runtime {
             spare: Arc::default(),
             compute,
             communication: Stream::new(true)?,
+            copies: CopyStreams::default(),
             blas: Blas::new(&pool, options.tf32)?,
             scratch: Mutex::default(),
             result: pool.take(RESULT * RESULTS)?.ok_or_else(|| no_room("results", RESULT * RESULTS))?,
@@ -108,8 +111,8 @@ impl Runtime {
         let (free, total) = self.gpu.memory()?;
         let (taken, workspaces) = self.pool.holdings();
         let of_ranks = self.gpu.stocks.taken();
-        let queued = self.compute.queued() + self.communication.queued();
-        let waits = self.compute.waits() + self.communication.waits();
+        let queued = self.streams().map(Stream::queued).sum();
+        let waits = self.streams().map(Stream::waits).sum();
         let communicators = self.communicators.load(Ordering::Relaxed);
         Ok(Usage { taken, workspaces, in_use: total - free, of_ranks, communicators, queued, waits })
     }
@@ -120,8 +123,13 @@ impl Runtime {
     /// The driver's; also that of an earlier launch.
     pub fn synchronize(&self) -> Result<()> {
         self.gpu.context.enter()?;
+        self.copies.made().try_for_each(Stream::synchronize)?;
         self.communication.synchronize()?;
         self.compute.synchronize()
+    }
+
+    fn streams(&self) -> impl Iterator<Item = &Stream> {
+        [&self.compute, &self.communication].into_iter().chain(self.copies.made())
     }
 
     /// Returns a fence after everything that this rank has queued on its compute stream.

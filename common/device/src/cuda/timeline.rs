@@ -17,7 +17,11 @@ use std::time::{Duration, Instant};
 pub(super) enum Lane {
     Compute,
     Communication,
+    ToGpu,
+    ToHost,
 }
+
+const LANES: usize = 4;
 
 /// A point in a stream's work, and when it was queued.
 struct Point {
@@ -50,9 +54,9 @@ struct Pending {
     /// The origin of the GPU's clock.
     origin: Mark,
     /// By [`Lane`], in the order in which they end.
-    pending: [VecDeque<Stretch>; 2],
+    pending: [VecDeque<Stretch>; LANES],
     /// By [`Lane`]: the end of the last stretch that was emitted.
-    reached: [i64; 2],
+    reached: [i64; LANES],
     /// Marks for reuse.
     spare: Vec<Mark>,
     /// Stretches on the communication stream that are past, and their time in nanoseconds.
@@ -69,7 +73,7 @@ impl Timeline {
         let zero = emitter.start();
         let (origin, alignment) = Alignment::measure(zero, stream)?;
         let (pending, spare) = (Default::default(), Vec::new());
-        let state = Pending { alignment, origin, pending, reached: [0; 2], spare, communicated: (0, 0) };
+        let state = Pending { alignment, origin, pending, reached: [0; LANES], spare, communicated: (0, 0) };
         Ok(Timeline { emitter: emitter.clone(), zero, state: Mutex::new(state) })
     }
 
@@ -115,7 +119,7 @@ impl Timeline {
     }
 
     fn emit_from(&self, state: &mut Pending) -> Result<()> {
-        for lane in [Lane::Compute, Lane::Communication] {
+        for lane in [Lane::Compute, Lane::Communication, Lane::ToGpu, Lane::ToHost] {
             while let Some(stretch) = state.next_past(lane)? {
                 let seen = self.now();
                 let Stretch { work, began, ended } = stretch;

@@ -72,7 +72,7 @@ impl Runtime {
     fn upload_staged(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.gpu.context.enter()?;
         let mut block = self.staging.take(&self.gpu.context, &self.spare, bytes.len())?;
-        let staged = &mut block.bytes_mut()[..bytes.len()];
+        let staged = block.bytes_mut(0..bytes.len());
         staged.copy_from_slice(bytes);
         // SAFETY: the callers' addresses have room for the bytes; nothing else uses the block until the copy is done.
         let queued = unsafe { result::memcpy_htod_async(address, staged, self.compute.handle()) };
@@ -87,7 +87,7 @@ impl Runtime {
     fn queue_download(&self, address: u64, len: usize) -> Result<(Fence, Pinned)> {
         self.gpu.context.enter()?;
         let mut block = self.staging.take(&self.gpu.context, &self.spare, len)?;
-        let place = &mut block.bytes_mut()[..len];
+        let place = block.bytes_mut(0..len);
         // SAFETY: as in `upload_staged`, the other way round.
         let queued = unsafe { result::memcpy_dtoh_async(place, address, self.compute.handle()) };
         queued.named("cuMemcpyDtoHAsync")?;
@@ -115,7 +115,7 @@ impl Runtime {
         let (fence, block) = self.queue_download(address, bytes.len())?;
         let arrived = self.compute.wait_for(&fence);
         if arrived.is_ok() {
-            bytes.copy_from_slice(&block.bytes()[..bytes.len()]);
+            bytes.copy_from_slice(block.bytes(0..bytes.len()));
         }
         self.staging.keep(fence, block);
         arrived
@@ -137,7 +137,7 @@ impl Download {
         let Some((fence, block)) = &self.block else { return Ok(read(&[])) };
         self.rank.gpu.context.enter()?;
         fence.wait()?;
-        Ok(read(&block.bytes()[..self.len]))
+        Ok(read(block.bytes(0..self.len)))
     }
 }
 

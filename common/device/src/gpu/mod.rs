@@ -9,6 +9,8 @@ mod operand;
 mod reductions;
 mod transfer;
 
+pub(crate) use transfer::start;
+
 use crate::cpu::Cpu;
 use crate::cuda::{Options, Rotations, Runtime};
 use std::sync::Arc;

@@ -1,8 +1,11 @@
 //! Copies between kinds of memory.
 
 use crate::Result;
+use crate::buffer::Storage;
+use crate::copying::Copying;
 use crate::cuda::Runtime;
 use crate::view::{View, ViewMut};
+use events::Work;
 
 /// `out = x` between memory of any two kinds; the same element type and number.
 pub(super) fn transfer(rank: &Runtime, mut out: ViewMut<'_>, x: View<'_>) -> Result<()> {
@@ -19,4 +22,26 @@ pub(super) fn transfer(rank: &Runtime, mut out: ViewMut<'_>, x: View<'_>) -> Res
             rank.copy_on_gpu(out.address("copy", "out")?, x.address("copy", "x")?, bytes)
         }
     }
+}
+
+/// Starts `out = x` on a stream beside the one of computation, between page-locked and a GPU's
+/// memory; `work` names it in events. Copies at once between memory of other kinds.
+pub(crate) fn start(
+    rank: &Runtime,
+    mut out: ViewMut<'_>,
+    x: View<'_>,
+    work: Option<Work>,
+) -> Result<Copying> {
+    out.note_largest(x.largest_index());
+    let queued = match (out.memory(), x.memory()) {
+        (_, (_, bytes)) if bytes.is_empty() => return Ok(Copying::done()),
+        ((Storage::Gpu(block), to), (Storage::Pinned(pages), from)) => {
+            block.rank().copy_in((block, to), (pages, from), work)
+        }
+        ((Storage::Pinned(pages), to), (Storage::Gpu(block), from)) => {
+            block.rank().copy_out((pages, to), (block, from), work)
+        }
+        _ => return transfer(rank, out, x).map(|()| Copying::done()),
+    };
+    queued.map(Copying::queued)
 }

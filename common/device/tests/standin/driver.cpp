@@ -191,6 +191,19 @@ Blocks &pinned() {
     return all;
 }
 
+// Page-locked memory that queued copies will read.
+std::multimap<uint64_t, uint64_t> &being_read() {
+    static std::multimap<uint64_t, uint64_t> all;
+    return all;
+}
+
+bool is_being_read(uint64_t address, uint64_t bytes) {
+    std::lock_guard<std::mutex> lock(registry_lock());
+    for (auto &[start, length] : being_read())
+        if (start < address + bytes && address < start + length) return true;
+    return false;
+}
+
 bool inside(const Blocks &blocks, uint64_t address, uint64_t bytes) {
     auto after = blocks.upper_bound(address);
     if (after == blocks.begin()) return false;
@@ -534,7 +547,18 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *st
         stream->reading = true;
         return status;
     }
-    return enqueue(stream, [to, from, copy] {
+    uint64_t source = reinterpret_cast<uint64_t>(from);
+    {
+        std::lock_guard<std::mutex> lock(registry_lock());
+        being_read().emplace(source, bytes);
+    }
+    return enqueue(stream, [to, from, source, copy] {
+        {
+            std::lock_guard<std::mutex> lock(registry_lock());
+            auto [first, last] = being_read().equal_range(source);
+            while (first != last && first->second != copy.size()) ++first;
+            if (first != last) being_read().erase(first);
+        }
         // A GPU reads page-locked memory when it runs the copy: a change before that is copied.
         if (!holds(pinned(), reinterpret_cast<uint64_t>(from), copy.size()) || memcmp(from, copy.data(), copy.size()) != 0)
             return fail("page-locked memory was changed or freed before a copy from it was done");
@@ -544,8 +568,12 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *st
 
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, Stream *stream) {
     if (!holds(on_device(), from, bytes)) return INVALID_VALUE;
-    memset(to, POISON, bytes);
-    return enqueue(stream, [=] { memcpy(to, reinterpret_cast<void *>(from), bytes); });
+    // Memory that a copy queued before still reads is overwritten after that copy, if an event orders the two.
+    if (!is_being_read(reinterpret_cast<uint64_t>(to), bytes)) memset(to, POISON, bytes);
+    return enqueue(stream, [=] {
+        if (!holds(on_device(), from, bytes)) return fail("a copy reads memory that was given back before it ran");
+        memcpy(to, reinterpret_cast<void *>(from), bytes);
+    });
 }
 
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Stream *stream) {

@@ -229,10 +229,10 @@ impl<'a> Pager<'a> {
             let arrived = transfers.settle(parameters)?;
             let on_device = slot.on_device.as_mut().ok_or(missing(at.unit))?;
             let cargo = Cargo { class: Class::Parameters, unit: at.unit };
-            transfers.wait(transfers.forward(cargo, on_device.slice_mut(0..elements), &arrived)?);
+            transfers.wait(transfers.forward(cargo, on_device.slice_mut(0..elements), &arrived)?)?;
             slot.parameters = Some(arrived.buffer);
         }
-        crossings.into_iter().for_each(|crossing| transfers.wait(crossing));
+        crossings.into_iter().try_for_each(|crossing| transfers.wait(crossing))?;
         if !states.is_empty() {
             slot.states = Some(settled(self.rank, states, at.unit)?);
         }
@@ -365,7 +365,7 @@ impl<'a> Pager<'a> {
         let size = self.parameters.dtype(at.unit).size();
         let (extent, bytes) = (self.parameters.extent(at.unit)?, span(&within, size, self.is_last(at)));
         let (transfers, slot) = (&self.rank.transfers, &mut self.slots[index]);
-        slot.leaving.crossing.take().into_iter().for_each(|crossing| transfers.wait(crossing));
+        slot.leaving.crossing.take().map_or(Ok(()), |crossing| transfers.wait(crossing))?;
         let staged = slot.parameters.take().ok_or(missing(at.unit))?;
         let cargo = Cargo { class: Class::Parameters, unit: at.unit };
         slot.leaving.parameters = Some(transfers.write(cargo, extent, within.start * size, staged, bytes));
@@ -381,7 +381,7 @@ impl<'a> Pager<'a> {
         let (transfers, index) = (&self.rank.transfers, next % self.slots.len());
         let slot = &mut self.slots[index];
         let Leaving { piece, states, parameters, crossing, .. } = std::mem::take(&mut slot.leaving);
-        crossing.into_iter().for_each(|crossing| transfers.wait(crossing));
+        crossing.map_or(Ok(()), |crossing| transfers.wait(crossing))?;
         if let Some(parameters) = parameters {
             slot.parameters = Some(transfers.settle(parameters)?.buffer);
         }

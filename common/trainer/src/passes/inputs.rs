@@ -96,7 +96,7 @@ impl Inputs {
     /// is where it rests.
     fn settle(&mut self) -> Result<()> {
         let Some(Leaving { block, _input, copy, crossing }) = self.leaving.take() else { return Ok(()) };
-        self.rank.transfers.wait(crossing);
+        self.rank.transfers.wait(crossing)?;
         drop(_input);
         if self.place == Place::Host {
             self.held[block] = Some(copy);
@@ -151,7 +151,7 @@ impl Inputs {
         let Rank { transfers, device, .. } = &*self.rank;
         match self.coming.take() {
             Some(Coming::Crossing(input, crossing)) => {
-                transfers.wait(crossing);
+                transfers.wait(crossing)?;
                 self.held[block] = None;
                 Ok(input)
             }
@@ -159,7 +159,7 @@ impl Inputs {
                 let arrived = transfers.settle(staged)?;
                 let mut input = device.allocate(Class::Activations, self.dtype, self.len)?;
                 let crossing = transfers.forward(Self::cargo(block), input.view_mut(), &arrived)?;
-                transfers.wait(crossing);
+                transfers.wait(crossing)?;
                 Ok(input)
             }
             None => Err(RankError::Other(format!("the input of block {block} was not fetched"))),

@@ -3,14 +3,15 @@
 //!
 //! Every kernel on the device against the CPU's, and attention against itself by matrix products;
 //! every stage on 1, 2 and 4 ranks against the CPU's losses, against the other stages, against
-//! itself and against other wrappings; the same of a model whose heads tensor cores take; every
-//! stage over NCCL against the same over copies; the ledger against the driver. Each part runs in a
-//! process of its own. Needs this program, NVIDIA's driver and the libraries that `doctor` lists;
-//! no Rust.
+//! itself and against other wrappings; the same of a model whose heads tensor cores take; stages
+//! with states in main memory and on disk against the same on the GPU; every stage over NCCL
+//! against the same over copies; the ledger against the driver. Each part runs in a process of its
+//! own. Needs this program, NVIDIA's driver and the libraries that `doctor` lists; no Rust.
 
 mod kernels;
 mod memory;
 mod nccl;
+mod offload;
 mod parts;
 mod training;
 
@@ -123,6 +124,7 @@ fn sections(arguments: &Arguments, bf16: bool) -> Vec<Section<'_>> {
         },
         Section { title: "The ledger against the driver", parts: vec![Part::new("memory", memory::check)] },
         Section { title: "Stages", parts: training::parts(arguments, bf16) },
+        Section { title: "Offload against everything on the GPU", parts: offload::parts(arguments, bf16) },
         Section { title: "Stages over NCCL", parts: nccl::parts(arguments, bf16) },
     ];
     for section in &mut sections {

@@ -142,6 +142,7 @@ pub(crate) fn apart(precision: &str, expected: &Report, got: &Report) -> (String
     (words, most <= allowed)
 }
 
-fn same(a: &Report, b: &Report) -> bool {
+/// True if both have learnt the same bits.
+pub(crate) fn same(a: &Report, b: &Report) -> bool {
     losses(a) == losses(b) && a.weights_blake3 == b.weights_blake3
 }
