@@ -1,7 +1,7 @@
 //! When it pays to let the optimizer states rest in main memory: time on the bus beside time to
 //! compute.
 
-use super::tables::spaced;
+use super::spaced::spaced;
 use crate::learn::figure::{crossing, seconds, waited_for_crossings};
 use crate::learn::runs::{Run, Runs};
 use events::{Place, Route};

@@ -2,7 +2,7 @@
 //! and what staging buffers hide.
 
 use super::bus::COMPUTE;
-use super::tables::spaced;
+use super::spaced::spaced;
 use crate::learn::runs::{Run, Runs};
 use events::{Place, Route};
 use planner::table::{Table, grouped};

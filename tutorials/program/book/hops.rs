@@ -1,6 +1,6 @@
 //! The slices that each rank receives, hop by hop, inside a recorded collective.
 
-use super::tables::spaced;
+use super::spaced::spaced;
 use events::{Recording, What};
 use planner::table::Table;
 use std::path::Path;

@@ -19,6 +19,7 @@ mod hops;
 mod links;
 mod marks;
 mod picture;
+mod spaced;
 mod stages;
 mod tables;
 mod translation;

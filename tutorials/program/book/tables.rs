@@ -1,9 +1,10 @@
 //! Tables that the planner makes.
 
+use super::spaced::{around, spaced};
 use super::{activations, bus, disk};
 use planner::closed::sweeps_table;
 use planner::paper::table_1;
-use planner::table::{Format, Table, grouped};
+use planner::table::{Table, grouped};
 use planner::{Job, Partition, Recipe, Stage};
 use trainer::{Failure, Result};
 
@@ -56,15 +57,6 @@ fn sizes() -> Table {
         table.row(format!("{}, {gpus} GPUs", recipe.name), Stage::ALL.map(cell));
     }
     table
-}
-
-/// Returns a table between empty lines, as Markdown requires.
-pub(super) fn spaced(table: &Table) -> Vec<String> {
-    around(&table.render(Format::Markdown))
-}
-
-fn around(text: &str) -> Vec<String> {
-    format!("\n{}\n", text.trim_end()).split('\n').map(str::to_string).collect()
 }
 
 /// Returns a table: the parameters of every unit of the run with `flags`, without and with padding.
