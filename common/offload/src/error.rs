@@ -1,6 +1,7 @@
 //! What can go wrong between places.
 
 use device::DeviceError;
+use events::Route;
 
 /// A transfer failed, or there is no room where something was to rest.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -14,6 +15,21 @@ pub enum Error {
          Give a directory on another disk with --offload-dir, or let less rest on disk: --offload-optimizer cpu."
     )]
     Disk(String),
+    /// Over a simulated way that is slower than the rank's peers wait.
+    #[error(
+        "{bytes} bytes {route} take {seconds} s more over the simulated way, and peers wait for {timeout} s\n\
+         Give a faster way with --host-link or --disk-link, or more time with --timeout."
+    )]
+    Slow {
+        /// The way.
+        route: Route,
+        /// The transfer's bytes.
+        bytes: u64,
+        /// Seconds until it has delivered.
+        seconds: u64,
+        /// Seconds that peers wait.
+        timeout: u64,
+    },
 }
 
 impl From<storage::Error> for Error {

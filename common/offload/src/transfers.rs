@@ -30,6 +30,9 @@ pub struct Options<'a> {
     pub directory: Option<&'a Path>,
     /// What reads and writes there; a [`Disk`] of its own if not given.
     pub storage: Option<Disk>,
+    /// The longest that the rank waits for a simulated way, if there is a bound: its peers would give
+    /// it up by then.
+    pub timeout: Option<Duration>,
 }
 
 /// What travels, as a screen names it.
@@ -60,6 +63,7 @@ pub struct Transfers {
     ways: RefCell<[Way; ROUTES]>,
     swap: Option<Swap>,
     issued: Cell<u64>,
+    timeout: Option<Duration>,
 }
 
 /// A transfer that has been issued.
@@ -116,6 +120,7 @@ impl Transfers {
             ways: RefCell::new(ways),
             swap: swap.transpose()?,
             issued: Cell::new(0),
+            timeout: options.timeout,
         })
     }
 
@@ -199,7 +204,7 @@ impl Transfers {
             // When it ran in truth an event of the device says, once that is past.
             crosses.1 = crosses.1.max(self.now());
         }
-        self.sleep_until(crosses.1);
+        self.sleep_until(issued, crosses.1)?;
         self.finished(issued, crosses, since);
         Ok(())
     }
@@ -234,7 +239,7 @@ impl Transfers {
         let at = |instant: Instant| now.saturating_sub(instant.elapsed());
         let moved = (at(began).max(issued.at), at(ended).max(issued.at));
         let crosses = self.ways.borrow_mut()[issued.route.index()].cross(issued.at, issued.bytes, moved);
-        self.sleep_until(crosses.1);
+        self.sleep_until(issued, crosses.1)?;
         self.finished(issued, crosses, since);
         Ok(Arriving { buffer: memory.buffer, ended: crosses.1 })
     }
@@ -253,14 +258,17 @@ impl Transfers {
         self.start.elapsed().saturating_sub(self.emitter.held())
     }
 
-    fn sleep_until(&self, due: Duration) {
-        loop {
-            let rest = due.saturating_sub(self.now());
-            if rest.is_zero() {
-                return;
-            }
-            std::thread::sleep(rest.min(NAP));
+    /// Blocks until `due`, when a simulated way delivers.
+    fn sleep_until(&self, issued: Issued, due: Duration) -> Result<()> {
+        let rest = || due.saturating_sub(self.now());
+        if let Some(timeout) = self.timeout.filter(|&timeout| rest() > timeout) {
+            let Issued { route, bytes, .. } = issued;
+            return Err(Error::Slow { route, bytes, seconds: rest().as_secs(), timeout: timeout.as_secs() });
         }
+        while !rest().is_zero() {
+            std::thread::sleep(rest().min(NAP));
+        }
+        Ok(())
     }
 
     fn issue(&self, route: Route, cargo: Cargo, bytes: u64) -> Issued {

@@ -73,6 +73,18 @@ fn a_simulated_way_takes_its_time_and_hides_behind_work() {
 }
 
 #[test]
+fn a_way_that_outlasts_the_timeout_is_an_error_at_once() {
+    let link = Link { latency: Duration::ZERO, bandwidth: 1.0 };
+    let timeout = Some(Duration::from_secs(5));
+    let (device, transfers) = rank(Options { host: Some(link), timeout, ..Options::default() });
+    let sent = device.zeros(Class::Gradients, DType::F32, 5000).unwrap();
+    let mut host = device.allocate_host(Class::Gradients, DType::F32, 5000).unwrap();
+    let crossing = transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap();
+    let error = transfers.wait(crossing).err().unwrap().to_string();
+    assert!(error.contains("20000 bytes device→host") && error.contains("--host-link"), "{error}");
+}
+
+#[test]
 fn what_comes_from_a_slow_disk_crosses_to_the_device_as_soon_as_it_is_here() {
     let folder = tempfile::tempdir().unwrap();
     let link = |seconds| Link { latency: Duration::ZERO, bandwidth: PAGE as f64 / seconds };

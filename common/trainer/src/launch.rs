@@ -169,6 +169,7 @@ fn transfers(config: &Config, device: &Device, emitter: &Emitter) -> rank_error:
         disk: offload.disk_link.as_ref().map(|link| link.link),
         directory: offload.directory.as_deref(),
         storage: None,
+        timeout: Some(config.timeout),
     };
     Ok(Transfers::new(device.clone(), emitter.clone(), options)?)
 }
