@@ -12,7 +12,7 @@ pub enum Error {
     /// On the disk: what was tried on which file, and why it failed.
     #[error(
         "{0}\n\
-         Give a directory on another disk with --offload-dir, or let less rest on disk: --offload-optimizer cpu."
+         Give a directory on another disk with --offload-dir, or cpu in place of disk in an --offload flag."
     )]
     Disk(String),
     /// Over a simulated way that is slower than the rank's peers wait.

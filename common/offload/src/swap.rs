@@ -14,7 +14,8 @@ use storage::{Disk, File};
 
 pub use storage::PAGE;
 
-/// Threads per rank that read and write: one of each at a time.
+/// Threads per rank: at most so many transfers at a time, started in the order in which they are
+/// queued.
 const THREADS: usize = 2;
 
 /// Names to try before giving up, where other runs have left files of the same name.

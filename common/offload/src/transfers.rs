@@ -16,7 +16,7 @@ use storage::{Disk, Effect, Ticket};
 
 const ROUTES: usize = Route::ALL.len();
 
-/// Times at which a rank that waits for a simulated way looks whether the run is paused.
+/// Longest sleep between two looks at the run's clock, which stands still while the run is paused.
 const NAP: Duration = Duration::from_millis(50);
 
 /// How a rank's transfers go.
@@ -234,7 +234,10 @@ impl Transfers {
     pub fn settle(&self, staged: Staged) -> Result<Arriving> {
         let Staged { issued, ticket } = staged;
         let since = self.now();
-        let storage::Moved { memory, began, ended } = ticket.wait().map_err(Error::from)?;
+        // Watchers hear of the failure before the rank frees anything.
+        let failing = |_: &storage::Error| self.emitter.emit(What::Failing);
+        let storage::Moved { memory, began, ended } =
+            ticket.wait().inspect_err(failing).map_err(Error::from)?;
         let now = self.now();
         let at = |instant: Instant| now.saturating_sub(instant.elapsed());
         let moved = (at(began).max(issued.at), at(ended).max(issued.at));

@@ -32,7 +32,7 @@ pub enum WithShards {
 pub struct Arrival {
     unit: UnitId,
     crossing: Crossing,
-    /// Where it comes from and where it arrives.
+    /// Held until the copy is over, which may still read it; the planner counts it so long.
     _sent: Buffer,
     arrived: Buffer,
 }

@@ -22,7 +22,7 @@ impl Places {
     pub const DEVICE: Places =
         Places { optimizer: Place::Device, parameters: Place::Device, buffers: 1, piece: usize::MAX };
 
-    /// True if anything rests beyond the device.
+    /// True if optimizer states or parameters rest beyond the device.
     pub fn are_away(&self) -> bool {
         self.optimizer != Place::Device || self.parameters != Place::Device
     }

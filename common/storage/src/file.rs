@@ -95,7 +95,7 @@ impl File {
         if length >= reserved {
             return Ok(());
         }
-        let words = format!("somebody has truncated it to {length} of {reserved} bytes");
+        let words = format!("it was truncated to {length} of {reserved} bytes");
         Err(io::Error::new(io::ErrorKind::UnexpectedEof, words))
     }
 

@@ -152,7 +152,7 @@ fn read(calls: &Calls, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()>
                 from.read_at(&mut rest[..length], at)
             })
         });
-        // Somebody may have truncated the file since its length was checked.
+        // The file may have been truncated since its length was checked.
         done += moved.or_else(|error| check_length(Kind::Read, file, at).and(Err(error)))?;
     }
     Ok(())

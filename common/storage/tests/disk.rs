@@ -155,7 +155,7 @@ fn a_file_that_is_shorter_than_its_room_is_neither_read_nor_written() {
         read(&disk, &pool, &file, 0, PAGE).unwrap_err(),
         write(&disk, &pool, &file, 3 * PAGE as u64, &pattern(PAGE, 1)).unwrap_err(),
     ] {
-        assert!(error.to_string().contains("truncated it to 4096 of 16384 bytes"), "{error}");
+        assert!(error.to_string().contains("truncated to 4096 of 16384 bytes"), "{error}");
     }
 }
 

@@ -144,7 +144,8 @@ fn guarded<T>(
             None => group,
         };
         let mesh = Mesh::new(&group, plan.config.mesh)?;
-        let transfers = transfers(&plan.config, &device, &voice)?;
+        let transfers = transfers(&plan.config, &device, &voice)
+            .inspect_err(|error| group.poison("its setup".into(), error.to_string()))?;
         body(Rc::new(Rank { device, mesh, group, transfers, emitter: voice }))
     }));
     let outcome = caught.unwrap_or_else(|payload| {

@@ -65,8 +65,8 @@ impl Setup {
         self.zeros(place, Class::Gradients, self.precision.gradients, range.len())
     }
 
-    /// Initial optimizer states of elements `range` of `unit`; master weights among them where the
-    /// parameters are not f32, or are not beside them.
+    /// Initial optimizer states of elements `range` of `unit`; no master weights among them if
+    /// parameters are f32 and the optimizer is on the device, since these are the parameters.
     fn optimizer(&self, unit: UnitId, range: Range<usize>) -> Result<AdamWShard> {
         let (place, piece) = (self.places.optimizer, self.places.piece);
         let from = |state| match (state, &self.moments) {

@@ -2,8 +2,8 @@
 //! al., "ZeRO-Infinity", 2021, section 5).
 //!
 //! The schedule says which unit a pass gathers next, so its shard is fetched into a buffer on the
-//! device while units before it compute. At the end of a pass these are the first units of the next
-//! one, and after the update those of forward. What is fetched and never gathered, as after the last
+//! device while units before it compute. Forward ends by fetching for backward; validation and the
+//! update end by fetching for the next forward. What is fetched and never gathered, as after the last
 //! step, does not count.
 
 use super::{Residency, Stay};
@@ -39,7 +39,7 @@ enum Holds {
     Nothing,
     Reading(UnitId, Staged),
     Crossing(UnitId, Crossing),
-    /// It has been handed out to be gathered, by now.
+    /// Handed out; free from the next call on.
     Gathered,
 }
 

@@ -31,8 +31,8 @@ impl ShardSource {
     }
 
     /// The ranks among which `pass` gathers `unit`, and this rank's shard of it: one of
-    /// `parameters`, its own slices, or a secondary one. It is to be gathered before the next call;
-    /// `window` knows what is.
+    /// `parameters`, its own slices, or a secondary one. The caller issues its
+    /// all-gather before the next call. `window` holds the units already gathered.
     ///
     /// # Errors
     /// If the shard is out, or cannot be fetched.

@@ -93,7 +93,11 @@ impl<'a> Pager<'a> {
     /// Updates all pieces. A unit goes through `gathers` once the last of its pieces is back.
     pub(super) fn run(mut self, gathers: &mut Option<&mut Buckets>) -> Result<()> {
         // One buffer is updated, and from three on one leaves; the others arrive.
-        let ahead = self.slots.len().saturating_sub(2).max(usize::from(self.slots.len() == 2));
+        let ahead = match self.slots.len() {
+            0 | 1 => 0,
+            2 => 1,
+            slots => slots - 2,
+        };
         let mut issued = 0;
         for next in 0..self.pieces.len() {
             while issued <= (next + ahead).min(self.pieces.len() - 1) {
@@ -140,7 +144,8 @@ impl<'a> Pager<'a> {
         self.on_cpu() && self.home(unit) == Place::Device && self.rank.device.gpu().is_none()
     }
 
-    /// Whether a unit's parameters leave their update through a buffer in main memory.
+    /// Whether a unit's parameters leave their update through a buffer in main memory. A CPU device
+    /// does not need it, and has it so that every device takes the same main memory.
     fn stages_parameters(&self, unit: UnitId, dtype: DType) -> bool {
         match self.home(unit) {
             Place::Device => self.on_cpu() && dtype != DType::F32,

@@ -20,8 +20,8 @@ pub struct Moments {
 
 /// Where the optimizer states of a slice rest.
 pub enum States {
-    /// On the device or in main memory. There are master weights unless the parameters, f32 and on
-    /// the device, are these themselves.
+    /// On the device or in main memory. There are no master weights if parameters are f32 and the
+    /// optimizer is on the device: the parameters are these themselves, wherever they rest.
     Here {
         /// f32.
         master: Option<Buffer>,

@@ -30,6 +30,7 @@ pub(super) struct Inputs {
 
 struct Leaving {
     block: usize,
+    /// Held until the copy is over, which may still read it; the planner counts it so long.
     _input: Buffer,
     copy: Buffer,
     crossing: Crossing,
@@ -168,7 +169,12 @@ impl Inputs {
 
     /// Frees what a pass that was broken off has left.
     pub(super) fn clear(&mut self) {
-        (self.leaving, self.writing, self.coming) = (None, None, None);
+        // The rank's own thread frees what travels; the run ends whether or not the disk fails now.
+        let _ = self.written();
+        if let Some(Coming::Reading(staged)) = self.coming.take() {
+            let _ = self.rank.transfers.settle(staged);
+        }
+        self.leaving = None;
         self.held.fill_with(|| None);
     }
 }
