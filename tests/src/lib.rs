@@ -128,3 +128,16 @@ pub fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
     let worst = |worst: f64, x: f64| if x.is_nan() { f64::INFINITY } else { worst.max(x) };
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, worst)
 }
+
+/// Copies all that is in directory `from` to directory `to`.
+pub fn copy_directory(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            std::fs::create_dir(&to).unwrap();
+            copy_directory(&path, &to);
+        } else {
+            std::fs::copy(&path, &to).unwrap();
+        }
+    }
+}

@@ -6,13 +6,13 @@
 //! the sum over ranks is DDP's average.
 
 use collectives::Group;
-use device::{Buffer, Write};
+use device::Write;
 use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
 use sharding::{
-    Buckets, FullGradients, FullParameters, Micro, Optimizer, Partition, Rank, Result, TrainingState,
-    UnitBuffers, UnitId, Update, local_norm,
+    Buckets, FullGradients, FullParameters, Micro, Optimizer, Partition, Rank, Result, UnitBuffers, UnitId,
+    Update, local_norm,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Stage for Ddp {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
-        self.optimizer.whole(&self.rank, unit, state, &self.parameters)
+    fn states(&self) -> (&Optimizer, &UnitBuffers) {
+        (&self.optimizer, &self.parameters)
     }
 }

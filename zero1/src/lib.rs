@@ -6,12 +6,12 @@
 //! DDP's all-reduce.
 
 use collectives::Group;
-use device::{Buffer, Write};
+use device::Write;
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
-    Buckets, FullGradients, FullParameters, Micro, Optimizer, Partition, Rank, Result, TrainingState,
-    UnitBuffers, UnitId, Update, global_norm,
+    Buckets, FullGradients, FullParameters, Micro, Optimizer, Partition, Rank, Result, UnitBuffers, UnitId,
+    Update, global_norm,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl Stage for Zero1 {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
-        self.optimizer.whole(&self.rank, unit, state, &self.parameters)
+    fn states(&self) -> (&Optimizer, &UnitBuffers) {
+        (&self.optimizer, &self.parameters)
     }
 }

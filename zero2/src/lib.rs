@@ -5,12 +5,11 @@
 //! The price comes with accumulation: every micro-batch is reduced, not only the last.
 
 use collectives::Group;
-use device::Buffer;
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
-    Buckets, FullGradients, FullParameters, GradientShards, Micro, Optimizer, Rank, Result, TrainingState,
-    UnitBuffers, UnitId, Update, global_norm,
+    Buckets, FullGradients, FullParameters, GradientShards, Micro, Optimizer, Rank, Result, UnitBuffers,
+    UnitId, Update, global_norm,
 };
 use std::rc::Rc;
 use trainer::{Setup, Stage, StageKind, StepOutcome};
@@ -81,7 +80,7 @@ impl Stage for Zero2 {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
-        self.optimizer.whole(&self.rank, unit, state, &self.parameters)
+    fn states(&self) -> (&Optimizer, &UnitBuffers) {
+        (&self.optimizer, &self.parameters)
     }
 }

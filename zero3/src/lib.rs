@@ -11,13 +11,13 @@
 pub mod variants;
 
 use collectives::Group;
-use device::{Buffer, Class};
+use device::Class;
 use events::Pass;
 use events::header::Sharded;
 use planner::{BackwardPrefetch, Strategy};
 use sharding::{
     Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro, Optimizer, Rank, Result,
-    TrainingState, UnitBuffers, UnitId, Update, buckets::bucket, global_norm,
+    UnitBuffers, UnitId, Update, buckets::bucket, global_norm,
 };
 use std::rc::Rc;
 use trainer::{Setup, Stage, StageKind, StepOutcome};
@@ -115,8 +115,8 @@ impl Stage for Zero3 {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
-        self.optimizer.whole(&self.rank, unit, state, &self.parameters)
+    fn states(&self) -> (&Optimizer, &UnitBuffers) {
+        (&self.optimizer, &self.parameters)
     }
 }
 

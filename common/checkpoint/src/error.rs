@@ -17,6 +17,30 @@ pub enum CheckpointError {
         /// Why it failed.
         source: io::Error,
     },
+    /// The disk refused something.
+    #[error("{0}.\n{remedy}", remedy = remedy(.0.cause.kind()))]
+    Disk(#[from] storage::Error),
+    /// A checkpoint is not what was written.
+    #[error("{path} is damaged: {how}.\nRestore it from a copy, or remove it: the checkpoint before it then counts.", path = path.display())]
+    Damaged {
+        /// The checkpoint's directory, or the file.
+        path: PathBuf,
+        /// What is wrong with it.
+        how: String,
+    },
+    /// A checkpoint of a newer program.
+    #[error("{path} has format {format}; this program reads up to {newest}.\nResume with the program that wrote it, or a newer one.", path = path.display())]
+    NewerFormat {
+        /// The manifest.
+        path: PathBuf,
+        /// Its format.
+        format: u32,
+        /// The newest format that is read.
+        newest: u32,
+    },
+    /// The training state is not finite, so it is not worth keeping.
+    #[error("the training state is not finite (it has infinities or NaN), so {path} was not saved", path = .0.display())]
+    NotFinite(PathBuf),
     /// The path of a directory leads to something else.
     #[error("{path} is not a directory, but weights and states are saved to one.\nGive another path, or move away what is there.", path = .0.display())]
     NotADirectory(PathBuf),

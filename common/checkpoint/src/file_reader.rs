@@ -49,11 +49,6 @@ impl FileReader {
         &self.path
     }
 
-    /// Returns the file's metadata under `key`.
-    pub(crate) fn metadata(&self, key: &str) -> Option<&str> {
-        Some(self.metadata.metadata().as_ref()?.get(key)?)
-    }
-
     /// Returns the names of all tensors, in the file's order.
     pub(crate) fn names(&self) -> Vec<String> {
         self.metadata.offset_keys()

@@ -6,9 +6,8 @@
 //!   tokenizer. A file gets its final name once all of it is on the disk.
 //! * [`Reader`] opens such a directory (one file or many shards), validates it whole, and then
 //!   reads any slice of any tensor, so that a rank reads only the elements that it owns.
-//! * [`StateWriter`] and [`StateReader`] write and read what a run needs to resume, optimizer
-//!   states included, in the same format: whole tensors, whatever the stage and the number of
-//!   ranks.
+//! * [`state`] has checkpoints of a run, from which any stage on any number of ranks resumes: a file
+//!   per rank, a manifest with the hash of every block, and the lock of their directory.
 //! * [`tokenizer`] is the byte-level tokenizer: a token's id is the byte's value.
 //! * [`atomic`] replaces files so that a reader sees the old one or the new one, never a
 //!   half-written one.
@@ -46,13 +45,15 @@ mod file_writer;
 mod index;
 mod positioned;
 mod reader;
-mod state;
+pub mod state;
 pub mod tokenizer;
 mod writer;
 
 pub use error::CheckpointError;
 pub use reader::Reader;
-pub use state::{StateReader, StateWriter};
+pub use state::blocks::BLOCK;
+pub use state::lock::Locking;
+pub use state::{Checkpoints, FileRecord, Generation, Manifest, Run, RunLock, ShardLayout, ShardWriter};
 pub use writer::Writer;
 
 /// The result of this crate's functions.

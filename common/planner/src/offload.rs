@@ -4,7 +4,7 @@
 
 use crate::job::Job;
 use crate::partition::{Partition, Unit};
-use crate::placement::Placement;
+use crate::placement::{PIECE, Placement};
 use crate::recipe::{ModelStates, Recipe};
 use crate::reduce::F32;
 use crate::strategy::Strategy;
@@ -39,6 +39,8 @@ pub(crate) struct Offload {
     reduced: u64,
     /// Whether reduced gradients are added up in main memory, where the optimizer's states are.
     pub(crate) follows: bool,
+    /// Ranks that hold the same slices of optimizer states, and share the work of saving them.
+    pub(crate) holders: u64,
     /// One entry per unit.
     pub(crate) units: Vec<Slices>,
 }
@@ -60,6 +62,7 @@ impl Offload {
             recipe: job.recipe,
             reduced: job.made_for_the_wire().unwrap_or(job.recipe.gradients),
             follows: placement.optimizer == Place::Host && sharded.gradients && !hybrid,
+            holders: job.world_size as u64 / job.shards(),
             units: units.iter().map(slices).collect(),
         }
     }
@@ -212,6 +215,15 @@ impl Offload {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Returns the bytes of the buffer through which a rank's part of a checkpoint of `unit` is written
+    /// piece by piece: its weights or another state. What is read from disk is written from where it
+    /// arrives.
+    pub(crate) fn staged(&self, unit: &Slices, weights: bool) -> u64 {
+        let part = unit.optimizer.div_ceil(self.holders);
+        let piece = part.min(self.placement.piece()).min(PIECE);
+        if self.reads(unit, weights).is_empty() { pages(piece * F32) } else { 0 }
     }
 
     /// Returns the slots through which parameters are fetched, and the bytes of the largest shard

@@ -26,8 +26,23 @@ pub struct Placement {
     /// Most elements that are updated at a time; [`PIECE`] if not given and something rests
     /// elsewhere.
     pub piece: Option<u64>,
-    /// Whether the run gathers training states in main memory, to hash or save them.
+    /// Whether the run gathers weights in main memory, to hash or save them.
     pub gathers_states: bool,
+    /// How it saves checkpoints.
+    pub saving: Saving,
+}
+
+/// How a rank saves its part of a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Saving {
+    /// It saves none.
+    #[default]
+    Never,
+    /// It copies its part to main memory, in room that it has taken for that at setup, and trains on
+    /// while that is written.
+    Copying,
+    /// It writes piece by piece, and trains on once that is done.
+    Streaming,
 }
 
 impl Default for Placement {
@@ -40,6 +55,7 @@ impl Default for Placement {
             buffers: 3,
             piece: None,
             gathers_states: false,
+            saving: Saving::Never,
         }
     }
 }

@@ -27,9 +27,6 @@ const NORM: [u64; 2] = [4, 16];
 /// Bytes that tell which group of a split a rank joins.
 const COLOUR: u64 = 8;
 
-/// States per parameter in a checkpoint: its weight, AdamW's momentum and its variance.
-const TRAINING_STATES: usize = 3;
-
 /// Counts what a rank sends and moves in each part of a run.
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -104,9 +101,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks through setup, a step, an evaluation and a checkpoint.
+    /// Walks through setup, a step, an evaluation, a checkpoint and the end.
     pub(crate) fn run(mut self) -> Walked {
         self.model_states();
+        self.take_room_for_copy();
         let resting = self.live();
         let mut counters = Counters::default();
         for _ in 0..splits(self.job) {
@@ -124,13 +122,13 @@ impl<'a> Walk<'a> {
         counters.evaluation_batch = std::mem::take(&mut self.counter);
         self.counter.exchange(Among::World, LOSS);
         counters.evaluation = std::mem::take(&mut self.counter);
-        let without_checkpoint = self.host.memory();
         self.checkpoint();
         counters.checkpoint = std::mem::take(&mut self.counter);
+        if self.offload.placement.gathers_states {
+            self.gather_weights();
+        }
         debug_assert_eq!(self.live(), resting, "a step and an evaluation free what they allocate");
-        let gathers = self.offload.placement.gathers_states;
-        let host = if gathers { self.host.memory() } else { without_checkpoint };
-        let memory = [self.device.memory(), host, self.disk.memory()];
+        let memory = [self.device.memory(), self.host.memory(), self.disk.memory()];
         Walked { memory, peak: self.device.peak(), counters }
     }
 

@@ -41,4 +41,6 @@ pub struct Measured {
     pub clocks: Clocks,
     /// Hash of the final weights, on rank 0 if it was asked for.
     pub weights_blake3: Option<String>,
+    /// Why the last checkpoint was not saved, if it was not.
+    pub unsaved: Option<String>,
 }

@@ -101,6 +101,9 @@ pub struct Report {
     /// Hash of the final f32 weights, little-endian, unpadded, in Hugging Face's order; empty if it
     /// was not asked for.
     pub weights_blake3: String,
+    /// Why the last checkpoint was not saved, if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsaved: Option<String>,
 }
 
 /// Predicted figures, to compare with the measured ones.
@@ -226,6 +229,7 @@ impl Report {
             throughput: throughput(&steps, config),
             steps,
             weights_blake3: measured[0].weights_blake3.clone().unwrap_or_default(),
+            unsaved: measured[0].unsaved.clone(),
         }
     }
 

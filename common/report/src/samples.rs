@@ -43,6 +43,7 @@ pub(crate) fn one_step(flags: &str) -> Report {
         transfers: Moved::default(),
         clocks: Clocks::default(),
         weights_blake3: Some("ab".into()),
+        unsaved: None,
     };
     let ranks = config.world_size;
     let predicted = Predicted {

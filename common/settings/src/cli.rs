@@ -12,8 +12,8 @@ pub(crate) use train::LARGEST;
 use train::MOST;
 pub use train::RANKS;
 pub use train::{
-    DataArgs, MemoryArgs, ModelArgs, OutputArgs, PrecisionArgs, ShardingArgs, TrainArgs, TrainingArgs,
-    WatchArgs,
+    DataArgs, MemoryArgs, ModelArgs, OutputArgs, PrecisionArgs, ResumeWith, ShardingArgs, TrainArgs,
+    TrainingArgs, WatchArgs,
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -1,6 +1,6 @@
 //! The configuration of a run: the flags, checked and completed.
 
-use crate::cli::{RANKS, TrainArgs, WatchArgs};
+use crate::cli::{RANKS, ResumeWith, TrainArgs, WatchArgs};
 use crate::communication::Communication;
 use crate::data::DataSource;
 use crate::error::{Failure, Result};
@@ -135,6 +135,16 @@ pub struct Evaluation {
 pub struct Checkpoint {
     /// The directory.
     pub directory: PathBuf,
+    /// Whether training waits for each.
+    pub waits: bool,
+    /// How many are kept.
+    pub keep: usize,
+    /// How long the disk may take for one.
+    pub timeout: Duration,
+    /// What may differ from the run that wrote the one that is resumed.
+    pub resume_with: Vec<ResumeWith>,
+    /// Faults that tests inject into the calls of each rank to its disk.
+    pub faults: Vec<storage::Fault>,
     /// Also after every so many steps.
     pub every: Option<u32>,
 }
@@ -211,10 +221,15 @@ impl Config {
             hashed: true,
             report: args.output.report,
             save: args.output.save,
-            checkpoint: args
-                .output
-                .checkpoint
-                .map(|directory| Checkpoint { directory, every: args.output.checkpoint_every }),
+            checkpoint: args.output.checkpoint.map(|directory| Checkpoint {
+                directory,
+                every: args.output.checkpoint_every,
+                waits: args.output.checkpoint_wait,
+                keep: args.output.checkpoint_keep as usize,
+                timeout: Duration::from_secs(args.output.checkpoint_timeout),
+                resume_with: args.output.resume_with,
+                faults: Vec::new(),
+            }),
             init_from: args.architecture.init_from,
             log_dir: args.output.log_dir,
             process: None,

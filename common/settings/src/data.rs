@@ -85,7 +85,8 @@ impl Data {
         self.tokens_of(split).is_empty()
     }
 
-    fn tokens_of(&self, split: Split) -> &[u32] {
+    /// Returns the tokens of `split`.
+    pub fn tokens_of(&self, split: Split) -> &[u32] {
         match split {
             Split::Training => &self.tokens[..self.training],
             Split::Validation => &self.tokens[self.training..],

@@ -33,4 +33,5 @@ pub use error::{Failure, Result};
 pub use given::Given;
 pub use grad_sync::GradSync;
 pub use link::LinkChoice;
+pub use lr_schedule::LrSchedule;
 pub use offload::Offload;

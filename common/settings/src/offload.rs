@@ -168,7 +168,7 @@ mod tests {
     use crate::config::Config;
     use crate::prediction::job;
     use clap::Parser;
-    use planner::{Placement, Stage};
+    use planner::{Placement, Saving, Stage};
 
     fn config(flags: &str) -> Result<Config> {
         let words = ["zero", "--device", "cpu"].into_iter().chain(flags.split_whitespace());
@@ -208,6 +208,7 @@ mod tests {
             buffers: 2,
             piece: Some(1000),
             gathers_states: true,
+            saving: Saving::Never,
         };
         assert_eq!(placement, expected);
         config.hashed = false;

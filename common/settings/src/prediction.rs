@@ -3,7 +3,8 @@
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::grad_sync::GradSync;
-use planner::{InvalidJob, Job, Placement, Prediction, Recipe};
+use events::Place;
+use planner::{InvalidJob, Job, Placement, Prediction, Recipe, Saving};
 use sharding::Precision;
 
 /// Predicts a run of `stage`.
@@ -27,8 +28,33 @@ pub fn invalid(error: &InvalidJob) -> Failure {
     Failure::usage(format!("{flags}{error}"))
 }
 
-/// Returns the planner's view of a run.
+/// Returns the planner's view of a run. A rank that has no room in main memory for a copy of its part
+/// of a checkpoint writes it piece by piece.
 pub fn job(stage: planner::Stage, config: &Config) -> Job {
+    let copying = job_saving(stage, config, saving(config));
+    let Some(limit) = config.offload.host_memory.filter(|_| copying.placement.saving == Saving::Copying)
+    else {
+        return copying;
+    };
+    let peak = |prediction: Prediction| prediction.ranks.iter().map(|rank| rank.host.total_peak).max();
+    match planner::predict(&copying).map(peak) {
+        Ok(Some(peak)) if peak > limit => job_saving(stage, config, Saving::Streaming),
+        _ => copying,
+    }
+}
+
+/// Returns how checkpoints are saved if main memory has no limit. What rests on disk is written from
+/// there.
+fn saving(config: &Config) -> Saving {
+    let on_disk = [config.offload.optimizer, config.offload.parameters].contains(&Place::Disk);
+    match config.checkpoint {
+        None => Saving::Never,
+        Some(_) if on_disk => Saving::Streaming,
+        Some(_) => Saving::Copying,
+    }
+}
+
+fn job_saving(stage: planner::Stage, config: &Config, saving: Saving) -> Job {
     let job = Job {
         batch_size: config.batch_size,
         tokens: config.sequence_length,
@@ -41,7 +67,7 @@ pub fn job(stage: planner::Stage, config: &Config) -> Job {
         textbook_all_reduce: config.grad_sync == GradSync::AllReduce,
         recipe: recipe(config.precision),
         algorithm: config.algorithm,
-        placement: placement(config),
+        placement: Placement { saving, ..placement(config) },
         ..Job::new(config.model.clone(), stage, config.world_size)
     };
     config.communication.plan(job, config.precision)
@@ -56,7 +82,8 @@ pub fn placement(config: &Config) -> Placement {
         activations: offload.activations,
         buffers: offload.buffers as u64,
         piece: config.communication.sub_group_size.map(|elements| elements as u64),
-        gathers_states: config.hashed || config.save.is_some() || config.checkpoint.is_some(),
+        gathers_states: config.hashed || config.save.is_some(),
+        saving: saving(config),
     }
 }
 

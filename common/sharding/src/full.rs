@@ -6,7 +6,7 @@ use crate::rank::Rank;
 use crate::{Error, Result};
 use device::{Buffer, Class, DType, Place, View, ViewMut, Write};
 use model::{Gradients, TensorId, Weights};
-use offload::{Cargo, Extent};
+use offload::Extent;
 use std::ops::Range;
 
 /// A unit's full weights, on loan from a stage.
@@ -79,6 +79,15 @@ pub enum Rest {
     Buffer(Buffer),
     /// A part of the rank's swap file, for elements of this type.
     Disk(Extent, DType),
+}
+
+/// Where a training state of a slice of a unit rests; elements count from the slice's first.
+pub enum StateRest<'a> {
+    /// In memory, all of it.
+    Here(View<'a>),
+    /// On disk, counted under this class, in stretches of these elements. A stretch of parameters may
+    /// go on beyond the slice.
+    Disk(Class, Vec<(Range<usize>, &'a Extent)>),
 }
 
 impl From<Buffer> for Rest {
@@ -195,20 +204,18 @@ impl UnitBuffers {
         Ok(self.get(unit)?.slice(self.within(unit, range)))
     }
 
-    /// `out` = elements `range` of `unit`, wherever they rest.
+    /// Where elements `range` of `unit` rest, all of which are held.
     ///
     /// # Errors
-    /// If the unit is out, or a kernel or a transfer fails.
-    pub fn copy_slice(&self, rank: &Rank, unit: UnitId, range: Range<usize>, out: ViewMut<'_>) -> Result<()> {
-        let Some(Rest::Disk(extent, dtype)) = self.rest(unit) else {
-            return Ok(rank.kernels().copy(out, self.slice(unit, range)?)?);
-        };
-        let held = self.ranges[unit].len();
-        let staging = rank.transfers.staging(*dtype, held)?;
-        let bytes = staging.byte_len();
-        let cargo = Cargo { class: Class::Parameters, unit };
-        let arrived = rank.transfers.settle(rank.transfers.read(cargo, extent, 0, staging, bytes))?;
-        Ok(rank.kernels().copy(out, arrived.buffer.slice(self.within(unit, range)))?)
+    /// If the unit is out.
+    pub(crate) fn state_rest(&self, unit: UnitId, range: Range<usize>) -> Result<StateRest<'_>> {
+        match self.rest(unit) {
+            Some(Rest::Disk(extent, _)) => {
+                let whole = 0..self.ranges[unit].len();
+                Ok(StateRest::Disk(Class::Parameters, vec![(whole, extent)]))
+            }
+            _ => Ok(StateRest::Here(self.slice(unit, range)?)),
+        }
     }
 
     /// Where elements `range` of `unit` lie in what holds it.

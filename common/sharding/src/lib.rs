@@ -40,13 +40,15 @@ mod wrap;
 pub use bracket::Bracket;
 pub use buckets::{BucketOptions, Buckets};
 pub use error::Error;
-pub use full::{FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Rest, UnitBuffers};
+pub use full::{
+    FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Rest, StateRest, UnitBuffers,
+};
 pub use gradients::{GradientShards, WithShards};
 pub use loss_scale::{LossScale, LossScaler, LossScaling};
 pub use mesh::{Mesh, MeshShape};
 pub use model::TrainingState;
 pub use norm::{global_norm, local_norm};
-pub use optimizer::{AdamWShard, Moments, Optimizer, OwnSlice, States, Update};
+pub use optimizer::{AdamWShard, Moments, Optimizer, OwnSlice, States, Update, read_stretch};
 pub use partition::{Partition, Unit, UnitId, WholeTensors};
 pub use places::Places;
 pub use precision::Precision;

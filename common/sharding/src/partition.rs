@@ -128,6 +128,18 @@ impl Partition {
         (unit, self.units[unit].slots[slot])
     }
 
+    /// The tensors that have elements in `slice` of `unit`, each with those, counted from its first.
+    pub fn tensors_in<'a>(
+        &'a self,
+        unit: UnitId,
+        slice: &'a Range<usize>,
+    ) -> impl Iterator<Item = (TensorId, Range<usize>)> + 'a {
+        self.units[unit].slots.iter().filter_map(|slot| {
+            let (start, end) = (slot.start.max(slice.start), slot.range().end.min(slice.end));
+            (start < end).then(|| (slot.tensor, start - slot.start..end - slot.start))
+        })
+    }
+
     /// The elements of `unit` that shard `shard` owns: the shard-th of equal slices.
     pub fn slice(&self, unit: UnitId, shard: usize) -> Range<usize> {
         let length = self.units[unit].padded / self.shards;

@@ -4,8 +4,9 @@ use crate::Result;
 use crate::calls::Calls;
 use crate::fault::{Call, Effect, Fault, Kind};
 use crate::file::File;
-use crate::queue::{Queue, Ticket};
+use crate::queue::{self, Queue, Ticket};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -84,6 +85,22 @@ impl Disk {
         self.queue.write(file, offset, memory)
     }
 
+    /// Fills `bytes` from byte `offset` on, on this thread.
+    ///
+    /// # Errors
+    /// The file system's. A file that ends before is an error.
+    pub fn read_now(&self, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        queue::read(&self.calls, file, offset, bytes)
+    }
+
+    /// Writes all of `bytes` at byte `offset`, on this thread.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn write_now(&self, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
+        queue::write(&self.calls, file, offset, bytes)
+    }
+
     /// Takes `bytes` bytes of the disk for the file, from byte `offset` on, so that writes there find
     /// room. They read as zero at first.
     ///
@@ -147,5 +164,44 @@ impl Disk {
     /// The file system's.
     pub fn unlink(&self, path: &Path) -> Result<()> {
         self.calls.run(Kind::Unlink, path, || fs::remove_file(path))
+    }
+
+    /// Returns the names in a directory, sorted; none if there is no directory. Names that are not
+    /// UTF-8 are left out.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn list(&self, path: &Path) -> Result<Vec<String>> {
+        self.calls.run(Kind::List, path, || {
+            let entries = match fs::read_dir(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+                entries => entries?,
+            };
+            let mut names = Vec::new();
+            for entry in entries {
+                names.extend(entry?.file_name().into_string().ok());
+            }
+            names.sort();
+            Ok(names)
+        })
+    }
+
+    /// Removes a directory and all in it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn remove_directory(&self, path: &Path) -> Result<()> {
+        self.calls.run(Kind::RemoveDirectory, path, || fs::remove_dir_all(path))
+    }
+
+    /// Returns the bytes that the file system of `path` has free for this user.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn room(&self, path: &Path) -> Result<u64> {
+        self.calls.run(Kind::Room, path, || {
+            let found = rustix::fs::statvfs(path)?;
+            Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        })
     }
 }

@@ -32,6 +32,12 @@ pub enum Kind {
     Rename,
     /// Removes a file.
     Unlink,
+    /// Lists a directory.
+    List,
+    /// Removes a directory and all in it.
+    RemoveDirectory,
+    /// Asks how much room the file system has.
+    Room,
 }
 
 impl fmt::Display for Kind {
@@ -49,6 +55,9 @@ impl fmt::Display for Kind {
             Kind::FlushDirectory => "flush the directory",
             Kind::Rename => "rename",
             Kind::Unlink => "remove",
+            Kind::List => "list",
+            Kind::RemoveDirectory => "remove the directory",
+            Kind::Room => "ask for the room on the disk of",
         })
     }
 }

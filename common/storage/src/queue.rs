@@ -120,7 +120,7 @@ impl Drop for Queue {
     }
 }
 
-fn write(calls: &Calls, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
+pub(crate) fn write(calls: &Calls, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
     check_length(Kind::Write, file, offset)?;
     let mut done = 0;
     while done < bytes.len() {
@@ -140,7 +140,7 @@ fn write(calls: &Calls, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn read(calls: &Calls, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
+pub(crate) fn read(calls: &Calls, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
     check_length(Kind::Read, file, offset)?;
     let mut done = 0;
     while done < bytes.len() {

@@ -3,6 +3,7 @@
 //! The loop ([`run`], [`passes`]) drives every stage through one trait, [`Stage`], and does not
 //! know which one it is.
 
+mod checkpoints;
 mod contribution;
 mod doctor;
 mod explain;

@@ -1,21 +1,22 @@
 //! The plan of a run: everything that is fixed before it starts, and its prediction.
 
-use crate::resume::ResumeState;
+use crate::resume::{self, Exchange, ResumeState};
 use crate::source::{self, Tokenizer, weights};
 use crate::stage::AnyStage;
 use crate::stop::StopRequest;
 use crate::witness::Witness;
-use crate::{contribution, faults};
-use checkpoint::{StateWriter, Writer};
+use crate::{checkpoints, contribution, faults};
+use checkpoint::{Checkpoints, RunLock, Writer};
 use device::cuda::Gpu;
 use events::Place;
 use model::Model;
-use planner::{Done, Limits, Prediction, RankPrediction, Strategy};
+use planner::{Done, Limits, Prediction, RankPrediction, Saving, Strategy};
 use report::{Measured, Peaks, Predicted, Report, memory};
 use settings::data::{Data, Split};
 use settings::prediction::{invalid, job};
 use settings::{Config, Failure, GradSync, Result, machine};
 use sharding::{MeshShape, Partition, Schedule};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The most validation batches per rank unless more are asked for.
@@ -39,6 +40,12 @@ pub(crate) struct Plan {
     pub tokenizer: Tokenizer,
     /// The GPUs that ranks compute on; none on the CPU.
     pub gpus: Vec<Arc<Gpu>>,
+    /// The directory of the run's checkpoints, if it saves any.
+    pub checkpoints: Option<Checkpoints>,
+    /// The lock of that directory, on the rank that leads.
+    pub lock: Option<Arc<RunLock>>,
+    /// How each rank saves its part of them.
+    pub saving: Saving,
     /// What training resumes from, if there is a checkpoint.
     pub resume: Option<Arc<ResumeState>>,
     /// The planner's prediction for the run.
@@ -55,6 +62,21 @@ impl Plan {
     /// Returns the first step of the run.
     pub(crate) fn first_step(&self) -> u32 {
         self.resume.as_ref().map_or(0, |state| state.progress.steps)
+    }
+
+    /// This plan, resumed from a checkpoint if there is one. See [`ResumeState::choose`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn resumed(self, ranks: Range<usize>, exchange: &Exchange<'_>) -> Result<Self> {
+        let resume = ResumeState::choose(&self, ranks, exchange)?;
+        Ok(Plan { resume, ..self })
+    }
+
+    /// Returns the names of checkpoints that were found damaged.
+    pub(crate) fn damaged(&self) -> Vec<String> {
+        let damaged = self.resume.iter().flat_map(|state| &state.damaged);
+        damaged.map(|(name, _)| name.clone()).collect()
     }
 
     /// True if `step` is the last.
@@ -113,7 +135,6 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     if config.init_from.is_some() {
         weights(&config, &model, config.seed).map_err(Failure::usage)?;
     }
-    let resume = ResumeState::open(&config, &model)?;
     let tokenizer = source::tokenizer(&config).map_err(Failure::usage)?;
     if let Some(path) = &config.report {
         Report::probe(path)?;
@@ -121,9 +142,7 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     if let Some(dir) = &config.save {
         Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
     }
-    if let Some(checkpoint) = config.checkpoint.as_ref().filter(|_| config.leads()) {
-        StateWriter::probe(&checkpoint.directory).map_err(|e| Failure::run(e.to_string()))?;
-    }
+    let (checkpoints, lock) = checkpoints::open(&config, model.layout.parameters())?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
     let partition = match stage.sharded.parameters {
         true => partition.with_whole_tensors(config.communication.whole_tensors()),
@@ -131,7 +150,8 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     };
     let schedule = Schedule::new(&model.layout, &partition);
     let gpus = config.hardware.open(config.world_size, config.nccl.is_some())?;
-    Ok(Plan {
+    let threads = (config.process.is_none()).then_some(0..config.world_size);
+    let plan = Plan {
         stage,
         gpus,
         evaluation_batches: evaluation_batches(&config, &data),
@@ -140,12 +160,19 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
         schedule: Arc::new(schedule),
         data,
         tokenizer,
-        resume,
+        checkpoints,
+        lock: lock.flatten(),
+        saving: job.placement.saving,
+        resume: None,
         prediction,
         stop: Arc::new(StopRequest::new(Arc::default(), config.world_size)),
         witness: None,
         config,
-    })
+    };
+    match threads {
+        Some(ranks) => plan.resumed(ranks, &resume::alone),
+        None => Ok(plan),
+    }
 }
 
 /// Returns the bytes that each rank may use in each place.

@@ -9,6 +9,7 @@ use crate::run::News;
 use crate::watch::RING;
 use crate::{launch, progress, signals};
 use collectives::tcp::{self, JoinOptions, Joined};
+use collectives::{Group, Topic};
 use events::{Outlet, Pace, channel, relay};
 use report::StepRow;
 use settings::findings::Findings;
@@ -50,6 +51,18 @@ pub(crate) fn join(plan: &Plan, process: &Process) -> Result<Joined> {
         .map_err(|error| Failure::run(error.to_string())),
         Engine::Mpi => join_mpi(config, process, settings),
     }
+}
+
+/// Returns `plan`, resumed from the checkpoint that all processes agree on, if there is one.
+///
+/// # Errors
+/// If there is none that the run may resume, or the group's failure.
+pub(crate) fn resumed(plan: Plan, group: &Group) -> Result<Plan> {
+    let (rank, channel) = (group.rank() as usize, group.control_channel(Topic::Resuming));
+    plan.resumed(rank..rank + 1, &|mine| {
+        let all = channel.exchange(mine.as_bytes()).map_err(|error| Failure::run(error.to_string()))?;
+        Ok(all.into_iter().map(|words| String::from_utf8_lossy(&words).into_owned()).collect())
+    })
 }
 
 #[cfg(feature = "mpi")]
@@ -131,7 +144,10 @@ impl Logs {
             News::Validation(steps, loss) => {
                 line(file, &format!("validation loss {loss:.6} after {steps} steps"))
             }
-            News::Checkpoint(steps) => line(file, &format!("checkpoint after {steps} steps")),
+            News::Checkpoint(steps, None) => line(file, &format!("checkpoint after {steps} steps")),
+            News::Checkpoint(steps, Some(why)) => {
+                line(file, &format!("no checkpoint after {steps} steps: {why}"))
+            }
         }
     }
 

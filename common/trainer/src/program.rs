@@ -37,6 +37,7 @@ pub(crate) fn train(stage: AnyStage, mut args: TrainArgs) -> Result<()> {
         None => lead(&plan, Ranks::Threads, Vec::new(), &logs),
         Some(process) => {
             let joined = processes::join(&plan, process)?;
+            let plan = processes::resumed(plan, &joined.group)?;
             if plan.config.leads() {
                 lead(&plan, Ranks::Process(joined.group), joined.links, &logs)
             } else {
@@ -60,10 +61,13 @@ fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) ->
     let watched = watch.hub.finish();
     let report = outcome?;
     events::say!("{}", report::closing(&report));
-    for line in progress::farewell(plan, report.steps.len(), &watched) {
+    for line in progress::farewell(plan, &report, &watched) {
         events::say!("{line}");
     }
-    Ok(())
+    match report.unsaved {
+        Some(why) => Err(Failure::run(format!("the last checkpoint was not saved: {why}"))),
+        None => Ok(()),
+    }
 }
 
 /// Runs `ranks` and prints lines, with a progress bar on a terminal.

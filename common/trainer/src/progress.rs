@@ -4,7 +4,7 @@ use crate::plan::Plan;
 use crate::run::News;
 use indicatif::{ProgressBar, ProgressStyle};
 use planner::table::{counted, grouped};
-use report::StepRow;
+use report::{Report, StepRow};
 use settings::Config;
 use settings::config::Checkpoint;
 use settings::size::human;
@@ -72,9 +72,9 @@ fn where_ranks_are(config: &Config) -> String {
     }
 }
 
-/// Returns the last lines: the files that the run has written, after `new` steps of its own.
-pub(crate) fn farewell(plan: &Plan, new: usize, watched: &events::HubReport) -> Vec<String> {
-    let mut lines = Vec::new();
+/// Returns the last lines: the files that the run of `report` has written.
+pub(crate) fn farewell(plan: &Plan, report: &Report, watched: &events::HubReport) -> Vec<String> {
+    let (mut lines, new) = (Vec::new(), report.steps.len());
     let done = plan.first_step() as usize + new;
     let early = done < plan.config.steps as usize;
     if early {
@@ -83,6 +83,7 @@ pub(crate) fn farewell(plan: &Plan, new: usize, watched: &events::HubReport) -> 
     let kept = |checkpoint: &Checkpoint| {
         let directory = checkpoint.directory.display();
         match (new, early) {
+            _ if report.unsaved.is_some() => format!("the last checkpoint is not in {directory}"),
             (0, _) => format!("no step is done: no new checkpoint is saved in {directory}"),
             (_, true) => {
                 format!("a checkpoint is saved in {directory}: run the same command to resume")
@@ -154,9 +155,12 @@ impl Lines {
                     );
                 });
             }
-            News::Checkpoint(steps) => {
+            News::Checkpoint(steps, failed) => {
                 let steps = counted(steps as usize, "step", "steps");
-                self.beside_the_bar(|| events::say!("{:>16}  checkpoint, after {steps}", ""));
+                self.beside_the_bar(|| match failed {
+                    None => events::say!("{:>16}  checkpoint, after {steps}", ""),
+                    Some(why) => events::complain!("warning: no checkpoint after {steps}: {why}"),
+                });
             }
         }
     }

@@ -1,11 +1,15 @@
-//! The checkpoint that a run resumes from. It holds whole tensors, so that any stage on any number
-//! of ranks can resume.
+//! The checkpoint that a run resumes from: the newest whose blocks are intact, wherever a rank needs
+//! them. Any stage on any number of ranks resumes.
 
-use checkpoint::{CheckpointError, StateReader};
-use model::{Layout, Model, TensorId};
+mod identity;
+
+pub(crate) use identity::identity;
+
+use crate::plan::Plan;
+use checkpoint::{CheckpointError, Checkpoints, Generation, RunLock};
+use model::{Layout, TensorId};
 use planner::table::{counted, grouped};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use settings::{Config, Failure, Result};
 use sharding::{LossScale, LossScaler, LossScaling, TrainingState, WeightSource};
 use std::ops::Range;
@@ -20,73 +24,213 @@ pub(crate) struct Progress {
     pub updates: u32,
     /// The state of the loss scaler, if the loss is scaled.
     pub loss_scale: Option<LossScale>,
-    /// The stage that trained last.
+}
+
+/// What a checkpoint only records of the run that wrote it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Writer {
+    /// Its stage.
     pub stage: String,
+    /// Its strategy, if the stage has several.
+    pub strategy: Option<String>,
     /// Its number of ranks.
     pub ranks: usize,
-    /// Its tokens per step.
-    pub tokens_per_step: u64,
-    /// The model, as a Hugging Face `config.json`.
-    pub architecture: Value,
+    /// Where optimizer states and parameters rested.
+    pub places: [String; 2],
+    /// The program's version.
+    pub version: String,
+}
+
+impl Writer {
+    /// What `plan`'s run is.
+    pub(crate) fn of(plan: &Plan) -> Self {
+        let offload = &plan.config.offload;
+        let strategy = plan.config.strategy.or(plan.stage.strategies.first().copied());
+        Writer {
+            stage: plan.stage.name.into(),
+            strategy: strategy.map(|strategy| strategy.label().into()),
+            ranks: plan.config.world_size,
+            places: [offload.optimizer, offload.parameters].map(|place| planner::place_word(place).into()),
+            version: env!("CARGO_PKG_VERSION").into(),
+        }
+    }
 }
 
 /// An open checkpoint.
-#[derive(Debug)]
 pub(crate) struct ResumeState {
-    reader: StateReader,
+    generation: Generation,
     layout: Layout,
+    writer: Writer,
     /// How far training had come.
     pub progress: Progress,
+    /// Newer checkpoints that are damaged: their names, and what is wrong with them.
+    pub damaged: Vec<(String, String)>,
+}
+
+/// Exchanges texts with the other processes: returns every rank's, in rank order.
+pub(crate) type Exchange<'a> = dyn Fn(&str) -> Result<Vec<String>> + 'a;
+
+/// The exchange of a run whose ranks are all in this process.
+pub(crate) fn alone(mine: &str) -> Result<Vec<String>> {
+    Ok(vec![mine.to_string()])
+}
+
+/// Why a checkpoint is not resumed.
+enum Unfit {
+    /// It is damaged, or cannot be read; in words. The one before it may do.
+    Damaged(String),
+    /// The run asks for something else.
+    Refused(Failure),
+}
+
+impl From<CheckpointError> for Unfit {
+    fn from(error: CheckpointError) -> Self {
+        match error {
+            CheckpointError::Damaged { .. }
+            | CheckpointError::Disk(_)
+            | CheckpointError::Malformed { .. } => Unfit::Damaged(first_line(&error.to_string())),
+            error => Unfit::Refused(Failure::usage(error.to_string())),
+        }
+    }
+}
+
+impl Unfit {
+    fn words(&self) -> String {
+        match self {
+            Unfit::Damaged(how) => how.clone(),
+            Unfit::Refused(failure) => failure.to_string(),
+        }
+    }
 }
 
 impl ResumeState {
-    /// Opens the checkpoint that `config` names, if there is one.
+    /// Opens the newest intact checkpoint of `plan`'s run, if there is any. Each process reads and
+    /// verifies the blocks that its `ranks` need; `exchange` lets all agree.
     ///
     /// # Errors
-    /// If it is damaged or of another model, or if its run has done all steps already.
-    pub(crate) fn open(config: &Config, model: &Model) -> Result<Option<Arc<Self>>> {
-        let Some(checkpoint) = &config.checkpoint else { return Ok(None) };
-        let wrong = |error: CheckpointError| Failure::usage(error.to_string());
-        let Some(reader) = StateReader::open(&checkpoint.directory).map_err(wrong)? else { return Ok(None) };
-        reader.check(&model.layout).map_err(wrong)?;
-        let path = reader.path();
-        let progress: Progress = serde_json::from_str(reader.progress()).map_err(|error| {
-            Failure::usage(format!(
-                "{}: the record of its training is damaged: {error}\nGive another directory to start from the beginning.",
-                path.display()
-            ))
-        })?;
-        if let Some(how) = other_architecture(&progress.architecture, &architecture(model)) {
-            return Err(wrong(CheckpointError::OtherModel { path, how }));
+    /// If the run may not resume it, or none is intact.
+    pub(crate) fn choose(
+        plan: &Plan,
+        ranks: Range<usize>,
+        exchange: &Exchange<'_>,
+    ) -> Result<Option<Arc<Self>>> {
+        let Some(checkpoints) = &plan.checkpoints else { return Ok(None) };
+        let names = checkpoints.names().map_err(|error| Failure::usage(error.to_string()))?;
+        let holder = RunLock::holder(checkpoints.directory()).unwrap_or_default();
+        let seen = exchange(&format!("{holder} {}", names.join(" ")))?;
+        check_same_directory(checkpoints, &seen)?;
+        // All look for what the first rank sees.
+        let names = seen[0].split_whitespace().skip(1);
+        let mut damaged = Vec::new();
+        for name in names {
+            let opened = ResumeState::open(plan, checkpoints, name, &ranks);
+            let verdicts = exchange(&opened.as_ref().err().map_or(String::new(), Unfit::words))?;
+            match (opened, verdicts.into_iter().find(|verdict| !verdict.is_empty())) {
+                (Err(Unfit::Refused(failure)), _) => return Err(failure),
+                (Ok(state), None) => return Ok(Some(Arc::new(ResumeState { damaged, ..state }))),
+                (_, how) => damaged.push((name.to_string(), how.unwrap_or_default())),
+            }
         }
-        if progress.steps >= config.steps {
-            return Err(Failure::usage(format!(
-                "{} of {} steps (--steps) are done already, says {}: there is nothing left to do\n\
-                 Go further with --steps {} (over which the learning rate decays), or give another directory to start from the beginning.",
-                grouped(progress.steps.into()),
-                grouped(config.steps.into()),
-                path.display(),
-                progress.steps.saturating_mul(2),
-            )));
+        if damaged.is_empty() { Ok(None) } else { Err(none_intact(checkpoints, &damaged)) }
+    }
+
+    /// Opens the checkpoint `name`, and verifies what `ranks` need of it.
+    fn open(
+        plan: &Plan,
+        checkpoints: &Checkpoints,
+        name: &str,
+        ranks: &Range<usize>,
+    ) -> std::result::Result<Self, Unfit> {
+        let path = checkpoints.directory().join(name);
+        let manifest = checkpoints.manifest(name)?;
+        let meant = plan.config.checkpoint.iter().flat_map(|checkpoint| &checkpoint.resume_with);
+        let meant: Vec<_> = meant.copied().collect();
+        let now = identity(&plan.config, &plan.model, &plan.data);
+        identity::check(&path, &manifest, &now, &meant).map_err(Unfit::Refused)?;
+        let unread = |error| Unfit::Damaged(format!("{}: {error}", path.display()));
+        let progress: Progress = serde_json::from_value(manifest.progress.clone()).map_err(unread)?;
+        let writer = serde_json::from_value(manifest.record.clone()).map_err(unread)?;
+        let layout = plan.model.layout.clone();
+        let generation = checkpoints.open(name, manifest, &layout)?;
+        let state = ResumeState { generation, layout, writer, progress, damaged: Vec::new() };
+        state.verify(plan, ranks)?;
+        state.check_steps(&plan.config).map_err(Unfit::Refused)?;
+        Ok(state)
+    }
+
+    /// Verifies all blocks that `ranks` read, each rank's on a thread of its own.
+    fn verify(&self, plan: &Plan, ranks: &Range<usize>) -> checkpoint::Result<()> {
+        std::thread::scope(|scope| {
+            let verifying: Vec<_> =
+                ranks.clone().map(|rank| scope.spawn(move || self.verify_rank(plan, rank))).collect();
+            let panicked = |_| {
+                Err(CheckpointError::Damaged {
+                    path: self.generation.path().into(),
+                    how: "reading it panicked".into(),
+                })
+            };
+            verifying.into_iter().try_for_each(|rank| rank.join().unwrap_or_else(panicked))
+        })
+    }
+
+    fn verify_rank(&self, plan: &Plan, rank: usize) -> checkpoint::Result<()> {
+        for (unit, shape) in plan.partition.units.iter().enumerate() {
+            let held = |cut: bool| match cut {
+                true => plan.partition.slice(unit, rank % plan.partition.shards),
+                false => 0..shape.padded,
+            };
+            let weights = held(plan.stage.sharded.parameters && !shape.persistent);
+            let moments = held(plan.stage.sharded.optimizer);
+            let wanted = TrainingState::ALL.into_iter().zip([&weights, &moments, &moments]);
+            for (state, slice) in wanted {
+                for (tensor, range) in plan.partition.tensors_in(unit, slice) {
+                    self.generation.verify(state, tensor, &range)?;
+                }
+            }
         }
-        Ok(Some(Arc::new(ResumeState { reader, layout: model.layout.clone(), progress })))
+        Ok(())
+    }
+
+    fn check_steps(&self, config: &Config) -> Result<()> {
+        let done = self.progress.steps;
+        if done < config.steps {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "{} of {} steps (--steps) are done already, says {}: there is nothing left to do\n\
+             Go further with --steps {} --resume-with steps (over which the learning rate decays), or give another \
+             directory to start from the beginning.",
+            grouped(done.into()),
+            grouped(config.steps.into()),
+            self.generation.path().display(),
+            done.saturating_mul(2),
+        )))
     }
 
     /// Returns the lines that a resumed run prints before the others.
     pub(crate) fn words(&self, config: &Config) -> String {
-        let Progress { steps, stage, ranks, tokens_per_step, .. } = &self.progress;
-        let batch = match config.tokens_per_step() == *tokens_per_step {
-            true => String::new(),
-            false => format!(", with {} tokens in a step", grouped(*tokens_per_step)),
-        };
-        let past = config.faults.iter().filter(|fault| fault.passed(*steps));
+        let (steps, Writer { stage, ranks, .. }) = (self.progress.steps, &self.writer);
+        let damaged: String = self
+            .damaged
+            .iter()
+            .map(|(_, how)| format!("warning: {how}; the checkpoint before it is used.\n"))
+            .collect();
+        let past = config.faults.iter().filter(|fault| fault.passed(steps));
         let past = past.map(|fault| format!("--inject {fault} has no effect: that step is done.\n"));
         format!(
-            "Resuming after {}, the last of them {stage}'s on {}{batch}.\n{}",
-            counted(*steps as usize, "step", "steps"),
+            "{damaged}Resuming after {}, the last of them {stage}'s on {}.\n{}",
+            counted(steps as usize, "step", "steps"),
             counted(*ranks, "rank", "ranks"),
             past.collect::<String>(),
         )
+    }
+
+    /// The hash that all ranks that resume this checkpoint have in common.
+    ///
+    /// # Errors
+    /// JSON's.
+    pub(crate) fn fingerprint(&self) -> serde_json::Result<[u8; 32]> {
+        Ok(*blake3::hash(&serde_json::to_vec(self.generation.manifest())?).as_bytes())
     }
 
     /// A source that reads one state of all parameters.
@@ -108,19 +252,32 @@ impl ResumeState {
     }
 }
 
-/// Returns the model as checkpoints record it, without what does not change its weights.
-pub(crate) fn architecture(model: &Model) -> Value {
-    let mut config = model.config.to_hugging_face();
-    if let Some(keys) = config.as_object_mut() {
-        keys.remove("max_position_embeddings");
+/// Fails if a process does not see rank 0's lock in the directory. `seen` is what each sees: first the
+/// run that has the lock.
+fn check_same_directory(checkpoints: &Checkpoints, seen: &[String]) -> Result<()> {
+    let holder = |seen: &String| seen.split(' ').next().map(str::to_string);
+    match seen.iter().position(|one| holder(one) != holder(&seen[0])) {
+        None => Ok(()),
+        Some(rank) => Err(Failure::usage(format!(
+            "--checkpoint {} is not the same directory on all machines: rank {rank} does not see what rank 0 wrote \
+             there.\nGive a directory on a file system that all of them share.",
+            checkpoints.directory().display()
+        ))),
     }
-    config
 }
 
-/// Returns the first key in which two architectures differ, in words.
-fn other_architecture(kept: &Value, now: &Value) -> Option<String> {
-    let key = now.as_object()?.keys().find(|key| kept[key.as_str()] != now[key.as_str()])?;
-    Some(format!("its {key} is {}, this one's {}", kept[key.as_str()], now[key.as_str()]))
+/// Returns the failure to resume where every checkpoint is damaged.
+fn none_intact(checkpoints: &Checkpoints, damaged: &[(String, String)]) -> Failure {
+    let lines: String = damaged.iter().map(|(_, how)| format!("  {how}\n")).collect();
+    Failure::usage(format!(
+        "no checkpoint in {} is intact:\n{lines}Restore one from a copy, or give another directory to start from the \
+         beginning.",
+        checkpoints.directory().display()
+    ))
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim_end_matches('.').to_string()
 }
 
 struct OneState(Arc<ResumeState>, TrainingState);
@@ -133,9 +290,7 @@ impl WeightSource for OneState {
         into: &mut [f32],
     ) -> std::result::Result<(), String> {
         let OneState(resume, state) = self;
-        resume
-            .reader
-            .read(*state, &resume.layout.tensors[tensor], range, into)
-            .map_err(|error| error.to_string())
+        let named = (tensor, &resume.layout.tensors[tensor]);
+        resume.generation.read(*state, named, range, into).map_err(|error| error.to_string())
     }
 }

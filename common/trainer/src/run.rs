@@ -22,13 +22,15 @@ use std::sync::atomic::Ordering;
 mod exchange;
 mod record;
 mod samples;
+mod saver;
 mod weights;
 
 pub(crate) use exchange::share;
-use exchange::{agree, tell_peers};
+use exchange::{Agreed, agree, tell_peers};
 use record::Record;
 pub(crate) use record::{News, Observer};
 use samples::Samples;
+use saver::Saver;
 use weights::first_weights;
 
 /// One rank of a run.
@@ -47,6 +49,12 @@ struct Worker<'a> {
     record: Record<'a>,
     /// Where ranks wait while rank 0 writes.
     writing: ControlChannel,
+    /// Saves checkpoints, if the run does.
+    saver: Option<Saver>,
+    /// Steps of the newest checkpoint that this run has saved.
+    saved: Option<u32>,
+    /// Why the last checkpoint was not saved, if it was not.
+    unsaved: Option<String>,
 }
 
 /// Runs `rank` from the first weights to the last.
@@ -109,8 +117,12 @@ impl<'a> Worker<'a> {
             },
         )?;
         let resume = plan.resume.as_deref();
+        let stage = Watched::new(plan, setup, hooks.clone())?;
         Ok(Worker {
-            stage: Watched::new(plan, setup, hooks.clone())?,
+            saver: Saver::new(plan, rank.clone(), stage.states().0)?,
+            saved: None,
+            unsaved: None,
+            stage,
             passes,
             samples: Samples::new(plan, rank.number(), hooks.clone()),
             scaler: config.loss_scaling.map(|scaling| ResumeState::scaler(resume, scaling)),
@@ -149,7 +161,6 @@ impl<'a> Worker<'a> {
             }
             if plan.checkpoints_after(step) {
                 self.checkpoint()?;
-                self.record.checkpoint();
             }
         }
         Ok(())
@@ -198,16 +209,20 @@ impl<'a> Worker<'a> {
         let loss =
             losses.into_iter().try_fold(0.0, |sum, losses| Ok::<_, RankError>(sum + losses.wait()?))?;
         let update = config.update(self.updates, self.loss_scale());
-        let (outcome, loss, stop) = self.hooks.phase(Phase::Step, || {
+        let saving = self.saver.as_ref().is_some_and(Saver::is_busy);
+        let (outcome, Agreed { loss, stop, saving }) = self.hooks.phase(Phase::Step, || {
             self.stage.note_loss(loss / config.tokens_per_rank() as f64);
             let outcome = self.stage.step(&update)?;
-            let (loss, stop) = agree(self.plan, &self.rank, loss / config.tokens_per_step() as f64)?;
-            Ok((outcome, loss, stop))
+            let loss = loss / config.tokens_per_step() as f64;
+            Ok((outcome, agree(self.plan, &self.rank, loss, saving)?))
         })?;
         self.record.step(loss, &update, outcome)?;
         self.steps += 1;
         self.updates += u32::from(!outcome.skipped);
         self.adjust_loss_scale(outcome.skipped)?;
+        if !saving {
+            self.advance_save()?;
+        }
         Ok(stop)
     }
 
@@ -222,8 +237,7 @@ impl<'a> Worker<'a> {
                 sum += passes.evaluate(stage, &samples.validation(index))?;
             }
             let tokens = count as u64 * plan.config.tokens_per_step() / plan.config.micro_batches as u64;
-            let (loss, _) = agree(plan, rank, sum / tokens as f64)?;
-            Ok(loss)
+            Ok(agree(plan, rank, sum / tokens as f64, false)?.loss)
         })?;
         self.record.validation(loss);
         Ok(())
@@ -236,15 +250,13 @@ impl<'a> Worker<'a> {
         let weights_blake3 = hooks.phase(Phase::Save, || {
             plan.stop.writing.store(true, Ordering::Relaxed);
             // The checkpoint comes first: only training makes it again.
-            if plan.config.checkpoint.is_some() && self.steps > plan.first_step() {
-                self.checkpoint()?;
-            }
+            self.last_checkpoint()?;
             self.save()
         })?;
         // Saving gathers in main memory, so its peak is there.
         let mut memory = record::peaks(self.rank.device.ledger());
         memory[..1].clone_from_slice(&measured.memory[..1]);
-        Ok(Measured { weights_blake3, memory, ..measured })
+        Ok(Measured { weights_blake3, memory, unsaved: self.unsaved.take(), ..measured })
     }
 
     /// The factor of the loss before backward, if it is scaled.

@@ -1,13 +1,13 @@
 //! What the training loop asks of a stage.
 
-use device::{Buffer, Place};
+use device::Place;
 use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
 use settings::{Communication, GradSync};
 use sharding::{
-    BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro, Partition,
-    Places, Precision, Rank, ReplicaSum, Result, Schedule, TrainingState, UnitBuffers, UnitId, Update,
+    BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro, Optimizer,
+    Partition, Places, Precision, Rank, ReplicaSum, Result, Schedule, UnitBuffers, UnitId, Update,
     WeightSource, WithShards, buckets::Issue,
 };
 use std::ops::Range;
@@ -148,12 +148,9 @@ pub trait Stage {
     /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
     fn step(&mut self, update: &Update) -> Result<StepOutcome>;
 
-    /// The full master weights of `unit`, or another `state` of it, f32, in main memory. Every rank
-    /// calls it for every unit, between steps or once training is over.
-    ///
-    /// # Errors
-    /// If gathering them fails.
-    fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer>;
+    /// The optimizer states and the parameters that this rank holds, for checkpoints to read between
+    /// steps or once training is over.
+    fn states(&self) -> (&Optimizer, &UnitBuffers);
 }
 
 /// What a stage is on every rank, and how a rank builds one.

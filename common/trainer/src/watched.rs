@@ -7,11 +7,10 @@ use crate::hooks::Hooks;
 use crate::plan::Plan;
 use crate::stage::{Setup, Stage, StepOutcome};
 use crate::witness::{At, Witness};
-use device::Buffer;
 use events::{Pass, What};
 use settings::fault::Kind;
 use sharding::{
-    FullGradients, FullParameters, Micro, Partition, Rank, Result, TrainingState, UnitId, Update,
+    FullGradients, FullParameters, Micro, Optimizer, Partition, Rank, Result, UnitBuffers, UnitId, Update,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -144,7 +143,7 @@ impl Stage for Watched {
         outcome
     }
 
-    fn training_state(&mut self, unit: UnitId, state: TrainingState) -> Result<Buffer> {
-        self.stage.training_state(unit, state)
+    fn states(&self) -> (&Optimizer, &UnitBuffers) {
+        self.stage.states()
     }
 }

@@ -5,7 +5,7 @@
 
 use planner::Stage;
 use std::path::Path;
-use tests::{fixture, losses, run, train};
+use tests::{copy_directory, fixture, losses, run, train};
 use trainer::Report;
 
 /// Flags of a small model with units that do not divide evenly, a validation and two micro-batches.
@@ -125,14 +125,11 @@ fn a_run_resumes_whatever_rests_where() {
     let folder = tempfile::tempdir().unwrap();
     let whole = run(Stage::Zero3, &flags(2, ""));
     let kept = |more: &str| flags(2, &format!("--checkpoint {} {more}", folder.path().display()));
-    let broken = "--checkpoint-every 1 --inject panic@rank1,step2,backward";
+    let broken = "--checkpoint-wait --checkpoint-every 1 --inject panic@rank1,step2,backward";
     train(Stage::Zero3, &kept(&format!("{} {broken}", EVERYTHING[7]))).unwrap_err();
     for (stage, then) in [(Stage::Zero2, EVERYTHING[0]), (Stage::Zero3, EVERYTHING[7])] {
         let copy = tempfile::tempdir().unwrap();
-        for file in std::fs::read_dir(folder.path()).unwrap() {
-            let file = file.unwrap();
-            std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
-        }
+        copy_directory(folder.path(), copy.path());
         let flags = flags(2, &format!("--checkpoint {} {then}", copy.path().display()));
         let resumed = run(stage, &flags);
         assert_eq!(resumed.steps.len(), 1);

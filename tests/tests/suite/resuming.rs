@@ -1,11 +1,12 @@
 //! A run that resumes from a checkpoint learns the bits of an uninterrupted run, whatever stage and
 //! strategy wrote the checkpoint and resumes from it.
 
-use checkpoint::StateReader;
+use checkpoint::{Checkpoints, Generation};
 use model::{Layout, TrainingState};
 use planner::Stage;
 use std::path::Path;
-use tests::{STAGES, config, fixture, losses, run, train};
+use std::sync::Arc;
+use tests::{STAGES, config, copy_directory, fixture, losses, run, train};
 use trainer::Report;
 
 const RUN: &str = "--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --steps 6";
@@ -13,7 +14,8 @@ const RUN: &str = "--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu
 /// Runs `broken` until a panic in step 5, with checkpoints in `dir`, the last after 4 steps. Then
 /// resumes with `then` and runs to the end.
 fn broken_and_resumed((broken, then): (Stage, Stage), flags: &str, dir: &Path) -> Report {
-    let flags = format!("{RUN} {flags} --checkpoint {} --checkpoint-every 2", dir.display());
+    let flags =
+        format!("{RUN} {flags} --checkpoint {} --checkpoint-wait --checkpoint-every 2", dir.display());
     let failure = train(broken, &format!("{flags} --inject panic@rank1,step5,backward")).unwrap_err();
     assert!(failure.to_string().contains("injected panic"), "{failure}");
     let report = run(then, &flags);
@@ -96,11 +98,18 @@ fn checkpoints_change_no_bit_and_are_predicted() {
     let runs = STAGES.map(|stage| (stage, "")).into_iter();
     for (stage, flags) in runs.chain(strategies.map(|flags| (Stage::Zero3, flags))) {
         let kept = tempfile::tempdir_in(&dir).unwrap();
-        let flags = format!("{RUN} {flags} --checkpoint {} --checkpoint-every 1", kept.path().display());
+        let flags = format!(
+            "{RUN} {flags} --checkpoint {} --checkpoint-wait --checkpoint-every 1",
+            kept.path().display()
+        );
         let report = run(stage, &flags);
         assert_eq!(report.weights_blake3, whole.weights_blake3, "{stage} {flags}");
         let calls = |report: &Report| report.traffic.iter().map(|row| row.calls).sum::<u64>();
-        assert!(stage == Stage::Ddp || calls(&report) > calls(&run(stage, RUN)), "{stage} {flags}");
+        assert_eq!(
+            calls(&report),
+            calls(&run(stage, &flags[..flags.find("--checkpoint").unwrap()])),
+            "{stage} {flags}"
+        );
     }
 }
 
@@ -109,7 +118,7 @@ fn checkpoints_change_no_bit_and_are_predicted() {
 fn fewer_ranks_resume_with_the_same_batch() {
     let dir = tempfile::tempdir().unwrap();
     let whole = run(Stage::Zero3, RUN);
-    let flags = format!("{RUN} --checkpoint {} --checkpoint-every 2", dir.path().display());
+    let flags = format!("{RUN} --checkpoint {} --checkpoint-wait --checkpoint-every 2", dir.path().display());
     train(Stage::Zero3, &format!("{flags} --inject panic@rank1,step5,backward")).unwrap_err();
     let two = flags.replace("--gpus 4 --batch-size 1", "--gpus 2 --batch-size 2");
     let resumed = run(Stage::Zero1, &two);
@@ -129,6 +138,13 @@ fn validations_resume_at_their_steps() {
     is_the_end_of(&whole, &resumed, flags);
 }
 
+/// The newest checkpoint in `dir`, of a model with `layout`'s tensors.
+fn newest(dir: &Path, layout: &Layout) -> Generation {
+    let checkpoints = Checkpoints::new(dir, Arc::new(storage::Disk::new(1)));
+    let name = checkpoints.names().unwrap().swap_remove(0);
+    checkpoints.open(&name, checkpoints.manifest(&name).unwrap(), layout).unwrap()
+}
+
 /// The last checkpoint holds the weights whose hash the report has, and moments that are not all
 /// zero.
 #[test]
@@ -138,12 +154,12 @@ fn the_last_checkpoint_is_what_training_has_made() {
     let flags = format!("{RUN} {model} --checkpoint {}", dir.path().display());
     let report = run(Stage::Zero3, &flags);
     let layout = Layout::new(&config(&flags).unwrap().model);
-    let reader = StateReader::open(dir.path()).unwrap().unwrap();
+    let reader = newest(dir.path(), &layout);
     let mut hasher = blake3::Hasher::new();
-    for tensor in &layout.tensors {
+    for (id, tensor) in layout.tensors.iter().enumerate() {
         let read = |state| {
             let mut values = vec![0.0; tensor.elements()];
-            reader.read(state, tensor, 0..values.len(), &mut values).unwrap();
+            reader.read(state, (id, tensor), 0..values.len(), &mut values).unwrap();
             values
         };
         read(TrainingState::Weight).iter().for_each(|value: &f32| {
@@ -159,46 +175,70 @@ fn the_last_checkpoint_is_what_training_has_made() {
         failure.to_string().contains("nothing left to do") && failure.to_string().contains("--steps 12"),
         "{failure}"
     );
-    let further = run(Stage::Ddp, &flags.replace("--steps 6", "--steps 7"));
+    let further = run(Stage::Ddp, &flags.replace("--steps 6", "--steps 7 --resume-with steps"));
     assert_eq!(further.steps[0].step, 6);
 }
 
+/// Asserts that `flags` are refused with `words`, on one screen.
+fn refused(flags: &str, words: &str) {
+    let failure = train(Stage::Zero3, flags).unwrap_err();
+    assert_eq!(failure.code(), 2, "{failure}");
+    assert!(failure.to_string().contains(words) && failure.to_string().lines().count() <= 10, "{failure}");
+}
+
 #[test]
-fn what_cannot_be_resumed_is_refused_and_left_as_it_is() {
+fn another_training_does_not_resume_unless_that_is_meant() {
     let dir = tempfile::tempdir().unwrap();
     let flags = format!("{RUN} --checkpoint {}", dir.path().display());
-    run(Stage::Zero1, &flags.replace("--steps 6", "--steps 1"));
-    let file = dir.path().join("state.safetensors");
-    let kept = std::fs::read(&file).unwrap();
-    let refused = |flags: &str, words: &str| {
-        let failure = train(Stage::Zero3, flags).unwrap_err();
-        assert_eq!(failure.code(), 2, "{failure}");
-        assert!(failure.to_string().contains(words) && failure.to_string().lines().count() <= 3, "{failure}");
-    };
+    run(Stage::Zero1, &flags.replace("--steps 6", "--steps 2"));
+    let flags = format!("{flags} --resume-with steps");
     refused(&format!("{flags} --model {}", fixture("odd.json")), "a checkpoint of another model");
-    for (key, other) in [("num_hidden_layers", "2"), ("rope_theta", "500.0"), ("tie_word_embeddings", "true")]
-    {
-        let mut model = config(&flags).unwrap().model.to_hugging_face();
-        model[key] = serde_json::from_str(other).unwrap();
-        model["rope_parameters"]["rope_theta"] = model["rope_theta"].clone();
-        let file = dir.path().join("config.json");
-        std::fs::write(&file, model.to_string()).unwrap();
-        refused(&format!("{flags} --model {}", file.display()), "a checkpoint of another model");
+    let other = dir.path().join("other.txt");
+    std::fs::write(&other, "o".repeat(4096)).unwrap();
+    for (change, what, both) in [
+        ("--shuffle-seed 5".to_string(), "order", "none there, 5 now"),
+        (format!("--data {}", other.display()), "data", "4096 tokens"),
+        ("--lr 1e-4".into(), "lr", "up to 0.0001 in 0 steps"),
+        ("--warmup-steps 3".into(), "lr", "in 3 steps"),
+        ("--weight-decay 0.5".into(), "lr", "weight decay 0.1 there"),
+        ("--precision bf16".into(), "precision", "fp32 there, bf16"),
+        ("--grad-accum 2".into(), "batch", "64 in sequences of 16 there, 128 in sequences of 16 now"),
+        ("--max-grad-norm 0.5".into(), "clipping", "1.0 there, 0.5 now"),
+    ] {
+        refused(&format!("{flags} {change}"), both);
+        refused(&format!("{flags} {change}"), &format!("--resume-with {what}"));
+        let meant = flags.replace("--resume-with steps", &format!("--resume-with steps,{what}"));
+        let kept = tempfile::tempdir().unwrap();
+        copy_directory(dir.path(), kept.path());
+        let meant = meant.replace(&dir.path().display().to_string(), &kept.path().display().to_string());
+        assert_eq!(run(Stage::Ddp, &format!("{meant} {change}")).steps.len(), 4, "{change}");
     }
-    assert_eq!(std::fs::read(&file).unwrap(), kept);
-    std::os::unix::fs::symlink(dir.path().join("nowhere"), dir.path().join("link")).unwrap();
-    std::fs::rename(dir.path().join("link"), &file).unwrap();
-    refused(&flags, "cannot open");
-    std::fs::remove_file(&file).unwrap();
-    std::fs::write(&file, &kept[..kept.len() - 1]).unwrap();
-    refused(&flags, "cut short");
-    for (word, other, words) in
-        [("progress", "regressp", "is not a checkpoint"), ("steps", "stops", "damaged")]
-    {
-        let mut changed = kept.clone();
-        let at = kept.windows(word.len()).position(|bytes| bytes == word.as_bytes()).unwrap();
-        changed[at..at + word.len()].copy_from_slice(other.as_bytes());
-        std::fs::write(&file, &changed).unwrap();
-        refused(&flags, words);
-    }
+    refused(
+        &flags.replace(" --resume-with steps", " --lr 1 --shuffle-seed 4"),
+        "--resume-with order,lr,steps",
+    );
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = format!("{RUN} --checkpoint {}", dir.path().display());
+    let whole = run(Stage::Zero3, RUN);
+    let ends_early =
+        format!("{flags} --checkpoint-wait --checkpoint-every 2 --inject panic@rank1,step5,backward");
+    train(Stage::Zero2, &ends_early).unwrap_err();
+    let layout = Layout::new(&config(&flags).unwrap().model);
+    let path = newest(dir.path(), &layout).path().to_path_buf();
+    assert!(path.ends_with("step-00000004"), "{}", path.display());
+    let file = path.join("rank-00002-of-00004.safetensors");
+    let mut bytes = std::fs::read(&file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let resumed = run(Stage::Zero1, &flags);
+    assert_eq!(resumed.steps[0].step, 2);
+    assert_eq!(resumed.weights_blake3, whole.weights_blake3);
+    std::fs::write(dir.path().join("step-00000006/manifest.json"), "{}").unwrap();
+    std::fs::remove_dir_all(dir.path().join("step-00000002")).unwrap();
+    refused(&flags, "is intact");
+    refused(&flags, "block 2 ");
 }

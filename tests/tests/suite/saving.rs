@@ -67,14 +67,11 @@ fn weights_are_gathered_one_unit_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     for (stage, model) in STAGES.into_iter().zip(["uneven.json", "uneven-tied.json"].into_iter().cycle()) {
         let [saved, recorded] = ["saved", "run"].map(|name| dir.path().join(name));
-        let kept = tempfile::tempdir_in(&dir).unwrap();
         let flags = format!(
-            "--model {} --gpus 3 --steps 1 --batch-size 1 --seq-len 4 --threads 1 --device cpu --save {} --record {} \
-             --checkpoint {}",
+            "--model {} --gpus 3 --steps 1 --batch-size 1 --seq-len 4 --threads 1 --device cpu --save {} --record {}",
             fixture(model),
             saved.display(),
             recorded.display(),
-            kept.path().display(),
         );
         run(stage, &flags);
         let (job, _) = settings::prediction::predict(stage, &stages::config(&flags).unwrap()).unwrap();

@@ -1,5 +1,7 @@
 //! ZeRO-2 keeps its slice of each summed buffer.
 
+use device::Buffer;
+
 include!(concat!(env!("OUT_DIR"), "/zero2-accumulate.rs"));
 
 impl Zero2 {

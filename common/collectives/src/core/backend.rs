@@ -34,6 +34,10 @@ pub enum Topic {
     Ending,
     /// Writing the run's files.
     Writing,
+    /// Saving checkpoints.
+    Saving,
+    /// Choosing the checkpoint to resume.
+    Resuming,
 }
 
 /// One rank's end of a group, as an engine implements it.

@@ -63,7 +63,7 @@ const LEFT_OUT: [&str; 9] = [
 
 /// Flags about the machine, the data, what is watched and what is written: the affair of whoever
 /// starts DeepSpeed.
-const ELSEWHERE: [&str; 35] = [
+const ELSEWHERE: [&str; 39] = [
     "model",
     "device",
     "threads",
@@ -95,6 +95,10 @@ const ELSEWHERE: [&str; 35] = [
     "save",
     "checkpoint",
     "checkpoint-every",
+    "checkpoint-wait",
+    "checkpoint-keep",
+    "checkpoint-timeout",
+    "resume-with",
     "report",
     "record",
     "log-dir",

@@ -1,9 +1,10 @@
 //! The walk beyond the device: states that rest in main memory or on disk, the buffers through
 //! which they pass, and what is gathered in main memory.
 
-use super::{TRAINING_STATES, Walk, sharing};
+use super::{Walk, sharing};
 use crate::ledger::Allocation;
 use crate::offload::{STATES, Slices, pages};
+use crate::placement::Saving;
 use crate::reduce::{F32, UnitGradients};
 use events::{Class, Operation, Place, Route};
 
@@ -88,23 +89,38 @@ impl Walk<'_> {
         self.device.free(on_device);
     }
 
-    /// Gathers a checkpoint's states in main memory, one after the other.
-    pub(super) fn checkpoint(&mut self) {
-        for state in 0..TRAINING_STATES {
-            self.gather_state(state == 0);
+    /// Takes room for a copy of the rank's part of a checkpoint, to the end.
+    pub(super) fn take_room_for_copy(&mut self) {
+        if self.offload.placement.saving == Saving::Copying {
+            let parts = self.offload.units.iter().map(|unit| unit.optimizer.div_ceil(self.offload.holders));
+            let bytes = pages(STATES * F32 * parts.sum::<u64>());
+            self.resting.push(self.host.allocate(Class::Workspace, bytes));
         }
     }
 
-    /// Gathers the weights, or another state, in main memory: a unit from its first tensor to its
-    /// last, in the order of the layout.
-    fn gather_state(&mut self, weights: bool) {
+    /// Saves the rank's part of a checkpoint, if that is done piece by piece.
+    pub(super) fn checkpoint(&mut self) {
+        if self.offload.placement.saving == Saving::Streaming {
+            for unit in self.offload.units.clone() {
+                for weights in [true, false, false] {
+                    self.pass_through_memory(Route::DiskToHost, &self.offload.reads(&unit, weights));
+                    let staged = self.host.allocate(Class::Workspace, self.offload.staged(&unit, weights));
+                    self.host.free(staged);
+                }
+            }
+        }
+    }
+
+    /// Gathers the weights in main memory: a unit from its first tensor to its last, in the order of
+    /// the layout.
+    pub(super) fn gather_weights(&mut self) {
         let unit_of = &self.partition.unit_of;
         let mut last = vec![0; self.partition.units.len()];
         unit_of.iter().enumerate().for_each(|(tensor, &unit)| last[unit] = tensor);
         let mut held: Vec<Option<Allocation>> = last.iter().map(|_| None).collect();
         for (tensor, &unit) in unit_of.iter().enumerate() {
             if held[unit].is_none() {
-                held[unit] = Some(self.gather_in_memory(unit, weights));
+                held[unit] = Some(self.gather_in_memory(unit));
             }
             if last[unit] == tensor {
                 self.host.free_all(held[unit].take());
@@ -112,11 +128,11 @@ impl Walk<'_> {
         }
     }
 
-    /// Gathers a unit's weights, or another state, in main memory.
-    fn gather_in_memory(&mut self, unit: usize, weights: bool) -> Allocation {
+    /// Gathers a unit's weights in main memory.
+    fn gather_in_memory(&mut self, unit: usize) -> Allocation {
         let padded = self.partition.units[unit].padded;
         let held = self.host.allocate(Class::GatheredParameters, padded * F32);
-        let reads = self.offload.reads(&self.offload.units[unit], weights);
+        let reads = self.offload.reads(&self.offload.units[unit], true);
         self.pass_through_memory(Route::DiskToHost, &reads);
         if self.job.shards() > 1 {
             self.counter.collective(sharing(self.job), Operation::AllGather, &[padded], F32);

@@ -5,7 +5,8 @@ use events::Place::{self, Device, Disk, Host};
 use events::{Class, Route};
 use model::{Checkpointing, ModelConfig};
 use planner::{
-    Done, Job, Placement, RankPrediction, Recipe, Room, Stage, Strategy, Transfers, predict, remedies_in,
+    Done, Job, Placement, RankPrediction, Recipe, Room, Saving, Stage, Strategy, Transfers, predict,
+    remedies_in,
 };
 
 const SLICES: u64 = 229_664;
@@ -248,13 +249,21 @@ fn inputs_of_blocks() {
     assert_eq!(moved(short.transfers_per_step), [(4 * 512, 4), (4 * 512, 4), (4 * PAGE, 4), (4 * PAGE, 4)]);
 }
 
-/// A checkpoint, and the hash at the end, gather states in main memory unit by unit.
+/// The hash at the end gathers weights in main memory unit by unit. A checkpoint copies a rank's part
+/// there, or reads from disk what rests there.
 #[test]
-fn states_gathered_in_main_memory() {
+fn states_in_main_memory() {
     let gathering = |mut job: Job| {
         job.placement.gathers_states = true;
         rank(&job)
     };
+    let saving = |saving, mut job: Job| {
+        job.placement.saving = saving;
+        rank(&job)
+    };
+    let copied = saving(Saving::Copying, job(Stage::Ddp, Device, Device));
+    let sharded = saving(Saving::Copying, job(Stage::Zero3, Device, Device));
+    assert_eq!(copied.host, sharded.host, "each rank saves a part");
     let plain = gathering(job(Stage::Zero3, Device, Device));
     assert_eq!(plain.host.total_peak, 4 * 4 * BLOCK, "one unit at a time");
     assert!(plain.transfers_per_checkpoint.is_none());
@@ -262,10 +271,10 @@ fn states_gathered_in_main_memory() {
     let whole = gathering(Job { whole_tensor: 128 * 128, ..job(Stage::Zero3, Device, Device) });
     assert_eq!(whole.host.total_peak, 4 * 4 * BLOCK, "two units at a time");
 
-    let states = gathering(job(Stage::Zero3, Disk, Disk));
+    let states = saving(Saving::Streaming, job(Stage::Zero3, Disk, Disk));
     let reads = [(0, 0), (0, 0), (0, 0), (3 * STATE_PAGES * PAGE, 3 * PIECES)];
     assert_eq!(moved(states.transfers_per_checkpoint), reads);
-    let parameters = |recipe| rank(&Job { recipe, ..job(Stage::Zero3, Device, Disk) });
+    let parameters = |recipe| saving(Saving::Streaming, Job { recipe, ..job(Stage::Zero3, Device, Disk) });
     let weights = [(0, 0), (0, 0), (0, 0), ((8 + 4 * 53 + 9) * PAGE, 6)];
     assert_eq!(moved(parameters(Recipe::FP32).transfers_per_checkpoint), weights);
     assert!(parameters(Recipe::MIXED).transfers_per_checkpoint.is_none(), "master weights are read");

@@ -4,7 +4,7 @@ use super::*;
 use clap::CommandFactory;
 
 /// A flag, a value that it refuses, and what the error says is allowed.
-const BAD: [(&str, &str, &str); 78] = [
+const BAD: [(&str, &str, &str); 81] = [
     ("gpus", "0", "from 1 to 1024"),
     ("device", "tpu", "auto, cpu, cuda"),
     ("threads", "0", "from 1 to 1024"),
@@ -76,6 +76,9 @@ const BAD: [(&str, &str, &str); 78] = [
     ("pace", "0", "from 0.001 to 1"),
     ("pace", "2", "from 0.001 to 1"),
     ("checkpoint-every", "0", "from 1 to 4294967295"),
+    ("checkpoint-keep", "0", "from 1 to 4294967295"),
+    ("checkpoint-timeout", "0", "from 1 to 4294967295"),
+    ("resume-with", "luck", "lr, steps, data, order, precision, batch, clipping"),
     ("colors", "many", "truecolor, 256, 16, never"),
     ("inject", "flood@rank1", "panic, error, stall"),
     ("inject", "panic@rank4", "0 to 3"),

@@ -299,12 +299,24 @@ pub struct OutputArgs {
     /// Save the weights, in Hugging Face's format.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
-    /// Save a checkpoint in this directory at the end; resume from the one that is there.
+    /// Save a checkpoint in this directory at the end; resume from the newest that is there.
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
-    /// Also save it every so many steps.
+    /// Also save one every so many steps, while training goes on.
     #[arg(long, requires = "checkpoint", value_name = "STEPS", value_parser = whole::<u32>(1..=MOST))]
     pub checkpoint_every: Option<u32>,
+    /// Hold training until each checkpoint is on the disk.
+    #[arg(long, requires = "checkpoint")]
+    pub checkpoint_wait: bool,
+    /// How many checkpoints are kept.
+    #[arg(long, requires = "checkpoint", value_name = "K", default_value_t = 2, value_parser = whole::<u32>(1..=MOST))]
+    pub checkpoint_keep: u32,
+    /// Give up a checkpoint that the disk has not taken after so many seconds.
+    #[arg(long, requires = "checkpoint", value_name = "SECONDS", default_value_t = 600, value_parser = whole::<u64>(1..=MOST))]
+    pub checkpoint_timeout: u64,
+    /// What may differ from the run that wrote the checkpoint.
+    #[arg(long, requires = "checkpoint", value_name = "WHAT,…", value_enum, value_delimiter = ',')]
+    pub resume_with: Vec<ResumeWith>,
     /// Write a JSON report of the run.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -314,6 +326,25 @@ pub struct OutputArgs {
     /// Write a log file per rank in this directory: rank-0.log, rank-1.log, …
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
+}
+
+/// A setting that may differ from the run that wrote a checkpoint, if one says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ResumeWith {
+    /// The learning rate, its schedule, and AdamW's other constants.
+    Lr,
+    /// The number of steps, over which the built-in schedule decays.
+    Steps,
+    /// The tokens: longer data, or other ones.
+    Data,
+    /// The order in which they are read.
+    Order,
+    /// The element types.
+    Precision,
+    /// The tokens of a step, and the length of its sequences.
+    Batch,
+    /// The norm to which gradients are clipped.
+    Clipping,
 }
 
 fn checkpointing() -> impl TypedValueParser<Value = Checkpointing> {

@@ -4,14 +4,16 @@ mod paging;
 mod shard;
 mod update;
 
-use crate::full::UnitBuffers;
+use crate::buckets::bucket;
+use crate::full::{StateRest, UnitBuffers};
 use crate::partition::{Partition, UnitId};
 use crate::places::Places;
 use crate::rank::Rank;
 use crate::{Buckets, Result};
-use device::{Buffer, View};
+use device::{Buffer, Class, DType, View, ViewMut};
 use events::Pass;
 use model::TrainingState;
+use offload::{Cargo, Extent};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -42,6 +44,11 @@ impl Optimizer {
     /// says.
     pub fn new(partition: Arc<Partition>, units: Vec<OwnSlice>, places: Places) -> Self {
         Optimizer { partition, units, places }
+    }
+
+    /// The elements of `unit` that this rank updates.
+    pub fn slice(&self, unit: UnitId) -> Range<usize> {
+        self.units[unit].slice.clone()
     }
 
     /// Per unit, the part of `gradients` that this rank updates with.
@@ -122,6 +129,21 @@ impl Optimizer {
         Ok(())
     }
 
+    /// The elements of `unit` that this rank updates, and where their `state` rests. `parameters` are
+    /// what this rank holds: in f32 they are the master weights themselves.
+    ///
+    /// # Errors
+    /// If the unit's parameters are out.
+    pub fn state<'a>(
+        &'a self,
+        unit: UnitId,
+        state: TrainingState,
+        parameters: &'a UnitBuffers,
+    ) -> Result<(Range<usize>, StateRest<'a>)> {
+        let OwnSlice { slice, states, .. } = &self.units[unit];
+        Ok((slice.clone(), states.rest(state, parameters.state_rest(unit, slice.clone())?)))
+    }
+
     /// The whole of `unit`'s `state`, f32, in main memory, gathered from the ranks that share it. `parameters` are what this
     /// rank holds: in f32 they are the master weights themselves.
     ///
@@ -134,11 +156,45 @@ impl Optimizer {
         state: TrainingState,
         parameters: &UnitBuffers,
     ) -> Result<Buffer> {
-        let OwnSlice { slice, states, .. } = &self.units[unit];
-        states.whole(state, rank, &self.partition, slice.clone(), |own| {
-            parameters.copy_slice(rank, unit, slice.clone(), own)
-        })
+        let (slice, rests) = self.state(unit, state, parameters)?;
+        let padded = self.partition.units[unit].padded;
+        let mut full = rank.device.allocate_host(Class::GatheredParameters, DType::F32, padded)?;
+        copy(rests, rank, unit, full.slice_mut(slice.clone()))?;
+        if slice.len() == padded {
+            return Ok(full);
+        }
+        let mut gathered = rank.shard_group().all_gather(bucket(vec![full], &[unit]))?.wait()?;
+        // A collective gives back as many buffers as it was given.
+        gathered.pop().ok_or(crate::Error::Missing { unit, what: "gathered training state" })
     }
+}
+
+/// `out` = all of a state of a slice of `unit`.
+fn copy(rests: StateRest<'_>, rank: &Rank, unit: UnitId, mut out: ViewMut<'_>) -> Result<()> {
+    match rests {
+        StateRest::Here(here) => rank.kernels().copy(out, here)?,
+        StateRest::Disk(class, stretches) => {
+            for (range, extent) in stretches {
+                let arrived = read_stretch(rank, Cargo { class, unit }, range.len(), extent)?;
+                let end = range.end.min(out.len());
+                let here = arrived.slice(0..end - range.start);
+                rank.kernels().copy(out.slice_mut(range.start..end), here)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads the `elements` f32 elements of a state that rest in `extent` to a buffer in main memory
+/// with whole pages.
+///
+/// # Errors
+/// If main memory is full or the disk fails.
+pub fn read_stretch(rank: &Rank, cargo: Cargo, elements: usize, extent: &Extent) -> Result<Buffer> {
+    let staging = rank.transfers.staging(DType::F32, elements)?;
+    let bytes = staging.byte_len();
+    let read = rank.transfers.read(cargo, extent, 0, staging, bytes);
+    Ok(rank.transfers.settle(read)?.buffer)
 }
 
 impl OwnSlice {

@@ -2,12 +2,12 @@
 
 use super::update::ScaledUpdate;
 use crate::Result;
-use crate::buckets::bucket;
+use crate::full::StateRest;
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
-use device::{AdamWUpdate, Buffer, Class, DType, View, ViewMut};
+use device::{AdamWUpdate, Buffer, Class, View, ViewMut};
 use model::TrainingState;
-use offload::{Cargo, Extent, paged};
+use offload::Extent;
 use std::ops::Range;
 
 /// AdamW's buffers for one slice, f32.
@@ -42,7 +42,6 @@ pub(super) struct Piece {
 
 /// Optimizer states for one slice of one unit.
 pub struct AdamWShard {
-    unit: UnitId,
     pub(super) states: States,
     pub(super) pieces: Vec<Piece>,
 }
@@ -91,7 +90,7 @@ impl AdamWShard {
         piece: usize,
     ) -> Self {
         let pieces = pieces(&stretches(partition, unit, slice), slice.len(), piece);
-        AdamWShard { unit, states, pieces }
+        AdamWShard { states, pieces }
     }
 
     /// The elements of each piece that a slice of `length` elements is updated in.
@@ -100,63 +99,27 @@ impl AdamWShard {
         (0..length).step_by(size).map(move |start| start..start.saturating_add(size).min(length))
     }
 
-    /// The whole unit's `state`, f32, in main memory: gathered from all ranks unless `slice`, which
-    /// is this rank's, is the whole of it. `weights` copies the slice's parameters, which are the
-    /// master weights themselves where there are no others.
-    ///
-    /// # Errors
-    /// If a collective or a transfer fails.
-    pub fn whole(
-        &self,
-        state: TrainingState,
-        rank: &Rank,
-        partition: &Partition,
-        slice: Range<usize>,
-        weights: impl FnOnce(ViewMut<'_>) -> Result<()>,
-    ) -> Result<Buffer> {
-        let unit = self.unit;
-        let padded = partition.units[unit].padded;
-        let mut full = rank.device.allocate_host(Class::GatheredParameters, DType::F32, padded)?;
-        let own = full.slice_mut(slice.clone());
+    /// Where `state` of the slice rests. `weights` is where its parameters do, which are the master
+    /// weights themselves where there are no others.
+    pub(super) fn rest<'a>(&'a self, state: TrainingState, weights: StateRest<'a>) -> StateRest<'a> {
         match (&self.states, state) {
-            (States::Disk(extents), _) => self.read(rank, state, extents, own)?,
-            (States::Here { master: None, .. }, TrainingState::Weight) => weights(own)?,
+            (States::Disk(extents), _) => {
+                let piece = |(piece, states): (&Piece, &'a [Extent; TrainingState::ALL.len()])| {
+                    (piece.range.clone(), &states[state as usize])
+                };
+                StateRest::Disk(Class::Optimizer, self.pieces.iter().zip(extents).map(piece).collect())
+            }
+            (States::Here { master: None, .. }, TrainingState::Weight) => weights,
             (States::Here { master: Some(master), .. }, TrainingState::Weight) => {
-                rank.kernels().copy(own, master.view())?;
+                StateRest::Here(master.view())
             }
             (States::Here { moments, .. }, TrainingState::Momentum) => {
-                rank.kernels().copy(own, moments.momentum.view())?;
+                StateRest::Here(moments.momentum.view())
             }
             (States::Here { moments, .. }, TrainingState::Variance) => {
-                rank.kernels().copy(own, moments.variance.view())?;
+                StateRest::Here(moments.variance.view())
             }
         }
-        if slice.len() == padded {
-            return Ok(full);
-        }
-        let mut gathered = rank.shard_group().all_gather(bucket(vec![full], &[unit]))?.wait()?;
-        // A collective gives back as many buffers as it was given.
-        gathered.pop().ok_or(crate::Error::Missing { unit, what: "gathered training state" })
-    }
-
-    /// Reads a state from the disk, piece by piece.
-    fn read(
-        &self,
-        rank: &Rank,
-        state: TrainingState,
-        extents: &[[Extent; TrainingState::ALL.len()]],
-        mut own: ViewMut<'_>,
-    ) -> Result<()> {
-        let cargo = Cargo { class: Class::Optimizer, unit: self.unit };
-        for (piece, extents) in self.pieces.iter().zip(extents) {
-            let elements = piece.range.len();
-            let staging = rank.transfers.staging(DType::F32, elements)?;
-            let bytes = paged(staging.byte_len());
-            let read = rank.transfers.read(cargo, &extents[state as usize], 0, staging, bytes);
-            let arrived = rank.transfers.settle(read)?;
-            rank.kernels().copy(own.slice_mut(piece.range.clone()), arrived.buffer.slice(0..elements))?;
-        }
-        Ok(())
     }
 }
 

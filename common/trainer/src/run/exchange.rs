@@ -30,13 +30,23 @@ pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankErr
     error
 }
 
-/// Returns the sum of every rank's part of the mean loss, and true if any of them has seen a stop
-/// request.
-pub(super) fn agree(plan: &Plan, rank: &Rank, loss: f64) -> Result<(f64, bool)> {
-    let stop = u64::from(plan.stop.is_set());
+/// What ranks agree on at the end of a step.
+pub(super) struct Agreed {
+    /// The sum of every rank's part of the mean loss.
+    pub(super) loss: f64,
+    /// Whether a rank has seen a stop request.
+    pub(super) stop: bool,
+    /// Whether a rank is busy with a save.
+    pub(super) saving: bool,
+}
+
+/// Agrees with the other ranks. `loss` is this rank's part; `saving` says whether it is busy with a
+/// save.
+pub(super) fn agree(plan: &Plan, rank: &Rank, loss: f64, saving: bool) -> Result<Agreed> {
+    let flags = u64::from(plan.stop.is_set()) | u64::from(saving) << 1;
     let mut mine = [0; 16];
     mine[..8].copy_from_slice(&loss.to_le_bytes());
-    mine[8..].copy_from_slice(&stop.to_le_bytes());
+    mine[8..].copy_from_slice(&flags.to_le_bytes());
     let all = rank.group.exchange(&mine)?;
     let word = |bytes: &[u8], at: usize| {
         let mut word = [0; 8];
@@ -44,5 +54,6 @@ pub(super) fn agree(plan: &Plan, rank: &Rank, loss: f64) -> Result<(f64, bool)> 
         word
     };
     let loss = all.iter().map(|bytes| f64::from_le_bytes(word(bytes, 0))).sum();
-    Ok((loss, all.iter().any(|bytes| u64::from_le_bytes(word(bytes, 8)) != 0)))
+    let any = |flag: u64| all.iter().any(|bytes| u64::from_le_bytes(word(bytes, 8)) & flag != 0);
+    Ok(Agreed { loss, stop: any(1), saving: any(2) })
 }

@@ -25,8 +25,8 @@ pub(crate) enum News<'a> {
     Step(&'a StepRow, u64),
     /// The loss on the validation part after so many steps.
     Validation(u32, f64),
-    /// A checkpoint is saved after so many steps.
-    Checkpoint(u32),
+    /// The checkpoint of so many steps is saved; or it is not, for this reason.
+    Checkpoint(u32, Option<&'a str>),
 }
 
 /// Called by every rank with its number.
@@ -147,14 +147,14 @@ impl<'a> Record<'a> {
         self.tell(News::Validation(step, loss));
     }
 
-    /// The checkpoint after the last step, which is not the run's last, is saved.
+    /// A save between two steps has begun, and what it needs of the rank is done.
     pub(super) fn checkpoint(&mut self) {
         self.checkpoints += 1;
         self.count();
-        self.tell(News::Checkpoint(self.hooks.step() + 1));
     }
 
-    fn tell(&self, news: News<'_>) {
+    /// Tells watchers.
+    pub(super) fn tell(&self, news: News<'_>) {
         (self.observer)(self.rank.number(), news);
     }
 
@@ -190,6 +190,7 @@ impl<'a> Record<'a> {
             transfers,
             clocks,
             weights_blake3: None,
+            unsaved: None,
         })
     }
 }

@@ -1,13 +1,15 @@
 //! The weights before the first step and after the last, and checkpoints in between.
 
 use super::Worker;
+use super::record::News;
+use super::saver::{self, Saved, Saver};
 use crate::faults::RankFaults;
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
-use crate::resume::{self, Progress};
+use crate::resume::Progress;
 use crate::source;
 use crate::stage::Stage as _;
-use checkpoint::{StateWriter, Writer};
+use checkpoint::Writer;
 use device::Buffer;
 use model::TensorId;
 use settings::fault::{Kind, Phase};
@@ -27,7 +29,10 @@ pub(super) fn first_weights(plan: &Plan, rank: &Rank, faults: &RankFaults) -> Re
         }
     };
     let source = weights(wrong(Phase::Setup))?;
-    let mut mine = source::fingerprint(&*source, &plan.model.layout).map_err(RankError::Other)?;
+    let mut mine = match &plan.resume {
+        Some(state) => state.fingerprint().map_err(other)?,
+        None => source::fingerprint(&*source, &plan.model.layout).map_err(RankError::Other)?,
+    };
     mine[..4].copy_from_slice(&plan.first_step().to_be_bytes());
     agree_on_start(rank, mine)?;
     if wrong(Phase::Backward) { weights(true) } else { Ok(source) }
@@ -75,7 +80,7 @@ impl Worker<'_> {
             plan.tokenizer.iter().for_each(|(name, contents)| new.attach(name, contents.as_slice()));
         }
         let mut hasher = blake3::Hasher::new();
-        self.gather(TrainingState::Weight, |tensor, values| {
+        self.gather(|tensor, values| {
             source::hash(&mut hasher, values);
             writer.as_mut().map_or(Ok(()), |writer| writer.write(tensor, values))
         })?;
@@ -84,36 +89,62 @@ impl Worker<'_> {
         Ok(leader.then(|| hasher.finalize().to_hex().to_string()))
     }
 
-    /// Gathers the training state unit by unit; rank 0 writes it in place of the checkpoint before.
+    /// Begins a save of a checkpoint, unless the one before is still under way.
     pub(super) fn checkpoint(&mut self) -> Result<()> {
-        let plan = self.plan;
-        let Some(checkpoint) = &plan.config.checkpoint else { return Ok(()) };
-        let mut writer = None;
-        if self.rank.number() == 0 {
-            let progress = serde_json::to_string(&self.progress()).map_err(other)?;
-            let new = StateWriter::create(&checkpoint.directory, &plan.model.layout, &progress);
-            writer = Some(new.map_err(other)?);
+        let Some(saver) = &mut self.saver else { return Ok(()) };
+        if !saver.is_idle() {
+            let why = "skipped: the one before is still being written";
+            self.record.tell(News::Checkpoint(self.steps, Some(why)));
+            return Ok(());
         }
-        for state in TrainingState::ALL {
-            self.gather(state, |tensor, values| {
-                writer.as_mut().map_or(Ok(()), |writer| writer.write(state, tensor, values))
-            })?;
+        let waits = self.plan.config.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.waits);
+        let mut ended = self.begin_save()?;
+        if let Some(saver) = self.saver.as_mut().filter(|_| waits) {
+            ended = ended.or(saver.settle()?);
         }
-        writer.map_or(Ok(()), StateWriter::finish).map_err(other)?;
-        self.wait_for_writer()
+        self.record.checkpoint();
+        self.ended(ended);
+        Ok(())
     }
 
-    fn progress(&self) -> Progress {
-        let plan = self.plan;
-        Progress {
+    /// Goes on with the save that is under way, if there is one and no rank is busy with it.
+    pub(super) fn advance_save(&mut self) -> Result<()> {
+        let ended = self.saver.as_mut().map_or(Ok(None), Saver::advance)?;
+        self.ended(ended);
+        Ok(())
+    }
+
+    /// Saves a checkpoint of the last step, unless that is done.
+    pub(super) fn last_checkpoint(&mut self) -> Result<()> {
+        let Some(saver) = &mut self.saver else { return Ok(()) };
+        let before = saver.settle()?;
+        self.ended(before);
+        if self.steps == self.plan.first_step() || self.saved == Some(self.steps) {
+            return Ok(());
+        }
+        let at_once = self.begin_save()?;
+        let later = self.saver.as_mut().map_or(Ok(None), Saver::settle)?;
+        self.ended(at_once.or(later));
+        Ok(())
+    }
+
+    fn begin_save(&mut self) -> Result<Option<Saved>> {
+        let progress = Progress {
             steps: self.steps,
             updates: self.updates,
             loss_scale: self.scaler.as_ref().map(LossScaler::at),
-            stage: plan.stage.name.into(),
-            ranks: plan.config.world_size,
-            tokens_per_step: plan.config.tokens_per_step(),
-            architecture: resume::architecture(&plan.model),
-        }
+        };
+        let manifest = saver::manifest(self.plan, serde_json::to_value(progress).map_err(other)?)?;
+        let (steps, states) = (self.steps, self.stage.states());
+        self.saver.as_mut().map_or(Ok(None), |saver| saver.begin(states, steps, manifest))
+    }
+
+    /// Notes how a save ended, and tells watchers.
+    fn ended(&mut self, ended: Option<Saved>) {
+        let Some(Saved { steps, outcome }) = ended else { return };
+        self.record.tell(News::Checkpoint(steps, outcome.as_ref().err().map(String::as_str)));
+        self.saved = outcome.is_ok().then_some(steps).or(self.saved);
+        self.unsaved = outcome.err();
     }
 
     /// Blocks until all ranks are here. While rank 0 writes, the others wait without a timeout, and
@@ -122,20 +153,18 @@ impl Worker<'_> {
         Ok(self.writing.exchange(&[]).map(drop)?)
     }
 
-    /// Gathers `state` unit by unit on all ranks; on rank 0, calls `take` with its tensors in the
-    /// layout's order.
-    fn gather(
-        &mut self,
-        state: TrainingState,
-        mut take: impl FnMut(TensorId, &[f32]) -> checkpoint::Result<()>,
-    ) -> Result<()> {
-        let plan = self.plan;
+    /// Gathers the master weights unit by unit on all ranks; on rank 0, calls `take` with each tensor
+    /// in the layout's order.
+    fn gather(&mut self, mut take: impl FnMut(TensorId, &[f32]) -> checkpoint::Result<()>) -> Result<()> {
+        let (plan, rank) = (self.plan, &self.rank);
+        let (optimizer, parameters) = self.stage.states();
         let mut gathered = Gathered::default();
         for tensor in 0..plan.model.layout.tensors.len() {
             let (unit, slot) = plan.partition.home(tensor);
-            let full = gathered.unit(unit, || self.stage.training_state(unit, state))?;
-            if self.rank.number() == 0 {
-                let values = self.rank.device.read::<f32>(full.slice(slot.range()))?;
+            let whole = || optimizer.whole(rank, unit, TrainingState::Weight, parameters);
+            let full = gathered.unit(unit, whole)?;
+            if rank.number() == 0 {
+                let values = rank.device.read::<f32>(full.slice(slot.range()))?;
                 take(tensor, &values).map_err(other)?;
             }
             if gathered.read(unit, plan.partition.units[unit].slots.len()) {

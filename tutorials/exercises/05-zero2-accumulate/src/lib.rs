@@ -6,6 +6,8 @@
 //! Check: `cargo run -p tutorials -- check zero2-accumulate`; hints: `--hints 1`, `--hints 2`.
 //! One way to write it is in `solution.rs`, beside `src`.
 
+use device::Buffer;
+
 include!(concat!(env!("OUT_DIR"), "/zero2-accumulate.rs"));
 
 impl Zero2 {

@@ -2,7 +2,7 @@
 
 use super::*;
 use events::Place;
-use planner::Placement;
+use planner::{Placement, Saving};
 
 fn places() -> impl Strategy<Value = Place> {
     proptest::sample::select(Place::ALL.to_vec())
@@ -10,14 +10,16 @@ fn places() -> impl Strategy<Value = Place> {
 
 fn placements() -> impl Strategy<Value = Placement> {
     let piece = proptest::option::of(1u64..5_000);
-    (places(), places(), places(), 1u64..6, piece, any::<bool>()).prop_map(
-        |(optimizer, parameters, activations, buffers, piece, gathers_states)| Placement {
+    let saving = proptest::sample::select(vec![Saving::Never, Saving::Copying, Saving::Streaming]);
+    (places(), places(), places(), 1u64..6, piece, any::<bool>(), saving).prop_map(
+        |(optimizer, parameters, activations, buffers, piece, gathers_states, saving)| Placement {
             optimizer,
             parameters,
             activations,
             buffers,
             piece,
             gathers_states,
+            saving,
         },
     )
 }
@@ -53,8 +55,8 @@ proptest! {
         }
     }
 
-    /// With everything on the device, nothing moves, and main memory holds only what a checkpoint
-    /// or a hash gathers there.
+    /// With everything on the device, nothing moves, and main memory holds only what a hash gathers
+    /// there, and the copy or the buffer of a checkpoint.
     #[test]
     fn nothing_leaves_unless_told(job in jobs(), placement in placements()) {
         let device = Place::Device;
@@ -66,7 +68,17 @@ proptest! {
             let told = ranks(&Job { placement, ..job.clone() })[0];
             prop_assert_eq!(RankPrediction { host: plain.host, ..told }, plain);
             let gathered = if placement.gathers_states { F32 * padded(&job).into_iter().max().unwrap() } else { 0 };
-            prop_assert_eq!(told.host.total_peak, gathered, "{}", stage);
+            let pages = |elements: u64| (F32 * elements).next_multiple_of(4096);
+            let shards = job.shards();
+            let slices = padded(&job).into_iter().map(|padded| if stage == Stage::Ddp { padded } else { padded / shards });
+            let parts: Vec<u64> = slices.map(|slice| slice.div_ceil(job.world_size as u64 / shards)).collect();
+            let largest = parts.iter().copied().max().unwrap().min(placement.piece()).min(planner::PIECE);
+            let expected = match placement.saving {
+                Saving::Never => gathered,
+                Saving::Copying => pages(3 * parts.iter().sum::<u64>()) + gathered,
+                Saving::Streaming => pages(largest).max(gathered),
+            };
+            prop_assert_eq!(told.host.total_peak, expected, "{}", stage);
             let done = Done { steps: 1, checkpoints: 1, ..Done::default() };
             prop_assert!(told.transfers(done).is_none());
         }

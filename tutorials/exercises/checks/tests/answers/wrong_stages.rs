@@ -65,6 +65,8 @@ fn updates() {
 }
 
 mod replaces {
+    use device::Buffer;
+
     include!(concat!(env!("OUT_DIR"), "/zero2-accumulate.rs"));
 
     impl Zero2 {
@@ -79,6 +81,8 @@ mod replaces {
 }
 
 mod takes_another_slice {
+    use device::Buffer;
+
     include!(concat!(env!("OUT_DIR"), "/zero2-accumulate.rs"));
 
     impl Zero2 {

@@ -1,0 +1,160 @@
+//! The directory of a run's checkpoints: what is there, what is published, what is removed.
+
+use super::manifest::{MANIFEST, Manifest};
+use super::reader::{self, Generation};
+use crate::{CheckpointError, Result};
+use model::Layout;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use storage::Disk;
+
+/// What the name of a checkpoint begins with; the number of steps follows.
+const PREFIX: &str = "step-";
+/// The end of the name of a checkpoint that is being written or removed.
+const PARTIAL: &str = ".partial";
+/// The file of checkpoints before version 1 of the format.
+const BEFORE: &str = "state.safetensors";
+
+/// The directory of a run's checkpoints.
+#[derive(Clone)]
+pub struct Checkpoints {
+    directory: PathBuf,
+    disk: Arc<Disk>,
+}
+
+impl Checkpoints {
+    /// The checkpoints in `directory`, which need not exist.
+    pub fn new(directory: &Path, disk: Arc<Disk>) -> Self {
+        Checkpoints { directory: directory.into(), disk }
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Its disk.
+    pub fn disk(&self) -> &Arc<Disk> {
+        &self.disk
+    }
+
+    /// Returns the names of all published checkpoints, the newest first.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Disk`]; [`CheckpointError::Damaged`] if the directory has only a checkpoint
+    /// of a format that is no longer read.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let all = self.disk.list(&self.directory)?;
+        let mut numbered: Vec<_> = all.iter().filter_map(|name| Some((numbers(name)?, name))).collect();
+        if numbered.is_empty() && all.iter().any(|name| name == BEFORE) {
+            let how = "it is a checkpoint of an earlier version, which this program does not read".into();
+            return Err(CheckpointError::Damaged { path: self.directory.join(BEFORE), how });
+        }
+        numbered.sort();
+        Ok(numbered.into_iter().rev().map(|(_, name)| name.clone()).collect())
+    }
+
+    /// Reads the manifest of the checkpoint `name`.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Damaged`], [`CheckpointError::NewerFormat`], [`CheckpointError::Disk`].
+    pub fn manifest(&self, name: &str) -> Result<Manifest> {
+        reader::manifest(&self.disk, &self.directory.join(name))
+    }
+
+    /// Opens the checkpoint `name`, whose manifest is `manifest`, of a model with `layout`'s tensors.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Damaged`], [`CheckpointError::Disk`].
+    pub fn open(&self, name: &str, manifest: Manifest, layout: &Layout) -> Result<Generation> {
+        Generation::open(&self.disk, &self.directory.join(name), manifest, layout)
+    }
+
+    /// The directory in which a checkpoint after `steps` steps is written until it is published. No
+    /// two attempts of a run may have the same number.
+    pub fn partial(&self, steps: u32, attempt: u32) -> PathBuf {
+        self.directory.join(format!(".{PREFIX}{steps:08}-{attempt}{PARTIAL}"))
+    }
+
+    /// Publishes what all ranks have written to `partial` and flushed: writes the manifest, flushes,
+    /// renames. Returns the checkpoint's name.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Disk`]; nothing is published then.
+    pub fn publish(&self, partial: &Path, steps: u32, manifest: &Manifest) -> Result<String> {
+        let path = partial.join(MANIFEST);
+        let text = manifest.seal().map_err(|error| CheckpointError::malformed(&path, error))?;
+        let file = self.disk.create(&path)?;
+        self.disk.write_now(&file, 0, text.as_bytes())?;
+        self.disk.flush(&file)?;
+        self.disk.flush_directory(partial)?;
+        let name = self.free_name(steps)?;
+        self.disk.rename(partial, &self.directory.join(&name))?;
+        self.disk.flush_directory(&self.directory)?;
+        Ok(name)
+    }
+
+    /// The name of the next checkpoint after `steps` steps. One that is there already, damaged
+    /// perhaps, is not replaced.
+    fn free_name(&self, steps: u32) -> Result<String> {
+        let taken = self.names()?.iter().filter_map(|name| numbers(name)).find(|(of, _)| *of == steps);
+        Ok(match taken {
+            None => format!("{PREFIX}{steps:08}"),
+            Some((_, number)) => format!("{PREFIX}{steps:08}-{}", number + 1),
+        })
+    }
+
+    /// Removes all checkpoints but the `keep` newest up to `newest`, and those in `damaged`, which do
+    /// not count.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Disk`].
+    pub fn prune(&self, newest: &str, keep: usize, damaged: &[String]) -> Result<()> {
+        let names = self.names()?;
+        let sound = |name: &&String| numbers(name) <= numbers(newest) && !damaged.contains(name);
+        for old in names.iter().filter(sound).skip(keep.max(1)) {
+            // Renamed first: what is half removed is no checkpoint.
+            let removed = self.directory.join(format!(".{old}-old{PARTIAL}"));
+            self.disk.rename(&self.directory.join(old), &removed)?;
+            self.disk.remove_directory(&removed)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what killed runs have left half-written or half-removed. Only the holder of the
+    /// [`RunLock`](super::RunLock) may.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Disk`].
+    pub fn remove_leftovers(&self) -> Result<()> {
+        let is_partial = |name: &&String| name.starts_with('.') && name.ends_with(PARTIAL);
+        for name in self.disk.list(&self.directory)?.iter().filter(is_partial) {
+            self.disk.remove_directory(&self.directory.join(name))?;
+        }
+        Ok(())
+    }
+}
+
+/// The steps, and the number among checkpoints of as many steps, in the name of a checkpoint.
+fn numbers(name: &str) -> Option<(u32, u32)> {
+    let rest = name.strip_prefix(PREFIX)?;
+    let (steps, number) = rest.split_once('-').unwrap_or((rest, "0"));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok());
+    (steps.len() >= 8).then_some((digits(steps)??, digits(number)??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_checkpoints_alone_have_numbers() {
+        assert_eq!(numbers("step-00000012"), Some((12, 0)));
+        assert_eq!(numbers("step-00000012-3"), Some((12, 3)));
+        for other in
+            [".step-00000012-1.partial", "step-12", "step-0000001x", "step-00000012-", "steps", "lock"]
+        {
+            assert_eq!(numbers(other), None, "{other}");
+        }
+    }
+}

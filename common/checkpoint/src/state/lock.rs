@@ -1,0 +1,249 @@
+//! The lock of a directory of checkpoints, held for a run's life by its rank 0.
+//!
+//! The file `lock` names its owner. Where the file system has locks (`flock`), the lock is one of
+//! these: the system lets go of it when the owner dies. Elsewhere the owner writes a beat to the file
+//! every [`BEAT`]. A run that comes waits for [`PATIENCE`]: if no beat came, the owner is dead. It
+//! then writes its own name, and again waits a beat: of two that come at once, the one whose name
+//! stays has the lock. An owner that was suspended for longer finds another name in the file before
+//! it publishes ([`RunLock::check`]).
+
+use crate::{CheckpointError, Result};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The file's name.
+pub const LOCK: &str = "lock";
+/// How often an owner writes to the file where the file system has no locks.
+pub const BEAT: Duration = Duration::from_secs(2);
+/// After how long without a beat an owner counts as dead.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a run waits for a lock of the file system: others may look for a moment.
+const BUSY: Duration = Duration::from_secs(5);
+/// Between two looks at the file.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A held lock. Dropping it lets go.
+#[derive(Debug)]
+pub struct RunLock {
+    path: PathBuf,
+    token: String,
+    file: Arc<File>,
+    heart: Option<Heart>,
+}
+
+/// How a lock is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Locking {
+    /// Whether the file system's locks are used if there are any.
+    pub flock: bool,
+    /// See [`BEAT`].
+    pub beat: Duration,
+    /// See [`PATIENCE`].
+    pub patience: Duration,
+}
+
+impl Default for Locking {
+    fn default() -> Self {
+        Locking { flock: true, beat: BEAT, patience: PATIENCE }
+    }
+}
+
+impl RunLock {
+    /// Takes the lock of `directory`, which must exist, for a run that `token` names: a line of
+    /// text that no other run has.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Busy`] if another run has it, [`CheckpointError::Io`].
+    pub fn acquire(directory: &Path, token: &str, locking: Locking) -> Result<Self> {
+        let path = directory.join(LOCK);
+        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = Arc::new(options.map_err(CheckpointError::io("open", &path))?);
+        let mut lock = RunLock { path, token: token.into(), file, heart: None };
+        let has_locks = locking.flock && lock.flock()?;
+        if !has_locks {
+            lock.wait_for_silence(locking.patience)?;
+        }
+        lock.write(0).map_err(CheckpointError::io("write", &lock.path))?;
+        if !has_locks {
+            std::thread::sleep(locking.beat);
+            lock.check()?;
+            lock.heart = Some(Heart::start(lock.file.clone(), token, locking.beat));
+        }
+        Ok(lock)
+    }
+
+    /// Returns the token in the lock of `directory`: the run's that holds it, as this machine sees it.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`].
+    pub fn holder(directory: &Path) -> Result<String> {
+        let path = directory.join(LOCK);
+        let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("read", &path))?;
+        Ok(text.lines().next().unwrap_or_default().to_string())
+    }
+
+    /// Fails if another run has taken the lock over.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Busy`], [`CheckpointError::Io`].
+    pub fn check(&self) -> Result<()> {
+        let directory = self.path.parent().unwrap_or(Path::new("."));
+        if RunLock::holder(directory)? == self.token { Ok(()) } else { Err(self.busy()) }
+    }
+
+    /// Takes the file system's lock. Returns false if it has none.
+    fn flock(&self) -> Result<bool> {
+        let since = Instant::now();
+        loop {
+            match self.file.try_lock() {
+                Ok(()) => return Ok(true),
+                Err(TryLockError::Error(_)) => return Ok(false),
+                Err(TryLockError::WouldBlock) if since.elapsed() > BUSY => return Err(self.busy()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
+    /// Blocks until the file names no owner, or its owner has not written for `patience`.
+    fn wait_for_silence(&self, patience: Duration) -> Result<()> {
+        let first = self.text()?;
+        let since = Instant::now();
+        while !first.is_empty() && since.elapsed() < patience {
+            std::thread::sleep(LOOK.min(patience / 10));
+            let now = self.text()?;
+            if now.is_empty() {
+                return Ok(());
+            }
+            if now != first {
+                return Err(self.busy());
+            }
+        }
+        Ok(())
+    }
+
+    fn text(&self) -> Result<String> {
+        std::fs::read_to_string(&self.path).map_err(CheckpointError::io("read", &self.path))
+    }
+
+    fn busy(&self) -> CheckpointError {
+        CheckpointError::Busy(self.path.parent().unwrap_or(Path::new(".")).to_path_buf())
+    }
+
+    fn write(&self, beat: u64) -> io::Result<()> {
+        write(&self.file, &self.token, beat)
+    }
+}
+
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        self.heart = None;
+        // A lock that was taken over is the other run's.
+        if self.check().is_ok() {
+            // What stays in the file is taken for an owner that is dead.
+            let _ = self.file.set_len(0);
+        }
+    }
+}
+
+fn write(file: &File, token: &str, beat: u64) -> io::Result<()> {
+    let text = format!("{token}\n{beat}\n");
+    file.write_all_at(text.as_bytes(), 0)?;
+    file.set_len(text.len() as u64)?;
+    file.sync_data()
+}
+
+/// The thread that writes beats.
+#[derive(Debug)]
+struct Heart {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heart {
+    fn start(file: Arc<File>, token: &str, every: Duration) -> Self {
+        let (stop, stopped) = channel::<()>();
+        let token = token.to_string();
+        let thread = std::thread::spawn(move || {
+            let mut beat = 0;
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                beat += 1;
+                // A beat that cannot be written may make the run lose the lock, which it then finds.
+                let _ = beat_once(&file, &token, beat);
+            }
+        });
+        Heart { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+/// Writes a beat, unless another run's token is there.
+fn beat_once(file: &File, token: &str, beat: u64) -> io::Result<()> {
+    let mut found = vec![0; token.len()];
+    file.read_exact_at(&mut found, 0)?;
+    if found == token.as_bytes() { write(file, token, beat) } else { Ok(()) }
+}
+
+impl Drop for Heart {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // The thread does nothing that can panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUICK: Locking =
+        Locking { flock: false, beat: Duration::from_millis(20), patience: Duration::from_millis(400) };
+
+    #[test]
+    fn a_lock_has_one_owner_with_and_without_locks_of_the_file_system() {
+        for locking in [QUICK, Locking { flock: true, ..QUICK }] {
+            let directory = tempfile::tempdir().unwrap();
+            let lock = RunLock::acquire(directory.path(), "first", locking).unwrap();
+            assert_eq!(RunLock::holder(directory.path()).unwrap(), "first");
+            if !locking.flock {
+                let refused = RunLock::acquire(directory.path(), "second", locking).unwrap_err();
+                assert!(matches!(refused, CheckpointError::Busy(_)), "{refused}");
+            }
+            lock.check().unwrap();
+            drop(lock);
+            RunLock::acquire(directory.path(), "second", locking).unwrap().check().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_dead_owner_is_succeeded_and_one_that_was_suspended_finds_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut suspended = RunLock::acquire(directory.path(), "suspended", QUICK).unwrap();
+        suspended.heart = None;
+        let heir = RunLock::acquire(directory.path(), "heir", QUICK).unwrap();
+        assert!(matches!(suspended.check(), Err(CheckpointError::Busy(_))));
+        drop(suspended);
+        heir.check().unwrap();
+    }
+
+    #[test]
+    fn another_process_may_look_at_the_lock_for_a_moment() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = RunLock::acquire(directory.path(), "run", Locking::default()).unwrap();
+        let shared = File::open(directory.path().join(LOCK)).unwrap();
+        assert!(shared.try_lock_shared().is_err(), "the lock is held for the run's life");
+        drop(lock);
+        shared.lock_shared().unwrap();
+        std::thread::scope(|scope| {
+            let coming = scope.spawn(|| RunLock::acquire(directory.path(), "run", Locking::default()));
+            shared.unlock().unwrap();
+            coming.join().unwrap().unwrap();
+        });
+    }
+}

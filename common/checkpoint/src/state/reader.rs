@@ -1,0 +1,267 @@
+//! Reads a checkpoint: any run of any state of any tensor, from intact blocks alone.
+
+use super::blocks::{BLOCK, is_intact};
+use super::manifest::{FileRecord, MANIFEST, Manifest, NotAManifest};
+use super::{FORMAT, shard};
+use crate::{CheckpointError, Result};
+use model::{Layout, TensorId, TensorSpec, TrainingState};
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use storage::{Disk, File};
+
+/// A checkpoint that is open to read. Ranks may share it.
+pub struct Generation {
+    path: PathBuf,
+    manifest: Manifest,
+    files: Vec<ShardFile>,
+    /// Per state, per tensor: where its elements are, in their order.
+    runs: [Vec<Vec<StoredRun>>; TrainingState::ALL.len()],
+}
+
+/// An open file, and which of its blocks have been found intact.
+struct ShardFile {
+    disk: Arc<Disk>,
+    file: Arc<File>,
+    record: FileRecord,
+    intact: Vec<AtomicBool>,
+}
+
+/// Where a run of elements is.
+struct StoredRun {
+    range: Range<usize>,
+    file: usize,
+    /// Its first byte, from the file's start.
+    offset: u64,
+}
+
+/// Reads the manifest of the checkpoint in `directory`.
+///
+/// # Errors
+/// [`CheckpointError::Damaged`], [`CheckpointError::NewerFormat`], [`CheckpointError::Disk`].
+pub(super) fn manifest(disk: &Disk, directory: &Path) -> Result<Manifest> {
+    let path = directory.join(MANIFEST);
+    let damaged = |how: &str| CheckpointError::Damaged { path: path.clone(), how: how.into() };
+    let file = disk.open(&path)?;
+    // As long as the file is: it cannot ask for more memory than its own size.
+    let mut text = vec![0; disk.length(&file)? as usize];
+    disk.read_now(&file, 0, &mut text)?;
+    let text = String::from_utf8(text).map_err(|_| damaged("it is not text"))?;
+    let manifest = Manifest::unseal(&text).map_err(|wrong| match wrong {
+        NotAManifest::Damaged(how) => damaged(how),
+        NotAManifest::Format(format) => {
+            CheckpointError::NewerFormat { path: path.clone(), format, newest: FORMAT }
+        }
+    })?;
+    let sound = |file: &FileRecord| {
+        file.blocks.len() as u64 == file.bytes.div_ceil(BLOCK as u64)
+            && Path::new(&file.name).file_name() == Some(file.name.as_ref())
+    };
+    if manifest.block_bytes != BLOCK as u64 || !manifest.files.iter().all(sound) {
+        return Err(damaged("its list of blocks is wrong"));
+    }
+    Ok(manifest)
+}
+
+impl Generation {
+    /// Opens the checkpoint in `directory`, whose manifest has been read, of a model with
+    /// `layout`'s tensors. Verifies the headers of all files and that every element is there once.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Damaged`], [`CheckpointError::Disk`].
+    pub(super) fn open(
+        disk: &Arc<Disk>,
+        directory: &Path,
+        manifest: Manifest,
+        layout: &Layout,
+    ) -> Result<Self> {
+        let open = |record: &FileRecord| ShardFile::open(disk, directory, record.clone());
+        let files = manifest.files.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let empty = || layout.tensors.iter().map(|_| Vec::new()).collect();
+        let mut generation =
+            Generation { path: directory.into(), manifest, files, runs: [empty(), empty(), empty()] };
+        for file in 0..generation.files.len() {
+            generation.add_runs(file, layout)?;
+        }
+        generation.check_complete(layout)?;
+        Ok(generation)
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it says of itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Notes where the runs of a file are.
+    fn add_runs(&mut self, number: usize, layout: &Layout) -> Result<()> {
+        let file = &self.files[number];
+        let (header, data) = file.header()?;
+        let runs = header.metadata().clone().unwrap_or_default();
+        for (id, tensor) in layout.tensors.iter().enumerate() {
+            let Some(words) = runs.get(&tensor.name) else { continue };
+            for state in TrainingState::ALL {
+                let name = shard::name(state, tensor);
+                let found = header.info(&name).filter(|info| info.dtype == Dtype::F32);
+                let (Some(info), Some(range)) = (found, shard::range(words)) else {
+                    return Err(file.damaged(&format!("it has no {name} of elements {words}")));
+                };
+                if info.shape != [range.len()] {
+                    return Err(file.damaged(&format!("{name} has shape {:?}, not {words}", info.shape)));
+                }
+                let offset = data + info.data_offsets.0 as u64;
+                self.runs[state as usize][id].push(StoredRun { range, file: number, offset });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the runs of every tensor are all of its elements, each once.
+    fn check_complete(&mut self, layout: &Layout) -> Result<()> {
+        for (state, tensors) in TrainingState::ALL.into_iter().zip(&mut self.runs) {
+            for (runs, tensor) in tensors.iter_mut().zip(&layout.tensors) {
+                runs.sort_by_key(|run| run.range.start);
+                let end =
+                    runs.iter().try_fold(0, |end, run| (run.range.start == end).then_some(run.range.end));
+                if end != Some(tensor.elements()) {
+                    let how = format!("it has not all elements of {}", shard::name(state, tensor));
+                    return Err(CheckpointError::Damaged { path: self.path.clone(), how });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Verifies every block that elements `range` of `state` of a tensor touch. A block that has been
+    /// verified is not read again.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Damaged`], [`CheckpointError::Disk`].
+    pub fn verify(&self, state: TrainingState, tensor: TensorId, range: &Range<usize>) -> Result<()> {
+        for (run, part) in self.touched(state, tensor, range) {
+            self.files[run.file].verify(run.bytes(&part))?;
+        }
+        Ok(())
+    }
+
+    /// Fills `values` with elements `range` of `state` of `tensor`, counted row-major. Reads no
+    /// other blocks.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
+    /// otherwise as [`Generation::verify`].
+    pub fn read(
+        &self,
+        state: TrainingState,
+        (id, tensor): (TensorId, &TensorSpec),
+        range: Range<usize>,
+        values: &mut [f32],
+    ) -> Result<()> {
+        let elements = tensor.elements();
+        if range.end > elements || range.start.checked_add(values.len()) != Some(range.end) {
+            let (start, end, given) = (range.start, range.end, values.len());
+            return Err(CheckpointError::Elements {
+                tensor: tensor.name.clone(),
+                elements,
+                start,
+                end,
+                given,
+            });
+        }
+        for (run, part) in self.touched(state, id, &range) {
+            let (file, bytes) = (&self.files[run.file], run.bytes(&part));
+            file.verify(bytes.clone())?;
+            let into = &mut values[part.start - range.start..part.end - range.start];
+            file.disk.read_now(&file.file, bytes.start, bytemuck::cast_slice_mut(into))?;
+            into.iter_mut().for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
+        }
+        Ok(())
+    }
+
+    /// The runs that have elements of `range`, each with those.
+    fn touched<'a>(
+        &'a self,
+        state: TrainingState,
+        tensor: TensorId,
+        range: &'a Range<usize>,
+    ) -> impl Iterator<Item = (&'a StoredRun, Range<usize>)> {
+        let part = |run: &StoredRun| run.range.start.max(range.start)..run.range.end.min(range.end);
+        let runs = self.runs[state as usize][tensor].iter();
+        runs.map(move |run| (run, part(run))).filter(|(_, part)| !part.is_empty())
+    }
+}
+
+impl StoredRun {
+    /// Where `part` of its elements is in the file.
+    fn bytes(&self, part: &Range<usize>) -> Range<u64> {
+        let at = |element: usize| self.offset + ((element - self.range.start) * size_of::<f32>()) as u64;
+        at(part.start)..at(part.end)
+    }
+}
+
+impl ShardFile {
+    fn open(disk: &Arc<Disk>, directory: &Path, record: FileRecord) -> Result<Self> {
+        let file = disk.open(&directory.join(&record.name))?;
+        let intact = record.blocks.iter().map(|_| AtomicBool::new(false)).collect();
+        let opened = ShardFile { disk: disk.clone(), file, record, intact };
+        let (found, expected) = (disk.length(&opened.file)?, opened.record.bytes);
+        if found != expected {
+            return Err(opened.damaged(&format!("it has {found} bytes in place of {expected}")));
+        }
+        Ok(opened)
+    }
+
+    fn damaged(&self, how: &str) -> CheckpointError {
+        CheckpointError::Damaged { path: self.file.path().into(), how: how.into() }
+    }
+
+    /// Reads the header from intact blocks. Returns it with the first byte of the data.
+    fn header(&self) -> Result<(Metadata, u64)> {
+        const LENGTH: u64 = size_of::<u64>() as u64;
+        let bytes = self.record.bytes;
+        let wrong = || self.damaged("its header is wrong");
+        let read = |range: Range<u64>| {
+            self.verify(range.clone())?;
+            let mut read = vec![0; (range.end - range.start) as usize];
+            self.disk.read_now(&self.file, range.start, &mut read)?;
+            Result::Ok(read)
+        };
+        let length = read(0..LENGTH.min(bytes))?.try_into().map_err(|_| wrong())?;
+        let data = LENGTH.checked_add(u64::from_le_bytes(length)).filter(|&data| data <= bytes);
+        let data = data.ok_or_else(wrong)?;
+        let header: Metadata = serde_json::from_slice(&read(LENGTH..data)?).map_err(|_| wrong())?;
+        if data + header.data_len() as u64 != bytes {
+            return Err(wrong());
+        }
+        Ok((header, data))
+    }
+
+    /// Verifies the blocks that have bytes of `range`.
+    fn verify(&self, range: Range<u64>) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let block = |byte: u64| (byte / BLOCK as u64) as usize;
+        let mut memory = Vec::new();
+        for number in block(range.start)..=block(range.end - 1) {
+            if self.intact[number].load(Ordering::Relaxed) {
+                continue;
+            }
+            let start = (number * BLOCK) as u64;
+            memory.resize((self.record.bytes - start).min(BLOCK as u64) as usize, 0);
+            self.disk.read_now(&self.file, start, &mut memory)?;
+            if !is_intact(&memory, &self.record.blocks[number]) {
+                return Err(self.damaged(&format!("block {number} (from byte {start} on) has another hash")));
+            }
+            self.intact[number].store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! The file of one rank: runs of elements of tensors, each with all of its states.
+//!
+//! It is a safetensors file. A tensor `NAME.param`, `NAME.exp_avg` or `NAME.exp_avg_sq` holds a run
+//! of the elements of the model's tensor `NAME`, flat; the metadata says which: `NAME` is
+//! `START..END`. Spaces pad the header, so that the data begins on a page.
+
+use model::{Layout, TensorId, TensorSpec, TrainingState};
+use serde_json::{Map, Value, json};
+use std::ops::Range;
+use storage::PAGE;
+
+/// A run of elements of one tensor, counted row-major.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// Its elements.
+    pub range: Range<usize>,
+}
+
+/// What one rank's file holds and where.
+#[derive(Clone, Debug)]
+pub struct ShardLayout {
+    header: Vec<u8>,
+    data: usize,
+}
+
+impl ShardLayout {
+    /// The file of a rank that holds `stretches`: groups of runs whose elements lie next to each
+    /// other in the rank's memory. The data is, for each stretch, for each of
+    /// [`TrainingState::ALL`], its elements in f32.
+    pub fn new(layout: &Layout, stretches: &[Vec<Run>]) -> Self {
+        let (mut tensors, mut runs, mut end) = (Map::new(), Map::new(), 0);
+        for stretch in stretches {
+            for state in TrainingState::ALL {
+                for Run { tensor, range } in stretch {
+                    let (tensor, start) = (&layout.tensors[*tensor], end);
+                    end += range.len() * size_of::<f32>();
+                    let info = json!({"dtype": "F32", "shape": [range.len()], "data_offsets": [start, end]});
+                    tensors.insert(name(state, tensor), info);
+                    runs.insert(tensor.name.clone(), words(range).into());
+                }
+            }
+        }
+        tensors.insert("__metadata__".into(), Value::Object(runs));
+        ShardLayout { header: header(&Value::Object(tensors)), data: end }
+    }
+
+    /// The bytes before the data: whole pages.
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
+    /// Bytes of the data.
+    pub fn data_bytes(&self) -> usize {
+        self.data
+    }
+}
+
+/// The name of `state` of `tensor`: the tensor's, then PyTorch's for the state.
+pub(super) fn name(state: TrainingState, tensor: &TensorSpec) -> String {
+    let word = match state {
+        TrainingState::Weight => "param",
+        TrainingState::Momentum => "exp_avg",
+        TrainingState::Variance => "exp_avg_sq",
+    };
+    format!("{}.{word}", tensor.name)
+}
+
+fn words(range: &Range<usize>) -> String {
+    format!("{}..{}", range.start, range.end)
+}
+
+/// Reads what [`words`] wrote.
+pub(super) fn range(words: &str) -> Option<Range<usize>> {
+    let (start, end) = words.split_once("..")?;
+    let range = start.parse().ok()?..end.parse().ok()?;
+    (range.start <= range.end).then_some(range)
+}
+
+fn header(json: &Value) -> Vec<u8> {
+    const LENGTH: usize = size_of::<u64>();
+    let mut text = json.to_string().into_bytes();
+    text.resize((LENGTH + text.len()).next_multiple_of(PAGE) - LENGTH, b' ');
+    [&(text.len() as u64).to_le_bytes()[..], &text].concat()
+}

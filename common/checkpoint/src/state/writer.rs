@@ -1,0 +1,161 @@
+//! Writes the file of one rank.
+
+use super::blocks::BlockHasher;
+use super::manifest::FileRecord;
+use super::shard::ShardLayout;
+use crate::{CheckpointError, Result};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use storage::{Disk, File, Ticket};
+
+/// Bytes that are written at a time from memory that holds all of a file's data.
+const CHUNK: usize = 4 << 20;
+/// How many of them are on their way at most.
+const QUEUED: usize = 4;
+
+/// Writes a rank's file from its start to its end, and hashes it.
+pub struct ShardWriter {
+    disk: Arc<Disk>,
+    file: Arc<File>,
+    name: String,
+    expected: u64,
+    written: u64,
+    hasher: BlockHasher,
+    is_finite: bool,
+}
+
+impl ShardWriter {
+    /// Creates the file `name` in the checkpoint's `directory`, takes room for all of it, and writes
+    /// its header.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Disk`].
+    pub fn create(disk: &Arc<Disk>, directory: &Path, name: &str, layout: &ShardLayout) -> Result<Self> {
+        let file = disk.create(&directory.join(name))?;
+        let expected = (layout.header().len() + layout.data_bytes()) as u64;
+        disk.reserve(&file, 0, expected)?;
+        disk.write_now(&file, 0, layout.header())?;
+        let mut hasher = BlockHasher::default();
+        hasher.update(layout.header());
+        let written = layout.header().len() as u64;
+        let (disk, name) = (disk.clone(), name.to_string());
+        Ok(ShardWriter { disk, file, name, expected, written, hasher, is_finite: true })
+    }
+
+    /// Queues the write of the next data, f32.
+    pub fn append<M: AsRef<[u8]> + Send + 'static>(&mut self, memory: M) -> Ticket<M> {
+        let bytes = memory.as_ref();
+        self.hasher.update(bytes);
+        self.is_finite &= are_finite(bytes);
+        let offset = self.written;
+        self.written += bytes.len() as u64;
+        self.disk.write(&self.file, offset, memory)
+    }
+
+    /// Appends all of `data`, which holds all that the file has, and finishes it. Gives the memory
+    /// back in any case.
+    ///
+    /// # Errors
+    /// As [`ShardWriter::finish`], and what the tickets of [`ShardWriter::append`] return.
+    pub fn write_all<M: AsRef<[u8]> + Send + Sync + 'static>(
+        mut self,
+        data: M,
+        bytes: usize,
+    ) -> (Option<M>, Result<FileRecord>) {
+        let data = Arc::new(data);
+        let written = self.write_parts(&data, bytes);
+        let finished = written.and_then(|()| self.finish());
+        // Every ticket has been waited for, so that no part of the memory is on its way.
+        (Arc::into_inner(data), finished)
+    }
+
+    fn write_parts<M: AsRef<[u8]> + Send + Sync + 'static>(
+        &mut self,
+        data: &Arc<M>,
+        bytes: usize,
+    ) -> Result<()> {
+        let mut queued = VecDeque::new();
+        let mut outcome = Ok(());
+        for start in (0..bytes).step_by(CHUNK) {
+            if outcome.is_err() {
+                break;
+            }
+            let range = start..bytes.min(start + CHUNK);
+            queued.push_back(self.append(Part { data: data.clone(), range }));
+            if queued.len() > QUEUED {
+                outcome = wait(queued.pop_front());
+            }
+        }
+        // All are waited for, whatever the first error is.
+        let rest: Vec<_> = queued.into_iter().map(|ticket| wait(Some(ticket))).collect();
+        rest.into_iter().fold(outcome, Result::and)
+    }
+
+    /// Blocks until the file has reached the disk. All tickets must have been waited for.
+    ///
+    /// # Errors
+    /// [`CheckpointError::NotFinite`] if an element is infinite or NaN; [`CheckpointError::Disk`].
+    ///
+    /// # Panics
+    /// If the caller appended another number of bytes than the layout has.
+    pub fn finish(self) -> Result<FileRecord> {
+        assert_eq!(self.written, self.expected, "bytes of {}", self.name);
+        if !self.is_finite {
+            return Err(CheckpointError::NotFinite(self.file.path().to_path_buf()));
+        }
+        self.disk.flush(&self.file)?;
+        Ok(FileRecord { name: self.name, bytes: self.expected, blocks: self.hasher.finish() })
+    }
+}
+
+fn wait<M>(ticket: Option<Ticket<M>>) -> Result<()> {
+    match ticket.map(Ticket::wait) {
+        Some(Err(error)) => Err(error.into()),
+        Some(Ok(_)) | None => Ok(()),
+    }
+}
+
+/// True if none of the f32 values in `bytes` is infinite or NaN.
+fn are_finite(bytes: &[u8]) -> bool {
+    const EXPONENT: u32 = 0x7f80_0000;
+    let bits = |value: &[u8]| u32::from_le_bytes([value[0], value[1], value[2], value[3]]);
+    // No early exit within a block, so that the comparison runs in vector registers.
+    let finite = |block: &[u8]| {
+        block.chunks_exact(4).fold(true, |finite, value| finite & (bits(value) & EXPONENT != EXPONENT))
+    };
+    bytes.chunks(1 << 16).all(finite)
+}
+
+/// A part of memory that several writes share.
+struct Part<M> {
+    data: Arc<M>,
+    range: Range<usize>,
+}
+
+impl<M: AsRef<[u8]>> AsRef<[u8]> for Part<M> {
+    fn as_ref(&self) -> &[u8] {
+        &(*self.data).as_ref()[self.range.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_are_not_finite_are_found_anywhere() {
+        let mut values = vec![1.5f32; 40_000];
+        values[7] = f32::MIN_POSITIVE / 2.0;
+        values[8] = f32::MAX;
+        assert!(are_finite(bytemuck::cast_slice(&values)));
+        for at in [0, 16_383, 16_384, 39_999] {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut changed = values.clone();
+                changed[at] = bad;
+                assert!(!are_finite(bytemuck::cast_slice(&changed)), "{at} {bad}");
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The directory of a run's checkpoints, made ready before the run begins.
+
+use checkpoint::{CheckpointError, Checkpoints, Locking, RunLock};
+use settings::config::Checkpoint;
+use settings::size::human;
+use settings::{Config, Failure, Result};
+use std::sync::Arc;
+use std::time::SystemTime;
+use storage::Disk;
+
+/// Bytes per parameter of a checkpoint: three states in f32.
+const BYTES: u64 = 12;
+
+/// Returns the disk of one rank for its checkpoints. Two threads move bytes, so that one is on its
+/// way while the next is hashed.
+pub(crate) fn disk(checkpoint: &Checkpoint) -> Disk {
+    match checkpoint.faults.as_slice() {
+        [] => Disk::new(2),
+        faults => Disk::with_faults(2, faults.to_vec()),
+    }
+}
+
+/// Opens the directory of the checkpoints of a run of a model with so many parameters, if it saves
+/// any. The rank that leads creates it, takes its lock, and removes what killed runs have left there.
+///
+/// # Errors
+/// If another run has the lock, the disk refuses, or it has no room.
+pub(crate) fn open(config: &Config, parameters: u64) -> Result<Option<(Checkpoints, Option<Arc<RunLock>>)>> {
+    let Some(checkpoint) = &config.checkpoint else { return Ok(None) };
+    let checkpoints = Checkpoints::new(&checkpoint.directory, Arc::new(Disk::new(1)));
+    if !config.leads() {
+        return Ok(Some((checkpoints, None)));
+    }
+    let failed = |error: CheckpointError| Failure::run(error.to_string());
+    let disk = checkpoints.disk();
+    disk.create_directory(&checkpoint.directory).map_err(|error| failed(error.into()))?;
+    let lock = RunLock::acquire(&checkpoint.directory, &token(), Locking::default()).map_err(failed)?;
+    checkpoints.remove_leftovers().map_err(failed)?;
+    check_room(checkpoint, &checkpoints, BYTES * parameters)?;
+    Ok(Some((checkpoints, Some(Arc::new(lock)))))
+}
+
+/// Refuses a disk without room for the checkpoints that are kept and the one that is being written.
+fn check_room(checkpoint: &Checkpoint, checkpoints: &Checkpoints, each: u64) -> Result<()> {
+    let failed = |error: CheckpointError| Failure::run(error.to_string());
+    let there = checkpoints.names().map_err(failed)?.len().min(checkpoint.keep);
+    let needed = each.saturating_mul((checkpoint.keep + 1 - there) as u64);
+    let room = checkpoints.disk().room(&checkpoint.directory).map_err(|error| failed(error.into()))?;
+    if needed <= room {
+        return Ok(());
+    }
+    Err(Failure::run(format!(
+        "the disk of {} has no room for the checkpoints of this run: {} are free, and it needs {} more: {} each, of \
+         which {} are kept while one more is written.\n\
+         Free some space, keep fewer (--checkpoint-keep), or choose a directory on another disk.",
+        checkpoint.directory.display(),
+        human(room),
+        human(needed),
+        human(each),
+        checkpoint.keep,
+    )))
+}
+
+/// Returns a word that no other run has.
+fn token() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let here = Box::new(0u8);
+    let seen = format!("{now:?} {} {:p}", std::process::id(), &*here);
+    blake3::hash(seen.as_bytes()).to_hex()[..32].to_string()
+}

@@ -1,0 +1,131 @@
+//! What a run that resumes must have in common with the run that wrote the checkpoint.
+
+use checkpoint::Manifest;
+use model::Model;
+use serde_json::{Value, json};
+use settings::cli::ResumeWith;
+use settings::data::{Data, Split};
+use settings::{Config, Failure, LrSchedule, Result};
+use std::path::Path;
+
+/// Windows of the training text that are compared.
+const WINDOWS: usize = 64;
+/// Tokens of one.
+const WINDOW: usize = 64;
+
+/// The key of the architecture, which no flag lets differ.
+const ARCHITECTURE: &str = "architecture";
+/// The other keys, each with what says that it is meant to differ, in words for errors.
+const SETTINGS: [(&str, &str, ResumeWith); 7] = [
+    ("data", "the training tokens", ResumeWith::Data),
+    ("order", "the seed of their order (--shuffle-seed)", ResumeWith::Order),
+    ("schedule", "the optimizer and its learning rate (--lr, --warmup-steps, …)", ResumeWith::Lr),
+    ("steps", "the number of steps (--steps)", ResumeWith::Steps),
+    ("precision", "the element types (--precision)", ResumeWith::Precision),
+    ("batch", "the tokens of a step", ResumeWith::Batch),
+    ("clipping", "the norm to which gradients are clipped", ResumeWith::Clipping),
+];
+
+/// Returns the identity of a run.
+pub(crate) fn identity(config: &Config, model: &Model, data: &Data) -> Value {
+    let (tokens, length) = (config.tokens_per_step(), config.sequence_length);
+    json!({
+        ARCHITECTURE: architecture(model),
+        "data": sampled(data),
+        "order": config.data.shuffle,
+        "schedule": schedule(config),
+        "steps": config.steps,
+        "precision": precision(config),
+        "batch": format!("{tokens} in sequences of {length}"),
+        "clipping": config.max_grad_norm,
+    })
+}
+
+/// Returns the model without what does not change its weights.
+fn architecture(model: &Model) -> Value {
+    let mut config = model.config.to_hugging_face();
+    if let Some(keys) = config.as_object_mut() {
+        keys.remove("max_position_embeddings");
+    }
+    config
+}
+
+/// Returns the number of training tokens, and a hash of windows of them at equal distances.
+fn sampled(data: &Data) -> String {
+    let training = data.tokens_of(Split::Training);
+    let (length, window) = (training.len(), training.len().min(WINDOW));
+    let mut hasher = blake3::Hasher::new();
+    for number in 0..WINDOWS {
+        let start = (length - window) * number / (WINDOWS - 1);
+        training[start..start + window].iter().for_each(|token| {
+            hasher.update(&token.to_le_bytes());
+        });
+    }
+    format!("{length} tokens, samples of them with hash {}", &hasher.finalize().to_hex()[..16])
+}
+
+/// Returns the learning rate's schedule without its length, and AdamW's constants.
+fn schedule(config: &Config) -> String {
+    let rate = match config.lr_schedule {
+        LrSchedule::WarmupThenCosine { peak, warmup, .. } => {
+            format!("up to {peak} in {warmup} steps, then a cosine")
+        }
+        other => format!("{other:?}"),
+    };
+    let Config { betas: (beta1, beta2), eps, weight_decay, .. } = config;
+    format!("{rate}; betas {beta1} and {beta2}, eps {eps}, weight decay {weight_decay}")
+}
+
+fn precision(config: &Config) -> String {
+    let scaled = if config.loss_scaling.is_some() { ", scaled loss" } else { "" };
+    format!("{}{scaled}", settings::precision::words(config.precision))
+}
+
+/// Checks that a run of `now`'s identity may resume the checkpoint in `path`.
+///
+/// # Errors
+/// A usage failure that names every setting that differs, with both values, unless `meant` has it.
+pub(super) fn check(path: &Path, manifest: &Manifest, now: &Value, meant: &[ResumeWith]) -> Result<()> {
+    let then = &manifest.identity;
+    if let Some(how) = other_architecture(&then[ARCHITECTURE], &now[ARCHITECTURE]) {
+        let path = path.to_path_buf();
+        return Err(Failure::usage(checkpoint::CheckpointError::OtherModel { path, how }.to_string()));
+    }
+    let differs =
+        |(key, _, with): &&(&str, &str, ResumeWith)| then[*key] != now[*key] && !meant.contains(with);
+    let differing: Vec<_> = SETTINGS.iter().filter(differs).collect();
+    if differing.is_empty() {
+        return Ok(());
+    }
+    let line = |(key, words, _): &&(&str, &str, ResumeWith)| {
+        format!("  {words}: {} there, {} now\n", shown(&then[*key]), shown(&now[*key]))
+    };
+    let flags: Vec<String> = differing.iter().map(|(_, _, with)| word(*with)).collect();
+    Err(Failure::usage(format!(
+        "{} is of a training with other settings:\n{}Give the same ones, say that it is meant with --resume-with {}, \
+         or give another directory to start from the beginning.",
+        path.display(),
+        differing.iter().map(line).collect::<String>(),
+        flags.join(","),
+    )))
+}
+
+/// Returns the first key in which two architectures differ, in words.
+fn other_architecture(kept: &Value, now: &Value) -> Option<String> {
+    let key = now.as_object()?.keys().find(|key| kept[key.as_str()] != now[key.as_str()])?;
+    Some(format!("its {key} is {}, this one's {}", kept[key.as_str()], now[key.as_str()]))
+}
+
+/// Returns `value` without quotes.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "none".into(),
+        other => other.to_string(),
+    }
+}
+
+/// Returns the flag's word for `with`.
+fn word(with: ResumeWith) -> String {
+    clap::ValueEnum::to_possible_value(&with).map_or(String::new(), |value| value.get_name().to_string())
+}
