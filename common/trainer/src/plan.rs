@@ -1,6 +1,6 @@
 //! The plan of a run: everything that is fixed before it starts, and its prediction.
 
-use crate::resume::{self, Exchange, ResumeState};
+use crate::resume::{self, Exchange, ResumeState, Resuming};
 use crate::source::{self, Tokenizer, weights};
 use crate::stage::AnyStage;
 use crate::stop::StopRequest;
@@ -69,7 +69,10 @@ impl Plan {
     /// # Errors
     /// As there.
     pub(crate) fn resumed(self, ranks: Range<usize>, exchange: &Exchange<'_>) -> Result<Self> {
-        let resume = ResumeState::choose(&self, ranks, exchange)?;
+        let Plan { config, model, data, partition, stage, .. } = &self;
+        let run = Resuming { config, model, data, partition, sharded: stage.sharded, ranks };
+        let choose = |checkpoints| ResumeState::choose(&run, checkpoints, exchange);
+        let resume = self.checkpoints.as_ref().map_or(Ok(None), choose)?;
         Ok(Plan { resume, ..self })
     }
 

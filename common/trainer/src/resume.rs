@@ -5,13 +5,14 @@ mod identity;
 
 pub(crate) use identity::identity;
 
-use crate::plan::Plan;
 use checkpoint::{CheckpointError, Checkpoints, Generation, RunLock};
-use model::{Layout, TensorId};
+use events::header::Sharded;
+use model::{Layout, Model, TensorId};
 use planner::table::{counted, grouped};
 use serde::{Deserialize, Serialize};
+use settings::data::Data;
 use settings::{Config, Failure, Result};
-use sharding::{LossScale, LossScaler, LossScaling, TrainingState, WeightSource};
+use sharding::{LossScale, LossScaler, LossScaling, Partition, TrainingState, WeightSource};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,19 +42,20 @@ pub(crate) struct Writer {
     pub version: String,
 }
 
-impl Writer {
-    /// What `plan`'s run is.
-    pub(crate) fn of(plan: &Plan) -> Self {
-        let offload = &plan.config.offload;
-        let strategy = plan.config.strategy.or(plan.stage.strategies.first().copied());
-        Writer {
-            stage: plan.stage.name.into(),
-            strategy: strategy.map(|strategy| strategy.label().into()),
-            ranks: plan.config.world_size,
-            places: [offload.optimizer, offload.parameters].map(|place| planner::place_word(place).into()),
-            version: env!("CARGO_PKG_VERSION").into(),
-        }
-    }
+/// The run that wants to resume.
+pub(crate) struct Resuming<'a> {
+    /// Its settings.
+    pub config: &'a Config,
+    /// Its model.
+    pub model: &'a Model,
+    /// Its tokens.
+    pub data: &'a Data,
+    /// Its units.
+    pub partition: &'a Partition,
+    /// What it shards.
+    pub sharded: Sharded,
+    /// The ranks of this process.
+    pub ranks: Range<usize>,
 }
 
 /// An open checkpoint.
@@ -104,17 +106,16 @@ impl Unfit {
 }
 
 impl ResumeState {
-    /// Opens the newest intact checkpoint of `plan`'s run, if there is any. Each process reads and
-    /// verifies the blocks that its `ranks` need; `exchange` lets all agree.
+    /// Opens the newest intact checkpoint among `checkpoints`, if there is any. Each process verifies
+    /// the blocks that its ranks need; `exchange` lets all agree.
     ///
     /// # Errors
     /// If the run may not resume it, or none is intact.
     pub(crate) fn choose(
-        plan: &Plan,
-        ranks: Range<usize>,
+        run: &Resuming<'_>,
+        checkpoints: &Checkpoints,
         exchange: &Exchange<'_>,
     ) -> Result<Option<Arc<Self>>> {
-        let Some(checkpoints) = &plan.checkpoints else { return Ok(None) };
         let names = checkpoints.names().map_err(|error| Failure::usage(error.to_string()))?;
         let holder = RunLock::holder(checkpoints.directory()).unwrap_or_default();
         let seen = exchange(&format!("{holder} {}", names.join(" ")))?;
@@ -123,7 +124,7 @@ impl ResumeState {
         let names = seen[0].split_whitespace().skip(1);
         let mut damaged = Vec::new();
         for name in names {
-            let opened = ResumeState::open(plan, checkpoints, name, &ranks);
+            let opened = ResumeState::open(run, checkpoints, name);
             let verdicts = exchange(&opened.as_ref().err().map_or(String::new(), Unfit::words))?;
             match (opened, verdicts.into_iter().find(|verdict| !verdict.is_empty())) {
                 (Err(Unfit::Refused(failure)), _) => return Err(failure),
@@ -134,35 +135,30 @@ impl ResumeState {
         if damaged.is_empty() { Ok(None) } else { Err(none_intact(checkpoints, &damaged)) }
     }
 
-    /// Opens the checkpoint `name`, and verifies what `ranks` need of it.
-    fn open(
-        plan: &Plan,
-        checkpoints: &Checkpoints,
-        name: &str,
-        ranks: &Range<usize>,
-    ) -> std::result::Result<Self, Unfit> {
+    /// Opens the checkpoint `name`, and verifies what the ranks of this process need of it.
+    fn open(run: &Resuming<'_>, checkpoints: &Checkpoints, name: &str) -> std::result::Result<Self, Unfit> {
         let path = checkpoints.directory().join(name);
         let manifest = checkpoints.manifest(name)?;
-        let meant = plan.config.checkpoint.iter().flat_map(|checkpoint| &checkpoint.resume_with);
+        let meant = run.config.checkpoint.iter().flat_map(|checkpoint| &checkpoint.resume_with);
         let meant: Vec<_> = meant.copied().collect();
-        let now = identity(&plan.config, &plan.model, &plan.data);
+        let now = identity(run.config, run.model, run.data);
         identity::check(&path, &manifest, &now, &meant).map_err(Unfit::Refused)?;
         let unread = |error| Unfit::Damaged(format!("{}: {error}", path.display()));
         let progress: Progress = serde_json::from_value(manifest.progress.clone()).map_err(unread)?;
         let writer = serde_json::from_value(manifest.record.clone()).map_err(unread)?;
-        let layout = plan.model.layout.clone();
+        let layout = run.model.layout.clone();
         let generation = checkpoints.open(name, manifest, &layout)?;
         let state = ResumeState { generation, layout, writer, progress, damaged: Vec::new() };
-        state.verify(plan, ranks)?;
-        state.check_steps(&plan.config).map_err(Unfit::Refused)?;
+        state.verify(run)?;
+        state.check_steps(run.config).map_err(Unfit::Refused)?;
         Ok(state)
     }
 
-    /// Verifies all blocks that `ranks` read, each rank's on a thread of its own.
-    fn verify(&self, plan: &Plan, ranks: &Range<usize>) -> checkpoint::Result<()> {
+    /// Verifies all blocks that the ranks of this process read, each rank's on a thread of its own.
+    fn verify(&self, run: &Resuming<'_>) -> checkpoint::Result<()> {
         std::thread::scope(|scope| {
             let verifying: Vec<_> =
-                ranks.clone().map(|rank| scope.spawn(move || self.verify_rank(plan, rank))).collect();
+                run.ranks.clone().map(|rank| scope.spawn(move || self.verify_rank(run, rank))).collect();
             let panicked = |_| {
                 Err(CheckpointError::Damaged {
                     path: self.generation.path().into(),
@@ -173,17 +169,17 @@ impl ResumeState {
         })
     }
 
-    fn verify_rank(&self, plan: &Plan, rank: usize) -> checkpoint::Result<()> {
-        for (unit, shape) in plan.partition.units.iter().enumerate() {
+    fn verify_rank(&self, run: &Resuming<'_>, rank: usize) -> checkpoint::Result<()> {
+        for (unit, shape) in run.partition.units.iter().enumerate() {
             let held = |cut: bool| match cut {
-                true => plan.partition.slice(unit, rank % plan.partition.shards),
+                true => run.partition.slice(unit, rank % run.partition.shards),
                 false => 0..shape.padded,
             };
-            let weights = held(plan.stage.sharded.parameters && !shape.persistent);
-            let moments = held(plan.stage.sharded.optimizer);
+            let weights = held(run.sharded.parameters && !shape.persistent);
+            let moments = held(run.sharded.optimizer);
             let wanted = TrainingState::ALL.into_iter().zip([&weights, &moments, &moments]);
             for (state, slice) in wanted {
-                for (tensor, range) in plan.partition.tensors_in(unit, slice) {
+                for (tensor, range) in run.partition.tensors_in(unit, slice) {
                     self.generation.verify(state, tensor, &range)?;
                 }
             }

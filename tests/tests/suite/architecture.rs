@@ -71,7 +71,7 @@ fn no_crate_depends_upwards() {
         ("storage", "common/storage", &[]),
         ("offload", "common/offload", &["events", "device", "collectives", "storage"]),
         ("sharding", "common/sharding", &["events", "device", "collectives", "model", "offload"]),
-        ("checkpoint", "common/checkpoint", &["events", "device", "model"]),
+        ("checkpoint", "common/checkpoint", &["events", "device", "model", "storage"]),
         ("viz", "viz", &["events"]),
         ("settings", "common/settings", SETTINGS),
         ("deepspeed", "common/deepspeed", &["events", "device", "model", "planner", "sharding", "settings"]),
@@ -163,7 +163,7 @@ fn stands_on(room: &str, other: &str, edges: &BTreeMap<String, Vec<String>>) -> 
 }
 
 const SETTINGS: &[&str] =
-    &["events", "device", "collectives", "model", "planner", "sharding", "checkpoint", "viz"];
+    &["events", "device", "collectives", "model", "planner", "sharding", "checkpoint", "storage", "viz"];
 const TRAINER: &[&str] = &[
     "events",
     "device",
@@ -173,6 +173,7 @@ const TRAINER: &[&str] = &[
     "offload",
     "sharding",
     "checkpoint",
+    "storage",
     "settings",
     "deepspeed",
     "report",

@@ -9,6 +9,7 @@ use super::places;
 use crate::checkpoints::disk;
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
+use crate::resume::{Writer, identity};
 use checkpoint::{CheckpointError, Checkpoints, FileRecord, Manifest, RunLock, ShardLayout, ShardWriter};
 use collectives::{ControlChannel, Topic};
 use device::{Buffer, DType};
@@ -428,9 +429,21 @@ fn words(error: CheckpointError) -> String {
 pub(super) fn manifest(plan: &Plan, progress: Value) -> Result<Manifest> {
     Ok(Manifest {
         progress,
-        identity: crate::resume::identity(&plan.config, &plan.model, &plan.data),
-        record: serde_json::to_value(crate::resume::Writer::of(plan)).map_err(other)?,
+        identity: identity(&plan.config, &plan.model, &plan.data),
+        record: serde_json::to_value(record(plan)).map_err(other)?,
         block_bytes: checkpoint::BLOCK as u64,
         files: Vec::new(),
     })
+}
+
+fn record(plan: &Plan) -> Writer {
+    let offload = &plan.config.offload;
+    let strategy = plan.config.strategy.or(plan.stage.strategies.first().copied());
+    Writer {
+        stage: plan.stage.name.into(),
+        strategy: strategy.map(|strategy| strategy.label().into()),
+        ranks: plan.config.world_size,
+        places: [offload.optimizer, offload.parameters].map(|place| planner::place_word(place).into()),
+        version: env!("CARGO_PKG_VERSION").into(),
+    }
 }
