@@ -4,6 +4,7 @@ use crate::Result;
 use crate::calls::Calls;
 use crate::fault::{Call, Effect, Fault, Kind};
 use crate::file::File;
+use crate::journal::{Change, Journal};
 use crate::queue::{self, Queue, Ticket};
 use std::fs;
 use std::io::ErrorKind;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 pub struct Disk {
     calls: Arc<Calls>,
     queue: Queue,
+    journal: Journal,
 }
 
 impl Disk {
@@ -29,12 +31,22 @@ impl Disk {
 
     fn with(threads: usize, faults: Vec<Fault>, recorded: bool) -> Self {
         let calls = Arc::new(Calls::new(faults, recorded));
-        Disk { queue: Queue::new(threads, &calls), calls }
+        Disk { queue: Queue::new(threads, &calls), calls, journal: Journal::default() }
     }
 
     /// Injects `effect` into every call from now on; [`Effect::Full`] into those that need room.
     pub fn fail(&self, effect: Effect) {
         self.calls.fail(effect);
+    }
+
+    /// A disk for tests, which keeps a journal of what it was asked to change.
+    pub fn journaled(threads: usize) -> Self {
+        Disk { journal: Journal::noting(), ..Disk::new(threads) }
+    }
+
+    /// The journal of such a disk.
+    pub fn journal(&self) -> Vec<Change> {
+        self.journal.changes()
     }
 
     /// The calls so far, in order, of a disk for tests.
@@ -47,6 +59,7 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn create(&self, path: &Path) -> Result<Arc<File>> {
+        self.journal.note(|| Change::Create(path.into()));
         self.calls.run(Kind::Create, path, || File::create(path)).map(Arc::new)
     }
 
@@ -82,6 +95,7 @@ impl Disk {
     where
         M: AsRef<[u8]> + Send + 'static,
     {
+        self.journal.note(|| Change::Write(file.path().into(), offset, memory.as_ref().to_vec()));
         self.queue.write(file, offset, memory)
     }
 
@@ -98,6 +112,7 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn write_now(&self, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.journal.note(|| Change::Write(file.path().into(), offset, bytes.to_vec()));
         queue::write(&self.calls, file, offset, bytes)
     }
 
@@ -131,7 +146,9 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn flush(&self, file: &File) -> Result<()> {
-        self.calls.run(Kind::Flush, file.path(), || file.buffered.sync_all())
+        self.calls.run(Kind::Flush, file.path(), || file.buffered.sync_all())?;
+        self.journal.note(|| Change::Flush(file.path().into()));
+        Ok(())
     }
 
     /// Creates a directory and its parents, unless they exist.
@@ -139,6 +156,7 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn create_directory(&self, path: &Path) -> Result<()> {
+        self.journal.note(|| Change::CreateDirectory(path.into()));
         self.calls.run(Kind::CreateDirectory, path, || fs::create_dir_all(path))
     }
 
@@ -147,7 +165,9 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn flush_directory(&self, path: &Path) -> Result<()> {
-        self.calls.run(Kind::FlushDirectory, path, || fs::File::open(path)?.sync_all())
+        self.calls.run(Kind::FlushDirectory, path, || fs::File::open(path)?.sync_all())?;
+        self.journal.note(|| Change::FlushDirectory(path.into()));
+        Ok(())
     }
 
     /// Renames a file or directory. A file that has the new name is replaced.
@@ -155,6 +175,7 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.journal.note(|| Change::Rename(from.into(), to.into()));
         self.calls.run(Kind::Rename, from, || fs::rename(from, to))
     }
 
@@ -163,6 +184,7 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn unlink(&self, path: &Path) -> Result<()> {
+        self.journal.note(|| Change::Remove(path.into()));
         self.calls.run(Kind::Unlink, path, || fs::remove_file(path))
     }
 
@@ -191,6 +213,7 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn remove_directory(&self, path: &Path) -> Result<()> {
+        self.journal.note(|| Change::Remove(path.into()));
         self.calls.run(Kind::RemoveDirectory, path, || fs::remove_dir_all(path))
     }
 

@@ -4,6 +4,7 @@
 //!   page goes through the page cache;
 //! * [`disk`]: every call that reaches the file system, among them queued reads and writes that complete out of order;
 //! * [`file`]: an open file, which bypasses the page cache where the file system allows it;
+//! * [`journal`]: a record of changes and flushes, for tests of a loss of power;
 //! * [`fault`]: errors, short transfers, delays and crashes on request, so that the code above a disk is tested at
 //!   every call.
 //!
@@ -16,6 +17,7 @@ pub mod disk;
 mod error;
 pub mod fault;
 pub mod file;
+pub mod journal;
 mod queue;
 
 pub use block::{Block, PAGE, Pool};
@@ -23,6 +25,7 @@ pub use disk::Disk;
 pub use error::Error;
 pub use fault::{Call, Effect, Fault, Kind};
 pub use file::File;
+pub use journal::Change;
 pub use queue::{Moved, Ticket};
 
 /// What this crate's functions return.

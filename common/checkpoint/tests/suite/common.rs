@@ -59,3 +59,22 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+/// Steele, Lea & Flood's SplitMix64: the same cases on every run.
+pub(crate) struct SplitMix(pub(crate) u64);
+
+impl SplitMix {
+    /// The next number, uniform in `0..bound`.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((u128::from(z ^ (z >> 31)) * bound as u128) >> 64) as usize
+    }
+}
+
+/// How many cases a test tries: `short`, or what the environment's `CASES` says.
+pub(crate) fn cases(short: usize) -> usize {
+    std::env::var("CASES").map_or(short, |cases| cases.parse().unwrap())
+}

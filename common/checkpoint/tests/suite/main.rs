@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
 
 mod common;
+mod corruption;
 mod damage;
 mod faults;
 mod foreign;
+mod power;
 mod round_trip;
+mod sharded;

@@ -1,0 +1,208 @@
+//! A loss of power at any moment of a save: whatever the file system keeps of what was not flushed,
+//! a whole old or a whole new checkpoint is found.
+
+use crate::common::{SplitMix, cases};
+use crate::sharded::{assert_holds, checkpoints, newest, save};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use storage::{Change, Disk};
+
+/// Number of a file or directory, whatever its name.
+type Node = usize;
+
+/// A file or directory: what has reached the disk, and what may have.
+#[derive(Clone, Default)]
+struct Content {
+    is_directory: bool,
+    bytes: Vec<u8>,
+    written: Vec<(u64, Vec<u8>)>,
+    entries: BTreeMap<String, Node>,
+    renamed: Vec<EntryChange>,
+}
+
+/// A change of a directory's entries that is not flushed.
+#[derive(Clone)]
+struct EntryChange {
+    gone: Option<String>,
+    new: Option<(String, Node)>,
+}
+
+/// A file system under `root`, of which nothing but what was flushed is sure.
+struct Volume {
+    nodes: Vec<Content>,
+    /// The names that a program sees.
+    seen: BTreeMap<PathBuf, Node>,
+}
+
+impl Volume {
+    fn new(root: &Path) -> Self {
+        Volume {
+            nodes: vec![Content::default()],
+            seen: BTreeMap::from([(root.into(), 0)]),
+        }
+    }
+
+    /// The directory that `path` is in, and its name there.
+    fn place(&self, path: &Path) -> (Node, String) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        (self.seen[path.parent().unwrap()], name.into())
+    }
+
+    fn add(&mut self, path: &Path, is_directory: bool) {
+        if self.seen.contains_key(path) {
+            return;
+        }
+        let (parent, name) = self.place(path);
+        let node = self.nodes.len();
+        self.nodes.push(Content { is_directory, ..Content::default() });
+        self.seen.insert(path.into(), node);
+        self.nodes[parent].renamed.push(EntryChange { gone: None, new: Some((name, node)) });
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Create(path) => self.add(path, false),
+            Change::CreateDirectory(path) => self.add(path, true),
+            Change::Write(path, offset, bytes) => {
+                let node = self.seen[path];
+                self.nodes[node].written.push((*offset, bytes.clone()));
+            }
+            Change::Flush(path) => {
+                let node = &mut self.nodes[self.seen[path]];
+                for (offset, bytes) in std::mem::take(&mut node.written) {
+                    overwrite(&mut node.bytes, offset, &bytes);
+                }
+            }
+            Change::FlushDirectory(path) => {
+                let node = &mut self.nodes[self.seen[path]];
+                for change in std::mem::take(&mut node.renamed) {
+                    change.apply(&mut node.entries);
+                }
+            }
+            Change::Rename(from, to) => {
+                let ((parent, old), (_, new)) = (self.place(from), self.place(to));
+                let node = self.seen[from];
+                self.nodes[parent].renamed.push(EntryChange { gone: Some(old), new: Some((new, node)) });
+                self.move_seen(from, Some(to));
+            }
+            Change::Remove(path) => {
+                let (parent, name) = self.place(path);
+                self.nodes[parent].renamed.push(EntryChange { gone: Some(name), new: None });
+                self.move_seen(path, None);
+            }
+        }
+    }
+
+    /// Renames all that is seen below `from`, or forgets it.
+    fn move_seen(&mut self, from: &Path, to: Option<&Path>) {
+        let below: Vec<PathBuf> = self.seen.keys().filter(|path| path.starts_with(from)).cloned().collect();
+        for path in below {
+            let node = self.seen.remove(&path).unwrap();
+            if let Some(to) = to {
+                let rest = path.strip_prefix(from).unwrap();
+                let new = if rest.as_os_str().is_empty() { to.into() } else { to.join(rest) };
+                self.seen.insert(new, node);
+            }
+        }
+    }
+
+    /// Builds in `folder` what is left after a loss of power. `keeps` says of each change that was not
+    /// flushed whether it has reached the disk.
+    fn after_loss(&self, folder: &Path, keeps: &mut impl FnMut() -> Kept) {
+        self.build(0, folder, keeps);
+    }
+
+    fn build(&self, node: Node, path: &Path, keeps: &mut impl FnMut() -> Kept) {
+        let mut entries = self.nodes[node].entries.clone();
+        for change in &self.nodes[node].renamed {
+            if keeps() != Kept::Nothing {
+                change.apply(&mut entries);
+            }
+        }
+        for (name, child) in entries {
+            let path = path.join(name);
+            if self.nodes[child].is_directory {
+                fs::create_dir(&path).unwrap();
+                self.build(child, &path, keeps);
+            } else {
+                fs::write(&path, self.file_after_loss(child, keeps)).unwrap();
+            }
+        }
+    }
+
+    fn file_after_loss(&self, node: Node, keeps: &mut impl FnMut() -> Kept) -> Vec<u8> {
+        let mut bytes = self.nodes[node].bytes.clone();
+        for (offset, written) in &self.nodes[node].written {
+            match keeps() {
+                Kept::All => overwrite(&mut bytes, *offset, written),
+                Kept::Torn => overwrite(&mut bytes, *offset, &written[..written.len() / 2]),
+                Kept::Nothing => {}
+            }
+        }
+        bytes
+    }
+}
+
+/// What is left of a change.
+#[derive(Clone, Copy, PartialEq)]
+enum Kept {
+    All,
+    Torn,
+    Nothing,
+}
+
+impl EntryChange {
+    fn apply(&self, entries: &mut BTreeMap<String, Node>) {
+        self.gone.iter().for_each(|name| {
+            entries.remove(name);
+        });
+        entries.extend(self.new.clone());
+    }
+}
+
+fn overwrite(bytes: &mut Vec<u8>, offset: u64, written: &[u8]) {
+    let (start, end) = (offset as usize, offset as usize + written.len());
+    bytes.resize(bytes.len().max(end), 0);
+    bytes[start..end].copy_from_slice(written);
+}
+
+/// Three saves, of which each removes one before; power is lost after every change.
+#[test]
+fn power_may_be_lost_at_any_moment_of_a_save() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = checkpoints(folder.path(), Disk::journaled(1));
+    // How many changes had been asked for when each save returned.
+    let saved: Vec<(usize, u32)> = [(2, 2u32), (1, 4), (2, 6), (1, 8)]
+        .into_iter()
+        .map(|(ranks, steps)| {
+            save(&kept, ranks, steps).unwrap();
+            (kept.disk().journal().len(), steps)
+        })
+        .collect();
+    let journal = kept.disk().journal();
+    assert!(journal.len() > 40, "{}", journal.len());
+    let mut volume = Volume::new(folder.path());
+    // The directory of the checkpoints was there before.
+    volume.apply(&Change::CreateDirectory(kept.directory().into()));
+    volume.apply(&Change::FlushDirectory(folder.path().into()));
+    let mut random = SplitMix(5);
+    for (done, change) in journal.iter().enumerate() {
+        volume.apply(change);
+        let promised = saved.iter().rev().find(|(at, _)| *at <= done + 1).map(|(_, steps)| *steps);
+        let some = (0..cases(4)).map(|_| None);
+        for fate in [Some(Kept::Nothing), Some(Kept::All), Some(Kept::Torn)].into_iter().chain(some) {
+            let left = tempfile::tempdir().unwrap();
+            let mut keeps =
+                || fate.unwrap_or_else(|| [Kept::All, Kept::Torn, Kept::Nothing][random.below(3)]);
+            volume.after_loss(left.path(), &mut keeps);
+            let found = newest(&checkpoints(left.path(), Disk::new(1)));
+            let steps =
+                found.as_ref().map(|found| found.manifest().progress["steps"].as_u64().unwrap() as u32);
+            assert!(steps >= promised, "after {change:?}: {steps:?} is found, {promised:?} was saved");
+            found
+                .iter()
+                .for_each(|found| assert_holds(found, steps.unwrap(), |elements| 0..elements.min(64)));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Checkpoints that several ranks write: what they hold, and what any damage, fault or loss of power
+//! leaves of them.
+
+use checkpoint::{Checkpoints, FileRecord, Generation, Manifest, Result, Run, ShardLayout, ShardWriter};
+use model::{Layout, ModelConfig, TrainingState};
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+use storage::{Disk, Effect, Fault};
+
+/// A small model whose checkpoint of one rank has two blocks.
+pub(crate) fn layout() -> Layout {
+    let config =
+        ModelConfig { vocabulary: 300, width: 120, layers: 1, heads: 2, head_dim: 60, ..ModelConfig::tiny() };
+    Layout::new(&ModelConfig { kv_heads: 1, feed_forward: 30, ..config })
+}
+
+/// An element of a state after so many steps: all differ.
+fn value(state: TrainingState, tensor: usize, element: usize, steps: u32) -> f32 {
+    (state as usize * 1_000_003 + tensor * 100_003 + element) as f32 + steps as f32 / 4.0
+}
+
+/// What rank `rank` of `ranks` saves of each tensor: an equal part, the last shorter.
+fn part(elements: usize, rank: usize, ranks: usize) -> std::ops::Range<usize> {
+    let each = elements.div_ceil(ranks);
+    (rank * each).min(elements)..((rank + 1) * each).min(elements)
+}
+
+/// Writes the file of one rank.
+fn write_shard(
+    checkpoints: &Checkpoints,
+    partial: &Path,
+    (rank, ranks): (usize, usize),
+    steps: u32,
+) -> Result<FileRecord> {
+    let layout = layout();
+    checkpoints.disk().create_directory(partial)?;
+    let run = |tensor: usize| Run { tensor, range: part(layout.tensors[tensor].elements(), rank, ranks) };
+    let runs: Vec<Run> = (0..layout.tensors.len()).map(run).filter(|run| !run.range.is_empty()).collect();
+    let values = TrainingState::ALL.into_iter().flat_map(|state| {
+        let of = move |run: &Run| {
+            run.range.clone().map({
+                let tensor = run.tensor;
+                move |element| value(state, tensor, element, steps)
+            })
+        };
+        runs.iter().flat_map(of).collect::<Vec<f32>>()
+    });
+    let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
+    let shard = ShardLayout::new(&layout, &[runs.clone()]);
+    assert_eq!(bytes.len(), shard.data_bytes());
+    let name = format!("rank-{rank}-of-{ranks}.safetensors");
+    let length = bytes.len();
+    ShardWriter::create(checkpoints.disk(), partial, &name, &shard)?.write_all(bytes, length).1
+}
+
+/// Saves a checkpoint of `ranks` ranks after `steps` steps, and removes all but the two newest.
+pub(crate) fn save(checkpoints: &Checkpoints, ranks: usize, steps: u32) -> Result<()> {
+    checkpoints.disk().create_directory(checkpoints.directory())?;
+    let partial = checkpoints.partial(steps, 1);
+    let shards = (0..ranks).map(|rank| write_shard(checkpoints, &partial, (rank, ranks), steps));
+    let files = shards.collect::<Result<_>>()?;
+    let (progress, record) = (json!({"steps": steps}), json!({"ranks": ranks}));
+    let manifest =
+        Manifest { progress, identity: json!({}), record, block_bytes: checkpoint::BLOCK as u64, files };
+    let name = checkpoints.publish(&partial, steps, &manifest)?;
+    checkpoints.prune(&name, 2, &[])
+}
+
+/// Opens the checkpoint `name` and verifies all of it.
+pub(crate) fn open(checkpoints: &Checkpoints, name: &str) -> Result<Generation> {
+    let generation = checkpoints.open(name, checkpoints.manifest(name)?, &layout())?;
+    for state in TrainingState::ALL {
+        for (tensor, spec) in layout().tensors.iter().enumerate() {
+            generation.verify(state, tensor, &(0..spec.elements()))?;
+        }
+    }
+    Ok(generation)
+}
+
+/// Asserts that elements `range` of every state of every tensor are those after `steps` steps.
+pub(crate) fn assert_holds(
+    generation: &Generation,
+    steps: u32,
+    cut: impl Fn(usize) -> std::ops::Range<usize>,
+) {
+    assert_eq!(generation.manifest().progress["steps"], steps);
+    for state in TrainingState::ALL {
+        for (tensor, spec) in layout().tensors.iter().enumerate() {
+            let range = cut(spec.elements());
+            let mut found = vec![0.0; range.len()];
+            generation.read(state, (tensor, spec), range.clone(), &mut found).unwrap();
+            let expected: Vec<f32> = range.map(|element| value(state, tensor, element, steps)).collect();
+            assert!(found == expected, "{state:?} of {}", spec.name);
+        }
+    }
+}
+
+/// The checkpoints in `folder`.
+pub(crate) fn checkpoints(folder: &Path, disk: Disk) -> Checkpoints {
+    Checkpoints::new(&folder.join("kept"), Arc::new(disk))
+}
+
+/// The newest checkpoint that is intact.
+pub(crate) fn newest(checkpoints: &Checkpoints) -> Option<Generation> {
+    let names = checkpoints.names().unwrap();
+    names.iter().find_map(|name| open(checkpoints, name).ok())
+}
+
+#[test]
+fn any_number_of_ranks_reads_what_any_other_wrote() {
+    for ranks in 1..=8 {
+        let folder = tempfile::tempdir().unwrap();
+        let written = checkpoints(folder.path(), Disk::new(2));
+        save(&written, ranks, 7).unwrap();
+        let name = &written.names().unwrap()[0];
+        assert_eq!(name, "step-00000007");
+        for readers in 1..=8 {
+            let generation = written.open(name, written.manifest(name).unwrap(), &layout()).unwrap();
+            for reader in 0..readers {
+                assert_holds(&generation, 7, |elements| part(elements, reader, readers));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_newest_are_kept_and_a_second_of_as_many_steps_replaces_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = checkpoints(folder.path(), Disk::new(2));
+    for steps in [2, 4, 6, 6] {
+        save(&kept, 2, steps).unwrap();
+    }
+    assert_eq!(kept.names().unwrap(), ["step-00000006-1", "step-00000006"]);
+    save(&kept, 3, 8).unwrap();
+    assert_eq!(kept.names().unwrap(), ["step-00000008", "step-00000006-1"]);
+    kept.prune("step-00000008", 1, &["step-00000006-1".into()]).unwrap();
+    assert_eq!(kept.names().unwrap().len(), 2, "a damaged one is left as it is");
+}
+
+#[test]
+fn state_that_is_not_finite_is_refused_and_gives_its_memory_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let shard = ShardLayout::new(&layout(), &[vec![Run { tensor: 0, range: 0..4 }]]);
+    let mut values = [1f32; 12];
+    values[9] = f32::NAN;
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let writer = ShardWriter::create(&Arc::new(Disk::new(1)), folder.path(), "rank", &shard).unwrap();
+    let (memory, written) = writer.write_all(bytes.clone(), bytes.len());
+    assert_eq!(memory, Some(bytes));
+    assert!(written.unwrap_err().to_string().contains("not finite"));
+}
+
+/// Every call of a save may fail, be cut short, or find the disk full: the checkpoint before stays,
+/// or the new one is whole.
+#[test]
+fn a_fault_at_any_call_of_a_save_loses_nothing() {
+    let save_with = |number: u64, effect: Effect| {
+        let folder = tempfile::tempdir().unwrap();
+        save(&checkpoints(folder.path(), Disk::new(2)), 2, 2).unwrap();
+        let disk = Disk::with_faults(2, vec![Fault { kind: None, number, effect }]);
+        let faulty = checkpoints(folder.path(), disk);
+        let saved = save(&faulty, 3, 4);
+        let sound = checkpoints(folder.path(), Disk::new(1));
+        let found = newest(&sound).unwrap();
+        let steps = found.manifest().progress["steps"].as_u64().unwrap() as u32;
+        assert_holds(&found, steps, |elements| 0..elements);
+        assert!(steps == 4 || saved.is_err(), "what was saved is found: call {number} {effect:?}");
+        sound.remove_leftovers().unwrap();
+        save(&sound, 1, 6).unwrap();
+        assert_holds(&newest(&sound).unwrap(), 6, |elements| 0..elements);
+        (saved, faulty.disk().record().len() as u64)
+    };
+    let (saved, calls) = save_with(u64::MAX, Effect::Full);
+    saved.unwrap();
+    assert!(calls > 20, "{calls}");
+    for number in 1..=calls {
+        save_with(number, Effect::Error(std::io::ErrorKind::PermissionDenied)).0.unwrap_err();
+        save_with(number, Effect::Short(5000)).0.unwrap();
+        let _ = save_with(number, Effect::Full);
+        save_with(number, Effect::Crash).0.unwrap_err();
+    }
+}
+
+/// Every call of a resume may fail or be cut short: it is an error with the file's name, or what is
+/// read is right.
+#[test]
+fn a_fault_at_any_call_of_a_resume_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    save(&checkpoints(folder.path(), Disk::new(2)), 3, 2).unwrap();
+    let open_with = |number: u64, effect: Effect| {
+        let disk = Disk::with_faults(1, vec![Fault { kind: None, number, effect }]);
+        let faulty = checkpoints(folder.path(), disk);
+        let opened = faulty.names().and_then(|names| open(&faulty, &names[0]));
+        (opened, faulty.disk().record().len() as u64)
+    };
+    let calls = open_with(u64::MAX, Effect::Full).1;
+    assert!(calls > 12, "{calls}");
+    for number in 1..=calls {
+        let error = open_with(number, Effect::Error(std::io::ErrorKind::TimedOut)).0.err().unwrap();
+        assert!(error.to_string().contains("kept"), "{error}");
+        assert_holds(&open_with(number, Effect::Short(100)).0.unwrap(), 2, |elements| 0..elements);
+    }
+}
