@@ -1,9 +1,9 @@
-//! Ctrl-C and SIGTERM, and the line that explains why a run has not ended yet.
+//! Ctrl-C, SIGTERM and SIGHUP, and the line that explains why a run has not ended yet.
 
 use crate::plan::Plan;
 use crate::stop::StopRequest;
 use settings::{Failure, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 use std::sync::Arc;
@@ -21,14 +21,15 @@ const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
 /// How often the run is asked whether a stop has been requested.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Makes the first Ctrl-C or SIGTERM request a stop. Another one, after [`SAME_SIGNAL`], ends the
-/// process at once; so does the first, if a stop is requested already because the screen was quit.
+/// Makes the first Ctrl-C, SIGTERM or SIGHUP request a stop. Another one, after [`SAME_SIGNAL`],
+/// ends the process at once; so does the first, if a stop is requested already because the screen
+/// was quit.
 ///
 /// # Errors
 /// If the system refuses to deliver signals.
 pub(crate) fn stop_on_signal(plan: &Plan) -> Result<()> {
     let failed = |e| Failure::run(format!("cannot listen for signals: {e}"));
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let mut signals = Signals::new(requests()).map_err(failed)?;
     let stop = Arc::clone(&plan.stop);
     let listen = move || {
         let mut first: Option<Instant> = None;
@@ -42,6 +43,21 @@ pub(crate) fn stop_on_signal(plan: &Plan) -> Result<()> {
     };
     std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(failed)?;
     Ok(())
+}
+
+/// Returns the signals that request a stop. A process that was started to ignore SIGHUP, as `nohup`
+/// starts it, continues to.
+fn requests() -> impl Iterator<Item = i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let hangup = Some(SIGHUP).filter(|&signal| !ignores(&status, signal));
+    [SIGINT, SIGTERM].into_iter().chain(hangup)
+}
+
+/// True if `status`, of a process in proc(5), says that it ignores `signal`.
+fn ignores(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Runs `wait`, which returns once the run is over. If the run does not end soon after a stop is

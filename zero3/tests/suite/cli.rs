@@ -298,11 +298,10 @@ fn generated_text_continues_the_prompt_and_repeats_for_a_seed() {
     refuses("generate --from /no/such/directory", 2, &["/no/such/directory"]);
 }
 
-/// The program once it has printed its first step and is interrupted, and what it prints from then
-/// on.
+/// The program, and what it prints after its first step.
 #[cfg(unix)]
-fn interrupted(flags: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_zero3"))
+fn started(mut command: Command, flags: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut child = command
         .args("--headless --gpus 2 --batch-size 1 --seq-len 16 --threads 1".split(' '))
         .args(flags.split_whitespace())
         .stdout(Stdio::piped())
@@ -316,13 +315,48 @@ fn interrupted(flags: &str) -> (Child, BufReader<ChildStdout>) {
         line.clear();
         assert!(lines.read_line(&mut line).unwrap() > 0, "the first step is printed");
     }
+    (child, lines)
+}
+
+/// The program once it has printed its first step and is interrupted, and what it prints from then
+/// on.
+#[cfg(unix)]
+fn interrupted(flags: &str) -> (Child, BufReader<ChildStdout>) {
+    let (child, lines) = started(Command::new(env!("CARGO_BIN_EXE_zero3")), flags);
     interrupt(&child);
     (child, lines)
 }
 
 #[cfg(unix)]
 fn interrupt(child: &Child) {
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    signal(child, "-INT");
+}
+
+#[cfg(unix)]
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// As when the terminal of a headless run is closed, or its connection breaks.
+#[cfg(unix)]
+#[test]
+fn a_hangup_ends_a_run_as_a_termination_does_unless_it_is_ignored() {
+    for name in ["-HUP", "-TERM"] {
+        let (mut child, mut lines) =
+            started(Command::new(env!("CARGO_BIN_EXE_zero3")), "--steps 1000000 --timeout 60");
+        signal(&child, name);
+        let mut rest = String::new();
+        lines.read_to_string(&mut rest).unwrap();
+        assert!(child.wait().unwrap().success(), "{name}: {rest}");
+        assert!(rest.contains("ended early, as asked"), "{name}: {rest}");
+    }
+    let mut command = Command::new("bash");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_zero3")]);
+    let (mut child, mut lines) = started(command, "--steps 60");
+    signal(&child, "-HUP");
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success() && !rest.contains("ended early"), "{rest}");
 }
 
 /// Its layer takes longer than anybody waits without a word: a rank stalls in it.
