@@ -2,7 +2,9 @@
 
 use device::OutOfMemory;
 use events::{Class, Place};
-use planner::{Job, Limits, Moment, Prediction, Remedies, Remedy, Room};
+use planner::table::counted;
+use planner::{Job, Limits, Moment, Prediction, RankPrediction, Remedies, Remedy, Room};
+use settings::machine::MainMemory;
 use settings::size::human;
 use settings::{Failure, Result};
 
@@ -27,21 +29,98 @@ pub fn check(job: &Job, prediction: &Prediction, limits: Limits) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a run whose `ranks` together need more than this machine's `memory`, of which the device
-/// of each is a part.
+/// The main memory of one machine, and what the ranks there keep in it beside their buffers.
+pub struct Machine<'a> {
+    /// What they may use together.
+    pub memory: &'a MainMemory,
+    /// Their number.
+    pub ranks: usize,
+    /// The number of one of them.
+    pub rank: usize,
+    /// Bytes of the texts that their processes hold.
+    pub data: u64,
+    /// True if their devices are not part of main memory.
+    pub on_gpus: bool,
+}
+
+impl Machine<'_> {
+    /// Returns the bytes that `rank` needs of main memory.
+    fn needs(&self, rank: &RankPrediction) -> u64 {
+        let device = if self.on_gpus { 0 } else { rank.memory.total_peak };
+        device.saturating_add(rank.host.total_peak)
+    }
+
+    /// Returns the bytes that all ranks here need. Which others are here is not known if some are
+    /// elsewhere: they count as the smallest.
+    fn needs_together(&self, prediction: &Prediction) -> u64 {
+        let each = || prediction.ranks.iter().map(|rank| self.needs(rank));
+        let others = self.ranks.saturating_sub(1) as u64;
+        let ranks = match self.ranks == prediction.ranks.len() {
+            true => each().fold(0, u64::saturating_add),
+            false => each()
+                .min()
+                .unwrap_or(0)
+                .saturating_mul(others)
+                .saturating_add(prediction.ranks.get(self.rank).map_or(0, |rank| self.needs(rank))),
+        };
+        ranks.saturating_add(self.data)
+    }
+
+    /// Says what the ranks may use.
+    fn has(&self) -> String {
+        let bytes = human(self.memory.bytes);
+        match &self.memory.limit {
+            None => format!("it has {bytes}"),
+            Some(file) => format!("{} allows {bytes}", file.display()),
+        }
+    }
+
+    /// Returns the advice if no remedy is enough.
+    fn otherwise(&self) -> &'static str {
+        match self.memory.limit {
+            None => "a machine that has more",
+            Some(_) => "a higher limit (docker run --memory, sbatch --mem, resources.limits.memory)",
+        }
+    }
+}
+
+/// Refuses a run whose ranks need more than their `machine`'s memory together.
 ///
 /// # Errors
 /// A failure that says for what memory is short, and what would help.
-pub fn check_machine(job: &Job, prediction: &Prediction, ranks: u64, memory: u64) -> Result<()> {
-    let rank = &prediction.ranks[0];
-    let needs = rank.memory.total_peak + rank.host.total_peak;
-    if needs.saturating_mul(ranks) <= memory {
+pub fn check_machine(job: &Job, prediction: &Prediction, machine: &Machine<'_>) -> Result<()> {
+    let needs = machine.needs_together(prediction);
+    if needs <= machine.memory.bytes {
         return Ok(());
     }
-    let has = format!(", and {ranks} share this machine's {}", human(memory));
-    let happened = foreseen(job, needs, &has) + &peak(prediction, Place::Device);
-    let remedies = planner::remedies_in(Room::shared(memory / ranks), job);
-    Err(Failure::OutOfMemory(on_one_screen(happened, &remedies, "a machine that has more")))
+    let ranks = counted(machine.ranks, "rank", "ranks");
+    let most = prediction.ranks.iter().map(|rank| machine.needs(rank)).max().unwrap_or(0);
+    let happened = format!(
+        "out of memory, foreseen: this machine's {ranks} of {} would need {}, and {}\n\n\
+         A rank needs up to {} of it, the text to train on {}.\n",
+        job.stage,
+        human(needs),
+        machine.has(),
+        human(most),
+        human(machine.data)
+    );
+    let Some(left) = machine.memory.bytes.checked_sub(machine.data) else {
+        return Err(Failure::OutOfMemory(format!(
+            "{happened}Give a shorter text with --data, or {}.",
+            machine.otherwise()
+        )));
+    };
+    let share = left / machine.ranks.max(1) as u64;
+    let (place, room) = match machine.on_gpus {
+        true => (Place::Host, Room::of(Place::Host, share, Limits::default())),
+        false => (Place::Device, Room::shared(share)),
+    };
+    let remedies = planner::remedies_in(room, job);
+    Err(Failure::OutOfMemory(on_one_screen(
+        happened + &peak(prediction, place),
+        &remedies,
+        machine.otherwise(),
+    )))
 }
 
 /// Says what a rank would need, in bytes, and what it `has`.

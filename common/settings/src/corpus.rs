@@ -4,7 +4,7 @@
 /// Version of the grammar and its seed. It changes with the text.
 pub const VERSION: u32 = 1;
 
-const BYTES: usize = 1_000_000;
+pub(crate) const BYTES: usize = 1_000_000;
 
 const RANKS: &[&str] = &["rank 0", "rank 1", "rank 2", "rank 3", "every rank", "each rank"];
 const UNITS: &[&str] = &["the embedding", "block 0", "block 1", "block 2", "block 3", "the head"];

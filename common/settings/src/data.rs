@@ -6,6 +6,9 @@
 
 use crate::corpus::{self, SplitMix};
 use crate::error::{Failure, Result};
+use crate::size::human;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// How a data file encodes tokens.
@@ -31,6 +34,29 @@ pub struct DataSource {
     pub validation: f64,
     /// Seed of the shuffled order; the order of the text if none.
     pub shuffle: Option<u64>,
+}
+
+impl TokenFormat {
+    /// Bytes of a token in a file.
+    fn size(self) -> usize {
+        match self {
+            TokenFormat::Bytes => 1,
+            TokenFormat::U16 => 2,
+            TokenFormat::U32 => 4,
+        }
+    }
+}
+
+impl DataSource {
+    /// Returns the bytes of main memory that the tokens take; 0 if that is not known before they are
+    /// read.
+    pub fn bytes(&self) -> u64 {
+        let length = match &self.path {
+            None => corpus::BYTES as u64,
+            Some(path) => std::fs::metadata(path).map_or(0, |file| file.len()),
+        };
+        (length / self.format.size() as u64).saturating_mul(size_of::<u32>() as u64)
+    }
 }
 
 /// All tokens of a run.
@@ -143,28 +169,51 @@ fn bytes_to_tokens(bytes: &[u8]) -> Vec<u32> {
     bytes.iter().map(|&byte| u32::from(byte)).collect()
 }
 
+/// Bytes that are read at once: whole tokens.
+const CHUNK: usize = 1 << 16;
+
 fn read(path: &Path, format: TokenFormat) -> Result<Vec<u32>> {
-    let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
-    if bytes.is_empty() {
+    let unreadable = |error| unreadable(path, &error);
+    let mut file = File::open(path).map_err(unreadable)?;
+    let (size, mut length) = (format.size(), 0);
+    let mut tokens = Vec::new();
+    // A pipe has no length, and a file may grow: the loop makes room for the rest.
+    reserve(path, &mut tokens, file.metadata().map_err(unreadable)?.len() as usize / size)?;
+    let mut chunk = Vec::with_capacity(CHUNK);
+    while file.by_ref().take(CHUNK as u64).read_to_end(&mut chunk).map_err(unreadable)? > 0 {
+        length += chunk.len();
+        reserve(path, &mut tokens, chunk.len() / size)?;
+        let id = |token: &[u8]| token.iter().rev().fold(0u32, |id, &byte| id << 8 | u32::from(byte));
+        tokens.extend(chunk.chunks_exact(size).map(id));
+        chunk.clear();
+    }
+    if length == 0 {
         return Err(Failure::usage(format!(
             "--data {} is empty\nGive a file with text, or leave --data out for the built-in text.",
             path.display()
         )));
     }
-    let size = match format {
-        TokenFormat::Bytes => return Ok(bytes_to_tokens(&bytes)),
-        TokenFormat::U16 => 2,
-        TokenFormat::U32 => 4,
-    };
-    if bytes.len() % size != 0 {
+    if length % size != 0 {
         return Err(Failure::usage(format!(
-            "--data {} has {} bytes, not a whole number of {size}-byte token ids: check --data-format",
-            path.display(),
-            bytes.len()
+            "--data {} has {length} bytes, not a whole number of {size}-byte token ids: check --data-format",
+            path.display()
         )));
     }
-    let id = |chunk: &[u8]| chunk.iter().rev().fold(0u32, |id, &byte| id << 8 | u32::from(byte));
-    Ok(bytes.chunks_exact(size).map(id).collect())
+    Ok(tokens)
+}
+
+/// Makes room for `more` tokens of `path`.
+fn reserve(path: &Path, tokens: &mut Vec<u32>, more: usize) -> Result<()> {
+    let reserved = if tokens.is_empty() { tokens.try_reserve_exact(more) } else { tokens.try_reserve(more) };
+    reserved.map_err(|_| {
+        let needs = (tokens.len() + more).saturating_mul(size_of::<u32>());
+        Failure::OutOfMemory(format!(
+            "out of memory: the text of --data {} needs {} of main memory, and the system gives no more\n\
+             Give a shorter text, or raise the limit (ulimit -v shows one of the process).",
+            path.display(),
+            human(needs as u64)
+        ))
+    })
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Failure {

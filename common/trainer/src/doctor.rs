@@ -6,7 +6,7 @@ use planner::table::{Format, Table};
 use settings::cli::DoctorArgs;
 use settings::hardware::{Hardware, gpus};
 use settings::launcher;
-use settings::machine::cores;
+use settings::machine::{self, MainMemory, cores};
 use settings::size::human;
 use settings::{Failure, Result};
 use std::fmt::Write;
@@ -78,7 +78,7 @@ fn words(gpu: &GpuInfo) -> String {
 }
 
 fn surroundings() -> String {
-    let mut text = format!("CPU: {} cores.\n", cores());
+    let mut text = format!("CPU: {} cores.\n{}", cores(), memory());
     let set = launcher::names().filter_map(|name| Some(format!("{name}={}", std::env::var(name).ok()?)));
     let set: Vec<String> = set.collect();
     // Writing to a string cannot fail.
@@ -87,6 +87,19 @@ fn surroundings() -> String {
         set => writeln!(text, "A launcher's variables are set: {}.", set.join(" ")),
     };
     text
+}
+
+/// Describes the main memory that ranks share here.
+fn memory() -> String {
+    match machine::memory() {
+        None => String::new(),
+        Some(MainMemory { bytes, limit: None }) => {
+            format!("Main memory, with swap space: {}.\n", human(bytes))
+        }
+        Some(MainMemory { bytes, limit: Some(file) }) => {
+            format!("Main memory, with swap space: {} allows {}.\n", file.display(), human(bytes))
+        }
+    }
 }
 
 /// Checks that `ranks` ranks would run on the GPUs: opens the GPUs that they would use, and

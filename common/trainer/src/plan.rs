@@ -10,7 +10,7 @@ use checkpoint::{Checkpoints, RunLock, Writer};
 use device::cuda::Gpu;
 use events::Place;
 use model::Model;
-use planner::{Done, Limits, Prediction, RankPrediction, Saving, Strategy};
+use planner::{Done, Job, Limits, Prediction, RankPrediction, Saving, Strategy};
 use report::{Measured, Peaks, Predicted, Report, memory};
 use settings::data::{Data, Split};
 use settings::prediction::{invalid, job};
@@ -128,10 +128,7 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     let prediction = planner::predict(&job).map_err(|error| invalid(&error))?;
     if !config.ignore_plan {
         memory::check(&job, &prediction, limits(&config))?;
-        let here = if config.process.is_none() { config.world_size as u64 } else { 1 };
-        if let Some(memory) = machine::memory().filter(|_| config.hardware.one().is_none()) {
-            memory::check_machine(&job, &prediction, here, memory)?;
-        }
+        check_machine(&job, &prediction, &config)?;
     }
     let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;
     let model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
@@ -176,6 +173,22 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
         Some(ranks) => plan.resumed(ranks, &resume::alone),
         None => Ok(plan),
     }
+}
+
+/// Refuses a run for which this machine has too little main memory, if the system tells how much it
+/// has.
+fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<()> {
+    let Some(memory) = machine::memory() else { return Ok(()) };
+    let placement = config.process.as_ref().map(|process| &process.placement);
+    let processes = placement.map_or(1, |placement| placement.local_world_size.unwrap_or(1));
+    let machine = memory::Machine {
+        memory: &memory,
+        ranks: if placement.is_none() { config.world_size } else { processes },
+        rank: placement.map_or(0, |placement| placement.rank),
+        data: config.data.bytes().saturating_mul(processes as u64),
+        on_gpus: config.hardware.one().is_some(),
+    };
+    memory::check_machine(job, prediction, &machine)
 }
 
 /// Returns the bytes that each rank may use in each place.

@@ -134,7 +134,7 @@ fn unusable_data_is_a_usage_error() {
 fn too_little_memory_is_explained_and_exits_1() {
     if cfg!(target_os = "linux") {
         // More than any machine has.
-        let words = ["4 share this machine's", "--precision bf16", "or a machine that has more"];
+        let words = ["this machine's 4 ranks of ZeRO-3", "--precision bf16", "or a machine that has more"];
         refuses("--model llama3-70b --seq-len 8192 --batch-size 4096", 1, &words);
     }
     refuses(&format!("{SHORT} --device-memory 1MB"), 1, &["out of memory", "peak", "--precision bf16"]);
