@@ -23,6 +23,8 @@ pub struct OutOfMemory {
     pub live_total: u64,
     /// Bytes live per class, in [`Class::ALL`]'s order.
     pub live: Vec<u64>,
+    /// True if the place has no capacity that is exceeded: the system gave no more main memory.
+    pub by_system: bool,
 }
 
 /// A device operation failed.

@@ -1,5 +1,6 @@
 //! Accounting of a rank's memory: live bytes per place and class, their peaks, and the capacity.
 
+use crate::Result;
 use crate::error::OutOfMemory;
 use events::{Class, Emitter, Place, What};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,6 +49,10 @@ impl Account {
 struct Accounts {
     by_place: [Account; PLACES],
     capacity: [Option<u64>; PLACES],
+    /// Leases that were asked for.
+    asked: u64,
+    /// The lease, from 1, that is refused on request.
+    refused: Option<u64>,
 }
 
 /// A rank's ledger. Clones share the same counts.
@@ -61,7 +66,8 @@ impl Ledger {
     /// An empty ledger for the rank of `emitter`, with a capacity in bytes for [`Place::Device`] if
     /// given.
     pub fn new(emitter: Emitter, capacity: Option<u64>) -> Self {
-        let accounts = Accounts { by_place: Default::default(), capacity: [None; PLACES] };
+        let accounts =
+            Accounts { by_place: Default::default(), capacity: [None; PLACES], asked: 0, refused: None };
         let ledger = Ledger { emitter, accounts: Arc::new(Mutex::new(accounts)) };
         ledger.limited(Place::Device, capacity)
     }
@@ -69,6 +75,13 @@ impl Ledger {
     /// This ledger, with a capacity in bytes for `place` if given.
     pub fn limited(self, place: Place, capacity: Option<u64>) -> Self {
         self.accounts().capacity[place.index()] = capacity;
+        self
+    }
+
+    /// This ledger, which refuses the lease with this number, from 1, as if the system gave no more:
+    /// a fault for tests.
+    pub fn refusing(self, number: Option<u64>) -> Self {
+        self.accounts().refused = number;
         self
     }
 
@@ -84,18 +97,27 @@ impl Ledger {
     /// Counts `bytes` as live until the lease is dropped.
     ///
     /// # Errors
-    /// [`OutOfMemory`] if the device's capacity would be exceeded; nothing is counted then.
-    pub(crate) fn lease(&self, place: Place, class: Class, bytes: u64) -> Result<Lease, OutOfMemory> {
-        let (account, capacity, live) = {
+    /// [`OutOfMemory`] if the place's capacity would be exceeded, or a fault refuses the lease; nothing
+    /// is counted then.
+    pub(crate) fn lease(
+        &self,
+        place: Place,
+        class: Class,
+        bytes: u64,
+    ) -> std::result::Result<Lease, OutOfMemory> {
+        let (account, capacity, live, by_system) = {
             let mut accounts = self.accounts();
+            accounts.asked += 1;
+            let is_refused = accounts.refused == Some(accounts.asked);
             let capacity = accounts.capacity[place.index()];
             let account = &mut accounts.by_place[place.index()];
-            let live = account.take(class, bytes, capacity);
-            (*account, capacity.unwrap_or(u64::MAX), live)
+            let live = if is_refused { None } else { account.take(class, bytes, capacity) };
+            (*account, capacity.unwrap_or(u64::MAX), live, is_refused)
         };
         let Some(live) = live else {
             self.emitter.emit(What::Failing);
-            return Err(self.out_of_memory(place, class, bytes, capacity, account));
+            let error = self.out_of_memory(place, class, bytes, capacity, account);
+            return Err(OutOfMemory { by_system, ..error });
         };
         self.emitter.emit(What::Memory { place, class, delta: bytes as i64, live });
         Ok(Lease { ledger: self.clone(), place, class, bytes })
@@ -105,6 +127,24 @@ impl Ledger {
     pub(crate) fn refusal(&self, place: Place, class: Class, bytes: u64, free: u64) -> OutOfMemory {
         let account = self.accounts().by_place[place.index()];
         self.out_of_memory(place, class, bytes, account.live_total.saturating_add(free), account)
+    }
+
+    /// The error for a place in main memory, for which the system gives no `bytes` bytes more.
+    pub(crate) fn exhausted(&self, place: Place, class: Class, bytes: usize) -> OutOfMemory {
+        OutOfMemory { by_system: true, ..self.refusal(place, class, bytes as u64, 0) }
+    }
+
+    /// An empty vector with room for `len` elements beside what the ledger counts.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if the system gives no more.
+    pub(crate) fn room<T>(&self, place: Place, len: usize) -> Result<Vec<T>> {
+        let mut room = Vec::new();
+        let bytes = len.saturating_mul(size_of::<T>());
+        match room.try_reserve_exact(len) {
+            Ok(()) => Ok(room),
+            Err(_) => Err(self.exhausted(place, Class::Workspace, bytes).into()),
+        }
     }
 
     fn out_of_memory(
@@ -123,6 +163,7 @@ impl Ledger {
             capacity,
             live_total: account.live_total,
             live: account.live.to_vec(),
+            by_system: false,
         }
     }
 
@@ -210,6 +251,21 @@ mod tests {
         let refused = ledger.lease(Place::Host, Class::Workspace, 11).err().unwrap();
         assert_eq!((refused.place, refused.capacity), (Place::Host, 10));
         assert!(ledger.lease(Place::Disk, Class::Optimizer, 11).is_ok());
+    }
+
+    #[test]
+    fn one_lease_is_refused_on_request() {
+        let ledger = Ledger::new(Emitter::silent(2), None).refusing(Some(2));
+        let lease = |place| ledger.lease(place, Class::Gradients, 8);
+        let first = lease(Place::Device).unwrap();
+        let refused = lease(Place::Host).err().unwrap();
+        assert_eq!(
+            (refused.rank, refused.place, refused.live_total, refused.by_system),
+            (2, Place::Host, 0, true)
+        );
+        assert!(lease(Place::Host).is_ok());
+        drop(first);
+        assert!([Place::Device, Place::Host].iter().all(|&place| ledger.live_total(place) == 0));
     }
 
     #[test]

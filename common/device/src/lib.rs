@@ -52,7 +52,7 @@ use buffer::Storage;
 use check::check;
 use cpu::Cpu;
 use cuda::{Begun, Gpu, Options, Runtime};
-use events::Work;
+use events::{What, Work};
 use gpu::GpuKernels;
 use half::{bf16, f16};
 use meter::{Meter, Spent};
@@ -73,7 +73,8 @@ pub struct Device {
 impl Device {
     /// A CPU device whose kernels use `threads` threads (at least 1).
     pub fn cpu(ledger: Ledger, threads: usize) -> Self {
-        Device { ledger, backend: Backend::Cpu(Arc::new(Cpu::new(threads))), meter: None }
+        let cpu = Cpu::new(ledger.clone(), threads);
+        Device { ledger, backend: Backend::Cpu(Arc::new(cpu)), meter: None }
     }
 
     /// A rank's share of a GPU, with streams and memory of its own.
@@ -82,7 +83,7 @@ impl Device {
     /// [`DeviceError::Cuda`] if the driver or a library refuses.
     pub fn cuda(ledger: Ledger, gpu: Arc<Gpu>, options: Options) -> Result<Self> {
         let rank = Runtime::new(gpu, options, ledger.emitter())?;
-        let gpu = Arc::new(GpuKernels::new(rank, options));
+        let gpu = Arc::new(GpuKernels::new(rank, ledger.clone(), options));
         Ok(Device { ledger, backend: Backend::Cuda(gpu), meter: None })
     }
 
@@ -174,17 +175,38 @@ impl Device {
         Ok((bytes, self.ledger.lease(place, class, bytes as u64)?))
     }
 
+    /// Returns `bytes` bytes of main memory with the `lease` that counts them.
+    fn main_memory(&self, cpu: &Cpu, lease: Lease, bytes: usize) -> Result<(Storage, Lease)> {
+        match cpu.pool().take(bytes) {
+            Some(memory) => Ok((Storage::Host(memory), lease)),
+            None => {
+                self.ledger.emitter().emit(What::Failing);
+                let (place, class) = (lease.place(), lease.class());
+                drop(lease);
+                Err(self.ledger.exhausted(place, class, bytes).into())
+            }
+        }
+    }
+
+    /// An empty vector with room for `len` elements of main memory that the ledger does not count.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if the system gives no more.
+    pub fn room<T>(&self, len: usize) -> Result<Vec<T>> {
+        self.ledger.room(Place::Host, len)
+    }
+
     /// Returns a buffer of `len` elements with unspecified contents.
     ///
     /// # Errors
     /// [`OutOfMemory`] if the bytes exceed the rest of the ledger's capacity, or of the GPU's
-    /// memory.
+    /// memory, or the system gives no main memory.
     pub fn allocate(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
         let (bytes, lease) = self.lease(Place::Device, class, dtype, len)?;
-        let memory = match &self.backend {
-            Backend::Cpu(cpu) => Storage::Host(cpu.pool().take(bytes)),
+        let (memory, lease) = match &self.backend {
+            Backend::Cpu(cpu) => self.main_memory(cpu, lease, bytes)?,
             Backend::Cuda(gpu) => match gpu.rank().block(bytes)? {
-                Some(block) => Storage::Gpu(block),
+                Some(block) => (Storage::Gpu(block), lease),
                 None => {
                     drop(lease);
                     let (free, _) = gpu.rank().gpu().memory()?;
@@ -213,12 +235,13 @@ impl Device {
     /// does not limit it. For a GPU it is page-locked memory, so that transfers run at full speed.
     ///
     /// # Errors
-    /// None on the CPU; the driver's.
+    /// [`OutOfMemory`] if the bytes exceed the rest of the ledger's capacity, or the system gives no
+    /// more; the driver's.
     pub fn allocate_host(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
         let (bytes, lease) = self.lease(Place::Host, class, dtype, len)?;
-        let memory = match &self.backend {
-            Backend::Cpu(cpu) => Storage::Host(cpu.pool().take(bytes)),
-            Backend::Cuda(gpu) => Storage::Pinned(gpu.rank().pinned(bytes)?),
+        let (memory, lease) = match &self.backend {
+            Backend::Cpu(cpu) => self.main_memory(cpu, lease, bytes)?,
+            Backend::Cuda(gpu) => (Storage::Pinned(gpu.rank().pinned(bytes)?), lease),
         };
         Ok(Buffer::new(memory, dtype, len, lease))
     }
@@ -259,11 +282,13 @@ impl Device {
                 Ok(())
             }
             (Some(_), DType::Bf16) => {
-                let rounded: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
+                let mut rounded: Vec<bf16> = self.room(values.len())?;
+                rounded.extend(values.iter().map(|&value| bf16::from_f32(value)));
                 self.write(out, &rounded)
             }
             (Some(_), DType::F16) => {
-                let rounded: Vec<f16> = values.iter().map(|&value| f16::from_f32(value)).collect();
+                let mut rounded: Vec<f16> = self.room(values.len())?;
+                rounded.extend(values.iter().map(|&value| f16::from_f32(value)));
                 self.write(out, &rounded)
             }
         }
@@ -318,12 +343,14 @@ impl Device {
     /// from main memory, and copies them from a GPU's.
     ///
     /// # Errors
-    /// [`DeviceError::Type`] if `T` is not the element type.
+    /// [`DeviceError::Type`] if `T` is not the element type; [`OutOfMemory`] if there is no main
+    /// memory for a copy.
     pub fn read<'a, T: Element>(&self, view: View<'a>) -> Result<Cow<'a, [T]>> {
         fits::<T>("read", view.dtype())?;
         match self.gpu().filter(|_| !view.on_host()) {
             Some(rank) => {
-                let mut values = vec![T::zeroed(); view.len()];
+                let mut values: Vec<T> = self.room(view.len())?;
+                values.resize(view.len(), T::zeroed());
                 rank.download(view.address("read", "the buffer")?, bytemuck::cast_slice_mut(&mut values))?;
                 Ok(Cow::Owned(values))
             }

@@ -1,8 +1,11 @@
 //! Main memory, kept for reuse: a freed block serves the next request of its size, so that a
 //! training step allocates nothing from the system.
 
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::alloc::{Layout, alloc_zeroed};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
+use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The unit of allocation; the system zeroes memory of this type lazily.
@@ -22,6 +25,35 @@ const fn alignment(lines: usize) -> usize {
 /// Lines, 64 MiB, that freed blocks may take beside what was ever in use at once: small models
 /// never ask the system twice, and large ones stay within what the ledger says.
 const SLACK: usize = (64 << 20) / LINE;
+
+/// Bytes that the system must have left after a large block: what is allocated beside the blocks is
+/// small, and aborts the process where there is no memory for it.
+const MARGIN: usize = 8 << 20;
+
+/// Bytes from which on a block is large.
+const LARGE: usize = 64 << 10;
+
+/// Zeroed memory from the system; `None` if it gives no more.
+fn from_system(words: usize) -> Option<Vec<Word>> {
+    let layout = Layout::array::<Word>(words).ok().filter(|layout| layout.size() > 0)?;
+    // SAFETY: the layout has a size.
+    let start = unsafe { alloc_zeroed(layout) };
+    if start.is_null() {
+        return None;
+    }
+    // SAFETY: the global allocator gave the memory for so many words, and zero is a word.
+    let block = unsafe { Vec::from_raw_parts(start.cast::<Word>(), words, words) };
+    (layout.size() < LARGE || has_margin()).then_some(block)
+}
+
+/// True if the system would give [`MARGIN`] bytes more.
+fn has_margin() -> bool {
+    // SAFETY: the system chooses where it maps the memory.
+    let mapped =
+        unsafe { mmap_anonymous(null_mut(), MARGIN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+    // SAFETY: the memory was just mapped, and nothing refers to it.
+    mapped.is_ok_and(|start| unsafe { munmap(start, MARGIN) }.is_ok())
+}
 
 /// Freed blocks of one size, oldest first, each with the time of its freeing.
 type Shelf = Vec<(u64, Vec<Word>)>;
@@ -85,26 +117,41 @@ impl Pool {
         self.stock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block of at least `bytes` bytes, with unspecified contents.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Memory {
+    /// A block of at least `bytes` bytes, with unspecified contents; `None` if the system gives no
+    /// more.
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Memory> {
         let lines = bytes.div_ceil(LINE);
+        let align = alignment(lines);
         let (reused, released) = {
             let mut stock = self.stock();
             let reused = stock.reuse(lines);
             (reused, stock.count(lines))
         };
         drop(released);
-        let align = alignment(lines);
-        let words = reused.unwrap_or_else(|| vec![0; (lines * LINE + align) / size_of::<Word>() - 1]);
+        let words = reused.or_else(|| self.fresh(lines.checked_mul(LINE)?.checked_add(align)?));
+        let Some(words) = words else {
+            self.stock().live -= lines;
+            return None;
+        };
         let past = words.as_ptr() as usize % align;
-        Memory { start: (align - past) % align, lines, words, pool: self.clone() }
+        Some(Memory { start: (align - past) % align, lines, words, pool: self.clone() })
     }
 
-    /// `len` f32 of unspecified contents for the inside of a kernel. Sizes are powers of two, so
-    /// that calls of different shapes share blocks.
-    pub(crate) fn scratch(self: &Arc<Self>, len: usize) -> Scratch {
-        let bytes = (len * size_of::<f32>()).next_power_of_two();
-        Scratch { memory: self.take(bytes), len }
+    /// Memory of `bytes` bytes, less one word, from the system; if it gives no more, without the
+    /// freed blocks.
+    fn fresh(&self, bytes: usize) -> Option<Vec<Word>> {
+        let words = bytes / size_of::<Word>() - 1;
+        from_system(words).or_else(|| {
+            while self.stock().release_oldest().is_some() {}
+            from_system(words)
+        })
+    }
+
+    /// `len` f32 of unspecified contents for the inside of a kernel; `None` if the system gives no
+    /// more. Sizes are powers of two, so that calls of different shapes share blocks.
+    pub(crate) fn scratch(self: &Arc<Self>, len: usize) -> Option<Scratch> {
+        let bytes = len.checked_mul(size_of::<f32>())?.checked_next_power_of_two()?;
+        Some(Scratch { memory: self.take(bytes)?, len })
     }
 }
 
@@ -173,20 +220,33 @@ mod tests {
     #[test]
     fn blocks_are_aligned_reused_and_released() {
         let pool = Arc::new(Pool::default());
-        let block = pool.take(1000);
+        let block = pool.take(1000).unwrap();
         let address = block.bytes().as_ptr();
         assert_eq!((address as usize % LINE, block.bytes().len()), (0, 1024));
-        assert_eq!(pool.take(PAGE).bytes().as_ptr() as usize % PAGE, 0);
+        assert_eq!(pool.take(PAGE).unwrap().bytes().as_ptr() as usize % PAGE, 0);
         let pool = Arc::new(Pool::default());
-        let block = pool.take(1000);
+        let block = pool.take(1000).unwrap();
         let address = block.bytes().as_ptr();
         assert!(block.bytes().iter().all(|byte| *byte == 0));
         drop(block);
-        assert_eq!(pool.take(1010).bytes().as_ptr(), address);
+        assert_eq!(pool.take(1010).unwrap().bytes().as_ptr(), address);
         for bytes in (64..1024).step_by(64) {
-            drop(pool.take(bytes));
+            drop(pool.take(bytes).unwrap());
             let stock = pool.stock();
             assert!(stock.live == 0 && stock.held <= stock.peak + SLACK && stock.peak == 16);
         }
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_not_counted_and_frees_what_is_unused() {
+        let pool = Arc::new(Pool::default());
+        drop(pool.take(1000).unwrap());
+        let block = pool.take(100).unwrap();
+        assert!([1 << 60, usize::MAX - 1, usize::MAX].iter().all(|&bytes| pool.take(bytes).is_none()));
+        assert!([1 << 58, usize::MAX].iter().all(|&len| pool.scratch(len).is_none()));
+        let counts = |stock: &Stock| (stock.live, stock.held);
+        assert_eq!(counts(&pool.stock()), (2, 0));
+        drop(block);
+        assert!(pool.take(64 << 10).is_some());
     }
 }

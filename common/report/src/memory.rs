@@ -135,22 +135,30 @@ pub fn ran_out(
     (oom, moment): (&OutOfMemory, Moment),
     limits: Limits,
 ) -> Failure {
+    let has = match oom.by_system {
+        true => format!(", and the system gives no more\n\nOf its {}", name(oom.place)),
+        false => format!("\n\nOf its {}'s {}", name(oom.place), human(oom.capacity)),
+    };
     let happened = format!(
-        "rank {} is out of {} in {moment}: it asked for {} of {}\n\n\
-         Of its {}'s {}, {} are in use:\n{}\n{}",
+        "rank {} is out of {} in {moment}: it asked for {} of {}{has}, {} are in use:\n{}\n{}",
         oom.rank,
         if oom.place == Place::Device { "memory" } else { name(oom.place) },
         human(oom.requested),
         oom.class,
-        name(oom.place),
-        human(oom.capacity),
         human(oom.live_total),
         in_use(&oom.live),
         peak(prediction, oom.place),
     );
-    let room = Room::of(oom.place, oom.capacity, limits);
-    Failure::OutOfMemory(with_remedies(happened, job, room))
+    let capacity = if oom.by_system { oom.live_total } else { oom.capacity };
+    let room = Room::of(oom.place, capacity, limits);
+    Failure::OutOfMemory(match oom.by_system {
+        true => on_one_screen(happened, &planner::remedies_in(room, job), SYSTEM),
+        false => with_remedies(happened, job, room),
+    })
 }
+
+/// The advice if the system gives too little and no remedy is enough.
+const SYSTEM: &str = "a higher limit (ulimit -v, docker run --memory, sbatch --mem)";
 
 /// Returns what messages call `place`.
 fn name(place: Place) -> &'static str {

@@ -2,8 +2,9 @@
 //!
 //! `--inject KIND@rankR,stepS,PHASE`. Loud faults: `panic@rank2,step3,backward`,
 //! `error@rank0,step0,step`, `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`,
-//! `skip@rank1,step5`, `disk-error@rank1,step2,step`, `disk-full@rank1,step2`. Silent faults, from step S on: `stale@rank1,step4`, `divisor@…`, `data@…`,
-//! `drop@…`, `slow@…`; `nan@…` hits one step. `seed@rank3,step0` is silent too: it comes after
+//! `skip@rank1,step5`, `disk-error@rank1,step2,step`, `disk-full@rank1,step2`,
+//! `out-of-memory@rank1,allocation17`. Silent faults, from step S on: `stale@rank1,step4`,
+//! `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` hits one step. `seed@rank3,step0` is silent too: it comes after
 //! ranks have compared their initial weights.
 
 use std::str::FromStr;
@@ -40,6 +41,8 @@ pub enum Kind {
     DiskError,
     /// The rank's disk is full from then on.
     DiskFull,
+    /// One of the rank's allocations fails.
+    OutOfMemory,
 }
 
 /// The phase of a step in which a fault strikes.
@@ -74,6 +77,8 @@ pub struct Fault {
     pub step: u32,
     /// The phase, of faults that have one.
     pub phase: Phase,
+    /// Which of the rank's allocations fails, from 1 and in all places, of [`Kind::OutOfMemory`].
+    pub allocation: u64,
 }
 
 const KINDS: &[(&str, Kind)] = &[
@@ -91,6 +96,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("skip", Kind::Skip),
     ("disk-error", Kind::DiskError),
     ("disk-full", Kind::DiskFull),
+    ("out-of-memory", Kind::OutOfMemory),
 ];
 const PHASES: &[(&str, Phase)] = &[
     ("setup", Phase::Setup),
@@ -122,6 +128,7 @@ impl Kind {
         let name = self.name();
         let only = match self {
             Kind::Panic | Kind::Error | Kind::Stall | Kind::DiskError | Kind::DiskFull => None,
+            Kind::OutOfMemory => Some((Phase::Setup, ",allocation17")),
             Kind::Seed if step.is_none() => Some((Phase::Setup, "")),
             Kind::Seed => Some((Phase::Backward, ",step0")),
             _ => Some((Phase::Backward, ",step5")),
@@ -148,7 +155,7 @@ impl Kind {
 impl Fault {
     /// Returns a fault without a phase of its own, on `rank` from `step` on.
     pub fn silent(kind: Kind, rank: usize, step: u32) -> Self {
-        Fault { kind, rank, step, phase: Phase::Backward }
+        Fault { kind, rank, step, phase: Phase::Backward, allocation: 0 }
     }
 
     /// True if it is a fault of this kind that lasts, and hits `rank` in `step`.
@@ -170,7 +177,11 @@ impl Fault {
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}@rank{},step{}", self.kind.name(), self.rank, self.step)
+        write!(f, "{}@rank{},", self.kind.name(), self.rank)?;
+        match self.kind {
+            Kind::OutOfMemory => write!(f, "allocation{}", self.allocation),
+            _ => write!(f, "step{}", self.step),
+        }
     }
 }
 
@@ -189,18 +200,24 @@ impl FromStr for Fault {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (kind, place) = text.split_once('@').ok_or("write panic@rank2,step3,backward")?;
         let kind = pick(KINDS, kind)?;
-        let (mut rank, mut step, mut phase) = (0, None, None);
+        let (mut rank, mut step, mut phase, mut allocation) = (0, None, None, 0);
         for part in place.split(',') {
             let number = |digits: &str| digits.parse::<u32>().map_err(|_| format!("{part:?} has no number"));
             if let Some(digits) = part.strip_prefix("rank") {
                 rank = number(digits)? as usize;
             } else if let Some(digits) = part.strip_prefix("step").filter(|digits| !digits.is_empty()) {
                 step = Some(number(digits)?);
+            } else if let Some(digits) = part.strip_prefix("allocation") {
+                allocation = u64::from(number(digits)?);
             } else {
                 phase = Some(pick(PHASES, part)?);
             }
         }
-        Ok(Fault { kind, rank, step: step.unwrap_or(0), phase: kind.phase(step, phase)? })
+        let phase = kind.phase(step, phase)?;
+        if (kind == Kind::OutOfMemory) != (allocation > 0) || (allocation > 0 && step.is_some()) {
+            return Err("an allocation has a number from 1: write out-of-memory@rank1,allocation17".into());
+        }
+        Ok(Fault { kind, rank, step: step.unwrap_or(0), phase, allocation })
     }
 }
 
@@ -210,7 +227,7 @@ mod tests {
 
     #[test]
     fn faults_are_read_from_words() {
-        let fault = |kind, rank, step, phase| Ok(Fault { kind, rank, step, phase });
+        let fault = |kind, rank, step, phase| Ok(Fault { kind, rank, step, phase, allocation: 0 });
         assert_eq!("panic@rank2,step3,backward".parse(), fault(Kind::Panic, 2, 3, Phase::Backward));
         assert_eq!("error@rank0,step1,step".parse(), fault(Kind::Error, 0, 1, Phase::Step));
         assert_eq!("stall@rank0,step1,recompute".parse(), fault(Kind::Stall, 0, 1, Phase::Recompute));
@@ -229,10 +246,23 @@ mod tests {
             "seed@rank1,forward",
             "seed@rank1,step0,setup",
             "slow@rank1,forward",
+            "slow@rank1,allocation1",
+            "out-of-memory@rank1",
+            "out-of-memory@rank1,allocation0",
+            "out-of-memory@rank1,step2,allocation1",
+            "out-of-memory@rank1,forward,allocation1",
         ];
         for bad in ["panic", "melt@rank1", "panic@rank,step1", "panic@rank1,sideways"].iter().chain(&never) {
             assert!(bad.parse::<Fault>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_allocation_is_written_as_it_is_read() {
+        let fault: Fault = "out-of-memory@rank1,allocation17".parse().unwrap();
+        assert_eq!((fault.kind, fault.rank, fault.allocation), (Kind::OutOfMemory, 1, 17));
+        assert_eq!(fault.to_string(), "out-of-memory@rank1,allocation17");
+        assert!(!fault.passed(9));
     }
 
     #[test]

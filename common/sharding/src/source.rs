@@ -2,6 +2,7 @@
 
 use crate::partition::{Partition, UnitId};
 use crate::{Error, Result};
+use device::Device;
 use model::TensorId;
 use std::ops::Range;
 
@@ -23,14 +24,16 @@ pub trait WeightSource: Send + Sync {
 /// Elements `slice` of `unit`, f32; padding is zero.
 ///
 /// # Errors
-/// If the source fails.
+/// If the source fails, or `device` has no room in main memory.
 pub fn read(
+    device: &Device,
     partition: &Partition,
     unit: UnitId,
     slice: Range<usize>,
     source: &dyn WeightSource,
 ) -> Result<Vec<f32>> {
-    let mut values = vec![0f32; slice.len()];
+    let mut values = device.room(slice.len())?;
+    values.resize(slice.len(), 0f32);
     for slot in &partition.units[unit].slots {
         let (start, end) = (slot.start.max(slice.start), slot.range().end.min(slice.end));
         if start < end {

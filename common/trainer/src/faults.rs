@@ -159,6 +159,12 @@ impl RankFaults {
         Ok(())
     }
 
+    /// Returns which allocation of `rank` fails, from 1, if a fault says so.
+    pub(crate) fn refused_allocation(config: &Config, rank: u32) -> Option<u64> {
+        let of_rank = |fault: &&Fault| fault.kind == Kind::OutOfMemory && fault.rank == rank as usize;
+        config.faults.iter().find(of_rank).map(|fault| fault.allocation)
+    }
+
     /// What happens to the rank's disk in `phase`, if a fault says so.
     pub(crate) fn disk(&self, phase: Phase) -> Option<Effect> {
         let strikes = |kind| self.strikes_in(phase, kind);

@@ -2,6 +2,7 @@
 //! that explains the others.
 
 use crate::explain;
+use crate::faults::RankFaults;
 use crate::plan::{self, Plan};
 use crate::rank_error::{self, RankError};
 use crate::run::{self, Observer};
@@ -129,6 +130,10 @@ fn guarded<T>(
     PANIC_EMITTER.set(Some(emitter.clone()));
     let ledger = Ledger::new(emitter.clone(), device_memory);
     let ledger = ledger.limited(Place::Host, plan.config.offload.host_memory);
+    let ledger = ledger.refusing(RankFaults::refused_allocation(&plan.config, group.rank()));
+    if let Some(witness) = &plan.witness {
+        witness.counts(group.rank() as usize, &ledger);
+    }
     let voice = emitter.clone();
     let caught = catch_unwind(AssertUnwindSafe(|| {
         let device = hardware.device(&plan.gpus, group.rank() as usize, ledger, threads);

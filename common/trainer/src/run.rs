@@ -124,7 +124,7 @@ impl<'a> Worker<'a> {
             unsaved: None,
             stage,
             passes,
-            samples: Samples::new(plan, rank.number(), hooks.clone()),
+            samples: Samples::new(plan, rank.clone(), hooks.clone()),
             scaler: config.loss_scaling.map(|scaling| ResumeState::scaler(resume, scaling)),
             steps: plan.first_step(),
             updates: resume.map_or(0, |state| state.progress.updates),
@@ -195,7 +195,7 @@ impl<'a> Worker<'a> {
         let scale = faults.spoil_scale((loss_scale / tokens as f64) as f32);
         let Worker { hooks, stage, passes, samples, .. } = self;
         hooks.before_micro_batch(micro)?;
-        let tokens = hooks.phase(Phase::Data, || Ok(samples.training(micro)))?;
+        let tokens = hooks.phase(Phase::Data, || samples.training(micro))?;
         let (losses, saved) = hooks.phase(Phase::Forward, || passes.forward(stage, &tokens, micro, scale))?;
         hooks.phase(Phase::Backward, || passes.backward(stage, saved, micro))?;
         Ok(losses)
@@ -234,7 +234,7 @@ impl<'a> Worker<'a> {
             let mut sum = 0.0;
             for index in 0..count {
                 hooks.before_micro_batch(Micro { index, count })?;
-                sum += passes.evaluate(stage, &samples.validation(index))?;
+                sum += passes.evaluate(stage, &samples.validation(index)?)?;
             }
             let tokens = count as u64 * plan.config.tokens_per_step() / plan.config.micro_batches as u64;
             Ok(agree(plan, rank, sum / tokens as f64, false)?.loss)

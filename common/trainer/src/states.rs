@@ -55,7 +55,7 @@ impl Setup {
             let kind = (place, Class::Parameters, dtype);
             return Ok(Rest::Buffer(self.load(&*self.source, unit, range, kind)?));
         }
-        let values = source::read(&self.partition, unit, range, &*self.source)?;
+        let values = source::read(&self.rank.device, &self.partition, unit, range, &*self.source)?;
         let extent = self.store((Class::Parameters, dtype), unit, &values)?;
         Ok(Rest::Disk(extent, dtype))
     }
@@ -119,7 +119,7 @@ impl Setup {
         (place, class, dtype): (Place, Class, DType),
     ) -> Result<Buffer> {
         let mut buffer = self.rank.device.allocate_in(place, class, dtype, range.len())?;
-        let values = source::read(&self.partition, unit, range, source)?;
+        let values = source::read(&self.rank.device, &self.partition, unit, range, source)?;
         self.rank.device.write_rounded(buffer.view_mut(), &values)?;
         Ok(buffer)
     }
@@ -132,8 +132,12 @@ impl Setup {
         range: Range<usize>,
     ) -> Result<Extent> {
         let values = match source {
-            Some(source) => source::read(&self.partition, unit, range, source)?,
-            None => vec![0.0; range.len()],
+            Some(source) => source::read(&self.rank.device, &self.partition, unit, range, source)?,
+            None => {
+                let mut zeros = self.rank.device.room(range.len())?;
+                zeros.resize(range.len(), 0.0);
+                zeros
+            }
         };
         self.store((Class::Optimizer, DType::F32), unit, &values)
     }

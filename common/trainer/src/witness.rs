@@ -1,5 +1,6 @@
 //! A test's view of what each rank computes with and contributes.
 
+use device::Ledger;
 use events::Pass;
 use sharding::UnitId;
 
@@ -16,6 +17,9 @@ pub struct At {
 /// summed. Called on the ranks' own threads, in each rank's program order. Parameters and gradients
 /// must be fp32.
 pub trait Witness: Send + Sync {
+    /// The rank counts its memory in `ledger`, from its setup until it has ended.
+    fn counts(&self, _rank: usize, _ledger: &Ledger) {}
+
     /// The rank is about to compute with the full parameters of `unit`, padding included.
     fn computes_with(&self, _at: At, _unit: UnitId, _pass: Pass, _values: &[f32]) {}
 

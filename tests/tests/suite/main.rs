@@ -12,6 +12,7 @@ mod knobs;
 mod learning;
 mod memory_tables;
 mod offload;
+mod out_of_memory;
 mod peers;
 mod precision;
 mod properties;

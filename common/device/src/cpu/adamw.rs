@@ -4,12 +4,13 @@
 use super::Cpu;
 use super::elementwise::{BLOCK, blocks};
 use super::operand::{Floats, FloatsMut, Split};
+use crate::Result;
 use crate::operations::{AdamWUpdate, Factors};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
-pub(super) fn adamw(cpu: &Cpu, arguments: AdamWUpdate<View<'_>, ViewMut<'_>>) {
+pub(super) fn adamw(cpu: &Cpu, arguments: AdamWUpdate<View<'_>, ViewMut<'_>>) -> Result<()> {
     let AdamWUpdate { parameters, master, momentum, variance, gradients, len, settings } = arguments;
     let states = States {
         master: master.into_mut_slice(),
@@ -21,15 +22,15 @@ pub(super) fn adamw(cpu: &Cpu, arguments: AdamWUpdate<View<'_>, ViewMut<'_>>) {
     let tasks = runs.iter().cloned().zip(states.runs(&runs, 1));
     let Some(parameters) = parameters else {
         return cpu.workers.each(tasks.collect(), |(run, mut states)| {
-            update_run(cpu, &mut states, gradients, run, &factors, |_, _| {});
+            update_run(cpu, &mut states, gradients, run, &factors, |_, _| {})
         });
     };
     let tasks = tasks.zip(FloatsMut::from(parameters).runs(&runs, 1)).collect();
     cpu.workers.each(tasks, |((run, mut states), mut parameters)| {
         update_run(cpu, &mut states, gradients, run, &factors, |range, master| {
             parameters.store(range, master);
-        });
-    });
+        })
+    })
 }
 
 /// The states that an update changes, f32.
@@ -60,8 +61,8 @@ fn update_run(
     run: Range<usize>,
     factors: &Factors,
     mut updated: impl FnMut(Range<usize>, &[f32]),
-) {
-    let mut scratch = cpu.scratch(BLOCK);
+) -> Result<()> {
+    let mut scratch = cpu.scratch(BLOCK)?;
     vectorized!({
         for block in blocks(run.clone()) {
             let gradients = gradients.read(block.clone(), &mut scratch);
@@ -72,6 +73,7 @@ fn update_run(
             updated(own, master);
         }
     });
+    Ok(())
 }
 
 #[inline(always)]

@@ -3,12 +3,13 @@
 use super::Cpu;
 use super::math::{exponentiate, maximum};
 use super::operand::{FloatsMut, Split};
+use crate::Result;
 use crate::operations::CrossEntropy;
 use crate::shapes::RowShape;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 
-pub(super) fn cross_entropy(cpu: &Cpu, arguments: CrossEntropy<View<'_>, ViewMut<'_>>) {
+pub(super) fn cross_entropy(cpu: &Cpu, arguments: CrossEntropy<View<'_>, ViewMut<'_>>) -> Result<()> {
     let CrossEntropy { losses, logits, targets, gradient_scale, shape } = arguments;
     let RowShape { rows, width } = shape;
     let (losses, logits) = (losses.into_mut_slice::<f32>(), FloatsMut::from(logits));
@@ -17,8 +18,8 @@ pub(super) fn cross_entropy(cpu: &Cpu, arguments: CrossEntropy<View<'_>, ViewMut
     let outputs = losses.runs(&runs, 1).into_iter().zip(logits.runs(&runs, width));
     let tasks = runs.iter().cloned().zip(outputs).collect();
     cpu.workers.each(tasks, |(run, (losses, logits))| {
-        rows_of_losses(cpu, losses, logits, &targets[run], gradient_scale, width);
-    });
+        rows_of_losses(cpu, losses, logits, &targets[run], gradient_scale, width)
+    })
 }
 
 fn rows_of_losses(
@@ -28,8 +29,8 @@ fn rows_of_losses(
     targets: &[u32],
     gradient_scale: f32,
     width: usize,
-) {
-    let mut scratch = cpu.scratch(width);
+) -> Result<()> {
+    let mut scratch = cpu.scratch(width)?;
     vectorized!({
         for (i, (loss, &target)) in losses.iter_mut().zip(targets).enumerate() {
             logits.update(
@@ -42,6 +43,7 @@ fn rows_of_losses(
             );
         }
     });
+    Ok(())
 }
 
 /// The loss of one row; its logits become their gradient.

@@ -2,6 +2,7 @@
 
 use super::Cpu;
 use super::operand::{Floats, FloatsMut, Split};
+use crate::Result;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use half::{bf16, f16};
@@ -16,14 +17,14 @@ pub(super) fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> 
     range.step_by(BLOCK).map(move |start| start..(start + BLOCK).min(end))
 }
 
-pub(super) fn add(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) {
+pub(super) fn add(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
     let (runs, x) = (cpu.workers.runs(out.len(), 1), Floats::from(x));
     let tasks = runs.iter().cloned().zip(FloatsMut::from(out).runs(&runs, 1)).collect();
-    cpu.workers.each(tasks, |(run, out)| add_run(cpu, out, x, run));
+    cpu.workers.each(tasks, |(run, out)| add_run(cpu, out, x, run))
 }
 
-fn add_run(cpu: &Cpu, mut out: FloatsMut<'_>, x: Floats<'_>, run: Range<usize>) {
-    let mut scratch = cpu.scratch(2 * BLOCK);
+fn add_run(cpu: &Cpu, mut out: FloatsMut<'_>, x: Floats<'_>, run: Range<usize>) -> Result<()> {
+    let mut scratch = cpu.scratch(2 * BLOCK)?;
     let [wide_out, wide_x] = scratch.parts([BLOCK; 2]);
     vectorized!({
         for block in blocks(run.clone()) {
@@ -36,6 +37,7 @@ fn add_run(cpu: &Cpu, mut out: FloatsMut<'_>, x: Floats<'_>, run: Range<usize>) 
             );
         }
     });
+    Ok(())
 }
 
 /// `out += x`.
@@ -47,24 +49,25 @@ pub(super) fn add_slice(out: &mut [f32], x: &[f32]) {
 }
 
 /// `out = x`, of any two types.
-pub(super) fn copy_or_convert(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) {
+pub(super) fn copy_or_convert(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
     if out.dtype() == x.dtype() { copy(out, x) } else { convert(cpu, out, x) }
 }
 
 /// `out = x`, of one type.
-fn copy(out: ViewMut<'_>, x: View<'_>) {
+fn copy(out: ViewMut<'_>, x: View<'_>) -> Result<()> {
     out.into_bytes_mut().copy_from_slice(x.bytes());
+    Ok(())
 }
 
 /// `out = x`, rounded.
-fn convert(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) {
+fn convert(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
     let (runs, x) = (cpu.workers.runs(out.len(), 1), Floats::from(x));
     let tasks = runs.iter().cloned().zip(FloatsMut::from(out).runs(&runs, 1)).collect();
-    cpu.workers.each(tasks, |(run, out)| convert_run(cpu, out, x, run));
+    cpu.workers.each(tasks, |(run, out)| convert_run(cpu, out, x, run))
 }
 
-fn convert_run(cpu: &Cpu, mut out: FloatsMut<'_>, x: Floats<'_>, run: Range<usize>) {
-    let mut scratch = cpu.scratch(2 * BLOCK);
+fn convert_run(cpu: &Cpu, mut out: FloatsMut<'_>, x: Floats<'_>, run: Range<usize>) -> Result<()> {
+    let mut scratch = cpu.scratch(2 * BLOCK)?;
     let [wide_out, wide_x] = scratch.parts([BLOCK; 2]);
     vectorized!({
         for block in blocks(run.clone()) {
@@ -78,6 +81,7 @@ fn convert_run(cpu: &Cpu, mut out: FloatsMut<'_>, x: Floats<'_>, run: Range<usiz
             );
         }
     });
+    Ok(())
 }
 
 /// `out = values`, rounded; `out` holds floats.

@@ -3,22 +3,23 @@
 use super::Cpu;
 use super::elementwise::add_slice;
 use super::operand::{Floats, FloatsMut, Split};
+use crate::Result;
 use crate::operations::{Embedding, EmbeddingBackward};
 use crate::shapes::{RowShape, Write};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
-pub(super) fn embedding(cpu: &Cpu, arguments: Embedding<View<'_>, ViewMut<'_>>) {
+pub(super) fn embedding(cpu: &Cpu, arguments: Embedding<View<'_>, ViewMut<'_>>) -> Result<()> {
     let Embedding { out, table, ids, shape: RowShape { rows, width }, .. } = arguments;
     let (out, table, ids) = (FloatsMut::from(out), Floats::from(table), ids.as_slice::<u32>());
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
-    cpu.workers.each(tasks, |(run, out)| forward(cpu, out, table, &ids[run], width));
+    cpu.workers.each(tasks, |(run, out)| forward(cpu, out, table, &ids[run], width))
 }
 
-fn forward(cpu: &Cpu, mut out: FloatsMut<'_>, table: Floats<'_>, ids: &[u32], width: usize) {
-    let mut scratch = cpu.scratch(2 * width);
+fn forward(cpu: &Cpu, mut out: FloatsMut<'_>, table: Floats<'_>, ids: &[u32], width: usize) -> Result<()> {
+    let mut scratch = cpu.scratch(2 * width)?;
     let [wide_out, wide] = scratch.parts([width; 2]);
     vectorized!({
         for (i, &id) in ids.iter().enumerate() {
@@ -32,18 +33,23 @@ fn forward(cpu: &Cpu, mut out: FloatsMut<'_>, table: Floats<'_>, ids: &[u32], wi
             );
         }
     });
+    Ok(())
 }
 
-pub(super) fn embedding_backward(cpu: &Cpu, arguments: EmbeddingBackward<View<'_>, ViewMut<'_>>) {
+pub(super) fn embedding_backward(
+    cpu: &Cpu,
+    arguments: EmbeddingBackward<View<'_>, ViewMut<'_>>,
+) -> Result<()> {
     let EmbeddingBackward { dtable, write, dout, ids, vocabulary, shape } = arguments;
     let RowShape { rows, width } = shape;
     let (dtable, dout, ids) = (FloatsMut::from(dtable), Floats::from(dout), ids.as_slice::<u32>());
-    let mut order: Vec<usize> = (0..rows).collect();
-    order.sort_by_key(|&i| ids[i]);
+    let mut order = cpu.room(rows)?;
+    order.extend(0..rows);
+    order.sort_unstable_by_key(|&i| (ids[i], i));
     let runs = cpu.workers.runs(vocabulary, width);
     let tasks = runs.iter().cloned().zip(dtable.runs(&runs, width)).collect();
     let gradient = Gradient { dout, ids, order: &order, width, write };
-    cpu.workers.each(tasks, |(run, dtable)| gradient.gather(cpu, dtable, run));
+    cpu.workers.each(tasks, |(run, dtable)| gradient.gather(cpu, dtable, run))
 }
 
 /// The gradient of the table, row by row of the table, so that each row is rounded once.
@@ -58,9 +64,9 @@ struct Gradient<'a> {
 
 impl Gradient<'_> {
     /// Adds up rows `run` of the table.
-    fn gather(&self, cpu: &Cpu, mut dtable: FloatsMut<'_>, run: Range<usize>) {
+    fn gather(&self, cpu: &Cpu, mut dtable: FloatsMut<'_>, run: Range<usize>) -> Result<()> {
         let width = self.width;
-        let mut scratch = cpu.scratch(2 * width);
+        let mut scratch = cpu.scratch(2 * width)?;
         let [wide_row, wide] = scratch.parts([width; 2]);
         if self.write == Write::Replace {
             dtable.zero();
@@ -83,5 +89,6 @@ impl Gradient<'_> {
                 );
             }
         });
+        Ok(())
     }
 }

@@ -25,11 +25,13 @@ impl Kernels for Cpu {
             Operation::AdamW(arguments) => adamw::adamw(self, arguments),
             Operation::Add { out, x, .. } => elementwise::add(self, out, x),
             Operation::Copy { out, x, .. } | Operation::Convert { out, x, .. } => {
-                elementwise::copy_or_convert(self, out, x);
+                elementwise::copy_or_convert(self, out, x)
             }
-            Operation::Fill { out, value, .. } => elementwise::fill(out, value),
+            Operation::Fill { out, value, .. } => {
+                elementwise::fill(out, value);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32> {

@@ -7,6 +7,7 @@ use super::multiply::multiply;
 use super::tile::{Tile, TileMut};
 use super::transpose::transposed_stride;
 use super::workers::cut;
+use crate::Result;
 use crate::operations::{Addend, Matmul};
 use crate::shapes::{Matrix, Write};
 use crate::view::{View, ViewMut};
@@ -33,23 +34,23 @@ fn tile(matrix: Matrix<View<'_>>) -> Tile<'_> {
     Tile::new(data.into(), rows, columns, stride).transposed_if(transposed)
 }
 
-pub(super) fn matmul(cpu: &Cpu, arguments: Matmul<View<'_>, ViewMut<'_>>) {
+pub(super) fn matmul(cpu: &Cpu, arguments: Matmul<View<'_>, ViewMut<'_>>) -> Result<()> {
     let Matmul { out, a, b, addend } = arguments;
     let Matrix { mut data, rows, columns, stride, .. } = out;
     let write = match addend {
         Addend::Zero => Write::Replace,
         Addend::Out => Write::Accumulate,
         Addend::Base(base) => {
-            elementwise::copy_or_convert(cpu, data.reborrow(), base);
+            elementwise::copy_or_convert(cpu, data.reborrow(), base)?;
             Write::Accumulate
         }
     };
     if rows == 0 || columns == 0 {
-        return;
+        return Ok(());
     }
     let out = TileMut::new(data.into(), rows, columns, stride);
     let product = Product { a: tile(a), b: tile(b), write };
-    cpu.workers.each(product.shares(cpu, out), |share| product.compute(cpu, share));
+    cpu.workers.each(product.shares(cpu, out), |share| product.compute(cpu, share))
 }
 
 /// A part of a product for one thread.
@@ -89,7 +90,7 @@ impl Product<'_> {
         shares
     }
 
-    fn compute(&self, cpu: &Cpu, mut share: Share<'_>) {
+    fn compute(&self, cpu: &Cpu, mut share: Share<'_>) -> Result<()> {
         let depth = self.a.shape().1;
         let a = self.a.at(share.rows, 0..depth);
         let b = self.b.at(0..depth, share.columns.clone());
@@ -98,9 +99,10 @@ impl Product<'_> {
         let wide = self.b.shape().1 >= WORTH_PACKING;
         if in_place && !(a.is_transposed() && wide) {
             let (a, b) = (a.read(&mut []), b.read(&mut []));
-            return share.out.compute(self.write, &mut [], |out, write| multiply(out, write, a, b));
+            share.out.compute(self.write, &mut [], |out, write| multiply(out, write, a, b));
+            return Ok(());
         }
-        Panels::new(share.out.shape(), depth).compute(cpu, &mut share.out, self.write, a, b);
+        Panels::new(share.out.shape(), depth).compute(cpu, &mut share.out, self.write, a, b)
     }
 }
 
@@ -118,9 +120,16 @@ impl Panels {
         Panels { rows: rows.min(SIDE), columns: columns.min(SIDE), depth: depth.min(DEPTH) }
     }
 
-    fn compute(&self, cpu: &Cpu, out: &mut TileMut<'_>, write: Write, a: Tile<'_>, b: Tile<'_>) {
+    fn compute(
+        &self,
+        cpu: &Cpu,
+        out: &mut TileMut<'_>,
+        write: Write,
+        a: Tile<'_>,
+        b: Tile<'_>,
+    ) -> Result<()> {
         let (a_len, b_len) = (self.rows * transposed_stride(self.depth), self.depth * self.columns);
-        let mut scratch = cpu.scratch(a_len + b_len + self.rows * self.columns);
+        let mut scratch = cpu.scratch(a_len + b_len + self.rows * self.columns)?;
         let [a_panel, b_panel, out_panel] = scratch.parts([a_len, b_len, self.rows * self.columns]);
         let ((rows, columns), depth) = (out.shape(), a.shape().1);
         for (rows, columns) in
@@ -135,6 +144,7 @@ impl Panels {
                 }
             });
         }
+        Ok(())
     }
 }
 

@@ -21,7 +21,10 @@ mod workers;
 
 pub(crate) use elementwise::round_into;
 
+use crate::Result;
+use crate::ledger::Ledger;
 use crate::pool::{Pool, Scratch};
+use events::{Class, Place};
 use rope::Rotations;
 use std::sync::Arc;
 use workers::Workers;
@@ -31,11 +34,13 @@ pub(crate) struct Cpu {
     pool: Arc<Pool>,
     workers: Workers,
     rotations: Rotations,
+    /// Of the rank, for errors.
+    ledger: Ledger,
 }
 
 impl Cpu {
-    pub(crate) fn new(threads: usize) -> Self {
-        Cpu { pool: Arc::default(), workers: Workers::new(threads), rotations: Rotations::default() }
+    pub(crate) fn new(ledger: Ledger, threads: usize) -> Self {
+        Cpu { pool: Arc::default(), workers: Workers::new(threads), rotations: Rotations::default(), ledger }
     }
 
     pub(crate) fn pool(&self) -> &Arc<Pool> {
@@ -43,7 +48,21 @@ impl Cpu {
     }
 
     /// `len` f32 of unspecified contents for the inside of a kernel.
-    fn scratch(&self, len: usize) -> Scratch {
-        self.pool.scratch(len)
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::OutOfMemory) if the system gives no more.
+    fn scratch(&self, len: usize) -> Result<Scratch> {
+        let bytes = len.saturating_mul(size_of::<f32>());
+        self.pool
+            .scratch(len)
+            .ok_or_else(|| self.ledger.exhausted(Place::Device, Class::Workspace, bytes).into())
+    }
+
+    /// An empty vector with room for `len` elements, for the inside of a kernel.
+    ///
+    /// # Errors
+    /// As [`Cpu::scratch`].
+    fn room<T>(&self, len: usize) -> Result<Vec<T>> {
+        self.ledger.room(Place::Device, len)
     }
 }

@@ -5,22 +5,22 @@ use super::elementwise::add_slice;
 use super::math::dot;
 use super::operand::{Floats, FloatsMut, Split};
 use super::workers::cut;
+use crate::Result;
 use crate::operations::{RmsNorm, RmsNormBackward};
 use crate::shapes::{RowShape, Write};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
-pub(super) fn rms_norm(cpu: &Cpu, arguments: RmsNorm<View<'_>, ViewMut<'_>>) {
+pub(super) fn rms_norm(cpu: &Cpu, arguments: RmsNorm<View<'_>, ViewMut<'_>>) -> Result<()> {
     let RmsNorm { out, inverse_rms, x, weight, shape: RowShape { rows, width }, eps } = arguments;
     let (out, inverse_rms) = (FloatsMut::from(out), inverse_rms.into_mut_slice::<f32>());
     let (x, weight) = (Floats::from(x), Floats::from(weight));
     let runs = cpu.workers.runs(rows, width);
     let outputs = out.runs(&runs, width).into_iter().zip(inverse_rms.runs(&runs, 1));
     let tasks = runs.iter().cloned().zip(outputs).collect();
-    cpu.workers.each(tasks, |(run, (out, inverse_rms))| {
-        forward(cpu, out, inverse_rms, x, weight, run, width, eps);
-    });
+    cpu.workers
+        .each(tasks, |(run, (out, inverse_rms))| forward(cpu, out, inverse_rms, x, weight, run, width, eps))
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -33,8 +33,8 @@ fn forward(
     run: Range<usize>,
     width: usize,
     eps: f32,
-) {
-    let mut scratch = cpu.scratch(3 * width);
+) -> Result<()> {
+    let mut scratch = cpu.scratch(3 * width)?;
     let [wide_out, wide_x, wide_weight] = scratch.parts([width; 3]);
     vectorized!({
         let weight = weight.read(0..width, wide_weight);
@@ -49,6 +49,7 @@ fn forward(
             );
         }
     });
+    Ok(())
 }
 
 #[inline(always)]
@@ -58,7 +59,7 @@ fn scale_row(out: &mut [f32], x: &[f32], weight: &[f32], inverse: f32) {
     }
 }
 
-pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, ViewMut<'_>>) {
+pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, ViewMut<'_>>) -> Result<()> {
     let RmsNormBackward { dx, dweight, write, dout, x, weight, inverse_rms, shape } = arguments;
     let RowShape { rows, width } = shape;
     let (dx, mut dweight) = (FloatsMut::from(dx), FloatsMut::from(dweight));
@@ -70,26 +71,27 @@ pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, 
         width,
     };
     let runs = cpu.workers.runs(rows, width);
-    let mut sums = cpu.scratch(width);
+    let mut sums = cpu.scratch(width)?;
     sums.fill(0.0);
     if runs.len() == 1 {
-        backward(cpu, dx, Some(&mut sums[..]), &inputs, 0..rows);
+        backward(cpu, dx, Some(&mut sums[..]), &inputs, 0..rows)?;
     } else {
         let tasks = runs.iter().cloned().zip(dx.runs(&runs, width)).collect();
-        cpu.workers.each(tasks, |(run, dx)| backward(cpu, dx, None, &inputs, run));
+        cpu.workers.each(tasks, |(run, dx)| backward(cpu, dx, None, &inputs, run))?;
         // Each thread sums some columns over all rows in order, so that the bits do not depend on
         // the number of threads.
         let columns = cut(width, runs.len().min(width));
         let tasks = columns.iter().cloned().zip((&mut sums[..]).runs(&columns, 1)).collect();
-        cpu.workers.each(tasks, |(columns, sums)| weigh(cpu, sums, &inputs, rows, columns));
+        cpu.workers.each(tasks, |(columns, sums)| weigh(cpu, sums, &inputs, rows, columns))?;
     }
-    let mut wide = cpu.scratch(width);
+    let mut wide = cpu.scratch(width)?;
     dweight.update(
         0..width,
         &mut wide,
         #[inline(always)]
         |dweight| add_up(dweight, write, &sums),
     );
+    Ok(())
 }
 
 struct Inputs<'a> {
@@ -108,9 +110,9 @@ fn backward(
     mut dweight: Option<&mut [f32]>,
     inputs: &Inputs<'_>,
     run: Range<usize>,
-) {
+) -> Result<()> {
     let width = inputs.width;
-    let mut scratch = cpu.scratch(5 * width);
+    let mut scratch = cpu.scratch(5 * width)?;
     let [wide_dx, wide_dout, wide_x, wide_weight, scaled] = scratch.parts([width; 5]);
     vectorized!({
         let weight = inputs.weight.read(0..width, wide_weight);
@@ -134,11 +136,18 @@ fn backward(
             );
         }
     });
+    Ok(())
 }
 
 /// dw += Σ_rows dy·x·r, of some columns.
-fn weigh(cpu: &Cpu, dweight: &mut [f32], inputs: &Inputs<'_>, rows: usize, columns: Range<usize>) {
-    let mut scratch = cpu.scratch(2 * columns.len());
+fn weigh(
+    cpu: &Cpu,
+    dweight: &mut [f32],
+    inputs: &Inputs<'_>,
+    rows: usize,
+    columns: Range<usize>,
+) -> Result<()> {
+    let mut scratch = cpu.scratch(2 * columns.len())?;
     let [wide_dout, wide_x] = scratch.parts([columns.len(); 2]);
     vectorized!({
         for row in 0..rows {
@@ -147,6 +156,7 @@ fn weigh(cpu: &Cpu, dweight: &mut [f32], inputs: &Inputs<'_>, rows: usize, colum
             weigh_row(dweight, dout, inputs.x.read(range, wide_x), inputs.inverse_rms[row]);
         }
     });
+    Ok(())
 }
 
 /// `dweight += dy·x·r`.

@@ -16,32 +16,35 @@ fn runs<T: Send + Default + Clone>(
     cpu: &Cpu,
     len: usize,
     x: Floats<'_>,
-    reduce: impl Fn(&Cpu, Floats<'_>, Range<usize>) -> T + Sync,
-) -> Vec<T> {
+    reduce: impl Fn(&Cpu, Floats<'_>, Range<usize>) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let runs = cpu.workers.runs(len, 1);
     let mut results = vec![T::default(); runs.len()];
     let tasks = runs.into_iter().zip(&mut results).collect();
-    cpu.workers.each(tasks, |(run, result)| *result = reduce(cpu, x, run));
-    results
+    cpu.workers.each(tasks, |(run, result)| {
+        *result = reduce(cpu, x, run)?;
+        Ok(())
+    })?;
+    Ok(results)
 }
 
 pub(super) fn max_magnitude(cpu: &Cpu, all: &[View<'_>]) -> Result<f32> {
     check_floats("max_magnitude", all)?;
-    Ok(all.iter().map(|x| largest(cpu, x.clone())).fold(0.0, max_or_nan))
+    all.iter().try_fold(0.0, |most, x| Ok(max_or_nan(most, largest(cpu, x.clone())?)))
 }
 
-fn largest(cpu: &Cpu, x: View<'_>) -> f32 {
+fn largest(cpu: &Cpu, x: View<'_>) -> Result<f32> {
     let largest = runs(cpu, x.len(), x.into(), |cpu, x, run| {
-        let mut scratch = cpu.scratch(BLOCK);
+        let mut scratch = cpu.scratch(BLOCK)?;
         let mut largest = 0;
         vectorized!({
             for block in blocks(run) {
                 largest = max_bits(x.read(block, &mut scratch), largest);
             }
         });
-        largest
-    });
-    f32::from_bits(largest.into_iter().fold(0, u32::max))
+        Ok(largest)
+    })?;
+    Ok(f32::from_bits(largest.into_iter().fold(0, u32::max)))
 }
 
 /// The largest of `largest` and the magnitudes' bits: magnitudes order as their bits do, with NaN
@@ -57,21 +60,21 @@ fn max_bits(x: &[f32], mut largest: u32) -> u32 {
 pub(super) fn sum_of_squares(cpu: &Cpu, all: &[View<'_>], exponent: i32) -> Result<u128> {
     check_floats("sum_of_squares", all)?;
     let scale = 2f64.powi(-exponent);
-    Ok(all.iter().map(|x| squares(cpu, x.clone(), scale)).sum())
+    all.iter().map(|x| squares(cpu, x.clone(), scale)).sum()
 }
 
-fn squares(cpu: &Cpu, x: View<'_>, scale: f64) -> u128 {
+fn squares(cpu: &Cpu, x: View<'_>, scale: f64) -> Result<u128> {
     let sums = runs(cpu, x.len(), x.into(), |cpu, x, run| {
-        let mut scratch = cpu.scratch(BLOCK);
+        let mut scratch = cpu.scratch(BLOCK)?;
         let mut sum = 0;
         vectorized!({
             for block in blocks(run) {
                 sum += u128::from(fixed_sum(x.read(block, &mut scratch), scale));
             }
         });
-        sum
-    });
-    sums.into_iter().sum()
+        Ok(sum)
+    })?;
+    Ok(sums.into_iter().sum())
 }
 
 /// Σ round((x·scale)²·2⁴⁸) of at most [`BLOCK`] elements.

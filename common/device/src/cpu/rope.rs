@@ -2,14 +2,15 @@
 
 use super::Cpu;
 use super::operand::{FloatsMut, Split};
+use crate::Result;
 use crate::operations::Rope;
-use crate::rotation::turns;
+use crate::rotation::fill_turns;
 use crate::vectorized;
 use crate::view::ViewMut;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Cosines and sines of the positions seen so far, as [`turns`] lays them out.
+/// Cosines and sines of the positions seen so far, as [`fill_turns`] lays them out.
 struct Table {
     theta: f32,
     half: usize,
@@ -18,9 +19,11 @@ struct Table {
 }
 
 impl Table {
-    fn new(theta: f32, half: usize, positions: usize) -> Self {
-        let turns = turns(theta, half, positions);
-        Table { theta, half, positions, turns }
+    fn new(cpu: &Cpu, theta: f32, half: usize, positions: usize) -> Result<Self> {
+        let mut turns = cpu.room(positions * 2 * half)?;
+        turns.resize(positions * 2 * half, 0.0);
+        fill_turns(&mut turns, theta, half);
+        Ok(Table { theta, half, positions, turns })
     }
 
     #[inline(always)]
@@ -34,32 +37,38 @@ impl Table {
 pub(super) struct Rotations(Mutex<Vec<Arc<Table>>>);
 
 impl Rotations {
-    fn table(&self, theta: f32, half: usize, positions: usize) -> Arc<Table> {
+    fn table(&self, cpu: &Cpu, theta: f32, half: usize, positions: usize) -> Result<Arc<Table>> {
         let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |table: &Arc<Table>| table.theta.to_bits() == theta.to_bits() && table.half == half;
         if let Some(table) = tables.iter().find(|table| same(table) && table.positions >= positions) {
-            return table.clone();
+            return Ok(table.clone());
         }
         tables.retain(|table| !same(table));
-        let table = Arc::new(Table::new(theta, half, positions.next_power_of_two()));
+        let table = Arc::new(Table::new(cpu, theta, half, positions.next_power_of_two())?);
         tables.push(table.clone());
-        table
+        Ok(table)
     }
 }
 
-pub(super) fn rope(cpu: &Cpu, qkv: ViewMut<'_>, rope: Rope) {
+pub(super) fn rope(cpu: &Cpu, qkv: ViewMut<'_>, rope: Rope) -> Result<()> {
     let shape = rope.attention;
     let (rows, width, half) = (shape.rows(), shape.packed_width(), shape.head_dim / 2);
-    let table = cpu.rotations.table(rope.theta, half, rope.first_position + shape.tokens);
+    let table = cpu.rotations.table(cpu, rope.theta, half, rope.first_position + shape.tokens)?;
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(FloatsMut::from(qkv).runs(&runs, width)).collect();
-    cpu.workers.each(tasks, |(run, qkv)| rotate_rows(cpu, qkv, &table, rope, run));
+    cpu.workers.each(tasks, |(run, qkv)| rotate_rows(cpu, qkv, &table, rope, run))
 }
 
-fn rotate_rows(cpu: &Cpu, mut qkv: FloatsMut<'_>, table: &Table, rope: Rope, run: Range<usize>) {
+fn rotate_rows(
+    cpu: &Cpu,
+    mut qkv: FloatsMut<'_>,
+    table: &Table,
+    rope: Rope,
+    run: Range<usize>,
+) -> Result<()> {
     let shape = rope.attention;
     let rotated = (shape.heads + shape.kv_heads) * shape.head_dim;
-    let mut scratch = cpu.scratch(rotated);
+    let mut scratch = cpu.scratch(rotated)?;
     vectorized!({
         for (i, row) in run.enumerate() {
             let turn = table.turn(rope.first_position + row % shape.tokens);
@@ -72,6 +81,7 @@ fn rotate_rows(cpu: &Cpu, mut qkv: FloatsMut<'_>, table: &Table, rope: Rope, run
             );
         }
     });
+    Ok(())
 }
 
 /// Turns each head's pairs (i, i + half) by their angles.

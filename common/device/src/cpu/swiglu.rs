@@ -3,22 +3,29 @@
 use super::Cpu;
 use super::math::sigmoid;
 use super::operand::{Floats, FloatsMut, Split};
+use crate::Result;
 use crate::operations::{Swiglu, SwigluBackward};
 use crate::shapes::RowShape;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
-pub(super) fn swiglu(cpu: &Cpu, arguments: Swiglu<View<'_>, ViewMut<'_>>) {
+pub(super) fn swiglu(cpu: &Cpu, arguments: Swiglu<View<'_>, ViewMut<'_>>) -> Result<()> {
     let Swiglu { out, gate_up, shape: RowShape { rows, width } } = arguments;
     let (out, gate_up) = (FloatsMut::from(out), Floats::from(gate_up));
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
-    cpu.workers.each(tasks, |(run, out)| forward(cpu, out, gate_up, run, width));
+    cpu.workers.each(tasks, |(run, out)| forward(cpu, out, gate_up, run, width))
 }
 
-fn forward(cpu: &Cpu, mut out: FloatsMut<'_>, gate_up: Floats<'_>, run: Range<usize>, width: usize) {
-    let mut scratch = cpu.scratch(3 * width);
+fn forward(
+    cpu: &Cpu,
+    mut out: FloatsMut<'_>,
+    gate_up: Floats<'_>,
+    run: Range<usize>,
+    width: usize,
+) -> Result<()> {
+    let mut scratch = cpu.scratch(3 * width)?;
     let [wide_out, wide] = scratch.parts([width, 2 * width]);
     vectorized!({
         for (i, row) in run.enumerate() {
@@ -31,6 +38,7 @@ fn forward(cpu: &Cpu, mut out: FloatsMut<'_>, gate_up: Floats<'_>, run: Range<us
             );
         }
     });
+    Ok(())
 }
 
 #[inline(always)]
@@ -40,12 +48,12 @@ fn gate_row(out: &mut [f32], gate: &[f32], up: &[f32]) {
     }
 }
 
-pub(super) fn swiglu_backward(cpu: &Cpu, arguments: SwigluBackward<View<'_>, ViewMut<'_>>) {
+pub(super) fn swiglu_backward(cpu: &Cpu, arguments: SwigluBackward<View<'_>, ViewMut<'_>>) -> Result<()> {
     let SwigluBackward { dgate_up, dout, gate_up, shape: RowShape { rows, width } } = arguments;
     let (dgate_up, dout, gate_up) = (FloatsMut::from(dgate_up), Floats::from(dout), Floats::from(gate_up));
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(dgate_up.runs(&runs, 2 * width)).collect();
-    cpu.workers.each(tasks, |(run, dgate_up)| backward(cpu, dgate_up, dout, gate_up, run, width));
+    cpu.workers.each(tasks, |(run, dgate_up)| backward(cpu, dgate_up, dout, gate_up, run, width))
 }
 
 fn backward(
@@ -55,8 +63,8 @@ fn backward(
     gate_up: Floats<'_>,
     run: Range<usize>,
     width: usize,
-) {
-    let mut scratch = cpu.scratch(5 * width);
+) -> Result<()> {
+    let mut scratch = cpu.scratch(5 * width)?;
     let [wide_dgate_up, wide, wide_dout] = scratch.parts([2 * width, 2 * width, width]);
     vectorized!({
         for (i, row) in run.enumerate() {
@@ -73,6 +81,7 @@ fn backward(
             );
         }
     });
+    Ok(())
 }
 
 /// With s = sigmoid(gate): d silu/d gate = s·(1 + gate·(1 − s)).

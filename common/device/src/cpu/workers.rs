@@ -1,5 +1,6 @@
 //! A rank's helper threads, which sleep until a kernel has work for them.
 
+use crate::Result;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -149,19 +150,26 @@ impl Workers {
         cut(rows, self.threads.min(worth).min(rows).max(1))
     }
 
-    /// Calls `work` with each task, several at a time.
-    pub(super) fn each<T: Send>(&self, tasks: Vec<T>, work: impl Fn(T) + Sync) {
+    /// Calls `work` with each task, several at a time, until one fails.
+    ///
+    /// # Errors
+    /// That of a task that failed.
+    pub(super) fn each<T: Send>(&self, tasks: Vec<T>, work: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
         if self.threads == 1 || tasks.len() < 2 {
-            return tasks.into_iter().for_each(work);
+            return tasks.into_iter().try_for_each(work);
         }
         let helpers = self.helpers.get_or_init(|| Helpers::new(self.threads - 1));
-        let queue = Mutex::new(tasks.into_iter());
+        let (queue, failure) = (Mutex::new(tasks.into_iter()), Mutex::new(None));
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         helpers.run(&|_| {
             while let Some(task) = next() {
-                work(task);
+                if let Err(error) = work(task) {
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    return;
+                }
             }
         });
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 }
 
@@ -173,6 +181,7 @@ pub(super) fn cut(total: usize, parts: usize) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DeviceError;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
@@ -180,13 +189,24 @@ mod tests {
         let workers = Workers::new(3);
         for count in [0, 1, 2, 3, 50] {
             let done: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-            workers.each((0..count).collect(), |task: usize| {
-                done[task].fetch_add(1, Ordering::Relaxed);
-            });
+            workers
+                .each((0..count).collect(), |task: usize| {
+                    done[task].fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                })
+                .unwrap();
             assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 1));
         }
-        let caught = catch_unwind(AssertUnwindSafe(|| workers.each(vec![0, 1, 2], |task| assert!(task < 2))));
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            workers.each(vec![0, 1, 2], |task| {
+                assert!(task < 2);
+                Ok(())
+            })
+        }));
         assert!(caught.is_err());
-        workers.each(vec![1, 2], |task| assert!(task > 0));
+        let refused = DeviceError::Shape { kernel: "a", operand: "b", expected: 1, got: 2 };
+        let fails = |task| if task == 7 { Err(refused.clone()) } else { Ok(()) };
+        assert_eq!(workers.each((0..20).collect(), fails), Err(refused.clone()));
+        assert_eq!(workers.each((8..20).collect(), fails), Ok(()));
     }
 }

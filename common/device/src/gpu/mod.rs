@@ -13,6 +13,7 @@ pub(crate) use transfer::start;
 
 use crate::cpu::Cpu;
 use crate::cuda::{Options, Rotations, Runtime};
+use crate::ledger::Ledger;
 use std::sync::Arc;
 
 /// A rank on a GPU, with the threads that compute beside it in main memory.
@@ -25,10 +26,10 @@ pub(crate) struct GpuKernels {
 }
 
 impl GpuKernels {
-    pub(crate) fn new(rank: Arc<Runtime>, options: Options) -> Self {
+    pub(crate) fn new(rank: Arc<Runtime>, ledger: Ledger, options: Options) -> Self {
         GpuKernels {
             rank,
-            host: Cpu::new(options.threads.max(1)),
+            host: Cpu::new(ledger, options.threads.max(1)),
             rotations: Rotations::default(),
             attention_by_products: options.attention_by_products,
         }

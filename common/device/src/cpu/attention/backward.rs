@@ -1,6 +1,7 @@
 //! Attention backward, which recomputes the probabilities.
 
 use super::{Heads, QUERIES, Sizes, hide, pairs, per_head};
+use crate::Result;
 use crate::cpu::Cpu;
 use crate::cpu::dense::{packed, packed_mut, row_of};
 use crate::cpu::math::{dot, exponentiate};
@@ -14,13 +15,16 @@ use crate::view::{View, ViewMut};
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use std::ops::Range;
 
-pub(in crate::cpu) fn attention_backward(cpu: &Cpu, arguments: AttentionBackward<View<'_>, ViewMut<'_>>) {
+pub(in crate::cpu) fn attention_backward(
+    cpu: &Cpu,
+    arguments: AttentionBackward<View<'_>, ViewMut<'_>>,
+) -> Result<()> {
     let AttentionBackward { dqkv, dout, qkv, out, log_sum, shape } = arguments;
     let sizes = Sizes::new(shape);
     let inputs =
         Inputs { dout: dout.into(), qkv: qkv.into(), out: out.into(), log_sum: log_sum.as_slice(), shape };
     let tasks = pairs(shape).zip(gradients(dqkv.into(), shape)).collect();
-    cpu.workers.each(tasks, |(pair, gradient)| backward(cpu, sizes, gradient, inputs.pair(pair)));
+    cpu.workers.each(tasks, |(pair, gradient)| backward(cpu, sizes, gradient, inputs.pair(pair)))
 }
 
 /// One (sequence, key/value head) pair's part of the packed gradient, as [`Heads`].
@@ -86,9 +90,9 @@ impl<'a> Inputs<'a> {
     }
 }
 
-fn backward(cpu: &Cpu, sizes: Sizes, gradient: Gradient<'_>, inputs: PairInputs<'_>) {
+fn backward(cpu: &Cpu, sizes: Sizes, gradient: Gradient<'_>, inputs: PairInputs<'_>) -> Result<()> {
     let (head, tile) = (sizes.head(), QUERIES * sizes.head_dim);
-    let mut scratch = cpu.scratch(2 * sizes.scores() + 4 * head + 4 * tile);
+    let mut scratch = cpu.scratch(2 * sizes.scores() + 4 * head + 4 * tile)?;
     let [scores, dscores, keys, values, dkeys, dvalues, queries, dout, out, dqueries] =
         scratch.parts([sizes.scores(), sizes.scores(), head, head, head, head, tile, tile, tile, tile]);
     let (keys, values) = (inputs.heads.keys.read(keys), inputs.heads.values.read(values));
@@ -114,6 +118,7 @@ fn backward(cpu: &Cpu, sizes: Sizes, gradient: Gradient<'_>, inputs: PairInputs<
             }
         });
     });
+    Ok(())
 }
 
 /// Scratch memory of one tile: its scores and their gradient, and where 16-bit operands are

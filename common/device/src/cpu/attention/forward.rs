@@ -1,6 +1,7 @@
 //! Attention forward.
 
 use super::{Heads, QUERIES, Sizes, hide, pairs, per_head};
+use crate::Result;
 use crate::cpu::Cpu;
 use crate::cpu::dense::{packed, packed_mut, row_of_mut};
 use crate::cpu::math::{exponentiate, maximum};
@@ -14,7 +15,7 @@ use crate::view::{View, ViewMut};
 use ndarray::{ArrayViewMut2, s};
 use std::ops::Range;
 
-pub(in crate::cpu) fn attention(cpu: &Cpu, arguments: Attention<View<'_>, ViewMut<'_>>) {
+pub(in crate::cpu) fn attention(cpu: &Cpu, arguments: Attention<View<'_>, ViewMut<'_>>) -> Result<()> {
     let Attention { out, log_sum, qkv, shape } = arguments;
     let (sizes, width) = (Sizes::new(shape), shape.width());
     let out = TileMut::new(out.into(), shape.rows(), width, width);
@@ -23,14 +24,20 @@ pub(in crate::cpu) fn attention(cpu: &Cpu, arguments: Attention<View<'_>, ViewMu
     let log_sums = log_sum.chunks_mut((sizes.group * shape.tokens).max(1));
     let tasks = pairs(shape).zip(outs.into_iter().zip(log_sums)).collect();
     cpu.workers.each(tasks, |((sequence, head), (out, log_sum))| {
-        forward(cpu, sizes, out, log_sum, Heads::new(qkv, shape, sequence, head));
-    });
+        forward(cpu, sizes, out, log_sum, Heads::new(qkv, shape, sequence, head))
+    })
 }
 
-fn forward(cpu: &Cpu, sizes: Sizes, mut out: TileMut<'_>, log_sum: &mut [f32], heads: Heads<'_>) {
+fn forward(
+    cpu: &Cpu,
+    sizes: Sizes,
+    mut out: TileMut<'_>,
+    log_sum: &mut [f32],
+    heads: Heads<'_>,
+) -> Result<()> {
     let Sizes { tokens, head_dim, group, .. } = sizes;
     let tile = QUERIES * head_dim;
-    let mut scratch = cpu.scratch(sizes.scores() + 2 * sizes.head() + 2 * tile + QUERIES);
+    let mut scratch = cpu.scratch(sizes.scores() + 2 * sizes.head() + 2 * tile + QUERIES)?;
     let [scores, wide_keys, wide_values, wide_queries, wide_out, sums] =
         scratch.parts([sizes.scores(), sizes.head(), sizes.head(), tile, tile, QUERIES]);
     let (keys, values) = (heads.keys.read(wide_keys), heads.values.read(wide_values));
@@ -58,6 +65,7 @@ fn forward(cpu: &Cpu, sizes: Sizes, mut out: TileMut<'_>, log_sum: &mut [f32], h
             });
         }
     }
+    Ok(())
 }
 
 /// Turns the scores of queries `rows` against keys `0..rows.end` into e^(scale·score − largest), 0

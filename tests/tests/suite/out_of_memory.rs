@@ -1,0 +1,141 @@
+//! Memory that runs out, wherever it does: the rank is named on one screen, its peers end with it,
+//! and the ledgers of all ranks balance.
+
+use device::{Ledger, Place};
+use planner::Stage;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tests::{STAGES, config, fixture};
+use trainer::Witness;
+
+/// The most lines of an error.
+const SCREEN: usize = 24;
+
+/// Keeps the ledgers of all ranks, to look at after the run.
+#[derive(Default)]
+struct Ledgers(Mutex<Vec<Ledger>>);
+
+impl Witness for Ledgers {
+    fn counts(&self, _: usize, ledger: &Ledger) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(ledger.clone());
+    }
+}
+
+impl Ledgers {
+    /// True if nothing is live anywhere on any of `ranks` ranks.
+    fn balance(&self, ranks: usize) -> bool {
+        let ledgers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_empty = |ledger: &Ledger| Place::ALL.iter().all(|&place| ledger.live_total(place) == 0);
+        ledgers.len() == ranks && ledgers.iter().all(is_empty)
+    }
+}
+
+/// Fails every `stride`-th allocation of rank 1, from `first` on, in a run of one step. Returns how
+/// many failed.
+fn fail_allocations(stage: Stage, flags: &str, first: u64, stride: usize) -> u64 {
+    let mut failed = 0;
+    for number in (first..).step_by(stride) {
+        let case = format!(
+            "--model {} --gpus 2 --batch-size 1 --grad-accum 2 --seq-len 16 --steps 1 --threads 1 --device cpu \
+             --timeout 60 {flags} --inject out-of-memory@rank1,allocation{number}",
+            fixture("odd-tied.json")
+        );
+        let (ledgers, began) = (Arc::new(Ledgers::default()), Instant::now());
+        let outcome = stages::train_under(stage, config(&case).unwrap(), ledgers.clone());
+        assert!(began.elapsed() < Duration::from_secs(5), "{stage} {case}: {:?}", began.elapsed());
+        assert!(ledgers.balance(2), "{stage} {case}: something is still live");
+        let Err(failure) = outcome else { return failed };
+        let text = failure.to_string();
+        assert!(text.starts_with("rank 1 is out of "), "{stage} {case}: {text}");
+        assert!(text.contains("the system gives no more"), "{stage} {case}: {text}");
+        assert!(failure.code() == 1 && text.lines().count() <= SCREEN, "{stage} {case}: {text}");
+        failed += 1;
+    }
+    failed
+}
+
+/// What is tried with each stage.
+fn cases(stage: Stage) -> Vec<&'static str> {
+    let everywhere = ["", "--offload-optimizer cpu", "--offload-optimizer disk --offload-buffers 1"];
+    let inputs = "--checkpoint-activations block --offload-activations cpu";
+    let shards = [
+        "--offload-optimizer cpu --offload-parameters cpu",
+        "--offload-optimizer disk --offload-parameters disk --offload-activations disk --checkpoint-activations block",
+        "--strategy hybrid-shard --shard-group-size 2",
+    ];
+    let shards: &[&str] = if stage == Stage::Zero3 { &shards } else { &[] };
+    everywhere.into_iter().chain([inputs]).chain(shards.iter().copied()).collect()
+}
+
+/// A sample; the test below tries every allocation.
+#[test]
+fn an_allocation_that_fails_anywhere_names_the_rank_and_leaves_nothing_live() {
+    for (start, stage) in (1..).zip(STAGES) {
+        for (index, case) in cases(stage).into_iter().enumerate() {
+            let failed = fail_allocations(stage, case, start + 3 * index as u64, 29);
+            assert!(failed > 2, "{stage} {case}: {failed} allocations");
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: every allocation of setup, step and saving"]
+fn every_allocation_that_fails_names_the_rank_and_leaves_nothing_live() {
+    for stage in STAGES {
+        for case in cases(stage) {
+            let failed = fail_allocations(stage, case, 1, 1);
+            println!("{stage} {case}: {failed} allocations");
+            assert!(failed > 50, "{stage} {case}: {failed} allocations");
+        }
+    }
+}
+
+/// Runs the program of `stage` in a process that may map `mebibytes`.
+fn within(stage: Stage, mebibytes: u64, flags: &str) -> Output {
+    let script = format!("ulimit -v {}; exec \"$0\" {} {flags}", mebibytes << 10, stage.package());
+    Command::new("bash").args(["-c", &script, env!("CARGO_BIN_EXE_stage")]).output().unwrap()
+}
+
+/// A run of much memory, most of it activations and scratch, in 150 MiB to 850 MiB.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_of_the_process_is_an_error_of_a_rank() {
+    let run =
+        "--gpus 2 --batch-size 16 --seq-len 512 --steps 1 --threads 2 --device cpu --timeout 60 --headless";
+    for (stage, offset) in STAGES.into_iter().zip([0, 20, 40, 60]) {
+        let mut refused = 0;
+        for mebibytes in (150 + offset..850).step_by(100) {
+            let output = within(stage, mebibytes, run);
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            let case = format!("{stage} in {mebibytes} MiB, {}", output.status);
+            assert!([Some(0), Some(1)].contains(&output.status.code()), "{case}: {error}");
+            if output.status.success() {
+                continue;
+            }
+            assert!(error.starts_with("error: rank "), "{case}: {error}");
+            assert!(error.contains("the system gives no more"), "{case}: {error}");
+            assert!(error.lines().count() <= SCREEN, "{case}: {error}");
+            refused += 1;
+        }
+        assert!(refused > 3, "{stage}: {refused}");
+    }
+}
+
+/// 64 GiB of text that takes no room on the disk.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_text_that_main_memory_cannot_hold_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text");
+    std::fs::File::create(&text).unwrap().set_len(64 << 30).unwrap();
+    let flags = format!("--gpus 1 --steps 1 --device cpu --headless --ignore-plan --data {}", text.display());
+    let output = within(Stage::Ddp, 2000, &flags);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(
+        error.starts_with("error: out of memory: the text of --data ") && error.contains("275 GB"),
+        "{error}"
+    );
+    assert!(error.lines().count() <= SCREEN, "{error}");
+}
