@@ -26,9 +26,9 @@ const fn alignment(lines: usize) -> usize {
 /// never ask the system twice, and large ones stay within what the ledger says.
 const SLACK: usize = (64 << 20) / LINE;
 
-/// Bytes that the system must have left after a large block: what is allocated beside the blocks is
-/// small, and aborts the process where there is no memory for it.
-const MARGIN: usize = 8 << 20;
+/// Bytes that the system must have left after a large block: what is allocated beside the blocks,
+/// stacks of threads among it, is small, and aborts the process where there is no memory for it.
+const MARGIN: usize = 32 << 20;
 
 /// Bytes from which on a block is large.
 const LARGE: usize = 64 << 10;

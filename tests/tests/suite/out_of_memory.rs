@@ -91,10 +91,13 @@ fn every_allocation_that_fails_names_the_rank_and_leaves_nothing_live() {
     }
 }
 
-/// Runs the program of `stage` in a process that may map `mebibytes`.
+/// Runs the program of `stage` in a process that may map `mebibytes`. Its threads share one arena:
+/// by itself each may map 64 MiB for one, whatever it needs.
 fn within(stage: Stage, mebibytes: u64, flags: &str) -> Output {
     let script = format!("ulimit -v {}; exec \"$0\" {} {flags}", mebibytes << 10, stage.package());
-    Command::new("bash").args(["-c", &script, env!("CARGO_BIN_EXE_stage")]).output().unwrap()
+    let mut command = Command::new("bash");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_stage")]).env("MALLOC_ARENA_MAX", "1");
+    command.output().unwrap()
 }
 
 /// A run of much memory, most of it activations and scratch, in 150 MiB to 850 MiB.
