@@ -268,6 +268,42 @@ fn advice(remedies: &Remedies, otherwise: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::config;
+    use planner::Stage;
+    use settings::prediction::predict;
+
+    /// Ranks, their texts and nothing else count, to the byte; others elsewhere do not.
+    #[test]
+    fn ranks_on_one_machine_are_added_up() {
+        let (job, prediction) = predict(Stage::Zero3, &config("--gpus 4 --device cpu")).unwrap();
+        let of = |rank: &RankPrediction| rank.memory.total_peak + rank.host.total_peak;
+        let all: u64 = prediction.ranks.iter().map(of).sum();
+        let least = prediction.ranks.iter().map(of).min().unwrap();
+        let check = |ranks, on_gpus, bytes, limit: Option<&str>| {
+            let memory = MainMemory { bytes, limit: limit.map(Into::into) };
+            check_machine(
+                &job,
+                &prediction,
+                &Machine { memory: &memory, ranks, rank: 0, data: 1000, on_gpus },
+            )
+        };
+        let pair = of(&prediction.ranks[0]) + least;
+        let hosts: u64 = prediction.ranks.iter().map(|rank| rank.host.total_peak).sum();
+        for (ranks, on_gpus, needs) in [(4, false, all), (2, false, pair), (4, true, hosts)] {
+            assert_eq!(check(ranks, on_gpus, needs + 1000, None), Ok(()));
+            let said = check(ranks, on_gpus, needs + 999, None).unwrap_err().to_string();
+            assert!(said.contains(&format!("this machine's {ranks} ranks of ZeRO-3 would need")), "{said}");
+            assert!(said.lines().count() <= SCREEN, "{said}");
+        }
+        let group = "/sys/fs/cgroup/job/memory.max";
+        let said = check(4, false, 1_000_000, Some(group)).unwrap_err().to_string();
+        assert!(
+            said.contains(&format!("and {group} allows 1.00 MB")) && said.contains("sbatch --mem"),
+            "{said}"
+        );
+        let said = check(4, false, 999, Some(group)).unwrap_err().to_string();
+        assert!(said.contains("Give a shorter text with --data, or a higher limit"), "{said}");
+    }
 
     /// Whatever is said before, each remedy is named with what it saves: a row if there is room, or
     /// in short.
