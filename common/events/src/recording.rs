@@ -1,25 +1,27 @@
 //! Recordings: the events of a run in a file.
 //!
-//! [`Recorder`] appends frames. It hands each to the operating system in one piece, so a killed
-//! process loses only events that it had not written yet. [`Recording`] reads the file back, up to
+//! [`Recorder`] appends frames to a file under a temporary name, which gets its own when the
+//! recording is complete. It hands each frame to the operating system at once, so a killed process
+//! loses only events that it had not written yet, and leaves `NAME.partial`. [`Recording`] reads the file back, up to
 //! the last complete frame if the file ends early.
 
 use crate::catchup::CatchUp;
 use crate::event::Event;
 use crate::frame::{self, EventBatch, FrameError, Message, PREAMBLE, RawFrame};
 use crate::header::RunHeader;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use storage::{Disk, Publication};
 
 /// Why a recording cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// The file cannot be created, read or written.
+    /// The file cannot be created, read, written or completed.
     #[error("cannot {action} the recording {}: {source}", path.display())]
     Io {
-        /// The verb of what failed: `create`, `read` or `write`.
+        /// The verb of what failed: `create`, `read`, `write` or `complete`.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -44,7 +46,7 @@ pub enum RecordingError {
 
 /// Writes a recording, frame by frame.
 pub struct Recorder {
-    file: File,
+    file: Publication,
     path: PathBuf,
     buffer: Vec<u8>,
     pending: EventBatch,
@@ -59,8 +61,15 @@ impl Recorder {
     /// # Errors
     /// [`RecordingError::Io`].
     pub fn create(path: &Path, header: &RunHeader) -> Result<Self, RecordingError> {
-        let failed = |source| RecordingError::Io { action: "create", path: path.into(), source };
-        let file = File::create(path).map_err(failed)?;
+        Self::create_on(&Arc::new(Disk::new(1)), path, header)
+    }
+
+    /// Creates the file on `disk` and writes the run's header.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_on(disk: &Arc<Disk>, path: &Path, header: &RunHeader) -> Result<Self, RecordingError> {
+        let file = Publication::create(disk, path).map_err(|error| failed("create", path, error))?;
         let mut recorder = Recorder {
             file,
             path: path.into(),
@@ -72,9 +81,9 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Returns the file's path.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Returns the path of the file until the recording is complete.
+    pub fn partial(&self) -> &Path {
+        self.file.partial()
     }
 
     /// Adds events, oldest first. `dropped` is the number of events lost since the run started.
@@ -106,22 +115,28 @@ impl Recorder {
         self.write_buffer()
     }
 
-    /// Completes the recording.
+    /// Completes the recording, which gets its name once it has reached the disk.
     ///
     /// # Errors
     /// [`RecordingError::Io`].
-    pub fn finish(mut self) -> Result<PathBuf, RecordingError> {
+    pub fn finish(&mut self) -> Result<PathBuf, RecordingError> {
         self.flush()?;
         frame::encode(&Message::End, &mut self.buffer);
         self.write_buffer()?;
-        Ok(self.path)
+        self.file.publish().map_err(|error| failed("complete", &self.path, error))?;
+        Ok(self.path.clone())
     }
 
     fn write_buffer(&mut self) -> Result<(), RecordingError> {
-        let written = self.file.write_all(&self.buffer);
+        let written = self.file.append(std::mem::take(&mut self.buffer));
+        self.buffer = written.map_err(|error| failed("write", &self.path, error))?;
         self.buffer.clear();
-        written.map_err(|source| RecordingError::Io { action: "write", path: self.path.clone(), source })
+        Ok(())
     }
+}
+
+fn failed(action: &'static str, path: &Path, error: storage::Error) -> RecordingError {
+    RecordingError::Io { action, path: path.into(), source: error.cause }
 }
 
 /// A recording read from a file. Batches stay encoded until [`Recording::batch`] decodes one.

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use settings::labels::{self, Label};
 use settings::{Communication, Config, Failure, GradSync, Result, float_type, prediction};
 use std::path::Path;
-use tempfile::NamedTempFile;
+use std::sync::Arc;
+use storage::{Disk, Publication};
 
 /// Version of the report's layout.
 pub const SCHEMA: u32 = 2;
@@ -238,26 +239,31 @@ impl Report {
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let mut file = Self::probe(path)?;
-        let json = serde_json::to_vec_pretty(self).map_err(|e| unwritable(path, &e))?;
-        std::io::Write::write_all(&mut file, &json).map_err(|e| unwritable(path, &e))?;
-        file.persist(path).map(drop).map_err(|e| unwritable(path, &e))
+        self.write_on(&Arc::new(Disk::new(1)), path)
     }
 
-    /// Creates the empty file that a report at `path` will replace, so that a long run does not
-    /// fail to write at its end. The file is removed when dropped.
+    /// Writes the report on `disk`, whole or not at all.
+    ///
+    /// # Errors
+    /// As [`Report::write`].
+    pub fn write_on(&self, disk: &Arc<Disk>, path: &Path) -> Result<()> {
+        let json = serde_json::to_vec_pretty(self).map_err(|e| unwritable(path, &e))?;
+        let mut file = create(disk, path)?;
+        let written = file.append(json).and_then(|_| file.publish());
+        written.map_err(|error| {
+            // The first error is the one to report.
+            let _ = file.discard();
+            unwritable(path, &error.cause)
+        })
+    }
+
+    /// Checks that a report can be created at `path`, so that a long run does not fail at its end.
     ///
     /// # Errors
     /// If the path names no file, or no file can be created in its folder.
-    pub fn probe(path: &Path) -> Result<NamedTempFile> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if path.file_name().is_none() || path.is_dir() {
-            return Err(unwritable(path, &"it names no file"));
-        }
-        if !folder.is_dir() {
-            return Err(unwritable(path, &format!("there is no folder {}", folder.display())));
-        }
-        NamedTempFile::new_in(folder).map_err(|e| unwritable(path, &e.kind()))
+    pub fn probe(path: &Path) -> Result<()> {
+        let file = create(&Arc::new(Disk::new(1)), path)?;
+        file.discard().map_err(|error| unwritable(path, &error.cause))
     }
 
     /// Reads a report that [`Report::write`] has written.
@@ -288,6 +294,15 @@ impl Report {
     }
 }
 
+/// Creates the file that a report at `path` is to be.
+fn create(disk: &Arc<Disk>, path: &Path) -> Result<Publication> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(unwritable(path, &format!("there is no folder {}", folder.display())));
+    }
+    Publication::create(disk, path).map_err(|error| unwritable(path, &error.cause))
+}
+
 fn unwritable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::run(format!("cannot write --report {}: {why}", path.display()))
 }
@@ -301,6 +316,7 @@ fn rows<K: Copy, R>(measured: &[Measured], keys: &[K], row: impl Fn(usize, K, &M
 mod tests {
     use super::*;
     use crate::samples::one_step;
+    use storage::{Effect, Fault, Kind};
 
     #[test]
     fn a_report_reads_back_as_it_was() {
@@ -311,6 +327,36 @@ mod tests {
         assert_eq!(Report::read(&path).unwrap(), report);
         std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace("bf16", "fp17")).unwrap();
         assert!(Report::read(&path).unwrap_err().to_string().contains("fp17"));
+    }
+
+    /// An error, a full disk or a crash at every call: the old report stays whole, or the new one is.
+    #[test]
+    fn a_disk_that_fails_at_any_call_leaves_a_whole_report() {
+        let report = one_step("--gpus 1");
+        let effects = [Effect::Error(std::io::ErrorKind::Other), Effect::Full, Effect::Crash];
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        let disk = Arc::new(Disk::with_faults(1, Vec::new()));
+        report.write_on(&disk, &path).unwrap();
+        let calls = disk.record().len() as u64;
+        assert!(calls >= 5, "created, written, flushed, renamed, the directory flushed: {calls}");
+        for (effect, number) in effects.iter().flat_map(|&effect| (1..=calls).map(move |n| (effect, n))) {
+            std::fs::write(&path, "an older one").unwrap();
+            let disk = Arc::new(Disk::with_faults(1, vec![Fault { kind: None, number, effect }]));
+            let outcome = report.write_on(&disk, &path);
+            let is_old = std::fs::read(&path).unwrap() == b"an older one";
+            assert!(is_old || Report::read(&path).unwrap() == report, "{effect:?} at call {number}");
+            let Err(failure) = outcome else { continue };
+            let said = failure.to_string();
+            assert!(said.contains("cannot write --report") && said.contains("report.json: "), "{said}");
+            // A machine that has crashed removes nothing.
+            let left = std::fs::read_dir(folder.path()).unwrap().count();
+            assert!(left == 1 || effect == Effect::Crash, "{effect:?} at call {number} leaves files");
+            let _ = std::fs::remove_file(folder.path().join("report.json.partial"));
+        }
+        let short = Fault { kind: Some(Kind::Write), number: 1, effect: Effect::Short(7) };
+        report.write_on(&Arc::new(Disk::with_faults(1, vec![short])), &path).unwrap();
+        assert_eq!(Report::read(&path).unwrap(), report, "a short write is continued");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! * [`disk`]: every call that reaches the file system, among them queued reads and writes that complete out of order;
 //! * [`file`]: an open file, which bypasses the page cache where the file system allows it;
 //! * [`journal`]: a record of changes and flushes, for tests of a loss of power;
+//! * [`publication`]: a file that gets its name only when it is whole;
 //! * [`fault`]: errors, short transfers, delays and crashes on request, so that the code above a disk is tested at
 //!   every call.
 //!
@@ -18,6 +19,7 @@ mod error;
 pub mod fault;
 pub mod file;
 pub mod journal;
+pub mod publication;
 mod queue;
 
 pub use block::{Block, PAGE, Pool};
@@ -26,6 +28,7 @@ pub use error::Error;
 pub use fault::{Call, Effect, Fault, Kind};
 pub use file::File;
 pub use journal::Change;
+pub use publication::Publication;
 pub use queue::{Moved, Ticket};
 
 /// What this crate's functions return.

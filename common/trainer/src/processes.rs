@@ -16,9 +16,9 @@ use settings::findings::Findings;
 use settings::process::{Engine, Process};
 use settings::{Config, Failure, Result};
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Returns the settings that must be the same in all processes: all but files and those of one
@@ -103,7 +103,7 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
 }
 
 /// Returns an emitter whose events go to rank 0.
-fn speak(rank: u32, link: TcpStream) -> std::io::Result<(events::Emitter, Outlet)> {
+fn speak(rank: u32, link: TcpStream) -> io::Result<(events::Emitter, Outlet)> {
     let start = relay::clock(&link)?;
     let pace = Arc::new(Pace::new());
     let (emitter, receiver) = channel(rank, RING, start, Some(pace.clone()));
@@ -111,7 +111,15 @@ fn speak(rank: u32, link: TcpStream) -> std::io::Result<(events::Emitter, Outlet
 }
 
 /// A log file per rank of this process.
-pub(crate) struct Logs(Vec<(usize, Mutex<File>)>);
+pub(crate) struct Logs(Vec<(usize, Mutex<Log>)>);
+
+/// The log of one rank, which others may read while it grows.
+struct Log {
+    file: File,
+    path: PathBuf,
+    /// Why it ended before the run.
+    error: Option<io::Error>,
+}
 
 impl Logs {
     /// Creates the files in `config.log_dir`, if there is one.
@@ -120,7 +128,7 @@ impl Logs {
     /// If a file cannot be created.
     pub(crate) fn open(plan: &Plan) -> Result<Self> {
         let Some(dir) = &plan.config.log_dir else { return Ok(Logs(Vec::new())) };
-        let failed = |error: std::io::Error| {
+        let failed = |error: io::Error| {
             Failure::run(format!("cannot write logs to --log-dir {}: {error}", dir.display()))
         };
         std::fs::create_dir_all(dir).map_err(failed)?;
@@ -129,47 +137,68 @@ impl Logs {
             None => 0..plan.config.world_size,
         };
         let open = |rank: usize| Ok((rank, Mutex::new(create(dir, rank)?)));
-        let logs = Logs(ranks.map(open).collect::<std::io::Result<_>>().map_err(failed)?);
+        let logs = Logs(ranks.map(open).collect::<io::Result<_>>().map_err(failed)?);
         logs.say(progress::opening(plan).trim_end());
         Ok(logs)
     }
 
     /// Logs news of `rank`.
     pub(crate) fn tell(&self, rank: usize, news: News<'_>) {
-        let Some((_, file)) = self.0.iter().find(|(number, _)| *number == rank) else { return };
+        let Some((_, log)) = self.0.iter().find(|(number, _)| *number == rank) else { return };
         match news {
             News::Step(StepRow { step, loss, grad_norm, seconds, .. }, _) => {
-                line(file, &format!("step {step}  loss {loss:.6}  grad norm {grad_norm:.6}  {seconds:.3} s"));
+                line(log, &format!("step {step}  loss {loss:.6}  grad norm {grad_norm:.6}  {seconds:.3} s"));
             }
             News::Validation(steps, loss) => {
-                line(file, &format!("validation loss {loss:.6} after {steps} steps"))
+                line(log, &format!("validation loss {loss:.6} after {steps} steps"))
             }
-            News::Checkpoint(steps, None) => line(file, &format!("checkpoint after {steps} steps")),
+            News::Checkpoint(steps, None) => line(log, &format!("checkpoint after {steps} steps")),
             News::Checkpoint(steps, Some(why)) => {
-                line(file, &format!("no checkpoint after {steps} steps: {why}"))
+                line(log, &format!("no checkpoint after {steps} steps: {why}"))
             }
         }
     }
 
     /// Logs a text for all ranks of this process.
     pub(crate) fn say(&self, text: &str) {
-        self.0.iter().for_each(|(_, file)| line(file, text));
+        self.0.iter().for_each(|(_, log)| line(log, text));
     }
 
-    /// Logs how the run ended.
-    pub(crate) fn end<T>(&self, outcome: &Result<T>) {
-        match outcome {
+    /// Logs how the run ended, and blocks until the logs have reached the disk. Returns `outcome`.
+    ///
+    /// # Errors
+    /// That of `outcome`, or else a failed run if a log is incomplete.
+    pub(crate) fn end<T>(&self, outcome: Result<T>) -> Result<T> {
+        match &outcome {
             Ok(_) => self.say("finished"),
             Err(failure) => self.say(&format!("error: {failure}")),
+        }
+        let incomplete = self.0.iter().filter_map(|(_, log)| incomplete(log)).next();
+        let done = outcome?;
+        match incomplete {
+            None => Ok(done),
+            Some(message) => Err(Failure::run(format!("the run is done, but {message}"))),
         }
     }
 }
 
-fn create(dir: &Path, rank: usize) -> std::io::Result<File> {
-    File::create(dir.join(format!("rank-{rank}.log")))
+fn create(dir: &Path, rank: usize) -> io::Result<Log> {
+    let path = dir.join(format!("rank-{rank}.log"));
+    Ok(Log { file: File::create(&path)?, path, error: None })
 }
 
-/// Writes a line. A log that fails does not end a run.
-fn line(file: &Mutex<File>, text: &str) {
-    let _ = writeln!(file.lock().unwrap_or_else(PoisonError::into_inner), "{text}");
+/// Writes a line, unless an earlier one has failed. A log that fails does not end a run.
+fn line(log: &Mutex<Log>, text: &str) {
+    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    if log.error.is_none() {
+        log.error = log.file.write_all(format!("{text}\n").as_bytes()).err();
+    }
+}
+
+/// Flushes a log. Returns what is wrong with it, if anything.
+fn incomplete(log: &Mutex<Log>) -> Option<String> {
+    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    let flushed = log.file.sync_all().err();
+    let error = log.error.take().or(flushed)?;
+    Some(format!("its log {} is incomplete: {error}", log.path.display()))
 }

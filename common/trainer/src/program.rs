@@ -45,8 +45,7 @@ pub(crate) fn train(stage: AnyStage, mut args: TrainArgs) -> Result<()> {
             }
         }
     };
-    logs.end(&outcome);
-    outcome
+    logs.end(outcome)
 }
 
 /// Runs `ranks`, and prints for all ranks of the job.
@@ -64,8 +63,12 @@ fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) ->
     for line in progress::farewell(plan, &report, &watched) {
         events::say!("{line}");
     }
-    match report.unsaved {
-        Some(why) => Err(Failure::run(format!("the last checkpoint was not saved: {why}"))),
+    let unsaved = report.unsaved.map(|why| format!("the last checkpoint was not saved: {why}"));
+    let unrecorded = watched
+        .recording_error
+        .map(|error| format!("the run is done, but its recording is incomplete: {error}"));
+    match [unsaved, unrecorded].into_iter().flatten().reduce(|first, second| format!("{first}\n{second}")) {
+        Some(message) => Err(Failure::run(message)),
         None => Ok(()),
     }
 }

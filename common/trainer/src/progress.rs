@@ -94,9 +94,6 @@ pub(crate) fn farewell(plan: &Plan, report: &Report, watched: &events::HubReport
     lines.extend(plan.config.checkpoint.as_ref().map(kept));
     lines.extend(plan.config.save.as_ref().map(|dir| format!("saved to {}", dir.display())));
     lines.extend(watched.recorded.as_ref().map(|file| format!("recorded to {}", file.display())));
-    lines.extend(
-        watched.recording_error.as_ref().map(|error| format!("the recording is incomplete: {error}")),
-    );
     if watched.dropped > 0 {
         lines.push(format!("watchers missed {} events, which came too fast", grouped(watched.dropped)));
     }

@@ -46,7 +46,14 @@ impl Watch {
         let (feeds, more): (Vec<_>, Vec<_>) = far.iter().map(|_| feed(RING, start)).unzip();
         receivers.extend(more);
         let (record, remote) = (plan.config.record.clone(), !far.is_empty());
-        let options = HubOptions { record, socket, pace: Some(pace.clone()), remote };
+        let options = HubOptions {
+            record,
+            socket,
+            pace: Some(pace.clone()),
+            remote,
+            complains: plan.config.screen.is_none(),
+            ..HubOptions::default()
+        };
         let hub = Hub::start(header(plan)?, receivers, options).map_err(unwatched)?;
         let inlets = remote.then(|| Inlets::start(links, feeds, start, &pace)).transpose();
         Ok(Watch { emitters, hub, pace, inlets: inlets.map_err(|e| Failure::run(e.to_string()))? })

@@ -63,7 +63,7 @@ fn is_exercise(folder: &Path) -> bool {
 #[test]
 fn no_crate_depends_upwards() {
     let rooms: [(&str, &str, &[&str]); 23] = [
-        ("events", "common/events", &[]),
+        ("events", "common/events", &["storage"]),
         ("device", "common/device", &["events"]),
         ("collectives", "common/collectives", &["events", "device"]),
         ("model", "common/model", &["events", "device"]),
@@ -78,7 +78,17 @@ fn no_crate_depends_upwards() {
         (
             "report",
             "common/report",
-            &["events", "device", "collectives", "model", "planner", "offload", "sharding", "settings"],
+            &[
+                "events",
+                "storage",
+                "device",
+                "collectives",
+                "model",
+                "planner",
+                "offload",
+                "sharding",
+                "settings",
+            ],
         ),
         ("trainer", "common/trainer", TRAINER),
         ("zero0-ddp", "zero0-ddp", STAGE),

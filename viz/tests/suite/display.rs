@@ -121,7 +121,7 @@ fn a_truncated_recording_without_some_events_reports_both() {
     recorder.push(1234, &run.events).unwrap();
     recorder.flush().unwrap();
     for (width, told) in [(80, "incomplete"), (120, "recording ends early · 1,234 events dropped")] {
-        let timeline = Timeline::recorded(Recording::open(&file).unwrap()).unwrap();
+        let timeline = Timeline::recorded(Recording::open(recorder.partial()).unwrap()).unwrap();
         let screen = screen(timeline, EventSource::Recording, width);
         assert!(screen.contains(told), "{screen}");
     }

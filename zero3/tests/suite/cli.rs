@@ -240,6 +240,30 @@ fn a_full_disk_is_named_with_the_remedy_and_keeps_the_old_files() {
     }
 }
 
+/// A file-size limit stands for a full disk: the run goes on, and its exit code says that the
+/// recording is incomplete.
+#[test]
+fn a_recording_that_finds_no_room_ends_and_the_run_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let script = format!(
+        "ulimit -f 48; trap '' XFSZ; exec {} {SHORT} --steps 40 --report {} --record {}",
+        env!("CARGO_BIN_EXE_zero3"),
+        path("report.json"),
+        path("run.zero")
+    );
+    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+    let (shown, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.starts_with("warning: cannot write the recording"), "{error}");
+    for word in ["error: the run is done, but its recording is incomplete", "run.zero.partial"] {
+        assert!(error.contains(word), "{word:?} is missing\n{error}");
+    }
+    assert!(shown.contains("\n    39 ") && shown.contains("peak bytes"), "{shown}");
+    assert!(dir.path().join("report.json").exists() && !dir.path().join("run.zero").exists());
+    assert!(dir.path().join("run.zero.partial").exists());
+}
+
 fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = fs::read_dir(dir)
         .unwrap()

@@ -2,12 +2,13 @@
 
 use super::{HubOptions, HubReport, Requests};
 use crate::catchup::CatchUp;
+use crate::complain;
 use crate::cpu;
 use crate::event::Event;
 use crate::frame::{self, EventBatch, Message};
 use crate::header::RunHeader;
 use crate::pace::Pace;
-use crate::recording::Recorder;
+use crate::recording::{Recorder, RecordingError};
 use crate::ring::Receiver;
 use crate::socket::Server;
 use std::sync::atomic::Ordering;
@@ -38,6 +39,7 @@ pub(super) struct Collector {
     state: CatchUp,
     receivers: Vec<Receiver>,
     pace: Option<Arc<Pace>>,
+    complains: bool,
     settle: u64,
     recorder: Option<Recorder>,
     flushed: Instant,
@@ -61,6 +63,7 @@ impl Collector {
             state: CatchUp::new(header.world_size, header.units.len()),
             receivers,
             pace: options.pace,
+            complains: options.complains,
             settle: SETTLE[usize::from(options.remote)],
             recorder,
             flushed: Instant::now(),
@@ -164,21 +167,31 @@ impl Collector {
             self.flushed = Instant::now();
         }
         if let Err(error) = result {
-            self.report.recording_error = Some(error.to_string());
-            self.recorder = None;
+            self.end_recording(&error);
         }
+    }
+
+    /// Ends the recording before the run: what is written stays under the temporary name.
+    fn end_recording(&mut self, error: &RecordingError) {
+        let Some(recorder) = self.recorder.take() else { return };
+        let partial = recorder.partial().display();
+        let message = format!("{error}\nWhat was recorded until then is in {partial}.");
+        if self.complains {
+            complain!("warning: {message}\nThe run goes on without a recording.");
+        }
+        self.report.recording_error = Some(message);
     }
 
     /// Ends the recording and sends the end to viewers. A viewer may keep the process alive, so
     /// this does not wait for `close`.
     fn end(&mut self) {
         self.ended = true;
-        if let Some(recorder) = self.recorder.take() {
-            match recorder.finish() {
-                Ok(path) => self.report.recorded = Some(path),
-                Err(error) => self.report.recording_error = Some(error.to_string()),
-            }
+        match self.recorder.as_mut().map(Recorder::finish) {
+            Some(Ok(path)) => self.report.recorded = Some(path),
+            Some(Err(error)) => self.end_recording(&error),
+            None => {}
         }
+        self.recorder = None;
         if let Some(server) = &mut self.server {
             let mut bytes = Vec::new();
             frame::encode(&Message::End, &mut bytes);

@@ -20,6 +20,7 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use storage::Disk;
 
 /// Messages that the screen may be behind. Beyond that it receives the current state in place of
 /// the missed events.
@@ -36,6 +37,10 @@ pub struct HubOptions {
     pub pace: Option<Arc<Pace>>,
     /// True if some ranks are other processes, whose events arrive later.
     pub remote: bool,
+    /// Whether it says on standard error at once that the recording has ended before the run.
+    pub complains: bool,
+    /// The disk for the recording; one of its own if none.
+    pub disk: Option<Arc<Disk>>,
 }
 
 /// Why a collector cannot start.
@@ -58,7 +63,7 @@ pub struct HubReport {
     pub dropped: u64,
     /// The recording's file, if the recording is complete.
     pub recorded: Option<PathBuf>,
-    /// Why the recording ended before the run.
+    /// Why the recording ended before the run, and where its events until then are.
     pub recording_error: Option<String>,
 }
 
@@ -108,7 +113,9 @@ impl Hub {
     /// # Errors
     /// [`HubError`]. A socket that cannot be opened is no error: see [`Self::socket_problem`].
     pub fn start(header: RunHeader, receivers: Vec<Receiver>, options: HubOptions) -> Result<Self, HubError> {
-        let recorder = options.record.as_deref().map(|path| Recorder::create(path, &header)).transpose()?;
+        let disk = || options.disk.clone().unwrap_or_else(|| Arc::new(Disk::new(1)));
+        let record = |path: &PathBuf| Recorder::create_on(&disk(), path, &header);
+        let recorder = options.record.as_ref().map(record).transpose()?;
         let run_name = run_name(&header);
         let opened = options.socket.then(|| Server::open(&runs::directory(), &run_name, &header));
         let (server, socket_problem) = match opened {

@@ -4,7 +4,10 @@ use crate::common::{header, memory};
 use events::{
     CatchUp, Class, Event, Hub, HubOptions, HubReport, Message, Recording, Subscription, What, channel,
 };
+use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Instant;
+use storage::{Disk, Effect, Fault, Kind};
 
 const EVENTS: u64 = 5000;
 
@@ -80,6 +83,45 @@ fn a_full_ring_drops_and_counts_but_keeps_the_end() {
     let seen = events_in(&messages);
     assert_eq!(report.events + report.dropped, 2 * (EVENTS + 1));
     assert_eq!(seen.iter().filter(|event| matches!(event.what, What::Finished { .. })).count(), 2);
+}
+
+/// An error, a full disk or a crash at every call: ranks and the screen notice nothing of it.
+#[test]
+fn a_disk_that_fails_ends_the_recording_and_not_the_run() {
+    for effect in [Effect::Error(ErrorKind::Other), Effect::Full, Effect::Crash] {
+        // Call 1 creates the file and call 2 writes the header, both before the run.
+        for number in 3.. {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("run.events");
+            std::fs::write(&path, "an older one").unwrap();
+            let disk = Arc::new(Disk::with_faults(1, vec![Fault { kind: None, number, effect }]));
+            let options =
+                HubOptions { record: Some(path.clone()), disk: Some(disk.clone()), ..HubOptions::default() };
+            let (messages, report) = run(options, 1 << 14);
+            let case = format!("{effect:?} at call {number}");
+            assert_eq!((report.events, report.dropped), (2 * (EVENTS + 1), 0), "{case}");
+            assert_eq!(events_in(&messages).len() as u64, report.events, "{case}");
+            let published = disk.record().iter().any(|call| call.kind == Kind::FlushDirectory);
+            match (&report.recorded, &report.recording_error) {
+                (Some(recorded), None) => assert_eq!(recorded, &path, "{case}"),
+                (None, Some(error)) => assert!(error.contains("run.events.partial"), "{case}: {error}"),
+                other => panic!("{case}: {other:?}"),
+            }
+            match published {
+                true => assert!(Recording::open(&path).unwrap().is_complete(), "{case}"),
+                false => {
+                    assert_eq!(std::fs::read(&path).unwrap(), b"an older one", "{case}");
+                    assert!(
+                        !Recording::open(&dir.path().join("run.events.partial")).unwrap().is_empty()
+                            || number == 3
+                    );
+                }
+            }
+            if (disk.record().len() as u64) < number {
+                break;
+            }
+        }
+    }
 }
 
 #[test]

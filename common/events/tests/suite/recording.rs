@@ -7,6 +7,7 @@ use events::header::Offload;
 use events::{Class, Event, FrameError, Recorder, Recording, RecordingError, RunHeader, What};
 use proptest::prelude::*;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 fn some_events() -> impl Strategy<Value = Vec<Event>> {
@@ -43,10 +44,10 @@ fn record(pieces: &[Vec<Event>], finish: bool) -> Vec<u8> {
         recorder.push(dropped, piece).unwrap();
         recorder.flush().unwrap();
     }
-    if finish {
-        recorder.finish().unwrap();
+    match finish {
+        true => fs::read(recorder.finish().unwrap()).unwrap(),
+        false => fs::read(recorder.partial()).unwrap(),
     }
-    fs::read(&path).unwrap()
 }
 
 fn parse(bytes: &[u8]) -> Result<Recording, RecordingError> {
@@ -75,6 +76,27 @@ proptest! {
         bytes[place] ^= 1 << bit;
         prop_assert!(parse(&bytes).is_err(), "a flipped bit at byte {} went unnoticed", place);
     }
+}
+
+/// The run that was recorded before stays until the next one is whole, and files get the umask's
+/// permissions.
+#[test]
+fn a_recording_gets_its_name_when_it_is_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.events");
+    fs::write(&path, "an older one").unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+    let plain = mode(&path);
+    let mut first = Recorder::create(&path, &header(4)).unwrap();
+    let mut second = Recorder::create(&path, &header(3)).unwrap();
+    assert_ne!(first.partial(), second.partial());
+    assert_eq!(fs::read(&path).unwrap(), b"an older one");
+    assert_eq!(first.finish().unwrap(), path);
+    assert_eq!(Recording::open(&path).unwrap().header(), &header(4));
+    second.finish().unwrap();
+    assert_eq!((Recording::open(&path).unwrap().header(), mode(&path)), (&header(3), plain));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    assert!(Recorder::create(dir.path(), &header(3)).is_err(), "a directory is no file");
 }
 
 #[test]

@@ -1,0 +1,88 @@
+//! A file that gets its name only when it is whole: a reader finds the old file or the new one, also after the
+//! machine has lost power.
+
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::file::File;
+use crate::{Kind, Result};
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The most temporary names that are tried for a file.
+const NAMES: u32 = 1000;
+
+/// A file under way. It has a temporary name beside its own, and keeps it unless [`Publication::publish`] or
+/// [`Publication::discard`] is called.
+pub struct Publication {
+    disk: Arc<Disk>,
+    file: Arc<File>,
+    path: PathBuf,
+    length: u64,
+}
+
+impl Publication {
+    /// Creates a file that is to be `path`, as `path.partial` or, if that exists, with a number. Its permissions are
+    /// those that the umask leaves.
+    ///
+    /// # Errors
+    /// The file system's. A `path` that is something else than a file, such as a directory or a device, is refused.
+    pub fn create(disk: &Arc<Disk>, path: &Path) -> Result<Self> {
+        let refused = |cause| Error { call: Kind::Create, path: path.to_path_buf(), offset: None, cause };
+        // What a link points to is replaced, not the link.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        if path.file_name().is_none() || path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(refused(io::Error::new(ErrorKind::InvalidInput, "it names no file")));
+        }
+        for number in 0..NAMES {
+            match disk.create(&temporary(&path, number)) {
+                Err(error) if error.cause.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(file) => return Ok(Publication { disk: disk.clone(), file, path, length: 0 }),
+            }
+        }
+        Err(refused(io::Error::new(ErrorKind::AlreadyExists, "too many unfinished files of this name exist")))
+    }
+
+    /// The file while it is under way.
+    pub fn partial(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Appends `bytes`, and gives them back.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn append(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        let length = bytes.len() as u64;
+        let bytes = self.disk.write(&self.file, self.length, bytes).wait()?.memory;
+        self.length += length;
+        Ok(bytes)
+    }
+
+    /// Gives the file its name, once its bytes have reached the disk; then the name has, too.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn publish(&self) -> Result<()> {
+        self.disk.flush(&self.file)?;
+        self.disk.rename(self.partial(), &self.path)?;
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        self.disk.flush_directory(folder.unwrap_or(Path::new(".")))
+    }
+
+    /// Removes the file under way.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn discard(self) -> Result<()> {
+        self.disk.unlink(self.partial())
+    }
+}
+
+fn temporary(path: &Path, number: u32) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(if number == 0 { ".partial".into() } else { format!(".{number}.partial") });
+    name.into()
+}
