@@ -198,7 +198,8 @@ fn line(log: &Mutex<Log>, text: &str) {
 /// Flushes a log. Returns what is wrong with it, if anything.
 fn incomplete(log: &Mutex<Log>) -> Option<String> {
     let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-    let flushed = log.file.sync_all().err();
+    // A terminal or a pipe has nothing to flush.
+    let flushed = log.file.sync_all().err().filter(|error| error.kind() != io::ErrorKind::InvalidInput);
     let error = log.error.take().or(flushed)?;
     Some(format!("its log {} is incomplete: {error}", log.path.display()))
 }

@@ -264,6 +264,21 @@ fn a_recording_that_finds_no_room_ends_and_the_run_goes_on() {
     assert!(dir.path().join("run.zero.partial").exists());
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_log_that_finds_no_room_is_named_at_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/full", dir.path().join("rank-1.log")).unwrap();
+    let output = zero3(&format!("{SHORT} --log-dir {}", dir.path().display()));
+    let (shown, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    for word in ["error: the run is done, but its log", "rank-1.log is incomplete: No space left"] {
+        assert!(error.contains(word), "{word:?} is missing\n{error}");
+    }
+    assert!(shown.contains("peak bytes"), "{shown}");
+    assert!(fs::read_to_string(dir.path().join("rank-0.log")).unwrap().ends_with("finished\n"));
+}
+
 fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = fs::read_dir(dir)
         .unwrap()

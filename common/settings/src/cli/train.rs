@@ -109,8 +109,8 @@ pub struct TrainArgs {
     #[arg(long, help_heading = "Configuration files")]
     pub print_config: bool,
     /// Inject a fault: panic, error or stall@rank2,step3,backward; seed@rank3; overflow, nan or
-    /// skip@rank1,step5. Silent faults, from that step on: stale, divisor, data, drop or
-    /// slow@rank1,step5; seed@rank3,step0. May be repeated.
+    /// skip@rank1,step5; out-of-memory@rank1,allocation17. Silent faults, from that step on: stale,
+    /// divisor, data, drop or slow@rank1,step5; seed@rank3,step0. May be repeated.
     #[arg(long, value_name = "FAULT", help_heading = "Failures on demand")]
     pub inject: Vec<Fault>,
 }
@@ -320,7 +320,7 @@ pub struct OutputArgs {
     /// Write a JSON report of the run.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Record the run, for `viz replay`.
+    /// Record the run, for `viz replay`: in FILE.partial until it ends.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Write a log file per rank in this directory: rank-0.log, rank-1.log, …
